@@ -86,13 +86,15 @@ def start(uri=None, tag_prefix="salt/engines/libvirt_events", filters=None):
     for name, value in (("uri", uri), ("tag_prefix", tag_prefix)):
         if value is not None and not isinstance(value, str):
             raise errors.InvalidInput(f"{name} must be text, not {type(value).__name__}")
-    pairs = events.chosen(filters or ["all"])
+    pairs = events.parse_filters(filters or ["all"])
     fire = _fire()
 
-    def send(where, kind, event, data):
-        fire("/".join((tag_prefix, _in_tag(where), kind, event)), {"uri": where, **data})
+    def send(uri_or_host, kind, event, data):
+        fire(
+            "/".join((tag_prefix, _in_tag(uri_or_host), kind, event)), {"uri": uri_or_host, **data}
+        )
 
-    event_connection.Listener(uri, pairs, send).run()
+    event_connection.LibvirtListener(uri, pairs, send).run()
 
 
 def _in_tag(uri):

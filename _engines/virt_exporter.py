@@ -40,7 +40,7 @@ saltvirt = saltvirt.fresh()
 
 from saltvirt import errors
 from saltvirt.metricserve import options, serve, text
-from saltvirt.metricserve.look import Look
+from saltvirt.metricserve.look import PeriodicReader
 
 if TYPE_CHECKING:
     from salt_dunders import __opts__, __salt__
@@ -76,33 +76,37 @@ def start(address="127.0.0.1", port=None, tls=False, every_s=None):
     port = (_MASTER_PORT if master else _HOST_PORT) if port is None else port
     every_s = (_MASTER_S if master else _HOST_S) if every_s is None else every_s
     try:
-        asked = options.checked(address, port, tls, every_s)
-        (_of_master if master else _of_host)(asked)
+        config = options.validate(address, port, tls, every_s)
+        (_serve_master if master else _serve_host)(config)
     except errors.VirtError as exc:
         log.error("%s", exc.text)
         time.sleep(_PAUSE_S)
 
 
-def _of_host(asked):
-    from saltvirt.metricshost.serve import Host  # noqa: PLC0415 - a master has no libvirt
+def _serve_host(config):
+    from saltvirt.metricshost.serve import HostMetrics  # noqa: PLC0415 - a master has no libvirt
     from saltvirt.pki.host import layout, validity  # noqa: PLC0415
 
     get, stop = __salt__["config.get"], threading.Event()
-    host = Host(get, __opts__["id"], lambda: validity.here(__opts__["id"]), stop)
-    key, certificate = layout.by_use(layout.places("/etc/pki"))["server"]
-    pair = (str(certificate.path), str(key.path)) if asked.tls else None
-    serve.run(asked, {"host": host.name}, (host.now, host.looks(asked.every_s)), stop, pair)
+    host = HostMetrics(
+        get, __opts__["id"], lambda: validity.local_certificates(__opts__["id"]), stop
+    )
+    key, certificate = layout.by_use(layout.tls_files("/etc/pki"))["server"]
+    pair = (str(certificate.path), str(key.path)) if config.tls else None
+    serve.run(config, {"host": host.name}, (host.now, host.readers(config.every_s)), stop, pair)
 
 
-def _of_master(asked):
+def _serve_master(config):
     from saltvirt.metricsmaster import read  # noqa: PLC0415 - a hypervisor needs none of it
 
-    if asked.tls:
+    if config.tls:
         raise errors.InvalidInput(
             "the engine virt_exporter: a master has no certificate for tls: let it listen on "
             "127.0.0.1, behind a proxy that has one"
         )
     opts = dict(__opts__)
     reads = read.reads(opts, salt.loader.runner(opts))
-    looks = {part: Look(found, asked.every_s, part) for part, found in reads.items()}
-    serve.run(asked, {}, (lambda: iter(()), looks), threading.Event())
+    collectors = {
+        part: PeriodicReader(reader, config.every_s, part) for part, reader in reads.items()
+    }
+    serve.run(config, {}, (lambda: iter(()), collectors), threading.Event())

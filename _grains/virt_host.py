@@ -40,11 +40,11 @@ log = logging.getLogger(__name__)
 
 def virt_host():
     """The grain, see above; on systems without libvirt ``hypervisor`` is False."""
-    found = detect.detect(os.uname().machine)
+    host_grain = detect.detect(os.uname().machine)
     # not in salt-call, which has one job and needs a few parts only
-    if found["hypervisor"] and __opts__.get("__cli") == "salt-minion":
+    if host_grain["hypervisor"] and __opts__.get("__cli") == "salt-minion":
         _preload()
-    return {"virt_host": found}
+    return {"virt_host": host_grain}
 
 
 def _preload():

@@ -87,8 +87,8 @@ def apply_(
         salt hv1 seed.apply /srv/salt-images/web1/system.qcow2 web1
         salt hv1 seed.apply /srv/roots/web1 web1 config='{"master": "10.0.0.1"}'
     """
-    more, approve_key = settings.given(kwargs), values.flag(approve_key, "approve_key")
-    format = more.pop("format", None)
+    options, approve_key = settings.user_kwargs(kwargs), values.flag(approve_key, "approve_key")
+    format = options.pop("format", None)
     try:
         request = minion.SeedRequest(
             config=base.mapping(config or {}, "config"),
@@ -96,10 +96,10 @@ def apply_(
             prep_install=values.flag(prep_install, "prep_install"),
             pub_key=pub_key,
             priv_key=priv_key,
-            **more,
+            **options,
         )
     except TypeError:
-        raise errors.InvalidInput(f"unknown argument among: {', '.join(sorted(more))}") from None
+        raise errors.InvalidInput(f"unknown argument among: {', '.join(sorted(options))}") from None
     name = names.guest(id_ or request.config.get("id") or "")
     path = os.path.abspath(path)
     with _unused(name, path):
@@ -107,7 +107,7 @@ def apply_(
             format = inspect.inspect(path, format, unused=True).format
         public = _hypervisor().apply(name, path, format, request)
     if approve_key:
-        client.hand_in(__salt__, name, public)
+        client.submit_key(__salt__, name, public)
     return True
 
 
@@ -120,7 +120,7 @@ def _unused(name, path):
         if not os.path.isdir(path) and connection.IMPORT_ERROR is None:
             conn = stack.enter_context(connection.connect(settings.connection(get, {})))
             guests += [dom.name() for dom in seed_target.owners(conn, path)]
-        stack.enter_context(guest_lock.held(guest_lock.folder(get), "seed.apply", *guests))
+        stack.enter_context(guest_lock.acquire(guest_lock.folder(get), "seed.apply", *guests))
         if conn is not None:
             seed_target.refuse_used(conn, path, cache.folder(images_folder.configured(get).folder))
         yield
@@ -150,19 +150,19 @@ def mkconfig(config=None, tmp=None, id_=None, approve_key=True, pub_key=None, pr
         config=base.mapping(config or {}, "config"), pub_key=pub_key, priv_key=priv_key
     )
     name = names.guest(id_ or request.config.get("id") or "")
-    found = _hypervisor().data(name, request)
+    seed_data = _hypervisor().data(name, request)
     folder = tmp or tempfile.mkdtemp()
     texts = {
-        "config": ("minion", data.to_yaml(data.minion_config(found)), 0o640),
-        "pubkey": ("minion.pub", found.public_key, 0o600),
-        "privkey": ("minion.pem", found.private_key, 0o400),
+        "config": ("minion", data.to_yaml(data.minion_config(seed_data)), 0o640),
+        "pubkey": ("minion.pub", seed_data.public_key, 0o600),
+        "privkey": ("minion.pem", seed_data.private_key, 0o400),
     }
     paths = {}
-    for what, (file_name, text, mode) in texts.items():
-        paths[what] = os.path.join(folder, file_name)
-        _write(paths[what], text, mode)
+    for key, (file_name, text, mode) in texts.items():
+        paths[key] = os.path.join(folder, file_name)
+        _write(paths[key], text, mode)
     if values.flag(approve_key, "approve_key") and not (pub_key and priv_key):
-        client.hand_in(__salt__, name, found.public_key)
+        client.submit_key(__salt__, name, seed_data.public_key)
     return paths
 
 

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 __virtualname__ = "virt"
 
 # functions as "cannot … web1" has them
-_WORDS = {
+_DESCRIPTIONS = {
     "setmem": "change the memory of",
     "setvcpus": "change the CPUs of",
     "set_autostart": "set the autostart of",
@@ -77,41 +77,43 @@ def _on(name, act, kwargs, *args):
         return act(lookup.lookup(conn, name), *args)
 
 
-def _change(name, what, act, kwargs, *args):
+def _change(name, operation, act, kwargs, *args):
     """What ``act`` returns for the named domain, which no other operation changes meanwhile."""
-    with _locked(what, name):
+    with _locked(operation, name):
         return _on(name, act, kwargs, *args)
 
 
-def _locked(what, *names):
-    return guest_lock.held(guest_lock.folder(__salt__["config.get"]), f"virt.{what}", *names)
+def _locked(operation, *names):
+    return guest_lock.acquire(
+        guest_lock.folder(__salt__["config.get"]), f"virt.{operation}", *names
+    )
 
 
-def _complete(name, what, act, kwargs, *args):
+def _complete(name, operation, act, kwargs, *args):
     """As _change, of a guest whose creation has ended."""
 
     def checked(dom, *args):
-        creation.require_complete(dom, _WORDS.get(what, what))
+        creation.require_complete(dom, _DESCRIPTIONS.get(operation, operation))
         return act(dom, *args)
 
-    return _change(name, what, checked, kwargs, *args)
+    return _change(name, operation, checked, kwargs, *args)
 
 
-def _admitted(name, what, act, kwargs, *args):
+def _admitted(name, operation, act, kwargs, *args):
     """The same with the host's admission, whose lock is held: ``act(domain, config, …)``."""
     admission_config = admission.config_of(__salt__["config.get"], kwargs)
-    with _locked(what, name), _connect(kwargs) as conn, admission_config.lock():
+    with _locked(operation, name), _connect(kwargs) as conn, admission_config.lock():
         dom = lookup.lookup(conn, name)
-        creation.require_complete(dom, _WORDS.get(what, what))
+        creation.require_complete(dom, _DESCRIPTIONS.get(operation, operation))
         return act(dom, admission_config, *args)
 
 
-def _refuse_incomplete(conn, xml, what):
+def _refuse_incomplete(conn, xml, operation):
     """Of a definition that would take the place of a guest whose creation has not ended."""
     for name in lookup.names_in(xml):
         dom = lookup.find(conn, name)
         if dom:
-            creation.require_complete(dom, what)
+            creation.require_complete(dom, operation)
 
 
 def _tree(name, kwargs):
@@ -239,7 +241,7 @@ def pending_changes(vm_=None, **kwargs):
         salt '*' virt.pending_changes
     """
     with _connect(kwargs) as conn:
-        return waiting.of_all(conn, vm_)
+        return waiting.for_domains(conn, vm_)
 
 
 def vm_state(vm_=None, **kwargs):
@@ -578,10 +580,10 @@ def start(name, test=False, **kwargs):
 
 
 def _started(dom, admission_config, test):
-    move_journal.may_start(dom)
+    move_journal.require_startable(dom)
     stands.may_start(dom.name())
     overlays.refuse_start(dom.connect(), dom)
-    admission.starting(dom.connect(), admission_config, dom)
+    admission.check_start(dom.connect(), admission_config, dom)
     return True if test else lifecycle.start(dom)
 
 
@@ -690,14 +692,14 @@ def power(name, verb, when, last_seen=False, timeout=0, overcommit=None, placeme
         with _connect(kwargs) as conn:
             before = powering.before(conn, name, last_seen)
         if before not in when:
-            return power_answer.Power(before).to_answer()
+            return power_answer.PowerChange(before).to_answer()
         if verb in acts:
             acts[verb]()
     if verb not in acts:  # the lock is not held: who does not want to wait may pull the power
-        where = steps.folder(__salt__["config.get"])
-        _on(name, lifecycle.off_within, kwargs, timeout_s, lambda: steps.made(where))
+        steps_dir = steps.folder(__salt__["config.get"])
+        _on(name, lifecycle.off_within, kwargs, timeout_s, lambda: steps.record_step(steps_dir))
     with _connect(kwargs) as conn:
-        return power_answer.Power(before, powering.after(conn, name)).to_answer()
+        return power_answer.PowerChange(before, powering.after(conn, name)).to_answer()
 
 
 def ctrl_alt_del(vm_, **kwargs):
@@ -741,8 +743,10 @@ def set_autostart(vm_, state="on", **kwargs):
         salt "*" virt.set_autostart <domain> <on | off>
     """
     on = lifecycle.on_off(state)
-    if on and (why := kept.words(str(vm_))):
-        raise errors.Refused(f"{why}, which alone starts it: it cannot start with its host, too")
+    if on and (ha_reason := kept.describe(str(vm_))):
+        raise errors.Refused(
+            f"{ha_reason}, which alone starts it: it cannot start with its host, too"
+        )
     change = _complete if on else _change
     return change(vm_, "set_autostart", lifecycle.set_autostart, kwargs, on)
 
@@ -769,7 +773,7 @@ def create_xml_str(xml, **kwargs):
     locked = _locked("create_xml_str", *lookup.names_in(xml))
     with locked, _connect(kwargs) as conn, admission_config.lock():
         _refuse_incomplete(conn, xml, "start")
-        admission.transient(conn, admission_config, xml)
+        admission.check_transient(conn, admission_config, xml)
         lookup.create(conn, xml)
     return True
 

@@ -58,19 +58,22 @@ def exec(vm_, cmd, shell=False, env=None, timeout=60, base64=False, **kwargs):
     """
     from saltvirt.reachhost import guest_exec  # noqa: PLC0415 - needs the binding
 
-    words = asking.argv(cmd, values.boolean(shell, "shell"))
-    seconds = values.number(1, asking.LONGEST_S)(timeout, "timeout")
+    argv = asking.argv(cmd, values.boolean(shell, "shell"))
+    seconds = values.number(1, asking.MAX_TIMEOUT_S)(timeout, "timeout")
     command, is_raw = (
-        asking.Command(words, asking.variables(env), seconds),
+        asking.Command(argv, asking.variables(env), seconds),
         values.boolean(base64, "base64"),
     )
-    asking.checked(command, b"")
+    asking.validate(command, b"")
     with _connect(kwargs) as conn:
-        ended, *written = guest_exec.run(_agent(conn, vm_), command)
-    out, err = (base64s.b64encode(one).decode() if is_raw else asking.shown(one) for one in written)
+        result, *outputs = guest_exec.run(_agent(conn, vm_), command)
+    out, err = (
+        base64s.b64encode(output_bytes).decode() if is_raw else asking.printable(output_bytes)
+        for output_bytes in outputs
+    )
     return {
-        "pid": ended.pid, "has_ended": ended.has_ended, "exit_code": ended.exit_code,
-        "signal": ended.signal, "stdout": out, "stderr": err, "truncated": ended.is_cut,
+        "pid": result.pid, "has_ended": result.has_ended, "exit_code": result.exit_code,
+        "signal": result.signal, "stdout": out, "stderr": err, "truncated": result.is_cut,
     }  # fmt: skip
 
 
@@ -100,10 +103,15 @@ def put(vm_, local, remote, mode=None, overwrite=False, atomic=True, **kwargs):
     """
     from saltvirt.reachhost import guest_files  # noqa: PLC0415 - needs the binding
 
-    whole, over = values.boolean(atomic, "atomic"), values.boolean(overwrite, "overwrite")
-    asked = asking.Put(_path(remote, "remote"), asking.permissions(mode), over, whole)
-    with _connect(kwargs) as conn, newfile.there(_path(local, "local")) as file:
-        with guest_files.Incoming(_agent(conn, vm_), asked) as incoming:
+    is_atomic, is_overwrite = (
+        values.boolean(atomic, "atomic"),
+        values.boolean(overwrite, "overwrite"),
+    )
+    request = asking.PutFile(
+        _path(remote, "remote"), asking.permissions(mode), is_overwrite, is_atomic
+    )
+    with _connect(kwargs) as conn, newfile.open_existing(_path(local, "local")) as file:
+        with guest_files.Incoming(_agent(conn, vm_), request) as incoming:
             while data := file.read(guest_files.PIECE_BYTES):
                 incoming.write(data)
             incoming.end()
@@ -136,14 +144,14 @@ def get(vm_, remote, local, overwrite=False, most="1GiB", **kwargs):
     """
     from saltvirt.reachhost import guest_files  # noqa: PLC0415 - needs the binding
 
-    limit, path = units.parse_bytes(most, what="most"), _path(remote, "remote")
-    over = values.boolean(overwrite, "overwrite")
+    limit, path = units.parse_bytes(most, argument="most"), _path(remote, "remote")
+    is_overwrite = values.boolean(overwrite, "overwrite")
     with (
         _connect(kwargs) as conn,
-        newfile.new(_path(local, "local"), over) as write,
+        newfile.create(_path(local, "local"), is_overwrite) as write,
         guest_files.Outgoing(_agent(conn, vm_), path) as file,
     ):
-        return asking.copied(file.read, write, limit, path)
+        return asking.copy_limited(file.read, write, limit, path)
 
 
 def _connect(kwargs):
@@ -153,10 +161,12 @@ def _connect(kwargs):
 def _agent(conn, vm_):
     from saltvirt.reachhost import agent  # noqa: PLC0415 - needs the binding
 
-    return agent.of_domain(lookup.lookup(conn, names.there(vm_)))
+    return agent.for_domain(lookup.lookup(conn, names.existing_guest(vm_)))
 
 
-def _path(value, what):
+def _path(value, argument):
     if not isinstance(value, str) or not value or "\0" in value:
-        raise errors.InvalidInput(f"{what} must be the path of a file, not {units.shown(value)}")
+        raise errors.InvalidInput(
+            f"{argument} must be the path of a file, not {units.short_repr(value)}"
+        )
     return value

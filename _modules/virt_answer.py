@@ -28,7 +28,7 @@ __virtualname__ = "virt"
 log = logging.getLogger(__name__)
 
 # what the runner asks beside functions of this module; find_job: one that began before the update
-_OTHERS = ("test.ping", "saltutil.find_job")
+_EXTRA_FUNCTIONS = ("test.ping", "saltutil.find_job")
 
 
 def __virtual__():
@@ -53,15 +53,15 @@ def answer(fun, kwarg=None, **kwargs):
 
         salt hv1 virt.answer virt.vm_state
     """
-    outdated = _outdated(fun, kwargs.get("__pub_jid"))
+    outdated = _stale_library_answer(fun, kwargs.get("__pub_jid"))
     if outdated:
         return outdated
     _check_function(fun)
-    given = base.mapping(kwarg or {}, "kwarg")
+    arguments = base.mapping(kwarg or {}, "kwarg")
     try:
-        returned = _called(fun, given)
+        returned = _call(fun, arguments)
     finally:
-        steps.ended(steps.folder(__salt__["config.get"]))
+        steps.clear_steps(steps.folder(__salt__["config.get"]))
     if returned["retcode"]:
         __context__["retcode"] = returned["retcode"]
     return proof.sign(__opts__, kwargs.get("__pub_jid"), fun, returned)
@@ -83,16 +83,16 @@ def answers(fun, each, **kwargs):
 
         salt hyper1 virt.answers virt.vm_state each='[{vm_: web1}, {vm_: web2}]'
     """
-    outdated = _outdated(fun, kwargs.get("__pub_jid"))
+    outdated = _stale_library_answer(fun, kwargs.get("__pub_jid"))
     if outdated:
         return outdated
     _check_function(fun)
     calls = values.list_of(base.mapping)(each, "each")
     try:
         with _events_together():
-            returned = [_called(fun, given) for given in calls]
+            returned = [_call(fun, arguments) for arguments in calls]
     finally:
-        steps.ended(steps.folder(__salt__["config.get"]))
+        steps.clear_steps(steps.folder(__salt__["config.get"]))
     return proof.sign(__opts__, kwargs.get("__pub_jid"), fun, {"return": returned, "retcode": 0})
 
 
@@ -111,20 +111,23 @@ def working(jid):
 
         salt hv1 virt.working 20261121010203000001
     """
-    found = __salt__["saltutil.find_job"](str(jid))
-    if not found:
+    running_job = __salt__["saltutil.find_job"](str(jid))
+    if not running_job:
         return {}
-    return {"pid": found["pid"], **steps.last(steps.folder(__salt__["config.get"]), found["pid"])}
+    return {
+        "pid": running_job["pid"],
+        **steps.last_step(steps.folder(__salt__["config.get"]), running_job["pid"]),
+    }
 
 
 def _events_together():
     """While it lasts, steps are told some at a time: by the minion, which ``salt-call`` is not."""
     if __opts__.get("__cli") == "salt-call":
         return contextlib.nullcontext()
-    return steps.together(functools.partial(events.send_all, {**__opts__}))
+    return steps.batch_events(functools.partial(events.send_all, {**__opts__}))
 
 
-def _outdated(fun, jid):
+def _stale_library_answer(fun, jid):
     """The answer of a process that began before a sync and has imported nothing yet: the new
     library signs that the old one is refused. Without a signature the runner would say that another
     minion may have answered. None where the library is as it was."""
@@ -142,36 +145,36 @@ def _outdated(fun, jid):
 
 def _check_function(fun):
     """Raises InvalidInput for what the runner never asks."""
-    if not isinstance(fun, str) or not (fun.startswith("virt.") or fun in _OTHERS):
+    if not isinstance(fun, str) or not (fun.startswith("virt.") or fun in _EXTRA_FUNCTIONS):
         raise errors.InvalidInput(
-            f"fun={units.shown(fun)}: it is a function of virt, or {_OTHERS[0]}"
+            f"fun={units.short_repr(fun)}: it is a function of virt, or {_EXTRA_FUNCTIONS[0]}"
         )
 
 
-def _called(fun, kwarg):
+def _call(fun, kwarg):
     """``return`` and ``retcode`` of a function, its error as Salt words it; ``others``: the parts
     that tell of other guests, see saltvirt.confidential."""
     if fun not in __salt__:
         return {"return": f"'{fun}' is not available.", "retcode": 1}
-    with confidential.collected() as parts:
-        found = _result(fun, kwarg)
-    told = confidential.to_answer(parts)
-    return {**found, "others": told} if told else found
+    with confidential.collect() as parts:
+        returned = _returned(fun, kwarg)
+    confidential_parts = confidential.to_answer(parts)
+    return {**returned, "others": confidential_parts} if confidential_parts else returned
 
 
-def _result(fun, kwarg):
+def _returned(fun, kwarg):
     """The same, without what it tells of others."""
     try:
         return {"return": __salt__[fun](**kwarg), "retcode": 0}
     except Exception as exc:
-        if _has_words(exc):
+        if _is_user_error(exc):
             log.info("%s: %s", fun, exc)
             return {"return": f"ERROR: {exc}", "retcode": 1}
         log.exception("%s", fun)
-        why = f"internal error: {exc!r} (the host's minion log has the traceback)"
-        return {"return": why, "retcode": 1}
+        message = f"internal error: {exc!r} (the host's minion log has the traceback)"
+        return {"return": message, "retcode": 1}
 
 
-def _has_words(exc):
+def _is_user_error(exc):
     """Whether it is an error that was raised for a person: one of Salt's, as all of ours are."""
     return any(kind.__name__ == "SaltException" for kind in type(exc).__mro__)

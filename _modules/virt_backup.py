@@ -72,7 +72,7 @@ def backup_look(name, **kwargs):
     from saltvirt.backupserve import look  # noqa: PLC0415 - needs the binding
 
     with _connect(kwargs) as conn:
-        return look.look(conn, names.there(name)).to_answer()
+        return look.inspect(conn, names.existing_guest(name)).to_answer()
 
 
 def backup_reader(once=False):
@@ -93,32 +93,32 @@ def backup_reader(once=False):
 
         salt backup1 virt.backup_reader
     """
-    pair = own_pair.once(_ONCE, "backup-reader") if once else _backup_pair()
+    pair = own_pair.ephemeral(_ONE_TIME_KEYS, "backup-reader") if once else _backup_pair()
     return backup_answers.BackupReader(pair.authority).to_answer()
 
 
-_ONCE = f"{places.STATE}/backup-readers"
+_ONE_TIME_KEYS = f"{places.STATE}/backup-readers"
 
 
 def _backup_pair():
-    return own_pair.kept(f"{places.STATE}/backup-reader", "backup-reader")
+    return own_pair.permanent(f"{places.STATE}/backup-reader", "backup-reader")
 
 
 @contextlib.contextmanager
-def _backup_reading(reader, authority, whose):
+def _backup_reader(reader, authority, field_name):
     """(by which key this machine reads, the folder with that for a program)."""
-    with locks.for_now(locks.own_run(), "backup-") as folder:
-        pair = _backup_pair() if reader is None else own_pair.take(_ONCE, reader, "reader")
-        own_pair.trust(folder, pair, authority, whose)
+    with locks.temporary_folder(locks.runtime_folder(), "backup-") as folder:
+        pair = _backup_pair() if reader is None else own_pair.take(_ONE_TIME_KEYS, reader, "reader")
+        own_pair.trust(folder, pair, authority, field_name)
         yield pair, folder
 
 
-def _backup_door(shown, reader):
+def _backup_endpoint(shown, reader):
     """Where disks are shown, to whom alone, with a certificate of their own."""
-    pair = own_pair.made(shown.host, certs.SERVER)
-    told = own_pair.authority(reader, "reader")
-    credentials = doors.Credentials(pair.authority, pair.certificate, pair.key, told)
-    return doors.Door(doors.everywhere(), shown.port, relay.PORTS, credentials)
+    pair = own_pair.generate(shown.host, certs.SERVER)
+    client_ca = own_pair.authority(reader, "reader")
+    credentials = doors.TlsCredentials(pair.authority, pair.certificate, pair.key, client_ca)
+    return doors.TlsEndpoint(doors.everywhere(), shown.port, relay.PORTS, credentials)
 
 
 def backup_begin(name, ident, disks, reader, **kwargs):
@@ -156,22 +156,22 @@ def backup_begin(name, ident, disks, reader, **kwargs):
     planned = values.list_of(base.mapping)(disks, "disks")
     get = __salt__["config.get"]
     local = settings.connection(get, dict(kwargs))
-    shown = backup_request.configured(get, __opts__["id"])
-    asked = backup_request.ServeRequest(
-        guest=names.there(name),
+    serve_config = backup_request.load_config(get, __opts__["id"])
+    request = backup_request.ServeRequest(
+        guest=names.existing_guest(name),
         ident=values.text(ident, "ident"),
-        disks=tuple(backup_answers.PlannedDisk.from_answer(one, "disks") for one in planned),
+        disks=tuple(backup_answers.PlannedDisk.from_answer(plan, "disks") for plan in planned),
         uri=local.uri,
         username=local.username,
         password=local.password,
         locks=guest_lock.folder(get),
-        scratch=shown.scratch,
-        host=shown.host,
-        door=_backup_door(shown, reader),
-        scratch_mib=shown.scratch_mib,
+        scratch=serve_config.scratch,
+        host=serve_config.host,
+        door=_backup_endpoint(serve_config, reader),
+        scratch_mib=serve_config.scratch_mib,
     )
     with _connect(kwargs) as conn:
-        return api.begin(next(iter(saltvirt.__path__)), conn, asked).to_answer()
+        return api.begin(next(iter(saltvirt.__path__)), conn, request).to_answer()
 
 
 def backup_end(name, ident, good=False, needed=(), **kwargs):
@@ -198,13 +198,13 @@ def backup_end(name, ident, good=False, needed=(), **kwargs):
     """
     from saltvirt.backupserve import api  # noqa: PLC0415 - needs the binding
 
-    told = backup_request.EndRequest(
+    request = backup_request.EndRequest(
         values.text(ident, "ident"),
         bool(good),
         tuple(values.list_of(values.text)(needed, "needed")),
     )
     with _connect(kwargs) as conn:
-        return api.end(conn, names.there(name), told).to_answer()
+        return api.end(conn, names.existing_guest(name), request).to_answer()
 
 
 def backup_sweep(**kwargs):
@@ -257,14 +257,14 @@ def backup_plan(
 
         salt backup1 virt.backup_plan /srv/backup hyper1 look="$LOOK"
     """
-    seen = backup_answers.GuestLook.from_answer(look, "look")
-    target = backup_target.opened(folder, bool(mounted))
+    guest_disks = backup_answers.GuestInspection.from_answer(look, "look")
+    target = backup_target.open_target(folder, bool(mounted))
     count, sealed = units.parse_count(chain), _key(key)
-    found = receive.planned(target, host, seen, bool(whole), count, sealed)
+    plan = receive.plan_backup(target, host, guest_disks, bool(whole), count, sealed)
     if reader:
-        once = own_pair.once(_ONCE, "backup-reader")
-        found = dataclasses.replace(found, reader=once.authority)
-    return found.to_answer()
+        once = own_pair.ephemeral(_ONE_TIME_KEYS, "backup-reader")
+        plan = dataclasses.replace(plan, reader=once.authority)
+    return plan.to_answer()
 
 
 def _key(name):
@@ -305,30 +305,35 @@ def backup_pull(
 
         salt backup1 virt.backup_pull /srv/backup web1 "$IDENT" hyper1 serving="$SERVING"
     """
-    found = backup_answers.Serving.from_answer(serving, "serving")
-    guest = names.there(name)
+    serving_info = backup_answers.Serving.from_answer(serving, "serving")
+    guest = names.existing_guest(name)
     limit = None if bandwidth is None else units.parse_count(bandwidth, "bandwidth")
-    told = receive.Told(
+    request = receive.BackupRequest(
         ident, guest, values.text(host, "host"), values.text(by, "by"), limit, _key(key),
         backup_policy.compression(compress, key is not None),
     )  # fmt: skip
-    library, target = next(iter(saltvirt.__path__)), backup_target.opened(folder, bool(mounted))
-    teller = _backup_teller(guest)
-    with _backup_reading(reader, found.authority, "serving: authority") as (_, mine):
-        return receive.receive(library, target, told, found, mine, teller).to_answer()
+    library, target = (
+        next(iter(saltvirt.__path__)),
+        backup_target.open_target(folder, bool(mounted)),
+    )
+    teller = _progress_sender(guest)
+    with _backup_reader(reader, serving_info.authority, "serving: authority") as (_, reader_dir):
+        return receive.receive(
+            library, target, request, serving_info, reader_dir, teller
+        ).to_answer()
 
 
-def _backup_teller(name):
+def _progress_sender(name):
     """Progress on the event bus: ``salt/virt/backup/<name>/progress``."""
-    where = steps.folder(__salt__["config.get"])
+    steps_dir = steps.folder(__salt__["config.get"])
 
-    def tell(said):
-        steps.made(where)
-        total = max(1, said["total_bytes"])
-        event = {"name": name, "percent": round(100 * said["done_bytes"] / total), **said}
-        steps.tell(__salt__["event.send"], f"salt/virt/backup/{name}/progress", event)
+    def send_progress(progress):
+        steps.record_step(steps_dir)
+        total = max(1, progress["total_bytes"])
+        event = {"name": name, "percent": round(100 * progress["done_bytes"] / total), **progress}
+        steps.send_step(__salt__["event.send"], f"salt/virt/backup/{name}/progress", event)
 
-    return tell
+    return send_progress
 
 
 def backup_list(folder, uuid=None, mounted=False, name=None, newest=False, after=None):
@@ -357,14 +362,14 @@ def backup_list(folder, uuid=None, mounted=False, name=None, newest=False, after
 
         salt backup1 virt.backup_list /srv/backup
     """
-    target = backup_target.opened(folder, bool(mounted))
-    behind = None
+    target = backup_target.open_target(folder, bool(mounted))
+    after_record = None
     if after is not None:
         last, _, ident = values.text(after, "after").partition("/")
-        behind = (last, ident)
-    called = None if name is None else names.there(name)
-    found = receive.listing(target, uuid, called, bool(newest), behind)
-    return pages.page(one.to_answer() for one in found)
+        after_record = (last, ident)
+    guest_name = None if name is None else names.existing_guest(name)
+    records = receive.listing(target, uuid, guest_name, bool(newest), after_record)
+    return pages.page(record.to_answer() for record in records)
 
 
 def backup_show(
@@ -399,17 +404,19 @@ def backup_show(
 
         salt backup1 virt.backup_show /srv/backups "$UUID" latest "$READER"
     """
-    backup_target.opened(folder, bool(mounted))
-    shown = backup_request.configured(__salt__["config.get"], __opts__["id"])
-    who = None if stand is None else backup_stand.Stand.from_answer(stand, "stand")
-    if who:
-        who = backup_stand.Stand(names.there(who.guest), values.text(who.host, "host"), _now())
+    backup_target.open_target(folder, bool(mounted))
+    serve_config = backup_request.load_config(__salt__["config.get"], __opts__["id"])
+    pinned_by = None if stand is None else backup_stand.BackupPin.from_answer(stand, "stand")
+    if pinned_by:
+        pinned_by = backup_stand.BackupPin(
+            names.existing_guest(pinned_by.guest), values.text(pinned_by.host, "host"), _now()
+        )
     only = None if disk is None else values.text(disk, "disk")
-    asked = showing.ShowRequest(
-        folder, str(uuid), str(backup), _backup_door(shown, reader), who, only,
+    request = showing.ShowRequest(
+        folder, str(uuid), str(backup), _backup_endpoint(serve_config, reader), pinned_by, only,
         values.flag(damaged, "damaged"),
     )  # fmt: skip
-    return showing.show(next(iter(saltvirt.__path__)), asked, shown.host).to_answer()
+    return showing.show(next(iter(saltvirt.__path__)), request, serve_config.host).to_answer()
 
 
 def backup_hide(reader):
@@ -479,31 +486,31 @@ def backup_restore(
     from saltvirt.backupserve import over as overs  # noqa: PLC0415 - needs the binding
     from saltvirt.backupserve import restore, standing  # noqa: PLC0415 - needs the binding
 
-    given, stop = dict(kwargs), values.flag(stop, "stop")
+    arguments, stop = dict(kwargs), values.flag(stop, "stop")
     itself, over = values.flag(itself, "itself"), values.flag(over, "over")
-    wanted, tools, found = _backup_made(name, shown, given)
+    request, tools, backup_info = _restore_inputs(name, shown, arguments)
     if not (itself or over):
-        wanted.seed = found.seeded if seed is None else values.boolean(seed, "seed")
+        request.seed = backup_info.seeded if seed is None else values.boolean(seed, "seed")
     only = None if disk is None else values.text(disk, "disk")
     limit = None if bandwidth is None else units.parse_count(bandwidth, "bandwidth")
-    reading = _backup_reading(reader, found.authority, "shown")
-    with _connect(given) as conn, reading as (pair, mine):
-        parts = conn, wanted, tools, found, mine
+    reading = _backup_reader(reader, backup_info.authority, "shown")
+    with _connect(arguments) as conn, reading as (pair, reader_dir):
+        parts = conn, request, tools, backup_info, reader_dir
         if values.flag(instant, "instant"):
-            mine_only = wanted.name, pair.certificate, pair.key
-            keeper = standing.request(__salt__["config.get"], given, *mine_only)
-            how = instants.How(next(iter(saltvirt.__path__)), keeper, limit)
+            reader_pair = request.name, pair.certificate, pair.key
+            keeper = standing.make_request(__salt__["config.get"], arguments, *reader_pair)
+            live_restore = instants.LiveRestoreOptions(next(iter(saltvirt.__path__)), keeper, limit)
             last = (stop, only) if over else (itself,)
-            return instants.begun(how, parts, last).run().to_answer()
+            return instants.make_builder(live_restore, parts, last).run().to_answer()
         if over:
-            return overs.Over(*parts, stop, only).run().to_answer()
-        made = restore.Restore(*parts, itself).run()
-    if not made.pub_key or __opts__.get("file_client") == "local":
-        return made.to_answer()
-    if not client.hand_in(__salt__, made.name, made.pub_key):
-        said = client.unaccepted(made.name, __opts__["id"])
-        made = dataclasses.replace(made, warnings=(*made.warnings, said))
-    return made.to_answer()
+            return overs.InPlaceRestore(*parts, stop, only).run().to_answer()
+        result = restore.RestoreBuilder(*parts, itself).run()
+    if not result.pub_key or __opts__.get("file_client") == "local":
+        return result.to_answer()
+    if not client.submit_key(__salt__, result.name, result.pub_key):
+        warning = client.pending_key_note(result.name, __opts__["id"])
+        result = dataclasses.replace(result, warnings=(*result.warnings, warning))
+    return result.to_answer()
 
 
 def backup_disk(name, shown, disk, reader=None, **kwargs):
@@ -535,37 +542,37 @@ def backup_disk(name, shown, disk, reader=None, **kwargs):
     from saltvirt.backupserve import over as overs  # noqa: PLC0415 - needs the binding
     from saltvirt.backupserve import restore  # noqa: PLC0415 - needs the binding
 
-    given = dict(kwargs)
-    wanted, tools, found = _backup_made(name, shown, given)
+    arguments = dict(kwargs)
+    request, tools, backup_info = _restore_inputs(name, shown, arguments)
     target = values.text(disk, "disk")
-    reading = _backup_reading(reader, found.authority, "shown")
-    with _connect(given) as conn, reading as (_, mine):
-        one = restore.Restore(conn, wanted, tools, found, mine, True)
-        return overs.one_disk(conn, tools, wanted.name, one, target).to_answer()
+    reading = _backup_reader(reader, backup_info.authority, "shown")
+    with _connect(arguments) as conn, reading as (_, reader_dir):
+        disk_restore = restore.RestoreBuilder(conn, request, tools, backup_info, reader_dir, True)
+        return overs.one_disk(conn, tools, request.name, disk_restore, target).to_answer()
 
 
-def _backup_made(name, shown, given):
+def _restore_inputs(name, shown, arguments):
     """What making a guest of a backup works with."""
     connection.require_binding()
-    config = admission.config_of(__salt__["config.get"], given)
-    found = backup_answers.ShownBackup.from_answer(shown, "shown")
-    wanted = guest_builder.GuestRequest(names.guest(name))
-    here = guest_tools.Minion(
+    config = admission.config_of(__salt__["config.get"], arguments)
+    backup_info = backup_answers.ShownBackup.from_answer(shown, "shown")
+    request = guest_builder.GuestRequest(names.guest(name))
+    minion_tools = guest_tools.MinionTools(
         __salt__, __opts__, client.virtkey(__salt__), files.Chunks(__opts__).read
     )
     deploy = deploy_spec.DeploySpec.parse({}, "backup_restore")
-    tools = here.tools(wanted.name, deploy, config, "backup_restore")
-    tools.say = _backup_sayer(wanted.name, "backup_restore")
-    return wanted, tools, found
+    tools = minion_tools.tools(request.name, deploy, config, "backup_restore")
+    tools.report_step = _step_sender(request.name, "backup_restore")
+    return request, tools, backup_info
 
 
-def _backup_sayer(name, verb):
+def _step_sender(name, verb):
     """The steps as events: ``salt/virt/<name>/<verb>/<step>``."""
-    where = steps.folder(__salt__["config.get"])
+    steps_dir = steps.folder(__salt__["config.get"])
 
-    def say(step, message, /, within_s=0, **data):
-        steps.made(where, within_s)
+    def send_step(step, message, /, within_s=0, **data):
+        steps.record_step(steps_dir, within_s)
         event = {"id": name, "message": message, **data}
-        steps.tell(__salt__["event.send"], f"salt/virt/{name}/{verb}/{step}", event)
+        steps.send_step(__salt__["event.send"], f"salt/virt/{name}/{verb}/{step}", event)
 
-    return say
+    return send_step

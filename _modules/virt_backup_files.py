@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __virtualname__ = "virt"
 
 # the appliance may take so long for one thing, where it is emulated
-_NEXT_WITHIN_S = 600
+_STEP_TIMEOUT_S = 600
 
 
 def __virtual__():
@@ -60,9 +60,9 @@ def backup_ls(folder, name, path="/", backup="latest", filesystem=None, mounted=
 
         salt backup1 virt.backup_ls /srv/backups web1 /etc
     """
-    opened = backup_target.opened(str(folder), bool(mounted))
-    wanted = _backup_wanted(name, backup, path, filesystem)
-    return backup_files.look(opened, wanted, _backup_looking()).to_answer()
+    opened = backup_target.open_target(str(folder), bool(mounted))
+    request = _files_request(name, backup, path, filesystem)
+    return backup_files.list_files(opened, request, _step_signal()).to_answer()
 
 
 def backup_get(
@@ -101,21 +101,23 @@ def backup_get(
 
         salt backup1 virt.backup_get /srv/backups web1 /etc/fstab
     """
-    opened = backup_target.opened(str(folder), bool(mounted))
-    wanted = _backup_wanted(name, backup, path, filesystem)
-    limit = units.parse_bytes(most, what="most")
-    place = None if dest is None else values.text(dest, "dest")
-    tell = _backup_looking()
-    return backup_files.get(opened, wanted, place, limit, bool(test), tell).to_answer()
+    opened = backup_target.open_target(str(folder), bool(mounted))
+    request = _files_request(name, backup, path, filesystem)
+    limit = units.parse_bytes(most, argument="most")
+    dest_path = None if dest is None else values.text(dest, "dest")
+    step_signal = _step_signal()
+    return backup_files.get(opened, request, dest_path, limit, bool(test), step_signal).to_answer()
 
 
-def _backup_wanted(name, backup, path, filesystem):
-    alone = None if filesystem is None else values.text(filesystem, "filesystem")
-    found = told_files.asked(path)
-    return backup_files.Wanted(names.there(name), str(backup), found, alone)
+def _files_request(name, backup, path, filesystem):
+    only_filesystem = None if filesystem is None else values.text(filesystem, "filesystem")
+    guest_path = told_files.parse_path(path)
+    return backup_files.FileQuery(
+        names.existing_guest(name), str(backup), guest_path, only_filesystem
+    )
 
 
-def _backup_looking():
+def _step_signal():
     """Each sign of life is a step."""
-    where = steps.folder(__salt__["config.get"])
-    return lambda _done_bytes: steps.made(where, _NEXT_WITHIN_S)
+    steps_dir = steps.folder(__salt__["config.get"])
+    return lambda _done_bytes: steps.record_step(steps_dir, _STEP_TIMEOUT_S)

@@ -68,50 +68,52 @@ def backup(
     connection.require_binding()
     whole, test = values.flag(whole, "whole"), values.flag(test, "test")
     compress = backup_policy.compression(compress, key is not None)
-    look = __salt__["virt.backup_look"](name, **kwargs)
-    if not look["disks"]:
+    guest_disks = __salt__["virt.backup_look"](name, **kwargs)
+    if not guest_disks["disks"]:
         raise errors.InvalidInput(f"{name} has no disk to back up")
-    host, place = __opts__["id"], {"mounted": mounted, "key": key}
+    host, target_options = __opts__["id"], {"mounted": mounted, "key": key}
     plan = __salt__["virt.backup_plan"](
-        folder, host, look, whole=whole, reader=not test, **place
+        folder, host, guest_disks, whole=whole, reader=not test, **target_options
     )  # fmt: skip
-    told = {
-        "ident": plan["ident"], "skipped": look["skipped"],
-        "disks": {one["target"]: one["parent"] or one["reason"] for one in plan["disks"]},
+    summary = {
+        "ident": plan["ident"], "skipped": guest_disks["skipped"],
+        "disks": {disk["target"]: disk["parent"] or disk["reason"] for disk in plan["disks"]},
     }  # fmt: skip
     if test:
-        return told
-    mine = name, plan["ident"]
+        return summary
+    backup_key = name, plan["ident"]
     try:
-        serving = __salt__["virt.backup_begin"](*mine, plan["disks"], plan["reader"], **kwargs)
-        made = __salt__["virt.backup_pull"](
-            folder, *mine, host, serving, bandwidth=bandwidth, reader=plan["reader"],
-            compress=compress, **place
+        serving = __salt__["virt.backup_begin"](
+            *backup_key, plan["disks"], plan["reader"], **kwargs
+        )
+        result = __salt__["virt.backup_pull"](
+            folder, *backup_key, host, serving, bandwidth=bandwidth, reader=plan["reader"],
+            compress=compress, **target_options
         )  # fmt: skip
     except BaseException as exc:
-        why = _backup_ended(*mine, **kwargs)[0]
-        if why and isinstance(exc, errors.VirtError) and why not in exc.text:
-            raise errors.OperationFailed(f"{exc.text}; {why}") from exc
+        end_reason = _end_backup(*backup_key, **kwargs)[0]
+        if end_reason and isinstance(exc, errors.VirtError) and end_reason not in exc.text:
+            raise errors.OperationFailed(f"{exc.text}; {end_reason}") from exc
         raise
     # those of other folders and targets stay
-    over = {*plan["needed"], *plan.get("superseded", ())}
-    needed = {*look["checkpoints"]} - over | {*made["checkpoints"]}
-    _, left = _backup_ended(*mine, good=True, needed=sorted(needed), **kwargs)
-    disks = {one["target"]: one["parent"] or one["reason"] for one in serving["disks"]}
+    obsolete = {*plan["needed"], *plan.get("superseded", ())}
+    needed = {*guest_disks["checkpoints"]} - obsolete | {*result["checkpoints"]}
+    _, leftovers = _end_backup(*backup_key, good=True, needed=sorted(needed), **kwargs)
+    disks = {disk["target"]: disk["parent"] or disk["reason"] for disk in serving["disks"]}
     return {
-        **told, "disks": disks, "skipped": serving.get("skipped", told["skipped"]),
-        "consistency": serving["consistency"], "left": left,
-        "moved_bytes": made["moved_bytes"], "stored_bytes": made["stored_bytes"],
+        **summary, "disks": disks, "skipped": serving.get("skipped", summary["skipped"]),
+        "consistency": serving["consistency"], "left": leftovers,
+        "moved_bytes": result["moved_bytes"], "stored_bytes": result["stored_bytes"],
     }  # fmt: skip
 
 
-def _backup_ended(*mine, **how):
+def _end_backup(*args, **options):
     """(why it had ended before, or does not end; what is left of it)."""
     try:
-        said = __salt__["virt.backup_end"](*mine, **how)
+        answer = __salt__["virt.backup_end"](*args, **options)
     except errors.VirtError as exc:
         return exc.text, [exc.text]
-    return said["why"], said["left"]
+    return answer["why"], answer["left"]
 
 
 def backup_bring(
@@ -158,47 +160,50 @@ def backup_bring(
         values.flag(over, "over"), values.flag(stop, "stop"), values.flag(mounted, "mounted"),
     )  # fmt: skip
     damaged = values.flag(damaged, "damaged")
-    ident.refuse_unfit(new, over, stop, disk)
+    ident.refuse_conflicts(new, over, stop, disk)
     # it may have been renamed since
-    here = _backup_guests(kwargs) if over or disk is not None else {}
-    found = _backup_found(
-        name, folder, str(backup), mounted, disk, damaged, here.get(str(name)), over
+    local_guests = _backup_guests(kwargs) if over or disk is not None else {}
+    record = _find_backup(
+        name, folder, str(backup), mounted, disk, damaged, local_guests.get(str(name)), over
     )
-    called = found.guest if new is None else str(new)
-    called = names.guest({uuid: name for name, uuid in here.items()}.get(found.uuid, called))
+    guest_name = record.guest if new is None else str(new)
+    guest_name = names.guest(
+        {uuid: name for name, uuid in local_guests.items()}.get(record.uuid, guest_name)
+    )
     if disk is not None:
-        ident.refuse_unknown_disk(found, disk)
+        ident.refuse_unknown_disk(record, disk)
     if values.flag(test, "test"):
-        return {"ident": found.ident}
+        return {"ident": record.ident}
     reader = __salt__["virt.backup_reader"](once=True)["authority"]
     try:
         shown = __salt__["virt.backup_show"](
-            folder, found.uuid, found.ident, reader, mounted=mounted, disk=disk, damaged=damaged
+            folder, record.uuid, record.ident, reader, mounted=mounted, disk=disk, damaged=damaged
         )  # fmt: skip
         if disk is not None and not over:
-            made = __salt__["virt.backup_disk"](called, shown, disk, reader=reader, **kwargs)
+            result = __salt__["virt.backup_disk"](guest_name, shown, disk, reader=reader, **kwargs)
         else:
-            made = __salt__["virt.backup_restore"](
-                called, shown, itself=new is None, over=over, stop=stop, disk=disk, reader=reader,
+            result = __salt__["virt.backup_restore"](
+                guest_name, shown, itself=new is None, over=over, stop=stop, disk=disk,
+                reader=reader,
                 **kwargs,
             )  # fmt: skip
     finally:
         with contextlib.suppress(errors.VirtError):
             __salt__["virt.backup_hide"](reader)
-    return {**made, "ident": found.ident, "skipped": found.skipped}
+    return {**result, "ident": record.ident, "skipped": record.skipped}
 
 
-def _backup_guests(given):
+def _backup_guests(kwargs):
     """The guests of this host, by name, and their UUIDs."""
-    local = {key: value for key, value in given.items() if key in settings.CONNECTION}
+    local = {key: value for key, value in kwargs.items() if key in settings.CONNECTION}
     with connection.connect(settings.connection(__salt__["config.get"], local)) as conn:
         return lookup.uuids(conn)
 
 
-def _backup_found(name, folder, backup, mounted, disk, damaged, uuid, over):
+def _find_backup(name, folder, backup, mounted, disk, damaged, uuid, in_place):
     """The good one that is meant. uuid: of the guest that has the name here."""
-    target = backup_target.opened(values.text(folder, "folder"), mounted)
-    several = list(receive.listing(target, uuid=uuid, name=name))
-    if not over and any(one.guest == name for one in several):
+    target = backup_target.open_target(values.text(folder, "folder"), mounted)
+    records = list(receive.listing(target, uuid=uuid, name=name))
+    if not in_place and any(record.guest == name for record in records):
         uuid = None  # of several that had the name the operator says which
-    return ident.meant(several, name, backup, disk, damaged, uuid, target=folder)
+    return ident.find_listed(records, name, backup, disk, damaged, uuid, target=folder)

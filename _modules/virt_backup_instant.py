@@ -33,7 +33,7 @@ def _connect(kwargs):
     return connection.connect(settings.connection(__salt__["config.get"], kwargs))
 
 
-_ONCE = f"{places.STATE}/backup-readers"
+_ONE_TIME_KEYS = f"{places.STATE}/backup-readers"
 
 
 def backup_standing(name, **kwargs):
@@ -60,7 +60,7 @@ def backup_standing(name, **kwargs):
 
     locks = guest_lock.folder(__salt__["config.get"])
     with _connect(kwargs) as conn:
-        return instants.look(conn, names.there(name), locks).to_answer()
+        return instants.read_status(conn, names.existing_guest(name), locks).to_answer()
 
 
 def backup_again(name, shown, reader, bandwidth=None, **kwargs):
@@ -90,12 +90,17 @@ def backup_again(name, shown, reader, bandwidth=None, **kwargs):
     from saltvirt.backupserve import standing  # noqa: PLC0415 - needs the binding
 
     connection.require_binding()
-    guest, found = names.there(name), backup_answers.ShownBackup.from_answer(shown, "shown")
-    told = dataclasses.replace(found, authority=own_pair.authority(found.authority, "shown"))
+    guest, backup_info = (
+        names.existing_guest(name),
+        backup_answers.ShownBackup.from_answer(shown, "shown"),
+    )
+    trusted_info = dataclasses.replace(
+        backup_info, authority=own_pair.authority(backup_info.authority, "shown")
+    )
     limit = None if bandwidth is None else units.parse_count(bandwidth, "bandwidth")
     with _connect(kwargs) as conn:
-        pair = own_pair.take(_ONCE, reader, "reader")
-        mine_only = guest, pair.certificate, pair.key
-        keeper = standing.request(__salt__["config.get"], kwargs, *mine_only)
-        how = instants.How(next(iter(saltvirt.__path__)), keeper, limit)
-        return instants.again(conn, how, guest, told).to_answer()
+        pair = own_pair.take(_ONE_TIME_KEYS, reader, "reader")
+        reader_pair = guest, pair.certificate, pair.key
+        keeper = standing.make_request(__salt__["config.get"], kwargs, *reader_pair)
+        live_restore = instants.LiveRestoreOptions(next(iter(saltvirt.__path__)), keeper, limit)
+        return instants.resume(conn, live_restore, guest, trusted_info).to_answer()

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __virtualname__ = "virt"
 
-_VERIFY_TELLS_S = 2
+_PROGRESS_PERIOD_S = 2
 
 
 def __virtual__():
@@ -56,9 +56,9 @@ def backup_prune(folder, retention, name=None, mounted=False, test=False):
         salt backup1 virt.backup_prune /srv/backups '{daily: 7, weekly: 4}' test=True
     """
     rules = backup_policy.retention(retention)
-    guest = None if name is None else names.there(name)
-    opened = backup_target.opened(str(folder), bool(mounted))
-    return backup_keep.pruned(opened, rules, guest, bool(test)).to_answer()
+    guest = None if name is None else names.existing_guest(name)
+    opened = backup_target.open_target(str(folder), bool(mounted))
+    return backup_keep.prune_guests(opened, rules, guest, bool(test)).to_answer()
 
 
 def backup_verify(folder, name=None, backup="all", days=None, mounted=False, most=None):
@@ -90,14 +90,14 @@ def backup_verify(folder, name=None, backup="all", days=None, mounted=False, mos
 
         salt backup1 virt.backup_verify /srv/backups web1 latest
     """
-    guest = None if name is None else names.there(name)
+    guest = None if name is None else names.existing_guest(name)
     limit = None if days is None else units.parse_number(days, "days")
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    opened = backup_target.opened(str(folder), bool(mounted))
+    opened = backup_target.open_target(str(folder), bool(mounted))
     count = None if most is None else units.parse_count(most, "most")
-    tell = _verifying()
-    found = backup_keep.read_back(opened, guest, str(backup), limit, now, tell, count)
-    return found.to_answer()
+    progress = _progress_sender()
+    report = backup_keep.verify_all(opened, guest, str(backup), limit, now, progress, count)
+    return report.to_answer()
 
 
 def backup_stands(folder, mounted=False):
@@ -116,8 +116,8 @@ def backup_stands(folder, mounted=False):
 
         salt backup1 virt.backup_stands /srv/backups
     """
-    opened = backup_target.opened(str(folder), bool(mounted))
-    return [one.to_answer() for one in backup_stands_of.every(opened)]
+    opened = backup_target.open_target(str(folder), bool(mounted))
+    return [pin.to_answer() for pin in backup_stands_of.list_all(opened)]
 
 
 def backup_let_go(folder, uuid, backup, guest, host, mounted=False):
@@ -140,23 +140,23 @@ def backup_let_go(folder, uuid, backup, guest, host, mounted=False):
 
         salt backup1 virt.backup_let_go /srv/backups "$UUID" "$IDENT" web1 hyper1
     """
-    opened = backup_target.opened(str(folder), bool(mounted))
-    who = backup_stand.Stand(names.there(guest), values.text(host, "host"))
-    return backup_stands_of.let_go(opened, str(uuid), str(backup), who)
+    opened = backup_target.open_target(str(folder), bool(mounted))
+    pin = backup_stand.BackupPin(names.existing_guest(guest), values.text(host, "host"))
+    return backup_stands_of.remove_pin(opened, str(uuid), str(backup), pin)
 
 
-def _verifying():
+def _progress_sender():
     """Progress on the event bus: ``salt/virt/backup/<name>/verify``."""
-    where = steps.folder(__salt__["config.get"])
-    told = [0.0]
+    steps_dir = steps.folder(__salt__["config.get"])
+    last_sent = [0.0]
 
-    def tell(name, ident, done, total):
+    def send_progress(name, ident, done, total):
         now = time.monotonic()
-        if now - told[0] < _VERIFY_TELLS_S:
+        if now - last_sent[0] < _PROGRESS_PERIOD_S:
             return
-        told[0] = now
-        steps.made(where)
+        last_sent[0] = now
+        steps.record_step(steps_dir)
         event = {"name": name, "backup": ident, "percent": 100 * done // max(1, total)}
-        steps.tell(__salt__["event.send"], f"salt/virt/backup/{name}/verify", event)
+        steps.send_step(__salt__["event.send"], f"salt/virt/backup/{name}/verify", event)
 
-    return tell
+    return send_progress

@@ -57,7 +57,7 @@ def backup_over(name, stop=False, **kwargs):
     from saltvirt.backupserve import over  # noqa: PLC0415 - needs the binding
 
     with _connect(kwargs) as conn:
-        return over.look(conn, names.there(name), values.flag(stop, "stop")).to_answer()
+        return over.inspect(conn, names.existing_guest(name), values.flag(stop, "stop")).to_answer()
 
 
 def backup_confirm(vm_, test=False, unused=(), **kwargs):
@@ -86,14 +86,16 @@ def backup_confirm(vm_, test=False, unused=(), **kwargs):
     """
     from saltvirt.backupserve import over  # noqa: PLC0415 - needs the binding
 
-    name, asked = names.there(vm_), values.paths(unused, "unused")
+    name, unused_paths = names.existing_guest(vm_), values.paths(unused, "unused")
     with _connect(kwargs) as conn:
         if values.flag(test, "test"):
-            found = over.plan(conn, name, asked)
+            outcome = over.plan(conn, name, unused_paths)
         else:
-            found = over.confirm(conn, _admission(), name, asked)
-    places, unsure = shared.as_data(found.shared), tuple(found.unsure)
-    return removal_answer.RemovalPlan(tuple(found.delete), found.keep, places, unsure).to_answer()
+            outcome = over.confirm(conn, _admission(), name, unused_paths)
+    places, unsure = shared.as_data(outcome.shared), tuple(outcome.uncertain)
+    return removal_answer.RemovalPlan(
+        tuple(outcome.delete), outcome.keep, places, unsure
+    ).to_answer()
 
 
 def backup_undo(name, stop=False, test=False, **kwargs):
@@ -121,5 +123,8 @@ def backup_undo(name, stop=False, test=False, **kwargs):
     from saltvirt.backupserve import over  # noqa: PLC0415 - needs the binding
 
     with _connect(kwargs) as conn:
-        guest, how = names.there(name), (values.flag(stop, "stop"), values.flag(test, "test"))
-        return over.undo(conn, _admission(), guest, *how).to_answer()
+        guest, flags = (
+            names.existing_guest(name),
+            (values.flag(stop, "stop"), values.flag(test, "test")),
+        )
+        return over.undo(conn, _admission(), guest, *flags).to_answer()

@@ -52,7 +52,7 @@ def backup_wish(name, wish, test=False, **kwargs):
     from saltvirt.backupserve import wishes  # noqa: PLC0415 - needs the binding
 
     connection.require_binding()
-    guest, text = names.there(name), values.text(wish, "wish")
-    where = guest_lock.folder(__salt__["config.get"])
-    with guest_lock.held(where, "virt.backup_wish", guest), _connect(kwargs) as conn:
-        return wishes.wished(conn, guest, text, bool(test))
+    guest, text = names.existing_guest(name), values.text(wish, "wish")
+    lock_dir = guest_lock.folder(__salt__["config.get"])
+    with guest_lock.acquire(lock_dir, "virt.backup_wish", guest), _connect(kwargs) as conn:
+        return wishes.set_schedule(conn, guest, text, bool(test))

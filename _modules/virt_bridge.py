@@ -66,10 +66,10 @@ def bridge_create(bridge="br0", interface=None, timeout_s=60, vlan=None, type="l
         salt hv1 virt.bridge_create br100 eth0 vlan=100
     """
     if _is_ovs(type, vlan):
-        return bridges.over_ovs(bridge, interface, _probe(), timeout_s)
-    if vlan is None and not bridges.there(bridge):
+        return bridges.create_ovs_bridge(bridge, interface, _probe(), timeout_s)
+    if vlan is None and not bridges.exists(bridge):
         _refuse_watched(force)
-    return bridges.over(bridge, interface, _yaml(), _probe(), timeout_s, vlan)
+    return bridges.create_bridge(bridge, interface, _yaml(), _probe(), timeout_s, vlan)
 
 
 def bridge_remove(bridge="br0", timeout_s=60, force=False):
@@ -92,12 +92,12 @@ def bridge_remove(bridge="br0", timeout_s=60, force=False):
 
         salt hv1 virt.bridge_remove br0
     """
-    made = bridges.ours(bridge)
-    if not made:
+    record = bridges.bridge_record(bridge)
+    if not record:
         return f"{bridge} was not made by virt.bridge_create, and is left as it is"
-    if bridges.moves_address(made):
+    if bridges.moves_address(record):
         _refuse_watched(force)
-    return bridges.back(bridge, _probe(), timeout_s)
+    return bridges.remove_bridge(bridge, _probe(), timeout_s)
 
 
 def bridge_over(bridge="br0", interface=None, timeout_s=60, vlan=None, type="linux"):
@@ -166,19 +166,24 @@ def bridge_plan(bridge="br0", interface=None, vlan=None, type="linux"):
         salt hv1 virt.bridge_plan
     """
     is_ovs = _is_ovs(type, vlan)
-    made = bridges.ours(bridge)
-    status = {"there": bridges.there(bridge), "made": bool(made)}
-    if made:
-        over = interface if bridges.is_over(made, interface) else made["interface"]
-        return {**status, "interface": over, "vlan": made["vlan"], "type": made["type"]}
+    record = bridges.bridge_record(bridge)
+    status = {"there": bridges.exists(bridge), "made": bool(record)}
+    if record:
+        interface_below = interface if bridges.is_over(record, interface) else record["interface"]
+        return {
+            **status,
+            "interface": interface_below,
+            "vlan": record["vlan"],
+            "type": record["type"],
+        }
     if status["there"]:
         return status
     if is_ovs:
-        found = bridges.plan_ovs(bridge, interface)
+        plan = bridges.plan_ovs(bridge, interface)
     else:
-        interface, found = bridges.plan(bridge, interface, _yaml(), vlan)
-    commands = [" ".join(argv) for argv in (*found.before, *found.apply)]
-    files = plans.shown(found.files)
+        interface, plan = bridges.plan(bridge, interface, _yaml(), vlan)
+    commands = [" ".join(argv) for argv in (*plan.before, *plan.apply)]
+    files = plans.shown(plan.files)
     return {**status, "interface": interface, "files": files, "commands": commands}
 
 
@@ -187,11 +192,11 @@ def _refuse_watched(force):
     address that fails cuts it off for longer."""
     if values.boolean(force, "force"):
         return
-    host = install.works_as()
+    host = install.member_name()
     guests = kept.assigned(host) if host else []
     if guests:
         raise errors.OperationFailed(
-            f"high availability has guests here ({plain.line(', '.join(guests), 100)}): if the "
+            f"high availability has guests here ({plain.one_line(', '.join(guests), 100)}): if the "
             "network fails, this host is reset before it is put back. Move them first (salt-run "
             f"virt.evacuate {host}), or force=True"
         )

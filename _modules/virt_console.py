@@ -136,7 +136,7 @@ def display(vm_, **kwargs):
         salt hyper1 virt.display web1
     """
     with _connect(kwargs) as conn:
-        return consoles.displays(conn, names.there(vm_)).to_answer()
+        return consoles.displays(conn, names.existing_guest(vm_)).to_answer()
 
 
 def screen(vm_, width=480, screen=0, **kwargs):
@@ -159,11 +159,11 @@ def screen(vm_, width=480, screen=0, **kwargs):
 
         salt hyper1 virt.screen web1
     """
-    most = values.number(16, 8192)(width, "width")
+    max_width = values.number(16, 8192)(width, "width")
     number = values.number(0, 2**31)(screen, "screen")
     with _connect(kwargs) as conn:
-        dom = lookup.lookup(conn, names.there(vm_))
-        return pictures.small(conn, dom, number, most).to_answer()
+        dom = lookup.lookup(conn, names.existing_guest(vm_))
+        return pictures.small(conn, dom, number, max_width).to_answer()
 
 
 def reach(vm_, kind, caller, screen=0, force=False, **kwargs):
@@ -196,23 +196,23 @@ def reach(vm_, kind, caller, screen=0, force=False, **kwargs):
     connection.require_binding()
     get = __salt__["config.get"]
     number = values.number(0, 2**31)(screen, "screen")
-    asked = values.choice(*reaching.KINDS, reaching.AGENT)(kind, "kind")
-    told = own_pair.authority(caller, "caller")
+    access_kind = values.choice(*reaching.KINDS, reaching.AGENT)(kind, "kind")
+    client_ca = own_pair.authority(caller, "caller")
     local = settings.connection(get, dict(kwargs))
     with _connect(kwargs) as conn:
-        uuid, what = begin.look(conn, names.there(vm_), asked, number)
-    pair = own_pair.made(reaching.DOOR, certs.SERVER, 1)
-    credentials = doors.Credentials(pair.authority, pair.certificate, pair.key, told)
-    door = doors.Door(doors.everywhere(), relay.port(get), relay.PORTS, credentials)
-    wanted = relay.RelayRequest(
+        uuid, details = begin.probe(conn, names.existing_guest(vm_), access_kind, number)
+    pair = own_pair.generate(reaching.CERTIFICATE_NAME, certs.SERVER, 1)
+    credentials = doors.TlsCredentials(pair.authority, pair.certificate, pair.key, client_ca)
+    endpoint = doors.TlsEndpoint(doors.everywhere(), relay.port(get), relay.PORT_COUNT, credentials)
+    request = relay.RelayRequest(
         uuid,
-        asked,
+        access_kind,
         number,
         values.flag(force, "force"),
         local.uri,
         local.username,
         local.password,
-        door,
+        endpoint,
     )
-    port = begin.begin(next(iter(saltvirt.__path__)), wanted)
-    return reaching.Reach(uuid, asked, port, pair.authority, what).to_answer()
+    port = begin.start_relay(next(iter(saltvirt.__path__)), request)
+    return reaching.Reach(uuid, access_kind, port, pair.authority, details).to_answer()

@@ -38,9 +38,9 @@ def firewall_hosts():
 
         salt hv1 virt.firewall_hosts
     """
-    found = request.hosts(_pillar_ext)
-    found.pop(__opts__["id"], None)
-    return [names[0] for names in found.values()]
+    host_names = request.hosts(_pillar_ext)
+    host_names.pop(__opts__["id"], None)
+    return [names[0] for names in host_names.values()]
 
 
 def firewall_plan(
@@ -144,7 +144,7 @@ def firewall_made():
 
         salt hv1 virt.firewall_made
     """
-    return firewall.made()
+    return firewall.has_rules()
 
 
 def _rules(hosts, opened, shut, kind, agent, masters):
@@ -156,8 +156,10 @@ def _rules(hosts, opened, shut, kind, agent, masters):
 
 def _masters():
     """Where this minion finds its master, or all that it may turn to."""
-    found = __opts__.get("master_list") or __opts__.get("master_ip") or __opts__.get("master") or ()
-    return [found] if isinstance(found, str) else list(found)
+    masters = (
+        __opts__.get("master_list") or __opts__.get("master_ip") or __opts__.get("master") or ()
+    )
+    return [masters] if isinstance(masters, str) else list(masters)
 
 
 def _pillar_ext(external):

@@ -49,19 +49,19 @@ def _connect(kwargs):
 
 def _split(kwargs):
     """(connection arguments, all the others)."""
-    ours = {key: kwargs.pop(key) for key in settings.CONNECTION if key in kwargs}
-    return ours, kwargs
+    connect_args = {key: kwargs.pop(key) for key in settings.CONNECTION if key in kwargs}
+    return connect_args, kwargs
 
 
-def _admission_config(given):
+def _admission_config(options):
     """The admission that a call asks for; takes its words out of the keyword arguments."""
-    return admission.config_of(__salt__["config.get"], given)
+    return admission.config_of(__salt__["config.get"], options)
 
 
-def _guest_spec(arguments, **more):
+def _guest_spec(arguments, **extra):
     """The GuestSpec of an adapter's arguments, with the host's profiles."""
-    known = profiles.read(__salt__["config.get"])
-    return guest.parse(**arguments, known_profiles=known, **more)
+    host_profiles = profiles.read(__salt__["config.get"])
+    return guest.parse(**arguments, known_profiles=host_profiles, **extra)
 
 
 def _refuse_own_id(name):
@@ -71,18 +71,20 @@ def _refuse_own_id(name):
         raise errors.InvalidInput(f"{name} cannot be a guest's name: it is this host's minion id")
 
 
-def _handed_in(name, deploy, made):
+def _submit_key(name, deploy, answer):
     """What was made, as plain data. Its key is handed in; the master accepts it when it gave the
     permission for the name. The answer says so if the master did not accept it."""
-    handed = made.pub_key and deploy.approve_key and __opts__.get("file_client") != "local"
-    if handed and not client.hand_in(__salt__, name, made.pub_key):
-        made = replace(made, warnings=(*made.warnings, client.unaccepted(name, __opts__["id"])))
-    return made.to_answer()
+    handed = answer.pub_key and deploy.approve_key and __opts__.get("file_client") != "local"
+    if handed and not client.submit_key(__salt__, name, answer.pub_key):
+        answer = replace(
+            answer, warnings=(*answer.warnings, client.pending_key_note(name, __opts__["id"]))
+        )
+    return answer.to_answer()
 
 
 def _tools(name, deploy, admission_config, verb="init"):
-    ask, read = client.virtkey(__salt__), files.Chunks(__opts__).read
-    return guest_tools.Minion(__salt__, __opts__, ask, read).tools(
+    ask, read_file = client.virtkey(__salt__), files.Chunks(__opts__).read
+    return guest_tools.MinionTools(__salt__, __opts__, ask, read_file).tools(
         name, deploy, admission_config, verb
     )
 
@@ -214,23 +216,25 @@ def init(
         salt 'hypervisor' virt.init vm_name 2 1GiB image=/images/debian.qcow2 seed=False
     """
     arguments = {key: value for key, value in locals().items() if key != "kwargs"}
-    connect, more = _split(kwargs)
-    admission_config = _admission_config(more)
-    test, definition = values.flag(more.pop("test", False), "test"), more.pop("definition", False)
+    connect, extra = _split(kwargs)
+    admission_config = _admission_config(extra)
+    test, definition = values.flag(extra.pop("test", False), "test"), extra.pop("definition", False)
     _refuse_own_id(name)
-    away = departed.why(str(name)) if more.pop("unless_moved", False) else None
-    if away:
-        raise errors.Refused(away)
-    if more.pop("from_master", False):
-        more.update(client.secrets(__salt__, __opts__, name))
-    spec = _guest_spec({**arguments, **more})
+    moved_reason = (
+        departed.departure_reason(str(name)) if extra.pop("unless_moved", False) else None
+    )
+    if moved_reason:
+        raise errors.Refused(moved_reason)
+    if extra.pop("from_master", False):
+        extra.update(client.secrets(__salt__, __opts__, name))
+    spec = _guest_spec({**arguments, **extra})
     with _connect(connect) as conn:
         if test:
             tools = _tools(spec.name, spec.deploy, admission_config)
             return create.preview(conn, spec, tools, definition=definition is True)
-        made = create.create(conn, spec, _tools(spec.name, spec.deploy, admission_config))
+        answer = create.create(conn, spec, _tools(spec.name, spec.deploy, admission_config))
     departed.forget(spec.name)
-    return _handed_in(spec.name, spec.deploy, made)
+    return _submit_key(spec.name, spec.deploy, answer)
 
 
 def update(
@@ -320,15 +324,15 @@ def update(
     arguments = dict(locals())
     for key in ("kwargs", "live", "test", "detach"):
         del arguments[key]
-    connect, more = _split(kwargs)
-    admission_config = _admission_config(more)
+    connect, extra = _split(kwargs)
+    admission_config = _admission_config(extra)
     is_live, is_test = values.flag(live, "live"), values.flag(test, "test")
-    how = updating.How(is_live, disk_spec.detach(detach, "detach"), is_test)
-    arguments.update(cpu=cpu or None, mem=mem or None, **more)
+    update_mode = updating.UpdateOptions(is_live, disk_spec.detach(detach, "detach"), is_test)
+    arguments.update(cpu=cpu or None, mem=mem or None, **extra)
     spec = _guest_spec(arguments, update=True)
     with _connect(connect) as conn:
         return updating.update(
-            conn, spec, _tools(name, spec.deploy, admission_config, "update"), how
+            conn, spec, _tools(name, spec.deploy, admission_config, "update"), update_mode
         )
 
 
@@ -375,15 +379,15 @@ def clone(vm_, name, seed=None, start=False, test=False, **kwargs):
 
         salt 'hypervisor' virt.clone web1 web2 start=True
     """
-    connect, more = _split(kwargs)
-    admission_config = _admission_config(more)
+    connect, extra = _split(kwargs)
+    admission_config = _admission_config(extra)
     autostart, test = (
-        values.flag(more.pop("autostart", False), "autostart"), values.flag(test, "test"),
+        values.flag(extra.pop("autostart", False), "autostart"), values.flag(test, "test"),
     )  # fmt: skip
-    if more.pop("from_master", False):
-        more.update(client.secrets(__salt__, __opts__, name))
+    if extra.pop("from_master", False):
+        extra.update(client.secrets(__salt__, __opts__, name))
     _refuse_own_id(name)
-    deploy = deploy_spec.DeploySpec.parse(more, "clone")
+    deploy = deploy_spec.DeploySpec.parse(extra, "clone")
     with _connect(connect) as conn:
         if seed is None:
             seed = cloning.was_seeded(conn, vm_)
@@ -391,9 +395,9 @@ def clone(vm_, name, seed=None, start=False, test=False, **kwargs):
         guest = guest_builder.GuestRequest(str(name), seed, start, autostart)
         tools = _tools(name, deploy, admission_config, "clone")
         if test:
-            return cloning.look(conn, vm_, guest, tools)
-        made = cloning.clone(conn, vm_, guest, tools)
-    return _handed_in(name, deploy, made)
+            return cloning.preview(conn, vm_, guest, tools)
+        answer = cloning.clone(conn, vm_, guest, tools)
+    return _submit_key(name, deploy, answer)
 
 
 def rename(vm_, name, seed=None, test=False, **kwargs):
@@ -427,19 +431,19 @@ def rename(vm_, name, seed=None, test=False, **kwargs):
 
         salt 'hypervisor' virt.rename web1 web2
     """
-    connect, more = _split(kwargs)
-    admission_config = _admission_config(more)
+    connect, extra = _split(kwargs)
+    admission_config = _admission_config(extra)
     _refuse_own_id(name)
-    deploy = deploy_spec.DeploySpec.parse(more, "rename")
+    deploy = deploy_spec.DeploySpec.parse(extra, "rename")
     with _connect(connect) as conn:
         if seed is None:
             seed = cloning.was_seeded(conn, vm_)
         guest = guest_builder.GuestRequest(str(name), values.boolean(seed, "seed"))
         tools = _tools(name, deploy, admission_config, "rename")
         if values.flag(test, "test"):
-            return renaming.look(conn, vm_, guest, tools)
-        made = renaming.rename(conn, vm_, guest, tools)
-    return _handed_in(name, deploy, made)
+            return renaming.preview(conn, vm_, guest, tools)
+        answer = renaming.rename(conn, vm_, guest, tools)
+    return _submit_key(name, deploy, answer)
 
 
 def resize_disk(vm_, disk, size, **kwargs):
@@ -495,8 +499,8 @@ def seed_eject(name, last_seen=False, **kwargs):
 
         salt hv1 virt.seed_eject web1
     """
-    where = guest_lock.folder(__salt__["config.get"])
-    with guest_lock.held(where, "virt.seed_eject", name), _connect(kwargs) as conn:
+    lock_dir = guest_lock.folder(__salt__["config.get"])
+    with guest_lock.acquire(lock_dir, "virt.seed_eject", name), _connect(kwargs) as conn:
         if last_seen and powering.before(conn, name, last_seen) is None:
             return None
         folder = images_folder.configured(__salt__["config.get"]).folder

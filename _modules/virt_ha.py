@@ -90,13 +90,15 @@ def ha_fence(agent, options=None, password_file=None, action="status"):
 
         salt hyper2 virt.ha_fence fence_ipmilan '{ip: 10.9.0.1, username: salt}' /etc/salt/bmc1
     """
-    told = dict(setting.mapping(options or {}, "options", None))
+    agent_setting = dict(setting.mapping(options or {}, "options", None))
     if password_file:
-        told["password_file"] = password_file
-    found = setting.parse("virt.ha_fence", {"agent": agent, "options": told})
+        agent_setting["password_file"] = password_file
+    fence_agent = setting.parse("virt.ha_fence", {"agent": agent, "options": agent_setting})
     if action not in ("status", "off"):
         raise errors.InvalidInput("action must be status or off")
-    return dataclasses.asdict(agents.off(found) if action == "off" else agents.status(found))
+    return dataclasses.asdict(
+        agents.off(fence_agent) if action == "off" else agents.status(fence_agent)
+    )
 
 
 def ha_kept(name):
@@ -115,4 +117,4 @@ def ha_kept(name):
 
         salt hyper1 virt.ha_kept web1
     """
-    return kept.words(str(name))
+    return kept.describe(str(name))

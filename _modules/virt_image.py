@@ -66,7 +66,7 @@ def _wait(text):
     """Tells the log and the master that this host waits."""
     log.info(text)
     if __opts__.get("file_client") != "local":
-        steps.made(steps.folder(__salt__["config.get"]))
+        steps.record_step(steps.folder(__salt__["config.get"]))
         __salt__["event.send"]("salt/virt/images/wait", {"message": text})
 
 
@@ -103,22 +103,24 @@ def image_fetch(source, image_hash=None, saltenv="base", test=False, **kwargs):
         salt -b 4 'hv*' virt.image_fetch salt://debian.qcow2
         salt hv1 virt.image_fetch https://cloud.example.org/d.qcow2 https://cloud.example.org/SHA256SUMS
     """
-    wanted = settings.connection(__salt__["config.get"], kwargs)
-    turn = download_slot.taker(client.virtkey(__salt__), _wait)
+    connect_args = settings.connection(__salt__["config.get"], kwargs)
+    turn = download_slot.slot_factory(client.virtkey(__salt__), _wait)
     download = sources.SaltFiles(__salt__, saltenv, files.Chunks(__opts__).read, turn)
-    place = None
+    location = None
     if sources.kind(source) == sources.POOL:
-        with connection.connect(wanted) as conn:
-            place = image_location.find(conn, source)
+        with connection.connect(connect_args) as conn:
+            location = image_location.find(conn, source)
     folder, replaces = _folder(), None
     if sources.kind(source) in (sources.SALT, sources.WEB):
-        there = cache.known(folder)
-        replaces = [one.file for one in there if one.source == sources.shown(source)]
-    find = cache.look if test else cache.fetch
-    found = find(source, folder, download, image_hash, place=place)
-    words = ("path", "format", "virtual_size_bytes", "sha256")
+        cached_images = cache.cached_images(folder)
+        replaces = [
+            cached.file for cached in cached_images if cached.source == sources.shown(source)
+        ]
+    find = cache.find_local if test else cache.fetch
+    image = find(source, folder, download, image_hash, location=location)
+    properties = ("path", "format", "virtual_size_bytes", "sha256")
     return {
-        **{word: getattr(found, word, None) for word in words},
+        **{word: getattr(image, word, None) for word in properties},
         "source": sources.shown(source),
         "replaces": replaces,
     }

@@ -30,16 +30,18 @@ def __virtual__():
     return __virtualname__
 
 
-def _wanted(conn, config_get, place, arguments):
+def _requirements(conn, config_get, images_location, arguments):
     """What the guest of these arguments would take of this host, or the problem with it."""
     try:
         arguments = base.mapping(arguments, "guest")
         if "name" not in arguments or not all(isinstance(word, str) for word in arguments):
             raise errors.InvalidInput("guest must be arguments of virt.init, name among them")
         spec = guest.parse(**arguments, known_profiles=profiles.read(config_get))
-        admission_config = admission.AdmissionConfig(config_get, place.folder, place.pool)
+        admission_config = admission.AdmissionConfig(
+            config_get, images_location.folder, images_location.pool
+        )
         # nothing is seeded: what matters is that it could be
-        not_yet = guest_builder.not_yet
+        not_yet = guest_builder.refuse_seeding
         medium = not_yet if spec.deploy.cloud_init else None
         tools = guest_builder.Tools(admission_config, seeder=not_yet, medium=medium)
         return requirements.read(conn, spec, tools).to_answer()
@@ -87,12 +89,12 @@ def inventory(guest=None, **kwargs):
         salt 'hyper*' virt.inventory
     """
     config_get = __salt__["config.get"]
-    place = images_folder.configured(config_get)
+    images_location = images_folder.configured(config_get)
     with connection.connect(settings.connection(config_get, kwargs)) as conn:
-        found = host_inventory.read(conn, config_get, place.folder).to_answer()
+        answer = host_inventory.read(conn, config_get, images_location.folder).to_answer()
         if guest:
-            found["guest"] = _wanted(conn, config_get, place, guest)
-        return found
+            answer["guest"] = _requirements(conn, config_get, images_location, guest)
+        return answer
 
 
 def names_on_disk(**kwargs):
@@ -158,8 +160,8 @@ def maintenance(reason=None, guests=None, off=False):
     off = values.flag(off, "off")
     if reason is None and not off:
         return _mark()
-    words = "" if isinstance(reason, (bytes, dict, list, tuple, set)) else str(reason)
-    if not off and not words.strip():
+    reason_text = "" if isinstance(reason, (bytes, dict, list, tuple, set)) else str(reason)
+    if not off and not reason_text.strip():
         raise errors.InvalidInput("reason is missing: say why the host gets no guests")
     if guests and not (isinstance(guests, (list, tuple)) and {*map(type, guests)} == {str}):
         raise errors.InvalidInput("guests must be a list of names")
@@ -168,12 +170,12 @@ def maintenance(reason=None, guests=None, off=False):
         if off and not guests:
             mark.clear()
         else:
-            there = mark.read()
-            kept = there.guests if there and guests is None else guests or ()
-            mark.write(None if off else words, kept)
+            existing = mark.read()
+            guest_names = existing.guests if existing and guests is None else guests or ()
+            mark.write(None if off else reason_text, guest_names)
         return _mark()
 
 
 def _mark():
-    found = mark.read()
-    return found.to_answer() if found else None
+    maintenance_mark = mark.read()
+    return maintenance_mark.to_answer() if maintenance_mark else None

@@ -48,5 +48,7 @@ def metrics(path=None):
         salt 'hyper*' virt.metrics path=/var/lib/prometheus/node-exporter/salt-virt.prom
     """
     name = __opts__["id"]
-    host = serve.Host(__salt__["config.get"], name, lambda: validity.here(name), threading.Event())
-    return source.once({"host": name}, host.now, host.looks(0), path)
+    host = serve.HostMetrics(
+        __salt__["config.get"], name, lambda: validity.local_certificates(name), threading.Event()
+    )
+    return source.export_once({"host": name}, host.now, host.readers(0), path)

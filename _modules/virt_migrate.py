@@ -65,57 +65,62 @@ def _job(vm_, target, kwargs):
     """The api.MigrationJob of a call."""
     from saltvirt.host.migration import api  # noqa: PLC0415 - needs the binding
 
-    given = settings.given(kwargs)
-    ours = {k: given.pop(k) for k in ("connection",) if k in given}
-    user, password = given.pop("username", None), given.pop("password", None)
+    arguments = settings.user_kwargs(kwargs)
+    connect_args = {k: arguments.pop(k) for k in ("connection",) if k in arguments}
+    user, password = arguments.pop("username", None), arguments.pop("password", None)
     # virt:overcommit here says nothing of the target's room
-    overcommit = given.get("overcommit")
-    given["overcommit"] = False if overcommit is None else overcommit
-    admission_config = admission.config_of(__salt__["config.get"], given)
-    sent = {k: given.pop(k, None) or {} for k in ("ratios", "limits")}
+    overcommit = arguments.get("overcommit")
+    arguments["overcommit"] = False if overcommit is None else overcommit
+    admission_config = admission.config_of(__salt__["config.get"], arguments)
+    policies = {k: arguments.pop(k, None) or {} for k in ("ratios", "limits")}
     certificates = {
-        use: migration_answer.Certificate.from_answer(one, f"certificates of {target}")
-        for use, one in base.mapping(given.pop("certificates", None) or {}, "certificates").items()
+        use: migration_answer.Certificate.from_answer(certificate, f"certificates of {target}")
+        for use, certificate in base.mapping(
+            arguments.pop("certificates", None) or {}, "certificates"
+        ).items()
     }
-    address = given.pop("address", None)
-    unmounted = values.paths(given.pop("unmounted", None) or [], "unmounted")
+    address = arguments.pop("address", None)
+    unmounted = values.paths(arguments.pop("unmounted", None) or [], "unmounted")
     get = __salt__["config.get"]
     configured = options.configured(get)
-    of_host = settings.option(get, "migration:address")
+    host_address = settings.option(get, "migration:address")
     if settings.option(get, "migration:disks_port") is not None:
         log.warning("virt:migration:disks_port has no effect: libvirt chooses the port for disks")
-    address = where.of_target(address, of_host, own_address.own)
+    address = where.target_address(address, host_address, own_address.global_addresses)
     tunnel = settings.boolean(get, "tunnel", False)
-    wanted = options.parse(given, tunnel, configured.policy)
+    migrate_options = options.parse(arguments, tunnel, configured.policy)
     name = names.guest(vm_)
     return api.MigrationJob(
         name=name,
-        transport=transport.parse(target, wanted.tunnel),
-        options=wanted,
+        transport=transport.parse(target, migrate_options.tunnel),
+        options=migrate_options,
         configured=dataclasses.replace(configured, address=address),
         username=user,
         password=password,
         locks=guest_lock.folder(__salt__["config.get"]),
-        local=settings.connection(__salt__["config.get"], ours),
+        local=settings.connection(__salt__["config.get"], connect_args),
         placement=admission_config.policy(),
-        ratios=policy.ratios(sent["ratios"]),
-        limits=policy.limits(sent["limits"]),
+        ratios=policy.ratios(policies["ratios"]),
+        limits=policy.limits(policies["limits"]),
         overcommit=admission_config.overcommit,
         unmounted=tuple(unmounted),
-        certificates={"source": validity.here(__opts__["id"]), "target": certificates},
-        tell=_teller(name),
+        certificates={
+            "source": validity.local_certificates(__opts__["id"]),
+            "target": certificates,
+        },
+        notify=_progress_sender(name),
     )
 
 
-def _teller(name):
+def _progress_sender(name):
     """Progress on the event bus: ``salt/virt/migrate/<name>/progress``."""
-    where = steps.folder(__salt__["config.get"])
+    steps_dir = steps.folder(__salt__["config.get"])
 
-    def tell(event):
-        steps.made(where)
+    def send_progress(event):
+        steps.record_step(steps_dir)
         __salt__["event.send"](f"salt/virt/migrate/{name}/progress", {"name": name, **event})
 
-    return tell
+    return send_progress
 
 
 def migrate(vm_, target, **kwargs):
@@ -232,7 +237,7 @@ def migratable(vm_, target=None, **kwargs):
 
     job = _job(vm_, target or "localhost", kwargs)
     with connection.connect(job.local) as conn:
-        return api.migratable(conn, job, against=bool(target)).to_answer()
+        return api.migratable(conn, job, check_target=bool(target)).to_answer()
 
 
 def migrate_start_postcopy(vm_, **kwargs):
@@ -302,14 +307,14 @@ def migrate_unfinished():
     """
     from saltvirt.host.migration import move_journal, unreachable_target  # noqa: PLC0415 - needs the binding
 
-    found = {**move_journal.unfinished(), **unreachable_target.unfinished()}
-    return {name: one.to_answer() for name, one in found.items()}
+    migrations = {**move_journal.unfinished(), **unreachable_target.unfinished()}
+    return {name: migration.to_answer() for name, migration in migrations.items()}
 
 
 def _address():
     """What this host says of itself; a mistake in it is no reason to say nothing of its guests."""
     try:
-        return where.of_itself(_config("migration:address"), own_address.own)
+        return where.advertised(_config("migration:address"), own_address.global_addresses)
     except errors.InvalidInput as exc:
         log.warning("%s", exc)
         return None
@@ -349,9 +354,9 @@ def migrate_locations(**kwargs):
         ratios=_config("ratios", {}),
         limits=_config("placement", {}),
         address=_address(),
-        certificates=validity.here(__opts__["id"]),
+        certificates=validity.local_certificates(__opts__["id"]),
         maintenance=maintenance.reason(),
-        unmounted=tuple(mounted.unmounted()),
+        unmounted=tuple(mounted.unmounted_points()),
     ).to_answer()
 
 
@@ -372,8 +377,8 @@ def migrate_census(**kwargs):
 
         salt '*' virt.migrate_census
     """
-    found = migrate_locations(**kwargs)
-    return {**found, "leavings": found["target_leftovers"]}
+    locations = migrate_locations(**kwargs)
+    return {**locations, "leavings": locations["target_leftovers"]}
 
 
 def migrate_recover(vm_, lost=None, elsewhere=(), removed=False, **kwargs):
@@ -419,14 +424,14 @@ def migrate_recover(vm_, lost=None, elsewhere=(), removed=False, **kwargs):
     job = _job(vm_, "localhost", kwargs)
 
     def given_up(host):
-        about = {"name": job.name, "lost": host, "host": __opts__["id"]}
-        __salt__["event.send"](f"salt/virt/{job.name}/migrate/lost", about)
+        event_data = {"name": job.name, "lost": host, "host": __opts__["id"]}
+        __salt__["event.send"](f"salt/virt/{job.name}/migrate/lost", event_data)
 
     job = dataclasses.replace(job, given_up=given_up)
     with connection.connect(job.local) as conn:
         hosts = values.list_of(values.line)(elsewhere, "elsewhere")
-        gone = values.boolean(removed, "removed")
-        return api.recover(conn, job, str(lost) if lost else None, hosts, gone).to_answer()
+        is_removed = values.boolean(removed, "removed")
+        return api.recover(conn, job, str(lost) if lost else None, hosts, is_removed).to_answer()
 
 
 def migrate_clean(vm_, test=False, unused=(), **kwargs):
@@ -472,8 +477,10 @@ def migrate_clean(vm_, test=False, unused=(), **kwargs):
             places = shared.as_data(todo.shared)
             return removal_answer.CleanPlan(tuple(todo.delete), todo.keep, places).to_answer()
         with admission_config.guest("virt.migrate_clean", name):
-            deleted, kept = target_leftovers.clean(conn, name, admission_config.images_dir, unused)
-    return removal_answer.Cleaned(tuple(deleted), kept).to_answer()
+            deleted, retained = target_leftovers.clean(
+                conn, name, admission_config.images_dir, unused
+            )
+    return removal_answer.CleanupResult(tuple(deleted), retained).to_answer()
 
 
 def seed_non_shared_migrate(disks, force=False):
@@ -513,7 +520,7 @@ def migrate_non_shared(vm_, target, ssh=False):
 
         salt '*' virt.migrate_non_shared web1 hyper2
     """
-    raise errors.Unsupported(_instead(vm_, target, ssh, "copy_storage=all"))
+    raise errors.Unsupported(_replacement(vm_, target, ssh, "copy_storage=all"))
 
 
 def migrate_non_shared_inc(vm_, target, ssh=False):
@@ -532,9 +539,9 @@ def migrate_non_shared_inc(vm_, target, ssh=False):
 
         salt '*' virt.migrate_non_shared_inc web1 hyper2
     """
-    raise errors.Unsupported(_instead(vm_, target, ssh, "copy_storage=incremental"))
+    raise errors.Unsupported(_replacement(vm_, target, ssh, "copy_storage=incremental"))
 
 
-def _instead(vm_, target, ssh, storage):
-    where = f"qemu+ssh://{target}/system" if ssh else target
-    return f"this function was removed: call virt.migrate {vm_} {where} {storage}"
+def _replacement(vm_, target, ssh, storage):
+    target_uri = f"qemu+ssh://{target}/system" if ssh else target
+    return f"this function was removed: call virt.migrate {vm_} {target_uri} {storage}"

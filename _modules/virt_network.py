@@ -37,8 +37,8 @@ def _connect(kwargs):
 
 def _network_spec(arguments):
     """The NetworkSpec in a function's ``locals()``."""
-    words = network.NetworkSpec.keys()
-    return network.parse(**{k: v for k, v in arguments.items() if k in words})
+    keys = network.NetworkSpec.keys()
+    return network.parse(**{k: v for k, v in arguments.items() if k in keys})
 
 
 def network_define(
@@ -218,9 +218,9 @@ def network_converge(
 
         salt 'hyper*' virt.network_converge main bridge=br0 forward=bridge running=True test=True
     """
-    words = network.NetworkSpec.keys()
-    given = {word: kwargs.pop(word) for word in [*kwargs] if word in words}
-    spec = network.parse(name=name, **given)
+    keys = network.NetworkSpec.keys()
+    spec_options = {word: kwargs.pop(word) for word in [*kwargs] if word in keys}
+    spec = network.parse(name=name, **spec_options)
     restart, test = values.boolean(restart, "restart"), values.flag(test, "test")
     running = None if running is None else values.flag(running, "running")
     autostart = values.flag(autostart, "autostart")

@@ -38,8 +38,8 @@ def _connect(kwargs):
 
 def _pool_spec(arguments):
     """The PoolSpec in a function's ``locals()``."""
-    words = pool.PoolSpec.keys()
-    return pool.parse(**{k: v for k, v in arguments.items() if k in words})
+    keys = pool.PoolSpec.keys()
+    return pool.parse(**{k: v for k, v in arguments.items() if k in keys})
 
 
 def pool_capabilities(**kwargs):
@@ -220,10 +220,10 @@ def pool_converge(
 
         salt 'hyper*' virt.pool_converge images dir target=/srv/images running=True test=True
     """
-    about = {"ptype": ptype, "target": target, "permissions": permissions, "source": source}
+    spec_options = {"ptype": ptype, "target": target, "permissions": permissions, "source": source}
     desired = desired_pools.DesiredPool(
         name=str(name),
-        spec=pool.from_state(name=name, **about) if any(about.values()) else None,
+        spec=pool.from_state(name=name, **spec_options) if any(spec_options.values()) else None,
         running=None if running is None else values.flag(running, "running"),
         autostart=values.flag(autostart, "autostart"),
         transient=values.flag(transient, "transient"),

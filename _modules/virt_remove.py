@@ -123,14 +123,14 @@ def purge(
             todo = purging.plan(
                 conn, lookup.lookup(conn, vm_), admission_config.cache_dir, disks, unused
             )
-            places, unsure = shared.as_data(todo.shared), tuple(todo.unsure)
+            places, unsure = shared.as_data(todo.shared), tuple(todo.uncertain)
             delete = (*todo.delete, *todo.variables)
             return removal_answer.RemovalPlan(delete, todo.keep, places, unsure).to_answer()
         dom = lookup.lookup(conn, vm_)
         purging.not_at_work(dom)  # said at once
         _end_migration(dom)
         with admission_config.guest("virt.purge", vm_):
-            done = purging.purge(
+            result = purging.purge(
                 conn,
                 vm_,
                 admission_config.cache_dir,
@@ -141,18 +141,19 @@ def purge(
                 values.boolean(force, "force"),
             )
     departed.forget(str(vm_))
-    left = {path: done.keep[path] for path in done.unsure}
-    return {"left": left} if left else True
+    leftovers = {path: result.keep[path] for path in result.uncertain}
+    return {"left": leftovers} if leftovers else True
 
 
 def _end_migration(dom):
     """Ends a migration of the domain that was broken off: without the domain nobody could."""
-    if move_journal.of_domain(dom) is None:
+    if move_journal.load_for_domain(dom) is None:
         return
-    found = __salt__["virt.migrate_recover"](dom.name())
-    if found["outcome"] == "moved":
+    recovery = __salt__["virt.migrate_recover"](dom.name())
+    if recovery["outcome"] == "moved":
         raise errors.OperationFailed(
-            f"{dom.name()} is on {found['target']}: its migration from here was broken off, and is "
+            f"{dom.name()} is on {recovery['target']}: its migration from here was broken off, "
+            f"and is "
             "completed now"
         )
 
@@ -195,14 +196,14 @@ def storage_users(places, **kwargs):
         salt 'hyper*' virt.storage_users '{/nfs/web1.qcow2: {path: /nfs/web1.qcow2}}'
     """
     try:
-        wanted = [
-            shared.FileIdentity.from_answer(place, "places")
-            for place in base.mapping(places, "places").values()
+        identities = [
+            shared.FileIdentity.from_answer(identity, "places")
+            for identity in base.mapping(places, "places").values()
         ]
     except errors.BadAnswer as exc:
         raise errors.InvalidInput(f"{exc}; give those of virt.purge test=True") from exc
     with _connect(kwargs) as conn:
-        return usage.elsewhere(conn, wanted, _admission().images_dir)
+        return usage.users_here(conn, identities, _admission().images_dir)
 
 
 def leftovers(**kwargs):
@@ -231,8 +232,10 @@ def leftovers(**kwargs):
         salt 'hyper*' virt.leftovers
     """
     with _connect(kwargs) as conn:
-        found = left.read(conn, guest_lock.folder(__salt__["config.get"]))
-    return dataclasses.replace(found, backups=tuple(backup_request.dead_here())).to_answer()
+        report = left.read(conn, guest_lock.folder(__salt__["config.get"]))
+    return dataclasses.replace(
+        report, backups=tuple(backup_request.interrupted_guests())
+    ).to_answer()
 
 
 def creation_phase(vm_, **kwargs):
@@ -257,7 +260,7 @@ def creation_phase(vm_, **kwargs):
     with _connect(kwargs) as conn:
         dom = lookup.lookup(conn, vm_)
         phase = creation.of_domain(dom)
-        used = creation.use(dom) if phase is phases.Phase.INTERRUPTED else None
+        used = creation.evidence_of_use(dom) if phase is phases.Phase.INTERRUPTED else None
         return {"phase": phase.value, "used": used}
 
 
@@ -317,17 +320,17 @@ def remove_made(vm_, test=False, unused=(), **kwargs):
         salt hyper1 virt.remove_made web1 test=True
     """
     unused = values.paths(unused, "unused")
-    where = guest_lock.folder(__salt__["config.get"])
+    lock_dir = guest_lock.folder(__salt__["config.get"])
     with _connect(kwargs) as conn:
         if values.flag(test, "test"):
-            todo = disk_notes.look(conn, str(vm_), unused)
-            delete = tuple(sorted([*todo.delete, *todo.second]))
+            todo = disk_notes.find_leftovers(conn, str(vm_), unused)
+            delete = tuple(sorted([*todo.delete, *todo.extra_links]))
             return removal_answer.RemovalPlan(
                 delete, todo.keep, shared.as_data(todo.shared)
             ).to_answer()
-        with guest_lock.held(where, "virt.remove_made", vm_):
-            left = disk_notes.remove(conn, str(vm_), unused)
-    if left.keep:
-        stay = "; ".join(f"{path} stays: {why}" for path, why in left.keep.items())
+        with guest_lock.acquire(lock_dir, "virt.remove_made", vm_):
+            plan = disk_notes.remove(conn, str(vm_), unused)
+    if plan.keep:
+        stay = "; ".join(f"{path} stays: {reason}" for path, reason in plan.keep.items())
         raise errors.OperationFailed(stay)
     return True

@@ -37,8 +37,10 @@ def _connect(kwargs):
     return connection.connect(settings.connection(__salt__["config.get"], kwargs))
 
 
-def _locked(what, *names):
-    return guest_lock.held(guest_lock.folder(__salt__["config.get"]), f"virt.{what}", *names)
+def _locked(operation, *names):
+    return guest_lock.acquire(
+        guest_lock.folder(__salt__["config.get"]), f"virt.{operation}", *names
+    )
 
 
 def list_snapshots(domain=None, **kwargs):
@@ -117,7 +119,7 @@ def snapshot(
     """
     if disk_only is not None:
         disk_only = values.boolean(disk_only, "disk_only")
-    wanted = snapshots.SnapshotRequest(
+    request = snapshots.SnapshotRequest(
         name,
         suffix,
         description,
@@ -127,11 +129,11 @@ def snapshot(
     )
     if values.boolean(test or False, "test"):
         with _connect(kwargs) as conn:
-            taken = snapshots.plan_create(conn, domain, wanted)
+            result = snapshots.plan_create(conn, domain, request)
     else:
         with _locked("snapshot", domain), _connect(kwargs) as conn:
-            taken = snapshots.create(conn, domain, wanted)
-    return snapshot_answer.SnapshotTaken(taken.name, taken.notes).to_answer()
+            result = snapshots.create(conn, domain, request)
+    return snapshot_answer.SnapshotTaken(result.name, result.notes).to_answer()
 
 
 def delete_snapshots(name, *names, **kwargs):
@@ -173,15 +175,17 @@ def delete_snapshots(name, *names, **kwargs):
     names = (*names, *kwargs.pop("names", ()))
     if test:
         with _connect(kwargs) as conn:
-            found, stake = snapshots.plan_delete(conn, name, names, everything, children)
-        return snapshot_answer.SnapshotsDeleted(deleted=found, **_places(stake)).to_answer()
+            deletable, stake = snapshots.plan_delete(conn, name, names, everything, children)
+        return snapshot_answer.SnapshotsDeleted(
+            deleted=deletable, **_file_identities(stake)
+        ).to_answer()
     with _locked("delete_snapshots", name), _connect(kwargs) as conn:
         return snapshots.delete(conn, name, names, everything, children, unused)
 
 
-def _places(stake):
-    own = stake.own if stake.shared else {}
-    return {"shared": shared.as_data(stake.shared), "own": shared.as_data(own)}
+def _file_identities(stake):
+    guest_disks = stake.own if stake.shared else {}
+    return {"shared": shared.as_data(stake.shared), "own": shared.as_data(guest_disks)}
 
 
 def revert_snapshot(name, vm_snapshot=None, cleanup=False, test=False, unused=(), **kwargs):
@@ -223,12 +227,12 @@ def revert_snapshot(name, vm_snapshot=None, cleanup=False, test=False, unused=()
     config = admission.config_of(__salt__["config.get"], kwargs)
     if values.boolean(test or False, "test"):
         with _connect(kwargs) as conn:
-            done, stake = snapshots.plan_revert(conn, name, vm_snapshot, cleanup, config)
-        places = _places(stake)
+            outcome, stake = snapshots.plan_revert(conn, name, vm_snapshot, cleanup, config)
+        places = _file_identities(stake)
     else:
         with _locked("revert_snapshot", name), _connect(kwargs) as conn:
-            done = snapshots.revert(conn, name, vm_snapshot, cleanup, unused, config)
-    gone = done.deleted if cleanup else snapshots.NONE
+            outcome = snapshots.revert(conn, name, vm_snapshot, cleanup, unused, config)
+    deleted = outcome.deleted if cleanup else snapshots.NONE
     return snapshot_answer.SnapshotReverted(
-        reverted=done.name, deleted=gone, notes=done.notes, **places
+        reverted=outcome.name, deleted=deleted, notes=outcome.notes, **places
     ).to_answer()

@@ -65,7 +65,7 @@ def tls_update(basepath="/etc/pki", reload=None, test=False, **kwargs):
 
         salt 'hv*' virt.tls_update
     """
-    requested = converge.requests(settings.given(kwargs))
+    requested = converge.requests(settings.user_kwargs(kwargs))
     host = converge.TlsHost(__opts__["id"], _pillar_ext, basepath, requested, reload)
     outcome = converge.plan(host) if test else converge.converge(host)
     return {

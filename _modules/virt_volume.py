@@ -104,9 +104,9 @@ def volume_define(
         salt 'hyper*' virt.volume_define images web1.qcow2 8192 format=qcow2 \\
             backing_store="{path: /srv/images/base.qcow2, format: qcow2}"
     """
-    words = {"allocation": allocation, "format": format, "type": type, "nocow": nocow}
-    words |= {"permissions": permissions, "backing_store": backing_store}
-    spec = volume.parse(name, size, **words)
+    options = {"allocation": allocation, "format": format, "type": type, "nocow": nocow}
+    options |= {"permissions": permissions, "backing_store": backing_store}
+    spec = volume.parse(name, size, **options)
     with _connect(kwargs) as conn:
         return volumes.define(conn, pool, spec)
 
@@ -157,10 +157,10 @@ def volume_converge(
 
         salt 'hyper1' virt.volume_converge images data.raw 20G test=True
     """
-    words = {"allocation": allocation, "format": format, "type": type, "nocow": nocow}
-    words |= {"permissions": permissions, "backing_store": backing_store}
+    options = {"allocation": allocation, "format": format, "type": type, "nocow": nocow}
+    options |= {"permissions": permissions, "backing_store": backing_store}
     desired = desired_volumes.DesiredVolume(
-        str(pool), volume.parse(name, size, **words), values.boolean(shrink, "shrink")
+        str(pool), volume.parse(name, size, **options), values.boolean(shrink, "shrink")
     )
     test = values.boolean(test or False, "test")
     with _connect(kwargs) as conn:
@@ -249,7 +249,7 @@ def volume_upload(pool, volume, file, offset=0, length=0, sparse=False, force=Fa
         salt 'hyper1' virt.volume_upload images web1.raw /srv/images/debian.raw sparse=True
     """
     number, force = values.number(0, 2**63 - 1), values.boolean(force, "force")
-    part = upload.Part(number(offset, "offset"), number(length, "length"))
+    part = upload.UploadRange(number(offset, "offset"), number(length, "length"))
     sparse = values.boolean(sparse or False, "sparse")
     with _connect(kwargs) as conn:
         return upload.upload(conn, pool, volume, file, part, sparse, force)

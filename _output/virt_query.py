@@ -47,10 +47,10 @@ def output(data, **kwargs):
         if key != "retcode"
     }
     for fits, draw in ((_is_host_size, _hosts), (_is_listing, _listing)):
-        together = {key: value for key, value in rows.items() if fits(value)}
-        if together:
-            rest = {key: value for key, value in rows.items() if key not in together}
-            return "\n".join([draw(together), *(_block(*row) for row in rest.items())])
+        matching = {key: value for key, value in rows.items() if fits(value)}
+        if matching:
+            rest = {key: value for key, value in rows.items() if key not in matching}
+            return "\n".join([draw(matching), *(_block(*row) for row in rest.items())])
     return "\n".join(_block(*row) for row in rows.items())
 
 
@@ -63,20 +63,20 @@ def _text(value, break_=" "):
 def _row(value):
     """What is known of one host or guest, as it is shown."""
     if isinstance(value, dict) and {"stdout", "exit_code", "comment"} <= value.keys():
-        return {"comment": _printed(value), "result": value.get("result")}
-    return _seen(value)
+        return {"comment": _command_output(value), "result": value.get("result")}
+    return _sanitized(value)
 
 
-def _seen(data, levels=_LEVELS):
+def _sanitized(data, levels=_LEVELS):
     """The data with its texts as they are shown, and what is nested deeper left out."""
     if isinstance(data, (str, bytes)):
         return _text(data)
     if isinstance(data, (dict, list, tuple)) and not levels:
         return "..."
     if isinstance(data, dict):
-        return {_text(key): _seen(value, levels - 1) for key, value in data.items()}
+        return {_text(key): _sanitized(value, levels - 1) for key, value in data.items()}
     if isinstance(data, (list, tuple)):
-        return [_seen(one, levels - 1) for one in data]
+        return [_sanitized(item, levels - 1) for item in data]
     return data
 
 
@@ -131,9 +131,9 @@ def _listing(hosts):
     """The table of ``virt.list``: a row a host and state."""
     rows = [["host", "state", "guests"]]
     for name, states in hosts.items():
-        shown = [[state, ", ".join(map(str, names))] for state, names in states.items()]
-        first, *others = shown or [["", "none"]]
-        rows += [[name, *first], *(["", *other] for other in others)]
+        state_rows = [[state, ", ".join(map(str, names))] for state, names in states.items()]
+        first, *later_rows = state_rows or [["", "none"]]
+        rows += [[name, *first], *(["", *later_row] for later_row in later_rows)]
     return _table(rows)
 
 
@@ -165,7 +165,7 @@ def _last_seen(value):
 
 def _are_backups(value):
     return isinstance(value, list) and all(
-        isinstance(one, dict) and "ident" in one for one in value
+        isinstance(item, dict) and "ident" in item for item in value
     )
 
 
@@ -174,38 +174,42 @@ def _backups(target, backups):
     head = ["guest", "backup", "when (UTC)", "host", "disks", "size", "as", "good"]
     rows: list[list[object]] = [[*head]]
     wrong = []
-    for one in backups:
-        number, parents = str(one["ident"]).partition("-")[0], _mapping(one.get("disks")).values()
-        whole = all(parent == "whole" for parent in parents)
-        size = _size(one.get("stored_bytes") or 0)
-        label = one.get("guest") or one.get("uuid")
+    for backup in backups:
+        number, parents = (
+            str(backup["ident"]).partition("-")[0],
+            _mapping(backup.get("disks")).values(),
+        )
+        is_full = all(parent == "whole" for parent in parents)
+        size = _size(backup.get("stored_bytes") or 0)
+        label = backup.get("guest") or backup.get("uuid")
         rows.append([
             label, int(number) if number.isdecimal() else number,
-            str(one.get("when") or "")[:16].replace("T", " "), one.get("host"),
-            ("whole" if whole else "changes") if parents else None, size, one.get("consistency"),
-            "NO" if one.get("wrong") else "yes",
+            str(backup.get("when") or "")[:16].replace("T", " "), backup.get("host"),
+            ("whole" if is_full else "changes") if parents else None, size,
+            backup.get("consistency"),
+            "NO" if backup.get("wrong") else "yes",
         ])  # fmt: skip
-        if one.get("wrong"):
-            wrong.append(f"  {label} {number}: {one['wrong']}")
+        if backup.get("wrong"):
+            wrong.append(f"  {label} {number}: {backup['wrong']}")
     if not backups:
         return f"{target}: none"
     return "\n".join([_table(rows, f"{target}:"), *wrong])
 
 
-def _printed(value):
+def _command_output(value):
     """What a command in a guest has printed; and how it ended, where there is more to say."""
-    said = [value["stdout"], value.get("stderr")]
-    said = [text.expandtabs() for text in said if isinstance(text, str) and text]
-    if not said or value.get("result") is not True:
-        said.append(value["comment"])
-    return "\n".join(_text(text, "\n") for text in said)
+    texts = [value["stdout"], value.get("stderr")]
+    texts = [text.expandtabs() for text in texts if isinstance(text, str) and text]
+    if not texts or value.get("result") is not True:
+        texts.append(value["comment"])
+    return "\n".join(_text(text, "\n") for text in texts)
 
 
 def _pairs(value):
     """Indented ``key  value`` lines; a list is shown as names between commas."""
     width = max(map(len, map(str, value)), default=0)
-    shown = {k: ", ".join(map(str, v)) if isinstance(v, list) else v for k, v in value.items()}
-    return [f"  {key!s:{width}}  {val}" for key, val in shown.items()]
+    fields = {k: ", ".join(map(str, v)) if isinstance(v, list) else v for k, v in value.items()}
+    return [f"  {key!s:{width}}  {val}" for key, val in fields.items()]
 
 
 def _guest(host, name, info):

@@ -76,8 +76,8 @@ def ext_pillar(minion_id, pillar, command=None, **request):
     if __opts__.get("__role") == "minion":
         log.info("no master here, so the libvirt pillar makes no certificates")
         return {}
-    asked = (command, request, pillar)
-    return responder.answer(__opts__, _get, minion_id, asked, __opts__.get("grains") or {})
+    call = (command, request, pillar)
+    return responder.answer(__opts__, _get, minion_id, call, __opts__.get("grains") or {})
 
 
 def _get(key, default=None):

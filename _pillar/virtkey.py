@@ -56,7 +56,9 @@ def ext_pillar(minion_id, pillar, name=None, key=None, copy=None, done=False, se
     if __opts__.get("__role") == "minion":
         return {}
     # longer is no name and no key, and is not to be answered with or logged
-    name, key = (one and str(one)[:most] for one, most in ((name, 256), (key, 16_384)))
+    name, key = (
+        text and str(text)[:max_length] for text, max_length in ((name, 256), (key, 16_384))
+    )
     if copy:
         if minion_id not in target.hosts(__opts__):
             return {}
@@ -67,8 +69,8 @@ def ext_pillar(minion_id, pillar, name=None, key=None, copy=None, done=False, se
         receiver = _key(seal)
         return {"virtkey": {"sealed": sealing.seal(receiver, minion_id, secret)} if secret else {}}
     if not name or not key:
-        return Pillars(__opts__).of(minion_id, KeyStore(__opts__).accepted)
-    accepted = authorization.hand_in(__opts__, KeyStore(__opts__), minion_id, name, key)
+        return Pillars(__opts__).load(minion_id, KeyStore(__opts__).accepted)
+    accepted = authorization.submit_key(__opts__, KeyStore(__opts__), minion_id, name, key)
     return {"virtkey": {name: accepted}}
 
 

@@ -51,20 +51,20 @@ def _policy():
 
 def _disarmed():
     """A line above what is shown of the cloud, while its high availability is disarmed."""
-    words = of_master.disarmed(__opts__)
-    if words:
-        report.screen(__salt__, __opts__).line(words)
+    warning = of_master.disarmed(__opts__)
+    if warning:
+        report.screen(__salt__, __opts__).line(warning)
 
 
 def _per_host(fleet, host, function, take):
     """One function on all hosts: host to data, or to its error; exit code 1 with an error."""
     _disarmed()
-    found = {}
+    by_host = {}
     for host_id, answer in fleet.gather(fleet.hosts(host), function).items():
-        found[host_id] = take(answer.data) if answer.ok else {"error": answer.error}
-    if any(set(value) == {"error"} for value in found.values()):
-        found["retcode"] = 1
-    return found
+        by_host[host_id] = take(answer.data) if answer.ok else {"error": answer.error}
+    if any(set(value) == {"error"} for value in by_host.values()):
+        by_host["retcode"] = 1
+    return by_host
 
 
 @result.reporting
@@ -89,8 +89,8 @@ def query(host=None, quiet=False):
         salt-run virt.query host=hyper1 --out=json
     """
     with Fleet(__opts__) as fleet:
-        found = _per_host(fleet, host, "virt.full_info", lambda data: data)
-        return hints.with_last_seen(__opts__, found)
+        guests = _per_host(fleet, host, "virt.full_info", lambda data: data)
+        return hints.with_last_seen(__opts__, guests)
 
 
 @result.reporting
@@ -112,10 +112,10 @@ def list(host=None, quiet=False, hyper=None):
     """
 
     def by_state(states):
-        found: dict[str, Any] = {}
+        names_by_state: dict[str, Any] = {}
         for name, state in sorted((states or {}).items()):
-            found.setdefault(state, []).append(name)
-        return found
+            names_by_state.setdefault(state, []).append(name)
+        return names_by_state
 
     with Fleet(__opts__) as fleet:
         return _per_host(fleet, host or hyper, "virt.vm_state", by_state)
@@ -144,8 +144,8 @@ def host_info(host=None):
     _disarmed()
     with Fleet(__opts__) as fleet:
         hosts, unreachable = inventory.gather(fleet, fleet.hosts(host))
-        found = inventory.summaries(hosts, unreachable, _policy())
-        return {**found, **({"retcode": 1} if unreachable else {})}
+        summaries = inventory.summaries(hosts, unreachable, _policy())
+        return {**summaries, **({"retcode": 1} if unreachable else {})}
 
 
 @result.reporting
@@ -169,10 +169,12 @@ def versions(host=None):
     """
     _disarmed()
     with Fleet(__opts__) as fleet:
-        found = installed.versions(fleet, origin.versions(), host)
-    shown = {"versions": {"table": installed.table(found), **found}}
-    wrong = found["lagging"] or any("error" in one for one in found["hosts"].values())
-    return {**shown, "retcode": 1} if wrong else shown
+        report = installed.versions(fleet, origin.versions(), host)
+    answer = {"versions": {"table": installed.table(report), **report}}
+    wrong = report["lagging"] or any(
+        "error" in host_versions for host_versions in report["hosts"].values()
+    )
+    return {**answer, "retcode": 1} if wrong else answer
 
 
 @result.reporting
@@ -192,16 +194,16 @@ def next_host():
         hosts, unreachable = inventory.gather(fleet)
         request = facts.PlacementRequest("next", vcpus=1, memory_kib=1024)
         decision = choose.choose(hosts, request, _policy())
-        decision.rejected.update((name, ("down", why)) for name, why in unreachable.items())
+        decision.rejected.update((name, ("down", reason)) for name, reason in unreachable.items())
         if not decision.ranked:
             raise errors.Refused(f"no host is free: {decision.reasons()}")
         best = decision.ranked[0].host
-        rejected = {name: why for name, (_, why) in decision.rejected.items()}
+        rejected = {name: reason for name, (_, reason) in decision.rejected.items()}
         # a script that takes the line has the host, as with Salt 3007
         return result.done("next_host", best, host=best, rejected=rejected)
 
 
-def _wanted(name, cpu, mem, image, hypervisor, host, options):
+def _init_request(name, cpu, mem, image, hypervisor, host, options):
     """InitRequest: what is for placement and the runner is taken out of the options."""
     placing = {k: options.pop(k) for k in ("groups", "group_policy", "labels", "prefer")
                if k in options}  # fmt: skip
@@ -238,10 +240,10 @@ def explain(name, cpu, mem, image=None, hypervisor="kvm", host=None, **kwargs):
         salt-run virt.explain web1 2 2048 salt://debian.qcow2
         salt-run virt.explain web1 2 2048 disk=big labels='{rack: a}'
     """
-    wanted = _wanted(name, cpu, mem, image, hypervisor, host, settings.given(kwargs))
+    request = _init_request(name, cpu, mem, image, hypervisor, host, settings.user_kwargs(kwargs))
     with Fleet(__opts__) as fleet:
-        keeps = of_master.keeper(__opts__)
-        decision, unreachable = explaining.decide(fleet, _policy(), wanted, keeps)
+        keeps = of_master.ha_provider(__opts__)
+        decision, unreachable = explaining.decide(fleet, _policy(), request, keeps)
     best = decision.ranked[0].host if decision.ranked else None
     title = f"{name} would go to {best}" if best else f"no host can take {name}"
     title += f"; {decision.warning}" if decision.warning else ""
@@ -277,38 +279,46 @@ def capacity(cpu, mem, hypervisor="kvm", disk_gib=0, **kwargs):
         salt-run virt.capacity 2 4G
         salt-run virt.capacity 2 4G disk=big nic=lan
     """
-    more = settings.given(kwargs)
-    wanted = _wanted("capacity", cpu, mem, more.pop("image", None), hypervisor, None, dict(more))
+    options = settings.user_kwargs(kwargs)
+    init_request = _init_request(
+        "capacity", cpu, mem, options.pop("image", None), hypervisor, None, dict(options)
+    )
     request = dataclasses.replace(
-        wanted.request(),
+        init_request.request(),
         disk_bytes=int(units.parse_number(disk_gib, "disk_gib") * 1024**3),
-        by_profile=bool(settings.given(kwargs)),
+        by_profile=bool(settings.user_kwargs(kwargs)),
     )
     _disarmed()
     with Fleet(__opts__) as fleet:
-        asked = wanted.for_all() if request.by_profile else None
-        hosts, unreachable = inventory.gather(fleet, guest=asked)
-    found = capacities.capacity(hosts, request, _policy())
-    keeps = of_master.keeper(__opts__)
-    reserve = keeps.capacity(hosts, request, found.fits) if keeps else None
-    kept = _reserved(reserve, found.total) if reserve else {}
+        guest_arguments = init_request.sizing_arguments() if request.by_profile else None
+        hosts, unreachable = inventory.gather(fleet, guest=guest_arguments)
+    fitting = capacities.capacity(hosts, request, _policy())
+    keeps = of_master.ha_provider(__opts__)
+    reserve = keeps.capacity(hosts, request, fitting.fits) if keeps else None
+    reserved = _reserved(reserve, fitting.total) if reserve else {}
     rows = [
-        [name, number, found.limits[name], found.lost[name][0], ", ".join(found.lost[name][1])]
-        for name, number in found.fits.items()
+        [
+            name,
+            number,
+            fitting.limits[name],
+            fitting.lost[name][0],
+            ", ".join(fitting.lost[name][1]),
+        ]
+        for name, number in fitting.fits.items()
     ]
-    silent = [[name, 0, why, None, None] for name, why in sorted(unreachable.items())]
+    silent = [[name, 0, reason, None, None] for name, reason in sorted(unreachable.items())]
     columns = ["host", "fit", "next rejected by", "fit if lost", "then unplaced"]
-    guests = units.counted(found.total, "more guest")
-    fit = "fits" if found.total == 1 else "fit"
-    title = f"{guests} {fit}, {found.total_with_one_lost} with one host lost"
+    guests = units.pluralize(fitting.total, "more guest")
+    fit = "fits" if fitting.total == 1 else "fit"
+    title = f"{guests} {fit}, {fitting.total_with_one_lost} with one host lost"
     if reserve:
-        hosts_lost = units.counted(reserve["hosts"], "host")
-        title += f", {kept['total_with_reserve']} with room kept for the loss of {hosts_lost}"
-        title += "".join(f"; {why}" for why in reserve["short"])
+        hosts_lost = units.pluralize(reserve["hosts"], "host")
+        title += f", {reserved['total_with_reserve']} with room kept for the loss of {hosts_lost}"
+        title += "".join(f"; {reason}" for reason in reserve["short"])
     return {
         "capacity": {
-            "total": found.total, "total_with_one_lost": found.total_with_one_lost,
-            "title": title, "table": [columns, *rows, *silent], **kept,
+            "total": fitting.total, "total_with_one_lost": fitting.total_with_one_lost,
+            "title": title, "table": [columns, *rows, *silent], **reserved,
         }
     }  # fmt: skip
 
@@ -389,26 +399,29 @@ def init(
     arguments = {
         "seed": seed, "nic": nic, "install": install, "disk": disk, "saltenv": saltenv,
         "enable_vnc": enable_vnc, "seed_cmd": seed_cmd, "enable_qcow": enable_qcow,
-        "serial_type": serial_type, "start": start, **settings.given(kwargs),
+        "serial_type": serial_type, "start": start, **settings.user_kwargs(kwargs),
     }  # fmt: skip
     test = arguments.pop("test", False)
-    several = names.several(name)
-    if several is not None:
+    guest_names = names.guest_list(name)
+    if guest_names is not None:
         at_once = units.parse_count(arguments.pop("at_once", 4), "at_once")
-        wishes = [
-            _wanted(one, cpu, mem, image, hypervisor, host, dict(arguments)) for one in several
+        requests = [
+            _init_request(name_or_init, cpu, mem, image, hypervisor, host, dict(arguments))
+            for name_or_init in guest_names
         ]
         opts = dict(__opts__)  # Salt's dunders are not there in its threads
         screen = report.screen(__salt__, opts)
         with Fleet(opts) as fleet:
-            keeps = of_master.keeper(opts)
-            many = init_list.InitList(fleet, _policy(), wishes, at_once, screen, keeps)
-            return operation.perform(many, test)
-    wanted = _wanted(name, cpu, mem, image, hypervisor, host, arguments)
+            keeps = of_master.ha_provider(opts)
+            batch = init_list.InitList(fleet, _policy(), requests, at_once, screen, keeps)
+            return operation.perform(batch, test)
+    request = _init_request(name, cpu, mem, image, hypervisor, host, arguments)
     with Fleet(__opts__) as fleet:
-        progress = report.of_runner(fleet, wanted.name, "init", __salt__)
-        one = making.Init(fleet, _policy(), wanted, progress, keeper=of_master.keeper(__opts__))
-        return operation.perform(one, test)
+        progress = report.of_runner(fleet, request.name, "init", __salt__)
+        name_or_init = making.Init(
+            fleet, _policy(), request, progress, provider=of_master.ha_provider(__opts__)
+        )
+        return operation.perform(name_or_init, test)
 
 
 @result.reporting
@@ -429,8 +442,8 @@ def vm_info(name, quiet=False):
     """
     name = names.guest(str(name))
     with Fleet(__opts__) as fleet:
-        host, found = find.info(fleet, name)
-        return {host: {**found, "vm_info": found}}
+        host, details = find.info(fleet, name)
+        return {host: {**details, "vm_info": details}}
 
 
 @result.reporting

@@ -57,10 +57,10 @@ def backup(name, to=None, whole=False, test=False, host=None):
         salt-run virt.backup web1 to=vault
     """
     with Fleet(__opts__) as fleet:
-        shown = report.of_runner(fleet, str(name), "backup", __salt__)
-        by = salt.utils.user.get_specific_user()
-        one = backing_up.Backup(fleet, name, to, shown, whole, by, host)
-        return operation.perform(one, test)
+        progress = report.of_runner(fleet, str(name), "backup", __salt__)
+        user = salt.utils.user.get_specific_user()
+        backup_job = backing_up.CreateBackup(fleet, name, to, progress, whole, user, host)
+        return operation.perform(backup_job, test)
 
 
 @result.reporting
@@ -90,11 +90,13 @@ def backup_due(guests="*", hours=24, to=None, at_once=4, test=False, said=False)
 
         salt-run virt.backup_due 'web*' hours=26 to=vault
     """
-    asked = due_backups.DueRequest.parse(guests, hours, to, at_once, bool(said))
+    request = due_backups.OverdueRequest.parse(guests, hours, to, at_once, bool(said))
     with Fleet(__opts__) as fleet:
         screen = report.screen(__salt__, __opts__)
-        by = salt.utils.user.get_specific_user()
-        return operation.perform(due_backups.Due(fleet, asked, screen, by, time.time), test)
+        user = salt.utils.user.get_specific_user()
+        return operation.perform(
+            due_backups.BackUpOverdue(fleet, request, screen, user, time.time), test
+        )
 
 
 @result.reporting
@@ -117,8 +119,8 @@ def backups(name=None, to=None):
         salt-run virt.backups web1
     """
     with Fleet(__opts__) as fleet:
-        found, silent = backing_up.listed(fleet, None if name is None else str(name), to)
-    return {**found, **({"unreachable": silent, "retcode": 1} if silent else {})}
+        by_target, silent = backing_up.list_all(fleet, None if name is None else str(name), to)
+    return {**by_target, **({"unreachable": silent, "retcode": 1} if silent else {})}
 
 
 @result.reporting
@@ -171,15 +173,15 @@ def backup_restore(
 
         salt-run virt.backup_restore web1 new=web1-monday backup=7
     """
-    asked = restoring.RestoreRequest(
+    request = restoring.RestoreRequest(
         str(name), str(backup), to, None if new is None else str(new), host,
         bool(overcommit), bool(name_is_free), bool(over), bool(stop),
-        None if disk is None else str(disk), bool(missing), of_master.off(__opts__),
+        None if disk is None else str(disk), bool(missing), of_master.off_proofs(__opts__),
         bool(instant), seed=None if seed is None else bool(seed), damaged=bool(damaged),
     )  # fmt: skip
     with Fleet(__opts__) as fleet:
-        shown = report.of_runner(fleet, asked.made, "backup_restore", __salt__)
-        return operation.perform(restoring.Restore(fleet, asked, shown), test)
+        progress = report.of_runner(fleet, request.guest_name, "backup_restore", __salt__)
+        return operation.perform(restoring.RestoreBackup(fleet, request, progress), test)
 
 
 @result.reporting
@@ -202,8 +204,8 @@ def backup_confirm(name, test=False, host=None):
         salt-run virt.backup_confirm web1
     """
     with Fleet(__opts__) as fleet:
-        shown = report.of_runner(fleet, str(name), "backup_confirm", __salt__)
-        return operation.perform(aside.Confirm(fleet, name, shown, host), test)
+        progress = report.of_runner(fleet, str(name), "backup_confirm", __salt__)
+        return operation.perform(aside.CommitRestore(fleet, name, progress, host), test)
 
 
 @result.reporting
@@ -226,5 +228,7 @@ def backup_undo(name, stop=False, test=False, host=None):
         salt-run virt.backup_undo web1
     """
     with Fleet(__opts__) as fleet:
-        shown = report.of_runner(fleet, str(name), "backup_undo", __salt__)
-        return operation.perform(aside.Undo(fleet, name, shown, bool(stop), host), test)
+        progress = report.of_runner(fleet, str(name), "backup_undo", __salt__)
+        return operation.perform(
+            aside.RollbackRestore(fleet, name, progress, bool(stop), host), test
+        )

@@ -50,10 +50,10 @@ def backup_ls(name, path="/", backup="latest", to=None, filesystem=None):
 
         salt-run virt.backup_ls web1 /etc
     """
-    asked = _asked(name, path, backup, to, filesystem)
+    request = _files_request(name, path, backup, to, filesystem)
     with Fleet(__opts__) as fleet:
-        shown = report.of_runner(fleet, asked.name, "backup_ls", __salt__)
-        return files.Look(fleet, asked, shown).run().answer()
+        progress = report.of_runner(fleet, request.name, "backup_ls", __salt__)
+        return files.ListFiles(fleet, request, progress).run().answer()
 
 
 @result.reporting
@@ -85,22 +85,26 @@ def backup_get(
 
         salt-run virt.backup_get web1 /etc/fstab
     """
-    asked = _asked(name, path, backup, to, filesystem)
-    limit = units.parse_bytes(most, what="most")
-    place = None if dest is None else _text(dest, "dest")
+    request = _files_request(name, path, backup, to, filesystem)
+    limit = units.parse_bytes(most, argument="most")
+    dest_path = None if dest is None else _text(dest, "dest")
     with Fleet(__opts__) as fleet:
-        shown = report.of_runner(fleet, asked.name, "backup_get", __salt__)
-        return operation.perform(files.Get(fleet, asked, shown, place, limit), test)
+        progress = report.of_runner(fleet, request.name, "backup_get", __salt__)
+        return operation.perform(
+            files.ExtractFile(fleet, request, progress, dest_path, limit), test
+        )
 
 
-def _asked(name, path, backup, to, filesystem):
+def _files_request(name, path, backup, to, filesystem):
     if isinstance(backup, bool) or not isinstance(backup, (str, int)):
-        raise errors.InvalidInput(f"backup must be a name or a number, not {units.shown(backup)}")
-    alone = None if filesystem is None else _text(filesystem, "filesystem")
-    return files.FilesRequest(str(name), _text(path, "path"), str(backup), to, alone)
+        raise errors.InvalidInput(
+            f"backup must be a name or a number, not {units.short_repr(backup)}"
+        )
+    only_filesystem = None if filesystem is None else _text(filesystem, "filesystem")
+    return files.FilesRequest(str(name), _text(path, "path"), str(backup), to, only_filesystem)
 
 
-def _text(value, what):
+def _text(value, argument):
     if not isinstance(value, str):
-        raise errors.InvalidInput(f"{what} must be text, not {units.shown(value)}")
+        raise errors.InvalidInput(f"{argument} must be text, not {units.short_repr(value)}")
     return value

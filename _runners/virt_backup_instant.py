@@ -53,5 +53,5 @@ def backup_instant(name=None, timeout=3600, test=False):
     limit = units.parse_number(timeout, "timeout") if timeout else 0
     guest = None if name is None else str(name)
     with Fleet(__opts__) as fleet:
-        shown = report.of_runner(fleet, guest or "all", "backup_instant", __salt__)
-        return operation.perform(instant.Instant(fleet, guest, shown, limit), test)
+        progress = report.of_runner(fleet, guest or "all", "backup_instant", __salt__)
+        return operation.perform(instant.FinishLiveRestore(fleet, guest, progress, limit), test)

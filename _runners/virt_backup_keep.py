@@ -50,8 +50,8 @@ def backup_prune(name=None, to=None, test=False):
     """
     with Fleet(__opts__) as fleet:
         guest = None if name is None else str(name)
-        shown = report.of_runner(fleet, guest or "all", "backup_prune", __salt__)
-        return operation.perform(keep.Prune(fleet, guest, to, shown), test)
+        progress = report.of_runner(fleet, guest or "all", "backup_prune", __salt__)
+        return operation.perform(keep.Prune(fleet, guest, to, progress), test)
 
 
 @result.reporting
@@ -82,10 +82,12 @@ def backup_verify(name=None, backup="all", to=None, days=None, test=False, most=
     if days is not None:
         days = units.parse_number(days, "days")
     if backup is None or isinstance(backup, bool) or not isinstance(backup, (str, int)):
-        raise errors.InvalidInput(f"backup must be a name or a number, not {units.shown(backup)}")
+        raise errors.InvalidInput(
+            f"backup must be a name or a number, not {units.short_repr(backup)}"
+        )
     count = None if most is None else units.parse_count(most, "most")
     with Fleet(__opts__) as fleet:
         guest = None if name is None else str(name)
-        shown = report.of_runner(fleet, guest or "all", "backup_verify", __salt__)
-        one = keep.Verify(fleet, guest, to, shown, str(backup), days, count)
-        return operation.perform(one, test)
+        progress = report.of_runner(fleet, guest or "all", "backup_verify", __salt__)
+        verification = keep.Verify(fleet, guest, to, progress, str(backup), days, count)
+        return operation.perform(verification, test)

@@ -87,16 +87,16 @@ def exec(name, cmd, shell=False, env=None, stdin=None, timeout=60, base64=False)
         echo 'root:secret' | salt-run virt.exec web1 chpasswd stdin=-
     """
     if stdin is not None:
-        guests.only_here(__opts__)
+        guests.require_local_user(__opts__)
     raw, seconds = (
         values.boolean(base64, "base64"),
-        values.number(1, asking.LONGEST_S)(timeout, "timeout"),
+        values.number(1, asking.MAX_TIMEOUT_S)(timeout, "timeout"),
     )
-    words = asking.argv(cmd, values.boolean(shell, "shell"))
-    command = asking.Command(words, asking.variables(env), seconds)
-    asked = guests.Asked(command, guests.read_input(stdin), raw)
+    argv = asking.argv(cmd, values.boolean(shell, "shell"))
+    command = asking.Command(argv, asking.variables(env), seconds)
+    request = guests.ExecRequest(command, guests.read_input(stdin), raw)
     with Fleet(__opts__) as fleet:
-        return guests.run(fleet, str(name), asked)
+        return guests.run(fleet, str(name), request)
 
 
 @result.reporting
@@ -123,12 +123,15 @@ def put(name, local, remote, mode=None, overwrite=False, atomic=True):
 
         salt-run virt.put web1 /srv/files/minion.conf /etc/salt/minion overwrite=True
     """
-    guests.only_here(__opts__)
-    whole, over = values.boolean(atomic, "atomic"), values.boolean(overwrite, "overwrite")
-    copy = guests.Copy(_text(local, "local"), _text(remote, "remote"), over)
+    guests.require_local_user(__opts__)
+    is_atomic, is_overwrite = (
+        values.boolean(atomic, "atomic"),
+        values.boolean(overwrite, "overwrite"),
+    )
+    copy = guests.FileCopy(_text(local, "local"), _text(remote, "remote"), is_overwrite)
     with Fleet(__opts__) as fleet:
-        shown = report.of_runner(fleet, str(name), "put", __salt__)
-        return guests.put(fleet, str(name), copy, asking.permissions(mode), whole, shown)
+        progress = report.of_runner(fleet, str(name), "put", __salt__)
+        return guests.put(fleet, str(name), copy, asking.permissions(mode), is_atomic, progress)
 
 
 @result.reporting
@@ -153,17 +156,19 @@ def get(name, remote, local, overwrite=False, most="1GiB"):
 
         salt-run virt.get web1 /var/log/syslog /root/web1.log
     """
-    guests.only_here(__opts__)
-    copy = guests.Copy(
+    guests.require_local_user(__opts__)
+    copy = guests.FileCopy(
         _text(local, "local"), _text(remote, "remote"), values.boolean(overwrite, "overwrite")
     )
-    limit = units.parse_bytes(most, what="most")
+    limit = units.parse_bytes(most, argument="most")
     with Fleet(__opts__) as fleet:
-        shown = report.of_runner(fleet, str(name), "get", __salt__)
-        return guests.get(fleet, str(name), copy, limit, shown)
+        progress = report.of_runner(fleet, str(name), "get", __salt__)
+        return guests.get(fleet, str(name), copy, limit, progress)
 
 
-def _text(value, what):
+def _text(value, argument):
     if not isinstance(value, str) or not value or "\0" in value:
-        raise errors.InvalidInput(f"{what} must be the path of a file, not {units.shown(value)}")
+        raise errors.InvalidInput(
+            f"{argument} must be the path of a file, not {units.short_repr(value)}"
+        )
     return value

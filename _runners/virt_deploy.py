@@ -63,16 +63,18 @@ def deployed(guests, deployment="default", defaults=None, remove=False, at_once=
 
         salt-run virt.deployed '{web1: {mem: 2048, image: salt://debian.qcow2}}' test=True
     """
-    name, given = str(deployment), base.mapping(defaults or {}, "defaults")
+    name, default_args = str(deployment), base.mapping(defaults or {}, "defaults")
     opts, count = dict(__opts__), units.parse_count(at_once, "at_once")
-    backed, wanted = wishes.Wishes(opts), []
+    backed, requests = wishes.BackupSchedules(opts), []
     for guest, options in base.mapping(guests or {}, "guests").items():
-        said = {**given, **base.mapping(options or {}, f"guest {guest}")}
-        wanted.append(deploy.wanted(guest, backed.marked(str(guest), said), name))
-    by, screen = policy.of_master(opts), report.screen(__salt__, opts)
+        arguments = {**default_args, **base.mapping(options or {}, f"guest {guest}")}
+        requests.append(
+            deploy.parse_guest(guest, backed.with_schedule(str(guest), arguments), name)
+        )
+    placement_policy, screen = policy.of_master(opts), report.screen(__salt__, opts)
     with Fleet(opts) as fleet:  # Salt's dunders are not there in its threads
-        makes = deploy.Deploy(
-            fleet, by, wanted, name, remove=remove, at_once=count, screen=screen,
-            keeper=of_master.keeper(opts), also=backed,
+        deployment_job = deploy.Deploy(
+            fleet, placement_policy, requests, name, remove=remove, at_once=count, screen=screen,
+            provider=of_master.ha_provider(opts), extra_step=backed,
         )  # fmt: skip
-        return operation.perform(makes, test)
+        return operation.perform(deployment_job, test)

@@ -37,7 +37,7 @@ def __virtual__():
 
 def _verb(name, verb, test, wait_s=0, options=None, host=None):
     with Fleet(__opts__) as fleet:
-        keeps = of_master.keeper(__opts__) if verb == "start" else None
+        keeps = of_master.ha_provider(__opts__) if verb == "start" else None
         change = lifecycle.Lifecycle(fleet, name, verb, wait_s, options, host, keeps)
         return operation.perform(change, test)
 
@@ -241,7 +241,7 @@ def snapshot(name, snapshot=None, test=False, host=None, disk_only=None, quiesce
         disk_only = values.boolean(disk_only, "disk_only")
     quiesce = values.boolean(quiesce, "quiesce")
     with Fleet(__opts__) as fleet:
-        taken = of_snapshots.Snapshot(fleet, name, snapshot, host, disk_only, quiesce)
+        taken = of_snapshots.TakeSnapshot(fleet, name, snapshot, host, disk_only, quiesce)
         return operation.perform(taken, test)
 
 
@@ -272,7 +272,9 @@ def revert(name, snapshot=None, test=False, cleanup=False, host=None):
     """
     cleanup = values.boolean(cleanup, "cleanup")
     with Fleet(__opts__) as fleet:
-        return operation.perform(of_snapshots.Revert(fleet, name, snapshot, cleanup, host), test)
+        return operation.perform(
+            of_snapshots.RevertToSnapshot(fleet, name, snapshot, cleanup, host), test
+        )
 
 
 @result.reporting
@@ -300,15 +302,17 @@ def delete_snapshots(name, *names, children=False, test=False, **kwargs):
         salt-run virt.delete_snapshots web1 before-upgrade
         salt-run virt.delete_snapshots web1 all=True
     """
-    options = settings.given(kwargs)
+    options = settings.user_kwargs(kwargs)
     everything = values.boolean(options.pop("all", False), "all")
     children = values.boolean(children, "children")
-    wanted = None if everything else [str(one) for one in names]
+    snapshots = None if everything else [str(snapshot) for snapshot in names]
     for word in set(options) - {"host"}:
         raise errors.InvalidInput(f"{word} is no argument of virt.delete_snapshots")
     with Fleet(__opts__) as fleet:
-        gone = of_snapshots.Delete(fleet, name, wanted, children, options.get("host"))
-        return operation.perform(gone, test)
+        deletion = of_snapshots.DeleteSnapshots(
+            fleet, name, snapshots, children, options.get("host")
+        )
+        return operation.perform(deletion, test)
 
 
 @result.reporting
@@ -361,11 +365,13 @@ def rename(name, new, test=False, **kwargs):
 
         salt-run virt.rename web1 web2
     """
-    name, new, options = str(name), str(new), settings.given(kwargs)
+    name, new, options = str(name), str(new), settings.user_kwargs(kwargs)
     sure = values.boolean(options.pop("name_is_free", False), "name_is_free")
     with Fleet(__opts__) as fleet:
         progress = report.of_runner(fleet, new, "rename", __salt__)
-        return operation.perform(identity.Rename(fleet, progress, name, new, options, sure), test)
+        return operation.perform(
+            identity.RenameGuest(fleet, progress, name, new, options, sure), test
+        )
 
 
 @result.reporting
@@ -389,12 +395,14 @@ def clone(name, new, start=False, test=False, **kwargs):
 
         salt-run virt.clone web1 web2 start=True
     """
-    name, new, options = str(name), str(new), settings.given(kwargs)
+    name, new, options = str(name), str(new), settings.user_kwargs(kwargs)
     sure = values.boolean(options.pop("name_is_free", False), "name_is_free")
     with Fleet(__opts__) as fleet:
         progress = report.of_runner(fleet, new, "clone", __salt__)
-        keeps = of_master.keeper(__opts__)
-        copy = identity.Clone(fleet, progress, name, new, options, sure, start=start, keeper=keeps)
+        keeps = of_master.ha_provider(__opts__)
+        copy = identity.CloneGuest(
+            fleet, progress, name, new, options, sure, start=start, provider=keeps
+        )
         return operation.perform(copy, test)
 
 

@@ -75,9 +75,11 @@ def ha_enable(
         salt-run virt.ha_enable web1 state=stopped
         salt-run virt.ha_enable web1 agent_silent_s=180
     """
-    asked = enable.Asked(priority, restarts, relocates, failback, state, group, agent_silent_s)
+    request = enable.HaOptions(
+        priority, restarts, relocates, failback, state, group, agent_silent_s
+    )
     with Fleet(__opts__) as fleet:
-        return operation.perform(enable.Enable(fleet, name, asked), test)
+        return operation.perform(enable.Enable(fleet, name, request), test)
 
 
 @result.reporting
@@ -148,7 +150,7 @@ def ha_move(name, host, live=True, test=False):
         salt-run virt.ha_move web1 hyper2
     """
     with Fleet(__opts__) as fleet:
-        return operation.perform(move.Move(fleet, name, host, live), test)
+        return operation.perform(move.MoveGuest(fleet, name, host, live), test)
 
 
 @result.reporting
@@ -207,9 +209,15 @@ def ha_rule(
         salt-run virt.ha_rule near guests=db1 hosts=hyper1:2,hyper2:1 only=preferred
         salt-run virt.ha_rule webs remove=True
     """
-    given = {"guests": guests, "apart": apart, "together": together, "hosts": hosts, "only": only}
+    arguments = {
+        "guests": guests,
+        "apart": apart,
+        "together": together,
+        "hosts": hosts,
+        "only": only,
+    }
     with Fleet(__opts__) as fleet:
-        return operation.perform(rule.Rule(fleet, name, given, remove is True), test)
+        return operation.perform(rule.ConfigureRule(fleet, name, arguments, remove is True), test)
 
 
 @result.reporting
@@ -299,7 +307,7 @@ def ha_status():
         salt-run virt.ha_status --out=json
     """
     with Fleet(__opts__) as fleet:
-        return operation.perform(status.Status(fleet))
+        return operation.perform(status.HaStatus(fleet))
 
 
 @result.reporting

@@ -44,5 +44,5 @@ def metrics(path=None):
     """
     text.require_library()
     reads = read.reads(__opts__, __salt__)
-    looks = {part: look.Look(found, 0, part) for part, found in reads.items()}
-    return {"metrics": source.once({}, lambda: iter(()), looks, path)}
+    collectors = {part: look.PeriodicReader(reader, 0, part) for part, reader in reads.items()}
+    return {"metrics": source.export_once({}, lambda: iter(()), collectors, path)}

@@ -64,17 +64,17 @@ def migrate(name, target="", test=False, **kwargs):
         salt-run virt.migrate web1 hyper2
         salt-run virt.migrate web1 hyper2 policy=postcopy max_bandwidth=100
     """
-    options = settings.given(kwargs)
+    options = settings.user_kwargs(kwargs)
     with Fleet(__opts__) as fleet:
         progress = report.of_runner(fleet, name, "migrate", __salt__)
-        keeps = of_master.keeper(__opts__)
-        move = migrating.Migrate(fleet, _policy(), name, target, progress, options, keeper=keeps)
+        keeps = of_master.ha_provider(__opts__)
+        move = migrating.Migrate(fleet, _policy(), name, target, progress, options, provider=keeps)
         return operation.perform(move, test)
 
 
-def _mover(others=False, plans=None):
+def _mover(other_guests=False, plans=None):
     # Salt's dunders are not there in other threads
-    return migrating.mover(dict(__opts__), _policy(), others, plans)
+    return migrating.mover(dict(__opts__), _policy(), other_guests, plans)
 
 
 @result.reporting
@@ -110,8 +110,8 @@ def evacuate(host, reason="evacuated", timeout=600, test=False):
     with Fleet(__opts__) as fleet:
         progress = report.of_runner(fleet, host, "evacuate", __salt__)
         plans: migrating.Plans = {}
-        move, limits = _mover(others=True, plans=plans), slots.limits(__opts__)
-        keeps = of_master.keeper(__opts__)
+        move, limits = _mover(other_guests=True, plans=plans), slots.limits(__opts__)
+        keeps = of_master.ha_provider(__opts__)
         drain = evacuating.Evacuate(
             fleet, host, _policy(), move, progress, reason, limits, plans, keeps, timeout
         )
@@ -139,17 +139,17 @@ def restore(host, test=False):
     """
     with Fleet(__opts__) as fleet:
         progress = report.of_runner(fleet, host, "restore", __salt__)
-        back = evacuating.Restore(fleet, host, _mover(), progress, slots.limits(__opts__))
+        back = evacuating.RestoreHost(fleet, host, _mover(), progress, slots.limits(__opts__))
         return operation.perform(back, test)
 
 
-def _several(given, what):
+def _guest_names(names_arg, argument):
     """The names of guests in a list, or in a text with commas."""
-    if isinstance(given, (str, int)) and not isinstance(given, bool):
-        given = str(given).split(",")  # YAML reads a name of digits as a number
-    if not isinstance(given, (list, tuple, type(None))):
-        raise errors.InvalidInput(f"{what}: {units.shown(given)} is no list of names")
-    return [names.guest(str(one).strip()) for one in given or () if str(one).strip()]
+    if isinstance(names_arg, (str, int)) and not isinstance(names_arg, bool):
+        names_arg = str(names_arg).split(",")  # YAML reads a name of digits as a number
+    if not isinstance(names_arg, (list, tuple, type(None))):
+        raise errors.InvalidInput(f"{argument}: {units.short_repr(names_arg)} is no list of names")
+    return [names.guest(str(item).strip()) for item in names_arg or () if str(item).strip()]
 
 
 @result.reporting
@@ -178,15 +178,15 @@ def rebalance(apply=False, threshold=THRESHOLD, test=False, stay=()):
         salt-run virt.rebalance
         salt-run virt.rebalance apply=True stay=db1,db2
     """
-    stay = _several(stay, "stay")
+    stay = _guest_names(stay, "stay")
     threshold = units.parse_number(threshold, "threshold")
     with Fleet(__opts__) as fleet:
         progress = report.of_runner(fleet, "rebalance", "rebalance", __salt__)
         plans: migrating.Plans = {}
-        move = _mover(others=True, plans=plans)
-        keeps = of_master.keeper(__opts__)
-        more = (progress, plans, keeps, stay)
-        even = rebalancing.Rebalance(fleet, _policy(), threshold, move, *more)
+        move = _mover(other_guests=True, plans=plans)
+        keeps = of_master.ha_provider(__opts__)
+        extra = (progress, plans, keeps, stay)
+        even = rebalancing.Rebalance(fleet, _policy(), threshold, move, *extra)
         return operation.perform(even, test or not apply)
 
 
@@ -211,10 +211,12 @@ def migratable(name, target=""):
         salt-run virt.migratable web1 hyper2
     """
     with Fleet(__opts__) as fleet:
-        found = migrating.examine(fleet, name, target or None)
-    comment = migrating.verdict(name, target, found)
-    about = operation.Result(str(name), comment, more=found.to_answer(), complete=found.migratable)
-    return about.answer()
+        verdict = migrating.examine(fleet, name, target or None)
+    comment = migrating.verdict(name, target, verdict)
+    check_result = operation.Result(
+        str(name), comment, details=verdict.to_answer(), complete=verdict.migratable
+    )
+    return check_result.answer()
 
 
 @result.reporting
@@ -233,10 +235,13 @@ def migrate_abort(name):
         salt-run virt.migrate_abort web1
     """
     with Fleet(__opts__) as fleet:
-        host, left = migrating.abort(fleet, name)
-    words = [f"the migration of {name} from {host} was ended"]
-    words += [f"on {on} {why}; {target_leftovers.again(name)}" for on, why in sorted(left.items())]
-    return {str(name): {"result": True, "comment": "; ".join(words)}}
+        host, leftovers = migrating.abort(fleet, name)
+    parts = [f"the migration of {name} from {host} was ended"]
+    parts += [
+        f"on {on} {reason}; {target_leftovers.retry_hint(name)}"
+        for on, reason in sorted(leftovers.items())
+    ]
+    return {str(name): {"result": True, "comment": "; ".join(parts)}}
 
 
 @result.reporting
@@ -267,10 +272,14 @@ def migrate_recover(name, lost="", removed=False):
     """
     with Fleet(__opts__) as fleet:
         progress = report.of_runner(fleet, name, "migrate", __salt__)
-        host, found = recover.recover(fleet, name, progress, lost or None, removed)
-    comment = recover.recovered(name, host, found)
-    about = {"result": not found.left, "comment": comment, "recovered": found.to_answer()}
-    return {str(name): about}
+        host, recovery = recover.recover(fleet, name, progress, lost or None, removed)
+    comment = recover.recovery_text(name, host, recovery)
+    recovery_report = {
+        "result": not recovery.left,
+        "comment": comment,
+        "recovered": recovery.to_answer(),
+    }
+    return {str(name): recovery_report}
 
 
 @result.reporting
@@ -288,15 +297,15 @@ def migrate_unfinished():
         salt-run virt.migrate_unfinished
     """
     with Fleet(__opts__) as fleet:
-        found, unreachable = recover.unfinished(fleet)
-    comment = recover.listed(found, unreachable)
-    about = {
+        by_host, unreachable = recover.unfinished(fleet)
+    comment = recover.unfinished_text(by_host, unreachable)
+    summary = {
         "result": not unreachable,
         "comment": comment,
         "hosts": {
-            host: {name: one.to_answer() for name, one in known.items()}
-            for host, known in found.items()
+            host: {name: migration.to_answer() for name, migration in migrations.items()}
+            for host, migrations in by_host.items()
         },
         "unreachable": unreachable,
     }
-    return {"unfinished": about}
+    return {"unfinished": summary}

@@ -63,12 +63,12 @@ def certs(host=None, ask=True):
         salt-run virt.certs
         salt-run virt.certs hv1 --out=json
     """
-    store, rules = stores.Store(__opts__["pki_dir"]), policy.policy(_get)
+    store, rules = stores.CertificateStore(__opts__["pki_dir"]), policy.policy(_get)
     with Fleet(__opts__) as fleet:
-        found = cloud.overview(fleet, store, rules, host, ask)
-    wrong = cloud.problems(found)
-    shown = {"certificates": {"table": cloud.table(found), **found}}
-    return {**shown, "problems": wrong, "retcode": 1} if wrong else shown
+        overview = cloud.overview(fleet, store, rules, host, ask)
+    wrong = cloud.problems(overview)
+    answer = {"certificates": {"table": cloud.table(overview), **overview}}
+    return {**answer, "problems": wrong, "retcode": 1} if wrong else answer
 
 
 @result.reporting
@@ -97,7 +97,7 @@ def revoke(host, undo=False, force=False):
         salt-run virt.revoke hv3 force=True
         salt-run virt.revoke hv3 undo=True
     """
-    store, rules = stores.Store(__opts__["pki_dir"]), policy.policy(_get)
+    store, rules = stores.CertificateStore(__opts__["pki_dir"]), policy.policy(_get)
     if undo:
         crl.readmit(store, host)
         comment = (
@@ -114,7 +114,7 @@ def revoke(host, undo=False, force=False):
         return {host: {"result": True, "comment": comment}}
     return {
         host: {"result": False, "comment": f"the certificates of {host} are revoked, but "
-               f"these hosts may still accept them: {_who(late)}: apply virt.keys there"},
+               f"these hosts may still accept them: {_hosts_text(late)}: apply virt.keys there"},
         "retcode": 1,
     }  # fmt: skip
 
@@ -145,12 +145,12 @@ def rotate_ca(skip=None, test=False):
         salt-run virt.rotate_ca
         salt-run virt.rotate_ca skip=hv7
     """
-    store, rules = stores.Store(__opts__["pki_dir"]), policy.policy(_get)
+    store, rules = stores.CertificateStore(__opts__["pki_dir"]), policy.policy(_get)
     is_one = isinstance(skip, (str, int)) and not isinstance(skip, bool)
     names = str(skip).split(",") if is_one else skip or []
     if not isinstance(names, (list, tuple)):
-        raise errors.InvalidInput(f"skip must be names of hosts, not {units.shown(skip)}")
-    skipped = [name for name in (str(one).strip() for one in names) if name]
+        raise errors.InvalidInput(f"skip must be names of hosts, not {units.short_repr(skip)}")
+    skipped = [name for name in (str(item).strip() for item in names) if name]
     if values.boolean(test, "test"):
         with Fleet(__opts__) as fleet:
             return _rotation_plan(*cloud.rotation_plan(fleet, store, skipped))
@@ -162,12 +162,14 @@ def rotate_ca(skip=None, test=False):
         }
     if phase is None:
         comment = (
-            f"the new CA is in use; still trusting the old one: {_who(late)}: apply virt.keys "
+            f"the new CA is in use; still trusting the old one: {_hosts_text(late)}: apply "
+            f"virt.keys "
             "there. To call this again would begin another rotation"
         )
     else:
         comment = (
-            f"the rotation waits in phase '{phase}' for {_who(late)}. Nothing is broken meanwhile: "
+            f"the rotation waits in phase '{phase}' for {_hosts_text(late)}. Nothing is broken "
+            f"meanwhile: "
             "repair that and run salt-run virt.rotate_ca again"
         )
     return {"CA": {"result": False, "comment": comment}, "retcode": 1}
@@ -175,14 +177,16 @@ def rotate_ca(skip=None, test=False):
 
 def _rotation_plan(phase, hosts):
     """The answer to ``test=True``."""
-    silent = {host: why for host, why in hosts.items() if why}
-    what = f"the rotation in phase '{phase}' would go on" if phase else "both CAs would be replaced"
-    comment = f"{what}, and the certificates of {', '.join(hosts) or 'no hypervisor'}"
+    silent = {host: reason for host, reason in hosts.items() if reason}
+    announcement = (
+        f"the rotation in phase '{phase}' would go on" if phase else "both CAs would be replaced"
+    )
+    comment = f"{announcement}, and the certificates of {', '.join(hosts) or 'no hypervisor'}"
     if not silent:
         return {"CA": {"result": None, "comment": comment}}
-    comment += f"; it would wait for {_who(silent)}"
+    comment += f"; it would wait for {_hosts_text(silent)}"
     return {"CA": {"result": False, "comment": comment}, "retcode": 1}
 
 
-def _who(late):
-    return "; ".join(f"{host} ({why})" for host, why in sorted(late.items()))
+def _hosts_text(late):
+    return "; ".join(f"{host} ({reason})" for host, reason in sorted(late.items()))

@@ -92,7 +92,7 @@ def ticket(name, kind="display", digest=None, screen=0, force=False):
 
         salt-run virt.ticket web1 serial digest="$(printf %s "$SECRET" | sha256sum | cut -c-64)"
     """
-    user = allowed.asked_by(__opts__)
+    user = allowed.requesting_user(__opts__)
     with Fleet(__opts__) as fleet:
         return verbs.ticket(fleet, user, str(name), str(kind), digest, screen=screen, force=force)
 
@@ -115,4 +115,4 @@ def watch(digest):
 
         salt-run virt.watch digest="$(printf %s "$SECRET" | sha256sum | cut -c-64)"
     """
-    return verbs.watch(__opts__, allowed.asked_by(__opts__), digest)
+    return verbs.watch(__opts__, allowed.requesting_user(__opts__), digest)

@@ -45,7 +45,7 @@ def own(name, owner=None, test=False):
         salt-run virt.own web1 anna
     """
     with Fleet(__opts__) as fleet:
-        return operation.perform(owning.Own(fleet, name, owner), test)
+        return operation.perform(owning.SetOwner(fleet, name, owner), test)
 
 
 @result.reporting
@@ -69,7 +69,7 @@ def label(name, labels=None, test=False):
         salt-run virt.label web1 '[web, prod]'
     """
     with Fleet(__opts__) as fleet:
-        return operation.perform(owning.Label(fleet, name, labels), test)
+        return operation.perform(owning.SetLabels(fleet, name, labels), test)
 
 
 @result.reporting
@@ -88,4 +88,4 @@ def owners():
         salt-run virt.owners
     """
     with Fleet(__opts__) as fleet:
-        return owning.owned(fleet)
+        return owning.list_owners(fleet)

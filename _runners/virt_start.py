@@ -48,14 +48,16 @@ def started(host):
         return result.done(host, f"{host} is no hypervisor of this master: nothing to do")
     orchestrate = __salt__["state.orchestrate"]
     pillar = {"hypervisor": host}
-    done = starts.once(__opts__, host, lambda: orchestrate(mods=ORCHESTRATION, pillar=pillar))
-    if done is None:
+    orchestration = starts.once(
+        __opts__, host, lambda: orchestrate(mods=ORCHESTRATION, pillar=pillar)
+    )
+    if orchestration is None:
         return result.done(
             host,
             f"{host}: {ORCHESTRATION} is under way for it, and another run of it waits already",
         )
-    if isinstance(done, dict) and done.get("retcode"):
+    if isinstance(orchestration, dict) and orchestration.get("retcode"):
         failed = result.failed(host, f"{host}: {ORCHESTRATION} failed")
-        failed[host]["orchestration"] = done
+        failed[host]["orchestration"] = orchestration
         return failed
-    return result.done(host, f"{host}: {ORCHESTRATION} was applied", orchestration=done)
+    return result.done(host, f"{host}: {ORCHESTRATION} was applied", orchestration=orchestration)

@@ -39,10 +39,10 @@ def __virtual__():
     return __virtualname__
 
 
-def _guest(state, given, function):
+def _guest(state, arguments, function):
     # an image is looked up where the SLS came from
-    given["kwargs"].setdefault("saltenv", globals().get("__env__") or "base")
-    return result.run(state, given, __salt__, __opts__["test"], function, guests.arguments())
+    arguments["kwargs"].setdefault("saltenv", globals().get("__env__") or "base")
+    return result.run(state, arguments, __salt__, __opts__["test"], function, guests.arguments())
 
 
 def defined(

@@ -42,7 +42,7 @@ def bridge(name, interface=None, timeout_s=60, vlan=None, type="linux", force=Fa
         salt hv1 state.single virt.bridge name=br0
         salt hv1 state.single virt.bridge name=br100 interface=eth0 vlan=100
     """
-    return result.run("virt.bridge", locals(), __salt__, __opts__["test"], bridges.made)
+    return result.run("virt.bridge", locals(), __salt__, __opts__["test"], bridges.present)
 
 
 def bridge_absent(name, timeout_s=60, force=False, **kwargs):

@@ -21,9 +21,11 @@ def __virtual__():
     return __virtualname__
 
 
-def _migrate(state, given, function):
-    given["me"] = __grains__["id"]
-    return result.run(state, given, __salt__, __opts__["test"], function, migrations.arguments())
+def _migrate(state, arguments, function):
+    arguments["me"] = __grains__["id"]
+    return result.run(
+        state, arguments, __salt__, __opts__["test"], function, migrations.arguments()
+    )
 
 
 def migrated(name, target, connection=None, username=None, password=None, **kwargs):

@@ -67,7 +67,7 @@ class Page:
         """The elements of a CSS selector."""
         return self.driver.find_elements(By.CSS_SELECTOR, selector)
 
-    def one(self, selector):
+    def call(self, selector):
         """The first of them, once it is there."""
         return self._kept(lambda: (self.all(selector) or [None])[0], selector)
 
@@ -119,7 +119,7 @@ class Page:
         """What the browser has to say of the page: errors, and what its policy has stopped."""
         return [one["message"] for one in self.driver.get_log("browser")]
 
-    def picture(self, path):
+    def cluster(self, path):
         """What is seen, as WebP."""
         shot = {"format": "webp", "quality": 80}
         found = self.driver.execute_cdp_cmd("Page.captureScreenshot", shot)

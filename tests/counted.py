@@ -50,13 +50,13 @@ class Cloud:
     def __exit__(self, *_exc):
         pass
 
-    def rest(self):
+    def disconnect(self):
         pass
 
     def hosts(self, only=None):
         return [only] if only else list(self.names)
 
-    def seen(self, hosts):
+    def connected(self, hosts):
         return set(hosts) - self.dead
 
     def ask(self, hosts, fun, kwarg=None, patient=False, long=False, **_options):
@@ -77,7 +77,7 @@ class Cloud:
     def gather(self, hosts, fun, kwarg=None, **options):
         return {one.host: one for one in self.ask(hosts, fun, kwarg, **options)}
 
-    def one(self, host, fun, kwarg=None, long=True, **options):
+    def call(self, host, fun, kwarg=None, long=True, **options):
         return self.gather([host], fun, kwarg, long=long, **options)[host].get()
 
     def each(self, host, fun, calls, **_options):
@@ -94,7 +94,7 @@ class Cloud:
             found = getattr(self, fun.replace(".", "_"))(host, **kwarg)
         return found if isinstance(found, Answer) else Answer(host, found)
 
-    def tell(self, _tag, _data):
+    def fire_event(self, _tag, _data):
         pass
 
     # -- what was counted -----------------------------------------------------------------

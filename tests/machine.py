@@ -74,7 +74,7 @@ class Watch:
         self.on, self.written = False, []
         sys.addaudithook(self._see)  # for good: Python takes none away
 
-    def _see(self, event, arguments):
+    def _apply_others(self, event, arguments):
         if not self.on:
             return
         if event == "open":

@@ -102,8 +102,8 @@ class Later(ModuleType):
         not begin with the files before a sync and end with those after it."""
         if self._module is None:
             check()
-            for name, one in self._group.items():
-                vars(one)["_module"] = importlib.import_module(name)
+            for name, member in self._group.items():
+                vars(member)["_module"] = importlib.import_module(name)
         module: ModuleType = self._module
         return module
 
@@ -130,8 +130,8 @@ def later() -> Iterator[None]:
         is_mine = is_within and threading.get_ident() == thread and not kwargs
         if not is_mine or args[0].split(".", maxsplit=1)[0] != __name__:
             return real(*args, **kwargs)
-        package, adapter, _, wanted, _ = args
-        return SimpleNamespace(**{one: _later(f"{package}.{one}", adapter) for one in wanted})
+        package, adapter, _, names, _ = args
+        return SimpleNamespace(**{name: _later(f"{package}.{name}", adapter) for name in names})
 
     with _switching:
         builtins.__import__ = take

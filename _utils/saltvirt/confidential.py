@@ -17,80 +17,84 @@ from typing import Any
 from saltvirt import plain
 
 # a part and what stands in its place
-Part = tuple[str, str]
+Redaction = tuple[str, str]
 
-SOMEBODY = "somebody"
+ANONYMOUS = "somebody"
 # in place of sentences about them
 REASONS = "the reasons concern other guests"
 # in place of the guests for which there would be no room
 ROOM = "room is kept for other guests"
 # of one answer of a host, which may be hostile: more and longer parts are passed over
-_MOST, _LONGEST = 10_000, 100_000
+_MAX_PARTS, _MAX_LENGTH = 10_000, 100_000
 
 # a call may compose its texts in several threads, so each part is known to all who collect
-_collecting: list[list[Part]] = []
+_collectors: list[list[Redaction]] = []
 _lock = threading.Lock()
 
 
-def part(text: str, instead: str = SOMEBODY) -> str:
-    """The text, which tells of other guests. instead: what others get to read in its place."""
-    if text and _collecting:
+def sensitive(text: str, replacement: str = ANONYMOUS) -> str:
+    """The text, which tells of other guests. replacement: what others get to read in its place."""
+    if text and _collectors:
         with _lock:
-            for found in _collecting:
-                found.append((text, instead))
+            for collector in _collectors:
+                collector.append((text, replacement))
     return text
 
 
-def listed(names: Iterable[str]) -> str:
+def sensitive_names(names: Iterable[str]) -> str:
     """The names of other guests as a part: ``db1, db2``."""
-    return part(", ".join(names))
+    return sensitive(", ".join(names))
 
 
 @contextlib.contextmanager
-def collected() -> Iterator[list[Part]]:
+def collect() -> Iterator[list[Redaction]]:
     """The parts that are composed in the block."""
-    found: list[Part] = []
+    collector: list[Redaction] = []
     with _lock:
-        _collecting.append(found)
+        _collectors.append(collector)
     try:
-        yield found
+        yield collector
     finally:
         with _lock:
-            _collecting[:] = [one for one in _collecting if one is not found]
+            _collectors[:] = [item for item in _collectors if item is not collector]
 
 
-def cut(told: Any, parts: Iterable[Part]) -> Any:
+def redact(answer: Any, redactions: Iterable[Redaction]) -> Any:
     """An answer without the parts: a text, or plain data of texts."""
     # an error spells out what a line cannot have, such as a tab
-    known = {one: instead for text, instead in parts for one in (text, plain.line(text, None))}
-    known.pop("", None)
-    if not known:
-        return told
-    longest_first = sorted(known, key=len, reverse=True)
-    words = "|".join(map(re.escape, longest_first))
-    pattern = re.compile(rf"(?<![A-Za-z0-9_.-])(?:{words})(?![A-Za-z0-9_-])")
-    return _cut(told, pattern, known)
+    replacements = {
+        spelling: instead
+        for text, instead in redactions
+        for spelling in (text, plain.one_line(text, None))
+    }
+    replacements.pop("", None)
+    if not replacements:
+        return answer
+    longest_first = sorted(replacements, key=len, reverse=True)
+    alternatives = "|".join(map(re.escape, longest_first))
+    pattern = re.compile(rf"(?<![A-Za-z0-9_.-])(?:{alternatives})(?![A-Za-z0-9_-])")
+    return _redact(answer, pattern, replacements)
 
 
-def _cut(told: Any, pattern: re.Pattern[str], known: dict[str, str]) -> Any:
-    if isinstance(told, dict):
-        return {word: _cut(one, pattern, known) for word, one in told.items()}
-    if isinstance(told, (list, tuple)):
-        return [_cut(one, pattern, known) for one in told]
-    if isinstance(told, str):
-        return pattern.sub(lambda match: known[match[0]], told)
-    return told
+def _redact(answer: Any, pattern: re.Pattern[str], replacements: dict[str, str]) -> Any:
+    if isinstance(answer, dict):
+        return {word: _redact(item, pattern, replacements) for word, item in answer.items()}
+    if isinstance(answer, (list, tuple)):
+        return [_redact(item, pattern, replacements) for item in answer]
+    if isinstance(answer, str):
+        return pattern.sub(lambda match: replacements[match[0]], answer)
+    return answer
 
 
-def to_answer(parts: Iterable[Part]) -> list[list[str]]:
+def to_answer(redactions: Iterable[Redaction]) -> list[list[str]]:
     """As a host sends them, each once."""
-    return [[text, instead] for text, instead in dict.fromkeys(parts)]
+    return [[text, replacement] for text, replacement in dict.fromkeys(redactions)]
 
 
-def from_answer(sent: object) -> None:
+def from_answer(data: object) -> None:
     """Marks the parts that a host sent; what is no part is none. In its place stands SOMEBODY or
     REASONS, whatever the host sent: all answers are cut by it, also those of other hosts."""
-    for one in sent[:_MOST] if isinstance(sent, list) else ():
-        is_part = isinstance(one, list) and len(one) == 2 and {*map(type, one)} == {str}
-        if is_part and len(one[0]) <= _LONGEST:
-            part(one[0], REASONS if one[1] == REASONS else SOMEBODY)
+    for item in data[:_MAX_PARTS] if isinstance(data, list) else ():
+        is_part = isinstance(item, list) and len(item) == 2 and {*map(type, item)} == {str}
+        if is_part and len(item[0]) <= _MAX_LENGTH:
+            sensitive(item[0], REASONS if item[1] == REASONS else ANONYMOUS)

@@ -16,7 +16,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from saltvirt import errors
-from saltvirt.wire import Fact
+from saltvirt.wire import Message
 
 # addresses that mean all of this host's
 EVERYWHERE = ("::", "0.0.0.0")
@@ -28,7 +28,7 @@ _DEAD_MS = 60_000
 
 
 @dataclass(frozen=True)
-class Credentials(Fact):
+class TlsCredentials(Message):
     """Texts in PEM. authority: of this side's certificate, which the other one trusts. reader: the
     authority of who alone may come in."""
 
@@ -39,13 +39,13 @@ class Credentials(Fact):
 
 
 @dataclass(frozen=True)
-class Door(Fact):
+class TlsEndpoint(Message):
     """The address, and the first port and how many of which a free one is taken; and for whom."""
 
     listen: str
     port: int
     ports: int
-    credentials: Credentials
+    credentials: TlsCredentials
 
 
 def everywhere() -> str:
@@ -54,64 +54,66 @@ def everywhere() -> str:
     return v6 if os.path.exists("/proc/net/if_inet6") else v4
 
 
-def listening(door: Door, waiting: int, full: str) -> socket.socket:
+def listening(endpoint: TlsEndpoint, waiting: int, full: str) -> socket.socket:
     """On a port that nobody listens on. waiting: so many may. full: what it means that there is
     none. Raises OperationFailed."""
-    kind = socket.AF_INET6 if ":" in door.listen else socket.AF_INET
-    for port in range(door.port, door.port + door.ports):
-        found = socket.socket(kind, socket.SOCK_STREAM)
+    kind = socket.AF_INET6 if ":" in endpoint.listen else socket.AF_INET
+    for port in range(endpoint.port, endpoint.port + endpoint.ports):
+        listener = socket.socket(kind, socket.SOCK_STREAM)
         try:
-            found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if kind == socket.AF_INET6:
-                found.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-            found.bind((door.listen, port))
-            found.listen(waiting)
-            return found
+                listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+            listener.bind((endpoint.listen, port))
+            listener.listen(waiting)
+            return listener
         except OSError:
-            found.close()
-    last = door.port + door.ports - 1
-    raise errors.OperationFailed(f"the ports from {door.port} to {last} are in use: {full}")
+            listener.close()
+    last = endpoint.port + endpoint.ports - 1
+    raise errors.OperationFailed(f"the ports from {endpoint.port} to {last} are in use: {full}")
 
 
-def context(credentials: Credentials, purpose: int = ssl.PROTOCOL_TLS_SERVER) -> ssl.SSLContext:
+def context(credentials: TlsCredentials, purpose: int = ssl.PROTOCOL_TLS_SERVER) -> ssl.SSLContext:
     """Of one side, which lets in, or speaks to, the other one alone. Raises OperationFailed for
     what is no key, or no certificate."""
-    found = ssl.SSLContext(purpose)
-    found.minimum_version = ssl.TLSVersion.TLSv1_2
-    found.verify_mode = ssl.CERT_REQUIRED
+    tls_context = ssl.SSLContext(purpose)
+    tls_context.minimum_version = ssl.TLSVersion.TLSv1_2
+    tls_context.verify_mode = ssl.CERT_REQUIRED
     try:
-        found.load_verify_locations(cadata=credentials.reader)
+        tls_context.load_verify_locations(cadata=credentials.reader)
         with tempfile.NamedTemporaryFile("w", prefix="salt-virt-") as file:  # root's alone
             file.write(credentials.key + credentials.certificate)
             file.flush()
-            found.load_cert_chain(file.name)
+            tls_context.load_cert_chain(file.name)
     except (OSError, ValueError) as exc:
         raise errors.OperationFailed(f"these are no certificates for TLS: {exc}") from exc
-    return found
+    return tls_context
 
 
-class Strangers:
+class ConnectionLimiter:
     """Who is connected, and has not shown yet who he is: of one address never so many that there is
     no place for others. most: in all."""
 
-    def __init__(self, most: int) -> None:
-        self._most, self._lock = most, threading.Lock()
-        self._there: Counter[str] = Counter()
+    def __init__(self, max_connections: int) -> None:
+        self._max_connections, self._lock = max_connections, threading.Lock()
+        self._by_address: Counter[str] = Counter()
 
-    def come(self, address: str) -> bool:
+    def acquire(self, address: str) -> bool:
         """Whether there is a place for one of that address; it is his until ``leave``."""
         with self._lock:
-            mine = self._there[address]
-            if self._there.total() >= self._most or mine >= max(1, self._most // _PART):
+            from_address = self._by_address[address]
+            if self._by_address.total() >= self._max_connections or from_address >= max(
+                1, self._max_connections // _PART
+            ):
                 return False
-            self._there[address] += 1
+            self._by_address[address] += 1
             return True
 
-    def leave(self, address: str) -> None:
+    def release(self, address: str) -> None:
         """He is none any more, or has gone."""
         with self._lock:
-            self._there[address] -= 1
-            self._there += Counter()  # without those of whom none is there
+            self._by_address[address] -= 1
+            self._by_address += Counter()  # without those of whom none is there
 
 
 def prepare(caller: socket.socket) -> None:
@@ -127,41 +129,41 @@ def pump(tls: ssl.SSLSocket, inner: socket.socket) -> None:
     """Both ways, until one side ends. Of one thread: OpenSSL allows no other."""
     tls.setblocking(False)
     inner.setblocking(False)
-    up, down = _Way(tls, inner), _Way(inner, tls)
+    up, down = _Pipe(tls, inner), _Pipe(inner, tls)
     while True:
         moved = up.step() + down.step()
-        if up.is_over or down.is_over:
+        if up.is_done or down.is_done:
             return
         if not moved:
-            readable = [way.source for way in (up, down) if not way.waiting]
-            writable = [way.sink for way in (up, down) if way.waiting]
+            readable = [pipe.source for pipe in (up, down) if not pipe.waiting]
+            writable = [pipe.sink for pipe in (up, down) if pipe.waiting]
             select.select(readable, writable, [])
 
 
-class _Way:
+class _Pipe:
     """From one socket to another."""
 
     def __init__(self, source: socket.socket, sink: socket.socket) -> None:
         self.source, self.sink = source, sink
         self.waiting = memoryview(b"")
         self._buffer = bytearray(_BUFFER_BYTES)
-        self._ended = False
+        self._at_eof = False
 
     @property
-    def is_over(self) -> bool:
+    def is_done(self) -> bool:
         """Nothing more comes, and all that came was handed on."""
-        return self._ended and not self.waiting
+        return self._at_eof and not self.waiting
 
     def step(self) -> int:
         """How many bytes could be read or written now. Raises OSError."""
-        moved = 0
+        moved_bytes = 0
         with contextlib.suppress(BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
-            if not self.waiting and not self._ended:
-                moved = self.source.recv_into(self._buffer)
-                self._ended = not moved
-                self.waiting = memoryview(self._buffer)[:moved]
+            if not self.waiting and not self._at_eof:
+                moved_bytes = self.source.recv_into(self._buffer)
+                self._at_eof = not moved_bytes
+                self.waiting = memoryview(self._buffer)[:moved_bytes]
             if self.waiting:
-                sent = self.sink.send(self.waiting)
-                self.waiting = self.waiting[sent:]
-                moved += sent
-        return moved
+                sent_bytes = self.sink.send(self.waiting)
+                self.waiting = self.waiting[sent_bytes:]
+                moved_bytes += sent_bytes
+        return moved_bytes

@@ -22,7 +22,7 @@ class VirtError(_Base):
     """
 
     def __init__(self, message: object = "") -> None:
-        super().__init__(plain.line(message))
+        super().__init__(plain.one_line(message))
 
     @property
     def text(self) -> str:
@@ -80,7 +80,7 @@ class Refused(VirtError):
         return str(message).removeprefix(cls.PREFIX)
 
     @property
-    def words(self) -> str:
+    def reason(self) -> str:
         """What it says, without the fixed words."""
         return self.without_prefix(self)
 

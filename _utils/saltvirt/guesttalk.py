@@ -13,79 +13,83 @@ import time
 from typing import Any
 
 from saltvirt import errors
-from saltvirt.wire import Fact
+from saltvirt.wire import Message
 
 _LENGTHS = struct.Struct(">II")
-_MOST_HEAD_BYTES = 1024**2
-_MOST_DATA_BYTES = 4 * 1024**2
+_MAX_HEAD_BYTES = 1024**2
+_MAX_DATA_BYTES = 4 * 1024**2
 # between two messages that follow each other
-PATIENCE_S = 120
+TIMEOUT_S = 120
 # errors keep their class on the way
 _KINDS = {
-    one.__name__: one
-    for one in (
+    error_class.__name__: error_class
+    for error_class in (
         errors.AlreadyExists, errors.BadAnswer, errors.ConnectionFailed, errors.InvalidInput,
         errors.NotFound, errors.OperationFailed, errors.Unsupported,
     )
 }  # fmt: skip
 
 
-class Line:
+class Stream:
     """One end. line: a connected socket."""
 
     def __init__(self, line: socket.socket) -> None:
         self._line = line
 
-    def say(self, head: dict[str, Any], data: bytes = b"") -> None:
+    def send(self, head: dict[str, Any], data: bytes = b"") -> None:
         """Raises ConnectionFailed."""
-        told = json.dumps(head).encode()
+        encoded_head = json.dumps(head).encode()
         try:
-            self._line.settimeout(PATIENCE_S)
-            self._line.sendall(_LENGTHS.pack(len(told), len(data)) + told + data)
+            self._line.settimeout(TIMEOUT_S)
+            self._line.sendall(_LENGTHS.pack(len(encoded_head), len(data)) + encoded_head + data)
         except OSError as exc:
             raise errors.ConnectionFailed(f"the connection ended: {exc}") from exc
 
-    def hear(self, within_s: float = PATIENCE_S) -> tuple[dict[str, Any], bytes]:
+    def receive(self, timeout_s: float = TIMEOUT_S) -> tuple[dict[str, Any], bytes]:
         """(head, data). Raises ConnectionFailed, also where nothing comes in time; BadAnswer."""
-        until = time.monotonic() + within_s
-        head, data = _LENGTHS.unpack(self._exactly(_LENGTHS.size, until))
-        if head > _MOST_HEAD_BYTES or data > _MOST_DATA_BYTES:
+        deadline = time.monotonic() + timeout_s
+        head, data = _LENGTHS.unpack(self._read_exactly(_LENGTHS.size, deadline))
+        if head > _MAX_HEAD_BYTES or data > _MAX_DATA_BYTES:
             raise errors.BadAnswer(f"a message of {head + data} bytes")
         try:
-            found = json.loads(self._exactly(head, until))
+            message = json.loads(self._read_exactly(head, deadline))
         except (ValueError, RecursionError):
-            found = None
-        if not isinstance(found, dict):
+            message = None
+        if not isinstance(message, dict):
             raise errors.BadAnswer("a message that is none")
-        return found, self._exactly(data, until)
+        return message, self._read_exactly(data, deadline)
 
     def ask(
-        self, word: str, what: Fact | None = None, data: bytes = b"", within_s: float = PATIENCE_S
+        self,
+        operation: str,
+        request: Message | None = None,
+        data: bytes = b"",
+        timeout_s: float = TIMEOUT_S,
     ) -> tuple[dict[str, Any], bytes]:
         """What is answered. Raises what the other side raised, and as hear does."""
-        self.say({"do": word, "what": what.to_answer() if what else {}}, data)
-        head, found = self.hear(within_s)
+        self.send({"do": operation, "what": request.to_answer() if request else {}}, data)
+        head, payload = self.receive(timeout_s)
         if "error" in head:
             kind = _KINDS.get(str(head.get("kind")), errors.OperationFailed)
             raise kind(str(head["error"]))
-        told = head.get("answer")
-        return told if isinstance(told, dict) else {}, found
+        answer = head.get("answer")
+        return answer if isinstance(answer, dict) else {}, payload
 
     def refuse(self, exc: errors.VirtError) -> None:
         """Answers by an error."""
-        self.say({"error": exc.text, "kind": type(exc).__name__})
+        self.send({"error": exc.text, "kind": type(exc).__name__})
 
-    def _exactly(self, length: int, until: float) -> bytes:
-        found = bytearray()
+    def _read_exactly(self, length: int, deadline: float) -> bytes:
+        buffer = bytearray()
         try:
-            while len(found) < length:
-                self._line.settimeout(max(0.1, until - time.monotonic()))
-                more = self._line.recv(min(length - len(found), 64 * 1024))
-                if not more:
+            while len(buffer) < length:
+                self._line.settimeout(max(0.1, deadline - time.monotonic()))
+                chunk = self._line.recv(min(length - len(buffer), 64 * 1024))
+                if not chunk:
                     raise ConnectionResetError("the other side has gone")
-                if time.monotonic() > until:
+                if time.monotonic() > deadline:
                     raise TimeoutError("timed out")
-                found += more
+                buffer += chunk
         except OSError as exc:
             raise errors.ConnectionFailed(f"the connection ended: {exc}") from exc
-        return bytes(found)
+        return bytes(buffer)

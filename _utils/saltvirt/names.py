@@ -33,29 +33,29 @@ def guest(name: object) -> str:
     return text
 
 
-def several(value: object) -> list[str] | None:
+def guest_list(value: object) -> list[str] | None:
     """The names where several were given: a list, or a text with commas. None for a single one.
 
     Raises InvalidInput for one that no guest may have, and for one that is there twice.
     """
-    given = value.split(",") if isinstance(value, str) and "," in value else value
-    if not isinstance(given, list):
+    items = value.split(",") if isinstance(value, str) and "," in value else value
+    if not isinstance(items, list):
         return None
-    found: list[str] = []
-    for one in given:
+    unique_names: list[str] = []
+    for item in items:
         # YAML reads a name of digits as a number
-        if isinstance(one, bool) or not isinstance(one, (str, int)):
-            raise InvalidInput(f"{one!r} cannot be a guest's name: give a list of names")
-        name = guest(str(one).strip())
-        if name in found:
+        if isinstance(item, bool) or not isinstance(item, (str, int)):
+            raise InvalidInput(f"{item!r} cannot be a guest's name: give a list of names")
+        name = guest(str(item).strip())
+        if name in unique_names:
             raise InvalidInput(f"{name} is named twice")
-        found.append(name)
-    if not found:
+        unique_names.append(name)
+    if not unique_names:
         raise InvalidInput("the list of names is empty")
-    return found
+    return unique_names
 
 
-def there(name: object) -> str:
+def existing_guest(name: object) -> str:
     """The name of a guest that is there, whoever gave it: libvirt takes more than we do.
 
     Raises InvalidInput for what libvirt does not take either, and for ``.`` and ``..``.

@@ -19,7 +19,7 @@ def folder() -> str:
     return next(iter(saltvirt.__path__))
 
 
-def way() -> str:
+def install_method() -> str:
     """``pip`` or ``sync``."""
     return PIP if os.path.join("salt_virt", "library") in folder() else SYNCED
 
@@ -27,23 +27,23 @@ def way() -> str:
 def digest() -> str:
     """Of the library's files, the same for the same files by whichever way they came: 12
     hexadecimal digits."""
-    found, home = hashlib.sha256(), folder()
-    for place, inner, names in os.walk(home):
+    hasher, home = hashlib.sha256(), folder()
+    for directory, inner, names in os.walk(home):
         inner[:] = sorted(name for name in inner if name != "__pycache__")
         for name in sorted(names):
             if name.endswith(".py"):
-                path = os.path.join(place, name)
+                path = os.path.join(directory, name)
                 with open(path, "rb") as file:
                     content = file.read()
-                found.update(f"{os.path.relpath(path, home)}:{len(content)}:".encode() + content)
-    return found.hexdigest()[:12]
+                hasher.update(f"{os.path.relpath(path, home)}:{len(content)}:".encode() + content)
+    return hasher.hexdigest()[:12]
 
 
 def versions(libvirt: str | None = None) -> Versions:
     """What is used here. libvirt: the version of its library."""
     return Versions(
         salt_virt=saltvirt.__version__,
-        way=way(),
+        way=install_method(),
         digest=digest(),
         path=folder(),
         salt=salt.version.__version__,

@@ -40,13 +40,13 @@ def digest(archive: str) -> str:
     try:
         with open(archive, "rb") as file:
             file.seek(-DIGITS, os.SEEK_END)
-            found = file.read().decode("ascii")
+            trailer = file.read().decode("ascii")
     except (OSError, UnicodeDecodeError):
         return ""
-    return found if len(found) == DIGITS and set(found) <= set("0123456789abcdef") else ""
+    return trailer if len(trailer) == DIGITS and set(trailer) <= set("0123456789abcdef") else ""
 
 
-def sealed(archive: bytes) -> bytes:
+def with_digest(archive: bytes) -> bytes:
     """The content of an archive, whose comment has room for it, with its digest at the end."""
     return archive[:-DIGITS] + hashlib.sha256(archive[:-DIGITS]).hexdigest().encode()
 
@@ -54,7 +54,7 @@ def sealed(archive: bytes) -> bytes:
 def begin(package: dict[str, object]) -> None:
     """Make a module, by its globals, the package that is in the archive beside it."""
     archive = os.path.join(os.path.dirname(os.path.abspath(str(package["__file__"]))), ARCHIVE)
-    folder = _held(archive)
+    folder = _unpacked_folder(archive)
     root = os.path.join(folder, "saltvirt")
     path = os.path.join(root, "__init__.py")
     package.update(__file__=path, __path__=[root], PACKED=(archive, os.path.basename(folder)))
@@ -63,15 +63,15 @@ def begin(package: dict[str, object]) -> None:
     exec(code, package)
 
 
-def _held(archive: str) -> str:
+def _unpacked_folder(archive: str) -> str:
     """The folder of the unpacked archive, which nobody removes while this process lives."""
     store = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(archive))), STORE)
     try:
         for _ in range(_TRIES):
             folder = os.path.join(store, digest(archive) or "none")
-            if _hold(folder):
+            if _lock_folder(folder):
                 return folder
-            _unpack(_whole(archive), store)
+            _unpack(_read_archive(archive), store)
     except OSError as exc:
         raise ImportError(
             f"the library of Salt Virt cannot be unpacked into {store}: {exc}. "
@@ -80,7 +80,7 @@ def _held(archive: str) -> str:
     raise ImportError(f"the library of Salt Virt is removed from {store} again and again")
 
 
-def _hold(folder: str) -> bool:
+def _lock_folder(folder: str) -> bool:
     """Lock the folder for the life of this process and of its forks; False: it is not there."""
     path = os.path.join(folder, _LOCK)
     try:
@@ -95,17 +95,17 @@ def _hold(folder: str) -> bool:
     return False
 
 
-def _whole(archive: str) -> bytes:
+def _read_archive(archive: str) -> bytes:
     """What is in the archive. Raises ImportError when it is not whole, also after the time that a
     sync takes: a sync that began longer ago has ended, and every adapter of a job comes here."""
-    began = max(_written(archive), _written(os.path.dirname(archive)))
-    until = time.monotonic() + min(_SYNC_S, _SYNC_S - (time.time() - began))
+    began = max(_mtime(archive), _mtime(os.path.dirname(archive)))
+    deadline = time.monotonic() + min(_SYNC_S, _SYNC_S - (time.time() - began))
     while True:
         with contextlib.suppress(FileNotFoundError), open(archive, "rb") as file:
             content = file.read()
-            if content == sealed(content):
+            if content == with_digest(content):
                 return content
-        if time.monotonic() > until:
+        if time.monotonic() > deadline:
             raise ImportError(
                 f"the library of Salt Virt is incomplete here: {archive} is missing or broken. "
                 "Run saltutil.sync_all again"
@@ -113,7 +113,7 @@ def _whole(archive: str) -> bytes:
         time.sleep(_PAUSE_S)
 
 
-def _written(path: str) -> float:
+def _mtime(path: str) -> float:
     """When a file, or the list of a folder's files, was last written; 0 when it is not there."""
     with contextlib.suppress(FileNotFoundError):
         return os.stat(path).st_mtime
@@ -125,7 +125,7 @@ def _unpack(content: bytes, store: str) -> None:
     owner = os.stat(os.path.dirname(store))
     with contextlib.suppress(FileExistsError):
         os.mkdir(store, 0o700)
-        _keep(store, owner)
+        _persist(store, owner)
     _remove_unused(store)
     part = tempfile.mkdtemp(prefix="new-", dir=store)
     try:
@@ -133,11 +133,11 @@ def _unpack(content: bytes, store: str) -> None:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
             with zipfile.ZipFile(io.BytesIO(content)) as archive:
                 archive.extractall(part)
-            for place, _, names in os.walk(part):
-                for path in (place, *(os.path.join(place, name) for name in names)):
-                    _keep(path, owner)
+            for directory, _, names in os.walk(part):
+                for path in (directory, *(os.path.join(directory, name) for name in names)):
+                    _persist(path, owner)
             os.rename(part, os.path.join(store, content[-DIGITS:].decode()))
-            _keep(store, owner)
+            _persist(store, owner)
     except OSError as exc:
         # another process was quicker, or took it for one that nobody uses: look again
         if exc.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOENT):
@@ -146,7 +146,7 @@ def _unpack(content: bytes, store: str) -> None:
         shutil.rmtree(part, ignore_errors=True)
 
 
-def _keep(path: str, owner: os.stat_result) -> None:
+def _persist(path: str, owner: os.stat_result) -> None:
     """Have the file or folder on the disk, for a power cut can leave files that are there and
     empty; and give it to the owner of the folder above: root can run a job of a Salt that is not
     root's."""
@@ -176,9 +176,9 @@ def _remove(folder: str) -> None:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # who looks for it now finds it whole or not at all
-        gone = tempfile.mkdtemp(prefix="old-", dir=os.path.dirname(folder))
-        os.rename(folder, os.path.join(gone, "library"))
-        shutil.rmtree(gone, ignore_errors=True)
+        trash_dir = tempfile.mkdtemp(prefix="old-", dir=os.path.dirname(folder))
+        os.rename(folder, os.path.join(trash_dir, "library"))
+        shutil.rmtree(trash_dir, ignore_errors=True)
     finally:
         os.close(lock)
 

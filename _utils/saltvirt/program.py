@@ -29,10 +29,10 @@ def check():
 '''
 # what decides, and what travels
 _RULES = ("saltvirt/ha/", "saltvirt/haagent/", "saltvirt/wire.py")
-_WHEN = (1980, 1, 1, 0, 0, 0)
+_ZIP_DATE = (1980, 1, 1, 0, 0, 0)
 
 
-def made(library: str | Path, module: str) -> bytes:
+def build(library: str | Path, module: str) -> bytes:
     """The archive. library: the folder of the package saltvirt. module: of it, that has ``main``.
     Same files, same bytes."""
     home = Path(library)
@@ -40,13 +40,13 @@ def made(library: str | Path, module: str) -> bytes:
     files = {"__main__.py": main, "saltvirt/__init__.py": _PACKAGE.encode()}
     for path in needed(home, module):
         files[f"saltvirt/{path.relative_to(home)}"] = path.read_bytes()
-    found = io.BytesIO()
-    with zipfile.ZipFile(found, "w") as archive:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
         for name in sorted(files):
-            info = zipfile.ZipInfo(name, _WHEN)
+            info = zipfile.ZipInfo(name, _ZIP_DATE)
             info.compress_type = zipfile.ZIP_DEFLATED
             archive.writestr(info, files[name])
-    return found.getvalue()
+    return buffer.getvalue()
 
 
 def digest(path: str | Path, module: str) -> str:
@@ -55,28 +55,29 @@ def digest(path: str | Path, module: str) -> str:
     home = Path(path)
     if home.is_dir():
         files = {
-            f"saltvirt/{one.relative_to(home)}": one.read_bytes() for one in needed(home, module)
+            f"saltvirt/{source_file.relative_to(home)}": source_file.read_bytes()
+            for source_file in needed(home, module)
         }
     else:
         with zipfile.ZipFile(home) as archive:
             files = {name: archive.read(name) for name in archive.namelist()}
-    found = hashlib.sha256()
+    hasher = hashlib.sha256()
     for name in sorted(files):
         if name.startswith(_RULES):
-            found.update(f"{name} {hashlib.sha256(files[name]).hexdigest()}\n".encode())
-    return found.hexdigest()
+            hasher.update(f"{name} {hashlib.sha256(files[name]).hexdigest()}\n".encode())
+    return hasher.hexdigest()
 
 
-def kept(library: str | Path, module: str, folder: str) -> str:
+def unpacked_folder(library: str | Path, module: str, folder: str) -> str:
     """The path of the same as a folder, in one that is ours alone, made there once for the library
     as it is: there Python keeps what it has compiled. One of another library stays: a process may
     run by it."""
-    path = os.path.join(folder, f"{module}-{_state(Path(library))}")
+    path = os.path.join(folder, f"{module}-{_fingerprint(Path(library))}")
     if os.path.isdir(path):
         return path
     part = tempfile.mkdtemp(dir=folder, prefix=".new-")
     try:
-        with zipfile.ZipFile(io.BytesIO(made(library, module))) as archive:
+        with zipfile.ZipFile(io.BytesIO(build(library, module))) as archive:
             archive.extractall(part)
         os.rename(part, path)
     except OSError:
@@ -86,27 +87,27 @@ def kept(library: str | Path, module: str, folder: str) -> str:
     return path
 
 
-def _state(home: Path) -> str:
+def _fingerprint(home: Path) -> str:
     """What changes when a file of the library does."""
-    found = hashlib.sha256()
+    hasher = hashlib.sha256()
     for path in sorted(home.rglob("*.py")):
         status = path.stat()
-        found.update(f"{path} {status.st_size} {status.st_mtime_ns} {status.st_ino}\n".encode())
-    return found.hexdigest()[:16]
+        hasher.update(f"{path} {status.st_size} {status.st_mtime_ns} {status.st_ino}\n".encode())
+    return hasher.hexdigest()[:16]
 
 
 def needed(home: Path, module: str) -> set[Path]:
     """The files that the module imports, and those that they import."""
-    found: set[Path] = set()
+    required: set[Path] = set()
     waiting = [*_files(home, f"saltvirt.{module}")]
     while waiting:
         path = waiting.pop()
-        if path in found:
+        if path in required:
             continue
-        found.add(path)
+        required.add(path)
         for name in _imported(path):
             waiting += _files(home, name)
-    return found
+    return required
 
 
 def _imported(path: Path) -> Iterator[str]:
@@ -125,7 +126,7 @@ def _files(home: Path, name: str) -> Iterator[Path]:
     if top != "saltvirt" or not rest:
         return
     for end in range(1, len(rest) + 1):
-        at = home.joinpath(*rest[:end])
-        for path in (at / "__init__.py", at.with_name(f"{at.name}.py")):
+        module_path = home.joinpath(*rest[:end])
+        for path in (module_path / "__init__.py", module_path.with_name(f"{module_path.name}.py")):
             if path.is_file():
                 yield path

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class Revert:
+class UndoStack:
     """Runs the pushed undos, newest first, unless :meth:`success` was called.
 
     Use as a context manager. An undo that fails is logged and does not stop the
@@ -29,9 +29,11 @@ class Revert:
         self._undos: list[tuple[str, Callable[..., object], Any, Any]] = []
         self.failed: list[str] = []
 
-    def push(self, what: str, function: Callable[..., object], *args: Any, **kwargs: Any) -> None:
+    def push(
+        self, description: str, function: Callable[..., object], *args: Any, **kwargs: Any
+    ) -> None:
         """Remember an undo. ``what`` is the words for the log, e.g. ``delete /x/y.qcow2``."""
-        self._undos.append((what, function, args, kwargs))
+        self._undos.append((description, function, args, kwargs))
 
     def success(self) -> None:
         """Everything is done and confirmed: forget the undos."""
@@ -44,14 +46,14 @@ class Revert:
     def run(self, mark: int = 0) -> None:
         """Undo everything now, newest first; with a mark, only what is newer than it."""
         while len(self._undos) > mark:
-            what, function, args, kwargs = self._undos.pop()
+            description, function, args, kwargs = self._undos.pop()
             try:
                 function(*args, **kwargs)
             except Exception as exc:
-                log.error("could not undo: %s: %s", what, exc)
-                self.failed.append(f"{what}: {exc}")
+                log.error("could not undo: %s: %s", description, exc)
+                self.failed.append(f"{description}: {exc}")
 
-    def __enter__(self) -> Revert:
+    def __enter__(self) -> UndoStack:
         return self
 
     def __exit__(self, *exc_info: object) -> None:

@@ -63,7 +63,7 @@ Get = Callable[[str, Any], Any]
 
 _MISSING = object()
 # of a number for which nobody gives a bound: seconds that every clock can wait
-_MOST = 2**31 - 1
+_MAX_INTEGER = 2**31 - 1
 _UNFIT = re.compile("[\\x00-\\x1f\\x7f\\ud800-\\udfff]")
 
 
@@ -83,27 +83,27 @@ def option(get: Get, key: str, default: Any = None) -> Any:
 def _sections(get: Get, key: str) -> None:
     """Raises InvalidInput where a setting cannot be found because what holds it is no mapping, or
     has a key that nobody reads: the setting, misspelt."""
-    words = ["virt", *key.split(":")[:-1]]
-    for end in range(1, len(words) + 1):
-        where = ":".join(words[:end])
-        section = get(where, None)
+    parts = ["virt", *key.split(":")[:-1]]
+    for end in range(1, len(parts) + 1):
+        section_path = ":".join(parts[:end])
+        section = get(section_path, None)
         if section in (None, ""):
             continue
         if not isinstance(section, Mapping):
-            raise InvalidInput(f"{where} must be a mapping, not {units.shown(section)}")
+            raise InvalidInput(f"{section_path} must be a mapping, not {units.short_repr(section)}")
         if end > 1 or isinstance(get, Master):
-            _known(where, section)
+            _check_keys(section_path, section)
 
 
-def _known(where: str, section: Mapping[Any, Any]) -> None:
+def _check_keys(section_path: str, section: Mapping[Any, Any]) -> None:
     """Raises InvalidInput, with the nearest key that there is, for one that nobody reads."""
-    begin = f"{where}:".removeprefix("virt:")
-    known = sorted({key[len(begin) :].split(":")[0] for key in KEYS if key.startswith(begin)})
+    begin = f"{section_path}:".removeprefix("virt:")
+    known_keys = sorted({key[len(begin) :].split(":")[0] for key in KEYS if key.startswith(begin)})
     for key in section:
-        if key not in known:
-            near = difflib.get_close_matches(key, known, n=1) if isinstance(key, str) else []
-            hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
-            raise InvalidInput(f"{where}: unknown setting {units.shown(key)}; {hint}")
+        if key not in known_keys:
+            near = difflib.get_close_matches(key, known_keys, n=1) if isinstance(key, str) else []
+            hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known_keys)}"
+            raise InvalidInput(f"{section_path}: unknown setting {units.short_repr(key)}; {hint}")
 
 
 class Master:
@@ -113,12 +113,12 @@ class Master:
         self._opts = opts
 
     def __call__(self, key: str, default: Any = None) -> Any:
-        found = self._opts
+        value = self._opts
         for word in key.split(":"):
-            if not isinstance(found, Mapping) or word not in found:
+            if not isinstance(value, Mapping) or word not in value:
                 return default
-            found = found[word]
-        return found
+            value = value[word]
+        return value
 
 
 def of_master(opts: Mapping[str, Any]) -> Master:
@@ -126,25 +126,25 @@ def of_master(opts: Mapping[str, Any]) -> Master:
     return Master(opts)
 
 
-def wrong(key: str, value: object, wanted: str) -> InvalidInput:
+def invalid(key: str, value: object, expected: str) -> InvalidInput:
     """The InvalidInput for ``virt:<key>``."""
-    return InvalidInput(f"virt:{key} must be {wanted}, not {units.shown(value)}")
+    return InvalidInput(f"virt:{key} must be {expected}, not {units.short_repr(value)}")
 
 
 @overload
-def integer(get: Get, key: str, default: int, most: int = _MOST) -> int: ...
+def integer(get: Get, key: str, default: int, maximum: int = _MAX_INTEGER) -> int: ...
 @overload
-def integer(get: Get, key: str, default: None, most: int = _MOST) -> int | None: ...
-def integer(get: Get, key: str, default: int | None, most: int = _MOST) -> int | None:
+def integer(get: Get, key: str, default: None, maximum: int = _MAX_INTEGER) -> int | None: ...
+def integer(get: Get, key: str, default: int | None, maximum: int = _MAX_INTEGER) -> int | None:
     """A whole number from 1."""
     value = option(get, key, default)
     if value is None:
         return None
     fits = isinstance(value, (int, str)) and not isinstance(value, bool)
     digits = isinstance(value, int) or (fits and re.fullmatch("[0-9]{1,20}", value.strip()))
-    if not fits or not digits or not 1 <= int(value) <= most:
-        bounds = "from 1" if most == _MOST else f"from 1 to {most}"
-        raise wrong(key, value, f"a whole number {bounds}")
+    if not fits or not digits or not 1 <= int(value) <= maximum:
+        bounds = "from 1" if maximum == _MAX_INTEGER else f"from 1 to {maximum}"
+        raise invalid(key, value, f"a whole number {bounds}")
     return int(value)
 
 
@@ -162,7 +162,7 @@ def boolean(get: Get, key: str, default: bool) -> bool:
     """True or False."""
     value = option(get, key, default)
     if not isinstance(value, bool):
-        raise wrong(key, value, "True or False")
+        raise invalid(key, value, "True or False")
     return value
 
 
@@ -174,9 +174,9 @@ def text(get: Get, key: str, default: str | None = None) -> str | None:
     """A text of one line; a number is one as YAML reads it."""
     value = option(get, key, default)
     if isinstance(value, int) and not isinstance(value, bool):
-        value = units.shown(value)
+        value = units.short_repr(value)
     if value is not None and (not isinstance(value, str) or _UNFIT.search(value)):
-        raise wrong(key, value, "a text of one line")
+        raise invalid(key, value, "a text of one line")
     return value
 
 
@@ -184,19 +184,19 @@ def folder(get: Get, key: str, default: str) -> str:
     """An absolute path."""
     value = text(get, key, default)
     if not value.startswith("/"):
-        raise wrong(key, value, "an absolute path")
+        raise invalid(key, value, "an absolute path")
     return value
 
 
 @overload
-def choice(get: Get, key: str, default: str, allowed: Iterable[str]) -> str: ...
+def choice(get: Get, key: str, default: str, choices: Iterable[str]) -> str: ...
 @overload
-def choice(get: Get, key: str, default: None, allowed: Iterable[str]) -> str | None: ...
-def choice(get: Get, key: str, default: str | None, allowed: Iterable[str]) -> str | None:
+def choice(get: Get, key: str, default: None, choices: Iterable[str]) -> str | None: ...
+def choice(get: Get, key: str, default: str | None, choices: Iterable[str]) -> str | None:
     """One of the words."""
     value = option(get, key, default)
-    if not isinstance(value, (str, type(None))) or value not in (*allowed, default):
-        raise wrong(key, value, f"one of {', '.join(allowed)}")
+    if not isinstance(value, (str, type(None))) or value not in (*choices, default):
+        raise invalid(key, value, f"one of {', '.join(choices)}")
     return value
 
 
@@ -204,18 +204,18 @@ def mapping(get: Get, key: str) -> dict[str, Any]:
     """A dictionary, ``{}`` when nothing is set."""
     value = option(get, key, {})
     if not isinstance(value, Mapping):
-        raise wrong(key, value, "a mapping")
+        raise invalid(key, value, "a mapping")
     return dict(value)
 
 
-def words(get: Get, key: str) -> tuple[str, ...]:
+def name_list(get: Get, key: str) -> tuple[str, ...]:
     """A tuple of texts: of a list, or of one text with commas."""
     value = option(get, key, ())
-    several = value.split(",") if isinstance(value, str) else value
-    fits = isinstance(several, (list, tuple)) and all(isinstance(one, str) for one in several)
-    if not fits or any(_UNFIT.search(one) for one in several):
-        raise wrong(key, value, "a list of names")
-    return tuple(one.strip() for one in several if one.strip())
+    items = value.split(",") if isinstance(value, str) else value
+    fits = isinstance(items, (list, tuple)) and all(isinstance(item, str) for item in items)
+    if not fits or any(_UNFIT.search(item) for item in items):
+        raise invalid(key, value, "a list of names")
+    return tuple(item.strip() for item in items if item.strip())
 
 
 @dataclass(frozen=True)
@@ -231,19 +231,19 @@ class Connection:
         return f"Connection(uri={self.uri!r}, username={self.username!r})"
 
 
-def _text(value: object, what: str) -> str | None:
+def _text(value: object, setting: str) -> str | None:
     """A text that libvirt takes, or None. It may be a password: it is not in the error."""
     if isinstance(value, int) and not isinstance(value, bool):
-        value = units.shown(value)  # as YAML reads it
+        value = units.short_repr(value)  # as YAML reads it
     if value is not None and (not isinstance(value, str) or _UNFIT.search(value)):
         raise InvalidInput(
-            f"virt:connection:{what}, or the argument in its place, must be a text of one line, "
+            f"virt:connection:{setting}, or the argument in its place, must be a text of one line, "
             f"not {type(value).__name__}"
         )
     return value
 
 
-def given(kwargs: Mapping[str, Any]) -> dict[str, Any]:
+def user_kwargs(kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """What the user gave of an adapter's ``**kwargs``, without what Salt adds (``__pub_…``)."""
     return {key: value for key, value in kwargs.items() if not key.startswith("__")}
 
@@ -256,8 +256,8 @@ def connection(get: Get, kwargs: Mapping[str, Any]) -> Connection:
     dunder arguments (``__pub_…``) are dropped. Raises InvalidInput for any other
     argument that is left: a typo must not be dropped silently.
     """
-    rest = given(kwargs)
-    found = Connection(
+    rest = user_kwargs(kwargs)
+    result = Connection(
         uri=_text(rest.pop("connection", None) or option(get, "connection:uri"), "uri"),
         username=_text(
             rest.pop("username", None) or option(get, "connection:auth:username"), "auth:username"
@@ -270,4 +270,4 @@ def connection(get: Get, kwargs: Mapping[str, Any]) -> Connection:
     if rest:
         unknown = ", ".join(sorted(rest))
         raise InvalidInput(f"unknown argument: {unknown}")
-    return found
+    return result

@@ -13,7 +13,7 @@ from typing import Any
 from saltvirt.errors import InvalidInput
 
 # so much of a wrong value is shown
-_SHOWN = 200
+_REPR_LIMIT = 200
 _BINARY = {letter: 1024**power for power, letter in enumerate("KMGTPE", start=1)}
 _SCALE = {"": 1, "b": 1, "bytes": 1}
 for _letter, _factor in _BINARY.items():
@@ -25,58 +25,60 @@ _SIZE = re.compile(r"([0-9]{1,20}(?:\.[0-9]{1,20})?)\s*([A-Za-z]*)")
 _COUNT = re.compile(r"[0-9]{1,20}")
 
 
-def parse_bytes(value: object, default_unit: str = "MiB", what: str = "size") -> int:
+def parse_bytes(value: object, default_unit: str = "MiB", argument: str = "size") -> int:
     """A size in bytes, as int.
 
     value: a number (in ``default_unit``) or a string such as ``2``, ``512MiB``, ``1.5 G``.
     Raises InvalidInput when it is no number, negative, zero, or of an unknown unit.
     """
     if isinstance(value, bool):
-        raise InvalidInput(f"{what} {value!r} is not a size")
-    match = _SIZE.fullmatch(written(value))
+        raise InvalidInput(f"{argument} {value!r} is not a size")
+    match = _SIZE.fullmatch(number_text(value))
     if not match:
         raise InvalidInput(
-            f"{what} {shown(value)} is not a positive size such as 512, 512MiB or 2G"
+            f"{argument} {short_repr(value)} is not a positive size such as 512, 512MiB or 2G"
         )
     number, unit = match.groups()
     scale = _SCALE.get((unit or default_unit).lower())
     if scale is None:
-        raise InvalidInput(f"{what} {value!r}: unknown unit {unit!r}; use KiB, MiB, GiB or TiB")
+        raise InvalidInput(f"{argument} {value!r}: unknown unit {unit!r}; use KiB, MiB, GiB or TiB")
     size = int(Decimal(number) * scale)
     if size <= 0:
-        raise InvalidInput(f"{what} {value!r} must be more than zero")
+        raise InvalidInput(f"{argument} {value!r} must be more than zero")
     return size
 
 
-def parse_kib(value: object, default_unit: str = "MiB", what: str = "memory") -> int:
+def parse_kib(value: object, default_unit: str = "MiB", argument: str = "memory") -> int:
     """A size in KiB, as int; the same words as :func:`parse_bytes`."""
-    size = parse_bytes(value, default_unit, what)
+    size = parse_bytes(value, default_unit, argument)
     if size < 1024:
-        raise InvalidInput(f"{what} {value!r} is less than 1 KiB")
+        raise InvalidInput(f"{argument} {value!r} is less than 1 KiB")
     return size // 1024
 
 
-def parse_count(value: Any, what: str = "cpu") -> int:
+def parse_count(value: Any, argument: str = "cpu") -> int:
     """A positive whole number, as int. Raises InvalidInput."""
-    if isinstance(value, bool) or not _COUNT.fullmatch(written(value)):
-        raise InvalidInput(f"{what} {shown(value)} is not a positive whole number")
+    if isinstance(value, bool) or not _COUNT.fullmatch(number_text(value)):
+        raise InvalidInput(f"{argument} {short_repr(value)} is not a positive whole number")
     number = int(value)
     if number < 1:
-        raise InvalidInput(f"{what} {value!r} must be at least 1")
+        raise InvalidInput(f"{argument} {value!r} must be at least 1")
     return number
 
 
-def parse_number(value: Any, what: str, most: float = 2**31 - 1) -> float:
+def parse_number(value: Any, argument: str, maximum: float = 2**31 - 1) -> float:
     """A number from 0, such as seconds, as float. Raises InvalidInput."""
     fits = isinstance(value, (int, float, str)) and not isinstance(value, bool)
-    if not fits or not re.fullmatch(r"[0-9]{1,20}(\.[0-9]+)?(e-[0-9]{1,3})?", written(value)):
-        raise InvalidInput(f"{what} must be a number from 0, not {shown(value)}")
-    if float(value) > most:
-        raise InvalidInput(f"{what} must be a number from 0 to {most}, not {shown(value)}")
+    if not fits or not re.fullmatch(r"[0-9]{1,20}(\.[0-9]+)?(e-[0-9]{1,3})?", number_text(value)):
+        raise InvalidInput(f"{argument} must be a number from 0, not {short_repr(value)}")
+    if float(value) > maximum:
+        raise InvalidInput(
+            f"{argument} must be a number from 0 to {maximum}, not {short_repr(value)}"
+        )
     return float(value)
 
 
-def written(number: object) -> str:
+def number_text(number: object) -> str:
     """As text; of one that is too long for that none."""
     try:
         return str(number).strip()
@@ -84,19 +86,19 @@ def written(number: object) -> str:
         return ""
 
 
-def shown(value: object) -> str:
+def short_repr(value: object) -> str:
     """A wrong value in a message, whatever it is."""
     try:
         text = repr(value)
     except (RecursionError, ValueError):  # too deep; an integer of too many digits
         return f"a {type(value).__name__} too large to show"
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]} …"
+    return text if len(text) <= _REPR_LIMIT else f"{text[:_REPR_LIMIT]} …"
 
 
-def counted(number: float, noun: str) -> str:
+def pluralize(number: float, noun: str) -> str:
     """``1 migration``, ``2 migrations``."""
-    shown = f"{number:g}" if isinstance(number, float) else number
-    return f"{shown} {noun}{'' if number == 1 else 's'}"
+    number_text = f"{number:g}" if isinstance(number, float) else number
+    return f"{number_text} {noun}{'' if number == 1 else 's'}"
 
 
 def human_bytes(size: float) -> str:
@@ -109,6 +111,6 @@ def human_bytes(size: float) -> str:
     return f"{number:.0f} {unit}" if is_whole else f"{number:.3g} {unit}"
 
 
-def dotted(version: int) -> str:
+def version_text(version: int) -> str:
     """A version as libvirt counts it, of itself and of QEMU: 9000000 is ``9.0.0``."""
     return f"{version // 1000000}.{version // 1000 % 1000}.{version % 1000}"

@@ -29,7 +29,7 @@ def plan(folder, guests):
     }
     cloud = Cloud(folder, HOSTS, there)
     wanted = [
-        deploy.wanted(f"new{number:04}", {"mem": 2048, "cpu": 2, "seed": False}, "bench")
+        deploy.parse_guest(f"new{number:04}", {"mem": 2048, "cpu": 2, "seed": False}, "bench")
         for number in range(guests)
     ]
     began = time.process_time()

@@ -109,12 +109,12 @@ def ours(uri, port, full=False):
         where = settings.Connection(uri)
 
         def now():
-            found = read.of_guests(where, "hv1")
+            found = read.read_guests(where, "hv1")
             for number, one in enumerate(found if full else ()):
                 one.stats.update(filled(number))
             return read.families(found, "hv1")
 
-        asked = options.checked("127.0.0.1", port, False, 60)
+        asked = options.validate("127.0.0.1", port, False, 60)
         serve.run(asked, {"host": "hv1"}, (now, {}), threading.Event())
     try:
         yield pid

@@ -26,21 +26,21 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "_utils"))
 
 from saltvirt.ha import facts
-from saltvirt.ha.facts import Beat, Call, GuestThere, Heard, Pledge
+from saltvirt.ha.facts import GuestStatus, Heartbeat, HeartbeatAck, HostState, LeaderMessage
 from saltvirt.ha.registry import PLACED, Registry
-from saltvirt.ha.view import GuestWanted
+from saltvirt.ha.view import GuestConfig
 from saltvirt.hamaster import config, credentials, files
-from saltvirt.hamaster.definitions import Definition
-from saltvirt.hamaster.engine import LOSS_S, Engine, World
-from saltvirt.hamaster.inbox import Inbox
-from saltvirt.hamaster.rooms import Rooms
-from saltvirt.hamaster.talker import AgentsTalker
-from saltvirt.hamaster.wishes import Wishes, WishStore
+from saltvirt.hamaster.definitions import StoredDefinition
+from saltvirt.hamaster.engine import LOSS_S, Engine, EngineContext
+from saltvirt.hamaster.inbox import MasterInbox
+from saltvirt.hamaster.rooms import InventoryPoller
+from saltvirt.hamaster.talker import AgentSender
+from saltvirt.hamaster.wishes import DesiredState, DesiredStateStore
 from saltvirt.hatalk import frames, tls
-from saltvirt.hatalk.line import Pace
-from saltvirt.hatalk.talk import Talk
+from saltvirt.hatalk.line import PeerTiming
+from saltvirt.hatalk.talk import PeerNetwork
 from saltvirt.pki.authority import ca
-from saltvirt.pki.authority.store import Store
+from saltvirt.pki.authority.store import CertificateStore
 from saltvirt.pki.common import certs
 from saltvirt.placement import policy
 from saltvirt.placement.facts import Guest, Host
@@ -60,9 +60,11 @@ class Agents:
         for name in names:
             pairs = [tls.Pair(f"{folder}/{name}-{purpose}.crt", f"{folder}/{name}-{purpose}.key")
                      for purpose in (certs.CLIENT, certs.SERVER)]  # fmt: skip
-            own = tls.Credentials(trusted, *pairs)
-            self.talks[name] = Talk(
-                own, lambda _, kind, body, me=name: self.hear(me, kind, body), Pace(1, 30, 120)
+            own = tls.PeerCredentials(trusted, *pairs)
+            self.talks[name] = PeerNetwork(
+                own,
+                lambda _, kind, body, me=name: self.hear(me, kind, body),
+                PeerTiming(1, 30, 120),
             )
 
     def listen(self):
@@ -70,10 +72,10 @@ class Agents:
             name: talk.listen("127.0.0.1", 0, (), ("salt",)) for name, talk in self.talks.items()
         }
 
-    def hear(self, name, kind, body):
+    def receive(self, name, kind, body):
         if kind == frames.CALL:
             told = body["registry"]
-            self.calls[name] = Call.from_answer({**body, "registry": None}, "salt")
+            self.calls[name] = LeaderMessage.from_answer({**body, "registry": None}, "salt")
             if told is not None:
                 stamp = told["term"], told["version"]
                 if stamp not in self.known:
@@ -87,17 +89,17 @@ class Agents:
                 due_s = began_s + place / len(self.names)
                 time.sleep(max(0, due_s - time.monotonic()))
                 beat = self.beat(name)
-                self.talks[name].tell("salt", frames.frame(frames.BEAT, beat.to_answer()))
+                self.talks[name].send("salt", frames.frame(frames.BEAT, beat.to_answer()))
             self.seq += 1
             began_s = max(began_s + 1, time.monotonic() - 1)  # what was missed is not made up for
 
     def beat(self, name):
-        call = self.calls.get(name) or Call("", 0, 0, asks=False)
+        call = self.calls.get(name) or LeaderMessage("", 0, 0, asks=False)
         registry = self.registries.get(name) or Registry()
         there = {}
         while (guest := registry.guests.get(f"{name}-{len(there)}")) is not None:
-            there[f"{name}-{len(there)}"] = GuestThere(max(1, guest.epoch), facts.RUNNING)
-        return Beat(
+            there[f"{name}-{len(there)}"] = GuestStatus(max(1, guest.epoch), facts.RUNNING)
+        return Heartbeat(
             name, 1, self.seq, armed=True, watchdog_s=10, storage_silent_s=time.monotonic() % 1,
             guests=there, definitions=self.digest(registry.guests),
             term=call.term, leader=call.master, claim=call.seq, granted_s=time.monotonic() % 1,
@@ -124,7 +126,7 @@ def xml(name):
 def certificates(folder, names, opts):
     """Of all, by one key. Returns the authority's certificate."""
     own = credentials.ensure(opts, "salt")
-    authority, key = ca.read(Store(opts["pki_dir"]), "libvirt"), certs.new_key()
+    authority, key = ca.read(CertificateStore(opts["pki_dir"]), "libvirt"), certs.new_key()
     for name in names:
         for purpose in (certs.CLIENT, certs.SERVER):
             wanted = certs.Leaf(certs.subject(name), (name,), purpose, 9)
@@ -139,8 +141,8 @@ def wanted(names, guests):
     """The guests as a person gave them, as many on each host."""
     each = guests // len(names)
     size = Guest("", vcpus=2, memory_kib=4 * 1024**2)
-    found = {f"{host}-{n}": GuestWanted(f"{host}-{n}", host) for host in names for n in range(each)}
-    return Wishes(guests=found, sizes=dict.fromkeys(found, size))
+    found = {f"{host}-{n}": GuestConfig(f"{host}-{n}", host) for host in names for n in range(each)}
+    return DesiredState(guests=found, sizes=dict.fromkeys(found, size))
 
 
 class NoFences:
@@ -168,19 +170,19 @@ def engine(names, guests, folder):
             **dict.fromkeys(("suspect_s", "feed_lease_s", "lead_lease_s"), 60),
             "members": {name: {"address": "127.0.0.1", "port": ports[name]} for name in names},
         }
-        wishes = WishStore(opts).change("bench", lambda _: wanted(names, guests))
+        wishes = DesiredStateStore(opts).change("bench", lambda _: wanted(names, guests))
         for name in wishes.guests:
             digest = hashlib.sha256(xml(name).encode()).hexdigest()
             path = files.folder(opts) / "definitions" / f"{name}.json"
-            files.show(path, Definition(name, digest, xml(name)))
+            files.write_volatile(path, StoredDefinition(name, digest, xml(name)))
         found = config.of_master(opts)
         room = [Host(name, 64, 512 * 1024**2, types=("kvm",), arch="x86_64") for name in names]
-        rooms = Rooms(lambda _: room, names, time.monotonic)
-        rooms.look()
-        talker = AgentsTalker(found, own)
+        rooms = InventoryPoller(lambda _: room, names, time.monotonic)
+        rooms.poll()
+        talker = AgentSender(found, own)
         one = Engine(opts, found, policy.of_master(opts),
-                     World(talker, NoFences(), rooms, lambda tag, data: None))  # fmt: skip
-        talker.begin(one.inbox.hear)
+                     EngineContext(talker, NoFences(), rooms, lambda tag, data: None))  # fmt: skip
+        talker.begin(one.inbox.receive)
         try:
             yield one
         finally:
@@ -229,39 +231,40 @@ def settles(one, guests):
 
 def think_of_all(one):
     """What each host's loss would mean is known: after this it is thought of now and then."""
-    view = one.view(one.world.clock())
+    view = one.view(one.context.clock())
     for number in range(len(one.config.members)):
-        one._think(view, one.world.clock() + number * LOSS_S)
-    one._lost_s = one.world.clock()
+        one._simulate_losses(view, one.context.clock() + number * LOSS_S)
+    one._simulated_s = one.context.clock()
 
 
 def reading_changes(names):
     """What it takes to read what each host says in one beat when nothing happens, without TLS."""
-    beat = Beat(names[0], 1, 1, armed=True, storage_silent_s=0.1, granted_s=0.1)
+    beat = Heartbeat(names[0], 1, 1, armed=True, storage_silent_s=0.1, granted_s=0.1)
     first = frames.frame(frames.BEAT, beat.to_answer())
     later = replace(beat, seq=2, claim=2, storage_silent_s=0.2, granted_s=0.2)
-    data = frames.frame(frames.BEAT, later.to_answer()).since(first)[frames.HEAD.size :]
-    inbox = Inbox(names[:1], time.monotonic)
-    inbox.hear(names[0], frames.BEAT, first.body)
+    data = frames.frame(frames.BEAT, later.to_answer()).encode_since(first)[frames.HEAD.size :]
+    inbox = MasterInbox(names[:1], time.monotonic)
+    inbox.receive(names[0], frames.BEAT, first.body)
     began_s = time.thread_time()
     for _ in names:
-        inbox.hear(names[0], *frames.parse(data, names[0], first.body))
+        inbox.receive(names[0], *frames.parse(data, names[0], first.body))
     return time.thread_time() - began_s
 
 
 def reading_all(names, each):
     """What it would take to read all that each host knows, of one beat of all."""
-    there = {f"{names[0]}-{n}": GuestThere(1, facts.RUNNING) for n in range(each)}
+    there = {f"{names[0]}-{n}": GuestStatus(1, facts.RUNNING) for n in range(each)}
     others = names[1:]
-    beat = Beat(
-        names[0], 1, 1, armed=True, guests=there, acks={one: Heard(1, 10**6) for one in others},
+    beat = Heartbeat(
+        names[0], 1, 1, armed=True, guests=there, acks={one: HeartbeatAck(1,
+        10**6) for one in others},
         silent_s={one: time.monotonic() % 1 for one in others},
-        pledges={one: Pledge(1, 10**6, True, 10) for one in others},
+        pledges={one: HostState(1, 10**6, True, 10) for one in others},
     )  # fmt: skip
     data = frames.frame(frames.BEAT, beat.to_answer()).data[frames.HEAD.size :]
     began_s = time.thread_time()
     for _ in names:
-        Beat.from_answer(frames.parse(data, names[0])[1], names[0])
+        Heartbeat.from_answer(frames.parse(data, names[0])[1], names[0])
     return time.thread_time() - began_s
 
 

@@ -55,7 +55,7 @@ class Faults:
         if fault["op"] < len(self.running):
             self.running[fault["op"]].kill()
 
-    def _cut(self, fault):
+    def _redact(self, fault):
         self.lab.cut(fault["host"])
         try:
             time.sleep(fault["lasts"])

@@ -30,7 +30,7 @@ class Guest:
     named: str = ""
     strayed: bool = False
     may_stay: set = field(default_factory=set)
-    saved: int | None = None
+    definitions_folder: int | None = None
     saving: int = 0
     aside: int | None = None
 
@@ -65,7 +65,7 @@ class Model:
                 if op["verb"] in RESTORES and guest.status != "alive":
                     of = self.guests.get(op["name"])
                     guest.disk, guest.lun, guest.seeded = "local", None, False
-                    guest.floor = (of and of.saved) or 0
+                    guest.floor = (of and of.definitions_folder) or 0
                 elif guest.status != "alive":
                     before = (
                         self.guests.get(op["name"]) if op["verb"] in ("clone", "rename") else None
@@ -92,15 +92,20 @@ class Model:
         guest = self.guests.get(op.get("name"))
         if guest and op["verb"] == "backup_over":
             guest.aside = guest.floor if guest.aside is None else min(guest.aside, guest.floor)
-            guest.floor = min(guest.floor, guest.floor if guest.saved is None else guest.saved)
+            guest.floor = min(
+                guest.floor,
+                guest.floor if guest.definitions_folder is None else guest.definitions_folder,
+            )
         if guest and op["verb"] == "backup_undo" and guest.aside is not None:
             guest.floor = min(guest.floor, guest.aside)
 
     def _backed(self, done):
         guest = self.guests.get(done.op.get("name"))
         if guest and done.op["verb"] == "backup":
-            known = guest.saved is not None and not done.ok
-            guest.saved = min(guest.saved, guest.saving) if known else guest.saving
+            known = guest.definitions_folder is not None and not done.ok
+            guest.definitions_folder = (
+                min(guest.definitions_folder, guest.saving) if known else guest.saving
+            )
         if guest and done.ok and done.op["verb"] in ("backup_confirm", "backup_undo"):
             guest.aside = None
 

@@ -75,7 +75,7 @@ class Run:
         self.model.end(done)
         for one in done:
             how = "killed" if one.killed else one.rc
-            self.say(f"    {words(one.op)}: {how} in {one.seconds} s: {one.said()}")
+            self.say(f"    {words(one.op)}: {how} in {one.seconds} s: {one.only_configured()}")
         where = f"step {number}"
         self._hold(where, [line for one in done for line in act.wrong_form(one)])
         self._back(where)
@@ -124,7 +124,7 @@ class Run:
                 one.result()
         return done
 
-    def _back(self, where):
+    def _rename_back(self, where):
         """Every minion answers again."""
         try:
             self.lab.wait_for_minion(*self.lab.hosts, timeout_s=180)
@@ -151,7 +151,9 @@ class Run:
             if time.monotonic() > end:
                 left = [f"{one['name']}: {one['what']}: {one['how']}" for one in last]
                 lines = [*left, *invariants.quiet(seen), *journals(seen)]
-                raise Broken(where, [f"settle: {line}" for line in lines] + [done.said()])
+                raise Broken(
+                    where, [f"settle: {line}" for line in lines] + [done.only_configured()]
+                )
             time.sleep(3)
         self.told = last
         self._decide(where, last, step)
@@ -194,7 +196,7 @@ class Run:
                 done = self._ask("purge", guest.name)
                 guest.named += done.out
                 if not done.ok:
-                    raise Broken(where, [f"again: purge of {guest.name}: {done.said()}"])
+                    raise Broken(where, [f"again: purge of {guest.name}: {done.only_configured()}"])
             guest.status = "gone"
         return strayed
 
@@ -208,7 +210,9 @@ class Run:
             if not done.ok and "is as it was" in done.out:
                 done = self._ask("backup_undo", name, host=host)
             if not done.ok:
-                raise Broken(where, [f"again: {done.op['verb']} of {name}: {done.said()}"])
+                raise Broken(
+                    where, [f"again: {done.op['verb']} of {name}: {done.only_configured()}"]
+                )
         return self._look() if kept else seen
 
     def _ask(self, verb, name, **more):
@@ -266,7 +270,7 @@ class Run:
             done = self._ask("purge", guest.name)
             guest.named += done.out
             if not done.ok:
-                raise Broken("the end", [f"again: purge of {guest.name}: {done.said()}"])
+                raise Broken("the end", [f"again: purge of {guest.name}: {done.only_configured()}"])
             guest.status = "gone"
         if any(guest.strayed for guest in alive):
             self._settle("the end", {"faults": []})
@@ -277,7 +281,9 @@ class Run:
             if one["state"] == "off":
                 done = self._ask("start", guest.name)
                 if not done.ok:
-                    raise Broken("the end", [f"again: start of {guest.name}: {done.said()}"])
+                    raise Broken(
+                        "the end", [f"again: start of {guest.name}: {done.only_configured()}"]
+                    )
             elif one["state"] == "paused":
                 host = world.where(self.lab, guest.name)
                 self.lab.exec(host, ["virsh", "resume", guest.name], check=False)
@@ -403,7 +409,7 @@ def shrunk(labs, given, broken, minutes):
     """The steps made short: the same kind of invariant must break."""
     kinds = {line.partition(":")[0] for line in broken.lines}
     end = time.monotonic() + minutes * 60
-    number = broken.where.removeprefix("step ")
+    number = broken.config.removeprefix("step ")
     if number.isdigit():
         given = given[: int(number)]
 
@@ -419,7 +425,7 @@ def shrunk(labs, given, broken, minutes):
 
 
 def report(seed, broken, given):
-    say(f"BROKEN{f' by seed {seed}' if seed is not None else ''}, at {broken.where}:")
+    say(f"BROKEN{f' by seed {seed}' if seed is not None else ''}, at {broken.config}:")
     for line in broken.lines:
         say(f"  {line}")
     say("steps:")

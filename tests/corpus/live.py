@@ -47,7 +47,7 @@ class Driver:
     def changes(self, arguments):
         """Makes an update as `virt.update` does; the paths of what it changed."""
         spec = guest.parse(NAME, update=True, **arguments)
-        how = update.How(detach="disks" in arguments)
+        how = update.UpdateOptions(detach="disks" in arguments)
         done = update.update(self.conn, spec, self.tools, how)
         return [change["path"] for change in done["changes"]]
 

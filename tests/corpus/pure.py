@@ -6,8 +6,8 @@ from xml.etree import ElementTree
 
 from saltvirt.design import caps
 from saltvirt.design import domain as design
-from saltvirt.design.context import Given
-from saltvirt.design.plain import declared
+from saltvirt.design.context import GuestInputs
+from saltvirt.design.plain import declarations
 from saltvirt.design.source import Source
 from saltvirt.diff.changes import changes
 from saltvirt.errors import VirtError
@@ -17,13 +17,13 @@ from saltvirt.xml.domain import Domain
 from saltvirt.xml.network import Network
 from saltvirt.xml.pool import Pool
 from saltvirt.xml.secret import Secret
-from saltvirt.xml.snapshot import Snapshot
+from saltvirt.xml.snapshot import DomainSnapshot
 from saltvirt.xml.volume import Volume
 from tests.corpus import same, wishes
 from tests.corpus.edits import EDITS
 from tests.corpus.report import Report
 
-MODELS = {cls.TAG: cls for cls in (Domain, Network, Pool, Volume, Secret, Snapshot)}
+MODELS = {cls.TAG: cls for cls in (Domain, Network, Pool, Volume, Secret, DomainSnapshot)}
 
 
 # what these files are wrong in on purpose
@@ -94,7 +94,7 @@ def _model(definition, report, how):
 
 def unfaithful(element, path=""):
     """Names of declared properties that are another after they were set to what they are."""
-    for name, kind in declared(type(element)).items():
+    for name, kind in declarations(type(element)).items():
         value, here = getattr(element, name), f"{path}{name}"
         if isinstance(kind, Child):
             if value:
@@ -116,7 +116,7 @@ def unfaithful(element, path=""):
 
 def _values(element):
     """What the declared values say."""
-    props = (name for name, kind in declared(type(element)).items() if isinstance(kind, Prop))
+    props = (name for name, kind in declarations(type(element)).items() if isinstance(kind, Prop))
     return {name: getattr(element, name) for name in props}
 
 
@@ -157,7 +157,7 @@ def host_of(actual, known=()):
     kind = actual.os.type or ("hvm" if actual.type != "lxc" else "exe")
     kind = {"linux": "xen"}.get(kind, kind)
     arch, machine = actual.os.arch or "x86_64", actual.os.machine
-    found = caps.Guest(
+    found = caps.CapsGuest(
         kind, arch, (actual.type,), {None: actual.emulator}, {machine: machine} if machine else {}
     )
     fitting = [one for one in known if (one.virt_type, one.arch) == (actual.type, arch)]
@@ -181,7 +181,7 @@ def completed(domain):
 def amend(actual, host, arguments):
     """(the Domain that an update makes, the changes) of these arguments."""
     spec = guest.parse(actual.name, update=True, **arguments)
-    given = Given()
+    given = GuestInputs()
     own = {f"d{at}": disk for at, disk in enumerate(actual.disks)}
     for wish in spec.disks or ():
         disk = own.get(wish.name)

@@ -4,7 +4,7 @@ import subprocess
 
 from saltvirt.backuphost import target as targets
 from saltvirt.backups import chains, ident, pieces, record
-from saltvirt.backups.record import BackupDisk, Record
+from saltvirt.backups.record import BackupDiskRecord, BackupRecord
 
 UUID = "b7d1f0a2-52a3-4c0e-9d53-0f8f6e1f4d11"
 XML = "<domain><name>web1</name></domain>"
@@ -26,7 +26,7 @@ class Guest:
 
     def __init__(self, folder):
         folder.mkdir(mode=0o700, exist_ok=True)
-        self.target = targets.Target(str(folder))
+        self.target = targets.BackupTarget(str(folder))
         self.now = bytearray(SIZE)
         self.changed = set()
         self.images = {}
@@ -37,24 +37,24 @@ class Guest:
         self.changed.add(number)
 
     def new_ident(self):
-        stock = self.target.stock(UUID)
+        stock = self.target.catalog(UUID)
         return ident.following(stock.backups, "2026-11-23T15:52:20Z", "0" * 8)
 
     def back_up(self, whole=False, made=None):
-        made, last = made or self.new_ident(), self.target.stock(UUID).last
-        parent = None if whole or last is None else last.ident
+        made, last = made or self.new_ident(), self.target.catalog(UUID).last
+        parent = None if whole or last is None else last.backup_id
         numbers = sorted(self.changed) if parent else range(64)
-        with self.target.making(UUID, made) as new:
+        with self.target.create(UUID, made) as new:
             taken = disk(made, parent)
             path = new.disk_path("vda")
             below = ["-b", taken.backing[0], "-F", taken.backing[1]] if parent else []
             qemu_img("create", "-q", "-f", "qcow2", *below, path, str(SIZE))
             writes = []
-            with new.pieces("vda") as file:
+            with new.checksum_writer("vda") as file:
                 for number in numbers:
                     at = number * 65536
                     data = bytes(self.now[at : at + 65536])
-                    file.add(pieces.of(at, data))
+                    file.add(pieces.compute(at, data))
                     writes.append(f"write -q -P {data[0]} {at} 65536")
             qemu_io(path, *writes)
             new.finish(told([disk(made, parent, file.sha256)]), XML)
@@ -73,7 +73,7 @@ class Guest:
 def disk(made, parent=None, digest="a" * 64, **other):
     reason = None if parent else "the first"
     given = {"parent": parent, "reason": reason, "checkpoint": chains.checkpoint(made)}
-    return BackupDisk("vda", SIZE, "file /srv/web1.qcow2", digest, **{**given, **other})
+    return BackupDiskRecord("vda", SIZE, "file /srv/web1.qcow2", digest, **{**given, **other})
 
 
 def told(disks, **other):
@@ -89,12 +89,12 @@ def told(disks, **other):
         "definition_sha256": "",
         "disks": tuple(disks),
     }
-    return Record(**{**given, **other})
+    return BackupRecord(**{**given, **other})
 
 
 def assert_whole(guest, tmp_path):
     """Whatever is listed as good is what the disk was then."""
-    stock = guest.target.stock(UUID)
-    for one in stock.good:
+    stock = guest.target.catalog(UUID)
+    for one in stock.good_ids:
         assert guest.restored(one, tmp_path) == guest.images[one], one
-    return stock.good
+    return stock.good_ids

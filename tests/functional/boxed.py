@@ -64,7 +64,7 @@ class Box:
         os.chdir(os.getcwd())
         self.known = self.written()
 
-    def written(self):
+    def durable_step(self):
         """Path to its size and time, of all that was made, changed or deleted since it began."""
         found = {}
         for top, upper in self.layers.items():
@@ -77,7 +77,7 @@ class Box:
                     found[str(top) + path.removeprefix(str(upper))] = what
         return found
 
-    def news(self):
+    def read_if_changed(self):
         """The paths that have changed since the last call."""
         now = self.written()
         found = sorted(p for p in {*now, *self.known} if now.get(p) != self.known.get(p))

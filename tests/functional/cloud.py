@@ -39,10 +39,10 @@ class Fleet:
     def gather(self, hosts, fun, kwarg=None, **options):
         return {answer.host: answer for answer in self.ask(hosts, fun, kwarg)}
 
-    def one(self, host, fun, kwarg=None, **options):
+    def call(self, host, fun, kwarg=None, **options):
         return self.gather([host], fun, kwarg)[host].get()
 
-    def tell(self, tag, data):
+    def fire_event(self, tag, data):
         self.told = (tag, data)
 
     def report(self, name, operation):

@@ -18,8 +18,8 @@ import time
 import traceback
 
 from saltvirt.backups.answers import (
-    GuestLook,
-    LookedDisk,
+    GuestInspection,
+    InspectedDisk,
     PlannedDisk,
     ServedDisk,
     Serving,
@@ -111,8 +111,8 @@ for _name in ("virt.tls_update", "state virt.keys", "state libvirt.keys"):
     FOR[_name] = {"basepath": "/mnt/pki", "reload": False}
 FOR["state virt.deployed"] = {"guests": {"web1": {"mem": 64}}}
 # backups: nobody shows anything on the port, and no system is in the disk
-_LOOKED = LookedDisk("vda", 4 * MIB, "file /i/a", "qcow2", {"c": "good"})
-_LOOK = GuestLook(
+_LOOKED = InspectedDisk("vda", 4 * MIB, "file /i/a", "qcow2", {"c": "good"})
+_LOOK = GuestInspection(
     backed_up.UUID, True, (_LOOKED,), ("c",), {"sda": "a CD drive"}, "web1"
 ).to_answer()
 _SERVING = Serving(
@@ -234,10 +234,12 @@ class Host:
         self.conn.defineXML(OTHER.format(IMAGES))
         self.conn.defineXML(THIRD.format(IMAGES / "web3.2.raw"))
         made = (str(IMAGES / "web3.2.raw"),)
-        aside.keep(aside.Aside(THIRD_UUID, "web3", IDENT, THIRD.format(IMAGES / "web3.raw"), made))
+        aside.store(
+            aside.ReplacedGuest(THIRD_UUID, "web3", IDENT, THIRD.format(IMAGES / "web3.raw"), made)
+        )
         shutil.copytree(SAVED, VAULT)
         self.conn.storagePoolLookupByName("default-pool").createXML(VOLUME.format("v1"))
-        self.box.news()
+        self.box.read_if_changed()
         self.before = self.state()
 
     def state(self):
@@ -355,7 +357,7 @@ def one(host, name, function, given):
             yield f"no state's answer: {short(told)}"
         elif len(str(told["comment"]).splitlines()) > 1:
             yield f"more than one line: {told['comment'][:150]!r}"
-    now, news = host.state(), host.box.news()
+    now, news = host.state(), host.box.read_if_changed()
     if failed and now != host.before and not (isinstance(told, dict) and told.get("changes")):
         changed = [k for k in {*now, *host.before} if now.get(k) != host.before.get(k)]
         yield f"failed, and changed {', '.join(sorted(changed))}"

@@ -24,7 +24,7 @@ class Honest:
     """Shows a disk as it is. What lies is another one."""
 
     def __init__(self, image, reader):
-        self.image, self.pair = image, own_pair.made(HOST, certs.SERVER)
+        self.image, self.pair = image, own_pair.generate(HOST, certs.SERVER)
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._context.load_verify_locations(cadata=reader)
         self._context.verify_mode = ssl.CERT_REQUIRED
@@ -73,7 +73,7 @@ class Honest:
                 line, _ = self._listener.accept()
                 threading.Thread(target=self._talk, args=(line,), daemon=True).start()
 
-    def _talk(self, line):
+    def _network(self, line):
         with contextlib.suppress(OSError, ValueError, struct.error), line:
             if not self.greet(line):
                 return

@@ -56,13 +56,13 @@ def inventory(host):
         for name in GUESTS[host]
     }
     free = (60 - 15 * HOSTS.index(host)) * GIB
-    pools = {"images": facts.Pool(100 * GIB, free, 10 * GIB, store="/"),
-             "fast": facts.Pool(400 * GIB, 4 * free, 30 * GIB, store="/fast")}  # fmt: skip
+    pools = {"images": facts.StoragePool(100 * GIB, free, 10 * GIB, store="/"),
+             "fast": facts.StoragePool(400 * GIB, 4 * free, 30 * GIB, store="/fast")}  # fmt: skip
     return facts.Inventory(
         cpus=8, memory_kib=16 * 1024**2, guests=several,
-        images_folder=facts.Folder(100 * GIB, free, store="/", path="/srv"),
-        stores={"/": facts.Store(100 * GIB, free, 10 * GIB),
-                "/fast": facts.Store(400 * GIB, 4 * free, 30 * GIB)},
+        images_folder=facts.ImagesStorage(100 * GIB, free, store="/", path="/srv"),
+        stores={"/": facts.StorageSpace(100 * GIB, free, 10 * GIB),
+                "/fast": facts.StorageSpace(400 * GIB, 4 * free, 30 * GIB)},
         mounts={"/": "/", "/fast": "/fast"}, pools=pools,
     )  # fmt: skip
 
@@ -79,18 +79,18 @@ def host_says(host, began_s, at_s):
             state = "shutdown" if name in OFF else "running"
             told = {} if name in OFF else stats(number, at_s - began_s)
             labels = {"guest": name, "host": host, "uuid": name}
-            seen.append(guests.GuestSeen(labels, state, told))
+            seen.append(guests.GuestStats(labels, state, told))
     yield from of_host.families(seen, host)
     yield from room.families(facts.host_of(host, inventory(host)), PlacementPolicy())
     ends = {"server": at_s + 80 * DAY_S, "client": at_s + 50 * DAY_S}
     shown = {use: Certificate(host, use, iso(until_s)) for use, until_s in ends.items()}
     images = [SimpleNamespace(path="/srv/debian.qcow2")]
     with (
-        mock.patch.object(of_host.cache, "known", lambda _: images),
-        mock.patch.object(of_host, "_taken", lambda _: (2 + HOSTS.index(host)) * GIB),
+        mock.patch.object(of_host.cache, "cached_images", lambda _: images),
+        mock.patch.object(of_host, "_allocated_bytes", lambda _: (2 + HOSTS.index(host)) * GIB),
         mock.patch.object(of_host.move_journal, "unfinished", dict),
     ):
-        yield from of_host.of_files(lambda _, default=None: default, host, lambda: shown)
+        yield from of_host.read_files(lambda _, default=None: default, host, lambda: shown)
 
 
 def master_says(at_s):
@@ -98,10 +98,10 @@ def master_says(at_s):
     hosts = [facts.host_of(host, inventory(host)) for host in HOSTS]
     gathered = mock.patch.object(of_master.inventory, "gather", lambda _: (hosts, {"hv4": "away"}))
     with gathered, mock.patch.object(of_master, "Fleet", nullcontext):
-        yield from of_master.of_hosts({})
+        yield from of_master.read_hosts({})
     engine = {"running": True, "leading": True, "leader": None}
     kept = {name for host in HOSTS for name in GUESTS[host]} - OFF
-    yield from of_master.of_ha({
+    yield from of_master.ha_metrics({
         "configured": True, "armed": True, "problems": [], "engine": engine,
         "hosts": {host: {"state": "up", "unplaced": []} for host in HOSTS}
                  | {"hv4": {"state": "fenced", "unplaced": []}},
@@ -111,12 +111,12 @@ def master_says(at_s):
         {"guest": name, "when": iso(at_s - 3600 * (3 + 4 * number)), "stored_bytes": GIB}
         for number, name in enumerate(sorted(kept))
     ]
-    yield from of_master.of_backups({"vault": made}, at_s)
+    yield from of_master.backup_metrics({"vault": made}, at_s)
 
 
 def said(families, at_s):
     """The lines of an exporter, each with its time."""
-    _, pieces = text.written(families)
+    _, pieces = text.render(families)
     lines = b"".join(pieces).decode().splitlines()
     return [f"{line} {at_s}" for line in lines if not line.startswith("#")]
 

@@ -12,7 +12,7 @@ from saltvirt import doors
 from saltvirt.backuphost import daemon, receive, relay
 from saltvirt.backuphost import target as targets
 from saltvirt.backups import chains
-from saltvirt.backups.answers import GuestLook, LookedDisk, ServedDisk, Serving
+from saltvirt.backups.answers import GuestInspection, InspectedDisk, ServedDisk, Serving
 from saltvirt.pki.common import certs
 from saltvirt.pki.host import own_pair
 from tests.functional.backed_up import MIB, UUID, XML, qemu_img, qemu_io
@@ -54,9 +54,9 @@ class Pulled:
     def __init__(self, folder, target, size=SIZE, kind="qcow2"):
         self.size, self.kind = size, kind
         target.mkdir(mode=0o700, exist_ok=True)
-        self.target = targets.Target(str(target))
+        self.target = targets.BackupTarget(str(target))
         self.disk, self._inner = folder / "disk.qcow2", str(folder / "nbd")
-        self.reader = own_pair.kept(str(folder / "reader"), "reader")
+        self.reader = own_pair.permanent(str(folder / "reader"), "reader")
         self.now, self.images, self.bitmaps = bytearray(size), {}, {}
         qemu_img("create", "-q", "-f", kind, str(self.disk), str(size))
 
@@ -73,22 +73,26 @@ class Pulled:
 
     def look(self):
         """What virt.backup_look would say."""
-        disk = LookedDisk("vda", self.size, "file /srv/web1.qcow2", self.kind, dict(self.bitmaps))
-        return GuestLook(UUID, False, (disk,), tuple(self.bitmaps), {}, "web1")
+        disk = InspectedDisk(
+            "vda", self.size, "file /srv/web1.qcow2", self.kind, dict(self.bitmaps)
+        )
+        return GuestInspection(UUID, False, (disk,), tuple(self.bitmaps), {}, "web1")
 
     def plan(self, key=None):
         """What virt.backup_plan would say."""
-        return receive.planned(self.target, "hv1", self.look(), key=key)
+        return receive.plan_backup(self.target, "hv1", self.look(), key=key)
 
     @contextlib.contextmanager
     def shown(self, bitmap=None):
         """The port of what is shown, and its authority."""
-        server = daemon.begin([daemon.Shown(str(self.disk), self.kind, "vda", bitmap)], self._inner)
-        pair = own_pair.made(HOST, certs.SERVER)
-        who = doors.Credentials(
+        server = daemon.begin(
+            [daemon.ExportedDisk(str(self.disk), self.kind, "vda", bitmap)], self._inner
+        )
+        pair = own_pair.generate(HOST, certs.SERVER)
+        who = doors.TlsCredentials(
             pair.authority, pair.certificate, pair.key, self.reader.authority
         )  # fmt: skip
-        door = relay.begin(doors.Door(HOST, FIRST_PORT, PORTS, who), self._inner)
+        door = relay.begin(doors.TlsEndpoint(HOST, FIRST_PORT, PORTS, who), self._inner)
         try:
             yield door.port, pair.authority
         finally:
@@ -117,6 +121,6 @@ class Pulled:
 
     def receive(self, ident, serving, key=None, tell=lambda said: None, compress=None):
         """What virt.backup_pull does."""
-        told = receive.Told(ident, "web1", "hv1", "root", None, key, compress)
+        told = receive.BackupRequest(ident, "web1", "hv1", "root", None, key, compress)
         with trusting(self.reader, serving.authority, "serving") as folder:
             return receive.receive(LIBRARY, self.target, told, serving, folder, tell)

@@ -35,10 +35,10 @@ class Reached:
         self.fleet.seen = lambda hosts: hosts
         self.opts, self.disarmed = self.fleet.opts, False
         self.opts["virt"] = {"reach": {"addresses": {"hv1": "127.0.0.1"}}}
-        self.rules = proxy.Rules(
-            lambda secret: tickets.redeemed(self.opts, secret),
-            lambda ticket: serve.why_not(self.opts, ticket),
-            view.View(
+        self.rules = proxy.ProxyRules(
+            lambda secret: tickets.redeem(self.opts, secret),
+            lambda ticket: serve.denial_reason(self.opts, ticket),
+            view.ClusterView(
                 self.opts, lambda: self.disarmed, lambda _opts: contextlib.nullcontext(self.fleet)
             ), **rules,
         )  # fmt: skip
@@ -67,7 +67,7 @@ class Reached:
     def owned(self, dom, user):
         """The guest is this user's, and only who owns one may reach it."""
         self.opts["virt"]["rights"] = {"grants": [{"who": "*", "verbs": ["use"], "owned": True}]}
-        owners.give(self.opts, dom.UUIDString(), dom.name(), user)
+        owners.set_owner(self.opts, dom.UUIDString(), dom.name(), user)
 
     def close(self):
         for dom in self.conn.listAllDomains():
@@ -97,7 +97,7 @@ class Browser:
     def say(self, words):
         self._run(lambda: self.line.write_message(words, binary=isinstance(words, bytes)))
 
-    def hear(self, timeout=30):
+    def receive(self, timeout=30):
         """The next message; None at the end."""
         found = self._run(self.line.read_message, timeout)
         self.is_over = found is None

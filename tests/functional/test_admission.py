@@ -37,16 +37,20 @@ def config(terms=None, overcommit=False, **virt):
 
 def test_where_disks_and_images_are(tmp_path):
     found = admission.AdmissionConfig.configured(get(images=str(tmp_path)), overcommit=True)
-    assert (found.images_dir, found.disks_in, found.pool) == (str(tmp_path), str(tmp_path), None)
+    assert (found.images_dir, found.disks_location, found.pool) == (
+        str(tmp_path),
+        str(tmp_path),
+        None,
+    )
     assert found.overcommit
     assert os.path.dirname(found.cache_dir) == str(tmp_path)
-    assert replace(found, pool="vms").disks_in == "vms"
+    assert replace(found, pool="vms").disks_location == "vms"
 
 
 def test_the_policy_is_the_masters_where_it_has_sent_one():
     own = {"memory_ratio": 3}
     assert config(placement=own).policy() == PlacementPolicy(memory_ratio=3.0)
-    sent = PlacementPolicy(memory_ratio=4.0).sent()
+    sent = PlacementPolicy(memory_ratio=4.0).to_wire()
     assert config({"policy": sent}, placement=own).policy() == PlacementPolicy(memory_ratio=4.0)
     assert config({"elsewhere": {}}, placement=own).policy().memory_ratio == 3
     assert config({"policy": {}}, placement=own).policy() == PlacementPolicy()
@@ -114,27 +118,27 @@ DEAD = "1:2:of another boot"
     ],
 )  # fmt: skip
 def test_a_name_is_free_where_nobody_has_it_or_is_at_work_on_it(conn, creating, words):
-    admission.name_is_free(conn, "web1")
+    admission.refuse_name_in_use(conn, "web1")
     assert creation.interrupted(conn, "web1") is None
     dom = guest(conn, metadata.worker() if creating == "mine" else creating)
     if words:
         with pytest.raises(errors.AlreadyExists, match=words):
-            admission.name_is_free(conn, "web1")
+            admission.refuse_name_in_use(conn, "web1")
         assert creation.interrupted(conn, "web1") is None
     else:
-        admission.name_is_free(conn, "web1")
+        admission.refuse_name_in_use(conn, "web1")
         assert creation.interrupted(conn, "web1").UUIDString() == dom.UUIDString()
 
 
 def test_a_name_that_differs_by_case_alone_is_taken(conn):
     guest(conn, name="web1")
     with pytest.raises(errors.AlreadyExists, match=r"WEB1: web1 exists already on .* by case"):
-        admission.name_is_free(conn, "WEB1")
+        admission.refuse_name_in_use(conn, "WEB1")
 
 
 def test_a_guest_without_a_record_has_its_name(conn):
     with pytest.raises(errors.AlreadyExists, match="test exists already on"):
-        admission.name_is_free(conn, "test")
+        admission.refuse_name_in_use(conn, "test")
     assert creation.interrupted(conn, "test") is None
 
 
@@ -178,9 +182,9 @@ def test_a_host_takes_what_it_has_room_for(conn, host):
     with pytest.raises(errors.NoRoom, match=r"hv1: 5120 MiB of memory wanted, 4096 of 8192 MiB"):
         admission.check(conn, config(BARE), request(5))
     admission.check(conn, config(BARE, overcommit=True), request(5))
-    admission.check(conn, config(BARE), request(5), only=("vcpu",))
+    admission.check(conn, config(BARE), request(5), filter_names=("vcpu",))
     grown = replace(request(5), name="runs")
-    admission.check(conn, config(BARE), grown, new=False)
+    admission.check(conn, config(BARE), grown, is_new=False)
 
 
 def test_what_is_no_want_of_room_is_refused_all_the_same(conn, host):
@@ -194,7 +198,7 @@ def test_a_new_guests_name_is_its_own(conn, host):
     guest(conn, name="new")
     with pytest.raises(errors.AlreadyExists):
         admission.check(conn, config(BARE), request())
-    admission.check(conn, config(BARE), request(), new=False)
+    admission.check(conn, config(BARE), request(), is_new=False)
 
 
 @pytest.mark.parametrize("coming", [True, False])
@@ -204,11 +208,11 @@ def test_what_a_guest_on_its_way_was_promised_meanwhile_is_asked_again(
     """Of the disks nothing: they are made by now."""
     guest(conn, name="new")
     asked = []
-    monkeypatch.setattr(admission.reservations, "here", lambda present: ["web9"] * coming)
+    monkeypatch.setattr(admission.reservations, "local", lambda present: ["web9"] * coming)
     monkeypatch.setattr(
         admission.choose, "admits", lambda host, request, *more: asked.append(request)
     )
-    whole = request(1, disk_bytes=7, pools={"vms": 5}, disks=(facts.Disk(9, "/vm/a"),))
+    whole = request(1, disk_bytes=7, pools={"vms": 5}, disks=(facts.DiskFootprint(9, "/vm/a"),))
     admission.recheck(conn, config(BARE), whole)
     assert asked == [request(1)] * coming
 
@@ -227,27 +231,27 @@ def test_a_guest_starts_where_those_that_run_leave_room(conn, host, name, overco
             "one, or start it anyway with overcommit=True"
         )
         with pytest.raises(errors.NoRoom, match=words):
-            admission.starting(conn, by, dom)
+            admission.check_start(conn, by, dom)
     else:
-        admission.starting(conn, by, dom)
+        admission.check_start(conn, by, dom)
 
 
 def test_a_guest_of_which_nothing_is_told_is_not_counted(conn, host):
-    admission.starting(conn, config(BARE), guest(conn, name="just made"))
+    admission.check_start(conn, config(BARE), guest(conn, name="just made"))
 
 
 def test_stopped_guests_and_silent_disks_keep_nobody_from_starting(conn, host):
     """But the host's own stricter limits do."""
     by = {"policy": ALL}
-    off = replace(HOST.guests[1], disks=(facts.Disk(2**60, "/vm/a"),))
+    off = replace(HOST.guests[1], disks=(facts.DiskFootprint(2**60, "/vm/a"),))
     host.told = replace(HOST, guests=(HOST.guests[0], off, HOST.guests[2]))
     dom = guest(conn, name="off")
-    admission.starting(conn, config(by), dom)
+    admission.check_start(conn, config(by), dom)
     host.told = replace(host.told, limits={"stopped_ratio": 1.0})
-    admission.starting(conn, config(by), dom)
+    admission.check_start(conn, config(by), dom)
     host.told = replace(host.told, limits={"memory_ratio": 0.5})
     with pytest.raises(errors.NoRoom, match="0 of 4096 MiB free"):
-        admission.starting(conn, config(by), dom)
+        admission.check_start(conn, config(by), dom)
 
 
 @pytest.mark.parametrize(("gib", "overcommit"), [(4, False), (5, True), (5, False)])
@@ -255,13 +259,13 @@ def test_a_guest_that_is_gone_when_it_stops_is_counted_too(conn, host, gib, over
     xml = f"<domain type='test'><name>t</name><memory unit='GiB'>{gib}</memory></domain>"
     if gib == 5 and not overcommit:
         with pytest.raises(errors.NoRoom, match="5120 MiB of memory wanted"):
-            admission.transient(conn, config(BARE), xml)
+            admission.check_transient(conn, config(BARE), xml)
     else:
-        admission.transient(conn, config(BARE, overcommit), xml)
+        admission.check_transient(conn, config(BARE, overcommit), xml)
 
 
 def test_this_host_is_told_what_others_promise_of_shared_storage(conn, monkeypatch, tmp_path):
-    told = replace(HOST, stores={"x": facts.Store(10, 10, shared="nas")})
+    told = replace(HOST, stores={"x": facts.StorageSpace(10, 10, shared="nas")})
     monkeypatch.setattr(admission.facts, "host_of", lambda name, found: replace(told, name=name))
     monkeypatch.setattr(admission.inventory, "read", lambda conn, get, folder: folder)
     found = admission.host_facts(conn, config({"elsewhere": {"nas": 7}}))
@@ -304,9 +308,9 @@ def test_what_an_empty_definition_wants():
 def test_what_its_disks_want(tmp_path):
     (tmp_path / "link").symlink_to(tmp_path)
     works = [
-        disks.Work(DiskSpec("a", size_bytes=5), True, "raw", str(tmp_path / "link" / "a")),
-        disks.Work(DiskSpec("b", size_bytes=7), True, pool="vms"),
+        disks.DiskBuild(DiskSpec("a", size_bytes=5), True, "raw", str(tmp_path / "link" / "a")),
+        disks.DiskBuild(DiskSpec("b", size_bytes=7), True, pool="vms"),
     ]
     found = admission.request_of(Domain.fromstring("<domain/>"), works)
-    assert found.disks == (facts.Disk(5, str(tmp_path / "a")),)
+    assert found.disks == (facts.DiskFootprint(5, str(tmp_path / "a")),)
     assert found.pools == {"vms": 7}

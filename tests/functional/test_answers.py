@@ -39,8 +39,8 @@ def host(tmp_path):
 def asked(host, fun, calls):
     """What the runner makes of the host's answer to each of the calls."""
     module, public = host
-    returned = proof.proven("hv1", JID, fun, module.answers(fun, calls, __pub_jid=JID), public)
-    return answer.several(answer.from_return("hv1", returned), fun, calls)
+    returned = proof.verify("hv1", JID, fun, module.answers(fun, calls, __pub_jid=JID), public)
+    return answer.split_answers(answer.from_return("hv1", returned), fun, calls)
 
 
 def test_each_call_says_what_it_would_have_said_alone(host, conn):
@@ -130,7 +130,7 @@ def bus(monkeypatch):
 def tell(module, several):
     """A function of the host that tells these steps, one a call."""
     alone = []
-    module.__salt__["virt.tells"] = lambda step: steps.tell(
+    module.__salt__["virt.tells"] = lambda step: steps.send_step(
         lambda tag, data: alone.append((tag, data)), f"salt/virt/web1/init/{step}", {"step": step}
     )
     module.answers("virt.tells", [{"step": step} for step in several], __pub_jid=JID)
@@ -152,19 +152,19 @@ def test_steps_of_a_job_of_many_go_out_together_and_arrive_as_if_alone(host, bus
 
 
 def test_a_step_waits_for_no_long_work_to_end(bus):
-    with steps.together(bus.messages.append):
-        steps.tell(None, "salt/virt/web1/init/disk", {})
+    with steps.batch_events(bus.messages.append):
+        steps.send_step(None, "salt/virt/web1/init/disk", {})
         until(lambda: bus.messages, "the step to be told")
     assert [[tag for tag, _ in one] for one in bus.messages] == [["salt/virt/web1/init/disk"]]
 
 
 def test_what_was_told_before_a_failure_is_not_lost(bus):
-    with pytest.raises(ValueError, match="ends"), steps.together(bus.messages.append):
-        steps.tell(None, "salt/virt/web1/init/disk", {})
+    with pytest.raises(ValueError, match="ends"), steps.batch_events(bus.messages.append):
+        steps.send_step(None, "salt/virt/web1/init/disk", {})
         raise ValueError("it ends")
     assert len(bus.messages) == 1
     alone = []
-    steps.tell(lambda tag, data: alone.append((tag, data)), "x", {})
+    steps.send_step(lambda tag, data: alone.append((tag, data)), "x", {})
     assert alone == [("x", {})], "afterwards each goes alone"
 
 
@@ -194,7 +194,7 @@ def test_a_library_that_was_replaced_meanwhile_is_said_signed(host, monkeypatch,
     for name in ("errors", "base", "values"):
         monkeypatch.setattr(module, name, saltvirt.Later(f"saltvirt.{name}", {}))
     returned = getattr(module, function)("virt.vm_state", [], __pub_jid=JID)
-    proven = proof.proven("hv1", JID, "virt.vm_state", returned, public)
+    proven = proof.verify("hv1", JID, "virt.vm_state", returned, public)
     found = answer.from_return("hv1", proven)
     assert found.kind == answer.FAILED
     assert found.error == "saltvirt was updated while this process ran"

@@ -24,7 +24,11 @@ def test_what_a_process_that_was_killed_listened_on_is_gone(folder, monkeypatch,
     """Its guest may have another name by the next backup, and then nobody looks for it."""
     monkeypatch.setattr(request, "RUN", folder)
     monkeypatch.setattr(request, "JOURNALS", os.path.join(folder, "journals"))
-    for path in (request.socket_of("web1"), request.exports_of("web1"), request.socket_of("web2")):
+    for path in (
+        request.socket_path("web1"),
+        request.exports_path("web1"),
+        request.socket_path("web2"),
+    ):
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(path)
     if end == "told":
@@ -33,4 +37,4 @@ def test_what_a_process_that_was_killed_listened_on_is_gone(folder, monkeypatch,
     else:
         api.clean(conn, "web1")
     left = [name for name in os.listdir(folder) if not name.endswith(".lock")]
-    assert left == [os.path.basename(request.socket_of("web2"))]
+    assert left == [os.path.basename(request.socket_path("web2"))]

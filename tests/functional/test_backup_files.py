@@ -22,8 +22,8 @@ import pytest
 
 from saltvirt import errors
 from saltvirt.backuphost import files
-from saltvirt.backuphost.files import Wanted
-from saltvirt.backuphost.target import Target
+from saltvirt.backuphost.files import FileQuery
+from saltvirt.backuphost.target import BackupTarget
 from saltvirt.backups import pieces
 from tests.functional.backed_up import MIB, UUID, XML, disk, qemu_img, told
 
@@ -113,11 +113,11 @@ for line in sys.stdin.buffer:
 def backed_up(target, number, raw, parent=None, uuid=UUID):
     """A backup of what is in a raw file."""
     ident = IDENTS[number]
-    with target.making(uuid, ident) as new:
+    with target.create(uuid, ident) as new:
         taken = disk(ident, parent)
         below = ["-B", taken.backing[0], "-F", taken.backing[1]] if parent else []
         qemu_img("convert", "-O", "qcow2", *below, str(raw), new.disk_path("vda"))
-        with new.pieces("vda") as file:
+        with new.checksum_writer("vda") as file:
             file.add(pieces.zeros(0, SIZE))
         made = dataclasses.replace(disk(ident, parent, file.sha256), size_bytes=SIZE)
         new.finish(told([made]), XML)
@@ -141,7 +141,7 @@ def tree(tmp_path):
 def target(tmp_path):
     folder = tmp_path / "target"
     folder.mkdir(mode=0o700)
-    found = Target(str(folder))
+    found = BackupTarget(str(folder))
     raw = tmp_path / "empty.raw"
     with open(raw, "wb") as file:
         file.truncate(SIZE)
@@ -153,7 +153,7 @@ def target(tmp_path):
 @pytest.fixture
 def state(tmp_path, monkeypatch):
     """Where files go and libguestfs works."""
-    monkeypatch.setattr(files, "GOT", str(tmp_path / "state/got"))
+    monkeypatch.setattr(files, "OUTPUT_DIR", str(tmp_path / "state/got"))
     monkeypatch.setattr(files, "_SCRATCH", str(tmp_path / "state/looks"))
     return tmp_path / "state"
 
@@ -172,11 +172,11 @@ def fish(tmp_path, tree, state, monkeypatch):
 
 
 def looked(target, path="/etc", backup="latest", filesystem=None):
-    return files.look(target, Wanted("web1", backup, path, filesystem), lambda done: None)
+    return files.list_files(target, FileQuery("web1", backup, path, filesystem), lambda done: None)
 
 
 def got(target, path="/etc/fstab", dest=None, most=MIB, test=False, backup="latest"):
-    wanted = Wanted("web1", backup, path)
+    wanted = FileQuery("web1", backup, path)
     return files.get(target, wanted, dest, most, test, lambda done: None)
 
 
@@ -303,13 +303,13 @@ def test_a_folder_that_is_another_by_the_time_the_file_is_read(fish, target, tmp
                 room.symlink_to("elsewhere")
 
     with pytest.raises(errors.OperationFailed, match=f"^{room}: ({words})"):
-        files.get(target, Wanted("web1", "latest", "/empty"), f"{room}/a", MIB, False, meanwhile)
+        files.get(target, FileQuery("web1", "latest", "/empty"), f"{room}/a", MIB, False, meanwhile)
     assert os.listdir(tmp_path / "elsewhere") == []
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="no such folder is another's to write to")
 def test_where_no_file_can_be_without_a_name_it_is_said_what_to_do():
-    place = files._Place("/proc", ["a"])
+    place = files._Destination("/proc", ["a"])
     refused = pytest.raises(errors.Unsupported, match="/proc has no files without a name: give de")
     with refused, place.writing("/etc/fstab", MIB, lambda done: None):
         pytest.fail("it is written")
@@ -317,16 +317,16 @@ def test_where_no_file_can_be_without_a_name_it_is_said_what_to_do():
 
 def test_how_far_it_is_is_told_and_the_room_is_looked_at_again(fish, target, state, monkeypatch):
     fish.setenv("LIE", "endless")
-    monkeypatch.setattr(files, "_LOOKS_BYTES", 4 * MIB)
+    monkeypatch.setattr(files, "_CHECK_BYTES", 4 * MIB)
     told = []
 
     def tell(done):
         told.append(done)
         if done > 8 * MIB:  # somebody else writes there, too
-            monkeypatch.setattr(files, "KEEPS_FREE_BYTES", 2**60)
+            monkeypatch.setattr(files, "RESERVED_BYTES", 2**60)
 
     with pytest.raises(errors.OperationFailed, match="are free where it would be written"):
-        files.get(target, Wanted("web1", "latest", "/empty"), None, 64 * MIB, False, tell)
+        files.get(target, FileQuery("web1", "latest", "/empty"), None, 64 * MIB, False, tell)
     told = [one for one in told if one]
     steps = [after - before for before, after in itertools.pairwise([0, *told])]
     assert len(steps) >= 2 and all(4 * MIB < one < 5 * MIB for one in steps)
@@ -339,7 +339,7 @@ def test_two_guests_of_one_name_are_told_apart_by_their_uuids(fish, target, tmp_
     words = f"several guests were called web1: give one of {', '.join(sorted([UUID, ANOTHER]))}"
     with pytest.raises(errors.InvalidInput, match=words):
         looked(target)
-    assert files.look(target, Wanted(ANOTHER, "1", "/"), lambda done: None).guest == "web1"
+    assert files.list_files(target, FileQuery(ANOTHER, "1", "/"), lambda done: None).guest == "web1"
 
 
 def test_without_the_systems_own_file_system_nothing_is_told(fish, target, state):
@@ -357,13 +357,13 @@ def test_without_the_systems_own_file_system_nothing_is_told(fish, target, state
 def test_two_of_one_dest_at_once_overwrite_nothing(fish, target, tmp_path, monkeypatch):
     room = tmp_path / "room"
     room.mkdir(mode=0o700)
-    real = files._Out.take
+    real = files._OutputFile.write
 
     def late(out, data):
         real(out, data)
         (room / "a").write_text("another's")
 
-    monkeypatch.setattr(files._Out, "take", late)
+    monkeypatch.setattr(files._OutputFile, "write", late)
     with pytest.raises(errors.AlreadyExists, match="nothing is overwritten"):
         got(target, dest=f"{room}/a")
     assert (room / "a").read_text() == "another's"
@@ -402,7 +402,7 @@ def test_a_file_that_does_not_come_whole_is_none(fish, target, state):
 
 
 def test_a_full_folder_is_seen_before_it_is(fish, target, state, monkeypatch):
-    monkeypatch.setattr(files, "KEEPS_FREE_BYTES", 2**60)
+    monkeypatch.setattr(files, "RESERVED_BYTES", 2**60)
     with pytest.raises(errors.OperationFailed, match="are free where it would be written"):
         got(target)
     assert left(state) == []
@@ -410,7 +410,7 @@ def test_a_full_folder_is_seen_before_it_is(fish, target, state, monkeypatch):
 
 def _hanging(root):
     with contextlib.suppress(BaseException):
-        got(Target(root))
+        got(BackupTarget(root))
 
 
 def test_a_get_that_is_killed_leaves_nothing_and_holds_the_backup_until_then(fish, target, state):
@@ -424,7 +424,7 @@ def test_a_get_that_is_killed_leaves_nothing_and_holds_the_backup_until_then(fis
         time.sleep(0.05)
     while not (state / "got").exists() and time.monotonic() < end:
         time.sleep(0.05)
-    with target.locked(UUID):
+    with target.lock(UUID):
         assert not target.remove(UUID, IDENTS[1])
     os.kill(process.pid, signal.SIGKILL)
     process.join()
@@ -479,7 +479,7 @@ def test_without_libguestfs_it_is_said_what_to_install(target, state, tmp_path, 
 )
 def test_a_backup_that_is_not_there(fish, target, name, backup, error, words):
     with pytest.raises(error, match=words):
-        files.look(target, Wanted(name, backup, "/"), lambda done: None)
+        files.list_files(target, FileQuery(name, backup, "/"), lambda done: None)
 
 
 def test_one_that_is_not_good_is_not_looked_into(fish, target):
@@ -558,7 +558,7 @@ def test_files_of_a_real_chain_by_the_real_libguestfs(tmp_path, tree, state, mon
     mke2fs = shutil.which("mke2fs", path=f"{PATH}:/usr/sbin:/sbin")
     subprocess.run([mke2fs, "-q", "-t", "ext4", "-d", tree, raw], check=True)
     (tmp_path / "target").mkdir(mode=0o700)
-    target = Target(str(tmp_path / "target"))
+    target = BackupTarget(str(tmp_path / "target"))
     backed_up(target, 0, raw)
     (tree / "new").write_text("of the second\n")
     debugfs = shutil.which("debugfs", path=f"{PATH}:/usr/sbin:/sbin")

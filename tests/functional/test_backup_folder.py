@@ -6,13 +6,13 @@ import re
 import pytest
 
 from saltvirt import errors
-from saltvirt.backuphost.folder import Busy, Folder
+from saltvirt.backuphost.folder import Busy, SafeFolder
 
 
 @pytest.fixture
 def folder(tmp_path):
     (tmp_path / "root").mkdir(mode=0o700)
-    return Folder(str(tmp_path / "root"))
+    return SafeFolder(str(tmp_path / "root"))
 
 
 def test_a_file_that_cannot_get_its_name_leaves_none_and_changes_none(folder):
@@ -25,13 +25,13 @@ def test_a_file_that_cannot_get_its_name_leaves_none_and_changes_none(folder):
     assert folder.names("a") == ["taken"]
     folder.write("a", "file", data=b"old")
     folder.write("a", "file", data=b"new")
-    assert folder.read("a", "file", most=3) == b"new"
+    assert folder.read("a", "file", max_bytes=3) == b"new"
 
 
 @pytest.mark.parametrize("name", ["..", ".", "", "a/b", "/etc", "a\n", "a\0", "ä", "x" * 256])
 def test_what_is_no_name_is_no_place(folder, name):
     for what in (
-        lambda: folder.read(name, most=1),
+        lambda: folder.read(name, max_bytes=1),
         lambda: folder.make("a", name),
         lambda: folder.write(name, data=b""),
         lambda: folder.remove("a", name),
@@ -63,18 +63,18 @@ def test_what_is_gone_is_removed_again_without_a_word(folder):
 def test_a_file_that_another_takes_the_place_of_is_not_held(folder, monkeypatch, alone):
     """Whoever removed it held it alone; the lock of one that is open only is worth nothing."""
     folder.write("a", data=b"old")
-    lock = Folder._lock
+    lock = SafeFolder._flock
 
     def late(self, *how):
         folder.write("a", data=b"new")
         lock(self, *how)
 
-    monkeypatch.setattr(Folder, "_lock", late)
+    monkeypatch.setattr(SafeFolder, "_flock", late)
     another = pytest.raises(errors.NotFound, match="root/a is another by now")
-    with another, folder.held("a", alone=alone):
+    with another, folder.file_lock("a", exclusive=alone):
         pytest.fail("it is held")
     monkeypatch.undo()
-    with folder.held("a", alone=True), pytest.raises(Busy), folder.held("a"):
+    with folder.file_lock("a", exclusive=True), pytest.raises(Busy), folder.file_lock("a"):
         pytest.fail("it is held twice")
 
 
@@ -84,18 +84,18 @@ def test_why_there_is_no_lock_is_said(folder):
     fd = os.open(f"{folder.root}/a", os.O_PATH)
     try:
         with pytest.raises(errors.OperationFailed, match="root/a cannot be locked: Bad file desc"):
-            folder._lock(fd, 2, 0, ("a",))
+            folder._flock(fd, 2, 0, ("a",))
     finally:
         os.close(fd)
 
 
 def test_who_is_at_work_and_at_what_is_said(tmp_path):
     tmp_path.chmod(0o700)
-    found = Folder(str(tmp_path))
-    with found.locked("lock", what="virt.backup_prune"):
+    found = SafeFolder(str(tmp_path))
+    with found.lock("lock", purpose="virt.backup_prune"):
         words = rf"at work on {tmp_path}: virt\.backup_prune, process {os.getpid()}$"
-        with pytest.raises(Busy, match=words), found.locked("lock"):
+        with pytest.raises(Busy, match=words), found.lock("lock"):
             pass
     busy = pytest.raises(Busy, match=f"at work on {tmp_path}$")
-    with found.locked("lock"), busy, found.locked("lock"):
+    with found.lock("lock"), busy, found.lock("lock"):
         pass

@@ -13,7 +13,7 @@ pytest.importorskip("libvirt")
 
 from saltvirt.fleet.answer import DOWN, Answer
 from saltvirt.ha.registry import FENCED, SUSPECTED, HostRecord, Registry
-from saltvirt.ha.view import MasterKept
+from saltvirt.ha.view import SavedMasterState
 from saltvirt.hamaster import files, seen
 from saltvirt.operations import held
 from tests.functional.backed_up import UUID, Guest
@@ -65,11 +65,11 @@ def run(tmp_path, monkeypatch, conn):
     def call(state=None, works=True, **given):
         if state:
             fleet.opts["virt"]["ha"] = {"members": {"hv1": {}, "hv2": {}}}
-            kept = MasterKept(registry=Registry(hosts={"hv1": HostRecord(state, why="off")}))
-            files.write(seen.kept(fleet.opts), kept)
-            files.write(seen.path(fleet.opts), seen.EngineSeen(time.time(), "m"))
+            kept = SavedMasterState(registry=Registry(hosts={"hv1": HostRecord(state, why="off")}))
+            files.write(seen.state_path(fleet.opts), kept)
+            files.write(seen.report_path(fleet.opts), seen.EngineReport(time.time(), "m"))
             if works:
-                os.set_inheritable(held.take(seen.lock(fleet.opts), "the engine"), False)
+                os.set_inheritable(held.take(seen.lock_path(fleet.opts), "the engine"), False)
         found = module.backup_restore("web1", test=True, **given)["data"]
         return found[given.get("new", "web1")]
 

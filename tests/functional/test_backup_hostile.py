@@ -92,8 +92,8 @@ def test_the_server_that_does_not_lie_is_read(guest):
     finally:
         server.end()
     guest.images[made.ident] = bytes(guest.now)
-    stock = guest.target.stock(UUID)
-    assert len(stock.good) == 2 and stock.last.ident == made.ident
+    stock = guest.target.catalog(UUID)
+    assert len(stock.good_ids) == 2 and stock.last.backup_id == made.ident
 
 
 def test_what_reaches_past_the_end_is_cut(guest):
@@ -131,7 +131,7 @@ NAMES = {
 @pytest.mark.parametrize("how", NAMES)
 def test_what_it_says_of_a_disk_names_no_file_here(guest, how, tmp_path):
     """vda.qcow2 of another backup was overwritten by the first of these."""
-    [first] = guest.target.stock(UUID).backups
+    [first] = guest.target.catalog(UUID).backups
     told = {key: value.format(first=first) if isinstance(value, str) else value
             for key, value in NAMES[how].items()}  # fmt: skip
     before, planned = everything(guest), guest.plan()

@@ -22,7 +22,7 @@ from salt.exceptions import CommandExecutionError
 from saltvirt import doors, errors
 from saltvirt.backuphost import daemon, keyfile, layers, relay
 from saltvirt.backups.answers import ShownBackup, ShownDisk
-from saltvirt.backups.stands import CUT, GONE, OFF, PULLING, WHOLE
+from saltvirt.backups.stands import COMPLETE, DISCONNECTED, MISSING, OFF, PULLING
 from saltvirt.backupserve import instant, over, standing
 from saltvirt.host.domain import aside, guest_lock, stands
 from saltvirt.host.migration import api as migration
@@ -72,7 +72,7 @@ class Target:
             argv = ["qemu-img", "convert", "-O", "qcow2"]
             if self.key:
                 crypt = f"encrypt.format=luks,encrypt.key-secret={keyfile.ID},encrypt.iter-time=10"
-                argv += ["--object", self.key.object, "-o", crypt]
+                argv += ["--object", self.key.qemu_object, "-o", crypt]
             argv += [raw, self.folder / f"{target}.b"]
             # where others have the CPU, QEMU cannot tell how long LUKS takes
             until(lambda argv=argv: subprocess.run(argv, check=False).returncode == 0)
@@ -80,11 +80,13 @@ class Target:
     def show(self, definition, targets):
         inner = str(self.folder / "show")
         paths = {t: (str(self.folder / f"{t}.b"),) for t in targets}
-        disks = [layers.Layers(path, self.key).shown(t) for t, path in paths.items()]
+        disks = [layers.Layers(path, self.key).exported(t) for t, path in paths.items()]
         self.server = daemon.begin(disks, inner)
-        pair = own_pair.made(HERE, certs.SERVER)
-        told = doors.Credentials(pair.authority, pair.certificate, pair.key, self.reader.authority)
-        self.door = relay.begin(doors.Door(HERE, FIRST_PORT, PORTS, told), inner)
+        pair = own_pair.generate(HERE, certs.SERVER)
+        told = doors.TlsCredentials(
+            pair.authority, pair.certificate, pair.key, self.reader.authority
+        )
+        self.door = relay.begin(doors.TlsEndpoint(HERE, FIRST_PORT, PORTS, told), inner)
         shown = tuple(ShownDisk(target, SIZE) for target in targets)
         return ShownBackup(IDENT, "web1", HERE, self.door.port, definition, shown, pair.authority)
 
@@ -105,12 +107,12 @@ class Here(Host):
 
     def how(self, name, bandwidth=None):
         locks = guest_lock.folder(self.modules["config.get"])
-        asked = standing.KeepRequest(
+        asked = standing.LiveRestoreRequest(
             name, self.uri, None, None, locks, self.pair.certificate, self.pair.key
         )
-        return instant.How("", asked, bandwidth)
+        return instant.LiveRestoreOptions("", asked, bandwidth)
 
-    def restore(self, shown, name="web1", kind=instant.Instant, last=True, bandwidth=None):
+    def restore(self, shown, name="web1", kind=instant.LiveNewRestore, last=True, bandwidth=None):
         with self.conn() as conn:
             tools = guest_builder.Tools(self.config)
             wanted = guest_builder.GuestRequest(name, start=True)
@@ -120,16 +122,16 @@ class Here(Host):
 
     def look(self, name="web1"):
         with self.conn() as conn:
-            return instant.look(conn, name)
+            return instant.read_status(conn, name)
 
     def migratable(self, name="web1"):
         with self.conn() as conn:
             job = migration.MigrationJob(name, transport.parse("hv2"), options.parse({}))
             return migration.migratable(conn, job, False)
 
-    def again(self, shown, name="web1"):
+    def recreate(self, shown, name="web1"):
         with self.conn() as conn:
-            return instant.again(conn, self.how(name), name, shown)
+            return instant.resume(conn, self.how(name), name, shown)
 
     def dom(self, conn, name="web1"):
         return conn.lookupByName(name)
@@ -147,11 +149,11 @@ class Keepers:
         self.there = {}
 
     def begin(self, how):
-        keeper = standing.Keeper(how.asked)
+        keeper = standing.LiveRestoreServer(how.request)
         keeper.begin()
-        self.end(how.asked.guest)
-        thread = threading.Thread(target=keeper.keep, daemon=True)
-        self.there[how.asked.guest] = keeper, thread
+        self.end(how.request.guest)
+        thread = threading.Thread(target=keeper.run, daemon=True)
+        self.there[how.request.guest] = keeper, thread
         thread.start()
 
     def end(self, name):
@@ -170,13 +172,13 @@ def keepers(tmp_path, monkeypatch):
     sockets = Path("/tmp") / f"sv-{os.getpid()}"
     monkeypatch.setattr(standing, "SOCKETS", str(sockets))
     monkeypatch.setattr(daemon, "RECONNECTS_S", 1)
-    monkeypatch.setattr(standing, "_AGAIN_S", 0.5)
-    monkeypatch.setattr(standing, "_LOOK_S", 0.1)
+    monkeypatch.setattr(standing, "_RETRY_S", 0.5)
+    monkeypatch.setattr(standing, "_POLL_S", 0.1)
     monkeypatch.setattr(stands, "FOLDER", str(tmp_path / "stands"))
     monkeypatch.setattr(aside, "FOLDER", str(tmp_path / "aside"))
     monkeypatch.setattr(instant, "begin", found.begin)
-    monkeypatch.setattr(instant, "end_keeper", found.end)
-    monkeypatch.setattr(stands, "keeper", found.lives)
+    monkeypatch.setattr(instant, "stop_server", found.end)
+    monkeypatch.setattr(stands, "server_pid", found.lives)
     yield found
     for name in [*found.there]:
         found.end(name)
@@ -185,7 +187,7 @@ def keepers(tmp_path, monkeypatch):
 
 @pytest.fixture
 def host(libvirtd, tmp_path, keepers):  # noqa: F811
-    pair = own_pair.kept(str(tmp_path / "reader"), "reader")
+    pair = own_pair.permanent(str(tmp_path / "reader"), "reader")
     found = Here(libvirtd.uri, tmp_path, pair, keepers)
     yield found
     with found.conn() as conn:
@@ -242,12 +244,12 @@ def test_it_runs_at_once_and_stands_on_nothing_at_last(host, target):
     locks = guest_lock.folder(host.modules["config.get"])
     for verb in ("virt.migrate to hv2", "virt.snapshot", "virt.backup", "virt.rename"):
         refused = pytest.raises(errors.Refused, match="still stands on the backup")
-        with refused, guest_lock.held(locks, verb, "web1"):
+        with refused, guest_lock.acquire(locks, verb, "web1"):
             pass
     # the run is refused by the lock: a dry run says the same
     [why] = host.migratable().reasons
     assert f"stands on the backup {IDENT}: salt-run virt.backup_instant web1" in why
-    until(lambda: host.look().state == WHOLE)
+    until(lambda: host.look().state == COMPLETE)
     until(lambda: not host.keepers.lives("web1"))
     assert host.migratable().migratable
     for flags in (0, libvirt.VIR_DOMAIN_XML_INACTIVE):
@@ -256,21 +258,21 @@ def test_it_runs_at_once_and_stands_on_nothing_at_last(host, target):
     for disk in host.disks(libvirt.VIR_DOMAIN_XML_INACTIVE).values():
         assert disk.find("driver").get("error_policy") is None
     assert all(is_the_same(host, target, one) for one in targets)
-    assert stands.of("web1") is None and not os.listdir(standing.SOCKETS)
-    assert not target.door.is_read
-    with guest_lock.held(locks, "virt.migrate to hv2", "web1"):
+    assert stands.load("web1") is None and not os.listdir(standing.SOCKETS)
+    assert not target.door.has_readers
+    with guest_lock.acquire(locks, "virt.migrate to hv2", "web1"):
         pass
 
 
 def test_from_a_backup_that_is_encrypted(host, target, tmp_path, monkeypatch):
     keys_in(tmp_path, monkeypatch)
-    target.key = keyfile.named("vault")
+    target.key = keyfile.load("vault")
     target.make(["vda"])
     assert (target.folder / "vda.raw").read_bytes()[:512] not in (
         target.folder / "vda.b"
     ).read_bytes()
     host.restore(target.show(definition(host, ["vda"]), ["vda"]), bandwidth=8)
-    until(lambda: host.look().state == WHOLE)
+    until(lambda: host.look().state == COMPLETE)
     assert is_the_same(host, target, "vda")
 
 
@@ -280,10 +282,10 @@ def test_each_time_by_a_key_of_that_time_alone(host, target, tmp_path, monkeypat
     for verb in ("virt.backup_restore", "virt.backup_again"):
         monkeypatch.setitem(host.modules[verb].__globals__, "_ONCE", readers)
     monkeypatch.setattr(
-        own_pair, "kept", lambda *_: pytest.fail("the key that the machine keeps is used")
+        own_pair, "permanent", lambda *_: pytest.fail("the key that the machine keeps is used")
     )
     target.make(["vda"])
-    target.reader = first = own_pair.once(readers, "reader")
+    target.reader = first = own_pair.ephemeral(readers, "reader")
     shown = target.show(definition(host, ["vda"]), ["vda"])
     asked = {"instant": True, "bandwidth": 1, "itself": True, "reader": first.authority}
     assert host.call("backup_restore", "web1", shown.to_answer(), **asked)["state"] == "running"
@@ -291,12 +293,12 @@ def test_each_time_by_a_key_of_that_time_alone(host, target, tmp_path, monkeypat
     assert not [one for one in os.listdir(readers) if not one.startswith(".")]
     target.die()
     until(lambda: host.look().paused)
-    target.reader = own_pair.once(readers, "reader")
+    target.reader = own_pair.ephemeral(readers, "reader")
     shown = target.show(shown.definition, ["vda"]).to_answer()
     with pytest.raises(CommandExecutionError, match="was used: begin again"):
         host.call("backup_again", "web1", shown, first.authority)
     assert host.call("backup_again", "web1", shown, target.reader.authority)["ident"] == IDENT
-    until(lambda: host.look().state == WHOLE)
+    until(lambda: host.look().state == COMPLETE)
     assert not [one for one in os.listdir(readers) if not one.startswith(".")]
     assert is_the_same(host, target, "vda")
 
@@ -310,10 +312,10 @@ def test_cut_off_it_is_paused_and_goes_on_where_it_was(host, target):
     target.die()
     found = until(lambda: (said := host.look()).paused and said)
     # or something else does, of another test
-    assert found.state == CUT and f"port {shown.port}" in found.why
+    assert found.state == DISCONNECTED and f"port {shown.port}" in found.why
     assert host.disks()["vda"].find("backingStore/source") is not None
-    assert host.again(target.show(shown.definition, ["vda"])).state in (PULLING, CUT)
-    until(lambda: host.look().state == WHOLE)
+    assert host.recreate(target.show(shown.definition, ["vda"])).state in (PULLING, DISCONNECTED)
+    until(lambda: host.look().state == COMPLETE)
     with host.conn() as conn:
         until(lambda: host.dom(conn).state()[0] == libvirt.VIR_DOMAIN_RUNNING)
     assert is_the_same(host, target, "vda")
@@ -329,9 +331,12 @@ def test_what_answers_on_its_port_by_now_is_not_taken_for_it(host, target, says)
     target.die()
     with another(target, shown.port, says):
         found = until(lambda: (said := host.look()).paused and said)
-        assert found.state == CUT and f"on port {shown.port} of {HERE} something else" in found.why
-    host.again(target.show(shown.definition, ["vda"]))
-    until(lambda: host.look().state == WHOLE)
+        assert (
+            found.state == DISCONNECTED
+            and f"on port {shown.port} of {HERE} something else" in found.why
+        )
+    host.recreate(target.show(shown.definition, ["vda"]))
+    until(lambda: host.look().state == COMPLETE)
     assert is_the_same(host, target, "vda")
 
 
@@ -339,10 +344,10 @@ def test_what_answers_on_its_port_by_now_is_not_taken_for_it(host, target, says)
 def another(target, port, says):
     """Has the port. says: to who calls; None: it is a door as the one before, of another key."""
     if says is None:
-        pair = own_pair.made(HERE, certs.SERVER)
+        pair = own_pair.generate(HERE, certs.SERVER)
         mine = target.reader.authority
-        told = doors.Credentials(pair.authority, pair.certificate, pair.key, mine)
-        found = relay.begin(doors.Door(HERE, port, 1, told), str(target.folder / "show"))
+        told = doors.TlsCredentials(pair.authority, pair.certificate, pair.key, mine)
+        found = relay.begin(doors.TlsEndpoint(HERE, port, 1, told), str(target.folder / "show"))
         yield
         found.end()
         return
@@ -369,7 +374,7 @@ def test_the_door_that_is_back_is_enough(host, target):
         for one in target.door._open:
             with contextlib.suppress(OSError):
                 one.shutdown(2)
-    until(lambda: host.look().state == WHOLE)
+    until(lambda: host.look().state == COMPLETE)
     assert is_the_same(host, target, "vda")
 
 
@@ -379,9 +384,9 @@ def test_the_process_that_shows_it_here_dies(host, target):
     host.restore(shown, bandwidth=1)
     host.keepers.end("web1")
     found = until(lambda: (said := host.look()).paused and said)
-    assert found.state == CUT and "is gone" in found.why
-    host.again(target.show(shown.definition, ["vda"]))
-    until(lambda: host.look().state == WHOLE)
+    assert found.state == DISCONNECTED and "is gone" in found.why
+    host.recreate(target.show(shown.definition, ["vda"]))
+    until(lambda: host.look().state == COMPLETE)
     assert is_the_same(host, target, "vda")
 
 
@@ -397,10 +402,10 @@ def test_off_in_the_middle_it_starts_only_while_its_backup_is_shown(host, target
             stands.may_start("web1")
         with pytest.raises(libvirt.libvirtError):
             host.dom(conn).create()
-        host.again(shown)
+        host.recreate(shown)
         stands.may_start("web1")
         host.dom(conn).create()
-    until(lambda: host.look().state == WHOLE)
+    until(lambda: host.look().state == COMPLETE)
     assert is_the_same(host, target, "vda")
 
 
@@ -409,20 +414,20 @@ def test_what_is_purged_is_gone_with_its_disks(host, target):
     shown = target.show(definition(host, ["vda"]), ["vda"])
     host.restore(shown, bandwidth=1)
     assert host.call("purge", "web1")
-    assert host.look().state == GONE
+    assert host.look().state == MISSING
     until(lambda: not host.keepers.lives("web1"))
-    assert stands.of("web1") is None and host.files() == []
+    assert stands.load("web1") is None and host.files() == []
 
 
 def test_in_the_place_of_a_guest_and_back(host, target, monkeypatch):
-    switch, known = over.Over._switch, []
+    switch, known = over.InPlaceRestore._switch, []
 
     def switched(one, state):
-        known.append(stands.of("web1").ident)
+        known.append(stands.load("web1").ident)
         switch(one, state)
 
     # else nobody could show it again after a kill in between
-    monkeypatch.setattr(over.Over, "_switch", switched)
+    monkeypatch.setattr(over.InPlaceRestore, "_switch", switched)
     target.make(["vda"])
     old = str(host.folder / "old.qcow2")
     subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", old, str(SIZE)], check=True)
@@ -431,7 +436,7 @@ def test_in_the_place_of_a_guest_and_back(host, target, monkeypatch):
         conn.defineXML(GUEST.format(name="web1", disks=disk))
         text = host.dom(conn).XMLDesc(0)
     shown = target.show(text, ["vda"])
-    made = host.restore(shown, kind=instant.InstantOver, last=False, bandwidth=1)
+    made = host.restore(shown, kind=instant.LiveInPlaceRestore, last=False, bandwidth=1)
     assert made["state"] == "running" and host.look().state == PULLING
     assert known == [shown.ident]
     with host.conn() as conn, pytest.raises(errors.Refused, match="still stands"):
@@ -440,11 +445,11 @@ def test_in_the_place_of_a_guest_and_back(host, target, monkeypatch):
         assert over.undo(conn, host.config, "web1", True).left == ()
         assert old in host.dom(conn).XMLDesc(0)
     until(lambda: not host.keepers.lives("web1"))
-    assert host.files() == [] and stands.of("web1") is None
+    assert host.files() == [] and stands.load("web1") is None
 
 
 def test_what_fails_leaves_nothing(host):
-    authority = own_pair.made(HERE, certs.SERVER).authority
+    authority = own_pair.generate(HERE, certs.SERVER).authority
     disks = (ShownDisk("vda", SIZE),)
     with socket.socket() as nobody:  # the port is taken, and nobody listens on it
         nobody.bind((HERE, 0))
@@ -454,7 +459,7 @@ def test_what_fails_leaves_nothing(host):
             host.restore(shown)
     with host.conn() as conn:
         assert conn.listAllDomains() == []
-    assert host.files() == [] and stands.of("web1") is None
+    assert host.files() == [] and stands.load("web1") is None
     long = "w" * 80
     with pytest.raises(errors.InvalidInput, match="too long to run from a backup"):
         host.restore(shown, name=long)
@@ -471,4 +476,4 @@ def test_apparmor_lets_the_guest_use_the_socket(tmp_path):
     done = subprocess.run(argv, input=xml, capture_output=True, text=True, check=True)
     rule = '"/run/libvirt/**/*.tunnelmigrate.dest.web1" rw,'
     assert rule in done.stdout + done.stderr
-    assert Path(standing.socket_of("web1")).match("/run/libvirt/*/*.tunnelmigrate.dest.web1")
+    assert Path(standing.socket_path("web1")).match("/run/libvirt/*/*.tunnelmigrate.dest.web1")

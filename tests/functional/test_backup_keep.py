@@ -15,7 +15,7 @@ from saltvirt import errors
 from saltvirt.backuphost import keep, prune, reader, target, verify
 from saltvirt.backuphost.folder import Busy
 from saltvirt.backups import chains, pieces
-from saltvirt.backups.marks import Verified
+from saltvirt.backups.marks import Verification
 from saltvirt.backups.retention import READ, Retention
 from tests.functional.backed_up import (
     SIZE,
@@ -66,9 +66,13 @@ def test_what_is_whole_is_said_to_be_beside_the_record(chain):
     shown = []
     for one in made:
         found = verified(guest, one, lambda done, total: shown.append(done / total))
-        assert found == Verified(WHEN, ("vda",)) == guest.target.stock(UUID).backups[one].verified
+        assert (
+            found
+            == Verification(WHEN, ("vda",))
+            == guest.target.catalog(UUID).backups[one].verification
+        )
     assert shown[0] > 0 and shown[-1] == 1
-    assert guest.target.stock(UUID).good == made
+    assert guest.target.catalog(UUID).good_ids == made
     assert [path(guest, one, "record.json").read_bytes() for one in made] == before
 
 
@@ -80,29 +84,29 @@ def test_one_changed_byte_of_the_guests_is_seen_and_makes_the_next_a_whole_one(c
     at = data.index(b"\2" * 65536) + 12345
     data[at] ^= 1
     path(guest, made[2]).write_bytes(data)
-    assert guest.target.stock(UUID).good == made[:3]  # nobody has looked
+    assert guest.target.catalog(UUID).good_ids == made[:3]  # nobody has looked
     found = verified(guest, made[2])
     assert found.broken == {"vda": "the 65536 bytes at 4128768 are others than were read"}
-    stock = guest.target.stock(UUID)
-    assert stock.good == made[:2]
-    seen = chains.DiskSeen("vda", SIZE, "file /srv/web1.qcow2",
+    stock = guest.target.catalog(UUID)
+    assert stock.good_ids == made[:2]
+    seen = chains.BackupSourceDisk("vda", SIZE, "file /srv/web1.qcow2",
                            bitmaps={chains.checkpoint(made[2]): chains.GOOD})  # fmt: skip
-    one = chains.GuestSeen(UUID, "hv1", (seen,), [chains.checkpoint(made[2])])
+    one = chains.BackupSourceGuest(UUID, "hv1", (seen,), [chains.checkpoint(made[2])])
     [plan] = chains.plan(one, stock)
     assert plan.reason.startswith("the last backup of it is not good: the 65536 bytes at 4128768")
     # it was the disk below, and is well again
     data[at] ^= 1
     path(guest, made[2]).write_bytes(data)
     assert verified(guest, made[2]).is_good
-    assert guest.target.stock(UUID).good == made[:3]
+    assert guest.target.catalog(UUID).good_ids == made[:3]
 
 
 def test_what_is_there_where_the_guest_had_zeros_is_seen(guest):
     """Far behind the first byte of a long piece."""
-    made, size = guest.new_ident(), reader.MOST_BYTES + SIZE
-    with guest.target.making(UUID, made) as new:
+    made, size = guest.new_ident(), reader.MAX_BYTES + SIZE
+    with guest.target.create(UUID, made) as new:
         qemu_img("create", "-q", "-f", "qcow2", new.disk_path("vda"), str(size))
-        with new.pieces("vda") as file:
+        with new.checksum_writer("vda") as file:
             file.add(pieces.zeros(0, size))
         qemu_io(new.disk_path("vda"), f"write -q -P 1 {size - 1} 1")
         taken = dataclasses.replace(disk(made, None, file.sha256), size_bytes=size)
@@ -115,13 +119,13 @@ def test_one_that_cannot_be_read_back_now_is_named_and_hinders_no_other(chain, t
     """Somebody else reads the guest's back; another guest's are."""
     guest, made = chain
     another = UUID.replace("b7", "a7")
-    with guest.target.making(another, made[3]) as new:
+    with guest.target.create(another, made[3]) as new:
         shutil.copy(path(guest, made[3]), new.disk_path("vda"))
         shutil.copy(path(guest, made[3], "vda.pieces"), new.path)
-        [record_] = [one for one in guest.target.stock(UUID).records if one.ident == made[3]]
+        [record_] = [one for one in guest.target.catalog(UUID).records if one.ident == made[3]]
         new.finish(record_, XML)
-    with guest.target.folder.locked(UUID, verify.VERIFYING):
-        found = keep.read_back(guest.target, None, "latest", None, WHEN, lambda *_: None).backups
+    with guest.target.folder.lock(UUID, verify.VERIFYING):
+        found = keep.verify_all(guest.target, None, "latest", None, WHEN, lambda *_: None).backups
     first, second = found
     assert (first.uuid, first.trouble, first.wrong) == (another, None, None)
     assert first.verified.is_good
@@ -134,9 +138,9 @@ def test_one_that_a_prune_removes_before_it_is_read_back_is_no_trouble(chain):
 
     def prunes(_guest, ident, done, _total):
         if ident == made[0]:
-            prune.guest(guest.target, UUID, Retention(last=1))
+            prune.prune_guest(guest.target, UUID, Retention(last=1))
 
-    found = keep.read_back(guest.target, None, keep.ALL, None, WHEN, prunes).backups
+    found = keep.verify_all(guest.target, None, keep.ALL, None, WHEN, prunes).backups
     assert [(one.ident, one.trouble, one.wrong) for one in found] == [
         (one, None, None) for one in (made[0], made[3])
     ]
@@ -148,7 +152,7 @@ def test_what_stands_on_a_broken_one_is_not_good_but_not_itself_broken(chain):
     data[data.index(b"\1" * 65536)] = 9
     path(guest, made[1]).write_bytes(data)
     assert [verified(guest, one).is_good for one in made] == [True, False, True, True]
-    assert guest.target.stock(UUID).good == [made[0], made[3]]
+    assert guest.target.catalog(UUID).good_ids == [made[0], made[3]]
 
 
 SPOILED = {
@@ -181,12 +185,12 @@ def _rebased(file, base):
 def test_whatever_became_of_an_overlay_is_seen(chain, name):
     guest, made = chain
     SPOILED[name](path(guest, made[1]))
-    before = guest.target.stock(UUID).backups[made[1]].lengths
+    before = guest.target.catalog(UUID).backups[made[1]].lengths
     found = verified(guest, made[1])
     assert list(found.broken) == ["vda"], found
     assert "\n" not in found.broken["vda"]
-    assert made[1] not in guest.target.stock(UUID).good
-    assert guest.target.stock(UUID).backups[made[1]].lengths == before
+    assert made[1] not in guest.target.catalog(UUID).good_ids
+    assert guest.target.catalog(UUID).backups[made[1]].lengths == before
 
 
 @pytest.mark.parametrize("name", ["vda.pieces", "domain.xml"])
@@ -196,35 +200,35 @@ def test_digests_and_definition_that_changed_are_seen(chain, name):
     path(guest, made[3], name).write_bytes(data.replace(b"0", b"1").replace(b"web1", b"web2"))
     found = verified(guest, made[3])
     assert list(found.broken) == ["" if name == "domain.xml" else "vda"]
-    assert made[3] not in guest.target.stock(UUID).good
+    assert made[3] not in guest.target.catalog(UUID).good_ids
 
 
 def test_one_without_its_definition_is_not_good_but_what_stands_on_its_disks_is(chain):
     """No guest can be made of it; nobody has to read it back to know."""
     guest, made = chain
     os.unlink(path(guest, made[1], "domain.xml"))
-    stock = guest.target.stock(UUID)
-    assert stock.good == [made[0], made[2], made[3]]
-    assert stock.wrong(made[1]) == "domain.xml is gone"
-    assert stock.wrong_disk(made[1], "vda") is None
+    stock = guest.target.catalog(UUID)
+    assert stock.good_ids == [made[0], made[2], made[3]]
+    assert stock.problem(made[1]) == "domain.xml is gone"
+    assert stock.disk_problem(made[1], "vda") is None
 
 
 def test_a_mark_that_cannot_be_read_is_no_good_one(chain):
     guest, made = chain
     path(guest, made[3], "verified.json").write_text("{")
-    assert made[3] not in guest.target.stock(UUID).good
+    assert made[3] not in guest.target.catalog(UUID).good_ids
     assert verified(guest, made[3]).is_good
-    assert made[3] in guest.target.stock(UUID).good
+    assert made[3] in guest.target.catalog(UUID).good_ids
 
 
 def test_one_whose_mark_cannot_be_read_is_not_removed(chain):
     """Nor what it stands on, or what stands on it: nobody knows that it is not good."""
     guest, made = chain
     path(guest, made[1], "verified.json").write_text("{")
-    prune.guest(guest.target, UUID, Retention(last=1))
+    prune.prune_guest(guest.target, UUID, Retention(last=1))
     assert left(guest) == made
     assert verified(guest, made[1]).is_good
-    prune.guest(guest.target, UUID, Retention(last=1))
+    prune.prune_guest(guest.target, UUID, Retention(last=1))
     assert left(guest) == [made[3]]
 
 
@@ -240,7 +244,7 @@ def test_one_that_is_gone_or_unreadable_is_not_marked(chain):
 
 def test_two_do_not_verify_one_guest_at_once(chain):
     guest, made = chain
-    with guest.target.folder.locked(UUID, verify.VERIFYING), pytest.raises(Busy):
+    with guest.target.folder.lock(UUID, verify.VERIFYING), pytest.raises(Busy):
         verified(guest, made[0])
 
 
@@ -251,7 +255,7 @@ def test_without_the_tool_nothing_is_marked(chain, monkeypatch):
         verified(guest, made[0])
     # it is not told of each backup: none is wrong by it
     with pytest.raises(errors.Unsupported, match="is not installed"):
-        keep.read_back(guest.target, None, keep.ALL, None, WHEN, lambda *_: None)
+        keep.verify_all(guest.target, None, keep.ALL, None, WHEN, lambda *_: None)
     assert not path(guest, made[0], "verified.json").exists()
 
 
@@ -274,10 +278,10 @@ def test_where_a_tool_was_killed_nothing_is_marked(chain, tmp_path, monkeypatch,
     tool.write_text(f'#!/bin/sh\n[ "$1" = {when} ] && kill -9 $$\nexec {real} "$@"\n')
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tool.parent}:{os.environ['PATH']}")
-    found = keep.read_back(guest.target, None, made[1], None, WHEN, lambda *_: None).backups
+    found = keep.verify_all(guest.target, None, made[1], None, WHEN, lambda *_: None).backups
     assert [(one.verified, one.wrong) for one in found] == [(None, None)]
     assert why in found[0].trouble
-    assert guest.target.stock(UUID).good == made
+    assert guest.target.catalog(UUID).good_ids == made
 
 
 def failing(tmp_path, monkeypatch, name, script):
@@ -307,12 +311,12 @@ def test_a_failure_of_a_tool_marks_nothing_and_a_prune_removes_nothing(
     guest, made = chain
     with monkeypatch.context() as patched:
         failing(tmp_path, patched, *FAILURES[why])
-        found = keep.read_back(guest.target, None, keep.ALL, None, WHEN, lambda *_: None).backups
+        found = keep.verify_all(guest.target, None, keep.ALL, None, WHEN, lambda *_: None).backups
     # an overlay has all of it, a whole one no map
     assert all(one.trouble for one in found[1:3]), found
     assert not [one.wrong for one in found if one.wrong]
-    prune.guest(guest.target, UUID, Retention(last=4))
-    assert left(guest) == made == guest.target.stock(UUID).good
+    prune.prune_guest(guest.target, UUID, Retention(last=4))
+    assert left(guest) == made == guest.target.catalog(UUID).good_ids
 
 
 def test_a_cluster_that_cannot_be_decompressed_is_damage(tmp_path):
@@ -322,13 +326,13 @@ def test_a_cluster_that_cannot_be_decompressed_is_damage(tmp_path):
     made = guest.back_up(whole=True)
     file, small = path(guest, made), tmp_path / "small.qcow2"
     qemu_img("convert", "-c", "-O", "qcow2", str(file), str(small))
-    taken = guest.target.stock(UUID).backups[made].record
+    taken = guest.target.catalog(UUID).backups[made].record
     guest.target.remove(UUID, made)
-    with guest.target.making(UUID, made) as new:
+    with guest.target.create(UUID, made) as new:
         shutil.copy(small, new.disk_path("vda"))
-        with new.pieces("vda") as digests:
+        with new.checksum_writer("vda") as digests:
             for number in range(64):
-                digests.add(pieces.of(number * 65536, bytes(guest.now[:65536])))
+                digests.add(pieces.compute(number * 65536, bytes(guest.now[:65536])))
         new.finish(dataclasses.replace(taken, disks=(disk(made, None, digests.sha256),)), XML)
     assert verified(guest, made).is_good
     data = bytearray(file.read_bytes())
@@ -340,10 +344,10 @@ def test_a_cluster_that_cannot_be_decompressed_is_damage(tmp_path):
 
 def test_one_disk_that_cannot_be_read_hides_no_damage_of_another(chain, monkeypatch):
     guest, made = chain
-    taken = guest.target.stock(UUID).backups[made[3]].record
+    taken = guest.target.catalog(UUID).backups[made[3]].record
     vdb = dataclasses.replace(taken.disks[0], target="vdb")
     both = guest.new_ident()
-    with guest.target.making(UUID, both) as new:
+    with guest.target.create(UUID, both) as new:
         for target in ("vda", "vdb"):
             shutil.copy(path(guest, made[3]), new.disk_path(target))
             shutil.copy(path(guest, made[3], "vda.pieces"), f"{new.path}/{target}.pieces")
@@ -358,17 +362,17 @@ def test_one_disk_that_cannot_be_read_hides_no_damage_of_another(chain, monkeypa
         return compare(of, *rest)
 
     monkeypatch.setattr(verify, "_compare", fails)
-    with pytest.raises(reader.NotNow, match=r"^vda: .*Input/output error"):
+    with pytest.raises(reader.TemporaryFailure, match=r"^vda: .*Input/output error"):
         verified(guest, both)
-    mark = guest.target.stock(UUID).backups[both].verified
+    mark = guest.target.catalog(UUID).backups[both].verification
     assert list(mark.broken) == ["vdb"] and mark.disks == ()
     # it is as old as what was known before: the next run of the schedule reads it again
-    assert keep._is_due(guest.target.stock(UUID).backups[both], 0.001, WHEN)
+    assert keep._is_due(guest.target.catalog(UUID).backups[both], 0.001, WHEN)
 
 
 def test_one_whose_reader_is_killed_in_the_middle_is_not_marked(chain, monkeypatch):
     guest, made = chain
-    begun, read, begins = [], reader.Reader.read, reader._begun
+    begun, read, begins = [], reader.Reader.read, reader._start
 
     def begin(argv):
         begun.append(begins(argv))
@@ -378,27 +382,27 @@ def test_one_whose_reader_is_killed_in_the_middle_is_not_marked(chain, monkeypat
         begun[-1].kill()
         return read(self, *where)
 
-    monkeypatch.setattr(reader, "_begun", begin)
+    monkeypatch.setattr(reader, "_start", begin)
     monkeypatch.setattr(reader.Reader, "read", killed)
-    with pytest.raises(reader.NotNow, match="qemu-nbd was killed"):
+    with pytest.raises(reader.TemporaryFailure, match="qemu-nbd was killed"):
         verified(guest, made[1])
-    assert guest.target.stock(UUID).good == made
+    assert guest.target.catalog(UUID).good_ids == made
 
 
 def test_the_reader_reads_through_the_chain(chain):
     guest, made = chain
-    with reader.shown(["-f", "qcow2", str(path(guest, made[2]))]) as shown:
+    with reader.open_image(["-f", "qcow2", str(path(guest, made[2]))]) as shown:
         assert shown.size_bytes == SIZE
         assert shown.read(0, SIZE) == guest.images[made[2]]
         assert shown.read(3 * 65536 - 1, 2) == b"\0\1"
-        with pytest.raises(reader.NotNow):
+        with pytest.raises(reader.TemporaryFailure):
             shown.read(SIZE, 1)
 
 
 def test_the_reader_reads_nothing_that_is_none(tmp_path):
     (tmp_path / "x.qcow2").write_bytes(b"no image")
-    wrong = pytest.raises(reader.NotNow, match="not in qcow2 format")
-    with wrong, reader.shown(["-f", "qcow2", str(tmp_path / "x.qcow2")]):
+    wrong = pytest.raises(reader.TemporaryFailure, match="not in qcow2 format")
+    with wrong, reader.open_image(["-f", "qcow2", str(tmp_path / "x.qcow2")]):
         pass
 
 
@@ -406,15 +410,17 @@ def test_the_reader_reads_nothing_that_is_none(tmp_path):
 
 
 def left(guest):
-    return sorted(guest.target.stock(UUID).backups)
+    return sorted(guest.target.catalog(UUID).backups)
 
 
 def test_what_no_rule_keeps_goes_and_what_a_chain_needs_stays(chain, tmp_path):
     guest, made = chain
-    assert [one.stays for one in prune.guest(guest.target, UUID, Retention(last=2))] == [True] * 4
-    shown = prune.guest(guest.target, UUID, Retention(last=1), test=True)
+    assert [one.retained for one in prune.prune_guest(guest.target, UUID, Retention(last=2))] == [
+        True
+    ] * 4
+    shown = prune.prune_guest(guest.target, UUID, Retention(last=1), test=True)
     assert left(guest) == made
-    assert prune.guest(guest.target, UUID, Retention(last=1)) == shown
+    assert prune.prune_guest(guest.target, UUID, Retention(last=1)) == shown
     assert left(guest) == [made[3]] == assert_whole(guest, tmp_path)
     assert not [one for one in guest.target.folder.names(UUID) if one.startswith((".new", ".gone"))]
 
@@ -424,41 +430,49 @@ def test_what_was_found_broken_is_read_again_before_it_is_removed(chain, tmp_pat
     guest, made = chain
     guest.back_up(whole=True)
     for one in made[1:]:
-        guest.target.mark(UUID, one, Verified(WHEN, ("vda",), {"vda": "at 0: Invalid argument"}))
-    shown = prune.guest(guest.target, UUID, Retention(last=1), test=True)
-    assert [one.stays for one in shown] == [True, False, False, False, False]
+        guest.target.save_verification(
+            UUID, one, Verification(WHEN, ("vda",), {"vda": "at 0: Invalid argument"})
+        )
+    shown = prune.prune_guest(guest.target, UUID, Retention(last=1), test=True)
+    assert [one.retained for one in shown] == [True, False, False, False, False]
     assert len(left(guest)) == 5
-    prune.guest(guest.target, UUID, Retention(last=4))
+    prune.prune_guest(guest.target, UUID, Retention(last=4))
     assert len(left(guest)) == 5
     # the newest of those was good all the time
     newest = guest.back_up(whole=True)
-    guest.target.mark(UUID, newest, Verified(WHEN, ("vda",), {"vda": "Broken pipe"}))
-    prune.guest(guest.target, UUID, Retention(last=1))
+    guest.target.save_verification(
+        UUID, newest, Verification(WHEN, ("vda",), {"vda": "Broken pipe"})
+    )
+    prune.prune_guest(guest.target, UUID, Retention(last=1))
     assert newest in left(guest)
-    stock = guest.target.stock(UUID)
-    assert all(not one.verified.broken for one in stock if one.verified and one.ident != newest)
+    stock = guest.target.catalog(UUID)
+    assert all(
+        not one.verification.broken for one in stock if one.verification and one.backup_id != newest
+    )
 
 
 def test_what_cannot_be_read_again_stays(chain, tmp_path, monkeypatch):
     guest, made = chain
-    guest.target.mark(UUID, made[2], Verified(WHEN, ("vda",), {"vda": "at 0: Invalid argument"}))
+    guest.target.save_verification(
+        UUID, made[2], Verification(WHEN, ("vda",), {"vda": "at 0: Invalid argument"})
+    )
     with monkeypatch.context() as patched:
         failing(tmp_path, patched, "qemu-nbd", "exit 1")
-        found = prune.guest(guest.target, UUID, Retention(last=1))
+        found = prune.prune_guest(guest.target, UUID, Retention(last=1))
     assert left(guest) == made
-    why = {one.ident: one.why for one in found}[made[2]]
+    why = {one.backup_id: one.reason for one in found}[made[2]]
     assert why.startswith("it was found broken, and cannot be read again now: vda: qemu-nbd does")
-    prune.guest(guest.target, UUID, Retention(last=1))
+    prune.prune_guest(guest.target, UUID, Retention(last=1))
     assert left(guest) == [made[3]]
 
 
 def test_one_that_is_read_stays_with_what_it_needs(chain, tmp_path):
     guest, made = chain
-    with guest.target.using(UUID, made[1]):
-        found = prune.guest(guest.target, UUID, Retention(last=1))
-        assert {one.ident: one.why for one in found}[made[1]] == "it is being read"
+    with guest.target.open_backup(UUID, made[1]):
+        found = prune.prune_guest(guest.target, UUID, Retention(last=1))
+        assert {one.backup_id: one.reason for one in found}[made[1]] == "it is being read"
         assert left(guest) == [made[0], made[1], made[3]] == assert_whole(guest, tmp_path)
-    prune.guest(guest.target, UUID, Retention(last=1))
+    prune.prune_guest(guest.target, UUID, Retention(last=1))
     assert left(guest) == [made[3]]
 
 
@@ -469,15 +483,17 @@ def test_one_that_somebody_begins_to_read_in_the_middle_stays(chain, tmp_path, m
     def then_read(uuid, ident):
         found = used(uuid, ident)
         if ident == made[3]:  # the last that is asked about
-            stack.enter_context(guest.target.using(UUID, made[1]))
+            stack.enter_context(guest.target.open_backup(UUID, made[1]))
         return found
 
     monkeypatch.setattr(guest.target, "is_used", then_read)
     with stack:
-        found = {one.ident: one for one in prune.guest(guest.target, UUID, Retention(last=1))}
+        found = {
+            one.backup_id: one for one in prune.prune_guest(guest.target, UUID, Retention(last=1))
+        }
         assert left(guest) == [made[0], made[1], made[3]] == assert_whole(guest, tmp_path)
-        assert found[made[1]].stays and found[made[0]].stays and not found[made[2]].stays
-        assert found[made[1]].why == READ
+        assert found[made[1]].retained and found[made[0]].retained and not found[made[2]].retained
+        assert found[made[1]].reason == READ
         # one that went in the first round stands where it stood
         assert list(found) == made[::-1]
 
@@ -487,28 +503,28 @@ def test_what_a_killed_one_left_goes_but_not_where_it_is_only_asked(chain):
     for name in (".gone-", ".new-"):
         shutil.copytree(path(guest, made[0]).parent, path(guest, f"{name}{made[0]}").parent)
     kept = guest.target.folder.names(UUID)
-    prune.guest(guest.target, UUID, Retention(last=2), test=True)
+    prune.prune_guest(guest.target, UUID, Retention(last=2), test=True)
     assert guest.target.folder.names(UUID) == kept
-    prune.guest(guest.target, UUID, Retention(last=2))
+    prune.prune_guest(guest.target, UUID, Retention(last=2))
     assert guest.target.folder.names(UUID) == [".lock", *made]
 
 
 def test_of_many_backups_only_what_is_removed_or_bad_is_told(chain, monkeypatch):
     """Salt cuts an answer of more than 1 MiB, and nobody would know what became of any."""
     guest, made = chain
-    monkeypatch.setattr(keep, "MOST_TOLD", 3)
+    monkeypatch.setattr(keep, "MAX_LISTED", 3)
     os.truncate(path(guest, made[2]), 1000)
-    read = keep.read_back(guest.target, None, keep.ALL, None, WHEN, lambda *_: None)
+    read = keep.verify_all(guest.target, None, keep.ALL, None, WHEN, lambda *_: None)
     assert ([one.ident for one in read.backups], read.untold) == ([made[2]], 3)
-    [told] = keep.pruned(guest.target, Retention(last=1), None, test=True).guests
+    [told] = keep.prune_guests(guest.target, Retention(last=1), None, test=True).guests
     assert (sorted(one.ident for one in told.backups), told.untold) == (made[:3], 1)
 
 
 def test_not_while_one_is_made(chain):
     guest, made = chain
-    guest.target.locked = lambda uuid, **_how: guest.target.folder.locked(uuid, ".lock")
-    with guest.target.folder.locked(UUID, ".lock"), pytest.raises(Busy):
-        prune.guest(guest.target, UUID, Retention(last=1))
+    guest.target.lock = lambda uuid, **_how: guest.target.folder.lock(uuid, ".lock")
+    with guest.target.folder.lock(UUID, ".lock"), pytest.raises(Busy):
+        prune.prune_guest(guest.target, UUID, Retention(last=1))
     assert left(guest) == made
 
 
@@ -543,7 +559,7 @@ def test_a_prune_that_is_killed_leaves_every_backup_whole(ram):
     rules = Retention(last=1)
 
     def work():
-        prune.guest(guest.target, UUID, rules)
+        prune.prune_guest(guest.target, UUID, rules)
 
     def check():
         good = assert_whole(guest, ram)
@@ -567,10 +583,10 @@ def test_a_backup_that_is_killed_is_there_whole_or_not_at_all(ram):
     guest.write(7, 7)
     second = guest.back_up()
     shutil.copytree(path(guest, second).parent, spare)
-    parent = guest.target.stock(UUID).backups[second].record.disks[0]
+    parent = guest.target.catalog(UUID).backups[second].record.disks[0]
 
     def work():
-        with guest.target.making(UUID, second) as new:
+        with guest.target.create(UUID, second) as new:
             shutil.copyfile(spare / "vda.qcow2", new.disk_path("vda"))
             shutil.copyfile(spare / "vda.pieces", Path(new.disk_path("vda")).parent / "vda.pieces")
             new.finish(told([parent]), XML)
@@ -593,17 +609,17 @@ def test_a_verification_that_is_killed_leaves_the_old_mark_or_the_new_one(ram):
     guest = Guest(ram / "target")
     made = guest.back_up()
     verified(guest, made)
-    old = guest.target.stock(UUID).backups[made].verified
+    old = guest.target.catalog(UUID).backups[made].verification
     kept = ram / "kept"
     shutil.copytree(guest.target.folder.root, kept)
-    new = Verified("2026-11-24T00:00:00Z", ("vda",), {"vda": "wrong"})
+    new = Verification("2026-11-24T00:00:00Z", ("vda",), {"vda": "wrong"})
 
     def check():
-        assert guest.target.stock(UUID).backups[made].verified in (old, new)
-        guest.target.mark(UUID, made, new)
-        assert guest.target.stock(UUID).backups[made].verified == new
+        assert guest.target.catalog(UUID).backups[made].verification in (old, new)
+        guest.target.save_verification(UUID, made, new)
+        assert guest.target.catalog(UUID).backups[made].verification == new
 
-    work = lambda: guest.target.mark(UUID, made, new)  # noqa: E731
+    work = lambda: guest.target.save_verification(UUID, made, new)  # noqa: E731
     assert killed_at_every_step(work, check, again(guest, kept), every=1) > 5
 
 
@@ -628,14 +644,14 @@ def test_of_a_target_that_is_read_only_everything_can_be_read(chain, tmp_path):
 
 def read_only(folder, *made):
     """In the namespace where it is."""
-    found = target.Target(folder)
+    found = target.BackupTarget(folder)
     assert found.folder.is_read_only
-    with found.using(UUID, made[0]) as one:
+    with found.open_backup(UUID, made[0]) as one:
         assert one.ident == made[0]
     assert verify.backup(found, UUID, made[1], WHEN, lambda *_: None).is_good
     assert list(verify.backup(found, UUID, made[3], WHEN, lambda *_: None).broken) == ["vda"]
-    [read] = keep.read_back(found, None, made[2], None, WHEN, lambda *_: None).backups
+    [read] = keep.verify_all(found, None, made[2], None, WHEN, lambda *_: None).backups
     assert (read.wrong, read.trouble) == (None, None)
-    [told] = keep.pruned(found, Retention(last=1), None, True).guests
+    [told] = keep.prune_guests(found, Retention(last=1), None, True).guests
     gone = [one.ident for one in told.backups if not one.stays]
     assert (told.trouble, gone) == (None, [*made[2::-1]])

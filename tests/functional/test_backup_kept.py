@@ -27,7 +27,7 @@ from saltvirt import doors, errors
 from saltvirt.backups import chains, record
 from saltvirt.backups.answers import PlannedDisk, Serving
 from saltvirt.backupserve import api, keeper, request, running
-from saltvirt.backupserve.request import EndRequest, Journal, ServeRequest
+from saltvirt.backupserve.request import BackupJournal, EndRequest, ServeRequest
 from saltvirt.host.domain import guest_lock
 from saltvirt.images import bitmaps
 from saltvirt.pki.host import own_pair
@@ -83,22 +83,22 @@ def runs(off, folder, monkeypatch):
 
 @pytest.fixture
 def reader(folder):
-    return own_pair.kept(f"{folder}/reader", "reader")
+    return own_pair.permanent(f"{folder}/reader", "reader")
 
 
 @pytest.fixture
 def asked(libvirtd, folder, pair, reader):
-    told = doors.Credentials(pair.authority, pair.certificate, pair.key, reader.authority)
+    told = doors.TlsCredentials(pair.authority, pair.certificate, pair.key, reader.authority)
     return ServeRequest(
         "web1", IDENT, (PlannedDisk("vda", reason="the first"),), libvirtd.uri, None, None,
         f"{folder}/locks", f"{folder}/images/_backup", HOST,
-        doors.Door(HOST, FIRST_PORT, PORTS, told),
+        doors.TlsEndpoint(HOST, FIRST_PORT, PORTS, told),
     )  # fmt: skip
 
 
 @contextlib.contextmanager
 def serving(asked):
-    with Journal("web1").held() as journal, keeper._listening("web1") as listener:
+    with BackupJournal("web1").lock() as journal, keeper._listen("web1") as listener:
         found = Served(asked, journal, listener)
         try:
             yield found
@@ -156,7 +156,7 @@ def test_a_guest_that_runs_is_shown_as_it_was_and_may_be_stopped_meanwhile(
         done = read_by(trusted, door, "convert", "-O", "raw", str(copy))
     assert done.returncode == 0, done.stderr
     assert copy.read_bytes() == b"\7" * PIECE + bytes(MIB - PIECE)
-    with guest_lock.held(asked.locks, "virt.stop", "web1", wait_s=0):
+    with guest_lock.acquire(asked.locks, "virt.stop", "web1", wait_s=0):
         ended = api.end(conn, "web1", EndRequest(IDENT, True, (CHECKPOINT,)))
     thread.join(60)
     assert (ended.why, ended.left, codes) == (None, (), [0])
@@ -189,13 +189,16 @@ def test_of_one_that_cannot_be_shown_no_checkpoint_is_left(runs, asked, conn, fo
     if is_off:
         runs.destroyFlags(libvirt.VIR_DOMAIN_DESTROY_GRACEFUL)
     with socket.create_server((HOST, 0)) as taken:
-        door = doors.Door(HOST, taken.getsockname()[1], 1, asked.door.credentials)
+        door = doors.TlsEndpoint(HOST, taken.getsockname()[1], 1, asked.door.credentials)
         other = replace(asked, ident=OTHER, door=door)
-        with Journal("web1").held() as journal, pytest.raises(errors.OperationFailed, match="port"):
-            keeper.Keeper(other, journal).begin()
+        with (
+            BackupJournal("web1").lock() as journal,
+            pytest.raises(errors.OperationFailed, match="port"),
+        ):
+            keeper.ExportServer(other, journal).begin()
     assert names(runs) == [CHECKPOINT]
     if is_off:
-        assert [*bitmaps.of(f"{folder}/web1.qcow2")] == [CHECKPOINT]
+        assert [*bitmaps.read(f"{folder}/web1.qcow2")] == [CHECKPOINT]
     nothing_is_left(folder, conn)
 
 
@@ -220,7 +223,7 @@ def test_what_goes_wrong_while_it_is_shown_is_said_and_ends_it(
     def full(*_):
         raise OSError(errno.EMFILE, "Too many open files")
 
-    monkeypatch.setattr(keeper, "_keep", full)
+    monkeypatch.setattr(keeper, "_serve_until_end", full)
     assert keeper.main([]) == 1
     shown, said = map(json.loads, capsys.readouterr().out.splitlines())
     assert shown["serving"]["host"] == HOST
@@ -230,17 +233,17 @@ def test_what_goes_wrong_while_it_is_shown_is_said_and_ends_it(
 
 
 def test_while_somebody_reads_it_goes_on(served, reader, monkeypatch):
-    kept, found = served.keeper, served.serving
+    kept, found = served.provider, served.serving
     with reading(SimpleNamespace(port=found.port), found.authority, reader):
-        until(lambda: kept._relay.is_read, "he is let in")
+        until(lambda: kept._relay.has_readers, "he is let in")
         kept._last_s = time.monotonic() - 2 * keeper.IDLE_S
-        assert kept.why_over() is None and kept.quiet_s() < keeper.LEFT_S
-        other = api._spoken("web1", EndRequest(OTHER, False))
+        assert kept.stop_reason() is None and kept.idle_s() < keeper.ABANDONED_S
+        other = api._send("web1", EndRequest(OTHER, False))
         assert "under way here" in other["error"]
-    until(lambda: not kept._relay.is_read, "he has gone")
+    until(lambda: not kept._relay.has_readers, "he has gone")
     monkeypatch.setattr(keeper, "IDLE_S", -1)
     assert served.ends()
-    assert "nobody has read" in api._why_ended("web1", IDENT)
+    assert "nobody has read" in api._end_reason("web1", IDENT)
 
 
 @pytest.mark.parametrize(("what", "why"), [
@@ -252,15 +255,15 @@ def test_while_somebody_reads_it_goes_on(served, reader, monkeypatch):
 def test_what_ends_it_leaves_nothing_of_it(served, runs, conn, folder, monkeypatch, what, why):
     assert served.thread.is_alive() and is_backed_up(runs)
     if what == "room":
-        monkeypatch.setattr(keeper, "ROOM_BYTES", 2**60)
+        monkeypatch.setattr(keeper, "RESERVED_BYTES", 2**60)
     elif what == "stopped":
         runs.destroy()
     elif what == "ended":
         runs.abortJob()
     else:
-        served.keeper.signalled = True
+        served.provider.signalled = True
     assert served.ends()
-    assert why in api._why_ended("web1", IDENT)
+    assert why in api._end_reason("web1", IDENT)
     assert bool(runs.isActive()) is (what != "stopped")
     assert what == "stopped" or not is_backed_up(runs)
     nothing_is_left(folder, conn)
@@ -269,8 +272,8 @@ def test_what_ends_it_leaves_nothing_of_it(served, runs, conn, folder, monkeypat
 def test_what_one_that_died_began_of_a_guest_that_runs_is_ended_by_the_next(
     runs, asked, conn, folder
 ):
-    with Journal("web1").held() as journal:
-        dead = keeper.Keeper(asked, journal)
+    with BackupJournal("web1").lock() as journal:
+        dead = keeper.ExportServer(asked, journal)
         dead.begin()
         dead._relay.end()
     assert is_backed_up(runs) and os.listdir(f"{folder}/images/_backup/web1@{HOST}")
@@ -288,7 +291,7 @@ def test_what_libvirt_does_not_end_is_said_and_is_ended_later(
         with pytest.raises(errors.OperationFailed, match="libvirt does not end the backup of web1"):
             api.end(conn, "web1", EndRequest(IDENT, True))
         assert served.ends()
-    assert is_backed_up(runs) and Journal("web1").read().ident == IDENT
+    assert is_backed_up(runs) and BackupJournal("web1").read().ident == IDENT
     assert "died" in api.end(conn, "web1", EndRequest(IDENT, True)).why
     assert not is_backed_up(runs)
     nothing_is_left(folder, conn)
@@ -304,7 +307,7 @@ def test_of_one_that_is_off_the_file_records_from_now_on_where_the_backup_is_goo
         assert api.end(conn, "web1", EndRequest(IDENT, good, (CHECKPOINT,))).left == ()
         assert served.ends()
     kept = [CHECKPOINT] if good else []
-    assert names(off) == kept and [*bitmaps.of(f"{folder}/web1.qcow2")] == kept
+    assert names(off) == kept and [*bitmaps.read(f"{folder}/web1.qcow2")] == kept
     nothing_is_left(folder, conn)
 
 
@@ -318,7 +321,7 @@ def test_a_guest_that_a_full_host_has_paused_runs_on_when_the_backup_has_ended(
     with serving(asked) as served:
         now[0] = True
         runs.suspend()
-        monkeypatch.setattr(keeper, "ROOM_BYTES", 2**60)
+        monkeypatch.setattr(keeper, "RESERVED_BYTES", 2**60)
         assert served.ends()
     assert (runs.state()[0] == libvirt.VIR_DOMAIN_PAUSED) is before
     nothing_is_left(folder, conn)
@@ -328,10 +331,10 @@ def test_room_is_looked_at_also_while_libvirt_does_not_answer(served, monkeypatc
     def silent(_self):
         raise errors.ConnectionFailed("libvirt is being restarted")
 
-    monkeypatch.setattr(keeper.Keeper, "_why_not_served", silent)
-    assert served.keeper.why_over() is None
-    monkeypatch.setattr(keeper, "ROOM_BYTES", 2**60)
-    assert "what the guest overwrites" in served.keeper.why_over()
+    monkeypatch.setattr(keeper.ExportServer, "_failure_reason", silent)
+    assert served.provider.stop_reason() is None
+    monkeypatch.setattr(keeper, "RESERVED_BYTES", 2**60)
+    assert "what the guest overwrites" in served.provider.stop_reason()
 
 
 def fallocated(path, size):
@@ -345,7 +348,7 @@ def test_how_fast_it_fills_says_how_much_room_is_needed(tmp_path, monkeypatch):
     monkeypatch.setattr(
         keeper.os, "statvfs", lambda _path: SimpleNamespace(f_bavail=free[0], f_frsize=1)
     )
-    scratch = keeper.Scratch(str(tmp_path / "not yet"))
+    scratch = keeper.ScratchSpace(str(tmp_path / "not yet"))
     scratch.check()
     fallocated(tmp_path / "not yet/web1/vda.qcow2", 10 * MIB)
     scratch.check()
@@ -357,12 +360,12 @@ def test_how_fast_it_fills_says_how_much_room_is_needed(tmp_path, monkeypatch):
 
 def test_what_one_guest_may_overwrite_has_a_limit_of_its_own(asked, runs, folder):
     with serving(replace(asked, scratch_mib=1)) as served:
-        assert served.keeper.why_over() is None
+        assert served.provider.stop_reason() is None
         fallocated(Path(folder) / "images/_backup/other/vda.qcow2", 2 * MIB)
-        assert served.keeper.why_over() is None
+        assert served.provider.stop_reason() is None
         fallocated(Path(folder) / f"images/_backup/web1@{HOST}/more", 2 * MIB)
         assert served.ends()
-    why = json.loads(Path(request.ended_of("web1")).read_text())["why"]
+    why = json.loads(Path(request.end_reason_path("web1")).read_text())["why"]
     assert "takes more than 1 MiB in " in why and "virt:backup:scratch_mib" in why
 
 
@@ -371,7 +374,7 @@ def test_a_disk_that_is_allocated_beside_it_ends_no_backup(tmp_path, monkeypatch
     monkeypatch.setattr(
         keeper.os, "statvfs", lambda _path: SimpleNamespace(f_bavail=free[0], f_frsize=1)
     )
-    scratch = keeper.Scratch(str(tmp_path / "_backup"))
+    scratch = keeper.ScratchSpace(str(tmp_path / "_backup"))
     scratch.check()
     free[0] -= 200 * MIB
     scratch.check()
@@ -384,8 +387,8 @@ def test_what_a_dead_one_left_of_any_guest_is_ended_by_the_next_of_another(
     runs, asked, conn, folder, monkeypatch
 ):
     """Of a guest that is on another host by now nobody would ask for a backup here."""
-    with Journal("web1").held() as journal:
-        dead = keeper.Keeper(asked, journal)
+    with BackupJournal("web1").lock() as journal:
+        dead = keeper.ExportServer(asked, journal)
         dead.begin()
         dead._relay.end()
         assert api.sweep(conn) == [], "it is at work"

@@ -73,14 +73,14 @@ def machines(two):
 
 @pytest.fixture
 def cloud(machines, tmp_path, monkeypatch):
-    monkeypatch.setattr(backing_up.lifecycle, "writes", lambda *_: "hv1")
+    monkeypatch.setattr(backing_up.lifecycle, "host_for_write", lambda *_: "hv1")
     monkeypatch.setattr(backing_up.lock, "guest", lambda *_: contextlib.nullcontext())
     monkeypatch.setattr(backing_up.slots, "backing_up", lambda *_: contextlib.nullcontext())
     return Cloud(machines, tmp_path)
 
 
 def backed_up(cloud):
-    return backing_up.Backup(cloud, "web1", None, cloud.report("web1", "backup")).run()
+    return backing_up.CreateBackup(cloud, "web1", None, cloud.report("web1", "backup")).run()
 
 
 def fails(cloud):
@@ -207,7 +207,7 @@ def test_killed_when_the_backup_is_there_and_the_end_is_not(cloud, part):
     made = backed_up(cloud)
     assert made.complete
     next_one = is_as_it_was(cloud, OFF if part == "qemu" else RUNS)
-    how = next_one.more["disks"]["vda"]
+    how = next_one.details["disks"]["vda"]
     if part == "qemu":  # what it has not written down
         assert "bitmap" in how
     else:

@@ -13,10 +13,10 @@ pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
 from saltvirt import errors
-from saltvirt.answers.made import Made
+from saltvirt.answers.made import CreatedGuest
 from saltvirt.backuphost import show
 from saltvirt.backups.answers import ShownBackup
-from saltvirt.backups.stands import Stand
+from saltvirt.backups.stands import BackupPin
 from saltvirt.backupserve import request, restore
 from saltvirt.hafence import agents
 from saltvirt.host.domain import aside, stands
@@ -84,12 +84,12 @@ def test_a_guest_that_no_backup_has_replaced(virt):
 def test_of_a_guest_that_had_no_disk_of_its_own_nothing_is_deleted(virt, conn):
     dom = conn.lookupByName("test")
     text = re.sub("<disk.*?</disk>", "", dom.XMLDesc(0), flags=re.S)
-    aside.keep(aside.Aside(dom.UUIDString(), "test", IDENT, text, ("/guest/diskimage1",)))
+    aside.store(aside.ReplacedGuest(dom.UUIDString(), "test", IDENT, text, ("/guest/diskimage1",)))
     nothing = {"delete": [], "keep": {}}
     for test in (True, False):
         told = virt["virt.backup_confirm"]("test", test=test)
         assert {key: told[key] for key in nothing} == nothing
-        assert bool([*aside.every()]) is test
+        assert bool([*aside.load_all()]) is test
 
 
 def test_a_guest_without_a_disk_is_not_backed_up_here(virt, conn, tmp_path):
@@ -156,22 +156,26 @@ def test_what_fails_in_the_middle_is_ended_and_why_is_said(virt, parts, tmp_path
     with pytest.raises(errors.OperationFailed) as found:
         virt["virt.backup"]("test", str(tmp_path))
     assert found.value.text == why
-    assert parts.called[-1] == ("backup_end", ("test", IDENT), {})
+    assert parts.original_name[-1] == ("backup_end", ("test", IDENT), {})
 
 
 def test_what_is_interrupted_is_ended(virt, parts, tmp_path):
     parts.answers["backup_pull"] = KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt):
         virt["virt.backup"]("test", str(tmp_path))
-    assert parts.called[-1] == ("backup_end", ("test", IDENT), {})
+    assert parts.original_name[-1] == ("backup_end", ("test", IDENT), {})
 
 
 def test_a_backup_that_is_there_is_no_failure_whatever_becomes_of_its_end(virt, parts, tmp_path):
     parts.answers["backup_end"] = errors.OperationFailed("libvirt does not end it")
     made = virt["virt.backup"]("test", str(tmp_path))
     assert (made["ident"], made["left"]) == (IDENT, ["libvirt does not end it"])
-    assert parts.called[-1] == ("backup_end", ("test", IDENT), {"good": True, "needed": ["a", "c"]})
-    assert [verb for verb, *_ in parts.called].count("backup_end") == 1
+    assert parts.original_name[-1] == (
+        "backup_end",
+        ("test", IDENT),
+        {"good": True, "needed": ["a", "c"]},
+    )
+    assert [verb for verb, *_ in parts.original_name].count("backup_end") == 1
 
 
 @pytest.fixture
@@ -185,7 +189,7 @@ def kept(tmp_path):
 def test_a_guest_that_was_made_is_no_failure_whatever_becomes_of_what_was_shown(virt, parts, kept):
     parts.answers["backup_hide"] = errors.OperationFailed("it cannot be hidden")
     made = virt["virt.backup_bring"]("web1", kept, new="web2")
-    assert made["name"] == "web1" and parts.called[-1] == ("backup_hide", ("PEM",), {})
+    assert made["name"] == "web1" and parts.original_name[-1] == ("backup_hide", ("PEM",), {})
 
 
 @pytest.mark.parametrize(("given", "why"), [
@@ -199,7 +203,7 @@ def test_what_makes_no_sense_together_is_refused_before_anything_is_shown(
     for test in (True, False):
         with pytest.raises(errors.InvalidInput, match=why):
             virt["virt.backup_bring"]("web1", kept, test=test, **given)
-    assert parts.called == []
+    assert parts.original_name == []
 
 
 @pytest.mark.parametrize("verb", ["backup_show", "backup_restore"])
@@ -208,7 +212,7 @@ def test_why_no_guest_was_made_is_said_and_nothing_stays_shown(virt, parts, kept
                       "backup_hide": errors.OperationFailed("it cannot be hidden")}  # fmt: skip
     with pytest.raises(errors.OperationFailed, match="there is no room"):
         virt["virt.backup_bring"]("web1", kept)
-    assert parts.called[-1] == ("backup_hide", ("PEM",), {})
+    assert parts.original_name[-1] == ("backup_hide", ("PEM",), {})
 
 
 def test_the_end_of_a_backup_that_was_not_begun(virt):
@@ -236,8 +240,8 @@ def test_disks_that_are_none_are_not_shown(virt, disks, why):
 def test_what_a_backup_that_died_has_left_is_among_the_leftovers(virt, conn, tmp_path):
     dom, scratch = conn.lookupByName("test"), tmp_path / "scratch"
     scratch.mkdir()
-    with request.Journal("test").held() as journal:
-        journal.write(request.Begun("test", dom.UUIDString(), IDENT, str(scratch), False))
+    with request.BackupJournal("test").lock() as journal:
+        journal.write(request.BackupSession("test", dom.UUIDString(), IDENT, str(scratch), False))
         assert "backups" not in virt["virt.leftovers"](), "its process is at work"
     assert virt["virt.leftovers"]()["backups"] == ["test"]
     assert virt["virt.backup_sweep"]() == ["test"]
@@ -254,7 +258,7 @@ def test_a_target_on_whose_backups_nobody_stands(virt, tmp_path):
     folder = tmp_path / "target"
     folder.mkdir(mode=0o700)
     assert virt["virt.backup_stands"](str(folder)) == []
-    stand = Stand("web1", "hv1")
+    stand = BackupPin("web1", "hv1")
     assert virt["virt.backup_let_go"](str(folder), UUID, IDENT, stand.guest, stand.host) is False
     assert [*folder.rglob("stands.json")] == []
     with pytest.raises(errors.VirtError, match="not mounted"):
@@ -280,9 +284,9 @@ def test_a_restore_says_that_the_master_did_not_accept_the_key(virt, monkeypatch
         handed.append((name, key))
         return accepted
 
-    made = Made(name="web1", pub_key="KEY", disks=(), warnings=("one",))
-    monkeypatch.setattr(client, "hand_in", hand_in)
-    monkeypatch.setattr(restore.Restore, "run", lambda _self: made)
+    made = CreatedGuest(name="web1", pub_key="KEY", disks=(), warnings=("one",))
+    monkeypatch.setattr(client, "submit_key", hand_in)
+    monkeypatch.setattr(restore.RestoreBuilder, "run", lambda _self: made)
     monkeypatch.setitem(known, "_backup_reading", lambda *_: contextlib.nullcontext(("", "")))
     told = ShownBackup(IDENT, "web1", "hv1", 1, "<domain/>", (), "PEM").to_answer()
     found = virt["virt.backup_restore"]("web1", told)
@@ -302,7 +306,7 @@ def test_since_when_somebody_stands_on_what_is_shown_is_written_down(virt, tmp_p
     monkeypatch.setattr(show, "show", shown)
     folder = tmp_path / "target"
     folder.mkdir(mode=0o700)
-    reader = own_pair.made("hv1", certs.SERVER).authority
+    reader = own_pair.generate("hv1", certs.SERVER).authority
     given = {"stand": {"guest": "web2", "host": "hv1"}, "reader": reader}
     virt["virt.backup_show"](str(folder), "u", "latest", **given)
     [stand] = [one.stand for one in asked]
@@ -316,7 +320,7 @@ def test_since_when_somebody_stands_on_what_is_shown_is_written_down(virt, tmp_p
 
 def test_where_this_host_shows_disks():
     def configured(**virt):
-        return request.configured(lambda key, default=None: virt.get(key, default), "hv1")
+        return request.load_config(lambda key, default=None: virt.get(key, default), "hv1")
 
     pool = configured(**{"virt:images": "a-pool", "virt:backup:port": 7})
     assert pool.scratch == "/srv/salt-images/_backup" and (pool.host, pool.port) == ("hv1", 7)

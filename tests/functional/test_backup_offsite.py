@@ -64,7 +64,7 @@ def test_the_copy_brings_every_backup_back_and_tells_nobody_else_anything(
     assert not any(b"\x5a" * 4096 in path.read_bytes() for path in kept)
     key = tmp_path / "salt-virt" / "restic.key"
     assert key.stat().st_mode & 0o777 == 0o600
-    good = guest.target.stock(UUID).good
+    good = guest.target.catalog(UUID).good_ids
     shutil.rmtree(folder)
     exports = next(line for line in manual.splitlines() if line.startswith("export"))
     back = sh(f"{exports}\nrestic restore latest --target /")

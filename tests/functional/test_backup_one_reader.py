@@ -13,7 +13,7 @@ pytest.importorskip("libvirt")
 
 from saltvirt import errors
 from saltvirt.backupmaster import backup as backing_up
-from saltvirt.backups.answers import ServedDisk, Serving, ServingEnded
+from saltvirt.backups.answers import ServedDisk, Serving, ServingEnd
 from saltvirt.fleet.answer import FAILED, Answer
 from saltvirt.pki.host import own_pair
 from tests.functional import hostile_nbd
@@ -47,7 +47,7 @@ class Hypervisor:
 
     def end(self, name, ident, good=False, needed=()):
         self.ended.append((ident, good))
-        return ServingEnded().to_answer()
+        return ServingEnd().to_answer()
 
 
 class Cloud(Fleet):
@@ -80,7 +80,7 @@ def cloud(tmp_path, monkeypatch):
     modules = load("test:///default")
     module = modules["virt.backup_pull"].__globals__
     monkeypatch.setitem(module, "_ONCE", str(tmp_path / "readers"))
-    monkeypatch.setattr(backing_up.lifecycle, "writes", lambda *_: "hv1")
+    monkeypatch.setattr(backing_up.lifecycle, "host_for_write", lambda *_: "hv1")
     monkeypatch.setattr(backing_up.lock, "guest", lambda *_: contextlib.nullcontext())
     monkeypatch.setattr(
         backing_up.slots, "backing_up", lambda *_: contextlib.nullcontext()
@@ -92,7 +92,7 @@ def cloud(tmp_path, monkeypatch):
 
 
 def backed_up(cloud):
-    return backing_up.Backup(cloud, "web1", None, cloud.report("web1", "backup")).run()
+    return backing_up.CreateBackup(cloud, "web1", None, cloud.report("web1", "backup")).run()
 
 
 def readers(tmp_path):
@@ -104,8 +104,8 @@ def test_each_backup_has_a_reader_of_its_own_which_nobody_has_afterwards(cloud, 
     made = backed_up(cloud)
     again = backed_up(cloud)
     assert made.complete and again.complete
-    stock = cloud.hypervisor.guest.target.stock(UUID)
-    assert stock.good == [made.changes["backup"], again.changes["backup"]]
+    stock = cloud.hypervisor.guest.target.catalog(UUID)
+    assert stock.good_ids == [made.changes["backup"], again.changes["backup"]]
     told = [asked["reader"] for verb, asked in cloud.asked if verb == "virt.backup_pull"]
     assert len(set(told)) == 2 and readers(tmp_path) == []
 
@@ -113,17 +113,17 @@ def test_each_backup_has_a_reader_of_its_own_which_nobody_has_afterwards(cloud, 
 def test_a_hypervisor_cannot_lead_who_reads_to_what_another_one_shows(cloud, tmp_path):
     """hv2 shows a guest's disk for a backup that is under way, to the same machine. hv1 knows the
     authority of what hv2 shows, and tells that and hv2's port as its own."""
-    under_way = own_pair.once(str(tmp_path / "readers"), "backup-reader")
+    under_way = own_pair.ephemeral(str(tmp_path / "readers"), "backup-reader")
     cloud.hypervisor.leads = cloud.hypervisor.shown(under_way.authority)
     with pytest.raises(errors.VirtError, match="cannot read vda"):
         backed_up(cloud)
-    assert not cloud.hypervisor.guest.target.stock(UUID).backups
+    assert not cloud.hypervisor.guest.target.catalog(UUID).backups
     assert [good for _, good in cloud.hypervisor.ended] == [False]
     assert len(readers(tmp_path)) == 1  # that of the one under way
 
 
 def test_who_reads_is_used_once(tmp_path):
-    pair = own_pair.once(str(tmp_path / "once"), "reader")
+    pair = own_pair.ephemeral(str(tmp_path / "once"), "reader")
     asked = (str(tmp_path / "once"), pair.authority, "reader")
     assert own_pair.take(*asked) == pair
     with pytest.raises(errors.InvalidInput, match="was used: begin again"):
@@ -133,17 +133,17 @@ def test_who_reads_is_used_once(tmp_path):
 
 def test_one_that_nobody_took_goes_when_its_time_is_over(tmp_path):
     folder = tmp_path / "once"
-    own_pair.once(str(folder), "reader")
+    own_pair.ephemeral(str(folder), "reader")
     [old] = [one for one in folder.iterdir() if one.is_dir()]
     os.utime(old, (0, 0))
-    new = own_pair.once(str(folder), "reader")
+    new = own_pair.ephemeral(str(folder), "reader")
     assert not Path(old).exists()
     assert own_pair.take(str(folder), new.authority, "reader") == new
 
 
 def test_of_two_who_take_it_at_once_one_gets_it(tmp_path, monkeypatch):
     folder = str(tmp_path / "once")
-    pair, reads, others = own_pair.once(folder, "reader"), own_pair._read, []
+    pair, reads, others = own_pair.ephemeral(folder, "reader"), own_pair._read, []
 
     def then_another(place):
         with pytest.raises(errors.InvalidInput, match="was used: begin again"):

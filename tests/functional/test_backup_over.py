@@ -24,13 +24,13 @@ from saltvirt.backupserve import look, over, restore
 from saltvirt.design import identity
 from saltvirt.design.domain import RECORD_VERSION
 from saltvirt.host.domain import aside
-from saltvirt.host.domain.aside import KeptState
+from saltvirt.host.domain.aside import SavedState
 from saltvirt.host.migration import departed
 from saltvirt.host.provision import admission, disk_notes, guest_builder
 from saltvirt.host.storage import files, usage
 from saltvirt.xml.backup import Checkpoint, CheckpointDisk
 from saltvirt.xml.domain import Domain
-from saltvirt.xml.metadata import Entry, GuestRecord, OwnDisk
+from saltvirt.xml.metadata import GuestRecord, MetadataEntry, OwnDisk
 from tests.functional import killing
 from tests.functional.daemon import libvirtd  # noqa: F401
 from tests.functional.test_killed import DISK, GUEST, MIB, POOL, Host
@@ -59,7 +59,7 @@ class Over(Host):
         super().__init__(uri, folder)
         aside.FOLDER = str(folder / "aside")
         self.config = admission.AdmissionConfig.configured(self.modules["config.get"])
-        restore.Restore._argv = lambda one, target, path: [
+        restore.RestoreBuilder._argv = lambda one, target, path: [
             "qemu-img", "convert", "-f", "qcow2", "-O", "qcow2", str(folder / f"{target}.b"), path,
         ]  # fmt: skip
 
@@ -81,18 +81,18 @@ class Over(Host):
         disks = tuple(ShownDisk(target, size) for target in targets)
         return ShownBackup("000001-x", "web1", "hv2", 1, definition, disks, "")
 
-    def restore(self, only=None, stop=False, say=guest_builder.silent, **changed):
+    def restore(self, only=None, stop=False, say=guest_builder.no_report, **changed):
         with self.conn() as conn:
             shown = replace(self.shown(conn), **changed)
-            tools = guest_builder.Tools(self.config, say=say)
+            tools = guest_builder.Tools(self.config, report_step=say)
             wanted = guest_builder.GuestRequest("web1")
-            return over.Over(conn, wanted, tools, shown, "", stop, only).run().to_answer()
+            return over.InPlaceRestore(conn, wanted, tools, shown, "", stop, only).run().to_answer()
 
     def one_disk(self, target, **changed):
         with self.conn() as conn:
             tools = guest_builder.Tools(self.config)
             shown, wanted = self.shown(conn, **changed), guest_builder.GuestRequest("web1")
-            made = restore.Restore(conn, wanted, tools, shown, "", True)
+            made = restore.RestoreBuilder(conn, wanted, tools, shown, "", True)
             return over.one_disk(conn, tools, "web1", made, target)
 
     def undo(self):
@@ -103,7 +103,7 @@ class Over(Host):
         with self.conn() as conn:
             return over.confirm(conn, self.config, "web1").delete
 
-    def act(self):
+    def perform(self):
         return self.restore()
 
     def disks(self):
@@ -122,7 +122,7 @@ class Over(Host):
 
     def nothing_is_left(self):
         assert os.listdir(self.images) == []
-        assert [*aside.every()] == []
+        assert [*aside.load_all()] == []
         assert disk_notes.read("web1") is None
 
     def after(self):
@@ -148,7 +148,7 @@ class Undone(Over):
         return self.undo()
 
     def after(self):
-        if not self.is_old() or [*aside.every()]:
+        if not self.is_old() or [*aside.load_all()]:
             assert self.undo() == ()
         assert self.is_old()
         self.nothing_is_left()
@@ -162,7 +162,7 @@ class Confirmed(Undone):
 
     def after(self):
         assert not self.is_old()
-        if [*aside.every()]:
+        if [*aside.load_all()]:
             self.confirm()
         assert not any(Path(self.old(target)).exists() for target in TARGETS)
         with pytest.raises(errors.NotFound, match="it was confirmed"):
@@ -174,7 +174,7 @@ def host(libvirtd, tmp_path, monkeypatch):  # noqa: F811
     monkeypatch.setattr(aside, "FOLDER", aside.FOLDER)
     monkeypatch.setattr(departed, "FOLDER", str(tmp_path / "moved"))
     monkeypatch.setattr(disk_notes, "FOLDER", disk_notes.FOLDER)
-    monkeypatch.setattr(restore.Restore, "_argv", restore.Restore._argv)
+    monkeypatch.setattr(restore.RestoreBuilder, "_argv", restore.RestoreBuilder._argv)
     found = Over(libvirtd.uri, tmp_path)
     found.prepare()
     yield found
@@ -190,9 +190,11 @@ def test_what_is_kept_aside_is_in_use(host):
     host.restore()
     with host.conn() as conn:
         path = host.old("vda")
-        assert "web1 as it was before 000001-x" in usage.read(conn).why(usage.keys_of(conn, path))
-        Path(aside.FOLDER, f"{next(aside.every()).uuid}.json").write_text("{")
-        assert "cannot be read" in usage.read(conn).why(["/somewhere"])
+        assert "web1 as it was before 000001-x" in usage.read(conn).keep_reason(
+            usage.keys_of(conn, path)
+        )
+        Path(aside.FOLDER, f"{next(aside.load_all()).uuid}.json").write_text("{")
+        assert "cannot be read" in usage.read(conn).keep_reason(["/somewhere"])
         with pytest.raises(errors.OperationFailed, match="cannot be read"):
             over.undo(conn, host.config, "web1", False)
 
@@ -404,7 +406,7 @@ def test_a_volume_that_stays_in_the_guest_is_not_deleted(host, only, by_older):
         disks = host.shown(conn, ("vdb",)).disks
     host.restore(only=only, disks=disks)
     if by_older:
-        aside.keep(replace(next(aside.every()), stay=()))
+        aside.store(replace(next(aside.load_all()), stay=()))
     assert host.confirm() == [host.old("vdb")]
     assert holds(host.old("vda"), 1)
 
@@ -487,7 +489,7 @@ def test_of_a_guest_with_disks_of_neither_nothing_is_forgotten(host):
     without(host, "vdb")
     with pytest.raises(errors.Refused, match="has other disks by now"):
         host.restore()
-    assert [one.backup for one in aside.every()] == ["000001-x"]
+    assert [one.backup for one in aside.load_all()] == ["000001-x"]
 
 
 def test_of_one_disk_the_guests_record_of_the_others_stays(host):
@@ -509,7 +511,7 @@ def test_what_the_guest_says_today_stays_and_so_does_what_is_its_own(host):
     with host.conn() as conn:
         shown = host.shown(conn, ("vdb",))
         model = Domain.fromstring(conn.lookupByName("web1").XMLDesc(0))
-        model.record.entries.append(Entry(key=wish.KEY, value="hours=24.0 to=vault"))
+        model.record.entries.append(MetadataEntry(key=wish.KEY, value="hours=24.0 to=vault"))
         conn.defineXML(model.tostring())
     host.restore(definition=shown.definition, disks=shown.disks)
     with host.conn() as conn:
@@ -570,7 +572,7 @@ def test_a_disk_is_made_beside_the_guests_own_as_a_file(host):
     assert (made.path, made.size_bytes) == (f"{host.images}/web1_vdb.qcow2", MIB)
     assert holds(made.path, 2) and host.is_old()
     assert host.one_disk("vdb").path == f"{host.images}/web1_vdb.2.qcow2"
-    assert disk_notes.read("web1") is None and [*aside.every()] == []
+    assert disk_notes.read("web1") is None and [*aside.load_all()] == []
     (host.folder / "vda.b").unlink()
     with pytest.raises(errors.VirtError, match="vda"):
         host.one_disk("vda")
@@ -579,17 +581,17 @@ def test_a_disk_is_made_beside_the_guests_own_as_a_file(host):
 
 def test_what_a_restore_would_find_is_said(host):
     with host.conn() as conn:
-        before = over.look(conn, "web1", False)
+        before = over.inspect(conn, "web1", False)
         dom = conn.lookupByName("web1")
         assert (before.uuid, before.active, before.why) == (dom.UUIDString(), False, ())
         assert before.waits is None
         host.restore()
-        assert over.look(conn, "web1", False).waits == "000001-x"
+        assert over.inspect(conn, "web1", False).waits == "000001-x"
         host.undo()
         dom.create()
-        [why] = over.look(conn, "web1", False).why
-        assert "is running" in why and over.look(conn, "web1", True).why == ()
-        assert over.look(conn, "web1", True).active
+        [why] = over.inspect(conn, "web1", False).why
+        assert "is running" in why and over.inspect(conn, "web1", True).why == ()
+        assert over.inspect(conn, "web1", True).active
         dom.destroy()
 
 
@@ -597,7 +599,7 @@ def test_to_ask_whether_it_can_be_brought_back_changes_nothing(host):
     host.restore()
     with host.conn() as conn:
         assert over.undo(conn, host.config, "web1", False, test=True).left == ()
-    assert not host.is_old() and [*aside.every()]
+    assert not host.is_old() and [*aside.load_all()]
 
 
 def test_a_new_disk_that_somebody_has_open_is_named_and_goes_when_it_is_asked_again(host):
@@ -606,7 +608,7 @@ def test_a_new_disk_that_somebody_has_open_is_named_and_goes_when_it_is_asked_ag
     with opened(new, "qcow2"):
         [why] = host.undo()
         assert why.startswith(f"{new} stays: ")
-    assert host.is_old() and [*aside.every()], "who asks again must find what is left"
+    assert host.is_old() and [*aside.load_all()], "who asks again must find what is left"
     assert host.undo() == ()
     as_it_was(host)
 
@@ -659,9 +661,11 @@ def test_variables_of_another_format_than_libvirts_here_are_not_put_there(host, 
     """QEMU opens the file by the format that libvirt has for it, and would not start."""
     put = []
     monkeypatch.setattr(over.guest_state, "_variables_path", lambda *_: "/web1_VARS.qcow2")
-    monkeypatch.setattr(over.guest_state, "has", lambda _: [over.guest_state.FIRMWARE])
-    monkeypatch.setattr(over.guest_state, "put", lambda _dom, state, _kept: put.append({*state}))
-    monkeypatch.setattr(over.Over, "read_state", lambda _: {"variables.fd": b""})
+    monkeypatch.setattr(over.guest_state, "expected_kinds", lambda _: [over.guest_state.FIRMWARE])
+    monkeypatch.setattr(
+        over.guest_state, "install", lambda _dom, state, _kept: put.append({*state})
+    )
+    monkeypatch.setattr(over.InPlaceRestore, "read_state", lambda _: {"variables.fd": b""})
     [said] = host.restore()["warnings"]
     assert "the backup has them as fd, and libvirt here has them in /web1_VARS.qcow2" in said
     assert put == []
@@ -681,7 +685,7 @@ def test_what_an_undo_has_left_goes_while_the_guest_runs_as_it_was(host):
         assert dom.isActive()
         dom.destroy()
     assert os.listdir(host.images) == ["web1_vdb.qcow2"]
-    assert host.is_old() and [*aside.every()] == []
+    assert host.is_old() and [*aside.load_all()] == []
 
 
 def test_a_restore_that_was_killed_before_its_state_was_in_place_is_not_confirmed(
@@ -690,7 +694,7 @@ def test_a_restore_that_was_killed_before_its_state_was_in_place_is_not_confirme
     """That would delete what the TPM had, and what the backup has of it is not there."""
     place = host.folder / "tpm"
     place.write_text("what was sealed")
-    kept = KeptState(str(place), f"{place}.before-restore", True)
+    kept = SavedState(str(place), f"{place}.before-restore", True)
 
     def dies(*_):
         os.rename(place, kept.kept)
@@ -700,9 +704,11 @@ def test_a_restore_that_was_killed_before_its_state_was_in_place_is_not_confirme
         os.rename(place, kept.kept)
         place.write_text("what the backup has")
 
-    monkeypatch.setattr(over.guest_state, "places", lambda *_: (kept,))
-    monkeypatch.setattr(over.Over, "read_state", lambda _: {"tpm/tpm2/tpm2-00.permall": b""})
-    monkeypatch.setattr(over.guest_state, "put", dies)
+    monkeypatch.setattr(over.guest_state, "save_locations", lambda *_: (kept,))
+    monkeypatch.setattr(
+        over.InPlaceRestore, "read_state", lambda _: {"tpm/tpm2/tpm2-00.permall": b""}
+    )
+    monkeypatch.setattr(over.guest_state, "install", dies)
     assert killing.apart(host.restore)[0] == 9
     assert not host.is_old()
     with pytest.raises(errors.Refused, match=r"virt\.backup_undo web1 brings back what it had"):
@@ -710,7 +716,7 @@ def test_a_restore_that_was_killed_before_its_state_was_in_place_is_not_confirme
     assert host.undo() == ()
     assert place.read_text() == "what was sealed"
     as_it_was(host)
-    monkeypatch.setattr(over.guest_state, "put", puts)
+    monkeypatch.setattr(over.guest_state, "install", puts)
     host.restore()
     assert host.confirm() == [host.old(target) for target in TARGETS]
     assert place.read_text() == "what the backup has" and not os.path.exists(kept.kept)
@@ -779,7 +785,7 @@ def test_it_is_not_renamed_before_it_is_confirmed_or_undone(host):
 
 def test_one_that_was_moved_away_is_not_there_twice(host):
     host.restore()
-    departed.note("web1", "hv2")
+    departed.record_departure("web1", "hv2")
     with host.conn() as conn:
         conn.lookupByName("web1").undefine()
         with pytest.raises(errors.Refused, match="web1 was moved to another host"):
@@ -798,12 +804,12 @@ def test_what_the_next_increment_begins_from_comes_back_too(host):
         dom.create()
         dom.checkpointCreateXML(told.tostring())
         dom.destroy()
-        then = look.look(conn, "web1")
+        then = look.inspect(conn, "web1")
         assert [one.bitmaps for one in then.disks] == [{name: chains.GOOD}] * 2
         host.restore()
-        assert [one.bitmaps for one in look.look(conn, "web1").disks] == [{}, {}]
+        assert [one.bitmaps for one in look.inspect(conn, "web1").disks] == [{}, {}]
         host.undo()
-        assert look.look(conn, "web1") == then
+        assert look.inspect(conn, "web1") == then
         dom.checkpointLookupByName(name).delete(libvirt.VIR_DOMAIN_CHECKPOINT_DELETE_METADATA_ONLY)
 
 
@@ -821,7 +827,7 @@ def test_the_volume_of_a_guest_that_is_off_has_its_size(host):
         disk = VOLUME.format(os.path.basename(path))
         conn.defineXML(GUEST.format(name="web1", disks=disk))
         try:
-            [looked] = look.look(conn, "web1").disks
+            [looked] = look.inspect(conn, "web1").disks
             assert (looked.source, looked.size_bytes) == ("p/vda.old", MIB)
         finally:
             conn.lookupByName("web1").undefine()
@@ -838,7 +844,7 @@ def test_the_pool_of_a_disk_that_is_not_started_is_named(host, runs):
             dom.create()
         conn.storagePoolLookupByName("p").destroy()
         with pytest.raises(errors.OperationFailed, match="storage pool p is not started: start it"):
-            look.look(conn, "web1")
+            look.inspect(conn, "web1")
         if runs:
             dom.destroy()
 
@@ -848,6 +854,6 @@ def test_a_volume_on_a_server_of_a_guest_that_is_off_is_skipped(host, monkeypatc
     on_volume(host)
     monkeypatch.setattr(files, "volume_path", lambda *_: "rbd/web1")
     with host.conn() as conn:
-        found = look.look(conn, "web1")
+        found = look.inspect(conn, "web1")
     assert [one.target for one in found.disks] == ["vdb"]
     assert "its volume is on a server, rbd/web1" in found.skipped["vda"]

@@ -34,7 +34,7 @@ class Program:
         self._patch = monkeypatch
         monkeypatch.setattr(pull.signal, "alarm", self.alarms.append)
         monkeypatch.setattr(
-            pull, "_say", lambda data: self.said.append(json.loads(json.dumps(data)))
+            pull, "_send", lambda data: self.said.append(json.loads(json.dumps(data)))
         )
 
     def main(self, told):
@@ -95,11 +95,11 @@ def test_each_wait_for_the_host_has_an_end_and_no_work_of_ours_has(guest, progra
     for ident in made:
         restored(guest, ident, tmp_path / "raw")
         assert (tmp_path / "raw").read_bytes() == guest.images[ident]
-    assert guest.target.stock(UUID).good == made
+    assert guest.target.catalog(UUID).good_ids == made
     now = "2026-11-26T16:00:00Z"
-    found = keep.read_back(guest.target, None, keep.ALL, None, now, lambda *_: None)
+    found = keep.verify_all(guest.target, None, keep.ALL, None, now, lambda *_: None)
     assert [one.wrong for one in found.backups] == [None] * 3
-    [done] = program.said[-1]["done"]
+    [done] = program.only_configured[-1]["done"]
     assert done["moved_bytes"] == 65536  # of the increment
 
 
@@ -116,7 +116,7 @@ sys.exit("there is no such disk")
 def test_a_storage_daemon_that_cannot_open_a_disk_shows_nothing(tmp_path):
     """It listens before it opens the disks, and lets nobody in before it has opened them."""
     path = str(tmp_path / "nbd")
-    server = daemon._started([sys.executable, "-c", LISTENS, path])
+    server = daemon._start([sys.executable, "-c", LISTENS, path])
     with pytest.raises(errors.OperationFailed, match="cannot be shown: there is no such disk"):
         daemon._wait(server, path)
 
@@ -135,7 +135,7 @@ def test_whose_fault_it_is_that_there_is_no_backup_is_said(tmp_path, program, li
     guest = Pulled(tmp_path, tmp_path / "target", size=(pull._AHEAD + 4) * MIB)
     with pytest.raises(errors.VirtError, match=LIES[lie]):
         served(guest, lie(os.urandom(MIB) * (guest.size // MIB), guest.reader.authority))
-    assert not guest.target.stock(UUID).backups
+    assert not guest.target.catalog(UUID).backups
 
 
 def test_a_sector_of_which_a_part_is_data_is_data(tmp_path, program):
@@ -165,7 +165,7 @@ def test_a_sparse_disk_that_the_guest_overwrites_meanwhile_is_backed_up(tmp_path
     assert made.moved_bytes == guest.size
     restored(guest, made.ident, tmp_path / "raw")
     assert (tmp_path / "raw").read_bytes() == image
-    told = [one for one in program.said if "total_bytes" in one]
+    told = [one for one in program.only_configured if "total_bytes" in one]
     assert all(one["done_bytes"] <= one["total_bytes"] for one in told)
 
 
@@ -175,12 +175,12 @@ def test_a_device_needs_as_much_room_as_its_last_backup(tmp_path, program, monke
     image = os.urandom(MIB) + bytes(7 * MIB)
     server = hostile_nbd.Honest(image, guest.reader.authority)
     monkeypatch.setattr(server, "status", lambda _offset, length: [(length, 0)], raising=False)
-    free = pull.ROOM_BYTES + 4 * MIB
+    free = pull.RESERVED_BYTES + 4 * MIB
     vfs = SimpleNamespace(f_bavail=free // 4096, f_frsize=4096)
     monkeypatch.setattr(pull.os, "statvfs", lambda _folder: vfs)
     first = served(guest, server)
     assert first.stored_bytes < 2 * MIB
-    vfs.f_bavail = (pull.ROOM_BYTES + MIB // 2) // 4096
+    vfs.f_bavail = (pull.RESERVED_BYTES + MIB // 2) // 4096
     again = hostile_nbd.Honest(image, guest.reader.authority)
     monkeypatch.setattr(again, "status", lambda _offset, length: [(length, 0)], raising=False)
     with pytest.raises(errors.VirtError, match=r"free, 1.* MiB of data are to be stored"):
@@ -189,12 +189,12 @@ def test_a_device_needs_as_much_room_as_its_last_backup(tmp_path, program, monke
 
 def test_storage_that_hangs_is_named_and_not_the_host(program, monkeypatch):
     ended = []
-    monkeypatch.setattr(pull, "_TELL_S", 0.01)
+    monkeypatch.setattr(pull, "_REPORT_S", 0.01)
     monkeypatch.setattr(pull.os, "_exit", ended.append)
-    copy = pull._Copy([None], [None], overlay=False)
-    with copy._writing(), pull._storage_watched(copy, 0):
+    copy = pull._DiskCopy([None], [None], overlay=False)
+    with copy._track_write(), pull._storage_watchdog(copy, 0):
         until(lambda: ended, "it ends")
-    assert program.said[0]["error"].startswith("the target's storage was silent for")
+    assert program.only_configured[0]["error"].startswith("the target's storage was silent for")
 
 
 def test_of_a_disk_of_many_pieces_each_is_there(tmp_path, program):
@@ -212,7 +212,7 @@ def test_a_host_that_does_not_show_the_bitmap_makes_no_backup(guest):
         shown = Serving(UUID, HOST, port, "stopped", XML, (disk,), authority)
         with pytest.raises(errors.VirtError, match="not serve qemu:dirty-bitmap:x of vda"):
             guest.receive(guest.plan().ident, shown)
-    assert not guest.target.stock(UUID).backups
+    assert not guest.target.catalog(UUID).backups
 
 
 WRITERS = {
@@ -234,12 +234,12 @@ def test_what_cannot_be_written_is_no_backup(guest, tmp_path, monkeypatch, how):
     with pytest.raises(errors.VirtError, match=words) as failed:
         guest.back_up()
     assert "\n" not in str(failed.value)
-    assert not guest.target.stock(UUID).backups
+    assert not guest.target.catalog(UUID).backups
     assert not list(Path(guest.target.folder.root, UUID).glob(".new-*"))
 
 
 def test_without_room_nothing_is_read(guest, program, monkeypatch):
-    monkeypatch.setattr(pull, "ROOM_BYTES", 2**60)
+    monkeypatch.setattr(pull, "RESERVED_BYTES", 2**60)
     with pytest.raises(errors.VirtError, match=r"the target has .* free, 320 KiB of data are to b"):
         guest.back_up()
     assert program.alarms == [pull.SILENT_S, pull.SILENT_S]
@@ -247,13 +247,13 @@ def test_without_room_nothing_is_read(guest, program, monkeypatch):
 
 def test_what_the_system_refuses_is_said(program, tmp_path):
     """The target is gone by now."""
-    job = pull.Pull(f"{tmp_path}/gone", HOST, 1, "", ())
+    job = pull.PullJob(f"{tmp_path}/gone", HOST, 1, "", ())
     said = program.main(json.dumps(job.to_answer()))
     assert said == {"error": f"[Errno 2] No such file or directory: '{tmp_path}/gone'"}
 
 
 def test_without_the_binding_it_is_said_what_to_install(program, monkeypatch):
     monkeypatch.setattr(exports, "nbd", None)
-    job = pull.Pull("/", HOST, 1, "", ())
+    job = pull.PullJob("/", HOST, 1, "", ())
     words = "the binding of libnbd is missing: install python3-libnbd"
     assert program.main(json.dumps(job.to_answer())) == {"error": words}

@@ -45,7 +45,7 @@ def greeting(flags, padding=b""):
     [b"SSH-2.0-OpenSSH_9.2p1 ", NEW[::-1] + b"\0\3", NEW + struct.pack(">H", 2)],
 )
 def test_what_is_no_server_of_today_is_said(said, data):
-    with pytest.raises(reader.NotNow, match="qemu-nbd does not speak as it should"):
+    with pytest.raises(reader.TemporaryFailure, match="qemu-nbd does not speak as it should"):
         said(data)
 
 
@@ -74,12 +74,20 @@ def test_zeros_behind_the_greeting_are_passed_over(said, flags, padding, told):
     ("answer", "kind", "words"),
     [
         (struct.pack(">IIQ", 0x67446698, errno.EIO, 1), reader.Unreadable, "^at 512: Input/output"),
-        (struct.pack(">IIQ", 0x67446698, errno.EINVAL, 1), reader.NotNow, "^at 512: Invalid arg"),
-        (struct.pack(">IIQ", 0x67446698, errno.ENOMEM, 1), reader.NotNow, "^at 512: Cannot alloc"),
-        (struct.pack(">IIQ", 0x67446698, 0, 2), reader.NotNow, "does not speak as it should"),
-        (struct.pack(">IIQ", 1, 0, 1), reader.NotNow, "does not speak as it should"),
-        (struct.pack(">IIQ", 0x67446698, 0, 1) + b"dat", reader.NotNow, "^at 512: qemu-nbd ended"),
-        (b"", reader.NotNow, "^at 512: qemu-nbd ended in the middle$"),
+        (struct.pack(">IIQ", 0x67446698, errno.EINVAL, 1), reader.TemporaryFailure, (
+            "^at 512: Invalid arg"
+        )),
+        (struct.pack(">IIQ", 0x67446698, errno.ENOMEM, 1), reader.TemporaryFailure, (
+            "^at 512: Cannot alloc"
+        )),
+        (struct.pack(">IIQ", 0x67446698, 0, 2), reader.TemporaryFailure, (
+            "does not speak as it should"
+        )),
+        (struct.pack(">IIQ", 1, 0, 1), reader.TemporaryFailure, "does not speak as it should"),
+        (struct.pack(">IIQ", 0x67446698, 0, 1) + b"dat", reader.TemporaryFailure, (
+            "^at 512: qemu-nbd ended"
+        )),
+        (b"", reader.TemporaryFailure, "^at 512: qemu-nbd ended in the middle$"),
     ],
 )
 def test_what_cannot_be_read_is_said_with_its_place(said, answer, kind, words):
@@ -95,7 +103,7 @@ def test_one_that_is_silent_says_nothing_of_the_disk():
         there.sendall(greeting(3))
         here.settimeout(0.2)
         one = reader.Reader(here)
-        with pytest.raises(reader.NotNow, match="qemu-nbd was silent for 120 s"):
+        with pytest.raises(reader.TemporaryFailure, match="qemu-nbd was silent for 120 s"):
             one.read(512, 4)
 
 
@@ -104,16 +112,16 @@ def test_what_is_said_of_a_disk_while_its_reader_lives_is_believed(tmp_path, mon
     disk.write_bytes(bytes(4096))
     monkeypatch.setattr(reader, "_DIES_S", 0.1)
     damaged = pytest.raises(reader.Unreadable, match="it has a hole")
-    with damaged, reader.shown(["-f", "raw", str(disk)]):
+    with damaged, reader.open_image(["-f", "raw", str(disk)]):
         raise reader.Unreadable("it has a hole")
 
 
 def test_one_that_lets_us_in_and_is_silent_says_nothing_of_the_disk(monkeypatch, tmp_path):
     here, there = socket.socketpair()
     here.settimeout(0.2)
-    monkeypatch.setattr(reader, "_connected", lambda _where, _process: here)
-    with here, there, pytest.raises(reader.NotNow, match="qemu-nbd was silent for 120 s"):
-        reader._talking("", None)
+    monkeypatch.setattr(reader, "_connect", lambda _where, _process: here)
+    with here, there, pytest.raises(reader.TemporaryFailure, match="qemu-nbd was silent for 120 s"):
+        reader._handshake("", None)
 
 
 def tool(tmp_path, monkeypatch, script):
@@ -134,7 +142,7 @@ def test_without_the_tool_it_is_said_what_is_missing(tmp_path, monkeypatch, with
     if not with_setpriv:
         os.unlink(tmp_path / "bin/setpriv")
     missing = pytest.raises(errors.Unsupported, match="qemu-nbd is not installed")
-    with missing, reader.shown(["-f", "raw", "/dev/null"]):
+    with missing, reader.open_image(["-f", "raw", "/dev/null"]):
         pytest.fail("it is shown")
 
 
@@ -142,11 +150,13 @@ def test_without_the_tool_it_is_said_what_is_missing(tmp_path, monkeypatch, with
 @pytest.mark.parametrize(
     ("script", "kind", "words"),
     [
-        ("exec sleep 600", reader.NotNow, r"^qemu-nbd did not begin within 0\.5 s$"),
-        ("kill -9 $$", reader.NotNow, "^qemu-nbd was killed$"),
-        ("kill -TERM $$", reader.NotNow, "^qemu-nbd was killed by SIGTERM$"),
-        ("echo no; echo such disk >&2; exit 1", reader.NotNow, "^qemu-nbd does not begin: such d"),
-        ("exit 1", reader.NotNow, "^qemu-nbd does not begin: it said nothing$"),
+        ("exec sleep 600", reader.TemporaryFailure, r"^qemu-nbd did not begin within 0\.5 s$"),
+        ("kill -9 $$", reader.TemporaryFailure, "^qemu-nbd was killed$"),
+        ("kill -TERM $$", reader.TemporaryFailure, "^qemu-nbd was killed by SIGTERM$"),
+        ("echo no; echo such disk >&2; exit 1", reader.TemporaryFailure, (
+            "^qemu-nbd does not begin: such d"
+        )),
+        ("exit 1", reader.TemporaryFailure, "^qemu-nbd does not begin: it said nothing$"),
     ],
 )
 def test_one_that_does_not_begin(tmp_path, monkeypatch, script, kind, words):
@@ -154,7 +164,7 @@ def test_one_that_does_not_begin(tmp_path, monkeypatch, script, kind, words):
     monkeypatch.setattr(reader, "_BEGINS_S", 0.5 if "sleep" in script else 60)
     began = time.monotonic()
     unreadable = pytest.raises(kind, match=words)
-    with unreadable, reader.shown(["-f", "raw", "/dev/null"]):
+    with unreadable, reader.open_image(["-f", "raw", "/dev/null"]):
         pytest.fail("it is shown")
     assert time.monotonic() - began < 60  # it does not go on
 
@@ -173,8 +183,10 @@ def test_one_that_is_gone_once_it_was_called_says_why(tmp_path):
         closes.start()
         with subprocess.Popen(argv, stderr=subprocess.PIPE) as process:
             assert process.stderr.peek(1)  # it has said it
-            with pytest.raises(reader.NotNow, match=r"^qemu-nbd does not begin: damaged$"):
-                reader._talking(str(tmp_path / "nbd"), process)
+            with pytest.raises(
+                reader.TemporaryFailure, match=r"^qemu-nbd does not begin: damaged$"
+            ):
+                reader._handshake(str(tmp_path / "nbd"), process)
         closes.join(60)
     assert process.returncode == -9
 
@@ -186,10 +198,10 @@ def test_a_daemon_that_does_not_end_by_itself_is_ended(monkeypatch):
         process = subprocess.Popen(["bash", "-c", script], stdout=subprocess.PIPE, stderr=log)
         with process:
             assert process.stdout.readline() == b"ready\n"
-            server = daemon.Server(process, log)
-            assert server.lives
+            server = daemon.StorageDaemon(process, log)
+            assert server.is_running
             server.end()
-            assert not server.lives and process.returncode == -9
+            assert not server.is_running and process.returncode == -9
 
 
 def test_without_the_daemon_it_is_said_what_is_missing(tmp_path, monkeypatch):

@@ -8,10 +8,10 @@ import pytest
 
 from saltvirt import errors
 from saltvirt.backuphost import keyfile, pull, receive
-from saltvirt.backups.stock import Backup, Stock
+from saltvirt.backups.stock import Catalog, StoredBackup
 from tests.functional.backed_up import UUID, Guest, disk, told
 
-JOB = pull.Pull("/", "hv1", 1, "", ())
+JOB = pull.PullJob("/", "hv1", 1, "", ())
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def test_why_there_is_nothing_is_said(run, script, words):
 
 
 def test_one_that_dies_before_it_has_heard_everything(run):
-    long = pull.Pull("/", "x" * 2**21, 1, "", ())
+    long = pull.PullJob("/", "x" * 2**21, 1, "", ())
     with pytest.raises(errors.OperationFailed, match=r"died: no more of it$"):
         run("os.close(0); sys.exit('no more of it')", long)
 
@@ -74,7 +74,7 @@ def test_a_backup_whose_record_cannot_be_read_is_listed_with_why(tmp_path):
     ("no time", "2026-11-26T13:00:00Z"), (None, "2026-11-26T13:00:00Z"),
 ])  # fmt: skip
 def test_the_moment_is_that_of_the_disks_if_its_clock_is_near_ours(told, when):
-    assert receive._moment(told, "2026-11-26T13:00:00Z") == when
+    assert receive._taken_at(told, "2026-11-26T13:00:00Z") == when
 
 
 def test_a_good_backup_whose_key_is_lost_is_listed_with_that(tmp_path, monkeypatch):
@@ -86,14 +86,16 @@ def test_a_good_backup_whose_key_is_lost_is_listed_with_that(tmp_path, monkeypat
     path.write_text("k" * 44)
     path.chmod(0o600)
     name = "000001-20261126T130000Z-00000000"
-    sealed = replace(disk(name), key=keyfile.named("vault").told, stored_bytes=7)
+    sealed = replace(disk(name), key=keyfile.load("vault").record_name, stored_bytes=7)
     of = told([sealed], ident=name, uuid=UUID)
-    stock = Stock([Backup(name, of, lengths={"vda.qcow2": 7, "vda.pieces": 1, "domain.xml": 1})])
-    assert receive._listed(stock.backups[name], UUID, stock, 0).wrong is None
+    stock = Catalog(
+        [StoredBackup(name, of, lengths={"vda.qcow2": 7, "vda.pieces": 1, "domain.xml": 1})]
+    )
+    assert receive._list_entry(stock.backups[name], UUID, stock, 0).wrong is None
     path.unlink()
-    lost = receive._listed(stock.backups[name], UUID, stock, 0).wrong
+    lost = receive._list_entry(stock.backups[name], UUID, stock, 0).wrong
     assert f"the key {path} cannot be read" in lost
     path.write_text("o" * 44)
     path.chmod(0o600)
-    other = receive._listed(stock.backups[name], UUID, stock, 0).wrong
+    other = receive._list_entry(stock.backups[name], UUID, stock, 0).wrong
     assert "is another key than that by which the backup was encrypted" in other

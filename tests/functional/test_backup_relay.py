@@ -40,17 +40,17 @@ def disk(tmp_path):
 
 @pytest.fixture
 def reader(tmp_path):
-    return own_pair.kept(str(tmp_path / "reader"), "reader")
+    return own_pair.permanent(str(tmp_path / "reader"), "reader")
 
 
 @pytest.fixture
 def shown(tmp_path, disk, reader):
     """The relay before a disk, and the authority of what it shows."""
     inner = str(tmp_path / "nbd")
-    server = daemon.begin([daemon.Shown(str(disk), "raw", "vda")], inner)
-    pair = own_pair.made(HOST, certs.SERVER)
-    credentials = doors.Credentials(pair.authority, pair.certificate, pair.key, reader.authority)
-    door = relay.begin(doors.Door(HOST, FIRST_PORT, PORTS, credentials), inner)
+    server = daemon.begin([daemon.ExportedDisk(str(disk), "raw", "vda")], inner)
+    pair = own_pair.generate(HOST, certs.SERVER)
+    credentials = doors.TlsCredentials(pair.authority, pair.certificate, pair.key, reader.authority)
+    door = relay.begin(doors.TlsEndpoint(HOST, FIRST_PORT, PORTS, credentials), inner)
     yield door, pair.authority
     door.end()
     server.end()
@@ -82,9 +82,9 @@ def test_who_was_named_reads_it_all(shown, reader, disk, tmp_path):
 def test_nobody_else_is_let_in(shown, reader, tmp_path, who):
     """QEMU itself would let in a server's certificate of the authority that it trusts."""
     door, authority = shown
-    other = own_pair.kept(str(tmp_path / "other"), "reader")
+    other = own_pair.permanent(str(tmp_path / "other"), "reader")
     if who == "a server of the same side":
-        other = own_pair.made(HOST, certs.SERVER)
+        other = own_pair.generate(HOST, certs.SERVER)
     with trusting(other, authority, "shown") as folder:
         if who == "nobody":
             os.unlink(f"{folder}/client-cert.pem")
@@ -97,7 +97,7 @@ def test_nobody_else_is_let_in(shown, reader, tmp_path, who):
 def test_a_reader_is_not_deceived_by_another_server(shown, reader):
     """Whoever took the address has no certificate that the reader was told of."""
     door, _ = shown
-    another = own_pair.made(HOST, certs.SERVER)
+    another = own_pair.generate(HOST, certs.SERVER)
     with trusting(reader, another.authority, "shown") as folder:
         assert qemu_img(folder, door, "info", "").returncode
 
@@ -111,10 +111,12 @@ def test_a_certificate_for_a_server_is_none_for_a_reader(tmp_path, purpose):
     top = certs.self_signed(signing, certs.subject("top"), 10, now)
     leaf = certs.Leaf(certs.subject("hv2"), ("hv2",), purpose, 10)
     cert = certs.leaf(key.public_key(), leaf, (top, signing), now)
-    pair = own_pair.made(HOST, certs.SERVER)
+    pair = own_pair.generate(HOST, certs.SERVER)
     told = certs.cert_pem(top).decode()
-    credentials = doors.Credentials(pair.authority, pair.certificate, pair.key, told)
-    door = relay.begin(doors.Door(HOST, FIRST_PORT, PORTS, credentials), str(tmp_path / "nbd"))
+    credentials = doors.TlsCredentials(pair.authority, pair.certificate, pair.key, told)
+    door = relay.begin(
+        doors.TlsEndpoint(HOST, FIRST_PORT, PORTS, credentials), str(tmp_path / "nbd")
+    )
     try:
         mine = own_pair.OwnPair(told, certs.cert_pem(cert).decode(), certs.key_pem(key).decode())
         with trusting(mine, pair.authority, "shown") as folder:
@@ -139,7 +141,7 @@ def test_what_is_said_before_tls_gets_no_further(shown):
         capture_output=True, timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode
-    assert not door.is_read
+    assert not door.has_readers
 
 
 @contextlib.contextmanager
@@ -164,43 +166,43 @@ def reading(door, authority, reader):
 def test_who_reads_is_known_and_is_shown_out_at_the_end(shown, reader):
     door, authority = shown
     with reading(door, authority, reader) as tls:
-        assert door.is_read
+        assert door.has_readers
         door.end()
         with contextlib.suppress(OSError):
             assert tls.recv(1) == b""
-    until(lambda: not door.is_read, "nobody reads")
+    until(lambda: not door.has_readers, "nobody reads")
     with pytest.raises(OSError):
         socket.create_connection((HOST, door.port), timeout=5)
 
 
 def test_it_is_shown_as_long_as_somebody_reads_and_a_while_after(shown, reader, disk, monkeypatch):
     door, authority = shown
-    monkeypatch.setattr(show, "_LOOK_S", 0.05)
-    server = daemon.begin([daemon.Shown(str(disk), "raw", "vda")], f"{disk}.nbd")
-    keeps = threading.Thread(target=show._keep, args=(server, door, lambda: True, 0.5))
+    monkeypatch.setattr(show, "_POLL_S", 0.05)
+    server = daemon.begin([daemon.ExportedDisk(str(disk), "raw", "vda")], f"{disk}.nbd")
+    keeps = threading.Thread(target=show._serve_until_idle, args=(server, door, lambda: True, 0.5))
     with reading(door, authority, reader):
         keeps.start()
         time.sleep(1.2)
-        assert keeps.is_alive() and server.lives
+        assert keeps.is_alive() and server.is_running
     keeps.join(60)
-    assert not keeps.is_alive() and not server.lives
+    assert not keeps.is_alive() and not server.is_running
     with pytest.raises(OSError):
         socket.create_connection((HOST, door.port), timeout=5)
 
 
 def test_when_all_ports_are_taken_it_says_so(shown):
     door, _ = shown
-    pair = own_pair.made(HOST, certs.SERVER)
-    credentials = doors.Credentials(pair.authority, pair.certificate, pair.key, pair.authority)
+    pair = own_pair.generate(HOST, certs.SERVER)
+    credentials = doors.TlsCredentials(pair.authority, pair.certificate, pair.key, pair.authority)
     with pytest.raises(errors.OperationFailed, match=f"the ports from {door.port} to {door.port}"):
-        relay.begin(doors.Door(HOST, door.port, 1, credentials), "/nowhere")
+        relay.begin(doors.TlsEndpoint(HOST, door.port, 1, credentials), "/nowhere")
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/net/if_inet6"), reason="no IPv6")
 def test_a_door_of_both_kinds_of_addresses_lets_in_both():
     """A mapped address can be listened on only where IPv4 is let in."""
     listener = doors.listening(
-        doors.Door("::ffff:127.0.0.1", FIRST_PORT, PORTS, None), 1, "no door is free"
+        doors.TlsEndpoint("::ffff:127.0.0.1", FIRST_PORT, PORTS, None), 1, "no door is free"
     )
     with listener, socket.create_connection((HOST, listener.getsockname()[1]), timeout=60):
         assert listener.accept()[1][0] == "::ffff:127.0.0.1"
@@ -208,11 +210,11 @@ def test_a_door_of_both_kinds_of_addresses_lets_in_both():
 
 @pytest.mark.parametrize("spoiled", ["reader", "certificate", "key"])
 def test_what_is_no_certificate_opens_no_door_and_is_not_repeated(spoiled):
-    pair = own_pair.made(HOST, certs.SERVER)
-    told = doors.Credentials(pair.authority, pair.certificate, pair.key, pair.authority)
+    pair = own_pair.generate(HOST, certs.SERVER)
+    told = doors.TlsCredentials(pair.authority, pair.certificate, pair.key, pair.authority)
     told = dataclasses.replace(told, **{spoiled: "no PEM at all\n"})
     with pytest.raises(errors.OperationFailed, match="no certificates for TLS") as failed:
-        relay.begin(doors.Door(HOST, FIRST_PORT, PORTS, told), "/nowhere")
+        relay.begin(doors.TlsEndpoint(HOST, FIRST_PORT, PORTS, told), "/nowhere")
     assert "no PEM" not in str(failed.value) and pair.key not in str(failed.value)
 
 
@@ -220,9 +222,9 @@ def test_of_many_strangers_the_last_is_sent_away_and_others_come_later(
     tmp_path, reader, monkeypatch
 ):
     monkeypatch.setattr(relay, "_STRANGERS", 1)
-    pair = own_pair.made(HOST, certs.SERVER)
-    told = doors.Credentials(pair.authority, pair.certificate, pair.key, reader.authority)
-    door = relay.begin(doors.Door(HOST, FIRST_PORT, PORTS, told), str(tmp_path / "nbd"))
+    pair = own_pair.generate(HOST, certs.SERVER)
+    told = doors.TlsCredentials(pair.authority, pair.certificate, pair.key, reader.authority)
+    door = relay.begin(doors.TlsEndpoint(HOST, FIRST_PORT, PORTS, told), str(tmp_path / "nbd"))
     try:
         with socket.create_connection((HOST, door.port), timeout=60) as first:
             assert len(first.recv(18)) == 18
@@ -237,9 +239,9 @@ def test_one_address_takes_no_places_from_others_however_often_it_comes(
     tmp_path, reader, monkeypatch
 ):
     monkeypatch.setattr(relay, "_STRANGERS", 8)
-    pair = own_pair.made(HOST, certs.SERVER)
-    told = doors.Credentials(pair.authority, pair.certificate, pair.key, reader.authority)
-    door = relay.begin(doors.Door(HOST, FIRST_PORT, PORTS, told), str(tmp_path / "nbd"))
+    pair = own_pair.generate(HOST, certs.SERVER)
+    told = doors.TlsCredentials(pair.authority, pair.certificate, pair.key, reader.authority)
+    door = relay.begin(doors.TlsEndpoint(HOST, FIRST_PORT, PORTS, told), str(tmp_path / "nbd"))
     try:
         with contextlib.ExitStack() as held:
             at = HOST, door.port
@@ -265,9 +267,9 @@ print(len(line.recv(18)))
 
 def test_one_who_comes_while_no_more_files_can_be_opened_is_let_in_afterwards(tmp_path, reader):
     """The door stays: what the system refuses once is asked again."""
-    pair = own_pair.made(HOST, certs.SERVER)
-    told = doors.Credentials(pair.authority, pair.certificate, pair.key, reader.authority)
-    door = relay.begin(doors.Door(HOST, FIRST_PORT, PORTS, told), str(tmp_path / "nbd"))
+    pair = own_pair.generate(HOST, certs.SERVER)
+    told = doors.TlsCredentials(pair.authority, pair.certificate, pair.key, reader.authority)
+    door = relay.begin(doors.TlsEndpoint(HOST, FIRST_PORT, PORTS, told), str(tmp_path / "nbd"))
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     try:
@@ -291,8 +293,8 @@ def _greets(port, own="127.0.0.1"):
 
 def test_whose_door_it_is(shown, reader):
     door, authority = shown
-    assert relay.shows(HOST, door.port, authority)
-    assert not relay.shows(HOST, door.port, reader.authority)
+    assert relay.has_authority(HOST, door.port, authority)
+    assert not relay.has_authority(HOST, door.port, reader.authority)
 
 
 @pytest.mark.parametrize(
@@ -317,26 +319,28 @@ def test_what_answers_otherwise_is_not_the_door(reader, said):
 
         other = threading.Thread(target=answer)
         other.start()
-        assert not relay.shows(HOST, listener.getsockname()[1], reader.authority)
+        assert not relay.has_authority(HOST, listener.getsockname()[1], reader.authority)
         other.join(60)
 
 
 def test_a_disk_that_cannot_be_shown_is_said_to_be_with_why(tmp_path):
     words = r"^the disks cannot be shown: .*Could not open '.*/gone': No such file or directory"
     with pytest.raises(errors.OperationFailed, match=words):
-        daemon.begin([daemon.Shown(str(tmp_path / "gone"), "raw", "vda")], str(tmp_path / "nbd"))
+        daemon.begin(
+            [daemon.ExportedDisk(str(tmp_path / "gone"), "raw", "vda")], str(tmp_path / "nbd")
+        )
 
 
 def test_a_machine_keeps_its_own_and_makes_it_anew_when_it_is_spoiled(tmp_path):
     folder = str(tmp_path / "own")
-    first = own_pair.kept(folder, "reader")
-    assert own_pair.kept(folder, "reader") == first
+    first = own_pair.permanent(folder, "reader")
+    assert own_pair.permanent(folder, "reader") == first
     for name in (own_pair.KEY, own_pair.CERTIFICATE, own_pair.AUTHORITY):
         path = os.path.join(folder, name)
         assert os.stat(path).st_mode & 0o777 == 0o600
         with open(path, "w", encoding="ascii") as file:
             file.write("spoiled")
-        again = own_pair.kept(folder, "reader")
+        again = own_pair.permanent(folder, "reader")
         assert again != first
         first = again
     assert os.stat(folder).st_mode & 0o777 == 0o700
@@ -346,23 +350,26 @@ def test_a_machine_keeps_its_own_and_makes_it_anew_when_it_is_spoiled(tmp_path):
 def test_files_of_two_pairs_are_no_pair(tmp_path, name):
     """As where one was put back from an older copy of the machine."""
     folder, other = tmp_path / "own", tmp_path / "other"
-    first, foreign = own_pair.kept(str(folder), "reader"), own_pair.kept(str(other), "reader")
+    first, foreign = (
+        own_pair.permanent(str(folder), "reader"),
+        own_pair.permanent(str(other), "reader"),
+    )
     (folder / name).write_bytes((other / name).read_bytes())
-    again = own_pair.kept(str(folder), "reader")
+    again = own_pair.permanent(str(folder), "reader")
     assert again not in (first, foreign)
-    assert own_pair.kept(str(folder), "reader") == again
+    assert own_pair.permanent(str(folder), "reader") == again
 
 
 def test_its_key_is_in_no_text_about_it(tmp_path):
-    pair = own_pair.made(HOST, certs.SERVER)
-    credentials = doors.Credentials(pair.authority, pair.certificate, pair.key, pair.authority)
-    for one in (pair, credentials, doors.Door(HOST, 1, 1, credentials)):
+    pair = own_pair.generate(HOST, certs.SERVER)
+    credentials = doors.TlsCredentials(pair.authority, pair.certificate, pair.key, pair.authority)
+    for one in (pair, credentials, doors.TlsEndpoint(HOST, 1, 1, credentials)):
         assert "PRIVATE" not in repr(one)
 
 
 @pytest.mark.parametrize("told", [None, 7, "", "x" * 9000, "leaf", "two", "\ud800"])
 def test_what_another_machine_tells_is_one_authority_or_refused(told):
-    pair = own_pair.made(HOST, certs.SERVER)
+    pair = own_pair.generate(HOST, certs.SERVER)
     told = {"leaf": pair.certificate, "two": 2 * pair.authority}.get(told, told)
     with pytest.raises(errors.InvalidInput, match="reader is not the certificate of one authority"):
         own_pair.authority(told, "reader")
@@ -370,4 +377,4 @@ def test_what_another_machine_tells_is_one_authority_or_refused(told):
 
 def test_a_name_that_no_certificate_can_have_is_refused():
     with pytest.raises(errors.InvalidInput, match="no DNS name"):
-        own_pair.made("hv 1", certs.SERVER)
+        own_pair.generate("hv 1", certs.SERVER)

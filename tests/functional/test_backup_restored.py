@@ -15,7 +15,7 @@ from saltvirt import errors
 from saltvirt.backups.answers import ShownBackup, ShownDisk
 from saltvirt.backupserve import instant, over, restore, standing
 from saltvirt.host.domain import aside, metadata, stands
-from saltvirt.host.domain.aside import Aside, KeptState
+from saltvirt.host.domain.aside import ReplacedGuest, SavedState
 from saltvirt.host.migration import move_journal
 from saltvirt.host.provision import admission, guest_builder
 from saltvirt.migration.journal import MOVING, GuestReport, JournalEntry
@@ -56,14 +56,14 @@ def _get(given, key, default=None):
 def made(conn, tools, *targets, itself=True, name="web1"):
     shown = tuple(ShownDisk(target, MIB) for target in targets)
     told = ShownBackup("000001-x", "web1", "b1", 1, WEB1, shown, "")
-    return restore.Restore(conn, guest_builder.GuestRequest(name), tools, told, "", itself)
+    return restore.RestoreBuilder(conn, guest_builder.GuestRequest(name), tools, told, "", itself)
 
 
 @pytest.mark.parametrize("itself", [True, False])
 def test_what_a_guest_from_a_backup_is(conn, tools, itself):
     one = made(conn, tools, "vda", itself=itself, name="web2")
     [shown] = one.shown.disks
-    one.works.append(one.work(shown, one.place("vda")))
+    one.builds.append(one.disk_build(shown, one.choose_path("vda")))
     path = f"{tools.admission_config.images_dir}/web2_vda.qcow2"
     built = one.definition()
     text = built.tostring()
@@ -88,7 +88,9 @@ SEEDED = WEB1.replace("version='1'>", "version='1' seeded='yes' created='2026-01
 def second(conn, tools, seed, definition=SEEDED):
     """What makes another guest, web2, of a backup of web1, whose only disk becomes a small file."""
     told = ShownBackup("000001-x", "web1", "b1", 1, definition, (ShownDisk("vda", MIB),), "")
-    one = restore.Restore(conn, guest_builder.GuestRequest("web2", seed), tools, told, "", False)
+    one = restore.RestoreBuilder(
+        conn, guest_builder.GuestRequest("web2", seed), tools, told, "", False
+    )
     one._argv = lambda _target, path: ["qemu-img", "create", "-q", "-f", "qcow2", path, str(MIB)]
     return one
 
@@ -130,8 +132,8 @@ def test_devices_of_the_host_that_it_was_on_are_named(conn, tools, itself):
     device = f"<hostdev mode='subsystem' type='pci' managed='yes'><source>{at}</source></hostdev>"
     nic = f"<interface type='hostdev'><mac address='{MAC[:-1]}4'/><source>{at}</source></interface>"
     one = second(conn, tools, False, SEEDED.replace("</devices>", f"{device}{nic}</devices>"))
-    one.itself = itself
-    one.say_devices()
+    one.is_same_guest = itself
+    one.warn_devices()
     [said] = tools.warnings
     assert f"(pci 0 3 0 0, interface {MAC[:-1]}4)" in said and "before it is started" in said
 
@@ -178,7 +180,7 @@ def test_a_restored_guest_is_seeded_as_it_was(conn, tools, definition):
     """By that a rename knows that the minion in it gets the new name."""
     told = ShownBackup("000001-x", "web1", "b1", 1, definition, (ShownDisk("vda", MIB),), "")
     assert told.seeded is (definition is SEEDED)
-    one = restore.Restore(conn, guest_builder.GuestRequest("web1"), tools, told, "", True)
+    one = restore.RestoreBuilder(conn, guest_builder.GuestRequest("web1"), tools, told, "", True)
     record = one.definition().record
     assert (record.seeded, record.created) == (
         (True, "2026-01-02T03:04:05Z") if definition is SEEDED else (None, None)
@@ -188,7 +190,7 @@ def test_a_restored_guest_is_seeded_as_it_was(conn, tools, definition):
 def test_a_second_guest_does_not_run_at_once_with_the_identity_of_its_original(conn, tools):
     given = guest_builder.GuestRequest("web2", True)
     told = ShownBackup("000001-x", "web1", "b1", 1, SEEDED, (ShownDisk("vda", MIB),), "")
-    one = instant.begun(None, (conn, given, tools, told, ""), (False,))
+    one = instant.make_builder(None, (conn, given, tools, told, ""), (False,))
     with pytest.raises(errors.Unsupported, match="identity of its original: give instant=False"):
         one.check()
 
@@ -204,7 +206,7 @@ def test_what_is_shown_names_no_file_but_the_guests(conn, tools, target):
     definition = WEB1.replace("dev='vda'", f"dev='{target}'")
     told = ShownBackup("000001-x", "web1", "b1", 1, definition, (ShownDisk(target, MIB),), "")
     with pytest.raises(errors.BadAnswer, match=r"b1 shows a disk .*, which is no name of one"):
-        restore.Restore(conn, guest_builder.GuestRequest("web1"), tools, told, "", True)
+        restore.RestoreBuilder(conn, guest_builder.GuestRequest("web1"), tools, told, "", True)
 
 
 @pytest.mark.parametrize("there", ["a file", "a link to nothing"])
@@ -234,7 +236,7 @@ DISKLESS = re.sub("<metadata>.*?</metadata>|<disk.*?</disk>", "", WEB1, flags=re
 
 
 def kept(name="web1", uuid=UUID, made=("/new.qcow2",), definition=DISKLESS):
-    aside.keep(Aside(uuid, name, "000001-x", definition, made))
+    aside.store(ReplacedGuest(uuid, name, "000001-x", definition, made))
 
 
 def made_of(dom):
@@ -243,7 +245,7 @@ def made_of(dom):
 
 
 def why(conn):
-    return over.look(conn, "web1", True).why
+    return over.inspect(conn, "web1", True).why
 
 
 def test_one_with_saved_memory_is_left_alone(conn, tools, dom):
@@ -270,17 +272,17 @@ def test_one_with_snapshots_is_left_alone(conn, tools, dom):
 def test_one_whose_migration_was_broken_off_is_left_alone(conn, tools, dom, tmp_path, monkeypatch):
     """It may run on the target by now."""
     folder = str(tmp_path / "moves")
-    asked = functools.partial(move_journal.may_start, folder=folder)
-    monkeypatch.setattr(move_journal, "may_start", asked)
+    asked = functools.partial(move_journal.require_startable, folder=folder)
+    monkeypatch.setattr(move_journal, "require_startable", asked)
     about = GuestReport("web1", UUID, "hv1", False, "shutdown")
-    with move_journal.Journal(folder, "web1") as journal:
+    with move_journal.MigrationJournal(folder, "web1") as journal:
         journal.write(JournalEntry(about, "qemu+tls://hv2/system", MOVING))
     [said] = why(conn)
     assert said.startswith("web1 may be on the target of a migration that was broken off")
     kept(made=made_of(dom))
     with pytest.raises(errors.Refused, match="web1 may be on the target of a migration"):
         over.undo(conn, tools.admission_config, "web1", True)
-    assert [one.uuid for one in aside.every()] == [UUID]
+    assert [one.uuid for one in aside.load_all()] == [UUID]
 
 
 def test_what_is_kept_of_two_of_one_name_is_nobodys(conn, tools):
@@ -291,7 +293,7 @@ def test_what_is_kept_of_two_of_one_name_is_nobodys(conn, tools):
                 lambda: over.undo(conn, tools.admission_config, "web1", False)):  # fmt: skip
         with pytest.raises(errors.Refused, match="two guests called web1 are kept: see /"):
             ask()
-    assert len([*aside.every()]) == 2
+    assert len([*aside.load_all()]) == 2
 
 
 def test_what_is_kept_of_a_guest_that_is_gone_is_found_beside_another_of_its_name(conn, tools, dom):
@@ -301,7 +303,7 @@ def test_what_is_kept_of_a_guest_that_is_gone_is_found_beside_another_of_its_nam
         over.undo(conn, tools.admission_config, "web1", True)
     assert conn.lookupByName("web1").UUIDString() == UUID
     over.confirm(conn, tools.admission_config, "web1")
-    assert [*aside.every()] == []
+    assert [*aside.load_all()] == []
     with pytest.raises(errors.NotFound, match="no backup has taken the place of web1"):
         over.plan(conn, "web1")
 
@@ -319,7 +321,7 @@ def test_the_disks_of_one_that_is_as_it_was_are_not_deleted(conn, tools, dom, tm
                 lambda: over.confirm(conn, tools.admission_config, "web1")):  # fmt: skip
         with pytest.raises(errors.Refused, match=r"web1 is as it was: the restore of 000001-x did"):
             ask()
-    assert [*aside.every()]
+    assert [*aside.load_all()]
 
 
 def test_one_that_has_other_disks_by_now_is_neither_brought_back_nor_confirmed(
@@ -335,7 +337,7 @@ def test_one_that_has_other_disks_by_now_is_neither_brought_back_nor_confirmed(
                 lambda: over.undo(conn, tools.admission_config, "web1", False)):  # fmt: skip
         with pytest.raises(errors.Refused, match="web1 has other disks by now than before"):
             ask()
-    assert [*aside.every()] and new.exists() and "/srv/old.raw" in dom.XMLDesc(0)
+    assert [*aside.load_all()] and new.exists() and "/srv/old.raw" in dom.XMLDesc(0)
 
 
 def test_what_it_had_stays_while_the_new_disks_are_not_whole(conn, tools, tmp_path, monkeypatch):
@@ -343,7 +345,7 @@ def test_what_it_had_stays_while_the_new_disks_are_not_whole(conn, tools, tmp_pa
     the guest was killed."""
     monkeypatch.setattr(stands, "FOLDER", str(tmp_path / "stands"))
     name = "w" * 70
-    for guest, socket in (("web1", standing.socket_of("web1")), (name, "/run/other")):
+    for guest, socket in (("web1", standing.socket_path("web1")), (name, "/run/other")):
         below = (
             "<backingStore type='network'><format type='raw'/><source protocol='nbd' name='vda'>"
             f"<host transport='unix' socket='{socket}'/></source><backingStore/></backingStore>"
@@ -359,7 +361,7 @@ def test_what_it_had_stays_while_the_new_disks_are_not_whole(conn, tools, tmp_pa
         for act in (over.plan, lambda conn, name: over.confirm(conn, tools.admission_config, name)):
             with pytest.raises(errors.Refused, match="web1 still stands on the backup 000001-x"):
                 act(conn, guest)
-        assert aside.of(UUID)
+        assert aside.load(UUID)
         conn.lookupByName(guest).undefine()
 
 
@@ -370,15 +372,15 @@ def test_an_undo_that_is_called_again_leaves_what_the_guest_has_made_since(
     the guest is started."""
     variables = tmp_path / "web1_VARS.fd"
     variables.write_text("of the backup")
-    state = (KeptState(str(variables), f"{variables}.before-restore", False),)
-    aside.keep(Aside(UUID, "web1", "000001-x", DISKLESS, (), state))
+    state = (SavedState(str(variables), f"{variables}.before-restore", False),)
+    aside.store(ReplacedGuest(UUID, "web1", "000001-x", DISKLESS, (), state))
     with monkeypatch.context() as patch:
-        patch.setattr(over, "_removed", lambda *_: {"/new.qcow2": "in use"})
+        patch.setattr(over, "_remove_created", lambda *_: {"/new.qcow2": "in use"})
         assert over.undo(conn, tools.admission_config, "web1", False).left == ("in use",)
     assert not variables.exists()
     variables.write_text("of the guest")
     assert over.undo(conn, tools.admission_config, "web1", False).left == ()
-    assert variables.read_text() == "of the guest" and not [*aside.every()]
+    assert variables.read_text() == "of the guest" and not [*aside.load_all()]
 
 
 def test_that_libvirt_took_it_as_it_was_is_looked_at(conn, tools, dom, tmp_path, monkeypatch):
@@ -391,4 +393,4 @@ def test_that_libvirt_took_it_as_it_was_is_looked_at(conn, tools, dom, tmp_path,
     monkeypatch.setattr(over.lookup, "define", lambda conn, _text: conn.lookupByName("web1"))
     with pytest.raises(errors.OperationFailed, match="libvirt did not take web1 as it was"):
         over.undo(conn, tools.admission_config, "web1", False)
-    assert os.path.exists(new) and [*aside.every()]
+    assert os.path.exists(new) and [*aside.load_all()]

@@ -9,10 +9,10 @@ libvirt = pytest.importorskip("libvirt")
 
 from saltvirt import errors
 from saltvirt.backups import chains, record
-from saltvirt.backups.answers import GuestLook, LookedDisk, PlannedDisk
+from saltvirt.backups.answers import GuestInspection, InspectedDisk, PlannedDisk
 from saltvirt.backupserve import definition, running
-from saltvirt.backupserve.request import Begun
-from saltvirt.xml.backup import Backup, Checkpoint
+from saltvirt.backupserve.request import BackupSession
+from saltvirt.xml.backup import Checkpoint, DomainBackup
 
 
 def qemu_of(name, number=14):
@@ -41,14 +41,14 @@ def test_what_a_power_cut_left_of_another_guest_of_the_same_number_is_not_its_fo
     folders, name, its
 ):
     there = folders(its, "domain-14-other", "domain-14-we", "domain-14-web12", "domain-1-web1")
-    assert running.exports_of(qemu_of(name)) == str(there / its / "salt-virt.nbd")
+    assert running.exports_path(qemu_of(name)) == str(there / its / "salt-virt.nbd")
 
 
 @pytest.mark.parametrize("there", [[], ["domain-14-other"], ["domain-1-web1"], ["domain-140-web1"]])
 def test_without_its_folder_nothing_is_shown(folders, there):
     folders(*there)
     with pytest.raises(errors.OperationFailed, match="web1 has no folder below"):
-        running.exports_of(qemu_of("web1"))
+        running.exports_path(qemu_of("web1"))
 
 
 # -- what becomes of the guest meanwhile ---------------------------------------------------------
@@ -57,8 +57,8 @@ WEB1 = """<domain type='test'><name>web1</name><memory>1024</memory><os><type>hv
 <devices><disk type='file' device='disk'><driver name='qemu' type='qcow2'/><source file='/x'/>
 <target dev='vda'/></disk></devices></domain>"""
 AGENT = "<domain><devices><channel><target name='{}' state='{}'/></channel></devices></domain>"
-DISKS = LookedDisk("vda", 1, "file /x", "qcow2"), LookedDisk("vdb", 1, "file /y", "raw")
-LOOK = GuestLook("u", True, DISKS, (), {"hda": "a drive"})
+DISKS = InspectedDisk("vda", 1, "file /x", "qcow2"), InspectedDisk("vdb", 1, "file /y", "raw")
+LOOK = GuestInspection("u", True, DISKS, (), {"hda": "a drive"})
 IDENT, BEFORE = "000002-20261126T160000Z-0123abcd", "000001-20261126T160000Z-0123abcd"
 SINCE = PlannedDisk("vda", parent=BEFORE, since=chains.checkpoint(BEFORE))
 WHOLE = PlannedDisk("vdb", reason="it is raw")
@@ -103,7 +103,10 @@ class Qemu:
 
     def backupBegin(self, backup, checkpoint, _flags):
         self.did.append("begin")
-        self.told = Backup.fromstring(backup), checkpoint and Checkpoint.fromstring(checkpoint)
+        self.told = (
+            DomainBackup.fromstring(backup),
+            checkpoint and Checkpoint.fromstring(checkpoint),
+        )
         return self._next(self.begins)
 
     def backupGetXMLDesc(self, _flags):
@@ -146,7 +149,7 @@ def test_its_file_systems_are_frozen_for_the_moment_alone(dom, qemu):
     assert qemu.did == ["noted", "freeze", "begin", "thaw", "over"]
     assert (consistency, note) == (record.FROZEN, None)
     backup, checkpoint = qemu.told
-    assert [(one.name, one.backup, one.mode, one.since) for one in backup.disks] == [
+    assert [(one.name, one.backup, one.mode, one.incremental) for one in backup.disks] == [
         ("vda", True, "incremental", SINCE.since), ("vdb", True, "full", None),
         ("hda", False, None, None),
     ]  # fmt: skip
@@ -164,7 +167,7 @@ def test_the_moment_of_the_disks_is_when_the_backup_has_begun(dom, qemu, monkeyp
         qemu.did.append("moment")
         return "2026-11-26T16:00:01Z"
 
-    monkeypatch.setattr(running.record, "written_at", written_at)
+    monkeypatch.setattr(running.record, "format_time", written_at)
     assert begun(dom, qemu)[3] == "2026-11-26T16:00:01Z"
     assert qemu.did == ["noted", "freeze", "begin", "moment", "thaw", "over"]
 
@@ -181,7 +184,7 @@ def test_one_that_thawed_by_itself_before_it_was_told_to_is_as_after_a_crash(dom
 
 
 def test_of_disks_that_keep_no_bitmap_there_is_no_checkpoint(dom, qemu, monkeypatch):
-    monkeypatch.setattr(sys.modules[__name__], "LOOK", GuestLook("u", True, DISKS[1:]))
+    monkeypatch.setattr(sys.modules[__name__], "LOOK", GuestInspection("u", True, DISKS[1:]))
     [served], *_ = begun(dom, qemu, WHOLE)
     assert qemu.told[1] is None and served.checkpoint is None
 
@@ -189,8 +192,8 @@ def test_of_disks_that_keep_no_bitmap_there_is_no_checkpoint(dom, qemu, monkeypa
 def test_a_disk_of_an_old_version_is_read_whole_and_keeps_no_other_from_recording(
     dom, qemu, monkeypatch
 ):
-    old = LookedDisk("vdb", 1, "file /y", "qcow2", old=True)
-    monkeypatch.setattr(sys.modules[__name__], "LOOK", GuestLook("u", True, (DISKS[0], old)))
+    old = InspectedDisk("vdb", 1, "file /y", "qcow2", old=True)
+    monkeypatch.setattr(sys.modules[__name__], "LOOK", GuestInspection("u", True, (DISKS[0], old)))
     first, second = begun(dom, qemu, PlannedDisk("vda"), PlannedDisk("vdb"))[0]
     recorded = {one.name: one.checkpoint for one in qemu.told[1].disks}
     assert recorded == {"vda": "bitmap", "vdb": "no"}
@@ -260,7 +263,7 @@ def test_an_agent_that_is_connected(name, state, has):
 
 
 def test_a_bitmap_that_is_lost_makes_it_a_whole_one(dom, qemu):
-    qemu.begins = [says(libvirt.VIR_ERR_CHECKPOINT_INCONSISTENT, "the bitmap is gone")]
+    qemu.initial_state = [says(libvirt.VIR_ERR_CHECKPOINT_INCONSISTENT, "the bitmap is gone")]
     served, *_ = begun(dom, qemu)
     assert [(one.parent, one.contexts, one.reason) for one in served] == [
         (None, (), "libvirt says: the bitmap is gone"), (None, (), "it is raw"),
@@ -275,7 +278,7 @@ def test_a_bitmap_that_is_lost_makes_it_a_whole_one(dom, qemu):
     ([libvirt.VIR_ERR_CHECKPOINT_INCONSISTENT], (PlannedDisk("vda"), WHOLE), "a"),
 ])  # fmt: skip
 def test_what_libvirt_does_not_begin_leaves_nothing_frozen(dom, qemu, begins, plan, words):
-    qemu.begins = [says(code, text) for code, text in zip(begins, "ab", strict=False)]
+    qemu.initial_state = [says(code, text) for code, text in zip(begins, "ab", strict=False)]
     with pytest.raises(errors.VirtError, match=f"^cannot begin a backup of web1: {words}$"):
         begun(dom, qemu, *plan)
     assert qemu.did[-2:] == ["thaw", "over"]
@@ -290,7 +293,7 @@ def shown(folder):
 
 
 def journal(folder=OURS):
-    return Begun("web1", "u", IDENT, folder, active=True)
+    return BackupSession("web1", "u", IDENT, folder, active=True)
 
 
 def test_whose_backup_it_is_that_is_served(dom, qemu):
@@ -334,6 +337,6 @@ def test_a_disk_that_the_running_guest_lacks_is_named():
     )
     live = "<domain><devices/></domain>"
     dom = SimpleNamespace(XMLDesc=lambda flags: xml if flags else live)
-    assert definition.beside(dom) == {
+    assert definition.excluded_devices(dom) == {
         "vdb": "the running guest does not have it before its next start",
     }

@@ -94,12 +94,12 @@ def every_byte(guest):
 
 
 def opened(guest, ident):
-    [found] = [one for one in guest.target.stock(UUID).records if one.ident == ident]
-    return layers.of(guest.target, found, found.disks[0])
+    [found] = [one for one in guest.target.catalog(UUID).records if one.ident == ident]
+    return layers.load(guest.target, found, found.disks[0])
 
 
 def read_back(guest):
-    return keep.read_back(guest.target, None, keep.ALL, None, NOW, lambda *_: None).backups
+    return keep.verify_all(guest.target, None, keep.ALL, None, NOW, lambda *_: None).backups
 
 
 def test_nothing_of_the_guests_lies_there_and_each_is_read_with_the_key(chain):
@@ -107,10 +107,10 @@ def test_nothing_of_the_guests_lies_there_and_each_is_read_with_the_key(chain):
     for path, data in every_byte(guest).items():
         assert SECRET not in data and b"\x5a" * 64 not in data, path
     for ident in made:
-        with reader.shown(opened(guest, ident).argv) as shown:
+        with reader.open_image(opened(guest, ident).argv) as shown:
             assert shown.read(0, SIZE) == guest.images[ident], ident
-    stock = guest.target.stock(UUID)
-    assert stock.good == made
+    stock = guest.target.catalog(UUID)
+    assert stock.good_ids == made
     assert [stock.backups[one].record.disks[0].parent for one in made] == [None, *made[:2]]
     # an increment is one
     lengths = [length for one in made[1:] for length in stock.backups[one].lengths.values()]
@@ -137,7 +137,7 @@ def test_the_key_is_in_no_argument_and_in_no_file_there(guest, keys, tmp_path, m
     assert all(name in told for name in ("qemu-img create", "qemu-nbd", "secret,id=key,file="))
     assert secret not in told and secret not in json.dumps(said)
     assert not any(secret.encode() in data for data in every_byte(guest).values())
-    found = keyfile.named("vault")
+    found = keyfile.load("vault")
     assert secret not in repr(found) and secret not in json.dumps(found.to_answer())
 
 
@@ -159,7 +159,7 @@ def test_a_busy_machine_is_no_reason_not_to_encrypt(tmp_path, monkeypatch, refus
     monkeypatch.setattr(tools, "run", busy)
     why = contextlib.nullcontext() if is_made else pytest.raises(errors.VirtError, match=said)
     with why:
-        pull._create(str(path), disk, keyfile.named("vault"))
+        pull._create(str(path), disk, keyfile.load("vault"))
     assert (path.exists(), left) == (is_made, [])
 
 
@@ -192,14 +192,14 @@ def test_another_key_is_said_and_makes_no_backup_a_bad_one(chain, keys, tmp_path
     make_key(keys / "vault.key")
     found = read_back(guest)
     assert all("is another key than that" in one.trouble for one in found)
-    assert guest.target.stock(UUID).good == made
+    assert guest.target.catalog(UUID).good_ids == made
     guest.write(0, 4096, byte=7)
     _, plan = guest.back_up("vault")
     assert plan.parent is None
     assert re.search("encrypted by the key vault.*this one is", plan.reason)
     # and the rules remove none of them for it
     rules = Retention(last=4)
-    kept_there = keep.pruned(guest.target, rules, None, False).guests[0].backups
+    kept_there = keep.prune_guests(guest.target, rules, None, False).guests[0].backups
     assert all(one.stays for one in kept_there)
     # brought back under another name it is not looked for; under its own it opens the old ones
     (keys / "vault.key").write_bytes(kept)
@@ -215,18 +215,18 @@ def test_one_that_is_not_encrypted_stands_on_none_that_is(chain):
     taken = dataclasses.replace(disk(ident, made[-1]), size_bytes=SIZE)
     words = f"would stand on {made[-1]}, which is encrypted by vault.*, what stands on it by none"
     refused = pytest.raises(errors.BadAnswer, match=words)
-    with refused, guest.target.making(UUID, ident) as new, new.pieces("vda"):
+    with refused, guest.target.create(UUID, ident) as new, new.checksum_writer("vda"):
         below = ["-u", "-b", taken.backing[0], "-F", taken.backing[1]]
         qemu_img("create", "-q", "-f", "qcow2", *below, new.disk_path("vda"), str(SIZE))
         new.finish(told([taken]), XML)
-    assert guest.target.stock(UUID).good == made
+    assert guest.target.catalog(UUID).good_ids == made
 
 
 def test_to_libguestfs_it_is_shown_without_its_key_and_only_meanwhile(chain, tmp_path):
     guest, made = chain
-    [found] = [one for one in guest.target.stock(UUID).records if one.ident == made[-1]]
+    [found] = [one for one in guest.target.catalog(UUID).records if one.ident == made[-1]]
     (tmp_path / "scratch").mkdir()
-    with files._disks(guest.target, found, str(tmp_path / "scratch")) as [added]:
+    with files._appliance_disks(guest.target, found, str(tmp_path / "scratch")) as [added]:
         assert (added.path, added.format, added.read_only) == ("vda", "raw", True)
         url = f"nbd+unix:///vda?socket={added.socket}"
         qemu_img("convert", "-f", "raw", "-O", "raw", url, str(tmp_path / "raw"))
@@ -240,7 +240,7 @@ def test_a_target_that_is_encrypted_from_now_on_and_no_longer(guest):
     assert "is not encrypted, this one is encrypted by the key vault" in plan.reason
     again, plan = guest.back_up()
     assert "this one is not encrypted" in plan.reason
-    assert guest.target.stock(UUID).good == [plain, sealed, again]
+    assert guest.target.catalog(UUID).good_ids == [plain, sealed, again]
     assert [one.wrong for one in read_back(guest)] == [None] * 3
     lines = [SECRET in data for path, data in every_byte(guest).items() if sealed in str(path)]
     assert not any(lines)
@@ -248,20 +248,20 @@ def test_a_target_that_is_encrypted_from_now_on_and_no_longer(guest):
 
 def test_prune_leaves_what_a_chain_needs(chain):
     guest, made = chain
-    keep.pruned(guest.target, Retention(last=1), None, False)
-    assert guest.target.stock(UUID).good == made
+    keep.prune_guests(guest.target, Retention(last=1), None, False)
+    assert guest.target.catalog(UUID).good_ids == made
     guest.bitmaps.clear()
     last, plan = guest.back_up("vault")
     assert plan.parent is None
-    keep.pruned(guest.target, Retention(last=1), None, False)
-    assert guest.target.stock(UUID).good == [last]
+    keep.prune_guests(guest.target, Retention(last=1), None, False)
+    assert guest.target.catalog(UUID).good_ids == [last]
     assert [one.wrong for one in read_back(guest)] == [None]
 
 
 def test_it_is_shown_for_a_restore(chain, tmp_path):
     guest, made = chain
     where = str(tmp_path / "shown")
-    server = daemon.begin([opened(guest, made[2]).shown("vda")], where)
+    server = daemon.begin([opened(guest, made[2]).exported("vda")], where)
     try:
         copy = tmp_path / "copy.raw"
         qemu_img("convert", "-O", "raw", f"nbd+unix:///vda?socket={where}", str(copy))
@@ -290,7 +290,7 @@ def test_single_files_by_the_real_libguestfs(keys, tmp_path, monkeypatch):
     guest.write(7 * MIB, 4096, byte=1)
     assert guest.back_up("vault")[1].parent
     before = every_byte(guest)
-    wanted = files.Wanted("web1", "latest", "/words")
+    wanted = files.FileQuery("web1", "latest", "/words")
     got = files.get(guest.target, wanted, None, MIB, False, lambda done: None)
     assert Path(got.path).read_bytes() == SECRET
     assert every_byte(guest) == before
@@ -314,7 +314,7 @@ def test_the_manuals_commands_make_a_key_and_restore_with_qemu_img_alone(guest, 
         cwd=at, check=True, capture_output=True, text=True,
     )  # fmt: skip
     sh(make, tmp_path)
-    assert keyfile.named("vault").name == "vault"
+    assert keyfile.load("vault").name == "vault"
     guest.back_up("vault")
     guest.write(MIB, SECRET * 100)
     made, plan = guest.back_up("vault")
@@ -346,7 +346,7 @@ def test_what_is_no_key_is_refused_before_anything_is_read(guest, keys, how):
     assert "\n" not in str(failed.value)
     with contextlib.suppress(errors.NoKey):
         guest.back_up("vault")
-    assert not guest.target.stock(UUID).backups
+    assert not guest.target.catalog(UUID).backups
 
 
 @pytest.mark.parametrize(
@@ -355,7 +355,7 @@ def test_what_is_no_key_is_refused_before_anything_is_read(guest, keys, how):
 @pytest.mark.usefixtures("keys")
 def test_a_name_is_no_path(name):
     with pytest.raises(errors.NoKey):
-        keyfile.named(name)
+        keyfile.load(name)
 
 
 def test_an_overlay_on_what_another_key_has_is_no_backup(chain, keys):
@@ -366,7 +366,7 @@ def test_an_overlay_on_what_another_key_has_is_no_backup(chain, keys):
     planned = guest.plan("vault")
     with pytest.raises(errors.VirtError), _receiving(guest, planned) as (ident, serving):
         guest.receive(ident, serving, "other")
-    assert guest.target.stock(UUID).good == made
+    assert guest.target.catalog(UUID).good_ids == made
     assert not list(Path(guest.target.folder.root, UUID).glob(".new-*"))
 
 

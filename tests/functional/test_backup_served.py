@@ -20,7 +20,7 @@ from saltvirt import doors, errors
 from saltvirt.backups import record
 from saltvirt.backups.answers import PlannedDisk
 from saltvirt.backupserve import api, keeper, request, running
-from saltvirt.backupserve.request import Begun, EndRequest, Journal, ServeRequest
+from saltvirt.backupserve.request import BackupJournal, BackupSession, EndRequest, ServeRequest
 from saltvirt.host.domain import guest_lock
 from saltvirt.images import bitmaps
 from saltvirt.pki.common import certs
@@ -42,7 +42,7 @@ WEB1 = f"""<domain type='test'><name>web1</name><uuid>{UUID}</uuid><memory>1024<
 
 @pytest.fixture(scope="module")
 def pair():
-    return own_pair.made(HOST, certs.SERVER)
+    return own_pair.generate(HOST, certs.SERVER)
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def folder(monkeypatch):
     with tempfile.TemporaryDirectory(prefix="sv-") as path:
         monkeypatch.setattr(request, "RUN", path)
         monkeypatch.setattr(request, "JOURNALS", f"{path}/journals")
-        monkeypatch.setattr(keeper, "_LOOK_S", 0.05)
+        monkeypatch.setattr(keeper, "_POLL_S", 0.05)
         yield path
 
 
@@ -66,11 +66,11 @@ def guest(conn, folder):
 
 @pytest.fixture
 def asked(guest, folder, pair):
-    told = doors.Credentials(pair.authority, pair.certificate, pair.key, pair.authority)
+    told = doors.TlsCredentials(pair.authority, pair.certificate, pair.key, pair.authority)
     return ServeRequest(
         "web1", IDENT, (PlannedDisk("vda", reason="the first"),), "test:///default", None, None,
         f"{folder}/locks", f"{folder}/images/_backup", HOST,
-        doors.Door(HOST, FIRST_PORT, PORTS, told),
+        doors.TlsEndpoint(HOST, FIRST_PORT, PORTS, told),
     )  # fmt: skip
 
 
@@ -78,9 +78,11 @@ class Served:
     """As the program has it, in a thread of this process."""
 
     def __init__(self, asked, journal, listener):
-        self.keeper, self.asked = keeper.Keeper(asked, journal), asked
+        self.keeper, self.asked = keeper.ExportServer(asked, journal), asked
         self.serving = self.keeper.begin()
-        self.thread = threading.Thread(target=keeper._keep, args=(self.keeper, asked, listener))
+        self.thread = threading.Thread(
+            target=keeper._serve_until_end, args=(self.keeper, asked, listener)
+        )
         self.thread.start()
 
     def ends(self):
@@ -90,7 +92,7 @@ class Served:
 
 @pytest.fixture
 def served(asked):
-    with Journal("web1").held() as journal, keeper._listening("web1") as listener:
+    with BackupJournal("web1").lock() as journal, keeper._listen("web1") as listener:
         found = Served(asked, journal, listener)
         yield found
         found.keeper.signalled = True
@@ -98,8 +100,8 @@ def served(asked):
 
 
 def nothing_is_left(folder, conn):
-    assert Journal("web1").read() is None
-    for path in (request.exports_of("web1"), f"{folder}/images/_backup/web1@{HOST}"):
+    assert BackupJournal("web1").read() is None
+    for path in (request.exports_path("web1"), f"{folder}/images/_backup/web1@{HOST}"):
         assert not os.path.lexists(path)
 
 
@@ -109,22 +111,22 @@ def nothing_is_left(folder, conn):
 def test_who_says_nothing_that_is_understood_ends_no_backup(served, says):
     """It may be a job that was killed between its call and its words."""
     with socket.socket(socket.AF_UNIX) as line:
-        line.connect(request.socket_of("web1"))
+        line.connect(request.socket_path("web1"))
         line.sendall(says)
         line.shutdown(socket.SHUT_WR)
         line.settimeout(60)
         assert line.recv(1) == b""  # it is through with this one
-    assert "under way here" in api._spoken("web1", EndRequest(OTHER, False))["error"]
-    assert api._spoken("web1", EndRequest(IDENT, True)) == {"why": None, "left": []}
+    assert "under way here" in api._send("web1", EndRequest(OTHER, False))["error"]
+    assert api._send("web1", EndRequest(IDENT, True)) == {"why": None, "left": []}
     assert served.ends()
 
 
 def test_who_does_not_wait_for_his_answer_ends_no_backup(served):
     for _ in range(5):
         with socket.socket(socket.AF_UNIX) as line:
-            line.connect(request.socket_of("web1"))
+            line.connect(request.socket_path("web1"))
             line.sendall(json.dumps(EndRequest(OTHER, False).to_answer()).encode() + b"\n")
-    assert "under way here" in api._spoken("web1", EndRequest(OTHER, False))["error"]
+    assert "under way here" in api._send("web1", EndRequest(OTHER, False))["error"]
     assert served.thread.is_alive()
 
 
@@ -133,8 +135,8 @@ def test_the_disks_of_one_that_is_saved_are_as_after_a_power_cut(asked, conn):
     dom = conn.lookupByName("web1")
     dom.create()
     dom.managedSave(0)
-    with Journal("web1").held() as journal:
-        one = keeper.Keeper(asked, journal)
+    with BackupJournal("web1").lock() as journal:
+        one = keeper.ExportServer(asked, journal)
         told = one.begin()
         one.end()
     assert told.consistency == record.CRASH
@@ -145,7 +147,7 @@ def test_it_ends_when_somebody_starts_the_guest(served, conn, folder):
     """Whose disks may be block devices: on those QEMU's locks do not meet."""
     conn.lookupByName("web1").create()
     assert served.ends()
-    why = api._why_ended("web1", IDENT)
+    why = api._end_reason("web1", IDENT)
     assert why == "the guest was started while its disks were read"
     nothing_is_left(folder, conn)
 
@@ -153,18 +155,20 @@ def test_it_ends_when_somebody_starts_the_guest(served, conn, folder):
 def test_it_ends_what_it_began(served, conn, folder):
     """libvirt's driver takes no checkpoint of a guest that is off: the disk is read all the same,
     and the next time it is read whole."""
-    assert os.path.exists(request.exports_of("web1")) and Journal("web1").read().ident == IDENT
+    assert (
+        os.path.exists(request.exports_path("web1")) and BackupJournal("web1").read().ident == IDENT
+    )
     [disk] = served.serving.disks
     assert (disk.checkpoint, served.serving.consistency) == (None, record.STOPPED)
     assert api.end(conn, "web1", EndRequest(IDENT, True)).why is None
     assert served.ends()
     nothing_is_left(folder, conn)
-    assert bitmaps.of(f"{folder}/web1.qcow2") == {}
+    assert bitmaps.read(f"{folder}/web1.qcow2") == {}
 
 
 def test_one_that_nobody_reads_gives_way_to_another(served, conn, folder, monkeypatch):
-    monkeypatch.setattr(keeper, "LEFT_S", 0)
-    assert "error" not in api._spoken("web1", EndRequest(request.ANOTHER, False))
+    monkeypatch.setattr(keeper, "ABANDONED_S", 0)
+    assert "error" not in api._send("web1", EndRequest(request.ANY_BACKUP, False))
     assert served.ends()
     nothing_is_left(folder, conn)
 
@@ -178,15 +182,15 @@ def test_why_it_ended_by_itself_is_said_to_who_asks_later(
     served, conn, folder, monkeypatch, what, why
 ):
     if what == "signal":
-        served.keeper.signalled = True
+        served.provider.signalled = True
     elif what == "nobody":
         monkeypatch.setattr(keeper, "IDLE_S", -1)
     else:
-        served.keeper._server.end()
+        served.provider._server.end()
     assert served.ends()
     nothing_is_left(folder, conn)
-    assert why in api._why_ended("web1", IDENT)
-    assert api._why_ended("web1", OTHER) is None
+    assert why in api._end_reason("web1", IDENT)
+    assert api._end_reason("web1", OTHER) is None
 
 
 @pytest.mark.parametrize(("what", "why"), [
@@ -198,19 +202,19 @@ def test_why_it_ended_by_itself_is_said_to_who_asks_later(
 def test_what_cannot_be_begun_leaves_nothing(asked, conn, folder, monkeypatch, what, why):
     with contextlib.ExitStack() as stack:
         if what == "room":
-            monkeypatch.setattr(keeper, "ROOM_BYTES", 2**60)
+            monkeypatch.setattr(keeper, "RESERVED_BYTES", 2**60)
         elif what == "disks":
             asked = replaced(asked, disks=(PlannedDisk("vdb"),))
         elif what == "gone":
             conn.lookupByName("web1").undefine()
         else:
             taken = stack.enter_context(socket.create_server((HOST, 0)))
-            door = doors.Door(HOST, taken.getsockname()[1], 1, asked.door.credentials)
+            door = doors.TlsEndpoint(HOST, taken.getsockname()[1], 1, asked.door.credentials)
             asked = replaced(asked, door=door)
-        with Journal("web1").held() as journal, pytest.raises(errors.VirtError, match=why):
-            keeper.Keeper(asked, journal).begin()
+        with BackupJournal("web1").lock() as journal, pytest.raises(errors.VirtError, match=why):
+            keeper.ExportServer(asked, journal).begin()
     nothing_is_left(folder, conn)
-    assert bitmaps.of(f"{folder}/web1.qcow2") == {}
+    assert bitmaps.read(f"{folder}/web1.qcow2") == {}
 
 
 def replaced(asked, **given):
@@ -223,8 +227,10 @@ def test_what_a_process_that_died_had_begun_is_ended(guest, conn, folder, there)
     scratch = f"{folder}/images/_backup/web1@{HOST}"
     os.makedirs(scratch)
     uuid = UUID if there == "itself" else UUID.replace("b7", "c8")
-    journal = Journal("web1")
-    journal.write(Begun("web1", uuid, IDENT, scratch, active=there != "itself", frozen=True))
+    journal = BackupJournal("web1")
+    journal.write(
+        BackupSession("web1", uuid, IDENT, scratch, active=there != "itself", frozen=True)
+    )
     if there == "gone":
         conn.lookupByName("web1").undefine()
     api.clean(conn, "web1")
@@ -233,10 +239,13 @@ def test_what_a_process_that_died_had_begun_is_ended(guest, conn, folder, there)
 
 def test_what_another_host_keeps_on_the_same_storage_stays(asked, conn, folder):
     """This host died in a backup of the guest, which now is backed up where it was started."""
-    mine, others = running.scratch(asked), running.scratch(replaced(asked, host="hv2"))
+    mine, others = (
+        running.scratch_folder(asked),
+        running.scratch_folder(replaced(asked, host="hv2")),
+    )
     for path in (mine, others):
         running.make_scratch(path)
-    Journal("web1").write(Begun("web1", UUID, IDENT, mine, active=True))
+    BackupJournal("web1").write(BackupSession("web1", UUID, IDENT, mine, active=True))
     conn.lookupByName("web1").undefine()
     assert api.sweep(conn) == ["web1"]
     assert not os.path.exists(mine) and os.path.isdir(others)
@@ -245,7 +254,9 @@ def test_what_another_host_keeps_on_the_same_storage_stays(asked, conn, folder):
 def test_its_process_has_died_where_it_had_begun_that_backup_and_no_other(guest, conn, folder):
     for ident, why in ((None, None), (OTHER, None), (IDENT, DIED)):
         if ident:
-            Journal("web1").write(Begun("web1", UUID, ident, f"{folder}/scratch", active=False))
+            BackupJournal("web1").write(
+                BackupSession("web1", UUID, ident, f"{folder}/scratch", active=False)
+            )
         assert api.end(conn, "web1", EndRequest(IDENT, False)).why == why
         nothing_is_left(folder, conn)
 
@@ -260,7 +271,7 @@ def test_a_program_that_dies_before_it_has_read_what_it_is_to_do(asked, conn, fo
 
 
 def test_a_journal_that_is_damaged_is_named(folder):
-    journal = Journal("web1")
+    journal = BackupJournal("web1")
     os.makedirs(request.JOURNALS)
     for text in ("", "{", "[]", '{"guest": 1}'):
         with open(journal._path, "w", encoding="utf-8") as file:
@@ -271,9 +282,14 @@ def test_a_journal_that_is_damaged_is_named(folder):
 
 def test_one_backup_of_a_guest_at_a_time(folder):
     refused = pytest.raises(errors.OperationFailed, match="another backup of web1 is under way")
-    with Journal("web1").held(), Journal("web2").held(), refused, Journal("web1").held():
+    with (
+        BackupJournal("web1").lock(),
+        BackupJournal("web2").lock(),
+        refused,
+        BackupJournal("web1").lock(),
+    ):
         pass
-    with Journal("web1").held():
+    with BackupJournal("web1").lock():
         pass
 
 
@@ -294,8 +310,8 @@ def test_a_guest_that_is_off_stays_off_until_its_backup_is_told_to_end(
     seen = []
 
     def ends():
-        until(lambda: os.path.exists(request.exports_of("web1")), "its disks are shown")
-        lock = guest_lock.held(asked.locks, "virt.start", "web1", wait_s=0)
+        until(lambda: os.path.exists(request.exports_path("web1")), "its disks are shown")
+        lock = guest_lock.acquire(asked.locks, "virt.start", "web1", wait_s=0)
         with contextlib.suppress(errors.OperationFailed), lock:
             seen.append("it can be started")
         seen.append(api.end(conn, "web1", EndRequest(IDENT, False)))
@@ -306,12 +322,12 @@ def test_a_guest_that_is_off_stays_off_until_its_backup_is_told_to_end(
     thread.join(60)
     assert [(one.why, one.left) for one in seen] == [(None, ())]
     assert json.loads(capsys.readouterr().out)["serving"]["uuid"] == UUID
-    with guest_lock.held(asked.locks, "virt.start", "web1", wait_s=0):
+    with guest_lock.acquire(asked.locks, "virt.start", "web1", wait_s=0):
         nothing_is_left(folder, conn)
 
 
 def test_the_program_says_why_nothing_is_shown(program, folder, capsys):
-    with Journal("web1").held():
+    with BackupJournal("web1").lock():
         assert program() == 1
     said = json.loads(capsys.readouterr().out)
     assert said == {"error": "another backup of web1 is under way here: wait for it"}
@@ -362,22 +378,22 @@ def test_a_program_that_shows_nothing_says_why_or_is_ended(
 def test_one_that_is_silent_when_it_is_to_end_is_still_at_work(conn, folder, monkeypatch):
     """Nothing of it is taken away under it."""
     monkeypatch.setattr(api, "_ENDS_S", 0.1)
-    with Journal("web1").held(), socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(request.socket_of("web1"))
+    with BackupJournal("web1").lock(), socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(request.socket_path("web1"))
         listener.listen()
         with pytest.raises(errors.OperationFailed, match="another backup of web1 is under way"):
             api.end(conn, "web1", EndRequest(IDENT, True))
-        assert os.path.exists(request.socket_of("web1"))
+        assert os.path.exists(request.socket_path("web1"))
 
 
 def test_what_it_cannot_end_is_said(asked, conn, folder):
     """By a listener that answers as the program does."""
 
     def answers(listener):
-        with keeper._accepted(listener) as (_, answer):
+        with keeper._accept(listener) as (_, answer):
             answer({"error": "libvirt does not end the backup of web1"})
 
-    with keeper._listening("web1") as listener:
+    with keeper._listen("web1") as listener:
         for call in (lambda: api.end(conn, "web1", EndRequest(IDENT, True)),
                      lambda: api.begin("/nonexistent", conn, asked)):  # fmt: skip
             listener.settimeout(60)
@@ -395,13 +411,13 @@ def test_one_that_dies_while_it_is_told_to_end_is_cleaned_away(conn, folder, hea
             if hears:
                 line.makefile().readline()
 
-    with keeper._listening("web1") as listener:
+    with keeper._listen("web1") as listener:
         listener.settimeout(60)
         thread = threading.Thread(target=dies, args=(listener,))
         thread.start()
         assert "died" in api.end(conn, "web1", EndRequest(IDENT, True)).why
         thread.join(60)
-    assert not os.path.lexists(request.socket_of("web1"))
+    assert not os.path.lexists(request.socket_path("web1"))
 
 
 # -- libvirt, and the guest, meanwhile -----------------------------------------------------------
@@ -412,27 +428,27 @@ def test_while_libvirt_is_away_a_backup_goes_on_and_its_end_is_left_to_others(
 ):
     monkeypatch.setattr(keeper, "_BACK_S", 0.1)
     away = replaced(asked, uri=f"qemu+unix:///system?socket={folder}/none")
-    journal = Journal("web1")
-    journal.write(Begun("web1", UUID, IDENT, f"{folder}/scratch", active=True))
-    kept = keeper.Keeper(away, journal)
-    assert kept.why_over() is None
+    journal = BackupJournal("web1")
+    journal.write(BackupSession("web1", UUID, IDENT, f"{folder}/scratch", active=True))
+    kept = keeper.ExportServer(away, journal)
+    assert kept.stop_reason() is None
     with pytest.raises(errors.ConnectionFailed):
         kept.end()
     assert journal.read() is not None
     monkeypatch.setattr(keeper, "IDLE_S", -1)
-    assert kept.why_over() == "nobody has read for -1 s"
+    assert kept.stop_reason() == "nobody has read for -1 s"
 
 
 def test_a_guest_that_is_gone_meanwhile_is_no_fault(asked, conn, folder):
-    kept = keeper.Keeper(asked, Journal("web1"))
+    kept = keeper.ExportServer(asked, BackupJournal("web1"))
     conn.lookupByName("web1").undefine()
-    assert kept.why_over() == "the guest was stopped, or libvirt ended its backup"
-    assert kept.settle(EndRequest(IDENT, True)) == ()
+    assert kept.stop_reason() == "the guest was stopped, or libvirt ended its backup"
+    assert kept.prune_checkpoints(EndRequest(IDENT, True)) == ()
 
 
 def test_why_libvirt_does_not_say_whether_it_is_served_is_kept(asked, conn, folder):
     """This driver has no backups."""
     conn.lookupByName("web1").create()
-    kept = keeper.Keeper(asked, Journal("web1"))
-    kept._begun = Begun("web1", UUID, IDENT, f"{folder}/scratch", active=True)
-    assert "not supported by the connection driver" in kept.why_over()
+    kept = keeper.ExportServer(asked, BackupJournal("web1"))
+    kept._session = BackupSession("web1", UUID, IDENT, f"{folder}/scratch", active=True)
+    assert "not supported by the connection driver" in kept.stop_reason()

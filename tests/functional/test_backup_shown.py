@@ -14,12 +14,12 @@ pytest.importorskip("cryptography")
 
 from saltvirt import doors, errors, places
 from saltvirt.backuphost import apart, show, stands
-from saltvirt.backups.marks import Verified
-from saltvirt.backups.stands import Stand
-from saltvirt.backups.stock import Backup, Stock
+from saltvirt.backups.marks import Verification
+from saltvirt.backups.stands import BackupPin
+from saltvirt.backups.stock import Catalog, StoredBackup
 from saltvirt.pki.common import certs
 from saltvirt.pki.host import own_pair
-from saltvirt.wire import Fact
+from saltvirt.wire import Message
 from tests.functional.backed_up import MIB, UUID, XML
 from tests.functional.hostile_nbd import waited
 from tests.functional.pulled import FIRST_PORT, HAS_LIBNBD, HOST, LIBRARY, PORTS, SIZE, Pulled
@@ -27,7 +27,7 @@ from tests.functional.pulled import FIRST_PORT, HAS_LIBNBD, HOST, LIBRARY, PORTS
 pytestmark = pytest.mark.skipif(not HAS_LIBNBD, reason="no libnbd")
 
 
-WHO = Stand("web1", "hv1", "2026-11-26T15:00:00Z")
+WHO = BackupPin("web1", "hv1", "2026-11-26T15:00:00Z")
 
 
 @pytest.fixture
@@ -40,10 +40,10 @@ def guest(tmp_path):
 
 
 def asked_of(guest, stand=None, ports=PORTS):
-    pair = own_pair.made(HOST, certs.SERVER)
-    who = doors.Credentials(pair.authority, pair.certificate, pair.key, guest.reader.authority)
-    door = doors.Door(HOST, FIRST_PORT, ports, who)
-    [ident] = guest.target.stock(UUID).backups
+    pair = own_pair.generate(HOST, certs.SERVER)
+    who = doors.TlsCredentials(pair.authority, pair.certificate, pair.key, guest.reader.authority)
+    door = doors.TlsEndpoint(HOST, FIRST_PORT, ports, who)
+    [ident] = guest.target.catalog(UUID).backups
     return show.ShowRequest(guest.target.folder.root, UUID, ident, door, stand)
 
 
@@ -52,8 +52,8 @@ def shown(guest, tmp_path, monkeypatch):
     """(the guest, its backup, the port): by the program itself, as a thread."""
     said, told = [], threading.Event()
     monkeypatch.setattr(show, "_RUN", str(tmp_path / "run"))
-    monkeypatch.setattr(show, "_LOOK_S", 0.1)
-    monkeypatch.setattr(apart, "say", lambda data: (said.append(data), told.set()))
+    monkeypatch.setattr(show, "_POLL_S", 0.1)
+    monkeypatch.setattr(apart, "send", lambda data: (said.append(data), told.set()))
     asked = asked_of(guest)
     monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(asked.to_answer())))
     thread = threading.Thread(target=show.main, args=([],))
@@ -77,7 +77,7 @@ def folders(tmp_path):
 def test_it_ends_when_it_is_said_to_whom_it_is_shown_no_more(shown, tmp_path):
     guest, ident, port = shown
     assert guest.target.is_used(UUID, ident) and folders(tmp_path)
-    other = own_pair.made(HOST, certs.CLIENT).authority
+    other = own_pair.generate(HOST, certs.CLIENT).authority
     assert show.hide(other) is False and is_open(port)
     assert show.hide(guest.reader.authority) is True
     assert waited(lambda: not folders(tmp_path), 60) and not is_open(port)
@@ -87,7 +87,7 @@ def test_it_ends_when_it_is_said_to_whom_it_is_shown_no_more(shown, tmp_path):
 
 
 def record_of(guest):
-    [ident] = guest.target.stock(UUID).backups
+    [ident] = guest.target.catalog(UUID).backups
     return Path(guest.target.folder.root, UUID, ident)
 
 
@@ -98,8 +98,8 @@ def test_the_program_shows_it_to_who_stands_on_it_until_he_is_let_go(guest):
     assert (found.ident, found.guest, found.definition) == (asked.ident, "web1", XML)
     assert [(one.target, one.size_bytes) for one in found.disks] == [("vda", SIZE)]
     assert is_open(found.port) and guest.target.is_used(UUID, asked.ident)
-    assert stands.of(guest.target, UUID, asked.ident) == (WHO,)
-    assert stands.let_go(guest.target, UUID, asked.ident, WHO)
+    assert stands.load(guest.target, UUID, asked.ident) == (WHO,)
+    assert stands.remove_pin(guest.target, UUID, asked.ident, WHO)
     assert waited(lambda: not guest.target.is_used(UUID, asked.ident), 30)
     assert not is_open(found.port)
 
@@ -109,7 +109,7 @@ def test_what_is_not_good_is_shown_to_nobody(guest):
     os.truncate(record_of(guest) / "vda.qcow2", 1000)
     with pytest.raises(errors.BadAnswer, match=f"the backup {asked.ident} is not good: "):
         show.show(LIBRARY, asked, HOST)
-    assert stands.of(guest.target, UUID, asked.ident) == ()
+    assert stands.load(guest.target, UUID, asked.ident) == ()
 
 
 def test_why_the_program_does_not_begin_is_said(guest):
@@ -117,7 +117,7 @@ def test_why_the_program_does_not_begin_is_said(guest):
     with socket.create_server((HOST, 0)) as taken:
         port = taken.getsockname()[1]
         asked = asked_of(guest)
-        door = doors.Door(HOST, port, 1, asked.door.credentials)
+        door = doors.TlsEndpoint(HOST, port, 1, asked.door.credentials)
         full = f"the ports from {port} to {port} are in use"
         with pytest.raises(errors.OperationFailed, match=full):
             show.show(LIBRARY, show.ShowRequest(asked.folder, UUID, asked.ident, door), HOST)
@@ -125,7 +125,7 @@ def test_why_the_program_does_not_begin_is_said(guest):
 
 
 @dataclass(frozen=True)
-class Long(Fact):
+class Long(Message):
     text: str
 
 
@@ -134,12 +134,14 @@ def test_a_program_that_dies_before_it_says_anything_is_named(length, tmp_path, 
     """Also where it has not heard what it is to do: a module without a main."""
     monkeypatch.setattr(places, "RUN", str(tmp_path / "run"))
     with pytest.raises(errors.OperationFailed, match=r"^the program died$"):
-        apart.begin(LIBRARY, "units", Long("x" * length), "the program")
+        apart.spawn(LIBRARY, "units", Long("x" * length), "the program")
 
 
 def test_one_that_is_damaged_is_shown_to_who_asks_for_what_can_be_read(guest):
     asked = asked_of(guest)
-    guest.target.mark(UUID, asked.ident, Verified("2026-11-23T16:30:00Z", ("vda",), {"vda": "x"}))
+    guest.target.save_verification(
+        UUID, asked.ident, Verification("2026-11-23T16:30:00Z", ("vda",), {"vda": "x"})
+    )
     with pytest.raises(errors.BadAnswer, match="is not good: vda: x"):
         show.show(LIBRARY, asked, HOST)
     with pytest.raises(errors.NotFound, match="has no disk 'vdz'"):
@@ -153,14 +155,14 @@ def test_one_that_is_damaged_is_shown_to_who_asks_for_what_can_be_read(guest):
 
 
 def test_one_bad_disk_hides_no_other(guest):
-    [found] = guest.target.stock(UUID).records
+    [found] = guest.target.catalog(UUID).records
     both = replace(found, disks=(found.disks[0], replace(found.disks[0], target="vdb")))
-    mark = Verified("2026-11-23T16:30:00Z", ("vda", "vdb"), {"vdb": "x"})
-    lengths = {name: 0 for one in both.disks for name in (one.file, one.pieces)}
+    mark = Verification("2026-11-23T16:30:00Z", ("vda", "vdb"), {"vdb": "x"})
+    lengths = {name: 0 for one in both.disks for name in (one.file, one.checksums)}
     lengths |= {one.file: one.stored_bytes for one in both.disks}
-    stock = Stock([Backup(both.ident, both, lengths=lengths, verified=mark)])
-    assert stock.broken(both.ident) == {"vdb": "x"}
-    assert stock.wrong_disk(both.ident, "vda") is None
+    stock = Catalog([StoredBackup(both.ident, both, lengths=lengths, verification=mark)])
+    assert stock.broken_disks(both.ident) == {"vdb": "x"}
+    assert stock.disk_problem(both.ident, "vda") is None
     asked = replace(asked_of(guest), disk="vda")
     assert [one.target for one in asked.disks(guest.target, both)] == ["vda"]
 
@@ -170,7 +172,7 @@ def test_a_damaged_one_shows_no_disk_that_cannot_be_opened(guest):
     asked = replace(asked_of(guest), damaged=True)
     assert show.show(LIBRARY, asked, HOST).damaged, "else what cannot be read ends the restore"
     show.hide(guest.reader.authority)
-    [found] = guest.target.stock(UUID).records
+    [found] = guest.target.catalog(UUID).records
     assert [one.target for one in asked.disks(guest.target, found)] == ["vda"]
     with open(record_of(guest) / "vda.qcow2", "r+b") as file:
         file.seek(24)

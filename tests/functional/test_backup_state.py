@@ -299,8 +299,8 @@ def test_private_keys_of_a_tpm_lie_in_plain_at_no_target(guest):
 
 def test_an_archive_is_what_its_digests_say():
     files = {"variables.fd": b"v" * 70000, "tpm/tpm2/tpm2-00.permall": b"secret"}
-    data = archive.packed(files)
-    assert len(data) % 65536 == 0 and archive.unpacked(data, "it") == files
+    data = archive.pack(files)
+    assert len(data) % 65536 == 0 and archive.unpack(data, "it") == files
 
 
 def test_a_guest_that_runs_at_once_starts_with_its_state(guest):

@@ -11,11 +11,11 @@ import pytest
 from saltvirt import errors
 from saltvirt.backuphost import prune, stands
 from saltvirt.backups.retention import Retention
-from saltvirt.backups.stands import FILE, MOST_BYTES, Stand, StoodOn
+from saltvirt.backups.stands import FILE, MAX_BYTES, BackupPin, PinnedBackup
 from tests.functional.backed_up import UUID, Guest
 
 pytestmark = pytest.mark.skipif(not os.path.exists("/usr/bin/qemu-img"), reason="no qemu-img")
-ONE, TWO = Stand("web1", "hv1", "2026-11-26T15:00:00Z"), Stand("web2", "hv2")
+ONE, TWO = BackupPin("web1", "hv1", "2026-11-26T15:00:00Z"), BackupPin("web2", "hv2")
 
 
 @pytest.fixture
@@ -28,53 +28,57 @@ def guest(tmp_path):
 
 
 def first(guest):
-    return min(guest.target.stock(UUID).backups)
+    return min(guest.target.catalog(UUID).backups)
 
 
 def test_it_stays_until_the_last_is_let_go(guest):
     ident = first(guest)
     for one in (ONE, TWO, ONE):  # who comes again is there once
-        stands.take(guest.target, UUID, ident, one)
-    assert stands.of(guest.target, UUID, ident) == (TWO, ONE)
-    assert list(stands.every(guest.target)) == [StoodOn(UUID, ident, one) for one in (TWO, ONE)]
-    assert stands.why(guest.target, UUID, ident) == "web2 on hv2 stands on it"
+        stands.add_pin(guest.target, UUID, ident, one)
+    assert stands.load(guest.target, UUID, ident) == (TWO, ONE)
+    assert list(stands.list_all(guest.target)) == [
+        PinnedBackup(UUID, ident, one) for one in (TWO, ONE)
+    ]
+    assert stands.hold_reason(guest.target, UUID, ident) == "web2 on hv2 stands on it"
     assert guest.target.remove(UUID, ident) is False
     # since when does not tell one from another; another host's guest of the name is another
-    assert stands.let_go(guest.target, UUID, ident, Stand("web1", "hv2")) is False
-    assert stands.let_go(guest.target, UUID, ident, Stand("web1", "hv1", "later"))
-    assert not stands.let_go(guest.target, UUID, ident, ONE)
-    assert stands.of(guest.target, UUID, ident) == (TWO,)
-    assert stands.let_go(guest.target, UUID, ident, TWO)
+    assert stands.remove_pin(guest.target, UUID, ident, BackupPin("web1", "hv2")) is False
+    assert stands.remove_pin(guest.target, UUID, ident, BackupPin("web1", "hv1", "later"))
+    assert not stands.remove_pin(guest.target, UUID, ident, ONE)
+    assert stands.load(guest.target, UUID, ident) == (TWO,)
+    assert stands.remove_pin(guest.target, UUID, ident, TWO)
     assert FILE not in guest.target.folder.names(UUID, ident)
     assert guest.target.remove(UUID, ident)
 
 
 def test_what_would_go_leaves_out_what_a_guest_stands_on_and_says_who(guest):
     ident = first(guest)
-    stands.take(guest.target, UUID, ident, ONE)
-    found = prune.guest(guest.target, UUID, Retention(last=1), test=True)
-    assert [(one.ident, one.why) for one in found if one.stays][1:] == [(ident, ONE.why)]
+    stands.add_pin(guest.target, UUID, ident, ONE)
+    found = prune.prune_guest(guest.target, UUID, Retention(last=1), test=True)
+    assert [(one.backup_id, one.reason) for one in found if one.retained][1:] == [
+        (ident, ONE.hold_reason)
+    ]
 
 
 @pytest.mark.parametrize("by_hand", [False, True])
 def test_one_on_which_a_guest_begins_to_stand_in_the_middle_stays(guest, monkeypatch, by_hand):
     """by_hand: beside it somebody takes away what was to stay. Nothing is told of that."""
     guest.back_up(whole=True)
-    one, two, three = guest.target.stock(UUID).backups
+    one, two, three = guest.target.catalog(UUID).backups
     remove = guest.target.remove
 
     def then_stood(uuid, ident):
-        if ident == one and not stands.why(guest.target, UUID, one):
-            stands.take(guest.target, UUID, one, ONE)
+        if ident == one and not stands.hold_reason(guest.target, UUID, one):
+            stands.add_pin(guest.target, UUID, one, ONE)
             if by_hand:
                 shutil.rmtree(Path(guest.target.folder.root, UUID, three))
         return remove(uuid, ident)
 
     monkeypatch.setattr(guest.target, "remove", then_stood)
-    found = prune.guest(guest.target, UUID, Retention(last=1))
+    found = prune.prune_guest(guest.target, UUID, Retention(last=1))
     last = [] if by_hand else [(three, True)]
-    assert [(one.ident, one.stays) for one in found] == [*last, (two, False), (one, True)]
-    assert found[-1].why == ("among the last 1" if by_hand else ONE.why)
+    assert [(one.backup_id, one.retained) for one in found] == [*last, (two, False), (one, True)]
+    assert found[-1].reason == ("among the last 1" if by_hand else ONE.hold_reason)
 
 
 def _deep(path):
@@ -86,7 +90,7 @@ UNREADABLE = {
     "no text": lambda path: path.write_bytes(b"\xff\xfe"),
     "of another shape": lambda path: path.write_text(json.dumps({"stands": [{"guest": 7}]})),
     "nested": _deep,
-    "too long": lambda path: path.write_bytes(b" " * (MOST_BYTES + 1)),
+    "too long": lambda path: path.write_bytes(b" " * (MAX_BYTES + 1)),
     "a link": lambda path: path.symlink_to("record.json"),
     "a folder": lambda path: path.mkdir(),
 }
@@ -97,12 +101,12 @@ def test_where_it_cannot_be_read_somebody_stands_on_it(guest, how):
     ident = first(guest)
     UNREADABLE[how](Path(guest.target.folder.root, UUID, ident, FILE))
     why = "a guest that is not known on a hypervisor that is not known stands on it"
-    assert stands.why(guest.target, UUID, ident) == why
+    assert stands.hold_reason(guest.target, UUID, ident) == why
     assert not guest.target.remove(UUID, ident)
-    kept = prune.guest(guest.target, UUID, Retention(last=1), False)
-    assert (ident, True, why) in [(one.ident, one.stays, one.why) for one in kept]
-    for change in (stands.take, stands.let_go):
-        told = stands.UNREADABLE if change is stands.let_go else ONE
+    kept = prune.prune_guest(guest.target, UUID, Retention(last=1), False)
+    assert (ident, True, why) in [(one.backup_id, one.retained, one.reason) for one in kept]
+    for change in (stands.add_pin, stands.remove_pin):
+        told = stands.UNREADABLE if change is stands.remove_pin else ONE
         with pytest.raises(errors.BadAnswer, match=f"{FILE} of {ident} cannot be read: put it ri"):
             change(guest.target, UUID, ident, told)
     assert os.path.lexists(f"{guest.target.folder.root}/{UUID}/{ident}/{FILE}")

@@ -12,9 +12,9 @@ import pytest
 
 from saltvirt import errors
 from saltvirt.backuphost import target
-from saltvirt.backuphost.folder import Busy, Folder
+from saltvirt.backuphost.folder import Busy, SafeFolder
 from saltvirt.backups import chains, pieces, record
-from saltvirt.backups.marks import Verified
+from saltvirt.backups.marks import Verification
 from tests.functional.backed_up import (
     MIB,
     SIZE,
@@ -40,7 +40,7 @@ def test_a_chain_is_restored_by_qemu_img_alone_bit_for_bit(guest, tmp_path):
     for number, byte in ((3, 1), (63, 2), (3, 3), (0, 4)):
         guest.write(number, byte)
         made.append(guest.back_up())
-    assert guest.target.stock(UUID).good == made
+    assert guest.target.catalog(UUID).good_ids == made
     assert assert_whole(guest, tmp_path) == made
     assert len(set(guest.images.values())) == 5
 
@@ -64,18 +64,18 @@ def test_what_a_person_finds_there(guest):
     assert data["definition_sha256"] == hashlib.sha256(XML.encode()).hexdigest()
     assert (folder / "vda.pieces").stat().st_mode & 0o777 == 0o600
     assert folder.stat().st_mode & 0o77 == 0
-    [found] = guest.target.stock(UUID).records
+    [found] = guest.target.catalog(UUID).records
     assert guest.target.definition(found) == XML
-    assert len(list(guest.target.pieces(found, found.disks[0]))) == 64
+    assert len(list(guest.target.read_checksums(found, found.disks[0]))) == 64
     assert guest.target.guests() == [UUID]
 
 
 def test_one_that_fails_leaves_nothing(guest):
-    with pytest.raises(ZeroDivisionError), guest.target.making(UUID, guest.new_ident()) as new:
+    with pytest.raises(ZeroDivisionError), guest.target.create(UUID, guest.new_ident()) as new:
         Path(new.disk_path("vda")).write_bytes(b"x")
         raise ZeroDivisionError
     assert guest.target.folder.names(UUID) == [".lock"]
-    assert guest.target.stock(UUID).last is None
+    assert guest.target.catalog(UUID).last is None
 
 
 def test_what_a_process_that_died_left_goes_when_the_next_is_made(guest):
@@ -97,16 +97,16 @@ def test_a_number_that_was_given_meanwhile_is_given_to_no_other(guest):
     for one in made[1:]:
         with (
             pytest.raises(errors.InvalidInput, match=f"{made[2]} of this guest was made meanwhile"),
-            guest.target.making(UUID, one),
+            guest.target.create(UUID, one),
         ):
             pytest.fail("it is made")
-    assert guest.target.stock(UUID).good == made
+    assert guest.target.catalog(UUID).good_ids == made
 
 
 def test_who_reads_it_is_seen(guest):
     made = guest.back_up()
     assert guest.target.is_used(UUID, made) is False
-    with guest.target.using(UUID, made):
+    with guest.target.open_backup(UUID, made):
         assert guest.target.is_used(UUID, made) is True
         assert guest.target.remove(UUID, made) is False
     assert guest.target.remove(UUID, made) is True
@@ -115,8 +115,8 @@ def test_who_reads_it_is_seen(guest):
 def test_one_of_which_the_record_cannot_be_read_is_not_read(guest):
     made = guest.back_up()
     Path(guest.target.folder.root, UUID, made, record.FILE).write_text("{}")
-    why = guest.target.stock(UUID).backups[made].trouble
-    with pytest.raises(errors.BadAnswer) as found, guest.target.using(UUID, made):
+    why = guest.target.catalog(UUID).backups[made].record_error
+    with pytest.raises(errors.BadAnswer) as found, guest.target.open_backup(UUID, made):
         pytest.fail("it is read")
     assert found.value.text == why
 
@@ -128,13 +128,13 @@ def chain(guest):
     for number in (1, 2, 3):
         guest.write(number, number)
         made.append(guest.back_up())
-    of = guest.target.stock(UUID).records[-1]
+    of = guest.target.catalog(UUID).records[-1]
     return of, of.disks[0], [guest.target.folder.path(UUID, one, "vda.qcow2") for one in made[::-1]]
 
 
 def test_a_disk_is_read_with_all_that_it_stands_on(guest, chain):
     of, one, paths = chain
-    assert guest.target.fitting(of, one) == paths
+    assert guest.target.layer_paths(of, one) == paths
 
 
 @pytest.mark.parametrize("depth", [0, 1, 2])
@@ -142,17 +142,17 @@ def test_no_tool_opens_what_stands_on_something_else_than_its_record_says(guest,
     of, one, paths = chain
     qemu_img("rebase", "-u", "-F", "raw", "-b", "/etc/shadow", paths[depth])
     with pytest.raises(errors.BadAnswer, match=r"vda.qcow2 .*stands on .*/etc/shadow") as found:
-        guest.target.fitting(of, one)
+        guest.target.layer_paths(of, one)
     assert (Path(paths[depth]).parent.name in found.value.text) is (depth > 0)
 
 
 def test_no_tool_opens_what_stands_on_a_disk_of_another_key(guest, chain, monkeypatch):
     of, one, paths = chain
-    monkeypatch.setattr(target, "misfit", lambda *_: None)
+    monkeypatch.setattr(target, "image_mismatch", lambda *_: None)
     below = Path(paths[1]).parent.name
     why = f"vda.qcow2 of {below} is encrypted by no key, what stands on it by ours.0123456789abcdef"
     with pytest.raises(errors.BadAnswer, match=why):
-        guest.target.fitting(of, dataclasses.replace(one, key="ours.0123456789abcdef"))
+        guest.target.layer_paths(of, dataclasses.replace(one, key="ours.0123456789abcdef"))
 
 
 @pytest.mark.parametrize(
@@ -165,17 +165,17 @@ def test_a_folder_that_is_to_be_mounted_is_opened_only_then(
     root = guest.target.folder.root
     monkeypatch.setattr(target.os.path, "ismount", lambda path: is_mounted and path == root)
     if opens:
-        assert target.opened(root, mounted).folder.root == root
+        assert target.open_target(root, mounted).folder.root == root
     else:
         with pytest.raises(errors.InvalidInput, match=f"{root} is not mounted"):
-            target.opened(root, mounted)
+            target.open_target(root, mounted)
 
 
 def unfit(guest, make, xml=XML, **other):
     made = guest.new_ident()
-    with guest.target.making(UUID, made) as new:
+    with guest.target.create(UUID, made) as new:
         make(new.disk_path("vda"))
-        with new.pieces("vda"):
+        with new.checksum_writer("vda"):
             pass
         new.finish(told([disk(made, **other)]), xml)
 
@@ -229,9 +229,9 @@ def test_a_file_in_which_more_is_than_a_disk_is_no_backup(guest, make):
 
 
 def test_the_longest_definition_is_still_one(guest):
-    xml = "<" * record.MOST_DEFINITION_BYTES
+    xml = "<" * record.MAX_DEFINITION_BYTES
     unfit(guest, made_empty, xml)
-    [found] = guest.target.stock(UUID).records
+    [found] = guest.target.catalog(UUID).records
     assert guest.target.definition(found) == xml
 
 
@@ -258,7 +258,7 @@ def test_a_file_that_was_not_written_is_no_backup(guest):
     ("other", "words"),
     [
         ({"key": "vault.0123456789abcdef"}, "vda.qcow2 of .* is not encrypted by LUKS"),
-        ({"xml": "<" * (record.MOST_DEFINITION_BYTES + 1)}, "the definition is too long"),
+        ({"xml": "<" * (record.MAX_DEFINITION_BYTES + 1)}, "the definition is too long"),
     ],
 )
 def test_what_no_record_can_tell_is_no_backup(guest, other, words):
@@ -268,25 +268,25 @@ def test_what_no_record_can_tell_is_no_backup(guest, other, words):
 
 
 def test_digests_are_taken_in_order(guest):
-    with guest.target.making(UUID, guest.new_ident()) as new, new.pieces("vda") as file:
-        file.add(pieces.of(65536, b"b" * 512))
+    with guest.target.create(UUID, guest.new_ident()) as new, new.checksum_writer("vda") as file:
+        file.add(pieces.compute(65536, b"b" * 512))
         with pytest.raises(ValueError, match="the piece at 66047 comes after 66048"):
-            file.add(pieces.of(66047, b"a" * 512))
-        file.add(pieces.of(66048, b"c" * 512))
+            file.add(pieces.compute(66047, b"a" * 512))
+        file.add(pieces.compute(66048, b"c" * 512))
 
 
 def test_digests_that_are_others_than_the_record_knows_are_told_to_have_changed(guest):
     """Each line is well formed: only the digest of all of them tells."""
     made = guest.back_up()
-    [found] = guest.target.stock(UUID).records
+    [found] = guest.target.catalog(UUID).records
     path = Path(guest.target.folder.root, UUID, made, "vda.pieces")
     lines = path.read_bytes().splitlines(keepends=True)
-    lines[-1] = pieces.of(63 * 65536, b"x" * 65536).line
+    lines[-1] = pieces.compute(63 * 65536, b"x" * 65536).line
     path.write_bytes(b"".join(lines))
     told_of = []
     with pytest.raises(errors.BadAnswer, match=f"vda.pieces of {made} has changed"):
-        told_of.extend(guest.target.pieces(found, found.disks[0]))
-    assert guest.target.stock(UUID).good == [made]  # until it is read back
+        told_of.extend(guest.target.read_checksums(found, found.disks[0]))
+    assert guest.target.catalog(UUID).good_ids == [made]  # until it is read back
 
 
 @pytest.mark.parametrize("ident", ["", "..", "1", "latest", "000001-20261123T155220Z-0000000/"])
@@ -298,20 +298,22 @@ def test_what_is_no_name_of_a_backup_names_none(guest, ident):
 
 def test_one_that_is_removed_while_the_others_are_listed_is_none(guest, monkeypatch):
     gone, stays = guest.back_up(), guest.back_up(whole=True)
-    lengths = Folder.lengths
+    lengths = SafeFolder.lengths
 
     def late(self, *parts):
         if parts[-1] == gone:
             guest.target.remove(UUID, gone)
         return lengths(self, *parts)
 
-    monkeypatch.setattr(Folder, "lengths", late)
-    assert list(guest.target.stock(UUID).backups) == [stays]
+    monkeypatch.setattr(SafeFolder, "lengths", late)
+    assert list(guest.target.catalog(UUID).backups) == [stays]
 
 
 def test_an_increment_on_what_is_broken_is_no_backup(guest):
     below = guest.back_up()
-    guest.target.mark(UUID, below, Verified("2026-11-23T15:52:20Z", ("vda",), {"vda": "wrong"}))
+    guest.target.save_verification(
+        UUID, below, Verification("2026-11-23T15:52:20Z", ("vda",), {"vda": "wrong"})
+    )
     with pytest.raises(errors.BadAnswer, match=f"would stand on {below}: wrong"):
         guest.back_up()
 
@@ -319,23 +321,23 @@ def test_an_increment_on_what_is_broken_is_no_backup(guest):
 def test_two_at_once(guest):
     one = guest.new_ident()
     busy = pytest.raises(Busy, match="somebody else is at work on")
-    with guest.target.making(UUID, one), busy, guest.target.making(UUID, one, wait_s=0):
+    with guest.target.create(UUID, one), busy, guest.target.create(UUID, one, wait_s=0):
         pass
     guest.back_up(made=one)
     late = pytest.raises(errors.InvalidInput, match=f"{one} of this guest was made meanwhile")
-    with late, guest.target.making(UUID, one):
+    with late, guest.target.create(UUID, one):
         pass
 
 
 def test_one_that_is_read_is_not_removed(guest):
     made = guest.back_up()
-    with guest.target.using(UUID, made) as found:
+    with guest.target.open_backup(UUID, made) as found:
         assert found.ident == made
-        with guest.target.using(UUID, made), guest.target.locked(UUID):
+        with guest.target.open_backup(UUID, made), guest.target.lock(UUID):
             assert not guest.target.remove(UUID, made)
     assert guest.target.remove(UUID, made)
     assert guest.target.folder.names(UUID) == [".lock"]
-    with pytest.raises(errors.NotFound), guest.target.using(UUID, made):
+    with pytest.raises(errors.NotFound), guest.target.open_backup(UUID, made):
         pass
 
 
@@ -398,21 +400,21 @@ SPOILED = [value for name, value in globals().items() if name.startswith("spoil_
 def test_what_is_spoiled_is_not_good_and_no_other_is_harmed(guest, spoil, tmp_path):
     first, second = guest.back_up(), guest.back_up(whole=True)
     spoil(Path(guest.target.folder.root, UUID, second))
-    stock = guest.target.stock(UUID)
-    assert stock.good == [first]
-    assert "\n" not in stock.wrong(second)
+    stock = guest.target.catalog(UUID)
+    assert stock.good_ids == [first]
+    assert "\n" not in stock.problem(second)
     assert_whole(guest, tmp_path)
     unread = contextlib.suppress(errors.BadAnswer, errors.NotFound)
-    with unread, guest.target.using(UUID, second):
+    with unread, guest.target.open_backup(UUID, second):
         pass
     # the next is a whole one
-    seen = chains.DiskSeen("vda", SIZE, "file /srv/web1.qcow2",
+    seen = chains.BackupSourceDisk("vda", SIZE, "file /srv/web1.qcow2",
                            bitmaps={chains.checkpoint(second): chains.GOOD})  # fmt: skip
-    one = chains.GuestSeen(UUID, "hv1", (seen,), [chains.checkpoint(second)])
-    assert chains.plan(one, stock)[0].is_whole
+    one = chains.BackupSourceGuest(UUID, "hv1", (seen,), [chains.checkpoint(second)])
+    assert chains.plan(one, stock)[0].is_full
     # and it can be removed
     assert guest.target.remove(UUID, second)
-    assert sorted(guest.target.stock(UUID).backups) == [first]
+    assert sorted(guest.target.catalog(UUID).backups) == [first]
 
 
 def test_a_backup_under_another_guests_or_another_name_is_none(guest, tmp_path):
@@ -420,14 +422,14 @@ def test_a_backup_under_another_guests_or_another_name_is_none(guest, tmp_path):
     folder = Path(guest.target.folder.root)
     other = UUID.replace("b7", "c7")
     subprocess.run(["cp", "-a", folder / UUID, folder / other], check=True)
-    assert guest.target.stock(other).good == []
-    assert "is of another backup" in guest.target.stock(other).wrong(first)
+    assert guest.target.catalog(other).good_ids == []
+    assert "is of another backup" in guest.target.catalog(other).problem(first)
 
 
 @pytest.mark.parametrize("uuid", ["..", "../x", "", "x", UUID.upper(), f"{UUID}\n"])
 def test_no_place_outside_is_looked_at(guest, uuid):
     with pytest.raises(errors.InvalidInput):
-        guest.target.stock(uuid)
+        guest.target.catalog(uuid)
 
 
 def test_no_link_is_followed(guest, tmp_path):
@@ -436,7 +438,7 @@ def test_no_link_is_followed(guest, tmp_path):
     (folder / UUID).rename(tmp_path / "x")
     (folder / UUID).symlink_to(tmp_path / "x")
     with pytest.raises(errors.BadAnswer, match="is not what it has to be"):
-        guest.target.stock(UUID)
+        guest.target.catalog(UUID)
     with pytest.raises(errors.BadAnswer):
         guest.target.remove(UUID, made)
     assert (tmp_path / "x" / made).is_dir()
@@ -451,14 +453,14 @@ def test_what_cannot_be_a_targets_folder(tmp_path):
     for name, words in (("gone", "cannot be used"), ("file", "is no folder"),
                         ("open", "others can write"), ("link", "is no folder")):  # fmt: skip
         with pytest.raises(errors.InvalidInput, match=words):
-            Folder(str(tmp_path / name))
+            SafeFolder(str(tmp_path / name))
 
 
 @pytest.mark.parametrize("folder", [0, None, b"/srv", ["/srv"], {"": None}, "", "srv/backup"])
 @pytest.mark.parametrize("mounted", [True, False])
 def test_a_targets_folder_is_an_absolute_path(folder, mounted):
     with pytest.raises(errors.InvalidInput, match="folder must be an absolute path, not "):
-        target.opened(folder, mounted)
+        target.open_target(folder, mounted)
 
 
 def test_removing_takes_a_link_and_not_what_it_names(guest, tmp_path):

@@ -55,7 +55,7 @@ def run(tmp_path, monkeypatch, guest):
 
 
 def left(guest):
-    return sorted(guest.target.stock(UUID).backups)
+    return sorted(guest.target.catalog(UUID).backups)
 
 
 def test_prune_shows_first_and_then_removes_the_same(run, guest, tmp_path):
@@ -91,7 +91,7 @@ def test_without_retention_nothing_goes_and_it_is_said(run, guest):
 
 
 def test_a_guest_whose_backup_is_being_made_hinders_nothing_and_is_named(run, guest):
-    with guest.target.locked(UUID):
+    with guest.target.lock(UUID):
         found = run("backup_prune")
     assert found["retcode"] == 1
     assert found["vault"]["result"] is False
@@ -133,7 +133,7 @@ def test_verify_says_what_is_broken_and_the_exit_code_is_1(run, guest):
     assert told[made[1]]["verified"]["broken"] == {}
     assert told[made[1]]["wrong"].startswith(f"vda: {made[0]}, which it stands on: the ")
     assert told[made[3]]["wrong"] is None
-    assert guest.target.stock(UUID).good == [made[3]]
+    assert guest.target.catalog(UUID).good_ids == [made[3]]
 
 
 def test_verify_of_what_is_asked(run, guest):

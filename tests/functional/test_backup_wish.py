@@ -29,11 +29,11 @@ def said(conn):
 
 def test_what_it_says_is_what_is_read(conn):
     assert said(conn) is None
-    assert wishes.wished(conn, "says", "hours=24.0 to=vault", True) is None
+    assert wishes.set_schedule(conn, "says", "hours=24.0 to=vault", True) is None
     assert said(conn) is None
-    assert wishes.wished(conn, "says", "hours=24.0 to=vault", False) is None
+    assert wishes.set_schedule(conn, "says", "hours=24.0 to=vault", False) is None
     assert said(conn) == "hours=24.0 to=vault"
-    assert wishes.wished(conn, "says", "no", False) == "hours=24.0 to=vault"
+    assert wishes.set_schedule(conn, "says", "no", False) == "hours=24.0 to=vault"
     assert said(conn) == "no"
     found = placement_facts.read("says", files.trees(conn.lookupByName("says")))
     assert found.groups == ("a",)
@@ -41,6 +41,6 @@ def test_what_it_says_is_what_is_read(conn):
 
 def test_what_cannot_be_said(conn):
     with pytest.raises(errors.InvalidInput, match="no wish for backups"):
-        wishes.wished(conn, "says", "now", False)
+        wishes.set_schedule(conn, "says", "now", False)
     with pytest.raises(errors.Unsupported, match="was not made by Salt Virt"):
-        wishes.wished(conn, "other", "yes", False)
+        wishes.set_schedule(conn, "other", "yes", False)

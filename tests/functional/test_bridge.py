@@ -11,7 +11,7 @@ from saltvirt.errors import InvalidInput, OperationFailed, Unsupported, VirtErro
 from saltvirt.host.node import running
 from saltvirt.hostnet.bridge import bridges, ifcfg, ifupdown, netplan, networkd, networkmanager, ovs
 from saltvirt.hostnet.bridge import plan as plans
-from saltvirt.hostnet.bridge.plan import BridgeHost, Vlan
+from saltvirt.hostnet.bridge.plan import BridgeHost, BridgeVlan
 from tests import golden
 from tests.functional.conftest import REPOSITORY, load
 
@@ -188,7 +188,7 @@ def test_networkd_the_port_keeps_the_mtu():
 @pytest.mark.parametrize("name", ["", "../x", "a b", "b" * 16, "-r"])
 def test_a_name_that_is_none_is_refused_before_anything_changes(name):
     with pytest.raises(InvalidInput):
-        bridges.over(name, "eth0", (None, None))
+        bridges.create_bridge(name, "eth0", (None, None))
 
 
 def host(tmp_path, files=None, told=None):
@@ -264,7 +264,7 @@ def test_netplan_takes_a_section_without_content_for_none(tmp_path):
     there = host(tmp_path, {"etc/netplan/50-x.yaml": json.dumps(tree)})
     moved = json.loads(netplan.find("br0", "eth0", there).files["/etc/netplan/50-x.yaml"])
     assert list(moved["network"]["bridges"]) == ["br0"]
-    assert netplan.tagged(Vlan("br5", "eth0", 5), there)
+    assert netplan.tagged(BridgeVlan("br5", "eth0", 5), there)
 
 
 def test_netplan_that_does_not_know_the_interface_leaves_it_to_the_next(tmp_path):
@@ -418,7 +418,7 @@ def test_a_guest_runs_while_its_process_lives(tmp_path):
     assert running.names(tmp_path / "run", tmp_path / "proc") == ["half", "lives"]
 
 
-VLAN = Vlan("br100", "eth0", 100)
+VLAN = BridgeVlan("br100", "eth0", 100)
 WAYS = {
     "networkd": (networkd, {"etc/systemd/network/10-eth0.network": NETWORKD}),
     "netplan": (netplan, {"etc/netplan/50-x.yaml": NETPLAN}),
@@ -466,14 +466,14 @@ def test_over_a_vlan_ifupdown_wants_its_folder_read(tmp_path):
 
 
 def test_a_tagged_interface_has_a_name_that_the_kernel_takes():
-    assert Vlan("b", "enp0s31f6", 4094).port == "enp0s31f6.4094"
-    assert Vlan("b", "enp130s0f0np0", 100).port == "vlan100"
+    assert BridgeVlan("b", "enp0s31f6", 4094).port == "enp0s31f6.4094"
+    assert BridgeVlan("b", "enp130s0f0np0", 100).port == "vlan100"
 
 
 @pytest.mark.parametrize("vlan", [0, 4095, -1, "x", "1 2", 1.5, True])
 def test_a_vlan_that_is_none_is_refused_before_anything_changes(vlan):
     with pytest.raises(InvalidInput, match="is no VLAN"):
-        bridges.over("br100", "eth0", (None, None), vlan=vlan)
+        bridges.create_bridge("br100", "eth0", (None, None), vlan=vlan)
 
 
 def kept(folder, **about):
@@ -483,13 +483,13 @@ def kept(folder, **about):
 
 
 def test_a_bridge_below_others_stays_until_they_are_gone(tmp_path, monkeypatch):
-    monkeypatch.setattr(bridges, "KEPT", tmp_path)
+    monkeypatch.setattr(bridges, "SAVED_FOLDER", tmp_path)
     kept(tmp_path, bridge="br0", interface="nosuch0")
     kept(tmp_path, bridge="br100", interface="nosuch0", vlan=100, port="nosuch0.100")
-    assert bridges.ours("br100")["vlan"] == 100
+    assert bridges.bridge_record("br100")["vlan"] == 100
     with pytest.raises(OperationFailed, match=r"^br100 is over a VLAN of nosuch0: remove it"):
-        bridges.back("br0")
-    assert bridges.ours("br0")
+        bridges.remove_bridge("br0")
+    assert bridges.bridge_record("br0")
 
 
 OVS = {"ovs-vsctl --version": "ovs-vsctl 3.1", "ovs-vsctl --timeout=10": "some-uuid\n"}
@@ -502,7 +502,7 @@ def linked(tmp_path, **about):
 
 def test_while_a_way_back_is_armed_what_it_puts_back_stays(tmp_path, monkeypatch):
     """A minion died over its own network: the timer of its change has still to put it back."""
-    monkeypatch.setattr(bridges, "KEPT", tmp_path)
+    monkeypatch.setattr(bridges, "SAVED_FOLDER", tmp_path)
     kept = tmp_path / "br0"
     kept.mkdir()
     (kept / "old-0").write_text("as it was")
@@ -643,7 +643,7 @@ def test_a_host_whose_watchdog_is_fed_for_guests_keeps_its_address(tmp_path, mon
 
 
 def test_a_file_that_is_no_utf_8_keeps_its_bytes(tmp_path, monkeypatch):
-    monkeypatch.setattr(bridges, "KEPT", tmp_path / "kept")
+    monkeypatch.setattr(bridges, "SAVED_FOLDER", tmp_path / "kept")
     file = tmp_path / "etc/network/interfaces"
     file.parent.mkdir(parents=True)
     file.write_bytes(b"# f\xfcr hv1\niface eth0 inet dhcp\n")
@@ -652,7 +652,7 @@ def test_a_file_that_is_no_utf_8_keeps_its_bytes(tmp_path, monkeypatch):
     assert text.startswith("# f\ufffdr hv1\n")
     found.files[str(file)] = found.files.pop("/etc/network/interfaces")
     about = {"bridge": "br0", "interface": "eth0", "port": "eth0", "vlan": None, "type": "linux"}
-    bridges._keep(about, found)
+    bridges._save(about, found)
     kept_of = tmp_path / "kept/br0"
     assert (kept_of / "new-0").read_bytes().startswith(b"# f\xfcr hv1\n")
     made = json.loads((kept_of / "undone.json").read_text())
@@ -743,14 +743,14 @@ def test_what_configures_the_bridge_already_is_neither_changed_nor_deleted(tmp_p
     there = host(tmp_path, files, told)
     for make in (
         lambda: way.find("br0", "eth0", there),
-        lambda: way.tagged(Vlan("br0", "eth0", 7), there),
+        lambda: way.tagged(BridgeVlan("br0", "eth0", 7), there),
     ):
         with pytest.raises(Unsupported, match=r"/\S+ configures br0 already, though it is"):
             make()
     last = list(files)[-1] if way is not netplan else "etc/netplan/9.yaml"
     (tmp_path / last).unlink()
     assert way.find("br0", "eth0", there)
-    assert way.tagged(Vlan("br0", "eth0", 7), there)
+    assert way.tagged(BridgeVlan("br0", "eth0", 7), there)
 
 
 def test_networkd_drop_ins_of_the_interfaces_file_move_along(tmp_path):

@@ -106,7 +106,7 @@ def host(tmp_path, monkeypatch):
         pytest.skip("no ip")
     one = Host(tmp_path)
     monkeypatch.setattr(program, "run", one.run)
-    monkeypatch.setattr(bridges, "KEPT", tmp_path / "kept")
+    monkeypatch.setattr(bridges, "SAVED_FOLDER", tmp_path / "kept")
     monkeypatch.setattr(bridges, "BOOT_FOLDER", tmp_path / "units")
     bridges.BOOT_FOLDER.mkdir()
     monkeypatch.setattr(bridges, "MANAGERS", (one,))
@@ -121,21 +121,21 @@ def host(tmp_path, monkeypatch):
 
 
 def test_it_is_made_over_the_interface_with_the_address_and_taken_away(host):
-    said = bridges.over("br0", None, YAML)
-    assert said == f"br0 over eth0; what was there is in {bridges.KEPT / 'br0'}"
+    said = bridges.create_bridge("br0", None, YAML)
+    assert said == f"br0 over eth0; what was there is in {bridges.SAVED_FOLDER / 'br0'}"
     assert host.files() == AFTER
     assert host.armed() == (["restore"], 1)
     assert "master br0" in host.ip("link", "show", "eth0")
     with pytest.raises(AlreadyExists, match=r"^br0 exists already, and is left as it is$"):
-        bridges.over("br0", "eth0", YAML)
-    assert (host.files(), host.called) == (AFTER, [("systemctl", *SHOWN)])
-    host.called.clear()
-    assert (bridges.there("br0"), bridges.ours("br0")["interface"]) == (True, "eth0")
-    assert bridges.back("br0") == "eth0 is as it was before br0"
+        bridges.create_bridge("br0", "eth0", YAML)
+    assert (host.files(), host.original_name) == (AFTER, [("systemctl", *SHOWN)])
+    host.original_name.clear()
+    assert (bridges.exists("br0"), bridges.bridge_record("br0")["interface"]) == (True, "eth0")
+    assert bridges.remove_bridge("br0") == "eth0 is as it was before br0"
     assert host.files() == BEFORE
     assert host.armed() == (["again"], 1)
-    assert (bridges.there("br0"), bridges.ours("br0")) == (False, None)
-    assert not (bridges.KEPT / "br0").exists()
+    assert (bridges.exists("br0"), bridges.bridge_record("br0")) == (False, None)
+    assert not (bridges.SAVED_FOLDER / "br0").exists()
 
 
 def test_over_the_default_route_or_the_interface_that_is_named(host):
@@ -150,7 +150,7 @@ def test_over_the_default_route_or_the_interface_that_is_named(host):
 
 
 def test_over_a_vlan_of_a_bridge_of_ours_its_interface_is_meant(host, monkeypatch):
-    bridges.over("br0", "eth0", YAML)
+    bridges.create_bridge("br0", "eth0", YAML)
     asked = []
     monkeypatch.setattr(host, "tagged", lambda vlan, _host: asked.append(vlan) or "a plan")
     assert bridges.plan("br100", "br0", YAML, vlan="100") == ("eth0", "a plan")
@@ -166,27 +166,27 @@ def test_over_a_vlan_of_a_bridge_of_ours_its_interface_is_meant(host, monkeypatc
 def test_what_does_not_come_up_is_put_back(host):
     host.apply = host.apply[:1]
     with pytest.raises(OperationFailed, match="could not be brought up within 60 s, so eth0 was"):
-        bridges.over("br0", "eth0", YAML)
+        bridges.create_bridge("br0", "eth0", YAML)
     assert host.files() == BEFORE
     assert host.armed() == (["restore"], 1)
-    assert (bridges.there("br0"), bridges.ours("br0")) == (False, None)
+    assert (bridges.exists("br0"), bridges.bridge_record("br0")) == (False, None)
 
 
 def test_addresses_that_the_bridge_does_not_get_are_a_failure(host):
     host.ip("-6", "addr", "add", "fd00::5/64", "dev", "eth0")
     reason = "could not get fd00::5/64 on br0 within 60 s, so eth0 was put back as it was"
     with pytest.raises(OperationFailed, match=reason):
-        bridges.over("br0", "eth0", YAML)
+        bridges.create_bridge("br0", "eth0", YAML)
     assert host.files() == BEFORE
 
 
 def test_what_is_not_put_back_to_the_end_stays_armed(host):
     host.apply, host.restores = host.apply[:1], False
     with pytest.raises(OperationFailed, match=r"eth0 is still being put back after 300 s: look"):
-        bridges.over("br0", "eth0", YAML)
+        bridges.create_bridge("br0", "eth0", YAML)
     assert host.armed() == (["restore"], 0)
     unit = (bridges.BOOT_FOLDER / "salt-virt-network-unconfirmed.service").read_text()
-    assert f"ExecStart=/bin/sh {bridges.KEPT}/br0/restore\n" in unit
+    assert f"ExecStart=/bin/sh {bridges.SAVED_FOLDER}/br0/restore\n" in unit
 
 
 def test_what_the_timer_has_put_back_the_next_start_leaves_alone(host, monkeypatch):
@@ -198,17 +198,17 @@ def test_what_the_timer_has_put_back_the_next_start_leaves_alone(host, monkeypat
     def died(*_args):
         raise Died
 
-    monkeypatch.setattr(bridges, "_within", died)
+    monkeypatch.setattr(bridges, "_wait_until", died)
     with pytest.raises(Died):
-        bridges.over("br0", "eth0", YAML)
+        bridges.create_bridge("br0", "eth0", YAML)
     assert (host.files(), len(list(bridges.BOOT_FOLDER.iterdir()))) == (AFTER, 1)
     assert host.fire() == "disable salt-virt-network-unconfirmed.service\n"
     assert (host.files(), list(bridges.BOOT_FOLDER.iterdir())) == (BEFORE, [])
 
 
 def test_the_way_back_is_armed_for_longer_than_a_change_may_take(host):
-    bridges.over("br0", "eth0", YAML, timeout_s=40)
-    [armed] = [argv for argv in host.called if argv[0] == "systemd-run"]
+    bridges.create_bridge("br0", "eth0", YAML, timeout_s=40)
+    [armed] = [argv for argv in host.original_name if argv[0] == "systemd-run"]
     [after] = [word for word in armed if word.startswith("--on-active=")]
     assert float(after.partition("=")[2]) > 60 + 40
     assert not list(bridges.BOOT_FOLDER.iterdir())
@@ -227,15 +227,15 @@ def test_a_change_waits_for_one_that_is_being_put_back(host, monkeypatch, state)
     monkeypatch.setattr(program, "run", answered)
     now = state
     with pytest.raises(OperationFailed, match="apply this again in two minutes"):
-        bridges.over("br0", "eth0", YAML)
+        bridges.create_bridge("br0", "eth0", YAML)
     assert host.files() == BEFORE
     now = "inactive"
-    bridges.over("br0", "eth0", YAML)
-    host.called.clear()
+    bridges.create_bridge("br0", "eth0", YAML)
+    host.original_name.clear()
     now = state
     with pytest.raises(OperationFailed, match="apply this again in two minutes"):
-        bridges.back("br0")
-    assert (host.files(), host.called) == (AFTER, []), "nor is its way back disarmed"
+        bridges.remove_bridge("br0")
+    assert (host.files(), host.original_name) == (AFTER, []), "nor is its way back disarmed"
 
 
 def test_without_a_master_behind_the_interface_its_gateway_must_answer(host):
@@ -249,7 +249,7 @@ def test_without_a_master_behind_the_interface_its_gateway_must_answer(host):
         socket.create_server(("127.0.0.1", 0)) as master,
         pytest.raises(OperationFailed, match=reason),
     ):
-        bridges.over("br0", "eth0", YAML, master.getsockname(), 9)
+        bridges.create_bridge("br0", "eth0", YAML, master.getsockname(), 9)
 
 
 def test_a_gateway_answers_on_a_host_without_ping(host, tmp_path):
@@ -282,25 +282,25 @@ def test_a_host_that_cannot_reach_its_master_is_put_back_either_way(host):
     nobody = free_port()
     why = f"could not reach {nobody[0]}:{nobody[1]} within 9 s, so"
     with pytest.raises(OperationFailed, match=f"over br0 the host {why} eth0 was put back"):
-        bridges.over("br0", "eth0", YAML, nobody, 9)
-    assert (host.files(), bridges.ours("br0")) == (BEFORE, None)
+        bridges.create_bridge("br0", "eth0", YAML, nobody, 9)
+    assert (host.files(), bridges.bridge_record("br0")) == (BEFORE, None)
     with socket.create_server(("127.0.0.1", 0)) as master:
-        bridges.over("br0", "eth0", YAML, master.getsockname(), 9)
-    host.called.clear()
+        bridges.create_bridge("br0", "eth0", YAML, master.getsockname(), 9)
+    host.original_name.clear()
     with pytest.raises(OperationFailed, match=f"without br0 the host {why} br0 was put back"):
-        bridges.back("br0", nobody, 9)
+        bridges.remove_bridge("br0", nobody, 9)
     assert host.files() == AFTER
     assert host.armed() == (["again"], 1)
-    assert bridges.there("br0")
-    assert bridges.ours("br0")["interface"] == "eth0"
+    assert bridges.exists("br0")
+    assert bridges.bridge_record("br0")["interface"] == "eth0"
 
 
 def test_without_a_way_back_nothing_is_changed(host):
     host.refuses = True
     with pytest.raises(OperationFailed, match=r"^no way back could be armed: systemd-run: no bus$"):
-        bridges.over("br0", "eth0", YAML)
-    assert (host.files(), bridges.there("br0")) == (BEFORE, False)
-    assert bridges.ours("br0") is None, "so that one made by hand now is the operator's"
+        bridges.create_bridge("br0", "eth0", YAML)
+    assert (host.files(), bridges.exists("br0")) == (BEFORE, False)
+    assert bridges.bridge_record("br0") is None, "so that one made by hand now is the operator's"
 
 
 def test_two_changes_at_once_are_one(host):
@@ -310,61 +310,61 @@ def test_two_changes_at_once_are_one(host):
     def both(argv, text=None, must=False):
         if argv[0] == "systemd-run":
             with pytest.raises(OperationFailed, match="apply this again in two minutes"):
-                bridges.over("br0", "eth0", YAML)
+                bridges.create_bridge("br0", "eth0", YAML)
             with pytest.raises(OperationFailed, match="apply this again in two minutes"):
-                bridges.back("br0")
+                bridges.remove_bridge("br0")
             inner.append(argv)
         return host.run(argv, text, must)
 
     program.run, run = both, program.run
     try:
-        bridges.over("br0", "eth0", YAML)
+        bridges.create_bridge("br0", "eth0", YAML)
     finally:
         program.run = run
     assert (host.armed(), len(inner)) == ((["restore"], 1), 1)
-    assert bridges.back("br0") == "eth0 is as it was before br0"
+    assert bridges.remove_bridge("br0") == "eth0 is as it was before br0"
 
 
 @pytest.mark.parametrize("timeout_s", ["abc", None, 0, -5, float("inf"), float("nan"), True, [1]])
 def test_a_time_that_is_none_is_refused_before_anything_changes(host, timeout_s):
     with pytest.raises(InvalidInput, match=r"timeout_s: .* is no number of seconds above 0"):
-        bridges.over("br0", "eth0", YAML, timeout_s=timeout_s)
-    assert (host.called, bridges.KEPT.exists()) == ([], False)
-    bridges.over("br0", "eth0", YAML, timeout_s="60")
+        bridges.create_bridge("br0", "eth0", YAML, timeout_s=timeout_s)
+    assert (host.original_name, bridges.SAVED_FOLDER.exists()) == ([], False)
+    bridges.create_bridge("br0", "eth0", YAML, timeout_s="60")
     with pytest.raises(InvalidInput, match="timeout_s"):
-        bridges.back("br0", timeout_s=timeout_s)
+        bridges.remove_bridge("br0", timeout_s=timeout_s)
 
 
 def test_one_that_is_down_is_not_made_again_over_its_own_files(host):
     """They would count as what was there before, and the real ones would be lost."""
-    bridges.over("br0", "eth0", YAML)
+    bridges.create_bridge("br0", "eth0", YAML)
     host.ip("link", "delete", "br0")
     host.ip("addr", "add", "10.9.0.5/24", "dev", "eth0")
     why = "br0 was made here over eth0, is still configured, and is not there now"
     with pytest.raises(OperationFailed, match=why):
-        bridges.over("br0", "eth0", YAML)
-    assert (host.files(), bridges.ours("br0")["interface"]) == (AFTER, "eth0")
-    assert (bridges.KEPT / "br0/old-0").read_text() == BEFORE["old.conf"]
+        bridges.create_bridge("br0", "eth0", YAML)
+    assert (host.files(), bridges.bridge_record("br0")["interface"]) == (AFTER, "eth0")
+    assert (bridges.SAVED_FOLDER / "br0/old-0").read_text() == BEFORE["old.conf"]
     host.undo = ((*IP, "set", "eth0", "up"),)
-    assert bridges.back("br0") == "eth0 is as it was before br0"
+    assert bridges.remove_bridge("br0") == "eth0 is as it was before br0"
     assert host.files() == BEFORE
 
 
 def test_one_that_was_removed_by_hand_is_made_anew(host):
-    bridges.over("br0", "eth0", YAML)
+    bridges.create_bridge("br0", "eth0", YAML)
     host.ip("link", "delete", "br0")
     host.ip("addr", "add", "10.9.0.5/24", "dev", "eth0")
     host.new.unlink()
     host.old.write_text("by hand\n")
-    assert bridges.ours("br0") is None
-    bridges.over("br0", "eth0", YAML)
-    assert (bridges.KEPT / "br0/old-0").read_text() == "by hand\n"
-    assert (bridges.KEPT / "br0~/old-0").read_text() == BEFORE["old.conf"]
+    assert bridges.bridge_record("br0") is None
+    bridges.create_bridge("br0", "eth0", YAML)
+    assert (bridges.SAVED_FOLDER / "br0/old-0").read_text() == "by hand\n"
+    assert (bridges.SAVED_FOLDER / "br0~/old-0").read_text() == BEFORE["old.conf"]
 
 
 def test_which_interface_a_bridge_of_ours_is_over(host):
-    bridges.over("br0", "eth0", YAML)
-    made = bridges.ours("br0")
+    bridges.create_bridge("br0", "eth0", YAML)
+    made = bridges.bridge_record("br0")
     assert [bridges.is_over(made, name) for name in (None, "eth0", "br0", "eth1")] == [
         *(True, True, True, False)
     ]
@@ -374,23 +374,23 @@ def test_which_interface_a_bridge_of_ours_is_over(host):
 
 def test_what_is_not_ours_or_is_in_use_or_was_changed_stays(host):
     with pytest.raises(OperationFailed, match=r"^br0 was not made here, and is left as it is$"):
-        bridges.back("br0")
-    bridges.over("br0", "eth0", YAML)
+        bridges.remove_bridge("br0")
+    bridges.create_bridge("br0", "eth0", YAML)
     host.ip("link", "set", "eth1", "master", "br0")
     with pytest.raises(OperationFailed, match=r"^br0 is in use by eth1$"):
-        bridges.back("br0")
+        bridges.remove_bridge("br0")
     host.ip("link", "set", "eth1", "nomaster")
     for path, text in ((host.old, "by hand\n"), (host.gone, "there again\n")):
         before = path.read_text() if path.exists() else None
         path.write_text(text)
         with pytest.raises(OperationFailed, match=f"^{path} was changed since br0 was made"):
-            bridges.back("br0")
+            bridges.remove_bridge("br0")
         path.write_bytes(b"\xff\xfe")
         with pytest.raises(OperationFailed, match=f"^{path} was changed since br0 was made"):
-            bridges.back("br0")
+            bridges.remove_bridge("br0")
         path.unlink() if before is None else path.write_text(before)
-    assert bridges.there("br0")
-    assert bridges.back("br0") == "eth0 is as it was before br0"
+    assert bridges.exists("br0")
+    assert bridges.remove_bridge("br0") == "eth0 is as it was before br0"
 
 
 # what of Open vSwitch is asked, with the kernel's own bridge
@@ -416,17 +416,17 @@ def test_a_bridge_of_open_vswitch_goes_the_same_ways(host, tmp_path, monkeypatch
     (folder / "ovs-vsctl").chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     with pytest.raises(Unsupported, match=r"eth0 has the address 10\.9\.0\.5"):
-        bridges.over_ovs("ovs0", "eth0")
-    said = bridges.over_ovs("ovs0", "eth1")
-    assert said == f"ovs0 over eth1; what was there is in {bridges.KEPT / 'ovs0'}"
-    assert (bridges.ours("ovs0")["type"], host.armed()) == ("ovs", (["restore"], 1))
+        bridges.create_ovs_bridge("ovs0", "eth0")
+    said = bridges.create_ovs_bridge("ovs0", "eth1")
+    assert said == f"ovs0 over eth1; what was there is in {bridges.SAVED_FOLDER / 'ovs0'}"
+    assert (bridges.bridge_record("ovs0")["type"], host.armed()) == ("ovs", (["restore"], 1))
     assert "master ovs0" in host.ip("link", "show", "eth1")
     host.ip("link", "add", "vnet0", "type", "veth", "peer", "name", "guest")
     host.ip("link", "set", "vnet0", "master", "ovs0")
     with pytest.raises(OperationFailed, match=r"^ovs0 is in use by vnet0$"):
-        bridges.back("ovs0")
+        bridges.remove_bridge("ovs0")
     host.ip("link", "delete", "vnet0")
-    assert bridges.back("ovs0") == "eth1 is as it was before ovs0"
-    assert not bridges.there("ovs0")
-    assert bridges.over_ovs("ovs0", None).startswith("ovs0 over nothing; ")
-    assert bridges.back("ovs0") == "All is as it was before ovs0"
+    assert bridges.remove_bridge("ovs0") == "eth1 is as it was before ovs0"
+    assert not bridges.exists("ovs0")
+    assert bridges.create_ovs_bridge("ovs0", None).startswith("ovs0 over nothing; ")
+    assert bridges.remove_bridge("ovs0") == "All is as it was before ovs0"

@@ -63,9 +63,9 @@ def _odd(*_given, **_more):
 
 def test_an_error_without_the_systems_words_is_told_by_its_own(store, monkeypatch):
     why = pytest.raises(errors.ImageError, match="cannot look at salt://a: odd")
-    with why, cache._looking("salt://a"):
+    with why, cache._translate_errors("salt://a"):
         _odd()
-    monkeypatch.setattr(cache.storage, "reading", _odd)
+    monkeypatch.setattr(cache.storage, "open_for_reading", _odd)
     with pytest.raises(errors.ImageError, match="cannot read the list of hashes /a: odd"):
         cache._read_list("/a")
     monkeypatch.setattr(cache, "_shared", _odd)
@@ -80,9 +80,9 @@ def test_what_is_no_note_is_none(store):
     assert store.read(".meta", "none.json") is None
     os.mkfifo(store.path(".meta", "pipe.json"))
     assert store.read(".meta", "pipe.json") is None
-    assert list(cache.known(store.images)) == []
+    assert list(cache.cached_images(store.images)) == []
     with open(store.path(".meta", "debian-0.raw.json"), "w", encoding="utf-8") as file:
-        file.write(" " * cache._LONGEST_NOTE + "{}")
+        file.write(" " * cache._MAX_NOTE_BYTES + "{}")
     assert store.read(".meta", "debian-0.raw.json") is None
 
 
@@ -101,31 +101,31 @@ def test_known_is_what_is_whole(store):
     os.unlink(store.path("gone.raw"))
     with open(store.path("mine.raw"), "wb"):
         pass
-    found = list(cache.known(store.images))
+    found = list(cache.cached_images(store.images))
     assert [one.file for one in found] == ["alpine-0.raw", "debian-0.raw"]
     assert found[0] == cache.ImageNote(**second, path=store.path("alpine-0.raw"))
-    assert cache.here("salt://gone", store.images) is None
+    assert cache.cached_size_bytes("salt://gone", store.images) is None
 
 
 def test_of_no_cache_nothing_is_known(tmp_path, monkeypatch):
-    assert list(cache.known(tmp_path / "none")) == []
+    assert list(cache.cached_images(tmp_path / "none")) == []
     (tmp_path / "_base").touch()
-    assert list(cache.known(tmp_path)) == []
+    assert list(cache.cached_images(tmp_path)) == []
 
     def silent(folder):
-        raise bounded.Silent(folder)
+        raise bounded.StorageTimeout(folder)
 
     monkeypatch.setattr(bounded, "names", silent)
     with pytest.raises(errors.OperationFailed, match="_base cannot be looked into"):
-        list(cache.known(tmp_path))
+        list(cache.cached_images(tmp_path))
 
 
 def test_an_image_is_here_without_anybody_asked(store, tmp_path):
-    assert cache.here(SOURCE, store.images) == 4096
-    assert cache.here("salt://none.raw", store.images) is None
-    assert cache.here(SOURCE, tmp_path / "none") is None
+    assert cache.cached_size_bytes(SOURCE, store.images) == 4096
+    assert cache.cached_size_bytes("salt://none.raw", store.images) is None
+    assert cache.cached_size_bytes(SOURCE, tmp_path / "none") is None
     os.unlink(store.path("debian-0.raw"))
-    assert cache.here(SOURCE, store.images) is None
+    assert cache.cached_size_bytes(SOURCE, store.images) is None
 
 
 def master(version):
@@ -136,26 +136,26 @@ def test_only_the_version_that_is_asked_for_is_found_and_to_look_is_no_use(store
     note = store.path(".meta", "debian-0.raw.json")
     os.utime(note, (1000, 1000))
     nobody = SimpleNamespace(version=None)  # with a hash no one is asked
-    found = cache.look(SOURCE, store.images, master({"v": 1}))
+    found = cache.find_local(SOURCE, store.images, master({"v": 1}))
     assert (found.path, found.format) == (store.path("debian-0.raw"), "raw")
     assert (found.virtual_size_bytes, found.sha256, found.source) == (4096, "a" * 64, SOURCE)
-    assert cache.look(SOURCE, store.images, master({"v": 2})) is None
-    assert cache.look("salt://none.raw", store.images, master({"v": 1})) is None
-    assert cache.look(SOURCE, store.images, nobody, f"sha256={'a' * 64}") == found
-    assert cache.look(SOURCE, store.images, master({"v": 1}), f"sha256={'c' * 64}") is None
-    assert cache.look(SOURCE, store.images, master({"v": 1}), f"sha512={'c' * 128}") is None
+    assert cache.find_local(SOURCE, store.images, master({"v": 2})) is None
+    assert cache.find_local("salt://none.raw", store.images, master({"v": 1})) is None
+    assert cache.find_local(SOURCE, store.images, nobody, f"sha256={'a' * 64}") == found
+    assert cache.find_local(SOURCE, store.images, master({"v": 1}), f"sha256={'c' * 64}") is None
+    assert cache.find_local(SOURCE, store.images, master({"v": 1}), f"sha512={'c' * 128}") is None
     assert cache.used(store.images, "debian-0.raw") == 1000
 
 
 def test_a_file_of_the_host_is_used_where_it_lies(store, tmp_path):
     mine = create(tmp_path / "mine.qcow2")
     whole = (8 * 1024**2, None)
-    for asked in (cache.look, cache.fetch):
+    for asked in (cache.find_local, cache.fetch):
         found = asked(str(mine), store.images)
         assert (found.path, found.format, found.source) == (str(mine), "qcow2", str(mine))
         assert (found.virtual_size_bytes, found.sha256) == whole
-    assert cache.here(str(mine), store.images) == whole[0]
-    for ask in (cache.look, cache.here, cache.fetch):
+    assert cache.cached_size_bytes(str(mine), store.images) == whole[0]
+    for ask in (cache.find_local, cache.cached_size_bytes, cache.fetch):
         with pytest.raises(errors.NotFound, match=r"none\.raw does not exist"):
             ask(str(tmp_path / "none.raw"), store.images)
 
@@ -164,18 +164,18 @@ def test_a_volume_is_used_where_it_lies_by_the_format_that_is_declared(store, tm
     mine = create(tmp_path / "mine.qcow2")
     whole = -(-os.path.getsize(mine) // 512) * 512
     place = cache.ImageFile(str(mine), "raw")
-    for asked in (cache.look, cache.fetch):
-        found = asked("pool://there/mine", store.images, place=place)
+    for asked in (cache.find_local, cache.fetch):
+        found = asked("pool://there/mine", store.images, local_file=place)
         assert (found.path, found.format, found.source) == (str(mine), "raw", "pool://there/mine")
         assert found.virtual_size_bytes == whole
-    assert cache.here("pool://there/mine", store.images, place) == whole
+    assert cache.cached_size_bytes("pool://there/mine", store.images, place) == whole
 
 
 def test_a_cache_that_cannot_be_read_is_one_line(store, tmp_path):
     (tmp_path / "_base").touch()
-    for ask in (cache.look, cache.here):
+    for ask in (cache.find_local, cache.cached_size_bytes):
         with pytest.raises(errors.ImageError, match=f"cannot look at {SOURCE}: Not a directory"):
-            ask(*([SOURCE, tmp_path, master({"v": 1})][: 3 if ask is cache.look else 2]))
+            ask(*([SOURCE, tmp_path, master({"v": 1})][: 3 if ask is cache.find_local else 2]))
 
 
 def test_who_is_given_an_image_uses_it(store):
@@ -205,7 +205,7 @@ KEYS = {name: cache.key(name) for name in ("left", "young", "half young", "noted
 def parts(store, monkeypatch):
     """Downloads that were broken off, at a second that is fixed."""
     now = int(time.time())
-    old, young = now - cache.PARTIAL_S - 1, now - cache.PARTIAL_S
+    old, young = now - cache.PARTIAL_LIFETIME_S - 1, now - cache.PARTIAL_LIFETIME_S
     monkeypatch.setattr(cache, "time", SimpleNamespace(time=lambda: now))
 
     def part(name, when):
@@ -266,7 +266,7 @@ def host(store, conn, monkeypatch):
     """The cache of a host without guests; its image was given to nobody for long."""
     old = time.time() - image_users.GRACE_S - 60
     os.utime(store.path(".meta", "debian-0.raw.json"), (old, old))
-    monkeypatch.setattr(shared, "why", lambda path: None)
+    monkeypatch.setattr(shared, "sharing_reason", lambda path: None)
     store.prune = lambda *args, **more: image_users.prune(conn, store.images, *args, **more)
     store.there = lambda: os.path.exists(store.path("debian-0.raw"))
     store.conn = conn
@@ -329,7 +329,7 @@ def test_an_image_that_a_guest_needs_stays(host):
 
 
 def test_an_image_that_others_may_have_or_of_which_it_is_not_known_stays(host, monkeypatch):
-    monkeypatch.setattr(shared, "why", lambda path: "nfs at /srv")
+    monkeypatch.setattr(shared, "sharing_reason", lambda path: "nfs at /srv")
     kept = {"debian-0.raw": "other hosts may need it, too: nfs at /srv"}
     assert host.prune()["kept"] == kept
     create(host.path("..", "above.qcow2"), "/nonexistent/base", "qcow2")
@@ -345,7 +345,7 @@ def test_who_begins_to_use_an_image_meanwhile_keeps_it(host, monkeypatch, who):
             guest(host, host.path("debian-0.raw"))
         return "it is open" if who == "a QEMU" else None
 
-    monkeypatch.setattr(image_users.usage, "held", late)
+    monkeypatch.setattr(image_users.usage, "open_reason", late)
     why = "needed by web1" if who == "a guest" else "it is open"
     assert host.prune()["kept"] == {"debian-0.raw": why}
     assert host.there()

@@ -70,7 +70,7 @@ def test_an_image_comes_once_and_is_named_by_its_content(images):
     again = cache.fetch(SOURCE, images, master)
     assert (again, len(master.fetched), len(master.asked)) == (found, 1, 2)
     cache.fetch(SOURCE, images, Master(v=2))
-    [known] = cache.known(images)
+    [known] = cache.cached_images(images)
     assert known.fetched > 0
     assert replace(known, fetched=0) == cache.ImageNote(
         file=os.path.basename(path), path=path, format="raw", size_bytes=MIB, fetched=0,
@@ -83,7 +83,7 @@ def test_a_new_version_is_a_new_file(images):
     new = cache.fetch(SOURCE, images, Master(RAW + bytes(MIB), v=2))
     assert (old.path != new.path, new.virtual_size_bytes) == (True, 2 * MIB)
     assert os.path.exists(old.path)
-    assert cache.look(SOURCE, images, Master(v=1)) is None
+    assert cache.find_local(SOURCE, images, Master(v=1)) is None
 
 
 @pytest.mark.parametrize(
@@ -99,12 +99,12 @@ def test_it_is_what_the_master_said_it_has(images, kind, hsum, words):
     master = Master(hash_type=kind, hsum=hsum)
     if words is None:
         cache.fetch(SOURCE, images, master)
-        [known] = cache.known(images)
+        [known] = cache.cached_images(images)
         assert set(known.sums) == {"sha256", "sha512"} | ({kind} & {"md5"})
     else:
         with pytest.raises(errors.ImageError, match=f"^{SOURCE} {words}"):
             cache.fetch(SOURCE, images, master)
-        assert list(cache.known(images)) == []
+        assert list(cache.cached_images(images)) == []
         assert left(images) == []
 
 
@@ -113,14 +113,14 @@ def test_it_is_what_was_demanded(images):
     master = Master()
     with pytest.raises(errors.ImageError, match=wrong):
         cache.fetch(SOURCE, images, master, "sha256=" + "0" * 64)
-    assert (list(cache.known(images)), left(images)) == ([], [])
+    assert (list(cache.cached_images(images)), left(images)) == ([], [])
     found = cache.fetch(SOURCE, images, master, f"sha256:{SHA}")
     asked = len(master.asked)
     assert cache.fetch(SOURCE, images, master, SHA) == found
     assert len(master.asked) == asked, "with a hash nobody need be asked"
     sha384 = hashlib.sha384(RAW).hexdigest()
     assert cache.fetch(SOURCE, images, master, sha384) == found
-    assert "sha384" in next(cache.known(images)).sums
+    assert "sha384" in next(cache.cached_images(images)).sums
 
 
 @pytest.mark.parametrize("where", ["salt", "web", "path"])
@@ -168,7 +168,7 @@ def test_what_is_no_whole_disk_is_no_image(images, tmp_path):
     with pytest.raises(errors.ImageError, match=SOURCE) as caught:
         cache.fetch(SOURCE, images, Master(b"<html>"))
     assert ".partial" not in caught.value.text
-    assert (list(cache.known(images)), left(images)) == ([], [])
+    assert (list(cache.cached_images(images)), left(images)) == ([], [])
 
 
 def test_a_disk_without_a_size_is_no_image(images, monkeypatch):
@@ -185,7 +185,7 @@ def test_an_image_is_checked_before_it_has_its_name(images, monkeypatch):
     monkeypatch.setattr(cache.inspect, "check", check)
     with pytest.raises(errors.ImageError, match="damaged"):
         cache.fetch(SOURCE, images, Master())
-    assert list(cache.known(images)) == []
+    assert list(cache.cached_images(images)) == []
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def test_a_download_that_is_cut_goes_on_later_unless_there_is_no_room(images, er
 
 
 def test_what_is_too_large_is_refused_on_its_way(images, monkeypatch):
-    monkeypatch.setattr(room, "MOST_BYTES", MIB - 1)
+    monkeypatch.setattr(room, "MAX_BYTES", MIB - 1)
     with pytest.raises(errors.Refused, match=f"image {SOURCE} is larger than"):
         cache.fetch(SOURCE, images, Master())
     assert left(images) == []
@@ -266,9 +266,9 @@ def test_a_file_of_this_host_is_hashed_only_when_that_is_demanded(images, tmp_pa
     with pytest.raises(errors.ImageError, match=f"image {path} has the sha256 {SHA}, not the dem"):
         cache.fetch(str(path), images, image_hash="0" * 64)
     assert not os.path.exists(images)
-    monkeypatch.setattr(room, "MOST_BYTES", MIB)
+    monkeypatch.setattr(room, "MAX_BYTES", MIB)
     cache.fetch(str(path), images, image_hash=SHA)
-    monkeypatch.setattr(room, "MOST_BYTES", MIB - 1)
+    monkeypatch.setattr(room, "MAX_BYTES", MIB - 1)
     cache.fetch(str(path), images)
     with pytest.raises(errors.ImageError, match="its hash is not read"):
         cache.fetch(str(path), images, image_hash=SHA)
@@ -277,10 +277,10 @@ def test_a_file_of_this_host_is_hashed_only_when_that_is_demanded(images, tmp_pa
 def test_a_file_that_is_just_coming_to_this_host_is_not_used(images, tmp_path, monkeypatch):
     path = tmp_path / "mine.raw"
     path.write_bytes(RAW)
-    open(migration_storage.coming(str(path)), "w", encoding="utf-8").close()
+    open(migration_storage.incoming_path(str(path)), "w", encoding="utf-8").close()
     monkeypatch.chdir(tmp_path)
     with pytest.raises(errors.ImageError, match=r"a migration is just copying mine\.raw to this"):
-        cache.fetch("pool://there/x", images, place=cache.ImageFile("mine.raw"))
+        cache.fetch("pool://there/x", images, local_file=cache.ImageFile("mine.raw"))
 
 
 def test_a_file_without_a_disk_in_it_is_no_image(images, tmp_path, monkeypatch):

@@ -12,7 +12,7 @@ pytest.importorskip("salt")
 
 from saltvirt import errors, names
 from saltvirt.backups import chains
-from saltvirt.backups.answers import GuestLook, LookedDisk
+from saltvirt.backups.answers import GuestInspection, InspectedDisk
 from saltvirt.backupserve import checkpoints as ours
 from saltvirt.backupserve import look
 from saltvirt.host.domain import checkpoints
@@ -66,7 +66,7 @@ def refuses(code, text="no"):
 def test_one_that_goes_while_it_is_read_is_passed_over(dom, monkeypatch):
     gone, stays = made(dom, "a"), made(dom, "b")
     gone.delete(0)
-    monkeypatch.setattr(checkpoints, "every", lambda _: [gone, stays])
+    monkeypatch.setattr(checkpoints, "list_all", lambda _: [gone, stays])
     [text] = checkpoints.texts(dom)
     assert "<name>b</name>" in text and checkpoints.names(dom) == ["b"]
     checkpoints.forget(dom)
@@ -81,7 +81,7 @@ def test_any_other_error_is_one(dom, monkeypatch):
         checkpoints.texts(dom)
     monkeypatch.setattr(libvirt.virDomain, "listAllCheckpoints", broken)
     with pytest.raises(libvirt.libvirtError, match="no memory"):
-        checkpoints.every(dom)
+        checkpoints.list_all(dom)
 
 
 @pytest.mark.parametrize("runs", [True, False])
@@ -118,11 +118,11 @@ def test_of_one_that_is_off_its_bitmaps_go_from_the_files_and_what_cannot_go_is_
     for name in (OURS, "of-somebody"):
         bitmaps.add(path, name)
     monkeypatch.setattr(ours.bitmaps, "remove", taken := Taken(bitmaps.remove))
-    assert ours.sweep(conn, dom, [OURS]) == [] and [*bitmaps.of(path)] == [OURS, "of-somebody"]
+    assert ours.sweep(conn, dom, [OURS]) == [] and [*bitmaps.read(path)] == [OURS, "of-somebody"]
     [why] = ours.sweep(conn, dom, [])
     assert why == f"bitmap {OURS} of vda: the disk is full"
     taken.fails = False
-    assert ours.sweep(conn, dom, []) == [] and [*bitmaps.of(path)] == ["of-somebody"]
+    assert ours.sweep(conn, dom, []) == [] and [*bitmaps.read(path)] == ["of-somebody"]
 
 
 class Taken:
@@ -140,15 +140,15 @@ def test_without_a_bitmap_in_each_file_there_is_no_checkpoint(conn, tmp_path, pa
     (tmp_path / "bad").write_text("no qcow2")
     second = DISK.format(tmp_path / "bad").replace("vda", "vdb")
     dom = conn.defineXML(WEB1.format(DISK.format(path) + second))
-    disks = tuple(LookedDisk(one, MIB, "", "qcow2") for one in ("vda", "vdb"))
-    seen = GuestLook("u", False, disks)
+    disks = tuple(InspectedDisk(one, MIB, "", "qcow2") for one in ("vda", "vdb"))
+    seen = GuestInspection("u", False, disks)
     assert ours.make(conn, dom, seen, "000001-20261126T160000Z-0123abcd") == {}
-    assert bitmaps.of(path) == {}
+    assert bitmaps.read(path) == {}
 
 
 def test_what_libvirt_does_not_take_back_is_named(conn, dom):
     made(dom, "a")
-    with beside.aside(dom):
+    with beside.hidden_checkpoints(dom):
         assert checkpoints.names(dom) == ["a"]
     dom.destroy()
     words = r"the snapshot is there, but libvirt does not take the checkpoint a of web1 back "
@@ -174,7 +174,7 @@ def test_what_was_put_aside_when_one_could_not_be_is_told_again(dom, monkeypatch
         told.append(checkpoints._name(text))
 
     monkeypatch.setattr(libvirt.virDomain, "checkpointCreateXML", known)
-    with pytest.raises(libvirt.libvirtError, match="no memory"), beside.aside(dom):
+    with pytest.raises(libvirt.libvirtError, match="no memory"), beside.hidden_checkpoints(dom):
         pytest.fail("a snapshot is made")
     assert told == ["a"]
 
@@ -199,7 +199,7 @@ def test_a_bitmap_that_must_stay_keeps_it_from_going_back(conn, dom, path, name,
         dom.destroy()
     with pytest.raises(errors.InvalidInput, match=words):
         snapshots.revert(conn, "web1", "s")
-    assert [*bitmaps.of(path)] == [name]
+    assert [*bitmaps.read(path)] == [name]
 
 
 def test_what_backups_made_goes_when_a_guest_goes_back(conn, dom, path):
@@ -208,7 +208,7 @@ def test_what_backups_made_goes_when_a_guest_goes_back(conn, dom, path):
     dom.destroy()
     assert beside._disks(conn, dom) == [path]
     beside.remove(conn, dom)
-    assert bitmaps.of(path) == {} and checkpoints.names(dom) == []
+    assert bitmaps.read(path) == {} and checkpoints.names(dom) == []
 
 
 def test_only_what_libvirt_cannot_do_is_done_in_its_place(conn, dom, monkeypatch):
@@ -233,7 +233,7 @@ def test_only_what_libvirt_cannot_do_is_done_in_its_place(conn, dom, monkeypatch
     ("<disk type='block' device='disk'/>", None), ("<disk type='volume' device='disk'/>", None),
 ])  # fmt: skip
 def test_which_disks_are_in_no_backup_and_why(disk, why):
-    said = look._skipped(Disk.fromstring(disk))
+    said = look._skip_reason(Disk.fromstring(disk))
     assert said is None if why is None else said.startswith(why)
 
 
@@ -246,11 +246,11 @@ def test_where_a_disk_is(conn):
         return Disk.fromstring(f"<disk type='volume'>{source}<target dev='vda'/></disk>")
 
     named = "<source pool='default-pool' volume='web1'/>"
-    assert look.path(conn, disk(named)) == volume.path()
-    assert look.path(conn, disk("<source dev='/dev/x'/>")) == "/dev/x"
+    assert look.source_path(conn, disk(named)) == volume.path()
+    assert look.source_path(conn, disk("<source dev='/dev/x'/>")) == "/dev/x"
     for gone in (named.replace("web1", "web9"), named.replace("default-pool", "gone"), ""):
         with pytest.raises(errors.VirtError, match=r"vda|web9|gone"):
-            look.path(conn, disk(gone))
+            look.source_path(conn, disk(gone))
     volume.delete(0)
 
 
@@ -258,7 +258,7 @@ def test_a_bitmap_of_which_libvirt_does_not_say_how_much_changed_is_not_relied_o
     """This driver says it of none."""
     made(dom, OURS)
     made(dom, "of-somebody")
-    [disk] = look.look(conn, "web1").disks
+    [disk] = look.inspect(conn, "web1").disks
     assert disk.bitmaps == {OURS: chains.INCONSISTENT}
 
 
@@ -277,7 +277,7 @@ def test_where_libvirt_cannot_say_how_much_changed_none_is_relied_on(conn, dom, 
         return fails() if sized else describe(self, flags)
 
     monkeypatch.setattr(libvirt.virDomainCheckpoint, "getXMLDesc", described)
-    found = look.look(conn, "web1")
+    found = look.inspect(conn, "web1")
     assert [one.bitmaps for one in found.disks] == [{OURS: chains.INCONSISTENT}]
     assert found.skipped == {"hda": "a drive for cdrom"} and found.active
 
@@ -285,10 +285,10 @@ def test_where_libvirt_cannot_say_how_much_changed_none_is_relied_on(conn, dom, 
 def test_what_the_bitmaps_of_one_that_is_off_are_good_for(conn, dom, path):
     dom.destroy()
     bitmaps.add(path, OURS)
-    [disk] = look.look(conn, "web1").disks
+    [disk] = look.inspect(conn, "web1").disks
     assert disk.bitmaps == {OURS: chains.GOOD}
     qemu_img("bitmap", "--disable", path, OURS)
-    [disk] = look.look(conn, "web1").disks
+    [disk] = look.inspect(conn, "web1").disks
     assert disk.bitmaps == {OURS: chains.DISABLED}
     assert look._state(["in-use", "auto"]) == chains.INCONSISTENT
 

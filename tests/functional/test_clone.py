@@ -50,8 +50,8 @@ def test_a_copy_in_a_pool_that_guests_cannot_name_is_named_by_its_server():
 
     disk, made = Disk(target="vda", type="volume"), GuestRecord()
     place = Source(protocol="rbd", name="rbd/web2")
-    work = disks.Work(DiskSpec(name="vda"), pool="ceph", volume="web2", direct=place)
-    clone.Clone.point(made, disk, work)
+    work = disks.DiskBuild(DiskSpec(name="vda"), pool="ceph", volume="web2", direct=place)
+    clone.CloneBuilder.redirect_disk(made, disk, work)
     assert (disk.type, disk.source.protocol, disk.source.name) == ("network", "rbd", "rbd/web2")
     assert [(own.pool, own.volume) for own in made.disks] == [("ceph", "web2")]
 
@@ -431,7 +431,7 @@ def test_a_clone_is_of_its_original_as_it_is_when_its_lock_is_held(original):
     config = admission.AdmissionConfig.configured(original.modules["config.get"])
     web1 = original.conn.lookupByName("web1")
     wanted = guest_builder.GuestRequest("web2")
-    waiting = clone.Clone(original.conn, web1, wanted, guest_builder.Tools(config))
+    waiting = clone.CloneBuilder(original.conn, web1, wanted, guest_builder.Tools(config))
     data = {"name": "data", "size": 4, "format": "raw"}
     original.modules["virt.update"]("web1", disks=[data], title="second")
     waiting.run()
@@ -572,5 +572,5 @@ def test_a_disk_has_no_bitmaps_of_what_it_is_made_from(tmp_path):
     found = inspect.inspect(old, "qcow2")
     assert found.bitmaps
     clone.clone(found, new, "qcow2")
-    assert (list(bitmaps.of(old)), bitmaps.of(new)) == (["salt-virt.1"], {})
+    assert (list(bitmaps.read(old)), bitmaps.read(new)) == (["salt-virt.1"], {})
     subprocess.run(["qemu-img", "compare", "-q", old, new], check=True)

@@ -95,15 +95,15 @@ def test_who_starts_a_guest_is_who_has_it(peer, dom, wanted):
     there = came(peer, dom)
     dom.setAutostart(1)
     there.setAutostart(int(not wanted))
-    confirm.autostart(dom.connect(), peer, report(dom, autostart=wanted))
+    confirm.transfer_autostart(dom.connect(), peer, report(dom, autostart=wanted))
     assert (dom.autostart(), there.autostart()) == (0, int(wanted))
     there.undefine()
     dom.setAutostart(1)
-    confirm.autostart(dom.connect(), peer, report(dom, autostart=wanted))
+    confirm.transfer_autostart(dom.connect(), peer, report(dom, autostart=wanted))
     assert dom.autostart() == 0
     dom.undefine()
     there = came(peer, dom.connect().lookupByName("test"))
-    confirm.autostart(dom.connect(), peer, report(there, autostart=wanted))
+    confirm.transfer_autostart(dom.connect(), peer, report(there, autostart=wanted))
     assert there.autostart() == int(wanted)
 
 
@@ -114,7 +114,7 @@ def test_a_guest_that_is_defined_nowhere_is_started_by_nobody(peer, dom):
     dom.undefine()
     here, there = conn.createXML(text), peer.lookupByName("web1")
     here.setAutostart(1)  # QEMU's driver would refuse it of a transient one
-    confirm.autostart(conn, peer, report(there, autostart=True))
+    confirm.transfer_autostart(conn, peer, report(there, autostart=True))
     assert (here.autostart(), there.autostart()) == (1, 0), "nobody was asked to"
     here.destroy()
 
@@ -122,10 +122,10 @@ def test_a_guest_that_is_defined_nowhere_is_started_by_nobody(peer, dom):
 def test_a_target_that_fails_at_the_checkpoints_is_told_of_in_its_words(peer, dom):
     """The guest has moved by then: an error would say that it has not."""
     entry = JournalEntry(report(dom), "qemu+tls://hv2/system", MOVED)
-    assert confirm.checkpoints(peer, entry) == {}, "it is not there"
+    assert confirm.send_checkpoints(peer, entry) == {}, "it is not there"
     cut = libvirt.open(EMPTY)
     cut.close()
-    assert "invalid connection" in confirm.checkpoints(cut, entry)["all"]
+    assert "invalid connection" in confirm.send_checkpoints(cut, entry)["all"]
 
 
 # -- what it left here --------------------------------------------------------------------
@@ -211,7 +211,7 @@ def test_a_device_goes_by_the_name_that_it_was_given(place, gone, monkeypatch):
 
 
 def test_what_others_may_have_is_noted_for_them(place, gone, monkeypatch):
-    monkeypatch.setattr(shared, "why", lambda path: "nfs4")
+    monkeypatch.setattr(shared, "sharing_reason", lambda path: "nfs4")
     deleted, kept = confirm.remove_source(place.conn, WEB1, [str(place.base)])
     assert (deleted, list(kept), gone) == ([], [str(place.base)], [])
     assert target_leftovers.names() == ["web1"]
@@ -221,8 +221,8 @@ def test_what_could_not_be_noted_is_said_with_what_is_kept(place, gone, monkeypa
     def full(name, paths):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(shared, "why", lambda path: "nfs4")
-    monkeypatch.setattr(target_leftovers, "note_here", full)
+    monkeypatch.setattr(shared, "sharing_reason", lambda path: "nfs4")
+    monkeypatch.setattr(target_leftovers, "record_local", full)
     _, kept = confirm.remove_source(place.conn, WEB1, [str(place.base)])
     assert "were not asked: " in kept[str(place.base)]
     assert kept[str(place.base)].endswith(

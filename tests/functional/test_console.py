@@ -140,7 +140,7 @@ def test_the_hypervisor_goes_without_a_word(typist, guest):
 
 def test_the_terminal_goes(typist, guest):
     one = typist("web1").attached()
-    os.close(one.ours)
+    os.close(one.guest_ids)
     one.process.wait(60)
     until(lambda: not _relays(guest), "no process of it is left")
 
@@ -176,7 +176,7 @@ def test_what_is_no_escape(text):
         terminal.escape_byte(text)
 
 
-FOUND = way.Way("web1", "u", "hv1", "serial", "pty", "127.0.0.1", 1, "", "", "")
+FOUND = way.GuestConnection("web1", "u", "hv1", "serial", "pty", "127.0.0.1", 1, "", "", "")
 
 
 @pytest.mark.parametrize(("there", "words"), [
@@ -185,16 +185,16 @@ FOUND = way.Way("web1", "u", "hv1", "serial", "pty", "127.0.0.1", 1, "", "", "")
 ])  # fmt: skip
 def test_why_a_console_ended_that_nobody_left(monkeypatch, there, words):
     monkeypatch.setattr(console.find, "locate", lambda _fleet, _name: there)
-    assert console._ended(None, FOUND) == f"the console of web1 on hv1 has ended: {words}"
+    assert console._explain_end(None, FOUND) == f"the console of web1 on hv1 has ended: {words}"
 
 
 def test_a_hypervisor_that_is_not_reached_is_no_one_who_has_the_console(monkeypatch):
     def fails(_found):
         raise errors.ConnectionFailed("hv1 is not reached")
 
-    monkeypatch.setattr(console.way, "connected", fails)
+    monkeypatch.setattr(console.way, "connect", fails)
     with pytest.raises(errors.ConnectionFailed, match="hv1 is not reached"):
-        console._connected(FOUND)
+        console._connect(FOUND)
 
 
 def test_a_terminal_that_takes_nothing_or_has_no_size_is_not_waited_for():

@@ -62,7 +62,7 @@ def test_who_says_for_ever_that_it_copies_holds_nobody_up(queue, clock):
     queue.ask("evil", IMAGE)
     queue.ask("worse", IMAGE)
     assert queue.ask("hv1", IMAGE) == 1
-    while clock.now <= 1000 + download_queue.HELD_S:
+    while clock.now <= 1000 + download_queue.MAX_HOLD_S:
         assert [queue.ask(one, IMAGE) for one in ("evil", "worse", "hv1")] == [0, 0, 1]
         clock.now += download_queue.LEASE_S / 2
     assert [queue.ask(one, IMAGE) for one in ("evil", "worse", "hv1")] == [0, 0, 0]
@@ -96,7 +96,7 @@ def test_what_is_no_image_and_no_number_is_refused(queue, tmp_path):
 
 
 def test_hosts_that_really_copy_are_never_more_than_the_limit(tmp_path, monkeypatch):
-    monkeypatch.setattr(download_slot, "_SHORTEST_S", 0.01)
+    monkeypatch.setattr(download_slot, "_MIN_PAUSE_S", 0.01)
     opts = {"cachedir": str(tmp_path), "virt": {"image_copies": 2}}
     now, most, said, lock = set(), [], [], threading.Lock()
 
@@ -130,7 +130,7 @@ def test_hosts_that_really_copy_are_never_more_than_the_limit(tmp_path, monkeypa
 def test_a_master_that_does_not_limit_or_not_answer(monkeypatch):
     with download_slot.DownloadSlot("salt://x", lambda _asked: None, None):
         pass
-    monkeypatch.setattr(download_slot, "_SHORTEST_S", 0.01)
+    monkeypatch.setattr(download_slot, "_MIN_PAUSE_S", 0.01)
 
     def broken(_asked):
         raise OSError("timed out")
@@ -168,7 +168,7 @@ def test_a_queue_that_does_not_move_is_not_waited_in_for_ever(monkeypatch):
         download_slot.DownloadSlot("salt://x", lambda _asked: {"turn": next(ahead)}, said.append),
     ):
         pass
-    assert clock.now > download_slot._STUCK_S + 500, "it counts from the last step"
+    assert clock.now > download_slot._STALL_TIMEOUT_S + 500, "it counts from the last step"
     # so that the master sees that it waits
     assert len(said) >= clock.now / 70
 

@@ -252,17 +252,17 @@ def test_a_volume_of_it_is_made_again(half, image, tmp_path):  # noqa: F811
 
 
 def test_the_room_of_its_disks_is_given_to_the_same_request():
-    found = guest_builder.Leftover()
+    found = guest_builder.CreationLeftovers()
     found.add([OwnDisk(path="/srv/g1.raw", size_bytes=10), OwnDisk(pool="p", volume="v",
               size_bytes=7)], ["/srv/g1.raw"])  # fmt: skip
     request = facts.PlacementRequest(
         "g1", 1, 1, pools={"p": 9, "q": 3},
-        disks=(facts.Disk(12, "/srv/g1.raw"), facts.Disk(5, "/srv/b.raw")),
+        disks=(facts.DiskFootprint(12, "/srv/g1.raw"), facts.DiskFootprint(5, "/srv/b.raw")),
     )  # fmt: skip
     asked = found.without(request)
     assert [disk.size_bytes for disk in asked.disks] == [2, 5]
     assert asked.pools == {"p": 2, "q": 3}
-    assert guest_builder.Leftover().without(request) is request
+    assert guest_builder.CreationLeftovers().without(request) is request
 
 
 # -- one that was started ----------------------------------------------------------------------
@@ -287,13 +287,13 @@ def test_one_that_runs_is_not_replaced(half, given):
 
 def test_one_that_is_started_while_its_image_is_fetched_is_not_replaced(half, monkeypatch):
     """``virsh start`` takes no lock of ours."""
-    fetch = create.Creation.fetch
+    fetch = create.CreationBuilder.fetch
 
     def started(self):
         fetch(self)
         half.dom.create()
 
-    monkeypatch.setattr(create.Creation, "fetch", started)
+    monkeypatch.setattr(create.CreationBuilder, "fetch", started)
     with pytest.raises(errors.Incomplete, match=STAYS):
         half.init(image=half.image, disks=[SYSTEM])
     is_as_it_was(half)
@@ -302,11 +302,11 @@ def test_one_that_is_started_while_its_image_is_fetched_is_not_replaced(half, mo
 def test_one_that_has_snapshots_or_saved_memory_was_used(half):
     half.dom.create()
     half.dom.managedSave()
-    assert creation.use(half.dom) == "it has saved memory"
+    assert creation.evidence_of_use(half.dom) == "it has saved memory"
     half.dom.managedSaveRemove()
-    assert creation.use(half.dom) is None
+    assert creation.evidence_of_use(half.dom) is None
     half.dom.snapshotCreateXML("<domainsnapshot/>")
-    assert creation.use(half.dom) == "it has snapshots"
+    assert creation.evidence_of_use(half.dom) == "it has snapshots"
 
 
 def test_a_purge_of_one_that_runs_has_to_be_forced(half):
@@ -360,16 +360,16 @@ def test_libvirts_log_tells_that_it_was_started_since_it_was_defined(
     conn = libvirt.open(libvirtd.uri)
     try:
         dom = conn.defineXML(GUEST.format("2001-01-01T00:00:00Z"))
-        assert creation.use(dom) is None
+        assert creation.evidence_of_use(dom) is None
         dom.create()
-        assert creation.use(dom) == "it is running"
+        assert creation.evidence_of_use(dom) == "it is running"
         dom.destroy()
         copied()
-        assert re.fullmatch(r"it was started at 20\d\d-.*Z", creation.use(dom))
+        assert re.fullmatch(r"it was started at 20\d\d-.*Z", creation.evidence_of_use(dom))
         with pytest.raises(errors.Incomplete, match="but it was started at"):
             creation.refuse_used(dom)
         dom = conn.defineXML(GUEST.format("2999-01-01T00:00:00Z"))
-        assert creation.use(dom) is None, "that was an earlier guest of the name"
+        assert creation.evidence_of_use(dom) is None, "that was an earlier guest of the name"
         dom.undefine()
     finally:
         conn.close()

@@ -216,6 +216,6 @@ def test_picture_of_the_manual(served, page, tmp_path):
     shown(page, served)
     # a panel that is not seen is not drawn
     page.looks(1280, 1560)
-    page.picture(path)
+    page.cluster(path)
     page.looks(WIDE, HIGH)
     assert 30_000 < path.stat().st_size < 150_000

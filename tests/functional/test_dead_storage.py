@@ -39,8 +39,8 @@ from tests.functional.test_usage import create, disk, place  # noqa: F401
 @pytest.fixture
 def dead(tmp_path, monkeypatch):
     """The path of a folder whose file system does not answer."""
-    monkeypatch.setattr(bounded, "PATIENCE_S", 1)
-    monkeypatch.setattr(bounded, "LIST_S", 1)
+    monkeypatch.setattr(bounded, "ANSWER_TIMEOUT_S", 1)
+    monkeypatch.setattr(bounded, "LIST_TIMEOUT_S", 1)
     monkeypatch.setattr(bounded, "_table", [])
     folder = tmp_path / "dead"
     folder.mkdir()
@@ -57,18 +57,21 @@ def clock():
 
 @pytest.mark.parametrize("ask", ["stat", "lexists", "locked", "files", "names"])
 def test_each_question_has_an_end(dead, ask, monkeypatch):
-    with bounded.noting() as silent, pytest.raises(bounded.Silent, match=f"{dead} does not answer"):
+    with (
+        bounded.record_timeouts() as silent,
+        pytest.raises(bounded.StorageTimeout, match=f"{dead} does not answer"),
+    ):
         getattr(bounded, ask)(f"{dead}/x")
     assert silent == {dead}
-    monkeypatch.setattr(bounded, "PATIENCE_S", 600)
-    monkeypatch.setattr(bounded, "LIST_S", 600)
-    with pytest.raises(bounded.Silent):
+    monkeypatch.setattr(bounded, "ANSWER_TIMEOUT_S", 600)
+    monkeypatch.setattr(bounded, "LIST_TIMEOUT_S", 600)
+    with pytest.raises(bounded.StorageTimeout):
         getattr(bounded, ask)(f"{dead}/y")  # it is asked only once
 
 
 def test_what_leads_there_by_a_link_has_an_end(dead, tmp_path):
     os.symlink(dead, tmp_path / "link")
-    with pytest.raises(bounded.Silent):
+    with pytest.raises(bounded.StorageTimeout):
         bounded.stat(str(tmp_path / "link" / "x"))
     assert bounded.real(str(tmp_path / "link" / "x")) == str(tmp_path / "link" / "x")
     assert bounded.lexists(str(tmp_path / "link"))
@@ -83,8 +86,8 @@ def asked(monkeypatch, tmp_path):
     real = mounts.read
     monkeypatch.setattr(mounts, "read", lambda: [*real(), row])
     monkeypatch.setattr(bounded, "_table", [])
-    monkeypatch.setattr(bounded, "PATIENCE_S", 60)
-    monkeypatch.setattr(bounded, "LIST_S", 60)
+    monkeypatch.setattr(bounded, "ANSWER_TIMEOUT_S", 60)
+    monkeypatch.setattr(bounded, "LIST_TIMEOUT_S", 60)
     return folder
 
 
@@ -123,7 +126,7 @@ def test_one_below_another_is_asked_for_itself(asked, monkeypatch):
     monkeypatch.setattr(mounts, "read", lambda: [*real(), row])
     assert bounded.real(f"{below}/x/../x") == f"{below}/x"
     monkeypatch.setattr(bounded, "_silent", {str(below): math.inf})
-    with pytest.raises(bounded.Silent, match=f"{below} does not answer"):
+    with pytest.raises(bounded.StorageTimeout, match=f"{below} does not answer"):
         bounded.stat(f"{below}/x")
     assert bounded.names(str(asked)) == ["in"]
 
@@ -131,10 +134,10 @@ def test_one_below_another_is_asked_for_itself(asked, monkeypatch):
 def test_who_ends_without_an_answer_is_silent_and_the_next_is_asked(asked, monkeypatch, tmp_path):
     mute = tmp_path / "mute.py"
     mute.write_text("import socket\nsocket.socket(fileno=0).recv(65536)\n")
-    bounded._leave()
+    bounded._abandon_worker()
     with monkeypatch.context() as patch:
         patch.setattr(bounded.looks, "__file__", str(mute))
-        with pytest.raises(bounded.Silent, match=f"{asked} does not answer"):
+        with pytest.raises(bounded.StorageTimeout, match=f"{asked} does not answer"):
             bounded.stat(str(asked))
     monkeypatch.setattr(bounded, "_silent", {})
     assert bounded.stat(str(asked)).st_ino == os.stat(asked).st_ino
@@ -142,13 +145,13 @@ def test_who_ends_without_an_answer_is_silent_and_the_next_is_asked(asked, monke
 
 def test_a_process_that_was_forked_has_its_own_to_ask(asked):
     assert bounded.stat(str(asked))
-    before = bounded._asker[0].process.pid
+    before = bounded._worker[0].process.pid
     child = os.fork()
     if not child:
-        os._exit(0 if bounded.stat(str(asked)) and bounded._asker[0].process.pid != before else 1)
+        os._exit(0 if bounded.stat(str(asked)) and bounded._worker[0].process.pid != before else 1)
     assert os.waitpid(child, 0)[1] == 0
     assert bounded.stat(str(asked))
-    assert bounded._asker[0].process.pid == before
+    assert bounded._worker[0].process.pid == before
 
 
 def test_a_process_that_was_forked_while_another_thread_asked_can_ask(asked):
@@ -176,36 +179,39 @@ def test_what_is_held_there_is_held_by_us(asked):
     """The process beside us opens it, and hands it over with its locks."""
     (asked / "disk").write_bytes(b"12345")
     path = str(asked / "disk")
-    with unchanged_disks.closed(path) as taken:
+    with unchanged_disks.prevent_open(path) as taken:
         assert not taken
         assert bounded.locked(path)
-        bounded._leave()
+        bounded._abandon_worker()
         assert bounded.locked(path)
     assert not bounded.locked(path)
-    with unchanged_disks.Unchanged("g1", [path]) as held:
+    with unchanged_disks.UnchangedDisks("g1", [path]) as held:
         assert bounded.locked(path)
         held.check()
     assert not bounded.locked(path)
-    with storage.reading(path) as file:
+    with storage.open_for_reading(path) as file:
         assert file.read() == b"12345"
         assert not os.get_inheritable(file.fileno())
     with open(path, "rb") as file:
         fcntl.fcntl(file, fcntl.F_OFD_SETLK, looks.flock(fcntl.F_RDLCK, looks.USED))
-        with unchanged_disks.closed(path) as taken:
+        with unchanged_disks.prevent_open(path) as taken:
             assert taken
     with open(path, "r+b") as file:
         fcntl.fcntl(file, fcntl.F_OFD_SETLK, looks.flock(fcntl.F_WRLCK, looks.USED + looks.WRITE))
         with (
             pytest.raises(errors.OperationFailed, match="open for writing"),
-            unchanged_disks.Unchanged("g", [path]),
+            unchanged_disks.UnchangedDisks("g", [path]),
         ):
             pass
     for what in (asked, asked / "none"):
-        with unchanged_disks.closed(str(what)) as taken:
+        with unchanged_disks.prevent_open(str(what)) as taken:
             assert not taken
         with pytest.raises((errors.OperationFailed, errors.ImageError, OSError)):
             storage.descriptor(str(what))
-        with pytest.raises(errors.OperationFailed), unchanged_disks.Unchanged("g1", [str(what)]):
+        with (
+            pytest.raises(errors.OperationFailed),
+            unchanged_disks.UnchangedDisks("g1", [str(what)]),
+        ):
             pass
 
 
@@ -218,8 +224,8 @@ def _fill(folder):
 @pytest.fixture
 def disk_dies(tmp_path, monkeypatch):
     """A disk of this machine's own with an ext4 that is mounted here."""
-    monkeypatch.setattr(bounded, "PATIENCE_S", 1)
-    monkeypatch.setattr(bounded, "LIST_S", 1)
+    monkeypatch.setattr(bounded, "ANSWER_TIMEOUT_S", 1)
+    monkeypatch.setattr(bounded, "LIST_TIMEOUT_S", 1)
     with hung_disk.made(tmp_path, _fill) as found:
         monkeypatch.setattr(bounded, "_table", [])
         monkeypatch.setattr(bounded, "_silent", {})
@@ -233,9 +239,9 @@ def test_a_disk_of_our_own_that_is_gone_holds_nobody_up(disk_dies, place):  # no
     dom = place.guest(disk(path, "raw"), name="web2")
     disk_dies.dies()
     for ask in ("stat", "lexists", "locked", "files", "names", "opened"):
-        with pytest.raises(bounded.Silent, match=f"{disk_dies.folder} does not answer"):
+        with pytest.raises(bounded.StorageTimeout, match=f"{disk_dies.folder} does not answer"):
             getattr(bounded, ask)(path)
-    with pytest.raises(bounded.Silent, match=f"{disk_dies.device} does not answer"):
+    with pytest.raises(bounded.StorageTimeout, match=f"{disk_dies.device} does not answer"):
         bounded.head(disk_dies.device, 1 << 17)
     found = purge.plan(place.conn, dom)
     assert (found.delete, found.keep) == ([], {path: f"{disk_dies.folder} does not answer"})
@@ -262,10 +268,10 @@ def test_what_is_in_memory_or_on_the_systems_own_disk_is_asked_by_us(monkeypatch
     ]
     monkeypatch.setattr(mounts, "read", lambda: rows)
     monkeypatch.setattr(bounded, "_table", [])
-    assert bounded._far() == ("/data/nas", "/merged", "/data")
+    assert bounded._far_mounts() == ("/data/nas", "/merged", "/data")
     rows[0] = mounts.Mount("0:40", "/", "/", "nfs4", "nas:/root")
     monkeypatch.setattr(bounded, "_table", [])
-    assert "/" in bounded._far()
+    assert "/" in bounded._far_mounts()
 
 
 def test_who_is_interrupted_does_not_take_the_answer_for_that_to_the_next_question(
@@ -278,7 +284,7 @@ def test_who_is_interrupted_does_not_take_the_answer_for_that_to_the_next_questi
         raise SystemExit
 
     with monkeypatch.context() as patch:
-        patch.setattr(bounded, "_line", stopped)
+        patch.setattr(bounded, "_receive", stopped)
         with pytest.raises(SystemExit):
             bounded.lexists(str(asked / "none"))
     assert bounded.lexists(str(asked / "there"))
@@ -307,11 +313,11 @@ def test_a_file_of_which_nobody_could_tell_is_not_taken_for_gone(
     dom = place.guest(disk(path, "raw"), name="web2")
     assert purge.plan(place.conn, dom).delete == []
     if fault == "process":
-        monkeypatch.setattr(bounded, "_asker", [])
+        monkeypatch.setattr(bounded, "_worker", [])
         monkeypatch.setattr(bounded.subprocess, "Popen", _no_process)
     else:
-        monkeypatch.setitem(looks.QUESTIONS, "seen", _refused)
-        monkeypatch.setattr(bounded, "_far", tuple)
+        monkeypatch.setitem(looks.QUERIES, "seen", _refused)
+        monkeypatch.setattr(bounded, "_far_mounts", tuple)
     assert purge.plan(place.conn, dom).delete == []
 
 
@@ -342,7 +348,7 @@ def test_a_folder_of_images_that_cannot_be_read_is_a_doubt(place, monkeypatch): 
     assert place.why(below=str(folder)) is None
     names = looks.names
     monkeypatch.setitem(
-        looks.QUESTIONS,
+        looks.QUERIES,
         "names",
         lambda path, *most: _refused() if path == str(folder) else names(path, *most),
     )
@@ -361,12 +367,12 @@ def test_a_link_beside_it_that_leads_there(dead, place):  # noqa: F811
 
 def test_what_another_host_asks_about_is_in_doubt(dead, place):  # noqa: F811
     place.guest(disk(f"{dead}/web1.raw", "raw"))
-    found = usage.elsewhere(place.conn, [shared.FileIdentity("/nfs/x.raw", inode=7)])
+    found = usage.users_here(place.conn, [shared.FileIdentity("/nfs/x.raw", inode=7)])
     assert f"what is on {dead} is not known" in found["/nfs/x.raw"]
 
 
 def test_it_may_be_other_hosts(dead):
-    assert shared.why(f"{dead}/x") == f"fuse.hung at {dead}"
+    assert shared.sharing_reason(f"{dead}/x") == f"fuse.hung at {dead}"
 
 
 def read(conn, folder):
@@ -423,13 +429,13 @@ def test_no_guest_is_placed_there(dead, place):  # noqa: F811
 
 def test_what_is_open_is_not_known_there(dead, place):  # noqa: F811
     """A file system that dies after everything else was asked."""
-    with pytest.raises(bounded.Silent):
+    with pytest.raises(bounded.StorageTimeout):
         unchanged_disks.is_open(f"{dead}/x")
-    with pytest.raises(bounded.Silent), unchanged_disks.closed(f"{dead}/x"):
+    with pytest.raises(bounded.StorageTimeout), unchanged_disks.prevent_open(f"{dead}/x"):
         pass
-    with pytest.raises(bounded.Silent):
+    with pytest.raises(bounded.StorageTimeout):
         existing_disk.is_block(f"{dead}/x")
-    assert usage.held(place.conn, f"{dead}/x") == f"{dead} does not answer"
+    assert usage.open_reason(place.conn, f"{dead}/x") == f"{dead} does not answer"
 
 
 def test_libvirt_is_not_sent_into_a_pool_there(dead, place, monkeypatch):  # noqa: F811

@@ -43,7 +43,7 @@ def test_a_nics_driver_and_the_firmwares_attributes():
 
 
 def test_a_picture_that_is_too_large_does_not_travel(conn, monkeypatch):
-    monkeypatch.setattr(screenshot, "_TRAVELS_BYTES", 10)
+    monkeypatch.setattr(screenshot, "_MAX_EVENT_BYTES", 10)
     dom = conn.lookupByName("test")
     with pytest.raises(errors.OperationFailed, match=r"picture of test has \d+ bytes: virt\.scr"):
         screenshot.small(conn, dom, 0, 100)
@@ -196,7 +196,7 @@ def test_labels_that_somebody_has_written_otherwise_are_none(conn, text):
 
 def test_interfaces_without_an_address_and_loopbacks_are_left_out():
     one = {"addr": "10.0.0.9", "prefix": 24, "type": 0}
-    found = addresses._plain(
+    found = addresses._parse(
         {
             "lo": {"hwaddr": "00:00:00:00:00:00", "addrs": [{**one, "addr": "127.0.0.1"}]},
             "eth0": {"hwaddr": "52:54:00:00:00:01", "addrs": [one]},
@@ -320,9 +320,9 @@ def test_a_picture_takes_the_place_of_what_has_its_name_and_is_not_written_into_
 
 def test_a_screen_that_a_guest_has_made_huge_is_read_no_further(conn, monkeypatch):
     whole = len(screenshot._read(conn, conn.lookupByName("test"), 0))
-    monkeypatch.setattr(screenshot, "_MOST_BYTES", whole)
+    monkeypatch.setattr(screenshot, "_MAX_BYTES", whole)
     assert screenshot.take(conn, conn.lookupByName("test"))
-    monkeypatch.setattr(screenshot, "_MOST_BYTES", whole - 1)
+    monkeypatch.setattr(screenshot, "_MAX_BYTES", whole - 1)
     with pytest.raises(errors.OperationFailed, match="the screen of test is larger than"):
         screenshot.take(conn, conn.lookupByName("test"))
 

@@ -209,8 +209,11 @@ class _Longer:
 
 
 def test_what_is_more_than_announced_is_not_written(tmp_path):
-    sent = served.Sent(0, 3 * web._BLOCK, 3 * web._BLOCK, {})
-    with open(tmp_path / "part", "wb") as file, pytest.raises(served.Unfit, match="more than the"):
+    sent = served.BodyRange(0, 3 * web._BLOCK, 3 * web._BLOCK, {})
+    with (
+        open(tmp_path / "part", "wb") as file,
+        pytest.raises(served.UnusableAnswer, match="more than the"),
+    ):
         web._receive(_Longer(9), file, sent, lambda *_: None)
     assert os.path.getsize(tmp_path / "part") == 3 * web._BLOCK
 
@@ -235,7 +238,7 @@ def test_by_ftp_more_than_announced_is_not_written(tmp_path, monkeypatch):
 
 def test_the_room_is_looked_at_again_when_a_download_begins_anew(tmp_path, monkeypatch):
     """The second file may be larger than the first one."""
-    limit = room.Room("image x", tmp_path)
+    limit = room.SpaceGuard("image x", tmp_path)
     monkeypatch.setattr(room.shutil, "disk_usage", lambda _: SimpleNamespace(total=1, free=10**10))
     limit.check(10**9, None)
     limit.check(10**9 + 1, None)
@@ -360,7 +363,7 @@ def test_by_ftp_what_changes_meanwhile_is_begun_anew(tmp_path, monkeypatch):
         file.write_bytes(NEW)
         os.utime(file, (0, time.time() - 5000))
         part_file = tmp_path / "part"
-        web.remember(str(part_file), version)
+        web.write_part_note(str(part_file), version)
         part_file.write_bytes(OLD[:HALF])
         with pytest.raises(errors.ImageError, match="changed while"):
             web.client(address).fetch(address, str(part_file), version, lambda *_: None)

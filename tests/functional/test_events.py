@@ -21,8 +21,8 @@ def heard():
     """
     sent = []
     libvirt.virEventRegisterDefaultImpl()
-    listener = event_connection.Listener(
-        "test:///default", events.chosen(["all"]), lambda *event: sent.append(event)
+    listener = event_connection.LibvirtListener(
+        "test:///default", events.parse_filters(["all"]), lambda *event: sent.append(event)
     )
     thread = threading.Thread(target=listener.run, daemon=True)
     listens = threading.Event()
@@ -97,18 +97,18 @@ def test_networks_and_pools(wait_for, conn):
 
 
 def test_filters():
-    assert events.chosen(["pool", "domain/reboot"]) == [
+    assert events.parse_filters(["pool", "domain/reboot"]) == [
         ("domain", "reboot"), ("pool", "lifecycle"), ("pool", "refresh"),
     ]  # fmt: skip
-    assert len(events.chosen(["all"])) == sum(len(kinds) for kinds in events.EVENTS.values())
+    assert len(events.parse_filters(["all"])) == sum(len(kinds) for kinds in events.EVENTS.values())
     with pytest.raises(InvalidInput, match="domain/livecycle; there are all"):
-        events.chosen(["domain/livecycle"])
+        events.parse_filters(["domain/livecycle"])
 
 
 def test_every_event_of_the_binding_is_known_by_its_number():
     """Pool and node device events were skipped: their numbers were looked for elsewhere."""
     for kind, named in events.EVENTS.items():
-        prefix = f"VIR_{events._WORDS[kind][1]}_EVENT_ID_"
+        prefix = f"VIR_{events._METHOD_NAMES[kind][1]}_EVENT_ID_"
         for event, (names, _convert) in named.items():
             assert any(hasattr(libvirt, prefix + name) for name in names.split()), event
 
@@ -140,7 +140,9 @@ def listener(heard, monkeypatch):
     running = []
 
     def start(uri, sent):
-        one = event_connection.Listener(uri, [("domain", "lifecycle")], lambda *e: sent.append(e))
+        one = event_connection.LibvirtListener(
+            uri, [("domain", "lifecycle")], lambda *e: sent.append(e)
+        )
         thread = threading.Thread(target=one.run, daemon=True)
         thread.start()
         running.append((one, thread))

@@ -19,7 +19,7 @@ class Killed(BaseException):
 def told(tmp_path, monkeypatch):
     """What a firewall that keeps its rules by itself was told, on a host without our folder."""
     calls = []
-    monkeypatch.setattr(firewall, "KEPT", tmp_path.joinpath(*FRESH, "firewall.json"))
+    monkeypatch.setattr(firewall, "STATE_FILE", tmp_path.joinpath(*FRESH, "firewall.json"))
     monkeypatch.setattr(firewall, "SCRIPT", tmp_path.joinpath(*FRESH, "firewall.sh"))
     monkeypatch.setattr(firewall, "UNIT", tmp_path / "salt-virt-firewall.service")
     kind = SimpleNamespace(
@@ -34,18 +34,18 @@ def told(tmp_path, monkeypatch):
 
 def test_on_a_host_without_our_folder_the_rules_are_written_down(told):
     firewall.apply("firewalld", "w")
-    assert firewall.made()
+    assert firewall.has_rules()
     assert not firewall.differs("firewalld", "w")
     assert firewall.remove()
     assert told == ["apply", "remove"]
-    assert not firewall.made()
+    assert not firewall.has_rules()
 
 
 def test_rules_of_a_process_that_died_are_made_again_and_can_be_taken_away(told, monkeypatch):
     def killed(*_args):
         raise Killed
 
-    monkeypatch.setattr(firewall, "_at_start", killed)
+    monkeypatch.setattr(firewall, "_install_unit", killed)
     with pytest.raises(Killed):
         firewall.apply("firewalld", "w")
     assert firewall.differs("firewalld", "w")

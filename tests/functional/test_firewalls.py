@@ -97,12 +97,14 @@ def test_nftables_has_a_table_and_a_way_through_those_of_others(run):
 
 @pytest.mark.parametrize("firewall", [firewalld, iptables, nftables, ufw])
 def test_the_port_of_an_agent_is_for_masters_too_and_for_nobody_else(firewall):
-    wanted = [one for one in firewall.wanted(AGENT) if "16516" in one]
+    wanted = [one for one in firewall.expected_rules(AGENT) if "16516" in one]
     words = " ".join(wanted)
     assert all(host in words for host in ("10.0.0.7", "10.0.0.1", "fd00::1"))
     shut = [one for one in wanted if "drop" in one.lower() or "deny" in one]
     assert shut == [one for one in wanted if not re.search(r"10\.0|fd00", one)] != []
-    assert not any("10.0.0.1" in one for one in firewall.wanted(AGENT) if "16516" not in one)
+    assert not any(
+        "10.0.0.1" in one for one in firewall.expected_rules(AGENT) if "16516" not in one
+    )
 
 
 def test_nft_and_iptables_take_the_rules_of_an_agent(run):
@@ -151,7 +153,7 @@ def test_iptables_has_a_chain_that_is_asked_first(run, tool):
     made = iptables.listing(run)
     iptables.apply(run, RULES)
     assert iptables.listing(run) == made
-    assert iptables.wanted(RULES) != iptables.wanted(OTHER)
+    assert iptables.expected_rules(RULES) != iptables.expected_rules(OTHER)
     iptables.apply(run, OTHER)
     assert host not in run((tool, "-S"))
     iptables.remove(run)
@@ -264,7 +266,7 @@ def test_ufw_has_our_rules_in_front_in_their_order():
     assert ufw.listing(run) == ""
     ufw.apply(run, OTHER)
     ufw.apply(run, RULES)
-    assert ufw.listing(run).splitlines() == ufw.wanted(RULES) == [
+    assert ufw.listing(run).splitlines() == ufw.expected_rules(RULES) == [
         "allow from 10.0.0.7 to any port 16514 proto tcp",
         "allow from fd00::/64 to any port 16514 proto tcp",
         "allow from 10.0.0.7 to any port 49152:49215 proto tcp",
@@ -318,7 +320,7 @@ def test_firewalld_has_our_rules_in_each_zone_now_and_after_a_start():
     assert firewalld.listing(run) == ""
     firewalld.apply(run, OTHER)
     firewalld.apply(run, RULES)
-    wanted = firewalld.wanted(RULES)
+    wanted = firewalld.expected_rules(RULES)
     assert wanted[:2] == [
         'rule priority="-16514" family="ipv4" source address="10.0.0.7" port port="16514" '
         'protocol="tcp" accept',

@@ -87,8 +87,8 @@ def test_of_another_machine_the_guests_of_this_one_say_nothing(place, machine, m
 def test_the_connections_own_driver_is_asked_and_not_read(machine):
     machine.put("etc/qemu/c1.xml", "")
     machine.put("etc/lxc/c2.xml", "")
-    assert [one.who for one in foreign_guests.read("qemu:///system")] == ["theirs (lxc:///system)"]
-    assert [one.who for one in foreign_guests.read("lxc:///system")] == ["theirs (qemu:///system)"]
+    assert [one.guest_label for one in foreign_guests.read("qemu:///system")] == ["theirs (lxc:///system)"]
+    assert [one.guest_label for one in foreign_guests.read("lxc:///system")] == ["theirs (qemu:///system)"]
     assert len(list(foreign_guests.read("qemu:///session"))) == 2
 
 
@@ -143,11 +143,11 @@ def _endless(path):
 
 
 def _large(path):
-    path.write_text(f"<domain><!--{'x' * foreign_guests._LONGEST}--></domain>")
+    path.write_text(f"<domain><!--{'x' * foreign_guests._MAX_FILE_BYTES}--></domain>")
 
 
 def _padded(path):
-    path.write_text(f"<network/>{' ' * foreign_guests._LONGEST}")
+    path.write_text(f"<network/>{' ' * foreign_guests._MAX_FILE_BYTES}")
 
 
 def _missing_base(path):
@@ -175,7 +175,7 @@ def test_a_definition_as_long_as_they_may_be_is_read(place, machine):  # noqa: F
     machine.put(machine.config / "x.xml", disk(place.base, "raw"))
     path = machine.config / "x.xml"
     with path.open("ab") as file:
-        file.write(b" " * (foreign_guests._LONGEST - path.stat().st_size))
+        file.write(b" " * (foreign_guests._MAX_FILE_BYTES - path.stat().st_size))
     assert place.why() == "used by theirs (qemu:///session of alice)"
 
 
@@ -204,7 +204,7 @@ def test_a_file_of_the_kernel_that_has_nothing_to_say_is_a_doubt(place, machine)
 
 
 def test_more_files_than_anybody_has(place, machine, monkeypatch):  # noqa: F811
-    monkeypatch.setattr(foreign_guests, "_MOST", 2)
+    monkeypatch.setattr(foreign_guests, "_MAX_NAMES", 2)
     for number in range(3):
         machine.put(machine.config / f"{number}.xml", "")
     assert "more than 2 names" in place.why()
@@ -215,7 +215,7 @@ def test_more_files_than_anybody_has(place, machine, monkeypatch):  # noqa: F811
 @pytest.mark.parametrize("where", ["x-{}.log", "snapshot/{}/x.xml", "snapshot/one/{}.xml"])
 def test_more_names_than_anybody_has_are_not_even_listed(place, machine, monkeypatch, where):  # noqa: F811
     """Whatever they are of, in whichever folder."""
-    monkeypatch.setattr(foreign_guests, "_MOST", 4)
+    monkeypatch.setattr(foreign_guests, "_MAX_NAMES", 4)
     for number in range(5):
         machine.put(machine.config / where.format(number), "")
     assert "alice are not known" in place.why()
@@ -231,7 +231,7 @@ def test_names_are_counted_through_all_folders_of_a_user(place, machine, monkeyp
     for name in names:
         machine.put(machine.config / name.format(run=run), disk(place.base, "raw"))
     for most, why in ((5, "None"), (4, "more than 4 names")):
-        monkeypatch.setattr(foreign_guests, "_MOST", most)
+        monkeypatch.setattr(foreign_guests, "_MAX_NAMES", most)
         assert why in str(place.why())
 
 
@@ -244,13 +244,13 @@ def test_a_folder_that_cannot_be_listed_is_a_doubt_and_is_named(place, machine):
 
 def test_more_bytes_than_anybody_has(place, machine, monkeypatch):  # noqa: F811
     """Each file for itself is short enough."""
-    monkeypatch.setattr(foreign_guests, "_MOST_BYTES", 3000)
+    monkeypatch.setattr(foreign_guests, "_MAX_BYTES", 3000)
     for number in range(9):
         machine.put(machine.config / f"{number}.xml", f"<!--{'x' * 1000}-->")
     assert "alice are not known: more than 3000 bytes" in place.why()
     most = sum(path.stat().st_size for path in machine.config.iterdir())
     for size, known in ((most, True), (most - 1, False)):
-        monkeypatch.setattr(foreign_guests, "_MOST_BYTES", size)
+        monkeypatch.setattr(foreign_guests, "_MAX_BYTES", size)
         assert (place.why() is None) is known
     place.base.chmod(0o600)
     assert place.why() is None
@@ -259,7 +259,7 @@ def test_more_bytes_than_anybody_has(place, machine, monkeypatch):  # noqa: F811
 @pytest.mark.parametrize("how", ["in one", "in each"])
 def test_more_files_named_than_anybody_has(place, machine, monkeypatch, how):  # noqa: F811
     """Each is looked for, and so is all that it is based on."""
-    monkeypatch.setattr(foreign_guests, "MOST_FILES", 50)
+    monkeypatch.setattr(foreign_guests, "MAX_FILES", 50)
     names, asked = "".join(f"<a>/n/{number}</a>" for number in range(40)), []
     read = usage.chains.read
     monkeypatch.setattr(usage.chains, "read", lambda *of: asked.append(of) or read(*of))
@@ -314,8 +314,8 @@ def test_users_whom_no_table_names_are_found_by_their_folders(place, machine, mo
 @pytest.mark.parametrize("where", ["of one", "of all"])
 def test_what_users_have_whom_nobody_knows_may_be_anything(place, machine, monkeypatch, where):  # noqa: F811
     """A home of which not even the owner can be told: he may have a guest with any disk."""
-    monkeypatch.setattr(bounded, "LIST_S", 1)
-    monkeypatch.setattr(bounded, "PATIENCE_S", 1)
+    monkeypatch.setattr(bounded, "LIST_TIMEOUT_S", 1)
+    monkeypatch.setattr(bounded, "ANSWER_TIMEOUT_S", 1)
     monkeypatch.setattr(bounded, "_table", [])
     place.base.chmod(0o600)
     folder = machine.root / "home"
@@ -331,8 +331,8 @@ def test_what_users_have_whom_nobody_knows_may_be_anything(place, machine, monke
 
 
 def test_a_home_that_does_not_answer(place, machine, monkeypatch):  # noqa: F811
-    monkeypatch.setattr(bounded, "LIST_S", 1)
-    monkeypatch.setattr(bounded, "PATIENCE_S", 1)
+    monkeypatch.setattr(bounded, "LIST_TIMEOUT_S", 1)
+    monkeypatch.setattr(bounded, "ANSWER_TIMEOUT_S", 1)
     monkeypatch.setattr(bounded, "_table", [])
     with hung.mounted(machine.home):
         assert f"alice are not known: {machine.config}" in place.why()
@@ -376,12 +376,12 @@ def test_users_that_only_a_directory_service_knows(place, machine):  # noqa: F81
 
 
 def test_another_host_asks(place, machine, monkeypatch):  # noqa: F811
-    monkeypatch.setattr(usage.shared, "why", lambda path: "nfs4")
-    asked = [usage.place(place.conn, str(place.base))]
-    assert usage.elsewhere(place.conn, asked)[str(place.base)] is None
+    monkeypatch.setattr(usage.shared, "sharing_reason", lambda path: "nfs4")
+    asked = [usage.file_identity(place.conn, str(place.base))]
+    assert usage.users_here(place.conn, asked)[str(place.base)] is None
     _broken(machine.config / "x.xml")
-    assert "alice" in usage.elsewhere(place.conn, asked)[str(place.base)]
+    assert "alice" in usage.users_here(place.conn, asked)[str(place.base)]
     machine.put(machine.config / "x.xml", disk(place.base, "raw"))
-    assert usage.elsewhere(place.conn, asked)[str(place.base)] == (
+    assert usage.users_here(place.conn, asked)[str(place.base)] == (
         "used by theirs (qemu:///session of alice)"
     )

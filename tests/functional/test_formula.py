@@ -20,7 +20,7 @@ pytest.importorskip("salt")
 from salt.loader.lazy import LazyLoader
 
 from saltvirt.pki.authority import crl
-from saltvirt.pki.authority.store import Store
+from saltvirt.pki.authority.store import CertificateStore
 from saltvirt.pki.host import converge
 from tests.functional.test_pki_faults import give, host
 
@@ -369,7 +369,7 @@ def test_clean_removes_what_keys_placed_and_leaves_the_ca_of_others(render, tmp_
 
     for folder in ("ours", "others"):
         give(tmp_path / folder, "hv2")
-        crl.revoke(Store(tmp_path / folder), "hv2")
+        crl.revoke(CertificateStore(tmp_path / folder), "hv2")
     ca = {place / "CA/cacert.pem", place / "CA/cacrl.pem"}
     assert ca < placed()
     assert cleaned() == set()

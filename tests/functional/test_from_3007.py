@@ -338,7 +338,7 @@ def test_a_relative_path_is_refused(conn, tmp_path, monkeypatch, value):
 def test_a_disk_of_vmware_is_not_made_in_a_folder_of_this_host(conn, tmp_path):
     spec = DiskSpec.parse({"name": "system", "size": 8}, "disks")
     with pytest.raises(InvalidInput, match="datastores: name one as pool"):
-        disks.plan_one(conn, spec, "g1", str(tmp_path), "vmware")
+        disks.plan_disk(conn, spec, "g1", str(tmp_path), "vmware")
     built = Domain(type="vmware", name="g1")
     built.memory_kib = 1024
     built.interfaces.append(Interface(type="bridge", bridge="DEFAULT"))

@@ -13,7 +13,7 @@ import pytest
 
 from saltvirt import errors, guesttalk, units
 from saltvirt.guestagent import words
-from saltvirt.guestagent.asked import Command, Ended, Get, Put
+from saltvirt.guestagent.asked import Command, CommandResult, GetFile, PutFile
 from saltvirt.reachhost import guest_exec, session
 from saltvirt.reachhost.guest_files import Incoming, Outgoing
 from saltvirt.reachmaster import guest as on_master
@@ -29,7 +29,7 @@ def run(agent, *argv, stdin=b"", env=None, timeout_s=20):
 
 
 def put(agent, path, data, mode=None, overwrite=False, atomic=True):
-    with Incoming(agent, Put(str(path), mode, overwrite, atomic)) as file:
+    with Incoming(agent, PutFile(str(path), mode, overwrite, atomic)) as file:
         for at in range(0, len(data), words.PIECE_BYTES):
             file.write(data[at : at + words.PIECE_BYTES])
         file.end()
@@ -74,14 +74,14 @@ def test_one_that_does_not_end_is_said_with_its_process(real):  # noqa: F811
 def test_more_output_than_is_taken_is_cut_and_said(real):  # noqa: F811
     both = "head -c 30000000 /dev/zero; head -c 30000000 /dev/zero >&2; exit 5"
     ended, out, err = run(real.agent, "/bin/sh", "-c", both)
-    assert len(out) == len(err) == words.MOST_OUTPUT_BYTES and ended.is_cut
+    assert len(out) == len(err) == words.MAX_OUTPUT_BYTES and ended.is_cut
     assert ended.exit_code == 5  # it was read to its end
-    ended, out, _ = run(real.agent, "head", "-c", str(words.MOST_OUTPUT_BYTES), "/dev/zero")
-    assert len(out) == words.MOST_OUTPUT_BYTES and not ended.is_cut
+    ended, out, _ = run(real.agent, "head", "-c", str(words.MAX_OUTPUT_BYTES), "/dev/zero")
+    assert len(out) == words.MAX_OUTPUT_BYTES and not ended.is_cut
 
 
 def test_a_script_of_ours_that_does_not_end_is_named(monkeypatch):
-    monkeypatch.setattr(guest_exec, "_SCRIPT_S", 0.1)
+    monkeypatch.setattr(guest_exec, "_SCRIPT_TIMEOUT_S", 0.1)
     with pytest.raises(errors.OperationFailed, match=r"process 5 in web1 did not end within 0\.1"):
         put(liar(exec={"pid": 5}, exec_status={"exited": False}), "/tmp/a", b"")
 
@@ -134,7 +134,7 @@ def test_what_is_there_stays_unless_it_is_asked_for(real, tmp_path):  # noqa: F8
 
 
 def test_one_that_comes_meanwhile_stays(real, tmp_path):  # noqa: F811
-    asked = Put(str(tmp_path / "a"), None, False, True)
+    asked = PutFile(str(tmp_path / "a"), None, False, True)
     with pytest.raises(errors.AlreadyExists), Incoming(real.agent, asked) as file:
         file.write(b"ours")
         (tmp_path / "a").write_text("theirs")
@@ -143,7 +143,7 @@ def test_one_that_comes_meanwhile_stays(real, tmp_path):  # noqa: F811
 
 
 def test_nobody_else_reads_it_on_its_way(real, tmp_path):  # noqa: F811
-    with Incoming(real.agent, Put(str(tmp_path / "a"), 0o600, False, True)) as file:
+    with Incoming(real.agent, PutFile(str(tmp_path / "a"), 0o600, False, True)) as file:
         file.write(b"secret")
         [part] = tmp_path.iterdir()
         assert part.name.startswith(".salt-virt-") and part.stat().st_mode & 0o777 == 0o600
@@ -156,7 +156,7 @@ def test_nobody_else_reads_it_on_its_way(real, tmp_path):  # noqa: F811
 def test_a_path_that_is_none(real, path):  # noqa: F811
     with pytest.raises(errors.InvalidInput, match="remote must be"):
         put(real.agent, path, b"")
-    assert real.said == []
+    assert real.only_configured == []
 
 
 def test_a_folder_that_is_none_and_a_file_that_is_none(real, tmp_path):  # noqa: F811
@@ -243,7 +243,7 @@ def served():
         thread = threading.Thread(target=session.serve, args=(theirs, agent), daemon=True)
         thread.start()
         ends.append(ours)
-        return guesttalk.Line(ours), thread
+        return guesttalk.Stream(ours), thread
 
     yield begin
     for one in ends:
@@ -253,34 +253,34 @@ def served():
 def test_what_a_caller_is_served(real, served, tmp_path):  # noqa: F811
     line, _ = served(real.agent)
     told, data = line.ask("exec", Command(("/bin/sh", "-c", "echo out; echo err >&2; exit 3")))
-    ended = Ended.from_answer(told, "hv1")
+    ended = CommandResult.from_answer(told, "hv1")
     assert (ended.exit_code, data[: ended.stdout_bytes], data[ended.stdout_bytes :]) == (
         3,
         b"out\n",
         b"err\n",
     )
     path = str(tmp_path / "a")
-    line.ask("put", Put(path, 0o644, False, True))
+    line.ask("put", PutFile(path, 0o644, False, True))
     line.ask("piece", data=b"12")
     line.ask("piece", data=b"3")
     line.ask("end")
     assert (tmp_path / "a").read_text() == "123"
-    line.ask("get", Get(path))
+    line.ask("get", GetFile(path))
     assert line.ask("piece")[1] == b"123"
     assert line.ask("piece")[1] == b""
     with pytest.raises(errors.AlreadyExists, match="is there already in web1"):
-        line.ask("put", Put(path, 0o644, False, True))
+        line.ask("put", PutFile(path, 0o644, False, True))
     with pytest.raises(errors.NotFound):
-        line.ask("get", Get(path + "none"))
+        line.ask("get", GetFile(path + "none"))
     with pytest.raises(errors.InvalidInput):
         line.ask("nothing")
     with pytest.raises(errors.InvalidInput, match="argv"):
-        line.ask("exec", Get("x"))
+        line.ask("exec", GetFile("x"))
 
 
 def test_what_a_caller_who_goes_has_left_half_is_taken_away(real, served, tmp_path):  # noqa: F811
     line, thread = served(real.agent)
-    line.ask("put", Put(str(tmp_path / "a"), None, False, True))
+    line.ask("put", PutFile(str(tmp_path / "a"), None, False, True))
     line.ask("piece", data=b"12")
     assert len(os.listdir(tmp_path)) == 1
     line._line.close()
@@ -298,13 +298,13 @@ def test_a_hypervisor_that_says_what_is_none(said):
         theirs.sendall(said)
         theirs.shutdown(socket.SHUT_WR)
         with pytest.raises((errors.BadAnswer, errors.ConnectionFailed)):
-            guesttalk.Line(ours).ask("exec")
+            guesttalk.Stream(ours).ask("exec")
 
 
 def test_a_hypervisor_that_says_nothing_is_not_waited_for_without_end():
     ours, theirs = socket.socketpair()
     with ours, theirs, pytest.raises(errors.ConnectionFailed, match="timed out"):
-        guesttalk.Line(ours).ask("exec", within_s=0.3)
+        guesttalk.Stream(ours).ask("exec", timeout_s=0.3)
 
 
 def test_one_that_says_a_little_again_and_again_neither():
@@ -321,7 +321,7 @@ def test_one_that_says_a_little_again_and_again_neither():
         thread.start()
         try:
             with pytest.raises(errors.ConnectionFailed):
-                guesttalk.Line(ours).ask("exec", within_s=0.5)
+                guesttalk.Stream(ours).ask("exec", timeout_s=0.5)
         finally:
             ended.set()
             thread.join()
@@ -351,14 +351,14 @@ def master(real, served, monkeypatch):  # noqa: F811
             talk._line.close()
             thread.join(60)
 
-    monkeypatch.setattr(on_master, "line", line)
+    monkeypatch.setattr(on_master, "agent_stream", line)
     return Told()
 
 
 @pytest.mark.usefixtures("master")
 def test_a_command_as_the_runner_answers_of_it():
     def answered(script, **more):
-        asked = on_master.Asked(Command(("/bin/sh", "-c", script)), **more)
+        asked = on_master.ExecRequest(Command(("/bin/sh", "-c", script)), **more)
         return on_master.run(None, "web1", asked)
 
     found = answered("cat; echo e >&2", stdin=b"a\x1b[2Jb")
@@ -374,14 +374,14 @@ def test_a_file_as_the_runner_brings_it_and_fetches_it(master, tmp_path):
     data = os.urandom(words.PIECE_BYTES * 2 + 7)
     local.write_bytes(data)
     local.chmod(0o640)
-    copy = on_master.Copy(str(local), str(remote))
+    copy = on_master.FileCopy(str(local), str(remote))
     found = on_master.put(None, "web1", copy, None, True, master)
     assert remote.read_bytes() == data and remote.stat().st_mode & 0o7777 == 0o640
     assert found["web1"]["size_bytes"] == len(data) and found["web1"]["host"] == "hv1"
     assert [percent for percent, _ in master.progress_] == [100, 100]
     with pytest.raises(errors.AlreadyExists):
         on_master.put(None, "web1", copy, None, True, master)
-    fetched = on_master.Copy(str(back), str(remote))
+    fetched = on_master.FileCopy(str(back), str(remote))
     with pytest.raises(errors.InvalidInput, match="most= allows more"):
         on_master.get(None, "web1", fetched, len(data) - 1, master)
     assert not back.exists()
@@ -392,6 +392,6 @@ def test_a_file_as_the_runner_brings_it_and_fetches_it(master, tmp_path):
 
 @pytest.mark.parametrize("user", [None, "anna"])
 def test_files_of_the_master_are_for_those_who_have_it(monkeypatch, user):
-    monkeypatch.setattr(on_master.asker, "of", lambda _opts: user)
+    monkeypatch.setattr(on_master.asker, "requesting_user", lambda _opts: user)
     with pytest.raises(errors.Denied, match="files of the master") if user else nullcontext():
-        on_master.only_here({})
+        on_master.require_local_user({})

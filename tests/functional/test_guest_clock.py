@@ -42,7 +42,7 @@ class Dom:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    monkeypatch.setattr(guest_clock, "_AGAIN_S", 0)
+    monkeypatch.setattr(guest_clock, "_RETRY_S", 0)
 
 
 def test_the_agent_sets_it_as_soon_as_it_is_heard():
@@ -59,7 +59,7 @@ def test_the_agent_sets_it_as_soon_as_it_is_heard():
     (Dom(fails=10**9), "the agent is not connected"),
 ])  # fmt: skip
 def test_else_it_is_said_what_to_do(dom, why, monkeypatch):
-    monkeypatch.setattr(guest_clock, "_COMES_S", 0.01)
+    monkeypatch.setattr(guest_clock, "_TIMEOUT_S", 0.01)
     said = guest_clock.set_now(dom)
     assert f"stands at the time of the snapshot ({why})" in said
     assert said.endswith("`virsh domtime web1 --now` once its agent answers")

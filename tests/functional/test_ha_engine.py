@@ -13,17 +13,23 @@ import pytest
 pytest.importorskip("salt")
 
 from saltvirt.ha import agent, agent_view
-from saltvirt.ha.facts import ArrivedBeat, ArrivedCall, Beat, Call, GuestThere
+from saltvirt.ha.facts import (
+    GuestStatus,
+    Heartbeat,
+    LeaderMessage,
+    ReceivedHeartbeat,
+    ReceivedMessage,
+)
 from saltvirt.ha.policy import HaPolicy
-from saltvirt.ha.view import GuestWanted
+from saltvirt.ha.view import GuestConfig
 from saltvirt.hafence import agents as fences
 from saltvirt.hamaster import config, credentials, seen, serve
-from saltvirt.hamaster.wishes import Wishes, WishStore
+from saltvirt.hamaster.wishes import DesiredState, DesiredStateStore
 from saltvirt.hatalk import frames, tls
-from saltvirt.hatalk.line import Pace
-from saltvirt.hatalk.talk import Talk
+from saltvirt.hatalk.line import PeerTiming
+from saltvirt.hatalk.talk import PeerNetwork
 from saltvirt.pki.authority import ca
-from saltvirt.pki.authority.store import Store
+from saltvirt.pki.authority.store import CertificateStore
 from saltvirt.pki.common import certs
 from saltvirt.placement.facts import Guest, Host
 from tests.clock import until
@@ -45,18 +51,24 @@ class Agent(threading.Thread):
         self.own, self.policy = own, policy
         self.lock, self.ends = threading.Lock(), threading.Event()
         self.beats, self.calls, self.guests = {}, {}, {}
-        self.talk = Talk(own, self.hear, Pace(beat_s=0.3, quiet_s=1, silent_s=4))
+        self.talk = PeerNetwork(own, self.hear, PeerTiming(beat_s=0.3, quiet_s=1, silent_s=4))
         self.port = self.talk.listen("127.0.0.1", 0, NAMES, ("salt",))
 
-    def hear(self, name, kind, body):
+    def receive(self, name, kind, body):
         with self.lock:
             if kind == "beat":
-                self.beats[name] = ArrivedBeat(Beat.from_answer(body, name), time.monotonic())
+                self.beats[name] = ReceivedHeartbeat(
+                    Heartbeat.from_answer(body, name), time.monotonic()
+                )
             elif kind == "call":
-                self.calls[name] = ArrivedCall(Call.from_answer(body, name), time.monotonic())
+                self.calls[name] = ReceivedMessage(
+                    LeaderMessage.from_answer(body, name), time.monotonic()
+                )
 
     def run(self):
-        state = agent_view.begun(self.name, 1, agent_view.Kept(), time.monotonic())
+        state = agent_view.initial_state(
+            self.name, 1, agent_view.SavedAgentState(), time.monotonic()
+        )
         while not self.ends.wait(self.policy.beat_s):
             with self.lock:
                 told = agent_view.AgentView(
@@ -66,10 +78,10 @@ class Agent(threading.Thread):
             state = taken.state
             for one in (*NAMES, "salt"):
                 if one != self.name:
-                    self.talk.tell(one, frames.frame("beat", taken.beat.to_answer()))
+                    self.talk.send(one, frames.frame("beat", taken.beat.to_answer()))
             for action in taken.actions:
                 if action.kind in (agent_view.START, agent_view.ADOPT):
-                    self.guests[action.guest] = GuestThere(action.epoch, "running")
+                    self.guests[action.guest] = GuestStatus(action.epoch, "running")
 
     def cut(self):
         """Its power is gone."""
@@ -85,7 +97,7 @@ def cloud(tmp_path, monkeypatch):
             "pki_dir": str(tmp_path / "pki"), "virt": {"hosts": "hv*"}}  # fmt: skip
     (tmp_path / "pki").mkdir()
     own = credentials.ensure(opts, "salt")
-    authority = ca.read(Store(opts["pki_dir"]), "libvirt")
+    authority = ca.read(CertificateStore(opts["pki_dir"]), "libvirt")
     policy = HaPolicy(**TIMES)
     agents = {name: Agent(name, pair(tmp_path, authority, name, own.ca), policy) for name in NAMES}
     bmc = Bmc(tmp_path)
@@ -99,7 +111,7 @@ def cloud(tmp_path, monkeypatch):
     for one in agents.values():
         for other in agents.values():
             if one is not other:
-                one.talk.call(other.name, "127.0.0.1", other.port)
+                one.talk.add_peer(other.name, "127.0.0.1", other.port)
         one.start()
     yield opts, agents, []
     for one in agents.values():
@@ -116,7 +128,7 @@ def pair(folder, authority, name, trusted):
         at.with_suffix(".crt").write_bytes(certs.cert_pem(cert))
         at.with_suffix(".key").write_bytes(certs.key_pem(key))
         pairs.append(tls.Pair(str(at.with_suffix(".crt")), str(at.with_suffix(".key"))))
-    return tls.Credentials(trusted, *pairs)
+    return tls.PeerCredentials(trusted, *pairs)
 
 
 @pytest.fixture
@@ -149,22 +161,22 @@ def engine(cloud):
 
 
 def look(opts):
-    return seen.look(opts)
+    return seen.load(opts)
 
 
 def test_a_host_dies_is_fenced_and_its_guest_runs_elsewhere_also_over_the_engines_restart(
     cloud, engine
 ):
     opts, agents, fired = cloud
-    agents["hv1"].guests["web1"] = GuestThere(0, "running")
+    agents["hv1"].guests["web1"] = GuestStatus(0, "running")
     size = Guest("web1", vcpus=1, memory_kib=1 << 18)
-    known = Wishes(guests={"web1": GuestWanted("web1", "hv1")}, sizes={"web1": size})
-    WishStore(opts).change("the test", lambda _old: known)
+    known = DesiredState(guests={"web1": GuestConfig("web1", "hv1")}, sizes={"web1": size})
+    DesiredStateStore(opts).change("the test", lambda _old: known)
     end = engine()
     until(lambda: is_placed(opts, "hv1"), "web1 is placed")
     end()
     engine()
-    until(lambda: look(opts).seen.leading and is_placed(opts, "hv1"), "it leads again")
+    until(lambda: look(opts).report.leading and is_placed(opts, "hv1"), "it leads again")
     agents["hv1"].cut()
     until(lambda: is_placed(opts, "hv2") or is_placed(opts, "hv3"), "web1 runs elsewhere", 60)
     assert look(opts).registry.host("hv1").state == "fenced"
@@ -177,7 +189,7 @@ def test_a_host_dies_is_fenced_and_its_guest_runs_elsewhere_also_over_the_engine
 def is_placed(opts, host):
     found = look(opts)
     record = found.registry.guests.get("web1")
-    return not found.why and record and (record.state, record.host) == ("placed", host)
+    return not found.problem and record and (record.state, record.host) == ("placed", host)
 
 
 # -- its certificate -------------------------------------------------------------------------------
@@ -234,7 +246,7 @@ def test_what_is_another_clouds_is_made_anew(tmp_path, caplog, foreign, why):
 def test_it_knows_whom_the_cloud_has_revoked(tmp_path):
     opts = {"pki_dir": str(tmp_path), "virt": {"hosts": "hv*"}}
     found = credentials.ensure(opts, "salt")
-    store = Store(opts["pki_dir"])
+    store = CertificateStore(opts["pki_dir"])
     assert not Path(found.revoked).exists()
     store.path("crl.pem").write_bytes(b"whom")
     credentials.ensure(opts, "salt")
@@ -248,7 +260,7 @@ def test_a_certificate_that_cannot_be_renewed_is_named_and_tried_again(
     opts = {"pki_dir": str(tmp_path / "pki"), "virt": {"hosts": "hv*"}}
     (tmp_path / "pki").write_text("no folder")
     own, stop = config.HaConfig("salt", ("salt",), {}), threading.Event()
-    thread = threading.Thread(target=serve._renewing, args=(opts, own, stop), daemon=True)
+    thread = threading.Thread(target=serve._renew_credentials, args=(opts, own, stop), daemon=True)
     thread.start()
     until(lambda: "the certificate of this master for high availability: " in caplog.text, "words")
     (tmp_path / "pki").unlink()

@@ -10,9 +10,9 @@ libvirt = pytest.importorskip("libvirt")
 
 from saltvirt.ha import facts
 from saltvirt.haagent import health, service
-from saltvirt.haagent.copies import Copies
-from saltvirt.haagent.definitions import Definitions
-from saltvirt.haagent.guests import Guests, Where
+from saltvirt.haagent.copies import InstanceTable
+from saltvirt.haagent.definitions import DefinitionCache
+from saltvirt.haagent.guests import Guests, LibvirtConfig
 from tests.clock import until
 from tests.functional.daemon import libvirtd  # noqa: F401
 
@@ -42,9 +42,9 @@ class Alone:
 
     def __init__(self, daemon, folder):
         self.daemon, self.folder = daemon, folder
-        where = Where(daemon.uri, str(folder / "locks"), 30, 0.1)
-        self.copies = Copies(str(folder / "guests.json"), "a", service.boottime())
-        kept = Definitions(str(folder / "definitions"), [])
+        where = LibvirtConfig(daemon.uri, str(folder / "locks"), 30, 0.1)
+        self.copies = InstanceTable(str(folder / "guests.json"), "a", service.boottime())
+        kept = DefinitionCache(str(folder / "definitions"), [])
         self.guests = Guests(where, self.copies, kept, service.boottime)
         self.guests.names = frozenset([NAME])
         self.guests.begin()
@@ -79,7 +79,7 @@ class Alone:
             return f.read().split()[0]
 
     def told(self):
-        return self.guests.health.over(self.copies.there([NAME]))[NAME]
+        return self.guests.health.annotate(self.copies.statuses([NAME]))[NAME]
 
     def ails(self, trouble, words):
         until(lambda: self.told().trouble == trouble, trouble, 90)
@@ -150,9 +150,9 @@ def test_a_watchdog_that_takes_its_power_is_named(alone):
 def test_a_watchdog_that_does_nothing_is_nothing(alone):
     alone.runs(BITES, WATCHDOG.format("none"))
     fired = []
-    alone.guests.health.fired = lambda name, action: fired.append(action)
+    alone.guests.health.on_watchdog = lambda name, action: fired.append(action)
     until(lambda: fired, "it fired", 30)
-    assert alone.told() == facts.GuestThere(alone.epoch, facts.RUNNING)
+    assert alone.told() == facts.GuestStatus(alone.epoch, facts.RUNNING)
 
 
 def test_a_full_storage_is_told_from_one_that_failed(alone):
@@ -189,9 +189,9 @@ def test_a_disk_that_fails(alone, tmp_path):
 def test_one_that_a_person_paused_is_well(alone):
     alone.runs(HALT)
     alone.conn.lookupByName(NAME).suspend()
-    looked_s = alone.copies.looked_s + 2
-    until(lambda: alone.copies.looked_s > looked_s, "looks", 30)
-    assert alone.told() == facts.GuestThere(alone.epoch, facts.RUNNING)
+    looked_s = alone.copies.observed_s + 2
+    until(lambda: alone.copies.observed_s > looked_s, "looks", 30)
+    assert alone.told() == facts.GuestStatus(alone.epoch, facts.RUNNING)
 
 
 def test_an_agent_that_was_never_heard_is_no_fault_and_one_that_is_silent_since_is(
@@ -207,7 +207,7 @@ def test_an_agent_that_was_never_heard_is_no_fault_and_one_that_is_silent_since_
     assert alone.told().trouble == ""
     alone.guests.health._change(NAME, heard_s=service.boottime())
     alone.ails(facts.SILENT, "its agent was silent for 1 s")
-    alone.guests.health.rebooted(NAME)
+    alone.guests.health.on_reboot(NAME)
     assert alone.told().trouble == ""
     alone.guests.health._change(NAME, heard_s=service.boottime())
     alone.conn.lookupByName(NAME).suspend()

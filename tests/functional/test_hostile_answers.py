@@ -30,7 +30,7 @@ from saltvirt.answers import reach
 from saltvirt.backupmaster import due
 from saltvirt.fleet import answer, client, target
 from saltvirt.fleet.client import Fleet
-from saltvirt.ha.view import GuestWanted
+from saltvirt.ha.view import GuestConfig
 from saltvirt.hamaster import wishes
 from saltvirt.operations import away, deploy, held, lock, migrate, unique, wait
 from saltvirt.pki.common import certs
@@ -77,7 +77,7 @@ def recorded():
     return found
 
 
-DOOR = own_pair.made(reach.DOOR, certs.SERVER, 1)
+DOOR = own_pair.generate(reach.CERTIFICATE_NAME, certs.SERVER, 1)
 
 
 class Host:
@@ -380,14 +380,14 @@ class Cloud(Fleet):
     def __exit__(self, *exc_info):
         pass
 
-    def _known(self):
+    def _hypervisors(self):
         return ["hv1", "hv2"]
 
     def keys(self):
         """The minions whose keys the master has."""
         return {path.name for path in Path(self.opts["pki_dir"], "minions").iterdir()}
 
-    def tell(self, tag, data):
+    def fire_event(self, tag, data):
         self.told.append((tag, data))
 
     def ask(self, hosts, fun, kwarg=None, watch=None, **_options):
@@ -579,11 +579,11 @@ def call(tmp_path, monkeypatch, modules, real, pairs):  # noqa: F811
         }  # fmt: skip
         function = plain(verb)
         if function.startswith("ha_"):
-            known = wishes.Wishes(guests={"db1": GuestWanted("db1", "hv1")})
-            wishes.WishStore(opts).change("the test", lambda _old: known)
+            known = wishes.DesiredState(guests={"db1": GuestConfig("db1", "hv1")})
+            wishes.DesiredStateStore(opts).change("the test", lambda _old: known)
         cloud = Cloud(opts, real, verb.endswith("_broken"), twist, says)
         if function == "restore":
-            away.keep(opts, "hv1", {"web2": "web2"})
+            away.store(opts, "hv1", {"web2": "web2"})
         else:
             cloud.hosts_["hv1"].mark = None
         stem = next((s for s, names in RUNNERS.items() if function in names), "virt_guest")

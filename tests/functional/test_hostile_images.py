@@ -465,10 +465,10 @@ def test_any_name_of_a_backing_file_leads_nowhere_else(name):
     name = name.replace("\0", "")
     with contextlib.suppress(errors.ImageError, OSError):
         assert inspect._inside(name, "/images/i", ["/images"]).startswith("/images")
-    found = chains.Chain()
-    chains._places(found, "/images/i", name, None)
-    chains._places(found, "/images/i", "json:" + name, None)
-    chains._places(found, "/images/i", "json:" + '{"a":[' * len(name), None)
+    found = chains.ChainScan()
+    chains._candidates(found, "/images/i", name, None)
+    chains._candidates(found, "/images/i", "json:" + name, None)
+    chains._candidates(found, "/images/i", "json:" + '{"a":[' * len(name), None)
 
 
 @pytest.mark.parametrize("format", ["qcow2", "raw"])

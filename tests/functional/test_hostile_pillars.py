@@ -107,7 +107,7 @@ def test_a_damaged_file_of_the_masters(master, pillars, content):
     grants = authorization.Authorizations({**master.opts, "minimum_auth_version": 3})
     grants.grant("hv1", "web1")
     assert grants.redeem("hv1", "web1")
-    Pillars(master.opts).keep("web1", "key", {"a": 1})
+    Pillars(master.opts).store("web1", "key", {"a": 1})
     assert pillars["virtkey"]("web1", {}, "_") == {"a": 1}
 
 

@@ -89,8 +89,8 @@ def migrates(get):
 def address(get):
     own = lambda _name=None: ["10.9.0.1"]  # noqa: E731
     said = settings.option(get, "migration:address")
-    where.of_target(None, said, own)
-    return where.of_itself(said, own)
+    where.target_address(None, said, own)
+    return where.advertised(said, own)
 
 
 def placement(get):
@@ -130,14 +130,14 @@ MASTER = {
     "hosts": target.expression,
     "attempts": attempts,
     "inits_at_once": inits,
-    "queue_timeout": held.limit_s,
+    "queue_timeout": held.queue_timeout_s,
     "image_copies": download_queue.at_once,
     "stall_timeout": lambda opts: fleet(opts)._limit("stall_timeout", 7),
     "job_timeout": lambda opts: fleet(opts)._limit("job_timeout", 7),
     "exclude": placement_policy.of_master,
     "placement": placement_policy.of_master,
     "placement:weights": placement_policy.of_master,
-    **{f"placement:{key}": placement_policy.of_master for key in sorted(placement_policy.KNOWN)},
+    **{f"placement:{key}": placement_policy.of_master for key in sorted(placement_policy.SETTINGS)},
     **{f"placement:weights:{key}": placement_policy.of_master for key in placement_policy.WEIGHTS},
     "migration": slots.limits,
     "migration:at_once": slots.limits,
@@ -168,11 +168,11 @@ MINION = {
     "lock": lambda get: (guest_lock.folder(get), steps.folder(get)),
     "overcommit": lambda get: admission.config_of(get, {}),
     "placement": placement,
-    **{f"placement:{key}": placement for key in sorted(placement_policy.KNOWN)},
+    **{f"placement:{key}": placement for key in sorted(placement_policy.SETTINGS)},
     "labels": inventoried,
     "ratios": inventoried,
     **{f"ratios:{key}": inventoried for key in placement_policy.RATIOS},
-    **{key: lambda get: shown.configured(get, "hv1") for key in SHOWN},
+    **{key: lambda get: shown.load_config(get, "hv1") for key in SHOWN},
     "reach:port": relay.port,
     "screenshots": lambda get: settings.folder(get, "screenshots", "/nonexistent"),
     "storagepool": lambda get: settings.text(get, "storagepool", "default"),

@@ -69,9 +69,9 @@ class Told(DirTree):
         super().__init__(root)
         self.places = set()
 
-    def _walk(self, path, **how):
+    def _walk(self, path, **options):
         self.places.add(path)
-        return super()._walk(path, **how)
+        return super()._walk(path, **options)
 
 
 @pytest.fixture(scope="module")
@@ -541,7 +541,7 @@ def test_an_error_in_a_guest_does_not_panic_the_host(tmp_path):
     with (
         mounted.Space() as space,
         mounted._fuse(space, str(asked), "raw") as disk,
-        mounted._mounted(space, disk, mounted._places(space, disk)[0][0], False) as target,
+        mounted._mount(space, disk, mounted._partitions(space, disk)[0][0], False) as target,
     ):
         options = [line for line in pathlib.Path(f"/proc/{space._holder.pid}/mountinfo")
                    .read_text().splitlines() if f" {target} " in line]  # fmt: skip

@@ -242,7 +242,7 @@ def test_a_file_that_cannot_be_read_to_its_end_leaves_the_volume_as_large_as_it_
         raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(upload.os, "lseek", fails)
-    monkeypatch.setattr(upload._Reader, "read", torn)
+    monkeypatch.setattr(upload._SparseReader, "read", torn)
     with pytest.raises(errors.OperationFailed, match=f"upload {source}: Input/output"):
         host.call("volume_upload", "p", "v", str(source), sparse=sparse)
     monkeypatch.undo()
@@ -251,7 +251,7 @@ def test_a_file_that_cannot_be_read_to_its_end_leaves_the_volume_as_large_as_it_
 
 
 def test_a_volume_that_goes_while_it_is_written_has_not_got_it(host, tmp_path, monkeypatch):
-    source, read = tmp_path / "elsewhere/source", upload._Reader.read
+    source, read = tmp_path / "elsewhere/source", upload._SparseReader.read
     source.write_bytes(b"x" * 65536)
     host.call("volume_define", "p", "v", "1M", format="raw")
 
@@ -259,7 +259,7 @@ def test_a_volume_that_goes_while_it_is_written_has_not_got_it(host, tmp_path, m
         (host.folder / "v").unlink(missing_ok=True)
         return read(*words)
 
-    monkeypatch.setattr(upload._Reader, "read", meanwhile)
+    monkeypatch.setattr(upload._SparseReader, "read", meanwhile)
     with pytest.raises(errors.NotFound, match=f"upload {source} to volume v in storage pool p"):
         host.call("volume_upload", "p", "v", str(source))
 

@@ -10,7 +10,7 @@ from saltvirt.fleet import authorization
 from saltvirt.fleet.answer import Answer, down, lost
 from saltvirt.fleet.pillars import Pillars
 from saltvirt.operations import away, begun, find, hints, keepers, lock, reserved, unique
-from saltvirt.operations.identity import Clone, Rename
+from saltvirt.operations.identity import CloneGuest, RenameGuest
 from tests.functional.test_keys import events, opts, pairs, store  # noqa: F401
 from tests.functional.test_trust import Host, cloud  # noqa: F401
 
@@ -27,7 +27,7 @@ class Report:
     def failed(self, exc):
         self.failures.append(exc.text)
 
-    def host_says(self, tag, data):
+    def host_event(self, tag, data):
         pass
 
 
@@ -51,36 +51,36 @@ def mine(cloud, function):
 # -- what would be done -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("verb", [Rename, Clone])
+@pytest.mark.parametrize("verb", [RenameGuest, CloneGuest])
 def test_to_look_changes_nothing_and_asks_the_guests_host(named, report, verb):
     found = verb(named, report, "db1", "web1", {"x": 1}).check()
-    assert (found.reasons, found.more, found.nothing) == ((), {"host": "hv1"}, False)
+    assert (found.reasons, found.details, found.nothing) == ((), {"host": "hv1"}, False)
     [asked] = mine(named, verb.function)
     expected = {"vm_": "db1", "name": "web1", "x": 1, "test": True}
     assert {key: asked[key] for key in expected} == expected
-    assert ("placement" in asked) is (verb is Clone)
+    assert ("placement" in asked) is (verb is CloneGuest)
     assert named.guests == {"db1": "shutdown"}
-    if verb is Rename:
+    if verb is RenameGuest:
         assert found.changes == {"name": {"old": "db1", "new": "web1"}}
-        assert (found.about, found.comment) == ("db1", "db1 on hv1 would be renamed to web1")
+        assert (found.subject, found.comment) == ("db1", "db1 on hv1 would be renamed to web1")
     else:
-        assert (found.about, found.changes) == ("web1", {"created": {}})
+        assert (found.subject, found.changes) == ("web1", {"created": {}})
         assert found.comment == "db1 would be copied to web1 on hv1"
 
 
 def test_to_look_tells_no_secret(named, report):
-    Clone(named, report, "db1", "web1", {"user_data": "hush", "x": 1}).check()
+    CloneGuest(named, report, "db1", "web1", {"user_data": "hush", "x": 1}).check()
     assert "hush" not in str(named.asked)
 
 
 def test_below_a_syndic_only_a_guest_without_a_key_gets_another_name(named, report, monkeypatch):
     monkeypatch.setattr(authorization.syndic, "below", lambda _opts, _host: True)
-    [why] = Rename(named, report, "db1", "web1").check().reasons
+    [why] = RenameGuest(named, report, "db1", "web1").check().reasons
     assert "hv1 is below a syndic" in why
-    assert Rename(named, report, "db1", "web1", {"seed": False}).check().reasons == ()
+    assert RenameGuest(named, report, "db1", "web1", {"seed": False}).check().reasons == ()
 
 
-@pytest.mark.parametrize("verb", [Rename, Clone])
+@pytest.mark.parametrize("verb", [RenameGuest, CloneGuest])
 def test_a_name_that_is_taken_is_refused(named, store, pairs, report, verb):
     named.guests["web1"] = "running"
     store.accept("web1", pairs[0])
@@ -101,7 +101,7 @@ def test_a_name_that_is_taken_is_refused(named, store, pairs, report, verb):
     assert store.accepted("web1")
 
 
-@pytest.mark.parametrize("verb", [Rename, Clone])
+@pytest.mark.parametrize("verb", [RenameGuest, CloneGuest])
 def test_a_guest_that_is_nowhere_and_a_name_that_is_none_are_refused(named, report, verb):
     assert "no guest 'db2' on any hypervisor" in verb(named, report, "db2", "web1").check().reasons
     [why] = verb(named, report, "../x", "web1").check().reasons
@@ -117,11 +117,11 @@ def test_a_guest_that_is_nowhere_and_a_name_that_is_none_are_refused(named, repo
     assert mine(named, verb.function) == []
 
 
-@pytest.mark.parametrize("verb", [Rename, Clone])
+@pytest.mark.parametrize("verb", [RenameGuest, CloneGuest])
 def test_all_that_is_wrong_with_both_names_is_said(named, report, verb):
     first, second = verb(named, report, "../x", "../y").check().reasons
     assert ("../x" in first, "../y" in second) == (True, True), "as a run says it, in its order"
-    keepers.keep(named.opts, {"db1": "somebody", "web1": "somebody"})
+    keepers.store_managed(named.opts, {"db1": "somebody", "web1": "somebody"})
     with lock.guest(named.opts, "db1", "x"), lock.guest(named.opts, "web1", "y"):
         told = verb(named, report, "db1", "web1").check().reasons
     assert [why.split(", process")[0] for why in told[:2]] == ["db1: x", "web1: y"]
@@ -129,17 +129,17 @@ def test_all_that_is_wrong_with_both_names_is_said(named, report, verb):
     assert mine(named, verb.function) == []
 
 
-@pytest.mark.parametrize("verb", [Rename, Clone])
+@pytest.mark.parametrize("verb", [RenameGuest, CloneGuest])
 @pytest.mark.parametrize("kept", ["db1", "web1"])
 def test_a_guest_that_is_kept_and_a_name_of_one_are_left_alone(named, report, verb, kept):
-    keepers.keep(named.opts, {kept: "somebody"})
+    keepers.store_managed(named.opts, {kept: "somebody"})
     with pytest.raises(errors.OperationFailed, match=f"{kept} is kept by somebody"):
         verb(named, report, "db1", "web1").run()
     assert named.guests == {"db1": "shutdown"}
     assert mine(named, verb.function) == []
 
 
-@pytest.mark.parametrize("verb", [Rename, Clone])
+@pytest.mark.parametrize("verb", [RenameGuest, CloneGuest])
 def test_who_is_silent_may_have_the_name_unless_the_operator_knows(named, report, verb):
     class Two(type(named)):
         def hosts(self, only=None):
@@ -162,58 +162,58 @@ def test_who_is_silent_may_have_the_name_unless_the_operator_knows(named, report
 
 
 def test_a_new_name_takes_key_and_pillar_along(named, store, pairs, report, monkeypatch):
-    away.keep(named.opts, "hv2", {name: name for name in ("db1", "web1", "x")})
-    hints.keep(named.opts, "db1", "hv1")
+    away.store(named.opts, "hv2", {name: name for name in ("db1", "web1", "x")})
+    hints.store(named.opts, "db1", "hv1")
     real, held = named.modules["virt.rename"], []
 
     def rename(**kwarg):
         if not kwarg.get("test"):
-            held.extend(lock.at_work(named.opts, name) for name in ("db1", "web1"))
+            held.extend(lock.guest_owner(named.opts, name) for name in ("db1", "web1"))
             kept = {"/nas/db1_b": "nfs4", "/nas/db1_a": "used by x"}
             return {**real(**kwarg), "kept": kept, "warnings": ["web1 has a Wi-Fi that is left"]}
         return real(**kwarg)
 
     named.modules["virt.rename"] = rename
-    one, long = named.one, []
+    one, long = named.call, []
 
     def asked_once(host, fun, kwarg=None, **options):
         long.append((fun, (kwarg or {}).get("test", False), options.get("long")))
         return one(host, fun, kwarg, **options)
 
-    monkeypatch.setattr(named, "one", asked_once)
-    done = Rename(named, report, "db1", "web1", {"x": 1}).run()
-    assert (done.about, done.comment) == (
+    monkeypatch.setattr(named, "call", asked_once)
+    done = RenameGuest(named, report, "db1", "web1", {"x": 1}).run()
+    assert (done.subject, done.comment) == (
         "web1", "db1 on hv1 was renamed to web1; /nas/db1_a keeps its name: used by x; "
         "/nas/db1_b keeps its name: nfs4; web1 has a Wi-Fi that is left",
     )  # fmt: skip
     assert done.changes == {"name": {"old": "db1", "new": "web1"}, "disks": []}
-    assert done.more == {"host": "hv1"}
+    assert done.details == {"host": "hv1"}
     assert named.guests == {"web1": "shutdown"}
     assert ("virt.rename", False, True) in long, "it takes as long as it takes"
     asked = mine(named, "virt.rename")[-1]
     assert asked == {"vm_": "db1", "name": "web1", "x": 1, "approve_key": True}
     assert all(who.startswith("virt.rename, process") for who in held)
     assert (store.accepted("db1"), store.accepted("web1").split()) == (None, pairs[0].split())
-    assert Pillars(named.opts).of("web1", store.accepted) == {"role": "db"}
-    assert Pillars(named.opts).of("db1", lambda name: pairs[1]) == {}
-    assert away.of(named.opts, "hv2") == {"x": "x"}
-    assert hints.of(named.opts, "db1") is None
-    assert hints.guests_left(named.opts, "hv1")[0] == ["web1"], "should its host be silent next"
-    assert lock.at_work(named.opts, "db1") is None
+    assert Pillars(named.opts).load("web1", store.accepted) == {"role": "db"}
+    assert Pillars(named.opts).load("db1", lambda name: pairs[1]) == {}
+    assert away.load(named.opts, "hv2") == {"x": "x"}
+    assert hints.load(named.opts, "db1") is None
+    assert hints.unseen_guests(named.opts, "hv1")[0] == ["web1"], "should its host be silent next"
+    assert lock.guest_owner(named.opts, "db1") is None
     assert report.failures == []
 
 
 def test_the_key_of_another_machine_of_the_old_name_stays(cloud, store, pairs, report):
     store.accept("db1", pairs[1], host="hv2")
-    Rename(cloud, report, "db1", "web1").run()
+    RenameGuest(cloud, report, "db1", "web1").run()
     assert store.accepted("db1")
     [warned] = [text for step, text in report.steps if step == "warning"]
     assert "db1: its key stays: it was accepted for a guest of hv2" in warned
 
 
 def test_a_guest_that_had_no_key_leaves_no_word_and_no_pillar(cloud, store, pairs, report):
-    Pillars(cloud.opts).keep("db1", pairs[1], {"role": "db"})
-    Rename(cloud, report, "db1", "web1").run()
+    Pillars(cloud.opts).store("db1", pairs[1], {"role": "db"})
+    RenameGuest(cloud, report, "db1", "web1").run()
     assert [text for step, text in report.steps if step == "warning"] == []
     assert list(Pillars(cloud.opts).orphans(store.accepted)) == []
 
@@ -227,7 +227,7 @@ def test_an_answer_for_another_guest_undoes_it(named, report):
 
     named.modules["virt.rename"] = rename
     with pytest.raises(errors.OperationFailed, match="asked for web1 and answered for 'x'"):
-        Rename(named, report, "db1", "web1").run()
+        RenameGuest(named, report, "db1", "web1").run()
     assert named.guests == {"db1": "shutdown"}
 
 
@@ -242,7 +242,7 @@ def test_a_guest_without_a_minion_keeps_what_the_master_has(named, store, report
         return inner(**kwarg)
 
     named.modules["virt.rename"] = rename
-    Rename(named, report, "db1", "web1", {"seed": False}).run()
+    RenameGuest(named, report, "db1", "web1", {"seed": False}).run()
     assert permitted[-1] == [], "nobody may hand in a key"
     assert store.accepted("db1")
     assert store.accepted("web1") is None
@@ -256,7 +256,7 @@ def test_with_a_minion_a_key_may_come_in_as_long_as_it_is_made(named, report):
         return inner(**kwarg)
 
     named.modules["virt.rename"] = rename
-    Rename(named, report, "db1", "web1", {"seed": True}).run()
+    RenameGuest(named, report, "db1", "web1", {"seed": True}).run()
     assert permitted[-1] == ["hv1"]
     found = authorization.Authorizations(named.opts)
     assert not any(found.revoke("hv1", name) for name in ("db1", "web1"))
@@ -278,20 +278,20 @@ def test_what_fails_has_its_old_name_and_key_again(named, store, pairs, report, 
         named.modules["virt.vm_state"] = lambda vm_=None: next(states)
         monkeypatch.setattr(unique, "resolve", lambda *_args, **_more: next(states))
     with pytest.raises(errors.VirtError) as caught:
-        Rename(named, report, "db1", "web1", {"x": 1}).run()
+        RenameGuest(named, report, "db1", "web1", {"x": 1}).run()
     assert words in caught.value.text
     assert named.guests == {"db1": "shutdown"}
     back = mine(named, "virt.rename")[-1]
     assert back == {"vm_": "web1", "name": "db1", "approve_key": True}
     assert store.accepted("web1") is None
     assert store.accepted("db1").split() == pairs[0].split(), "a new one, for the same guest"
-    assert Pillars(named.opts).of("db1", store.accepted) == {"role": "db"}
+    assert Pillars(named.opts).load("db1", store.accepted) == {"role": "db"}
     assert report.failures == [caught.value.text]
     found = authorization.Authorizations(named.opts)
     assert not any(found.revoke("hv1", name) for name in ("db1", "web1"))
 
 
-@pytest.mark.parametrize("verb", [Rename, Clone])
+@pytest.mark.parametrize("verb", [RenameGuest, CloneGuest])
 def test_what_could_not_be_undone_is_said(named, report, monkeypatch, verb):
     def purge(vm_, test=False, **_more):
         if not test:
@@ -307,8 +307,8 @@ def test_what_could_not_be_undone_is_said(named, report, monkeypatch, verb):
     with pytest.raises(errors.AlreadyExists) as caught:
         verb(named, report, "db1", "web1").run()
     why = {
-        Rename: "rename web1 back to db1: hv1 was asked for db1 and answered for 'other'",
-        Clone: "purge web1 on hv1: hv1: disk busy",
+        RenameGuest: "rename web1 back to db1: hv1 was asked for db1 and answered for 'other'",
+        CloneGuest: "purge web1 on hv1: hv1: disk busy",
     }[verb]
     assert caught.value.text == f"too late; could not undo: {why}; see salt-run virt.repair"
     assert report.failures == [caught.value.text]
@@ -322,13 +322,13 @@ def test_a_copy_has_a_key_of_its_own(named, store, pairs, report, start):
     real, told = named.modules["virt.clone"], []
 
     def clone(**kwarg):
-        told.append(begun.of(named.opts, "web1"))
+        told.append(begun.load(named.opts, "web1"))
         return real(**kwarg)
 
     named.modules["virt.clone"] = clone
-    done = Clone(named, report, "db1", "web1", {"x": 1}, start=start).run()
+    done = CloneGuest(named, report, "db1", "web1", {"x": 1}, start=start).run()
     state = "running" if start else "shutdown"
-    assert (done.about, done.more) == ("web1", {"host": "hv1", "state": state})
+    assert (done.subject, done.details) == ("web1", {"host": "hv1", "state": state})
     assert done.comment == f"web1, a copy of db1, is {state} on hv1"
     assert named.guests == {"db1": "shutdown", "web1": state}
     asked = mine(named, "virt.clone")[-1]
@@ -339,7 +339,7 @@ def test_a_copy_has_a_key_of_its_own(named, store, pairs, report, start):
     assert store.accepted("web1").split() == pairs[0].split()
     assert told[0] is None
     assert (told[-1].host, told[-1].what, told[-1].started) == ("hv1", "virt.clone", False)
-    assert begun.of(named.opts, "web1") is None
+    assert begun.load(named.opts, "web1") is None
 
 
 @pytest.mark.parametrize(
@@ -350,8 +350,8 @@ def test_a_copy_takes_of_what_is_kept_free_when_it_will_run(
     named, report, monkeypatch, start, options, runs
 ):
     asked = []
-    monkeypatch.setattr(reserved, "on_its_host", lambda *about: asked.append(about[-1]) or "")
-    Clone(named, report, "db1", "web1", options, start=start).check()
+    monkeypatch.setattr(reserved, "on_current_host", lambda *about: asked.append(about[-1]) or "")
+    CloneGuest(named, report, "db1", "web1", options, start=start).check()
     assert asked == [runs]
 
 
@@ -359,11 +359,11 @@ def test_it_may_have_run_from_when_it_is_started(named, report):
     real, told = named.modules["virt.power"], []
 
     def start(**kwarg):
-        told.append(begun.of(named.opts, "web1").started)
+        told.append(begun.load(named.opts, "web1").started)
         return real(**kwarg)
 
     named.modules["virt.power"] = start
-    Clone(named, report, "db1", "web1", start=True).run()
+    CloneGuest(named, report, "db1", "web1", start=True).run()
     assert told == [True]
 
 
@@ -378,11 +378,11 @@ def test_a_copy_that_fails_is_purged_and_its_key_goes(named, store, report, monk
 
         monkeypatch.setattr(unique, "resolve", resolve)
     with pytest.raises(errors.VirtError, match=r"answered for 'other'|made on hv0, too") as caught:
-        Clone(named, report, "db1", "web1", start=True).run()
+        CloneGuest(named, report, "db1", "web1", start=True).run()
     assert named.guests == {"db1": "shutdown"}
     assert store.accepted("web1") is None
     assert store.accepted("db1")
-    assert begun.of(named.opts, "web1") is None
+    assert begun.load(named.opts, "web1") is None
     assert report.failures == [caught.value.text]
 
 
@@ -397,8 +397,8 @@ def test_a_copy_that_fails_is_purged_and_its_key_goes(named, store, report, monk
 def test_a_copy_whose_answer_is_missing(named, report, monkeypatch, answer, kind, words):
     monkeypatch.setattr(named, "gather", gather(named, answer))
     with pytest.raises(kind, match=words):
-        Clone(named, report, "db1", "web1").run()
-    assert (begun.of(named.opts, "web1") is None) is (kind is errors.OperationFailed)
+        CloneGuest(named, report, "db1", "web1").run()
+    assert (begun.load(named.opts, "web1") is None) is (kind is errors.OperationFailed)
 
 
 def gather(cloud, answer):
@@ -421,11 +421,11 @@ def test_a_secret_is_for_a_host_that_the_master_names(named, report, monkeypatch
         return real(**{key: kwarg[key] for key in ("vm_", "name")}, test=kwarg.get("test", False))
 
     named.modules["virt.clone"] = clone
-    Clone(named, report, "db1", "web1", {"user_data": "hush", "seed": False}).run()
+    CloneGuest(named, report, "db1", "web1", {"user_data": "hush", "seed": False}).run()
     assert known[-1] == {"user_data": "hush"}
     assert "hush" not in str(named.asked)
     named.opts["virt"] = {"hosts": "G@virt:x"}
     monkeypatch.setattr(find, "locate", None)
     with pytest.raises(errors.InvalidInput, match="hypervisor by its own word alone"):
-        Clone(named, report, "db1", "web2", {"user_data": "hush"}).run()
+        CloneGuest(named, report, "db1", "web2", {"user_data": "hush"}).run()
     assert "web2" not in named.guests

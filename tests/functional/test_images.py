@@ -485,7 +485,7 @@ def test_a_name_with_a_nul_in_it_is_refused(tmp_path):
     evil.write_bytes(evil.read_bytes().replace(b"baseXfile", b"base\0file"))
     with pytest.raises(errors.ImageError, match="NUL"):
         inspect.inspect(evil, "qcow2")
-    for read in (storage.reading, lambda path: storage.head(path, 4)):
+    for read in (storage.open_for_reading, lambda path: storage.head(path, 4)):
         with pytest.raises(errors.ImageError, match=r"^'/a\\x00b' is neither a file nor a block"):
             read("/a\0b")
 
@@ -513,7 +513,7 @@ def test_a_raw_base_is_the_end_whatever_is_in_it(tmp_path, qcow2):
 def test_a_chain_knows_data_files_and_where_it_breaks(tmp_path):
     data, image = tmp_path / "data.raw", tmp_path / "split.qcow2"
     qemu_img("create", "-q", "-f", "qcow2", "-o", f"data_file={data}", image, "1M")
-    assert chain.read(image, "qcow2").aside == (str(data),)
+    assert chain.read(image, "qcow2").data_files == (str(data),)
     top = tmp_path / "top.qcow2"
     gone = tmp_path / "gone"
     qemu_img("create", "-q", "-f", "qcow2", "-u", "-b", gone, "-F", "qcow2", top, "1M")
@@ -532,9 +532,9 @@ def test_a_chain_that_leads_back_or_too_deep_has_an_end(tmp_path, monkeypatch):
     for path, backing in itertools.pairwise(layers):
         qemu_img("create", "-q", "-f", "qcow2", "-u", "-b", backing, "-F", "qcow2", path, "1M")
     qemu_img("create", "-q", "-f", "qcow2", layers[-1], "1M")
-    monkeypatch.setattr(chain, "_DEEPEST", 3)
+    monkeypatch.setattr(chain, "_MAX_DEPTH", 3)
     assert (len(chain.read(layers[0], "qcow2").links), chain.read(layers[0]).broken) == (4, None)
-    monkeypatch.setattr(chain, "_DEEPEST", 2)
+    monkeypatch.setattr(chain, "_MAX_DEPTH", 2)
     found = chain.read(layers[0], "qcow2")
     assert found.broken == f"{layers[0]} has more than 2 backing files"
     assert [link.path for link in found.links] == [str(path) for path in layers[:3]]
@@ -637,7 +637,7 @@ def opened(monkeypatch):
 
     monkeypatch.setattr(confined, "run", run)
     monkeypatch.setattr(inspect, "_UNCHANGED_S", -60)
-    monkeypatch.setattr(inspect, "_opened", {})
+    monkeypatch.setattr(inspect, "_info_cache", {})
     return seen
 
 
@@ -710,7 +710,7 @@ def test_a_name_that_is_taken_while_the_disk_is_made_stays(tmp_path):
         target.write_text("theirs")
 
     with pytest.raises(errors.AlreadyExists, match=r"vm.raw exists already and is left as it is$"):
-        clone.whole(str(target), fill)
+        clone.create_atomic(str(target), fill)
     assert (target.read_text(), os.listdir(tmp_path)) == ("theirs", ["vm.raw"])
 
 
@@ -719,7 +719,7 @@ def test_two_do_not_make_one_disk(tmp_path):
     with clone.part_of(target) as part:
         Path(part).write_text("first")
         with pytest.raises(errors.AlreadyExists, match=r"vm.raw is being made by another process"):
-            clone.whole(target, lambda path: Path(path).write_text("second"))
+            clone.create_atomic(target, lambda path: Path(path).write_text("second"))
         assert Path(part).read_text() == "first"
     assert os.listdir(tmp_path) == []
 
@@ -771,7 +771,7 @@ def test_what_the_kernel_refuses_is_neither_a_hole_nor_another_way_to_copy(tmp_p
 
 
 def test_a_conversion_that_gets_no_further_is_ended(monkeypatch):
-    monkeypatch.setattr(clone, "_STALLED_S", 0)
+    monkeypatch.setattr(clone, "_STALL_TIMEOUT_S", 0)
     with subprocess.Popen(["sleep", "60"], stdout=subprocess.PIPE) as process:
         said = clone._follow(process, MIB, lambda *_: None)
     assert (said, process.returncode) == (b"qemu-img got no further for 0 s", -9)
@@ -914,7 +914,7 @@ def test_a_new_version_leaves_the_old_file_alone(tmp_path, master, raw):
     assert (old.format, new.format) == ("qcow2", "raw")
     assert Path(old.path).read_bytes() == before
     assert len(files(images)) == 2
-    assert [one.path for one in cache.known(images)] == sorted([old.path, new.path])
+    assert [one.path for one in cache.cached_images(images)] == sorted([old.path, new.path])
 
 
 def test_what_the_master_lacks_is_named_and_nothing_is_kept(tmp_path, master):
@@ -1108,7 +1108,7 @@ def other_host():
         def do_GET(self):
             self._answer(self.content)
 
-        def _answer(self, body):
+        def _handle(self, body):
             Other.seen.append(self.headers.get("Authorization"))
             self.send_response(302 if Other.leads else 200)
             if Other.leads:
@@ -1210,9 +1210,9 @@ def test_a_download_leaves_room_for_the_guests(tmp_path, web, monkeypatch):
         cache.fetch(f"{web}/debian.qcow2", images)
     assert os.listdir(images / "_base" / ".partial") == []
     with pytest.raises(errors.Refused, match="is larger than 2 TiB"):
-        room.Room("image x", tmp_path).check(room.MOST_BYTES + 1, None)
+        room.SpaceGuard("image x", tmp_path).check(room.MAX_BYTES + 1, None)
     with pytest.raises(errors.Refused, match=r"has 3 TiB|is larger"):
-        room.Room("image x", tmp_path).check(1, 3 * 1024**4)
+        room.SpaceGuard("image x", tmp_path).check(1, 3 * 1024**4)
 
 
 def test_no_address_is_shown_with_what_lets_one_in(tmp_path):
@@ -1297,13 +1297,13 @@ def test_an_image_that_is_asked_for_while_others_are_asked_about_it_stays(
     name = os.path.basename(cache.fetch("salt://web1.qcow2", images, master).path)
     long_ago = time.time() - 3600
     os.utime(os.path.join(images, "_base", ".meta", f"{name}.json"), (long_ago, long_ago))
-    real = image_users.usage.held
+    real = image_users.usage.open_reason
 
     def held(conn, path):
         cache.fetch("salt://web1.qcow2", images, master)
         return real(conn, path)
 
-    monkeypatch.setattr(image_users.usage, "held", held)
+    monkeypatch.setattr(image_users.usage, "open_reason", held)
     assert image_users.prune(conn, images) == {
         "removed": [],
         "kept": {name: "used within the last minutes"},
@@ -1440,7 +1440,7 @@ def test_an_image_by_ftp_goes_on_where_it_was_cut(tmp_path, ftp, raw):
     assert sum(verb == "RETR" for verb, _ in ftp.log) == downloads
     qemu_img("convert", "-O", "raw", raw, file)
     assert cache.fetch(address, tmp_path / "images").path != found.path
-    kept = [json.dumps(one.to_answer()) for one in cache.known(tmp_path / "images")]
+    kept = [json.dumps(one.to_answer()) for one in cache.cached_images(tmp_path / "images")]
     assert len(kept) == 2
     assert "s3cret" not in "".join(kept)
 

@@ -134,11 +134,11 @@ def test_a_test_asks_the_master_for_the_image_and_copies_nothing(host, conn, tmp
         master = sources.SaltFiles(
             {"cp.hash_file": lambda *_, said=answer, **__: said}, "base", never
         )
-        work = disks.Work(spec, make=True)
+        work = disks.DiskBuild(spec, make=True)
         missing = pytest.raises(errors.NotFound, match=r"salt://debian.qcow2 does not exist")
         expected = contextlib.nullcontext() if answer else missing
         with expected:
-            guest_builder.Tools(admission_config, master).look(conn, [work])
+            guest_builder.Tools(admission_config, master).inspect_images(conn, [work])
         assert work.image is None
     assert not list((tmp_path / "images").iterdir())
 
@@ -362,14 +362,14 @@ def test_a_disk_that_another_guest_got_while_the_image_was_fetched_is_not_writte
     path = tmp_path / "lent.raw"
     path.write_bytes(bytes(MIB))
     given = {"name": "lent", "source_file": str(path), "format": "raw"}
-    fetch = create.Creation.fetch
+    fetch = create.CreationBuilder.fetch
 
     def slow(one):
         fetch(one)
         if one.spec.name == "g1":
             host.init("g2", disk=None, disks=[given])
 
-    monkeypatch.setattr(create.Creation, "fetch", slow)
+    monkeypatch.setattr(create.CreationBuilder, "fetch", slow)
     with pytest.raises(errors.Refused, match=rf"{path} is a disk of g2"):
         host.init("g1", disk=None, disks=[given])
     assert "g1" not in names(host)
@@ -513,11 +513,11 @@ def test_no_guest_is_started_that_damages_the_disk_of_another(host):
     disk = on_top_of(host.images / "below_system.qcow2", host.images / "top.qcow2")
     host.conn.defineXML(above(disk["source_file"]))
     for test in (True, False):
-        with confidential.collected() as parts, pytest.raises(errors.Refused) as caught:
+        with confidential.collect() as parts, pytest.raises(errors.Refused) as caught:
             host.modules["virt.start"]("below", test=test)
         assert "below writes to a disk on which the disk of another" in caught.value.text
         assert f"({host.images}/top.qcow2 of above): each write" in caught.value.text
-        told = confidential.cut(caught.value.text, parts)
+        told = confidential.redact(caught.value.text, parts)
         assert "(somebody): each write" in told and "top.qcow2" not in told
     assert host.modules["virt.start"]("above") is True
     host.modules["virt.stop"]("above")
@@ -618,10 +618,10 @@ def test_no_guest_writes_to_its_disk_while_that_is_copied(host, image, monkeypat
 
 
 def test_an_image_that_is_copied_is_open_to_who_would_remove_it(host, image):
-    work = disks.Work(DiskSpec(name="system"), make=True, image=SimpleNamespace(path=image))
+    work = disks.DiskBuild(DiskSpec(name="system"), make=True, image=SimpleNamespace(path=image))
     with disks.images_unchanged([work]):
-        assert "has it open" in usage.held(host.conn, image)
-    assert usage.held(host.conn, image) is None
+        assert "has it open" in usage.open_reason(host.conn, image)
+    assert usage.open_reason(host.conn, image) is None
 
 
 def test_what_was_written_to_an_image_while_it_was_copied_is_no_disk(host, image, monkeypatch):
@@ -875,7 +875,7 @@ def test_a_refusal_that_could_not_be_undone_is_none(host, image, monkeypatch, ki
         stays.enter_context(opened(path, "qcow2"))
         raise kind("8 GiB are promised to others")
 
-    monkeypatch.setattr(create.Creation, "start", refuse)
+    monkeypatch.setattr(create.CreationBuilder, "start", refuse)
     with stays, pytest.raises(errors.OperationFailed) as caught:
         host.init(image=image, start=True)
     begins, _, left = caught.value.text.partition("; could not undo: ")
@@ -891,5 +891,5 @@ def test_a_disk_of_which_nobody_said_a_size_takes_any_image(size_bytes, by_defau
     """A device that is there has no size of ours at all."""
     spec = SimpleNamespace(name="system", size_bytes=size_bytes, size_is_default=by_default)
     image = SimpleNamespace(virtual_size_bytes=2**25)
-    disks.fits(SimpleNamespace(spec=spec, image=image))
+    disks.check_image_size(SimpleNamespace(spec=spec, image=image))
     assert spec.size_bytes == left

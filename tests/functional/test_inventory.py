@@ -148,8 +148,8 @@ def test_what_a_guest_on_its_way_takes_of_a_folder_and_of_a_pool_is_counted(
     folder.mkdir()
     own.mkdir()
     monkeypatch.setattr(locks, "RUN", str(tmp_path / "run"))
-    here = reservations.here
-    monkeypatch.setattr(inventory.reservations, "here", lambda names: here(names, str(folder)))
+    here = reservations.local
+    monkeypatch.setattr(inventory.reservations, "local", lambda names: here(names, str(folder)))
 
     def read():
         found = inventory.read(conn, lambda key, default=None: default, str(own))
@@ -170,11 +170,11 @@ def test_what_a_guest_on_its_way_takes_of_a_folder_and_of_a_pool_is_counted(
 
 def test_a_kernel_that_tells_no_size_of_huge_pages_has_none(tmp_path, monkeypatch):
     monkeypatch.setattr(hugepages, "_MEMINFO", str(tmp_path / "meminfo"))
-    assert hugepages.usual_kib() == 0
+    assert hugepages.default_size_kib() == 0
     (tmp_path / "meminfo").write_text("MemTotal: 1 kB\n")
-    assert hugepages.usual_kib() == 0
+    assert hugepages.default_size_kib() == 0
     (tmp_path / "meminfo").write_text("MemTotal: 1 kB\nHugepagesize:    2048 kB\n")
-    assert hugepages.usual_kib() == 2048
+    assert hugepages.default_size_kib() == 2048
 
 
 def test_a_file_that_is_not_for_this_process_is_said_with_what_to_do():

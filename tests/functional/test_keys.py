@@ -94,11 +94,11 @@ def test_exactly_this_key_for_exactly_this_id(opts, store, events, pairs):
     assert store.status(NAME) is None
     assert store.accept(NAME, pairs[0]) is True
     assert store.status(NAME) == "accepted"
-    assert events.fired == [("salt/key", {"result": True, "act": "accept", "id": NAME})]
+    assert events.on_watchdog == [("salt/key", {"result": True, "act": "accept", "id": NAME})]
     assert events.opened == [("master", opts["sock_dir"], False)], "it hears nothing"
     assert on_disk(opts) == [NAME]
     assert store.accept(NAME, pairs[0] + "\n") is False
-    assert len(events.fired) == 1
+    assert len(events.on_watchdog) == 1
 
 
 def test_of_an_id_without_a_key_nothing_is_known(store):
@@ -176,23 +176,23 @@ def test_delete_takes_back_this_key_only(opts, store, pairs, monkeypatch):
 def test_a_permission_is_good_once_for_one_host_and_name(opts, store, pairs):
     grants = authorization.Authorizations(opts)
     grants.grant("hv1", NAME)
-    assert authorization.hand_in(opts, store, "hv2", NAME, pairs[0]) is False
-    assert authorization.hand_in(opts, store, "hv1", "web2", pairs[0]) is False
-    assert authorization.hand_in(opts, store, "hv1", NAME, pairs[0]) is True
-    assert authorization.hand_in(opts, store, "hv1", NAME, pairs[0]) is False
+    assert authorization.submit_key(opts, store, "hv2", NAME, pairs[0]) is False
+    assert authorization.submit_key(opts, store, "hv1", "web2", pairs[0]) is False
+    assert authorization.submit_key(opts, store, "hv1", NAME, pairs[0]) is True
+    assert authorization.submit_key(opts, store, "hv1", NAME, pairs[0]) is False
     assert store.status("web2") is None
 
 
 def test_a_permission_ends(opts, store, pairs):
     authorization.Authorizations(opts).grant("hv1", NAME, lifetime_s=-1)
-    assert authorization.hand_in(opts, store, "hv1", NAME, pairs[0]) is False
+    assert authorization.submit_key(opts, store, "hv1", NAME, pairs[0]) is False
     assert store.status(NAME) is None
 
 
 def test_a_permission_never_replaces_an_accepted_key(opts, store, pairs):
     store.accept(NAME, pairs[0])
     authorization.Authorizations(opts).grant("hv1", NAME)
-    assert authorization.hand_in(opts, store, "hv1", NAME, pairs[1]) is False
+    assert authorization.submit_key(opts, store, "hv1", NAME, pairs[1]) is False
     assert store.public(NAME).strip() == pairs[0].strip()
 
 
@@ -213,19 +213,19 @@ def test_of_many_who_redeem_at_once_one_succeeds(opts):
 
 @pytest.mark.parametrize("host", ["", "../x", "a/b", ".x"])
 def test_a_bad_host_reaches_no_file(opts, store, pairs, host):
-    assert authorization.hand_in(opts, store, host, NAME, pairs[0]) is False
+    assert authorization.submit_key(opts, store, host, NAME, pairs[0]) is False
 
 
 # -- the pillar of one guest ------------------------------------------------------------------
 
 
 def served(opts, store, name=NAME):
-    return pillars.Pillars(opts).of(name, store.accepted)
+    return pillars.Pillars(opts).load(name, store.accepted)
 
 
 def test_a_guests_pillar_is_its_own_and_goes_with_it(opts, store, pairs, tmp_path):
     kept = pillars.Pillars(opts)
-    kept.keep(NAME, pairs[0], {"role": "store", "token": "s3cret"})
+    kept.store(NAME, pairs[0], {"role": "store", "token": "s3cret"})
     assert served(opts, store) == {}  # its key is not accepted yet
     store.accept(NAME, pairs[0])
     store.accept("web2", pairs[1])
@@ -245,14 +245,14 @@ def test_a_guests_pillar_is_its_own_and_goes_with_it(opts, store, pairs, tmp_pat
 
 def test_another_machine_of_the_name_does_not_get_the_pillar(opts, store, pairs):
     store.accept(NAME, pairs[0])
-    pillars.Pillars(opts).keep(NAME, pairs[0], {"role": "store"})
+    pillars.Pillars(opts).store(NAME, pairs[0], {"role": "store"})
     store.accept(NAME, pairs[1], replace=True)
     assert served(opts, store) == {}
 
 
 def test_a_permission_carries_the_pillar(opts, store, pairs, caplog):
     authorization.Authorizations(opts).grant("hv1", NAME, pillar={"token": "s3cret"})
-    assert authorization.hand_in(opts, store, "hv1", NAME, pairs[0])
+    assert authorization.submit_key(opts, store, "hv1", NAME, pairs[0])
     assert served(opts, store) == {"token": "s3cret"}
     assert "s3cret" not in caplog.text
 
@@ -290,32 +290,32 @@ def kept_file(opts, name=NAME):
 
 
 def test_a_key_is_bound_to_the_host_it_was_accepted_for(opts, store, pairs):
-    assert (store.host_of(NAME), store.ours(), store.hosts()) == (None, [], set())
+    assert (store.host_of(NAME), store.guest_ids(), store.hosts()) == (None, [], set())
     store.accept(NAME, pairs[0], host="hv1")
     store.accept("web0", pairs[1])
     (kept_file(opts, ".part")).write_text("hv9\n")
     (kept_file(opts, "web9")).write_text("hv9\n")  # its key was deleted by salt-key
-    assert store.ours() == ["web0", NAME]
+    assert store.guest_ids() == ["web0", NAME]
     assert (store.host_of(NAME), store.host_of("web0")) == ("hv1", "")
     assert store.hosts() == {"hv1"}
-    assert "another machine" in store.stays("web7", "hv1")
-    assert "for a guest of hv1" in store.stays(NAME, "hv2")
-    assert store.stays(NAME, "hv1") is None
-    assert store.stays("web0", "hv2") is None
+    assert "another machine" in store.retain_reason("web7", "hv1")
+    assert "for a guest of hv1" in store.retain_reason(NAME, "hv2")
+    assert store.retain_reason(NAME, "hv1") is None
+    assert store.retain_reason("web0", "hv2") is None
     kept_file(opts).write_text("hv1\nanother key")
     assert store.host_of(NAME) is None
-    assert store.ours() == ["web0"]
+    assert store.guest_ids() == ["web0"]
     kept_file(opts).write_text("hv1")
     assert store.host_of(NAME) == "hv1"
 
 
 def test_the_key_moves_with_its_guest_alone(store, pairs):
     store.accept(NAME, pairs[0], host="hv1")
-    store.moved(NAME, "hv2", "hv3")
+    store.rebind(NAME, "hv2", "hv3")
     assert store.host_of(NAME) == "hv1"
-    store.moved(NAME, "hv1", "hv3")
+    store.rebind(NAME, "hv1", "hv3")
     assert store.host_of(NAME) == "hv3"
-    store.moved("web7", None, "hv3")
+    store.rebind("web7", None, "hv3")
     assert store.host_of("web7") is None
 
 
@@ -334,7 +334,7 @@ def test_the_same_key_that_waits_is_accepted(store, pairs, events, tmp_path):
     assert (store.accepted(NAME), store.of_host(NAME)) == (None, None)
     assert store.public(NAME).strip() == pairs[0].strip()
     assert store.accept(NAME, pairs[0]) is True
-    assert len(events.fired) == 1
+    assert len(events.on_watchdog) == 1
     assert store.of_host(NAME).strip() == pairs[0].strip()
     assert store.of_host("web7") is None
     assert store.of_host("../minions/" + NAME) is None
@@ -386,11 +386,11 @@ def test_a_cluster_of_masters_has_one_store(opts, pairs, events, tmp_path):
     opts["cluster_pki_dir"] = str(tmp_path / "cluster")
     KeyStore(opts).accept(NAME, pairs[0])
     assert on_disk(opts) == [NAME]
-    assert "pub" not in events.fired[-1][1]
+    assert "pub" not in events.on_watchdog[-1][1]
     opts["cluster_id"] = "one"
     KeyStore(opts).accept(NAME, pairs[0])
     assert [p.name for p in (tmp_path / "cluster" / "minions").iterdir()] == [NAME]
-    assert events.fired[-1][1]["pub"].strip() == pairs[0].strip()
+    assert events.on_watchdog[-1][1]["pub"].strip() == pairs[0].strip()
     opts["cluster_pki_dir"] = None
     assert KeyStore(opts).status(NAME) == "accepted"
 

@@ -20,7 +20,7 @@ from saltvirt.host.migration import (
 )
 from saltvirt.host.storage import bounded, shared, unchanged_disks, usage
 from saltvirt.migration.facts import GuestReport
-from saltvirt.migration.journal import MadeThere
+from saltvirt.migration.journal import TargetFiles
 from saltvirt.operations import proof
 from saltvirt.operations import target_leftovers as cleaning
 from tests.functional.daemon import libvirtd  # noqa: F401
@@ -40,7 +40,7 @@ def here(place, tmp_path, monkeypatch):  # noqa: F811
     """The target: a Place, whose ``base`` a migration of web1 to here has left."""
     monkeypatch.setattr(target_leftovers, "FOLDER", str(tmp_path / "target_leftovers"))
     monkeypatch.setattr(reservations, "FOLDER", str(tmp_path / "reservations"))
-    monkeypatch.setattr(shared, "why", lambda path: None)
+    monkeypatch.setattr(shared, "sharing_reason", lambda path: None)
     (tmp_path / "target_leftovers").mkdir()
     place.note = lambda *paths, **more: note(place, *paths, **more)
     place.clean = lambda **more: target_leftovers.clean(place.conn, "web1", **more)
@@ -107,14 +107,14 @@ def test_no_qemu_opens_it_between_the_question_and_its_deletion(here, monkeypatc
 def test_a_qemu_that_was_quicker_than_the_lock_keeps_it(here, monkeypatch):
     """It opens the file after it was found unused, before it is held."""
     here.note()
-    real, users = unchanged_disks.closed, []
+    real, users = unchanged_disks.prevent_open, []
 
     def late(path):
         users.append(opened(path, "raw"))
         users[-1].__enter__()
         return real(path)
 
-    monkeypatch.setattr(unchanged_disks, "closed", late)
+    monkeypatch.setattr(unchanged_disks, "prevent_open", late)
     try:
         assert "has it open" in here.shows()
     finally:
@@ -174,13 +174,13 @@ def test_what_was_changed_since_is_somebodys(here, how):
 
 def test_what_is_changed_at_the_last_moment_stays(here, monkeypatch):
     here.note()
-    real = usage.closed
+    real = usage.prevent_open
 
     def late(conn, paths):
         here.base.write_bytes(b"somebody else's")
         return real(conn, paths)
 
-    monkeypatch.setattr(usage, "closed", late)
+    monkeypatch.setattr(usage, "prevent_open", late)
     assert here.shows().startswith(CHANGED)
     assert here.base.read_bytes() == b"somebody else's"
 
@@ -205,7 +205,7 @@ def test_what_could_not_be_deleted_stays_with_the_reason(here, monkeypatch):
 
 def test_what_other_hosts_may_have_is_for_them_to_say(here, monkeypatch):
     here.note()
-    monkeypatch.setattr(shared, "why", lambda path: "nfs at /data")
+    monkeypatch.setattr(shared, "sharing_reason", lambda path: "nfs at /data")
     todo = target_leftovers.plan(here.conn, "web1")
     assert (todo.delete, list(todo.shared)) == ([], [str(here.base)])
     assert "other hosts may have it" in here.shows()
@@ -215,7 +215,7 @@ def test_what_other_hosts_may_have_is_for_them_to_say(here, monkeypatch):
 
 def test_a_disk_that_a_guest_left_here_is_for_other_hosts_to_say_too(here, monkeypatch):
     """The source's own, on storage that others may have: the runner asks them afterwards."""
-    monkeypatch.setattr(shared, "why", lambda path: "nfs at /data")
+    monkeypatch.setattr(shared, "sharing_reason", lambda path: "nfs at /data")
     report = WEB1
     os.rmdir(target_leftovers.FOLDER)
     for _ in range(2):
@@ -231,7 +231,7 @@ def test_two_notes_on_one_guest_are_two(here):
     second = here.root / "data" / "second"
     second.touch()
     for paths in ([here.base], [second], [second, here.root / "gone"]):
-        target_leftovers.note_here("web1", list(map(str, paths)))
+        target_leftovers.record_local("web1", list(map(str, paths)))
     assert os.stat(target_leftovers.FOLDER).st_mode & 0o777 == 0o700
     found = [note.files for _, note in target_leftovers._notes()]
     assert sorted(map(list, found)) == sorted([[str(here.base)], [str(second)]])
@@ -239,7 +239,7 @@ def test_two_notes_on_one_guest_are_two(here):
 
 
 def test_where_it_cannot_be_noted_the_move_stands(here, monkeypatch, tmp_path):
-    monkeypatch.setattr(shared, "why", lambda path: "nfs at /data")
+    monkeypatch.setattr(shared, "sharing_reason", lambda path: "nfs at /data")
     monkeypatch.setattr(target_leftovers, "FOLDER", str(tmp_path / "a file" / "target_leftovers"))
     (tmp_path / "a file").touch()
     report = WEB1
@@ -327,12 +327,12 @@ def test_that_file_stays_with_the_image(here, image, monkeypatch):
     assert set(target_leftovers.plan(here.conn, "web1").keep) == {str(here.base), str(image)}
     assert set(here.clean()[1]) == {str(here.base), str(image)}
     here.conn.lookupByName("db1").undefine()
-    real = target_leftovers._deleted
+    real = target_leftovers._delete
 
     def deleted(conn, path):
         return "it is open" if path == str(here.base) else real(conn, path)
 
-    monkeypatch.setattr(target_leftovers, "_deleted", deleted)
+    monkeypatch.setattr(target_leftovers, "_delete", deleted)
     assert set(here.clean()[1]) == {str(here.base), str(image)}
     assert image.exists()
 
@@ -350,7 +350,7 @@ def test_an_image_that_others_may_take_for_whole_stays(here, image):
 
 def test_nothing_goes_while_the_guest_is_on_its_way_again(here):
     here.note()
-    mine = reservations.place(WEB1, [])
+    mine = reservations.reservation_path(WEB1, [])
     os.makedirs(reservations.FOLDER)
     with open(mine, "wb"):
         pass
@@ -370,7 +370,7 @@ def test_what_cannot_be_looked_at_stays(here, monkeypatch):
 
     def stat(path):
         if path == str(here.base):
-            raise bounded.Silent("/data")
+            raise bounded.StorageTimeout("/data")
         return real(path)
 
     monkeypatch.setattr(bounded, "stat", stat)
@@ -450,7 +450,7 @@ class Cloud:
         else:
             yield from (self.answers[host] for host in hosts)
 
-    def one(self, host, function, kwarg=None, **_options):
+    def call(self, host, function, kwarg=None, **_options):
         self.asked.append((host, function, kwarg))
         if kwarg.get("test"):
             return {"delete": [], "keep": {"/nfs/a": "?"}, "shared": {"/nfs/a": {"path": "/nfs/a"}}}
@@ -466,7 +466,7 @@ def no_master(monkeypatch):
 @pytest.mark.usefixtures("no_master")
 def test_the_runner_asks_all_hosts_and_hands_over_what_they_said():
     cloud = Cloud(Answer("hv3", {"/nfs/a": None}))
-    assert cleaning.everywhere(cloud, "web1") == (["/nfs/a"], {}, {})
+    assert cleaning.clean_everywhere(cloud, "web1") == (["/nfs/a"], {}, {})
     asked = {"vm_": "web1", "unused": ["/nfs/a"]}
     assert cloud.asked[-1] == ("hv2", "virt.migrate_clean", asked)
 
@@ -481,7 +481,7 @@ def test_the_runner_asks_all_hosts_and_hands_over_what_they_said():
 )
 @pytest.mark.usefixtures("no_master")
 def test_silence_and_doubt_keep_it_and_name_it(answer, words):
-    gone, kept, left = cleaning.everywhere(Cloud(answer), "web1")
+    gone, kept, left = cleaning.clean_everywhere(Cloud(answer), "web1")
     assert gone == []
     assert words in kept["/nfs/a"]
     assert words in left["hv2"]
@@ -495,7 +495,7 @@ def target(libvirtd, tmp_path, monkeypatch):  # noqa: F811
     """The connection to a real libvirtd, which is the other host's."""
     monkeypatch.setattr(target_leftovers, "FOLDER", str(tmp_path / "target_leftovers"))
     monkeypatch.setattr(reservations, "FOLDER", str(tmp_path / "reservations"))
-    monkeypatch.setattr(shared, "why", lambda path: None)
+    monkeypatch.setattr(shared, "sharing_reason", lambda path: None)
     conn = libvirt.open(libvirtd.uri)
     yield conn
     conn.close()
@@ -507,18 +507,18 @@ def test_from_the_source_to_the_last_file(target, tmp_path):
     folder.mkdir()
     folder_made.mkdir()
     paths = [str(folder / "web1_vda"), str(folder_made / "web1_vdb")]
-    reservation = reservations.place(WEB1, [])
-    with remote_storage.opened(target, str(folder)) as pool:
+    reservation = reservations.reservation_path(WEB1, [])
+    with remote_storage.open_pool(target, str(folder)) as pool:
         remote_storage.create(pool, paths[0], "qcow2", 2**20)
         making = remote_storage.sign(pool, str(folder / "web1_vdc"))
         remote_storage.claim(pool, making, "0600")
-    with remote_storage.opened(target, str(folder_made)) as pool:
+    with remote_storage.open_pool(target, str(folder_made)) as pool:
         remote_storage.create(pool, paths[1], "raw", 2**20)
-    with remote_storage.opened(target, reservations.FOLDER, create=True) as pool:
+    with remote_storage.open_pool(target, reservations.FOLDER, create=True) as pool:
         remote_storage.create(pool, reservation, "raw", 0)
-    made = MadeThere("web1", (reservation, *paths, f"{folder}/none"), making, (str(folder_made),))
+    made = TargetFiles("web1", (reservation, *paths, f"{folder}/none"), making, (str(folder_made),))
     for _ in range(2):  # killed between the note and the end of its journal
-        gone, kept = recovery.cleaned(target, made)
+        gone, kept = recovery.undo_target(target, made)
         assert set(kept) == {*paths, making.path}
         assert all("salt-run virt.migrate_recover web1" in why for why in kept.values())
         assert len(os.listdir(target_leftovers.FOLDER)) == 1
@@ -528,7 +528,7 @@ def test_from_the_source_to_the_last_file(target, tmp_path):
     assert (sorted(gone), kept) == (sorted([*paths, making.path]), {})
     assert (os.listdir(folder), folder_made.exists()) == ([], False)
     assert os.listdir(target_leftovers.FOLDER) == []
-    assert recovery.cleaned(target, made) == ([], {}), "nothing is there: no note"
+    assert recovery.undo_target(target, made) == ([], {}), "nothing is there: no note"
     assert os.listdir(target_leftovers.FOLDER) == []
 
 
@@ -545,16 +545,16 @@ def handed_over():
 def test_what_was_written_to_since_its_copy_is_handed_over_by_nobody(target, tmp_path):
     """Whoever did may have the newer content; and a reservation is no file of the guest."""
     newer, same, gone = (str(tmp_path / name) for name in ("newer", "same", "gone"))
-    reservation = reservations.place(WEB1, [])
+    reservation = reservations.reservation_path(WEB1, [])
     os.makedirs(reservations.FOLDER)
     for path in (newer, same, gone, reservation):
         with open(path, "wb"):
             pass
-    looks = {path: remote_storage.look(target, path) for path in (newer, same, gone)}
+    looks = {path: remote_storage.fingerprint(target, path) for path in (newer, same, gone)}
     os.unlink(gone)
     with open(newer, "wb") as file:
         file.write(b"newer")
-    made = MadeThere("web1", (reservation, newer, same, gone), looks=looks)
+    made = TargetFiles("web1", (reservation, newer, same, gone), looks=looks)
     assert target_leftovers.written_since(target, made) == [newer]
     kept = target_leftovers.hand_over(target, made)
     assert (handed_over(), set(kept)) == ([same], {newer, same})
@@ -563,21 +563,21 @@ def test_what_was_written_to_since_its_copy_is_handed_over_by_nobody(target, tmp
 
 
 def test_two_attempts_that_died_at_different_files_are_noted_both(target, tmp_path):
-    with remote_storage.opened(target, str(tmp_path)) as pool:
+    with remote_storage.open_pool(target, str(tmp_path)) as pool:
         both = [remote_storage.sign(pool, str(tmp_path / name)) for name in ("first", "second")]
         for making in both:
             remote_storage.claim(pool, making, "0600")
     for making in both:
-        target_leftovers.hand_over(target, MadeThere("web1", making=making))
+        target_leftovers.hand_over(target, TargetFiles("web1", making=making))
     gone, kept = target_leftovers.clean(target, "web1")
     assert (sorted(gone), kept) == ([making.path for making in both], {})
 
 
 def test_what_somebody_put_in_the_way_is_named_and_handed_over_by_nobody(target, tmp_path):
     path = str(tmp_path / "a")
-    with remote_storage.opened(target, str(tmp_path)) as pool:
+    with remote_storage.open_pool(target, str(tmp_path)) as pool:
         making = remote_storage.sign(pool, path)
-    made = MadeThere("web1", making=making, folders=(str(tmp_path / "empty"),))
+    made = TargetFiles("web1", making=making, folders=(str(tmp_path / "empty"),))
     os.mkdir(tmp_path / "empty")
     with open(path, "wb") as file:
         file.write(b"theirs")
@@ -593,8 +593,8 @@ def test_a_half_copied_image_is_handed_over_as_one(target, tmp_path):
     image, turn = tmp_path / "debian.qcow2", tmp_path / ".debian.qcow2.coming"
     for path in (turn, image):
         path.touch()
-    made = MadeThere("web1", (str(turn), str(image)))
-    recovery.cleaned(target, made)
+    made = TargetFiles("web1", (str(turn), str(image)))
+    recovery.undo_target(target, made)
     turn.unlink()
     assert "a whole image" in target_leftovers.clean(target, "web1")[1][str(image)]
 
@@ -604,8 +604,8 @@ def test_a_look_by_libvirt_is_a_look_by_the_host(target, tmp_path):
     for when in (1_700_000_000_000_000_000, 1_700_000_000_000_000_001, 1_700_000_000_900_000_000):
         path.write_bytes(b"abc")
         os.utime(path, ns=(when, when))
-        assert remote_storage.look(target, str(path)) == look(path)
-    assert remote_storage.look(target, str(tmp_path / "none")) is None
+        assert remote_storage.fingerprint(target, str(path)) == look(path)
+    assert remote_storage.fingerprint(target, str(tmp_path / "none")) is None
 
 
 DOMAIN = """<domain type='qemu'><name>web1</name><memory>65536</memory>

@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from saltvirt.design import caps, domain
-from saltvirt.design.context import Given
+from saltvirt.design.context import GuestInputs
 from saltvirt.design.source import Source
 from saltvirt.diff.changes import changes
 from saltvirt.spec import guest
@@ -50,10 +50,10 @@ class Machine:
 
     def given(self):
         sources = {
-            name: Source(path=str(self.folder / f"{name}.qcow2"), format="qcow2", made=True)
+            name: Source(path=str(self.folder / f"{name}.qcow2"), format="qcow2", created=True)
             for name in ("system", "data")
         }
-        return Given(sources=sources, mac=lambda _nic: "52:54:00:00:00:09")
+        return GuestInputs(sources=sources, mac=lambda _nic: "52:54:00:00:00:09")
 
     def stored(self):
         flags = libvirt.VIR_DOMAIN_XML_INACTIVE | libvirt.VIR_DOMAIN_XML_SECURE
@@ -128,9 +128,9 @@ def test_the_medium(machine):
         str(machine.folder / "b.iso"),
     }
     machine.update(disks=[{"name": "system"}, machine.cd(None)])
-    assert [disk.source.place() for disk in machine.running().disks if disk.device == "cdrom"] == [
-        None
-    ]
+    assert [
+        disk.source.location() for disk in machine.running().disks if disk.device == "cdrom"
+    ] == [None]
 
 
 def test_disks_on_both_buses(machine):

@@ -38,7 +38,7 @@ def test_waiting_ends_with_who_holds_it(held):
     path, process = held
     with (
         pytest.raises(errors.OperationFailed, match=f"process {process.pid} .*python"),
-        locks.exclusive(path, patience_s=0.3),
+        locks.exclusive(path, timeout_s=0.3),
     ):
         pass
 
@@ -66,7 +66,7 @@ def test_a_holder_that_gets_on_is_waited_for(held):
             process.wait()
         return step
 
-    with locks.exclusive(path, patience_s=0.2, progress=progress):
+    with locks.exclusive(path, timeout_s=0.2, progress=progress):
         pass
 
 
@@ -145,10 +145,10 @@ with locks.for_now(sys.argv[1], "x-") as folder:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="another user: root")
 def test_who_is_not_root_has_his_own_folder_for_now(monkeypatch, tmp_path):
-    assert locks.own_run() == locks.RUN
+    assert locks.runtime_folder() == locks.RUN
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(os, "geteuid", lambda: 4001)
-    assert locks.own_run() == f"{tmp_path}/salt-virt-4001"
+    assert locks.runtime_folder() == f"{tmp_path}/salt-virt-4001"
 
 
 def test_what_a_killed_process_had_for_now_the_next_one_removes(tmp_path):
@@ -157,7 +157,7 @@ def test_what_a_killed_process_had_for_now_the_next_one_removes(tmp_path):
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run([sys.executable, "-c", DIES, str(parent)], env=env, check=False)
     assert done.returncode == -9 and list(parent.glob("x-*/client-key.pem"))
-    with locks.for_now(str(parent), "x-") as folder:
+    with locks.temporary_folder(str(parent), "x-") as folder:
         assert [str(path) for path in parent.glob("x-*")] == [folder]
         assert os.stat(folder).st_mode & 0o777 == 0o700
     assert list(parent.glob("x-*")) == []

@@ -40,9 +40,9 @@ def _leftovers(folder):
 
 
 READERS = {
-    "arrivals": lambda folder: reservations.here((), folder),
+    "arrivals": lambda folder: reservations.local((), folder),
     "journals": move_journal.names,
-    "a journal": lambda folder: move_journal.Journal(folder, "web1").__enter__(),
+    "a journal": lambda folder: move_journal.MigrationJournal(folder, "web1").__enter__(),
     "leftovers": _leftovers,
     "maintenance": lambda folder: maintenance.read(type(folder)(folder, "maintenance.json")),
 }

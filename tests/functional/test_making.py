@@ -11,7 +11,7 @@ libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
 from saltvirt import errors
-from saltvirt.answers.guests import DeadDisks
+from saltvirt.answers.guests import OrphanedDisks
 from saltvirt.host.domain import metadata, purge
 from saltvirt.host.provision import disk_notes, disks, existing_disk
 from saltvirt.host.storage import bounded, file_mark, shared, usage
@@ -24,11 +24,11 @@ DEAD = "1:0:gone"
 def at(place, tmp_path, monkeypatch):  # noqa: F811
     """A Place whose notes are in a folder of their own, which is not there yet."""
     monkeypatch.setattr(disk_notes, "FOLDER", str(tmp_path / "notes" / "making"))
-    monkeypatch.setattr(shared, "why", lambda path: None)
+    monkeypatch.setattr(shared, "sharing_reason", lambda path: None)
     place.monkeypatch = monkeypatch
     place.own = place.root / "other" / "web1_data.raw"
     place.died = lambda *works: died(place, *works or [work(place.own)])
-    place.left = lambda **more: disk_notes.look(place.conn, "web1", **more)
+    place.left = lambda **more: disk_notes.find_leftovers(place.conn, "web1", **more)
     place.remove = lambda **more: disk_notes.remove(place.conn, "web1", **more)
     return place
 
@@ -37,12 +37,12 @@ def died(at, *works):
     """The Note of an update that died when it had just written down what it makes."""
     with at.monkeypatch.context() as patch:
         patch.setattr(metadata, "worker", lambda: DEAD)
-        return disk_notes.Note("web1", "virt.update", works)
+        return disk_notes.DiskJournal("web1", "virt.update", works)
 
 
 def work(path=None, pool=None, volume=None):
     path = str(path) if path else None
-    return disks.Work(None, make=True, path=path, pool=pool, volume=volume)
+    return disks.DiskBuild(None, make=True, path=path, pool=pool, volume=volume)
 
 
 def made(at, note, path=None, data=b"half"):
@@ -54,7 +54,7 @@ def made(at, note, path=None, data=b"half"):
 
 
 def test_a_note_says_who_makes_what(at):
-    note = disk_notes.Note("web1", "virt.update", [work(at.own), work(None, "there", "v")])
+    note = disk_notes.DiskJournal("web1", "virt.update", [work(at.own), work(None, "there", "v")])
     told = disk_notes.read("web1")
     assert (told.what, metadata.works(told.worker)) == ("virt.update", True)
     mark = told.disks[0].mark
@@ -74,13 +74,13 @@ def test_a_note_says_who_makes_what(at):
 
 def test_a_block_device_was_there_before(at, monkeypatch):
     monkeypatch.setattr(existing_disk, "is_block", lambda path: path == "/dev/vdx")
-    disk_notes.Note("web1", "virt.update", [work("/dev/vdx"), work(at.own)])
+    disk_notes.DiskJournal("web1", "virt.update", [work("/dev/vdx"), work(at.own)])
     assert [one.path for one in disk_notes.read("web1").disks] == [str(at.own)]
 
 
 def test_what_an_earlier_one_left_stays_written_down(at):
     at.died()
-    note = disk_notes.Note("web1", "virt.clone", [work(at.root / "new")])
+    note = disk_notes.DiskJournal("web1", "virt.clone", [work(at.root / "new")])
     assert [one.path for one in disk_notes.read("web1").disks] == [
         str(at.own), str(at.root / "new")
     ]  # fmt: skip
@@ -95,14 +95,14 @@ def test_a_name_that_leads_elsewhere_has_no_note(at, name):
 
 
 def test_while_its_maker_works_nothing_is_left(at):
-    note = disk_notes.Note("web1", "virt.update", [work(at.own)])
+    note = disk_notes.DiskJournal("web1", "virt.update", [work(at.own)])
     made(at, note)
     assert disk_notes.unfinished(at.conn) == {}
 
 
 def test_what_is_marked_and_used_by_nobody_goes(at):
     made(at, at.died())
-    found = DeadDisks("virt.update", (str(at.own),), {})
+    found = OrphanedDisks("virt.update", (str(at.own),), {})
     assert disk_notes.unfinished(at.conn) == {"web1": found}
     left = at.remove()
     assert (left.delete, left.keep, at.own.exists()) == ([str(at.own)], {}, False)
@@ -145,9 +145,9 @@ def test_what_is_not_proven_stays(at, how):
         at.own.write_bytes(b"" if how == "empty" else b"theirs")
         if how == "another's mark":
             file_mark.put(at.own, "0" * 32)
-    expected = {str(at.own): disk_notes._NOT_SURE}
+    expected = {str(at.own): disk_notes._UNPROVEN}
     assert (at.left().delete, at.left().keep) == ([], expected)
-    found = DeadDisks("virt.update", (), expected)
+    found = OrphanedDisks("virt.update", (), expected)
     assert disk_notes.unfinished(at.conn) == {"web1": found}
     assert at.remove().keep == expected
     assert at.own.exists()
@@ -181,7 +181,7 @@ def test_of_two_disks_the_one_that_stays_is_still_written_down(at):
 def test_what_a_guest_has_by_now_is_its_own(at):
     made(at, at.died())
     at.guest(disk(at.own, "raw"), name="db1")
-    assert (at.left().delete, at.left().keep, at.left().second) == ([], {}, [])
+    assert (at.left().delete, at.left().keep, at.left().extra_links) == ([], {}, [])
     assert disk_notes.unfinished(at.conn) == {}
     at.remove()
     assert at.own.exists()
@@ -190,26 +190,26 @@ def test_what_a_guest_has_by_now_is_its_own(at):
 
 def test_what_a_guest_begins_to_use_meanwhile_is_its_own(at, monkeypatch):
     made(at, at.died())
-    real = usage.closed
+    real = usage.prevent_open
 
     def late(conn, paths):
         at.guest(disk(at.own, "raw"), name="db1")
         return real(conn, paths)
 
-    monkeypatch.setattr(usage, "closed", late)
+    monkeypatch.setattr(usage, "prevent_open", late)
     at.remove()
     assert at.own.exists()
 
 
 def test_what_an_image_begins_to_stand_on_meanwhile_is_kept_and_named(at, monkeypatch):
     made(at, at.died())
-    above, real = at.root / "other" / "above.qcow2", usage.closed
+    above, real = at.root / "other" / "above.qcow2", usage.prevent_open
 
     def late(conn, paths):
         create(above, at.own)
         return real(conn, paths)
 
-    monkeypatch.setattr(usage, "closed", late)
+    monkeypatch.setattr(usage, "prevent_open", late)
     assert at.remove().keep == {str(at.own): f"used by {above}"}
     assert at.own.exists()
     assert disk_notes.read("web1")
@@ -226,7 +226,7 @@ def test_an_image_that_stands_on_it_keeps_it(at):
 
 def test_what_somebody_has_open_stays(at, monkeypatch):
     made(at, at.died())
-    monkeypatch.setattr(usage, "held", lambda conn, path: "it is open")
+    monkeypatch.setattr(usage, "open_reason", lambda conn, path: "it is open")
     assert at.remove().keep == {str(at.own): "it is open"}
     assert at.own.exists()
     assert disk_notes.read("web1")
@@ -234,9 +234,9 @@ def test_what_somebody_has_open_stays(at, monkeypatch):
 
 def test_what_other_hosts_may_have_is_for_them_to_say(at, monkeypatch):
     made(at, at.died())
-    monkeypatch.setattr(shared, "why", lambda path: "nfs at /data")
+    monkeypatch.setattr(shared, "sharing_reason", lambda path: "nfs at /data")
     assert list(at.left().shared) == [str(at.own)]
-    found = DeadDisks("virt.update", (str(at.own),), {})
+    found = OrphanedDisks("virt.update", (str(at.own),), {})
     assert disk_notes.unfinished(at.conn) == {"web1": found}
     at.remove()
     assert at.own.exists()
@@ -256,8 +256,8 @@ def second(at):
 
 
 def test_the_second_name_of_a_guests_disk_goes(at, second):
-    assert (at.left().second, at.left().delete, at.left().keep) == ([str(second)], [], {})
-    found = DeadDisks("virt.update", (str(second),), {})
+    assert (at.left().extra_links, at.left().delete, at.left().keep) == ([str(second)], [], {})
+    found = OrphanedDisks("virt.update", (str(second),), {})
     assert disk_notes.unfinished(at.conn) == {"web1": found}
     at.remove()
     assert (at.own.exists(), second.exists()) == (True, False)
@@ -266,14 +266,14 @@ def test_the_second_name_of_a_guests_disk_goes(at, second):
 
 def test_a_second_name_that_somebody_means_stays(at, second):
     at.guest(disk(second, "raw"), name="db1")
-    assert at.left().second == []
+    assert at.left().extra_links == []
     at.remove()
     assert second.exists()
 
 
 def test_a_second_name_that_other_hosts_may_have_stays(at, second, monkeypatch):
-    monkeypatch.setattr(shared, "why", lambda path: "nfs at /data")
-    assert at.left().second == []
+    monkeypatch.setattr(shared, "sharing_reason", lambda path: "nfs at /data")
+    assert at.left().extra_links == []
     at.remove()
     assert second.exists()
 
@@ -281,17 +281,17 @@ def test_a_second_name_that_other_hosts_may_have_stays(at, second, monkeypatch):
 def test_a_second_name_of_nobodys_file_is_no_second(at):
     made(at, at.died())
     os.link(at.own, at.root / "other" / "too")
-    assert (at.left().second, at.left().delete) == ([], [str(at.own)])
+    assert (at.left().extra_links, at.left().delete) == ([], [str(at.own)])
 
 
 def test_a_file_of_one_name_that_a_guest_has_by_another_way_is_no_second(at):
     """A folder that is mounted twice: to take the name away would lose the file."""
     made(at, at.died())
     seen, used = os.stat(at.own), usage.Usage()
-    used.add([("file", seen.st_dev, seen.st_ino)], usage.User("db1"))
-    assert disk_notes._is_second(used, str(at.own)) is False
+    used.add([("file", seen.st_dev, seen.st_ino)], usage.StorageUser("db1"))
+    assert disk_notes._is_second_link(used, str(at.own)) is False
     os.link(at.own, at.root / "other" / "too")
-    assert disk_notes._is_second(used, str(at.own)) is True
+    assert disk_notes._is_second_link(used, str(at.own)) is True
 
 
 def test_a_device_that_a_guest_has_is_no_second_name(at):
@@ -302,19 +302,19 @@ def test_a_device_that_a_guest_has_is_no_second_name(at):
         os.mknod(device, 0o600 | stat.S_IFCHR, os.makedev(1, 3))
     at.died(work(device))
     at.guest(disk(device, "raw"), name="db1")
-    assert at.left().second == []
+    assert at.left().extra_links == []
     os.mkfifo(at.own)
     os.link(at.own, at.root / "other" / "pipe")
     at.guest(disk(at.root / "other" / "pipe", "raw"), name="db2")
     at.died()
-    assert at.left().second == []
+    assert at.left().extra_links == []
 
 
 def test_of_what_does_not_answer_nothing_goes(at, monkeypatch):
     made(at, at.died())
 
     def silent(path):
-        raise bounded.Silent(str(path))
+        raise bounded.StorageTimeout(str(path))
 
     monkeypatch.setattr(bounded, "lexists", silent)
     assert at.left().delete == []
@@ -351,14 +351,14 @@ def vg(at):
 def test_a_volume_is_known_by_the_key_that_it_was_given(at, vg):
     _, volume, note = vg
     assert at.left().delete == []
-    assert at.left().keep[volume.path()] == disk_notes._NOT_SURE
+    assert at.left().keep[volume.path()] == disk_notes._UNPROVEN
     note.volume(work(None, "vg", "v"), volume)
     assert [one.key for one in disk_notes.read("web1").disks] == [None, volume.key()]
     assert at.left().delete == [volume.path()]
     entry = disk_notes.read("web1")
     first, second = entry.disks
     entry = replace(entry, disks=(first, replace(second, key="another")))
-    disk_notes.move_journal.put(disk_notes._path("web1"), entry)
+    disk_notes.move_journal.store(disk_notes._path("web1"), entry)
     assert at.left().delete == []
 
 
@@ -386,7 +386,7 @@ def test_of_a_pool_that_is_not_started_it_is_not_known(at, vg):
 
 def test_a_pool_that_does_not_answer_is_named(at, vg, monkeypatch):
     def silent(pool):
-        raise bounded.Silent("/dev/vg")
+        raise bounded.StorageTimeout("/dev/vg")
 
     monkeypatch.setattr(disk_notes.answers, "pool", silent)
     assert set(at.left().keep) == {"vg/v", "vg/other"}
@@ -404,7 +404,7 @@ def test_a_volume_on_a_server_is_by_its_name_alone(at):
     at.died(work("volumes/web1_data"))
     at.monkeypatch.setattr(usage, "is_there", lambda conn, path: True)
     left = at.left()
-    assert (left.delete, left.keep) == ([], {"volumes/web1_data": disk_notes._NOT_SURE})
+    assert (left.delete, left.keep) == ([], {"volumes/web1_data": disk_notes._UNPROVEN})
 
 
 def test_a_volume_on_a_server_is_no_place_on_this_host(at, monkeypatch):
@@ -418,7 +418,7 @@ def test_what_cannot_be_written_down_is_an_error(at):
     os.makedirs(os.path.dirname(disk_notes.FOLDER))
     os.symlink("nowhere", disk_notes.FOLDER)
     with pytest.raises(errors.OperationFailed, match="cannot write down which disks are made for"):
-        disk_notes.Note("web1", "virt.update", [work(at.own)])
+        disk_notes.DiskJournal("web1", "virt.update", [work(at.own)])
 
 
 def test_a_note_that_is_no_note_is_named(at):
@@ -429,7 +429,7 @@ def test_a_note_that_is_no_note_is_named(at):
     with pytest.raises(errors.OperationFailed, match=r"web1\.json.* cannot be read") as said:
         at.left()
     unsure = {path: str(said.value)}
-    told = DeadDisks("an operation", (), unsure)
+    told = OrphanedDisks("an operation", (), unsure)
     assert disk_notes.unfinished(at.conn) == {"web1": told}
 
 

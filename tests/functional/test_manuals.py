@@ -105,11 +105,11 @@ def test_a_key_of_configuration_has_its_default_and_its_machine(key):
 
 def test_no_key_is_explained_that_nobody_reads():
     known = {f"virt:{key}" for key in settings.KEYS}
-    known |= {f"virt:placement:{key}" for key in (*placement.KNOWN, "weights")}
+    known |= {f"virt:placement:{key}" for key in (*placement.SETTINGS, "weights")}
     assert {key for key in CONFIGURATION if key.startswith("virt:")} == known
 
 
-@pytest.mark.parametrize("key", sorted(placement.KNOWN))
+@pytest.mark.parametrize("key", sorted(placement.SETTINGS))
 def test_the_defaults_of_placement_are_the_codes(key):
     assert float(CONFIGURATION[f"virt:placement:{key}"][0]) == getattr(
         placement.PlacementPolicy(), key

@@ -25,12 +25,12 @@ pytest.importorskip("prometheus_client")
 from saltvirt import errors, settings
 from saltvirt.metrics import family
 from saltvirt.metricserve import options, serve, server, source
-from saltvirt.metricserve.look import Look
+from saltvirt.metricserve.look import PeriodicReader
 from saltvirt.metricshost import read
-from saltvirt.metricshost.serve import Host
+from saltvirt.metricshost.serve import HostMetrics
 from saltvirt.pki.authority import ca
 from saltvirt.pki.authority import policy as certificates
-from saltvirt.pki.authority.store import Store
+from saltvirt.pki.authority.store import CertificateStore
 from tests.clock import until
 from tests.functional.conftest import REPOSITORY
 from tests.functional.daemon import Daemon, libvirtd  # noqa: F401 - a fixture
@@ -48,15 +48,15 @@ def config(uri, tmp_path, **more):
 
 
 def host(uri, tmp_path, stop=None, **more):
-    found = Host(config(uri, tmp_path, **more), "hv1", dict, stop or threading.Event())
-    found._guests.within_s = 60
+    found = HostMetrics(config(uri, tmp_path, **more), "hv1", dict, stop or threading.Event())
+    found._guests.timeout_s = 60
     return found
 
 
 def found(one):
-    looks = one.looks(60)
+    looks = one.readers(60)
     for look in looks.values():
-        look.look()
+        look.read_once()
     return parsed(source.families({"host": one.name}, one.now, looks))
 
 
@@ -120,7 +120,7 @@ def test_one_bulk_call_with_no_wait(libvirtd, domains, tmp_path, monkeypatch):  
 
     monkeypatch.setattr(libvirt.virConnect, "getAllDomainStats", counted)
     monkeypatch.setattr(libvirt.virDomain, "XMLDesc", None)
-    assert read.of_guests(settings.Connection(libvirtd.uri), "hv1")
+    assert read.read_guests(settings.Connection(libvirtd.uri), "hv1")
     assert calls == [libvirt.VIR_CONNECT_GET_ALL_DOMAINS_STATS_NOWAIT]
 
 
@@ -200,7 +200,7 @@ def test_another_library_on_disk_ends_it(monkeypatch, tmp_path):
     assert value(parsed(one.now()), "libvirt_up") == 0
     assert stop.is_set()
     again = threading.Event()
-    Look(one.reads["room"], 60, "room").begin(again)
+    PeriodicReader(one.reads["room"], 60, "room").begin(again)
     assert again.wait(60)
 
 
@@ -223,7 +223,7 @@ def get(one, path="/metrics", scheme="http", context=None, **headers):
     return urllib.request.urlopen(asked, timeout=60, context=context)
 
 
-NUMBERS = [family.one("n", "A number.", {"guest": HOSTILE}, 1)]
+NUMBERS = [family.single_gauge("n", "A number.", {"guest": HOSTILE}, 1)]
 
 
 def test_http():
@@ -242,7 +242,7 @@ def test_http():
 def test_who_says_nothing_hinders_nobody_and_too_many_are_sent_away():
     with served(NUMBERS) as one, contextlib.ExitStack() as several:
         at = ("127.0.0.1", one.server_address[1])
-        for _ in range(server._AT_ONCE - 1):
+        for _ in range(server._MAX_CONNECTIONS - 1):
             several.enter_context(socket.create_connection(at))
         assert b"saltvirt_n" in get(one).read()
         silent = [several.enter_context(socket.create_connection(at)) for _ in range(20)]
@@ -252,7 +252,7 @@ def test_who_says_nothing_hinders_nobody_and_too_many_are_sent_away():
 
 
 def test_who_goes_on_slowly_keeps_no_place_for_ever(monkeypatch):
-    monkeypatch.setattr(server, "_LONGEST_S", 0.2)
+    monkeypatch.setattr(server, "_MAX_DURATION_S", 0.2)
     with served(NUMBERS) as one:
         line = socket.create_connection(("127.0.0.1", one.server_address[1]))
         line.settimeout(0.05)
@@ -282,7 +282,7 @@ def test_an_address_that_is_taken_is_one_line():
 @pytest.mark.parametrize("headers", [{}, {"Accept-Encoding": "gzip"}])
 def test_an_answer_that_fails_midway_is_not_taken_for_whole(headers):
     def read():
-        yield family.one("first", "The first.", {}, 1)
+        yield family.single_gauge("first", "The first.", {}, 1)
         raise RuntimeError("the second cannot be read")
 
     with server.Exporter("127.0.0.1", 0, read) as one:
@@ -319,7 +319,7 @@ def levels(caplog):
 
 def many():
     for number in range(10**6):
-        yield family.one(f"n{number}", "A number.", {}, 1)
+        yield family.single_gauge(f"n{number}", "A number.", {}, 1)
 
 
 def broken():
@@ -328,10 +328,10 @@ def broken():
 
 
 def test_it_serves_until_it_is_stopped():
-    stop, look = threading.Event(), Look(lambda: list(NUMBERS), 60, "room")
+    stop, look = threading.Event(), PeriodicReader(lambda: list(NUMBERS), 60, "room")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-    asked = options.checked("127.0.0.1", port, False, 60)
+    asked = options.validate("127.0.0.1", port, False, 60)
     running = threading.Thread(
         target=serve.run, args=(asked, {"host": "hv1"}, (lambda: iter(()), {"room": look}), stop)
     )
@@ -354,9 +354,9 @@ def test_it_serves_until_it_is_stopped():
 def test_what_an_image_takes_that_is_gone_is_nothing(tmp_path):
     image = tmp_path / "image"
     image.write_bytes(b"x" * 8192)
-    assert read._taken(str(image)) == image.stat().st_blocks * 512 > 0
+    assert read._allocated_bytes(str(image)) == image.stat().st_blocks * 512 > 0
     image.unlink()
-    assert read._taken(str(image)) == 0
+    assert read._allocated_bytes(str(image)) == 0
 
 
 def test_without_the_client_library_the_engine_is_not_there_and_says_why():
@@ -462,7 +462,7 @@ def test_the_engine_on_a_hypervisor(tmp_path):
 def test_the_engine_on_a_master(tmp_path):
     (tmp_path / "pki/minions").mkdir(parents=True)
     rules = certificates.policy(settings.of_master({}))
-    ca.ensure(Store(str(tmp_path / "pki")), rules)
+    ca.ensure(CertificateStore(str(tmp_path / "pki")), rules)
     with engine("master", tmp_path, every_s=1) as (port, said):
         text = exported(port, said, "\nsaltvirt_authority_up{")
     assert 'saltvirt_authority_up{authority="libvirt"} 1.0' in text

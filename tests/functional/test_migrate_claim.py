@@ -149,10 +149,10 @@ def test_what_is_made_is_what_was_wanted(libvirtd, tmp_path):  # noqa: F811
     base, disk = str(tmp_path / "base.qcow2"), str(tmp_path / "web1_vda.qcow2")
     subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", base, "8M"], check=True)
     conn = libvirt.open(libvirtd.uri)
-    with remote_storage.opened(conn, str(tmp_path)) as pool:
+    with remote_storage.open_pool(conn, str(tmp_path)) as pool:
         found = remote_storage.claim(pool, remote_storage.sign(pool, disk), "0600")
         remote_storage.shape(found, "qcow2", 2**24, BackingFile(base, "qcow2"))
-    with remote_storage.opened(conn, str(tmp_path)) as pool:
+    with remote_storage.open_pool(conn, str(tmp_path)) as pool:
         text = remote_storage.volume(pool, disk).XMLDesc(0)
     told = subprocess.run(
         ["qemu-img", "info", "--output=json", disk], check=True, capture_output=True

@@ -24,7 +24,7 @@ from saltvirt.host.migration import (
 )
 from saltvirt.host.storage import files, shared
 from saltvirt.migration.facts import GuestReport, MachineReport, TargetReport
-from saltvirt.migration.journal import BEGUN, MOVED, MOVING, JournalEntry
+from saltvirt.migration.journal import MOVED, MOVING, PREPARING, JournalEntry
 from tests.functional.conftest import EMPTY
 from tests.functional.daemon import libvirtd  # noqa: F401
 from tests.functional.test_migrate_faults import XML, dom, job  # noqa: F401
@@ -34,7 +34,7 @@ from tests.functional.test_migrate_faults import XML, dom, job  # noqa: F401
 def peer(monkeypatch, tmp_path):
     """The other host's libvirt, which answers."""
     conn = libvirt.open(EMPTY)
-    monkeypatch.setattr(recovery, "at", lambda _job, _uri: contextlib.nullcontext(conn))
+    monkeypatch.setattr(recovery, "connect_target", lambda _job, _uri: contextlib.nullcontext(conn))
     monkeypatch.setattr(recovery, "has_job", lambda _dom: False)  # the test driver has none
     monkeypatch.setattr(departed, "FOLDER", str(tmp_path / "moved"))
     monkeypatch.setattr(reservations, "FOLDER", str(tmp_path / "reservations"))
@@ -49,7 +49,7 @@ def report(dom, **more):  # noqa: F811
 
 def begun(job, about, **more):  # noqa: F811
     """What a process that was killed leaves."""
-    with move_journal.Journal(job.journals, "web1") as journal:
+    with move_journal.MigrationJournal(job.journals, "web1") as journal:
         entry = JournalEntry(about, "qemu+tls://hv2/system", MOVING)
         journal.write(replace(entry, **more))
         return journal
@@ -70,9 +70,9 @@ def test_a_copy_does_not_start_by_itself_while_the_guest_is_here(peer, dom):  # 
     dom.setAutostart(1)
     confirm.confirm(dom.connect(), peer, report(dom))
     assert (dom.autostart(), there.autostart()) == (1, 0)
-    confirm.autostart(dom.connect(), peer, report(dom))
+    confirm.transfer_autostart(dom.connect(), peer, report(dom))
     assert (dom.autostart(), there.autostart()) == (0, 1), "undefinesource=False"
-    confirm.autostart(dom.connect(), peer, report(dom, autostart=False))
+    confirm.transfer_autostart(dom.connect(), peer, report(dom, autostart=False))
     assert (dom.autostart(), there.autostart()) == (0, 0)
 
 
@@ -120,9 +120,9 @@ def test_the_target_is_told_of_the_checkpoints_by_who_ends_the_move(peer, dom, j
 def real(peer, libvirtd, tmp_path, monkeypatch):  # noqa: F811
     """The other host's libvirt is a real one; a disk that was copied to it is in ``copy``."""
     conn = libvirt.open(libvirtd.uri)
-    monkeypatch.setattr(recovery, "at", lambda _job, _uri: contextlib.nullcontext(conn))
+    monkeypatch.setattr(recovery, "connect_target", lambda _job, _uri: contextlib.nullcontext(conn))
     monkeypatch.setattr(target_leftovers, "FOLDER", str(tmp_path / "target_leftovers"))
-    monkeypatch.setattr(shared, "why", lambda path: None)
+    monkeypatch.setattr(shared, "sharing_reason", lambda path: None)
     conn.copy = tmp_path / "vm" / "web1_vda"
     conn.copy.parent.mkdir()
     conn.copy.write_bytes(b"as it was copied")
@@ -134,7 +134,7 @@ def real(peer, libvirtd, tmp_path, monkeypatch):  # noqa: F811
 
 def copied(real):
     path = str(real.copy)
-    return {"created": [path], "looks": {path: remote_storage.look(real, path)}}
+    return {"created": [path], "looks": {path: remote_storage.fingerprint(real, path)}}
 
 
 @pytest.mark.parametrize("defined", [True, False])
@@ -167,17 +167,17 @@ def test_a_copy_that_nobody_touched_is_taken_away(real, dom, job):  # noqa: F811
 
 def test_what_a_dead_target_holds_is_remembered_as_it_was(real, dom, job, monkeypatch):  # noqa: F811
     begun(job, report(dom), **copied(real))
-    alive = recovery.at
+    alive = recovery.connect_target
 
     def dead(_job, _uri):
         raise errors.ConnectionFailed("no route")
 
-    monkeypatch.setattr(recovery, "at", dead)
-    with move_journal.Journal(job.journals, "web1") as journal:
-        unreachable_target.ended(dom.connect(), journal, job, lost="hv2")
+    monkeypatch.setattr(recovery, "connect_target", dead)
+    with move_journal.MigrationJournal(job.journals, "web1") as journal:
+        unreachable_target.end_migration(dom.connect(), journal, job, lost="hv2")
     real.copy.write_bytes(b"newer")
-    monkeypatch.setattr(recovery, "at", alive)
-    _, kept, still = unreachable_target.take_away(job)
+    monkeypatch.setattr(recovery, "connect_target", alive)
+    _, kept, still = unreachable_target.hand_over(job)
     assert not still
     assert "may be the newer" in kept[str(real.copy)]
     assert target_leftovers.names() == []
@@ -189,7 +189,7 @@ def test_what_was_not_sent_yet_is_not_there_by_us(peer, dom, job, start, tmp_pat
     disk = tmp_path / "web1_vda"
     disk.touch()
     there = came(peer, dom, start)
-    journal = begun(job, report(dom), phase=BEGUN, left=[str(disk)])
+    journal = begun(job, report(dom), phase=PREPARING, left=[str(disk)])
     with pytest.raises(errors.MigrationFailed, match="did not create there: keep one"):
         recovery.recover(dom.connect(), journal, job)
     assert disk.exists()
@@ -206,11 +206,11 @@ def test_no_definition_is_replaced_on_the_target(peer, dom):  # noqa: F811
     there = came(peer, dom)
     host = TargetReport("hv2", machine=MachineReport(has_emulator=True))
     with pytest.raises(errors.AlreadyExists, match="web1 has just appeared on"):
-        offline.define(prepare.Target(peer, None, None, None), dom, report(dom), host)
+        offline.define(prepare.MigrationTarget(peer, None, None, None), dom, report(dom), host)
     there.undefine()
     peer.defineXML(XML)  # another, of that name
     with pytest.raises(errors.AlreadyExists, match="web1 has just appeared on"):
-        offline.define(prepare.Target(peer, None, None, None), dom, report(dom), host)
+        offline.define(prepare.MigrationTarget(peer, None, None, None), dom, report(dom), host)
 
 
 @pytest.mark.parametrize("own", [True, False])
@@ -240,21 +240,21 @@ def test_only_the_guests_own_variables_are_left_for_deletion_after_a_move(tmp_pa
         path = str(tmp_path / name)
         move.report = GuestReport("web1", "u", "hv1", False, "shutdown", nvram=path)
         assert move._own_variables() == path
-        assert move._left() == ([path] if left else [])
+        assert move._source_files() == ([path] if left else [])
 
 
 def test_a_full_disk_is_one_line(tmp_path, monkeypatch):
     """Of the source: the journal is as it was before."""
     path = str(tmp_path / "web1.json")
-    entry = JournalEntry(GuestReport("web1", "u", "hv1", False, "shutdown"), "hv2", BEGUN)
-    move_journal.put(path, entry)
+    entry = JournalEntry(GuestReport("web1", "u", "hv1", False, "shutdown"), "hv2", PREPARING)
+    move_journal.store(path, entry)
 
     def full(_fd):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(move_journal.os, "fsync", full)
     with pytest.raises(errors.OperationFailed, match=r"web1\.json: No space left on device"):
-        move_journal.put(path, replace(entry, phase=MOVING))
+        move_journal.store(path, replace(entry, phase=MOVING))
     monkeypatch.undo()
     assert move_journal.read(path, JournalEntry) == entry
 
@@ -290,7 +290,9 @@ class Cut:
 @pytest.mark.parametrize("phase", [MOVED, MOVING])
 def test_a_connection_that_breaks_is_an_error_of_ours(peer, dom, job, monkeypatch, phase):  # noqa: F811
     journal = begun(job, report(dom), phase=phase)
-    monkeypatch.setattr(recovery, "at", lambda _job, _uri: contextlib.nullcontext(Cut(peer)))
+    monkeypatch.setattr(
+        recovery, "connect_target", lambda _job, _uri: contextlib.nullcontext(Cut(peer))
+    )
     with pytest.raises(errors.VirtError, match="socket is closed"):
         recovery.recover(dom.connect(), journal, job)
     assert journal.read()

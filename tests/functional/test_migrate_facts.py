@@ -31,9 +31,9 @@ from saltvirt.migration.facts import (
     MachineReport,
     NetworkSource,
     PoolReport,
-    PoolSource,
+    PoolSourceReport,
     SecretReference,
-    Server,
+    StorageServer,
     VolumeIdentity,
 )
 from saltvirt.migration.journal import PendingFile
@@ -136,11 +136,11 @@ def test_where_the_variables_of_a_guest_are_that_names_none(tmp_path, monkeypatc
 def test_a_snapshot_that_goes_meanwhile_is_none(dom):
     snapshot = dom.snapshotCreateXML("<domainsnapshot><name>s1</name></domainsnapshot>")
     snapshot.delete(0)
-    with facts.unless_deleted():
+    with facts.skip_deleted():
         snapshot.getXMLDesc(0)
     closed = libvirt.open(EMPTY)
     closed.close()
-    with pytest.raises(libvirt.libvirtError, match="invalid"), facts.unless_deleted():
+    with pytest.raises(libvirt.libvirtError, match="invalid"), facts.skip_deleted():
         closed.listAllDomains()
 
 
@@ -167,7 +167,7 @@ def test_a_disk_on_a_server_is_told_with_its_servers(conn):
         "<disk type='network'><source protocol='rbd' name='rbd/web1'><host name='mon' port='3300'/>"
         "<host transport='unix'/></source><target dev='vda'/></disk>",
     )
-    servers = (Server("mon", "3300"), Server(None, None, "unix"))
+    servers = (StorageServer("mon", "3300"), StorageServer(None, None, "unix"))
     assert found.network == NetworkSource("rbd", "rbd/web1", servers)
     assert (found.trouble, found.chain, found.is_local) == (None, (), False)
 
@@ -182,7 +182,9 @@ def test_a_file_that_a_server_hides_from_root_is_in_trouble(conn, tmp_path, monk
         f"<pool type='dir'><name>p</name><target><path>{tmp_path}</path></target></pool>"
     )
     pool.createXML("<volume><name>vda</name><capacity>512</capacity></volume>")
-    found = volumes.local(conn, DiskReport("vda", "volume", pool=PoolReport("p"), volume="vda"))
+    found = volumes.inspect_local(
+        conn, DiskReport("vda", "volume", pool=PoolReport("p"), volume="vda")
+    )
     assert found.trouble == guest_disks.shared_folders.HIDDEN
 
 
@@ -212,7 +214,9 @@ def test_a_logical_volume_is_known_by_its_group_and_another_device_by_its_number
         "</source><target><path>/dev/disk/by-path</path></target></pool>"
     )
     volume = pool.createXML("<volume><name>lun</name><capacity>512</capacity></volume>")
-    assert block_devices.of_volume(volume) == DeviceIdentity(None, (None,)), "its key is a path"
+    assert block_devices.volume_identity(volume) == DeviceIdentity(None, (None,)), (
+        "its key is a path"
+    )
 
 
 def test_a_host_that_does_not_tell_its_disks_has_none_with_a_number(conn):
@@ -255,7 +259,7 @@ def test_what_the_target_has_at_the_path_of_a_device(conn, monkeypatch):
 
     def seen(name, disk, where=pool):
         found = facts._device(conn, where, f"/dev/vg/{name}", disk)
-        return found.exists, found.shared, found.pool, found.why
+        return found.exists, found.shared, found.pool, found.reason
 
     assert seen("same", own)[:3] == (False, True, "vg")
     assert seen("new", own) == (False, False, "vg", None)
@@ -278,22 +282,24 @@ def test_a_volume_of_devices_or_of_a_server_on_the_target(conn, monkeypatch):
     pool.createXML("<volume><name>lv</name><capacity>512</capacity></volume>")
     mine = PoolReport("vg", "logical", "/dev/vg")
     disk = DiskReport("vda", "block", "/dev/vg/lv", pool=mine, volume="lv")
-    found, _ = volumes.there(conn, disk, mine, None)
+    found, _ = volumes.inspect_remote(conn, disk, mine, None)
     assert (found.exists, found.shared) == (True, None)
-    assert "no world-wide number" in found.why
+    assert "no world-wide number" in found.reason
     gone = DiskReport("vda", "block", "/dev/vg/new", pool=mine, volume="new")
-    found, _ = volumes.there(conn, gone, mine, None)
-    assert (found.exists, found.shared, found.why) == (False, False, None)
+    found, _ = volumes.inspect_remote(conn, gone, mine, None)
+    assert (found.exists, found.shared, found.reason) == (False, False, None)
     far = conn.storagePoolCreateXML(RBD.format("rbd"))
     far.createXML("<volume><name>web1</name><capacity>512</capacity></volume>")
-    disk = volumes.local(conn, DiskReport("vda", "volume", pool=PoolReport("far"), volume="web1"))
+    disk = volumes.inspect_local(
+        conn, DiskReport("vda", "volume", pool=PoolReport("far"), volume="web1")
+    )
     assert (disk.type, disk.is_local) == ("network", False)
-    found, _ = volumes.there(conn, disk, disk.pool, None)
+    found, _ = volumes.inspect_remote(conn, disk, disk.pool, None)
     assert (found.exists, found.shared) == (True, True)
-    source = PoolSource((Server("other", "3300"),), name="rbd")
-    found, _ = volumes.there(conn, disk, PoolReport("far", "rbd", "", source), None)
+    source = PoolSourceReport((StorageServer("other", "3300"),), name="rbd")
+    found, _ = volumes.inspect_remote(conn, disk, PoolReport("far", "rbd", "", source), None)
     assert found.shared is None
-    assert "different sources" in found.why
+    assert "different sources" in found.reason
     direct = "<source pool='vg' volume='lv' mode='direct'/><target dev='vda'/>"
     [found] = disks(conn, f"<disk type='volume'>{direct}</disk>")
     assert found.type == "network"
@@ -305,7 +311,7 @@ def test_a_folder_that_is_shared_and_shows_no_file_of_it_proves_nothing(conn):
     )
     found = facts._path(pool, "/srv/p/web1", (True, None))
     assert (found.exists, found.shared) == (False, None)
-    assert found.why == "the target shares the folder, but does not show /srv/p/web1"
+    assert found.reason == "the target shares the folder, but does not show /srv/p/web1"
 
 
 # -- the other host -----------------------------------------------------------------------
@@ -361,16 +367,16 @@ def test_a_backing_file_that_is_there_is_read_once(real, tmp_path, monkeypatch):
     path = tmp_path / "there" / "base.raw"
 
     def same():
-        with remote_storage.opened(real, str(path.parent)) as pool:
+        with remote_storage.open_pool(real, str(path.parent)) as pool:
             seen = facts._path(pool, str(path), (False, None))
             seen, answer = facts._base(real, pool, seen, base(path))
-        return seen.coming, answer()
+        return seen.incoming, answer()
 
     assert same() == (False, True)
     monkeypatch.setattr(remote_storage, "begin_compare", None)
     assert same() == (False, True), "it is remembered"
-    assert same_content.same_there(real, str(path))
-    assert not same_content.same_there(real, str(tmp_path / "there" / "none"))
+    assert same_content.equals_remote(real, str(path))
+    assert not same_content.equals_remote(real, str(tmp_path / "there" / "none"))
 
 
 @pytest.mark.parametrize("at", ["begin", "hole", "end", None])
@@ -386,7 +392,7 @@ def test_an_image_that_is_another_one_is_noticed(real, tmp_path, at):
     ours.write_bytes(content)
     os.truncate(theirs, 500_000)
     os.truncate(theirs, 500_000 + 2**20)  # a hole at its end
-    with remote_storage.opened(real, str(theirs.parent)) as pool:
+    with remote_storage.open_pool(real, str(theirs.parent)) as pool:
         there = remote_storage.volume(pool, str(theirs))
         answer = same_content.begin(there, str(ours), "uuid", str(tmp_path / "record.json"))
     assert answer() == (at is None)
@@ -401,11 +407,11 @@ def test_an_image_that_is_shorter_is_still_coming_and_one_by_content_is_not_read
     (folder / ".meta" / f"{cached.name}.json").write_text("{}")
 
     def seen(path, **more):
-        with remote_storage.opened(real, str(path.parent)) as pool:
+        with remote_storage.open_pool(real, str(path.parent)) as pool:
             found = facts._path(pool, str(path), (False, None))
             wanted = BackingFile(str(path), "raw", **{"file_bytes": path.stat().st_size, **more})
             found, same = facts._base(real, pool, found, wanted)
-        return found.coming, same()
+        return found.incoming, same()
 
     assert seen(cached) == (False, True)
     assert seen(cached, file_bytes=2**30) == (True, True)
@@ -416,7 +422,7 @@ def test_a_file_that_becomes_shorter_while_it_is_copied_is_named(real, tmp_path)
     source = tmp_path / "source"
     source.write_bytes(os.urandom(3 * remote_storage._BLOCK))
     path = str(tmp_path / "there" / "copy")
-    with remote_storage.opened(real, str(tmp_path / "there")) as pool:
+    with remote_storage.open_pool(real, str(tmp_path / "there")) as pool:
         found = remote_storage.create(pool, path, "raw", 0)
         send = remote_storage.begin_upload(found, str(source))
     with pytest.raises(errors.OperationFailed, match=f"{source} became shorter while it was copi"):
@@ -428,7 +434,7 @@ def test_a_folder_that_cannot_be_made_there_is_an_error(real, tmp_path):
     folder = tmp_path / "there" / "base.raw" / "in"
     with (
         pytest.raises((errors.VirtError, libvirt.libvirtError), match=r"base\.raw"),
-        remote_storage.opened(real, str(folder), create=True),
+        remote_storage.open_pool(real, str(folder), create=True),
     ):
         pass
 
@@ -436,7 +442,7 @@ def test_a_folder_that_cannot_be_made_there_is_an_error(real, tmp_path):
 def test_a_folder_that_must_be_there_is_named(conn):
     with (
         pytest.raises(errors.OperationFailed, match="has no folder /dev/mapper"),
-        remote_storage.present(conn, "/dev/mapper"),
+        remote_storage.require_pool(conn, "/dev/mapper"),
     ):
         pass
 
@@ -444,7 +450,7 @@ def test_a_folder_that_must_be_there_is_named(conn):
 def test_another_error_is_none_of_what_is_gone():
     closed = libvirt.open(EMPTY)
     closed.close()
-    with pytest.raises(libvirt.libvirtError, match="invalid"), remote_storage.unless_deleted():
+    with pytest.raises(libvirt.libvirtError, match="invalid"), remote_storage.skip_deleted():
         closed.listAllStoragePools()
 
 
@@ -453,10 +459,10 @@ def test_of_a_device_nothing_is_known_before_it_is_made(conn, monkeypatch):
     pool = conn.storagePoolCreateXML(LOGICAL)
     assert remote_storage.sign(pool, "/dev/vg/lv") == PendingFile("/dev/vg/lv", None)
     pending = PendingFile("/dev/vg/lv", None)
-    assert remote_storage.claimed(conn, pending) == (None, None)
+    assert remote_storage.inspect_claim(conn, pending) == (None, None)
     found = remote_storage.create(pool, "/dev/vg/lv", "raw", 2**20)
     assert found.info()[1:] == [2**20, 2**20], "all of its room"
-    look, why = remote_storage.claimed(conn, pending)
+    look, why = remote_storage.inspect_claim(conn, pending)
     assert look is None
     assert "a device that the migration was about to make" in why
 
@@ -465,7 +471,7 @@ def test_a_device_of_another_size_than_the_guests_is_not_left_there(conn, monkey
     """A pool of whole extents rounds: LVM's are 4 MiB."""
     pool = conn.storagePoolCreateXML(LOGICAL)
     rounded = "<volume><name>lv</name><capacity>4194304</capacity></volume>"
-    monkeypatch.setattr(remote_storage, "_made", lambda pool, xml: pool.createXML(rounded))
+    monkeypatch.setattr(remote_storage, "_create_volume", lambda pool, xml: pool.createXML(rounded))
     with pytest.raises(errors.OperationFailed, match="/dev/vg/lv would be of another size on the"):
         remote_storage.create(pool, "/dev/vg/lv", "raw", 2**20)
     assert pool.listVolumes() == []
@@ -514,16 +520,16 @@ def test_a_secret_of_libvirt_is_known_and_missed_on_the_target(real, libvirtd):
     try:
         for named in (f"uuid='{UUID}'", "usage='client.virt'"):
             root = ElementTree.fromstring(text.format(named, luks, tpm))
-            ceph, *more = secrets.of(real, root)
+            ceph, *more = secrets.references(real, root)
             by = ("ceph", "client.virt") if "usage" in named else ()
             assert ceph == SecretReference("disk vda", UUID, "ceph client.virt", *by)
             assert more == [
                 SecretReference("disk vda", luks, "volume"), SecretReference("the TPM", tpm, "vtpm")
             ]  # fmt: skip
-            assert secrets.lacking(real, [ceph, *more]) == tuple(more)
+            assert secrets.missing(real, [ceph, *more]) == tuple(more)
     finally:
         found.undefine()
-    assert secrets.lacking(real, [ceph]) == (ceph,)
+    assert secrets.missing(real, [ceph]) == (ceph,)
 
 
 def test_a_secret_that_is_named_by_its_usage_may_have_another_uuid_on_the_target(real, libvirtd):
@@ -532,14 +538,14 @@ def test_a_secret_that_is_named_by_its_usage_may_have_another_uuid_on_the_target
     by_usage = replace(by_uuid, usage_type="ceph", usage_id="client.virt")
     found = real.secretDefineXML(SECRET.format(UUID.replace("2ec1", "5ec1")))
     try:
-        assert secrets.lacking(real, [by_uuid, by_usage]) == (by_uuid,)
+        assert secrets.missing(real, [by_uuid, by_usage]) == (by_uuid,)
     finally:
         found.undefine()
-    assert secrets.lacking(real, [by_usage]) == (by_usage,)
+    assert secrets.missing(real, [by_usage]) == (by_usage,)
 
 
 def test_a_libvirt_that_keeps_no_secrets_is_no_reason(conn):
-    assert secrets.lacking(conn, [SecretReference("disk vda", UUID)]) == ()
+    assert secrets.missing(conn, [SecretReference("disk vda", UUID)]) == ()
 
 
 def test_the_cids_of_a_vsock():

@@ -28,7 +28,7 @@ from saltvirt.host.storage import shared
 from saltvirt.images import locks
 from saltvirt.migration import options, reservation, transport
 from saltvirt.migration.facts import GuestReport
-from saltvirt.migration.journal import BEGUN, MOVED, MOVING, PAUSED, PAUSING, JournalEntry
+from saltvirt.migration.journal import MOVED, MOVING, PAUSED, PAUSING, PREPARING, JournalEntry
 from saltvirt.migration.outcome import Side
 from tests.functional.conftest import EMPTY
 from tests.functional.daemon import libvirtd  # noqa: F401
@@ -121,13 +121,13 @@ def target(monkeypatch):
 
         def volume(self, path, make=False):
             """Whether it has that file."""
-            with remote_storage.opened(self.conn, path.rpartition("/")[0]) as pool:
+            with remote_storage.open_pool(self.conn, path.rpartition("/")[0]) as pool:
                 if make:
                     remote_storage.create(pool, path, "raw", 0)
                 return remote_storage.volume(pool, path) is not None
 
     found = Target()
-    monkeypatch.setattr(recovery, "at", found.at)
+    monkeypatch.setattr(recovery, "connect_target", found.at)
     monkeypatch.setattr(recovery, "has_job", lambda _dom: False)  # the test driver has none
     # the test driver forgets what was in a passing pool
     for folder in ("/vm", reservations.FOLDER):
@@ -148,7 +148,7 @@ def real(target, libvirtd, tmp_path, monkeypatch):  # noqa: F811
     target.conn = libvirt.open(libvirtd.uri)
     monkeypatch.setattr(target_leftovers, "FOLDER", str(tmp_path / "target_leftovers"))
     monkeypatch.setattr(reservations, "FOLDER", str(tmp_path / "reservations"))
-    monkeypatch.setattr(shared, "why", lambda path: None)
+    monkeypatch.setattr(shared, "sharing_reason", lambda path: None)
     here = sys.modules[__name__]
     monkeypatch.setattr(here, "DISK", str(tmp_path / "vm" / "web1_vda.qcow2"))
     monkeypatch.setattr(here, "PROMISE", str(tmp_path / "reservations" / "web1~65536~1~1000"))
@@ -159,7 +159,7 @@ def broken_off(job, dom, phase=None, **more):
     state = "running" if dom.isActive() else "shutdown"
     report = GuestReport("web1", dom.UUIDString(), "hv1", bool(dom.isActive()), state)
     created = (PROMISE, DISK)
-    with move_journal.Journal(job.journals, "web1") as journal:
+    with move_journal.MigrationJournal(job.journals, "web1") as journal:
         journal.write(JournalEntry(report, "qemu+tls://hv2/system", phase, created, **more))
 
 
@@ -172,7 +172,7 @@ def unfinished(job):
 @pytest.mark.parametrize(
     ("phase", "more", "outcome"),
     [
-        (BEGUN, {}, "undone"),
+        (PREPARING, {}, "undone"),
         (MOVING, {"over": True}, "nothing"),
     ],
 )
@@ -235,14 +235,14 @@ def test_nobody_can_vouch_for_a_guest_that_is_not_here(job, target, dom):
 @pytest.mark.parametrize("back", ["as a guest", "on its way"])
 def test_what_was_left_stays_when_the_guest_is_there_again(job, target, dom, back):
     """Its disk there has the name of the one that was left: it is the living one now."""
-    broken_off(job, dom, BEGUN)
+    broken_off(job, dom, PREPARING)
     api.recover(dom.connect(), job)
     target.up = True
     target.volume(DISK, make=True)
     if back == "as a guest":
         target.conn.defineXML(XML)
     else:
-        now = reservations.place(
+        now = reservations.reservation_path(
             GuestReport("web1", "u", "hv1", False, "shutdown", memory_kib=65536), []
         )
         target.volume(now, make=True)
@@ -260,16 +260,16 @@ def test_a_damaged_note_of_what_was_left_holds_up_its_own_guest_alone(job, dom, 
     own, others = (f"{job.journals}/left/{name}@hv2.json" for name in ("web1", "db9"))
     os.makedirs(f"{job.journals}/left")
     for path in (others, own):
-        assert path == own or unreachable_target.take_away(job) == ([], {}, {})
+        assert path == own or unreachable_target.hand_over(job) == ([], {}, {})
         if content is None:
             os.mkdir(path)
         else:
             pathlib.Path(path).write_bytes(content)
         told = unreachable_target.unfinished(job.journals)[os.path.basename(path)[:-5]]
         assert path in told.wrong
-    assert unreachable_target.noted(job.journals) == ["db9@hv2", "web1@hv2"]
-    assert unreachable_target.take_away(job, "hv3") == ([], {}, {})
-    gone, kept, still = unreachable_target.take_away(job)
+    assert unreachable_target.leftover_keys(job.journals) == ["db9@hv2", "web1@hv2"]
+    assert unreachable_target.hand_over(job, "hv3") == ([], {}, {})
+    gone, kept, still = unreachable_target.hand_over(job)
     assert (gone, kept) == ([], {})
     assert still["hv2"].startswith(f"{own}: ")
     assert "look for its files there, and remove this one" in still["hv2"]
@@ -283,7 +283,7 @@ def test_the_last_disks_stay_when_the_target_has_lost_the_guest(job, target, dom
     broken_off(job, dom, MOVED)
     conn, path = dom.connect(), f"{job.journals}/web1.json"
     entry = move_journal.read(path, JournalEntry)
-    move_journal.put(path, replace(entry, left=(str(disk),)))
+    move_journal.store(path, replace(entry, left=(str(disk),)))
     dom.undefine()
     target.up = True
     done = api.recover(conn, job)
@@ -314,7 +314,7 @@ def test_a_promise_is_as_old_as_it_was_seen_here_unchanged(tmp_path, monkeypatch
 
     def here(after_s):
         Boot.now += after_s
-        return [one.name for one in reservations.here((), str(folder))]
+        return [one.name for one in reservations.local((), str(folder))]
 
     assert here(0) == ["a", "b"]
     assert here(reservation.KEEP_S - 1) == ["a", "b"]
@@ -328,14 +328,14 @@ def test_a_promise_is_as_old_as_it_was_seen_here_unchanged(tmp_path, monkeypatch
     assert sorted(os.listdir(tmp_path / "run")) == ["arrivals.json", "arrivals.json.lock"]
     monkeypatch.setattr(locks, "RUN", "/proc/none")
     assert here(9 * reservation.KEEP_S) == ["b"], "in doubt it holds"
-    assert reservations.here((), str(tmp_path / "none")) == []
+    assert reservations.local((), str(tmp_path / "none")) == []
 
 
 @pytest.mark.parametrize(
     ("phase", "more", "starts"),
     [
         (MOVING, {}, False),
-        (BEGUN, {}, True),
+        (PREPARING, {}, True),
         (MOVING, {"over": True}, True),
     ],
 )
@@ -343,27 +343,27 @@ def test_what_may_be_on_the_target_is_not_started_here(job, dom, phase, more, st
     """A stopped guest, and a process that was killed when both hosts could have it."""
     broken_off(job, dom, phase, **more)
     if starts:
-        return move_journal.may_start(dom, job.journals)
+        return move_journal.require_startable(dom, job.journals)
     with pytest.raises(errors.OperationFailed, match=r"salt-run virt\.migrate_recover web1"):
-        move_journal.may_start(dom, job.journals)
+        move_journal.require_startable(dom, job.journals)
     conn = dom.connect()
     dom.undefine()
     another = conn.defineXML(XML)
-    return move_journal.may_start(another, job.journals)
+    return move_journal.require_startable(another, job.journals)
 
 
 def test_start_asks_for_it(virt, dom, job, monkeypatch):
     broken_off(job, dom, MOVING)
-    whole = move_journal.may_start
-    monkeypatch.setattr(move_journal, "may_start", lambda found: whole(found, job.journals))
+    whole = move_journal.require_startable
+    monkeypatch.setattr(move_journal, "require_startable", lambda found: whole(found, job.journals))
     with pytest.raises(errors.VirtError, match="may be on the target of a migration"):
         virt["virt.start"]("web1")
     assert not dom.isActive()
 
 
-@pytest.mark.parametrize("phase", [MOVING, BEGUN])
+@pytest.mark.parametrize("phase", [MOVING, PREPARING])
 @pytest.mark.parametrize(
-    "found", [Side("paused", waits=True), Side("paused", split=True), Side("paused")]
+    "found", [Side("paused", is_waiting=True), Side("paused", split=True), Side("paused")]
 )
 def test_what_waits_here_for_its_target_is_not_resumed(virt, dom, job, monkeypatch, phase, found):
     """It may run there on a copy of its disks, and the target be silent. One that policy=pause or a
@@ -371,10 +371,10 @@ def test_what_waits_here_for_its_target_is_not_resumed(virt, dom, job, monkeypat
     broken_off(job, dom, phase)
     dom.create()
     dom.suspend()
-    whole = move_journal.may_start
-    monkeypatch.setattr(move_journal, "may_start", lambda found: whole(found, job.journals))
+    whole = move_journal.require_startable
+    monkeypatch.setattr(move_journal, "require_startable", lambda found: whole(found, job.journals))
     monkeypatch.setattr(recovery, "side", lambda dom: found)
-    if phase == BEGUN or found == Side("paused"):
+    if phase == PREPARING or found == Side("paused"):
         assert virt["virt.resume"]("web1") is True
         return
     with pytest.raises(errors.VirtError, match="may be on the target of a migration"):
@@ -397,10 +397,10 @@ def test_a_guest_that_its_killed_migration_has_paused_runs_on(
 ):
     """policy=pause; the process was killed, then libvirt ended the migration."""
     dom.create()
-    broken_off(job, dom, BEGUN, pause=step)
+    broken_off(job, dom, PREPARING, pause=step)
     path = f"{job.journals}/web1.json"
     entry = move_journal.read(path, JournalEntry)
-    move_journal.put(path, replace(entry, report=replace(entry.report, state=before)))
+    move_journal.store(path, replace(entry, report=replace(entry.report, state=before)))
     dom.suspend()
     target.up = answers
     if after == "not known":

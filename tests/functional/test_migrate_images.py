@@ -38,18 +38,18 @@ class Target:
         self.looks = 0
         self.watch = self
 
-    def end_if_asked(self):
+    def check_abort(self):
         """Once in each turn of a wait."""
         self.looks += 1
 
-    def say(self, text):
+    def report_step(self, text):
         self.said.append(text)
 
     def size(self, path):
         found = self.peer.files.get(path)
         return None if found is None else len(found)
 
-    def file(self, path, kind="raw", size_bytes=0, backing=None):
+    def create_file(self, path, kind="raw", size_bytes=0, backing=None):
         assert (kind, size_bytes, backing) == ("raw", 0, None)
         with self.peer.lock:
             if path in self.peer.files:
@@ -64,7 +64,7 @@ class Target:
                 time.sleep(self.pause_s)
                 self.peer.files[path] += block
 
-    def keep(self, path):
+    def retain(self, path):
         self.made.remove(path)
 
     def remove(self, path):
@@ -78,9 +78,9 @@ def base(tmp_path, monkeypatch):
     path.write_bytes(CONTENT)
     clock = mock.Mock(monotonic=time.monotonic, sleep=lambda s: time.sleep(s / 50))
     monkeypatch.setattr(backing_images, "time", clock)
-    monkeypatch.setattr(same_content, "remember", lambda peer, name: peer.same.append(name))
+    monkeypatch.setattr(same_content, "remember", lambda peer, name: peer.same_content.append(name))
     monkeypatch.setattr(
-        same_content, "same_there", lambda peer, name: peer.files[name] == path.read_bytes()
+        same_content, "equals_remote", lambda peer, name: peer.files[name] == path.read_bytes()
     )
     return BackingFile(str(path), "qcow2", file_bytes=len(CONTENT))
 
@@ -89,7 +89,7 @@ def test_two_at_once_copy_once_and_both_have_it_whole(base):
     peer, seen = Peer(), []
 
     def move(target):
-        backing_images.bring(target, base)
+        backing_images.transfer(target, base)
         seen.append(peer.files[base.path])
 
     class Copying(Target):
@@ -115,15 +115,15 @@ def test_a_copy_that_has_died_is_not_taken_for_an_image(base, monkeypatch, left)
     peer = Peer()
     peer.files[base.path] = CONTENT[:5000]
     if left:
-        peer.files[storage.coming(base.path)] = b""
+        peer.files[storage.incoming_path(base.path)] = b""
     with pytest.raises(errors.MigrationFailed, match="incomplete and does not grow"):
-        backing_images.bring(Target(peer), base)
+        backing_images.transfer(Target(peer), base)
 
 
 def test_what_was_copied_is_known_to_be_the_same_and_not_compared(base, monkeypatch):
-    monkeypatch.setattr(same_content, "same_there", lambda *_: pytest.fail("it is compared"))
+    monkeypatch.setattr(same_content, "equals_remote", lambda *_: pytest.fail("it is compared"))
     peer = Peer()
-    backing_images.bring(Target(peer), base)
+    backing_images.transfer(Target(peer), base)
     assert (peer.files, peer.same) == ({base.path: CONTENT}, [base.path])
 
 
@@ -135,36 +135,39 @@ def test_a_copy_that_came_short_is_not_left_as_whole(base):
 
     target = Short(Peer())
     with pytest.raises(errors.MigrationFailed, match="changed while it was copied"):
-        backing_images.bring(target, base)
-    assert target.peer.same == [] and target.made == [storage.coming(base.path), base.path]
+        backing_images.transfer(target, base)
+    assert target.peer.same_content == [] and target.made == [
+        storage.incoming_path(base.path),
+        base.path,
+    ]
 
 
 def test_an_image_of_that_size_is_not_taken_while_its_turn_lasts(base, monkeypatch):
     """Who copies has not looked yet whether it came whole."""
     clock = Clock()
     monkeypatch.setattr(backing_images, "time", clock)
-    turn = storage.coming(base.path)
+    turn = storage.incoming_path(base.path)
 
     class Waiting(Target):
-        def end_if_asked(self):
+        def check_abort(self):
             super().end_if_asked()
             if self.looks == 3:
                 del self.peer.files[turn]
 
     target = Waiting(Peer())
     target.peer.files |= {base.path: CONTENT, turn: b""}
-    backing_images.bring(target, base)
+    backing_images.transfer(target, base)
     assert target.looks == 3 and clock.slept == [1, 1, 1]
     assert target.said == [f"waiting for the image {base.path}, which another migration is copying"]
 
 
 @pytest.mark.parametrize("end_s, fails", [(60, False), (61, True)])
 def test_a_copy_that_does_not_grow_for_a_minute_has_died(base, monkeypatch, end_s, fails):
-    clock, turn = Clock(500), storage.coming(base.path)
+    clock, turn = Clock(500), storage.incoming_path(base.path)
     monkeypatch.setattr(backing_images, "time", clock)
 
     class Waiting(Target):
-        def end_if_asked(self):
+        def check_abort(self):
             if clock.now >= 500 + end_s:
                 self.peer.files = {base.path: CONTENT}
 
@@ -172,14 +175,14 @@ def test_a_copy_that_does_not_grow_for_a_minute_has_died(base, monkeypatch, end_
     target.peer.files |= {base.path: CONTENT[:9], turn: b""}
     why = pytest.raises(errors.MigrationFailed) if fails else contextlib.nullcontext()
     with why:
-        backing_images.bring(target, base)
+        backing_images.transfer(target, base)
     assert clock.now == 561
 
 
 def test_an_image_named_by_its_content_is_not_compared_and_its_record_comes_along(
     base, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(same_content, "same_there", lambda *_: pytest.fail("it is compared"))
+    monkeypatch.setattr(same_content, "equals_remote", lambda *_: pytest.fail("it is compared"))
     name, records = "debian-0123456789abcdef.qcow2", tmp_path / "_base/.meta"
     records.mkdir(parents=True)
     image = records.parent / name
@@ -189,7 +192,7 @@ def test_an_image_named_by_its_content_is_not_compared_and_its_record_comes_alon
             record.write_text("{}")
         peer = Peer()
         peer.files[str(image)] = CONTENT
-        backing_images.bring(Target(peer), replace(base, path=str(image)))
+        backing_images.transfer(Target(peer), replace(base, path=str(image)))
         assert set(peer.files) == {str(image), *([str(record)] if record else [])}
 
 
@@ -198,7 +201,7 @@ def test_of_an_image_of_somebodys_own_no_record_comes(base):
     record.parent.mkdir()
     record.write_text("{}")
     peer = Peer()
-    backing_images.bring(Target(peer), base)
+    backing_images.transfer(Target(peer), base)
     assert set(peer.files) == {base.path}
 
 
@@ -206,7 +209,7 @@ def test_another_image_of_that_size_that_has_come_meanwhile_is_noticed(base):
     peer = Peer()
     peer.files[base.path] = bytes(len(CONTENT))
     with pytest.raises(errors.MigrationFailed, match="another"):
-        backing_images.bring(Target(peer), base)
+        backing_images.transfer(Target(peer), base)
     assert peer.files[base.path] == bytes(len(CONTENT))
 
 
@@ -218,8 +221,8 @@ def test_an_image_that_somebody_writes_to_is_not_left_as_whole(base):
 
     target = Changing(Peer())
     with pytest.raises(errors.MigrationFailed, match="changed while it was copied"):
-        backing_images.bring(target, base)
-    assert target.made == [storage.coming(base.path), base.path]  # both are taken back
+        backing_images.transfer(target, base)
+    assert target.made == [storage.incoming_path(base.path), base.path]  # both are taken back
 
 
 def test_two_who_record_a_cached_image_at_once_do_not_hinder_each_other(base, tmp_path):
@@ -231,13 +234,13 @@ def test_two_who_record_a_cached_image_at_once_do_not_hinder_each_other(base, tm
 
     peer, cached = Peer(), replace(base, path=str(image))
     for target in (Target(peer), Target(peer)):
-        backing_images.bring(target, cached)
+        backing_images.transfer(target, cached)
         assert target.made == []
     assert len(peer.files) == 2
 
 
 def test_no_guest_is_made_from_an_image_that_is_just_coming(base):
-    coming = storage.coming(base.path)
+    coming = storage.incoming_path(base.path)
     with open(coming, "x", encoding="ascii"):
         pass
     with pytest.raises(errors.ImageError, match="just copying"):
@@ -251,6 +254,6 @@ def test_an_image_that_another_has_copied_in_that_moment_is_taken_as_it_is(base)
             raise errors.AlreadyExists(path)
 
     target = Slower(Peer())
-    backing_images.bring(target, base)
+    backing_images.transfer(target, base)
     assert target.peer.files == {base.path: CONTENT}, "its turn is over"
     assert target.made == [], "it is the other's"

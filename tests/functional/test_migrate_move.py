@@ -26,7 +26,7 @@ from saltvirt.host.migration import (
 )
 from saltvirt.migration import checks, journal, options, policy, storage, transport
 from saltvirt.migration.facts import BackingFile, GuestReport, MachineReport, TargetReport
-from saltvirt.migration.journal import BEGUN, MOVED, MOVING
+from saltvirt.migration.journal import MOVED, MOVING, PREPARING
 from saltvirt.settings import Connection
 from tests.functional.conftest import EMPTY
 from tests.functional.test_migrate_ends import came
@@ -58,8 +58,8 @@ def test_a_guest_is_not_moved_to_a_host_that_holds_what_an_earlier_attempt_left(
     job, target, dom, monkeypatch
 ):
     """Its old disk there has the name of the new one."""
-    broken_off(job, dom, BEGUN)
-    monkeypatch.setattr(api, "_reached", lambda _job: contextlib.nullcontext(target.conn))
+    broken_off(job, dom, PREPARING)
+    monkeypatch.setattr(api, "_connected", lambda _job: contextlib.nullcontext(target.conn))
     told = []
     again = replace(job, transport=transport.parse("hv2"), tell=told.append)
     with pytest.raises(errors.MigrationFailed, match=r"web1 stays where it is: .*No route to host"):
@@ -81,7 +81,7 @@ def test_a_guest_of_which_something_speaks_against_it_stays(
     kept, job, target, dom, monkeypatch, change, kind
 ):
     """What is against each target is no reason to ask the next one."""
-    monkeypatch.setattr(api, "_reached", lambda _job: contextlib.nullcontext(target.conn))
+    monkeypatch.setattr(api, "_connected", lambda _job: contextlib.nullcontext(target.conn))
     dom.connect().defineXML(dom.XMLDesc().replace("</devices>", f"{change}</devices>"))
     with pytest.raises(errors.MigrationFailed, match=r"web1 stays on .*: ") as caught:
         api.migrate(dom.connect(), job)
@@ -91,18 +91,18 @@ def test_a_guest_of_which_something_speaks_against_it_stays(
 
 
 def test_whether_a_guest_could_move_at_all_asks_no_target(dom, job):
-    found = api.migratable(dom.connect(), job, against=False)
+    found = api.migratable(dom.connect(), job, check_target=False)
     assert (found.migratable, found.reasons) == (True, ())
     tpm = "<tpm model='tpm-crb'><backend type='emulator' version='2.0'/></tpm></devices>"
     dom.connect().defineXML(dom.XMLDesc().replace("</devices>", tpm))
-    found = api.migratable(dom.connect(), job, against=False)
+    found = api.migratable(dom.connect(), job, check_target=False)
     assert not found.migratable
     assert "the guest has a TPM" in found.reasons[0]
 
 
 def test_a_target_that_cannot_be_reached_is_the_reason(dom, job):
     asked = replace(job, transport=transport.parse("qemu+tcp://127.0.0.1:9/system"))
-    found = api.migratable(dom.connect(), asked, against=True)
+    found = api.migratable(dom.connect(), asked, check_target=True)
     assert not found.migratable
     assert "127.0.0.1" in found.reasons[0]
 
@@ -134,17 +134,17 @@ def test_what_is_not_being_migrated_can_neither_be_ended_nor_hurried(dom, job):
 
 def test_who_ends_a_migration_that_goes_on_all_the_same_is_told(dom, job, monkeypatch):
     monkeypatch.setattr(control, "_WAIT_S", -1)
-    with move_journal.Journal(job.journals, "web1") as at_work:
+    with move_journal.MigrationJournal(job.journals, "web1") as at_work:
         with pytest.raises(errors.OperationFailed, match="web1: the command was taken, but it sti"):
             control.abort(dom.connect(), "web1", job.journals)
-        assert at_work.is_to_end()
+        assert at_work.abort_requested()
 
 
 def test_a_guest_that_was_moved_just_then_is_not_called_ended(dom, job, monkeypatch):
     conn = dom.connect()
-    monkeypatch.setattr(control, "_still", lambda *_: dom.undefine())
+    monkeypatch.setattr(control, "_abort_job", lambda *_: dom.undefine())
     with (
-        move_journal.Journal(job.journals, "web1"),
+        move_journal.MigrationJournal(job.journals, "web1"),
         pytest.raises(errors.OperationFailed, match="web1 was moved before its migration could be"),
     ):
         control.abort(conn, "web1", job.journals)
@@ -171,8 +171,8 @@ def move(dom, there, job, kept):
     asked = replace(job, tell=told.append, local=Connection("test:///default"))
     request = checks.CheckedMigration(options.parse({}), asked.transport, [])
     host = TargetReport("hv2", machine=MachineReport(has_emulator=True))
-    with move_journal.Journal(asked.journals, "web1") as journal:
-        ends = migration.Ends(dom.connect(), there, dom)
+    with move_journal.MigrationJournal(asked.journals, "web1") as journal:
+        ends = migration.Endpoints(dom.connect(), there, dom)
         found = migration.Migration(ends, report, host, request, asked, journal)
         found._write(phase=MOVING, created=(found.reservation,))
         found.told = told
@@ -204,7 +204,7 @@ def test_a_target_that_cannot_be_cleaned_is_said_with_what_to_do(move, monkeypat
     def fails(*_):
         raise errors.OperationFailed("its pool is busy")
 
-    monkeypatch.setattr(recovery, "cleaned", fails)
+    monkeypatch.setattr(recovery, "undo_target", fails)
     with pytest.raises(
         errors.MigrationFailed,
         match=r"^QEMU has died; web1 stays on hv1; not cleaned: its pool is busy; call ",
@@ -217,7 +217,7 @@ def test_a_guest_that_cannot_run_on_is_said_with_why_its_move_failed(move, monke
     def fails(*_):
         raise errors.MigrationFailed("web1 is paused on hv1, by its migration or by somebody else")
 
-    monkeypatch.setattr(recovery, "run_on", fails)
+    monkeypatch.setattr(recovery, "resume_source", fails)
     with pytest.raises(errors.MigrationFailed, match=r"^QEMU has died; web1 is paused on hv1, by"):
         move._failed(fault())
     assert move.journal.read(), "whoever ends it tries again"
@@ -233,7 +233,7 @@ def test_a_full_disk_here_undoes_no_move(move, dom, there, monkeypatch):
     def do(_held):
         came(there, dom)
         dom.undefine()
-        monkeypatch.setattr(move_journal.Journal, "write", full)
+        monkeypatch.setattr(move_journal.MigrationJournal, "write", full)
         return confirm.find(there, move.report.uuid)
 
     monkeypatch.setattr(move, "_do", do)
@@ -274,7 +274,7 @@ def test_over_a_lost_connection_both_are_asked_anew(move, dom, there, monkeypatc
             raise errors.ConnectionFailed("no route to hv3")
         return contextlib.nullcontext(anew)
 
-    monkeypatch.setattr(recovery, "at", at)
+    monkeypatch.setattr(recovery, "connect_target", at)
     there.close()
     if has == "there":
         done = move._failed(fault())
@@ -303,9 +303,9 @@ def test_a_reservation_that_cannot_be_released_is_left_to_repair(move, there, mo
             raise errors.ConnectionFailed("no route to hv3")
         return contextlib.nullcontext(there)
 
-    monkeypatch.setattr(recovery, "at", at)
+    monkeypatch.setattr(recovery, "connect_target", at)
     move.peer = Silent()
-    move._over()
+    move._complete()
     left = move.journal.read()
     assert bool(left) == (not answers)
     if not answers:
@@ -321,9 +321,9 @@ def test_a_long_move_renews_its_reservation(move, monkeypatch):
         raise errors.OperationFailed("its pool is busy")
 
     monkeypatch.setattr(reservations, "renew", renew)
-    move._beat()
+    move._renew_reservation()
     assert renewed == [move.reservation], "later, where it cannot be done just now"
-    move._beat()
+    move._renew_reservation()
     assert len(renewed) == 1
 
 
@@ -341,7 +341,7 @@ class Making:
     def __init__(self):
         self.done = []
 
-    def file(self, *wanted, **more):
+    def create_file(self, *wanted, **more):
         self.done.append((wanted, more))
 
     def copy(self, path, source=None):
@@ -350,7 +350,9 @@ class Making:
 
 def test_what_is_copied_of_a_device_and_of_firmware():
     making = Making()
-    plan = storage.DiskPlan("vda", storage.COPY, "/dev/a/b", "raw", "block", 512, there="/dev/c/b")
+    plan = storage.DiskPlan(
+        "vda", storage.COPY, "/dev/a/b", "raw", "block", 512, target_path="/dev/c/b"
+    )
     prepare.copy(making, plan)
     prepare.variables(making, "/v/web1_VARS.fd")
     device = (("/dev/c/b", "raw", 512, None), {"source": "/dev/a/b"})
@@ -363,7 +365,9 @@ def test_a_file_of_somebody_else_is_not_noted_as_ours(there, monkeypatch):
         "<pool type='dir'><name>p</name><target><path>/srv/p</path></target></pool>"
     )
     notes = []
-    made = prepare.Target(there, lambda one, making=None: notes.append(making), print, None)
+    made = prepare.MigrationTarget(
+        there, lambda one, making=None: notes.append(making), print, None
+    )
     real = remote_storage.volume
     monkeypatch.setattr(remote_storage, "volume", lambda *_: None)
     claimed = remote_storage.claim
@@ -374,12 +378,12 @@ def test_a_file_of_somebody_else_is_not_noted_as_ours(there, monkeypatch):
 
     monkeypatch.setattr(remote_storage, "claim", quicker)
     with pytest.raises(errors.AlreadyExists):
-        made.file("/srv/p/web1", "raw", 512)
+        made.create_file("/srv/p/web1", "raw", 512)
     assert notes[0].path == "/srv/p/web1"
-    assert (notes[1:], made.made) == ([None], [])
+    assert (notes[1:], made.created) == ([None], [])
     monkeypatch.setattr(remote_storage, "volume", real)
     with pytest.raises(errors.AlreadyExists, match="/srv/p/web1 has just appeared on the target"):
-        made.file("/srv/p/web1", "raw", 512)
+        made.create_file("/srv/p/web1", "raw", 512)
     assert pool.listVolumes() == ["web1"]
 
 
@@ -390,10 +394,12 @@ def test_a_device_is_made_with_all_its_room(there, monkeypatch):
         "<target><path>/dev/vg</path></target></pool>"
     )
     notes = []
-    made = prepare.Target(there, lambda one, making=None: notes.append(making), print, None)
-    made.file("/dev//vg/web1", "raw", 2**20)  # as a definition may have it
+    made = prepare.MigrationTarget(
+        there, lambda one, making=None: notes.append(making), print, None
+    )
+    made.create_file("/dev//vg/web1", "raw", 2**20)  # as a definition may have it
     assert pool.storageVolLookupByName("web1").info()[1:] == [2**20, 2**20]
-    assert (made.made, notes[-1]) == (["/dev/vg/web1"], None)
+    assert (made.created, notes[-1]) == (["/dev/vg/web1"], None)
     assert BackingFile("/x").format == ""
 
 
@@ -467,7 +473,7 @@ MEMORY = {"data_total": 100, "data_remaining": 50, "memory_total": 100, "memory_
     ],
 )
 def test_a_guest_whose_move_fails_runs_on(dom, monkeypatch, name, asked, words):
-    monkeypatch.setattr(live, "LOOK_S", 0.01)
+    monkeypatch.setattr(live, "POLL_S", 0.01)
     dom.create()
     steps = []
     how = policy.MigrationPolicy(name, timeout_s=600 if name == "postcopy" else 0, stall_s=600)
@@ -483,7 +489,7 @@ def test_a_guest_whose_move_fails_runs_on(dom, monkeypatch, name, asked, words):
 @pytest.mark.parametrize("exc", [SystemExit(15), ValueError("no event bus")])
 def test_libvirt_goes_on_with_no_move_that_nobody_watches(dom, monkeypatch, exc):
     """A copy that libvirt starts just then would be ended on the target."""
-    monkeypatch.setattr(live, "LOOK_S", 0.01)
+    monkeypatch.setattr(live, "POLL_S", 0.01)
     dom.create()
     moving = Moving(dom, error("lost"), MEMORY)
 
@@ -507,7 +513,7 @@ def test_what_the_binding_does_not_know_is_said_before_libvirt_is_asked(dom):
 
 def test_a_move_whose_figures_are_not_there_is_watched_all_the_same(dom, monkeypatch):
     """libvirt has none before the first data travels."""
-    monkeypatch.setattr(live, "LOOK_S", 0.01)
+    monkeypatch.setattr(live, "POLL_S", 0.01)
     moving, seen = Moving(dom, error("lost"), {}), []
 
     def none_yet():
@@ -535,7 +541,7 @@ def test_a_target_that_fails_before_anything_was_sent_has_refused(
     dom, monkeypatch, stats, code, kind
 ):
     """Another host may take the guest; not when somebody has ended the migration."""
-    monkeypatch.setattr(live, "LOOK_S", 0.01)
+    monkeypatch.setattr(live, "POLL_S", 0.01)
     failed = error("QEMU did not start")
     failed.get_error_code = lambda: getattr(libvirt, code)
     moving = Moving(dom, failed, stats)
@@ -582,14 +588,14 @@ def test_a_host_that_loses_its_power_during_the_hand_over_starts_no_old_copy(dom
     """And a guest that stays starts with its host again, whoever ends the migration."""
     dom.setAutostart(1)
     report = GuestReport("web1", dom.UUIDString(), "hv1", True, "running", autostart=True)
-    confirm.not_by_itself(dom, report)
+    confirm.disable_autostart(dom, report)
     assert dom.autostart() == 0
-    recovery.run_on(dom.connect(), report, None)
+    recovery.resume_source(dom.connect(), report, None)
     assert dom.autostart() == 1
     never = replace(report, autostart=False)
     dom.setAutostart(0)
-    confirm.not_by_itself(dom, never)
-    recovery.run_on(dom.connect(), never, None)
+    confirm.disable_autostart(dom, never)
+    recovery.resume_source(dom.connect(), never, None)
     assert dom.autostart() == 0
 
 

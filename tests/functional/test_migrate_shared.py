@@ -16,7 +16,7 @@ from saltvirt.migration.facts import (
     DeviceIdentity,
     DiskReport,
     GuestReport,
-    PlaceReport,
+    LocationReport,
     PoolReport,
 )
 from tests.clock import Clock
@@ -83,7 +83,7 @@ def disk(tmp_path):
 )
 def test_a_folder_of_both_is_known_by_the_marker(disk, shown, writable):
     folder = os.path.dirname(disk)
-    with shared_folders.put([disk]) as marks:
+    with shared_folders.place_markers([disk]) as marks:
         found = shared_folders.same(Pool(folder, shown, writable), marks[folder], "ext4")
         assert found == (True, None)
         assert re.fullmatch("salt-virt-marker-[0-9a-f]{16}", marks[folder])
@@ -110,7 +110,7 @@ def test_the_marks_of_migrations_that_were_killed_are_tidied(disk):
     pipe = folder / "salt-virt-marker-0123456789abcde4"
     os.mkfifo(pipe)
     os.utime(pipe, (1, 1))
-    with shared_folders.put([disk]):
+    with shared_folders.place_markers([disk]):
         pass
     assert set(os.listdir(folder)) == {*list(made)[2:], link.name, pipe.name, "web1.qcow2"}
 
@@ -130,7 +130,7 @@ def test_a_mark_is_tidied_as_its_owner(disk, monkeypatch, owner):
         return tools.run(argv, "it", timeout_s=timeout_s)
 
     monkeypatch.setattr(shared_folders, "tools", SimpleNamespace(run=run))
-    with shared_folders.put([disk]):
+    with shared_folders.place_markers([disk]):
         assert ran[-1] == (("rm", "-f", str(left)), owner, 60)
     assert os.listdir(left.parent) == ["web1.qcow2"]
 
@@ -148,7 +148,7 @@ def test_a_mark_that_became_a_link_or_a_pipe_meanwhile_is_none(disk):
 
 def test_a_disk_that_is_not_there_yet_has_its_mark_beside_its_place(disk):
     os.unlink(disk)
-    with shared_folders.put([disk]) as marks:
+    with shared_folders.place_markers([disk]) as marks:
         assert os.listdir(os.path.dirname(disk)) == [*marks.values()] != []
 
 
@@ -162,8 +162,8 @@ def test_a_file_that_is_mounted_there_has_no_mark_beside_it(disk, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(shared_folders.os, "stat", stat)
-        assert not shared_folders._beside(os.path.dirname(disk), disk)
-    assert shared_folders._beside(os.path.dirname(disk), disk)
+        assert not shared_folders._same_device(os.path.dirname(disk), disk)
+    assert shared_folders._same_device(os.path.dirname(disk), disk)
 
 
 def test_who_may_not_write_is_followed_by_who_may(disk, monkeypatch):
@@ -180,7 +180,7 @@ def test_who_may_not_write_is_followed_by_who_may(disk, monkeypatch):
         return tools.run(argv, "it", timeout_s=timeout_s)
 
     monkeypatch.setattr(shared_folders, "tools", SimpleNamespace(run=run))
-    with shared_folders.put([disk]) as marks:
+    with shared_folders.place_markers([disk]) as marks:
         assert len(marks) == 1
     assert asked == [None, (0, 0), *[(NOBODY, NOBODY)] * 2]
 
@@ -188,7 +188,7 @@ def test_who_may_not_write_is_followed_by_who_may(disk, monkeypatch):
 def test_an_equal_path_of_another_file_system_is_known_by_the_marker(disk, tmp_path):
     other = tmp_path / "there"
     other.mkdir()
-    with shared_folders.put([disk]) as marks:
+    with shared_folders.place_markers([disk]) as marks:
         [mark] = marks.values()
         assert shared_folders.same(Pool(str(other)), mark, "nfs4") == (False, None)
     assert os.listdir(other) == []
@@ -198,7 +198,7 @@ def test_what_the_target_remembers_of_a_network_file_system_grows_old(disk, monk
     """NFS shows a new file after up to a minute; where it may not write nothing else tells."""
     monkeypatch.setattr(shared_folders, "time", Clock())
     folder = os.path.dirname(disk)
-    with shared_folders.put([disk]) as marks:
+    with shared_folders.place_markers([disk]) as marks:
         old = Pool(folder, shown="later", writable=False)
         assert shared_folders.same(old, marks[folder], "nfs4") == (True, None)
         old = Pool(folder, shown="later", writable=False)
@@ -229,7 +229,7 @@ def test_the_marker_is_written_as_who_may_where_root_is_nobody(disk, monkeypatch
     for above in Path(folder).parents:  # pytest's own, and it closes the upper ones at each start
         if above.stat().st_uid == 0 and not above.stat().st_mode & 0o001:
             above.chmod(above.stat().st_mode | 0o011)
-    with shared_folders.put([disk]) as marks:
+    with shared_folders.place_markers([disk]) as marks:
         [mark] = marks.values()
         assert os.stat(f"{folder}/{mark}").st_uid == NOBODY
     assert os.listdir(folder) == ["web1.qcow2"]
@@ -253,15 +253,15 @@ def test_a_link_to_a_file_elsewhere_is_not_proven_by_the_folder_of_the_link(disk
     link = tmp_path / "shared" / "web1.qcow2"
     link.parent.mkdir()
     link.symlink_to(disk)
-    with shared_folders.put([str(link)]) as marks:
+    with shared_folders.place_markers([str(link)]) as marks:
         mark = marks[str(link.parent)]
         assert os.listdir(link.parent) == ["web1.qcow2"]
         found = shared_folders.same(Pool(str(link.parent)), mark, "ext4")
         assert found == (False, None)
-        assert shared_folders.of(str(link), found) == found  # a link adds no doubt to a no
-        shared, why = shared_folders.of(str(link), (True, None))
+        assert shared_folders.file_proof(str(link), found) == found  # a link adds no doubt to a no
+        shared, why = shared_folders.file_proof(str(link), (True, None))
         assert shared is None and "is a link to" in why
-        assert shared_folders.of(disk, (True, None)) == (True, None)
+        assert shared_folders.file_proof(disk, (True, None)) == (True, None)
 
 
 @pytest.mark.parametrize("names", ["ab", "ba"])
@@ -275,7 +275,7 @@ def test_a_link_is_not_proven_by_a_neighbour_in_the_shared_folder(tmp_path, conn
     (folder / "b").symlink_to(local / "b")
     disks = tuple(_file(folder / name) for name in names)
     report = GuestReport("web1", "u", "hv1", True, "running", disks=disks)
-    there = remote_storage.opened(conn, str(folder))
+    there = remote_storage.open_pool(conn, str(folder))
     with facts.marked(report) as marks, there as pool:
         for name in ("a", "b", *marks.values()):
             remote_storage.create(pool, str(folder / name), "raw", 0)
@@ -283,7 +283,7 @@ def test_a_link_is_not_proven_by_a_neighbour_in_the_shared_folder(tmp_path, conn
         seen = [facts._path(pool, str(folder / name), proof) for name in "ab"]
         assert marks[str(folder)] in os.listdir(folder)
     assert [one.shared for one in seen] == [True, None]
-    assert "is a link to" in seen[1].why
+    assert "is a link to" in seen[1].reason
 
 
 def _file(path):
@@ -321,7 +321,7 @@ def test_a_device_is_read_whole(tmp_path, monkeypatch):
 @pytest.mark.parametrize("folder", ["/dev", "/dev/mapper", "/sys/block", "/proc"])
 def test_no_pool_of_ours_ever_opens_devices(conn, folder):
     before = len(conn.listAllStoragePools())
-    with remote_storage.opened(conn, folder) as pool:
+    with remote_storage.open_pool(conn, folder) as pool:
         assert pool is None
     assert remote_storage.delete(conn, f"{folder}/watchdog") is False
     assert len(conn.listAllStoragePools()) == before
@@ -329,10 +329,10 @@ def test_no_pool_of_ours_ever_opens_devices(conn, folder):
 
 def test_a_volume_whose_pool_is_off_is_in_trouble(conn):
     pool = conn.storagePoolLookupByName("default-pool")
-    assert "no storage vol" in volumes.local(conn, named("default-pool")).trouble
-    assert "none" in volumes.local(conn, named("none")).trouble
+    assert "no storage vol" in volumes.inspect_local(conn, named("default-pool")).trouble
+    assert "none" in volumes.inspect_local(conn, named("none")).trouble
     pool.destroy()
-    assert "not started" in volumes.local(conn, named("default-pool")).trouble
+    assert "not started" in volumes.inspect_local(conn, named("default-pool")).trouble
     pool.create(0)
 
 
@@ -343,7 +343,7 @@ def named(pool):
 def there(conn, mark, **pool):
     about = PoolReport(**{"name": "default-pool", "type": "dir", "folder": "/x", **pool})
     disk = DiskReport("vda", "file", "/default-pool/web1", volume="web1", fs="ext4", pool=about)
-    return volumes.there(conn, disk, about, mark)
+    return volumes.inspect_remote(conn, disk, about, mark)
 
 
 @pytest.mark.parametrize(
@@ -352,7 +352,7 @@ def there(conn, mark, **pool):
 )
 def test_a_pool_of_the_target_that_will_not_do(conn, pool, words):
     found, free = there(conn, None, **pool)
-    assert words in found.trouble
+    assert words in found.error
     assert found.shared is None
     assert free is None
 
@@ -362,14 +362,14 @@ def test_a_pool_of_the_target_that_is_off_will_not_do(conn):
     pool.destroy()
     found, free = there(conn, None)
     pool.create(0)
-    assert found.trouble.startswith("storage pool default-pool on ")
-    assert found.trouble.endswith(" is not started")
+    assert found.error.startswith("storage pool default-pool on ")
+    assert found.error.endswith(" is not started")
     assert (found.shared, free) == (None, None)
 
 
 def test_where_a_volume_comes_to_lie(conn):
     found, free = there(conn, "a-marker-that-is-not-there")
-    assert found == PlaceReport(False, False, path="/default-pool/web1", pool="default-pool")
+    assert found == LocationReport(False, False, path="/default-pool/web1", pool="default-pool")
     assert free > 0
 
 
@@ -420,9 +420,9 @@ def test_an_unreadable_file_is_a_sentence(tmp_path):
 
 
 def test_a_marker_on_another_file_system_than_the_file_is_none(disk, monkeypatch):
-    assert not shared_folders._beside("/nowhere/marker", disk), "what cannot be told"
-    monkeypatch.setattr(shared_folders, "_beside", lambda *_: False)
-    with shared_folders.put([disk]) as marks:
+    assert not shared_folders._same_device("/nowhere/marker", disk), "what cannot be told"
+    monkeypatch.setattr(shared_folders, "_same_device", lambda *_: False)
+    with shared_folders.place_markers([disk]) as marks:
         assert marks == {}
         assert os.listdir(os.path.dirname(disk)) == ["web1.qcow2"]
 
@@ -450,7 +450,7 @@ def test_the_target_is_looked_at_until_what_it_remembers_must_be_old(
 def test_what_never_appears_on_the_target_proves_nothing(disk, monkeypatch, kind):
     monkeypatch.setattr(shared_folders, "time", Clock())
     folder = os.path.dirname(disk)
-    with shared_folders.put([disk]) as marks:
+    with shared_folders.place_markers([disk]) as marks:
         pool = kind(folder, shown=None, writable=False)
         shared, why = shared_folders.same(pool, marks[folder], "nfs4")
     assert shared is None

@@ -27,7 +27,7 @@ def leave(conn, folder):
 
 def test_a_folder_without_a_pool_gets_one_for_the_block(conn):
     before = pools(conn)
-    with remote_storage.opened(conn, "/srv/images") as pool:
+    with remote_storage.open_pool(conn, "/srv/images") as pool:
         assert pool.name() in pools(conn)
         remote_storage.create(pool, "/srv/images/web1_vda.qcow2", "qcow2", 2**30)
         assert remote_storage.volume(pool, "/srv/images/web1_vda.qcow2") is not None
@@ -37,7 +37,7 @@ def test_a_folder_without_a_pool_gets_one_for_the_block(conn):
 
 def test_the_users_pool_is_used_and_stays(conn):
     folder = "/default-pool"
-    with remote_storage.opened(conn, folder) as pool:
+    with remote_storage.open_pool(conn, folder) as pool:
         assert pool.name() == "default-pool"
     assert "default-pool" in pools(conn)
 
@@ -46,7 +46,7 @@ def test_a_pool_that_a_killed_process_left_is_no_obstacle(conn, monkeypatch):
     """It is one that we have seen for so long, whatever clock its name was made by."""
     monkeypatch.setattr(remote_storage, "STALE_S", 0.5)
     leave(conn, "/srv/images")
-    with remote_storage.opened(conn, "/srv/images") as pool:
+    with remote_storage.open_pool(conn, "/srv/images") as pool:
         assert pool is not None
     assert pools(conn) == ["default-pool"]
 
@@ -59,12 +59,12 @@ def test_a_pool_is_not_taken_from_another_by_a_clock_that_goes_wrong(conn, monke
         leave(conn, "/srv/images")
     with (
         pytest.raises(remote_storage.errors.OperationFailed, match="another migration"),
-        remote_storage.opened(conn, "/srv/images"),
+        remote_storage.open_pool(conn, "/srv/images"),
     ):
         pass
     assert len(pools(conn)) == 2
     for pool in conn.listAllStoragePools():
-        if remote_storage.is_passing(pool):
+        if remote_storage.is_transient(pool):
             pool.destroy()
 
 
@@ -73,7 +73,7 @@ def test_a_pool_that_another_migration_needs_is_waited_for(conn, monkeypatch):
     leave(conn, "/srv/images")
     with (
         pytest.raises(remote_storage.errors.OperationFailed, match="another migration"),
-        remote_storage.opened(conn, "/srv/images"),
+        remote_storage.open_pool(conn, "/srv/images"),
     ):
         pass
 
@@ -84,13 +84,13 @@ def test_a_users_pool_is_the_users_whatever_its_name(conn, name):
     folder = f"<target><path>/srv/{name}</path></target>"
     pool = conn.storagePoolDefineXML(f"<pool type='dir'><name>{name}</name>{folder}</pool>", 0)
     pool.create(0)
-    with remote_storage.opened(conn, f"/srv/{name}") as found:
+    with remote_storage.open_pool(conn, f"/srv/{name}") as found:
         assert found.name() == name
     remote_storage.remove_folder(conn, f"/srv/{name}")
     assert pool.isActive()
     assert pool.isPersistent()
     pool.destroy()
-    with remote_storage.opened(conn, f"/srv/{name}") as found:
+    with remote_storage.open_pool(conn, f"/srv/{name}") as found:
         assert found.isActive()
     assert not pool.isActive()
     assert name in pools(conn)
@@ -118,7 +118,7 @@ def test_a_users_pool_at_work_is_waited_for_then_used_as_it_is(conn, monkeypatch
     monkeypatch.setattr(remote_storage, "BUSY_S", 0.6)
     found = Filling(conn.storagePoolLookupByName("default-pool"), refusals)
     monkeypatch.setattr(remote_storage, "_find", lambda *_: found)
-    with remote_storage.opened(conn, "/default-pool") as pool:
+    with remote_storage.open_pool(conn, "/default-pool") as pool:
         path = "/default-pool/web1_vda.qcow2"
         remote_storage.create(pool, path, "qcow2", 2**20)
         assert remote_storage.volume(pool, path) is not None
@@ -140,7 +140,7 @@ def test_a_users_pool_that_cannot_be_looked_into_is_not_left_stopped(conn, monke
     monkeypatch.setattr(remote_storage, "_find", lambda *_: Unreadable(pool, 0))
     with (
         pytest.raises(remote_storage.errors.OperationFailed, match="Permission denied"),
-        remote_storage.opened(conn, "/default-pool"),
+        remote_storage.open_pool(conn, "/default-pool"),
     ):
         pass
     assert pool.isActive()
@@ -175,8 +175,8 @@ def test_a_disk_whose_data_is_in_another_file_is_not_moved(conn, tmp_path, below
     root = ElementTree.fromstring(DISK.format(top if below else image))
     [disk] = guest_disks.read(root, conn)
     [plan] = storage.plan([disk], {})
-    assert plan.how == storage.REFUSED
-    assert plan.why == (
+    assert plan.method == storage.REFUSED
+    assert plan.reason == (
         f"{image} keeps its data in another file, {data}: convert it to one without "
         "(qemu-img convert)"
     )
@@ -185,7 +185,7 @@ def test_a_disk_whose_data_is_in_another_file_is_not_moved(conn, tmp_path, below
 def test_several_at_once_get_the_folder_one_after_the_other(conn):
     def use(_number):
         for _ in range(300):
-            with remote_storage.opened(conn, "/srv/images") as pool:
+            with remote_storage.open_pool(conn, "/srv/images") as pool:
                 if pool is None:
                     return False
         return True
@@ -197,7 +197,7 @@ def test_several_at_once_get_the_folder_one_after_the_other(conn):
 
 def test_deleting_says_whether_there_was_something(conn):
     path = "/default-pool/web1_vda.qcow2"
-    with remote_storage.opened(conn, "/default-pool") as pool:
+    with remote_storage.open_pool(conn, "/default-pool") as pool:
         remote_storage.create(pool, path, "qcow2", 2**20)
     assert remote_storage.delete(conn, path) is True
     assert remote_storage.delete(conn, path) is False

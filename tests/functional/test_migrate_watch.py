@@ -9,7 +9,7 @@ from tests.clock import Clock
 
 @pytest.fixture
 def journal(tmp_path):
-    with move_journal.Journal(tmp_path, "web1") as found:
+    with move_journal.MigrationJournal(tmp_path, "web1") as found:
         yield found
 
 
@@ -30,18 +30,18 @@ def test_it_tells_each_half_second_how_far_it_is(journal, monkeypatch):
 def test_who_asks_another_process_to_end_is_heard(journal, tmp_path):
     watch = progress.Watch(journal, print)
     watch.begin()
-    asking = move_journal.Journal(tmp_path, "web1")
+    asking = move_journal.MigrationJournal(tmp_path, "web1")
     assert move_journal.at_work(asking)
-    asking.ask_to_end()
+    asking.request_abort()
     with pytest.raises(MigrationFailed, match="aborted"):
         watch.begin()
 
 
 def test_a_wish_to_end_is_not_for_the_next_migration(tmp_path):
-    journal = move_journal.Journal(tmp_path, "web1")
-    journal.ask_to_end()
+    journal = move_journal.MigrationJournal(tmp_path, "web1")
+    journal.request_abort()
     with journal:
-        assert not journal.is_to_end()
+        assert not journal.abort_requested()
     assert not move_journal.at_work(journal)
 
 
@@ -65,9 +65,9 @@ def test_no_more_is_sent_in_a_second_than_the_host_may(journal, tmp_path, monkey
         watch(done, 3000)
         assert clock.now * 1000 == pytest.approx(done)
     watch.begin()
-    asking = move_journal.Journal(tmp_path, "web1")
-    asking.ask_to_end()
+    asking = move_journal.MigrationJournal(tmp_path, "web1")
+    asking.request_abort()
     before = clock.now
     with pytest.raises(MigrationFailed, match="aborted"):
         watch(10**9, 10**9)
-    assert clock.now - before <= progress.LOOK_S, "and virt.migrate_abort is heard meanwhile"
+    assert clock.now - before <= progress.POLL_S, "and virt.migrate_abort is heard meanwhile"

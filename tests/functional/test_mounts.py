@@ -65,26 +65,26 @@ def test_a_master_is_told_of_what_is_not_mounted(tmp_path):
     (tmp_path / "fstab").write_text(lines)
     with mounted_at(folder):
         mounted.remember(str(folder / "web1"))
-        assert mounted.unmounted() == []
-    assert mounted.unmounted() == [str(folder)]
+        assert mounted.unmounted_points() == []
+    assert mounted.unmounted_points() == [str(folder)]
     (tmp_path / "fstab").unlink()
-    assert mounted.unmounted() == [str(folder)], "it is remembered"
+    assert mounted.unmounted_points() == [str(folder)], "it is remembered"
 
 
 def test_a_server_that_does_not_answer_keeps_no_master_waiting(tmp_path, monkeypatch):
     """The answer is about all that has to do with moves: it comes without the hung file system."""
 
     def real(path):
-        assert path not in {mount.place for mount in mounts.read()}, "known without a look"
-        raise bounded.Silent("/srv")
+        assert path not in {mount.mount_point for mount in mounts.read()}, "known without a look"
+        raise bounded.StorageTimeout("/srv")
 
     monkeypatch.setattr(bounded, "real", real)
     (tmp_path / "fstab").write_bytes(
         f"a /proc proc\nb {tmp_path}/x nfs\nc /\udcff nfs\n".encode(errors="surrogateescape")
     )
-    assert mounted.unmounted() == []
+    assert mounted.unmounted_points() == []
     monkeypatch.setattr(bounded, "real", str)
-    assert mounted.unmounted() == [f"{tmp_path}/x"]
+    assert mounted.unmounted_points() == [f"{tmp_path}/x"]
 
 
 @pytest.mark.parametrize("test", [False, True])

@@ -36,16 +36,16 @@ class Host:
 def test_a_guest_that_moved_away_is_not_made_again(host, tmp_path):  # noqa: F811
     name = "moved-away-1"
     folder = departed.FOLDER
-    departed.note(name, "hv2")
+    departed.record_departure(name, "hv2")
     try:
         with pytest.raises(errors.VirtError, match=rf"{name} was moved from here to hv2 on 2"):
             guests.running(Host(host.modules), name, **GIVEN)
         assert name not in host.modules["virt.list_domains"]()
         host.init(name, disk=None)  # whoever says so gets it
-        assert departed.why(name) is None
-        departed.note(name, "hv2", folder)
+        assert departed.departure_reason(name) is None
+        departed.record_departure(name, "hv2", folder)
         host.modules["virt.purge"](name)
-        assert departed.why(name) is None
+        assert departed.departure_reason(name) is None
         assert guests.defined(Host(host.modules), name, **GIVEN)["result"] is True
         host.modules["virt.purge"](name)
     finally:
@@ -54,14 +54,14 @@ def test_a_guest_that_moved_away_is_not_made_again(host, tmp_path):  # noqa: F81
 
 def test_a_note_is_roots_alone_and_goes_where_it_lies(tmp_path):
     folder = tmp_path / "moved"
-    departed.note("web1", "hv2", str(folder))
+    departed.record_departure("web1", "hv2", str(folder))
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     departed.forget("web1", str(folder))
-    assert departed.why("web1", str(folder)) is None and list(folder.iterdir()) == []
+    assert departed.departure_reason("web1", str(folder)) is None and list(folder.iterdir()) == []
 
 
 def test_a_note_that_cannot_be_read_is_none(tmp_path):
     (tmp_path / "web1").write_text("{")
-    assert departed.why("web1", str(tmp_path)) is None
-    departed.note("web1", "hv2", str(tmp_path))
-    assert "to hv2 on" in departed.why("web1", str(tmp_path))
+    assert departed.departure_reason("web1", str(tmp_path)) is None
+    departed.record_departure("web1", "hv2", str(tmp_path))
+    assert "to hv2 on" in departed.departure_reason("web1", str(tmp_path))

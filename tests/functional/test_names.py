@@ -13,7 +13,7 @@ from saltvirt import errors
 from saltvirt.design import identity
 from saltvirt.host.domain import metadata
 from saltvirt.xml.domain import Domain
-from saltvirt.xml.metadata import Entry
+from saltvirt.xml.metadata import MetadataEntry
 from tests.functional.conftest import REPOSITORY
 from tests.functional.test_init import host, image  # noqa: F401
 
@@ -87,7 +87,7 @@ def test_a_revert_keeps_the_record_of_a_disk_made_since(guest):
         for one in kind:
             if one.target == "vdb":
                 kind.remove(one)
-    old.entries.append(Entry(key="stale", value="1"))
+    old.entries.append(MetadataEntry(key="stale", value="1"))
     found = metadata.reverted(before, old)
     assert [(own.target, own.path) for own in found.disks] == [
         (own.target, own.path) for own in before.disks

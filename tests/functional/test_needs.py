@@ -35,7 +35,7 @@ MIXED = """<domainsnapshot><name>mixed</name><state>disk-snapshot</state>
     ],
 )
 def test_where_a_disk_has_its_data(source, where):
-    assert needs._place(ElementTree.fromstring(f"<disk>{source}</disk>")) == where
+    assert needs._data_source(ElementTree.fromstring(f"<disk>{source}</disk>")) == where
 
 
 @pytest.fixture
@@ -59,31 +59,34 @@ def test_layers_are_those_of_external_snapshots(mixed):
 def test_a_layer_is_merged_into_what_is_next_below(place, monkeypatch):  # noqa: F811
     dom, first, second = layered(place)
     both = {one.getName(): one for one in dom.listAllSnapshots()}
-    assert needs.merged([both["two"]]) == {first, second}
-    assert needs.merged([both["one"]]) == {str(place.base), first}
+    assert needs.merged_paths([both["two"]]) == {first, second}
+    assert needs.merged_paths([both["one"]]) == {str(place.base), first}
     monkeypatch.chdir(place.root)
     (place.root / "pool").mkdir()
     create("pool/a", place.base)
     monkeypatch.setattr(needs, "layers", lambda snapshots: {"pool/a"})
-    assert needs.merged([]) == {"pool/a"}, "what a server has is read by nobody here"
+    assert needs.merged_paths([]) == {"pool/a"}, "what a server has is read by nobody here"
 
 
 def test_what_is_in_use_are_the_disks_that_it_puts_back(mixed, place):  # noqa: F811
     dom, snapshot = mixed
-    assert needs.in_use(dom, snapshot) == {str(place.base), str(place.root / "other" / "vdb.raw")}
+    assert needs.current_sources(dom, snapshot) == {
+        str(place.base),
+        str(place.root / "other" / "vdb.raw"),
+    }
 
 
 def test_a_snapshot_may_name_a_disk_by_its_path(mixed, place, monkeypatch):  # noqa: F811
     dom, snapshot = mixed
     node = ElementTree.fromstring(f"<disk name='{place.root}/other/vdc.raw'/>")
     monkeypatch.setattr(needs, "_external", lambda snapshot: [node])
-    assert needs.in_use(dom, snapshot) == {str(place.root / "other" / "vdc.raw")}
+    assert needs.current_sources(dom, snapshot) == {str(place.root / "other" / "vdc.raw")}
 
 
 def test_where_nothing_changes_nobody_is_asked(nas, monkeypatch):  # noqa: F811
     dom = nas.guest(disk(nas.base, "raw"), name="web1")
-    stake = needs.of(nas.conn, dom, set(), VERB)
-    assert stake == needs.Stake(VERB)
+    stake = needs.assess(nas.conn, dom, set(), VERB)
+    assert stake == needs.AffectedFiles(VERB)
     monkeypatch.setattr(usage, "read", None)
     needs.refuse(nas.conn, dom, stake)
 
@@ -100,26 +103,26 @@ class Told:
 def test_a_drive_without_a_medium_and_a_layer_without_a_place_are_nowhere(nas, monkeypatch):  # noqa: F811
     empty = "<disk type='file' device='cdrom'><target dev='sda' bus='sata'/></disk>"
     dom = nas.guest(disk(nas.base, "raw") + empty, name="web1")
-    assert set(needs.of(nas.conn, dom, {"/x"}, VERB).own) == {str(nas.base)}
+    assert set(needs.assess(nas.conn, dom, {"/x"}, VERB).own_files) == {str(nas.base)}
     assert needs.layers([Told()]) == set()
     node = ElementTree.fromstring("<disk name='sda' snapshot='external'/>")
     monkeypatch.setattr(needs, "_external", lambda snapshot: [node])
-    assert needs.in_use(dom, Told()) == set()
+    assert needs.current_sources(dom, Told()) == set()
 
 
 def test_what_other_hosts_may_have_is_told_apart(nas):  # noqa: F811
     dom, first, second = layered(nas)
-    stake = needs.of(nas.conn, dom, {str(nas.base), "/gone/x"}, VERB)
+    stake = needs.assess(nas.conn, dom, {str(nas.base), "/gone/x"}, VERB)
     assert (stake.verb, stake.changed) == (VERB, {str(nas.base), "/gone/x"})
     assert set(stake.shared) == {str(nas.base)}
-    assert set(stake.own) == {first, second}
-    assert stake.shared[str(nas.base)] == usage.place(nas.conn, str(nas.base))
+    assert set(stake.own_files) == {first, second}
+    assert stake.shared[str(nas.base)] == usage.file_identity(nas.conn, str(nas.base))
 
 
 def test_what_only_this_host_has_needs_no_question(place):  # noqa: F811
     dom, first, _ = layered(place)
-    stake = needs.of(place.conn, dom, {first}, VERB)
-    assert (stake.shared, stake.own) == ({}, {})
+    stake = needs.assess(place.conn, dom, {first}, VERB)
+    assert (stake.shared, stake.own_files) == ({}, {})
     needs.refuse(place.conn, dom, stake)
 
 
@@ -132,7 +135,7 @@ def test_a_disk_of_a_pool_is_the_guests_own(place):  # noqa: F811
         "<disk type='volume'><driver name='qemu' type='qcow2'/><source pool='there' "
         "volume='above.qcow2'/><target dev='vda'/></disk>"
     )
-    stake = needs.Stake(VERB, {str(place.base)})
+    stake = needs.AffectedFiles(VERB, {str(place.base)})
     needs.refuse(place.conn, dom, stake)
     place.guest(disk(above), name="web2")
     with pytest.raises(errors.Refused, match=r"base.raw would be lost, and is needed by web2"):
@@ -144,7 +147,7 @@ def test_a_doubt_is_a_reason(place):  # noqa: F811
     create(place.above, place.root / "images" / "gone.qcow2", "qcow2")
     place.guest(disk(place.above), name="web2")
     with pytest.raises(errors.Refused, match="would be lost, and it cannot be proven that nobody"):
-        needs.refuse(place.conn, dom, needs.Stake(VERB, {str(place.base)}))
+        needs.refuse(place.conn, dom, needs.AffectedFiles(VERB, {str(place.base)}))
 
 
 def test_what_does_not_answer_is_a_reason(place, monkeypatch):  # noqa: F811
@@ -152,18 +155,18 @@ def test_what_does_not_answer_is_a_reason(place, monkeypatch):  # noqa: F811
     real = usage.keys_of
 
     def hung(conn, path):
-        with contextlib.suppress(bounded.Silent):
-            bounded._fails("/nfs")
+        with contextlib.suppress(bounded.StorageTimeout):
+            bounded._raise_timeout("/nfs")
         return real(conn, path)
 
     monkeypatch.setattr(usage, "keys_of", hung)
     with pytest.raises(errors.Refused, match=r"base.raw would be lost, and /nfs does not answer"):
-        needs.refuse(place.conn, dom, needs.Stake(VERB, {str(place.base)}))
+        needs.refuse(place.conn, dom, needs.AffectedFiles(VERB, {str(place.base)}))
 
 
 def test_a_proof_is_for_its_own_path(nas):  # noqa: F811
     dom = nas.guest(disk(nas.base, "raw"), name="web1")
-    stake = needs.of(nas.conn, dom, {str(nas.base)}, VERB)
+    stake = needs.assess(nas.conn, dom, {str(nas.base)}, VERB)
     with pytest.raises(errors.Refused, match=r"base.raw would be lost, and other hosts may need"):
         needs.refuse(nas.conn, dom, stake, ["/other"])
     needs.refuse(nas.conn, dom, stake, [str(nas.base)])
@@ -174,7 +177,7 @@ def test_what_a_server_has_is_looked_for_by_its_name(place, monkeypatch):  # noq
     monkeypatch.chdir(place.root)
     (place.root / "pool").touch()
     dom = place.guest(disk(place.base, "raw"), name="web1")
-    stake = needs.of(place.conn, dom, {"pool/a"}, VERB)
+    stake = needs.assess(place.conn, dom, {"pool/a"}, VERB)
     assert list(stake.shared) == ["pool/a"]
     with pytest.raises(errors.Refused, match="pool/a would be lost, and other hosts may need it"):
         needs.refuse(place.conn, dom, stake)
@@ -184,5 +187,5 @@ def test_what_a_server_has_is_looked_for_by_its_name(place, monkeypatch):  # noq
 def test_layers_of_another_snapshot_of_the_guest_are_its_own(nas):  # noqa: F811
     dom = nas.guest(disk(nas.base, "raw"), name="web1")
     first = layer(dom, "one", nas.base)
-    stake = needs.of(nas.conn, nas.conn.lookupByName("web1"), {str(nas.base)}, VERB)
-    assert set(stake.own) == {first}
+    stake = needs.assess(nas.conn, nas.conn.lookupByName("web1"), {str(nas.base)}, VERB)
+    assert set(stake.own_files) == {first}

@@ -309,7 +309,7 @@ def test_only_a_linux_bridge_gets_its_guests_back(conn, monkeypatch):
         ("bridge", set(), 2), ("bridge", {"vnet0"}, 0), ("openvswitch", set(), 0),
     ):  # fmt: skip
         monkeypatch.setattr(links, "kinds", lambda kind=kind: {bridge: kind, "vnet0": "tun"})
-        monkeypatch.setattr(links, "plugged", lambda plugged=plugged: plugged)
+        monkeypatch.setattr(links, "bridge_ports", lambda plugged=plugged: plugged)
         there.destroy()
         network_state._start_again(conn, there)
         assert ran == [["vnet0", "master", bridge]] * again
@@ -318,14 +318,16 @@ def test_only_a_linux_bridge_gets_its_guests_back(conn, monkeypatch):
 
 def test_the_addresses_of_this_host_are_those_that_others_reach(monkeypatch):
     told = subprocess.run(["ip", "-o", "addr", "show"], capture_output=True, text=True, check=True)
-    here = own_address.own()
+    here = own_address.global_addresses()
     assert all(f" {address}/" in told.stdout for address in here)
     assert not {"127.0.0.1", "::1"} & set(here)
-    assert [own_address.own(address) for address in here] == [[address] for address in here]
-    assert own_address.own("localhost") == []
-    assert own_address.own("no such name") == []
+    assert [own_address.global_addresses(address) for address in here] == [
+        [address] for address in here
+    ]
+    assert own_address.global_addresses("localhost") == []
+    assert own_address.global_addresses("no such name") == []
     monkeypatch.setenv("PATH", "/no/such/folder")
-    assert own_address.own() == []
+    assert own_address.global_addresses() == []
 
 
 def test_a_network_that_goes_while_they_are_read_costs_only_itself(conn):

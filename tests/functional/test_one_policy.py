@@ -11,7 +11,7 @@ libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
 from saltvirt import errors
-from saltvirt.answers.migration import Recovered
+from saltvirt.answers.migration import RecoveryResult
 from saltvirt.host.node import inventory
 from saltvirt.operations.init import Init, InitRequest
 from saltvirt.operations.lifecycle import Lifecycle
@@ -55,7 +55,9 @@ def test_a_ratio_on_the_master_and_nothing_on_the_host(made):
     with pytest.raises(errors.VirtError, match="of memory wanted"):
         by_runner(made, modules, policy.PlacementPolicy())
     assert (
-        by_runner(made, modules, policy.PlacementPolicy(memory_ratio=4.0), start=True).more["state"]
+        by_runner(made, modules, policy.PlacementPolicy(memory_ratio=4.0), start=True).details[
+            "state"
+        ]
         == "running"
     )
 
@@ -67,7 +69,7 @@ def test_a_host_that_is_stricter_is_seen_by_the_master_and_holds(made):
         by_runner(made, modules, by)
     with pytest.raises(errors.VirtError, match=r"no room: .*of memory wanted") as caught:
         modules["virt.init"]("web1", 1, 64, seed=False, nic=None, disk=None,
-                             placement={"policy": by.sent()})  # fmt: skip
+                             placement={"policy": by.to_wire()})  # fmt: skip
     assert type(caught.value).__name__ == "NoRoom"
 
 
@@ -120,7 +122,7 @@ def test_start_by_name_goes_by_the_masters_policy(made):
     checked = Lifecycle(fleet, "a", "start").check()
     assert checked.changes == {"state": {"old": "shutdown", "new": "running"}}
     assert made.conn.lookupByName("a").isActive() == 0
-    assert Lifecycle(fleet, "a", "start").run().more["state"] == "running"
+    assert Lifecycle(fleet, "a", "start").run().details["state"] == "running"
 
 
 @pytest.mark.parametrize(("verb", "more"), [("virt.setmem", 1500), ("virt.setvcpus", 80)])
@@ -228,7 +230,9 @@ def test_the_sources_overcommit_says_nothing_of_the_targets_room(made, monkeypat
     from saltvirt.host.migration import api
 
     orders = []
-    monkeypatch.setattr(api, "migrate", lambda _conn, order: orders.append(order) or Recovered())
+    monkeypatch.setattr(
+        api, "migrate", lambda _conn, order: orders.append(order) or RecoveryResult()
+    )
     modules = made.load(overcommit=True)
     modules["virt.migrate"]("test", "hyper2")
     modules["virt.migrate"]("test", "hyper2", overcommit=True)

@@ -35,7 +35,7 @@ POOL = "<backingStore type='volume'><source pool='p' volume='v'/>{}</backingStor
 )
 def test_what_libvirt_tells_of_a_running_disk(below, told):
     disk = ElementTree.fromstring(f"<disk><source file='/i/top'/>{below}</disk>")
-    assert overlays._told(disk) == told
+    assert overlays._backing_paths(disk) == told
 
 
 def overlay(host, name, base):  # noqa: F811
@@ -56,10 +56,10 @@ def test_one_base_is_read_once_and_no_disk_of_a_running_guest(host, monkeypatch)
         wrapped = lambda path, format, function=function: (  # noqa: E731
             read.append(os.path.basename(path)), function(path, format))[1]  # fmt: skip
         monkeypatch.setattr(chains, name, wrapped)
-    assert overlays.above(host.conn, identity.of(str(base)), "g").path == str(above)
-    assert overlays.above(host.conn, identity.of(str(image)), "h0").guest in ("h1", "h2")
+    assert overlays.overlay_on(host.conn, identity.keys_of(str(base)), "g").path == str(above)
+    assert overlays.overlay_on(host.conn, identity.keys_of(str(image)), "h0").guest in ("h1", "h2")
     read.clear()
-    assert overlays.above(host.conn, identity.of("/nothing"), "g") is None
+    assert overlays.overlay_on(host.conn, identity.keys_of("/nothing"), "g") is None
     assert sorted(read) == ["0.qcow2", "1.qcow2", "2.qcow2", "image.qcow2"]
     with pytest.raises(CommandExecutionError, match="g writes to a disk on which"):
         host.call("start", "g")

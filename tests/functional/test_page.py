@@ -63,7 +63,7 @@ def guest_in(api, state, host="hyper1"):
 
 
 def tile(page, name):
-    return page.one(f'.tile[data-name="{name}"]')
+    return page.call(f'.tile[data-name="{name}"]')
 
 
 def press(page, *keys):
@@ -84,13 +84,13 @@ def test_log_in_see_and_log_out(page, api):
     # no cookie: no other site's request can be the user's
     assert page.driver.get_cookies() == []
     page.button("Log out").click()
-    page.one("#password")
+    page.call("#password")
     assert page.run("return sessionStorage.length") == 0
     page.until(lambda: api.calls[-1][0] == "logout", "its logout")
 
 
 def test_tiles_are_in_proportion_to_memory(inside, api):
-    inside.one(".tile.guest")
+    inside.call(".tile.guest")
     sizes = inside.run("""
         const area = (one) => parseFloat(one.style.width) * parseFloat(one.style.height);
         return Object.fromEntries([...document.querySelectorAll('.host:first-child .tile.guest')]
@@ -131,9 +131,9 @@ def test_what_waits_for_the_next_start_is_on_the_card(inside, api):
     name = guest_in(api, "running")
     tile(inside, name).click()
     inside.until_text("UUID", "dialog .facts")
-    assert "At its next start" not in inside.one("dialog .facts").text
+    assert "At its next start" not in inside.call("dialog .facts").text
     api.hosts["hyper1"][name]["pending"] = ["memory (1 GiB now, then 2 GiB)", "<b>clock</b>"]
-    api.tell("salt/run/20261124/ret", {"fun": "runner.virt.update", "return": {}})
+    api.send("salt/run/20261124/ret", {"fun": "runner.virt.update", "return": {}})
     inside.until_text("memory (1 GiB now, then 2 GiB), <b>clock</b>", "dialog .facts")
 
 
@@ -166,9 +166,9 @@ def test_guests_of_a_host_that_does_not_respond_are_shown_as_last_seen(inside, a
     }
     api.answers["query"] = {**there, "hyper2": silent}
     api.answers["host_info"] = {**api.do_host_info({}), "hyper2": {"error": "down"}}
-    inside.one(".tile.guest")
-    api.tell("salt/minion/hyper2/start", {"id": "hyper2"})
-    first = inside.one(f'.lost li[data-name="{names[0]}"]')
+    inside.call(".tile.guest")
+    api.send("salt/minion/hyper2/start", {"id": "hyper2"})
+    first = inside.call(f'.lost li[data-name="{names[0]}"]')
     assert first.get_attribute("title") == (
         f"{names[0]}: last seen on hyper2, which does not respond (since 2026-11-27 20:00 UTC)"
     )
@@ -183,13 +183,13 @@ def test_others_changes_are_seen_by_events(inside, api):
     name = guest_in(api, "running")
     inside.until_text("live", ".live.on")
     api.hosts["hyper1"][name]["state"] = "shutdown"
-    api.tell("salt/run/20261124/ret", {"fun": "runner.virt.force_off", "return": {}})
-    inside.one(f'.tile.shutdown[data-name="{name}"]')
+    api.send("salt/run/20261124/ret", {"fun": "runner.virt.force_off", "return": {}})
+    inside.call(f'.tile.shutdown[data-name="{name}"]')
 
 
 def test_keyboard_alone(page, api):
     press(page, USER, Keys.TAB, PASSWORD, Keys.ENTER)
-    page.one(".tile.guest")
+    page.call(".tile.guest")
     focused = "return document.activeElement.dataset.name || document.activeElement.textContent"
     seen = []
     while not seen or not page.run("return document.activeElement.matches('.tile')"):
@@ -216,7 +216,7 @@ def test_migrate_by_keyboard_with_the_reasons_first(inside, api):
     tile(inside, name).send_keys(Keys.ENTER)
     inside.button("Migrate…", "dialog").send_keys(Keys.ENTER)
     inside.until_text("over TLS", "dialog .line")
-    target = inside.one("#target")
+    target = inside.call("#target")
     target.send_keys(Keys.ARROW_DOWN)
     inside.until_text("its CPU has no avx2", "dialog .line.bad")
     assert not inside.button("Migrate", "dialog").is_enabled()
@@ -258,10 +258,10 @@ def test_migrate_by_dragging_with_the_reasons_first(inside, api):
 
 def test_a_migration_shows_its_progress(inside, api):
     inside.until_text("live", ".live.on")
-    api.tell("salt/virt/migrate/web99/progress", {"name": "web99", "percent": 40})
+    api.send("salt/virt/migrate/web99/progress", {"name": "web99", "percent": 40})
     inside.until_text("40 %", ".strip")
-    api.tell("salt/virt/web99/migrate/done", {"guest": "web99", "message": "web99 was moved"})
-    inside.until(lambda: not inside.one(".strip").is_displayed(), "it is over")
+    api.send("salt/virt/web99/migrate/done", {"guest": "web99", "message": "web99 was moved"})
+    inside.until(lambda: not inside.call(".strip").is_displayed(), "it is over")
     inside.run("location.hash = '#jobs'")
     inside.until_text("web99 was moved", ".job.done")
 
@@ -305,7 +305,7 @@ def test_deploy_with_the_picture_of_why(inside, api):
     inside.until_text("new1 would go to hyper3", "dialog")
     assert [one.text for one in inside.all(".scores strong")] == ["hyper3", "hyper1", "hyper2"]
     inside.until_text("2048 MiB are wanted, 512 MiB are free", ".rejected")
-    assert "score 2.75" in inside.one(".score").get_attribute("aria-label")
+    assert "score 2.75" in inside.call(".score").get_attribute("aria-label")
     inside.button("Deploy", "dialog").click()
     inside.until_text("new1 is running on hyper3", ".said")
     asked = {"name": "new1", "cpu": 2, "mem": "1G", "image": "salt://debian.qcow2"}
@@ -354,14 +354,14 @@ return import("/static/store.js")
 
 
 def test_a_job_that_is_begun_while_the_stream_breaks_off_is_not_waited_for(inside, api):
-    inside.one(".tile.guest")
+    inside.call(".tile.guest")
     inside.until_text("live", ".live")
     api.cuts = True
     assert "the stream of events broke off" in inside.run(ACT, guest_in(api, "running"))
 
 
 def test_an_address_of_the_pages_own_making_shows_the_hosts(inside):
-    inside.one(".tile.guest")
+    inside.call(".tile.guest")
     inside.run("location.hash = '#constructor'")
     inside.until(lambda: inside.driver.title.startswith("Hosts "), "the hosts are shown")
 
@@ -374,7 +374,7 @@ def test_a_browser_that_blocks_storage_shows_the_page(page, api):
     try:
         page.get(f"{api.url}/page")
         login(page)
-        page.one(".tile.guest")
+        page.call(".tile.guest")
         page.button("Dark").click()
     finally:
         page.driver.execute_cdp_cmd(remove, made)
@@ -382,27 +382,27 @@ def test_a_browser_that_blocks_storage_shows_the_page(page, api):
 
 
 def test_high_availability_that_is_disarmed_is_said_above_all_views(inside, api):
-    inside.one(".tile.guest")
+    inside.call(".tile.guest")
     inside.until_text("live", ".live")
-    assert "disarmed" not in inside.one(".totals").text
+    assert "disarmed" not in inside.call(".totals").text
     asked = api.do_ha_status({})["ha"]
     api.answers["ha_status"] = {"ha": {**asked, "configured": True, "armed": False}}
-    api.tell("salt/virt/ha/wish", {"verb": "ha_disarm", "about": "ha", "message": HOSTILE})
+    api.send("salt/virt/ha/wish", {"verb": "ha_disarm", "about": "ha", "message": HOSTILE})
     inside.until_text("high availability is disarmed", ".totals")
     inside.run("location.hash = '#guests'")
     inside.until_text("high availability is disarmed", ".totals")
     del api.answers["ha_status"]
-    api.tell("salt/virt/ha/wish", {"verb": "ha_arm", "about": "ha", "message": ""})
-    inside.until(lambda: "disarmed" not in inside.one(".totals").text, "it is armed again")
+    api.send("salt/virt/ha/wish", {"verb": "ha_arm", "about": "ha", "message": ""})
+    inside.until(lambda: "disarmed" not in inside.call(".totals").text, "it is armed again")
 
 
 def test_what_is_asked_of_high_availability_breaks_nothing_else(inside, api):
-    inside.one(".tile.guest")
+    inside.call(".tile.guest")
     inside.until_text("live", ".live")
     for answer in (None, {"ha": None}, failed("ha", "the file is damaged")):
         api.answers["ha_status"] = answer
         before = len(api.calls)
-        api.tell("salt/virt/ha/wish", {})
+        api.send("salt/virt/ha/wish", {})
         inside.until(lambda before=before: len(api.calls) >= before + 3, "asked again")
         inside.until(lambda: len(inside.all(".tile.guest")) == 40, "all are there")
 
@@ -411,21 +411,21 @@ def test_a_cloud_without_high_availability_is_asked_of_it_once(inside, api):
     def asked():
         return [fun for fun, _ in api.calls].count("ha_status")
 
-    inside.one(".tile.guest")
+    inside.call(".tile.guest")
     inside.until_text("live", ".live")
     api.answers["ha_status"] = {"ha": {"result": True, "configured": False, "comment": ""}}
-    api.tell("salt/virt/ha/wish", {})
+    api.send("salt/virt/ha/wish", {})
     inside.until(lambda: asked() == 2, "asked anew")
     before = len(api.calls)
-    api.tell("salt/run/1/ret", {"fun": "runner.virt.start", "return": {}})
+    api.send("salt/run/1/ret", {"fun": "runner.virt.start", "return": {}})
     inside.until(lambda: len(api.calls) >= before + 2, "asked again")
     assert asked() == 2
 
 
 def test_what_a_server_says_is_text(inside, api):
     api.hosts["hyper1"][HOSTILE] = {"cpu": 1, "mem": 1 << 23, "state": HOSTILE, "uuid": HOSTILE}
-    api.tell("salt/run/1/ret", {"fun": "runner.virt.start", "return": {}})
-    api.tell(
+    api.send("salt/run/1/ret", {"fun": "runner.virt.start", "return": {}})
+    api.send(
         f"salt/virt/{HOSTILE.replace('/', '')}/init/copy", {"message": HOSTILE, "percent": "x"}
     )
     tile(inside, HOSTILE).click()
@@ -442,21 +442,21 @@ def test_what_a_server_says_is_text(inside, api):
 
 
 def test_an_answer_of_the_wrong_kind_breaks_nothing(inside, api):
-    inside.one(".tile.guest")
+    inside.call(".tile.guest")
     for answer in ([], "x", None, {"hyper1": 7}, {"hyper1": {"vm_info": {"web1": None}}}):
         api.answers["query"] = api.answers["host_info"] = answer
         before = len(api.calls)
-        api.tell("salt/run/1/ret", {"fun": "runner.virt.start", "return": {}})
+        api.send("salt/run/1/ret", {"fun": "runner.virt.start", "return": {}})
         inside.until(lambda before=before: len(api.calls) >= before + 2, "asked again")
     api.answers.clear()
-    api.tell("salt/run/1/ret", {"fun": "runner.virt.start", "return": {}})
+    api.send("salt/run/1/ret", {"fun": "runner.virt.start", "return": {}})
     inside.until(lambda: len(inside.all(".tile.guest")) == 40, "all are back")
 
 
 def test_a_session_that_ends_is_a_new_login(inside, api):
-    inside.one(".tile.guest")
+    inside.call(".tile.guest")
     api.valid = False
-    api.tell("salt/run/1/ret", {"fun": "runner.virt.start", "return": {}})
+    api.send("salt/run/1/ret", {"fun": "runner.virt.start", "return": {}})
     tile(inside, guest_in(api, "running")).click()
     inside.button("Pause", "dialog").click()
     inside.until_text("the session has ended: log in again")
@@ -487,10 +487,10 @@ def test_axe_finds_nothing_and_nothing_is_wider_than_the_screen(page, api, look)
     page.looks(*LOOKS[look])
     assert page.axe() == []
     login(page)
-    api.tell("salt/virt/migrate/web99/progress", {"name": "web99", "percent": 40})
+    api.send("salt/virt/migrate/web99/progress", {"name": "web99", "percent": 40})
     for view in ("hosts", "guests", "jobs", "health"):
         page.run("location.hash = arguments[0]", view)
-        page.one(f"nav a[href='#{view}'][aria-current]")
+        page.call(f"nav a[href='#{view}'][aria-current]")
         page.until(lambda: "…" not in [one.text for one in page.all(".panel .badge")], "answers")
         assert (view, page.axe()) == (view, [])
         assert page.run("return document.documentElement.scrollWidth <= innerWidth"), view
@@ -522,7 +522,7 @@ def test_of_2000_guests_only_what_changed_is_drawn_again(page):
         name = guest_in(api, "running", "hyper70")
         api.hosts["hyper70"][name]["state"] = "paused"
         api.tell("salt/run/1/ret", {"fun": "runner.virt.pause", "return": {}})
-        page.one(f'.tile.paused[data-name="{name}"]')
+        page.call(f'.tile.paused[data-name="{name}"]')
         again = page.run("""return [...document.querySelectorAll('.host')]
             .filter((one) => !one.seen).map((one) => one.querySelector('h2').textContent)""")
         assert again == ["hyper70"]
@@ -538,32 +538,32 @@ def test_pictures_of_the_manual(page, api, tmp_path):
     login(page)
     page.until_text("live", ".live.on")
     page.until(lambda: len(page.all(".tile.guest")) == 40, "all guests")
-    page.picture(folder / "page-hosts.webp")
+    page.cluster(folder / "page-hosts.webp")
     page.looks(1280, 800, dark=True)
     tile(page, guest_in(api, "running")).click()
     page.button("Show", "dialog").click()
     page.until_text("monday", "dialog")
-    page.picture(folder / "page-card.webp")
+    page.cluster(folder / "page-card.webp")
     page.looks(1280, 800)
     page.button("Migrate…", "dialog").click()
-    page.one("#target").send_keys(Keys.ARROW_DOWN)
+    page.call("#target").send_keys(Keys.ARROW_DOWN)
     page.until_text("avx2", "dialog .line.bad")
-    page.picture(folder / "page-migrate.webp")
+    page.cluster(folder / "page-migrate.webp")
     page.run("document.querySelectorAll('dialog').forEach((one) => one.close())")
     page.button("Deploy…").click()
     page.fill("#name", "new1")
     page.button("Where would it go?").click()
     page.until_text("would go to", "dialog")
-    page.picture(folder / "page-deploy.webp")
+    page.cluster(folder / "page-deploy.webp")
     page.run("document.querySelectorAll('dialog').forEach((one) => one.close())")
     page.run("location.hash = 'health'")
     page.until_text("renewed 3 days ago")
-    page.picture(folder / "page-health.webp")
+    page.cluster(folder / "page-health.webp")
     page.looks(390, 844, dark=True)
     page.run("location.hash = 'hosts'")
-    page.one(".tile.guest")
+    page.call(".tile.guest")
     time.sleep(0.5)
-    page.picture(folder / "page-phone.webp")
+    page.cluster(folder / "page-phone.webp")
     made = ("hosts", "card", "migrate", "deploy", "health", "phone")
     sizes = {name: (folder / f"page-{name}.webp").stat().st_size for name in made}
     assert all(8_000 < size < 150_000 for size in sizes.values()), sizes

@@ -88,7 +88,7 @@ def front(api, cloud, tmp_path):
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         port = one.getsockname()[1]
-    pair = own_pair.made("127.0.0.1", certs.SERVER)
+    pair = own_pair.generate("127.0.0.1", certs.SERVER)
     (folder / "crt").write_text(pair.certificate)
     (folder / "key").write_text(pair.key)
     template = jinja2.Template((FORMULA / "console/nginx.conf").read_text())
@@ -130,7 +130,7 @@ def test_the_engine_tells_the_page_and_the_page_asks_nothing(
     front, api, cloud, chromium, monkeypatch
 ):
     """When it ends the line, the page asks by itself."""
-    monkeypatch.setattr(proxy, "STANDS_S", 0.2)
+    monkeypatch.setattr(proxy, "RECHECK_S", 0.2)
     cloud.opts["engines"] = ["virt_reach"]
     api.answers["watch"] = lambda given: verbs.watch(cloud.opts, "anna", **given)
     chromium.looks(1280, 800)
@@ -138,19 +138,19 @@ def test_the_engine_tells_the_page_and_the_page_asks_nothing(
     chromium.run("localStorage.clear(); sessionStorage.clear()")
     chromium.get(f"{front[0]}/page")
     login(chromium)
-    chromium.one('.tile.running[data-name="web1"]')
+    chromium.call('.tile.running[data-name="web1"]')
     chromium.until_text("live", ".live.on")
     cloud.dom.suspend()
-    cloud.rules.view.soon(0)
-    chromium.one('.tile.paused[data-name="web1"]')
+    cloud.rules.view.request_refresh(0)
+    chromium.call('.tile.paused[data-name="web1"]')
     told = {"message": "half of it", "percent": 50}
-    cloud.rules.view.heard("salt/virt/web1/clone/copy", told)
+    cloud.rules.view.handle_event("salt/virt/web1/clone/copy", told)
     chromium.until_text("half of it", ".strip")
     assert [fun for fun, _ in api.calls] == ["watch"]
     api.answers["resume"] = lambda _given: cloud.dom.resume() or page_api.done("web1", "resumed")
     tile(chromium, "web1").click()
     chromium.button("Resume", "dialog").click()  # what it has done itself it sees at once
-    chromium.one('.tile.running[data-name="web1"]')
+    chromium.call('.tile.running[data-name="web1"]')
     assert "query" not in [fun for fun, _ in api.calls]
     cloud.opts["virt"]["rights"] = {"grants": []}  # he is shown out
     chromium.until(lambda: {"query", "host_info"} <= {fun for fun, _ in api.calls}, "it asks")
@@ -182,7 +182,7 @@ def test_the_screen_of_the_guest_and_its_keyboard(page, cloud, front, tmp_path):
     found = page.until(lambda: (lit := page.run(LIT)) and lit[2] > 300 and lit, "the BIOS's words")
     assert found[:2] == [720, 400]  # as libvirt takes its picture: text of a VGA
     assert page.axe() == []
-    page.picture(folder_of(tmp_path) / "page-screen.webp")
+    page.cluster(folder_of(tmp_path) / "page-screen.webp")
     press(page, Keys.ESCAPE)  # of the guest: SeaBIOS lists what it can boot
     page.until(lambda: page.run(LIT)[2] > found[2] + 300, "the boot menu")
     ActionChains(page.driver).key_down(Keys.SHIFT).send_keys(Keys.ESCAPE).key_up(
@@ -204,7 +204,7 @@ def test_the_serial_console_both_ways_and_its_end(page, cloud, tmp_path):
     press(page, Keys.ESCAPE)
     page.until(lambda: "boot device" in shown(page), "SeaBIOS' menu")
     assert page.axe() == []
-    page.picture(folder_of(tmp_path) / "page-serial.webp")
+    page.cluster(folder_of(tmp_path) / "page-serial.webp")
     cloud.dom.destroy()
     page.until_text("the guest has ended it.", "dialog.console .bad")
     page.button("Again", "dialog.console").click()
@@ -217,14 +217,14 @@ def test_logging_out_ends_it(page, cloud):
     until(lambda: cloud.proxy.users == {("anna", False): 1}, "it is connected")
     page.run("document.querySelector('header.top').inert = false")
     page.run("[...document.querySelectorAll('header.top button')].at(-1).click()")
-    page.one("#password")
+    page.call("#password")
     assert not page.all("dialog")
     until(lambda: cloud.proxy.users == {}, "the line has ended")
 
 
 def test_a_picture_on_the_card(page):
     page.button("Picture", "dialog").click()
-    canvas = page.one("dialog canvas.picture")
+    canvas = page.call("dialog canvas.picture")
     assert canvas.get_attribute("aria-label") == "Screen of web1"
     page.until(lambda: page.run("return arguments[0].width", canvas) == 720, "the picture")
     assert page.axe() == []

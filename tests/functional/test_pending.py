@@ -102,7 +102,7 @@ def test_what_a_running_guest_refused_is_tried_again_until_it_has_it(host):
 
 
 def test_a_disk_that_the_guest_does_not_release_is_asked_for_again(host, monkeypatch):
-    monkeypatch.setattr(hotplug, "RELEASE_S", 0.5)
+    monkeypatch.setattr(hotplug, "RELEASE_TIMEOUT_S", 0.5)
     host.init(disks=[SYSTEM, DATA])
     for _ in range(2):
         done = host.update(disks=[SYSTEM], detach=True)
@@ -115,7 +115,7 @@ def test_a_disk_that_the_guest_does_not_release_is_asked_for_again(host, monkeyp
 
 def test_a_disk_that_was_not_released_is_meant_by_its_name(host, monkeypatch):
     """Its target is another disk's in the definition by then."""
-    monkeypatch.setattr(hotplug, "RELEASE_S", 0.5)
+    monkeypatch.setattr(hotplug, "RELEASE_TIMEOUT_S", 0.5)
     tried, detach = [], hotplug._detach
     monkeypatch.setitem(
         hotplug._BY_ACTION, "detach", lambda *args: tried.append(args[1].path) or detach(*args)
@@ -195,7 +195,7 @@ def test_what_waits_for_the_next_start_is_said_everywhere_until_then(host):
     assert host.modules["virt.pending_changes"]("g1") == {"g1": expected}
     assert host.modules["virt.pending_changes"]() == {"g1": expected}
     assert host.modules["virt.full_info"]()["vm_info"]["g1"]["pending"] == expected
-    [guest] = read.seen(host.conn, "hv1")
+    [guest] = read.guest_stats(host.conn, "hv1")
     assert guest.pending == 3
     dom = host.conn.lookupByName("g1")
     dom.destroy()
@@ -301,7 +301,7 @@ def test_a_guest_that_has_just_started_lacks_nothing(host, networks, what):
     dom = host.conn.lookupByName("g1")
     flags = libvirt.VIR_DOMAIN_XML_SECURE
     pair = [Domain.fromstring(dom.XMLDesc(more | flags)) for more in (0, 2)]
-    assert pending.lacking(*pair) == []
+    assert pending.pending_changes(*pair) == []
     again = {word: value for word, value in STARTED[what].items() if word != "machine"}
     done = host.update(**again)
     assert (done["definition"], done["changes"]) == (False, []) and "pending" not in done
@@ -371,11 +371,11 @@ def test_a_definition_is_compared_with_another_firmware_and_cpu():
         tree.remove(tree.find("cpu"))
         tree.append(ElementTree.fromstring(words))
         stored = Domain.fromstring(ElementTree.tostring(tree, encoding="unicode"))
-        found = [change.path for change in pending.lacking(running, stored)]
+        found = [change.path for change in pending.pending_changes(running, stored)]
         assert found == ([path] if path else []), words
     stored = Domain.fromstring(text)
     stored.os.firmware = "efi"
-    assert [change.path for change in pending.lacking(running, stored)] == ["os:firmware"]
+    assert [change.path for change in pending.pending_changes(running, stored)] == ["os:firmware"]
 
 
 def test_an_update_that_finds_no_difference_writes_nothing(host):
@@ -400,7 +400,7 @@ def test_an_update_that_finds_no_difference_writes_nothing(host):
 
 def test_a_disk_that_was_not_released_does_not_grow_for_the_next_one(host, monkeypatch):
     """A guest that runs has a disk at vdb that was taken from it, and gets another one there."""
-    monkeypatch.setattr(hotplug, "RELEASE_S", 0.5)
+    monkeypatch.setattr(hotplug, "RELEASE_TIMEOUT_S", 0.5)
     host.init(disks=[SYSTEM, DATA])
     host.update(detach=["data"])
     more = {**DATA, "name": "more", "size": 2 * DATA["size"]}

@@ -249,7 +249,7 @@ def test_a_hypervisor_that_never_had_a_certificate_is_revoked_if_it_is_known(hos
     with pytest.raises(NotFound, match="hv9 was never given a certificate"):
         cloud.revoke(hosts, store, "hv9", said.append)
     assert not crl.banned(store, "hv9")
-    assert cloud.revoke(hosts, store, "hv9", said.append, known=True) == {}
+    assert cloud.revoke(hosts, store, "hv9", said.append, is_hypervisor=True) == {}
     assert said == ["hv9: it has no certificates, and gets none"]
     assert crl.record(store)["hosts"] == ["hv9"] and crl.banned(store, "hv9")
     assert cloud.overview(hosts, store, hosts.office.rules, "hv9", False)["hosts"]["hv9"] == {

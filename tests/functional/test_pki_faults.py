@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import x25519
 pytest.importorskip("salt")
 from saltvirt.errors import PkiError
 from saltvirt.pki.authority import crl, policy, request_rules, responder, rotation
-from saltvirt.pki.authority.store import USES, Store
+from saltvirt.pki.authority.store import USES, CertificateStore
 from saltvirt.pki.common import certs
 from saltvirt.pki.host import converge
 from tests.functional.steps import killed_at_every_step
@@ -24,7 +24,7 @@ FORK = multiprocessing.get_context("fork")
 
 def give(folder, host="hv1", rules=RULES, **arguments):
     asked = request_rules.parse("_", arguments, {})
-    return responder._give(Store(folder), rules, host, asked, {})
+    return responder._respond(CertificateStore(folder), rules, host, asked, {})
 
 
 def assert_good(given):
@@ -143,11 +143,11 @@ def test_killed_in_the_middle_of_a_rotation(ram, step):
     def before():
         give(new())
         for earlier in order[: order.index(step)]:
-            steps[earlier](Store(folder()))
+            steps[earlier](CertificateStore(folder()))
 
     def check():
         assert_good(give(folder()))
-        store = Store(folder())
+        store = CertificateStore(folder())
         responder.prepare(store, RULES)
         rotation.begin(store, RULES)
         if rotation.phase(store) == rotation.TRUST:
@@ -158,7 +158,7 @@ def test_killed_in_the_middle_of_a_rotation(ram, step):
         assert len(certs.load_certs(give(folder())["libvirt.cacert.pem"].encode())) == 1
         assert_tidy(folder())
 
-    assert killed_at_every_step(lambda: steps[step](Store(folder())), check, before) > 3
+    assert killed_at_every_step(lambda: steps[step](CertificateStore(folder())), check, before) > 3
 
 
 def test_killed_while_a_host_is_revoked_it_is_revoked_or_not_and_a_second_try_does_it(ram):
@@ -169,7 +169,7 @@ def test_killed_while_a_host_is_revoked_it_is_revoked_or_not_and_a_second_try_do
         give(folder(), "hv2")
 
     def check():
-        store = Store(folder())
+        store = CertificateStore(folder())
         assert_good(give(folder(), "hv2"))
         crl.revoke(store, "hv1")
         responder.prepare(store, RULES)
@@ -177,7 +177,10 @@ def test_killed_while_a_host_is_revoked_it_is_revoked_or_not_and_a_second_try_do
         assert "libvirt.cacrl.pem" in give(folder(), "hv2")
         assert_tidy(folder())
 
-    assert killed_at_every_step(lambda: crl.revoke(Store(folder()), "hv1"), check, before) > 10
+    assert (
+        killed_at_every_step(lambda: crl.revoke(CertificateStore(folder()), "hv1"), check, before)
+        > 10
+    )
 
 
 def host(folder, etc):
@@ -249,8 +252,8 @@ def test_a_full_disk_on_the_host_leaves_the_old_certificates_in_place(small, tmp
     master, etc = tmp_path / "master", small / "etc"
     converge.converge(host(master, etc))
     before = {path: path.read_bytes() for path in etc.rglob("*.pem")}
-    crl.revoke(Store(master), "hv1")
-    crl.readmit(Store(master), "hv1")
+    crl.revoke(CertificateStore(master), "hv1")
+    crl.readmit(CertificateStore(master), "hv1")
     fill(small, 2)
     with pytest.raises(PkiError, match="No space left on device"):
         converge.converge(host(master, etc))

@@ -58,7 +58,7 @@ def test_a_parameter_of_nobodys_is_refused():
 @pytest.mark.parametrize("base", ["etc/pki", "", None, "/a\nb", 5, "/" + "a" * 300])
 def test_a_folder_that_is_no_absolute_path_is_refused(base):
     with pytest.raises(PkiError, match=r"^basepath .* is not the absolute path of a folder$"):
-        layout.places(base)
+        layout.tls_files(base)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import dsa, ec, ed25519, rsa
 
 from saltvirt.errors import InvalidInput, NotFound, PkiError
 from saltvirt.pki.authority import cloud, crl, issue, policy, request_rules, responder, rotation
-from saltvirt.pki.authority.store import Store
+from saltvirt.pki.authority.store import CertificateStore
 from saltvirt.pki.common import certs, files
 from saltvirt.pki.host import request, validity
 from tests.clock import until
@@ -32,12 +32,12 @@ class Office:
 
     def __init__(self, folder, **settings):
         self.now = START
-        self.store = Store(folder, lambda: self.now)
+        self.store = CertificateStore(folder, lambda: self.now)
         self.rules = policy.CertificatePolicy(hosts="*", **settings)
 
     def give(self, host="hv1", known=(), **arguments):
         asked = request_rules.parse("_", arguments, {})
-        return responder._give(self.store, self.rules, host, asked, {}, known)
+        return responder._respond(self.store, self.rules, host, asked, {}, known)
 
     def cert(self, name="servercert", host="hv1", **arguments):
         return certs.load_certs(self.give(host, **arguments)[f"libvirt.{name}.pem"].encode())[0]
@@ -88,11 +88,11 @@ def test_a_name_that_the_master_gave_to_another_host_is_not_to_be_claimed(tmp_pa
     office = Office(tmp_path, trust_grains=True, domain="x.org", names={"hv2": ["vip", "10.0.0.9"]})
     grains = {"fqdn": "vip", "host": "hv2", "fqdn_ip4": ["10.0.0.9", "10.0.0.1"], "fqdn_ip6": []}
     asked = request_rules.parse("_", {}, {})
-    given = responder._give(office.store, office.rules, "hv1", asked, grains)
+    given = responder._respond(office.store, office.rules, "hv1", asked, grains)
     cert = certs.load_certs(given["libvirt.servercert.pem"].encode())[0]
     assert set(certs.names(cert)) == {"hv1", "hv1.x.org", "10.0.0.1"}
     grains["fqdn"] = "hv2.x.org"
-    given = responder._give(office.store, office.rules, "hv1", asked, grains)
+    given = responder._respond(office.store, office.rules, "hv1", asked, grains)
     cert = certs.load_certs(given["libvirt.servercert.pem"].encode())[0]
     assert "hv2.x.org" not in certs.names(cert)
 
@@ -132,7 +132,7 @@ def test_a_certificate_for_what_became_anothers_name_is_told_until_it_is_revoked
     office.give("hv1.a.org")
 
     def told(host="hv1.a.org"):
-        return cloud.names_of_others(office.store, office.rules, host)
+        return cloud.foreign_names(office.store, office.rules, host)
 
     assert told("hv1") == []
     assert len(told()) == 1
@@ -171,10 +171,10 @@ def test_what_a_minion_claims_has_a_shape_and_an_end(tmp_path):
         {"fqdn_ip4": "10.0.0.1", "fqdn_ip6": None},
         {"fqdn_ip4": [7, None, {}], "fqdn_ip6": [["::2"]]},
     ):
-        given = responder._give(office.store, office.rules, "hv1", asked, grains)
+        given = responder._respond(office.store, office.rules, "hv1", asked, grains)
         cert = certs.load_certs(given["libvirt.servercert.pem"].encode())[0]
         assert certs.names(cert) == ["hv1"]
-    given = responder._give(office.store, office.rules, "hv1", asked, {"fqdn_ip4": many})
+    given = responder._respond(office.store, office.rules, "hv1", asked, {"fqdn_ip4": many})
     cert = certs.load_certs(given["libvirt.servercert.pem"].encode())[0]
     assert certs.names(cert) == ["hv1", *many[:32]]
 
@@ -199,20 +199,20 @@ def test_nobody_makes_the_authority_sign_without_end(tmp_path, mode, wish):
             more["csr"] = {"client": request.signing_request(mine)}
         return more
 
-    for number in range(issue.MOST):
+    for number in range(issue.MAX_ISSUED):
         office.now += datetime.timedelta(hours=1)
         last = office.cert("clientcert", **asked(number))
     issued = len(list((office.store.host("hv1") / "issued").iterdir()))
     with pytest.raises(
         PkiError, match=r"hv1 was given 30 \w+ certificates within 30 days.* before"
     ):
-        office.give(**asked(issue.MOST))
+        office.give(**asked(issue.MAX_ISSUED))
     if mode == "pillar" or wish == "key":
         assert office.cert("clientcert") == last, "what it has is as good as before"
     assert len(list((office.store.host("hv1") / "issued").iterdir())) == issued
     office.give("hv2", **asked(0))
-    office.now = START + datetime.timedelta(hours=1) + issue.WITHIN
-    assert office.cert("clientcert", **asked(issue.MOST)) != last
+    office.now = START + datetime.timedelta(hours=1) + issue.ISSUE_WINDOW
+    assert office.cert("clientcert", **asked(issue.MAX_ISSUED)) != last
     crl.revoke(office.store, "hv1")
     crl.readmit(office.store, "hv1")
     for number in range(3):
@@ -220,7 +220,7 @@ def test_nobody_makes_the_authority_sign_without_end(tmp_path, mode, wish):
 
 
 def test_a_new_authority_gives_to_whom_the_old_one_gave_enough(office, monkeypatch):
-    monkeypatch.setattr(issue, "MOST", 1)
+    monkeypatch.setattr(issue, "MAX_ISSUED", 1)
     office.give()
     with pytest.raises(PkiError, match="was given 1 server certificates"):
         office.give(organization="x")
@@ -239,7 +239,7 @@ def test_another_hosts_name_is_not_to_be_claimed_by_another_spelling_of_it(tmp_p
     for host in ("VIP", "Hv2"):
         asked = request_rules.parse("_", {}, {})
         told = {**mixed, "host": host}
-        given = responder._give(office.store, office.rules, "hv1", asked, told)
+        given = responder._respond(office.store, office.rules, "hv1", asked, told)
         cert = certs.load_certs(given["libvirt.servercert.pem"].encode())[0]
         assert set(certs.names(cert)) == {"hv1", "hv1.x.org"}
 
@@ -512,7 +512,7 @@ def test_it_is_banned_while_its_revocation_still_waits(office, waits):
 def test_a_revocation_that_was_killed_can_be_done_again_or_undone(office, monkeypatch):
     office.give()
     with monkeypatch.context() as patch:
-        patch.setattr(Store, "exclusive", lambda _self: 1 / 0)
+        patch.setattr(CertificateStore, "exclusive", lambda _self: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             crl.revoke(office.store, "hv1")
     with pytest.raises(PkiError, match="were revoked"):
@@ -813,12 +813,12 @@ def test_until_when_the_certificates_of_a_host_hold_is_read_from_its_files(tmp_p
             certs.cert_pem(certs.self_signed(certs.new_key(), certs.subject("hv1"), days, start))
         )
     (base / "qemu/server-cert.pem").write_text("no certificate")
-    found = validity.here("hv1", base, conf)
+    found = validity.local_certificates("hv1", base, conf)
     assert sorted(found) == ["client", "qemu-client"]
     assert (found["client"].host, found["client"].wrong) == ("hv1", None)
     assert found["client"].until > str(certs.utcnow() + 800 * DAY)
     assert found["qemu-client"].wrong.startswith("expired on 20")
     conf.write_text(f'migrate_tls_x509_cert_dir = "{base}/qemu"\n')
-    assert sorted(validity.here("hv1", base, conf)) == ["client", "qemu-client"]
+    assert sorted(validity.local_certificates("hv1", base, conf)) == ["client", "qemu-client"]
     conf.write_text(f'migrate_tls_x509_cert_dir = "{tmp_path}/other"\n')
-    assert list(validity.here("hv1", base, conf)) == ["client"]
+    assert list(validity.local_certificates("hv1", base, conf)) == ["client"]

@@ -6,7 +6,7 @@ pytest.importorskip("salt")
 import salt.utils.minions
 
 from saltvirt.pki.authority import crl
-from saltvirt.pki.authority.store import Store
+from saltvirt.pki.authority.store import CertificateStore
 from saltvirt.pki.common import certs
 from saltvirt.pki.host import converge
 from tests.functional.pki_master import Master, tree
@@ -143,7 +143,7 @@ def test_a_resource_that_a_guest_registered_is_no_hypervisor_that_others_are_tol
 def test_a_revoked_hypervisor_is_none_that_others_let_in_and_is_told_of_no_other(master):
     for host in ("hv1", "hv2"):
         master.pillar(host, ON_DEMAND)
-    crl.revoke(Store(master.pki), "hv2")
+    crl.revoke(CertificateStore(master.pki), "hv2")
     assert master.pillar("hv1", {"libvirt": {"hosts": True}})["libvirt.hosts"].keys() == {"hv1"}
     told = master.pillar("hv2", {"libvirt": {"hosts": True}})
     assert "libvirt.hosts" not in told
@@ -219,13 +219,13 @@ def test_csr_mode_keeps_the_keys_on_the_host(tmp_path):
 
 def test_a_hypervisor_learns_the_names_of_the_others_and_a_guest_does_not(master):
     from saltvirt.pki.authority import crl
-    from saltvirt.pki.authority.store import Store
+    from saltvirt.pki.authority.store import CertificateStore
     from saltvirt.pki.host import request
 
     master.pillar("hv1", ON_DEMAND)
     master.pillar("hv2", ON_DEMAND)
     assert request.subjects(master.ext("hv1"), "hv1") == ["CN=hv1,O=Salted", "CN=hv2,O=Salted"]
-    crl.revoke(Store(master.pki), "hv2")
+    crl.revoke(CertificateStore(master.pki), "hv2")
     assert request.patterns(request.subjects(master.ext("hv1"), "hv1")) == [
         "CN=hv1,O=Salted",
         "O=Salted,CN=hv1",

@@ -71,12 +71,12 @@ def test_no_folder_of_the_system_is_purged(conn, folder):
 
 @pytest.mark.parametrize("path", ["/", "/srv", "/usr", "/var/lib/libvirt/qemu/nvram"])
 def test_which_folders_are_of_the_system(path):
-    assert pool_state._of_system(path)
+    assert pool_state._is_system_path(path)
 
 
 @pytest.mark.parametrize("path", ["/srv/images", "/var/lib/libvirt/images", "/usrlocal", "/tmp/p"])
 def test_which_are_not(path):
-    assert not pool_state._of_system(path)
+    assert not pool_state._is_system_path(path)
 
 
 def compat(path):
@@ -87,7 +87,7 @@ def compat(path):
 
 def test_a_new_image_in_a_pool_can_store_bitmaps_of_backups(libvirtd, pool, tmp_path):  # noqa: F811
     """libvirt makes qcow2 of version 2 unless it is told."""
-    work = disks.Work(DiskSpec(size_bytes=2**20), volume="g_system", pool="p", format="qcow2")
+    work = disks.DiskBuild(DiskSpec(size_bytes=2**20), volume="g_system", pool="p", format="qcow2")
     pool.createXML(pool_disk._xml(work, "dir"))
     load(libvirtd.uri)["virt.volume_define"]("p", "v", 1, format="qcow2")
     for name in ("g_system", "v"):

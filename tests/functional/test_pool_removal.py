@@ -49,8 +49,8 @@ def remove(place, **how):
 
 def test_what_is_not_there_needs_no_removal(place):
     found = pool_state.remove(place.conn, "nothing", purge=True)
-    assert (found.changes, found.done) == ({}, [])
-    assert found.quiet == "is not there"
+    assert (found.changes, found.actions) == ({}, [])
+    assert found.unchanged_text == "is not there"
 
 
 def test_who_cannot_be_started_without_it_is_named(place, pool):
@@ -154,7 +154,7 @@ def test_of_a_pool_of_a_storage_network_nothing_is_deleted(place, monkeypatch, a
 
 @pytest.mark.parametrize(("kind", "goes"), [("disk", False), ("logical", True)])
 def test_what_libvirt_cannot_delete_stays(place, monkeypatch, kind, goes):
-    monkeypatch.setattr(shared, "why", lambda path: None)
+    monkeypatch.setattr(shared, "sharing_reason", lambda path: None)
     pool_of(place, kind).create()
     assert remove(place, purge=True, test=True).changes.get("deleted", False) is goes
 
@@ -229,7 +229,7 @@ def test_what_others_need_of_a_pool_is_no_reason_where_it_is_forced(place, pool,
 @pytest.mark.parametrize(("kind", "local"), [("disk", True), ("dir", False)])
 def test_a_link_is_a_folder_of_this_host_alone(place, monkeypatch, kind, local):
     (place.root / "there").symlink_to(place.above.parent)
-    monkeypatch.setattr(shared, "why", lambda path: None)
+    monkeypatch.setattr(shared, "sharing_reason", lambda path: None)
     pool_of(place, kind, place.root / "there").create()
     monkeypatch.setattr(pool_state.connection, "is_local", lambda conn: local)
     found = remove(place, purge=True, test=True, force=True)
@@ -237,7 +237,7 @@ def test_a_link_is_a_folder_of_this_host_alone(place, monkeypatch, kind, local):
 
 
 def test_to_know_which_guests_have_it_no_image_is_read(place, pool, monkeypatch):
-    monkeypatch.setattr(usage._Reader, "pool", None)
+    monkeypatch.setattr(usage._UsageReader, "pool", None)
     assert volumes.users_of_pool(place.conn, pool) == ([], [])
     [one] = pool.listAllVolumes()
     assert volumes.users(place.conn, one)[0].guests([str(place.base)]) == []
@@ -262,8 +262,8 @@ def test_a_volume_that_nobody_needs_goes(place, pool):
 def test_a_volume_stays_while_it_is_open_or_others_may_have_it(
     place, pool, monkeypatch, held, others, words
 ):
-    monkeypatch.setattr(usage, "held", lambda conn, path: held)
-    monkeypatch.setattr(shared, "why", lambda path: others)
+    monkeypatch.setattr(usage, "open_reason", lambda conn, path: held)
+    monkeypatch.setattr(shared, "sharing_reason", lambda path: others)
     with pytest.raises(errors.InvalidInput, match=words):
         volumes.delete(place.conn, "there", "base.raw")
     with pytest.raises(errors.InvalidInput, match=words):
@@ -274,12 +274,12 @@ def test_a_volume_stays_while_it_is_open_or_others_may_have_it(
 
 
 def test_a_volume_that_others_may_have_is_not_written_over(place, pool, monkeypatch, tmp_path):
-    monkeypatch.setattr(shared, "why", lambda path: "nfs4 at /x")
+    monkeypatch.setattr(shared, "sharing_reason", lambda path: "nfs4 at /x")
     new, words = tmp_path / "new", r"base\.raw in there is not written over: other .*force=True"
     new.write_bytes(b"new")
     size, before = pool.storageVolLookupByName("base.raw").info()[1], place.base.read_bytes()
     with pytest.raises(errors.InvalidInput, match=words):
-        upload.upload(place.conn, "there", "base.raw", str(new), upload.Part())
+        upload.upload(place.conn, "there", "base.raw", str(new), upload.UploadRange())
     with pytest.raises(errors.InvalidInput, match=words):
         volumes.resize(place.conn, "there", "base.raw", size - 512, shrink=True)
     spec = parse("base.raw", "512B", format="raw", permissions={"mode": "0640"})
@@ -295,7 +295,7 @@ def test_a_volume_that_others_may_have_is_not_written_over(place, pool, monkeypa
 
 def test_who_uses_it_is_said_before_who_has_it_open(place, pool, monkeypatch):
     place.guest(disk(place.base, "raw"))
-    monkeypatch.setattr(usage, "held", lambda conn, path: "it is open")
+    monkeypatch.setattr(usage, "open_reason", lambda conn, path: "it is open")
     with pytest.raises(errors.InvalidInput, match="is a disk of web1, or what it is based on"):
         volumes.delete(place.conn, "there", "base.raw")
 
@@ -321,9 +321,9 @@ def test_nobody_opens_it_while_it_goes(place, pool, monkeypatch):
         yield False
         taken.append("let go")
 
-    monkeypatch.setattr(unchanged_disks, "closed", closed)
+    monkeypatch.setattr(unchanged_disks, "prevent_open", closed)
     [one] = pool.listAllVolumes()
-    with volumes.unused(place.conn, "there", [one]):
+    with volumes.ensure_unused(place.conn, "there", [one]):
         assert taken == [str(place.base)]
     assert taken == [str(place.base), "let go"]
     volumes.refuse_used(place.conn, "there", [one])
@@ -343,7 +343,7 @@ def test_of_a_pool_that_runs_libvirt_deletes_nothing(place, monkeypatch):
     """It says so itself."""
     made = pool_of(place, "logical", "/dev/there")
     made.create()
-    monkeypatch.setattr(shared, "why", lambda path: "its device")
+    monkeypatch.setattr(shared, "sharing_reason", lambda path: "its device")
     with pytest.raises(errors.OperationFailed, match="is active"):
         volumes.delete_pool(place.conn, made)
 

@@ -13,7 +13,7 @@ pytest.importorskip("salt")
 from saltvirt import errors
 from saltvirt.design import secret as design
 from saltvirt.host.storage import pool_state, secret
-from saltvirt.revert import Revert
+from saltvirt.revert import UndoStack
 from saltvirt.spec.pool import PoolAuthSpec, PoolSpec
 from saltvirt.xml.pool import Pool
 from tests.functional.daemon import libvirtd  # noqa: F401
@@ -40,7 +40,7 @@ def conn(libvirtd, tmp_path, monkeypatch):
 
 
 def store(conn, wanted):
-    with Revert() as undo:
+    with UndoStack() as undo:
         uuid = secret.store_for_pool(conn, wanted, undo)
         undo.success()
     return uuid
@@ -88,12 +88,12 @@ def test_who_gives_no_password_has_no_secret(conn):
 
 
 def test_a_secret_that_was_just_made_goes_when_the_pool_fails(conn):
-    with Revert() as undo:
+    with UndoStack() as undo:
         secret.store_for_pool(conn, spec(), undo)
         assert len(conn.listAllSecrets()) == 1
     assert conn.listAllSecrets() == []
     store(conn, spec())
-    with Revert() as undo:
+    with UndoStack() as undo:
         secret.store_for_pool(conn, spec("two"), undo)
     assert len(conn.listAllSecrets()) == 1, "it was there before"
 

@@ -324,7 +324,9 @@ def test_what_other_hosts_may_have_is_not_deleted_with_its_pool(conn, monkeypatc
         f"<pool type='logical'><name>vg</name><source>{devices}<name>vg</name></source>"
         "<target><path>/dev/vg</path></target></pool>"
     )
-    monkeypatch.setattr(shared, "why", lambda path: "its device" if path == place else None)
+    monkeypatch.setattr(
+        shared, "sharing_reason", lambda path: "its device" if path == place else None
+    )
     pool = conn.storagePoolDefineXML(text)
     pool.create()
     for test in (True, False):
@@ -342,7 +344,7 @@ def test_what_other_hosts_may_have_is_not_deleted_with_its_pool(conn, monkeypatc
 @pytest.mark.parametrize(("kind", "why"), [("logical", None), ("dir", "nfs4")])
 def test_what_a_pool_is_made_of_goes_with_it(conn, monkeypatch, kind, why):
     """Of a pool of files that is its folder, and only an empty one."""
-    monkeypatch.setattr(shared, "why", lambda path: why)
+    monkeypatch.setattr(shared, "sharing_reason", lambda path: why)
     conn.storagePoolDefineXML(
         f"<pool type='{kind}'><name>vg</name><source><name>vg</name></source>"
         "<target><path>/srv/vg</path></target></pool>"

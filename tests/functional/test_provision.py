@@ -31,7 +31,7 @@ from saltvirt.host.provision import (
 )
 from saltvirt.host.provision.admission import AdmissionConfig
 from saltvirt.migration import reservation as lasting
-from saltvirt.revert import Revert
+from saltvirt.revert import UndoStack
 from saltvirt.seed import keys
 from saltvirt.spec.deploy import DeploySpec
 from saltvirt.spec.disk import DiskSpec
@@ -109,16 +109,16 @@ def test_where_nothing_seeds_that_is_said_before_anything_is_made(host, image):
     dom = host.conn.lookupByName("web1")
     wanted = guest_builder.GuestRequest("web2", seed=True)
     with pytest.raises(errors.Unsupported, match=NO_SEED):
-        clone.Clone(host.conn, dom, wanted, tools(host)).check()
+        clone.CloneBuilder(host.conn, dom, wanted, tools(host)).check()
     with pytest.raises(errors.Unsupported, match=NO_SEED):
-        rename.Rename(host.conn, dom, wanted, tools(host)).check()
+        rename.GuestRename(host.conn, dom, wanted, tools(host)).check()
     with pytest.raises(errors.Unsupported, match=NO_SEED):
         tools(host).seed("web2", "/x", "raw", [])
 
 
 def test_a_guest_that_is_planned_is_not_seeded():
     with pytest.raises(errors.OperationFailed, match="a guest that is planned is not seeded"):
-        guest_builder.not_yet("web1", "/x", "raw", [])
+        guest_builder.refuse_seeding("web1", "/x", "raw", [])
 
 
 @pytest.mark.parametrize("own", [True, False])
@@ -129,7 +129,7 @@ def test_another_function_seeds_as_it_was_called_by_salt_3007(own):
     deploy = DeploySpec.parse(
         {"seed_cmd": "my.seed", "config": {"a": 1}, "priv_key": private, "pub_key": public}, "init"
     )
-    minion = guest_tools.Minion(functions, {}, None, None)
+    minion = guest_tools.MinionTools(functions, {}, None, None)
     told = minion._seeder(deploy, None, None, print)("web1", "/vm/web1", "raw", [])
     [(path, more)] = called
     assert (path, more["id_"], more["config"], more["install"]) == (
@@ -144,7 +144,7 @@ def test_another_function_seeds_as_it_was_called_by_salt_3007(own):
 def test_user_data_that_the_master_lacks_is_named():
     functions = {"cp.get_template": lambda *_args, **_more: ""}
     deploy = DeploySpec.parse({"seed": "cloud-init", "user_data": "salt://none"}, "init")
-    minion = guest_tools.Minion(functions, {}, None, None)
+    minion = guest_tools.MinionTools(functions, {}, None, None)
     with pytest.raises(errors.NotFound, match="user_data salt://none does not exist or cannot be"):
         minion._user_data(deploy, "web1", [])
 
@@ -206,10 +206,10 @@ def test_a_disk_that_is_neither_a_file_nor_a_volume_is_not_cloned(web1):
         errors.Unsupported, match=r"disk vdb of web1 is on /dev/vg/none: only files"
     ):
         web1.modules["virt.clone"]("web1", "web2")
-    assert pool_disk.place_of(web1.conn, "/dev/vg/none") == (None, None)
+    assert pool_disk.volume_of_path(web1.conn, "/dev/vg/none") == (None, None)
     found = web1.conn.storagePoolLookupByName("default-pool")
     found.createXML("<volume><name>v</name><capacity>1024</capacity></volume>")
-    assert pool_disk.place_of(web1.conn, "/default-pool/v") == ("default-pool", "v")
+    assert pool_disk.volume_of_path(web1.conn, "/default-pool/v") == ("default-pool", "v")
 
 
 def test_a_clone_that_is_seeded_has_no_addresses_of_its_own(web1):
@@ -304,7 +304,7 @@ def test_an_empty_disk_stands_on_what_the_operator_names(host, image):
 
 def test_a_disk_without_a_place_is_named():
     with pytest.raises(errors.OperationFailed, match="disk d has no path"):
-        _ = disks.Work(DiskSpec(name="d")).file
+        _ = disks.DiskBuild(DiskSpec(name="d")).file
 
 
 def test_a_plain_file_is_raw_and_one_that_cannot_be_read_is_refused(host, tmp_path, monkeypatch):
@@ -335,11 +335,11 @@ def test_a_partition_is_called_as_the_next_of_its_disk(conn):
 
 def test_an_image_goes_onto_a_volume_of_devices_as_its_bare_bytes(conn, monkeypatch):
     conn.storagePoolCreateXML(LOGICAL)
-    copied, undo = [], Revert()
+    copied, undo = [], UndoStack()
     monkeypatch.setattr(
         pool_disk.clone, "clone", lambda *given, **more: copied.append((given, more["size_bytes"]))
     )
-    work = disks.Work(
+    work = disks.DiskBuild(
         DiskSpec(name="d", size_bytes=MIB), make=True, format="raw", pool="vg", volume="web1_d"
     )
     work.image = "an image"
@@ -476,7 +476,7 @@ def test_a_disk_that_a_web_server_has_is_nobodys_own():
     disk = Disk.fromstring(
         "<disk type='network'><source protocol='http' name='g1_data'/><target dev='vdb'/></disk>"
     )
-    assert not disk_match._own_name("g1", DiskSpec(name="data"), disk)
+    assert not disk_match._has_own_name("g1", DiskSpec(name="data"), disk)
 
 
 def test_what_could_not_be_undone_is_said(guest, monkeypatch):
@@ -553,9 +553,9 @@ def test_a_medium_is_put_in_again_when_the_tray_was_closed(monkeypatch):
     monkeypatch.setattr(hotplug, "_STEP_S", 0)
     xml = "<disk type='file' device='cdrom'><source file='/x.iso'/><target dev='sda'/></disk>"
     change = Change("disks", "disks:sda", action="medium", xml=xml)
-    tray = Tray(hotplug.MEDIUM_TRIES - 1)
+    tray = Tray(hotplug.MAX_MEDIUM_TRIES - 1)
     hotplug._medium(tray, change, None)
     assert len(tray.put) == 1
-    for closes, words in ((hotplug.MEDIUM_TRIES, "Tray of x"), (1, "no such drive")):
+    for closes, words in ((hotplug.MAX_MEDIUM_TRIES, "Tray of x"), (1, "no such drive")):
         with pytest.raises(libvirt.libvirtError, match=words):
             hotplug._medium(Tray(closes, words), change, None)

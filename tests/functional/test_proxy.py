@@ -29,12 +29,12 @@ class View:
     """What pages see: a look that takes as long as a test wants."""
 
     def __init__(self):
-        self.last, self.fails, self.goes = view.Look(1, 0.0), None, threading.Event()
+        self.last, self.fails, self.goes = view.ViewSnapshot(1, 0.0), None, threading.Event()
         self.asked = threading.Event()
         self.goes.set()
 
     @contextlib.contextmanager
-    def watched(self, _page):
+    def subscribed(self, _page):
         if self.fails:
             raise self.fails
         yield
@@ -42,7 +42,7 @@ class View:
     def seen(self, _user):
         self.asked.set()
         self.goes.wait(120)
-        return view.Seen(self.last, {})
+        return view.UserView(self.last, {})
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def proxied(monkeypatch):
     def stands(ticket):
         return found.stands(ticket)
 
-    rules = proxy.Rules(
+    rules = proxy.ProxyRules(
         lambda _secret: found.ticket, stands, found.view, is_updated=lambda: found.is_updated
     )
     with socket.socket() as one:
@@ -89,7 +89,7 @@ def proxied(monkeypatch):
 
 
 def test_a_user_has_so_many_pages_and_no_more(proxied, monkeypatch):
-    monkeypatch.setattr(proxy, "MOST_PAGES", 1)
+    monkeypatch.setattr(proxy, "MAX_PAGES_PER_USER", 1)
     one, two = proxied.browser(), proxied.browser()
     assert one.begin(SECRET) == {"page": True}
     assert two.begin(SECRET) == {"error": "you look at 1 pages: close one"}
@@ -102,7 +102,12 @@ def test_a_user_has_so_many_pages_and_no_more(proxied, monkeypatch):
 @pytest.mark.parametrize("why", [None, "you may not"])
 def test_a_browser_that_goes_before_it_is_answered_is_counted_no_more(proxied, monkeypatch, why):
     """As where a write of the server's finds it gone: nothing is read of one that waits."""
-    asked, goes, lines, opened = threading.Event(), threading.Event(), [], proxy._Line.open
+    asked, goes, lines, opened = (
+        threading.Event(),
+        threading.Event(),
+        [],
+        proxy._BrowserSession.open,
+    )
 
     def known(line):
         lines.append((line.ws_connection.stream, ioloop.IOLoop.current()))
@@ -113,7 +118,7 @@ def test_a_browser_that_goes_before_it_is_answered_is_counted_no_more(proxied, m
         goes.wait(120)
         return why
 
-    monkeypatch.setattr(proxy._Line, "open", known)
+    monkeypatch.setattr(proxy._BrowserSession, "open", known)
     proxied.stands = stands
     proxied.browser().say(SECRET)
     assert asked.wait(60) and proxied.proxy.users
@@ -126,10 +131,10 @@ def test_a_browser_that_goes_before_it_is_answered_is_counted_no_more(proxied, m
 
 
 def test_a_guest_whose_hypervisor_is_not_reached(proxied):
-    pair = own_pair.made(reach.DOOR, certs.CLIENT)
+    pair = own_pair.generate(reach.CERTIFICATE_NAME, certs.CLIENT)
     with socket.create_server(("127.0.0.1", 0)) as gone:
         port = gone.getsockname()[1]
-    proxied.ticket = tickets.Ticket("anna", 0.0, way.Way(
+    proxied.ticket = tickets.Ticket("anna", 0.0, way.GuestConnection(
         "web1", "u", "hv1", "display", "vnc", "127.0.0.1", port, pair.authority,
         pair.certificate, pair.key,
     ))  # fmt: skip
@@ -139,10 +144,10 @@ def test_a_guest_whose_hypervisor_is_not_reached(proxied):
 
 
 def test_a_hypervisor_that_is_none_gets_no_word_of_the_guest(proxied, monkeypatch):
-    monkeypatch.setattr(proxy.ways, "CONNECT_S", 3)
-    pair = own_pair.made(reach.DOOR, certs.CLIENT)
+    monkeypatch.setattr(proxy.ways, "CONNECT_TIMEOUT_S", 3)
+    pair = own_pair.generate(reach.CERTIFICATE_NAME, certs.CLIENT)
     with socket.create_server(("127.0.0.1", 0)) as deaf:
-        proxied.ticket = tickets.Ticket("anna", 0.0, way.Way(
+        proxied.ticket = tickets.Ticket("anna", 0.0, way.GuestConnection(
             "web1", "u", "hv1", "display", "vnc", *deaf.getsockname(), pair.authority,
             pair.certificate, pair.key,
         ))  # fmt: skip
@@ -174,12 +179,12 @@ def test_who_goes_while_the_cloud_is_looked_at_leaves_nothing(proxied, caplog):
     proxied.view.goes.set()
     two = proxied.browser()
     assert two.begin(SECRET) == {"page": True}
-    two.hear()
+    two.receive()
     assert "Traceback" not in caplog.text
 
 
 def test_who_may_is_not_known_is_no_leave_to_go_on(proxied, monkeypatch, caplog):
-    monkeypatch.setattr(proxy, "STANDS_S", 0.05)
+    monkeypatch.setattr(proxy, "RECHECK_S", 0.05)
     one = proxied.browser()
     assert one.begin(SECRET) == {"page": True}
 
@@ -194,7 +199,7 @@ def test_who_may_is_not_known_is_no_leave_to_go_on(proxied, monkeypatch, caplog)
 def test_connections_have_an_end(proxied, monkeypatch):
     one = proxied.browser()
     until(lambda: proxied.proxy.strangers, "it is there")
-    monkeypatch.setattr(proxy, "MOST", 1)
+    monkeypatch.setattr(proxy, "MAX_CONNECTIONS", 1)
     with socket.create_connection(("127.0.0.1", proxied.port), 60) as too_many:
         assert too_many.recv(1) == b""
     assert one.begin(SECRET) == {"page": True}
@@ -211,7 +216,7 @@ def test_after_an_update_it_ends_and_salt_begins_it_anew(proxied):
     assert page.begin(SECRET) == {"page": True}
     proxied.is_updated = True
     assert page.end[1].startswith("Salt Virt was updated")
-    until(lambda: proxied.is_over, "the engine has ended")
+    until(lambda: proxied.is_done, "the engine has ended")
     with pytest.raises(OSError, match="refused"):
         socket.create_connection(("127.0.0.1", proxied.port), 60)
 
@@ -223,6 +228,6 @@ def test_after_an_update_nobody_loses_the_console_of_a_guest(proxied):
     proxied.is_updated = True
     assert page.end[1].startswith("Salt Virt was updated")
     assert "was updated" in proxied.browser().begin(SECRET)["error"]
-    assert not proxied.is_over
+    assert not proxied.is_done
     proxied.proxy.users.clear()
-    until(lambda: proxied.is_over, "the engine has ended")
+    until(lambda: proxied.is_done, "the engine has ended")

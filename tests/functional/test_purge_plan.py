@@ -10,7 +10,7 @@ pytest.importorskip("salt")
 
 from saltvirt import errors
 from saltvirt.host.domain import aside, metadata, purge
-from saltvirt.host.domain.aside import Aside
+from saltvirt.host.domain.aside import ReplacedGuest
 from saltvirt.host.storage import deletion
 from tests.functional.test_snapshots_shared import layer
 from tests.functional.test_still_needed import opened
@@ -74,7 +74,7 @@ def test_what_the_guest_had_before_a_backup_took_its_place_is_named(place, monke
     dom = place.guest(disk(raw(place.root / "other/new.raw"), "raw") + both)
     lent = "<disk type='file'><source file='/lent'/><target dev='vdb'/><readonly/></disk>"
     before = dom.XMLDesc(0).replace("new.raw", "old.raw").replace("</disk>", f"</disk>{lent}", 1)
-    aside.keep(Aside(dom.UUIDString(), dom.name(), "000001-x", before, ()))
+    aside.store(ReplacedGuest(dom.UUIDString(), dom.name(), "000001-x", before, ()))
     found = purge.plan(place.conn, dom)
     keep = found.keep
     [why] = [why for path, why in keep.items() if path.endswith("/old.raw")]
@@ -88,16 +88,16 @@ def test_what_a_qemu_has_open_does_not_go_whatever_was_planned(place):  # noqa: 
     path = str(raw(place.base))
     plans = [purge.PurgePlan([path]), purge.PurgePlan([path])]
     with opened(path, "raw"):
-        with deletion.planned(place.conn, plans.pop) as (todo, paths):
+        with deletion.deletion_plan(place.conn, plans.pop) as (todo, paths):
             assert paths == []
             assert "has it open" in todo.keep[path]
         with (
             pytest.raises(errors.OperationFailed, match=r"stays: a QEMU .* has it open"),
-            deletion.unused(place.conn, path),
+            deletion.ensure_unused(place.conn, path),
         ):
             pass
     plans = [purge.PurgePlan([], {path: "used by web2"}), purge.PurgePlan([path])]
-    with deletion.planned(place.conn, plans.pop) as (todo, paths):
+    with deletion.deletion_plan(place.conn, plans.pop) as (todo, paths):
         assert paths == [], "the second look says so"
         assert todo.keep == {path: "used by web2"}
 
@@ -125,11 +125,13 @@ def test_what_is_no_disk_of_its_own_stays_with_its_reason(place):  # noqa: F811
         str(paths["lent"]): "attached read-only",
         str(paths["both"]): "shared",
     }
-    again = purge.plan(place.conn, dom, disks=purge.NONE).keep
+    again = purge.plan(place.conn, dom, disks=purge.NO_DISKS).keep
     assert again[str(paths["both"])] == "shared"
     dom = place.guest(disk(place.base, "raw"), name="web2")
-    assert purge.plan(place.conn, dom, disks=purge.NONE).keep == {str(place.base): purge.NOT_MADE}
-    made = purge.plan(place.conn, dom, disks=purge.MADE).keep
+    assert purge.plan(place.conn, dom, disks=purge.NO_DISKS).keep == {
+        str(place.base): purge.NOT_MADE
+    }
+    made = purge.plan(place.conn, dom, disks=purge.RECORDED_DISKS).keep
     assert made == {str(place.base): purge.NOT_MADE}
 
 
@@ -257,8 +259,8 @@ def test_of_a_recorded_guest_all_above_its_disks_goes_and_nothing_below(place): 
     dom = recorded(dom, own)
     found = purge.plan(place.conn, dom)
     assert found.delete == sorted([str(own), first, second, str(memory)])
-    assert (found.keep, found.unsure) == ({}, [])
-    assert purge.plan(place.conn, dom, disks=purge.MADE).delete == found.delete
+    assert (found.keep, found.uncertain) == ({}, [])
+    assert purge.plan(place.conn, dom, disks=purge.RECORDED_DISKS).delete == found.delete
     purge.purge(place.conn, "web1")
     assert not any(map(os.path.exists, found.delete))
     assert "web1" not in [dom.name() for dom in place.conn.listAllDomains()]
@@ -279,7 +281,7 @@ def test_an_own_disk_that_stays_is_named_as_unsure(place):  # noqa: F811
     create(place.above, place.base)
     place.guest(disk(place.above), name="db1")
     found = purge.plan(place.conn, dom)
-    assert (found.delete, found.unsure) == ([], [str(place.base)])
+    assert (found.delete, found.uncertain) == ([], [str(place.base)])
 
 
 def test_of_a_recorded_guest_a_disk_that_was_added_stays_with_its_layers(place):  # noqa: F811
@@ -298,8 +300,8 @@ def test_of_a_recorded_guest_a_disk_that_was_added_stays_with_its_layers(place):
         str(more): f"used by {above}", str(above): purge.NOT_MADE,
         str(lent): "attached read-only",
     }  # fmt: skip
-    assert found.unsure == []
-    nothing = purge.plan(place.conn, dom, disks=purge.NONE)
+    assert found.uncertain == []
+    nothing = purge.plan(place.conn, dom, disks=purge.NO_DISKS)
     assert nothing.delete == []
     assert nothing.keep[str(own)] == "not asked for"
     assert nothing.keep[str(more)] == purge.NOT_MADE
@@ -311,7 +313,7 @@ def test_without_a_record_what_was_made_is_nothing_snapshots_and_memory_included
     memory = raw(place.root / "other" / "memory")
     second = create(f"{place.base.parent}/base.two", first, "qcow2")
     redefine(dom, MEMORY, memory=memory, path=second)
-    found = purge.plan(place.conn, dom, disks=purge.MADE)
+    found = purge.plan(place.conn, dom, disks=purge.RECORDED_DISKS)
     assert found.delete == []
     used = f"used by {second}"
     assert found.keep == {first: used, str(second): purge.NOT_MADE, str(memory): purge.NOT_MADE}

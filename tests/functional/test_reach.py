@@ -80,7 +80,7 @@ def _relays():
 def test_a_display_without_its_password_and_without_a_port(cloud, browser):
     one = browser()
     secret = cloud.ticket()
-    assert cloud.said["web1"]["type"] == "vnc"
+    assert cloud.only_configured["web1"]["type"] == "vnc"
     assert one.begin(secret) == {"guest": "web1", "kind": "display", "type": "vnc"}
     assert one.until(b"\n") == b"RFB 003.008\n"
     one.say(b"RFB 003.008\n")
@@ -132,7 +132,7 @@ def test_a_ticket_is_good_once_whoever_comes_at_once(cloud, browser):
     def take():
         barrier.wait()
         with contextlib.suppress(errors.Denied):
-            found.append(tickets.redeemed(cloud.opts, secret))
+            found.append(tickets.redeem(cloud.opts, secret))
 
     threads = [threading.Thread(target=take) for _ in range(8)]
     for one in threads:
@@ -151,7 +151,7 @@ def test_what_was_told_about_a_ticket_opens_nothing(cloud, browser):
     assert browser().begin(told) == NOT_GOOD
     assert browser().begin("A" * 43) == NOT_GOOD
     assert browser().begin("../../../etc/passwd") == NOT_GOOD
-    assert secret not in json.dumps(cloud.said) and secret not in str(cloud.fleet.asked)
+    assert secret not in json.dumps(cloud.only_configured) and secret not in str(cloud.fleet.asked)
     path = tickets.folder(cloud.opts) / told
     assert path.stat().st_mode & 0o777 == 0o600 and path.parent.stat().st_mode & 0o777 == 0o700
     assert secret not in path.read_text() and "PRIVATE KEY" not in str(cloud.fleet.asked)
@@ -189,11 +189,11 @@ def test_a_guest_that_is_off_or_nowhere(cloud):
 
 
 def test_who_may_no_more_is_shown_out(cloud, guest, browser, monkeypatch):
-    monkeypatch.setattr(proxy, "STANDS_S", 0.2)
+    monkeypatch.setattr(proxy, "RECHECK_S", 0.2)
     cloud.owned(guest, "anna")
     one = browser()
     assert "error" not in one.begin(cloud.ticket(user="anna"))
-    owners.give(cloud.opts, guest.UUIDString(), "web1", "bob")
+    owners.set_owner(cloud.opts, guest.UUIDString(), "web1", "bob")
     assert one.end == (4001, "anna may not reach web1 any more")
     # and by a ticket that was asked for before
     assert browser().begin(cloud.ticket(user="anna")) == {
@@ -238,10 +238,10 @@ def test_forwarded_headers_open_nothing(cloud):
 
 @pytest.mark.usefixtures("guest")
 def test_who_says_nothing_is_shown_out_and_hinders_nobody(cloud, browser, monkeypatch):
-    monkeypatch.setattr(proxy, "MOST_STRANGERS", 4)
-    monkeypatch.setattr(proxy, "_HELLO_S", 2)
+    monkeypatch.setattr(proxy, "MAX_PENDING", 4)
+    monkeypatch.setattr(proxy, "_HELLO_TIMEOUT_S", 2)
     assert browser().end == (1000, "no ticket was shown")
-    monkeypatch.setattr(proxy, "_HELLO_S", 60)
+    monkeypatch.setattr(proxy, "_HELLO_TIMEOUT_S", 60)
     silent = [browser() for _ in range(4)]
     until(lambda: cloud.proxy.strangers == 4, "they are known to be there")
     with pytest.raises(HTTPClientError) as raised:
@@ -259,7 +259,7 @@ def test_who_says_nothing_is_shown_out_and_hinders_nobody(cloud, browser, monkey
 def test_a_first_message_that_is_no_ticket(cloud, browser, first):
     one = browser()
     one.say(first)
-    assert "error" in json.loads(one.hear())
+    assert "error" in json.loads(one.receive())
     assert one.end[0] == 4001
     assert cloud.proxy.strangers == 0
 
@@ -270,7 +270,7 @@ def test_a_second_message_before_the_answer_ends_it(cloud, browser):
         with contextlib.suppress(Exception):
             one.say(word)
     heard = []
-    while (more := one.hear()) is not None:
+    while (more := one.receive()) is not None:
         heard.append(json.loads(more))
     assert heard == [NOT_GOOD]
 
@@ -299,7 +299,7 @@ def test_a_browser_that_goes_too_early_leaves_nothing(cloud, browser):
 @pytest.mark.usefixtures("guest")
 def test_a_user_has_a_few_tickets_at_a_time(cloud):
     before = set(_relays())
-    for _ in range(tickets.MOST_OF_USER):
+    for _ in range(tickets.MAX_PER_USER):
         cloud.ticket(user="anna")
     asked = len(cloud.fleet.asked)
     with pytest.raises(
@@ -308,7 +308,7 @@ def test_a_user_has_a_few_tickets_at_a_time(cloud):
         cloud.ticket(user="anna")
     assert len(cloud.fleet.asked) == asked  # no host is asked for one that is too many
     cloud.ticket(user="bob")
-    until(lambda: len(set(_relays()) - before) == tickets.MOST_OF_USER + 1, "they wait")
+    until(lambda: len(set(_relays()) - before) == tickets.MAX_PER_USER + 1, "they wait")
     for one in set(_relays()) - before:
         os.kill(one, 15)
 
@@ -330,8 +330,8 @@ class _Liar:
     def __getattr__(self, name):
         return getattr(self._fleet, name)
 
-    def one(self, host, fun, kwarg, **options):
-        return {**self._fleet.one(host, fun, kwarg, **options), **self._lies}
+    def call(self, host, fun, kwarg, **options):
+        return {**self._fleet.call(host, fun, kwarg, **options), **self._lies}
 
 
 @pytest.mark.usefixtures("guest")
@@ -350,36 +350,38 @@ def test_a_hypervisor_that_lies_reaches_nothing_of_the_masters(cloud):
         thread = threading.Thread(target=answer)
         thread.start()
         liar = _Liar(cloud.fleet, port=other.getsockname()[1], address="10.0.0.1", host="10.0.0.1")
-        found = way.opened(liar, "web1", "display")
+        found = way.request_relay(liar, "web1", "display")
         assert found.address == "127.0.0.1"  # virt:reach:addresses
         with pytest.raises(errors.ConnectionFailed, match="hv1 is not reached"):
-            way.connected(found)
+            way.connect(found)
         thread.join()
     assert heard[0][:1] == b"\x16"  # TLS' hello, and nothing after it
     for lies in ({"kind": "serial"}, {"port": 0}, {"port": 70000}, {"authority": "x"}):
         with pytest.raises((errors.BadAnswer, errors.InvalidInput)):
-            way.opened(_Liar(cloud.fleet, **lies), "web1", "display")
+            way.request_relay(_Liar(cloud.fleet, **lies), "web1", "display")
 
 
 @pytest.mark.usefixtures("guest")
 def test_nobody_else_is_let_in_by_the_hypervisor(cloud):
-    found = way.opened(cloud.fleet, "web1", "display")
-    stranger = own_pair.made(reach.DOOR, certs.CLIENT)
+    found = way.request_relay(cloud.fleet, "web1", "display")
+    stranger = own_pair.generate(reach.CERTIFICATE_NAME, certs.CLIENT)
     for pair in (stranger, None):
         context = ssl.create_default_context(cadata=found.authority)
         if pair:
-            told = doors.Credentials(found.authority, pair.certificate, pair.key, found.authority)
+            told = doors.TlsCredentials(
+                found.authority, pair.certificate, pair.key, found.authority
+            )
             context = doors.context(told, ssl.PROTOCOL_TLS_CLIENT)
         with (
             contextlib.suppress(OSError),
             socket.create_connection((found.address, found.port), 60) as line,
-            context.wrap_socket(line, server_hostname=reach.DOOR) as tls,
+            context.wrap_socket(line, server_hostname=reach.CERTIFICATE_NAME) as tls,
         ):
             assert tls.recv(10) == b""
     slow = [socket.create_connection((found.address, found.port), 60) for _ in range(2)]
     for one in slow:
         one.sendall(b"\x16")  # a handshake that never goes on
-    with way.connected(found) as line:
+    with way.connect(found) as line:
         assert line.recv(100) == b"RFB 003.008\n"
         with pytest.raises(OSError):  # and who was let in was the only one
             socket.create_connection((found.address, found.port), 2)
@@ -390,11 +392,11 @@ def test_nobody_else_is_let_in_by_the_hypervisor(cloud):
 @pytest.mark.slow
 @pytest.mark.usefixtures("guest")
 def test_a_hypervisor_waits_for_a_while(cloud):
-    assert relay.WAIT_S > tickets.LIFE_S
-    found = way.opened(cloud.fleet, "web1", "display")
+    assert relay.CALLER_TIMEOUT_S > tickets.LIFE_S
+    found = way.request_relay(cloud.fleet, "web1", "display")
     until(lambda: not _listens_tls(found), "nobody waits", 90)
     with pytest.raises(errors.ConnectionFailed, match="virt:reach:addresses"):
-        way.connected(found)
+        way.connect(found)
 
 
 def _listens_tls(found):

@@ -64,7 +64,7 @@ SCREENS = "<graphics type='vnc'/><graphics type='spice'/>"
 ])  # fmt: skip
 def test_what_can_be_reached(conn, guest, devices, kind, number, type_):
     dom = guest(devices)
-    assert begin.look(conn, "web1", kind, number) == (dom.UUIDString(), type_)
+    assert begin.probe(conn, "web1", kind, number) == (dom.UUIDString(), type_)
 
 
 def test_an_agent_that_answers_can_be_reached(conn, guest, monkeypatch):
@@ -78,7 +78,7 @@ def test_an_agent_that_answers_can_be_reached(conn, guest, monkeypatch):
 
     monkeypatch.setattr(agent.stats, "tree", answers)
     dom = guest(CHANNEL.format(state=""))
-    assert begin.look(conn, "web1", reach.AGENT) == (dom.UUIDString(), reach.AGENT)
+    assert begin.probe(conn, "web1", reach.AGENT) == (dom.UUIDString(), reach.AGENT)
 
 
 @pytest.mark.parametrize("devices, kind, number, error, words", [
@@ -92,28 +92,28 @@ def test_an_agent_that_answers_can_be_reached(conn, guest, monkeypatch):
 def test_what_a_guest_does_not_have_is_named(conn, guest, devices, kind, number, error, words):
     guest(devices)
     with pytest.raises(error, match=words):
-        begin.look(conn, "web1", kind, number)
+        begin.probe(conn, "web1", kind, number)
 
 
 def test_one_that_is_off_is_not_reached(conn):
     dom = conn.defineXML(DOMAIN.format(name="off1", devices=SCREENS))
     for kind in (reach.DISPLAY, reach.AGENT, reach.SERIAL):
         with pytest.raises(errors.OperationFailed, match="off1 is off: start it first"):
-            begin.look(conn, "off1", kind)
+            begin.probe(conn, "off1", kind)
     with pytest.raises(errors.Refused, match="off1 is off: start it first"):
-        agent.of_domain(dom)
+        agent.for_domain(dom)
 
 
 def test_a_binding_without_what_asks_agents_is_named(guest, monkeypatch):
     monkeypatch.setattr(agent, "libvirt_qemu", None)
     with pytest.raises(errors.Unsupported, match="no libvirt_qemu"):
-        agent.of_domain(guest())
+        agent.for_domain(guest())
 
 
 def test_an_agent_that_libvirt_cannot_ask(guest, monkeypatch):
     """The test driver has no agents: its own words, and those of one that hangs."""
     monkeypatch.setattr(agent, "require", lambda dom, name: None)
-    one = agent.of_domain(guest())
+    one = agent.for_domain(guest())
     with pytest.raises(errors.VirtError) as raised:
         one.ask("guest-ping")
     assert "does not answer" not in raised.value.text
@@ -139,7 +139,7 @@ def test_an_agent_that_libvirt_cannot_ask(guest, monkeypatch):
     ("print('hello', flush=True); import time; time.sleep(600)", "nobody can be let in"),
 ])  # fmt: skip
 def test_a_program_that_does_not_say_where_it_waits_is_ended(code, words, monkeypatch, tmp_path):
-    monkeypatch.setattr(begin, "_BEGINS_S", 1 if "sleep" in code else 60)
+    monkeypatch.setattr(begin, "_START_TIMEOUT_S", 1 if "sleep" in code else 60)
     with open(tmp_path / "log", "w+b") as log, subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=log
     ) as one:  # fmt: skip
@@ -152,8 +152,10 @@ class Begun:
     """The program in a thread of this process, and its caller, whom it knows."""
 
     def __init__(self, monkeypatch, first_port=None, **asked):
-        own, caller = (own_pair.made(reach.DOOR, use) for use in (certs.SERVER, certs.CLIENT))
-        shown = doors.Credentials(own.authority, own.certificate, own.key, caller.authority)
+        own, caller = (
+            own_pair.generate(reach.CERTIFICATE_NAME, use) for use in (certs.SERVER, certs.CLIENT)
+        )
+        shown = doors.TlsCredentials(own.authority, own.certificate, own.key, caller.authority)
         self.caller = replace(
             shown, certificate=caller.certificate, key=caller.key, reader=own.authority
         )
@@ -161,7 +163,9 @@ class Begun:
             port = first_port or free.getsockname()[1]
         whole = {"uuid": "", "kind": reach.DISPLAY, "number": 0, "force": False, "username": None,
                  "password": None, "uri": "", **asked}  # fmt: skip
-        told = RelayRequest(**whole, door=doors.Door("127.0.0.1", port, 1, shown)).to_answer()
+        told = RelayRequest(
+            **whole, door=doors.TlsEndpoint("127.0.0.1", port, 1, shown)
+        ).to_answer()
         said, self.codes = Queue(), []
         stdin = io.StringIO(json.dumps(told))
         monkeypatch.setattr(relay, "sys", SimpleNamespace(stdin=stdin))
@@ -174,7 +178,7 @@ class Begun:
         """Of one who shows this certificate, or the caller's."""
         found = socket.create_connection(("127.0.0.1", self.said["port"]), 30)
         context = doors.context(known or self.caller, ssl.PROTOCOL_TLS_CLIENT)
-        return context.wrap_socket(found, server_hostname=reach.DOOR)
+        return context.wrap_socket(found, server_hostname=reach.CERTIFICATE_NAME)
 
     def refused(self):
         """What the caller is told, which is all."""
@@ -201,7 +205,7 @@ def test_a_program_that_finds_no_port_says_so(monkeypatch):
 def test_nobody_but_the_caller_is_let_in_however_slow(monkeypatch, conn, guest):
     dom = guest()
     one = Begun(monkeypatch, uri=conn.getURI(), uuid=dom.UUIDString())
-    stranger = own_pair.made(reach.DOOR, certs.CLIENT)
+    stranger = own_pair.generate(reach.CERTIFICATE_NAME, certs.CLIENT)
     shown = replace(one.caller, certificate=stranger.certificate, key=stranger.key)
     with contextlib.suppress(OSError), one.line(shown) as line:
         assert line.recv(1) == b""
@@ -214,7 +218,7 @@ def test_nobody_but_the_caller_is_let_in_however_slow(monkeypatch, conn, guest):
 
 
 def test_who_says_nothing_is_waited_for_a_while(monkeypatch):
-    monkeypatch.setattr(relay, "_HELLO_S", 0.2)
+    monkeypatch.setattr(relay, "_HELLO_TIMEOUT_S", 0.2)
     one = Begun(monkeypatch, uri="test:///default")
     with (
         socket.create_connection(("127.0.0.1", one.said["port"]), 30) as silent,
@@ -248,7 +252,7 @@ def test_the_caller_is_told_why_he_does_not_reach_it(monkeypatch, kind, off, wor
 
 
 def test_who_comes_while_too_many_are_there_is_sent_away(monkeypatch):
-    monkeypatch.setattr(relay, "_STRANGERS", 1)
+    monkeypatch.setattr(relay, "_MAX_PENDING", 1)
     one = Begun(monkeypatch, uri="test:///default", uuid="2b3c4d5e-0000-4000-8000-000000000000")
     at = ("127.0.0.1", one.said["port"])
     with (
@@ -266,7 +270,7 @@ def _said(one):
 
 
 def test_one_address_keeps_the_caller_from_nothing_however_often_it_comes(monkeypatch):
-    monkeypatch.setattr(relay, "_STRANGERS", 8)
+    monkeypatch.setattr(relay, "_MAX_PENDING", 8)
     one = Begun(monkeypatch, uri="test:///default", uuid="2b3c4d5e-0000-4000-8000-000000000000")
     with contextlib.ExitStack() as held:
         for _ in range(8):
@@ -286,7 +290,7 @@ def test_what_is_said_to_an_agent_is_understood_and_not_handed_on(monkeypatch):
         one = Begun(monkeypatch, uri="test:///default", uuid=uuid, kind=reach.AGENT)
         with one.line() as line:
             assert heard(line, b"ok\n") == b"ok\n"
-            talk = guesttalk.Line(line)
+            talk = guesttalk.Stream(line)
             with pytest.raises(errors.VirtError, match="not supported"):
                 talk.ask("exec", Command(("true",)))
             with pytest.raises(errors.InvalidInput, match="older Salt Virt"):

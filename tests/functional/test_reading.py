@@ -8,8 +8,8 @@ import re
 import pytest
 
 from saltvirt import errors
-from saltvirt.answers.migration import Recovered
-from saltvirt.ha.registry import GuestRecord, Registry
+from saltvirt.answers.migration import RecoveryResult
+from saltvirt.ha.registry import HaGuestRecord, Registry
 from saltvirt.haagent import kept as ha_kept
 from saltvirt.haagent import store
 from saltvirt.host.domain import overview, resize
@@ -403,8 +403,8 @@ def test_a_host_is_told_to_be_given_up_for_lost_once_it_is(tmp_path, monkeypatch
     assert told() == []
 
     def recover(_conn, job, lost, *_):
-        job.given_up(lost)
-        return Recovered(name="web9", outcome="undone")
+        job.on_target_lost(lost)
+        return RecoveryResult(name="web9", outcome="undone")
 
     monkeypatch.setattr(api, "recover", recover)
     assert virt["virt.migrate_recover"]("web9", lost="hv7")["outcome"] == "undone"
@@ -444,8 +444,8 @@ def test_one_that_high_availability_keeps_does_not_start_with_its_host(
     virt, dom, tmp_path, monkeypatch
 ):
     """It would run twice where its host comes back after it was started on another."""
-    kept = Registry(guests={"test": GuestRecord("running", host="hv1")})
-    found = store.KeptFile({}, {}, 1, "", 0, Registry(), kept)
+    kept = Registry(guests={"test": HaGuestRecord("running", host="hv1")})
+    found = store.SavedFile({}, {}, 1, "", 0, Registry(), kept)
     (tmp_path / "kept.json").write_text(json.dumps(found.to_answer()))
     monkeypatch.setattr(ha_kept, "FILE", str(tmp_path / "kept.json"))
     with pytest.raises(errors.Refused, match="test is kept by high availability on hv1 "):

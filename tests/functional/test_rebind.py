@@ -101,7 +101,7 @@ def pair():
 def copied(root, pair, macs=MACS):
     """(what its operator hears, the files below /etc) of what was seeded as a copy."""
     heard = []
-    data = seed.SeedData("web2", *pair, macs=macs, tell=heard.append)
+    data = seed.SeedData("web2", *pair, macs=macs, report=heard.append)
     guest.seed(DirTree(root), data)
     paths = [path for path in (root / "etc").rglob("*") if path.is_file() and path.stat().st_size]
     return heard, {
@@ -250,7 +250,7 @@ def test_a_copy_does_not_ask_for_the_address_that_was_leased_to_the_original(tmp
 
 
 def test_a_copy_with_more_than_anybody_writes_is_refused_as_it_is(tmp_path, pair, monkeypatch):
-    monkeypatch.setattr(rebind, "MOST_FILES", 3)
+    monkeypatch.setattr(rebind, "MAX_FILES", 3)
     root = system(tmp_path / "root")
     (root / "etc/netplan").mkdir()
     for number in range(4):

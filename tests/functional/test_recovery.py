@@ -13,7 +13,7 @@ pytest.importorskip("salt")
 from saltvirt import errors
 from saltvirt.host.migration import api, departed, move_journal, recovery, reservations
 from saltvirt.host.storage import usage
-from saltvirt.migration.journal import BEGUN, MOVED, MOVING, PAUSED, PAUSING, JournalEntry
+from saltvirt.migration.journal import MOVED, MOVING, PAUSED, PAUSING, PREPARING, JournalEntry
 from saltvirt.migration.outcome import Side
 from tests.clock import Clock
 from tests.functional.test_migrate_ends import begun, came, peer, report  # noqa: F401
@@ -60,7 +60,7 @@ def waits(monkeypatch):
 
     def side(dom):
         found = real(dom)
-        return Side(found.state, waits=True) if found.state == "paused" else found
+        return Side(found.state, is_waiting=True) if found.state == "paused" else found
 
     monkeypatch.setattr(recovery, "side", side)
 
@@ -71,7 +71,7 @@ def waits(monkeypatch):
         ((1, 1), Side("running")), ((1, 10), Side("running", split=True)),
         ((1, 11), Side("running", split=True)), ((1, 12), Side("running")),
         ((1, 2), Side("running")), ((3, 1), Side("paused")),
-        ((3, 2), Side("paused", waits=True)), ((3, 11), Side("paused", waits=True)),
+        ((3, 2), Side("paused", is_waiting=True)), ((3, 11), Side("paused", is_waiting=True)),
         ((3, 12), Side("paused", split=True)), ((3, 13), Side("paused", split=True)),
         ((3, 10), Side("paused")), ((5, 2), Side("shutdown")), ((5, 12), Side("shutdown")),
     ],
@@ -218,7 +218,7 @@ def test_the_state_of_a_tpm_that_the_hosts_share_stays_with_the_guest(dom, monke
     assert bool(left.flags[0] & KEEP_TPM) is shared
     dom, asked = dom.connect().defineXML(text), []
     monkeypatch.setattr(recovery, "_end", lambda there, tpm: asked.append(tpm))
-    recovery.ACTIONS[recovery.outcome.END_THERE](dom, None)
+    recovery.ACTIONS[recovery.outcome.END_TARGET](dom, None)
     assert asked == ["KEEP_TPM" if shared else "TPM"]
 
 
@@ -244,14 +244,14 @@ def undefining(*names):
 
 def test_what_a_definition_is_taken_away_with(dom, monkeypatch):
     plain = undefining("KEEP_NVRAM", "SNAPSHOTS_METADATA")
-    assert recovery._undefining(dom, None, "KEEP_NVRAM") == [plain, plain]
-    assert recovery._undefining(dom, "TPM", "KEEP_NVRAM") == [plain, plain]
-    assert recovery._undefining(dom, "KEEP_TPM", "KEEP_NVRAM") == [plain | KEEP_TPM, plain]
+    assert recovery._undefine_flags(dom, None, "KEEP_NVRAM") == [plain, plain]
+    assert recovery._undefine_flags(dom, "TPM", "KEEP_NVRAM") == [plain, plain]
+    assert recovery._undefine_flags(dom, "KEEP_TPM", "KEEP_NVRAM") == [plain | KEEP_TPM, plain]
     monkeypatch.delattr(libvirt, "VIR_DOMAIN_UNDEFINE_KEEP_TPM")  # an older binding
-    assert recovery._undefining(dom, "KEEP_TPM", "KEEP_NVRAM") == [plain, plain]
+    assert recovery._undefine_flags(dom, "KEEP_TPM", "KEEP_NVRAM") == [plain, plain]
     monkeypatch.setattr(recovery.checkpoints, "texts", lambda dom: ["<domaincheckpoint/>"])
     known = plain | undefining("CHECKPOINTS_METADATA")
-    assert recovery._undefining(dom, None, "KEEP_NVRAM") == [known, known]
+    assert recovery._undefine_flags(dom, None, "KEEP_NVRAM") == [known, known]
 
 
 def test_what_runs_by_now_is_neither_undefined_nor_ended(dom):
@@ -297,7 +297,7 @@ def test_a_guest_runs_on_where_its_migration_paused_it(dom, step, state, end):
     words = re.escape("web1 is paused on hv1, by its migration or by somebody else: virt.resume")
     said = pytest.raises(errors.MigrationFailed, match=words)
     with said if end == "said" else contextlib.nullcontext():
-        recovery.run_on(dom.connect(), about, step)
+        recovery.resume_source(dom.connect(), about, step)
     assert recovery.lookup.state(dom) == ("running" if end == "running" else "paused")
 
 
@@ -305,13 +305,13 @@ def test_a_guest_runs_on_where_its_migration_paused_it(dom, step, state, end):
 def test_a_guest_that_is_not_paused_or_not_here_is_left_alone(dom, step):
     dom.create()
     about, conn = report(dom, **RUNS), dom.connect()
-    recovery.run_on(conn, about, step)
+    recovery.resume_source(conn, about, step)
     assert recovery.lookup.state(dom) == "running"
     dom.destroy()
-    recovery.run_on(conn, about, step)
+    recovery.resume_source(conn, about, step)
     assert not dom.isActive()
     dom.undefine()
-    recovery.run_on(conn, about, step)
+    recovery.resume_source(conn, about, step)
 
 
 # -- what the journal tells of ------------------------------------------------------------
@@ -327,7 +327,7 @@ def done(monkeypatch):
         return says
 
     monkeypatch.setattr(
-        recovery, "cleaned",
+        recovery, "undo_target",
         lambda peer, made: note("cleaned", made.created, says=(["/there"], {"/busy": "open"})),
     )  # fmt: skip
     monkeypatch.setattr(
@@ -352,9 +352,9 @@ def test_of_a_guest_that_stays_the_target_is_cleaned(peer, dom, job, done):
     found = ended(dom, job)
     assert done == [("cleaned", ("/there",))]
     assert (found.name, found.outcome) == ("web1", "undone")
-    assert (found.deleted, found.kept) == (("/there",), {"/busy": "open"})
+    assert (found.deleted, found.saved) == (("/there",), {"/busy": "open"})
     assert (found.source, found.target, found.live) == ("hv1", peer.getHostname(), False)
-    assert departed.why("web1") is None
+    assert departed.departure_reason("web1") is None
 
 
 def test_of_a_guest_that_stays_what_was_paused_runs_on(peer, dom, job, done):
@@ -373,12 +373,12 @@ def test_of_a_guest_that_moved_the_source_is_cleaned(peer, dom, job, done, keep,
     removed = [] if keep else [("removed", ("/here",))]
     assert done == [("released", ("/there",)), *removed]
     assert (found.outcome, found.live) == ("moved", True)
-    assert (found.deleted, found.kept) == (((), {}) if keep else (("/here",), {"/k": "used"}))
+    assert (found.deleted, found.saved) == (((), {}) if keep else (("/here",), {"/k": "used"}))
     assert there.autostart() == (phase == MOVING), "of a confirmed move it was set before"
-    assert peer.getHostname() in departed.why("web1")
+    assert peer.getHostname() in departed.departure_reason("web1")
 
 
-@pytest.mark.parametrize("phase", [BEGUN, MOVING])
+@pytest.mark.parametrize("phase", [PREPARING, MOVING])
 def test_of_a_guest_that_neither_host_has_a_person_reads_what_to_do(peer, dom, job, done, phase):
     about, conn = report(dom), dom.connect()
     dom.undefine()
@@ -393,13 +393,13 @@ def test_of_a_guest_that_neither_host_has_a_person_reads_what_to_do(peer, dom, j
     found = recovery.recover(conn, journal, job, removed=True)
     kept = {"/here": "web1 left it here before it was removed"}
     assert (found.outcome, found.kept) == ("removed", kept)
-    assert done == [("cleaned" if phase == BEGUN else "released", ("/there",))]
+    assert done == [("cleaned" if phase == PREPARING else "released", ("/there",))]
     assert journal.read() is None
 
 
 def test_a_guest_that_is_there_is_not_removed_by_word(peer, dom, job, done):
     conn, about = dom.connect(), report(dom)
-    journal = begun(job, about, created=("/there",), phase=BEGUN)
+    journal = begun(job, about, created=("/there",), phase=PREPARING)
     assert recovery.recover(conn, journal, job, removed=True).outcome == "undone"
     assert dom.isPersistent()
 
@@ -408,7 +408,7 @@ def test_what_stayed_here_of_a_guest_that_the_target_lost_is_kept(peer, dom, job
     about = report(dom)
     found = ended(dom, job, about, phase=MOVED)
     why = f"web1 is not on {peer.getHostname()} any more: look where it is, first"
-    assert (found.outcome, found.kept) == ("moved", {"/here": why})
+    assert (found.outcome, found.saved) == ("moved", {"/here": why})
     assert done == [("released", ("/there",))]
 
 
@@ -431,7 +431,7 @@ def test_what_was_made_for_a_guest_that_is_no_more(peer, dom, job, done, there):
     assert (found.name, found.outcome) == ("web1", "moved" if there else "undone")
     why = "another guest is called web1 here by now: look whose it is"
     gone, kept = ((), {"/here": why}) if there else (("/there",), {"/busy": "open"})
-    assert (found.deleted, found.kept) == (gone, kept)
+    assert (found.deleted, found.saved) == (gone, kept)
     assert done == [("released" if there else "cleaned", ("/there",))]
     assert another.isPersistent()
 
@@ -447,26 +447,26 @@ def test_nothing_is_done_while_libvirt_moves_it(peer, dom, job, done, monkeypatc
     assert ended(dom, job).outcome == "undone", "of a guest that is off libvirt has no job"
 
 
-@pytest.mark.parametrize("phase", [BEGUN, MOVING])
+@pytest.mark.parametrize("phase", [PREPARING, MOVING])
 def test_a_guest_that_one_host_alone_has_was_run_by_nobody_else(peer, dom, phase):
     entry = JournalEntry(report(dom), "qemu+tls://hv2/system", phase, created=("/there",))
-    recovery.not_run_there(dom.connect(), peer, entry)
+    recovery.refuse_foreign(dom.connect(), peer, entry)
     came(peer, dom)
     conn = dom.connect()
     dom.undefine()
-    recovery.not_run_there(conn, peer, entry)
+    recovery.refuse_foreign(conn, peer, entry)
 
 
 def test_the_files_that_were_written_to_there_are_named(peer, dom, monkeypatch):
     came(peer, dom)
     entry = JournalEntry(report(dom), "qemu+tls://hv2/system", MOVING)
-    recovery.not_run_there(dom.connect(), peer, entry)
+    recovery.refuse_foreign(dom.connect(), peer, entry)
     monkeypatch.setattr(recovery.target_leftovers, "written_since", lambda peer, made: ["/a", "/b"])
     words = (
         "^/a, /b on .*, which was written to since .*: keep one, and virt.stop and virt.undefine"
     )
     with pytest.raises(errors.MigrationFailed, match=words):
-        recovery.not_run_there(dom.connect(), peer, entry)
+        recovery.refuse_foreign(dom.connect(), peer, entry)
 
 
 def test_the_target_is_the_one_of_the_journal(job, monkeypatch):
@@ -474,12 +474,12 @@ def test_the_target_is_the_one_of_the_journal(job, monkeypatch):
     monkeypatch.setattr(
         api.peer, "connect", lambda transport, *_who: contextlib.nullcontext(transport.uri)
     )
-    with recovery.at(job, "qemu+tls://hv2/system") as found:
+    with recovery.connect_target(job, "qemu+tls://hv2/system") as found:
         assert found == "qemu+tls://hv2/system" != job.transport.uri
 
 
 def test_a_guest_that_was_never_on_its_way_may_start(dom, job):
-    assert move_journal.may_start(dom, job.journals) is None
+    assert move_journal.require_startable(dom, job.journals) is None
 
 
 # -- once more ----------------------------------------------------------------------------

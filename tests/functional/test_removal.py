@@ -142,7 +142,7 @@ def test_a_link_to_a_template_is_not_the_guests_own_file(place):  # noqa: F811
 def test_a_purge_names_the_variables_that_go(place):  # noqa: F811
     own = create(place.root / "web1_VARS.fd")
     dom = place.guest(os=OLD.format(own))
-    for disks in (purge.OWN, purge.NONE):
+    for disks in (purge.OWN_DISKS, purge.NO_DISKS):
         plan = purge.plan(place.conn, dom, disks=disks)
         assert (plan.variables, plan.keep) == ([str(own)], {})
 
@@ -166,7 +166,7 @@ def test_variables_that_no_definition_names_stay_where_other_hosts_have_them(
     """An older libvirt takes the file away by the guest's name: from under the guest that runs on
     another host."""
     monkeypatch.setattr(files, "_VARIABLES", str(tmp_path))
-    monkeypatch.setattr(usage.shared, "why", lambda path: "nfs4")
+    monkeypatch.setattr(usage.shared, "sharing_reason", lambda path: "nfs4")
     dom = place.guest()
     dom = place.conn.defineXML(dom.XMLDesc().replace("<os>", "<os firmware='efi'>", 1))
     assert said(place, dom) == GOES, "it has none"
@@ -182,7 +182,7 @@ def test_of_two_files_of_variables_neither_goes_while_one_is_used(place, by):  #
     dom.create()
     own = f"<uuid>{dom.UUIDString()}</uuid>"
     place.guest(os=OLD.format(second), more=own)
-    assert len({*usage.texts(dom)}) == 2
+    assert len({*usage.domain_xmls(dom)}) == 2
     assert said(place, dom) == GOES
     for path in (first, second):
         used = path if by == "its name" else create(place.above, path, "qcow2")
@@ -264,8 +264,10 @@ def test_where_the_variables_are_is_known_to_all_that_ask(place, os, where):  # 
     assert facts.guest(dom).nvram == where
     device = {"/dev/null"} if where == "" else set()
     assert files.paths(root) == ({where} if where else device)
-    assert {path for path, _ in files.named(place.conn, root)} == files.paths(root)
-    assert (references.Name(path=where, format="raw") in references.of_tree(root)) == bool(where)
+    assert {path for path, _ in files.named_paths(place.conn, root)} == files.paths(root)
+    assert (
+        references.StorageReference(path=where, format="raw") in references.references_of(root)
+    ) == bool(where)
 
 
 def test_a_disk_in_a_pool_is_known_by_the_path_of_its_volume(place):  # noqa: F811
@@ -279,7 +281,7 @@ def test_a_disk_in_a_pool_is_known_by_the_path_of_its_volume(place):  # noqa: F8
     dom = place.guest(devices)
     root = ElementTree.fromstring(dom.XMLDesc())
     path = f"{place.base.parent}/v"
-    assert {one for one, _ in files.named(place.conn, root)} == {path}
+    assert {one for one, _ in files.named_paths(place.conn, root)} == {path}
     assert files.writable(place.conn, root) == {path}
     for one in root.iterfind("devices/disk"):
         ElementTree.SubElement(one, "readonly")
@@ -310,7 +312,7 @@ def test_the_state_of_a_tpm_goes_with_all_else_where_no_other_host_has_it(
     dom = Asked(place.guest(TPM.format("")))
     text = dom.XMLDesc().replace("version='2.0'/>", f"version='2.0'>{source}</backend>")
     path = state.format(dom.UUIDString()) if shared else None
-    monkeypatch.setattr(usage, "texts", lambda dom: [text])
+    monkeypatch.setattr(usage, "domain_xmls", lambda dom: [text])
     monkeypatch.setattr(usage, "others_may_have", lambda conn, one: one == path and "nfs4")
     removal.undefine(place.conn, dom, everything=everything)
     kept = "KEEP_TPM" if shared or source or not everything else "TPM"
@@ -321,7 +323,7 @@ def test_of_two_places_of_a_tpm_one_that_other_hosts_have_is_enough(place, monke
     """The running guest's, and that of its next start."""
     dom = Asked(place.guest(TPM.format("")))
     moved = dom.XMLDesc().replace("version='2.0'/>", "version='2.0'><source path='/t'/></backend>")
-    monkeypatch.setattr(usage, "texts", lambda dom: [dom.XMLDesc(), moved])
+    monkeypatch.setattr(usage, "domain_xmls", lambda dom: [dom.XMLDesc(), moved])
     monkeypatch.setattr(usage, "others_may_have", lambda conn, path: path == "/t" and "nfs4")
     removal.undefine(place.conn, dom, everything=True)
     assert dom.flags[0] & flags("TPM", "KEEP_TPM") == flags("KEEP_TPM")

@@ -15,7 +15,7 @@ from saltvirt.host.provision import disks as disks_of_host
 from saltvirt.host.provision import rename as renaming
 from saltvirt.host.storage import files, usage
 from saltvirt.migration.facts import GuestReport
-from saltvirt.migration.journal import BEGUN, MOVED, MOVING, JournalEntry
+from saltvirt.migration.journal import MOVED, MOVING, PREPARING, JournalEntry
 from saltvirt.seed import backends, minion
 from saltvirt.spec.disk import DiskSpec
 from tests.functional.test_init import (  # noqa: F401
@@ -67,7 +67,7 @@ def test_definition_record_and_files_get_the_new_name(web1):
 
 def test_what_seeding_left_as_it_is_is_said(web1, monkeypatch):
     left = "/etc/netplan/50.yaml of web2 is left as it is"
-    monkeypatch.setattr(renaming.Rename, "_seed", lambda self: self.tools.warn(left))
+    monkeypatch.setattr(renaming.GuestRename, "_seed", lambda self: self.tools.warn(left))
     assert web1.modules["virt.rename"]("web1", "web2")["warnings"] == [left]
 
 
@@ -204,19 +204,19 @@ def test_what_is_refused_changes_nothing(web1, trouble, new, why):
 def broken_off(web1, tmp_path, monkeypatch):
     """A call that leaves the journal of a migration of web1 that was killed in that phase."""
     folder = str(tmp_path / "moves")
-    of_domain = move_journal.of_domain
-    monkeypatch.setattr(move_journal, "of_domain", lambda dom, *_: of_domain(dom, folder))
+    of_domain = move_journal.load_for_domain
+    monkeypatch.setattr(move_journal, "load_for_domain", lambda dom, *_: of_domain(dom, folder))
 
     def write(phase, **more):
         uuid = more.pop("uuid", web1.conn.lookupByName("web1").UUIDString())
         about = GuestReport("web1", uuid, "hv1", False, "shutdown")
-        with move_journal.Journal(folder, "web1") as journal:
+        with move_journal.MigrationJournal(folder, "web1") as journal:
             journal.write(JournalEntry(about, "qemu+tls://hv2/system", phase, **more))
 
     return write
 
 
-@pytest.mark.parametrize("phase", [BEGUN, MOVING])
+@pytest.mark.parametrize("phase", [PREPARING, MOVING])
 def test_a_guest_whose_migration_was_broken_off_keeps_its_name(web1, broken_off, phase):
     """By the new name it could be started here while it runs there, and what was made for it there
     would stay."""
@@ -232,12 +232,12 @@ def test_a_guest_whose_migration_was_broken_off_keeps_its_name(web1, broken_off,
 def test_a_guest_that_came_back_has_not_left_by_its_old_name(web1, tmp_path, monkeypatch):
     """An SLS that makes another one of that name would be refused."""
     monkeypatch.setattr(departed, "FOLDER", str(tmp_path / "moved"))
-    departed.note("web1", "hv2")
+    departed.record_departure("web1", "hv2")
     web1.modules["virt.rename"]("web1", "web2")
-    assert departed.why("web1") is None
+    assert departed.departure_reason("web1") is None
 
 
-@pytest.mark.parametrize("phase", [BEGUN, MOVING])
+@pytest.mark.parametrize("phase", [PREPARING, MOVING])
 def test_a_purge_ends_the_migration_that_was_broken_off(web1, broken_off, monkeypatch, phase):
     """Without the guest nobody could end it."""
     asked, says = [], {"outcome": "undone"}
@@ -268,7 +268,7 @@ def test_a_purge_leaves_a_migration_of_another_guest_and_one_that_is_over(
 ):
     monkeypatch.setitem(web1.modules, "virt.migrate_recover", None)
     broken_off(MOVING, uuid="6f3c7a4e-62c7-4d5f-8f0e-0d8f0b6c9b11")
-    assert move_journal.of_domain(web1.conn.lookupByName("web1")) is None
+    assert move_journal.load_for_domain(web1.conn.lookupByName("web1")) is None
     broken_off(MOVED, over=True)
     assert web1.modules["virt.purge"]("web1") is True
 
@@ -295,11 +295,11 @@ def test_what_a_rename_that_was_killed_has_linked_is_in_no_guests_way(
     """The advice was existing: True, for the files of another guest."""
     monkeypatch.setattr(disk_notes, "FOLDER", str(tmp_path / "making"))
     works = [
-        disks_of_host.Work(DiskSpec(), path=str(web1.images / f"{name}_{file}"))
+        disks_of_host.DiskBuild(DiskSpec(), path=str(web1.images / f"{name}_{file}"))
         for name in ("web1", "web2")
         for file in ("data.raw", "system.qcow2")
     ]
-    disk_notes.Note("web2", "virt.rename", works)
+    disk_notes.DiskJournal("web2", "virt.rename", works)
     for old, new in zip(works[:2], works[2:], strict=True):
         os.link(old.path, new.path)
     before = (web1.images / "web1_data.raw").stat().st_ino

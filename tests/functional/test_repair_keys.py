@@ -52,13 +52,13 @@ def cloud(opts, store, pairs, monkeypatch):  # noqa: F811
 
 
 def finding(cloud):
-    found, unreachable = repair.look(cloud)
+    found, unreachable = repair.find_leftovers(cloud)
     return ([one for one in found if one.code == repair.KEY] or [None])[0], unreachable
 
 
 def test_a_key_whose_host_has_no_such_guest_goes(cloud):
     one, unreachable = finding(cloud)
-    assert (one.about, unreachable) == ("web1", {})
+    assert (one.subject, unreachable) == ("web1", {})
     assert repair.repair_all([one], Silent())[0] == {"web1": "key deleted"}
     assert cloud.deleted == ["web1"]
 
@@ -82,10 +82,10 @@ def test_one_that_once_made_a_guest_counts_too(cloud):
 @pytest.mark.parametrize("made", ["", "hv9"])
 def test_of_a_host_that_is_gone_or_not_recorded_a_person_decides(cloud, pairs, made):  # noqa: F811
     cloud.store.accept("web2", pairs[1], host=made)
-    found, _ = repair.look(cloud)
-    [one] = [one for one in found if one.about == "web2"]
+    found, _ = repair.find_leftovers(cloud)
+    [one] = [one for one in found if one.guest == "web2"]
     assert (one.repair, one.command) == (None, "salt web2 test.ping")
-    assert "salt-key" not in " ".join([one.what, one.how, one.evidence])
+    assert "salt-key" not in " ".join([one.problem, one.remedy, one.evidence])
 
 
 def an_init_under_way(cloud):
@@ -105,7 +105,7 @@ def lost_meanwhile(cloud):
 
 
 def reported_meanwhile(cloud):
-    cloud.connected = {"web1"}
+    cloud.connect = {"web1"}
 
 
 def answers_from_behind_nat(cloud):
@@ -148,7 +148,7 @@ def test_an_error_of_the_lock_is_one_line(cloud):
 def test_what_a_host_calls_a_guest_is_no_path_of_the_master(cloud, name):
     calls = (
         lambda: lock.guest(cloud.opts, name, "x").__enter__(),
-        lambda: lock.at_work(cloud.opts, name),
+        lambda: lock.guest_owner(cloud.opts, name),
     )
     for call in calls:
         with pytest.raises(errors.InvalidInput, match="cannot be a guest's name"):
@@ -180,20 +180,20 @@ def test_a_crash_while_a_key_comes_in_leaves_none_that_nobody_finds(
         patch.setattr("saltvirt.fleet.private.os.replace", counted(os.replace))
         patch.setattr(type(store._store), "store", counted(type(store._store).store))
         try:
-            done = authorization.hand_in(cloud.opts, store, "hv1", "web7", pairs[1])
+            done = authorization.submit_key(cloud.opts, store, "hv1", "web7", pairs[1])
         except Killed:
             done = False
     assert done is (after >= len(writes))
     if store.status("web7") == "accepted":
         assert store.host_of("web7") == "hv1"
-        assert Pillars(cloud.opts).of("web7", store.accepted) == {"token": "t"}
-        found, _ = repair.look(cloud)
-        assert [(one.code, one.repair is not None) for one in found if one.about == "web7"] == [
+        assert Pillars(cloud.opts).load("web7", store.accepted) == {"token": "t"}
+        found, _ = repair.find_leftovers(cloud)
+        assert [(one.code, one.repair is not None) for one in found if one.guest == "web7"] == [
             (repair.KEY, True)
         ]
     else:
         assert done is False
-        assert "web7" not in store.ours()
+        assert "web7" not in store.guest_ids()
 
 
 def test_a_key_that_somebody_else_accepted_later_is_none_of_ours(store, pairs):  # noqa: F811
@@ -201,8 +201,8 @@ def test_a_key_that_somebody_else_accepted_later_is_none_of_ours(store, pairs): 
     store.accept("web1", pairs[0], host="hv1")
     store._store.store("web1", pairs[1])  # salt-key -d, and -a of another machine
     assert store.host_of("web1") is None
-    assert store.ours() == []
-    assert "it was not accepted here for a guest" in store.stays("web1", "hv1")
+    assert store.guest_ids() == []
+    assert "it was not accepted here for a guest" in store.retain_reason("web1", "hv1")
     with pytest.raises(errors.KeyRefused, match="another key of web1"):
         store.accept("web1", pairs[2], replace=True, host="hv1")
 
@@ -211,6 +211,6 @@ def test_a_record_of_an_older_version_counts(store, pairs, opts):  # noqa: F811
     store.accept("web1", pairs[0], host="hv1")
     path = pathlib.Path(opts["pki_dir"], "virt-accepted", "web1")
     path.write_text("hv1", encoding="utf-8")
-    assert (store.host_of("web1"), store.ours()) == ("hv1", ["web1"])
-    store.moved("web1", "hv1", "hv2")
-    assert (store.host_of("web1"), store.stays("web1", "hv2")) == ("hv2", None)
+    assert (store.host_of("web1"), store.guest_ids()) == ("hv1", ["web1"])
+    store.rebind("web1", "hv1", "hv2")
+    assert (store.host_of("web1"), store.retain_reason("web1", "hv2")) == ("hv2", None)

@@ -38,7 +38,7 @@ def peer(monkeypatch):
         remote_storage, "written_at",
         lambda volume: written.get(".clock" if volume.name()[0] == "." else volume.name()),
     )  # fmt: skip
-    conn.written = written
+    conn.durable_step = written
     yield conn
     conn.close()
 
@@ -63,27 +63,27 @@ def test_only_what_is_in_that_folder_is_one():
 
 
 def test_what_a_guest_will_have_is_in_the_name_of_its_reservation(peer):
-    path = reservations.place(GUEST, [])
+    path = reservations.reservation_path(GUEST, [])
     assert path == f"{reservations.FOLDER}/{Reservation('web1', 1024, 2, NOW).file}"
 
 
 def test_what_another_host_has_promised(peer):
     put(peer, f"a~1~1~{NOW}", f"b~1~1~{NOW}", f"c~1~1~{NOW}", "notes")
-    there = reservations.there(peer, {"b"}, without={f"c~1~1~{NOW}"})
+    there = reservations.remote(peer, {"b"}, without={f"c~1~1~{NOW}"})
     assert there == [Reservation("a", 1, 1, NOW)]
     assert files(peer) == [*(f"{name}~1~1~{NOW}" for name in "abc"), "notes"]
 
 
 def test_a_host_without_the_folder_has_promised_nothing(peer, monkeypatch):
     monkeypatch.setattr(reservations, "FOLDER", "/dev/none")
-    assert reservations.there(peer, ()) == []
+    assert reservations.remote(peer, ()) == []
 
 
 def test_they_are_as_old_as_the_clock_of_their_host_says(peer):
     put(peer, "a~1~1~1", f"b~1~1~{NOW - 7}")
-    peer.written.update({".clock": 5000.5, "a~1~1~1": 4000.0})
+    peer.durable_step.update({".clock": 5000.5, "a~1~1~1": 4000.0})
     assert reservations._ages(pool_of(peer)) == {"a~1~1~1": 1000.5, f"b~1~1~{NOW - 7}": 7}
-    del peer.written[".clock"]
+    del peer.durable_step[".clock"]
     ages = {"a~1~1~1": NOW - 1, f"b~1~1~{NOW - 7}": 7}
     assert reservations._ages(pool_of(peer)) == ages, "by their names"
 
@@ -122,7 +122,7 @@ def test_the_clock_is_an_empty_file_that_goes_again(peer, monkeypatch):
         return found
 
     monkeypatch.setattr(remote_storage, "create", create)
-    peer.written[".clock"] = 7.0
+    peer.durable_step[".clock"] = 7.0
     assert reservations._clock(pool_of(peer)) == 7
     assert seen == [(reservations.FOLDER, 0, {"mode": "0600"})]
     assert files(peer) == []
@@ -158,7 +158,7 @@ def asked(monkeypatch):
 
 
 def reserve(peer):
-    path = reservations.place(GUEST, [])
+    path = reservations.reservation_path(GUEST, [])
     reservations.reserve(peer, path, GUEST, TargetReport("hv2", cpus=9), "request")
     return path
 
@@ -236,23 +236,23 @@ def test_what_was_seen_is_written_down_when_it_changes(run, tmp_path, monkeypatc
     folder = tmp_path / "arrivals"
     folder.mkdir()
     (folder / "a~1~1~1").touch()
-    assert len(reservations.here((), str(folder))) == 1
+    assert len(reservations.local((), str(folder))) == 1
     [(file, (time_ns, since))] = json.loads(run.read_text()).items()
     assert (file, time_ns) == ("a~1~1~1", (folder / file).stat().st_mtime_ns)
     assert run.parent.stat().st_mode & 0o777 == 0o700
     with monkeypatch.context() as patch:
         patch.setattr(reservations, "_write", None)
-        assert len(reservations.here((), str(folder))) == 1
+        assert len(reservations.local((), str(folder))) == 1
     for damage in ("{", "\udcff"):
         run.write_bytes(damage.encode(errors="surrogateescape"))
-        assert len(reservations.here((), str(folder))) == 1
+        assert len(reservations.local((), str(folder))) == 1
         assert json.loads(run.read_text())["a~1~1~1"][1] >= since
 
 
 def test_who_writes_it_down_just_now_is_not_waited_for(run, tmp_path):
     with contextlib.suppress(FileExistsError):
         run.parent.mkdir(mode=0o700)
-    with locks.exclusive(f"{run}.lock", patience_s=0):
+    with locks.exclusive(f"{run}.lock", timeout_s=0):
         reservations._write(str(run), {})
     assert not run.exists()
     reservations._write(str(run), {})

@@ -122,7 +122,7 @@ def test_a_doubt_does_not_keep_a_guest_from_its_own_disk(host, monkeypatch):  # 
     host.define(host.device(path))
     host.call("snapshot", "g", "a")
     write(path, 2)
-    monkeypatch.setattr(usage.Usage, "why", lambda *_, **__: "nobody can tell")
+    monkeypatch.setattr(usage.Usage, "keep_reason", lambda *_, **__: "nobody can tell")
     host.call("revert_snapshot", "g", "a")
     assert not holds(path, 2)
 
@@ -199,7 +199,7 @@ def test_a_guest_that_may_be_on_another_host_is_not_reverted(host, monkeypatch):
     write(path, 2)
     report = GuestReport("g", dom.UUIDString(), "hv1", False, "shutdown")
     entry = JournalEntry(report, "qemu+tls://hv2/system", MOVING)
-    monkeypatch.setattr(move_journal, "of_domain", lambda *_: entry)
+    monkeypatch.setattr(move_journal, "load_for_domain", lambda *_: entry)
     refused(host, r"g may be on the target of a migration that was broken off", "a")
     assert holds(path, 2)
 
@@ -253,7 +253,7 @@ def test_a_guest_is_not_stopped_where_its_layer_cannot_be_made(host, monkeypatch
         raise errors.OperationFailed("no room")
 
     with monkeypatch.context() as patch:
-        patch.setattr(layers.Layer, "begin_anew", full)
+        patch.setattr(layers.Layer, "recreate_in", full)
         with pytest.raises(CommandExecutionError, match="no room"):
             host.call("revert_snapshot", "g", "a")
     assert dom.isActive()

@@ -111,7 +111,7 @@ def cloud(real, tmp_path, monkeypatch, pairs):  # noqa: F811
     monkeypatch.setattr(allowed, "Fleet", lambda _opts: found)
     monkeypatch.setattr(target, "connected", lambda _opts, hosts: set(hosts))
     for name, owner in OWNERS.items():
-        owners.give(opts, id_of(name), name, owner)
+        owners.set_owner(opts, id_of(name), name, owner)
     return found
 
 
@@ -289,7 +289,7 @@ def test_what_a_user_deploys_is_his_within_the_quota(runner, cloud):
     deploying(cloud)
     done = deploy(runner, "bob", "bob-8")
     assert done["bob-8"]["result"] is True, done
-    assert owners.of(cloud.opts, id_of("bob-8")).owner == "bob"
+    assert owners.load(cloud.opts, id_of("bob-8")).owner == "bob"
     assert runner("root", "owners")["owners"]["guests"]["bob-8"] == "bob"
     over = comment(deploy(runner, "bob", "bob-9"), "bob-9")
     assert over == "the quota of bob does not allow it: guests: 2 of 2 are used, 1 more wanted"
@@ -302,7 +302,7 @@ def test_what_a_user_deploys_is_his_within_the_quota(runner, cloud):
 
 def test_what_is_being_made_counts_and_a_dead_process_does_not(runner, cloud):
     deploying(cloud)
-    one = {"bob-5": owners.Making("bob", 1, 2**20, 0)}
+    one = {"bob-5": owners.PendingGuest("bob", 1, 2**20, 0)}
     with owners.making(cloud.opts, one):
         assert "guests: 2 of 2" in comment(deploy(runner, "bob", "bob-9"), "bob-9")
         assert "being made" in comment(deploy(runner, "eve", "bob-5"), "bob-5")
@@ -382,7 +382,7 @@ def test_what_a_label_grants(runner, cloud):
     assert (found["guests"]["anna-1"], found["labels"]) == ("bob", {"anna-1": ["7", "web1"]})
     assert runner("root", "label", "anna-1")["anna-1"]["comment"] == "anna-1 has no label"
     assert "no guest" in comment(runner("eve", "where", "anna-1"), "anna-1")
-    assert owners.of(cloud.opts, id_of("anna-1")).owner == "bob"
+    assert owners.load(cloud.opts, id_of("anna-1")).owner == "bob"
     assert comment(runner("eve", "label", "bobs", "web1"), "bobs") == "eve may not call virt.label"
     assert "labels must be texts" in comment(runner("root", "label", "bobs", [{}]), "bobs")
 
@@ -399,9 +399,9 @@ def test_who_may_still_by_owner_and_by_label(cloud):
                 if allowed.may_still(cloud.opts, user, "start", "anna-1", uuid_)]  # fmt: skip
 
     assert may() == ["anna"]
-    owners.label(cloud.opts, uuid_, "anna-1", ("web",))
+    owners.set_labels(cloud.opts, uuid_, "anna-1", ("web",))
     assert may() == ["anna", "eve"]
-    owners.give(cloud.opts, uuid_, "anna-1", None)
+    owners.set_owner(cloud.opts, uuid_, "anna-1", None)
     assert may() == ["eve"]
 
 
@@ -418,7 +418,7 @@ def test_a_deployment_that_fails_gives_nobody_a_guest(runner, cloud, monkeypatch
     # the host has it, and gives no answer that counts
     monkeypatch.setattr(Host, "init", lambda self, name, **more: init(self, name, **more) and None)
     assert deploy(runner, "bob", "bob-8")["bob-8"]["result"] is False
-    assert owners.of(cloud.opts, id_of("bob-8")).owner is None
+    assert owners.load(cloud.opts, id_of("bob-8")).owner is None
 
 
 def test_an_owner_is_the_masters_word_and_follows_the_guest(runner, cloud):
@@ -449,13 +449,13 @@ def test_a_host_does_not_give_a_user_anothers_guest_by_the_uuid_of_a_new_one(
     """That of a guest of somebody else or of nobody, on this host or another, or of one that is to
     be brought back."""
     deploying(cloud)
-    owners.give(cloud.opts, id_of("gone"), "gone", "anna")
-    before = owners.of(cloud.opts, id_of(of))
+    owners.set_owner(cloud.opts, id_of("gone"), "gone", "anna")
+    before = owners.load(cloud.opts, id_of(of))
     for host in cloud.hosts_.values():
         host.inventory = _lying(host.inventory, "bob-8", spelled.format(id_of(of).upper()))
     told = deploy(runner, "bob", "bob-8")["bob-8"]
     assert told["result"] is True, told
-    assert owners.of(cloud.opts, id_of(of)) == before
+    assert owners.load(cloud.opts, id_of(of)) == before
 
 
 def test_another_host_says_nothing_of_whose_a_new_guest_is(runner, cloud, monkeypatch):
@@ -471,8 +471,8 @@ def test_another_host_says_nothing_of_whose_a_new_guest_is(runner, cloud, monkey
     monkeypatch.setattr(unique, "resolve", lambda *_args, **_more: None)
     told = deploy(runner, "eve", "bob-8", host="hv2")["bob-8"]
     assert told["result"] is True, told
-    assert owners.of(cloud.opts, id_of("bob-8")).owner == "eve"
-    assert owners.of(cloud.opts, unknown).owner is None
+    assert owners.load(cloud.opts, id_of("bob-8")).owner == "eve"
+    assert owners.load(cloud.opts, unknown).owner is None
 
 
 @pytest.mark.parametrize("verb, given", [("own", "bob"), ("label", "web")])
@@ -485,7 +485,7 @@ def test_what_is_said_of_one_guest_is_not_said_of_another_whose_uuid_its_host_te
     told = runner("root", verb, "secret-db", given, test=test)["secret-db"]
     assert told["result"] is False
     assert told["comment"] == "secret-db on hv1 has the UUID of anna-1 on hv2: which is it?"
-    assert owners.of(cloud.opts, id_of("anna-1")) == owners.Owner("anna-1", "anna")
+    assert owners.load(cloud.opts, id_of("anna-1")) == owners.Owner("anna-1", "anna")
 
 
 def _lying(inventory, name, uuid_):
@@ -503,9 +503,9 @@ def _renamed(found, name, uuid_):
 
 @pytest.mark.parametrize("wrong", ["", "../../../etc/passwd", "x", "\0", "a" * 5000])
 def test_a_uuid_that_is_none_names_no_file(cloud, wrong):
-    assert owners.of(cloud.opts, wrong) == owners.Owner("")
+    assert owners.load(cloud.opts, wrong) == owners.Owner("")
     with pytest.raises(Exception, match="no UUID"):
-        owners.give(cloud.opts, wrong, "web1", "bob")
+        owners.set_owner(cloud.opts, wrong, "web1", "bob")
 
 
 def test_a_damaged_record_is_nobodys_and_is_named(runner, cloud):

@@ -131,15 +131,15 @@ def test_what_a_start_has_run_is_told_as_it_ended(runner, tmp_path, monkeypatch)
     monkeypatch.setattr("saltvirt.fleet.target.hosts", lambda _opts: ["hv1"])
     done = {"outputter": "highstate", "retcode": 1}
     runner.__salt__ = {"state.orchestrate": lambda **asked: ran.append(asked) or done}
-    found = runner.started("hv1")["data"]
+    found = runner.pending_start("hv1")["data"]
     assert found["hv1"]["result"] is False
     assert found["hv1"]["comment"] == "hv1: virt.orch.hypervisor failed"
     assert found["hv1"]["orchestration"] == done
     assert (found["retcode"], ran) == (1, [{"mods": "virt.orch.hypervisor",
                                             "pillar": {"hypervisor": "hv1"}}])  # fmt: skip
-    assert "nothing to do" in runner.started("web1")["data"]["web1"]["comment"]
+    assert "nothing to do" in runner.pending_start("web1")["data"]["web1"]["comment"]
     with (tmp_path / "virt/starts/hv1.next").open("w") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
-        waits = runner.started("hv1")["data"]["hv1"]
+        waits = runner.pending_start("hv1")["data"]["hv1"]
     assert (waits["result"], len(ran)) == (True, 1)
     assert "another run of it waits already" in waits["comment"]

@@ -131,7 +131,7 @@ def test_it_is_delivered_to_the_host(parameter):
     given = "cloud-init" if parameter == "seed" else "as given"
     wanted = InitRequest("web1", 1, 64, "/a", arguments={parameter: given})
     expected = True if parameter == "approve_key" else given
-    assert wanted.for_host()[parameter] == expected
+    assert wanted.host_arguments()[parameter] == expected
 
 
 def test_a_thin_overlay_is_asked_for(runner, image):  # noqa: F811
@@ -143,9 +143,9 @@ def test_a_thin_overlay_is_asked_for(runner, image):  # noqa: F811
 def test_what_may_be_secret_is_told_to_the_chosen_host_only():
     secret = {"priv_key": "-----", "config": {"token": "x"}, "user_data": "password: x"}
     wanted = InitRequest("web1", 1, 64, "/a", arguments={**secret, "disk": "big"})
-    assert secret.items() <= wanted.for_host().items()
-    assert not set(secret) & set(wanted.for_all())
-    assert wanted.for_all()["disk"] == "big"
+    assert secret.items() <= wanted.host_arguments().items()
+    assert not set(secret) & set(wanted.sizing_arguments())
+    assert wanted.sizing_arguments()["disk"] == "big"
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_what_a_host_made_whose_answer_was_lost_is_there_and_stays(runner, conn,
         return {"hv1": answer.lost("hv1")} if fun == "virt.init" else found
 
     monkeypatch.setattr(fleet, "gather", losing)
-    assert init().more["state"] == "shutdown"
+    assert init().details["state"] == "shutdown"
     assert "virt.purge" not in [fun for fun, _ in fleet.asked]
     assert "web1" in [dom.name() for dom in conn.listAllDomains()]
 
@@ -203,8 +203,8 @@ def test_the_guest_of_another_made_meanwhile_stays_and_is_not_taken(runner, conn
 
 def test_no_host_but_the_chosen_one_is_told_the_mark_of_the_operation():
     wanted = InitRequest("web1", 1, 64, "/a", arguments={"metadata": {"owner": "me"}})
-    assert wanted.for_host()["metadata"] == {"owner": "me", "operation": wanted.operation}
-    assert wanted.operation not in str(wanted.for_all())
+    assert wanted.host_arguments()["metadata"] == {"owner": "me", "operation": wanted.operation}
+    assert wanted.operation not in str(wanted.sizing_arguments())
     assert wanted.operation != InitRequest("web1", 1, 64, "/a").operation
 
 
@@ -228,7 +228,7 @@ def waiting(runner, monkeypatch):
 
 
 def test_a_guest_is_waited_for_until_somebody_knows_its_address(waiting, conn):
-    assert waiting("address").more == {"host": "hv1", "state": "running"}
+    assert waiting("address").details == {"host": "hv1", "state": "running"}
     assert conn.lookupByName("web1").isActive()
 
 

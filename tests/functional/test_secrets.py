@@ -38,7 +38,7 @@ def test_it_is_made_with_what_the_master_keeps_for_it(host, conn):
     import libvirt
 
     master, modules = host
-    with authorization.Authorizations(master.opts).held("hv1", "web1", secret=SECRET):
+    with authorization.Authorizations(master.opts).temporary("hv1", "web1", secret=SECRET):
         assert "hush" not in repr(init(modules))
     xml = conn.lookupByName("web1").XMLDesc(libvirt.VIR_DOMAIN_XML_SECURE)
     assert "passwd='hush'" in xml
@@ -65,7 +65,7 @@ def test_a_host_answers_signed(host, tmp_path):
 
     def ask(fun, **kwarg):
         found = travelled(modules[proof.FUNCTION](fun, kwarg, __pub_jid="7"))
-        return proof.proven("hv1", "7", fun, found, public)
+        return proof.verify("hv1", "7", fun, found, public)
 
     assert ask("virt.vm_state") == {"return": {"test": "running"}, "retcode": 0}
     assert ask("virt.start", name="none")["return"].startswith("ERROR: ")

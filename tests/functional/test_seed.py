@@ -15,7 +15,7 @@ from saltvirt import errors, seed
 from saltvirt.images import locks
 from saltvirt.seed import backends, firstboot, guest, keys
 from saltvirt.seed.data import minion_config, to_yaml
-from saltvirt.seed.tree import DirTree, Room
+from saltvirt.seed.tree import DirTree, FreeSpace
 from tests.functional.test_cloudinit import NICS
 
 needs_guestfish = pytest.mark.skipif(not shutil.which("guestfish"), reason="no guestfish here")
@@ -322,7 +322,7 @@ def test_where_nothing_can_install_a_minion_nothing_is_written(tmp_path, pair):
 
 def test_a_full_file_system_is_seen_before_anything_is_written(tmp_path, data, monkeypatch):
     root = system(tmp_path / "root")
-    monkeypatch.setattr(DirTree, "room", lambda _self: Room(False, 1000, None))
+    monkeypatch.setattr(DirTree, "free_space", lambda _self: FreeSpace(False, 1000, None))
     with pytest.raises(errors.SeedFailed, match=r"file system is full: 1000 bytes$"):
         seed.apply(str(root), None, data)
     assert (root / "etc/hostname").read_text() == "image\n"

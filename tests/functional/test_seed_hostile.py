@@ -14,7 +14,7 @@ import pytest
 
 from saltvirt import errors, places, seed
 from saltvirt.seed import backends, guestfish, keys, mounted, network, partitions
-from saltvirt.seed.tree import MOST_BYTES, DirTree
+from saltvirt.seed.tree import MAX_FILE_BYTES, DirTree
 from tests import clock
 from tests.functional.conftest import load
 from tests.functional.test_seed import system
@@ -231,9 +231,9 @@ def test_many_files_of_netplan_are_not_all_read(tmp_path):
 
 
 def test_a_file_as_large_as_is_read(tmp_path):
-    (tmp_path / "file").write_bytes(bytes(MOST_BYTES))
+    (tmp_path / "file").write_bytes(bytes(MAX_FILE_BYTES))
     with DirTree(tmp_path) as tree:
-        assert len(tree.read("/file")) == MOST_BYTES
+        assert len(tree.read("/file")) == MAX_FILE_BYTES
 
 
 GUESTFISH = """#!/bin/sh
@@ -275,7 +275,7 @@ def test_guestfish_that_ends_is_one_line(tmp_path, monkeypatch):
             with pytest.raises(errors.SeedFailed, match=r"^guestfish ended: no appliance$"):
                 session.run("run")
             session._process.wait()
-            session._seen = 0
+            session._error_offset = 0
 
 
 def test_guestfish_that_does_not_end_is_ended(tmp_path, monkeypatch):
@@ -455,14 +455,14 @@ BY_KVM, BY_SOFTWARE = (False, 120), (True, 600)
 
 
 def start():
-    with guestfish.launched([guestfish.Added("/disk", "qcow2")]):
+    with guestfish.launch([guestfish.Added("/disk", "qcow2")]):
         pass
 
 
 @pytest.mark.usefixtures("begun")
 def test_a_disk_of_the_appliance_is_a_file_or_what_a_server_shows():
     shown = guestfish.Added("vda", "raw", read_only=True, socket="/run/nbd")
-    with guestfish.launched([guestfish.Added("/disk", "qcow2"), shown]) as session:
+    with guestfish.launch([guestfish.Added("/disk", "qcow2"), shown]) as session:
         assert [asked for asked in session.asked if asked[0] == "add"] == [
             ("add", "/disk", "format:qcow2"),
             ("add", "vda", "format:raw", "readonly:true", "protocol:nbd", "server:unix:/run/nbd"),
@@ -509,7 +509,7 @@ def test_what_is_written_and_run_by_libguestfs():
         return ""
 
     found = Appliance(is_dir="true", is_file="false", upload=upload)
-    tree = guestfish.Tree(found)
+    tree = guestfish.GuestfishTree(found)
     for content in (b"a\0b", b"x" * 100_000):
         tree.write("/etc/a", content, 0o640)
         assert uploaded.pop() == content
@@ -533,7 +533,7 @@ def test_libguestfs_is_told_to_read_regular_files_of_some_size():
         asked.append(command)
         return answers[command]
 
-    tree = guestfish.Tree(
+    tree = guestfish.GuestfishTree(
         type(
             "S",
             (),
@@ -558,7 +558,7 @@ def test_a_server_that_shows_nothing_is_ended_with_its_words(monkeypatch):
             subprocess.Popen(["sh", "-c", does], stderr=subprocess.PIPE) as process,
             pytest.raises(errors.SeedFailed, match=r"^cannot show /disk: no fuse$"),
         ):
-            mounted._until(lambda: False, process, "show /disk")
+            mounted._wait_until(lambda: False, process, "show /disk")
 
 
 def test_a_server_that_does_not_end_is_ended(monkeypatch):

@@ -44,12 +44,12 @@ def own(monkeypatch):
 )
 def test_what_is_this_hosts_own(monkeypatch, own, line):
     table(monkeypatch, ROOT, line)
-    assert shared.why("/data/x") is None
+    assert shared.sharing_reason("/data/x") is None
 
 
 def test_the_root_of_a_system_is_its_own_also_when_it_is_a_folder(monkeypatch, own):
     table(monkeypatch, "1 0 254:0 /machines/one / rw - ext4 /dev/vda rw")
-    assert shared.why("/data/x") is None
+    assert shared.sharing_reason("/data/x") is None
 
 
 @pytest.mark.parametrize(
@@ -71,12 +71,12 @@ def test_the_root_of_a_system_is_its_own_also_when_it_is_a_folder(monkeypatch, o
 )
 def test_what_other_hosts_may_have(monkeypatch, own, line, words):
     table(monkeypatch, ROOT, line)
-    assert words in shared.why("/data/x")
+    assert words in shared.sharing_reason("/data/x")
 
 
 def test_where_nothing_is_known_of_the_mounts_nothing_is_proven(monkeypatch):
     table(monkeypatch)
-    assert shared.why("/data/x") == "it is not known where it is mounted from"
+    assert shared.sharing_reason("/data/x") == "it is not known where it is mounted from"
 
 
 def device(tmp_path, monkeypatch, folder, **files):
@@ -162,9 +162,11 @@ def test_several_ways_to_a_device_are_a_storage_network(tmp_path, monkeypatch):
 def nas(place, monkeypatch):  # noqa: F811
     """All of the host's folder ``data`` is other hosts', too."""
     folder = identity.real(place.root / "data")
-    real = shared.why
+    real = shared.sharing_reason
     monkeypatch.setattr(
-        shared, "why", lambda path: "nfs4" if f"{path}/".startswith(f"{folder}/") else real(path)
+        shared,
+        "sharing_reason",
+        lambda path: "nfs4" if f"{path}/".startswith(f"{folder}/") else real(path),
     )
     return place
 
@@ -174,7 +176,7 @@ def test_purge_keeps_what_other_hosts_may_have(nas):
     found = purge.plan(nas.conn, dom)
     assert found.delete == []
     assert found.keep[str(nas.base)].startswith("other hosts may have it (nfs4)")
-    assert found.unsure == [str(nas.base)]
+    assert found.uncertain == [str(nas.base)]
     assert found.shared[str(nas.base)].inode == nas.base.stat().st_ino
     assert purge.plan(nas.conn, dom, unused=[str(nas.base)]).delete == [str(nas.base)]
     purge.purge(nas.conn, "web1")
@@ -203,7 +205,7 @@ def test_a_volume_that_other_hosts_may_have_is_not_deleted(nas):
 def asked(nas, **more):
     """What this host says of a disk that another one describes."""
     given = {"path": "/elsewhere/web1.raw", **more}
-    return usage.elsewhere(nas.conn, [shared.FileIdentity(**given)])[given["path"]]
+    return usage.users_here(nas.conn, [shared.FileIdentity(**given)])[given["path"]]
 
 
 def test_a_host_that_uses_nothing_of_it(nas):
@@ -219,7 +221,9 @@ def test_the_same_file_under_another_path(nas):
 def test_a_device_is_the_same_by_its_ids(nas, monkeypatch):
     """Devices have no inode that another host could tell them by."""
     nas.guest(disk(nas.base, "raw"))
-    monkeypatch.setattr(shared, "place", lambda path: shared.FileIdentity(path, ids=("wwn-1",)))
+    monkeypatch.setattr(
+        shared, "file_identity", lambda path: shared.FileIdentity(path, ids=("wwn-1",))
+    )
     assert asked(nas, ids=("wwn-2",)) is None
     assert asked(nas, ids=("wwn-1",)) == "used by web1"
 
@@ -277,7 +281,7 @@ class Cloud:
         self.called.append((function, sorted(hosts)))
         yield from (self.answers[host] for host in hosts)
 
-    def one(self, host, function, kwarg=None, **_options):
+    def call(self, host, function, kwarg=None, **_options):
         if function == "virt.leftovers":
             return {"guests": {}, "migrations": {}, "unfinished": ["web1"]}
         self.called.append((host, function, kwarg))
@@ -326,7 +330,7 @@ def test_silence_and_doubt_keep_it(answer, words):
     assert done.delete == ["/own"]
     assert cloud.called[-1][2]["unused"] == []
     with pytest.raises(errors.OperationFailed, match=r"/nfs/a on hv1 stays"):
-        purging.leftover(cloud, "hv1", "web1")
+        purging.purge_partial(cloud, "hv1", "web1")
 
 
 def test_a_hypervisor_that_virt_hosts_lost_keeps_it(monkeypatch):
@@ -345,7 +349,7 @@ def test_a_master_of_masters_does_not_know_all_hosts(no_master):
 
 
 def test_nobody_is_asked_about_what_is_the_hosts_own():
-    assert proof.elsewhere(Cloud(down("hv2")), "hv1", {}) == ([], {})
+    assert proof.unused_elsewhere(Cloud(down("hv2")), "hv1", {}) == ([], {})
 
 
 def test_which_disks_a_copy_elsewhere_could_write_to(nas):
@@ -385,4 +389,4 @@ def test_a_new_disk_that_other_hosts_reach_bypasses_the_hosts_cache(
     """Its guest could not move to one of them while it runs otherwise."""
     table(monkeypatch, ROOT, line.format(os.path.realpath(tmp_path)))
     spec = DiskSpec.parse({"name": "system", "size": 8}, "disks")
-    assert disks.plan_one(conn, spec, "g1", str(tmp_path), "kvm").source.cache == cache
+    assert disks.plan_disk(conn, spec, "g1", str(tmp_path), "kvm").source.cache == cache

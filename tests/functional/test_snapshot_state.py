@@ -8,9 +8,9 @@ pytest.importorskip("libvirt")
 
 from saltvirt.host.domain import snapshot_state
 from saltvirt.host.storage import files
-from saltvirt.snapshot.tree import Snapshot
+from saltvirt.snapshot.tree import SnapshotNode
 
-SNAPSHOT = Snapshot("s1", created=1, variables=True, tpm=True)
+SNAPSHOT = SnapshotNode("s1", created=1, variables=True, tpm=True)
 DEFINITION = """<domain><name>g</name><os><loader type='pflash'>x</loader><nvram>{}</nvram></os>
 <devices><tpm><backend type='emulator'/></tpm></devices></domain>"""
 

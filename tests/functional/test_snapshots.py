@@ -11,7 +11,7 @@ from saltvirt import errors
 from saltvirt.answers.snapshots import SnapshotReverted
 from saltvirt.host.snapshot import read
 from saltvirt.operations import snapshots
-from saltvirt.operations.snapshots import Delete, Revert, Snapshot
+from saltvirt.operations.snapshots import DeleteSnapshots, RevertToSnapshot, TakeSnapshot
 from tests.functional.cloud import Fleet
 
 NOT_LIVE = "while test has snapshots it cannot migrate live"
@@ -111,8 +111,8 @@ def test_an_agent_that_is_late_leaves_nothing_frozen(virt, dom, monkeypatch, tha
             raise Late("still late")
         return 1
 
-    monkeypatch.setattr(quiesce, "_THAWS_S", 60 if thaws else 0)
-    monkeypatch.setattr(quiesce, "_AGAIN_S", 0)
+    monkeypatch.setattr(quiesce, "_THAW_TIMEOUT_S", 60 if thaws else 0)
+    monkeypatch.setattr(quiesce, "_RETRY_S", 0)
     monkeypatch.setattr(libvirt.virDomain, "snapshotCreateXML", late)
     monkeypatch.setattr(libvirt.virDomain, "fsThaw", thaw)
     patience = lambda _dom, seconds, _flags: did.append(seconds)  # noqa: E731
@@ -219,22 +219,22 @@ def runner(virt, chain, tmp_path):
     ("kind", "given", "comment", "changes"),
     [
         (
-            Snapshot,
+            TakeSnapshot,
             ["d"],
             f"a snapshot of test on hv1 would be taken; {NOT_LIVE}",
             {"snapshot": "d"},
         ),
-        (Revert, [], "test on hv1 would be put back to b", {"reverted": "b"}),
-        (Revert, ["a"], "test on hv1 would be put back to a", {"reverted": "a"}),
-        (Delete, [["b"]], "b of test on hv1 would be deleted", {"deleted": ["b"]}),
+        (RevertToSnapshot, [], "test on hv1 would be put back to b", {"reverted": "b"}),
+        (RevertToSnapshot, ["a"], "test on hv1 would be put back to a", {"reverted": "a"}),
+        (DeleteSnapshots, [["b"]], "b of test on hv1 would be deleted", {"deleted": ["b"]}),
         (
-            Delete,
+            DeleteSnapshots,
             [["b"], True],
             "b, c of test on hv1 would be deleted",
             {"deleted": ["b", "c"]},
         ),
         (
-            Delete,
+            DeleteSnapshots,
             [None],
             "a, b, c of test on hv1 would be deleted",
             {"deleted": ["a", "b", "c"]},
@@ -247,23 +247,23 @@ def test_the_runner_says_what_it_would_do_and_then_does_that(
     found = kind(runner, "test", *given).check()
     said, clock, _ = found.comment.partition("the clock of test stands at the time of the snapshot")
     assert (said.rstrip(":;. "), found.changes, found.reasons) == (comment, changes, ())
-    assert bool(clock) is (kind is Revert), "it has no guest agent"
+    assert bool(clock) is (kind is RevertToSnapshot), "it has no guest agent"
     assert (names(chain), current(chain)) == (["a", "b", "c"], "c")
     done = kind(runner, "test", *given).run()
-    there = {Snapshot: ["a", "b", "c", "d"], Revert: ["a", "b", "c"]}
+    there = {TakeSnapshot: ["a", "b", "c", "d"], RevertToSnapshot: ["a", "b", "c"]}
     gone = changes.get("deleted", [])
     assert names(chain) == there.get(kind, [name for name in "abc" if name not in gone])
-    assert current(chain) == changes.get("reverted", "d") if kind is not Delete else True
+    assert current(chain) == changes.get("reverted", "d") if kind is not DeleteSnapshots else True
     assert " would be " not in done.comment
 
 
 @pytest.mark.parametrize(
     ("kind", "given", "why"),
     [
-        (Snapshot, ["a"], "test on hv1 has a snapshot a already"),
-        (Revert, ["z"], "test on hv1 has no snapshot z; it has: a, b, c"),
-        (Delete, [["z"]], "hv1: test has no snapshot z"),
-        (Delete, [[]], "hv1: name the snapshots of test to delete"),
+        (TakeSnapshot, ["a"], "test on hv1 has a snapshot a already"),
+        (RevertToSnapshot, ["z"], "test on hv1 has no snapshot z; it has: a, b, c"),
+        (DeleteSnapshots, [["z"]], "hv1: test has no snapshot z"),
+        (DeleteSnapshots, [[]], "hv1: name the snapshots of test to delete"),
     ],
 )
 def test_the_runners_refusals_are_the_same_asked_and_done(runner, chain, kind, given, why):
@@ -278,10 +278,10 @@ def test_the_runners_refusals_are_the_same_asked_and_done(runner, chain, kind, g
 def test_the_runner_puts_nothing_back_to_before_the_first_one(runner, dom):
     dom.snapshotLookupByName("c").delete()
     dom.snapshotLookupByName("b").delete()
-    [said] = Revert(runner, "test").check().reasons
+    [said] = RevertToSnapshot(runner, "test").check().reasons
     assert said == "test on hv1 has no snapshot before the current one; it has: a"
     dom.snapshotLookupByName("a").delete()
-    [said] = Revert(runner, "test", "a").check().reasons
+    [said] = RevertToSnapshot(runner, "test", "a").check().reasons
     assert said == "test on hv1 has no snapshot a; it has: none"
 
 
@@ -291,18 +291,18 @@ def test_what_other_hosts_need_is_said_before_it_is_put_back(runner, monkeypatch
         raise errors.Refused("hv2 needs it")
 
     monkeypatch.setattr(snapshots, "plan", needed)
-    assert Revert(runner, "test", "a").check().reasons == ("refused: hv2 needs it",)
+    assert RevertToSnapshot(runner, "test", "a").check().reasons == ("refused: hv2 needs it",)
 
 
 def test_a_snapshot_without_a_name_gets_one_also_beside_one_called_none(runner, chain, monkeypatch):
-    one, waited = runner.one, []
+    one, waited = runner.call, []
     monkeypatch.setattr(
-        runner, "one", lambda host, fun, kwarg=None, **how: (
+        runner, "call", lambda host, fun, kwarg=None, **how: (
             waited.append((fun, how.get("long"))), one(host, fun, kwarg, **how))[1],
     )  # fmt: skip
-    Snapshot(runner, "test", "None").run()
-    assert Snapshot(runner, "test").check().reasons == ()
-    Snapshot(runner, "test").run()
+    TakeSnapshot(runner, "test", "None").run()
+    assert TakeSnapshot(runner, "test").check().reasons == ()
+    TakeSnapshot(runner, "test").run()
     assert len(names(chain)) == 5
     assert ("virt.snapshot", True) in waited, "it takes as long as it takes"
 
@@ -366,7 +366,10 @@ def test_the_runner_lists_what_there_is(runner, dom):
 def test_all_of_none_is_nothing_to_delete(runner, dom):
     for one in dom.listAllSnapshots():
         one.delete()
-    for found in (Delete(runner, "test", None).check(), Delete(runner, "test", None).run()):
+    for found in (
+        DeleteSnapshots(runner, "test", None).check(),
+        DeleteSnapshots(runner, "test", None).run(),
+    ):
         answer = found.answer()["test"]
         assert answer["comment"] == "test on hv1 has no snapshots: nothing to delete"
         assert (answer["result"], answer["changes"]) == (True, {})
@@ -375,6 +378,9 @@ def test_all_of_none_is_nothing_to_delete(runner, dom):
 def test_a_deletion_is_called_one_while_it_is_under_way(runner, chain):
     from saltvirt.operations import lock
 
-    with Delete(runner, "test", ["a"])._there(), pytest.raises(errors.VirtError) as raised:
+    with (
+        DeleteSnapshots(runner, "test", ["a"])._locked_snapshots(),
+        pytest.raises(errors.VirtError) as raised,
+    ):
         lock.refuse_taken(runner.opts, "test")
     assert "virt.delete_snapshots" in raised.value.text

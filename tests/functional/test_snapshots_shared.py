@@ -15,7 +15,7 @@ from saltvirt.fleet.answer import Answer
 from saltvirt.host.snapshot import layers, read, snapshots
 from saltvirt.host.storage import identity, usage
 from saltvirt.operations import proof
-from saltvirt.operations.snapshots import plan, run, there
+from saltvirt.operations.snapshots import plan, run, writable_snapshots
 from tests.functional.conftest import load
 from tests.functional.test_shared import nas  # noqa: F401
 from tests.functional.test_still_needed import opened
@@ -134,14 +134,14 @@ def test_the_guests_own_layers_are_no_users_on_another_host(nas):  # noqa: F811
     _, first, second = layered(nas)
     nas.conn.lookupByName("web1").undefineFlags(libvirt.VIR_DOMAIN_UNDEFINE_SNAPSHOTS_METADATA)
     nas.pool("there", nas.base.parent)
-    places = [usage.place(nas.conn, path) for path in (first, second)]
-    assert usage.elsewhere(nas.conn, places)[first] is None
-    assert usage.elsewhere(nas.conn, places[:1])[first] == f"used by {second}"
+    places = [usage.file_identity(nas.conn, path) for path in (first, second)]
+    assert usage.users_here(nas.conn, places)[first] is None
+    assert usage.users_here(nas.conn, places[:1])[first] == f"used by {second}"
     (nas.base.parent / "deep").mkdir()
     name = identity.real(nas.base.parent / "deep" / second.rpartition("/")[2])
     create(name, first, "qcow2")
     nas.pool("deep", nas.base.parent / "deep")
-    assert usage.elsewhere(nas.conn, places)[first] == f"used by {name}"
+    assert usage.users_here(nas.conn, places)[first] == f"used by {name}"
 
 
 class Cloud:
@@ -158,7 +158,7 @@ class Cloud:
         self.called.append(sorted(kwarg["places"]))
         yield self.answer
 
-    def one(self, host, function, kwarg=None, long=None):
+    def call(self, host, function, kwarg=None, long=None):
         self.called.append((function, kwarg))
         assert long is ("unused" in kwarg), "a question has an end, a change all the time it takes"
         gone = {"deleted": []} if function == "virt.revert_snapshot" else {"deleted": {}}
@@ -179,7 +179,7 @@ def test_the_runner_asks_all_hosts_before(monkeypatch):
 
 def test_of_what_is_the_hosts_own_nobody_else_is_asked():
     class Host(Cloud):
-        def one(self, host, function, kwarg=None, long=None):
+        def call(self, host, function, kwarg=None, long=None):
             return {"deleted": {}, "shared": {}, "own": {"/nfs/b": {}}}
 
     cloud = Host(Answer("hv2", error="down"))
@@ -194,7 +194,7 @@ def of_web1(tmp_path):
     def asked(answer):
         cloud = _OfSnapshots(answer)
         cloud.opts = {"cachedir": str(tmp_path)}
-        return there(cloud, "web1")
+        return writable_snapshots(cloud, "web1")
 
     return asked
 
@@ -290,7 +290,7 @@ def test_a_snapshot_with_memory_or_in_the_image_is_no_layer_that_we_begin_anew(p
 def test_a_layer_without_a_base_is_not_begun_anew(tmp_path):
     path, fresh = create(tmp_path / "alone.qcow2"), tmp_path / "fresh"
     with pytest.raises(errors.OperationFailed) as raised:
-        layers.Layer("vda", str(path)).begin_anew(str(fresh))
+        layers.Layer("vda", str(path)).recreate_in(str(fresh))
     assert raised.value.text == f"cannot reset {path}: it has no backing file"
     assert not fresh.exists()
 

@@ -23,15 +23,15 @@ pytest.importorskip("salt")
 import saltvirt
 from saltvirt import errors, places
 from saltvirt.backups.answers import ShownBackup
-from saltvirt.backups.stands import CUT, GONE, OFF, WHOLE
+from saltvirt.backups.stands import COMPLETE, DISCONNECTED, MISSING, OFF
 from saltvirt.backupserve import instant, standing
 from saltvirt.host.domain import guest_lock, stands
-from saltvirt.host.domain.stands import Stood
+from saltvirt.host.domain.stands import LiveRestoreRecord
 from saltvirt.host.provision import guest_builder
 
 UUID, OTHER = "b7d1f0a2-52a3-4c0e-9d53-0f8f6e1f4d11", "c8d1f0a2-52a3-4c0e-9d53-0f8f6e1f4d11"
 IDENT = "000001-20261126T160000Z-0123abcd"
-STOOD = Stood("web1", UUID, IDENT, "b1", 1, "", ("vda",))
+STOOD = LiveRestoreRecord("web1", UUID, IDENT, "b1", 1, "", ("vda",))
 BELOW = """<backingStore type='network'><format type='raw'/>
 <source protocol='nbd' name='vda'><host transport='unix' socket='{}'/></source>
 <backingStore/></backingStore>"""
@@ -54,8 +54,8 @@ time.sleep(100)
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
     monkeypatch.setattr(stands, "FOLDER", str(tmp_path / "stands"))
-    monkeypatch.setattr(stands, "_LOOKED_S", 0.3)
-    monkeypatch.setattr(standing, "_LOOK_S", 0.02)
+    monkeypatch.setattr(stands, "_LOCK_WAIT_S", 0.3)
+    monkeypatch.setattr(standing, "_POLL_S", 0.02)
     return tmp_path
 
 
@@ -67,12 +67,12 @@ def short():
 
 
 def defined(conn, stands_on_it=True, uuid=UUID):
-    below = BELOW.format(standing.socket_of("web1")) if stands_on_it else ""
+    below = BELOW.format(standing.socket_path("web1")) if stands_on_it else ""
     return conn.defineXML(WEB1.format(uuid, below))
 
 
 def asked(folder):
-    return standing.KeepRequest(
+    return standing.LiveRestoreRequest(
         "web1", "test:///default", None, None, str(folder / "locks"), "a certificate", "a key"
     )
 
@@ -81,7 +81,7 @@ def asked(folder):
     b"", b"{", b"[]", b'{"guest": "web1"}', b"\xff", b"[" * 100_000, None,
 ], ids=["empty", "half", "a list", "too little", "no text", "deep", "a folder"])  # fmt: skip
 def test_what_is_damaged_is_named_and_lets_nothing_be_done(holds):
-    stands.put(STOOD)
+    stands.store(STOOD)
     path = stands._path("web1")
     os.unlink(path)
     if holds is None:
@@ -90,7 +90,7 @@ def test_what_is_damaged_is_named_and_lets_nothing_be_done(holds):
         with open(path, "wb") as file:
             file.write(holds)
     for ask in (
-        lambda: stands.of("web1"), lambda: [*stands.every()], lambda: stands.may_start("web1"),
+        lambda: stands.load("web1"), lambda: [*stands.load_all()], lambda: stands.may_start("web1"),
         lambda: stands.refuse("virt.migrate to hv2", "web1"),
     ):  # fmt: skip
         with pytest.raises(errors.OperationFailed, match=r"cannot be read.*put it right"):
@@ -100,11 +100,11 @@ def test_what_is_damaged_is_named_and_lets_nothing_be_done(holds):
 
 
 def test_what_is_put_down_is_there_until_it_is_forgotten():
-    assert [*stands.every()] == [] and stands.of("web1") is None
-    stands.put(STOOD)
-    stands.put(Stood("a/b", OTHER, IDENT, "b1", 1, "", ()))
-    assert sorted(one.guest for one in stands.every()) == ["a/b", "web1"]
-    assert stands.of("web1") == STOOD
+    assert [*stands.load_all()] == [] and stands.load("web1") is None
+    stands.store(STOOD)
+    stands.store(LiveRestoreRecord("a/b", OTHER, IDENT, "b1", 1, "", ()))
+    assert sorted(one.guest for one in stands.load_all()) == ["a/b", "web1"]
+    assert stands.load("web1") == STOOD
     with pytest.raises(errors.Refused, match=r"no virt\.clone before all its blocks are here"):
         stands.refuse("virt.clone", "web1")
     for _ in range(2):
@@ -121,19 +121,19 @@ def test_what_is_put_down_is_on_the_disk_with_its_name(folder, monkeypatch):
         synced.append(os.readlink(f"/proc/self/fd/{fd}"))
 
     monkeypatch.setattr(os, "fsync", syncs)
-    stands.put(STOOD)
+    stands.store(STOOD)
     assert synced[-1] == stands.FOLDER
     assert [os.path.dirname(one) for one in synced[:-1]] == [stands.FOLDER]
 
 
 def test_one_process_keeps_it_shown():
-    assert stands.keeper("web1") is None
-    with stands.kept("web1"):
-        assert stands.keeper("web1") == os.getpid()
+    assert stands.server_pid("web1") is None
+    with stands.server_lock("web1"):
+        assert stands.server_pid("web1") == os.getpid()
         refused = pytest.raises(errors.OperationFailed, match="another process keeps the backup")
-        with refused, stands.kept("web1"):
+        with refused, stands.server_lock("web1"):
             pass
-    assert stands.keeper("web1") is None, "what it wrote there says nothing without its lock"
+    assert stands.server_pid("web1") is None, "what it wrote there says nothing without its lock"
 
 
 @pytest.mark.parametrize("text", ["", "none", "0"])
@@ -142,16 +142,16 @@ def test_one_that_has_not_said_yet_who_it_is_cannot_be_named(text):
         file.write(text)
         file.flush()
         fcntl.flock(file, fcntl.LOCK_EX)
-        assert stands.keeper("web1") is None
+        assert stands.server_pid("web1") is None
 
 
 def test_who_looks_at_this_moment_keeps_nobody_from_it(monkeypatch):
-    monkeypatch.setattr(stands, "_LOOKED_S", 30)
+    monkeypatch.setattr(stands, "_LOCK_WAIT_S", 30)
     with open(stands._lock("web1"), "a+", encoding="ascii") as file:
         fcntl.flock(file, fcntl.LOCK_SH)
         threading.Timer(0.1, fcntl.flock, (file, fcntl.LOCK_UN)).start()
-        with stands.kept("web1"):
-            assert stands.keeper("web1") == os.getpid()
+        with stands.server_lock("web1"):
+            assert stands.server_pid("web1") == os.getpid()
 
 
 def test_one_that_hears_no_signal_is_killed(monkeypatch):
@@ -161,7 +161,7 @@ def test_one_that_hears_no_signal_is_killed(monkeypatch):
         assert process.stdout.readline()
         reaps = threading.Thread(target=process.wait)
         reaps.start()
-        instant.end_keeper("web1")
+        instant.stop_server("web1")
         reaps.join()
         assert process.returncode == -9
 
@@ -171,22 +171,22 @@ def test_one_that_cannot_be_ended_is_named(monkeypatch):
     monkeypatch.setattr(instant, "_ENDS_S", 0.1)
     with (
         subprocess.Popen(["true"]) as process,
-        stands.kept("web1"),
+        stands.server_lock("web1"),
         open(stands._lock("web1"), "w", encoding="ascii") as file,
     ):
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # its number is nobody else's
         file.write(str(process.pid))
         file.flush()
         with pytest.raises(errors.OperationFailed, match=f"process {process.pid} does not end"):
-            instant.end_keeper("web1")
+            instant.stop_server("web1")
 
 
 def test_what_stands_on_nothing_any_more_is_forgotten(conn):
-    stands.put(STOOD)
+    stands.store(STOOD)
     defined(conn, stands_on_it=False)
-    assert instant.look(conn, "web1").state == WHOLE
-    assert stands.of("web1") is None
-    assert instant.look(conn, "web1").ident is None
+    assert instant.read_status(conn, "web1").state == COMPLETE
+    assert stands.load("web1") is None
+    assert instant.read_status(conn, "web1").ident is None
 
 
 @pytest.mark.parametrize("there", [True, False], ids=["over", "new"])
@@ -195,56 +195,56 @@ def test_of_one_that_is_just_made_nobody_says_that_it_needs_no_backup(conn, fold
     if there:
         defined(conn, stands_on_it=False)
     locks = str(folder / "locks")
-    made = functools.partial(guest_lock.held, locks, "virt.backup_restore", "web1")
+    made = functools.partial(guest_lock.acquire, locks, "virt.backup_restore", "web1")
     waits = functools.partial(pytest.raises, errors.OperationFailed, match="made here, .* wait")
     with made(), waits():
-        instant.look(conn, "web1", locks)
-    with guest_lock.held(locks, "virt.setmem", "web1"):
-        assert instant.look(conn, "web1", locks).state == (WHOLE if there else GONE)
-    stands.put(STOOD)
-    with made(), stands.kept("web1"), waits():
-        instant.look(conn, "web1", locks)
+        instant.read_status(conn, "web1", locks)
+    with guest_lock.acquire(locks, "virt.setmem", "web1"):
+        assert instant.read_status(conn, "web1", locks).state == (COMPLETE if there else MISSING)
+    stands.store(STOOD)
+    with made(), stands.server_lock("web1"), waits():
+        instant.read_status(conn, "web1", locks)
 
 
 @pytest.mark.parametrize("uuid", [None, OTHER])
 def test_of_one_that_is_gone_nothing_is_kept_once_nobody_shows_it(conn, uuid):
-    stands.put(STOOD)
+    stands.store(STOOD)
     if uuid:
         defined(conn, uuid=uuid)
-    with stands.kept("web1"):
-        assert instant.look(conn, "web1").state == GONE and stands.of("web1")
-    found = instant.look(conn, "web1")
-    assert (found.state, found.ident) == (GONE, IDENT) and stands.of("web1") is None
+    with stands.server_lock("web1"):
+        assert instant.read_status(conn, "web1").state == MISSING and stands.load("web1")
+    found = instant.read_status(conn, "web1")
+    assert (found.state, found.ident) == (MISSING, IDENT) and stands.load("web1") is None
 
 
 def test_how_far_is_one_that_is_off_and_one_of_which_nothing_is_known(conn):
     defined(conn)
-    found = instant.look(conn, "web1")
-    assert (found.state, found.ident) == (CUT, None) and "of it is gone" in found.why
-    stands.put(STOOD)
-    found = instant.look(conn, "web1")
+    found = instant.read_status(conn, "web1")
+    assert (found.state, found.ident) == (DISCONNECTED, None) and "of it is gone" in found.why
+    stands.store(STOOD)
+    found = instant.read_status(conn, "web1")
     assert (found.state, found.percent, found.disks) == (OFF, 0, {"vda": 0})
     assert found.why == "the process that showed it here is gone"
-    with stands.kept("web1"):
-        assert instant.look(conn, "web1").why is None
+    with stands.server_lock("web1"):
+        assert instant.read_status(conn, "web1").why is None
 
 
 def test_another_backup_than_it_stands_on_is_not_shown_to_a_guest(conn, folder):
-    how = instant.How("", asked(folder))
+    how = instant.LiveRestoreOptions("", asked(folder))
     shown = ShownBackup("000002-x", "web1", "b1", 1, "<domain/>", (), "")
     with pytest.raises(errors.NotFound, match="web1 stands on no backup here"):
-        instant.again(conn, how, "web1", shown)
-    stands.put(STOOD)
+        instant.resume(conn, how, "web1", shown)
+    stands.store(STOOD)
     with pytest.raises(errors.BadAnswer, match=f"web1 stands on {IDENT}, shown is 000002-x"):
-        instant.again(conn, how, "web1", shown)
-    assert stands.of("web1") == STOOD
+        instant.resume(conn, how, "web1", shown)
+    assert stands.load("web1") == STOOD
 
 
 def test_one_that_stands_on_a_backup_is_not_restored_once_more(conn):
-    stands.put(STOOD)
+    stands.store(STOOD)
     shown = ShownBackup(IDENT, "web1", "b1", 1, "<domain/>", (), "")
     request = guest_builder.GuestRequest("web1")
-    one = instant.Instant(conn, request, SimpleNamespace(), shown, "", True)
+    one = instant.LiveNewRestore(conn, request, SimpleNamespace(), shown, "", True)
     with pytest.raises(errors.Refused, match="stands on a backup already"):
         one.check()
 
@@ -259,20 +259,20 @@ def run(monkeypatch, capsys, request):
 def test_the_program_says_why_it_shows_nothing(conn, folder, monkeypatch, capsys):
     code, said = run(monkeypatch, capsys, asked(folder))
     assert (code, said) == (1, {"error": "web1 stands on no backup"})
-    with stands.kept("web1"):
+    with stands.server_lock("web1"):
         code, said = run(monkeypatch, capsys, asked(folder))
     assert code == 1 and "another process keeps" in said["error"]
-    assert stands.keeper("web1") is None
+    assert stands.server_pid("web1") is None
 
 
 def test_as_whom_qemu_runs(conn):
-    assert standing._qemu(conn) == (os.geteuid(), os.getegid()), "this driver does not say"
+    assert standing._qemu_user(conn) == (os.geteuid(), os.getegid()), "this driver does not say"
     models = "".join(
         f"<secmodel><model>{model}</model><baselabel type='kvm'>{label}</baselabel></secmodel>"
         for model, label in (("apparmor", "1:2"), ("dac", "+64055:+108"))
     )
     told = f"<capabilities><host>{models}</host></capabilities>"
-    assert standing._qemu(SimpleNamespace(getCapabilities=lambda: told)) == (64055, 108)
+    assert standing._qemu_user(SimpleNamespace(getCapabilities=lambda: told)) == (64055, 108)
 
 
 class Dead:
@@ -289,17 +289,17 @@ class Dead:
 
 def test_what_cannot_be_begun_again_now_is_tried_again(conn, folder, short, monkeypatch):
     """/run was full, say: the guest waits, and goes on by itself."""
-    stands.put(STOOD)
+    stands.store(STOOD)
     defined(conn)
     begun = []
     (short / "full").write_text("")
     monkeypatch.setattr(standing, "SOCKETS", str(short / "full" / "sockets"))
-    monkeypatch.setattr(standing, "_AGAIN_S", 0)
-    kept = standing.Keeper(asked(folder))
+    monkeypatch.setattr(standing, "_RETRY_S", 0)
+    kept = standing.LiveRestoreServer(asked(folder))
     kept._server = dead = Dead()
     begin = kept.begin
     kept.begin = lambda: begun.append(1) or begin()
-    thread = threading.Thread(target=kept.keep)
+    thread = threading.Thread(target=kept.run)
     thread.start()
     until(lambda: len(begun) > 3 or not thread.is_alive())
     assert thread.is_alive() and not dead.ended.is_set()
@@ -307,7 +307,7 @@ def test_what_cannot_be_begun_again_now_is_tried_again(conn, folder, short, monk
     (short / "full").unlink()
     kept.signalled = True
     thread.join(60)
-    assert dead.ended.is_set() and stands.of("web1") == STOOD
+    assert dead.ended.is_set() and stands.load("web1") == STOOD
 
 
 def until(ready):
@@ -318,24 +318,26 @@ def until(ready):
 
 def test_of_a_guest_that_is_gone_it_ends_and_nothing_is_kept(conn, folder, short, monkeypatch):
     monkeypatch.setattr(standing, "SOCKETS", str(short))
-    stands.put(STOOD)
-    kept = standing.Keeper(asked(folder))
-    kept.keep()
-    assert stands.of("web1") is None
+    stands.store(STOOD)
+    kept = standing.LiveRestoreServer(asked(folder))
+    kept.run()
+    assert stands.load("web1") is None
 
 
 def test_one_that_stands_on_nothing_does_at_an_error_what_it_did_before(
     conn, folder, short, monkeypatch
 ):
     monkeypatch.setattr(standing, "SOCKETS", str(short))
-    stands.put(Stood("web1", UUID, IDENT, "b1", 1, "", ("vda",), None, {"vda": ("report", "")}))
+    stands.store(
+        LiveRestoreRecord("web1", UUID, IDENT, "b1", 1, "", ("vda",), None, {"vda": ("report", "")})
+    )
     stops = "type='qcow2' error_policy='stop' rerror_policy='stop'"
     conn.defineXML(WEB1.format(UUID, "").replace("type='qcow2'", stops))
-    standing.Keeper(asked(folder)).keep()
+    standing.LiveRestoreServer(asked(folder)).run()
     text = conn.lookupByName("web1").XMLDesc(0)
     assert "error_policy='report'" in text and "stop" not in text
-    assert stands.of("web1") is None
-    with guest_lock.held(str(folder / "locks"), "virt.clone", "web1"):
+    assert stands.load("web1") is None
+    with guest_lock.acquire(str(folder / "locks"), "virt.clone", "web1"):
         pass
 
 
@@ -343,27 +345,29 @@ def test_its_policies_come_back_when_libvirt_is_through_with_the_end_of_the_job(
     conn, folder, monkeypatch
 ):
     """Defined before, the definition is used by libvirt after it was freed."""
-    stands.put(STOOD)
+    stands.store(STOOD)
     defined(conn, stands_on_it=False).create()
     jobs = [{"cur": 1}, {}]
     monkeypatch.setattr(libvirt.virDomain, "blockJobInfo", lambda *_: jobs.pop(0))
-    kept = standing.Keeper(asked(folder))
-    assert not kept._is_over(conn) and stands.of("web1")
-    assert kept._is_over(conn) and stands.of("web1") is None
+    kept = standing.LiveRestoreServer(asked(folder))
+    assert not kept._is_finished(conn) and stands.load("web1")
+    assert kept._is_finished(conn) and stands.load("web1") is None
 
 
 def test_a_guest_that_paused_again_before_its_last_blocks_came_in_runs_on(
     conn, folder, monkeypatch
 ):
     """Nobody would look at it any more."""
-    stands.put(STOOD)
+    stands.store(STOOD)
     dom = defined(conn, stands_on_it=False)
     dom.create()
     dom.suspend()
     monkeypatch.setattr(libvirt.virDomain, "blockJobInfo", lambda *_: {})
     at_error = [libvirt.VIR_DOMAIN_PAUSED, libvirt.VIR_DOMAIN_PAUSED_IOERROR]
     monkeypatch.setattr(libvirt.virDomain, "state", lambda *_: at_error)
-    assert standing.Keeper(asked(folder))._is_over(conn) and stands.of("web1") is None
+    assert (
+        standing.LiveRestoreServer(asked(folder))._is_finished(conn) and stands.load("web1") is None
+    )
     monkeypatch.undo()
     assert dom.state()[0] == libvirt.VIR_DOMAIN_RUNNING
 
@@ -376,11 +380,13 @@ def test_the_program_hears_what_it_is_to_show(folder, monkeypatch):
     monkeypatch.setattr(sys, "executable", str(program))
     monkeypatch.setattr(places, "RUN", str(folder / "run"))
     library = os.path.dirname(saltvirt.__file__)
-    instant.begin(instant.How(library, asked(folder)))
-    assert standing.KeepRequest.from_answer(json.loads(told.read_text()), "x") == asked(folder)
+    instant.begin(instant.LiveRestoreOptions(library, asked(folder)))
+    assert standing.LiveRestoreRequest.from_answer(json.loads(told.read_text()), "x") == asked(
+        folder
+    )
     program.write_text("#!/bin/sh\nexit 1\n")
     with pytest.raises(errors.OperationFailed, match="the program that shows the backup here died"):
-        instant.begin(instant.How(library, asked(folder)))
+        instant.begin(instant.LiveRestoreOptions(library, asked(folder)))
 
 
 def test_the_program_shows_it_to_the_guests_qemu_alone_until_the_guest_is_gone(
@@ -398,9 +404,9 @@ def test_the_program_shows_it_to_the_guests_qemu_alone_until_the_guest_is_gone(
         Path(path).touch(0o666)
         return found.setdefault("server", Dead())
 
-    monkeypatch.setattr(standing.daemon, "hand_on", hand_on)
-    stands.put(dataclasses.replace(STOOD, authority="an authority"))
-    keep = standing.Keeper.keep
+    monkeypatch.setattr(standing.daemon, "reexport", hand_on)
+    stands.store(dataclasses.replace(STOOD, authority="an authority"))
+    keep = standing.LiveRestoreServer.run
 
     def kept(self):
         [socket] = sockets.iterdir()
@@ -408,11 +414,11 @@ def test_the_program_shows_it_to_the_guests_qemu_alone_until_the_guest_is_gone(
         found["left"] = [one for one in (folder / "run").iterdir() if one.is_dir()]
         keep(self)
 
-    monkeypatch.setattr(standing.Keeper, "keep", kept)
-    monkeypatch.setattr(standing.Keeper, "_lives", lambda _self: None)
+    monkeypatch.setattr(standing.LiveRestoreServer, "run", kept)
+    monkeypatch.setattr(standing.LiveRestoreServer, "_restart_daemon", lambda _self: None)
     assert run(monkeypatch, capsys, asked(folder)) == (0, {"begun": True})
     assert found["texts"] == ["an authority", "a certificate", "a key"]
-    assert found["far"] == ("b1", 1, ("vda",), standing.socket_of("web1"))
+    assert found["far"] == ("b1", 1, ("vda",), standing.socket_path("web1"))
     assert (found["mode"], found["left"]) == (0o600, []), "the key lies nowhere any more"
     assert found["server"].ended.is_set() and [*sockets.iterdir()] == []
-    assert stands.of("web1") is None
+    assert stands.load("web1") is None

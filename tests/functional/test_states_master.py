@@ -99,7 +99,7 @@ def test_a_deployment_that_cannot_be_says_why(told):
 
 def kept(told):
     """The guests that high availability keeps now, and their priority."""
-    known = wishes.WishStore(told.clouds[-1].opts).read().guests
+    known = wishes.DesiredStateStore(told.clouds[-1].opts).read().guests
     return {name: guest.priority for name, guest in known.items()}
 
 

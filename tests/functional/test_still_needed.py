@@ -31,7 +31,7 @@ from saltvirt.host.storage import (
 )
 from saltvirt.images import clone
 from saltvirt.migration.facts import GuestReport
-from saltvirt.revert import Revert
+from saltvirt.revert import UndoStack
 from saltvirt.seed import nocloud
 from tests.functional.test_usage import create, disk, place  # noqa: F401
 
@@ -129,7 +129,7 @@ def test_disks_on_qemus_own_command_line_count():
     <q:arg value='-drive'/><q:arg value='file=/data/a.qcow2,if=virtio,media=disk'/>
     <q:arg value='{"driver":"raw","file":{"driver":"file","filename":"/data/b c.raw"}}'/>
     </q:commandline></domain>"""
-    paths = {one.path for one in references.of_tree(ElementTree.fromstring(text))}
+    paths = {one.path for one in references.references_of(ElementTree.fromstring(text))}
     assert {"/data/a.qcow2", "/data/b c.raw"} <= paths
 
 
@@ -137,7 +137,7 @@ def test_a_layer_on_which_an_image_stands_is_not_merged(place):  # noqa: F811
     """No guest names that image: its guest is undefined, or saved in a file."""
     layer = create(place.above, place.base)
     dom = place.guest(disk(layer), name="old")
-    stake = needs.Stake("virt.revert", {str(layer), str(place.base)})
+    stake = needs.AffectedFiles("virt.revert", {str(layer), str(place.base)})
     needs.refuse(place.conn, dom, stake)
     create(place.root / "other" / "of-web1.qcow2", layer, "qcow2")
     with pytest.raises(errors.Refused, match=r"would be lost, and is needed by .*of-web1.qcow2"):
@@ -148,7 +148,9 @@ def test_a_part_of_a_device_that_a_guest_has_whole_is_that_guests(place, monkeyp
     whole, part, other = (str(place.root / name) for name in ("sdb", "sdb1", "sdb2"))
     for path in (whole, part, other):
         create(path)
-    monkeypatch.setattr(identity, "below", lambda path: [whole] if path in (part, other) else [])
+    monkeypatch.setattr(
+        identity, "underlying_paths", lambda path: [whole] if path in (part, other) else []
+    )
     place.guest(disk(other, "raw"), name="beside")
     assert place.why(part) is None
     place.guest(disk(whole, "raw"))
@@ -187,7 +189,7 @@ def cached(place):  # noqa: F811
 
 
 def test_an_image_that_a_qemu_has_open_stays_in_the_cache(place, monkeypatch):  # noqa: F811
-    monkeypatch.setattr(image_users.cache, "known", lambda folder: [cached(place)])
+    monkeypatch.setattr(image_users.cache, "cached_images", lambda folder: [cached(place)])
     monkeypatch.setattr(image_users.cache, "forget", lambda folder, name: None)
     with opened(place.base, "raw", "-r"):
         assert (
@@ -238,7 +240,7 @@ class Going:
         confirm.remove_source(at.conn, report, [str(path)])
 
     def undo(self, at, path):
-        with contextlib.suppress(ZeroDivisionError), Revert() as undo:
+        with contextlib.suppress(ZeroDivisionError), UndoStack() as undo:
             undo_disks.push(undo, at.conn, str(path), None)
             raise ZeroDivisionError
 
@@ -250,8 +252,8 @@ class Going:
         seed_drive.eject(at.conn, "web1", str(at.root / "images"))
 
     def written_over(self, at, path):
-        work = disks.Work(None, make=True, path=str(path), write=os.unlink)
-        with Revert() as undo:
+        work = disks.DiskBuild(None, make=True, path=str(path), write=os.unlink)
+        with UndoStack() as undo:
             disks.make(at.conn, work, undo)
             undo.success()
 
@@ -287,7 +289,7 @@ WAYS = [name for name in vars(Going) if not name.startswith("_")]
 @pytest.fixture
 def at_the_end(place, monkeypatch):  # noqa: F811
     """Has a function called just before a file goes, once: with its path."""
-    monkeypatch.setattr(image_users.cache, "known", lambda folder: [cached(place)])
+    monkeypatch.setattr(image_users.cache, "cached_images", lambda folder: [cached(place)])
     monkeypatch.setattr(image_users.cache, "forget", lambda folder, name: os.unlink(place.base))
     called, real = [], os.unlink
 
@@ -323,7 +325,7 @@ def test_nobody_begins_to_use_what_just_goes(place, at_the_end, way):  # noqa: F
 @pytest.mark.parametrize("way", WAYS)
 def test_who_began_to_use_it_before_nobody_could_open_it_any_more_is_asked(place, monkeypatch, way):  # noqa: F811
     """The last question comes when nobody can begin any more."""
-    real, begun = usage.unchanged_disks.closed, []
+    real, begun = usage.unchanged_disks.prevent_open, []
 
     def late(path):
         if not begun and str(path).endswith((".raw", ".iso")):
@@ -331,10 +333,10 @@ def test_who_began_to_use_it_before_nobody_could_open_it_any_more_is_asked(place
             place.guest(disk(path, "raw"), name="web9")
         return real(path)
 
-    monkeypatch.setattr(image_users.cache, "known", lambda folder: [cached(place)])
+    monkeypatch.setattr(image_users.cache, "cached_images", lambda folder: [cached(place)])
     monkeypatch.setattr(image_users.cache, "forget", lambda folder, name: os.unlink(place.base))
     monkeypatch.setattr(confirm.remote_storage, "delete", lambda conn, path: os.unlink(path))
-    monkeypatch.setattr(usage.unchanged_disks, "closed", late)
+    monkeypatch.setattr(usage.unchanged_disks, "prevent_open", late)
     with contextlib.suppress(errors.VirtError):
         getattr(Going(), way)(place, place.base)
     assert len(begun) == 1
@@ -383,7 +385,7 @@ def test_a_pool_goes_in_portions_with_what_stands_on_them(place, monkeypatch):  
     create(place.base.parent / "above.qcow2", place.base)
     for name in ("base.raw", "above.qcow2"):
         pool.createXML(f"<volume><name>{name}</name><capacity>1024</capacity></volume>", 0)
-    monkeypatch.setattr(volumes, "_AT_ONCE", 1)
+    monkeypatch.setattr(volumes, "_BATCH_SIZE", 1)
     volumes.delete_all(place.conn, "there", ["base.raw", "above.qcow2"])
     assert pool.listVolumes() == []
 
@@ -407,7 +409,7 @@ def test_who_has_the_old_volume_for_cloud_init_open_keeps_it_whole(tmp_path):
     path.write_bytes(b"old" * 99)
     path.chmod(0o644)
     with open(path, "rb") as file:
-        nocloud._place(new, str(path))
+        nocloud._publish(new, str(path))
         assert file.read() == b"old" * 99
     assert path.read_bytes() == b"new" * 9
     assert path.stat().st_mode & 0o777 == 0o600
@@ -426,10 +428,10 @@ def test_a_layer_begins_anew_and_no_other_file_is_in_the_way(place, who):  # noq
     wanted = [layers.Layer("vda", str(layer))]
     if who == "a QEMU":
         with opened(layer, "qcow2"), pytest.raises(errors.OperationFailed, match="has it open"):
-            layers._begin_anew(place.conn, dom, wanted)
+            layers._recreate_layers(place.conn, dom, wanted)
         assert layer.read_bytes() == written
     else:
-        layers._begin_anew(place.conn, dom, wanted)
+        layers._recreate_layers(place.conn, dom, wanted)
         assert chains.read(str(layer), "qcow2").paths == [str(layer), str(place.base)]
         assert layer.stat().st_size == len(before)
     assert mine.read_bytes() == b"a person's"
@@ -452,10 +454,10 @@ def test_without_hard_links_a_name_that_was_taken_meanwhile_stays(tmp_path, monk
     monkeypatch.setattr(os.path, "lexists", lambda path: False)
     target.write_bytes(b"theirs")
     with pytest.raises(errors.AlreadyExists):
-        clone._place(str(part), str(target))
+        clone._publish(str(part), str(target))
     assert target.read_bytes() == b"theirs"
     target.unlink()
-    clone._place(str(part), str(target))
+    clone._publish(str(part), str(target))
     assert target.read_bytes() == b"ours"
 
 
@@ -474,7 +476,7 @@ def base(place):  # noqa: F811
 
 WRITES = {
     "an upload": lambda conn, new: upload.upload(
-        conn, "there", "base.raw", str(new), upload.Part()
+        conn, "there", "base.raw", str(new), upload.UploadRange()
     ),
     "less of it": lambda conn, _new: volumes.resize(conn, "there", "base.raw", 512, shrink=True),
 }
@@ -493,11 +495,11 @@ def test_what_others_need_is_not_written_over(place, base, tmp_path, monkeypatch
             block.enter_context(opened(place.base, "raw"))
             words = "not written over: a QEMU that this libvirt does not know has it open"
         elif needed == "aside":
-            user = usage.User("web1 as it was before b1")
-            real = usage._Reader.aside
+            user = usage.StorageUser("web1 as it was before b1")
+            real = usage._UsageReader.replaced_guests
             monkeypatch.setattr(
-                usage._Reader, "aside",
-                lambda self: (real(self), self.found.add(identity.of(str(place.base)), user)),
+                usage._UsageReader, "replaced_guests",
+                lambda self: (real(self), self.found.add(identity.keys_of(str(place.base)), user)),
             )  # fmt: skip
             words = words.format(user.name)
         else:
@@ -562,7 +564,7 @@ def test_a_volume_group_stays_that_has_a_disk_of_a_guest_by_another_name(
 ):
     """As /dev/mapper/vg-web1, or while the group is not active and so has no devices."""
     monkeypatch.setattr(volumes, "refuse_shared", lambda conn, pool: None)
-    monkeypatch.setattr(usage, "_GROUPS", ("disk",))  # of others libvirt chooses the folder
+    monkeypatch.setattr(usage, "_GROUP_TYPES", ("disk",))  # of others libvirt chooses the folder
     group = place.root / "vg"
     group.mkdir()
     (group / "web1").symlink_to(place.base)

@@ -24,18 +24,18 @@ from saltvirt.pki.host import own_pair
 from saltvirt.reachmaster import console, terminal, way
 from tests.clock import until
 
-FOUND = way.Way("web1", "u", "hv1", "serial", "pty", "127.0.0.1", 1, "", "", "")
+FOUND = way.GuestConnection("web1", "u", "hv1", "serial", "pty", "127.0.0.1", 1, "", "", "")
 FLEET = types.SimpleNamespace(opts={"__cli": asker.COMMAND_LINE}, rest=lambda: None)
 
 
 @pytest.fixture(scope="module")
 def contexts():
     """(the hypervisor's, the master's)."""
-    theirs = own_pair.made(reach.DOOR, certs.SERVER)
-    ours = own_pair.made(reach.DOOR, certs.CLIENT)
+    theirs = own_pair.generate(reach.CERTIFICATE_NAME, certs.SERVER)
+    ours = own_pair.generate(reach.CERTIFICATE_NAME, certs.CLIENT)
 
     def credentials(pair, reader):
-        return doors.Credentials(pair.authority, pair.certificate, pair.key, reader.authority)
+        return doors.TlsCredentials(pair.authority, pair.certificate, pair.key, reader.authority)
 
     return (
         doors.context(credentials(theirs, ours)),
@@ -58,7 +58,9 @@ def line(contexts):
 
         other = threading.Thread(target=shake)
         other.start()
-        ours = stack.enter_context(contexts[1].wrap_socket(plain, server_hostname=reach.DOOR))
+        ours = stack.enter_context(
+            contexts[1].wrap_socket(plain, server_hostname=reach.CERTIFICATE_NAME)
+        )
         other.join()
         yield stack.enter_context(found[0]), ours
 
@@ -78,13 +80,13 @@ def ended(line, screen, monkeypatch):
     """Runs the verb on a Terminal until it has failed: why."""
 
     def run(own=screen[1]):
-        monkeypatch.setattr(terminal, "own", lambda: own)
+        monkeypatch.setattr(terminal, "from_stdio", lambda: own)
         with pytest.raises(errors.VirtError) as caught:
             console.run(FLEET, "web1", False, "^]")
         return caught.value.text
 
-    monkeypatch.setattr(way, "opened", lambda *_args, **_options: FOUND)
-    monkeypatch.setattr(way, "connected", lambda _found: line[1])
+    monkeypatch.setattr(way, "request_relay", lambda *_args, **_options: FOUND)
+    monkeypatch.setattr(way, "connect", lambda _found: line[1])
     return run
 
 

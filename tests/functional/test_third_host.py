@@ -9,7 +9,7 @@ pytest.importorskip("salt")
 
 from saltvirt import errors
 from saltvirt.host.migration import api, departed, move_journal, unreachable_target
-from saltvirt.migration.journal import BEGUN, MOVED, MOVING
+from saltvirt.migration.journal import MOVED, MOVING, PREPARING
 from tests.functional.test_migrate_ends import begun, came, peer, report  # noqa: F401
 from tests.functional.test_migrate_faults import dom, job  # noqa: F401
 from tests.functional.test_recovery import done, strict  # noqa: F401
@@ -27,16 +27,16 @@ def unfinished(job):
     return move_journal.unfinished(job.journals)
 
 
-@pytest.mark.parametrize("phase", [BEGUN, MOVING])
+@pytest.mark.parametrize("phase", [PREPARING, MOVING])
 def test_what_it_left_here_stays_and_its_migration_ends(peer, dom, job, done, phase):
     conn, about = dom.connect(), report(dom)
     dom.undefine()
     found = end(conn, job, about, phase=phase)
-    assert (found.outcome, found.target, found.kept) == ("moved", "hv3", {"/here": WHY})
-    made = "cleaned" if phase == BEGUN else "released"
+    assert (found.outcome, found.target, found.saved) == ("moved", "hv3", {"/here": WHY})
+    made = "cleaned" if phase == PREPARING else "released"
     assert done == [(made, ("/there",))], "the target may keep disks on purpose (keep_source)"
     assert unfinished(job) == {}
-    assert "was moved from here to hv3" in departed.why("web1")
+    assert "was moved from here to hv3" in departed.departure_reason("web1")
 
 
 def test_what_stays_here_on_purpose_is_not_named(peer, dom, job, done):
@@ -73,7 +73,7 @@ def test_one_that_lives_here_or_is_on_the_target_is_looked_for_nowhere_else(
 
 
 def test_one_that_was_never_sent_is_here(peer, dom, job, done):
-    assert end(dom.connect(), job, report(dom), phase=BEGUN).outcome == "undone"
+    assert end(dom.connect(), job, report(dom), phase=PREPARING).outcome == "undone"
 
 
 def test_a_target_that_is_dead_is_not_needed(dead, dom):
@@ -81,7 +81,7 @@ def test_a_target_that_is_dead_is_not_needed(dead, dom):
     dom.undefine()
     assert end(conn, dead, about).kept == {"/here": WHY}
     assert unfinished(dead) == {} and unreachable_target.unfinished(dead.journals) == {}
-    assert end(conn, dead, about, phase=BEGUN).left == {"hv2": "no route to host"}
+    assert end(conn, dead, about, phase=PREPARING).left == {"hv2": "no route to host"}
     assert [*unreachable_target.unfinished(dead.journals)] == ["web1@hv2"]
 
 
@@ -98,8 +98,8 @@ def test_a_guest_that_came_back_starts_with_its_host_as_before(peer, dom, job, d
     """Only the files here were still to be removed when its migration died."""
     dom.setAutostart(1)
     found = end(dom.connect(), job, report(dom), phase=MOVED)
-    assert (found.outcome, [*found.kept]) == ("moved", ["/here"])
-    assert dom.autostart() and departed.why("web1") is None
+    assert (found.outcome, [*found.saved]) == ("moved", ["/here"])
+    assert dom.autostart() and departed.departure_reason("web1") is None
 
 
 def test_a_confirmed_move_changes_nothing_of_the_guest_on_its_target(peer, dom, job, done):

@@ -15,14 +15,14 @@ pytest.importorskip("salt.key")
 from saltvirt import errors
 from saltvirt.fleet import authorization
 from saltvirt.operations import away, deploy, proof
-from saltvirt.operations.begun import Begun
-from saltvirt.operations.identity import Clone, Rename
+from saltvirt.operations.begun import PendingCreate
+from saltvirt.operations.identity import CloneGuest, RenameGuest
 from saltvirt.operations.init import Init, InitRequest
 from saltvirt.operations.purge import Purge
 from saltvirt.pki.authority import crl
-from saltvirt.pki.authority.store import Store
+from saltvirt.pki.authority.store import CertificateStore
 from saltvirt.placement import policy
-from saltvirt.revert import Revert
+from saltvirt.revert import UndoStack
 from tests.functional.cloud import Fleet
 from tests.functional.test_keys import events, opts, pairs, store  # noqa: F401
 
@@ -47,7 +47,7 @@ class Host(Fleet):
     def make(self, name, **_more):
         self.guests[name] = "shutdown"
         for handed in self.hands_in or [name]:
-            authorization.hand_in(self.opts, self.store, self.host, handed, self.key)
+            authorization.submit_key(self.opts, self.store, self.host, handed, self.key)
         if self.fails:
             raise self.fails
         return {"name": self.answers_as or name, "pub_key": self.key, "disks": []}
@@ -82,7 +82,7 @@ def cloud(opts, store, pairs):  # noqa: F811
 
 def create(cloud, name="web1", **more):
     wanted = InitRequest(name, 1, 64, "/a", arguments={"seed": True}, **more)
-    with Revert() as undo:
+    with UndoStack() as undo:
         placed = Init(cloud, policy.PlacementPolicy(), wanted, cloud.report(name, "init"))
         placed.slot = mock.Mock()
         done = placed.create_on("hv1", undo, mock.Mock())
@@ -105,7 +105,7 @@ def test_the_key_that_came_in_for_what_was_asked_is_accepted(cloud, store, pairs
     assert store.accepted("web1").split() == pairs[0].split()
     assert store.host_of("web1") == "hv1"
     assert no_permission(cloud)
-    assert authorization.hand_in(cloud.opts, store, "hv1", "web1", pairs[1]) is False
+    assert authorization.submit_key(cloud.opts, store, "hv1", "web1", pairs[1]) is False
 
 
 ANOTHER = "hv1 was asked for web1 and answered for"
@@ -129,17 +129,17 @@ def test_a_host_cannot_choose_the_name(cloud, store, name, error, words):  # noq
         cloud.modules["virt.init"] = cloud.make
     with pytest.raises(error, match=words):
         create(cloud)
-    assert undeletable(cloud) or store.ours() == []
+    assert undeletable(cloud) or store.guest_ids() == []
     assert no_permission(cloud)
 
 
-@pytest.mark.parametrize("verb", [Clone, Rename])
+@pytest.mark.parametrize("verb", [CloneGuest, RenameGuest])
 def test_nor_of_a_copy_or_a_new_name(cloud, store, verb):  # noqa: F811
     cloud.answers_as = "hyper99"
     cloud.hands_in = ["hyper99"]
     with pytest.raises(errors.OperationFailed, match="asked for web2 and answered for 'hyper99'"):
         verb(cloud, cloud.report("web2", "x"), "db1", "web2").run()
-    assert store.ours() == []
+    assert store.guest_ids() == []
     assert no_permission(cloud)
 
 
@@ -149,7 +149,7 @@ def test_a_key_is_never_accepted_on_the_word_of_a_return(cloud, store):  # noqa:
         errors.KeyRefused, match=r"did not get the key of .* by the ext_pillar virtkey"
     ):
         create(cloud)
-    assert store.ours() == []
+    assert store.guest_ids() == []
 
 
 def test_a_return_that_speaks_of_another_key_undoes_it(cloud, store, pairs):  # noqa: F811
@@ -163,7 +163,7 @@ def test_another_host_hands_nothing_in(cloud, store):  # noqa: F811
     cloud.host = "hv2"
     with pytest.raises(errors.KeyRefused, match="did not get the key"):
         create(cloud)
-    assert store.ours() == []
+    assert store.guest_ids() == []
 
 
 def test_a_host_below_a_syndic_hands_the_key_to_its_own_master(cloud, monkeypatch):
@@ -180,8 +180,8 @@ def test_no_guest_is_named_like_a_hypervisor(cloud, store, pairs, name):  # noqa
     wanted = InitRequest(name, 1, 64, "/a", arguments={"seed": True})
     tries = [
         lambda: Init(cloud, policy.PlacementPolicy(), wanted, cloud.report(name, "init")).run(),
-        lambda: Clone(cloud, cloud.report(name, "clone"), "db1", name).run(),
-        lambda: Rename(cloud, cloud.report(name, "rename"), "db1", name).run(),
+        lambda: CloneGuest(cloud, cloud.report(name, "clone"), "db1", name).run(),
+        lambda: RenameGuest(cloud, cloud.report(name, "rename"), "db1", name).run(),
         lambda: authorization.Authorizations(cloud.opts).grant("hv1", name),
         lambda: store.accept(name, pairs[0]),
     ]
@@ -195,7 +195,7 @@ def test_no_guest_is_named_like_a_hypervisor(cloud, store, pairs, name):  # noqa
 def test_a_permission_from_before_virt_hosts_changed_is_void(cloud, store, pairs):  # noqa: F811
     authorization.Authorizations(cloud.opts).grant("hv1", "web1")
     cloud.opts["virt"]["hosts"] = "hv1 or web*"
-    assert authorization.hand_in(cloud.opts, store, "hv1", "web1", pairs[0]) is False
+    assert authorization.submit_key(cloud.opts, store, "hv1", "web1", pairs[0]) is False
     assert store.status("web1") is None
 
 
@@ -203,13 +203,13 @@ def test_a_permission_of_an_operation_ends_with_its_process(opts, store, pairs):
     """What kill -9 leaves is a file without the lock."""
     found = authorization.Authorizations(opts)
     left = authorization.Permission(time.time() + 60, held=True)
-    os.close(found._written("hv1", "web1", left))
+    os.close(found._write("hv1", "web1", left))
     assert list(authorization.Authorizations(opts).expired()) == [("hv1", "web1")]
-    assert authorization.hand_in(opts, store, "hv1", "web1", pairs[0]) is False
+    assert authorization.submit_key(opts, store, "hv1", "web1", pairs[0]) is False
     assert list(authorization.Authorizations(opts).expired()) == []
-    with authorization.Authorizations(opts).held("hv1", "web1"):
+    with authorization.Authorizations(opts).temporary("hv1", "web1"):
         assert list(authorization.Authorizations(opts).expired()) == []
-        assert authorization.hand_in(opts, store, "hv1", "web1", pairs[0]) is True
+        assert authorization.submit_key(opts, store, "hv1", "web1", pairs[0]) is True
 
 
 KILLED = """
@@ -239,13 +239,15 @@ def test_no_secret_of_a_killed_operation_stays(opts, store, pairs, tmp_path, whe
     assert "hush" in left.read_text()
     os.utime(left, (1, 1))
     found = authorization.Authorizations(opts)
-    with found.held("hv1", "web8", secret={"x": "mine"}):
+    with found.temporary("hv1", "web8", secret={"x": "mine"}):
         found.grant("hv2", "web7")
         {
             "host": lambda: found.secret("hv1", "web9"),
             "operation": lambda: found.grant("hv1", "web6"),
-            "hand in": lambda: authorization.hand_in(opts, store, "hv1", "web9", pairs[0]),
-            "another's pillar": lambda: authorization.hand_in(opts, store, "hv1", "web5", pairs[0]),
+            "hand in": lambda: authorization.submit_key(opts, store, "hv1", "web9", pairs[0]),
+            "another's pillar": lambda: authorization.submit_key(
+                opts, store, "hv1", "web5", pairs[0]
+            ),
         }[who]()
         assert not [path for path in files() if "hush" in path.read_text()]
         assert found.secret("hv1", "web8") == {"x": "mine"}
@@ -301,17 +303,19 @@ def test_a_guest_that_comes_after_one_that_was_moved_away_is_not_that_one(
 ):  # fmt: skip
     """virt.restore would take it to where the earlier one was."""
     name = {"purge": "db1", "rename": "db1"}.get(verb, "web1")
-    away.keep(cloud.opts, "hv7", {"other": "other", name: name})  # as earlier versions have it
-    away.keep(cloud.opts, "hv8", {name: name})
+    away.store(cloud.opts, "hv7", {"other": "other", name: name})  # as earlier versions have it
+    away.store(cloud.opts, "hv8", {name: name})
     {
         "purge": lambda: Purge(cloud, "db1").run(),
-        "rename": lambda: Rename(cloud, cloud.report("web1", "x"), "db1", "web1").run(),
-        "renamed to": lambda: Rename(cloud, cloud.report("web1", "x"), "db1", "web1").run(),
-        "init": lambda: Begun(cloud.opts, "web1", "virt.init", Revert()).on("hv1"),
-        "clone": lambda: Clone(cloud, cloud.report("web1", "x"), "db1", "web1").run(),
+        "rename": lambda: RenameGuest(cloud, cloud.report("web1", "x"), "db1", "web1").run(),
+        "renamed to": lambda: RenameGuest(cloud, cloud.report("web1", "x"), "db1", "web1").run(),
+        "init": lambda: PendingCreate(cloud.opts, "web1", "virt.init", UndoStack()).record_host(
+            "hv1"
+        ),
+        "clone": lambda: CloneGuest(cloud, cloud.report("web1", "x"), "db1", "web1").run(),
     }[verb]()
-    assert away.of(cloud.opts, "hv7") == {"other": "other"}
-    assert away.of(cloud.opts, "hv8") == {}
+    assert away.load(cloud.opts, "hv7") == {"other": "other"}
+    assert away.load(cloud.opts, "hv8") == {}
 
 
 @pytest.mark.parametrize(
@@ -334,9 +338,9 @@ def test_any_other_key_stays_and_is_named(cloud, store, pairs, deleted, made, wh
 
 def test_the_guest_takes_its_key_along(cloud, store, pairs, deleted):  # noqa: F811
     store.accept("db1", pairs[1], host="hv7")
-    store.moved("db1", "hv8", "hv1")
+    store.rebind("db1", "hv8", "hv1")
     assert store.host_of("db1") == "hv7"
-    store.moved("db1", "hv7", "hv1")
+    store.rebind("db1", "hv7", "hv1")
     assert Purge(cloud, "db1").run().comment.endswith("hv1 and its key from the master")
 
 
@@ -368,9 +372,9 @@ def test_a_host_that_made_guests_and_is_not_matched_any_more_is_known(
     )
     assert proof.unmatched(opts, ["hv1", "hv3"]).keys() == {"hv2"}
     assert proof.unmatched(opts, ["hv2", "hv3"]) == {}
-    pki = Store(opts["pki_dir"])
+    pki = CertificateStore(opts["pki_dir"])
     pki.base.mkdir(parents=True, exist_ok=True)
-    pki.keep(crl.RECORD, {"hosts": ["hv2"], "serials": {}})
+    pki.write_record(crl.RECORD, {"hosts": ["hv2"], "serials": {}})
     assert proof.unmatched(opts, ["hv1"]).keys() == {"hv3"}, "virt.revoke ends it"
 
 
@@ -417,14 +421,14 @@ def make_with_secrets(cloud, verb="init"):
     cloud.modules["virt.clone"] = lambda vm_, name, test=False, **more: test or make(name, **more)
     if verb == "init":
         wanted = InitRequest("web1", 1, 64, "/a", arguments={"seed": True, "disk": "big", **SECRET})
-        with Revert() as undo:
+        with UndoStack() as undo:
             init = Init(cloud, policy.PlacementPolicy(), wanted, cloud.report("web1", "init"))
             init.slot = mock.Mock()
             init.check_secrets(["hv1"])
             init.create_on("hv1", undo, mock.Mock())
             undo.success()
     else:
-        Clone(cloud, cloud.report("web1", "clone"), "db1", "web1", options=dict(SECRET)).run()
+        CloneGuest(cloud, cloud.report("web1", "clone"), "db1", "web1", options=dict(SECRET)).run()
     return known
 
 
@@ -450,8 +454,8 @@ def test_a_host_by_its_own_word_gets_no_secret(cloud):
 
 def test_no_host_is_told_a_password_to_say_what_a_guest_takes_of_it():
     wanted = InitRequest("web1", 1, 64, "/a", arguments=dict(SECRET))
-    assert "hush" not in repr(wanted.for_all())
-    assert wanted.for_all()["graphics"] == {"type": "vnc"}
+    assert "hush" not in repr(wanted.sizing_arguments())
+    assert wanted.sizing_arguments()["graphics"] == {"type": "vnc"}
 
 
 def test_the_pillar_gives_it_to_that_host_alone_and_sealed(tmp_path):
@@ -466,7 +470,7 @@ def test_the_pillar_gives_it_to_that_host_alone_and_sealed(tmp_path):
         return master.pillar(minion, ext=asked).get("virtkey", {}).get("sealed")
 
     assert ask("hv1") is None
-    with authorization.Authorizations(master.opts).held("hv1", "web1", secret=SECRET):
+    with authorization.Authorizations(master.opts).temporary("hv1", "web1", secret=SECRET):
         found = ask("hv1")
         assert "hush" not in found
         assert receiver.open(found) == SECRET
@@ -481,7 +485,7 @@ def test_where_salt_does_not_prove_who_asks_no_key_is_taken(opts, store, pairs, 
     permissions = authorization.Authorizations(opts)
     permissions.grant("hv1", "web1")
     opts["minimum_auth_version"] = version
-    assert authorization.hand_in(opts, store, "hv1", "web1", pairs[0]) is False
+    assert authorization.submit_key(opts, store, "hv1", "web1", pairs[0]) is False
     assert store.status("web1") is None
     with pytest.raises(errors.Unsupported, match="set it to 3 and restart the master"):
         permissions.grant("hv1", "web2")

@@ -8,14 +8,14 @@ libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
 from saltvirt.host.provision import undo_disks
-from saltvirt.revert import Revert
+from saltvirt.revert import UndoStack
 from tests.functional.test_usage import disk, place  # noqa: F401
 
 
 def undone(place, path, guest=None, meanwhile=None, made=True):  # noqa: F811
     """What could not be undone."""
-    undo = Revert()
-    undo_disks.push(undo, place.conn, str(path), guest, made=made)
+    undo = UndoStack()
+    undo_disks.push(undo, place.conn, str(path), guest, exists=made)
     if meanwhile:
         meanwhile()
     undo.run()

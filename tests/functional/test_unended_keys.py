@@ -30,15 +30,17 @@ def test_one_without_its_key_or_pillar_is_named_only(cloud, store, pairs):
     seeded = {"web1": {"mem": 1024, "image": "salt://debian.qcow2"}}
     assert "given up or killed" in plan(there, seeded).text()
     for bare in ({**seeded["web1"], "seed": False}, {"mem": 1024}):
-        assert plan(there, {"web1": bare}).started == {"web1": "hv1"}, "such a guest has no key"
+        assert plan(there, {"web1": bare}).pending_start == {"web1": "hv1"}, (
+            "such a guest has no key"
+        )
     store.accept("web1", pairs[0], host="hv2")
     assert "given up or killed" in plan(there, seeded).text(), "the key of a guest of hv2"
-    store.moved("web1", "hv2", "hv1")
-    assert plan(there, seeded).started == {"web1": "hv1"}
+    store.rebind("web1", "hv2", "hv1")
+    assert plan(there, seeded).pending_start == {"web1": "hv1"}
     with_pillar = {"web1": {**seeded["web1"], "pillar": {"a": 1}}}
     assert "given up or killed" in plan(there, with_pillar).text()
-    Pillars(there.opts).keep("web1", pairs[0], {"a": 1})
-    assert plan(there, with_pillar).started == {"web1": "hv1"}
+    Pillars(there.opts).store("web1", pairs[0], {"a": 1})
+    assert plan(there, with_pillar).pending_start == {"web1": "hv1"}
     other = {"web1": {**seeded["web1"], "pillar": {"a": 2}}}
     assert "given up or killed" in plan(there, other).text(), "it has another pillar"
 
@@ -50,7 +52,7 @@ def test_one_whose_key_was_taken_back_is_named_only(cloud, store, pairs, opts):
     store.accept("web1", pairs[0], host="hv1")
     Path(opts["pki_dir"], "virt-accepted", "web1").write_text("hv1", encoding="utf-8")
     seeded = {"web1": {"mem": 1024, "image": "salt://debian.qcow2"}}
-    assert plan(there, seeded).started == {"web1": "hv1"}
+    assert plan(there, seeded).pending_start == {"web1": "hv1"}
     Path(opts["pki_dir"], "minions", "web1").unlink()
     assert "given up or killed" in plan(there, seeded).text()
 
@@ -66,11 +68,11 @@ def test_its_host_is_asked_again_before_it_goes_and_its_key_goes_along(
     with pytest.raises(errors.OperationFailed, match="on hv1 was changed meanwhile"):
         unended.remove(there, "web1", "hv1")
     assert store.accepted("web1")
-    there.said["unfinished"] = ["web1"]
+    there.only_configured["unfinished"] = ["web1"]
     told(there)
     unended.remove(there, "web1", "hv1")
-    assert begun.of(there.opts, "web1") is None
-    assert ("hv1", "virt.purge") in there.called
+    assert begun.load(there.opts, "web1") is None
+    assert ("hv1", "virt.purge") in there.original_name
     assert store.accepted("web1") is None
 
 

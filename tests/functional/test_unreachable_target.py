@@ -12,7 +12,7 @@ pytest.importorskip("salt")
 from saltvirt import errors
 from saltvirt.host.migration import move_journal, recovery, reservations, unreachable_target
 from saltvirt.migration.facts import GuestReport
-from saltvirt.migration.journal import BEGUN, MOVED, MOVING, PAUSED, LeftThere
+from saltvirt.migration.journal import MOVED, MOVING, PAUSED, PREPARING, TargetLeftovers
 from tests.functional.test_migrate_ends import begun, peer, report  # noqa: F401
 from tests.functional.test_migrate_faults import XML, dom, job  # noqa: F401
 from tests.functional.test_recovery import waits  # noqa: F401
@@ -28,40 +28,40 @@ def dead(monkeypatch, job):
     def at(_job, _uri):
         raise errors.ConnectionFailed("no route to host")
 
-    monkeypatch.setattr(recovery, "at", at)
+    monkeypatch.setattr(recovery, "connect_target", at)
     monkeypatch.setattr(recovery, "has_job", lambda _dom: False)
     return job
 
 
 def end(conn, job, about, lost=None, **more):
     journal = begun(job, about, created=("/a",), folders=("/f",), **more)
-    return unreachable_target.ended(conn, journal, job, lost)
+    return unreachable_target.end_migration(conn, journal, job, lost)
 
 
 def note_of(job):
-    return move_journal.read(f"{job.journals}/left/web1@hv2.json", LeftThere)
+    return move_journal.read(f"{job.journals}/left/web1@hv2.json", TargetLeftovers)
 
 
 @pytest.mark.parametrize("lost", [None, "hv2"])
 def test_what_it_holds_is_written_down(dead, dom, lost):
-    found = end(dom.connect(), dead, report(dom), lost, phase=BEGUN)
+    found = end(dom.connect(), dead, report(dom), lost, phase=PREPARING)
     assert (found.name, found.outcome) == ("web1", "undone")
-    assert found.left == {"hv2": "it does not answer"}
+    assert found.source_files == {"hv2": "it does not answer"}
     note = note_of(dead)
-    wanted = LeftThere(
+    wanted = TargetLeftovers(
         "web1", ("/a",), None, ("/f",), uuid=dom.UUIDString(), target=URI,
         since=note.since, vouched=lost is not None,
     )  # fmt: skip
     assert note == wanted
     assert note.since > 0
     assert os.stat(f"{dead.journals}/left").st_mode & 0o7777 == 0o700
-    assert move_journal.Journal(dead.journals, "web1").read() is None
+    assert move_journal.MigrationJournal(dead.journals, "web1").read() is None
 
 
 def test_what_it_holds_is_written_down_beside_what_others_hold(dead, dom):
     left(dead, name="db1")
-    end(dom.connect(), dead, report(dom), phase=BEGUN)
-    assert unreachable_target.noted(dead.journals) == ["db1@hv2", "web1@hv2"]
+    end(dom.connect(), dead, report(dom), phase=PREPARING)
+    assert unreachable_target.leftover_keys(dead.journals) == ["db1@hv2", "web1@hv2"]
 
 
 def test_a_guest_that_is_not_here_may_be_there(dead, dom):
@@ -70,14 +70,14 @@ def test_a_guest_that_is_not_here_may_be_there(dead, dom):
     dom.undefine()
     words = r"hv2 does not answer and may run web1: .*no route to host; .* lost=hv2$"
     with pytest.raises(errors.ConnectionFailed, match=words):
-        end(conn, dead, about, phase=BEGUN)
+        end(conn, dead, about, phase=PREPARING)
 
 
 def test_a_guest_that_was_being_sent_may_be_there(dead, dom):
     """It is still here, too; only a person can say that it does not run there."""
     with pytest.raises(errors.ConnectionFailed, match="hv2 does not answer and may run web1"):
         end(dom.connect(), dead, report(dom), phase=MOVING)
-    assert unreachable_target.noted(dead.journals) == []
+    assert unreachable_target.leftover_keys(dead.journals) == []
 
 
 def test_who_says_that_it_is_lost_says_which_and_all_are_told(dead, dom):
@@ -100,7 +100,7 @@ def test_a_guest_that_only_the_lost_host_had_is_not_said_to_be_here(dead, dom):
     )
     with pytest.raises(errors.MigrationFailed, match=words):
         end(conn, dead, about, "hv2")
-    assert move_journal.Journal(dead.journals, "web1").read() is not None
+    assert move_journal.MigrationJournal(dead.journals, "web1").read() is not None
 
 
 def test_what_a_guest_left_here_stays_when_the_host_that_had_taken_it_is_lost(dead, dom):
@@ -111,16 +111,16 @@ def test_what_a_guest_left_here_stays_when_the_host_that_had_taken_it_is_lost(de
         end(conn, dead, about, phase=MOVED, left=("/vm/web1",))
     found = end(conn, dead, about, "hv2", phase=MOVED, left=("/vm/web1",))
     why = "web1 was moved to hv2, which is lost: it may be the last there is of it"
-    assert (found.outcome, found.target, found.kept) == ("moved", "hv2", {"/vm/web1": why})
-    assert move_journal.Journal(dead.journals, "web1").read() is None
-    assert unreachable_target.noted(dead.journals) == []
+    assert (found.outcome, found.target, found.saved) == ("moved", "hv2", {"/vm/web1": why})
+    assert move_journal.MigrationJournal(dead.journals, "web1").read() is None
+    assert unreachable_target.leftover_keys(dead.journals) == []
 
 
 def test_a_move_that_is_over_asks_nobody_where_the_guest_is(dead, dom):
     conn, about = dom.connect(), report(dom)
     dom.undefine()
     found = end(conn, dead, about, phase=MOVING, over=True)
-    assert (found.outcome, list(found.left)) == ("nothing", ["hv2"])
+    assert (found.outcome, list(found.source_files)) == ("nothing", ["hv2"])
 
 
 @pytest.mark.parametrize(("state", "after"), [("running", "running"), ("paused", "paused")])
@@ -146,9 +146,9 @@ def test_nothing_is_decided_while_libvirt_is_at_work(dead, dom, monkeypatch):
     with pytest.raises(errors.OperationFailed, match="libvirt is still moving web1"):
         end(dom.connect(), dead, report(dom, active=True, state="running"), "hv2")
     with pytest.raises(errors.OperationFailed, match="libvirt is still moving web1"):
-        unreachable_target._settled_here(
-            dom.connect(), move_journal.Journal(dead.journals, "web1"),
-            move_journal.Journal(dead.journals, "web1").begun(), "hv2",
+        unreachable_target._settle_on_source(
+            dom.connect(), move_journal.MigrationJournal(dead.journals, "web1"),
+            move_journal.MigrationJournal(dead.journals, "web1").require_entry(), "hv2",
         )  # fmt: skip
 
 
@@ -157,10 +157,10 @@ def test_nothing_is_decided_while_libvirt_is_at_work(dead, dom, monkeypatch):
 
 def left(job, name="web1", host="hv2", **more):
     """A note of what a host may still hold; its path."""
-    note = LeftThere(name, ("/a",), uuid=more.pop("uuid", GONE), target=f"qemu+tls://{host}/system")
+    note = TargetLeftovers(name, ("/a",), uuid=more.pop("uuid", GONE), target=f"qemu+tls://{host}/system")
     path = f"{job.journals}/left/{name}@{host}.json"
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    move_journal.put(path, replace(note, **more))
+    move_journal.store(path, replace(note, **more))
     return path
 
 
@@ -172,14 +172,14 @@ def cleaned(monkeypatch):
         found.append(made.target)
         return [f"/gone on {made.target}"], {f"/kept on {made.target}": "open"}
 
-    monkeypatch.setattr(recovery, "cleaned", cleaned)
+    monkeypatch.setattr(recovery, "undo_target", cleaned)
     return found
 
 
 def test_each_host_takes_away_what_it_has_of_this_guest(peer, job, cleaned):
     mine, second, others = left(job), left(job, host="hv3"), left(job, name="db1")
-    assert unreachable_target.noted(job.journals) == ["db1@hv2", "web1@hv2", "web1@hv3"]
-    gone, kept, still = unreachable_target.take_away(job)
+    assert unreachable_target.leftover_keys(job.journals) == ["db1@hv2", "web1@hv2", "web1@hv3"]
+    gone, kept, still = unreachable_target.hand_over(job)
     uris = [URI, "qemu+tls://hv3/system"]
     assert cleaned == uris
     assert gone == [f"/gone on {uri}" for uri in uris]
@@ -190,7 +190,7 @@ def test_each_host_takes_away_what_it_has_of_this_guest(peer, job, cleaned):
 
 def test_one_host_alone_can_be_asked(peer, job, cleaned):
     mine, second = left(job), left(job, host="hv3")
-    assert unreachable_target.take_away(job, "hv3")[0] == ["/gone on qemu+tls://hv3/system"]
+    assert unreachable_target.hand_over(job, "hv3")[0] == ["/gone on qemu+tls://hv3/system"]
     assert (os.path.exists(mine), os.path.exists(second)) == (True, False)
 
 
@@ -198,7 +198,7 @@ def test_a_note_that_cannot_be_read_is_named_and_stays(peer, job, cleaned):
     path = left(job)
     with open(path, "w", encoding="utf-8") as file:
         file.write("{")
-    gone, kept, still = unreachable_target.take_away(job)
+    gone, kept, still = unreachable_target.hand_over(job)
     assert (gone, kept, cleaned) == ([], {}, [])
     words = (
         "it said what hv2 may still hold for web1: look for its files there, and remove this one"
@@ -212,7 +212,7 @@ def test_a_note_that_cannot_be_read_is_named_and_stays(peer, job, cleaned):
 def test_a_note_that_goes_meanwhile_is_none(peer, job, cleaned, monkeypatch):
     left(job)
     monkeypatch.setattr(unreachable_target.move_journal, "read", lambda path, kind: None)
-    assert unreachable_target.take_away(job) == ([], {}, {})
+    assert unreachable_target.hand_over(job) == ([], {}, {})
     assert unreachable_target.unfinished(job.journals) == {}
     assert cleaned == []
 
@@ -224,14 +224,16 @@ def test_what_is_of_a_guest_that_is_there_again_stays(peer, job, cleaned, back):
         f"<pool type='dir'><name>kept</name><target><path>{reservations.FOLDER}</path></target>"
         "</pool>"
     )
-    coming = reservations.place(GuestReport("web1", "u", "hv1", False, "x", memory_kib=1), [])
+    coming = reservations.reservation_path(
+        GuestReport("web1", "u", "hv1", False, "x", memory_kib=1), []
+    )
     if back.startswith("by its"):
         there = peer.defineXML(XML.replace("web1", "another") if "UUID" in back else XML)
         uuid = there.UUIDString() if "UUID" in back else GONE
     if back == "on its way":
         reservations.remote_storage.create(peer.storagePoolLookupByName("kept"), coming, "raw", 0)
     path = left(job, created=("/a",) if back == "on its way" else ("/a", coming), uuid=uuid)
-    gone, _, still = unreachable_target.take_away(job)
+    gone, _, still = unreachable_target.hand_over(job)
     assert bool(cleaned) == bool(gone) == (back == "not") != os.path.exists(path)
     words = {
         "not": "", "on its way": "web1 is on its way to hv2 again: wait for it",
@@ -246,10 +248,12 @@ def test_its_own_reservation_does_not_count(peer, job, cleaned):
         f"<pool type='dir'><name>kept</name><target><path>{reservations.FOLDER}</path></target>"
         "</pool>"
     )
-    own = reservations.place(GuestReport("web1", "u", "hv1", False, "x", memory_kib=1), [])
+    own = reservations.reservation_path(
+        GuestReport("web1", "u", "hv1", False, "x", memory_kib=1), []
+    )
     reservations.remote_storage.create(peer.storagePoolLookupByName("kept"), own, "raw", 0)
     left(job, created=(own,))
-    assert unreachable_target.take_away(job)[2] == {}
+    assert unreachable_target.hand_over(job)[2] == {}
 
 
 def test_what_was_left_is_told_of_with_the_migrations(job):

@@ -123,10 +123,10 @@ def test_a_disk_of_no_format_is_what_its_definition_says(guest, runs):
 def died(guest, monkeypatch):
     """The Note of an update of g1 that died when it was about to make the disk ``data``."""
     path = str(guest.images / "g1_data.raw")
-    work = disks.Work(None, make=True, format="raw", path=path)
+    work = disks.DiskBuild(None, make=True, format="raw", path=path)
     with monkeypatch.context() as patch:
         patch.setattr(metadata, "worker", lambda: "1:0:gone")
-        note = disk_notes.Note("g1", "virt.update", [work])
+        note = disk_notes.DiskJournal("g1", "virt.update", [work])
     yield note
     note.end()
 
@@ -545,7 +545,7 @@ def test_a_kernel_by_address_is_fetched_only_when_it_changes_something(guest, tm
     source = tmp_path / "vmlinuz"
     source.write_text("kernel")
     spec = BootSpec.parse(boot, "boot")
-    wanted = kernels.place(spec, str(guest.images))
+    wanted = kernels.set_local_paths(spec, str(guest.images))
     assert spec.kernel == change["new"]
     kernels.fetch(
         wanted, guest_builder.Tools(None, get_url=lambda _address, to: shutil.copy(source, to))
@@ -559,7 +559,7 @@ def test_a_kernel_by_address_is_fetched_only_when_it_changes_something(guest, tm
 @pytest.mark.parametrize("ends", ["short", "broken off", "nothing", "other"])
 def test_a_kernel_that_others_start_with_is_replaced_whole_or_not_at_all(tmp_path, ends):
     spec = BootSpec.parse({"kernel": "salt://vmlinuz"}, "boot")
-    wanted = kernels.place(spec, str(tmp_path))
+    wanted = kernels.set_local_paths(spec, str(tmp_path))
     hashed = {"hash_type": "sha256", "hsum": hashlib.sha256(b"new kernel").hexdigest()}
     download = SimpleNamespace(version=lambda _source: hashed)
     seen = []
@@ -574,7 +574,9 @@ def test_a_kernel_that_others_start_with_is_replaced_whole_or_not_at_all(tmp_pat
 
     if ends == "other":
         kernels.fetch(wanted, guest_builder.Tools(None, get_url=get_url))
-        other = kernels.place(BootSpec.parse({"kernel": "salt://vmlinuz"}, "boot"), "/x", "dev")
+        other = kernels.set_local_paths(
+            BootSpec.parse({"kernel": "salt://vmlinuz"}, "boot"), "/x", "dev"
+        )
         assert [*other] != ["/x" + spec.kernel.removeprefix(str(tmp_path))]
     else:
         first = partial(get_url, content=b"old kernel")
@@ -664,8 +666,8 @@ def test_others_are_admitted_while_a_disk_is_copied_and_see_what_it_takes(
     whole, seen = disks.make, []
 
     def make(conn, work, undo, progress=None, note=None):
-        with locks.exclusive(str(tmp_path / "lock" / "admit.lock"), patience_s=0):
-            seen.extend(reservations.here(("g1",), str(tmp_path / "promises")))
+        with locks.exclusive(str(tmp_path / "lock" / "admit.lock"), timeout_s=0):
+            seen.extend(reservations.local(("g1",), str(tmp_path / "promises")))
         whole(conn, work, undo, progress, note=note)
 
     monkeypatch.setattr(disks, "make", make)
@@ -680,7 +682,7 @@ def test_a_promise_of_a_process_that_died_goes_with_the_next_one(tmp_path):
     reservation.GrowthReservation("g1", 1024, folder=str(tmp_path))
     other = reservation.GrowthReservation("g2", 1024, folder=str(tmp_path))
     again = reservation.GrowthReservation("g1", -5, 1, [("/srv", 7)], folder=str(tmp_path))
-    found = {one.name: one for one in reservations.here((), str(tmp_path))}
+    found = {one.name: one for one in reservations.local((), str(tmp_path))}
     assert (found["g1+"].memory_kib, found["g1+"].disks) == (0, (("/srv", 7),))
     again.release()
     other.release()

@@ -50,7 +50,7 @@ def test_no_guest_starts_on_a_volume_that_is_copied(host, monkeypatch):  # noqa:
             dom.create()
         tried.append(dom.isActive())
 
-    monkeypatch.setattr(volume_content, "refuse_boundless", started)
+    monkeypatch.setattr(volume_content, "refuse_oversized", started)
     assert host.call("volume_clone", "p", "g.qcow2", "copy.qcow2") is True
     assert tried == [0] and (path.parent / "copy.qcow2").exists()
     dom.create()

@@ -24,7 +24,7 @@ from saltvirt.host.storage import (
     usage,
     volume_state,
 )
-from saltvirt.revert import Revert
+from saltvirt.revert import UndoStack
 from saltvirt.spec.disk import DiskSpec
 from tests.functional.conftest import load
 
@@ -74,8 +74,8 @@ class Place:
 
     def why(self, path=None, doomed=(), **options):
         path = str(path or self.base)
-        found = usage.read(self.conn, beside=[path], **options)
-        return found.why(usage.keys_of(self.conn, path), doomed)
+        found = usage.read(self.conn, sibling_paths=[path], **options)
+        return found.keep_reason(usage.keys_of(self.conn, path), doomed)
 
 
 @pytest.fixture
@@ -274,7 +274,7 @@ def test_what_a_guest_has_in_its_saved_memory_stays(place):
 
         listAllCheckpoints = listAllSnapshots
 
-    assert text in list(usage.texts(Saved()))
+    assert text in list(usage.domain_xmls(Saved()))
 
 
 def _beside(place):
@@ -317,7 +317,7 @@ def test_a_loop_device_needs_its_file(place, monkeypatch):
     device = place.root / "loop0"
     device.touch()
     monkeypatch.setattr(
-        identity, "below", lambda path: [str(place.base)] if path == str(device) else []
+        identity, "underlying_paths", lambda path: [str(place.base)] if path == str(device) else []
     )
     place.guest(disk(device, "raw"))
     assert place.why() == "used by web1"
@@ -419,7 +419,7 @@ def test_a_guest_that_cannot_be_read_proves_nothing(place, monkeypatch):
     def fail(dom):
         raise libvirt.libvirtError("no answer")
 
-    monkeypatch.setattr(usage, "texts", fail)
+    monkeypatch.setattr(usage, "domain_xmls", fail)
     assert "test cannot be read" in place.why()
 
 
@@ -454,7 +454,7 @@ def test_what_a_guest_wrote_into_a_raw_disk_is_not_believed(place):
 
 def test_the_definition_of_a_guest_can_hold_any_path(place):
     place.guest(disk("/no/such/folder/x", "raw"), os="<kernel>/no/such</kernel>")
-    names = [one.path for one in references.of_tree(_tree(place, "web1"))]
+    names = [one.path for one in references.references_of(_tree(place, "web1"))]
     assert {"/no/such", "/no/such/folder/x"} <= set(names)
     assert place.why() is None
 
@@ -590,7 +590,7 @@ def test_the_variables_of_firmware_go_only_when_they_are_proven_unused(place, mo
     if nvram == "used":
         place.guest(os=os_)
     if nvram == "shared":
-        monkeypatch.setattr(usage.shared, "why", lambda path: "nfs4")
+        monkeypatch.setattr(usage.shared, "sharing_reason", lambda path: "nfs4")
     with removal.variables(place.conn, dom) as what:
         assert what == ("NVRAM" if nvram == "mine" else "KEEP_NVRAM")
 
@@ -598,7 +598,7 @@ def test_the_variables_of_firmware_go_only_when_they_are_proven_unused(place, mo
 def test_a_layer_that_another_guest_needs_is_not_merged(place):
     layer = create(place.above, place.base)
     dom = place.guest(disk(layer), name="old")
-    stake = needs.Stake("virt.revert", {str(layer), str(place.base)})
+    stake = needs.AffectedFiles("virt.revert", {str(layer), str(place.base)})
     needs.refuse(place.conn, dom, stake)
     place.guest(disk(place.base, "raw"))
     with pytest.raises(errors.Refused, match=r"base.raw would be lost, and is needed by web1"):
@@ -624,9 +624,9 @@ def test_a_device_that_was_given_to_a_guest_is_not_its_own(place, monkeypatch):
 def test_no_image_is_written_over_what_somebody_needs(place, monkeypatch, need, words):
     need(place)
     monkeypatch.setattr(disks.existing_disk, "is_block", lambda path: True)
-    work = disks.Work(DiskSpec(name="d", device="disk"), make=True, path=str(place.base))
+    work = disks.DiskBuild(DiskSpec(name="d", device="disk"), make=True, path=str(place.base))
     with pytest.raises(errors.Refused, match=words):
-        disks.not_in_use(place.conn, [work], "new")
+        disks.refuse_in_use(place.conn, [work], "new")
 
 
 @pytest.mark.parametrize(
@@ -645,13 +645,13 @@ def test_no_image_is_written_over_a_disk_of_another_host(place, monkeypatch, beg
         path.write_bytes(begins + bytes(MIB))
     monkeypatch.setattr(disks.existing_disk, "is_block", lambda path: True)
     monkeypatch.setattr(usage, "others_may_have", lambda conn, path: shared)
-    work = disks.Work(DiskSpec(name="d", device="disk"), make=True, path=str(path))
+    work = disks.DiskBuild(DiskSpec(name="d", device="disk"), make=True, path=str(path))
     if words is None:
-        disks.not_in_use(place.conn, [work], "new")
+        disks.refuse_in_use(place.conn, [work], "new")
     else:
         with pytest.raises(errors.Refused) as caught:
-            disks.not_in_use(place.conn, [work], "new")
-        assert caught.value.words.startswith(f"{path} is not overwritten: {words}")
+            disks.refuse_in_use(place.conn, [work], "new")
+        assert caught.value.reason.startswith(f"{path} is not overwritten: {words}")
 
 
 @pytest.mark.parametrize("shared", ["iscsi", None])
@@ -668,8 +668,8 @@ def test_what_a_failed_init_wrote_onto_a_shared_device_is_not_in_the_way_of_the_
     monkeypatch.setattr(disks.existing_disk, "is_block", lambda path: True)
     monkeypatch.setattr(usage, "others_may_have", lambda conn, path: shared)
     monkeypatch.setattr(disks.clone, "clone", clone)
-    work = disks.Work(DiskSpec(name="d", device="disk"), make=True, path=str(path))
-    with pytest.raises(errors.OperationFailed), Revert() as undo:
+    work = disks.DiskBuild(DiskSpec(name="d", device="disk"), make=True, path=str(path))
+    with pytest.raises(errors.OperationFailed), UndoStack() as undo:
         disks.make(place.conn, work, undo)
         raise errors.OperationFailed("later")
     assert not undo.failed

@@ -16,7 +16,7 @@ pytest.importorskip("salt")
 
 from saltvirt import errors
 from saltvirt.host.domain import aside, metadata
-from saltvirt.host.domain.aside import Aside
+from saltvirt.host.domain.aside import ReplacedGuest
 from saltvirt.host.storage import (
     answers,
     bounded,
@@ -29,7 +29,7 @@ from saltvirt.host.storage import (
     unchanged_disks,
     usage,
 )
-from saltvirt.host.storage.usage import Usage, User
+from saltvirt.host.storage.usage import StorageUser, Usage
 from tests.functional.test_usage import create, disk, place  # noqa: F401
 
 NAS = ("server", "nas")
@@ -40,43 +40,43 @@ NAS = ("server", "nas")
 
 def test_who_could_reach_it_and_who_of_them_runs():
     found = Usage()
-    found.add(["/a", NAS], User("web2", running=True))
-    found.add(["/a"], User("web1"))
-    found.add(["/a"], User("/over", file="/over"))
-    found.folders.append(("/f", User("web3", running=True)))
-    found.folders.append(("/g/", User("web4")))
+    found.add(["/a", NAS], StorageUser("web2", running=True))
+    found.add(["/a"], StorageUser("web1"))
+    found.add(["/a"], StorageUser("/over", file="/over"))
+    found.folders.append(("/f", StorageUser("web3", running=True)))
+    found.folders.append(("/g/", StorageUser("web4")))
     assert found.guests(["/a"]) == ["web1", "web2"]
     assert found.guests([NAS]) == found.running(["/a"]) == ["web2"]
-    assert found.of(["/a"]) == ["/over", "web1", "web2"]
-    assert found.of(["/a"], ["/over"]) == ["web1", "web2"]
-    assert found.why(["/a"], ["/over"]) == "used by web1, web2"
-    assert found.running(["/f/x"]) == found.of(["/f"]) == ["web3"]
-    assert found.of(["/g/x"]) == ["web4"]
+    assert found.users_of(["/a"]) == ["/over", "web1", "web2"]
+    assert found.users_of(["/a"], ["/over"]) == ["web1", "web2"]
+    assert found.keep_reason(["/a"], ["/over"]) == "used by web1, web2"
+    assert found.running(["/f/x"]) == found.users_of(["/f"]) == ["web3"]
+    assert found.users_of(["/g/x"]) == ["web4"]
     for other in ("/fx", "/", NAS, ("volume", "/f", "x")):
         assert found.guests([other]) == (["web2"] if other == NAS else [])
-    assert found.why(["/b"]) is None
+    assert found.keep_reason(["/b"]) is None
 
 
 def test_a_doubt_is_said_once_and_of_many_the_first_two():
     found = Usage()
     for text in ("a", "a", "b"):
-        found.doubt(text)
+        found.add_unknown(text)
     words = "it cannot be proven that nobody uses it: "
-    assert found.doubts([]) == f"{words}a; b"
-    found.doubt("c")
-    assert found.doubts([]) == f"{words}a; b; and 1 more"
-    found.doubt("d")
-    assert found.doubts([]) == found.why([]) == f"{words}a; b; and 2 more"
+    assert found.unproven_reason([]) == f"{words}a; b"
+    found.add_unknown("c")
+    assert found.unproven_reason([]) == f"{words}a; b; and 1 more"
+    found.add_unknown("d")
+    assert found.unproven_reason([]) == found.keep_reason([]) == f"{words}a; b; and 2 more"
 
 
 def test_a_doubt_about_an_image_is_none_for_what_is_deleted_with_it():
     found = Usage(images={"/a": "of a", "/b": "of b"}, private={7: ["seven"]})
     words = "it cannot be proven that nobody uses it: "
-    assert found.doubts([]) == found.why([]) == f"{words}of a; of b"
-    assert found.doubts([], ["/a"]) == found.why([], ["/a"]) == f"{words}of b"
-    assert found.why([], ["/a", "/b"]) is None
-    found.doubt("c")
-    assert found.doubts([], ["/a"]) == f"{words}c; of b"
+    assert found.unproven_reason([]) == found.keep_reason([]) == f"{words}of a; of b"
+    assert found.unproven_reason([], ["/a"]) == found.keep_reason([], ["/a"]) == f"{words}of b"
+    assert found.keep_reason([], ["/a", "/b"]) is None
+    found.add_unknown("c")
+    assert found.unproven_reason([], ["/a"]) == f"{words}c; of b"
 
 
 def test_the_doubt_about_a_users_guests_is_about_what_he_may_open(monkeypatch):
@@ -85,10 +85,10 @@ def test_the_doubt_about_a_users_guests_is_about_what_he_may_open(monkeypatch):
     )
     found = Usage(private={7: ["seven", "7"], 8: ["eight"]})
     words = "it cannot be proven that nobody uses it: "
-    assert found.doubts(["/of/9"]) is None
-    assert found.doubts(["pool/x"]) is None, "no file of this host"
-    assert found.doubts(["/of/9", "/of/7"]) == f"{words}seven; 7"
-    assert found.why([NAS, "/of/8"]) == f"{words}eight"
+    assert found.unproven_reason(["/of/9"]) is None
+    assert found.unproven_reason(["pool/x"]) is None, "no file of this host"
+    assert found.unproven_reason(["/of/9", "/of/7"]) == f"{words}seven; 7"
+    assert found.keep_reason([NAS, "/of/8"]) == f"{words}eight"
 
 
 # -- what a path is found by --------------------------------------------------------------
@@ -108,9 +108,9 @@ def test_a_file_of_another_machine_is_its_path(far, monkeypatch):
     assert usage.is_there(far.conn, "/nowhere")
     assert usage.others_may_have(far.conn, path) == "its host is another machine"
     monkeypatch.setattr(unchanged_disks, "is_open", None)
-    monkeypatch.setattr(unchanged_disks, "closed", None)
-    assert usage.held(far.conn, path) is None
-    with usage.closed(far.conn, [path]) as held:
+    monkeypatch.setattr(unchanged_disks, "prevent_open", None)
+    assert usage.open_reason(far.conn, path) is None
+    with usage.prevent_open(far.conn, [path]) as held:
         assert held == {path: None}
 
 
@@ -121,8 +121,10 @@ def test_the_folder_of_a_pool_of_another_machine_is_not_looked_for_here(far, mon
 
 def test_a_part_of_a_device_is_found_by_all_of_it(place, monkeypatch):
     path, whole = str(place.base), str(place.above)
-    monkeypatch.setattr(identity, "below", lambda asked: [whole] if asked == path else [])
-    assert usage.keys_of(place.conn, path) == {("whole", whole)} | identity.of(path)
+    monkeypatch.setattr(
+        identity, "underlying_paths", lambda asked: [whole] if asked == path else []
+    )
+    assert usage.keys_of(place.conn, path) == {("whole", whole)} | identity.keys_of(path)
 
 
 def test_what_is_there_and_who_else_may_have_it(place, monkeypatch):
@@ -132,37 +134,37 @@ def test_what_is_there_and_who_else_may_have_it(place, monkeypatch):
     assert usage.others_may_have(place.conn, "pool/x") == "it is on a server"
     with monkeypatch.context() as patch:
         patch.setattr(unchanged_disks, "is_open", None)
-        patch.setattr(unchanged_disks, "closed", None)
-        assert usage.held(place.conn, "pool/x") is None
-        with usage.closed(place.conn, ["pool/x"]) as held:
+        patch.setattr(unchanged_disks, "prevent_open", None)
+        assert usage.open_reason(place.conn, "pool/x") is None
+        with usage.prevent_open(place.conn, ["pool/x"]) as held:
             assert held == {"pool/x": None}
-    monkeypatch.setattr(shared, "why", lambda path: f"nfs4 has {path}")
+    monkeypatch.setattr(shared, "sharing_reason", lambda path: f"nfs4 has {path}")
     assert usage.others_may_have(place.conn, "/x") == "nfs4 has /x"
 
 
 def test_who_opens_it_between_the_two_questions_is_said(place, monkeypatch):
-    monkeypatch.setattr(unchanged_disks, "closed", lambda path: contextlib.nullcontext(True))
+    monkeypatch.setattr(unchanged_disks, "prevent_open", lambda path: contextlib.nullcontext(True))
     path = str(place.base)
-    with usage.closed(place.conn, [path]) as held:
-        assert held == {path: usage._open_words(path)}
-    assert f"has it open ('fuser -v {path}' shows which)" in usage._open_words(path)
+    with usage.prevent_open(place.conn, [path]) as held:
+        assert held == {path: usage._open_text(path)}
+    assert f"has it open ('fuser -v {path}' shows which)" in usage._open_text(path)
 
 
 def silent(*_args, **_more):
-    raise bounded.Silent("/nas")
+    raise bounded.StorageTimeout("/nas")
 
 
 def test_who_does_not_answer_has_it_and_keeps_it(place, monkeypatch):
     path = str(place.base)
     monkeypatch.setattr(bounded, "lexists", silent)
     assert usage.is_there(place.conn, path)
-    monkeypatch.setattr(unchanged_disks, "closed", silent)
-    with usage.closed(place.conn, [path]) as held:
+    monkeypatch.setattr(unchanged_disks, "prevent_open", silent)
+    with usage.prevent_open(place.conn, [path]) as held:
         assert held == {path: "/nas does not answer"}
     monkeypatch.setattr(bounded, "locked", silent)
-    assert usage.held(place.conn, path) == "/nas does not answer"
-    monkeypatch.setattr(unchanged_disks, "closed", None)
-    with usage.closed(place.conn, [path]) as held:
+    assert usage.open_reason(place.conn, path) == "/nas does not answer"
+    monkeypatch.setattr(unchanged_disks, "prevent_open", None)
+    with usage.prevent_open(place.conn, [path]) as held:
         assert held == {path: "/nas does not answer"}, "and it is not asked again"
 
 
@@ -170,17 +172,17 @@ def test_what_a_server_has_is_found_by_its_name_in_any_address(place, monkeypatc
     found = usage.keys_of(place.conn, "gluster://h/pool/x")
     assert found == {("server", "gluster://h/pool/x"), ("server", "pool/x")}
     assert usage.keys_of(place.conn, "pool/x") == {("server", "pool/x")}
-    there = usage.place(place.conn, "gluster://h/pool/x")
+    there = usage.file_identity(place.conn, "gluster://h/pool/x")
     assert there == shared.FileIdentity(
         "gluster://h/pool/x", names=("gluster://h/pool/x", "pool/x")
     )
-    assert usage.place(place.conn, str(place.base)) == shared.place(str(place.base))
+    assert usage.file_identity(place.conn, str(place.base)) == shared.file_identity(str(place.base))
     monkeypatch.setattr(
         usage,
         "keys_of",
         lambda conn, path: {("server", "b"), ("server", "a"), ("volume", "p", "x")},
     )
-    assert usage.place(place.conn, "a").names == ("a", "b")
+    assert usage.file_identity(place.conn, "a").names == ("a", "b")
 
 
 def test_a_volume_is_found_by_its_pool_its_path_and_its_name_on_a_server(place):
@@ -190,7 +192,7 @@ def test_a_volume_is_found_by_its_pool_its_path_and_its_name_on_a_server(place):
     }
     path = str(place.base)
     found = usage.keys(place.conn, "p", "x", {"path": path})
-    assert found == {("volume", "p", "x"), ("server", path)} | identity.of(path)
+    assert found == {("volume", "p", "x"), ("server", path)} | identity.keys_of(path)
     assert ("server", "") in usage.keys(place.conn, "p", "x", {})
 
 
@@ -253,7 +255,7 @@ def test_of_a_pool_in_a_folder_that_is_a_link_counts_what_guests_have_by_either_
     used = Usage()
     names = [f"{place.root}/link/x", f"{place.base.parent}/y"]
     for name in (*names, f"{place.root}/link2/x"):
-        used.add([name], User("web1"))
+        used.add([name], StorageUser("web1"))
     assert usage.keys_of_pool(place.conn, used, pool) == set(names)
 
 
@@ -312,7 +314,7 @@ def test_a_guest_that_went_meanwhile_needs_nothing(place, monkeypatch, code, dou
     def fail(dom):
         raise failure(code)
 
-    monkeypatch.setattr(usage, "texts", fail)
+    monkeypatch.setattr(usage, "domain_xmls", fail)
     assert (place.why() is not None) is doubt
 
 
@@ -361,15 +363,15 @@ def test_all_definitions_of_a_guest_count():
     first = ["<domain n='0'/>", inactive]
     checkpoints = [f"<checkpoint n='{number}' flags='0'/>" for number in (1, 2)]
     found = [*first, *(f"<snapshot n='{number}' flags='0'/>" for number in (1, 2)), *checkpoints]
-    assert list(usage.texts(Definitions())) == found
-    assert list(usage.texts(Definitions(saved=True))) == [*found, "<saved n='0'/>"]
+    assert list(usage.domain_xmls(Definitions())) == found
+    assert list(usage.domain_xmls(Definitions(saved=True))) == [*found, "<saved n='0'/>"]
     for code in (
         *(libvirt.VIR_ERR_NO_SUPPORT, libvirt.VIR_ERR_OPERATION_UNSUPPORTED),
         *(libvirt.VIR_ERR_NO_DOMAIN_SNAPSHOT, libvirt.VIR_ERR_NO_DOMAIN_CHECKPOINT),
     ):
-        assert list(usage.texts(Definitions(code))) == [*first, *checkpoints]
+        assert list(usage.domain_xmls(Definitions(code))) == [*first, *checkpoints]
     with pytest.raises(libvirt.libvirtError):
-        list(usage.texts(Definitions(libvirt.VIR_ERR_INTERNAL_ERROR)))
+        list(usage.domain_xmls(Definitions(libvirt.VIR_ERR_INTERNAL_ERROR)))
 
 
 SERVED = (
@@ -421,7 +423,7 @@ def test_what_a_volume_that_is_nowhere_is_based_on_is_not_known(place, driver, b
 
 def test_a_volume_that_no_pool_knows_lies_below_the_target_of_one_with_files(place):
     place.pool("there", place.base.parent, start=True)
-    reader = usage._Reader(place.conn, None)
+    reader = usage._UsageReader(place.conn, None)
     made = volume_of(place, "made.raw", kind="raw")
     assert reader.volume_path(("there", "made.raw")) == made.path()
     assert reader.volume_path(("there", "base.raw")) == str(place.base)
@@ -434,11 +436,11 @@ def test_a_volume_that_no_pool_knows_lies_below_the_target_of_one_with_files(pla
 
 
 def test_a_folder_is_used_with_all_that_is_in_it(place):
-    used, user = usage._Reader(place.conn, None), User("web1")
-    used.name(references.Name(path=str(place.root), folder=True, format="raw"), user)
-    used.name(references.Name(folder=True), user)
-    used.name(references.Name(path=str(place.base), format="raw"), user)
-    assert used.found.folders == [(str(place.root), user)]
+    used, user = usage._UsageReader(place.conn, None), StorageUser("web1")
+    used.name(references.StorageReference(path=str(place.root), folder=True, format="raw"), user)
+    used.name(references.StorageReference(folder=True), user)
+    used.name(references.StorageReference(path=str(place.base), format="raw"), user)
+    assert used.usage.folders == [(str(place.root), user)]
 
 
 def test_images_that_no_guest_names_count_where_they_are_asked_for(place):
@@ -483,12 +485,12 @@ def test_of_another_machine_the_volumes_tell(far, format, mid, used):
         far,
         ("base", None, None), ("mid", "/far/base", "qcow2"), ("top", "/far/mid", mid),
     )  # fmt: skip
-    reader = usage._Reader(far.conn, None)
-    reader.name(references.Name(path="/far/top", format=format), User("web1"))
-    assert set(reader.found.users) == {f"/far/{name}" for name in used}
-    assert reader.found.unknown == []
-    reader.name(references.Name(path="/far/x/../y", format="raw"), User("web1"))
-    assert "/far/y" in reader.found.users
+    reader = usage._UsageReader(far.conn, None)
+    reader.name(references.StorageReference(path="/far/top", format=format), StorageUser("web1"))
+    assert set(reader.usage.users) == {f"/far/{name}" for name in used}
+    assert reader.usage.unknown == []
+    reader.name(references.StorageReference(path="/far/x/../y", format="raw"), StorageUser("web1"))
+    assert "/far/y" in reader.usage.users
 
 
 def test_of_another_machine_what_is_in_no_pool_is_a_doubt(far):
@@ -496,17 +498,23 @@ def test_of_another_machine_what_is_in_no_pool_is_a_doubt(far):
     far.guest(disk("/far/top"))
     assert "/gone/base, which web1 needs, is in no storage pool" in far.why()
     far.guest(disk("/far/top", below="<backingStore/>"), name="web2")
-    reader = usage._Reader(far.conn, None)
-    reader.remote_chain("/far/top", references.Name(format="qcow2", closed=True), User("web2"))
-    assert reader.found.unknown == []
+    reader = usage._UsageReader(far.conn, None)
+    reader.remote_chain(
+        "/far/top",
+        references.StorageReference(format="qcow2", chain_complete=True),
+        StorageUser("web2"),
+    )
+    assert reader.usage.unknown == []
 
 
 def test_of_another_machine_a_ring_has_an_end(far):
     chain_of(far, ("one", "/far/two", "qcow2"), ("two", "/far/one", "qcow2"))
-    reader = usage._Reader(far.conn, None)
-    reader.remote_chain("/far/one", references.Name(format="qcow2"), User("web1"))
-    assert set(reader.found.users) == {"/far/one", "/far/two"}
-    assert reader.found.unknown == []
+    reader = usage._UsageReader(far.conn, None)
+    reader.remote_chain(
+        "/far/one", references.StorageReference(format="qcow2"), StorageUser("web1")
+    )
+    assert set(reader.usage.users) == {"/far/one", "/far/two"}
+    assert reader.usage.unknown == []
 
 
 def test_of_another_machine_a_base_without_a_format_may_be_based_on_another(far, monkeypatch):
@@ -518,9 +526,11 @@ def test_of_another_machine_a_base_without_a_format_may_be_based_on_another(far,
         "definition",
         lambda volume: untold if volume.name() == "top" else real(volume),
     )
-    reader = usage._Reader(far.conn, None)
-    reader.remote_chain("/far/top", references.Name(format="qcow2"), User("web1"))
-    assert set(reader.found.users) == {"/far/top", "/far/mid", "/far/base"}
+    reader = usage._UsageReader(far.conn, None)
+    reader.remote_chain(
+        "/far/top", references.StorageReference(format="qcow2"), StorageUser("web1")
+    )
+    assert set(reader.usage.users) == {"/far/top", "/far/mid", "/far/base"}
 
 
 def test_of_another_machine_what_cannot_be_said_is_a_doubt(far, monkeypatch):
@@ -530,9 +540,11 @@ def test_of_another_machine_what_cannot_be_said_is_a_doubt(far, monkeypatch):
         raise errors.OperationFailed("no text")
 
     monkeypatch.setattr(usage.volume_content, "definition", fail)
-    reader = usage._Reader(far.conn, None)
-    reader.remote_chain("/far/top", references.Name(format="qcow2"), User("web1"))
-    assert reader.found.unknown == ["no text"]
+    reader = usage._UsageReader(far.conn, None)
+    reader.remote_chain(
+        "/far/top", references.StorageReference(format="qcow2"), StorageUser("web1")
+    )
+    assert reader.usage.unknown == ["no text"]
 
 
 # -- pools and images that no guest names -------------------------------------------------
@@ -578,28 +590,28 @@ def test_a_pool_that_went_meanwhile_has_nothing(place, code, doubt):
         def isActive(self):
             raise failure(code)
 
-    reader = usage._Reader(place.conn, None)
+    reader = usage._UsageReader(place.conn, None)
     reader.pool(Pool())
-    assert bool(reader.found.unknown) is doubt
-    assert not doubt or reader.found.unknown[0].startswith("storage pool p: ")
+    assert bool(reader.usage.unknown) is doubt
+    assert not doubt or reader.usage.unknown[0].startswith("storage pool p: ")
 
 
 def test_a_folder_that_cannot_be_read_is_a_doubt_and_one_that_is_gone_is_none(place, monkeypatch):
-    reader = usage._Reader(place.conn, None)
+    reader = usage._UsageReader(place.conn, None)
     reader.folder(str(place.root / "gone"))
-    assert reader.found.unknown == []
-    for ask, name in ((reader.folder, "files"), (reader.below, "files_below")):
+    assert reader.usage.unknown == []
+    for ask, name in ((reader.folder, "files"), (reader.image_tree, "files_below")):
 
         def refuse(folder):
             raise PermissionError(13, "Permission denied")
 
         monkeypatch.setattr(bounded, name, refuse)
         ask("/x")
-        assert reader.found.unknown == ["/x cannot be looked through: Permission denied"]
-        reader.found.unknown.clear()
+        assert reader.usage.unknown == ["/x cannot be looked through: Permission denied"]
+        reader.usage.unknown.clear()
     monkeypatch.setattr(bounded, "files_below", silent)
-    reader.below("/x")
-    assert reader.found.unknown == [], "who asked has taken note"
+    reader.image_tree("/x")
+    assert reader.usage.unknown == [], "who asked has taken note"
 
 
 def test_a_volume_is_read_by_its_header_or_told_by_libvirt(place, monkeypatch):
@@ -609,9 +621,9 @@ def test_a_volume_is_read_by_its_header_or_told_by_libvirt(place, monkeypatch):
     volume = volume_of(place, "above.qcow2", "/told/base")
 
     def users():
-        reader = usage._Reader(place.conn, None)
+        reader = usage._UsageReader(place.conn, None)
         reader.volume(volume)
-        return {key for key in reader.found.users if isinstance(key, str)}
+        return {key for key in reader.usage.users if isinstance(key, str)}
 
     assert users() == {str(place.base)}
     monkeypatch.setattr(usage, "_mode", lambda path: stat.S_IFBLK)
@@ -625,7 +637,9 @@ def test_a_volume_whose_storage_does_not_answer_is_a_doubt(place, monkeypatch):
     path, real = str(create(place.above)), bounded.stat
     volume_of(place, "above.qcow2", "/told/base")
     monkeypatch.setattr(
-        bounded, "stat", lambda asked: bounded._fails("/nas") if asked == path else real(asked)
+        bounded,
+        "stat",
+        lambda asked: bounded._raise_timeout("/nas") if asked == path else real(asked),
     )
     assert "what is on /nas is not known: it does not answer" in place.why()
 
@@ -636,9 +650,9 @@ def test_a_device_that_does_not_answer_is_not_asked_of_libvirt(place, monkeypatc
     volume = volume_of(place, "above.qcow2", place.base)
     monkeypatch.setattr(usage, "_mode", lambda path: stat.S_IFBLK)
     monkeypatch.setattr(bounded, "head", silent)
-    reader = usage._Reader(place.conn, None)
+    reader = usage._UsageReader(place.conn, None)
     reader.volume(volume)
-    assert (reader.found.users, reader.found.unknown) == ({}, [])
+    assert (reader.usage.users, reader.usage.unknown) == ({}, [])
 
 
 def test_what_a_path_is_and_whose(place, monkeypatch):
@@ -646,7 +660,7 @@ def test_what_a_path_is_and_whose(place, monkeypatch):
     assert (stat.S_ISREG(usage._mode(path)), usage._owner(path)) == (True, os.getuid())
     assert (usage._mode("/gone"), usage._owner("/gone")) == (0, None)
     monkeypatch.setattr(bounded, "stat", silent)
-    assert (usage._mode(path), usage._owner(path)) == (usage._SILENT, None)
+    assert (usage._mode(path), usage._owner(path)) == (usage._NO_ANSWER, None)
 
 
 SERVER = "<source><host name='h'/><device path='/dev/x'/><name>there</name></source>"
@@ -665,12 +679,12 @@ def test_a_volume_in_no_folder_needs_what_it_stands_on(place, monkeypatch):
     volume = volume_of(place, "x", place.base)
     assert place.why() == f"used by {volume.path()}"
     monkeypatch.setattr(
-        identity, "below", lambda path: ["/dev/all"] if path == str(place.base) else []
+        identity, "underlying_paths", lambda path: ["/dev/all"] if path == str(place.base) else []
     )
-    reader = usage._Reader(place.conn, None)
+    reader = usage._UsageReader(place.conn, None)
     reader.volume(volume)
-    assert str(place.base) in reader.found.users
-    assert not any(key[0] == "whole" for key in reader.found.users), "a part is not all of it"
+    assert str(place.base) in reader.usage.users
+    assert not any(key[0] == "whole" for key in reader.usage.users), "a part is not all of it"
 
 
 def test_the_target_of_a_pool_without_files_is_no_folder_of_images(place):
@@ -680,16 +694,16 @@ def test_the_target_of_a_pool_without_files_is_no_folder_of_images(place):
 
 
 def test_an_image_that_cannot_be_read_is_a_doubt(place, monkeypatch):
-    found = chains.Chain([str(place.above)], unreadable="cannot read it")
+    found = chains.ChainScan([str(place.above)], unreadable="cannot read it")
     monkeypatch.setattr(chains, "read", lambda path: found)
-    reader = usage._Reader(place.conn, None)
+    reader = usage._UsageReader(place.conn, None)
     reader.image(str(place.above))
     reader.image(str(place.above))
-    [(file, doubt)] = reader.found.images.items()
+    [(file, doubt)] = reader.usage.images.items()
     assert doubt == f"what {place.above} needs is not known: cannot read it"
-    assert reader.found.unknown == []
-    assert reader.found.why(["/x"]) == f"it cannot be proven that nobody uses it: {doubt}"
-    assert reader.found.why(["/x"], [file]) is None
+    assert reader.usage.unknown == []
+    assert reader.usage.keep_reason(["/x"]) == f"it cannot be proven that nobody uses it: {doubt}"
+    assert reader.usage.keep_reason(["/x"], [file]) is None
     assert file == identity.real(str(place.above))
 
 
@@ -710,18 +724,18 @@ def test_a_volume_that_is_not_here_is_no_file_of_this_host(place, monkeypatch):
     place.pool("there", place.above.parent, start=True)
     create(place.above, place.base)
     monkeypatch.chdir(place.above.parent)
-    reader = usage._Reader(place.conn, None)
+    reader = usage._UsageReader(place.conn, None)
     reader.volume(Elsewhere(volume_of(place, "x"), place.above.name))
     reader.local = False
     reader.volume(volume_of(place, place.above.name))
-    assert reader.found.users == {}
+    assert reader.usage.users == {}
 
 
 @pytest.mark.parametrize(
     ("error", "doubts"),
     [
         (failure(libvirt.VIR_ERR_NO_STORAGE_VOL), 0), (failure(libvirt.VIR_ERR_INTERNAL_ERROR), 1),
-        (errors.OperationFailed("no text"), 1), (bounded.Silent("/nas"), 0),
+        (errors.OperationFailed("no text"), 1), (bounded.StorageTimeout("/nas"), 0),
     ],
 )  # fmt: skip
 def test_a_volume_that_went_meanwhile_is_none_and_one_that_cannot_be_read_is_a_doubt(
@@ -730,9 +744,9 @@ def test_a_volume_that_went_meanwhile_is_none_and_one_that_cannot_be_read_is_a_d
     def fail():
         raise error
 
-    reader = usage._Reader(place.conn, None)
+    reader = usage._UsageReader(place.conn, None)
     reader.volume(SimpleNamespace(path=fail))
-    assert len(reader.found.unknown) == doubts
+    assert len(reader.usage.unknown) == doubts
 
 
 # -- this host itself ---------------------------------------------------------------------
@@ -759,7 +773,7 @@ def test_what_this_host_shows_as_a_loop_device_stays(place, monkeypatch):
         os, "listdir", lambda path=".": ["sda", "loop7"] if path == "/sys/block" else real(path)
     )
     parts = {"/dev/loop7": [str(place.base)], "/dev/sda": [str(place.above)]}
-    monkeypatch.setattr(identity, "below", lambda path: parts.get(path, []))
+    monkeypatch.setattr(identity, "underlying_paths", lambda path: parts.get(path, []))
     place.above.touch()
     assert place.why() == "used by this host, as /dev/loop7"
     assert place.why(place.above) is None
@@ -776,10 +790,10 @@ def decided(place, candidates, used=None, **more):
 def test_what_is_not_there_is_deleted_already_and_what_is_kept_says_why(place):
     base, gone = str(place.base), "/nowhere/x"
     used = Usage()
-    used.add([gone], User("web1"))
+    used.add([gone], StorageUser("web1"))
     assert decided(place, {base: None, gone: None}, used) == (sorted([base, gone]), {})
     assert decided(place, {base: "a medium", gone: None}, used) == ([gone], {base: "a medium"})
-    used.add([base], User("web2"))
+    used.add([base], StorageUser("web2"))
     assert decided(place, {base: "a medium"}, used) == ([], {base: "used by web2"})
 
 
@@ -788,10 +802,10 @@ def test_what_stays_keeps_what_it_is_based_on_and_so_on(place):
     used = Usage()
     for above, below in itertools.pairwise(paths):
         open(below, "w", encoding="utf-8").close()
-        used.add([below], User(above, file=above))
+        used.add([below], StorageUser(above, file=above))
     open(paths[0], "w", encoding="utf-8").close()
     assert decided(place, dict.fromkeys(paths), used) == (paths, {})
-    used.add([paths[1]], User("web1"))
+    used.add([paths[1]], StorageUser("web1"))
     kept = {paths[1]: "used by web1", paths[2]: f"used by {paths[1]}"}
     kept[paths[3]] = f"used by {paths[2]}"
     assert decided(place, dict.fromkeys(paths), used) == ([paths[0]], kept)
@@ -799,11 +813,11 @@ def test_what_stays_keeps_what_it_is_based_on_and_so_on(place):
 
 def test_what_others_may_have_goes_when_they_were_asked(place, monkeypatch):
     base = str(place.base)
-    monkeypatch.setattr(shared, "why", lambda path: "nfs4")
+    monkeypatch.setattr(shared, "sharing_reason", lambda path: "nfs4")
     words = "other hosts may have it (nfs4) and were not asked: salt-run asks them"
     delete, keep, places = usage.decide(place.conn, {base: None}, Usage())
     assert (delete, keep, list(places)) == ([], {base: words}, [base])
-    assert places[base] == shared.place(base)
+    assert places[base] == shared.file_identity(base)
     found = usage.decide(place.conn, {base: None}, Usage(), unused=[base])
     assert found == ([base], {}, {})
     used = Usage(unknown=["who knows"])
@@ -816,7 +830,7 @@ def test_what_does_not_answer_stays(place, monkeypatch):
     base = str(place.base)
 
     def asked(conn, path):
-        for one in bounded._notes:
+        for one in bounded._recorders:
             one.update(["/b", "/a"])
         return frozenset({path})
 
@@ -863,7 +877,7 @@ def test_a_disk_from_before_a_backup_took_its_place_is_used_on_this_machine(plac
     monkeypatch.setattr(aside, "FOLDER", str(place.root / "aside"))
     dom = place.guest("")
     before = dom.XMLDesc(0).replace("</devices>", f"{disk(place.base, 'raw')}</devices>")
-    aside.keep(Aside(dom.UUIDString(), "web1", "000001-x", before, ()))
+    aside.store(ReplacedGuest(dom.UUIDString(), "web1", "000001-x", before, ()))
     assert place.why() == "used by web1 as it was before 000001-x"
     assert place.why(but=dom.UUIDString()) is None
     (place.root / "aside" / f"{dom.UUIDString()}.json").write_text("{")
@@ -876,22 +890,22 @@ def test_a_disk_from_before_a_backup_took_its_place_is_used_on_this_machine(plac
 
 
 def test_an_image_that_goes_with_what_is_asked_about_is_no_user(place, monkeypatch):
-    monkeypatch.setattr(shared, "why", lambda path: "nfs4")
+    monkeypatch.setattr(shared, "sharing_reason", lambda path: "nfs4")
     above = create(place.base.parent / "above.qcow2", place.base)
     place.pool("there", place.base.parent)
-    base, top = (usage.place(place.conn, str(one)) for one in (place.base, above))
-    found = usage.elsewhere(place.conn, [base])
+    base, top = (usage.file_identity(place.conn, str(one)) for one in (place.base, above))
+    found = usage.users_here(place.conn, [base])
     assert found == {str(place.base): f"used by {above}"}
-    assert usage.elsewhere(place.conn, [base, top]) == {str(place.base): None, str(above): None}
+    assert usage.users_here(place.conn, [base, top]) == {str(place.base): None, str(above): None}
     other = shared.FileIdentity("/far/above.qcow2", inode=1)
-    assert usage.elsewhere(place.conn, [base, other])[str(place.base)] == f"used by {above}"
+    assert usage.users_here(place.conn, [base, other])[str(place.base)] == f"used by {above}"
 
 
 def test_who_has_a_folder_that_others_may_have_may_have_anything_in_it(place, monkeypatch):
-    monkeypatch.setattr(shared, "why", lambda path: "nfs4" if path == "/nas" else None)
-    used = Usage(folders=[("/nas", User("web1")), ("/own", User("web2"))])
+    monkeypatch.setattr(shared, "sharing_reason", lambda path: "nfs4" if path == "/nas" else None)
+    used = Usage(folders=[("/nas", StorageUser("web1")), ("/own", StorageUser("web2"))])
     asked = shared.FileIdentity("/far/x")
-    assert list(usage._who_meets(used, asked)) == [User("web1")]
+    assert list(usage._matching_users(used, asked)) == [StorageUser("web1")]
 
 
 @pytest.mark.parametrize(
@@ -903,20 +917,20 @@ def test_who_has_a_folder_that_others_may_have_may_have_anything_in_it(place, mo
     ],
 )  # fmt: skip
 def test_what_is_surely_the_same(place, monkeypatch, path, more, same):
-    real = shared.place
+    real = shared.file_identity
     ids = ("wwn", "z")
     monkeypatch.setattr(
-        shared, "place", lambda path: shared.FileIdentity(path, real(path).inode, ids=ids)
+        shared, "file_identity", lambda path: shared.FileIdentity(path, real(path).inode, ids=ids)
     )
     if more.get("inode") == 0:
         more = {"inode": place.base.stat().st_ino}
-    assert usage._is(str(place.base), shared.FileIdentity(path, **more)) is same
+    assert usage._is_same(str(place.base), shared.FileIdentity(path, **more)) is same
 
 
 def test_the_name_of_what_a_server_has_is_surely_the_same():
     there = shared.FileIdentity("gluster://h/pool/x", names=("pool/x",))
-    assert usage._is("gluster://other/pool/x", there)
-    assert not usage._is("gluster://other/pool2/x", there)
+    assert usage._is_same("gluster://other/pool/x", there)
+    assert not usage._is_same("gluster://other/pool2/x", there)
 
 
 @pytest.mark.parametrize(
@@ -929,15 +943,17 @@ def test_the_name_of_what_a_server_has_is_surely_the_same():
     ],
 )  # fmt: skip
 def test_what_may_be_the_same(place, monkeypatch, path, more, why, may):
-    real = shared.place
+    real = shared.file_identity
     monkeypatch.setattr(
-        shared, "place", lambda path: shared.FileIdentity(path, real(path).inode, ids=("wwn",))
+        shared,
+        "file_identity",
+        lambda path: shared.FileIdentity(path, real(path).inode, ids=("wwn",)),
     )
-    monkeypatch.setattr(shared, "why", lambda path: why)
+    monkeypatch.setattr(shared, "sharing_reason", lambda path: why)
     if "inode" in more:
         more = {"inode": place.base.stat().st_ino}
     there = shared.FileIdentity(path.format(base=place.base), **more)
-    assert usage._may_be(str(place.base), there) is may
+    assert usage._may_be_same(str(place.base), there) is may
 
 
 @pytest.mark.parametrize("answers", [True, False])
@@ -945,9 +961,9 @@ def test_what_is_not_to_be_seen_may_be_the_same_by_its_name(place, monkeypatch, 
     if not answers:
         monkeypatch.setattr(bounded, "lexists", silent)
     gone = "/nowhere/base.raw"
-    assert usage._may_be(gone, shared.FileIdentity("/far/base.raw"))
-    assert usage._may_be(gone, shared.FileIdentity(gone))
-    assert not usage._may_be(gone, shared.FileIdentity("/far/other.raw"))
+    assert usage._may_be_same(gone, shared.FileIdentity("/far/base.raw"))
+    assert usage._may_be_same(gone, shared.FileIdentity(gone))
+    assert not usage._may_be_same(gone, shared.FileIdentity("/far/other.raw"))
 
 
 # -- what is gone -------------------------------------------------------------------------
@@ -986,101 +1002,111 @@ def tree(text):
 
 def test_what_a_user_may_not_have_named_before_counts_for_each_guest(place, monkeypatch):
     monkeypatch.setattr(foreign_guests, "may_open", lambda uid, path: True)
-    reader = usage._Reader(place.conn, None)
-    name = references.Name(path=str(place.base), format="raw")
+    reader = usage._UsageReader(place.conn, None)
+    name = references.StorageReference(path=str(place.base), format="raw")
     for who in ("one", "one", "two"):
-        assert reader.private(name, foreign_guests.Definition(tree("<a/>"), who, 7), 7)
-    assert reader.found.guests([str(place.base)]) == ["one", "two"]
-    assert reader.files == {7: 4}
+        assert reader.private(name, foreign_guests.ForeignDefinition(tree("<a/>"), who, 7), 7)
+    assert reader.usage.guests([str(place.base)]) == ["one", "two"]
+    assert reader.file_counts == {7: 4}
 
 
 @pytest.mark.parametrize("most", [1, 2])
 def test_a_user_who_names_more_than_anybody_has_is_not_known(place, monkeypatch, most):
     """Each name counts, and each file of its chain."""
     monkeypatch.setattr(foreign_guests, "may_open", lambda uid, path: True)
-    monkeypatch.setattr(foreign_guests, "MOST_FILES", most)
-    reader = usage._Reader(place.conn, None)
-    who = foreign_guests.Definition(tree("<a/>"), "one", 7)
-    assert reader.private(references.Name(path=str(place.base), format="raw"), who, 7) is True
-    assert reader.found.private == {}
-    assert reader.private(references.Name(path=str(place.above), format="raw"), who, 7) is False
+    monkeypatch.setattr(foreign_guests, "MAX_FILES", most)
+    reader = usage._UsageReader(place.conn, None)
+    who = foreign_guests.ForeignDefinition(tree("<a/>"), "one", 7)
+    assert (
+        reader.private(references.StorageReference(path=str(place.base), format="raw"), who, 7)
+        is True
+    )
+    assert reader.usage.private == {}
+    assert (
+        reader.private(references.StorageReference(path=str(place.above), format="raw"), who, 7)
+        is False
+    )
     words = f"what guests of user 7 need is not known: they name more than {most} files"
-    assert reader.found.private == {7: [words]}
-    assert reader.found.guests([str(place.base), str(place.above)]) == ["one"]
-    assert reader.found.guests([str(place.above)]) == []
+    assert reader.usage.private == {7: [words]}
+    assert reader.usage.guests([str(place.base), str(place.above)]) == ["one"]
+    assert reader.usage.guests([str(place.above)]) == []
 
 
 def test_what_a_users_guest_is_based_on_counts_where_he_may_open_it(place, monkeypatch):
     monkeypatch.setattr(foreign_guests, "may_open", lambda uid, path: path == "/b")
-    reader = usage._Reader(place.conn, None)
-    who = foreign_guests.Definition(tree("<a/>"), "one", 7)
+    reader = usage._UsageReader(place.conn, None)
+    who = foreign_guests.ForeignDefinition(tree("<a/>"), "one", 7)
     for number, more in enumerate(({}, {"unreadable": "u"}, {"broken": "b"})):
-        found = chains.Chain(["/a", "/b"], **more)
+        found = chains.ChainScan(["/a", "/b"], **more)
         monkeypatch.setattr(chains, "read", lambda path, format, found=found: found)
-        assert reader.private(references.Name(path=f"/{number}", format="qcow2"), who, 7)
-    assert set(reader.found.users) == {"/b"}
+        assert reader.private(
+            references.StorageReference(path=f"/{number}", format="qcow2"), who, 7
+        )
+    assert set(reader.usage.users) == {"/b"}
     words = "what one needs is not known: "
-    assert reader.found.private == {7: [f"{words}u", f"{words}b"]}
+    assert reader.usage.private == {7: [f"{words}u", f"{words}b"]}
 
 
 def test_a_volume_or_a_folder_of_a_users_guest(place, monkeypatch):
     monkeypatch.setattr(foreign_guests, "may_open", lambda uid, path: True)
-    reader = usage._Reader(place.conn, None)
-    who = foreign_guests.Definition(tree("<a/>"), "one", 7)
-    volume = references.Name(volume=("p", "v"), format="raw")
+    reader = usage._UsageReader(place.conn, None)
+    who = foreign_guests.ForeignDefinition(tree("<a/>"), "one", 7)
+    volume = references.StorageReference(volume=("p", "v"), format="raw")
     assert reader.private(volume, who, 7)
-    assert reader.found.private == {7: ["one has a disk in a pool that is not known here"]}
-    folder = references.Name(path=str(place.base.parent), folder=True, format="raw")
+    assert reader.usage.private == {7: ["one has a disk in a pool that is not known here"]}
+    folder = references.StorageReference(path=str(place.base.parent), folder=True, format="raw")
     for owner, seen in ((8, []), (7, [str(place.base.parent)])):
         monkeypatch.setattr(usage, "_owner", lambda path, owner=owner: owner)
-        reader.asked.clear()
+        reader.visited.clear()
         assert reader.private(folder, who, 7)
-        assert [path for path, _ in reader.found.folders] == seen
-    plain = references.Name(path=str(place.above), format="raw")
+        assert [path for path, _ in reader.usage.folders] == seen
+    plain = references.StorageReference(path=str(place.above), format="raw")
     assert reader.private(plain, who, 7)
-    assert len(reader.found.folders) == 1
+    assert len(reader.usage.folders) == 1
 
 
-@pytest.mark.parametrize(("long", "counts"), [(usage._LONGEST_PATH, True), (4097, False)])
+@pytest.mark.parametrize(("long", "counts"), [(usage._MAX_PATH, True), (4097, False)])
 def test_the_longest_path_that_is_asked_about(place, monkeypatch, long, counts):
     monkeypatch.setattr(foreign_guests, "may_open", lambda uid, path: True)
-    reader = usage._Reader(place.conn, None)
+    reader = usage._UsageReader(place.conn, None)
     path = "/" + "a" * (long - 1)
-    who = foreign_guests.Definition(tree("<a/>"), "one", 7)
-    assert reader.private(references.Name(path=path, format="raw"), who, 7)
-    assert (path in reader.found.users) is counts
+    who = foreign_guests.ForeignDefinition(tree("<a/>"), "one", 7)
+    assert reader.private(references.StorageReference(path=path, format="raw"), who, 7)
+    assert (path in reader.usage.users) is counts
 
 
 @pytest.mark.parametrize(("neighbour", "closed", "doubt"), [(0, 0, 1), (1, 0, 0), (0, 1, 0)])
 def test_what_a_users_guest_is_based_on_and_is_not_there(place, neighbour, closed, doubt):
     if neighbour:
         (place.root / "other" / "neighbour").touch()
-    reader = usage._Reader(place.conn, None)
-    who = foreign_guests.Definition(tree("<a/>"), "one", 7)
-    name = references.Name(path=str(place.above), format="qcow2", closed=bool(closed))
+    reader = usage._UsageReader(place.conn, None)
+    who = foreign_guests.ForeignDefinition(tree("<a/>"), "one", 7)
+    name = references.StorageReference(
+        path=str(place.above), format="qcow2", chain_complete=bool(closed)
+    )
     assert reader.private(name, who, 7)
     text = f"what one needs is not known: {place.above} is not there"
-    assert reader.found.private == ({7: [text]} if doubt else {})
+    assert reader.usage.private == ({7: [text]} if doubt else {})
 
 
 def test_the_guest_that_is_asked_for_does_not_count_by_another_driver_either(place):
-    who = foreign_guests.Definition(
+    who = foreign_guests.ForeignDefinition(
         tree(f"<domain><uuid>u</uuid><x>{place.base}</x></domain>"), "one (lxc:///system)"
     )
     for but, users in ((None, ["one (lxc:///system)"]), ("u", []), ("v", ["one (lxc:///system)"])):
-        reader = usage._Reader(place.conn, but)
+        reader = usage._UsageReader(place.conn, but)
         reader.foreign(who)
-        assert reader.found.guests([str(place.base)]) == users
+        assert reader.usage.guests([str(place.base)]) == users
 
 
 def test_a_users_guest_needs_what_he_may_open_until_he_has_named_too_much(place, monkeypatch):
     monkeypatch.setattr(foreign_guests, "may_open", lambda uid, path: False)
     names = [str(place.base), str(place.above)]
     text = "".join(f"<x>{name}</x>" for name in names)
-    theirs = foreign_guests.Definition(tree(f"<domain>{text}</domain>"), "one", 7)
-    reader = usage._Reader(place.conn, None)
+    theirs = foreign_guests.ForeignDefinition(tree(f"<domain>{text}</domain>"), "one", 7)
+    reader = usage._UsageReader(place.conn, None)
     reader.foreign(theirs)
-    assert reader.found.guests(names) == []
+    assert reader.usage.guests(names) == []
     asked = []
     for goes_on, most in ((True, 2), (False, 1)):
         monkeypatch.setattr(
@@ -1092,8 +1118,8 @@ def test_a_users_guest_needs_what_he_may_open_until_he_has_named_too_much(place,
 
 
 def test_a_doubt_about_users_is_theirs_and_of_the_system_everybodys(place):
-    reader = usage._Reader(place.conn, None)
+    reader = usage._UsageReader(place.conn, None)
     for uid in (7, 7, None, None):
-        reader.foreign(foreign_guests.Doubt(f"of {uid}", uid))
-    assert reader.found.private == {7: ["of 7"]}
-    assert reader.found.unknown == ["of None"]
+        reader.foreign(foreign_guests.UnreadableForeign(f"of {uid}", uid))
+    assert reader.usage.private == {7: ["of 7"]}
+    assert reader.usage.unknown == ["of None"]

@@ -33,12 +33,12 @@ RIGHTS = {
 
 @pytest.fixture
 def cloud(libvirtd, tmp_path, monkeypatch):  # noqa: F811
-    monkeypatch.setattr(view, "REST_S", 0.2)
+    monkeypatch.setattr(view, "MIN_INTERVAL_S", 0.2)
     # what others write to this machine's disk meanwhile would be told
     monkeypatch.setattr(placement_facts.Host, "free_disk_bytes", lambda *_: 2**30)
     found = Reached(libvirtd.uri, tmp_path)
     found.opts["engines"] = ["virt_reach"]
-    monkeypatch.setattr(view.View, "_listen", lambda _self: None)
+    monkeypatch.setattr(view.ClusterView, "_listen", lambda _self: None)
     until(lambda: _listens(found.port), "the proxy listens")
     yield found
     found.close()
@@ -67,7 +67,7 @@ def _ticket(cloud, user):
 def told(page, word):
     """The next message that has it."""
     while True:
-        found = json.loads(page.hear())
+        found = json.loads(page.receive())
         if word in found:
             return found
 
@@ -76,7 +76,7 @@ def looked(page):
     """The answer to its question for a look, with what was told of hosts before it."""
     hosts = {}
     while True:
-        found = json.loads(page.hear())
+        found = json.loads(page.receive())
         hosts |= found.get("hosts", {})
         if "answered" in found:
             return {**found, "hosts": hosts}
@@ -109,7 +109,7 @@ def test_what_changed_is_told_and_nothing_else(cloud, page):
 
 
 def test_thirty_pages_are_one_question(cloud, page, monkeypatch):
-    monkeypatch.setattr(view, "REST_S", 2)
+    monkeypatch.setattr(view, "MIN_INTERVAL_S", 2)
     cloud.guest()
     before = asked(cloud)
     all_of_them = [page() for _ in range(30)]
@@ -126,7 +126,7 @@ def test_each_sees_what_is_granted_and_hears_of_no_other(cloud, page):
     hers, his = cloud.guest("anna1"), cloud.guest("bob1")
     cloud.opts["virt"]["rights"] = RIGHTS
     for dom, user in ((hers, "anna"), (his, "bob")):
-        owners.give(cloud.opts, dom.UUIDString(), dom.name(), user)
+        owners.set_owner(cloud.opts, dom.UUIDString(), dom.name(), user)
     ops, anna, bob = page("ops"), page("anna"), page("bob")
     assert _names(told(ops, "hosts")) == ["anna1", "bob1"]
     seen = told(anna, "hosts")
@@ -138,7 +138,7 @@ def test_each_sees_what_is_granted_and_hears_of_no_other(cloud, page):
     events.heard("salt/run/1/ret", {"fun": "runner.virt.start", "user": "bob", "return": "his"})
     waits = "it waits for virt.init of bob1, process 7"
     events.heard("salt/virt/anna1/start/begun", {"message": waits})
-    with owners.making(cloud.opts, {"new1": owners.Making("anna", 1, 1, 1)}):
+    with owners.making(cloud.opts, {"new1": owners.PendingGuest("anna", 1, 1, 1)}):
         events.heard("salt/virt/new1/init/copy", {"message": "a copy", "percent": 30})
         assert [told(anna, "event")["event"] for _ in range(2)] == [
             [
@@ -154,14 +154,14 @@ def test_each_sees_what_is_granted_and_hears_of_no_other(cloud, page):
         "salt/virt/bob1/start/begun", "salt/virt/anna1/start/begun", "salt/virt/new1/init/copy",
     ]  # fmt: skip
     # it becomes hers: at the next look she sees it, and he no more
-    owners.give(cloud.opts, his.UUIDString(), "bob1", "anna")
+    owners.set_owner(cloud.opts, his.UUIDString(), "bob1", "anna")
     for one, names in ((anna, ["anna1", "bob1"]), (bob, [])):
         one.say("look")
         assert _names(looked(one)) == names
 
 
 def test_who_may_no_more_is_shown_out(cloud, page, monkeypatch):
-    monkeypatch.setattr(proxy, "STANDS_S", 0.1)
+    monkeypatch.setattr(proxy, "RECHECK_S", 0.1)
     cloud.opts["virt"]["rights"] = RIGHTS
     one = page("anna")
     cloud.opts["virt"]["rights"] = {"grants": []}
@@ -175,7 +175,7 @@ def test_an_error_in_the_rights_shows_nothing_to_anybody(cloud, page):
     assert _names(told(one, "hosts")) == ["web1"]
     cloud.opts["virt"]["rights"] = {"grants": "all"}
     one.say("look")
-    assert "virt:rights has an error" in json.loads(one.hear())["error"]
+    assert "virt:rights has an error" in json.loads(one.receive())["error"]
 
 
 def test_a_ticket_is_good_once_and_only_where_the_engine_is(cloud):
@@ -201,7 +201,7 @@ def test_a_page_says_nothing_but_look(page):
 
 
 def test_who_says_look_without_end_gets_no_more_than_others(cloud, page, monkeypatch):
-    monkeypatch.setattr(view, "REST_S", 2)
+    monkeypatch.setattr(view, "MIN_INTERVAL_S", 2)
     one = page()
     told(one, "hosts")
     before = asked(cloud)
@@ -217,7 +217,7 @@ def test_nobody_watches_nobody_is_asked(cloud, page):
     one.close()
     until(lambda: not cloud.rules.view._watching, "it is gone")
     before = asked(cloud)
-    cloud.rules.view.heard("salt/run/1/ret", {"fun": "runner.virt.start", "user": "root"})
+    cloud.rules.view.handle_event("salt/run/1/ret", {"fun": "runner.virt.start", "user": "root"})
     gone = threading.Event()
     gone.wait(1)
     assert asked(cloud) == before
@@ -242,4 +242,4 @@ def test_nobody_watches_nobody_is_asked(cloud, page):
 )
 def test_which_events_concern_pages(tag, data, found):
     told_of = news.read(tag, data)
-    assert (told_of and (told_of.changes, told_of.is_told)) == found
+    assert (told_of and (told_of.needs_refresh, told_of.is_shown)) == found

@@ -5,7 +5,7 @@ from dataclasses import replace
 from saltvirt.ha import facts, reserve, view
 from saltvirt.ha import registry as registry_states
 from saltvirt.ha.facts import OFF, RUNNING, STOPPED
-from saltvirt.ha.registry import Wished
+from saltvirt.ha.registry import CommittedConfig
 from tests.ha.grammar import MASTER, BadScenario
 from tests.ha.hosts import NUMBERS, WISHES, Copy
 from tests.ha.scenario import guest, switch
@@ -171,8 +171,8 @@ def _master(world, *words):
     if to in ("stop", "restart", "forget"):
         master.stop()
     if to == "forget":
-        master.kept = view.MasterKept()
-        master.file, master.offers = Wished(), ()
+        master.saved = view.SavedMasterState()
+        master.file, master.offers = CommittedConfig(), ()
     if to == "start":
         master.start()
     elif to in ("restart", "forget"):
@@ -213,7 +213,7 @@ def _guest(world, name, what, *words):
     elif what in (view.MIGRATE, view.RELOCATE):
         world.hosts[words[0]]
         number = 1 + max((one.number for one in world.wishes.values()), default=0)
-        world.wishes[name] = view.Wish(number, what, words[0])
+        world.wishes[name] = view.RelocationRequest(number, what, words[0])
         world.at(120, _forget, world, name, number)
     elif what in ("crash", "resets", "healed"):
         for host in world.hosts.values():
@@ -259,7 +259,7 @@ def _want(world, name, what):
 
 def _is_over(host):
     """Its agent says that nothing will run there before it is started anew."""
-    return host.said is not None and host.said.phase == facts.OVER
+    return host.only_configured is not None and host.only_configured.phase == facts.SHUT_DOWN
 
 
 def _disable(world, name):
@@ -308,8 +308,8 @@ def _may_start(world, name):
     record = registry.guests.get(name)
     if record is None or record.state != registry_states.IGNORED:
         return record is not None
-    heard = [one for one in world.hosts.values() if one.said is not None]
-    confirmed = [one for one in heard if one.said.applied >= record.changed]
+    heard = [one for one in world.hosts.values() if one.only_configured is not None]
+    confirmed = [one for one in heard if one.only_configured.applied >= record.changed]
     return 2 * len(confirmed) <= len(world.hosts)
 
 

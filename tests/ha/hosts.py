@@ -11,16 +11,16 @@ from saltvirt.ha.facts import (
     FAILED,
     INCOMING,
     OFF,
-    OVER,
     RUNNING,
+    SHUT_DOWN,
     STARTING,
     STOPPED,
-    ArrivedBeat,
-    ArrivedCall,
-    GuestThere,
-    Pledge,
+    GuestStatus,
+    HostState,
+    ReceivedHeartbeat,
+    ReceivedMessage,
 )
-from saltvirt.ha.registry import Wished
+from saltvirt.ha.registry import CommittedConfig
 from tests.ha.machines import Machine
 
 # how long things take, in seconds
@@ -58,27 +58,27 @@ def changed(beat, values):
     return copy
 
 
-class Disk(agent_disk.Disk):
+class Disk(agent_disk.StateDisk):
     """What a host has on its own disk, which may be full, or slow."""
 
     def __init__(self, host):
         super().__init__(host.kept)
         self.host = host
 
-    def begin(self, kept):
+    def begin(self, saved):
         slow_s = self.host.disk_slow_s
         if self.host.disk_full:
-            self.ended(written=False)
+            self.finish(written=False)
         elif slow_s:
-            self.host.world.at(slow_s, self.wrote)
+            self.host.context.at(slow_s, self.wrote)
         else:
             self.wrote()
 
     def wrote(self):
         """It is there, unless the agent that wrote it is there no longer."""
         if self.host.disk is self:
-            self.ended(written=True)
-            self.host.kept = self.has
+            self.finish(written=True)
+            self.host.kept = self.saved
 
 
 @dataclass
@@ -111,7 +111,7 @@ class Host(Machine):
         self.watchdog = setup.watchdog
         self.is_on = self.hung = False
         self.boot = 0
-        self.kept = agent_view.Kept()
+        self.kept = agent_view.SavedAgentState()
         self.runtime = self.state = None
         self.ticks, self.told = 0, None
         self.device_armed, self.fed = False, 0
@@ -140,7 +140,7 @@ class Host(Machine):
         if self.is_on and self.boot == boot:
             self.wrote_at = None
             self.inbox, self.arrived = [], {}
-            self.runtime = agent_view.begun(self.name, self.boot, self.kept, self.now())
+            self.runtime = agent_view.initial_state(self.name, self.boot, self.kept, self.now())
             self.start_agent()
 
     def power_off(self, why):
@@ -159,7 +159,7 @@ class Host(Machine):
     def start_agent(self):
         if self.is_on and self.runtime is not None and self.state is None:
             self.asked, self.rested = "", False
-            self.state = self.runtime.begun(self.now())
+            self.state = self.runtime.after_restart(self.now())
             self.disk, self.said = Disk(self), None
             self.ticks += 1
             self.world.say(self.name, "agent starts")
@@ -195,15 +195,15 @@ class Host(Machine):
             if self.state is None:
                 break
 
-    def taken(self):
+    def take_late(self):
         """Its step. Where its restart would not find what it must, it begins nothing."""
         seen, now_s = self.view(), self.now()
         policy = self.policy
         if self.program != "1":  # another program may feed by other rules than those it announces
             policy = replace(policy, feed_lease_s=5 * policy.feed_lease_s)
         if self.run_full and self.said is not None:
-            return agent_disk.still(self.state, self.said, seen, now_s, policy)
-        return agent_disk.turn(self.state, seen, now_s, policy, self.disk)
+            return agent_disk.read_only_step(self.state, self.said, seen, now_s, policy)
+        return agent_disk.durable_step(self.state, seen, now_s, policy, self.disk)
 
     def as_told(self, beat):
         """A liar says of all others that nobody hears them, and what would make a proof of them; or
@@ -215,12 +215,13 @@ class Host(Machine):
         if self.liar == NUMBERS:
             return as_nobody_could_lead(beat)
         if self.liar == WISHES:
-            return replace(beat, wished=Wished(2**40, 1, "0", wished.digest("0")))
+            return replace(beat, wished=CommittedConfig(2**40, 1, "0", wished.digest("0")))
         others = [name for name in self.world.hosts if name != self.name]
-        boots = {name: one.boot for name, one in self.state.kept.registry.hosts.items()}
+        boots = {name: one.boot for name, one in self.state.saved.registry.hosts.items()}
         terms = self.policy.terms(self.program)
         words = {
-            name: Pledge(boots.get(name, 1), 2**40, True, 0, OVER, False, terms) for name in others
+            name: HostState(boots.get(name, 1), 2**40, True, 0, SHUT_DOWN, False, terms)
+            for name in others
         }
         return replace(beat, pledges=words, silent_s=dict.fromkeys(others, 1000.0))
 
@@ -228,15 +229,15 @@ class Host(Machine):
         """It tells those of its guests, and is told all that masters know."""
         world = self.world
         for master in world.masters.values():
-            if master.state is None or not world.connected(self, master):
+            if master.state is None or not world.connect(self, master):
                 continue
-            records = master.state.kept.registry.guests
+            records = master.state.saved.registry.guests
             for name, copy in self.copies.items():
                 may = name in records and any(at.host == self.name for at in records[name].places)
                 if copy.state == RUNNING and may:
                     number = max(self.defined.get(name, 0), world.known.get(name, 0))
                     world.known[name] = number
-            if world.connected(master, self):
+            if world.connect(master, self):
                 self.definitions.update(world.known)
 
     def use(self, key, value):
@@ -251,22 +252,22 @@ class Host(Machine):
 
     def names(self, calls):
         """Guests of high availability, as far as it has heard: of others it tells nothing."""
-        kept = self.state.kept
-        told = [one.call.registry for one in calls.values() if one.call.registry]
+        kept = self.state.saved
+        told = [one.message.registry for one in calls.values() if one.message.registry]
         return {name for one in (kept.registry, kept.pending, *told) for name in one.guests}
 
     def view(self):
-        world, calls = self.world, self.heard("call", ArrivedCall)
+        world, calls = self.world, self.heard("call", ReceivedMessage)
         return agent_view.AgentView(
-            beats=self.heard("beat", ArrivedBeat),
+            beats=self.heard("beat", ReceivedHeartbeat),
             stored={
-                name: ArrivedBeat(beat, self.now())
+                name: ReceivedHeartbeat(beat, self.now())
                 for name, beat in world.heartbeats.items()
                 if name != self.name
             } if self.storage and self.heartbeat else {},
-            calls=calls,
+            messages=calls,
             guests={
-                name: GuestThere(
+                name: GuestStatus(
                     copy.epoch, INCOMING if world.time < copy.seen_from else copy.state,
                     copy.migrated, copy.trouble, resets=copy.resets,
                 )
@@ -278,7 +279,7 @@ class Host(Machine):
             program=self.program,
             definitions=frozenset(self.definitions),
             storage_silent_s=self.storage_silent_s(),
-            asked="stop" if self.asked == "restart" else self.asked,
+            request="stop" if self.asked == "restart" else self.asked,
             leases={
                 name: version for name, (host, version) in world.lease_answers.items()
                 if host == self.name
@@ -305,18 +306,18 @@ class Host(Machine):
         if self.storage:
             world.at(self.slow_s + 0.01, self.written, peers, world.time)
 
-    def written(self, beat, at):
+    def durable_step(self, beat, at):
         if self.storage:
             if self.heartbeat:
                 self.world.heartbeats[self.name] = beat
             self.wrote_at = max(self.wrote_at or 0, at)
 
-    def act(self, action):
+    def perform(self, action):
         do = getattr(self, "do_" + action.kind.replace(" ", "_"))
         if action.kind not in (agent_view.FEED, agent_view.ADOPT, agent_view.DROP):
             what = f"{action.kind} {action.guest} {action.host}".strip()
             if self.announces(action):
-                self.world.say(self.name, what, action.why)
+                self.world.say(self.name, what, action.reason)
         do(action)
 
     def announces(self, action):
@@ -440,7 +441,7 @@ class Host(Machine):
     def do_migrate(self, action):
         world, copy = self.world, self.copies[action.guest]
         target = world.hosts[action.host]
-        consents = target.consents(action) and world.connected(self, target)
+        consents = target.consents(action) and world.connect(self, target)
         if copy.moving_since is None:
             copy.moving_since = world.time
         there = target.copies.get(action.guest)
@@ -471,7 +472,7 @@ class Host(Machine):
             return
         arrived = target.is_on and target.copies.get(name) is there and there.state == INCOMING
         fails = world.fail_migrate.get(name, 0) > 0
-        linked = world.connected(self, target) and not self.hung and not target.hung
+        linked = world.connect(self, target) and not self.hung and not target.hung
         if fails:
             world.fail_migrate[name] -= 1
         if fails or not arrived or not linked:
@@ -509,7 +510,7 @@ class Host(Machine):
             self.world.at(2, self.start_agent)
 
     def do_renew(self, _action):
-        self.state = self.runtime = self.state.renewed()
+        self.state = self.runtime = self.state.after_reboot()
         self.boot = self.state.boot
 
     def do_power_off(self, _action):
@@ -544,7 +545,7 @@ class Host(Machine):
         hears = [other.name for other in world.hosts.values()
                  if other is not self and other.state is not None and not other.hung
                  and other.is_there_for_long() and not other.run_full
-                 and world.connected(self, other) and world.connected(other, self)]  # fmt: skip
+                 and world.connect(self, other) and world.connect(other, self)]  # fmt: skip
         return 2 * len(hears) >= len(world.hosts)
 
     def is_there_for_long(self):
@@ -559,5 +560,5 @@ class Host(Machine):
         self.world.at(delay, self.fence_told, fence, master, outcome)
 
     def fence_told(self, fence, master, outcome):
-        self.world.fences[self.name] = view.FenceSeen(fence.attempt, outcome)
+        self.world.fences[self.name] = view.FenceResult(fence.attempt, outcome)
         self.world.say(master, f"fence of {self.name}: {outcome}", f"attempt {fence.attempt}")

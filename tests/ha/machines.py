@@ -6,8 +6,8 @@ Each machine has a clock of its own that drifts.
 from dataclasses import replace
 
 from saltvirt.ha import decide, lead, view, wished
-from saltvirt.ha.facts import ArrivedBeat
-from saltvirt.ha.registry import Wished
+from saltvirt.ha.facts import ReceivedHeartbeat
+from saltvirt.ha.registry import CommittedConfig
 
 
 class Machine:
@@ -50,17 +50,17 @@ class Master(Machine):
 
     def __init__(self, world, name):
         super().__init__(world, name)
-        self.kept, self.state = view.MasterKept(), None
+        self.kept, self.state = view.SavedMasterState(), None
         self.running, self.wanted = 0, {}
         self.policy, self.program = world.scenario.policy, "1"
         # of several: what its file says (a number of World.said), what of it is not agreed on yet
-        self.file, self.offers = Wished(), ()
+        self.file, self.offers = CommittedConfig(), ()
 
     def start(self):
         if self.state is None:
             self.running += 1
             self.inbox, self.arrived = [], {}
-            self.state = view.begun(self.name, self.kept, self.now())
+            self.state = view.initial_state(self.name, self.kept, self.now())
             self.world.say(self.name, "starts")
             self.tick(self.running)
 
@@ -89,43 +89,47 @@ class Master(Machine):
             self.listen()
         seen = self.view()
         decision = decide.decide(seen, self.state, self.now())
-        if decision.decided and world.shares:
+        if decision.changes and world.shares:
             world.acts(self.name, seen)
-        if decision.decided or decision.fences:
-            world.leads(self.name, decision.state.kept.term)
+        if decision.changes or decision.fences:
+            world.leads(self.name, decision.state.saved.term)
         self.state = decision.state
-        self.kept = decision.state.kept
-        for one in decision.decided:
-            world.decided += 1
-            world.say(self.name, f"{one.what} {one.name}: {one.old} → {one.new}", one.why)
+        self.kept = decision.state.saved
+        for one in decision.changes:
+            world.changes += 1
+            world.say(self.name, f"{one.kind} {one.name}: {one.old} → {one.new}", one.reason)
         for host in world.hosts.values():
-            world.send(self, host, "call", decide.spared(decision.call, self.last_beat(host)))
+            world.send(
+                self, host, "call", decide.without_stored(decision.message, self.last_beat(host))
+            )
         for fence in decision.fences:
             world.hosts[fence.host].fence(fence, self.name)
 
     def listen(self):
         """To a person, who goes to the one who leads, and to what others have agreed on."""
-        agreed = self.state.kept.registry.wished
-        members = self.state.kept.registry.members or tuple(self.world.hosts)
+        agreed = self.state.saved.registry.wished
+        members = self.state.saved.registry.members or tuple(self.world.hosts)
         beats = [message for (kind, _), (_, message) in self.arrived.items() if kind == "beat"]
-        told = [wished.agreed(beats, members)]
+        told = [wished.find_committed(beats, members)]
         leads = self.state.leading_s is not None
         if leads and lead.is_settled(self.state):
             told.append(agreed)
-        news = max((one for one in told if one.text), key=lambda one: one.stamp, default=Wished())
-        self.file, self.offers, lost = wished.learned(self.file, self.offers, news)
-        self.world.given_up += lost
-        last = str(len(self.world.said) - 1)
+        news = max(
+            (one for one in told if one.text), key=lambda one: one.stamp, default=CommittedConfig()
+        )
+        self.file, self.offers, lost = wished.merge(self.file, self.offers, news)
+        self.world.on_target_lost += lost
+        last = str(len(self.world.only_configured) - 1)
         if leads and self.state.ready and last not in (self.file.text, agreed.text):
             self.hear_a_person()
 
     def hear_a_person(self):
-        self.file = replace(self.file, text=str(len(self.world.said) - 1))
+        self.file = replace(self.file, text=str(len(self.world.only_configured) - 1))
         self.offers = (*self.offers, wished.digest(self.file.text))
 
     def acted_by(self):
         """What it acts by: what was agreed on, or its own file where nothing was."""
-        agreed = self.state.kept.registry.wished
+        agreed = self.state.saved.registry.wished
         known = agreed.text and self.state.ready and agreed.stamp >= self.file.stamp
         return int((agreed if known else self.file).text or 0)
 
@@ -135,31 +139,31 @@ class Master(Machine):
 
     def view(self):
         world = self.world
-        beats = self.heard("beat", ArrivedBeat)
-        said = world.said[self.acted_by()] if world.shares else world.now_said()
+        beats = self.heard("beat", ReceivedHeartbeat)
+        said = world.only_configured[self.acted_by()] if world.shares else world.now_said()
         if self.wanted != said["guests"]:  # one object for as long as nothing changes
             self.wanted = dict(said["guests"])
         answered = {
             name: self.now()
             for name, host in world.hosts.items()
             if host.is_on and not host.hung
-            and world.connected(self, host) and world.connected(host, self)
+            and world.connect(self, host) and world.connect(host, self)
         }  # fmt: skip
         return view.View(
             masters=world.scenario.masters,
             members=tuple(world.hosts),
             beats=beats,
             answered_s=answered,
-            rooms=world.rooms,
+            placement_hosts=world.rooms,
             guests=self.wanted,
             rules=tuple(world.scenario.rules),
-            wishes=said["wishes"],
+            relocations=said["wishes"],
             fence_levels=dict.fromkeys(world.hosts, 1),
             fences=world.fences,
             confirmed=said["confirmed"],
             maintenance=frozenset(world.maintenance),
             armed=said["armed"],
-            wished=self.file if world.shares else None,
+            own_config=self.file if world.shares else None,
             policy=self.policy,
             program=self.program,
         )

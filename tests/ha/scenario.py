@@ -7,14 +7,14 @@ import yaml
 
 from saltvirt.ha.policy import HaPolicy
 from saltvirt.ha.view import (
-    APART,
+    AFFINITY,
+    ANTI_AFFINITY,
     LIVE,
     PREFERRED,
     RESTART,
     STRICT,
-    TOGETHER,
+    GuestConfig,
     GuestRule,
-    GuestWanted,
 )
 from saltvirt.haagent import settings
 from saltvirt.placement.facts import Guest
@@ -47,7 +47,7 @@ class Scenario:
     impatient: a master asks for the lead whoever has it, as one of another version might."""
 
     hosts: dict[str, HostSetup]
-    guests: dict[str, GuestWanted]
+    guests: dict[str, GuestConfig]
     rules: list[GuestRule]
     policy: HaPolicy
     commands: list[list[str]]
@@ -143,7 +143,7 @@ def _number(value, what, least=0):
 
 def _policy(given):
     """The times and counts of virt:ha, as its settings are checked."""
-    wrong = settings.wrong_in_policy(given)
+    wrong = settings.policy_problems(given)
     if wrong:
         raise BadScenario(wrong[0].removeprefix("policy."))
     return HaPolicy(**given)
@@ -169,7 +169,7 @@ def guest(name, given):
     def number(key, default, least=0):
         return _number(given.get(key, default), f"guest {name}: {key}", least)
 
-    return GuestWanted(
+    return GuestConfig(
         name,
         host=_name(given["host"], f"guest {name}: host") if given.get("host") else "",
         wanted=wanted,
@@ -189,11 +189,13 @@ def _failback(value, what):
 
 
 def _rule(given):
-    _known(_mapping(given, "a rule"), {"guests", "hosts", "only", APART, TOGETHER}, "a rule")
+    _known(
+        _mapping(given, "a rule"), {"guests", "hosts", "only", ANTI_AFFINITY, AFFINITY}, "a rule"
+    )
     guests = tuple(_name(one, "a rule's guests") for one in _list(given, "guests"))
     if not guests:
         raise BadScenario(f"a rule has guests: {given}")
-    kinds = [kind for kind in ("hosts", APART, TOGETHER) if kind in given]
+    kinds = [kind for kind in ("hosts", ANTI_AFFINITY, AFFINITY) if kind in given]
     if len(kinds) != 1:
         raise BadScenario(f"a rule has one of hosts, apart and together: {given}")
     if kinds != ["hosts"]:

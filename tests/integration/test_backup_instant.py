@@ -52,7 +52,7 @@ class Fast(Box):
         self.pace(1)
         return found[NAME]
 
-    def pace(self, mib_s):
+    def timing(self, mib_s):
         """So much is pulled in a second, of holes, too."""
         job = f"virsh blockjob {NAME} vda"
         self.cloud.wait(
@@ -65,7 +65,7 @@ class Fast(Box):
     def state(self):
         return self.sh(f"virsh domstate {NAME} --reason").strip()
 
-    def is_whole(self):
+    def is_full(self):
         """It stands on nothing, holds what was backed up, and nothing is left of it."""
         assert "backing file" not in self.sh(f"qemu-img info -U {PATH}")
         assert "nbd" not in self.sh(f"virsh dumpxml {NAME}; virsh dumpxml --inactive {NAME}")
@@ -115,10 +115,10 @@ def test_it_runs_at_once_and_is_whole_at_last(fast, cloud):
         assert cloud.run("virt.backup", fast.name).rc == 0
     kept = cloud.run_json("virt.backup_prune", test=True)["vault"]["backups"][fast.name]
     assert kept[fast.ident] == f"{NAME} on hv1 stands on it", kept
-    fast.pace(10_000)
+    fast.timing(10_000)
     done = cloud.run("virt.backup_instant", NAME, timeout=300)
     assert done.rc == 0 and "stands on nothing" in done.stdout, done
-    fast.is_whole()
+    fast.is_full()
     assert cloud.run("virt.backup_instant", NAME).rc == 0
 
 

@@ -97,7 +97,7 @@ def login(site, user):
 
 def logout(page):
     page.button("Log out").send_keys(Keys.ENTER)
-    page.one("#password")
+    page.call("#password")
     assert page.run("return sessionStorage.length") == 0
 
 
@@ -114,7 +114,7 @@ def deploy(page, name):
     page.button("Deploy…").click()
     for field, text in {"name": name, "mem": "64", "image": "salt://tiny.raw"}.items():
         page.fill(f"#{field}", text)
-    page.one("#seed").click()
+    page.call("#seed").click()
     page.button("Deploy", "dialog").click()
 
 
@@ -155,13 +155,13 @@ def test_deploy_watch_migrate_and_log_out(site):
     deploy(page, "ops-1")
     told(page, "ops-1 is running on")
     (source,) = running(lab, "ops-1")
-    page.one('.tile[data-name="ops-1"]')
+    page.call('.tile[data-name="ops-1"]')
     steps = " ".join(page.run("return window.strip"))
     assert "init ops-1" in steps
     (target,) = set(lab.hosts) - {source}
-    page.one('.tile[data-name="ops-1"]').click()
+    page.call('.tile[data-name="ops-1"]').click()
     page.button("Migrate…", "dialog").click()
-    page.one("#target").send_keys(target)
+    page.call("#target").send_keys(target)
     page.until_text(f"would be moved from {source} to {target}", "dialog .line.good")
     page.until(lambda: page.button("Migrate", "dialog").is_enabled(), "Migrate")
     page.button("Migrate", "dialog").click()
@@ -178,7 +178,7 @@ def test_deploy_watch_migrate_and_log_out(site):
 
 def test_a_console_is_opened_and_shows_what_the_guest_says(site):
     page = login(site, "ops")
-    page.one('.tile.running[data-name="ops-1"]').click()
+    page.call('.tile.running[data-name="ops-1"]').click()
     page.button("Serial console", "dialog").click()
     page.until_text("ZZZZ", "dialog.console .terminal")
     page.until_text("Shift+Escape leaves it", "dialog.console")
@@ -194,7 +194,7 @@ def test_a_limited_user_sees_and_does_what_is_granted(site):
     assert "ops-1" not in page.text()
     deploy(page, "anna-1")
     told(page, "anna-1 is running on")
-    page.one('.tile[data-name="anna-1"]')
+    page.call('.tile[data-name="anna-1"]')
     assert [one.get_attribute("data-name") for one in page.all(".tile.guest")] == ["anna-1"]
     assert "ops-1" not in page.run("return document.documentElement.outerHTML")
     deploy(page, "ops-2")

@@ -145,12 +145,12 @@ def test_what_is_wrong_with_a_network_is_said(applied, hv):
     assert text == "virt.network_running: unknown 'domian', did you mean 'domain'?"
     text = applied.fails("network_defined", "lab1", forward="nat", ipv4_config={"cdir": "x"})
     assert "ipv4_config: unknown 'cdir', did you mean 'cidr'?" in text
-    before = applied.written()
+    before = applied.durable_step()
     answer = applied("network_running", "lab2", **NAT, bridge="br0")
     assert (answer["result"], answer["changes"]) == (False, {})
     assert "lab2: this host has a device br0 already" in answer["comment"]
     hv.sh("ip link show br0")
-    assert applied.written() == before
+    assert applied.durable_step() == before
 
 
 FOLDER = "/srv/labpool"
@@ -195,7 +195,7 @@ def test_a_password_is_compared_and_never_shown(applied, hv):
     assert done["changes"] == {"password": {"old": "(hidden)", "new": "(hidden)"}}
     uuid = hv.sh("virsh -q secret-list | grep pool_labpool").split()[0]
     assert hv.sh(f"base64 -d /etc/libvirt/secrets/{uuid}.base64") == "An0ther-secret"
-    assert "An0ther" not in str(applied.written())
+    assert "An0ther" not in str(applied.durable_step())
     text = applied.fails("pool_defined", "labpool", **{**ISCSI, "source": {**other, "hots": []}})
     assert "source: unknown 'hots', did you mean 'hosts'?" in text
     applied.changes("pool_deleted", "labpool")
@@ -298,16 +298,16 @@ def test_a_volume_in_each_parameter(applied, hv):
         assert words in applied.fails("volume_defined", "nocow", **{**VOLUME, **parameters})
     assert "no storage pool 'nosuch'" in applied.fails("volume_defined", "x", pool="nosuch", size=8)
     hv.sh(f"qemu-img create -q -f raw {FOLDER}/a/found 8M")
-    applied.quiet("volume_defined", "found", pool="labpool", size=8)
+    applied.idle("volume_defined", "found", pool="labpool", size=8)
     assert f"{FOLDER}/a/top" in applied.fails("volume_absent", "base", pool="labpool")
     hv.define("", guest("labguest", file_disk(f"{FOLDER}/a/own")))
     hv.virsh("start", "labguest")
-    applied.quiet("volume_defined", "own", **{**VOLUME, "size": 16, "permissions": {"owner": 0}})
+    applied.idle("volume_defined", "own", **{**VOLUME, "size": 16, "permissions": {"owner": 0}})
     assert "labguest" in applied.fails("volume_defined", "own", **{**VOLUME, "size": 32})
     assert "labguest" in applied.fails("volume_absent", "own", pool="labpool")
     hv.virsh("destroy", "labguest")
     applied.changes("volume_absent", "own", pool="labpool", force=True)
-    applied.quiet("volume_absent", "own", pool="nosuch")
+    applied.idle("volume_absent", "own", pool="nosuch")
 
 
 def test_an_image_is_fetched_once_in_each_version(applied, hv):
@@ -327,8 +327,8 @@ def test_an_image_is_fetched_once_in_each_version(applied, hv):
         again = applied.changes("image_cached", address)
         assert again["changes"] == {"image": {"old": name, "new": address}}
         digest = hv.sh("sha256sum /srv/www/lab.qcow2").split()[0]
-        applied.quiet("image_cached", address, image_hash=digest)
-        applied.quiet("image_cached", "/srv/www/lab.qcow2")
+        applied.idle("image_cached", address, image_hash=digest)
+        applied.idle("image_cached", "/srv/www/lab.qcow2")
         text = applied.fails("image_cached", address, image_hsah=digest)
         assert text == "virt.image_cached: unknown 'image_hsah', did you mean 'image_hash'?"
         assert "HTTP 404" in applied.fails("image_cached", "http://127.0.0.1:8099/nosuch.qcow2")

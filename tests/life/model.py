@@ -79,7 +79,7 @@ class Guest:
         }  # fmt: skip
         return {**words, "boot_dev": self.boot_dev} if self.boot_dev else words
 
-    def saved(self):
+    def definitions_folder(self):
         """What a backup has of the guest: its definition and records."""
         return {name: deepcopy(getattr(self, name)) for name in SAVED}
 

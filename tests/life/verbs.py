@@ -234,7 +234,7 @@ def backup(walk):
     sometimes_off(walk)
     if walk.may_refuse(walk.guest.snapshots, "virt.backup", walk.guest.name):
         return
-    walk.guest.backups.append(walk.guest.saved())
+    walk.guest.backups.append(walk.guest.definitions_folder())
 
 
 def last_backup(walk):

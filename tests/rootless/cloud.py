@@ -160,7 +160,7 @@ class Cloud:
         with contextlib.closing(_Client(self.opts())) as client:
             return client.cmd(target, fun, arguments, PATIENCE_S, "compound", kwarg=named)
 
-    def called(self, host, *arguments):
+    def original_name(self, host, *arguments):
         """The ended process of ``salt-call …`` on a minion."""
         return self._program("salt-call", "-c", self.minions[host].config_dir, *arguments)
 
@@ -202,7 +202,7 @@ class Cloud:
     def asked_by_now(self, fleet):
         """How many :meth:`asked` has, once it has all of them: events arrive in their order."""
         tag = f"rootless/now/{uuid.uuid4()}"
-        fleet.tell(tag, {})
+        fleet.send(tag, {})
         until(lambda: any(one.tag == tag for one in self.events.store), "our own event")
         return len(self.asked())
 

@@ -31,11 +31,11 @@ def test_read_back_and_removed(cloud, guest):
     ]
     code, lines = cloud.typed("virt.backup_prune", test=True)
     assert (code, lines[0]) == (0, "2 backups would be removed from vault; 1 stays")
-    assert sorted(guest.target.stock(UUID).good) == made
+    assert sorted(guest.target.catalog(UUID).good_ids) == made
     told = cloud.run("virt.backup_prune")
     assert told["vault"]["changes"] == {"web1": {"removed": made[1::-1]}}
     assert json.dumps(told)
-    assert guest.target.stock(UUID).good == made[2:]
+    assert guest.target.catalog(UUID).good_ids == made[2:]
 
 
 def test_a_broken_one_is_exit_code_1(cloud, guest):
@@ -56,6 +56,6 @@ def test_a_broken_one_is_exit_code_1(cloud, guest):
 def test_the_same_on_the_targets_machine(cloud, guest):
     found = cloud.call("hv2", "virt.backup_verify", guest.target.folder.root, "web1", "latest")
     assert [one["wrong"] for one in found["backups"]] == [None]
-    done = cloud.called("hv2", "virt.backup_prune", "/nonexistent", "{last: 1}")
+    done = cloud.original_name("hv2", "virt.backup_prune", "/nonexistent", "{last: 1}")
     assert done.returncode == 1
     assert "the folder /nonexistent cannot be used" in done.stdout + done.stderr

@@ -86,7 +86,7 @@ class Clock:
         return now_s if now_s > PATIENCE_S else min(now_s, self.most_s)
 
     def watch(self, fleet, monkeypatch):
-        proven = fleet.proven
+        proven = fleet.verify
 
         def heard(host, jid, fun, event):
             found = proven(host, jid, fun, event)
@@ -95,7 +95,7 @@ class Clock:
                 self.began -= self.jump_s
             return found
 
-        monkeypatch.setattr(fleet, "proven", heard)
+        monkeypatch.setattr(fleet, "verify", heard)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_and_no_longer(cloud, monkeypatch):
 
 
 def test_a_long_job_is_waited_for_while_there_is_progress(fleet):
-    assert fleet.one("hv1", SLEEP, {"length": 3}, timeout_s=1) is True
+    assert fleet.call("hv1", SLEEP, {"length": 3}, timeout_s=1) is True
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_a_long_job_has_an_end(cloud, limit, words):
 def test_who_waits_is_told_once_that_it_takes_long(fleet):
     told = []
     quiet = (1, 60, lambda: told.append(True))
-    assert fleet.one("hv1", SLEEP, {"length": 4}, timeout_s=1, quiet=quiet) is True
+    assert fleet.call("hv1", SLEEP, {"length": 4}, timeout_s=1, quiet=quiet) is True
     assert told == [True]
 
 
@@ -209,8 +209,8 @@ def test_a_host_without_a_connection_is_down_and_holds_up_nobody(cloud, fleet, g
 def test_a_host_that_is_down_is_told_to_do_nothing(cloud, fleet, gone):
     before = cloud.asked_by_now(fleet)
     with pytest.raises(errors.ConnectionFailed, match="hv3: down: no connection to the master"):
-        fleet.one(gone, "virt.define", {"xml": "<domain/>"}, timeout_s=2)
-    fleet.one("hv1", "virt.list_domains")
+        fleet.call(gone, "virt.define", {"xml": "<domain/>"}, timeout_s=2)
+    fleet.call("hv1", "virt.list_domains")
     until(lambda: "virt.list_domains" in cloud.asked()[before:], "the last question")
     assert cloud.asked()[before:] == ["test.ping", "virt.list_domains"]
 

@@ -192,18 +192,18 @@ class Host:
 def migrate(vm_, target, **kwargs):
     """``virt.migrate`` where libvirt cannot: the other host admits the guest, and has it then."""
     from saltvirt import settings
-    from saltvirt.answers.migration import Moved
+    from saltvirt.answers.migration import MigrationResult
     from saltvirt.host.domain import guest_lock, lookup
     from saltvirt.host.provision import admission
     from saltvirt.xml.domain import Domain
 
     source, began = host(), time.monotonic()
     there = source.others[target]
-    with guest_lock.held(guest_lock.folder(source.config_get), "virt.migrate", vm_):
+    with guest_lock.acquire(guest_lock.folder(source.config_get), "virt.migrate", vm_):
         dom = lookup.find(source.connection, vm_)
         xml, runs = dom.XMLDesc(0), bool(dom.isActive())
         words = ("placement", "overcommit")
-        given = {k: v for k, v in settings.given(kwargs).items() if k in words}
+        given = {k: v for k, v in settings.user_kwargs(kwargs).items() if k in words}
         try:
             _at_work.host = there
             os.chdir(there.folder)
@@ -223,7 +223,7 @@ def migrate(vm_, target, **kwargs):
         f"salt/virt/migrate/{vm_}/progress", {"name": vm_, "percent": 100, "elapsed_s": 0}
     )
     took_ms = int((time.monotonic() - began) * 1000)
-    return Moved(
+    return MigrationResult(
         name=vm_, outcome="moved", source=source.name, target=target, live=runs, transport="memory",
         time_ms=took_ms, downtime_ms=took_ms if runs else None,
     ).to_answer()  # fmt: skip

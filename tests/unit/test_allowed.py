@@ -33,10 +33,10 @@ class Fleet:
     def __exit__(self, *_exc):
         self.done.append("left")
 
-    def tell(self, tag, data):
+    def fire_event(self, tag, data):
         self.done.append((tag, data))
 
-    def rest(self):
+    def disconnect(self):
         self.done.append("rests")
 
 
@@ -64,7 +64,7 @@ def ask(opts, fleet, monkeypatch):
                 raise who
             return who
 
-        monkeypatch.setattr(allowed.asker, "of", of)
+        monkeypatch.setattr(allowed.asker, "requesting_user", of)
         verb = types.FunctionType(function.__code__, {**function.__globals__, "__opts__": opts})
         verb.__name__ = function.__name__
         verb.__kwdefaults__, verb.__defaults__ = function.__kwdefaults__, function.__defaults__
@@ -169,7 +169,7 @@ def test_while_the_rights_have_an_error_nobody_has_any(opts):
 
 
 def test_who_was_allowed_is_asked_again_by_the_owner_of_now(opts):
-    owners.give(opts, ID, "db1", "anna")
+    owners.set_owner(opts, ID, "db1", "anna")
 
     def still(user, verb, name="db1"):
         return allowed.may_still(opts, user, verb, name, ID)
@@ -178,7 +178,7 @@ def test_who_was_allowed_is_asked_again_by_the_owner_of_now(opts):
     assert (still("bob", "start"), still("bob", "start", "web1")) == (False, True)
     assert (still("ops", "start"), still("eve", "where"), still("eve", "start")) == (
         True, True, False)  # fmt: skip
-    owners.give(opts, ID, "db1", "bob")
+    owners.set_owner(opts, ID, "db1", "bob")
     assert still("anna", "console") is False
     owners._path(opts, ID).write_text("{")
     assert still("ops", "start") is True, "whosever it is"
@@ -196,7 +196,7 @@ def test_what_virt_query_has_told_is_cut_for_whoever_looks(opts):
     hosts = [host("hv1", [guest("web1"), guest("db1")])]
 
     def seen(user):
-        return allowed.seen_by(opts, user, told, hosts, {"hv3": "gone"})
+        return allowed.visible_to(opts, user, told, hosts, {"hv3": "gone"})
 
     assert seen("bob") == {
         "hv1": {"freecpu": 1, "vm_info": {"web1": {}}}, "hv2": {"vm_info": {}},
@@ -211,23 +211,23 @@ def test_what_virt_query_has_told_is_cut_for_whoever_looks(opts):
 
 def test_for_whom_a_guest_is_being_made(opts):
     def makes():
-        return [who for who in (None, "bob", "anna") if allowed.makes(opts, who, "web9")]
+        return [who for who in (None, "bob", "anna") if allowed.is_making(opts, who, "web9")]
 
     assert makes() == []
-    with owners.making(opts, {"web9": owners.Making("bob", 1, 1, 1)}):
+    with owners.making(opts, {"web9": owners.PendingGuest("bob", 1, 1, 1)}):
         assert makes() == ["bob"]
-    assert allowed.makes(opts, "bob", "web9") is allowed.makes(opts, None, "web9") is False
+    assert allowed.is_making(opts, "bob", "web9") is allowed.is_making(opts, None, "web9") is False
 
 
 def test_who_asks_for_what_is_run_here(opts, monkeypatch):
-    monkeypatch.setattr(allowed.asker, "of", lambda _opts: "bob")
-    assert allowed.asked_by(opts) == "bob"
+    monkeypatch.setattr(allowed.asker, "requesting_user", lambda _opts: "bob")
+    assert allowed.requesting_user(opts) == "bob"
 
     def nobody(_opts):
         raise errors.Denied("it is nobody")
 
-    monkeypatch.setattr(allowed.asker, "of", nobody)
+    monkeypatch.setattr(allowed.asker, "requesting_user", nobody)
     with pytest.raises(errors.Denied, match="it is nobody"):
-        allowed.asked_by(opts)
+        allowed.requesting_user(opts)
     opts["virt"] = {}
-    assert allowed.asked_by(opts) is None
+    assert allowed.requesting_user(opts) is None

@@ -11,8 +11,8 @@ pytest.importorskip("salt")
 
 from saltvirt import confidential, errors
 from saltvirt.operations import allowed, begun, own, owners
-from saltvirt.placement.facts import Disk, Needs
-from saltvirt.revert import Revert
+from saltvirt.placement.facts import DiskFootprint, Needs
+from saltvirt.revert import UndoStack
 from saltvirt.rights import grants
 from tests.unit.test_allowed import ask, fleet, opts  # noqa: F401
 from tests.unit.test_placement import guest, host
@@ -24,7 +24,7 @@ GRANTS = {"grants": [
     {"who": ["bob", "BOB"], "verbs": ["init"], "guests": ["web*"], "images": ["salt://*"]},
     {"who": "all", "verbs": ["init", "start"], "everything": True},
 ], "quotas": {"bob": {"guests": 3, "vcpus": 9, "memory": "4M", "disk": "40K"}}}  # fmt: skip
-NEEDS = Needs(disk_bytes=1024, pools={"ssd": 512}, disks=(Disk(256, "/x"),),
+NEEDS = Needs(disk_bytes=1024, pools={"ssd": 512}, disks=(DiskFootprint(256, "/x"),),
               vcpus=2, memory_kib=512, max_memory_kib=1024)  # fmt: skip
 
 
@@ -44,7 +44,7 @@ class Cloud:
 
     def has(self, name, *guests, **more):
         for about, owner in guests:
-            owners.give(self.opts, about.uuid, about.name, owner)
+            owners.set_owner(self.opts, about.uuid, about.name, owner)
         self.hosts.append(host(name, [about for about, _ in guests], **more))
 
     def gather(self, _fleet, guest=None, patient=False):
@@ -67,7 +67,7 @@ BREAKS = {}
 
 def start(name, test=False, host=None):
     if BREAKS:
-        reserve = confidential.part("no host takes db1")
+        reserve = confidential.sensitive("no host takes db1")
         text = f"{name} would break what HA keeps: {reserve}"
         if BREAKS["raises"]:
             raise errors.Refused(text)
@@ -120,7 +120,7 @@ def test_a_part_that_tells_of_others_is_cut_by_its_mark(ask, cloud, raises, monk
         try:
             return ask(user, start, "web1")["comment"]
         except errors.Refused as exc:
-            return exc.words
+            return exc.reason
 
     assert said("bob") == "web1 would break what HA keeps: somebody"
     assert said("all") == "web1 would break what HA keeps: no host takes db1"
@@ -154,7 +154,9 @@ def test_what_acts_on_the_whole_cloud_is_denied_whatever_was_read_of_grants(
 ):
     """virt:rights grants it with everything alone; this does not rely on that."""
     one = grants.Grant(frozenset({"bob"}), frozenset({"evacuate"}), guests=("*",))
-    monkeypatch.setattr(allowed, "_own", lambda _opts, user: grants.Own(user, (one,)))
+    monkeypatch.setattr(
+        allowed, "_user_rights", lambda _opts, user: grants.UserRights(user, (one,))
+    )
     for given in ({}, {"host": "hv1"}):
         with pytest.raises(errors.Denied, match=r"bob may not call virt.evacuate$"):
             ask("bob", evacuate, **given)
@@ -166,11 +168,11 @@ def test_on_two_hosts_it_must_be_the_users_on_both(ask, cloud):
     cloud.hosts[1] = host("hv2", [twin.__class__("web2", uuid=id_of("other"))])
     assert ask("bob", start, "web2")["result"] is True
     cloud.opts["virt"]["rights"]["grants"].append({"who": "eve", "verbs": ["start"], "owned": True})
-    owners.give(cloud.opts, id_of("web2"), "web2", "eve")
+    owners.set_owner(cloud.opts, id_of("web2"), "web2", "eve")
     try:
         with pytest.raises(errors.NotFound):
             ask("eve", start, "web2")
-        owners.give(cloud.opts, id_of("other"), "web2", "eve")
+        owners.set_owner(cloud.opts, id_of("other"), "web2", "eve")
         assert ask("eve", start, "web2")["result"] is True
     finally:
         del cloud.opts["virt"]["rights"]["grants"][-1]
@@ -183,7 +185,7 @@ def test_who_may_do_it_to_one_of_two_of_a_name_does_it_to_none(ask, cloud):
         {"who": "eve", "verbs": ["start"], "owned": True},
         {"who": "eve", "verbs": ["where"], "guests": ["web*"]},
     ]}}  # fmt: skip
-    owners.give(cloud.opts, id_of("web2"), "web2", "eve")
+    owners.set_owner(cloud.opts, id_of("web2"), "web2", "eve")
     with pytest.raises(errors.Denied, match=r"virt.start of web2$"):
         ask("eve", start, "web2")
 
@@ -268,8 +270,8 @@ def test_listings_are_cut_and_what_tells_of_none_asks_nobody(ask, cloud):
 
 def test_whose_guests_those_of_a_state_are():
     about = {"running": ["web1", "db1"], "paused": ["db1"], "retcode": 7}
-    assert allowed._of_host(about, {"web1"}) == {"running": ["web1"]}
-    assert allowed._of_host({"error": "of db1", "running": ["web1"]}, {"web1"}) == {
+    assert allowed._visible_part(about, {"web1"}) == {"running": ["web1"]}
+    assert allowed._visible_part({"error": "of db1", "running": ["web1"]}, {"web1"}) == {
         "error": "it does not answer as it should"}  # fmt: skip
 
 
@@ -283,7 +285,7 @@ def test_whose_guests_those_of_a_state_are():
     ],
 )  # fmt: skip
 def test_no_answer_names_who_has_a_disk_or_is_at_work(told, said):
-    assert allowed.without_others(told) == said
+    assert allowed.redact(told) == said
 
 
 @pytest.mark.parametrize(
@@ -301,8 +303,8 @@ def test_no_answer_names_who_has_a_disk_or_is_at_work(told, said):
 )  # fmt: skip
 def test_the_words_of_an_event_name_no_guest_of_others(told, said):
     """A page is told of events, whose parts are marked nowhere."""
-    assert allowed.without_others({"message": told}) == {"message": said}
-    assert allowed.without_others(said) == said
+    assert allowed.redact({"message": told}) == {"message": said}
+    assert allowed.redact(said) == said
 
 
 # -- guests that are made --------------------------------------------------------------------------
@@ -336,8 +338,8 @@ def makes(cloud, opts, monkeypatch):
 def test_what_a_user_has_made_is_his(ask, cloud, makes, opts):
     told = ask("bob", init, "web9")
     assert told == {"web9": {"result": True, "comment": "of a guest, process 1", "host": "hv3"}}
-    assert owners.of(opts, id_of("web9")).owner == "bob"
-    assert cloud.under_way == {"web9": owners.Making("bob", 2, 1024, 1024 + 512 + 256)}
+    assert owners.load(opts, id_of("web9")).owner == "bob"
+    assert cloud.under_way == {"web9": owners.PendingGuest("bob", 2, 1024, 1024 + 512 + 256)}
     assert owners.being_made(opts) == {}
     asked = {"name": "web9", "cpu": 1, "mem": 64, "image": "salt://a", "hypervisor": "kvm",
              "nic": "default", "disk": "default", "enable_qcow": False, "seed": True}  # fmt: skip
@@ -357,7 +359,7 @@ def test_what_a_host_has_made_alone_is_his(ask, cloud, opts, monkeypatch):
     there = [("hv3", "web9"), ("hv4", "web8")]
     monkeypatch.setitem(MADE, "call", lambda name: made(cloud, name, "hv3", there))
     ask("bob", init, "web9")
-    assert [owners.of(opts, id_of(name)).owner for name in ("web9", "web8")] == ["bob", None]
+    assert [owners.load(opts, id_of(name)).owner for name in ("web9", "web8")] == ["bob", None]
 
 
 @pytest.mark.usefixtures("makes")
@@ -380,7 +382,7 @@ def test_what_its_host_does_not_say_well_is_nobodys(ask, cloud, opts, monkeypatc
         "; the master could not record that it is yours: its operator can, by salt-run virt.own "
         "web9 bob"
     )
-    assert {owners.of(opts, id_of(name)).owner for name in ("web9", "db1")} == {None}
+    assert {owners.load(opts, id_of(name)).owner for name in ("web9", "db1")} == {None}
 
 
 def full(_opts, _uuid, _guest, owner):
@@ -390,7 +392,7 @@ def full(_opts, _uuid, _guest, owner):
 
 @pytest.mark.usefixtures("cloud", "makes")
 def test_a_full_disk_hides_no_guest_that_was_made(ask, opts, monkeypatch):
-    monkeypatch.setattr(owners, "give", full)
+    monkeypatch.setattr(owners, "set_owner", full)
     said = ask("bob", init, "web9")["web9"]
     assert said["result"] is True and "could not record that it is yours" in said["comment"]
 
@@ -398,9 +400,9 @@ def test_a_full_disk_hides_no_guest_that_was_made(ask, opts, monkeypatch):
 def unrecorded(ask, cloud, opts, monkeypatch):
     """web9 was made for bob, whom the master could not record as its owner."""
     with monkeypatch.context() as patch:
-        patch.setattr(owners, "give", full)
+        patch.setattr(owners, "set_owner", full)
         ask("bob", init, "web9")
-    assert owners.of(opts, id_of("web9")).owner is None and owners.being_made(opts) == {}
+    assert owners.load(opts, id_of("web9")).owner is None and owners.being_made(opts) == {}
 
 
 def test_a_guest_whose_owner_was_not_recorded_counts(ask, cloud, makes, opts, monkeypatch):
@@ -418,7 +420,7 @@ def test_a_guest_whose_host_fell_silent_counts_if_it_is_there(
     """Its host was asked to make it, and did not answer; of web10 it said that it made none."""
 
     def fail(name):
-        begun.Begun(opts, "web9", "virt.init", Revert()).on("hv3")
+        begun.PendingCreate(opts, "web9", "virt.init", UndoStack()).record_host("hv3")
         if not is_told:
             raise errors.ConnectionFailed("hv3: no answer")
         return {one: {"result": False, "comment": ""} for one in name.split(",")}
@@ -440,12 +442,12 @@ def test_a_guest_whose_host_fell_silent_counts_if_it_is_there(
 def test_the_owner_of_a_guest_is_one_user(opts, owner):
     """Nobody is called so, and the guest would be nobody's."""
     with pytest.raises(errors.InvalidInput, match="owner must be one user, not"):
-        own.Own(mock.Mock(opts=opts), "web9", owner).run()
+        own.SetOwner(mock.Mock(opts=opts), "web9", owner).run()
 
 
 def killed(opts, name):
     """What a process that died has left of the guest that it was making for bob."""
-    with owners.making(opts, {name: owners.Making("bob", 1, 1, 1)}):
+    with owners.making(opts, {name: owners.PendingGuest("bob", 1, 1, 1)}):
         path = Path(opts["cachedir"], "virt/rights/making", name)
         text = path.read_text()
     path.write_text(text)
@@ -455,7 +457,7 @@ def test_a_guest_of_a_process_that_died_counts(ask, cloud, makes, opts):
     cloud.has("hv4", one("web9"))
     killed(opts, "web9")
     killed(opts, "web10")
-    assert not allowed.makes(opts, "bob", "web9")
+    assert not allowed.is_making(opts, "bob", "web9")
     with pytest.raises(errors.Denied, match="guests: 1 of 3 are used, 3 more wanted"):
         ask("bob", init, "web21,web22,web23")
     assert [*owners.unrecorded(opts)] == ["web9"], "there is no other one"
@@ -467,10 +469,10 @@ def test_until_it_is_gone_or_its_owner_is_known(ask, cloud, makes, opts, monkeyp
     if end == "purged":
         cloud.hosts = [one for one in cloud.hosts if one.name != "hv3"]
     elif end == "given":
-        owners.give(opts, id_of("web9"), "web9", "eve")
+        owners.set_owner(opts, id_of("web9"), "web9", "eve")
     else:
         monkeypatch.setattr(own, "_uuid", lambda _fleet, _name: id_of("web9"))
-        own.Own(mock.Mock(opts=opts), "web9", "eve" if end == "own" else None).run()
+        own.SetOwner(mock.Mock(opts=opts), "web9", "eve" if end == "own" else None).run()
     assert ask("bob", init, "web21,web22,web23")
     assert owners.unrecorded(opts) == {}
 
@@ -478,25 +480,25 @@ def test_until_it_is_gone_or_its_owner_is_known(ask, cloud, makes, opts, monkeyp
 @pytest.mark.usefixtures("makes")
 def test_what_is_written_down_of_a_guest_that_is_away_stays(ask, cloud, opts, monkeypatch):
     """Its host does not answer just now."""
-    owners.give(opts, id_of("web9"), "gone1", "eve")
+    owners.set_owner(opts, id_of("web9"), "gone1", "eve")
     there = [("hv3", "web9")]
     monkeypatch.setitem(MADE, "call", lambda name: made(cloud, name, "hv3", there))
     ask("bob", init, "web9")
-    assert owners.of(opts, id_of("web9")) == owners.Owner("gone1", "eve")
+    assert owners.load(opts, id_of("web9")) == owners.Owner("gone1", "eve")
 
 
 def test_what_failed_and_what_was_there_before_is_nobodys(ask, cloud, makes, opts, monkeypatch):
     ask("bob", init, "web7")
     assert len(cloud.asked) == 1, "nothing was made: nobody is asked what was"
     ask("bob", init, "web7,web8")
-    assert [owners.of(opts, id_of(name)).owner for name in ("web7", "web8")] == [None, None]
+    assert [owners.load(opts, id_of(name)).owner for name in ("web7", "web8")] == [None, None]
     monkeypatch.setitem(MADE, "call", lambda name: cloud.has("hv3", one("web9")) or {"retcode": 1})
     ask("bob", init, "web9")
-    assert owners.of(opts, id_of("web9")).owner is None, "nobody said that it was made"
+    assert owners.load(opts, id_of("web9")).owner is None, "nobody said that it was made"
     makes()
-    owners.give(opts, id_of("web1"), "web1", "eve")
+    owners.set_owner(opts, id_of("web1"), "web1", "eve")
     ask("bob", init, "web1")
-    assert owners.of(opts, id_of("web1")).owner is None, "as its host says it was made anew"
+    assert owners.load(opts, id_of("web1")).owner is None, "as its host says it was made anew"
 
 
 @pytest.mark.parametrize(
@@ -507,7 +509,7 @@ def test_what_failed_and_what_was_there_before_is_nobodys(ask, cloud, makes, opt
         ("bob", {"vcpus": 8, "memory_kib": 1}, 1, "vCPUs: 8 of 9 are used, 2 more wanted"),
         ("bob", {"memory_kib": 3073}, 1, "memory: .* of 4 MiB are used"),
         ("bob", {"memory_kib": 1, "max_memory_kib": 3073}, 1, "memory: .* of 4 MiB are used"),
-        ("bob", {"memory_kib": 1, "disks": (Disk(40_000, "/i"),)}, 1, "disk: .* of 40"),
+        ("bob", {"memory_kib": 1, "disks": (DiskFootprint(40_000, "/i"),)}, 1, "disk: .* of 40"),
         ("bob", {"vcpus": 0, "memory_kib": 0}, 2, None),
         ("bob", {"vcpus": 7, "memory_kib": 0}, 1, None),
         ("BOB", {"vcpus": 8, "memory_kib": 1}, 1, "vCPUs: 8 of 9 are used"),
@@ -535,19 +537,19 @@ def test_what_is_on_two_hosts_or_being_made_and_there_counts_once(ask, cloud, ma
     cloud.has("hv4", one("web5", "bob", vcpus=4, memory_kib=1))
     cloud.has("hv5", one("web5", "bob", vcpus=4, memory_kib=1))
     with (
-        owners.making(opts, {"web6": owners.Making("Bob", 4, 9, 9),
-                             "web7": owners.Making("eve", 9, 9, 9)}),
+        owners.making(opts, {"web6": owners.PendingGuest("Bob", 4, 9, 9),
+                             "web7": owners.PendingGuest("eve", 9, 9, 9)}),
         pytest.raises(errors.Denied, match="vCPUs: 8 of 9"),
     ):  # fmt: skip
         ask("bob", init, "web22")
-    with owners.making(opts, {"web5": owners.Making("bob", 9, 9, 9)}):
+    with owners.making(opts, {"web5": owners.PendingGuest("bob", 9, 9, 9)}):
         assert ask("bob", init, "web21")
 
 
 def test_what_is_being_made_counts_whoever_has_a_guest_of_the_name(ask, cloud, makes, opts):
     cloud.has("hv4", one("web6", "eve"))
     with (
-        owners.making(opts, {"web6": owners.Making("bob", 8, 9, 9)}),
+        owners.making(opts, {"web6": owners.PendingGuest("bob", 8, 9, 9)}),
         pytest.raises(errors.Denied, match="vCPUs: 8 of 9"),
     ):
         ask("bob", init, "web22")
@@ -569,7 +571,7 @@ def test_disks_that_are_given_one_by_one_count_too(ask, cloud, makes):
 def test_a_name_that_is_being_made_is_not_free(ask, cloud, makes, opts):
     for who in ("bob", "all"):
         with (
-            owners.making(opts, {"web9": owners.Making("eve", 1, 1, 1)}),
+            owners.making(opts, {"web9": owners.PendingGuest("eve", 1, 1, 1)}),
             pytest.raises(errors.AlreadyExists, match="it is being made"),
         ):
             ask(who, init, "web8,web9")
@@ -588,8 +590,8 @@ def test_with_a_quota_all_hosts_must_answer_and_one_must_know(ask, cloud, makes)
 
 def test_who_has_no_limit_makes_whatever_is_asked_for_and_it_is_his(ask, cloud, makes, opts):
     assert ask("all", init, "db9", image="/x", host="hv1", cpu={"maximum": 4}, saltenv="x")
-    assert owners.of(opts, id_of("db9")).owner == "all"
-    assert cloud.under_way == {"db9": owners.Making("all", 0, 0, 0)}
+    assert owners.load(opts, id_of("db9")).owner == "all"
+    assert cloud.under_way == {"db9": owners.PendingGuest("all", 0, 0, 0)}
 
 
 @pytest.mark.parametrize(

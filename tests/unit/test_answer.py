@@ -45,7 +45,7 @@ def test_what_salt_calls_failed_is_no_data(said):
 
 def test_of_several_calls_one_that_has_no_answer_failed():
     whole = answer.Answer("hv1", data=[{"return": 1}, None])
-    first, second = answer.several(whole, "virt.start", [{}, {}])
+    first, second = answer.split_answers(whole, "virt.start", [{}, {}])
     assert (first.data, second.data, second.kind) == (1, None, answer.FAILED)
 
 

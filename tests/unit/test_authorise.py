@@ -25,7 +25,7 @@ def opts(tmp_path):
 @pytest.fixture
 def clock(monkeypatch):
     """The second that it is for permissions; files have the time of this machine."""
-    now = SimpleNamespace(time=lambda: now.second, second=NOW)
+    now = SimpleNamespace(time=lambda: now.extra_links, second=NOW)
     monkeypatch.setattr(authorization, "time", now)
     return now
 
@@ -131,14 +131,14 @@ def test_a_permission_is_for_one_guest_of_one_host(opts):
 
 def test_an_operations_own_ends_with_it(opts):
     found, before = Authorizations(opts), open_files()
-    with found.held("hv1", "web1", {"a": 1}, secret={"b": "2"}):
+    with found.temporary("hv1", "web1", {"a": 1}, secret={"b": "2"}):
         assert found.secret("hv1", "web1") == {"b": "2"}
         assert found.secret("hv1", "web2") == {}
         assert list(found.expired()) == []
         told = found.redeem("hv1", "web1")
         assert (told.pillar, told.held) == ({"a": 1}, True)
         assert found.secret("hv1", "web1") == {}
-    with pytest.raises(ZeroDivisionError), found.held("hv1", "web1"):
+    with pytest.raises(ZeroDivisionError), found.temporary("hv1", "web1"):
         raise ZeroDivisionError
     assert there(opts) == []
     assert open_files() == before
@@ -146,24 +146,24 @@ def test_an_operations_own_ends_with_it(opts):
 
 def test_an_operations_own_is_good_for_a_day(opts, clock):
     found = Authorizations(opts)
-    with found.held("hv1", "web1"):
-        clock.second = NOW + authorization._LONGEST_S
+    with found.temporary("hv1", "web1"):
+        clock.extra_links = NOW + authorization._LONGEST_S
         assert list(found.expired()) == []
-        clock.second += 1
+        clock.extra_links += 1
         assert list(found.expired()) == [("hv1", "web1")]
 
 
 def test_an_operations_own_is_good_also_if_the_clock_is_set_back(opts, clock):
     found = Authorizations(opts)
-    with found.held("hv1", "web1", secret={"a": 1}):
-        clock.second = NOW - 3600
+    with found.temporary("hv1", "web1", secret={"a": 1}):
+        clock.extra_links = NOW - 3600
         assert found.secret("hv1", "web1") == {"a": 1}
         assert found.redeem("hv1", "web1").held
 
 
 def test_what_killed_operations_left_goes_and_nothing_else(opts):
     found, until = Authorizations(opts), 2**40
-    with found.held("hv1", "held"):
+    with found.temporary("hv1", "held"):
         found.grant("hv1", "granted")
         put(opts, "hv1", "killed", json.dumps({"until": until, "held": True}))
         put(opts, "hv1", "list", "[]")
@@ -234,7 +234,7 @@ def test_a_key_that_came_in_goes_when_it_was_for_nothing(opts, monkeypatch, befo
     keys, undo = Keys(before), Undo()
     monkeypatch.setattr(authorization, "KeyStore", keys)
     fleet = SimpleNamespace(opts=opts)
-    with authorization.handing_in(fleet, "hv1", "web1", undo, secret={"a": 1}):
+    with authorization.key_permission(fleet, "hv1", "web1", undo, secret={"a": 1}):
         assert Authorizations(opts).secret("hv1", "web1") == {"a": 1}
         keys.key = "new"
     assert (keys.key, undo.what) == ("new", "take back the key of web1")
@@ -242,16 +242,16 @@ def test_a_key_that_came_in_goes_when_it_was_for_nothing(opts, monkeypatch, befo
     assert keys.key is None
     undo.call()
     keys.key = before
-    with pytest.raises(ZeroDivisionError), authorization.handing_in(fleet, "hv1", "web1", undo):
+    with pytest.raises(ZeroDivisionError), authorization.key_permission(fleet, "hv1", "web1", undo):
         assert Authorizations(opts).secret("hv1", "web1") == {}
         keys.key = "new"
         raise ZeroDivisionError
     assert keys.key is None
     keys.key = before
-    with pytest.raises(ZeroDivisionError), authorization.handing_in(fleet, "hv1", "web1", undo):
+    with pytest.raises(ZeroDivisionError), authorization.key_permission(fleet, "hv1", "web1", undo):
         raise ZeroDivisionError
     assert keys.key == before, "what was there before stays"
-    with pytest.raises(ZeroDivisionError), authorization.handing_in(fleet, "hv1", "web1", undo):
+    with pytest.raises(ZeroDivisionError), authorization.key_permission(fleet, "hv1", "web1", undo):
         keys.key = None
         raise ZeroDivisionError
 
@@ -261,7 +261,7 @@ def test_no_permission_is_given_for_a_host_below_a_syndic(opts, monkeypatch):
     authorization.refuse_others(opts, "hv1", "web1")
     with (
         pytest.raises(errors.Unsupported, match="hv9 is below a syndic"),
-        authorization.handing_in(SimpleNamespace(opts=opts), "hv9", "web1", Undo()),
+        authorization.key_permission(SimpleNamespace(opts=opts), "hv9", "web1", Undo()),
     ):
         pass
     assert there(opts) == []
@@ -269,16 +269,16 @@ def test_no_permission_is_given_for_a_host_below_a_syndic(opts, monkeypatch):
 
 def test_what_comes_in_with_a_permission_is_accepted_as_far_as_it_goes(opts, caplog):
     keys = Keys()
-    assert authorization.hand_in(opts, keys, "hv1", "web1", "PEM") is False
+    assert authorization.submit_key(opts, keys, "hv1", "web1", "PEM") is False
     assert (keys.key, "without a permission" in caplog.text) == (None, True)
     Authorizations(opts).grant("hv1", "web1", pillar={"a": 1})
-    assert authorization.hand_in(opts, keys, "hv1", "web1", "PEM") is True
+    assert authorization.submit_key(opts, keys, "hv1", "web1", "PEM") is True
     assert keys.key == ("PEM", False, "hv1", {"a": 1})
     Authorizations(opts).grant("hv1", "web1", replace=True)
-    assert authorization.hand_in(opts, keys, "hv1", "web1", "PEM") is True
+    assert authorization.submit_key(opts, keys, "hv1", "web1", "PEM") is True
     assert keys.key == ("PEM", True, "hv1", {})
     Authorizations(opts).grant("hv1", "web1")
     opts["minimum_auth_version"] = 2
-    assert authorization.hand_in(opts, keys, "hv1", "web1", "PEM2") is False
+    assert authorization.submit_key(opts, keys, "hv1", "web1", "PEM2") is False
     assert keys.key[0] == "PEM"
     assert "hv1 handed in a key for 'web1': minimum_auth_version" in caplog.text

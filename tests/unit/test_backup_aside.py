@@ -6,7 +6,7 @@ import pytest
 pytest.importorskip("salt")
 
 from saltvirt import errors
-from saltvirt.backupmaster.aside import Confirm, Undo
+from saltvirt.backupmaster.aside import CommitRestore, RollbackRestore
 from saltvirt.fleet.answer import Answer, down
 from saltvirt.operations import keepers, lock, proof
 from tests.unit.test_purge import Cloud as Purged
@@ -78,84 +78,86 @@ UNDONE = {"name": "web1", "stop": False}
 
 def test_what_is_confirmed_goes_when_the_other_hosts_do_not_use_it(cloud):
     report = Report()
-    found = Confirm(cloud, "web1", report).run()
+    found = CommitRestore(cloud, "web1", report).run()
     told = {"vm_": "web1", "unused": ["/nfs/a"]}
     assert cloud.done == [ASKED, ("hv1", "virt.backup_confirm", told, True)]
     comment = ("of what web1 had on hv1 was deleted: /nfs/a, /old; /iso stays: a medium; "
                "/nfs/b stays: hv2: db1 has it")  # fmt: skip
     assert (found.comment, found.changes) == (comment, {"deleted": ["/nfs/a", "/old"]})
-    assert found.more == {"host": "hv1", "keep": GONE["keep"]}
+    assert found.details == {"host": "hv1", "keep": GONE["keep"]}
     assert report.steps == [("done", comment, {"host": "hv1"})]
 
 
 def test_a_look_deletes_nothing_and_says_the_same(cloud):
-    found = Confirm(cloud, "web1", Report()).check()
+    found = CommitRestore(cloud, "web1", Report()).check()
     assert cloud.done == [ASKED]
     assert (found.changes, found.reasons) == ({"deleted": ["/nfs/a", "/old"]}, ())
     assert found.comment == (
         "of what web1 had on hv1 would be deleted: /nfs/a, /old; /nfs/b stays: hv2: "
         "db1 has it; /iso stays: a medium"
     )
-    assert found.more == {"host": "hv1", "keep": GONE["keep"]}
+    assert found.details == {"host": "hv1", "keep": GONE["keep"]}
     cloud.plans = {"delete": [], "keep": {}}
-    assert Confirm(cloud, "web1", Report()).check().comment.endswith("would be deleted: nothing")
+    assert (
+        CommitRestore(cloud, "web1", Report()).check().comment.endswith("would be deleted: nothing")
+    )
 
 
 def test_of_a_guest_that_has_left_the_host_is_said(cloud):
     cloud.guests = {"hv1": {}, "hv2": {}}
-    for one in (Confirm, Undo):
+    for one in (CommitRestore, RollbackRestore):
         with pytest.raises(errors.NotFound):
             one(cloud, "web1", Report()).run()
         assert one(cloud, "web1", Report()).check().reasons
     assert cloud.done == []
-    Confirm(cloud, "web1", Report(), host="hv2").run()
-    Confirm(cloud, "web1", Report(), host="hv2").check()
-    Undo(cloud, "web1", Report(), host="hv2").run()
+    CommitRestore(cloud, "web1", Report(), host="hv2").run()
+    CommitRestore(cloud, "web1", Report(), host="hv2").check()
+    RollbackRestore(cloud, "web1", Report(), host="hv2").run()
     assert {host for host, *_ in cloud.done} == {"hv2"}
     with pytest.raises(errors.NotFound, match="hv9 is not a hypervisor"):
-        Undo(cloud, "web1", Report(), host="hv9").run()
+        RollbackRestore(cloud, "web1", Report(), host="hv9").run()
 
 
 def test_what_is_undone_is_said_by_its_host(cloud):
     report = Report()
-    found = Undo(cloud, "web1", report).run()
+    found = RollbackRestore(cloud, "web1", report).run()
     assert cloud.done == [("hv1", "virt.backup_undo", UNDONE, True)]
     assert (found.comment, found.changes) == ("web1 on hv1 is as it was, and off", {"undone": True})
-    assert found.complete and found.more == {"host": "hv1"}
+    assert found.complete and found.details == {"host": "hv1"}
     assert report.steps == [("done", found.comment, {"host": "hv1"})]
-    Undo(cloud, "web1", report, stop=True, host="hv1").run()
+    RollbackRestore(cloud, "web1", report, stop=True, host="hv1").run()
     assert cloud.done[-1] == ("hv1", "virt.backup_undo", {**UNDONE, "stop": True}, True)
     cloud.left = ["/new is in use"]
-    short = Undo(cloud, "web1", report).run()
+    short = RollbackRestore(cloud, "web1", report).run()
     assert not short.complete
     assert short.comment.endswith("and off; /new is in use: run it again when that has ended")
     cloud.left, cloud.detached = [], ["/added"]
-    more = Undo(cloud, "web1", report).run()
-    assert more.complete and more.more["detached"] == ["/added"]
+    more = RollbackRestore(cloud, "web1", report).run()
+    assert more.complete and more.details["detached"] == ["/added"]
     assert more.comment.endswith(
         "; /added, a disk that it was given since, stays, and is attached to it no more"
     )
 
 
 def test_a_look_at_what_would_be_undone(cloud):
-    found = Undo(cloud, "web1", Report()).check()
+    found = RollbackRestore(cloud, "web1", Report()).check()
     assert cloud.done == [("hv1", "virt.backup_undo", {**UNDONE, "test": True}, None)]
     comment = "web1 on hv1 would be as it was; what the backup made would be deleted"
     assert (found.comment, found.changes) == (comment, {"undone": True})
-    assert (found.reasons, found.more) == ((), {"host": "hv1"})
+    assert (found.reasons, found.details) == ((), {"host": "hv1"})
     cloud.refused = "it runs"
-    assert Undo(cloud, "web1", Report()).check().reasons == ("refused: it runs",)
+    assert RollbackRestore(cloud, "web1", Report()).check().reasons == ("refused: it runs",)
 
 
 def test_a_guest_that_is_kept_or_at_work_is_left_alone(cloud):
-    keepers.keep(cloud.opts, {"web1": "high availability: virt.ha_disable web1 first"})
+    keepers.store_managed(cloud.opts, {"web1": "high availability: virt.ha_disable web1 first"})
     with pytest.raises(errors.OperationFailed, match="is kept by high availability"):
-        Undo(cloud, "web1", Report()).run()
+        RollbackRestore(cloud, "web1", Report()).run()
     with lock.guest(cloud.opts, "web1", "virt.start"):
-        busy, kept = Undo(cloud, "web1", Report()).check().reasons
+        busy, kept = RollbackRestore(cloud, "web1", Report()).check().reasons
         assert "is under way" in busy and "is kept by" in kept
-        assert "is under way" in Confirm(cloud, "web1", Report()).check().reasons[0]
-        for one in (Confirm, Undo):
+        assert "is under way" in CommitRestore(cloud, "web1", Report()).check().reasons[0]
+        for one in (CommitRestore, RollbackRestore):
             with pytest.raises(errors.OperationFailed, match="is under way"):
                 one(cloud, "web1", Report()).run()
     assert not any(asked[3] for asked in cloud.done)
@@ -164,12 +166,12 @@ def test_a_guest_that_is_kept_or_at_work_is_left_alone(cloud):
 def test_one_that_another_host_could_have_is_not_brought_back(cloud):
     cloud.down.add("hv2")
     with pytest.raises(errors.OperationFailed, match="hv2"):
-        Undo(cloud, "web1", Report()).run()
+        RollbackRestore(cloud, "web1", Report()).run()
     assert cloud.done == []
-    Undo(cloud, "web1", Report(), host="hv1").run()  # the operator knows
+    RollbackRestore(cloud, "web1", Report(), host="hv1").run()  # the operator knows
 
 
-@pytest.mark.parametrize("one", [Confirm, Undo])
+@pytest.mark.parametrize("one", [CommitRestore, RollbackRestore])
 def test_a_name_that_is_none_asks_nobody(cloud, one):
     with pytest.raises(errors.InvalidInput):
         one(cloud, "../x", Report()).run()

@@ -6,12 +6,21 @@ pytest.importorskip("salt")
 
 from saltvirt import errors
 from saltvirt.backupmaster import keep
-from saltvirt.backups.kept import AllReadBack, Kept, KeptBackup, KeptGuest, ReadBack
+from saltvirt.backups.kept import (
+    GuestPruneResult,
+    PruneDecision,
+    PruneResult,
+    VerifyReport,
+    VerifyResult,
+)
 from tests.unit.test_backup_master import TARGETS, Cloud
 
 ONE, TWO, THREE = (f"00000{number}-20261126T160000Z-0123abcd" for number in (1, 2, 3))
-STAYS, GOES = KeptBackup(THREE, True, "the newest good one"), KeptBackup(ONE, False, "no rule")
-ALSO = KeptBackup(TWO, False, "it is not good")
+STAYS, GOES = (
+    PruneDecision(THREE, True, "the newest good one"),
+    PruneDecision(ONE, False, "no rule"),
+)
+ALSO = PruneDecision(TWO, False, "it is not good")
 UUID, OTHER = "u-1", "u-2"
 HEAD = ["guest", "backup", "stays", "why"]
 RULED = {"vault": {**TARGETS["vault"], "retention": {"daily": 7}}}
@@ -27,7 +36,7 @@ class Asked(Cloud):
 
 def pruned(tmp_path, *guests, name=None, test=False, targets=RULED, to="vault"):
     """(The one part of the answer, the cloud)."""
-    cloud = Asked(tmp_path, targets, backup_prune=Kept(guests))
+    cloud = Asked(tmp_path, targets, backup_prune=PruneResult(guests))
     one = keep.Prune(cloud, name, to, cloud.report())
     [part] = (one.check() if test else one.run()).parts
     return part, cloud
@@ -57,11 +66,11 @@ def test_the_machine_of_a_target_is_told_its_rules_and_whether_it_is_only_asked(
 def test_what_was_removed_is_told_with_what_stays_and_why(
     tmp_path, backups, test, comment, changes
 ):
-    part, cloud = pruned(tmp_path, KeptGuest(UUID, "web1", backups), test=test)
-    assert (part.about, part.comment) == ("vault", comment)
+    part, cloud = pruned(tmp_path, GuestPruneResult(UUID, "web1", backups), test=test)
+    assert (part.subject, part.comment) == ("vault", comment)
     assert part.changes == ({"web1": {"removed": changes}} if changes else {})
     rows = [["web1", one.ident, "yes" if one.stays else "no", one.why] for one in backups]
-    assert part.more == {
+    assert part.details == {
         "host": "b1", "backups": {"web1": {THREE: STAYS.why}}, "table": [HEAD, *rows],
     }  # fmt: skip
     assert part.complete
@@ -75,9 +84,9 @@ def result(part):
 @pytest.mark.parametrize(
     "guest, planned",
     [
-        (KeptGuest(UUID, "web1", (STAYS,)), True),
-        (KeptGuest(UUID, "web1", (STAYS, GOES)), None),
-        (KeptGuest(UUID, "web1", trouble="a backup of it is made"), None),
+        (GuestPruneResult(UUID, "web1", (STAYS,)), True),
+        (GuestPruneResult(UUID, "web1", (STAYS, GOES)), None),
+        (GuestPruneResult(UUID, "web1", trouble="a backup of it is made"), None),
     ],
 )
 def test_a_test_says_whether_there_is_something_to_do(tmp_path, guest, planned):
@@ -87,18 +96,18 @@ def test_a_test_says_whether_there_is_something_to_do(tmp_path, guest, planned):
 
 @pytest.mark.parametrize("test", [True, False])
 def test_a_guest_of_which_nothing_could_be_removed_is_a_failure_of_the_target(tmp_path, test):
-    wrong = KeptGuest(UUID, "web1", trouble="a backup of it is made")
-    good = KeptGuest(OTHER, "web2", (STAYS, GOES))
+    wrong = GuestPruneResult(UUID, "web1", trouble="a backup of it is made")
+    good = GuestPruneResult(OTHER, "web2", (STAYS, GOES))
     part, _ = pruned(tmp_path, wrong, good, test=test)
     assert part.comment.endswith("; 1 stays; web1: a backup of it is made")
     assert part.changes == {"web2": {"removed": [ONE]}}
-    assert part.more["trouble"] == {"web1": "a backup of it is made"}
-    assert part.more["backups"] == {"web1": {}, "web2": {THREE: STAYS.why}}
+    assert part.details["trouble"] == {"web1": "a backup of it is made"}
+    assert part.details["backups"] == {"web1": {}, "web2": {THREE: STAYS.why}}
     assert not part.complete and part.answer()["retcode"] == 1
 
 
 def test_without_rules_it_is_said_that_nothing_can_go(tmp_path):
-    part, _ = pruned(tmp_path, KeptGuest(UUID, "web1", (STAYS,)), targets=None)
+    part, _ = pruned(tmp_path, GuestPruneResult(UUID, "web1", (STAYS,)), targets=None)
     assert part.comment.endswith("; 1 stays: no retention is set (virt:backup:retention)")
 
 
@@ -106,7 +115,7 @@ def test_a_guest_that_the_target_does_not_know_is_named(tmp_path):
     part, _ = pruned(tmp_path, name="web1")
     assert (part.comment, part.complete) == ("vault has no backup of web1", True)
     assert pruned(tmp_path)[0].comment == "0 backups were removed from vault; 0 stay"
-    known = KeptGuest(UUID, "web1", (STAYS,))
+    known = GuestPruneResult(UUID, "web1", (STAYS,))
     assert "1 stays" in pruned(tmp_path, known, name="web1")[0].comment
 
 
@@ -121,13 +130,13 @@ def test_a_guest_that_the_target_does_not_know_is_named(tmp_path):
 )
 def test_guests_of_one_name_and_of_none_are_told_apart(tmp_path, guests, labels):
     """Such as one that was removed and made anew, and one of which no record can be read."""
-    part, _ = pruned(tmp_path, *(KeptGuest(uuid, name, (STAYS,)) for uuid, name in guests))
-    assert list(part.more["backups"]) == labels
+    part, _ = pruned(tmp_path, *(GuestPruneResult(uuid, name, (STAYS,)) for uuid, name in guests))
+    assert list(part.details["backups"]) == labels
 
 
 def verified(tmp_path, *found, name=None, to="vault", test=False, **how):
     """(The one part of the answer, the cloud)."""
-    cloud = Asked(tmp_path, backup_verify=AllReadBack(found))
+    cloud = Asked(tmp_path, backup_verify=VerifyReport(found))
     one = keep.Verify(cloud, name, to, cloud.report(), **how)
     [part] = (one.check() if test else one.run()).parts
     return part, cloud
@@ -140,20 +149,20 @@ def test_the_machine_of_a_target_is_told_what_to_read_back(tmp_path, how):
     assert cloud.asked == [("b2", "virt.backup_verify", told)] and cloud.how["long"] is True
 
 
-GOOD = ReadBack(UUID, ONE, "web1")
+GOOD = VerifyResult(UUID, ONE, "web1")
 
 
 @pytest.mark.parametrize(
     "found, comment, shown",
     [
         (GOOD, "1 backup at vault read back: all good", ["web1", ONE, "good"]),
-        (ReadBack(UUID, ONE), "1 backup at vault read back: all good", [UUID, ONE, "good"]),
+        (VerifyResult(UUID, ONE), "1 backup at vault read back: all good", [UUID, ONE, "good"]),
         (
-            ReadBack(UUID, ONE, "web1", trouble="no room"),
+            VerifyResult(UUID, ONE, "web1", trouble="no room"),
             "1 backup at vault read back: 1 not good", ["web1", ONE, "no room"],
         ),
         (
-            ReadBack(UUID, ONE, "web1", wrong="vda: it is gone"),
+            VerifyResult(UUID, ONE, "web1", wrong="vda: it is gone"),
             "1 backup at vault read back: 1 not good", ["web1", ONE, "vda: it is gone"],
         ),
     ],
@@ -161,7 +170,7 @@ GOOD = ReadBack(UUID, ONE, "web1")
 def test_what_was_found_of_each_is_told_and_a_bad_one_is_a_failure(tmp_path, found, comment, shown):
     part, cloud = verified(tmp_path, found)
     assert part.comment == comment
-    assert part.more == {
+    assert part.details == {
         "host": "b1", "backups": [found.to_answer()],
         "table": [["guest", "backup", "found"], shown],
     }  # fmt: skip
@@ -190,16 +199,16 @@ def test_what_was_read_back_of_one_guest_is_told_as_of_all(tmp_path):
 def test_a_test_says_who_would_read_what(tmp_path, name, whose):
     part, cloud = verified(tmp_path, name=name, test=True, backup="latest")
     assert part.comment == f"b1 would read back what vault has {whose}: latest"
-    assert part.more == {"host": "b1"} and result(part) is None and cloud.asked == []
+    assert part.details == {"host": "b1"} and result(part) is None and cloud.asked == []
 
 
 def test_a_target_that_does_not_answer_hinders_no_other(tmp_path):
     def says(host, _kwarg):
-        return errors.OperationFailed("it is down") if host == "b1" else Kept()
+        return errors.OperationFailed("it is down") if host == "b1" else PruneResult()
 
     cloud = Cloud(tmp_path, backup_prune=says)
     found = keep.Prune(cloud, None, None, cloud.report()).run()
-    assert {part.about: part.complete for part in found.parts} == {
+    assert {part.subject: part.complete for part in found.parts} == {
         "vault": False, "far": True, "each": True,
     }  # fmt: skip
     assert found.answer()["vault"]["comment"] == "b1: it is down"
@@ -209,8 +218,8 @@ def test_of_the_one_target_that_is_meant_a_failure_is_raised(tmp_path):
     cloud = Cloud(tmp_path, backup_prune=errors.OperationFailed("it is down"))
     with pytest.raises(errors.VirtError, match="it is down"):
         keep.Prune(cloud, None, "vault", cloud.report()).run()
-    one = Cloud(tmp_path, {"vault": TARGETS["vault"]}, backup_prune=Kept())
-    assert [part.about for part in keep.Prune(one, None, None, one.report()).run().parts] == [
+    one = Cloud(tmp_path, {"vault": TARGETS["vault"]}, backup_prune=PruneResult())
+    assert [part.subject for part in keep.Prune(one, None, None, one.report()).run().parts] == [
         "vault"
     ]
 
@@ -226,4 +235,4 @@ def test_of_the_one_target_that_is_meant_a_failure_is_raised(tmp_path):
 def test_a_target_that_is_not_there_is_named(tmp_path, targets, to, why):
     cloud = Cloud(tmp_path, targets)
     with pytest.raises(errors.VirtError, match=why):
-        keep.chosen(cloud, to)
+        keep.select_targets(cloud, to)

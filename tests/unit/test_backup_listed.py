@@ -9,22 +9,22 @@ pytest.importorskip("salt")
 
 from saltvirt import errors
 from saltvirt.backupmaster import backup, instant, keep
-from saltvirt.backupmaster.aside import Confirm, Undo
-from saltvirt.backupmaster.restore import Restore, RestoreRequest
+from saltvirt.backupmaster.aside import CommitRestore, RollbackRestore
+from saltvirt.backupmaster.restore import RestoreBackup, RestoreRequest
 from saltvirt.backups import pages
 from saltvirt.backups.answers import ListedBackup
 from saltvirt.backups.policy import TargetPolicy
-from saltvirt.backups.stands import Stand
+from saltvirt.backups.stands import BackupPin
 from saltvirt.fleet.client import Fleet
 from saltvirt.operations.report import Report
 
 
 @pytest.mark.parametrize("said", [None, 7, 2**70, "x", {"a": 1}, [7], [{}]])
 def test_what_is_no_list_of_backups_is_named_with_its_host(monkeypatch, said):
-    monkeypatch.setattr(keep, "machine", lambda _fleet, _target: "hv3")
+    monkeypatch.setattr(keep, "target_host", lambda _fleet, _target: "hv3")
     fleet = SimpleNamespace(one=lambda *_args, **_options: said)
     with pytest.raises(errors.BadAnswer, match="hv3"):
-        backup.at(fleet, SimpleNamespace(folder="/srv", mounted=False))
+        backup.list_at(fleet, SimpleNamespace(folder="/srv", mounted=False))
 
 
 class Asked(Fleet):
@@ -34,12 +34,12 @@ class Asked(Fleet):
         targets = {"vault": {"host": "hv1", "folder": "/b"}}
         super().__init__({"cachedir": str(root), "virt": {"backup": {"targets": targets}}})
 
-    def _known(self):
+    def _hypervisors(self):
         return ["hv1", "hv2"]
 
     def ask(self, hosts, fun, *_args, **_options):
         for host in hosts:
-            assert host in self._known(), (host, fun)
+            assert host in self._hypervisors(), (host, fun)
         return iter(())
 
 
@@ -49,12 +49,12 @@ STRANGE = ["db1", "*", "hv*", "hv1,hv2", "-h", "a/b", "../../etc/shadow"]
 @pytest.mark.parametrize("host", STRANGE)
 def test_no_host_of_others_is_asked_about_a_guest_because_a_target_names_it(tmp_path, host):
     target = TargetPolicy("vault", "hv1", "/b")
-    stood = instant.Stood(target, "u", "000001-x", Stand("web1", host))
+    stood = instant.RunningRestore(target, "u", "000001-x", BackupPin("web1", host))
     with pytest.raises(errors.NotFound, match="is not a hypervisor of this master"):
-        instant.look(Asked(tmp_path), stood)
+        instant.read_status(Asked(tmp_path), stood)
 
 
-@pytest.mark.parametrize("verb", [Confirm, Undo])
+@pytest.mark.parametrize("verb", [CommitRestore, RollbackRestore])
 @pytest.mark.parametrize("host", STRANGE)
 def test_nor_because_a_person_names_it(tmp_path, verb, host):
     one = verb(Asked(tmp_path), "web1", Report(None, "web1", "x"), host=host)
@@ -70,10 +70,10 @@ def test_a_restore_goes_to_a_host_of_this_master(tmp_path, monkeypatch, host, wo
     listed = ListedBackup(
         "000001-x", when="2026-11-25T16:00:00Z", host=host, guest="web1", uuid="u", disks={},
     )  # fmt: skip
-    monkeypatch.setattr(backup, "at", lambda *_: [listed])
+    monkeypatch.setattr(backup, "list_at", lambda *_: [listed])
     asked = RestoreRequest("web1", new="web2")
     with pytest.raises(errors.VirtError, match=words):
-        Restore(Asked(tmp_path), asked, Report(None, "web1", "x"))._planned()
+        RestoreBackup(Asked(tmp_path), asked, Report(None, "web1", "x"))._plan()
 
 
 def listing(count):
@@ -82,7 +82,7 @@ def listing(count):
 
 
 def test_however_many_there_are_no_answer_is_too_long_for_salt(monkeypatch):
-    monkeypatch.setattr(keep, "machine", lambda _fleet, _target: "hv3")
+    monkeypatch.setattr(keep, "target_host", lambda _fleet, _target: "hv3")
     there, lengths = listing(13_000), []
 
     def one(_host, _fun, asked, **_options):
@@ -92,13 +92,13 @@ def test_however_many_there_are_no_answer_is_too_long_for_salt(monkeypatch):
         return said
 
     target = SimpleNamespace(folder="/srv", mounted=False)
-    assert backup.at(SimpleNamespace(one=one), target) == there
+    assert backup.list_at(SimpleNamespace(one=one), target) == there
     assert max(lengths) < 2**20 / 2
 
 
 def test_a_machine_that_says_the_same_again_is_not_asked_for_ever(monkeypatch):
-    monkeypatch.setattr(keep, "machine", lambda _fleet, _target: "hv3")
+    monkeypatch.setattr(keep, "target_host", lambda _fleet, _target: "hv3")
     said = pages.page(each.to_answer() for each in listing(5000))
     fleet = SimpleNamespace(one=lambda *_args, **_options: said)
     with pytest.raises(errors.BadAnswer, match=r"hv3: its answers .* have no order"):
-        backup.at(fleet, SimpleNamespace(folder="/srv", mounted=False))
+        backup.list_at(fleet, SimpleNamespace(folder="/srv", mounted=False))

@@ -12,24 +12,33 @@ pytest.importorskip("salt")
 from saltvirt import errors
 from saltvirt.backupmaster import backup, files, instant, keep, wishes
 from saltvirt.backupmaster import restore as restoring
-from saltvirt.backupmaster.restore import Restore, RestoreRequest
+from saltvirt.backupmaster.restore import RestoreBackup, RestoreRequest
 from saltvirt.backups import chains
 from saltvirt.backups.answers import (
-    BackupMade,
     BackupPlan,
     BackupReader,
-    GuestLook,
-    GuestOver,
+    BackupResult,
+    GuestInspection,
+    InPlaceCheck,
     ListedBackup,
     PlannedDisk,
     ServedDisk,
     Serving,
     ShownBackup,
 )
-from saltvirt.backups.files import FilesSeen
-from saltvirt.backups.kept import AllReadBack
+from saltvirt.backups.files import FileListing
+from saltvirt.backups.kept import VerifyReport
 from saltvirt.backups.policy import TargetPolicy
-from saltvirt.backups.stands import CUT, GONE, OFF, PULLING, WHOLE, Stand, Standing, StoodOn
+from saltvirt.backups.stands import (
+    COMPLETE,
+    DISCONNECTED,
+    MISSING,
+    OFF,
+    PULLING,
+    BackupPin,
+    LiveRestoreStatus,
+    PinnedBackup,
+)
 from saltvirt.fleet import keys
 from saltvirt.fleet.answer import FAILED, Answer
 from saltvirt.operations import slots
@@ -43,7 +52,7 @@ TARGETS = {
     "far": {"host": "b2", "folder": "/far", "mounted": True},
     "each": {"folder": "/each"},
 }
-LOOK = GuestLook("u", True, (), ("c1", "c2"), {}, "web1")
+LOOK = GuestInspection("u", True, (), ("c1", "c2"), {}, "web1")
 
 
 class Cloud:
@@ -60,7 +69,7 @@ class Cloud:
     def hosts(self, only=None):
         return [only] if only else ["hv1", "hv2"]
 
-    def seen(self, hosts):
+    def connected(self, hosts):
         return self.there & {*hosts}
 
     def ask(self, hosts, fun, kwarg=None, **_options):
@@ -75,13 +84,13 @@ class Cloud:
             return Answer(host, error=str(said), kind=FAILED)
         return Answer(host, data=said.to_answer() if hasattr(said, "to_answer") else said)
 
-    def one(self, host, fun, kwarg=None, **_options):
+    def call(self, host, fun, kwarg=None, **_options):
         return self.answer(host, fun, kwarg).get()
 
     def each(self, host, fun, calls, **_options):
         return [self.answer(host, fun, call) for call in calls]
 
-    def tell(self, tag, data):
+    def fire_event(self, tag, data):
         self.told.append((tag.rsplit("/", 1)[-1], data["message"]))
 
     def report(self):
@@ -94,16 +103,16 @@ def plan(*needed, superseded=()):
 
 
 def needed(cloud, look=LOOK, mine=None):
-    made = backup.Backup(cloud, "web1", "vault", cloud.report())
-    found = backup._Planned("hv1", "b1", look, mine or plan())
+    made = backup.CreateBackup(cloud, "web1", "vault", cloud.report())
+    found = backup._BackupJob("hv1", "b1", look, mine or plan())
     others = [one for one in made._policy().targets.values() if one.name != "vault"]
-    return made, found, made._asked_elsewhere(cloud, others, found)
+    return made, found, made._other_targets(cloud, others, found)
 
 
 def stay(cloud, made, found, others):
     """(the checkpoints that stay, what is left)."""
     mine = chains.checkpoint(IDENT)
-    left = made._settled(found, BackupMade(IDENT, 0, 0, (mine,)), others)
+    left = made._prune_checkpoints(found, BackupResult(IDENT, 0, 0, (mine,)), others)
     [told] = [told for _, fun, told in cloud.asked if fun == "virt.backup_end"]
     assert told["good"] is True and mine in told["needed"]
     return {*told["needed"]} - {mine}, left
@@ -139,9 +148,9 @@ def checkpoints(*days):
 def test_only_what_a_target_of_ours_has_made_goes(tmp_path, monkeypatch):
     """Another master's, those of a folder of the host, and a user's stay."""
     own, old, theirs, others, users = *checkpoints(20, 19, 18, 17), "a-users"
-    look = GuestLook("u", True, (), (own, old, theirs, others, users), {}, "web1")
+    look = GuestInspection("u", True, (), (own, old, theirs, others, users), {}, "web1")
     now = "2026-11-26T00:00:00Z"
-    monkeypatch.setattr(backup.record, "written_at", lambda _seconds: now)
+    monkeypatch.setattr(backup.record, "format_time", lambda _seconds: now)
     cloud = Cloud(tmp_path, backup_plan=lambda *_: plan(theirs, superseded=(old,)),
                   backup_end={"why": None, "left": []})  # fmt: skip
     found = needed(cloud, look, plan(own))
@@ -151,8 +160,8 @@ def test_only_what_a_target_of_ours_has_made_goes(tmp_path, monkeypatch):
 @pytest.mark.parametrize("is_silent", [False, True])
 def test_one_that_nobody_knows_goes_after_a_month(tmp_path, monkeypatch, is_silent):
     lost, user = checkpoints(1)[0], "a-users"
-    look = GuestLook("u", True, (), (lost, user), {}, "web1")
-    monkeypatch.setattr(backup.record, "written_at", lambda _seconds: "2026-12-02T00:00:00Z")
+    look = GuestInspection("u", True, (), (lost, user), {}, "web1")
+    monkeypatch.setattr(backup.record, "format_time", lambda _seconds: "2026-12-02T00:00:00Z")
     says = errors.ConnectionFailed("silent") if is_silent else plan()
     cloud = Cloud(tmp_path, backup_plan=says, backup_end={"why": None, "left": []})
     assert stay(cloud, *needed(cloud, look))[0] == ({lost, user} if is_silent else {user})
@@ -168,38 +177,38 @@ def test_other_targets_are_asked_by_a_fleet_of_its_own_in_the_other_thread(tmp_p
         yield other
 
     monkeypatch.setattr(backup, "Fleet", own)
-    made = backup.Backup(cloud, "web1", "vault", cloud.report())
-    target, found = made._policy().targets["vault"], backup._Planned("hv1", "b1", LOOK, plan())
-    assert made._elsewhere(target, found).needed == {"c1"}
+    made = backup.CreateBackup(cloud, "web1", "vault", cloud.report())
+    target, found = made._policy().targets["vault"], backup._BackupJob("hv1", "b1", LOOK, plan())
+    assert made._query_others(target, found).needed == {"c1"}
     assert opened == [(cloud.opts, cloud)] and cloud.asked == []
     cloud.opts["virt"]["backup"]["targets"] = {"vault": TARGETS["vault"]}
-    assert made._elsewhere(target, found) == backup._Elsewhere() and len(opened) == 1
+    assert made._query_others(target, found) == backup._OtherTargets() and len(opened) == 1
 
 
 def test_who_has_waited_looks_again(tmp_path):
     """Meanwhile the guest may have another disk, and the target another backup."""
     cloud = Cloud(tmp_path)
-    made, looked = backup.Backup(cloud, "web1", "vault", cloud.report()), []
-    made._planned = lambda _target, _reader: looked.append(1) or SimpleNamespace(host="hv1")
-    made._begun = lambda _target, _found: len(looked)
+    made, looked = backup.CreateBackup(cloud, "web1", "vault", cloud.report()), []
+    made._prepare = lambda _target, _reader: looked.append(1) or SimpleNamespace(host="hv1")
+    made._execute = lambda _target, _found: len(looked)
     target = made._policy().targets["vault"]
     with ThreadPoolExecutor(1) as pool:
         with slots.backing_up(cloud.opts, {"hv1": 1}, {"vault": 4}, print, "the backup of web2"):
-            done = pool.submit(made._made, target)
+            done = pool.submit(made._create, target)
             until(lambda: cloud.told, "it waits")
             assert not done.done()
         assert done.result(60) == 2
     [(step, words)] = cloud.told
     assert step == "wait" and words.startswith("web1: waiting: ")
-    assert made._made(target) == 3
+    assert made._create(target) == 3
 
 
 def test_what_could_not_be_ended_is_said_and_the_backup_is_good(tmp_path):
     cloud = Cloud(tmp_path, backup_end=errors.OperationFailed("libvirt does not end it"))
-    made = backup.Backup(cloud, "web1", None, cloud.report())
-    found = backup._Planned("hv1", "b1", LOOK, plan())
-    assert made._ended(found, False, ()) == "hv1: libvirt does not end it"
-    assert made._settled(found, BackupMade(IDENT, 0, 0), backup._Elsewhere()) == (
+    made = backup.CreateBackup(cloud, "web1", None, cloud.report())
+    found = backup._BackupJob("hv1", "b1", LOOK, plan())
+    assert made._end_export(found, False, ()) == "hv1: libvirt does not end it"
+    assert made._prune_checkpoints(found, BackupResult(IDENT, 0, 0), backup._OtherTargets()) == (
         "what hv1 showed may be left there: virt.backup_end ends it",
     )
 
@@ -207,10 +216,10 @@ def test_what_could_not_be_ended_is_said_and_the_backup_is_good(tmp_path):
 def test_a_host_that_shows_another_guest_is_not_read(tmp_path):
     shown = Serving("another", "hv1", 1, "crash", "", (ServedDisk("vda", 1, "", "vda"),), "")
     cloud = Cloud(tmp_path, backup_begin=shown)
-    made = backup.Backup(cloud, "web1", None, cloud.report())
-    found = backup._Planned("hv1", "b1", LOOK, plan())
+    made = backup.CreateBackup(cloud, "web1", None, cloud.report())
+    found = backup._BackupJob("hv1", "b1", LOOK, plan())
     with pytest.raises(errors.BadAnswer, match="hv1 shows another guest than it told of"):
-        made._read(made._policy().targets["vault"], found)
+        made._copy_disks(made._policy().targets["vault"], found)
     assert [fun for _, fun, _ in cloud.asked] == ["virt.backup_begin"]
 
 
@@ -220,11 +229,11 @@ def test_a_host_that_shows_another_guest_is_not_read(tmp_path):
     ({}, "none at all"),
 ])  # fmt: skip
 def test_without_a_disk_there_is_no_backup_and_it_is_said_why(tmp_path, monkeypatch, skipped, why):
-    monkeypatch.setattr(backup.lifecycle, "writes", lambda *_: "hv1")
-    cloud = Cloud(tmp_path, backup_look=GuestLook("u", True, (), (), skipped, "web1"))
-    made = backup.Backup(cloud, "web1", "vault", cloud.report())
+    monkeypatch.setattr(backup.lifecycle, "host_for_write", lambda *_: "hv1")
+    cloud = Cloud(tmp_path, backup_look=GuestInspection("u", True, (), (), skipped, "web1"))
+    made = backup.CreateBackup(cloud, "web1", "vault", cloud.report())
     with pytest.raises(errors.InvalidInput, match=f"web1 has no disk to back up: {why}$"):
-        made._planned(made._policy().target("vault"))
+        made._prepare(made._policy().target("vault"))
 
 
 @pytest.mark.parametrize(("there", "asked"), [
@@ -233,12 +242,12 @@ def test_without_a_disk_there_is_no_backup_and_it_is_said_why(tmp_path, monkeypa
 def test_a_target_that_all_mount_is_asked_of_the_first_that_is_there(tmp_path, there, asked):
     cloud = Cloud(tmp_path)
     cloud.there = there
-    assert keep.machine(cloud, TargetPolicy("each", None, "/each")) == asked
-    assert keep.machine(cloud, TargetPolicy("vault", "b1", "/b")) == "b1"
+    assert keep.target_host(cloud, TargetPolicy("each", None, "/each")) == asked
+    assert keep.target_host(cloud, TargetPolicy("vault", "b1", "/b")) == "b1"
 
 
 def test_a_guest_without_a_backup_there_is_named(tmp_path):
-    cloud = Cloud(tmp_path, backup_verify=AllReadBack())
+    cloud = Cloud(tmp_path, backup_verify=VerifyReport())
     [said] = keep.Verify(cloud, "web1", "vault", cloud.report()).run().parts
     assert (said.comment, said.complete) == ("vault has no backup of web1", True)
 
@@ -263,7 +272,7 @@ def test_how_far_it_is_read_is_shown():
     ) == [(7, f"web1: {IDENT}: 7 % is read back")]
 
     def made(cloud, report):
-        return backup.Backup(cloud, "web1", None, report)._watch
+        return backup.CreateBackup(cloud, "web1", None, report)._watch
 
     assert progress(made, ("x", {"percent": 0}), ("x", {})) == [(0, "web1: 0 % is read")]
 
@@ -278,7 +287,7 @@ def test_how_far_it_is_read_is_shown():
 ])  # fmt: skip
 def test_what_makes_no_sense_together_is_refused_before_anybody_is_asked(tmp_path, given, why):
     cloud = Cloud(tmp_path)
-    one = Restore(cloud, RestoreRequest("web1", **given), cloud.report())
+    one = RestoreBackup(cloud, RestoreRequest("web1", **given), cloud.report())
     assert why in one.check().answer()["web2" if "new" in given else "web1"]["comment"]
     with pytest.raises(errors.InvalidInput, match=why):
         one.run()
@@ -303,22 +312,28 @@ def test_a_guest_that_is_meant_by_its_uuid_is_called_as_it_was(tmp_path):
         tmp_path, backup_list=several, inventory={},
         vm_state=lambda host, _: {"web1": "running"} if host == "hv2" else {},
     )  # fmt: skip
-    one = Restore(cloud, RestoreRequest(UUID, to="vault"), cloud.report())
+    one = RestoreBackup(cloud, RestoreRequest(UUID, target_name="vault"), cloud.report())
     assert "web1 is there, on hv2" in one.check().answer()["web1"]["comment"]
     with pytest.raises(errors.AlreadyExists, match="web1 is there, on hv2"):
         one.run()
-    found = Restore(cloud, RestoreRequest(UUID, to="vault", missing=True), cloud.report()).run()
-    assert (found.about, found.comment) == ("web1", "web1 is there, running, on hv2")
-    other = Restore(cloud, RestoreRequest(UUID, to="vault", new="web9"), cloud.report())
+    found = RestoreBackup(
+        cloud, RestoreRequest(UUID, target_name="vault", missing=True), cloud.report()
+    ).run()
+    assert (found.subject, found.comment) == ("web1", "web1 is there, running, on hv2")
+    other = RestoreBackup(
+        cloud, RestoreRequest(UUID, target_name="vault", new="web9"), cloud.report()
+    )
     assert "web9" in other.check().answer()
-    none = Restore(cloud, RestoreRequest(UUID.replace("b7", "d9"), to="vault"), cloud.report())
+    none = RestoreBackup(
+        cloud, RestoreRequest(UUID.replace("b7", "d9"), target_name="vault"), cloud.report()
+    )
     with pytest.raises(errors.NotFound, match=r"there is no backup of d9d1.* in the target vault$"):
         none.run()
 
 
 def test_with_missing_a_guest_that_is_there_stays_as_it_is(tmp_path):
     cloud = Cloud(tmp_path, vm_state=lambda host, _: {"web1": "running"} if host == "hv2" else {})
-    one = Restore(cloud, RestoreRequest("web1", missing=True), cloud.report())
+    one = RestoreBackup(cloud, RestoreRequest("web1", missing=True), cloud.report())
     for said in (one.check(), one.run()):
         assert (said.comment, said.changes) == ("web1 is there, running, on hv2", {})
     assert {fun for _, fun, _ in cloud.asked} == {"virt.vm_state"}
@@ -341,17 +356,17 @@ def test_a_disk_as_a_file_is_made_where_its_guest_is_by_now(
     monkeypatch.setattr(restoring.inventory, "gather", lambda _fleet: (hosts, {}))
     kept = ListedBackup(IDENT, guest="web1", uuid=UUID, host="hv1", disks={"vda": "whole"})
     cloud = Cloud(tmp_path, backup_list=[kept.to_answer()])
-    one = Restore(cloud, RestoreRequest("web1", to="vault", **given), cloud.report())
-    assert one._planned().host == where
+    one = RestoreBackup(cloud, RestoreRequest("web1", target_name="vault", **given), cloud.report())
+    assert one._plan().host == where
 
 
 def test_a_host_that_answers_for_another_guest_is_not_believed(tmp_path):
     made = {"name": "web9", "state": "shutdown"}
     cloud = Cloud(tmp_path, backup_restore=lambda *_: {**MADE, **made})
-    one = Restore(cloud, RestoreRequest("web1"), cloud.report())
+    one = RestoreBackup(cloud, RestoreRequest("web1"), cloud.report())
     found = SimpleNamespace(host="hv1", target=TargetPolicy("vault", "b1", "/b"))
     with pytest.raises(errors.BadAnswer, match="hv1 answers for web9, asked was web1"):
-        one._guest(found, {})
+        one._create_guest(found, {})
 
 
 @pytest.mark.parametrize("seed", [None, True, False])
@@ -362,13 +377,13 @@ def test_the_key_of_a_second_guest_comes_in_or_the_guest_goes_again(tmp_path, mo
     monkeypatch.setattr(restoring.purge, "on_host", lambda _, *where: gone.append(where))
     monkeypatch.setattr(restoring.authorization.syndic, "below", lambda *_: False)
     cloud.opts["minimum_auth_version"] = 3
-    one = Restore(cloud, asked, cloud.report())
+    one = RestoreBackup(cloud, asked, cloud.report())
     found = SimpleNamespace(host="hv1", target=TargetPolicy("vault", "b1", "/b"))
     if seed is False:
-        assert one._identified(found, {}, SimpleNamespace(seeded=True)).name == "web2"
+        assert one._create_with_key(found, {}, SimpleNamespace(seeded=True)).name == "web2"
     else:
         with pytest.raises(errors.KeyRefused, match="hv1: the master did not get the key of web2"):
-            one._identified(found, {}, SimpleNamespace(seeded=True))
+            one._create_with_key(found, {}, SimpleNamespace(seeded=True))
     assert gone == ([] if seed is False else [("hv1", "web2")])
     [(_, _, told)] = cloud.asked
     assert told.get("seed") is seed and told["itself"] is False
@@ -379,7 +394,7 @@ def test_a_second_guest_does_not_take_the_key_of_another_machine(tmp_path, monke
     cloud = Cloud(tmp_path, inventory={}, vm_state={})
     for seed, refused in ((None, True), (False, False)):
         asked = RestoreRequest("web1", new="web2", seed=seed)
-        words = Restore(cloud, asked, cloud.report()).check().answer()["web2"]["comment"]
+        words = RestoreBackup(cloud, asked, cloud.report()).check().answer()["web2"]["comment"]
         assert ("remove it with salt-key -d web2" in words) is refused
 
 
@@ -391,24 +406,26 @@ def test_another_backup_than_was_asked_for_is_put_nowhere(tmp_path):
         tmp_path, backup_reader=BackupReader("pem"), backup_show=shown, backup_hide=True,
         backup_restore=MADE,
     )  # fmt: skip
-    one = Restore(cloud, RestoreRequest("web1", over=True), cloud.report())
+    one = RestoreBackup(cloud, RestoreRequest("web1", in_place=True), cloud.report())
     found = SimpleNamespace(
         host="hv1", machine="b1", target=TargetPolicy("vault", "b1", "/b"),
         backup=ListedBackup(IDENT, guest="web1", uuid="u"),
     )  # fmt: skip
     with pytest.raises(errors.BadAnswer, match=f"b1 shows 000009-x, asked was {IDENT}"):
-        one._made(found)
+        one._create(found)
     asked = [fun for _, fun, _ in cloud.asked]
     assert asked == ["virt.backup_reader", "virt.backup_show", "virt.backup_hide"]
 
 
 def test_each_reason_against_a_restore_over_a_guest_is_said(tmp_path):
-    over = GuestOver("u", True, ("it runs", "it has snapshots"))
+    over = InPlaceCheck("u", True, ("it runs", "it has snapshots"))
     cloud = Cloud(
         tmp_path, backup_over=over, vm_state={"web1": "running"}, backup_list=[], inventory={}
     )
     cloud.hosts = lambda only=None: ["hv1"]
-    one = Restore(cloud, RestoreRequest("web1", over=True, to="vault"), cloud.report())
+    one = RestoreBackup(
+        cloud, RestoreRequest("web1", in_place=True, target_name="vault"), cloud.report()
+    )
     said = one.check().answer()["web1"]
     assert said["result"] is False
     assert "it runs" in said["comment"] and "it has snapshots" in said["comment"]
@@ -420,7 +437,7 @@ MADE = {"name": "web1", "state": "shutdown", "uuid": "u", "disks": [], "mac": []
 
 
 def stands(*hosts):
-    return [StoodOn("u", IDENT, Stand("web1", host)).to_answer() for host in hosts]
+    return [PinnedBackup("u", IDENT, BackupPin("web1", host)).to_answer() for host in hosts]
 
 
 class Instants(Cloud):
@@ -440,7 +457,7 @@ class Instants(Cloud):
 
     def instant(self, name="web1", timeout_s=100):
         clock = Clock()
-        return instant.Instant(self, name, self.report(), timeout_s, clock.sleep)
+        return instant.FinishLiveRestore(self, name, self.report(), timeout_s, clock.sleep)
 
     def let_go(self):
         return [told for _, fun, told in self.asked if fun == "virt.backup_let_go"]
@@ -453,15 +470,17 @@ def test_where_nobody_stands_on_a_backup_it_is_said(tmp_path, name, about, words
     cloud = Instants(tmp_path, hosts=())
     for said in (cloud.instant(name).run(), cloud.instant(name).check()):
         [part] = said.parts
-        assert (part.about, part.comment, part.complete) == (about, words, True)
+        assert (part.subject, part.comment, part.complete) == (about, words, True)
 
 
 @pytest.mark.parametrize(("state", "words"), [
-    (WHOLE, f"web1 on hv1 has all its blocks and stands on nothing; {IDENT} is free"),
-    (GONE, f"web1 is not on hv1 any more: {IDENT} is not needed for it"),
+    (COMPLETE, f"web1 on hv1 has all its blocks and stands on nothing; {IDENT} is free"),
+    (MISSING, f"web1 is not on hv1 any more: {IDENT} is not needed for it"),
 ])  # fmt: skip
 def test_what_is_not_needed_any_more_is_let_go(tmp_path, state, words):
-    cloud = Instants(tmp_path, Standing(PULLING, IDENT, 7), *[Standing(state, IDENT)] * 2)
+    cloud = Instants(
+        tmp_path, LiveRestoreStatus(PULLING, IDENT, 7), *[LiveRestoreStatus(state, IDENT)] * 2
+    )
     [part] = cloud.instant().run().parts
     assert (part.comment, part.changes, part.complete) == (words, {"released": IDENT}, True)
     assert cloud.let_go() == [
@@ -472,13 +491,13 @@ def test_what_is_not_needed_any_more_is_let_go(tmp_path, state, words):
 
 
 def test_a_guest_that_stands_on_another_backup_stands_on_this_no_more(tmp_path):
-    cloud = Instants(tmp_path, *[Standing(PULLING, "000002-x", 7)] * 2)
+    cloud = Instants(tmp_path, *[LiveRestoreStatus(PULLING, "000002-x", 7)] * 2)
     assert cloud.instant().run().parts[0].changes == {"released": IDENT}
     assert len(cloud.let_go()) == 1
 
 
 def test_one_that_is_off_is_not_waited_for(tmp_path):
-    cloud = Instants(tmp_path, Standing(OFF, IDENT, 7))
+    cloud = Instants(tmp_path, LiveRestoreStatus(OFF, IDENT, 7))
     [part] = cloud.instant().run().parts
     assert part.comment == f"web1 is off; 7 % of web1 is on hv1, the rest is in {IDENT}: " + (
         "virt.start web1 goes on"
@@ -488,7 +507,7 @@ def test_one_that_is_off_is_not_waited_for(tmp_path):
 
 def test_one_that_stays_cut_off_is_named_with_why(tmp_path):
     """What is shown anew is cut off again."""
-    cut = Standing(CUT, IDENT, 7, True, "b1 does not answer")
+    cut = LiveRestoreStatus(DISCONNECTED, IDENT, 7, True, "b1 does not answer")
     cloud = Instants(
         tmp_path, cut, cut, backup_reader=BackupReader("pem"), backup_again=cut,
         backup_show={"ident": IDENT, "guest": "web1", "host": "b1", "port": 1, "definition": "",
@@ -504,7 +523,10 @@ def test_one_that_stays_cut_off_is_named_with_why(tmp_path):
 
 def test_two_of_one_name_are_told_apart(tmp_path):
     """The one on hv2 was made when hv1 had been silent for long."""
-    said = {"hv1": errors.OperationFailed("no libvirt"), "hv2": Standing(PULLING, IDENT, 7)}
+    said = {
+        "hv1": errors.OperationFailed("no libvirt"),
+        "hv2": LiveRestoreStatus(PULLING, IDENT, 7),
+    }
     cloud = Instants(tmp_path, *[said] * 2, hosts=("hv1", "hv2"))
     found = cloud.instant().check().answer()
     assert found[f"web1 on hv1, {IDENT}"]["comment"] == "hv1: no libvirt" and found["retcode"] == 1
@@ -520,12 +542,14 @@ def test_a_target_that_tells_no_list_is_named_and_nobody_is_taken_for_standing(t
 
 def test_files_that_are_not_shown_or_are_missing_are_named(tmp_path):
     told = {"name": "a", "kind": "file", "size_bytes": 1, "mode": "0644"}
-    seen = FilesSeen.from_answer(
+    seen = FileListing.from_answer(
         {"ident": IDENT, "guest": "web1", "files": [told], "more": 5,
          "missing": {"/srv": "it is encrypted"}}, "x",
     )  # fmt: skip
     cloud = Cloud(tmp_path, backup_ls=seen)
-    said = files.Look(cloud, files.FilesRequest("web1", "/etc", to="vault"), cloud.report()).run()
+    said = files.ListFiles(
+        cloud, files.FilesRequest("web1", "/etc", target_name="vault"), cloud.report()
+    ).run()
     assert said.comment == (
         f"/etc of web1 has 6 names in {IDENT}; 1 are shown; /srv is missing: it is encrypted"
     )
@@ -534,8 +558,8 @@ def test_files_that_are_not_shown_or_are_missing_are_named(tmp_path):
 
 def wish(tmp_path, before=None, **options):
     cloud = Cloud(tmp_path, backup_wish=before)
-    found = wishes.Wishes(cloud.opts)
-    return cloud, found, found.marked("web1", options)
+    found = wishes.BackupSchedules(cloud.opts)
+    return cloud, found, found.with_schedule("web1", options)
 
 
 def test_backup_in_the_metadata_and_beside_it_is_a_contradiction(tmp_path):
@@ -573,7 +597,7 @@ def test_that_a_purge_has_removed_the_key_of_a_restored_minion_is_said(
     definition = f"<domain><metadata>{record}</metadata></domain>"
     shown = ShownBackup(IDENT, "web1", "b1", 1, definition, (), "PEM")
     cloud = Cloud(tmp_path)
-    one = Restore(cloud, RestoreRequest("web1", **more), cloud.report())
+    one = RestoreBackup(cloud, RestoreRequest("web1", **more), cloud.report())
     assert ("no accepted key of web1: start it" in one._lacks_key(shown)) is says
     assert one._lacks_key(dataclasses.replace(shown, definition="<domain/>")) == ""
     monkeypatch.setattr(keys.KeyStore, "accepted", lambda _self, _name: "PEM")

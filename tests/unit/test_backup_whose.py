@@ -8,8 +8,8 @@ pytest.importorskip("salt")
 
 from saltvirt import errors
 from saltvirt.backupmaster import backup
-from saltvirt.backupmaster.backup import Backup
-from saltvirt.backups.answers import BackupPlan, GuestLook
+from saltvirt.backupmaster.backup import CreateBackup
+from saltvirt.backups.answers import BackupPlan, GuestInspection
 from saltvirt.backups.policy import TargetPolicy
 
 UUID, OTHER = "the one", "another"
@@ -31,8 +31,8 @@ def backed_up(monkeypatch):
         ]
         silent = {one: "no answer" for one, guests in hosts.items() if guests is None}
         monkeypatch.setattr(backup.inventory, "gather", lambda _fleet: (there, silent))
-        one = Backup(None, name, None, None, host=only)
-        plan, look = BackupPlan("x", (), (), guest, before), GuestLook(UUID, True, ())
+        one = CreateBackup(None, name, None, None, host=only)
+        plan, look = BackupPlan("x", (), (), guest, before), GuestInspection(UUID, True, ())
         one._refuse_another(TargetPolicy("vault", "b1", "/b"), host, look, plan)
 
     return act

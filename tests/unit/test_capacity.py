@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 from saltvirt.placement import capacity, policy
-from saltvirt.placement.facts import Guest, Host, PlacementRequest, Pool
+from saltvirt.placement.facts import Guest, Host, PlacementRequest, StoragePool
 from tests.unit.placement import NOTHING_BESIDE
 
 GIB_KIB = 1024**2
@@ -68,7 +68,7 @@ def test_what_ends_it_is_named_as_the_filter_is():
     )  # fmt: skip
     folder = replace(host("a"), disk_total_bytes=9 * GIB, disk_free_bytes=9 * GIB)
     assert capacity.count(folder, replace(ASK, disk_bytes=2 * GIB), PLAIN) == (4, "disk")
-    pool = replace(host("a"), pools={"ssd": Pool(9 * GIB, 9 * GIB)})
+    pool = replace(host("a"), pools={"ssd": StoragePool(9 * GIB, 9 * GIB)})
     assert capacity.count(pool, replace(ASK, pools={"ssd": 3 * GIB}), PLAIN) == (3, "pool ssd")
     assert capacity.count(pool, replace(ASK, pools={"ssd": 0}), PLAIN) == (8, "memory")
     assert capacity.count(host("a"), replace(ASK, groups=("web",)), PLAIN) == (8, "memory")
@@ -76,7 +76,9 @@ def test_what_ends_it_is_named_as_the_filter_is():
 
 
 def on_nas(name, memory_gib, free_gib, promised_gib=0):
-    nas = Pool(100 * 1024**3, free_gib * 1024**3, promised_gib * 1024**3, shared="nfs nas:/vm")
+    nas = StoragePool(
+        100 * 1024**3, free_gib * 1024**3, promised_gib * 1024**3, shared="nfs nas:/vm"
+    )
     return replace(host(name, memory_gib), pools={"nfs": nas})
 
 

@@ -203,8 +203,8 @@ def test_how_long_it_lives_and_when_it_is_due():
     assert certs.lifetime(with_extensions()) == DAY, "of somebody else's"
     two = with_extensions()
     assert certs.not_after(two) - certs.not_before(two) == DAY
-    assert not certs.due(cert, NOW + 6 * DAY)
-    assert certs.due(cert, NOW + 6 * DAY + SECOND)
+    assert not certs.needs_renewal(cert, NOW + 6 * DAY)
+    assert certs.needs_renewal(cert, NOW + 6 * DAY + SECOND)
 
 
 def test_a_lifetime_of_just_the_time_before_is_whole():

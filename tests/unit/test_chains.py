@@ -19,7 +19,7 @@ class Images:
         self.heads, self.below, self.links, self.there = {}, {}, {}, set()
         self.silent, self.modes, self.asked = set(), {}, []
         monkeypatch.setattr(chains.header, "read", self.read)
-        monkeypatch.setattr(identity, "below", lambda path: self.below.get(path, []))
+        monkeypatch.setattr(identity, "underlying_paths", lambda path: self.below.get(path, []))
         monkeypatch.setattr(identity, "real", lambda path: self.links.get(path, path))
         monkeypatch.setattr(bounded, "lexists", self.lexists)
         monkeypatch.setattr(bounded, "stat", self.stat)
@@ -41,7 +41,7 @@ class Images:
 
     def lexists(self, path):
         if path in self.silent:
-            raise bounded.Silent("/nas")
+            raise bounded.StorageTimeout("/nas")
         return path in self.there
 
     def stat(self, path):
@@ -57,7 +57,7 @@ def images(monkeypatch):
 
 def read(path, format=None):
     found = chains.read(path, format)
-    return found.paths, (found.missing, found.unreadable, found.broken)
+    return found.paths, (found.missing_path, found.unreadable, found.broken)
 
 
 NOTHING = (None, None, None)
@@ -137,28 +137,28 @@ def test_a_path_that_leads_to_nothing_is_missing(images, number):
     assert read("/a", "qcow2") == (["/a", "/b"], ("/b", None, None))
     images.put("/a", "/b")
     assert read("/a") == (["/a", "/b"], NOTHING), "nobody says that it is an image"
-    found = chains.Chain(missing="/first")
-    assert chains._next(found, "/b", "qcow2") == []
-    assert found.missing == "/first"
+    found = chains.ChainScan(missing_path="/first")
+    assert chains._references(found, "/b", "qcow2") == []
+    assert found.missing_path == "/first"
 
 
 def test_the_first_fault_is_said(images):
-    found = chains.Chain(missing="/first", unreadable="first", broken="first")
+    found = chains.ChainScan(missing_path="/first", unreadable="first", broken="first")
     images.heads["/r"] = image_error("/r", "second", PermissionError(13, "x"))
     images.heads["/b"] = image_error("/b", "second")
     for path in ("/gone", "/r", "/b"):
-        assert chains._next(found, path, "qcow2") == []
-    assert chains._places(found, "/x", "json:{", "qcow2") == []
-    assert chains._places(found, "/x", "rbd:pool", "qcow2") == []
-    assert (found.missing, found.unreadable, found.broken) == ("/first", "first", "first")
+        assert chains._references(found, path, "qcow2") == []
+    assert chains._candidates(found, "/x", "json:{", "qcow2") == []
+    assert chains._candidates(found, "/x", "rbd:pool", "qcow2") == []
+    assert (found.missing_path, found.unreadable, found.broken) == ("/first", "first", "first")
 
 
 # -- where a name leads -------------------------------------------------------------------
 
 
 def places(name, format="qcow2", path="/dir/top"):
-    found = chains.Chain()
-    return chains._places(found, path, name, format), found.broken
+    found = chains.ChainScan()
+    return chains._candidates(found, path, name, format), found.broken
 
 
 def test_a_name_leads_beside_the_image_or_beside_its_file(images):

@@ -259,7 +259,7 @@ def test_what_comes_from_a_backup_has_what_that_has(model):
     g.floor = 9
     after(model, "backup", ok=False)  # whether it was made is not known
     after(model, "backup_new", new="h")
-    assert (g.saved, g.floor) == (5, 9)
+    assert (g.definitions_folder, g.floor) == (5, 9)
     assert (model.guests["h"].floor, model.guests["h"].status) == (5, "alive")
     after(model, "backup_over", ok=False)
     assert g.floor == 5
@@ -443,7 +443,7 @@ def test_locks_of_the_master_stay_wherever_they_are(seen, tmp_path):
         lock.guest(opts, "g", "virt.start"), lock.deployment(opts, "chaos"),
         slots.deploying(opts, print, "virt.init of g"),
     ):  # fmt: skip
-        hints.keep(opts, "g", "hv1")
+        hints.store(opts, "g", "hv1")
     there = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert len(there) >= 4
     seen["master"]["files"] += [

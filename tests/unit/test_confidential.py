@@ -11,50 +11,54 @@ from saltvirt.placement import choose
 
 
 def test_a_part_is_cut_however_its_sentence_was_wrapped():
-    with confidential.collected() as parts:
+    with confidential.collect() as parts:
         try:
-            raise errors.Refused(f"/x is on loan to {confidential.part('payroll-db, hr-1')}")
+            raise errors.Refused(f"/x is on loan to {confidential.sensitive('payroll-db, hr-1')}")
         except errors.Refused as exc:
-            told = {"web1": {"comment": f"hv1: {exc.words}; nothing was made", "n": 7}}
-    assert confidential.cut(told, parts) == {
+            told = {"web1": {"comment": f"hv1: {exc.reason}; nothing was made", "n": 7}}
+    assert confidential.redact(told, parts) == {
         "web1": {"comment": "hv1: /x is on loan to somebody; nothing was made", "n": 7}
     }
-    assert confidential.cut(("payroll-db, hr-1",), parts) == ["somebody"]
-    assert confidential.cut("payroll-db, hr-12", parts) == "payroll-db, hr-12", "no part of a word"
-    assert confidential.cut(told, []) is told
+    assert confidential.redact(("payroll-db, hr-1",), parts) == ["somebody"]
+    assert confidential.redact("payroll-db, hr-12", parts) == "payroll-db, hr-12", (
+        "no part of a word"
+    )
+    assert confidential.redact(told, []) is told
 
 
 @pytest.mark.parametrize("name", ["db\u202e1", "db\t1", "db\x1b[2J1"])
 def test_a_name_that_a_line_spells_out_is_cut_too(name):
-    with confidential.collected() as there:
-        text = str(errors.Refused(f"the firmware variables, which {confidential.part(name)} has"))
+    with confidential.collect() as there:
+        text = str(
+            errors.Refused(f"the firmware variables, which {confidential.sensitive(name)} has")
+        )
     sent = {"return": f"ERROR: {text}", "retcode": 1, "others": confidential.to_answer(there)}
-    with confidential.collected() as parts:
+    with confidential.collect() as parts:
         found = answer.from_return("hv1", sent)
-    assert confidential.cut(found.error, parts).endswith("variables, which somebody has")
+    assert confidential.redact(found.error, parts).endswith("variables, which somebody has")
 
 
 def test_what_is_composed_by_another_thread_is_cut_too():
-    with confidential.collected() as parts:
-        thread = threading.Thread(target=confidential.part, args=("db1",))
+    with confidential.collect() as parts:
+        thread = threading.Thread(target=confidential.sensitive, args=("db1",))
         thread.start()
         thread.join()
     assert parts == [("db1", "somebody")]
-    confidential.part("db2")
+    confidential.sensitive("db2")
     assert parts == [("db1", "somebody")]
 
 
 def test_a_host_sends_its_parts_beside_what_it_returns():
-    with confidential.collected() as there:
-        text = f"disk /x is a disk of {confidential.part('db1')}"
-        confidential.part("db1")
+    with confidential.collect() as there:
+        text = f"disk /x is a disk of {confidential.sensitive('db1')}"
+        confidential.sensitive("db1")
     sent = confidential.to_answer(there)
     assert sent == [["db1", "somebody"]]
-    with confidential.collected() as parts:
+    with confidential.collect() as parts:
         found = answer.from_return("hv1", {"return": text, "retcode": 1, "others": sent})
-    assert confidential.cut(found.error, parts) == "disk /x is a disk of somebody"
+    assert confidential.redact(found.error, parts) == "disk /x is a disk of somebody"
     for wrong in (None, "db1", [["db1"], "db1", ["db1", 7]], {"a": "b"}):
-        with confidential.collected() as parts:
+        with confidential.collect() as parts:
             answer.from_return("hv1", {"return": "x", "others": wrong})
         assert parts == []
 
@@ -62,9 +66,9 @@ def test_a_host_sends_its_parts_beside_what_it_returns():
 def test_a_host_puts_no_words_of_its_own_into_what_others_say():
     many = [[f"g{i}", "x"] for i in range(10**5)]
     sent = [["y" * 10**6, "x"], ["web1 runs on hv1", "\x1b[2Jweb1 is shut off"], *many]
-    with confidential.collected() as parts:
+    with confidential.collect() as parts:
         answer.from_return("hv2", {"return": "x", "others": sent})
-    assert confidential.cut("web1 runs on hv1", parts) == "somebody"
+    assert confidential.redact("web1 runs on hv1", parts) == "somebody"
     assert {instead for _, instead in parts} == {"somebody"}
     assert len(parts) == 9_999, "what a host sends costs no minutes"
 
@@ -72,25 +76,27 @@ def test_a_host_puts_no_words_of_its_own_into_what_others_say():
 def test_the_reasons_of_a_doubt_name_no_disk_and_no_guest_of_others():
     usage = pytest.importorskip("saltvirt.host.storage.usage")
     found = usage.Usage()
-    found.doubt("what payroll-db needs is not known: cannot read /vms/payroll-db_system.qcow2")
-    found.doubt("/vms/hr-1_data.qcow2, which hr-1 needs, is not there")
-    found.doubt("storage pool finance is not started: what it holds is not known")
-    with confidential.collected() as there:
-        why = found.why(["/vms/web1.qcow2"])
+    found.add_unknown(
+        "what payroll-db needs is not known: cannot read /vms/payroll-db_system.qcow2"
+    )
+    found.add_unknown("/vms/hr-1_data.qcow2, which hr-1 needs, is not there")
+    found.add_unknown("storage pool finance is not started: what it holds is not known")
+    with confidential.collect() as there:
+        why = found.keep_reason(["/vms/web1.qcow2"])
     assert "payroll-db" in why
-    with confidential.collected() as parts:
+    with confidential.collect() as parts:
         said = answer.from_return("hv1", {
             "return": {"left": {"/vms/web1.qcow2": why}}, "retcode": 0,
             "others": confidential.to_answer(there),
         })  # fmt: skip
-    assert confidential.cut(said.data, parts) == {"left": {
+    assert confidential.redact(said.data, parts) == {"left": {
         "/vms/web1.qcow2": "it cannot be proven that nobody uses it: the reasons concern other "
         "guests"
     }}  # fmt: skip
 
 
 class Room:
-    warns, keeps_room = False, True
+    warns, has_reserve = False, True
 
     def refusal(self, host, guest, wish=None):
         return "if hv1 died, no host would take payroll-db, hr-1"
@@ -98,12 +104,12 @@ class Room:
 
 def test_the_guests_for_which_room_is_kept_are_not_named(monkeypatch):
     """In a refusal, in the reasons of placement, and in the warning beside a success."""
-    with confidential.collected() as parts:
+    with confidential.collect() as parts:
         words = reserved._broken("web1 on hv2", Room().refusal("hv2", None))
         broken = {"hv2": reserved._broken("it", Room().refusal("hv2", None))}
-        decision = choose.Decision((), reserved._rejected(broken))
+        decision = choose.PlacementDecision((), reserved._rejected(broken))
         refused = errors.Refused(f"no host can take web1: {decision.reasons()}")
     for text in (words, refused.text):
         assert "payroll-db" in text
-        said = confidential.cut(text, parts)
+        said = confidential.redact(text, parts)
         assert said.endswith("would break virt:ha:reserve: room is kept for other guests")

@@ -10,7 +10,7 @@ pytest.importorskip("salt")
 from saltvirt import errors
 from saltvirt.fleet.answer import Answer, down
 from saltvirt.operations import deploy, keepers, operation, report
-from saltvirt.operations.picture import Picture
+from saltvirt.operations.picture import ClusterSnapshot
 from saltvirt.placement import policy
 
 HOST = {"cpus": 8, "memory_kib": 16 << 20, "types": ["kvm"], "guests": {}}
@@ -37,7 +37,7 @@ class Cloud:
 
 
 def plan(cloud, guests):
-    wishes = [deploy.wanted(name, guest, "shop") for name, guest in guests.items()]
+    wishes = [deploy.parse_guest(name, guest, "shop") for name, guest in guests.items()]
     return deploy.plan(cloud, policy.from_config(None, None), wishes, "shop")
 
 
@@ -64,7 +64,9 @@ def test_what_is_there_is_left_and_only_what_the_deployment_made_is_unlisted(tmp
          "hv2": {"other": facts, "theirs": {**facts, "deployment": "b"}}},
     )  # fmt: skip
     found = plan(cloud, {"a": {"mem": 2048, "cpu": 2, "host": "hv2"}})
-    assert found.differs == {"a": ["cpu 1, not 2", "memory 1 GiB, not 2 GiB", "host hv1, not hv2"]}
+    assert found.differences == {
+        "a": ["cpu 1, not 2", "memory 1 GiB, not 2 GiB", "host hv1, not hv2"]
+    }
     assert found.unlisted == {"mine": "hv1"}
     assert found.changes() == {}
 
@@ -73,7 +75,7 @@ def test_one_that_is_on_two_hosts_is_neither_made_nor_taken_for_there(tmp_path):
     facts = {"vcpus": 1, "memory_kib": 1 << 20, "state": "running"}
     found = plan(Cloud(tmp_path, {"hv1": {"a": facts}, "hv2": {"a": facts}}), {"a": {"mem": 512}})
     assert found.failed == {"a": "it is on more than one host: hv1, hv2"}
-    assert (found.placed, found.there, found.differs) == ({}, {}, {})
+    assert (found.placed, found.existing, found.differences) == ({}, {}, {})
 
 
 def test_a_host_that_does_not_say_whether_it_is_whole_is_said_of_the_guest_that_stays(tmp_path):
@@ -85,18 +87,18 @@ def test_a_host_that_does_not_say_whether_it_is_whole_is_said_of_the_guest_that_
 
     cloud.one = silent
     found = plan(cloud, {"a": {"mem": 512, "start": False}})
-    assert (found.there, found.placed) == ({"a": "hv1"}, {})
-    [why] = found.differs["a"]
+    assert (found.existing, found.placed) == ({"a": "hv1"}, {})
+    [why] = found.differences["a"]
     assert why.startswith("hv1: down")
 
 
 def test_a_wrong_word_and_a_size_for_an_unknown_disk_are_refused():
     with pytest.raises(errors.InvalidInput, match="guest a: unknown 'imgae', did you mean 'image'"):
-        deploy.wanted("a", {"imgae": "x"})
+        deploy.parse_guest("a", {"imgae": "x"})
     with pytest.raises(errors.InvalidInput, match="give disks, a list of name and size"):
-        deploy.wanted("a", {"size": "10G", "disk": "fast"})
+        deploy.parse_guest("a", {"size": "10G", "disk": "fast"})
     with pytest.raises(errors.InvalidInput):
-        deploy.wanted("../a", {})
+        deploy.parse_guest("../a", {})
 
 
 def test_an_empty_list_removes_nothing(tmp_path):
@@ -109,7 +111,7 @@ def test_an_empty_list_removes_nothing(tmp_path):
 
 
 def check(cloud, guests):
-    wishes = [deploy.wanted(name, guest, "shop") for name, guest in guests.items()]
+    wishes = [deploy.parse_guest(name, guest, "shop") for name, guest in guests.items()]
     answer = deploy.Deploy(cloud, policy.from_config(None, None), wishes, "shop").check().answer()
     return answer["shop"], answer.get("retcode")
 
@@ -131,7 +133,7 @@ def test_test_true_answers_as_every_verb_does_and_names_what_would_fail(tmp_path
 
 @pytest.mark.parametrize("groups", ["web eu", "web,eu", ["web", "eu"]])
 def test_groups_are_a_list_or_one_text(groups):
-    assert deploy.wanted("a", {"mem": 1, "groups": groups}).groups == ("web", "eu")
+    assert deploy.parse_guest("a", {"mem": 1, "groups": groups}).groups == ("web", "eu")
 
 
 @pytest.mark.parametrize(
@@ -139,7 +141,7 @@ def test_groups_are_a_list_or_one_text(groups):
 )
 def test_what_a_guest_says_of_the_wrong_type_is_named(wrong):
     with pytest.raises(errors.InvalidInput, match=next(iter(wrong))):
-        deploy.wanted("a", {"mem": 1, **wrong})
+        deploy.parse_guest("a", {"mem": 1, **wrong})
 
 
 # -- what is not listed any more ----------------------------------------------------------
@@ -167,7 +169,7 @@ def purged(monkeypatch):
 
 
 def deployed(cloud, guests, **more):
-    wishes = [deploy.wanted(name, {"mem": 1024}, "shop") for name in guests]
+    wishes = [deploy.parse_guest(name, {"mem": 1024}, "shop") for name in guests]
     return deploy.Deploy(cloud, policy.from_config(None, None), wishes, "shop", **more)
 
 
@@ -189,8 +191,8 @@ def test_what_is_not_listed_goes_from_its_host_and_nothing_else(tmp_path, purged
         "old": {"old": "hv1", "new": None},
         "older": {"old": "hv2", "new": None},
     }
-    assert done.more["failed"] == {"busy": "busy is at work"}
-    assert done.more["unlisted"] == {}
+    assert done.details["failed"] == {"busy": "busy is at work"}
+    assert done.details["unlisted"] == {}
     assert done.complete is False
     assert done.comment == (
         "removed: old on hv1, older on hv2; 1 there; busy failed: busy is at work"
@@ -207,7 +209,7 @@ def test_what_goes_is_said_before(tmp_path, purged):
 def test_what_is_not_listed_stays_unless_it_is_to_go(tmp_path, purged):
     one = deployed(full(tmp_path), ["a"])
     for found in (one.check(), one.run()):
-        assert found.more["unlisted"] == {"old": "hv1", "busy": "hv1", "older": "hv2"}
+        assert found.details["unlisted"] == {"old": "hv1", "busy": "hv1", "older": "hv2"}
         assert found.changes == {}
         assert "not listed: busy on hv1, old on hv1, older on hv2" in found.comment
     assert one.check().nothing is True
@@ -220,11 +222,11 @@ def test_what_is_not_listed_stays_unless_it_is_to_go(tmp_path, purged):
 
 def pictured(one, found):
     """The picture of a Deploy in which the guests of a DeployPlan are placed."""
-    seen = Picture(one.fleet, one.policy)
-    for wanted in one.wishes:
-        if wanted.name in found.placed and wanted.name not in found.again:
+    seen = ClusterSnapshot(one.fleet, one.policy)
+    for wanted in one.init_requests:
+        if wanted.name in found.placed and wanted.name not in found.recreate:
             there = replace(wanted, host=found.placed[wanted.name])
-            seen.place(one.fleet, there, there.request())
+            seen.place_guest(one.fleet, there, there.request())
     return seen
 
 
@@ -232,15 +234,15 @@ def pictured(one, found):
 
 
 def test_what_is_not_said_is_as_init_has_it():
-    found = deploy.wanted("a", {"mem": 64, "image": None, "nic": None})
+    found = deploy.parse_guest("a", {"mem": 64, "image": None, "nic": None})
     assert found.arguments == {
         "seed": True, "install": True, "disk": "default", "nic": "default",
         "metadata": {"deployment": "default"},
     }  # fmt: skip
     assert (found.cpu, found.hypervisor, found.host, found.start) == (1, "kvm", None, True)
     assert (found.wait_for, found.wait_s, found.name_is_free) == (None, 300, False)
-    assert deploy.wanted("a", {"memory": "1GiB"}).mem == "1GiB"
-    assert deploy.wanted("a", {"memory": "1GiB", "mem": 64}).mem == 64
+    assert deploy.parse_guest("a", {"memory": "1GiB"}).mem == "1GiB"
+    assert deploy.parse_guest("a", {"memory": "1GiB", "mem": 64}).mem == 64
 
 
 def test_what_is_said_is_asked_for():
@@ -248,18 +250,18 @@ def test_what_is_said_is_asked_for():
         "mem": 64, "wait": True, "timeout": "7", "start": False, "name_is_free": 1, "host": "hv2",
         "metadata": {"mine": "x"}, "pillar": {"role": "x"}, "disk": "fast",
     }  # fmt: skip
-    found = deploy.wanted("a", said, "shop")
+    found = deploy.parse_guest("a", said, "shop")
     assert (found.wait_for, found.wait_s, found.start) == ("minion", 7, False)
     assert (found.name_is_free, found.host, found.pillar) == (True, "hv2", {"role": "x"})
     assert found.arguments["metadata"] == {"mine": "x", "deployment": "shop"}
     assert found.arguments["disk"] == "fast"
-    assert deploy.wanted("a", {"wait": True, "wait_for": "address"}).wait_for == "address"
+    assert deploy.parse_guest("a", {"wait": True, "wait_for": "address"}).wait_for == "address"
     assert said["metadata"] == {"mine": "x"}
 
 
 @pytest.mark.parametrize("profile", [{}, {"disk": "default"}, {"disk_profile": "default"}])
 def test_a_size_is_that_of_the_first_disk(profile):
-    found = deploy.wanted("a", {"mem": 64, "size": "9GiB", **profile}).arguments
+    found = deploy.parse_guest("a", {"mem": 64, "size": "9GiB", **profile}).arguments
     assert found["disks"] == [{"name": "system", "size": "9GiB"}]
     assert "size" not in found
 
@@ -267,7 +269,7 @@ def test_a_size_is_that_of_the_first_disk(profile):
 @pytest.mark.parametrize("more", [{"disks": [{"name": "data", "size": 9}]}, {"disk": "fast"}])
 def test_a_size_for_other_disks_is_refused(more):
     with pytest.raises(errors.InvalidInput, match="a: size is for the default disk profile"):
-        deploy.wanted("a", {"mem": 64, "size": "9GiB", **more})
+        deploy.parse_guest("a", {"mem": 64, "size": "9GiB", **more})
 
 
 # -- what is planned ----------------------------------------------------------------------
@@ -306,27 +308,27 @@ def test_what_differs_is_said_in_words(tmp_path):
     facts = {"vcpus": 1, "memory_kib": 3 << 20, "state": "shutdown", "groups": ["x", "y"]}
     cloud = Cloud(tmp_path, {"hv1": {"a": facts, "b": {**facts, "groups": []}}})
     found = plan(cloud, {"a": {"mem": "2GiB"}, "b": {"mem": "3GiB", "groups": "z", "start": False}})
-    assert found.differs == {
+    assert found.differences == {
         "a": ["memory 3 GiB, not 2 GiB", "groups x y, not none", "state shutdown, not running"],
         "b": ["groups none, not z"],
     }
     exact = Cloud(tmp_path, {"hv1": {"a": {"vcpus": 1, "memory_kib": 1000 << 10}}})
-    said = plan(exact, {"a": {"mem": "1010MiB", "start": False}}).differs
+    said = plan(exact, {"a": {"mem": "1010MiB", "start": False}}).differences
     assert said == {"a": ["memory 1000 MiB, not 1010 MiB"]}
     same = {"mem": "3GiB", "groups": "y,x", "start": False, "host": "hv1"}
-    assert plan(cloud, {"a": same}).differs == {}
+    assert plan(cloud, {"a": same}).differences == {}
 
 
 def test_what_is_planned_in_words():
     found = deploy.DeployPlan(
-        placed={"b": "hv1", "a": "hv2"}, again={"a": "hv1"}, started={"c": "hv3"},
+        placed={"b": "hv1", "a": "hv2"}, recreate={"a": "hv1"}, pending_start={"c": "hv3"},
         removed={"d": "hv4"}, failed={"e": "no room"},
     )  # fmt: skip
     assert found.changes() == {
         "a": {"old": "hv1", "new": "hv2"}, "b": {"old": None, "new": "hv1"},
         "c": {"old": "hv3", "new": "hv3"}, "d": {"old": "hv4", "new": None},
     }  # fmt: skip
-    half, whole = deploy._HALF, deploy._WHOLE
+    half, whole = deploy._PARTIAL, deploy._COMPLETE
     assert found.text(test=True) == (
         f"would be deployed: a on hv2, b on hv1; {half} would be removed before: a on hv1; "
         f"{whole} would be ended: c on hv3; would be removed: d on hv4; e failed: no room"
@@ -341,7 +343,7 @@ def test_what_is_planned_in_words():
 @pytest.mark.parametrize(
     ("what", "words", "changes", "differs"),
     [
-        (deploy.unended.AGAIN, None, "again", {}), (deploy.unended.START, None, "started", {}),
+        (deploy.unended.RECREATE, None, "again", {}), (deploy.unended.START, None, "started", {}),
         (None, "somebody is at it", None, {"a": ["cpu 1, not 2", "somebody is at it"]}),
         (None, None, None, {"a": ["cpu 1, not 2"]}),
     ],
@@ -355,22 +357,22 @@ def test_what_was_not_ended_is_made_again_or_started(
     cloud = Cloud(tmp_path, {"hv1": {"a": facts}})
     found = plan(cloud, {"a": {"mem": 1024, "cpu": 2, **where}})
     again, started = changes == "again", changes == "started"
-    assert found.again == ({"a": "hv1"} if again else {})
+    assert found.recreate == ({"a": "hv1"} if again else {})
     assert found.placed == ({"a": host or "hv1"} if again else {})
-    assert found.started == ({"a": "hv1"} if started else {})
-    assert found.there == ({} if changes else {"a": "hv1"})
+    assert found.pending_start == ({"a": "hv1"} if started else {})
+    assert found.existing == ({} if changes else {"a": "hv1"})
     moved = ["host hv1, not hv2"] if host and not changes else []
     said = {name: [lines[0], *moved, *lines[1:]] for name, lines in differs.items()}
-    assert found.differs == said
+    assert found.differences == said
 
 
 def test_one_that_somebody_keeps_is_left_to_who_keeps_it(tmp_path, monkeypatch):
     """It may be off because it is just being started anew: elsewhere."""
-    monkeypatch.setattr(deploy.unended, "judge", lambda *_asked: (deploy.unended.AGAIN, None))
+    monkeypatch.setattr(deploy.unended, "judge", lambda *_asked: (deploy.unended.RECREATE, None))
     cloud = Cloud(tmp_path, {"hv1": {"a": {"vcpus": 1, "memory_kib": 1 << 20}}})
-    keepers.keep(cloud.opts, {"a": "somebody"})
+    keepers.store_managed(cloud.opts, {"a": "somebody"})
     found = plan(cloud, {"a": {"mem": 1024, "start": False}})
-    assert (found.there, found.again, found.placed) == ({"a": "hv1"}, {}, {})
+    assert (found.existing, found.recreate, found.placed) == ({"a": "hv1"}, {}, {})
 
 
 # -- what is refused, and made ------------------------------------------------------------
@@ -420,14 +422,16 @@ def test_what_init_would_refuse_has_failed(tmp_path, inits, what, again):
     inits.says = {(what, "a"): errors.Refused("no")}
     one = deployed(Cloud(tmp_path), ["a", "b", "there"])
     found = deploy.DeployPlan(
-        placed={"a": "hv1", "b": "hv2"}, again={"a": "hv1"} if again else {}, there={"there": "x"}
+        placed={"a": "hv1", "b": "hv2"},
+        recreate={"a": "hv1"} if again else {},
+        existing={"there": "x"},
     )
-    one._refuse(found, None)
+    one._check_placed(found, None)
     if what == "key" and again:  # it goes with what is half made
         assert (found.placed, found.failed) == ({"a": "hv1", "b": "hv2"}, {})
         assert ("key", "a") not in inits.asked
     else:
-        assert (found.placed, found.again, list(found.failed)) == ({"b": "hv2"}, {}, ["a"])
+        assert (found.placed, found.recreate, list(found.failed)) == ({"b": "hv2"}, {}, ["a"])
     assert not [asked for asked in inits.asked if asked[1] == "there"]
     assert ("secrets", "b", "hv2") in inits.asked
     assert ("key", "b") in inits.asked
@@ -456,13 +460,13 @@ def test_each_is_made_where_it_was_placed_and_one_that_fails_stops_no_other(
     inits.says = {("run", "b"): errors.OperationFailed("broken")}
     one = deployed(Cloud(tmp_path), ["a", "b", "c", "d"], at_once=1)
     found = deploy.DeployPlan(
-        placed={"a": "hv1", "b": "hv2", "d": "hv2"}, again={"b": "hv1", "d": "hv1"},
-        started={"c": "hv3"},
+        placed={"a": "hv1", "b": "hv2", "d": "hv2"}, recreate={"b": "hv1", "d": "hv1"},
+        pending_start={"c": "hv3"},
     )  # fmt: skip
     one._carry_out(found, pictured(one, found))
     assert found.placed == {"a": "hv1", "d": "hv2"}
-    assert (found.started, found.failed) == ({"c": "hv3"}, {"b": "broken"})
-    assert found.again == {"d": "hv1"}
+    assert (found.pending_start, found.failed) == ({"c": "hv3"}, {"b": "broken"})
+    assert found.recreate == {"d": "hv1"}
     wanted = [("remove", "b", "hv1"), ("remove", "d", "hv1"), ("start", "c", "hv3")]
     assert sorted(carried) == wanted
     assert sorted(inits.asked) == [("run", "a", "hv1"), ("run", "b", "hv2"), ("run", "d", "hv2")]
@@ -495,15 +499,15 @@ def test_a_start_that_fails_is_named(tmp_path, inits, carried, monkeypatch):
         raise errors.OperationFailed("no start")
 
     monkeypatch.setattr(deploy.unended, "start", fail)
-    found = deploy.DeployPlan(started={"c": "hv3"})
+    found = deploy.DeployPlan(pending_start={"c": "hv3"})
     one = deployed(Cloud(tmp_path), ["c"])
     one._carry_out(found, pictured(one, found))
-    assert (found.started, found.failed) == ({}, {"c": "no start"})
+    assert (found.pending_start, found.failed) == ({}, {"c": "no start"})
 
 
 def test_what_is_half_made_goes_before_it_is_made_again(tmp_path, inits, carried):
     one = deployed(Cloud(tmp_path), ["a"])
-    found = deploy.DeployPlan(placed={"a": "hv1"}, again={"a": "hv3"})
+    found = deploy.DeployPlan(placed={"a": "hv1"}, recreate={"a": "hv3"})
     seen = pictured(one, found)
     seen.look_again = lambda _fleet, host, without: carried.append(("look", without, host))
     one._carry_out(found, seen)
@@ -550,7 +554,7 @@ THERE = {"vcpus": 1, "memory_kib": 1 << 19, "state": "running"}
 
 def test_a_name_that_somebody_keeps_is_not_made(tmp_path):
     cloud = Cloud(tmp_path)
-    keepers.keep(cloud.opts, {"a": "somebody"})
+    keepers.store_managed(cloud.opts, {"a": "somebody"})
     found = plan(cloud, {"a": {"mem": 512}, "b": {"mem": 512}})
     assert found.failed["a"].startswith("a is kept by somebody")
     assert found.placed.keys() == {"b"}
@@ -567,22 +571,22 @@ def test_what_else_is_wanted_is_done_for_each_that_is_there_and_failed_at_nothin
             raise errors.OperationFailed("no target")
         return operation.Result(name, "seen to", {"backup": 1}) if name != "c" else None
 
-    wishes = [deploy.wanted(name, {"mem": 512}, "shop") for name in "abcd"]
-    one = deploy.Deploy(cloud, policy.from_config(None, None), wishes, "shop", also=also)
+    wishes = [deploy.parse_guest(name, {"mem": 512}, "shop") for name in "abcd"]
+    one = deploy.Deploy(cloud, policy.from_config(None, None), wishes, "shop", extra_step=also)
     done = one.check() if test else one.run()
     assert asked == [(name, "hv1", test) for name in "abcd"]
-    assert "b: no target" in (done.reasons if test else [f"b: {done.more['failed']['b']}"])
+    assert "b: no target" in (done.reasons if test else [f"b: {done.details['failed']['b']}"])
     kept = deploy.DeployPlan()
-    kept.there, kept.failed = dict.fromkeys("abcd", "hv1"), {"d": "no"}
-    kept.kept["a"] = operation.Result("a", "kept", {"ha": 1})
-    one._see_to(kept, test)
-    assert kept.kept == {"a": operation.Result("a", "kept; seen to", {"ha": 1, "backup": 1})}
+    kept.existing, kept.failed = dict.fromkeys("abcd", "hv1"), {"d": "no"}
+    kept.ha_results["a"] = operation.Result("a", "kept", {"ha": 1})
+    one._apply_extra_step(kept, test)
+    assert kept.ha_results == {"a": operation.Result("a", "kept; seen to", {"ha": 1, "backup": 1})}
     assert kept.failed == {"d": "no", "b": "no target"}
     plain = deploy.Deploy(cloud, policy.from_config(None, None), wishes, "shop")
     assert plain.check().nothing
     unkept = deploy.DeployPlan(ha={"a": True})
-    plain._keep_all(unkept, test)
-    assert (unkept.kept, unkept.failed) == ({}, {}), "nobody keeps guests here"
+    plain._apply_ha(unkept, test)
+    assert (unkept.ha_results, unkept.failed) == ({}, {}), "nobody keeps guests here"
 
 
 class Keeping:
@@ -597,24 +601,24 @@ class Keeping:
 
 def test_what_changes_nothing_was_not_done():
     changed = operation.Result("a", "kept", {"ha": 1})
-    assert deploy._done(Keeping(changed), False) is changed
-    assert deploy._done(Keeping(operation.Result("a", "kept")), False) is None
-    assert deploy._done(Keeping(operation.Several((changed,))), False) is None
+    assert deploy._apply_operation(Keeping(changed), False) is changed
+    assert deploy._apply_operation(Keeping(operation.Result("a", "kept")), False) is None
+    assert deploy._apply_operation(Keeping(operation.Several((changed,))), False) is None
     would = operation.Checked("a", "would be kept", {"ha": 1})
-    assert deploy._done(Keeping(would), True) is would
-    assert deploy._done(Keeping(replace(would, nothing=True)), True) is None
-    assert deploy._done(Keeping(operation.Several((would,))), True) is None
+    assert deploy._apply_operation(Keeping(would), True) is would
+    assert deploy._apply_operation(Keeping(replace(would, nothing=True)), True) is None
+    assert deploy._apply_operation(Keeping(operation.Several((would,))), True) is None
     with pytest.raises(errors.OperationFailed, match=r"^one; two$"):
-        deploy._done(Keeping(replace(would, reasons=("one", "two"))), True)
+        deploy._apply_operation(Keeping(replace(would, reasons=("one", "two"))), True)
 
 
 def test_a_name_is_free_by_true_alone():
-    assert deploy.wanted("web1", {"name_is_free": "yes", "wait": "false"}).name_is_free is True
-    assert deploy.wanted("web1", {"name_is_free": "False"}).name_is_free is False
+    assert deploy.parse_guest("web1", {"name_is_free": "yes", "wait": "false"}).name_is_free is True
+    assert deploy.parse_guest("web1", {"name_is_free": "False"}).name_is_free is False
     with pytest.raises(errors.InvalidInput, match="guest web1: wait 'perhaps' is not true or fal"):
-        deploy.wanted("web1", {"wait": "perhaps"})
+        deploy.parse_guest("web1", {"wait": "perhaps"})
 
 
 def test_a_guest_that_is_not_to_be_started_is_left_off():
     """As a quoted value in an SLS says it."""
-    assert deploy.wanted("web1", {"start": "False"}).start is False
+    assert deploy.parse_guest("web1", {"start": "False"}).start is False

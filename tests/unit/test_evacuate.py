@@ -20,10 +20,10 @@ from saltvirt.errors import (
 from saltvirt.fleet import private
 from saltvirt.fleet.answer import Answer, down
 from saltvirt.operations import away, evacuate, inventory, keepers, moves
-from saltvirt.operations.evacuate import Evacuate, Restore
+from saltvirt.operations.evacuate import Evacuate, RestoreHost
 from saltvirt.operations.rebalance import Rebalance
 from saltvirt.placement import policy, rebalance
-from saltvirt.placement.facts import Guest, Host, Store
+from saltvirt.placement.facts import Guest, Host, StorageSpace
 from tests.clock import until
 from tests.unit.placement import NOTHING_BESIDE
 
@@ -167,7 +167,7 @@ class Cloud:
     def __init__(self, tmp_path, guests, mark=None, silent=()):
         self.opts = {"cachedir": str(tmp_path)}
         named = (mark or {}).get("guests", ())
-        away.keep(self.opts, "hv1", {f"uuid-{name}": name for name in named})
+        away.store(self.opts, "hv1", {f"uuid-{name}": name for name in named})
         self.guests, self.mark, self.silent = dict(guests), mark, silent
         self.uuids = {}
         self.unfinished, self.pinned, self.keys = {}, {}, []
@@ -218,7 +218,7 @@ class Cloud:
     def _vm_state(self, host):
         return {guest: "running" for guest, on in self.guests.items() if on == host}
 
-    def one(self, host, fun, kwarg=None, **_options):
+    def call(self, host, fun, kwarg=None, **_options):
         assert (host, fun) == ("hv1", "virt.maintenance")
         if kwarg is not None and kwarg.get("off"):
             self.mark = {"reason": None, "guests": kwarg["guests"]} if kwarg["guests"] else None
@@ -243,13 +243,13 @@ def drain(cloud, move=None, **more):
 
 
 def bring_back(cloud, move):
-    return Restore(cloud, "hv1", move, Silent(), (2, 2))
+    return RestoreHost(cloud, "hv1", move, Silent(), (2, 2))
 
 
 def outcome_of(done):
     """What was moved, and what was left and why: of its answer."""
-    found = moves.MovesOutcome(done.changes["moved"], done.more["left"])
-    assert done.complete == (not found.left)
+    found = moves.MovesOutcome(done.changes["moved"], done.details["left"])
+    assert done.complete == (not found.unmoved)
     assert done.comment.endswith(f": {found.text()}")
     return found
 
@@ -281,12 +281,12 @@ def test_who_still_comes_after_the_last_look_is_named(tmp_path):
         return cloud.move(guest, target)
 
     outcome = drain(cloud, move)
-    assert len(outcome.moved) == evacuate.LOOKS
-    assert list(outcome.left) == [made[-1]]
-    assert "came to hv1 during the evacuation" in outcome.left[made[-1]]
+    assert len(outcome.moved) == evacuate.MAX_ROUNDS
+    assert list(outcome.unmoved) == [made[-1]]
+    assert "came to hv1 during the evacuation" in outcome.unmoved[made[-1]]
     cloud = Cloud(tmp_path, {"g0": "hv1", "cd": "hv1"})
     outcome = drain(cloud, lambda guest, target: stuck() if guest == "cd" else move(guest, target))
-    assert outcome.left["cd"] == "it is on a CD", "and not that it came late"
+    assert outcome.unmoved["cd"] == "it is on a CD", "and not that it came late"
 
 
 def test_who_could_not_be_moved_is_tried_once_and_named(tmp_path):
@@ -300,9 +300,9 @@ def test_who_could_not_be_moved_is_tried_once_and_named(tmp_path):
 
     outcome = drain(cloud, move)
     assert sorted(tried) == ["a", "b"]
-    assert outcome.left == {"b": "b is on a CD"}
+    assert outcome.unmoved == {"b": "b is on a CD"}
     assert cloud.mark["guests"] == ["a"]
-    assert set(away.of(cloud.opts, "hv1").values()) == {"a"}, "the other one never left"
+    assert set(away.load(cloud.opts, "hv1").values()) == {"a"}, "the other one never left"
 
 
 def test_a_drain_that_is_killed_leaves_the_names(tmp_path):
@@ -318,7 +318,7 @@ def test_a_drain_that_is_killed_leaves_the_names(tmp_path):
     with pytest.raises(Killed):
         drain(cloud, move)
     assert set(cloud.mark["guests"]) == {"before", "a", "b"}
-    assert set(away.of(cloud.opts, "hv1").values()) == {"before", "a", "b"}
+    assert set(away.load(cloud.opts, "hv1").values()) == {"before", "a", "b"}
 
 
 def test_the_host_is_closed_before_it_is_looked_at_and_looked_at_no_more_than_needed(tmp_path):
@@ -332,7 +332,7 @@ def test_the_host_is_closed_before_it_is_looked_at_and_looked_at_no_more_than_ne
 def test_a_host_that_is_unknown_or_silent_is_neither_marked_nor_planned(tmp_path):
     cloud = Cloud(tmp_path, {"a": "hv1"}, silent=["hv2"])
     nobody = Evacuate(cloud, "hv9", PLAIN, cloud.move, Silent())
-    for one in (nobody, Restore(cloud, "hv9", cloud.move, Silent())):
+    for one in (nobody, RestoreHost(cloud, "hv9", cloud.move, Silent())):
         with pytest.raises(NotFound, match="hv9"):
             one.run()
         assert one.check().reasons == ("hv9 is not a hypervisor of this master",)
@@ -356,8 +356,8 @@ def test_a_host_that_falls_silent_while_it_is_drained_is_no_failure_of_what_was_
 
     outcome = drain(cloud, move)
     assert outcome.moved.keys() == (set() if fails else {"a"})
-    assert outcome.left.keys() == ({"a", "hv1"} if fails else {"hv1"})
-    assert outcome.left["hv1"].startswith("what is left on it is not known: hv1: down")
+    assert outcome.unmoved.keys() == ({"a", "hv1"} if fails else {"hv1"})
+    assert outcome.unmoved["hv1"].startswith("what is left on it is not known: hv1: down")
 
 
 def test_the_mark_is_set_whatever_the_reason_and_asked_for(tmp_path):
@@ -383,8 +383,8 @@ def test_restore_keeps_who_is_on_a_silent_host_and_who_could_not_come(tmp_path):
 
     outcome = outcome_of(bring_back(cloud, move).run())
     assert outcome.moved == {"a": "hv1"}
-    assert set(outcome.left) == {"b", "stuck"}
-    assert "hv3: down" in outcome.left["b"]
+    assert set(outcome.unmoved) == {"b", "stuck"}
+    assert "hv3: down" in outcome.unmoved["b"]
     assert cloud.mark == {"reason": None, "guests": ["b", "stuck"]}
     cloud.silent = ()
     outcome = outcome_of(bring_back(cloud, cloud.move).run())
@@ -399,8 +399,8 @@ def test_restore_keeps_who_is_on_a_silent_host_and_who_could_not_come(tmp_path):
 def test_restore_forgets_who_was_purged_when_every_host_was_heard(tmp_path, ours):
     """A purge takes the guest off this master's list; the host goes on naming it."""
     cloud = Cloud(tmp_path, {}, {"reason": "x", "guests": ["purged"]})
-    away.keep(cloud.opts, "hv1", dict.fromkeys(ours, "purged"))
-    assert bring_back(cloud, cloud.move).check().more["table"] == [["guest", "comes from"]]
+    away.store(cloud.opts, "hv1", dict.fromkeys(ours, "purged"))
+    assert bring_back(cloud, cloud.move).check().details["table"] == [["guest", "comes from"]]
     bring_back(cloud, cloud.move).run()
     assert cloud.mark is None
 
@@ -409,13 +409,13 @@ def test_a_guest_that_is_gone_is_forgotten_and_no_other_note_is_touched(tmp_path
     opts = {"cachedir": str(tmp_path)}
     for host, names in (("hv1", ["a", "b"]), ("hv2", ["a"])):  # as earlier versions wrote them
         private.write(str(away._path(opts, host)), json.dumps(names))
-    away.keep(opts, "hv4", {"uuid-a": "a"})
+    away.store(opts, "hv4", {"uuid-a": "a"})
     damaged, part = away._path(opts, "hv3"), away._path(opts, ".hv5")
     for path in (damaged, part):
         path.write_text('["a"')
     away.forget(opts, "a")
-    assert (away.of(opts, "hv1"), away.of(opts, "hv2")) == ({"b": "b"}, {})
-    assert away.of(opts, "hv4") == {"uuid-a": "a"}, "another guest may have that name by now"
+    assert (away.load(opts, "hv1"), away.load(opts, "hv2")) == ({"b": "b"}, {})
+    assert away.load(opts, "hv4") == {"uuid-a": "a"}, "another guest may have that name by now"
     assert damaged.exists(), "a person may read it"
     assert part.exists()
 
@@ -426,14 +426,14 @@ def test_a_host_cannot_name_a_guest_that_was_never_moved_away_from_it(tmp_path):
     cloud.mark["guests"].append("db")
     checked = bring_back(cloud, cloud.move).check()
     assert checked.changes == {"moved": {"a": "hv1"}}
-    [stays] = checked.more["table"][2:]
+    [stays] = checked.details["table"][2:]
     assert stays[0] == "db"
     assert "but this master did not move it" in stays[1]
     outcome = outcome_of(bring_back(cloud, cloud.move).run())
     assert outcome.moved == {"a": "hv1"}
-    assert outcome.left.keys() == {"db"}
+    assert outcome.unmoved.keys() == {"db"}
     assert cloud.guests == {"a": "hv1", "db": "hv3"}
-    assert away.of(cloud.opts, "hv1") == {}, "a later maintenance begins with nobody"
+    assert away.load(cloud.opts, "hv1") == {}, "a later maintenance begins with nobody"
 
 
 def test_what_a_host_names_while_it_is_drained_is_not_believed_later(tmp_path):
@@ -442,7 +442,7 @@ def test_what_a_host_names_while_it_is_drained_is_not_believed_later(tmp_path):
     drain(cloud)
     assert cloud.mark["guests"] == ["a", "db"]
     checked = bring_back(cloud, cloud.move).check()
-    assert [row[0] for row in checked.more["table"][2:]] == ["db"]
+    assert [row[0] for row in checked.details["table"][2:]] == ["db"]
 
 
 class Uneven(Cloud):
@@ -462,7 +462,7 @@ class Uneven(Cloud):
 
 def even(cloud, move):
     one = balance(cloud, move)
-    planned = one.check().more["table"][1:]
+    planned = one.check().details["table"][1:]
     assert [row[1:3] for row in planned[:2]] == [["hv1", "hv2"]] * 2
     return [row[0] for row in planned], outcome_of(one.run())
 
@@ -479,7 +479,7 @@ def test_the_planned_moves_are_made_as_long_as_the_cloud_is_as_planned(tmp_path)
     cloud = four_on_one(tmp_path)
     planned, outcome = even(cloud, cloud.move)
     assert outcome.moved == dict.fromkeys(planned, "hv2")
-    assert outcome.left == {}
+    assert outcome.unmoved == {}
 
 
 def test_after_a_move_that_failed_the_rest_is_planned_without_that_guest(tmp_path):
@@ -491,7 +491,7 @@ def test_after_a_move_that_failed_the_rest_is_planned_without_that_guest(tmp_pat
 
     planned, outcome = even(cloud, move)
     assert planned == ["g0", "g1"]
-    assert outcome.left == {"g0": "it is on a CD"}
+    assert outcome.unmoved == {"g0": "it is on a CD"}
     assert outcome.moved == {"g1": "hv2", "g2": "hv2"}
     assert tried == ["g0", "g1", "g2"]
 
@@ -502,12 +502,12 @@ def test_a_guest_that_can_go_nowhere_is_in_no_plan_and_is_named(tmp_path):
     cloud.pinned["g0"] = ["it has 2 snapshots"]
     planned, outcome = even(cloud, cloud.move)
     assert planned == ["g1", "g2", "g0"]
-    assert (outcome.moved, outcome.left) == ({"g1": "hv2", "g2": "hv2"}, {})
+    assert (outcome.moved, outcome.unmoved) == ({"g1": "hv2", "g2": "hv2"}, {})
     one = balance(four_on_one(tmp_path), cloud.move)
     one.fleet.pinned["g0"] = ["it has 2 snapshots"]
     found = one.check()
-    assert found.more["stay"] == {"g0": "it has 2 snapshots"}
-    assert found.more["table"][-1] == ["g0", None, None, "it has 2 snapshots"]
+    assert found.details["stay"] == {"g0": "it has 2 snapshots"}
+    assert found.details["table"][-1] == ["g0", None, None, "it has 2 snapshots"]
 
 
 def test_a_guest_that_a_person_names_stays(tmp_path):
@@ -527,8 +527,8 @@ def test_when_somebody_else_changes_the_cloud_the_rest_of_the_plan_is_left(tmp_p
 
     planned, outcome = even(cloud, move)
     assert outcome.moved == {planned[0]: "hv2"}
-    assert outcome.left.keys() == {planned[1]}
-    assert "as planned; plan again" in outcome.left[planned[1]]
+    assert outcome.unmoved.keys() == {planned[1]}
+    assert "as planned; plan again" in outcome.unmoved[planned[1]]
 
 
 def test_a_difference_of_just_the_least_gain_is_as_planned(tmp_path, monkeypatch):
@@ -570,13 +570,13 @@ def test_what_would_be_done_is_a_table_with_who_would_stay_and_why(tmp_path):
     found = Evacuate(cloud, "hv1", PLAIN, cloud.move, Silent()).check()
     assert found.comment == "hv1: 2 would move, 0 would stay"
     rows = [["guest", "goes to", "reason"], ["a", "hv3", ""], ["b", "hv3", ""]]
-    assert (found.about, found.changes) == ("hv1", {"moved": {"a": "hv3", "b": "hv3"}})
-    assert found.more == {"table": rows, "moves": {"a": "hv3", "b": "hv3"}, "left": {}}
+    assert (found.subject, found.changes) == ("hv1", {"moved": {"a": "hv3", "b": "hv3"}})
+    assert found.details == {"table": rows, "moves": {"a": "hv3", "b": "hv3"}, "left": {}}
     cloud.silent = ["hv2", "hv3"]
     found = Evacuate(cloud, "hv1", PLAIN, cloud.move, Silent()).check()
-    why = found.more["left"]["a"]
+    why = found.details["left"]["a"]
     assert why == "there is no other host"
-    assert found.more["table"][1:] == [["a", None, why], ["b", None, why]]
+    assert found.details["table"][1:] == [["a", None, why], ["b", None, why]]
 
 
 # -- guests that somebody else moves ---------------------------------------------------------------
@@ -586,7 +586,7 @@ KEPT = "high availability: virt.ha_move"
 
 
 def kept(cloud, *names):
-    keepers.keep(cloud.opts, dict.fromkeys(names, KEPT))
+    keepers.store_managed(cloud.opts, dict.fromkeys(names, KEPT))
 
 
 def test_who_is_kept_is_moved_by_his_keeper_and_waited_for(tmp_path):
@@ -605,7 +605,7 @@ def test_who_is_kept_is_moved_by_his_keeper_and_waited_for(tmp_path):
     assert "2 guests (web1, web2) left to whoever keeps them" in told.lines
     assert "1 guest (web2) left to whoever keeps them" in told.lines
     assert cloud.mark["guests"] == ["a"], "restore leaves the others to their keeper, too"
-    assert set(away.of(cloud.opts, "hv1").values()) == {"a"}
+    assert set(away.load(cloud.opts, "hv1").values()) == {"a"}
 
 
 def test_who_is_kept_and_does_not_leave_is_named_with_his_keeper(tmp_path):
@@ -613,7 +613,7 @@ def test_who_is_kept_and_does_not_leave_is_named_with_his_keeper(tmp_path):
     kept(cloud, "web1")
     outcome = drain(cloud, timeout="30", wait=waited.append)
     assert sum(waited) == 30
-    assert outcome.left == {"web1": f"it did not leave within 30 s; it is kept by {KEPT}"}
+    assert outcome.unmoved == {"web1": f"it did not leave within 30 s; it is kept by {KEPT}"}
     assert cloud.guests == {"web1": "hv1"}
 
 
@@ -623,16 +623,16 @@ class Brings:
     def __init__(self, *why):
         self.why, self.asked = [*why], 0
 
-    def room(self, _hosts):
+    def capacity_reserve(self, _hosts):
         return None
 
-    def rests(self):
+    def idle_reason(self):
         return ""
 
-    def look_again(self):
+    def refresh(self):
         self.asked += 1
 
-    def brings(self, host):
+    def pending_arrivals(self, host):
         assert host == "hv1"
         return self.why.pop(0) if self.why else ""
 
@@ -651,7 +651,7 @@ def test_an_empty_host_is_not_done_while_its_keeper_may_still_bring_guests(tmp_p
 
     outcome = drain(cloud, keeper=keeper, timeout=60, wait=wait)
     assert (len(waited), keeper.asked) == (3, 1)
-    assert (outcome.left, outcome.moved) == ({}, {"web1": "hv3"})
+    assert (outcome.unmoved, outcome.moved) == ({}, {"web1": "hv3"})
 
 
 def test_a_host_to_which_guests_may_still_come_is_named(tmp_path):
@@ -659,11 +659,11 @@ def test_a_host_to_which_guests_may_still_come_is_named(tmp_path):
     kept(cloud, "web1")
     outcome = drain(cloud, keeper=Brings(*["not seen"] * 9), timeout=20, wait=waited.append)
     assert sum(waited) == 20
-    assert outcome.left == {"hv1": "guests may still come to it: not seen"}
+    assert outcome.unmoved == {"hv1": "guests may still come to it: not seen"}
 
 
 def test_nobody_is_waited_for_where_nobody_is_kept(tmp_path):
-    assert drain(Cloud(tmp_path, {}), keeper=Brings("not seen"), wait=stuck).left == {}
+    assert drain(Cloud(tmp_path, {}), keeper=Brings("not seen"), wait=stuck).unmoved == {}
 
 
 def test_who_is_kept_and_off_is_not_waited_for(tmp_path):
@@ -677,7 +677,7 @@ def test_who_is_kept_and_off_is_not_waited_for(tmp_path):
                                     for g, f in found["guests"].items()}}  # fmt: skip
 
     cloud._inventory = off
-    assert drain(cloud, wait=stuck).left == {}
+    assert drain(cloud, wait=stuck).unmoved == {}
 
 
 def test_a_host_that_falls_silent_while_the_kept_are_waited_for_is_named(tmp_path):
@@ -687,7 +687,7 @@ def test_a_host_that_falls_silent_while_the_kept_are_waited_for_is_named(tmp_pat
     def wait(_seconds):
         cloud.silent = ["hv1"]
 
-    assert "what is left on it is not known: hv1: down" in drain(cloud, wait=wait).left["hv1"]
+    assert "what is left on it is not known: hv1: down" in drain(cloud, wait=wait).unmoved["hv1"]
 
 
 @pytest.mark.parametrize("when", ["moved", "looked at", "looked at again", "left"])
@@ -718,7 +718,7 @@ def test_whenever_a_host_with_kept_guests_falls_silent_what_was_done_is_said(tmp
     assert (keeper.why == [""]) is (when == "moved"), "of one that is silent nobody is asked"
     gone = when == "left"
     assert outcome.moved.keys() == ({"a", "web1"} if gone else {"a"})
-    assert outcome.left["hv1"].startswith("what is left on it is not known: hv1: down")
+    assert outcome.unmoved["hv1"].startswith("what is left on it is not known: hv1: down")
     assert (cloud.guests["web1"] == "hv1") is (when in ("moved", "looked at"))
 
 
@@ -726,7 +726,7 @@ def test_who_is_kept_is_said_beforehand_and_a_time_that_is_none(tmp_path):
     cloud = Cloud(tmp_path, {"a": "hv1", "web1": "hv1", "elsewhere": "hv2"})
     kept(cloud, "web1", "elsewhere")
     found = Evacuate(cloud, "hv1", PLAIN, cloud.move, Silent()).check()
-    assert found.more["table"][1:] == [["web1", None, f"kept by {KEPT}"], ["a", "hv3", ""]]
+    assert found.details["table"][1:] == [["web1", None, f"kept by {KEPT}"], ["a", "hv3", ""]]
     assert found.comment == "hv1: 1 would move, 0 would stay"
     wrong = Evacuate(cloud, "hv1", PLAIN, cloud.move, Silent(), timeout="soon")
     assert "timeout must be a number" in wrong.check().reasons[0]
@@ -739,7 +739,7 @@ def test_who_is_kept_and_fits_nowhere_is_his_keepers_alone(tmp_path):
     cloud = Cloud(tmp_path, {"a": "hv1", "web1": "hv1"}, silent=["hv2", "hv3"])
     kept(cloud, "web1")
     found = Evacuate(cloud, "hv1", PLAIN, cloud.move, Silent()).check()
-    assert found.more["left"] == {"a": "there is no other host"}
+    assert found.details["left"] == {"a": "there is no other host"}
 
 
 class Spares(Brings):
@@ -764,9 +764,11 @@ class Spares(Brings):
 def test_the_reserve_counts_for_who_leaves(tmp_path):
     cloud, keeper = Cloud(tmp_path, {"a": "hv1"}), Spares()
     keeper.refusal = lambda host, guest, wish=None: "it is kept" if host == "hv3" else ""
-    assert Evacuate(cloud, "hv1", PLAIN, cloud.move, Silent()).check().more["moves"] == {"a": "hv3"}
-    one = Evacuate(cloud, "hv1", PLAIN, cloud.move, Silent(), keeper=keeper)
-    assert one.check().more["moves"] == {"a": "hv2"}
+    assert Evacuate(cloud, "hv1", PLAIN, cloud.move, Silent()).check().details["moves"] == {
+        "a": "hv3"
+    }
+    one = Evacuate(cloud, "hv1", PLAIN, cloud.move, Silent(), provider=keeper)
+    assert one.check().details["moves"] == {"a": "hv2"}
     assert keeper.seen == [["hv1", "hv2", "hv3"]]
 
 
@@ -776,7 +778,7 @@ def test_a_rebalance_takes_of_the_reserve_what_it_moves_and_ends_before_it_is_br
 ):
     cloud, keeper = four_on_one(tmp_path), Spares(warns, refused=1)
     one, told = balance(cloud, cloud.move), Told()
-    one.keeper, one.report = keeper, told
+    one.provider, one.report = keeper, told
     checked = one.check()
     assert (len(checked.changes["moved"]), len(keeper.taken)) == (moved, 1)
     assert "would break virt:ha:reserve: if hv2 died" in checked.comment
@@ -789,7 +791,7 @@ def test_a_rebalance_takes_of_the_reserve_what_it_moves_and_ends_before_it_is_br
 def test_a_rebalance_that_breaks_nothing_says_nothing_of_the_reserve(tmp_path):
     cloud, keeper = four_on_one(tmp_path), Spares()
     one, told = balance(cloud, cloud.move), Told()
-    one.keeper, one.report = keeper, told
+    one.provider, one.report = keeper, told
     assert "reserve" not in one.check().comment
     assert {host for host, _ in keeper.taken} == {"hv2"} and len(keeper.taken) == 2
     assert len(one.run().changes["moved"]) == 2
@@ -818,7 +820,7 @@ def test_where_a_planned_target_refuses_the_next_best_is_known_and_never_the_sou
         rebalance.RebalanceMove("hv1-2", "hv1", "hv3", 0.1, 0.05),
     ]
     uneven = four_on_one(tmp_path)
-    Rebalance(uneven, PLAIN, 0, uneven.move, Silent(), plans)._keep(cloud, planned)
+    Rebalance(uneven, PLAIN, 0, uneven.move, Silent(), plans)._store_plans(cloud, planned)
     assert {name: (one.source, one.targets.names) for name, one in plans.items()} == {
         "hv1-1": ("hv1", ["hv3", "hv2"]), "hv1-0": ("hv1", ["hv2"]),
         "hv1-2": ("hv1", ["hv3", "hv2"]),
@@ -839,7 +841,7 @@ def test_what_is_planned_is_written_down_before_it_is_done_and_not_for_a_test(tm
 
 
 def test_the_score_after_each_move_is_told_to_three_places(tmp_path):
-    after = [row[3] for row in balance(four_on_one(tmp_path), None).check().more["table"][1:]]
+    after = [row[3] for row in balance(four_on_one(tmp_path), None).check().details["table"][1:]]
     planned = balance(four_on_one(tmp_path), None)._plan()[1]
     assert after == [round(move.after, 3) for move in planned]
     assert any(round(move.after, 4) != round(move.after, 3) for move in planned)
@@ -848,12 +850,12 @@ def test_the_score_after_each_move_is_told_to_three_places(tmp_path):
 def test_hosts_that_are_asked_again_are_counted_once_and_the_others_as_they_were(
     tmp_path, monkeypatch
 ):
-    nfs = {"vms": Store(10, 10, 4, shared="nfs:/vms")}
+    nfs = {"vms": StorageSpace(10, 10, 4, shared="nfs:/vms")}
     old = {name: replace(host(name, 1), stores=nfs) for name in ("hv1", "hv2", "hv3")}
     new = [replace(host("hv1"), stores=nfs), replace(host("hv2", 1), maintenance="disks")]
     asked = []
     monkeypatch.setattr(inventory, "gather", lambda _fleet, hosts: asked.append(hosts) or (new, {}))
-    found = balance(four_on_one(tmp_path), None)._asked_again(old, {"hv2", "hv1"})
+    found = balance(four_on_one(tmp_path), None)._refresh_hosts(old, {"hv2", "hv1"})
     assert asked == [["hv1", "hv2"]]
     assert found.keys() == {"hv1", "hv3"}, "no guest goes to one that is in maintenance"
     assert (found["hv1"].guests, found["hv3"].guests) == ((), old["hv3"].guests)

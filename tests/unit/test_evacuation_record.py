@@ -24,7 +24,7 @@ def keys(monkeypatch):
         def __init__(self, _opts):
             pass
 
-        def moved(self, *about):
+        def rebind(self, *about):
             KEYS.append(about)
 
     KEYS.clear()
@@ -39,7 +39,7 @@ def lost(cloud, guest, target):
 
 
 def away_of(cloud):
-    return set(away.of(cloud.opts, "hv1").values())
+    return set(away.load(cloud.opts, "hv1").values())
 
 
 def test_a_guest_whose_answer_was_lost_has_moved_and_comes_back(tmp_path):
@@ -49,7 +49,7 @@ def test_a_guest_whose_answer_was_lost_has_moved_and_comes_back(tmp_path):
         return lost(cloud, guest, "hv3") if guest == "b" else cloud.move(guest, target)
 
     outcome = drain(cloud, move)
-    assert (outcome.moved["b"], outcome.left) == ("hv3", {})
+    assert (outcome.moved["b"], outcome.unmoved) == ("hv3", {})
     assert KEYS == [("b", "hv1", "hv3")]
     assert (away_of(cloud), cloud.mark["guests"]) == ({"a", "b"}, ["a", "b"])
     assert outcome_of(bring_back(cloud, cloud.move).run()).moved == {"a": "hv1", "b": "hv1"}
@@ -64,10 +64,12 @@ def test_a_guest_whose_migration_goes_on_is_away_until_the_opposite_is_observed(
     def move(guest, target):
         raise ConnectionFailed("hv1: no answer in 306 s")
 
-    assert drain(cloud, move).left == {"a": "hv1: no answer in 306 s"}
+    assert drain(cloud, move).unmoved == {"a": "hv1: no answer in 306 s"}
     assert away_of(cloud) == {"a"}
     outcome = outcome_of(bring_back(cloud, cloud.move).run())
-    assert outcome.left == {"a": "a migration of it is not ended: salt-run virt.migrate_recover a"}
+    assert outcome.unmoved == {
+        "a": "a migration of it is not ended: salt-run virt.migrate_recover a"
+    }
     cloud.guests["a"], cloud.unfinished = "hv2", {}
     assert outcome_of(bring_back(cloud, cloud.move).run()).moved == {"a": "hv1"}
 
@@ -82,7 +84,7 @@ def test_a_guest_that_was_purged_meanwhile_is_not_left(tmp_path):
         return cloud.move(guest, target)
 
     outcome = drain(cloud, move)
-    assert (outcome.left, away_of(cloud)) == ({}, {"a"})
+    assert (outcome.unmoved, away_of(cloud)) == ({}, {"a"})
 
 
 def test_a_guest_that_may_be_on_a_silent_host_stays_in_the_record(tmp_path):
@@ -92,7 +94,7 @@ def test_a_guest_that_may_be_on_a_silent_host_stays_in_the_record(tmp_path):
         cloud.silent = ["hv2"]
         return lost(cloud, guest, "hv2")
 
-    assert drain(cloud, move).left == {"a": "hv1: no answer in 306 s"}
+    assert drain(cloud, move).unmoved == {"a": "hv1: no answer in 306 s"}
     assert away_of(cloud) == {"a"}
 
 
@@ -105,7 +107,7 @@ def test_a_guest_that_its_silent_host_may_still_run_is_not_moved(tmp_path):
         return lost(cloud, guest, "hv2")
 
     outcome = drain(cloud, move)
-    assert (outcome.moved, outcome.left["a"]) == ({}, "hv1: no answer in 306 s")
+    assert (outcome.moved, outcome.unmoved["a"]) == ({}, "hv1: no answer in 306 s")
     assert (KEYS, away_of(cloud)) == ([], {"a"})
 
 
@@ -119,7 +121,7 @@ def test_a_guest_whose_host_is_silent_on_the_way_back_is_not_back(tmp_path):
         raise ConnectionFailed("no answer")
 
     outcome = outcome_of(bring_back(cloud, move).run())
-    assert (outcome.moved, outcome.left) == ({}, {"a": "no answer"})
+    assert (outcome.moved, outcome.unmoved) == ({}, {"a": "no answer"})
     assert (KEYS, away_of(cloud)) == ([], {"a"})
 
 
@@ -137,7 +139,7 @@ def test_a_guest_of_a_name_that_left_before_is_not_taken_for_that_one(tmp_path, 
         raise OperationFailed("it is on a CD")
 
     outcome = drain(cloud, move)
-    assert (outcome.moved, outcome.left) == ({}, {"a": "it is on a CD"})
+    assert (outcome.moved, outcome.unmoved) == ({}, {"a": "it is on a CD"})
 
 
 def test_an_answer_that_is_lost_on_the_way_back_is_no_guest_that_stays_away(tmp_path):
@@ -149,7 +151,7 @@ def test_an_answer_that_is_lost_on_the_way_back_is_no_guest_that_stays_away(tmp_
         raise ConnectionFailed("no answer")
 
     outcome = outcome_of(bring_back(cloud, move).run())
-    assert (outcome.moved, outcome.left) == ({"a": "hv1"}, {})
+    assert (outcome.moved, outcome.unmoved) == ({"a": "hv1"}, {})
     assert (KEYS[-1], cloud.mark) == (("a", "hv3", "hv1"), None)
 
 
@@ -173,7 +175,7 @@ def test_another_guest_of_the_same_name_is_not_brought_to_the_host(tmp_path):
 
 def test_what_an_earlier_version_recorded_comes_back(tmp_path):
     cloud = Cloud(tmp_path, {"a": "hv2"}, {"reason": "x", "guests": ["a"]})
-    away.keep(cloud.opts, "hv1", {"a": "a"})
+    away.store(cloud.opts, "hv1", {"a": "a"})
     assert outcome_of(bring_back(cloud, cloud.move).run()).moved == {"a": "hv1"}
 
 
@@ -190,7 +192,7 @@ def test_an_error_that_is_none_of_ours_is_the_reason_of_one_guest(tmp_path, capl
 
     outcome = drain(cloud, move)
     assert outcome.moved.keys() == {"a", "c", "d"}
-    assert outcome.left == {"b": "OSError: [Errno 28] No space left on device: '/var/cache/b'"}
+    assert outcome.unmoved == {"b": "OSError: [Errno 28] No space left on device: '/var/cache/b'"}
     assert away_of(cloud) == {"a", "c", "d"}
 
 
@@ -201,7 +203,7 @@ def test_a_migration_that_only_the_drained_host_can_end_is_named(tmp_path):
     outcome = drain(cloud)
     assert outcome.moved.keys() == {"a"}
     why = "its migration from hv1 is not ended: salt-run virt.migrate_recover x"
-    assert (outcome.left, away_of(cloud)) == ({"x": why}, {"a"})
+    assert (outcome.unmoved, away_of(cloud)) == ({"x": why}, {"a"})
 
 
 # -- two at once -----------------------------------------------------------------------------------
@@ -333,7 +335,7 @@ def test_what_cannot_be_recorded_at_the_end_is_said_beside_what_was_moved(tmp_pa
     cloud = Cloud(tmp_path, {"a": "hv1"})
 
     def move(guest, target):
-        monkeypatch.setattr(away, "keep", full)
+        monkeypatch.setattr(away, "store", full)
         return cloud.move(guest, target)
 
     def full(*_about):
@@ -341,7 +343,7 @@ def test_what_cannot_be_recorded_at_the_end_is_said_beside_what_was_moved(tmp_pa
 
     outcome = drain(cloud, move)
     assert outcome.moved == {"a": cloud.guests["a"]}
-    assert outcome.left["hv1"].startswith("what was moved is not recorded: [Errno 28]")
+    assert outcome.unmoved["hv1"].startswith("what was moved is not recorded: [Errno 28]")
 
 
 def test_one_migration_of_many_is_not_begun_once_the_evacuation_was_ended(tmp_path):
@@ -370,7 +372,7 @@ def test_who_can_go_nowhere_is_said_beforehand(tmp_path):
     cloud.pinned["b"] = ["it has 2 snapshots", "a CD is in its drive"]
     found = Evacuate(cloud, "hv1", PLAIN, cloud.move, Silent()).check()
     assert found.comment == "hv1: 1 would move, 1 would stay"
-    assert found.more["left"] == {"b": "it has 2 snapshots; a CD is in its drive"}
+    assert found.details["left"] == {"b": "it has 2 snapshots; a CD is in its drive"}
     assert found.answer()["retcode"] == 1
     cloud.pinned.clear()
     found = Evacuate(cloud, "hv1", PLAIN, cloud.move, Silent()).check()
@@ -381,7 +383,7 @@ def test_a_guest_of_which_its_host_cannot_tell_would_stay(tmp_path):
     cloud = Cloud(tmp_path, {"a": "hv1"})
     cloud.each = lambda *_: [Failed()]
     found = Evacuate(cloud, "hv1", PLAIN, cloud.move, Silent()).check()
-    assert found.more["left"] == {"a": "it is not known"}
+    assert found.details["left"] == {"a": "it is not known"}
 
 
 class Failed:
@@ -425,7 +427,7 @@ class Drained(Cloud):
             self.guests[guest] = target
             return target
 
-        done = evacuate.Restore(self, host, move, Silent()).run()
+        done = evacuate.RestoreHost(self, host, move, Silent()).run()
         assert done.complete, done.comment
         return done.changes["moved"]
 

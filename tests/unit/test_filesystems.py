@@ -29,8 +29,8 @@ def test_what_other_hosts_reach_has_their_name_for_it():
 
 
 def test_sizes_are_those_of_the_file_system(monkeypatch):
-    root = filesystems.Mount("/", "/", "ext4", "/dev/vda")
-    far = filesystems.Mount("/tmp", "/tmp", "nfs", "nas:/tmp")
+    root = filesystems.MountedFilesystem("/", "/", "ext4", "/dev/vda")
+    far = filesystems.MountedFilesystem("/tmp", "/tmp", "nfs", "nas:/tmp")
     assert filesystems.sizes(root)["total_bytes"] > 0
     assert filesystems.sizes(far)["total_bytes"] > 0
 
@@ -48,8 +48,8 @@ def test_a_user_who_mounts_a_fuse_forges_no_row(tmp_path, end):
         newline="\n",
     )
     found = mounts.read(str(table))
-    assert [one.place for one in found] == ["/", "/var/lib/libvirt", name]
-    assert mounts.of(found, "/var/lib/libvirt/x").kind == "nfs4"
+    assert [one.mount_point for one in found] == ["/", "/var/lib/libvirt", name]
+    assert mounts.mount_of(found, "/var/lib/libvirt/x").kind == "nfs4"
 
 
 def test_a_fuse_is_on_no_device_whatever_it_is_called():
@@ -63,4 +63,4 @@ def test_a_fuse_is_on_no_device_whatever_it_is_called():
 
 def test_a_name_is_told_without_its_escapes():
     (found,) = mounts.parse([r"1 2 0:5 / /a\134040b\040c\012d - fuse a\043b rw"])
-    assert (found.place, found.source) == ("/a\\040b c\nd", "a#b")
+    assert (found.mount_point, found.source) == ("/a\\040b c\nd", "a#b")

@@ -25,7 +25,7 @@ def test_a_command_is_not_longer_than_an_agent_takes():
 ])  # fmt: skip
 def test_what_is_no_answer(text):
     with pytest.raises(errors.BadAnswer) as raised:
-        words.returned(text, "guest-exec")
+        words.return_value(text, "guest-exec")
     assert "\x1b" not in raised.value.text and len(raised.value.text) < 300
 
 
@@ -47,7 +47,7 @@ def test_what_is_no_state_of_a_process(told):
 
 
 def test_the_state_of_a_process():
-    assert words.status({"exited": False, "exitcode": 7}) == words.Status(False)
+    assert words.status({"exited": False, "exitcode": 7}) == words.ProcessStatus(False)
     told = {
         "exited": True,
         "exitcode": 3,
@@ -55,7 +55,7 @@ def test_the_state_of_a_process():
         "err-data": "Yg==",
         "out-truncated": True,
     }
-    assert words.status(told) == words.Status(True, 3, None, b"a", b"b", True)
+    assert words.status(told) == words.ProcessStatus(True, 3, None, b"a", b"b", True)
     assert words.status({"exited": True, "signal": 9}).signal == 9
 
 
@@ -78,7 +78,7 @@ def test_a_piece_of_a_file():
 @pytest.mark.parametrize("told", [{"count": 4}, {"count": 6}, {"count": True}, {}, 5])
 def test_a_piece_that_was_not_written(told):
     with pytest.raises(errors.BadAnswer):
-        words.written(told, 5)
+        words.check_written(told, 5)
 
 
 @pytest.mark.parametrize(("cmd", "shell", "argv"), [
@@ -106,14 +106,14 @@ def test_what_is_no_command(cmd, shell):
 ])  # fmt: skip
 def test_what_cannot_be_run(argv, stdin):
     with pytest.raises(errors.InvalidInput):
-        asked.checked(asked.Command(argv), stdin)
+        asked.validate(asked.Command(argv), stdin)
 
 
 def test_what_a_master_tells_of_an_environment_is_looked_at_again():
     for wrong in ("A", "=1", ""):
         with pytest.raises(errors.InvalidInput, match="env must be a dict"):
-            asked.checked(asked.Command(("a",), (wrong,)), b"")
-    asked.checked(asked.Command(("a",), ("A=", "B=1=2")), b"")
+            asked.validate(asked.Command(("a",), (wrong,)), b"")
+    asked.validate(asked.Command(("a",), ("A=", "B=1=2")), b"")
 
 
 def test_an_environment_is_whole():
@@ -141,7 +141,7 @@ def test_how_it_ended_in_words():
     def said(**how):
         whole = {"pid": 7, "has_ended": True, "exit_code": None, "signal": None, "stdout_bytes": 0,
                  "is_cut": False, **how}  # fmt: skip
-        return asked.said("web1 on hv1", command, asked.Ended(**whole))
+        return asked.describe_result("web1 on hv1", command, asked.CommandResult(**whole))
 
     assert said(exit_code=0) == (True, "web1 on hv1: exit code 0")
     assert said(exit_code=3, is_cut=True) == (
@@ -157,17 +157,17 @@ def test_how_it_ended_in_words():
 
 def test_what_a_guest_prints_does_nothing_to_a_terminal():
     data = b"a\tb\n\x1b[2J\x1b]0;title\x07c\x00\xff\xc2\x9b31m\r\n"
-    assert asked.shown(data) == "a\tb\nc\\xff31m\n"
+    assert asked.printable(data) == "a\tb\nc\\xff31m\n"
 
 
 def test_more_than_allowed_is_not_copied():
     pieces, taken = [b"12", b"34", b"5"], []
     with pytest.raises(errors.InvalidInput, match="most= allows more"):
-        asked.copied(lambda: pieces.pop(0), taken.append, 4, "/x")
+        asked.copy_limited(lambda: pieces.pop(0), taken.append, 4, "/x")
     assert taken == [b"12", b"34"]
 
 
 def test_as_much_as_is_allowed_is_copied_and_told():
     pieces, taken, told = [b"12", b"34", b""], [], []
-    assert asked.copied(lambda: pieces.pop(0), taken.append, 4, "/x", told.append) == 4
+    assert asked.copy_limited(lambda: pieces.pop(0), taken.append, 4, "/x", told.append) == 4
     assert (taken, told) == ([b"12", b"34"], [2, 4])

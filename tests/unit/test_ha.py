@@ -6,7 +6,7 @@ import pytest
 
 from saltvirt.ha import decide, facts, quiet, registry, view
 from saltvirt.ha.guests import GuestCase
-from saltvirt.ha.place import Room
+from saltvirt.ha.place import HostCapacity
 from saltvirt.ha.registry import HostRecord, Registry
 from saltvirt.placement import facts as placement_facts
 from tests.ha import mutants, random, simulate
@@ -44,20 +44,24 @@ def test_what_random_clouds_found(seed, trap):
 
 @pytest.mark.parametrize("seed", range(101, 109))
 def test_what_is_passed_over_as_quiet_changes_no_decision(seed, monkeypatch):
-    real, is_host, skipped, hosts = decide.decide, quiet.is_host, [], []
+    real, is_host, skipped, hosts = decide.decide, quiet.is_idle_host, [], []
 
     def is_quiet(*known):
         hosts.append(is_host(*known))
         return hosts[-1]
 
     def both(seen, state, now_s):
-        monkeypatch.setattr(quiet, "is_host", is_quiet)
+        monkeypatch.setattr(quiet, "is_idle_host", is_quiet)
         found = real(seen, state, now_s)
-        monkeypatch.setattr(quiet, "is_host", lambda *_: False)
-        anew = real(seen, replace(state, quiet=view.Quiet()), now_s)
-        skipped.append(bool(state.quiet.seen.keys() & found.state.quiet.seen.keys()))
-        assert replace(found.state, quiet=anew.state.quiet) == anew.state
-        assert (found.call, found.fences, found.decided) == (anew.call, anew.fences, anew.decided)
+        monkeypatch.setattr(quiet, "is_idle_host", lambda *_: False)
+        anew = real(seen, replace(state, quiet=view.IdleGuests()), now_s)
+        skipped.append(bool(state.idle.statuses.keys() & found.state.idle.statuses.keys()))
+        assert replace(found.state, idle=anew.state.idle) == anew.state
+        assert (found.message, found.fences, found.changes) == (
+            anew.message,
+            anew.fences,
+            anew.changes,
+        )
         return found
 
     monkeypatch.setattr(decide, "decide", both)
@@ -85,7 +89,7 @@ def test_hosts_come_and_go_one_by_one_so_that_any_two_majorities_meet():
     for before, wanted in ((few, many), (many, few), ((), few), (few, ("h4",)), (few, ())):
         members = before
         for _ in range(10):
-            after = decide._one_changed(members, wanted)
+            after = decide._change_member(members, wanted)
             assert len(set(after) ^ set(members)) == (set(members) != set(wanted))
             members = after
         assert set(members) == set(wanted)
@@ -94,12 +98,12 @@ def test_hosts_come_and_go_one_by_one_so_that_any_two_majorities_meet():
 @pytest.mark.parametrize("armed, row", [(True, "is_left"), (False, None)])
 def test_a_guest_is_taken_from_a_host_that_shuts_down_only_while_it_is_armed(armed, row):
     case = _case(False, RUNS)
-    there = {"web1": facts.GuestThere(4, facts.RUNNING)}
-    going = facts.Beat("h3", 1, 2, guests=there, phase=facts.LEAVING)
-    case.view.beats["h3"] = facts.ArrivedBeat(going, 1000)
+    there = {"web1": facts.GuestStatus(4, facts.RUNNING)}
+    going = facts.Heartbeat("h3", 1, 2, guests=there, phase=facts.LEAVING)
+    case.view.beats["h3"] = facts.ReceivedHeartbeat(going, 1000)
     case.registry = replace(case.registry, armed=armed)
     found = case.next()
-    assert (found.when if found else None) == row
+    assert (found.condition if found else None) == row
 
 
 BACK = {"h1": 3, "h2": 2, "h3": 1}
@@ -107,26 +111,30 @@ BACK = {"h1": 3, "h2": 2, "h3": 1}
 
 def _case(wanted, record, ran_s=0, starting=0):
     """A guest that runs on h3, and likes h1 and h2 better; what the leader sees at 1000 s."""
-    there = {"web1": facts.GuestThere(record.epoch, facts.RUNNING)}
+    there = {"web1": facts.GuestStatus(record.epoch, facts.RUNNING)}
     beats = {
-        host: facts.ArrivedBeat(facts.Beat(host, 1, 1, guests=there if host == "h3" else {}), 1000)
+        host: facts.ReceivedHeartbeat(
+            facts.Heartbeat(host, 1, 1, guests=there if host == "h3" else {}), 1000
+        )
         for host in BACK
     }
     hosts = {host: HostRecord("up", boot=1) for host in BACK}
     known = Registry(version=9, members=tuple(BACK), hosts=hosts, guests={"web1": record})
     rooms = {host: placement_facts.Host(host, 8, 8 << 20, types=("kvm",)) for host in BACK}
-    guest = view.GuestWanted("web1", "h3", failback=wanted)
+    guest = view.GuestConfig("web1", "h3", failback=wanted)
     rule = view.GuestRule(("web1",), hosts=BACK, strict=False)
-    seen = view.View(("m",), tuple(BACK), beats, rooms=rooms, guests={"web1": guest}, rules=(rule,))
-    state = replace(view.begun("m", view.MasterKept(registry=known), 0),
+    seen = view.View(
+        ("m",), tuple(BACK), beats, placement_hosts=rooms, guests={"web1": guest}, rules=(rule,)
+    )
+    state = replace(view.initial_state("m", view.SavedMasterState(registry=known), 0),
                     ran_s={"web1": (record.epoch, ran_s)}, committed=9)  # fmt: skip
-    room = Room(seen, known, 1000)
+    room = HostCapacity(seen, known, 1000)
     room.starting["h1"] = starting
     return GuestCase("web1", record, guest, known, state, seen, room, 1000)
 
 
-RUNS = registry.GuestRecord("placed", epoch=4, host="h3", boot=1, run=True, changed=5,
-                            places=(registry.GuestPlace("h3", 1),))  # fmt: skip
+RUNS = registry.HaGuestRecord("placed", epoch=4, host="h3", boot=1, run=True, changed=5,
+                            places=(registry.GuestLocation("h3", 1),))  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -143,7 +151,7 @@ def test_none_is_stopped_for_a_host_where_as_many_start_as_may():
 
 @pytest.mark.parametrize("boot, host", [(1, "h2"), (0, "h1")])
 def test_a_host_where_it_did_not_start_is_passed_over_until_it_has_booted_anew(boot, host):
-    refused = replace(RUNS, refused=(registry.GuestPlace("h1", boot),))
+    refused = replace(RUNS, refused=(registry.GuestLocation("h1", boot),))
     assert _case("restart", refused).back == host
 
 
@@ -168,14 +176,14 @@ def test_from_a_host_that_is_to_be_empty_it_never_waits_for_long():
 
 def test_one_that_does_not_start_where_it_went_back_runs_again_where_it_ran():
     went = replace(RUNS, state="recovering", host="h1", epoch=5, better="h1", left="h3",
-                   places=(registry.GuestPlace("h1", 1),))  # fmt: skip
+                   places=(registry.GuestLocation("h1", 1),))  # fmt: skip
     case = _case("restart", went)
-    there = {"web1": facts.GuestThere(5, facts.FAILED)}
-    case.view.beats["h1"] = facts.ArrivedBeat(facts.Beat("h1", 1, 1, guests=there), 1000)
+    there = {"web1": facts.GuestStatus(5, facts.FAILED)}
+    case.view.beats["h1"] = facts.ReceivedHeartbeat(facts.Heartbeat("h1", 1, 1, guests=there), 1000)
     row = case.next()
-    assert row is not None and row.when == "did_not_start_there"
+    assert row is not None and row.condition == "did_not_start_there"
     done = case.changed(row, 10)
     assert (done.better, done.left, done.host, done.run) == ("h3", "", "", False)
     assert (done.refused, done.restarts, done.relocates) == (
-        (registry.GuestPlace("h1", 1),), 0, 0)  # fmt: skip
+        (registry.GuestLocation("h1", 1),), 0, 0)  # fmt: skip
     assert done.why == "it failed: it did not start: back to h3"

@@ -17,7 +17,7 @@ pytest.importorskip("libvirt")
 import saltvirt
 from saltvirt import wire
 from saltvirt.haagent import copies
-from saltvirt.haagent.copies import CopiesOfBoot, Copy
+from saltvirt.haagent.copies import Instance, InstanceFile
 
 LIBRARY = Path(saltvirt.__file__).parent
 PACKAGES = ("ha", "haagent", "hafence", "hamaster")
@@ -28,7 +28,7 @@ def all_facts():
         for found in pkgutil.iter_modules([str(LIBRARY / package)]):
             if found.name != "__main__":
                 importlib.import_module(f"saltvirt.{package}.{found.name}")
-    waiting, facts = [wire.Fact], set()
+    waiting, facts = [wire.Message], set()
     while waiting:
         for kind in waiting.pop().__subclasses__():
             waiting.append(kind)
@@ -50,7 +50,7 @@ def full(kind):  # noqa: PLR0911 - a table
         return origin([full(inner[0])])
     if kind is typing.Any:
         return {"some": [1, "text"]}
-    if isinstance(kind, type) and issubclass(kind, wire.Fact):
+    if isinstance(kind, type) and issubclass(kind, wire.Message):
         return whole(kind)
     return {str: "text", bool: True, int: 7, float: 7.5}[kind]
 
@@ -116,7 +116,7 @@ def test_a_lease_that_a_version_before_wrote_with_a_sign_is_read(tmp_path):
     path = tmp_path / "guests.json"
     path.write_text(json.dumps({"boot_id": "a", "copies": {"web1": {"epoch": 1, "state": "off",
                                                                     "lease": -7}}}))  # fmt: skip
-    found = copies.Copies(str(path), "a", 5)
+    found = copies.InstanceTable(str(path), "a", 5)
     copy = found.get("web1")
     assert (copy.lease, copy.lease_unsure, found.leases()) == (7, True, {})
     copies.check(str(path))
@@ -125,18 +125,18 @@ def test_a_lease_that_a_version_before_wrote_with_a_sign_is_read(tmp_path):
 def test_a_version_before_takes_no_lease_for_held_that_may_be(tmp_path):
     """It knew no lease_unsure: the number alone was a proof that the guest runs nowhere else."""
     path = tmp_path / "guests.json"
-    unsure, held = Copy(1, "off", lease=7, lease_unsure=True), Copy(1, "off", lease=8)
-    found = copies.Copies(str(path), "a", 5)
+    unsure, held = Instance(1, "off", lease=7, lease_unsure=True), Instance(1, "off", lease=8)
+    found = copies.InstanceTable(str(path), "a", 5)
     found.put("web1", unsure)
     found.put("db1", held)
     written = json.loads(path.read_text())["copies"]
     assert "lease" not in written["web1"] and written["db1"]["lease"] == 8
-    again = copies.Copies(str(path), "a", 5)
+    again = copies.InstanceTable(str(path), "a", 5)
     assert (again.get("web1"), again.get("db1")) == (unsure, held)
     assert found.get("web1") == unsure
 
 
 def test_a_lease_that_may_be_held_is_read_again():
-    copy = Copy(1, "off", lease=7, lease_unsure=True)
-    found = CopiesOfBoot("a", {"web1": copy})
+    copy = Instance(1, "off", lease=7, lease_unsure=True)
+    found = InstanceFile("a", {"web1": copy})
     assert read_again(found) == found and not copy.has_lease

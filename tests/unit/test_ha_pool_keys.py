@@ -7,24 +7,24 @@ import pytest
 
 pytest.importorskip("libvirt")
 
-from saltvirt.ha.facts import ArrivedBeat, Beat, Heard
+from saltvirt.ha.facts import Heartbeat, HeartbeatAck, ReceivedHeartbeat
 from saltvirt.haagent import pool_keys, pools
 from saltvirt.haagent.pool_keys import PoolKeys
 
-BEAT = Beat("hv2", 1_700_000_000, 7, storage_silent_s=0, acks={"hv1": Heard(1, 5)})
+BEAT = Heartbeat("hv2", 1_700_000_000, 7, storage_silent_s=0, acks={"hv1": HeartbeatAck(1, 5)})
 
 
 @pytest.fixture
 def two(tmp_path):
     """(The keys of hv1, which has heard hv2; those of hv2)."""
     mine, theirs = PoolKeys(str(tmp_path / "hv1")), PoolKeys(str(tmp_path / "hv2"))
-    mine.hear({"hv2": ArrivedBeat(replace(BEAT, pool_key=theirs.own), 5)})
+    mine.receive({"hv2": ReceivedHeartbeat(replace(BEAT, pool_key=theirs.local_key), 5)})
     return mine, theirs
 
 
 def read(sealed):
     data = json.loads(sealed)
-    return Beat.from_answer(data, "a file"), data[pool_keys.MAC]
+    return Heartbeat.from_answer(data, "a file"), data[pool_keys.MAC]
 
 
 def test_what_a_host_has_sealed_is_its_own(two):
@@ -33,7 +33,7 @@ def test_what_a_host_has_sealed_is_its_own(two):
 
 
 @pytest.mark.parametrize("change", [
-    {"boot": 2**61}, {"seq": 2**61}, {"acks": {"hv1": Heard(1, 9)}}, {"host": "hv3"},
+    {"boot": 2**61}, {"seq": 2**61}, {"acks": {"hv1": HeartbeatAck(1, 9)}}, {"host": "hv3"},
 ])  # fmt: skip
 def test_what_somebody_else_wrote_there_is_nobodys(two, change):
     """A boot number of 2^61, read once, kept a host from being acknowledged ever again."""
@@ -47,7 +47,7 @@ def test_what_somebody_else_wrote_there_is_nobodys(two, change):
 def test_a_mac_of_any_characters_ends_no_reading_of_the_pool(two, mac):
     """The thread of the pool ended, so that the pool counted as lost on each host that read it."""
     mine, _theirs = two
-    one = pools.Pool("/x", ["true"], ["hv1", "hv2", "hv3"], lambda: 7.0, mine.is_of)
+    one = pools.PoolHeartbeat("/x", ["true"], ["hv1", "hv2", "hv3"], lambda: 7.0, mine.is_of)
     forged = {**BEAT.to_answer(), pool_keys.MAC: mac}
     one._take(5, {"beats": {"hv2": forged}})
     assert (one.beats, one.wrote_s, one.read_s) == ({}, 5, 5)
@@ -62,16 +62,16 @@ def test_of_a_host_that_told_no_key_nothing_is_taken(two):
 def test_keys_outlive_the_agent_and_are_on_no_pool(two, tmp_path):
     mine, theirs = two
     again = PoolKeys(str(tmp_path / "hv1"))
-    assert again.own == mine.own and again.is_of(*read(theirs.seal(BEAT)))
-    assert theirs.own.encode() not in theirs.seal(BEAT)
+    assert again.local_key == mine.local_key and again.is_of(*read(theirs.seal(BEAT)))
+    assert theirs.local_key.encode() not in theirs.seal(BEAT)
     assert (tmp_path / "hv1").stat().st_mode & 0o777 == 0o600
     (tmp_path / "hv1").write_text("{")
-    assert PoolKeys(str(tmp_path / "hv1")).own not in ("", mine.own)
+    assert PoolKeys(str(tmp_path / "hv1")).local_key not in ("", mine.local_key)
 
 
 def test_a_pool_gives_on_only_what_is_sealed(two):
     mine, theirs = two
-    one = pools.Pool("/x", ["true"], ["hv1", "hv2"], lambda: 7.0, mine.is_of)
+    one = pools.PoolHeartbeat("/x", ["true"], ["hv1", "hv2"], lambda: 7.0, mine.is_of)
     forged = {**BEAT.to_answer(), "boot": 2**61}
     one._take(5, {"beats": {"hv2": forged}})
     assert one.beats == {} and one.wrote_s == 5

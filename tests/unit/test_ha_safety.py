@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from saltvirt.ha import facts, quorum, safety
-from saltvirt.ha.facts import Beat, Call, GuestThere, Pledge, Promise
+from saltvirt.ha.facts import FenceVote, GuestStatus, Heartbeat, HostState, LeaderMessage
 from saltvirt.ha.policy import HaPolicy, Terms
-from saltvirt.ha.registry import GuestPlace, GuestRecord, HostRecord
+from saltvirt.ha.registry import GuestLocation, HaGuestRecord, HostRecord
 
 POLICY = HaPolicy(feed_lease_s=8, watchdog_s=10, lead_lease_s=6, suspect_s=6, max_fences=2)
 TWO, THREE, FOUR, FIVE = (tuple(f"h{number}" for number in range(many)) for many in (2, 3, 4, 5))
@@ -63,8 +63,8 @@ def test_a_lease_holds_so_long_after_the_beat_was_sent(at, holds):
 
 @pytest.mark.parametrize(
     "promise, boot, may",
-    [(None, 1, True), (Promise(3, 1, 1), 3, False), (Promise(3, 1, 1), 4, True),
-     (Promise(3, 1, 1), 2, False)],
+    [(None, 1, True), (FenceVote(3, 1, 1), 3, False), (FenceVote(3, 1, 1), 4, True),
+     (FenceVote(3, 1, 1), 2, False)],
 )  # fmt: skip
 def test_a_promise_not_to_acknowledge_ends_with_the_boot(promise, boot, may):
     assert safety.may_acknowledge(promise, boot) is may
@@ -101,7 +101,7 @@ def test_who_has_not_heard_a_host_for_so_long_counts(silent_s, missed):
     [(6, "m1", False), (7, "m1", True), (7, "m2", False), (8, "m2", True), (6, "m2", False)],
 )
 def test_the_lead_is_granted_to_one_master_in_a_term(asked, granted_to, may):
-    assert safety.may_grant(Call("m1", asked, 1), 7, granted_to) is may
+    assert safety.may_grant(LeaderMessage("m1", asked, 1), 7, granted_to) is may
 
 
 @pytest.mark.parametrize(
@@ -109,10 +109,13 @@ def test_the_lead_is_granted_to_one_master_in_a_term(asked, granted_to, may):
     [("", 0, True), ("m1", 0, True), ("m2", 5.9, False), ("m2", 6, True), ("m2", 9, True)],
 )
 def test_a_lead_is_over_for_others_when_its_time_has_passed(leader, granted_s, over):
-    assert safety.lead_is_over(Call("m1", 1, 1), leader, granted_s, POLICY.lead_lease_s) is over
+    assert (
+        safety.lead_is_over(LeaderMessage("m1", 1, 1), leader, granted_s, POLICY.lead_lease_s)
+        is over
+    )
 
 
-OWN = GuestRecord(host="h1", boot=4, run=True, epoch=7, places=(GuestPlace("h1", 4),))
+OWN = HaGuestRecord(host="h1", boot=4, run=True, epoch=7, places=(GuestLocation("h1", 4),))
 
 
 @pytest.mark.parametrize(
@@ -126,8 +129,8 @@ OWN = GuestRecord(host="h1", boot=4, run=True, epoch=7, places=(GuestPlace("h1",
         ({"run": False}, True, 6, False),
         ({"host": "h2"}, True, 6, False),
         ({"boot": 3}, True, 6, False),
-        ({"places": (GuestPlace("h1", 4), GuestPlace("h2", 1))}, True, 6, False),
-        ({"places": (GuestPlace("h2", 1),)}, True, 6, False),
+        ({"places": (GuestLocation("h1", 4), GuestLocation("h2", 1))}, True, 6, False),
+        ({"places": (GuestLocation("h2", 1),)}, True, 6, False),
     ],
 )
 def test_a_host_starts_what_is_its_own_and_can_run_nowhere_else_once(change, lease, tried, may):
@@ -160,7 +163,7 @@ def test_so_many_hosts_are_given_up_and_no_more(fenced, left):
 
 @pytest.mark.parametrize("freeze", [True, False])
 def test_a_host_whose_guests_wait_is_at_rest(freeze):
-    assert safety.is_at_rest(Pledge(freeze=freeze)) is freeze
+    assert safety.is_at_rest(HostState(freeze=freeze)) is freeze
 
 
 @pytest.mark.parametrize(
@@ -172,7 +175,7 @@ def test_a_fence_proves_what_it_saw_after_this_question(outcome, attempt, proves
     assert safety.fence_proves(outcome, attempt, "7.1") is proves
 
 
-ARMED = Pledge(boot=4, armed=True, watchdog_s=10)
+ARMED = HostState(boot=4, armed=True, watchdog_s=10)
 
 
 @pytest.mark.parametrize(
@@ -197,7 +200,7 @@ def test_a_watchdog_has_fired_when_all_of_its_time_has_passed(promised_s, after_
     "was, boot, proves", [(3, 4, True), (4, 4, False), (5, 4, False), (0, 4, False), (1, 2, True)]
 )
 def test_a_host_that_booted_again_runs_nothing_from_before(was, boot, proves):
-    assert safety.boot_proves(GuestPlace("h1", was), boot) is proves
+    assert safety.boot_proves(GuestLocation("h1", was), boot) is proves
 
 
 @pytest.mark.parametrize(
@@ -212,27 +215,27 @@ def test_a_host_that_booted_again_runs_nothing_from_before(was, boot, proves):
     ],
 )
 def test_a_guest_is_released_by_who_knows_that_it_is_not_his(applied, state, released):
-    there = {"web1": GuestThere(1, state)} if state else {}
-    beat = Beat("h1", 4, 1, applied=applied, guests=there)
-    assert safety.is_released(GuestRecord(changed=7), "web1", beat) is released
+    there = {"web1": GuestStatus(1, state)} if state else {}
+    beat = Heartbeat("h1", 4, 1, applied=applied, guests=there)
+    assert safety.is_released(HaGuestRecord(changed=7), "web1", beat) is released
 
 
 @pytest.mark.parametrize("boot, gone", [(2, True), (3, False), (4, False)])
 def test_what_was_proven_holds_for_the_boots_before(boot, gone):
-    assert safety.is_gone(GuestPlace("h1", boot), HostRecord(gone=3)) is gone
+    assert safety.is_gone(GuestLocation("h1", boot), HostRecord(gone=3)) is gone
 
 
 @pytest.mark.parametrize(
     "boot, phase, over",
-    [(4, facts.OVER, True), (3, facts.OVER, False), (4, facts.LEAVING, False)],
+    [(4, facts.SHUT_DOWN, True), (3, facts.SHUT_DOWN, False), (4, facts.LEAVING, False)],
 )
 def test_a_boot_is_over_by_the_hosts_own_word(boot, phase, over):
-    assert safety.is_over(GuestPlace("h1", 4), Pledge(boot=boot, phase=phase)) is over
+    assert safety.is_shut_down(GuestLocation("h1", 4), HostState(boot=boot, phase=phase)) is over
 
 
-@pytest.mark.parametrize("places", [(), (GuestPlace("h1", 4),)])
+@pytest.mark.parametrize("places", [(), (GuestLocation("h1", 4),)])
 def test_a_guest_that_may_run_somewhere_gets_no_other_place(places):
-    assert safety.may_place(GuestRecord(places=places)) is (not places)
+    assert safety.may_place(HaGuestRecord(places=places)) is (not places)
 
 
 @pytest.mark.parametrize(
@@ -240,8 +243,8 @@ def test_a_guest_that_may_run_somewhere_gets_no_other_place(places):
     [("h1", 7, True), ("h2", 7, False), ("h1", 6, False), ("h1", 8, False), ("", None, False)],
 )
 def test_a_lease_proves_where_it_was_got_for_this_question(taker, lease, proves):
-    beat = Beat("h1", 4, 1, leases={} if lease is None else {"web1": lease})
-    record = GuestRecord(changed=7, taker=taker)
+    beat = Heartbeat("h1", 4, 1, leases={} if lease is None else {"web1": lease})
+    record = HaGuestRecord(changed=7, taker=taker)
     assert safety.lease_proves(record, "web1", beat) is proves
 
 
@@ -276,7 +279,7 @@ TERMS = POLICY.terms("program")
     ],
 )
 def test_a_watchdog_proves_something_on_the_leaders_own_terms_alone(terms, alike):
-    assert safety.is_on_same_terms(Pledge(terms=terms), TERMS) is alike
+    assert safety.is_on_same_terms(HostState(terms=terms), TERMS) is alike
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,9 @@ pytest.importorskip("libvirt")
 
 from saltvirt import errors
 from saltvirt.ha import agent_view, facts
-from saltvirt.ha.agent_view import Kept
-from saltvirt.ha.facts import Beat, Call, GuestThere, Pledge, Promise
-from saltvirt.ha.registry import GuestPlace, GuestRecord, HostRecord, Registry
+from saltvirt.ha.agent_view import SavedAgentState
+from saltvirt.ha.facts import FenceVote, GuestStatus, Heartbeat, HostState, LeaderMessage
+from saltvirt.ha.registry import GuestLocation, HaGuestRecord, HostRecord, Registry
 from saltvirt.haagent import (
     copies,
     ending,
@@ -33,10 +33,10 @@ from saltvirt.haagent import (
     watchdog,
 )
 from saltvirt.haagent import guests as agent_guests
-from saltvirt.haagent.copies import PAUSED, Copies, Copy, Seen, Snapshot
-from saltvirt.haagent.definitions import Definitions
+from saltvirt.haagent.copies import PAUSED, DomainListing, DomainState, Instance, InstanceTable
+from saltvirt.haagent.definitions import DefinitionCache
 from saltvirt.haagent.definitions import parse as definition
-from saltvirt.haagent.guests import Guests, Where
+from saltvirt.haagent.guests import Guests, LibvirtConfig
 from saltvirt.haagent.health import Health
 from saltvirt.hatalk import addresses
 from saltvirt.host.connection import libvirt
@@ -54,9 +54,9 @@ GOOD = {"host": "hv1", "members": {"hv1": "10.0.0.1", "hv2": "10.0.0.2:17000"}, 
 
 def test_settings_are_read():
     found = settings.parse({**GOOD, "policy": {"watchdog_s": 20}}, "x")
-    assert found.where("hv2") == ("10.0.0.2", 17000)
-    assert found.where("hv1") == ("10.0.0.1", 16516)
-    assert found.patience.watchdog_s == 20
+    assert found.endpoint("hv2") == ("10.0.0.2", 17000)
+    assert found.endpoint("hv1") == ("10.0.0.1", 16516)
+    assert found.ha_policy.watchdog_s == 20
     assert found.credentials.server.key == "/etc/pki/libvirt/private/serverkey.pem"
 
 
@@ -101,10 +101,17 @@ def test_addresses_of_six(text):
 
 REGISTRY = Registry(
     3, 7, True, ("hv1", "hv2"), (), {"hv1": HostRecord("up", boot=4)},
-    {"web1": GuestRecord("placed", epoch=2, host="hv1", boot=4, places=(GuestPlace("hv1", 4),))},
+    {"web1": HaGuestRecord("placed", epoch=2, host="hv1", boot=4, places=(GuestLocation("hv1", 4),
+    ))},
 )  # fmt: skip
-KEPT = Kept(
-    {"hv2": Promise(1, 3, 7)}, {"hv2": Pledge(1, 5, True, 10)}, 3, "salt", 9, REGISTRY, REGISTRY
+KEPT = SavedAgentState(
+    {"hv2": FenceVote(1, 3, 7)},
+    {"hv2": HostState(1, 5, True, 10)},
+    3,
+    "salt",
+    9,
+    REGISTRY,
+    REGISTRY,
 )
 
 
@@ -113,16 +120,16 @@ def folders(tmp_path):
 
 
 def test_what_is_kept_is_there_after_a_loss_of_power(tmp_path):
-    one = store.Store(*folders(tmp_path), "boot-1")
+    one = store.AgentStore(*folders(tmp_path), "boot-1")
     one.begin("hv1", 5)
-    one.keep(KEPT)
-    state, leased_s = store.Store(*folders(tmp_path), "boot-2").begin("hv1", 1)
-    assert state.kept == KEPT and leased_s is None
+    one.save(KEPT)
+    state, leased_s = store.AgentStore(*folders(tmp_path), "boot-2").begin("hv1", 1)
+    assert state.saved == KEPT and leased_s is None
 
 
 def test_boots_rise_once_for_each_run_of_the_kernel_and_over_a_new_installation(tmp_path):
     def boot(boot_id, at=tmp_path):
-        return store.Store(*folders(at), boot_id).begin("hv1", 1)[0].boot
+        return store.AgentStore(*folders(at), boot_id).begin("hv1", 1)[0].boot
 
     first = boot("a")
     assert first > 1_700_000_000
@@ -136,59 +143,59 @@ def test_boots_rise_once_for_each_run_of_the_kernel_and_over_a_new_installation(
 
 def test_a_host_that_lost_the_file_of_its_boots_has_not_booted_again(tmp_path):
     """Its agent killed all its guests, and the others had a proof that none of them ran."""
-    one = store.Store(*folders(tmp_path), "a")
+    one = store.AgentStore(*folders(tmp_path), "a")
     state, _ = one.begin("hv1", 5)
     state = replace(state, boot=state.boot + 3)
     one.renew(state.boot)
-    one.remember(replace(state, believed=True))
+    one.save_runtime(replace(state, believed=True))
     (tmp_path / "state/boot.json").unlink()
-    again, _ = store.Store(*folders(tmp_path), "a").begin("hv1", 6)
+    again, _ = store.AgentStore(*folders(tmp_path), "a").begin("hv1", 6)
     assert (again.boot, again.believed) == (state.boot, True)
     (tmp_path / "state/boot.json").unlink()
-    assert store.Store(*folders(tmp_path), "b").begin("hv1", 7)[0].boot != state.boot
+    assert store.AgentStore(*folders(tmp_path), "b").begin("hv1", 7)[0].boot != state.boot
 
 
 def test_times_that_were_announced_are_found_by_the_next_agent(tmp_path):
-    one = store.Store(*folders(tmp_path), "a")
+    one = store.AgentStore(*folders(tmp_path), "a")
     state, _ = one.begin("hv1", 5)
-    one.remember(replace(state, feed_lease_s=8, watchdog_s=10))
-    again, _ = store.Store(*folders(tmp_path), "a").begin("hv1", 6)
+    one.save_runtime(replace(state, feed_lease_s=8, watchdog_s=10))
+    again, _ = store.AgentStore(*folders(tmp_path), "a").begin("hv1", 6)
     assert (again.feed_lease_s, again.watchdog_s, again.first_seq) == (8, 10, again.seq + 1)
 
 
 def test_a_longer_time_out_is_not_set_before_others_know(device, monkeypatch):
     driver = Driver(monkeypatch)
-    one = watchdog.Watchdog(str(device), 30, 10)
+    one = watchdog.WatchdogDevice(str(device), 30, 10)
     assert one.timeout_s == 30
     one.arm()
     assert driver.timeout_s == 10 and one.timeout_s == 30
-    one.goes_by(10)
+    one.accept_timeout(10)
     assert driver.timeout_s == 10
-    one.goes_by(30)
+    one.accept_timeout(30)
     assert driver.timeout_s == 30 and one.timeout_s == 30
-    one.rest()
+    one.disarm()
 
 
 def test_the_agents_own_restart_finds_what_it_needs_and_that_of_its_host_does_not(tmp_path):
-    one = store.Store(*folders(tmp_path), "a")
+    one = store.AgentStore(*folders(tmp_path), "a")
     state, _ = one.begin("hv1", 5)
     tried = {"web1": 3}
-    one.remember(
+    one.save_runtime(
         replace(state, seq=9000, believed=True, tried=tried, phase=facts.RESTING, lease_from_s=4.5)
     )
-    again, leased_s = store.Store(*folders(tmp_path), "a").begin("hv1", 6)
+    again, leased_s = store.AgentStore(*folders(tmp_path), "a").begin("hv1", 6)
     assert (again.seq, again.believed, again.tried, leased_s) == (9000, True, tried, 4.5)
     assert again.lease_from_s is None and again.phase == facts.RESTING
-    other, leased_s = store.Store(*folders(tmp_path), "b").begin("hv1", 6)
+    other, leased_s = store.AgentStore(*folders(tmp_path), "b").begin("hv1", 6)
     assert (other.believed, other.tried, leased_s) == (False, {}, None)
 
 
 def test_a_watchdog_that_was_about_to_be_opened_is_known_to_the_next_agent(tmp_path):
-    one = store.Store(*folders(tmp_path), "a")
+    one = store.AgentStore(*folders(tmp_path), "a")
     state, _ = one.begin("hv1", 5)
     one.opened = True
-    one.remember(state)
-    again, other = (store.Store(*folders(tmp_path), boot_id) for boot_id in "ab")
+    one.save_runtime(state)
+    again, other = (store.AgentStore(*folders(tmp_path), boot_id) for boot_id in "ab")
     again.begin("hv1", 6)
     assert again.opened
     other.begin("hv1", 6)
@@ -238,7 +245,7 @@ def test_the_program_is_the_service_and_its_parts(tmp_path):
     assert said.stderr.count("\n") == 1
     (tmp_path / "ha.json").write_text(json.dumps(GOOD))
     assert alone(*at, "--check", "--settings", str(tmp_path / "ha.json")).code == 0
-    beat = json.dumps(Beat("hv1", 1, 1).to_answer()).encode()
+    beat = json.dumps(Heartbeat("hv1", 1, 1).to_answer()).encode()
     told = {"name": "web1", "xml": None}
     for part, line in (("pool", beat), ("definitions", json.dumps(told).encode())):
         said = alone(*at, part, "/", "hv1", input=line + b"\n")
@@ -247,57 +254,57 @@ def test_the_program_is_the_service_and_its_parts(tmp_path):
 
 
 def test_a_renewed_boot_is_that_of_the_next_start(tmp_path):
-    one = store.Store(*folders(tmp_path), "a")
+    one = store.AgentStore(*folders(tmp_path), "a")
     state, _ = one.begin("hv1", 5)
     one.renew(state.boot + 1)
-    assert store.Store(*folders(tmp_path), "a").begin("hv1", 6)[0].boot == state.boot + 1
+    assert store.AgentStore(*folders(tmp_path), "a").begin("hv1", 6)[0].boot == state.boot + 1
 
 
 @pytest.mark.parametrize("name", ["kept", "boot"])
 @pytest.mark.parametrize("text", ["", "{", '{"term": "x"}', "[]", '{"boot": -1}'])
 def test_a_damaged_file_ends_the_agent(tmp_path, name, text):
-    one = store.Store(*folders(tmp_path), "a")
+    one = store.AgentStore(*folders(tmp_path), "a")
     one.begin("hv1", 5)
     (tmp_path / f"state/{name}.json").write_text(text)
     with pytest.raises(errors.BadAnswer, match=f"{name}[.]json"):
-        store.Store(*folders(tmp_path), "a").begin("hv1", 5)
+        store.AgentStore(*folders(tmp_path), "a").begin("hv1", 5)
 
 
 def test_two_agents_are_one_too_many(tmp_path):
-    one, two = (store.Store(*folders(tmp_path), "a") for _ in range(2))
+    one, two = (store.AgentStore(*folders(tmp_path), "a") for _ in range(2))
     one.lock()
     with pytest.raises(errors.OperationFailed, match="another agent"):
         two.lock()
 
 
 def test_a_full_disk_leaves_what_was_there(tmp_path, monkeypatch):
-    one = store.Store(*folders(tmp_path), "a")
+    one = store.AgentStore(*folders(tmp_path), "a")
     one.begin("hv1", 5)
-    one.keep(KEPT)
+    one.save(KEPT)
 
     def full(handle):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space"):
-        one.keep(Kept())
+        one.save(SavedAgentState())
     monkeypatch.undo()
-    assert store.Store(*folders(tmp_path), "a").begin("hv1", 6)[0].kept == KEPT
+    assert store.AgentStore(*folders(tmp_path), "a").begin("hv1", 6)[0].saved == KEPT
     assert sorted(os.listdir(tmp_path / "state")) == ["boot.json", "kept.json"]
 
 
 def test_a_full_folder_in_memory_matters_only_where_something_changed(tmp_path, monkeypatch):
-    one = store.Store(*folders(tmp_path), "a")
+    one = store.AgentStore(*folders(tmp_path), "a")
     state, _ = one.begin("hv1", 5)
-    one.remember(state)
+    one.save_runtime(state)
 
     def full(path, data, durable=True):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(store, "replace", full)
-    one.remember(replace(state, seq=state.seq + 1, lease_from_s=4))
+    one.save_runtime(replace(state, seq=state.seq + 1, lease_from_s=4))
     with pytest.raises(OSError, match="No space"):
-        one.remember(replace(state, believed=True))
+        one.save_runtime(replace(state, believed=True))
 
 
 def test_no_link_is_followed(tmp_path):
@@ -313,19 +320,19 @@ def test_no_link_is_followed(tmp_path):
 
 
 def test_without_a_device_there_is_none(tmp_path):
-    assert not watchdog.Watchdog(None, 10).is_there
-    assert not watchdog.Watchdog(str(tmp_path / "none"), 10).is_there
+    assert not watchdog.WatchdogDevice(None, 10).is_usable
+    assert not watchdog.WatchdogDevice(str(tmp_path / "none"), 10).is_usable
 
 
 def test_what_is_no_watchdog_is_not_used(tmp_path, caplog):
     (tmp_path / "file").touch()
-    one = watchdog.Watchdog(str(tmp_path / "file"), 10)
-    assert one.is_there
+    one = watchdog.WatchdogDevice(str(tmp_path / "file"), 10)
+    assert one.is_usable
     one.arm()
-    assert not one.works and not one.is_there
+    assert not one.is_armed and not one.is_usable
     assert "it refuses 10 s" in caplog.text
     one.feed()
-    one.rest()
+    one.disarm()
 
 
 class Driver:
@@ -358,18 +365,18 @@ def device(tmp_path):
 
 def test_it_is_armed_fed_and_put_at_rest(device, monkeypatch):
     driver = Driver(monkeypatch)
-    one = watchdog.Watchdog(str(device), 10)
+    one = watchdog.WatchdogDevice(str(device), 10)
     one.arm()
-    assert one.works and one.timeout_s == 10 and driver.fed == 1
+    assert one.is_armed and one.timeout_s == 10 and driver.fed == 1
     one.feed()
     assert driver.fed == 2 and device.read_bytes() == b""
-    one.rest()
-    assert not one.works and device.read_bytes() == b"V"
+    one.disarm()
+    assert not one.is_armed and device.read_bytes() == b"V"
 
 
 def test_the_time_that_the_device_took_is_the_one_that_is_told(device, monkeypatch):
     Driver(monkeypatch, longest=7)
-    one = watchdog.Watchdog(str(device), 10)
+    one = watchdog.WatchdogDevice(str(device), 10)
     one.arm()
     assert one.timeout_s == 7
 
@@ -377,40 +384,40 @@ def test_the_time_that_the_device_took_is_the_one_that_is_told(device, monkeypat
 @pytest.mark.parametrize("can", [0x8080, 0x8100])
 def test_one_that_is_no_proof_is_put_at_rest_and_not_used(device, monkeypatch, can):
     Driver(monkeypatch, can)
-    one = watchdog.Watchdog(str(device), 10)
+    one = watchdog.WatchdogDevice(str(device), 10)
     one.arm()
-    assert not one.works and not one.is_there and device.read_bytes() == b"V"
+    assert not one.is_armed and not one.is_usable and device.read_bytes() == b"V"
 
 
 def test_one_that_breaks_is_told_and_stays_armed(device, monkeypatch):
     driver = Driver(monkeypatch)
-    one = watchdog.Watchdog(str(device), 10)
+    one = watchdog.WatchdogDevice(str(device), 10)
     one.arm()
     driver.breaks = True
     one.feed()
-    assert not one.works and device.read_bytes() == b""
+    assert not one.is_armed and device.read_bytes() == b""
 
 
 def test_one_that_is_armed_is_opened_once(device, monkeypatch):
     driver = Driver(monkeypatch)
-    one = watchdog.Watchdog(str(device), 10)
+    one = watchdog.WatchdogDevice(str(device), 10)
     one.arm()
     handle = one._handle
     one.arm()
     assert (one._handle, driver.fed) == (handle, 1)
-    one.rest()
+    one.disarm()
 
 
 def test_one_that_cannot_be_opened_or_put_at_rest_is_named(device, monkeypatch, caplog):
     Driver(monkeypatch)
-    folder = watchdog.Watchdog(str(device.parent), 10)
+    folder = watchdog.WatchdogDevice(str(device.parent), 10)
     folder.arm()
-    assert not folder.works and f"the watchdog {device.parent} cannot be armed: " in caplog.text
-    one = watchdog.Watchdog(str(device), 10)
+    assert not folder.is_armed and f"the watchdog {device.parent} cannot be armed: " in caplog.text
+    one = watchdog.WatchdogDevice(str(device), 10)
     one.arm()
     os.close(one._handle)
-    one.rest()
-    assert not one.works and f"the watchdog {device} cannot be put at rest: " in caplog.text
+    one.disarm()
+    assert not one.is_armed and f"the watchdog {device} cannot be put at rest: " in caplog.text
 
 
 @pytest.mark.parametrize("name, kept", [("watchdog", "watchdog0"), ("watchdog1", "watchdog1")])
@@ -424,12 +431,12 @@ def test_one_that_can_never_be_put_at_rest_is_not_opened(
     driver = Driver(monkeypatch)
     (tmp_path / name).touch()
     (tmp_path / "link").symlink_to(tmp_path / name)
-    one = watchdog.Watchdog(str(tmp_path / "link"), 10)
+    one = watchdog.WatchdogDevice(str(tmp_path / "link"), 10)
     one.arm()
-    assert one.works is one.is_there is (stuck == "0")
+    assert one.is_armed is one.is_usable is (stuck == "0")
     assert driver.fed == (stuck == "0")
     assert ("its module has nowayout=1" in caplog.text) is (stuck == "1")
-    one.rest()
+    one.disarm()
 
 
 # -- why it ends -----------------------------------------------------------------------------------
@@ -448,135 +455,138 @@ def test_one_that_can_never_be_put_at_rest_is_not_opened(
     ],
 )
 def test_why_it_ends_is_what_systemd_is_about(jobs, found):
-    assert ending.by_jobs(jobs) == found
+    assert ending.from_jobs(jobs) == found
 
 
 def test_a_systemd_that_does_not_answer_shuts_nothing_down(tmp_path):
-    assert ending.why(("/nonexistent/systemctl",)) == agent_view.STOP
-    assert ending.why(("echo", "1 reboot.target start waiting")) == agent_view.REBOOT
+    assert ending.detect(("/nonexistent/systemctl",)) == agent_view.STOP
+    assert ending.detect(("echo", "1 reboot.target start waiting")) == agent_view.REBOOT
 
 
 def test_a_systemd_that_hangs_holds_up_no_beat_for_long(monkeypatch):
     monkeypatch.setattr(ending, "_ASK_S", 0.1)
     said = ("sh", "-c", "echo 1 reboot.target start waiting; exec sleep 60")
-    assert ending.why(said) == agent_view.STOP
+    assert ending.detect(said) == agent_view.STOP
 
 
 # -- copies ----------------------------------------------------------------------------------------
 
 
 def seen(name="web1", active=True, **more):
-    return Seen(name, f"uuid-{name}", active, **more)
+    return DomainState(name, f"uuid-{name}", active, **more)
 
 
 @pytest.mark.parametrize(
     "copy, found, state",
     [
-        (Copy(1, facts.RUNNING), seen(), facts.RUNNING),
-        (Copy(1, facts.RUNNING), seen(active=False), facts.STOPPED),
-        (Copy(1, facts.RUNNING), seen(active=False, crashed=True), facts.CRASHED),
-        (Copy(1, facts.RUNNING), None, facts.STOPPED),
-        (Copy(1, facts.STOPPED), None, facts.STOPPED),
-        (Copy(1, facts.STOPPED), seen(), facts.RUNNING),
-        (Copy(1, facts.STARTING, busy=True), seen(active=False), facts.STARTING),
-        (Copy(1, facts.STARTING, since_s=95), seen(active=False), facts.STARTING),
-        (Copy(1, facts.STARTING, since_s=9), seen(active=False), facts.FAILED),
-        (Copy(1, facts.STARTING), seen(), facts.RUNNING),
-        (Copy(1, facts.INCOMING, since_s=95), None, facts.INCOMING),
-        (Copy(1, facts.INCOMING, since_s=9), None, facts.STOPPED),
-        (Copy(1, facts.INCOMING), seen(incoming=True), facts.INCOMING),
-        (Copy(1, facts.INCOMING), seen(), facts.RUNNING),
-        (Copy(1, facts.INCOMING, "uuid-web1", since_s=95), seen(active=False), facts.STOPPED),
-        (Copy(1, facts.RUNNING, since_s=101), seen(active=False), facts.RUNNING),
-        (Copy(1, facts.OFF, lease=7), seen(state=PAUSED), facts.OFF),
-        (Copy(1, facts.OFF, lease=7, lease_unsure=True), seen(state=PAUSED), facts.OFF),
-        (Copy(1, facts.OFF, lease=7), seen(), facts.RUNNING),
-        (Copy(1, facts.OFF, lease=7), seen(active=False), facts.OFF),
-        (Copy(1, facts.STARTING, since_s=9, lease=7), seen(state=PAUSED), facts.FAILED),
-        (Copy(1, facts.STARTING, since_s=9, lease=7), seen(), facts.RUNNING),
+        (Instance(1, facts.RUNNING), seen(), facts.RUNNING),
+        (Instance(1, facts.RUNNING), seen(active=False), facts.STOPPED),
+        (Instance(1, facts.RUNNING), seen(active=False, crashed=True), facts.CRASHED),
+        (Instance(1, facts.RUNNING), None, facts.STOPPED),
+        (Instance(1, facts.STOPPED), None, facts.STOPPED),
+        (Instance(1, facts.STOPPED), seen(), facts.RUNNING),
+        (Instance(1, facts.STARTING, busy=True), seen(active=False), facts.STARTING),
+        (Instance(1, facts.STARTING, since_s=95), seen(active=False), facts.STARTING),
+        (Instance(1, facts.STARTING, since_s=9), seen(active=False), facts.FAILED),
+        (Instance(1, facts.STARTING), seen(), facts.RUNNING),
+        (Instance(1, facts.INCOMING, since_s=95), None, facts.INCOMING),
+        (Instance(1, facts.INCOMING, since_s=9), None, facts.STOPPED),
+        (Instance(1, facts.INCOMING), seen(incoming=True), facts.INCOMING),
+        (Instance(1, facts.INCOMING), seen(), facts.RUNNING),
+        (Instance(1, facts.INCOMING, "uuid-web1", since_s=95), seen(active=False), facts.STOPPED),
+        (Instance(1, facts.RUNNING, since_s=101), seen(active=False), facts.RUNNING),
+        (Instance(1, facts.OFF, lease=7), seen(state=PAUSED), facts.OFF),
+        (Instance(1, facts.OFF, lease=7, lease_unsure=True), seen(state=PAUSED), facts.OFF),
+        (Instance(1, facts.OFF, lease=7), seen(), facts.RUNNING),
+        (Instance(1, facts.OFF, lease=7), seen(active=False), facts.OFF),
+        (Instance(1, facts.STARTING, since_s=9, lease=7), seen(state=PAUSED), facts.FAILED),
+        (Instance(1, facts.STARTING, since_s=9, lease=7), seen(), facts.RUNNING),
     ],
 )
 def test_what_libvirt_shows_of_a_copy(copy, found, state):
-    assert copies.looked(copy, found, 100, 100).state == state
+    assert copies.reconcile(copy, found, 100, 100).state == state
 
 
 def test_a_guest_that_was_renamed_by_hand_is_not_taken_for_gone(tmp_path):
-    one = Copies(str(tmp_path / "x"), "a", 0)
-    one.put("web1", Copy(1, facts.RUNNING, "uuid-web1"))
-    one.look(Snapshot(5, {"other": Seen("other", "uuid-web1", True)}), ["web1"], 5)
-    assert one.there(["web1"])["web1"].state == facts.RUNNING
+    one = InstanceTable(str(tmp_path / "x"), "a", 0)
+    one.put("web1", Instance(1, facts.RUNNING, "uuid-web1"))
+    one.update(DomainListing(5, {"other": DomainState("other", "uuid-web1", True)}), ["web1"], 5)
+    assert one.statuses(["web1"])["web1"].state == facts.RUNNING
 
 
 def test_the_name_of_one_that_was_taken_back_may_be_another_guests(tmp_path):
     """web1 is taken back and renamed web2; another web1 is given: it was told to run as long as
     web2 did."""
-    one = Copies(str(tmp_path / "x"), "a", 0)
-    one.put("web1", Copy(7, facts.RUNNING, "uuid-old"))
-    there = {"web2": Seen("web2", "uuid-old", True), "web1": Seen("web1", "uuid-new", False)}
-    one.look(Snapshot(5, there), [], 5)
-    one.look(Snapshot(6, there), ["web1"], 6)
-    assert one.there(["web1"])["web1"] == facts.GuestThere(0, facts.OFF)
+    one = InstanceTable(str(tmp_path / "x"), "a", 0)
+    one.put("web1", Instance(7, facts.RUNNING, "uuid-old"))
+    there = {
+        "web2": DomainState("web2", "uuid-old", True),
+        "web1": DomainState("web1", "uuid-new", False),
+    }
+    one.update(DomainListing(5, there), [], 5)
+    one.update(DomainListing(6, there), ["web1"], 6)
+    assert one.statuses(["web1"])["web1"] == facts.GuestStatus(0, facts.OFF)
 
 
 @pytest.mark.parametrize("fields", [{"busy": True}, {"lease": 3}])
 def test_one_that_is_being_started_or_held_is_not_forgotten(tmp_path, fields):
-    one = Copies(str(tmp_path / "x"), "a", 0)
-    one.put("web1", Copy(7, facts.STARTING, **fields))
-    one.look(Snapshot(5), [], 5)
+    one = InstanceTable(str(tmp_path / "x"), "a", 0)
+    one.put("web1", Instance(7, facts.STARTING, **fields))
+    one.update(DomainListing(5), [], 5)
     assert one.get("web1") is not None
 
 
 def test_copies_outlive_the_agent_and_not_the_host(tmp_path):
-    one = Copies(str(tmp_path / "x"), "a", 0)
+    one = InstanceTable(str(tmp_path / "x"), "a", 0)
     assert not one.is_known and one.is_defined("web9")
-    one.look(Snapshot(5, {"web1": seen(), "mine": seen("mine")}), ["web1"], 5)
+    one.update(DomainListing(5, {"web1": seen(), "mine": seen("mine")}), ["web1"], 5)
     assert one.is_known and one.is_defined("mine") and not one.is_defined("web9")
-    assert one.there(["mine"]) == {"mine": facts.GuestThere(0, facts.RUNNING)}
-    again = Copies(str(tmp_path / "x"), "a", 9)
-    assert again.is_known and again.there(["web1", "mine"]) == {
-        "web1": facts.GuestThere(0, facts.RUNNING)
+    assert one.statuses(["mine"]) == {"mine": facts.GuestStatus(0, facts.RUNNING)}
+    again = InstanceTable(str(tmp_path / "x"), "a", 9)
+    assert again.is_known and again.statuses(["web1", "mine"]) == {
+        "web1": facts.GuestStatus(0, facts.RUNNING)
     }
-    assert not Copies(str(tmp_path / "x"), "b", 9).is_known
+    assert not InstanceTable(str(tmp_path / "x"), "b", 9).is_known
 
 
 def test_a_start_of_which_the_end_was_not_seen_is_unclear_for_a_while(tmp_path):
-    one = Copies(str(tmp_path / "x"), "a", 0)
-    one.put("web1", Copy(1, facts.STARTING, busy=True))
-    again = Copies(str(tmp_path / "x"), "a", 50)
+    one = InstanceTable(str(tmp_path / "x"), "a", 0)
+    one.put("web1", Instance(1, facts.STARTING, busy=True))
+    again = InstanceTable(str(tmp_path / "x"), "a", 50)
     for at_s, state in ((60, facts.STARTING), (111, facts.FAILED)):
-        again.look(Snapshot(at_s, {"web1": seen(active=False)}), ["web1"], at_s)
-        assert again.there(["web1"])["web1"].state == state
+        again.update(DomainListing(at_s, {"web1": seen(active=False)}), ["web1"], at_s)
+        assert again.statuses(["web1"])["web1"].state == state
 
 
 # -- what it hears ---------------------------------------------------------------------------------
 
 
 def test_of_a_peer_the_newest_beat_is_kept():
-    box = inbox.Inbox(["salt"], Clock(5).monotonic)
+    box = inbox.AgentInbox(["salt"], Clock(5).monotonic)
     for seq in (1, 3, 2):
-        box.on_frame("hv2", "beat", Beat("hv2", 1, seq).to_answer())
+        box.on_frame("hv2", "beat", Heartbeat("hv2", 1, seq).to_answer())
     assert box.beats["hv2"].beat.seq == 3
     with pytest.raises(errors.BadAnswer):
         box.on_frame("hv2", "beat", {"host": "hv2", "boot": "x"})
 
 
 def test_only_masters_define():
-    box = inbox.Inbox(["salt"], Clock(5).monotonic)
+    box = inbox.AgentInbox(["salt"], Clock(5).monotonic)
     box.on_frame("hv2", "definition", {"name": "web1", "xml": "<domain/>"})
     box.on_frame("hv2", "journal", {})
-    assert box.asked.empty()
+    assert box.requests.empty()
     box.on_frame("salt", "definition", {"name": "web1", "xml": "<domain/>"})
-    assert not box.asked.empty()
+    assert not box.requests.empty()
 
 
 def test_a_registry_with_a_new_guest_waits_until_libvirt_was_looked_at():
     """Who acts by a registry says of each of its guests whether it is here."""
     clock = Clock(5)
-    box = inbox.Inbox(["salt"], clock.monotonic)
-    box.on_frame("salt", "call", Call("salt", 3, 1, registry=REGISTRY).to_answer())
+    box = inbox.AgentInbox(["salt"], clock.monotonic)
+    box.on_frame("salt", "call", LeaderMessage("salt", 3, 1, registry=REGISTRY).to_answer())
 
     def registry(looked_s, known=()):
-        return box.believable(looked_s, known)["salt"].call.registry
+        return box.believable(looked_s, known)["salt"].message.registry
 
     assert registry(None) is None and registry(4.9) is None and registry(5) is None
     assert registry(5.1) == REGISTRY
@@ -584,9 +594,9 @@ def test_a_registry_with_a_new_guest_waits_until_libvirt_was_looked_at():
 
 
 def test_questions_are_bounded():
-    box = inbox.Inbox(["salt"], Clock(5).monotonic)
+    box = inbox.AgentInbox(["salt"], Clock(5).monotonic)
     with pytest.raises(errors.OperationFailed, match="too many"):
-        for _ in range(box.MOST_ASKED + 1):
+        for _ in range(box.MAX_REQUESTS + 1):
             box.on_frame("hv2", "incoming", {})
 
 
@@ -608,23 +618,23 @@ def mounted(monkeypatch, *where):
 
 
 def beat_of(host):
-    return Beat(host, 1, 1).to_answer()
+    return Heartbeat(host, 1, 1).to_answer()
 
 
 def test_a_beat_is_written_and_those_of_others_are_read(shared):
     """What is none may be nested so deep that the agent cannot read it once it is handed on."""
-    with pools.prepared(shared) as home:
+    with pools.open_folder(shared) as home:
         for name in ("hv1", "hv2"):
             pools.write(home, name, json.dumps(beat_of(name)).encode())
         for name, text in (("hv3", b"{"), ("hv6", b"[" * 900 + b"]" * 900), ("hv7", b'{"b": 2}')):
             pools.write(home, name, text)
         os.mkfifo(f"{shared}/.salt-virt-ha/hv4.beat")
         os.symlink("/etc/passwd", f"{shared}/.salt-virt-ha/hv5.beat")
-        assert pools.others(home, "hv1") == {"hv2": beat_of("hv2")}
+        assert pools.read_peers(home, "hv1") == {"hv2": beat_of("hv2")}
 
 
 def refusal(folder):
-    with pytest.raises(errors.OperationFailed) as found, pools.prepared(str(folder)):
+    with pytest.raises(errors.OperationFailed) as found, pools.open_folder(str(folder)):
         pass
     return found.value.text
 
@@ -647,7 +657,7 @@ def test_where_no_other_host_could_read_it_nothing_is_written(tmp_path, monkeypa
 def test_a_link_to_a_pool_is_as_safe_as_what_it_names(shared, tmp_path, monkeypatch):
     link, own = tmp_path / "link", tmp_path / "own"
     link.symlink_to(shared)
-    with pools.prepared(str(link)):
+    with pools.open_folder(str(link)):
         assert os.listdir(shared) == [".salt-virt-ha"]
     own.mkdir()
     link.unlink()
@@ -656,14 +666,14 @@ def test_a_link_to_a_pool_is_as_safe_as_what_it_names(shared, tmp_path, monkeypa
     # what is put in the place of a folder meanwhile is not followed
     mounted(monkeypatch, ("/", "ext4"), (link, "nfs4"))
     monkeypatch.setattr(os.path, "realpath", str)
-    with pytest.raises(OSError, match="link"), pools.prepared(str(link)):
+    with pytest.raises(OSError, match="link"), pools.open_folder(str(link)):
         pass
     assert os.listdir(own) == []
 
 
 def test_what_becomes_of_the_folder_meanwhile_leads_root_nowhere_else(shared, tmp_path):
     """Whoever may write to the pool put a link in the place of the folder of beats."""
-    with pools.prepared(shared) as home:
+    with pools.open_folder(shared) as home:
         os.rename(f"{shared}/.salt-virt-ha", f"{shared}/away")
         os.symlink(tmp_path, f"{shared}/.salt-virt-ha")
         pools.write(home, "hv1", b"{}")
@@ -671,7 +681,7 @@ def test_what_becomes_of_the_folder_meanwhile_leads_root_nowhere_else(shared, tm
 
 
 def test_a_folder_of_beats_that_others_can_write_to_is_not_used(shared):
-    with pools.prepared(shared):
+    with pools.open_folder(shared):
         pass
     os.chmod(f"{shared}/.salt-virt-ha", 0o777)
     assert "others can write" in refusal(shared)
@@ -691,8 +701,10 @@ for line in sys.stdin.buffer:
 
 def test_a_pool_tells_when_it_was_written_and_what_it_read():
     clock = Clock(7)
-    one = pools.Pool("/x", ["/usr/bin/python3", "-c", SERVE], ["hv1", "hv2"], clock.monotonic)
-    one.write(json.dumps(Beat("hv1", 1, 1).to_answer()).encode())
+    one = pools.PoolHeartbeat(
+        "/x", ["/usr/bin/python3", "-c", SERVE], ["hv1", "hv2"], clock.monotonic
+    )
+    one.write(json.dumps(Heartbeat("hv1", 1, 1).to_answer()).encode())
     until(lambda: one.beats, "the beats")
     assert list(one.beats) == ["hv2"] and one.silent_s() == 0
     clock.sleep(3)
@@ -707,10 +719,10 @@ def test_a_process_that_ends_or_says_nonsense_is_begun_again(
     tmp_path, monkeypatch, caplog, does, says
 ):
     caplog.set_level("INFO")
-    monkeypatch.setattr(pools, "_AGAIN_S", 0)
+    monkeypatch.setattr(pools, "_RETRY_S", 0)
     first = f"if mkdir {tmp_path}/once 2>/dev/null; then read beat; {does or ':'}; exit; fi"
     argv = ["/bin/sh", "-c", f'{first}; exec /usr/bin/python3 -c "$0"', SERVE]
-    one = pools.Pool("/x", argv, ["hv1", "hv2"], Clock(7).monotonic)
+    one = pools.PoolHeartbeat("/x", argv, ["hv1", "hv2"], Clock(7).monotonic)
     one.write(json.dumps(beat_of("hv1")).encode())
     until(lambda: f"pool /x: {says}" in caplog.text, "what is wrong is said")
     assert one.wrote_s is None and one.beats == {}
@@ -722,24 +734,24 @@ def test_a_process_that_ends_or_says_nonsense_is_begun_again(
 
 def test_storage_that_hangs_keeps_nobody_waiting():
     clock = Clock(7)
-    one = pools.Pool("/x", ["sleep", "60"], ["hv1"], clock.monotonic)
+    one = pools.PoolHeartbeat("/x", ["sleep", "60"], ["hv1"], clock.monotonic)
     for seq in range(5):
-        one.write(json.dumps(Beat("hv1", 1, seq).to_answer()).encode())
+        one.write(json.dumps(Heartbeat("hv1", 1, seq).to_answer()).encode())
         clock.sleep(1)
     assert one.silent_s() == 5 and one.beats == {}
-    until(lambda: one._outside._process, "its process")
-    process = one._outside._process
+    until(lambda: one._worker._process, "its process")
+    process = one._worker._process
     one.end()
     assert process.wait(60) == -9
 
 
 def a_pool(argv):
-    return pools.Pool("/x", argv, ["hv1"], Clock(7).monotonic)
+    return pools.PoolHeartbeat("/x", argv, ["hv1"], Clock(7).monotonic)
 
 
 def a_shelf(argv):
-    one = shelf.Shelf("/x", argv, Clock(7).monotonic)
-    one.keep({"web1": shelved()}, ["web1"], lambda name: True)
+    one = shelf.SharedDefinitions("/x", argv, Clock(7).monotonic)
+    one.update({"web1": shelved()}, ["web1"], lambda name: True)
     return one
 
 
@@ -771,7 +783,7 @@ def served(part, shared, *lines):
 
 
 def test_the_process_of_a_pool_writes_each_beat_and_tells_those_of_others(shared):
-    with pools.prepared(shared) as home:
+    with pools.open_folder(shared) as home:
         pools.write(home, "hv2", json.dumps(beat_of("hv2")).encode())
     assert served(pools, shared, {"a": 1}, {"a": 2}) == [{"beats": {"hv2": beat_of("hv2")}}] * 2
     with open(f"{shared}/.salt-virt-ha/hv1.beat") as file:
@@ -779,7 +791,7 @@ def test_the_process_of_a_pool_writes_each_beat_and_tells_those_of_others(shared
 
 
 def test_the_process_of_a_pool_says_what_is_wrong_and_goes_on(shared):
-    with pools.prepared(shared):
+    with pools.open_folder(shared):
         os.chmod(f"{shared}/.salt-virt-ha", 0o777)
     [told] = served(pools, shared, {"a": 1})
     assert "others can write to it" in told["trouble"]
@@ -801,7 +813,7 @@ def test_the_process_of_definitions_keeps_each_and_says_what_is_wrong(shared):
 
 
 def test_the_program_of_a_pool_is_this_one():
-    assert pools.argv("/x", "hv1")[-3:] == ["pool", "/x", "hv1"]
+    assert pools.worker_argv("/x", "hv1")[-3:] == ["pool", "/x", "hv1"]
 
 
 # -- definitions beside the disks ------------------------------------------------------------------
@@ -887,7 +899,9 @@ def one_shelf(tmp_path, monkeypatch):
     monkeypatch.setattr(shelf, "_RETRY_S", 0.1)
     clock, log = Clock(7), tmp_path / "log"
     log.touch()
-    one = shelf.Shelf("/x", ["/usr/bin/python3", "-c", TAKES, str(log)], clock.monotonic)
+    one = shelf.SharedDefinitions(
+        "/x", ["/usr/bin/python3", "-c", TAKES, str(log)], clock.monotonic
+    )
     one.clock, one.log = clock, lambda: log.read_text().splitlines()
     yield one
     one.end()
@@ -895,7 +909,7 @@ def one_shelf(tmp_path, monkeypatch):
 
 def test_definitions_of_ones_own_guests_are_kept_when_they_change(one_shelf):
     def keep(own, guests, defined=True):
-        one_shelf.keep({one.name: one for one in own}, guests, lambda name: defined)
+        one_shelf.update({one.name: one for one in own}, guests, lambda name: defined)
 
     first, other = shelved(), shelved(more="<title>t</title>")
     sizes = [len(first.xml), len(other.xml)]
@@ -904,14 +918,14 @@ def test_definitions_of_ones_own_guests_are_kept_when_they_change(one_shelf):
     until(lambda: one_shelf.log() == [f"web1 {sizes[0]}"], "the first")
     keep([other], {"web1"})
     until(lambda: one_shelf.log()[1:] == [f"web1 {sizes[1]}"], "the second")
-    until(lambda: not one_shelf._next, "it is done with that")
-    one_shelf.clock.sleep(shelf.AGAIN_S)
+    until(lambda: not one_shelf._queue, "it is done with that")
+    one_shelf.clock.sleep(shelf.REWRITE_S)
     keep([other], {"web1"})
     until(lambda: len(one_shelf.log()) == 3, "once more, after a while")
     keep([], {"web1"})  # it has moved away: another host's to keep
     keep([], {})
     keep([], {}, defined=False)
-    assert not one_shelf._next
+    assert not one_shelf._queue
     keep([first], {"web1"})
     keep([], {})  # no longer of high availability, and there still
     until(lambda: len(one_shelf.log()) == 4, "the one that came back")
@@ -920,7 +934,7 @@ def test_definitions_of_ones_own_guests_are_kept_when_they_change(one_shelf):
 
 
 def test_what_cannot_be_kept_is_tried_again(one_shelf):
-    one_shelf.keep({"bad": shelved("bad")}, {"bad"}, lambda name: True)
+    one_shelf.update({"bad": shelved("bad")}, {"bad"}, lambda name: True)
     until(lambda: len(one_shelf.log()) > 1, "another try")
 
 
@@ -942,9 +956,9 @@ class Going(Clock):
 def guests(tmp_path, monkeypatch):
     monkeypatch.setattr(departed, "FOLDER", str(tmp_path / "moved"))
     clock = Going(10)
-    table = Copies(str(tmp_path / "guests.json"), "a", 10)
-    where = Where("test:///default", str(tmp_path / "locks"), 30, 0.05)
-    kept = Definitions(str(tmp_path / "definitions"), [])
+    table = InstanceTable(str(tmp_path / "guests.json"), "a", 10)
+    where = LibvirtConfig("test:///default", str(tmp_path / "locks"), 30, 0.05)
+    kept = DefinitionCache(str(tmp_path / "definitions"), [])
     one = Guests(where, table, kept, clock.monotonic)
     only_test(one._connected())  # other tests of the process may have left theirs
     one.clock = clock
@@ -957,7 +971,7 @@ def guests(tmp_path, monkeypatch):
 
 def state(one, name):
     one.clock.sleep(1)
-    found = one.copies.there([name]).get(name)
+    found = one.instances.statuses([name]).get(name)
     return found.state if found else None
 
 
@@ -969,9 +983,11 @@ def becomes(one, name, wanted):
 def apart(tmp_path):
     """Guests whose libvirt is not looked at; no other test has one of that URI."""
     node = tmp_path / "node.xml"
-    table = Copies(str(tmp_path / "guests.json"), "a", 10)
-    where = Where(f"test://{node}", str(tmp_path / "locks"), 30, 0.05)
-    one = Guests(where, table, Definitions(str(tmp_path / "definitions"), []), Going(10).monotonic)
+    table = InstanceTable(str(tmp_path / "guests.json"), "a", 10)
+    where = LibvirtConfig(f"test://{node}", str(tmp_path / "locks"), 30, 0.05)
+    one = Guests(
+        where, table, DefinitionCache(str(tmp_path / "definitions"), []), Going(10).monotonic
+    )
     one.node = node
     yield one
     one.end()
@@ -988,7 +1004,7 @@ def test_a_libvirt_that_is_gone_is_looked_for_until_it_is_there(apart, caplog):
         apart.domain("web1")
     assert apart._runs("web1"), "in doubt it does"
     apart.node.write_text(NODE)
-    until(lambda: apart.copies.is_known, "a look")
+    until(lambda: apart.instances.is_known, "a look")
     until(lambda: "libvirt answers" in caplog.text, "the line")
     assert apart.domain("web1") is None and not apart._runs("web1")
 
@@ -999,20 +1015,20 @@ def test_a_fault_of_its_own_ends_one_look_and_not_the_next(apart, caplog, monkey
         patch.setattr(apart.health, "look", lambda *_: 1 / 0)
         apart.begin()
         until(lambda: "a look at libvirt failed: division by zero" in caplog.text, "the line")
-        assert apart._told_s == 0
-    until(lambda: apart._told_s, "a whole look")
+        assert apart._sent_s == 0
+    until(lambda: apart._sent_s, "a whole look")
 
 
 def test_a_definition_is_told_as_soon_as_libvirt_has_saved_it(apart, tmp_path, monkeypatch):
     """The guest has got a snapshot: if its host died before that is known, the guest would be
     started by the definition of before, and write below it."""
     apart.node.write_text(NODE)
-    apart.where = replace(apart.where, saved=str(tmp_path))
+    apart.config = replace(apart.config, saved=str(tmp_path))
     apart.names, told = frozenset(["web1", "web2"]), []
     apart.on_definition = told.append
     monkeypatch.setattr(agent_guests, "_DEFINITIONS_EVERY_S", 1e9)
-    apart._told_s = 1.0
-    conn = libvirt.open(apart.where.uri)
+    apart._sent_s = 1.0
+    conn = libvirt.open(apart.config.uri)
     for name in ("web1", "web2"):
         conn.defineXML(XML.format(name=name))
         (tmp_path / f"{name}.xml").write_text("saved")
@@ -1022,7 +1038,7 @@ def test_a_definition_is_told_as_soon_as_libvirt_has_saved_it(apart, tmp_path, m
             conn.defineXML(xml.replace("</name>", "</name><description>newer</description>"))
             (tmp_path / f"{changed}.xml").write_text("saved anew")
         told.clear()
-        apart._look(conn)
+        apart._poll(conn)
         assert sorted(one.name for one in told) == names
     conn.close()
 
@@ -1034,28 +1050,28 @@ def test_a_definition_is_told_again_until_masters_have_it(apart, monkeypatch):
     told = []
     apart.on_definition, apart.names = told.append, frozenset(["web1"])
     monkeypatch.setattr(agent_guests, "_DEFINITIONS_EVERY_S", 0)
-    conn = libvirt.open(apart.where.uri)
+    conn = libvirt.open(apart.config.uri)
     conn.defineXML(XML.format(name="web1"))
 
     def looks(names=("web1",), own=()):
         apart.names, apart.own = frozenset(names), frozenset(own)
         told.clear()
-        apart._look(conn)
+        apart._poll(conn)
         return [one.name for one in told]
 
     assert (looks(), looks()) == (["web1"], [])
     assert (looks(names=()), looks(), looks()) == ([], ["web1"], [])
     assert looks(own=["web1"]) == looks(own=["web1"]) == ["web1"]
-    apart.kept.keep(definition("web1", XML.format(name="web1")))
+    apart.definition_cache.put(definition("web1", XML.format(name="web1")))
     assert looks(own=["web1"]) == ["web1"]  # what masters have is an older one
-    apart.kept.keep(told[0])
+    apart.definition_cache.put(told[0])
     assert looks(own=["web1"]) == []
     conn.close()
 
 
 def test_what_libvirt_cannot_say_is_no_word_that_a_guest_is_not_there(apart):
     apart.node.write_text(NODE)
-    apart._conn = libvirt.open(apart.where.uri)
+    apart._conn = libvirt.open(apart.config.uri)
     apart._conn.close()
     with pytest.raises(libvirt.libvirtError):
         apart.domain("web1")
@@ -1064,10 +1080,10 @@ def test_what_libvirt_cannot_say_is_no_word_that_a_guest_is_not_there(apart):
 
 def test_a_definition_that_cannot_be_read_keeps_no_other_from_being_told(apart, caplog):
     apart.node.write_text(NODE)
-    conn, told = libvirt.open(apart.where.uri), []
+    conn, told = libvirt.open(apart.config.uri), []
     conn.defineXML(XML.format(name="web1"))
     apart.on_definition = told.append
-    apart._tell_definitions(conn, ["gone", "web1"])
+    apart._send_definitions(conn, ["gone", "web1"])
     assert [one.name for one in told] == ["web1"]
     assert "the definition of gone cannot be read: " in caplog.text
     conn.close()
@@ -1075,40 +1091,42 @@ def test_a_definition_that_cannot_be_read_keeps_no_other_from_being_told(apart, 
 
 def test_who_is_kept_is_told_to_who_would_start_it_by_another_way(tmp_path):
     path = str(tmp_path / "kept.json")
-    assert kept.words("web1", path) == ""
-    new = Registry(2, 2, guests={"web2": GuestRecord("new"), "web3": GuestRecord("ignored")})
-    old = Registry(1, 1, guests={"web1": GuestRecord("placed", host="b")})
-    store.Store(str(tmp_path), str(tmp_path / "run"), "1").keep(Kept(pending=new, registry=old))
-    assert kept.words("web1", path).startswith("web1 is kept by high availability on b (")
-    assert kept.words("web2", path).startswith("web2 is kept by high availability (")
-    assert [kept.words(name, path) for name in ("web3", "web4")] == ["", ""]
+    assert kept.describe("web1", path) == ""
+    new = Registry(2, 2, guests={"web2": HaGuestRecord("new"), "web3": HaGuestRecord("ignored")})
+    old = Registry(1, 1, guests={"web1": HaGuestRecord("placed", host="b")})
+    store.AgentStore(str(tmp_path), str(tmp_path / "run"), "1").save(
+        SavedAgentState(pending=new, registry=old)
+    )
+    assert kept.describe("web1", path).startswith("web1 is kept by high availability on b (")
+    assert kept.describe("web2", path).startswith("web2 is kept by high availability (")
+    assert [kept.describe(name, path) for name in ("web3", "web4")] == ["", ""]
     (tmp_path / "kept.json").write_text("{")
     with pytest.raises(errors.BadAnswer, match="damaged"):
-        kept.words("web4", path)
+        kept.describe("web4", path)
 
 
 def test_for_which_guests_a_host_feeds_its_watchdog(tmp_path):
     path = str(tmp_path / "kept.json")
     assert kept.assigned("a", path) == []
     guests = {
-        "web1": GuestRecord("placed", host="a"),
-        "web2": GuestRecord("placed", host="b", target="a"),
-        "web3": GuestRecord("recovering", places=(GuestPlace("a", 1),)),
-        "web4": GuestRecord("placed", host="b"),
+        "web1": HaGuestRecord("placed", host="a"),
+        "web2": HaGuestRecord("placed", host="b", target="a"),
+        "web3": HaGuestRecord("recovering", places=(GuestLocation("a", 1),)),
+        "web4": HaGuestRecord("placed", host="b"),
     }
-    keep = store.Store(str(tmp_path), str(tmp_path / "run"), "1").keep
-    keep(Kept(registry=Registry(1, 1, guests=guests)))
+    keep = store.AgentStore(str(tmp_path), str(tmp_path / "run"), "1").save
+    keep(SavedAgentState(registry=Registry(1, 1, guests=guests)))
     assert kept.assigned("a", path) == ["web1", "web2", "web3"]
     assert kept.assigned("c", path) == []
     off = Registry(2, 2, armed=False, guests=guests)
-    keep(Kept(pending=off, registry=off))
+    keep(SavedAgentState(pending=off, registry=off))
     assert kept.assigned("a", path) == []
 
 
 def test_a_guest_that_runs_is_seen_and_adopted(guests):
     becomes(guests, "test", facts.RUNNING)
     guests.adopt("test", 4)
-    assert guests.copies.there(["test"])["test"].epoch == 4
+    assert guests.instances.statuses(["test"])["test"].epoch == 4
 
 
 def test_a_guest_that_it_keeps_does_not_start_with_its_host_whoever_said_so(guests):
@@ -1123,15 +1141,18 @@ def test_a_guest_that_it_keeps_does_not_start_with_its_host_whoever_said_so(gues
 
 
 def test_a_guest_is_started_by_the_kept_definition_killed_and_dropped(guests):
-    guests.kept.keep(definition("web1", XML.format(name="web1")))
+    guests.definition_cache.put(definition("web1", XML.format(name="web1")))
     guests.start("web1", 3)
     becomes(guests, "web1", facts.RUNNING)
-    assert guests.copies.get("web1").epoch == 3
+    assert guests.instances.get("web1").epoch == 3
     guests.kill("web1")
     becomes(guests, "web1", facts.STOPPED)
     guests.drop("web1")
     becomes(guests, "web1", None)
-    assert "web1 was moved from here to another host by high availability" in departed.why("web1")
+    assert (
+        "web1 was moved from here to another host by high availability"
+        in departed.departure_reason("web1")
+    )
     assert guests.domain("web1") is None
 
 
@@ -1141,10 +1162,10 @@ def test_a_guest_without_a_definition_fails(guests):
 
 
 def test_what_is_done_with_an_old_definition_is_done_after_another_verb(guests, caplog):
-    guests.kept.keep(definition("web1", XML.format(name="web1")))
-    assert list(guests.kept.names) == ["web1"]
+    guests.definition_cache.put(definition("web1", XML.format(name="web1")))
+    assert list(guests.definition_cache.names) == ["web1"]
     guests._conn.defineXML(XML.format(name="web1"))
-    with guest_lock.held(guests.where.locks, "virt.update", "web1"):
+    with guest_lock.acquire(guests.config.locks, "virt.update", "web1"):
         guests.drop("web1")
         until(lambda: "cannot drop web1" in caplog.text, "the line", 30)
         assert guests.domain("web1") is not None
@@ -1155,35 +1176,35 @@ def test_what_is_done_with_an_old_definition_is_done_after_another_verb(guests, 
 def test_a_guest_is_not_started_by_a_definition_that_was_to_go(guests, caplog):
     """It could not be dropped: another verb was at work with it, or libvirt did not answer."""
     newer = XML.format(name="web1").replace("<name>", "<description>newer</description><name>")
-    guests.kept.keep(definition("web1", newer))
+    guests.definition_cache.put(definition("web1", newer))
     guests._conn.defineXML(XML.format(name="web1"))
-    with guest_lock.held(guests.where.locks, "virt.update", "web1"):
+    with guest_lock.acquire(guests.config.locks, "virt.update", "web1"):
         guests.drop("web1")
         until(lambda: "cannot drop web1" in caplog.text, "the line", 30)
     guests.start("web1", 3)
     becomes(guests, "web1", facts.RUNNING)
     assert "<description>newer</description>" in guests.domain("web1").XMLDesc()
-    guests.kept.keep(definition("test", XML.format(name="test")))
+    guests.definition_cache.put(definition("test", XML.format(name="test")))
     guests.drop("test")  # it runs: what it has is no definition of before
-    until(lambda: "test" not in guests._old, "a look")
+    until(lambda: "test" not in guests._obsolete, "a look")
 
 
 def test_a_guest_that_is_being_started_is_not_started_twice(guests):
     gate = threading.Event()
-    guests.do("start", "web1", lambda name: gate.wait(120))
+    guests.run_in_thread("start", "web1", lambda name: gate.wait(120))
     guests.start("web1", 4)
-    copy = guests.copies.get("web1")
+    copy = guests.instances.get("web1")
     assert (copy.state, copy.epoch, copy.busy) == (facts.STARTING, 4, False)
     gate.set()
 
 
 def test_a_guest_that_runs_is_not_dropped_and_one_that_shuts_down_is(guests, caplog):
-    guests.kept.keep(definition("web1", XML.format(name="web1")))
+    guests.definition_cache.put(definition("web1", XML.format(name="web1")))
     guests.start("web1", 3)
     becomes(guests, "web1", facts.RUNNING)
     guests.drop("web1")
     until(lambda: "cannot drop web1: it runs" in caplog.text, "the line")
-    assert guests.copies.get("web1") and guests.domain("web1").isActive()
+    assert guests.instances.get("web1") and guests.domain("web1").isActive()
     guests.shut_down("web1")
     becomes(guests, "web1", facts.STOPPED)
     dom = guests.domain("web1")
@@ -1194,10 +1215,10 @@ def test_a_guest_that_runs_is_not_dropped_and_one_that_shuts_down_is(guests, cap
 
 def test_a_guest_that_does_not_listen_is_waited_for_and_asked_again(guests, monkeypatch):
     """The test driver's all listen."""
-    monkeypatch.setattr(agent_guests, "PRESS_AGAIN_S", 0.1)
+    monkeypatch.setattr(agent_guests, "SHUTDOWN_RETRY_S", 0.1)
     pressed = []
     monkeypatch.setattr(libvirt.virDomain, "shutdown", lambda dom: pressed.append(dom.name()))
-    guests.kept.keep(definition("web1", XML.format(name="web1")))
+    guests.definition_cache.put(definition("web1", XML.format(name="web1")))
     guests.start("web1", 3)
     becomes(guests, "web1", facts.RUNNING)
     for times in (1, 2):
@@ -1213,17 +1234,17 @@ def test_a_guest_that_does_not_listen_is_waited_for_and_asked_again(guests, monk
 
 def test_of_a_guest_that_is_given_back_nothing_is_kept():
     """It comes again one day, and is as well as any."""
-    health, seen = Health(None, lambda: 1000, 60), Seen("web1", "u", True, number=7)
-    there = {"web1": GuestThere(1, facts.STOPPED)}
-    health.look({"web1": seen}, ["web1"])
-    health.failed("web1", ValueError("no memory"))
-    assert health.over(there)["web1"].seen == "it did not start: no memory"
-    health.look({"web1": seen}, [])
-    assert health.over(there) == there
+    health, seen = Health(None, lambda: 1000, 60), DomainState("web1", "u", True, number=7)
+    there = {"web1": GuestStatus(1, facts.STOPPED)}
+    health.update({"web1": seen}, ["web1"])
+    health.on_start_failed("web1", ValueError("no memory"))
+    assert health.annotate(there)["web1"].seen == "it did not start: no memory"
+    health.update({"web1": seen}, [])
+    assert health.annotate(there) == there
 
 
 def test_an_agent_in_a_guest_is_heard_by_its_answer_alone(guests, monkeypatch):
-    guests.kept.keep(definition("web1", XML.format(name="web1")))
+    guests.definition_cache.put(definition("web1", XML.format(name="web1")))
     guests.start("web1", 3)
     becomes(guests, "web1", facts.RUNNING)
     health, number = guests.health, guests.domain("web1").ID()
@@ -1231,7 +1252,7 @@ def test_an_agent_in_a_guest_is_heard_by_its_answer_alone(guests, monkeypatch):
     until(lambda: "web1" in health._cases and case().number == number, "a look")
     monkeypatch.setattr(health, "look", lambda *_: None)  # it has no agent that is to be asked
     now_s = guests.clock.monotonic()
-    until(lambda: guests.copies.looked_s > now_s, "the last look is over")
+    until(lambda: guests.instances.observed_s > now_s, "the last look is over")
     for what in (health._ping, health._disks):
         what("gone")
     assert "gone" not in health._cases
@@ -1260,8 +1281,8 @@ def test_a_guest_whose_lock_is_taken_fails_and_is_left_alone(guests, monkeypatch
     from saltvirt.haagent import guests as module
 
     monkeypatch.setattr(module, "_LOCK_WAIT_S", 0)
-    guests.kept.keep(definition("web1", XML.format(name="web1")))
-    with module.guest_lock.held(guests.where.locks, "a copy", "web1"):
+    guests.definition_cache.put(definition("web1", XML.format(name="web1")))
+    with module.guest_lock.acquire(guests.config.locks, "a copy", "web1"):
         guests.start("web1", 3)
         becomes(guests, "web1", facts.FAILED)
     assert guests.domain("web1") is None
@@ -1282,14 +1303,14 @@ def locked(monkeypatch, times, words=LOCKED):
         return true(dom)
 
     monkeypatch.setattr(libvirt.virDomain, "create", create)
-    monkeypatch.setattr(agent_guests, "_DISK_AGAIN_S", 0.01)
+    monkeypatch.setattr(agent_guests, "_DISK_RETRY_S", 0.01)
     return tried
 
 
 def test_a_start_waits_for_the_disks_lock_of_a_dead_host(guests, monkeypatch):
     """Found in a lab: GlusterFS keeps the locks of a host that was cut off, and then fenced."""
     tried = locked(monkeypatch, 3)
-    guests.kept.keep(definition("web1", XML.format(name="web1")))
+    guests.definition_cache.put(definition("web1", XML.format(name="web1")))
     guests.start("web1", 4)
     until(lambda: len(tried) == 4, "tries, for which it has so long by its clock")
     becomes(guests, "web1", facts.RUNNING)
@@ -1300,7 +1321,7 @@ def test_a_start_waits_for_the_disks_lock_of_a_dead_host(guests, monkeypatch):
 
 def test_a_start_that_fails_for_another_reason_is_told_at_once(guests, monkeypatch):
     tried = locked(monkeypatch, 99, "internal error: no memory")
-    guests.kept.keep(definition("web1", XML.format(name="web1")))
+    guests.definition_cache.put(definition("web1", XML.format(name="web1")))
     guests.start("web1", 4)
     becomes(guests, "web1", facts.FAILED)
     assert len(tried) == 1
@@ -1310,16 +1331,16 @@ def test_a_start_that_fails_for_another_reason_is_told_at_once(guests, monkeypat
 def test_a_start_that_waits_for_a_lock_ends_when_the_guest_is_stopped(guests, monkeypatch, stopped):
     monkeypatch.setattr(guests.clock, "sleep", lambda for_s: None)
     tried = locked(monkeypatch, 10**6)
-    guests.kept.keep(definition("web1", XML.format(name="web1")))
+    guests.definition_cache.put(definition("web1", XML.format(name="web1")))
     guests.start("web1", 4)
     until(lambda: len(tried) > 2, "tries")
     getattr(guests, stopped)("web1")
-    until(lambda: guests.copies.get("web1").state == facts.FAILED, "it failed", 10)
+    until(lambda: guests.instances.get("web1").state == facts.FAILED, "it failed", 10)
 
 
 def test_a_start_does_not_wait_for_a_lock_for_ever(guests, monkeypatch):
     tried = locked(monkeypatch, 10**6)
-    guests.kept.keep(definition("web1", XML.format(name="web1")))
+    guests.definition_cache.put(definition("web1", XML.format(name="web1")))
     guests.start("web1", 4)
     until(lambda: len(tried) > 2, "tries")
     guests.clock.sleep(101)
@@ -1348,7 +1369,7 @@ def holding(monkeypatch, times=0):
             dom.suspend()
 
     monkeypatch.setattr(libvirt.virDomain, "createWithFlags", create)
-    monkeypatch.setattr(agent_guests, "_LEASE_AGAIN_S", 0.01)
+    monkeypatch.setattr(agent_guests, "_LEASE_RETRY_S", 0.01)
     return tried
 
 
@@ -1356,7 +1377,7 @@ def asked_until_got(one, version):
     """It is asked for at each beat that does not tell it."""
 
     def got():
-        if one.copies.leases() == {"web1": version}:
+        if one.instances.leases() == {"web1": version}:
             return True
         one.lease("web1", version)
         return False
@@ -1372,7 +1393,7 @@ def end(one, name):
 
 def test_a_lease_is_asked_for_until_it_is_got_and_the_guest_goes_on_by_it(guests, monkeypatch):
     tried = holding(monkeypatch, 2)
-    guests.kept.keep(definition("web1", XML.format(name="web1")))
+    guests.definition_cache.put(definition("web1", XML.format(name="web1")))
     asked_until_got(guests, 7)
     assert len(tried) == 3
     assert state(guests, "web1") == facts.OFF
@@ -1380,7 +1401,7 @@ def test_a_lease_is_asked_for_until_it_is_got_and_the_guest_goes_on_by_it(guests
     number = guests.domain("web1").ID()
     guests.start("web1", 4)
     becomes(guests, "web1", facts.RUNNING)
-    assert guests.copies.leases() == {}
+    assert guests.instances.leases() == {}
     assert (guests.domain("web1").ID(), guests.domain("web1").state()[0]) == (number, 1)
     assert len(tried) == 3
     end(guests, "web1")
@@ -1388,11 +1409,11 @@ def test_a_lease_is_asked_for_until_it_is_got_and_the_guest_goes_on_by_it(guests
 
 def test_a_lease_that_was_not_got_is_told_by_nobody(guests, monkeypatch):
     tried = holding(monkeypatch, 10**6)
-    guests.kept.keep(definition("web1", XML.format(name="web1")))
+    guests.definition_cache.put(definition("web1", XML.format(name="web1")))
     guests.lease("web1", 7)
     until(lambda: tried, "a try")
-    until(lambda: not guests.copies.get("web1").busy, "its end")
-    assert guests.copies.leases() == {}
+    until(lambda: not guests.instances.get("web1").busy, "its end")
+    assert guests.instances.leases() == {}
     becomes(guests, "web1", facts.OFF)
 
 
@@ -1403,23 +1424,23 @@ def test_a_lease_that_cannot_be_asked_for_is_named(guests, monkeypatch, caplog):
         raise libvirt.libvirtError("internal error: no memory")
 
     monkeypatch.setattr(libvirt.virDomain, "createWithFlags", fails)
-    guests.kept.keep(definition("web1", XML.format(name="web1")))
+    guests.definition_cache.put(definition("web1", XML.format(name="web1")))
     guests.lease("web1", 7)
     until(lambda: "cannot lease web1: internal error: no memory" in caplog.text, "the line")
     until(lambda: not guests._busy, "its end")
-    copy = guests.copies.get("web1")
-    assert (copy.state, copy.busy, guests.copies.leases()) == (facts.OFF, False, {})
+    copy = guests.instances.get("web1")
+    assert (copy.state, copy.busy, guests.instances.leases()) == (facts.OFF, False, {})
 
 
 def test_a_guest_whose_lease_nobody_saw_is_not_gone_on_with(guests, monkeypatch):
     """It may be held since before another host had it."""
     holding(monkeypatch)
-    guests.kept.keep(definition("web1", XML.format(name="web1")))
-    dom = guests._defined("web1")
-    guests.copies.put("web1", Copy(0, facts.OFF, busy=True, lease=7, lease_unsure=True))
+    guests.definition_cache.put(definition("web1", XML.format(name="web1")))
+    dom = guests._ensure_defined("web1")
+    guests.instances.put("web1", Instance(0, facts.OFF, busy=True, lease=7, lease_unsure=True))
     dom.createWithFlags(libvirt.VIR_DOMAIN_START_PAUSED)
     number = dom.ID()
-    guests.copies.change("web1", guests.clock.monotonic(), busy=False)
+    guests.instances.change("web1", guests.clock.monotonic(), busy=False)
     guests.start("web1", 4)
     becomes(guests, "web1", facts.RUNNING)
     dom = guests.domain("web1")
@@ -1429,19 +1450,19 @@ def test_a_guest_whose_lease_nobody_saw_is_not_gone_on_with(guests, monkeypatch)
 
 def test_a_lease_that_is_let_go_leaves_nothing(guests, monkeypatch):
     holding(monkeypatch)
-    guests.kept.keep(definition("web1", XML.format(name="web1")))
+    guests.definition_cache.put(definition("web1", XML.format(name="web1")))
     asked_until_got(guests, 7)
     guests.kill("web1")
-    until(lambda: guests.copies.leases() == {}, "it is let go", 10)
+    until(lambda: guests.instances.leases() == {}, "it is let go", 10)
     assert not guests.domain("web1").isActive()
 
 
 def test_a_lease_that_nobody_asks_for_any_more_is_let_go_with_the_definition(guests, monkeypatch):
     """The paused QEMU kept the locks of the disks, and every start elsewhere failed."""
     holding(monkeypatch)
-    guests.kept.keep(definition("web1", XML.format(name="web1")))
-    dom = guests._defined("web1")
-    guests.copies.put("web1", Copy(0, facts.OFF, lease=7, lease_unsure=True))
+    guests.definition_cache.put(definition("web1", XML.format(name="web1")))
+    dom = guests._ensure_defined("web1")
+    guests.instances.put("web1", Instance(0, facts.OFF, lease=7, lease_unsure=True))
     dom.createWithFlags(libvirt.VIR_DOMAIN_START_PAUSED)
     guests.drop("web1")
     until(lambda: guests.domain("web1") is None, "it is gone", 10)
@@ -1449,7 +1470,7 @@ def test_a_lease_that_nobody_asks_for_any_more_is_let_go_with_the_definition(gue
 
 def test_a_start_that_cannot_be_written_down_is_no_start_for_ever(guests, monkeypatch):
     """/run was full once: the guest was "starting" until the agent began anew."""
-    guests.kept.keep(definition("web1", XML.format(name="web1")))
+    guests.definition_cache.put(definition("web1", XML.format(name="web1")))
     full = OSError(28, "No space left on device")
 
     def write(*_args, **_more):
@@ -1459,7 +1480,7 @@ def test_a_start_that_cannot_be_written_down_is_no_start_for_ever(guests, monkey
         patch.setattr(store, "replace", write)
         with pytest.raises(OSError):
             guests.start("web1", 4)
-    assert not guests.copies.get("web1").busy
+    assert not guests.instances.get("web1").busy
     guests.start("web1", 5)
     becomes(guests, "web1", facts.RUNNING)
     end(guests, "web1")
@@ -1468,13 +1489,13 @@ def test_a_start_that_cannot_be_written_down_is_no_start_for_ever(guests, monkey
 def test_a_lease_whose_answer_nobody_saw_is_asked_for_again(guests, monkeypatch):
     """The agent died while it was asked for."""
     tried = holding(monkeypatch)
-    guests.kept.keep(definition("web1", XML.format(name="web1")))
-    dom = guests.domain("web1") or guests._defined("web1")
-    guests.copies.put("web1", Copy(0, facts.OFF, busy=True, lease=7, lease_unsure=True))
+    guests.definition_cache.put(definition("web1", XML.format(name="web1")))
+    dom = guests.domain("web1") or guests._ensure_defined("web1")
+    guests.instances.put("web1", Instance(0, facts.OFF, busy=True, lease=7, lease_unsure=True))
     dom.createWithFlags(libvirt.VIR_DOMAIN_START_PAUSED)
     tried.clear()
-    guests.copies.change("web1", guests.clock.monotonic(), busy=False)
-    assert state(guests, "web1") == facts.OFF and guests.copies.leases() == {}
+    guests.instances.change("web1", guests.clock.monotonic(), busy=False)
+    assert state(guests, "web1") == facts.OFF and guests.instances.leases() == {}
     asked_until_got(guests, 7)
     assert tried == ["web1"]
     end(guests, "web1")
@@ -1482,19 +1503,19 @@ def test_a_lease_whose_answer_nobody_saw_is_asked_for_again(guests, monkeypatch)
 
 def test_what_runs_is_not_ended_for_a_lease(guests, monkeypatch):
     holding(monkeypatch)
-    guests.kept.keep(definition("web1", XML.format(name="web1")))
-    guests._defined("web1").create()
+    guests.definition_cache.put(definition("web1", XML.format(name="web1")))
+    guests._ensure_defined("web1").create()
     guests.lease("web1", 7)
     becomes(guests, "web1", facts.RUNNING)
     guests.lease("web1", 7)
-    assert guests.copies.leases() == {} and guests.domain("web1").isActive()
+    assert guests.instances.leases() == {} and guests.domain("web1").isActive()
     end(guests, "web1")
 
 
 def test_a_guest_is_asked_to_shut_down_and_then_stopped(guests, monkeypatch):
     becomes(guests, "test", facts.RUNNING)
     pressed = []
-    monkeypatch.setattr(guests, "_press", pressed.append)
+    monkeypatch.setattr(guests, "_request_shutdown", pressed.append)
     guests.shut_down("test")
     until(lambda: pressed, "a press")
     guests.clock.sleep(31)
@@ -1509,8 +1530,8 @@ def test_the_same_is_not_begun_twice(guests):
         count.append(name)
         gate.wait(120)
 
-    assert guests.do("x", "web1", work) and not guests.do("x", "web1", work)
-    assert guests.do("x", "web2", work)
+    assert guests.run_in_thread("x", "web1", work) and not guests.run_in_thread("x", "web1", work)
+    assert guests.run_in_thread("x", "web2", work)
     gate.set()
 
 
@@ -1524,13 +1545,13 @@ def test_what_no_thread_could_be_had_for_is_begun_when_there_is_one(guests, monk
             raise RuntimeError("can't start new thread")
         real(thread)
 
-    guests.kept.keep(definition("web1", XML.format(name="web1")))
+    guests.definition_cache.put(definition("web1", XML.format(name="web1")))
     with monkeypatch.context() as without:
         without.setattr(threading.Thread, "start", start)
         guests.start("web1", 4)
         guests.kill("web1")
     assert "cannot start web1: can't start new thread" in caplog.messages
-    assert not guests.copies.get("web1").busy
+    assert not guests.instances.get("web1").busy
     guests.start("web1", 4)
     becomes(guests, "web1", facts.RUNNING)
     end(guests, "web1")
@@ -1539,11 +1560,11 @@ def test_what_no_thread_could_be_had_for_is_begun_when_there_is_one(guests, monk
 def test_the_definition_of_a_guest_that_was_just_given_is_told_at_once(guests):
     told = []
     guests.names = frozenset()
-    looked_s = guests.copies.looked_s
+    looked_s = guests.instances.observed_s
     guests.clock.sleep(5)
-    until(lambda: guests.copies.looked_s > looked_s, "a look that knows none")
-    guests.tell_again()
-    until(lambda: guests._told_s, "a look that had nothing to tell")
+    until(lambda: guests.instances.observed_s > looked_s, "a look that knows none")
+    guests.resend()
+    until(lambda: guests._sent_s, "a look that had nothing to tell")
     guests.on_definition = told.append
     guests.names = frozenset(["test"])
     until(lambda: told, "the definition", 5)
@@ -1558,12 +1579,12 @@ def test_definitions_are_told_once_and_again_when_somebody_comes(guests):
             told.append(found)
 
     guests.on_definition = tell
-    guests.tell_again()
+    guests.resend()
     until(lambda: told, "the definition")
     assert told[0].body()["size"]["memory_kib"] == 8 * 1024**2
     before = len(told)
     guests.clock.sleep(20)
-    guests.tell_again()
+    guests.resend()
     until(lambda: len(told) > before, "once more")
 
 
@@ -1578,33 +1599,33 @@ def test_a_definition_that_is_none_is_refused(xml):
 def test_a_definition_outlives_the_agent_and_goes_with_its_guest(tmp_path):
     """An agent that has begun anew knows it still, before a master tells it again."""
     folder = str(tmp_path / "definitions")
-    one = Definitions(folder, [])
+    one = DefinitionCache(folder, [])
     for name in ("web1", "web2", "../web3"):
-        one.keep(definition(name, XML.format(name=name)))
+        one.put(definition(name, XML.format(name=name)))
     (tmp_path / "definitions/web2.xml").write_text("<dom")
     before = os.stat(f"{folder}/web1.xml")
-    one.keep(definition("web1", XML.format(name="web1")))
+    one.put(definition("web1", XML.format(name="web1")))
     assert os.stat(f"{folder}/web1.xml") == before, "what is told again is not written again"
-    again = Definitions(folder, ["web1", "web2", "../web3"])
+    again = DefinitionCache(folder, ["web1", "web2", "../web3"])
     assert again.get("web1") == one.get("web1") and again.get("web2") is None
     assert again.get("../web3") == one.get("../web3")
-    Definitions(folder, ["web1"])
+    DefinitionCache(folder, ["web1"])
     assert os.listdir(folder) == ["web1.xml"]
     assert os.stat(f"{folder}/web1.xml").st_mode & 0o777 == 0o600
 
 
 def test_masters_learn_why_a_guest_did_not_migrate(tmp_path):
     """Its target never says that it takes it."""
-    copies = Copies(str(tmp_path / "guests.json"), "a", 0)
-    copies.put("web1", Copy(4, facts.RUNNING))
+    copies = InstanceTable(str(tmp_path / "guests.json"), "a", 0)
+    copies.put("web1", Instance(4, facts.RUNNING))
     told, asked, now = [], [], [0.0]
-    one = moves.Moves(
+    one = moves.GuestMigrations(
         SimpleNamespace(copies=copies), lambda: now[0], lambda *words: asked.append(words),
         str, lambda *words: told.append(words),
     )  # fmt: skip
     one.send("web1", 5, "hv2")
     assert (asked, told) == ([("hv2", "web1", 5)], [])
-    now[0] = moves.PATIENCE_S + 1
+    now[0] = moves.ASK_TIMEOUT_S + 1
     one.send("web1", 5, "hv2")
     assert told == [("web1", "hv2", "its target does not take it")]
     assert copies.get("web1").migrated == 5
@@ -1613,16 +1634,16 @@ def test_masters_learn_why_a_guest_did_not_migrate(tmp_path):
 @pytest.fixture
 def moving(guests):
     """A guest that is about to leave; what its target was asked, what masters were told."""
-    guests.kept.keep(definition("web1", XML.format(name="web1")))
+    guests.definition_cache.put(definition("web1", XML.format(name="web1")))
     guests.start("web1", 4)
     becomes(guests, "web1", facts.RUNNING)
     guests.asked, guests.told_ = [], []
     guests.now = Clock(10)
-    guests.moves = moves.Moves(
+    guests.migrations = moves.GuestMigrations(
         guests, guests.now.monotonic, lambda *words: guests.asked.append(words),
         "test:///{}".format, lambda *words: guests.told_.append(words),
     )  # fmt: skip
-    guests.moves.send("web1", 5, "hv2")
+    guests.migrations.send("web1", 5, "hv2")
     dom = guests.domain("web1")
     yield guests
     dom.destroy()
@@ -1631,16 +1652,16 @@ def moving(guests):
 
 def test_a_guest_goes_when_its_target_says_yes_in_time_to_the_question_that_was_asked(moving):
     for host, epoch, yes in (("hv3", 5, True), ("hv2", 4, True), ("hv2", 5, False)):
-        moving.moves.answered(host, "web1", epoch, yes)
-    moving.now.sleep(moves.WORD_S)
-    moving.moves.answered("hv2", "web1", 5, True)
+        moving.migrations.handle_answer(host, "web1", epoch, yes)
+    moving.now.sleep(moves.CONSENT_S)
+    moving.migrations.handle_answer("hv2", "web1", 5, True)
     assert moving.told_ == [] and not moving._busy
-    moving.moves.send("web1", 5, "hv2")
-    moving.moves.answered("hv2", "web1", 5, True)
+    moving.migrations.send("web1", 5, "hv2")
+    moving.migrations.handle_answer("hv2", "web1", 5, True)
     until(lambda: moving.told_, "libvirt's word: its test driver migrates none")
     [(name, host, why)] = moving.told_
     assert (name, host) == ("web1", "hv2") and "not supported" in why
-    assert moving.copies.get("web1").migrated == 5
+    assert moving.instances.get("web1").migrated == 5
 
 
 @pytest.mark.parametrize("arrives", [True, False])
@@ -1649,14 +1670,14 @@ def test_a_migration_that_the_agent_before_began_is_followed(moving, monkeypatch
     killed what arrived there."""
     there = [True, True, False]
     monkeypatch.setattr(moves, "_is_under_way", lambda _dom: there.pop(0))
-    monkeypatch.setattr(moves, "_LOOK_S", 0)
+    monkeypatch.setattr(moves, "_POLL_S", 0)
     monkeypatch.setattr(libvirt.virDomain, "migrateToURI3", lambda *_: 1 / 0)
     real = moving.domain
     looked = [real("web1"), None if arrives else real("web1")]
     monkeypatch.setattr(moving, "domain", lambda _name: looked.pop(0))
     dropped = []  # a look at libvirt, where the guest is, makes its copy anew at once
-    monkeypatch.setattr(moving.copies, "drop", dropped.append)
-    moving.moves.answered("hv2", "web1", 5, True)
+    monkeypatch.setattr(moving.instances, "drop", dropped.append)
+    moving.migrations.handle_answer("hv2", "web1", 5, True)
     until(lambda: dropped or moving.told_, "its end")
     assert (there, dropped) == ([], ["web1"] if arrives else [])
     assert bool(moving.told_) is not arrives
@@ -1666,14 +1687,14 @@ def test_a_migration_that_the_agent_before_began_is_followed(moving, monkeypatch
 def test_a_guest_on_its_way_is_not_asked_for_again_and_may_be_too_late(moving, monkeypatch):
     gate = threading.Event()
     monkeypatch.setattr(moving, "domain", lambda name: gate.wait(120) and None)
-    moving.moves.answered("hv2", "web1", 5, True)
-    moving.moves.send("web1", 5, "hv2")
-    moving.moves.answered("hv2", "web1", 5, True)
+    moving.migrations.handle_answer("hv2", "web1", 5, True)
+    moving.migrations.send("web1", 5, "hv2")
+    moving.migrations.handle_answer("hv2", "web1", 5, True)
     assert moving.asked == [("hv2", "web1", 5)]
     gate.set()
     until(lambda: moving.told_, "its end")
     assert moving.told_ == [("web1", "hv2", "it was too late")]
-    moving.moves.send("web1", 6, "hv2")
+    moving.migrations.send("web1", 6, "hv2")
     assert moving.asked[1:] == [("hv2", "web1", 6)]
 
 
@@ -1684,10 +1705,10 @@ def test_a_guest_does_not_go_while_libvirt_is_away_and_may_later(moving, monkeyp
         raise errors.ConnectionFailed("libvirt does not answer")
 
     monkeypatch.setattr(moving, "domain", away)
-    moving.moves.answered("hv2", "web1", 5, True)
+    moving.migrations.handle_answer("hv2", "web1", 5, True)
     until(lambda: moving.told_, "its end")
     assert moving.told_ == [("web1", "hv2", "libvirt does not answer")]
-    moving.moves.send("web1", 5, "hv2")
+    moving.migrations.send("web1", 5, "hv2")
     assert len(moving.asked) == 2
 
 

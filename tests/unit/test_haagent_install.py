@@ -17,7 +17,7 @@ pytest.importorskip("libvirt")
 
 from saltvirt import errors, program
 from saltvirt.haagent import install
-from saltvirt.haagent.install import Places
+from saltvirt.haagent.install import InstallPaths
 from tests.tools import layers
 
 SETTINGS = {"host": "hv1", "members": {"hv1": "10.0.0.1", "hv2": "10.0.0.2"}}
@@ -38,7 +38,7 @@ def where(tmp_path):
         f'"$(sum {tmp_path}/lib/ha-agent.pyz)" "$(sum {tmp_path}/etc/ha.json)" > {tmp_path}/runs\n'
     )
     systemctl.chmod(0o755)
-    return Places(
+    return InstallPaths(
         str(tmp_path / "lib/ha-agent.pyz"), str(tmp_path / "etc/x.service"),
         str(tmp_path / "etc/ha.json"), sys.executable, str(systemctl),
         str(tmp_path / "runs"),
@@ -54,7 +54,7 @@ def told(tmp_path):
 
 def test_the_program_runs_without_salt_and_without_the_library(tmp_path):
     path = tmp_path / "agent.pyz"
-    path.write_bytes(program.made(layers.LIBRARY, install.MODULE))
+    path.write_bytes(program.build(layers.LIBRARY, install.MODULE))
     found = subprocess.run(
         [sys.executable, "-I", str(path), "--check", "--settings", str(tmp_path / "none")],
         capture_output=True, text=True, check=False, cwd="/",
@@ -67,7 +67,7 @@ def test_the_program_runs_without_salt_and_without_the_library(tmp_path):
 
 
 def test_the_same_library_makes_the_same_program():
-    first, second = (program.made(layers.LIBRARY, install.MODULE) for _ in range(2))
+    first, second = (program.build(layers.LIBRARY, install.MODULE) for _ in range(2))
     assert first == second
 
 
@@ -76,15 +76,15 @@ def test_a_program_is_kept_until_the_library_changes(tmp_path):
     shutil.copytree(layers.LIBRARY, library, ignore=shutil.ignore_patterns("__pycache__"))
     where = tmp_path / "kept"
     where.mkdir()
-    first = program.kept(library, "backuphost.pull", str(where))
-    with zipfile.ZipFile(io.BytesIO(program.made(library, "backuphost.pull"))) as archive:
+    first = program.unpacked_folder(library, "backuphost.pull", str(where))
+    with zipfile.ZipFile(io.BytesIO(program.build(library, "backuphost.pull"))) as archive:
         for name in archive.namelist():
             assert Path(first, name).read_bytes() == archive.read(name)
     inode = os.stat(first).st_ino
-    assert program.kept(library, "backuphost.pull", str(where)) == first
+    assert program.unpacked_folder(library, "backuphost.pull", str(where)) == first
     assert os.stat(first).st_ino == inode
     (library / "backuphost/pull.py").write_text("def main(words):\n    return 7\n")
-    second = program.kept(library, "backuphost.pull", str(where))
+    second = program.unpacked_folder(library, "backuphost.pull", str(where))
     assert second != first
     assert subprocess.run([sys.executable, "-I", second], check=False).returncode == 7
     # a process may still run by the other
@@ -92,15 +92,15 @@ def test_a_program_is_kept_until_the_library_changes(tmp_path):
 
 
 def test_of_two_that_keep_it_at_once_the_first_is_kept(tmp_path, monkeypatch):
-    true, first = program.made, []
+    true, first = program.build, []
 
     def late(*how):
-        monkeypatch.setattr(program, "made", true)
-        first.append(program.kept(*how, str(tmp_path)))
+        monkeypatch.setattr(program, "build", true)
+        first.append(program.unpacked_folder(*how, str(tmp_path)))
         return true(*how)
 
-    monkeypatch.setattr(program, "made", late)
-    assert [program.kept(layers.LIBRARY, "units", str(tmp_path))] == first
+    monkeypatch.setattr(program, "build", late)
+    assert [program.unpacked_folder(layers.LIBRARY, "units", str(tmp_path))] == first
     assert [str(one) for one in tmp_path.iterdir()] == first
 
 
@@ -109,7 +109,7 @@ def test_a_program_that_cannot_be_kept_leaves_nothing(tmp_path, monkeypatch, why
     def full(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    path = Path(program.kept(layers.LIBRARY, "units", str(tmp_path)))
+    path = Path(program.unpacked_folder(layers.LIBRARY, "units", str(tmp_path)))
     shutil.rmtree(path)
     if why == "its name is taken":
         path.write_text("another's")
@@ -117,30 +117,30 @@ def test_a_program_that_cannot_be_kept_leaves_nothing(tmp_path, monkeypatch, why
         monkeypatch.setattr(zipfile.ZipFile, "extractall", full)
     before = list(tmp_path.iterdir())
     with pytest.raises(OSError):
-        program.kept(layers.LIBRARY, "units", str(tmp_path))
+        program.unpacked_folder(layers.LIBRARY, "units", str(tmp_path))
     assert list(tmp_path.iterdir()) == before
 
 
 def test_it_is_installed_once(where, tmp_path):
-    planned = install.install(layers.LIBRARY, test=True, where=where)
+    planned = install.install(layers.LIBRARY, test=True, paths=where)
     assert planned.changes == {where.program: "made", where.unit: "made"}
     assert not os.path.exists(where.program) and told(tmp_path) == []
-    done = install.install(layers.LIBRARY, where=where)
+    done = install.install(layers.LIBRARY, paths=where)
     assert done.changes == {**planned.changes, install.SERVICE: "enabled"}
     assert told(tmp_path) == ["daemon-reload", "enable"]
     assert f"ExecStart=/usr/bin/python3 {where.program}\n" in Path(where.unit).read_text()
     assert os.listdir(tmp_path / "lib") == ["ha-agent.pyz"]
-    again = install.install(layers.LIBRARY, where=where)
+    again = install.install(layers.LIBRARY, paths=where)
     assert (again.changes, told(tmp_path)) == ({}, [])
 
 
 def test_an_agent_at_work_goes_on_by_a_new_program(where, tmp_path, monkeypatch):
-    install.install(layers.LIBRARY, where=where)
-    install.configure(SETTINGS, where=where)
+    install.install(layers.LIBRARY, paths=where)
+    install.configure(SETTINGS, paths=where)
     told(tmp_path)
-    true = program.made
-    monkeypatch.setattr(program, "made", lambda *args: true(*args) + b"\0")
-    done = install.install(layers.LIBRARY, where=where)
+    true = program.build
+    monkeypatch.setattr(program, "build", lambda *args: true(*args) + b"\0")
+    done = install.install(layers.LIBRARY, paths=where)
     assert done.changes[install.SERVICE] == "goes on by the new one"
     assert told(tmp_path) == ["reload"]
 
@@ -148,46 +148,46 @@ def test_an_agent_at_work_goes_on_by_a_new_program(where, tmp_path, monkeypatch)
 @pytest.mark.parametrize("what", ["program", "settings"])
 def test_what_was_interrupted_is_put_to_work_by_the_next_run(where, tmp_path, what):
     """The file was new and the agent was old, for as long as nothing changed."""
-    install.install(layers.LIBRARY, where=where)
-    install.configure(SETTINGS, where=where)
+    install.install(layers.LIBRARY, paths=where)
+    install.configure(SETTINGS, paths=where)
     told(tmp_path)
     old = json.loads((tmp_path / "runs").read_text())
     (tmp_path / "runs").write_text(json.dumps({**old, what: "older"}))
-    found = install.install(layers.LIBRARY, where=where).changes
-    found |= install.configure(SETTINGS, where=where).changes
+    found = install.install(layers.LIBRARY, paths=where).changes
+    found |= install.configure(SETTINGS, paths=where).changes
     assert found == {install.SERVICE: "goes on by the new one"}
     assert told(tmp_path) == ["reload"]
-    assert install.configure(SETTINGS, where=where).changes == {}
+    assert install.configure(SETTINGS, paths=where).changes == {}
 
 
 def test_an_agent_that_goes_on_by_the_old_settings_is_no_success(where, tmp_path, monkeypatch):
-    install.install(layers.LIBRARY, where=where)
-    install.configure(SETTINGS, where=where)
+    install.install(layers.LIBRARY, paths=where)
+    install.configure(SETTINGS, paths=where)
     (tmp_path / "deaf").touch()
-    monkeypatch.setattr(install, "_TAKES_OVER_S", 0.3)
+    monkeypatch.setattr(install, "_RELOAD_WAIT_S", 0.3)
     with pytest.raises(errors.OperationFailed, match="goes on by its old settings: journalctl"):
-        install.configure({**SETTINGS, "port": 17000}, where=where)
+        install.configure({**SETTINGS, "port": 17000}, paths=where)
 
 
 def test_a_program_that_cannot_be_run_is_not_put_in_place(where, tmp_path, monkeypatch):
-    install.install(layers.LIBRARY, where=where)
+    install.install(layers.LIBRARY, paths=where)
     before = Path(where.program).read_bytes()
-    monkeypatch.setattr(program, "made", lambda *args: b"no program")
+    monkeypatch.setattr(program, "build", lambda *args: b"no program")
     with pytest.raises(errors.OperationFailed, match="cannot be run here"):
-        install.install(layers.LIBRARY, where=where)
+        install.install(layers.LIBRARY, paths=where)
     assert Path(where.program).read_bytes() == before
     assert os.listdir(tmp_path / "lib") == ["ha-agent.pyz"]
 
 
 def test_settings_are_written_for_root_alone_and_start_it(where, tmp_path):
-    install.install(layers.LIBRARY, where=where)
+    install.install(layers.LIBRARY, paths=where)
     told(tmp_path)
     assert install.configure(SETTINGS, True, where).changes == {where.settings: "made"}
-    done = install.configure(SETTINGS, where=where)
+    done = install.configure(SETTINGS, paths=where)
     assert done.changes == {where.settings: "made", install.SERVICE: "started"}
     assert os.stat(where.settings).st_mode & 0o777 == 0o600
-    assert install.configure(SETTINGS, where=where).changes == {}
-    done = install.configure({**SETTINGS, "port": 17000}, where=where)
+    assert install.configure(SETTINGS, paths=where).changes == {}
+    done = install.configure({**SETTINGS, "port": 17000}, paths=where)
     assert done.changes[install.SERVICE] == "goes on by the new one"
     assert told(tmp_path) == ["start", "reload"]
 
@@ -195,14 +195,14 @@ def test_settings_are_written_for_root_alone_and_start_it(where, tmp_path):
 @pytest.mark.parametrize("data", [None, [], {}, {**SETTINGS, "host": "hv9"}, {**SETTINGS, "x": 1}])
 def test_settings_that_are_wrong_change_nothing(where, tmp_path, data):
     with pytest.raises(errors.InvalidInput):
-        install.configure(data, where=where)
+        install.configure(data, paths=where)
     assert not os.path.exists(where.settings) and told(tmp_path) == []
 
 
 def test_a_command_of_systemd_that_fails_is_told(where, tmp_path):
     (tmp_path / "systemctl").write_text("#!/bin/sh\necho no such bus >&2\nexit 1\n")
     with pytest.raises(errors.OperationFailed, match="daemon-reload: no such bus"):
-        install.install(layers.LIBRARY, where=where)
+        install.install(layers.LIBRARY, paths=where)
 
 
 def test_a_host_that_lacks_what_it_needs_is_told_in_one_line(where, tmp_path):
@@ -215,23 +215,23 @@ def test_a_host_that_lacks_what_it_needs_is_told_in_one_line(where, tmp_path):
         ({"unit": where.settings}, f"cannot read {where.settings}: Is a directory"),
     ):
         with pytest.raises(errors.OperationFailed, match=words) as raised:
-            install.install(layers.LIBRARY, where=replace(where, **change))
+            install.install(layers.LIBRARY, paths=replace(where, **change))
         assert "\n" not in raised.value.text
     os.rmdir(where.settings)
     without = replace(where, systemctl="/none/systemctl")
     with pytest.raises(errors.OperationFailed, match="/none/systemctl --quiet is-active"):
-        install.configure(SETTINGS, where=without)
+        install.configure(SETTINGS, paths=without)
     with pytest.raises(errors.OperationFailed, match=r"cannot write .*/\.json: "):
         install._put(f"{tmp_path}/file/x/.json", b"", 0o600)
 
 
 def test_as_whom_an_agent_is_at_work(where, tmp_path):
-    assert install.works_as(where) is None
+    assert install.member_name(where) is None
     (tmp_path / "etc").mkdir()
     (tmp_path / "etc/ha.json").write_text(json.dumps(SETTINGS))
-    assert install.works_as(where) is None
+    assert install.member_name(where) is None
     (tmp_path / "active").touch()
-    assert install.works_as(where) == "hv1"
+    assert install.member_name(where) == "hv1"
 
 
 def test_the_firewall_is_told_its_port_where_it_has_settings(tmp_path):

@@ -14,15 +14,15 @@ pytest.importorskip("salt")
 libvirt = pytest.importorskip("libvirt")
 
 from saltvirt.ha import agent_view, decide, facts, view
-from saltvirt.ha.facts import ArrivedBeat, Beat
+from saltvirt.ha.facts import Heartbeat, ReceivedHeartbeat
 from saltvirt.haagent import definitions, feeder, service, settings
-from saltvirt.haagent.copies import Copy
-from saltvirt.haagent.inbox import Asked
-from saltvirt.hafence.agents import Outcome
-from saltvirt.hafence.setting import FenceAsked, FenceSetting
+from saltvirt.haagent.copies import Instance
+from saltvirt.haagent.inbox import PeerRequest
+from saltvirt.hafence.agents import FenceOutcome
+from saltvirt.hafence.setting import FenceRequest, FenceSetting
 from saltvirt.hatalk import frames, tls
-from saltvirt.hatalk.line import Pace
-from saltvirt.hatalk.talk import Talk
+from saltvirt.hatalk.line import PeerTiming
+from saltvirt.hatalk.talk import PeerNetwork
 from saltvirt.host.domain import guest_lock
 from saltvirt.placement.facts import Guest
 from saltvirt.placement.facts import Host as Room
@@ -49,22 +49,22 @@ class Master:
         self.beats, self.journal, self.definitions = {}, [], {}
         self.wanted, self.fences, self.armed, self.levels = {}, {}, True, 1
         self.proves, self.call, self.fenced = True, None, []
-        self.state = view.begun("salt", view.MasterKept(), service.boottime())
-        self.talk = Talk(own, self.on_frame, Pace(0.2, 0.7, 30, 2))
+        self.state = view.initial_state("salt", view.SavedMasterState(), service.boottime())
+        self.talk = PeerNetwork(own, self.on_frame, PeerTiming(0.2, 0.7, 30, 2))
         for name, port in ports.items():
-            self.talk.call(name, "127.0.0.1", port)
+            self.talk.add_peer(name, "127.0.0.1", port)
         self.ends = threading.Event()
         self.thread = threading.Thread(target=self.run, daemon=True)
         self.thread.start()
 
     def on_frame(self, name, kind, body):
         if kind == frames.BEAT:
-            beat = Beat.from_answer(body, name)
-            self.beats = {**self.beats, name: ArrivedBeat(beat, service.boottime())}
+            beat = Heartbeat.from_answer(body, name)
+            self.beats = {**self.beats, name: ReceivedHeartbeat(beat, service.boottime())}
         elif kind == frames.DEFINITION:
             self.definitions[body["name"]] = body
             for host in HOSTS:
-                self.talk.tell(host, frames.frame(kind, body))
+                self.talk.send(host, frames.frame(kind, body))
         elif kind == frames.JOURNAL:
             self.journal.append((name, body["action"]))
         elif kind == frames.FENCED:
@@ -73,13 +73,13 @@ class Master:
     def run(self):
         while not self.ends.wait(0.2):
             decision = decide.decide(self.view(), self.state, service.boottime())
-            self.state, self.call = decision.state, decision.call
+            self.state, self.call = decision.state, decision.message
             for host in HOSTS:
                 last = self.beats.get(host)
-                call = decide.spared(decision.call, last.beat if last else None)
-                self.talk.tell(host, frames.frame(frames.CALL, call.to_answer()))
+                call = decide.without_stored(decision.message, last.beat if last else None)
+                self.talk.send(host, frames.frame(frames.CALL, call.to_answer()))
             for fence in decision.fences if self.proves else ():
-                self.fences = {**self.fences, fence.host: view.FenceSeen(fence.attempt, view.OFF)}
+                self.fences = {**self.fences, fence.host: view.FenceResult(fence.attempt, view.OFF)}
 
     def view(self):
         room = {"types": ("test",), "arch": "i686"}
@@ -87,7 +87,7 @@ class Master:
             masters=("salt",),
             members=HOSTS,
             beats=self.beats,
-            rooms={name: Room(name, 8, 8 * 1024**2, **room) for name in HOSTS},
+            placement_hosts={name: Room(name, 8, 8 * 1024**2, **room) for name in HOSTS},
             guests=self.wanted,
             fence_levels=dict.fromkeys(HOSTS, self.levels),
             fences=self.fences,
@@ -96,10 +96,10 @@ class Master:
         )
 
     def hosts(self):
-        return {name: one.state for name, one in self.state.kept.registry.hosts.items()}
+        return {name: one.state for name, one in self.state.saved.registry.hosts.items()}
 
     def place(self, name="web1"):
-        record = self.state.kept.registry.guests.get(name)
+        record = self.state.saved.registry.guests.get(name)
         return (record.state, record.host) if record else None
 
     def end(self):
@@ -149,7 +149,7 @@ class Cloud:
     def kill(self, name):
         """As by SIGKILL: nothing is said, and its guests run on."""
         one = self.agents.pop(name)
-        one.ended = "killed"
+        one.exit_reason = "killed"
         one.wake.set()
         self.threads[name].join(60)
         one.close()
@@ -181,7 +181,7 @@ def cloud(tmp_path, monkeypatch):
 
     def connected(guests):
         """The test driver forgets what its last connection had: this one outlives the agent."""
-        uri = guests.where.uri
+        uri = guests.config.uri
         guests._conn = daemons[uri] = daemons.get(uri) or libvirt.open(uri)
         return guests._conn
 
@@ -197,13 +197,13 @@ def cloud(tmp_path, monkeypatch):
 def three(cloud):
     for name in HOSTS:
         cloud.start(name)
-    own = tls.Credentials(str(cloud.ca.folder / "ca.pem"), cloud.ca.credentials("salt").client)
+    own = tls.PeerCredentials(str(cloud.ca.folder / "ca.pem"), cloud.ca.credentials("salt").client)
     cloud.master = Master(own, cloud.ports)
     return cloud
 
 
 def wanted(host):
-    return {"web1": view.GuestWanted("web1", host, size=Guest("web1", vcpus=1, memory_kib=65536))}
+    return {"web1": view.GuestConfig("web1", host, size=Guest("web1", vcpus=1, memory_kib=65536))}
 
 
 def running(cloud, name):
@@ -226,14 +226,17 @@ def test_a_guest_is_adopted_where_it_runs_and_started_elsewhere_when_its_host_is
     running(three, "hv1")
     three.master.wanted = wanted("hv1")
     until(lambda: three.master.place() == ("placed", "hv1"), "it is placed")
-    until(lambda: three.agents["hv1"].copies.get("web1").epoch, "it is adopted")
-    until(lambda: three.agents["hv2"].guests.kept.get("web1"), "its definition goes around")
-    before = three.agents["hv1"].copies.get("web1").epoch
+    until(lambda: three.agents["hv1"].instances.get("web1").epoch, "it is adopted")
+    until(
+        lambda: three.agents["hv2"].guests.definition_cache.get("web1"),
+        "its definition goes around",
+    )
+    before = three.agents["hv1"].instances.get("web1").epoch
     three.kill("hv1")
     until(
         lambda: any(
             copy.state == facts.RUNNING and copy.epoch > before
-            for copy in (one.copies.get("web1") for one in three.agents.values())
+            for copy in (one.instances.get("web1") for one in three.agents.values())
             if copy
         ),
         "it runs elsewhere",
@@ -250,10 +253,11 @@ def leased(cloud):
     [one] = wanted("hv1").values()
     cloud.master.wanted = {"web1": replace(one, leased=True)}
     until(lambda: cloud.master.place() == ("placed", "hv1"), "it is placed")
-    until(lambda: cloud.agents["hv1"].copies.get("web1").epoch, "it is adopted")
+    until(lambda: cloud.agents["hv1"].instances.get("web1").epoch, "it is adopted")
     for host in HOSTS[1:]:
         until(
-            lambda host=host: cloud.agents[host].guests.kept.get("web1"), "its definition is known"
+            lambda host=host: cloud.agents[host].guests.definition_cache.get("web1"),
+            "its definition is known",
         )
     cloud.kill("hv1")
 
@@ -266,8 +270,8 @@ def test_a_guest_whose_lease_another_host_gets_goes_on_there(three, monkeypatch)
     host = three.master.place()[1]
     assert len(tried) == 4
     one = three.agents[host]
-    until(lambda: one.copies.get("web1").state == facts.RUNNING, "it runs")
-    assert (one.guests.domain("web1").state()[0], one.copies.leases()) == (1, {})
+    until(lambda: one.instances.get("web1").state == facts.RUNNING, "it runs")
+    assert (one.guests.domain("web1").state()[0], one.instances.leases()) == (1, {})
     assert (host, "lease web1") in three.master.journal
 
 
@@ -278,25 +282,25 @@ def test_a_guest_whose_lease_nobody_gets_stays_where_it_is(three, monkeypatch):
     leased(three)
     until(lambda: len(tried) > 3, "tries")
     assert three.master.place() == ("blocked", "hv1")
-    assert all(one.copies.leases() == {} for one in three.agents.values())
+    assert all(one.instances.leases() == {} for one in three.agents.values())
     three.start("hv1")
     until(lambda: three.master.place() == ("placed", "hv1"), "it is placed")
     before = len(tried)
     until(lambda: three.master.hosts()["hv1"] == "up", "its host is up")
     for one in three.agents.values():
-        assert one.copies.leases() == {}
+        assert one.instances.leases() == {}
     assert len(tried) <= before + 1
 
 
 @pytest.mark.usefixtures("soon")
 def test_a_host_runs_a_fence_for_the_master_while_that_gives_the_other_up(three):
     ran, other = [], three.agents["hv2"]
-    other.fencing._off = lambda fence: ran.append(fence) or Outcome("off")
+    other.fencing._off = lambda fence: ran.append(fence) or FenceOutcome("off")
     fence = FenceSetting("fence_x", {"ip": "10.0.0.1"})
 
     def asks(attempt):
-        asked = FenceAsked("hv1", attempt, fence).to_answer()
-        three.master.talk.tell("hv2", frames.frame(frames.FENCE, asked))
+        asked = FenceRequest("hv1", attempt, fence).to_answer()
+        three.master.network.send("hv2", frames.frame(frames.FENCE, asked))
 
     def answers():
         return {told["attempt"]: (name, told["state"]) for name, told in three.master.fenced}
@@ -328,8 +332,8 @@ def test_a_guest_that_is_given_to_a_cloud_at_work_runs_on_where_it_is(three):
     until(lambda: three.master.place() == ("placed", "hv1"), "it is placed")
     until(lambda: ("hv1", "adopt web1") in three.master.journal, "it is adopted")
     assert [what for _, what in three.master.journal] == ["adopt web1"]
-    record = three.master.state.kept.registry.guests["web1"]
-    assert three.agents["hv1"].copies.get("web1").epoch == record.epoch
+    record = three.master.state.saved.registry.guests["web1"]
+    assert three.agents["hv1"].instances.get("web1").epoch == record.epoch
 
 
 def test_a_guest_that_is_alive_and_has_failed_is_killed_and_started_anew(three):
@@ -337,11 +341,11 @@ def test_a_guest_that_is_alive_and_has_failed_is_killed_and_started_anew(three):
     three.master.wanted = wanted("hv1")
     until(lambda: three.master.place() == ("placed", "hv1"), "it is placed")
     one = three.agents["hv1"]
-    until(lambda: one.copies.get("web1").epoch, "it is adopted")
-    adopted = one.copies.get("web1").epoch
+    until(lambda: one.instances.get("web1").epoch, "it is adopted")
+    adopted = one.instances.get("web1").epoch
     number = one.guests.domain("web1").ID()
-    one.guests.health._found("web1", facts.PANICKED, "its kernel panicked")
-    until(lambda: one.copies.get("web1").epoch == adopted + 1, "it is started anew")
+    one.guests.health._set_trouble("web1", facts.PANICKED, "its kernel panicked")
+    until(lambda: one.instances.get("web1").epoch == adopted + 1, "it is started anew")
     until(lambda: three.master.place() == ("placed", "hv1"), "it is placed")
     assert one.guests.domain("web1").ID() != number
     journal = [what for _, what in three.master.journal]
@@ -355,8 +359,8 @@ def test_a_killed_agent_comes_back_and_its_guests_run_on(three):
     until(lambda: three.master.place() == ("placed", "hv1"), "it is placed")
     three.kill("hv1")
     one = three.start("hv1")
-    assert one.copies.is_known
-    assert one.copies.there(["web1"])["web1"].state == facts.RUNNING
+    assert one.instances.is_known
+    assert one.instances.statuses(["web1"])["web1"].state == facts.RUNNING
     until(lambda: three.master.beats["hv1"].beat.seq > one.state.seq - 3, "its beats")
     assert three.master.place() == ("placed", "hv1")
 
@@ -369,29 +373,29 @@ def test_the_watchdog_is_armed_while_a_guest_runs_and_rests_when_the_agent_stops
         (cloud.folder / name).mkdir()
         (cloud.folder / name / "watchdog").touch()
         cloud.start(name)
-    own = tls.Credentials(str(cloud.ca.folder / "ca.pem"), cloud.ca.credentials("salt").client)
+    own = tls.PeerCredentials(str(cloud.ca.folder / "ca.pem"), cloud.ca.credentials("salt").client)
     cloud.master = Master(own, cloud.ports)
     running(cloud, "hv1")
     cloud.master.wanted = wanted("hv1")
     one = cloud.agents["hv1"]
-    until(lambda: one.watchdog.works, "it is armed")
-    assert not cloud.agents["hv2"].watchdog.works
+    until(lambda: one.watchdog.is_armed, "it is armed")
+    assert not cloud.agents["hv2"].watchdog.is_armed
     fed = driver.fed
     until(lambda: driver.fed > fed + 2, "it is fed")
 
     # killed, it is armed again before anything else; its guests are not killed for that
     cloud.kill("hv1")
     one = cloud.start("hv1")
-    assert one.watchdog.works and one.state.believed
+    assert one.watchdog.is_armed and one.state.believed
     until(lambda: cloud.master.beats["hv1"].beat.armed, "it says so")
-    assert one.copies.get("web1").state == facts.RUNNING
+    assert one.instances.get("web1").state == facts.RUNNING
 
-    monkeypatch.setattr(service.ending, "why", lambda: agent_view.STOP)
+    monkeypatch.setattr(service.ending, "detect", lambda: agent_view.STOP)
     one.on_signal(15, None)
     cloud.threads["hv1"].join(60)
-    assert one.ended == service.STOP and not one.watchdog.works
+    assert one.exit_reason == service.STOP and not one.watchdog.is_armed
     assert (cloud.folder / "hv1/watchdog").read_bytes().endswith(b"V")
-    assert one.copies.get("web1").state == facts.RUNNING
+    assert one.instances.get("web1").state == facts.RUNNING
 
 
 def test_a_watchdog_is_not_fed_by_an_agent_that_comes_back_too_late(cloud, monkeypatch):
@@ -399,12 +403,12 @@ def test_a_watchdog_is_not_fed_by_an_agent_that_comes_back_too_late(cloud, monke
     (cloud.folder / "hv1").mkdir()
     (cloud.folder / "hv1/watchdog").touch()
     one = cloud.start("hv1")
-    until(lambda: one.copies.is_known, "libvirt")
+    until(lambda: one.instances.is_known, "libvirt")
     cloud.kill("hv1")
     state = one.state
     state.believed, state.lease_from_s = True, service.boottime() - POLICY["feed_lease_s"]
-    one.store.remember(state)
-    assert not cloud.start("hv1").watchdog.works
+    one.store.save_runtime(state)
+    assert not cloud.start("hv1").watchdog.is_armed
 
 
 def test_an_agent_that_is_killed_while_it_arms_leaves_a_watchdog_that_the_next_one_feeds(
@@ -414,14 +418,14 @@ def test_an_agent_that_is_killed_while_it_arms_leaves_a_watchdog_that_the_next_o
     (cloud.folder / "hv1").mkdir()
     (cloud.folder / "hv1/watchdog").touch()
     one = cloud.start("hv1")
-    until(lambda: one.copies.is_known, "libvirt")
+    until(lambda: one.instances.is_known, "libvirt")
     cloud.kill("hv1")
     one.state.lease_from_s = service.boottime()
     monkeypatch.setattr(one.watchdog, "arm", lambda: None)  # it is killed before, or right after
     one.arm()
     assert not one.state.believed
     # before its first beat, at which it needs none
-    assert cloud.begun("hv1").watchdog.works
+    assert cloud.begun("hv1").watchdog.is_armed
 
 
 def test_a_watchdog_of_which_nothing_can_be_written_is_not_opened(cloud, monkeypatch):
@@ -429,7 +433,7 @@ def test_a_watchdog_of_which_nothing_can_be_written_is_not_opened(cloud, monkeyp
     (cloud.folder / "hv1").mkdir()
     (cloud.folder / "hv1/watchdog").touch()
     one = cloud.start("hv1")
-    until(lambda: one.copies.is_known, "libvirt")
+    until(lambda: one.instances.is_known, "libvirt")
     cloud.kill("hv1")
 
     def full(*_args, **_more):
@@ -437,7 +441,7 @@ def test_a_watchdog_of_which_nothing_can_be_written_is_not_opened(cloud, monkeyp
 
     monkeypatch.setattr("saltvirt.haagent.store.replace", full)
     one.arm()
-    assert not one.watchdog.works
+    assert not one.watchdog.is_armed
 
 
 def test_a_watchdog_that_nobody_needs_before_it_is_known_is_put_at_rest(cloud, monkeypatch):
@@ -447,13 +451,13 @@ def test_a_watchdog_that_nobody_needs_before_it_is_known_is_put_at_rest(cloud, m
     (cloud.folder / "hv1/watchdog").touch()
     for name in HOSTS:
         cloud.start(name)
-    own = tls.Credentials(str(cloud.ca.folder / "ca.pem"), cloud.ca.credentials("salt").client)
+    own = tls.PeerCredentials(str(cloud.ca.folder / "ca.pem"), cloud.ca.credentials("salt").client)
     cloud.master = Master(own, cloud.ports)
     one = cloud.agents["hv1"]
-    until(lambda: one.state.kept.registry.members, "a registry")
+    until(lambda: one.state.saved.registry.members, "a registry")
     one.watchdog.arm()
     until(lambda: (cloud.folder / "hv1/watchdog").read_bytes().endswith(b"V"), "it is at rest")
-    assert not one.watchdog.works and not one.state.believed
+    assert not one.watchdog.is_armed and not one.state.believed
 
 
 def test_an_agent_that_runs_anew_leaves_no_watchdog_that_the_next_does_not_know_of(
@@ -463,12 +467,12 @@ def test_an_agent_that_runs_anew_leaves_no_watchdog_that_the_next_does_not_know_
     (cloud.folder / "hv1").mkdir()
     (cloud.folder / "hv1/watchdog").touch()
     one = cloud.start("hv1")
-    until(lambda: one.copies.is_known, "libvirt")
+    until(lambda: one.instances.is_known, "libvirt")
     one.watchdog.arm()
     one.on_signal(1, None)
     cloud.threads["hv1"].join(60)
     cloud.agents.pop("hv1").close()
-    assert not one.watchdog.works
+    assert not one.watchdog.is_armed
     assert (cloud.folder / "hv1/watchdog").read_bytes().endswith(b"V")
 
 
@@ -484,11 +488,11 @@ def test_nothing_is_told_that_is_not_written_down(three, monkeypatch):
     monkeypatch.setattr(one.store, "keep", keep)
     seq = one.state.seq
     until(lambda: one.state.seq > seq + 1, "what was being written meanwhile is written")
-    before = one.state.kept
+    before = one.state.saved
     running(three, "hv2")
     three.master.wanted = wanted("hv2")
     until(lambda: three.master.place() == ("placed", "hv2"), "the others go on")
-    assert agent_view.is_news(before, one.state.kept) is False
+    assert agent_view.must_save(before, one.state.saved) is False
     seq = one.state.seq
     until(lambda: three.master.beats["hv1"].beat.seq > seq, "it is heard still")
     assert three.master.beats["hv1"].beat.stored == before.pending.version
@@ -535,16 +539,16 @@ def test_a_watchdog_is_fed_whatever_the_agent_is_about(monkeypatch):
     device = mock.Mock(feed=fed.set)
     one = feeder.Feeder(device, lambda: now[0], 0.01)
     one.begin()
-    one.until(105)
+    one.feed_until(105)
     for _ in range(3):
         fed.clear()
         until(fed.is_set, "it is fed again")
     now[0] = 105
-    one.until(105)
+    one.feed_until(105)
     calls = []
     device.feed = lambda: calls.append(1)
     one._feed()
-    one.until(None)
+    one.feed_until(None)
     one._feed()
     assert calls == []
     one.end()
@@ -561,7 +565,7 @@ def test_of_two_threads_that_are_stopped_before_they_feed_only_one_feeds_late():
         fed.append(now[0])
 
     one = feeder.Feeder(mock.Mock(feed=feed), lambda: now[0], 1)
-    first = threading.Thread(target=one.until, args=(105,))
+    first = threading.Thread(target=one.feed_until, args=(105,))
     first.start()
     assert stopped.wait(60)
     second = threading.Thread(target=one._feed)
@@ -584,7 +588,7 @@ def test_a_watchdog_is_fed_until_the_next_program_is_run(cloud, monkeypatch, par
     monkeypatch.setattr(one.watchdog, "feed", fed.set)
     one.feeder._every_s = 0.01
     one.feeder.begin()
-    one.feeder.until(one.clock() + 600)
+    one.feeder.feed_until(one.clock() + 600)
     what, name = getattr(one, part), "close" if part == "talk" else "end"
     end = getattr(what, name)
 
@@ -598,20 +602,20 @@ def test_a_watchdog_is_fed_until_the_next_program_is_run(cloud, monkeypatch, par
     monkeypatch.setattr(what, name, slow)
     cloud.agents.pop("hv1").close()
     assert ends == [part]
-    assert one.feeder._ends.is_set()
+    assert one.feeder._stopped.is_set()
 
 
 def test_a_program_that_could_not_take_over_does_not(cloud, caplog):
     """SIGHUP ran it all the same: exit code 78, and the watchdog was armed."""
     one = cloud.start("hv1")
-    until(lambda: one.copies.is_known, "libvirt")
+    until(lambda: one.instances.is_known, "libvirt")
     one._trial = lambda: "policy.x is unknown"
     one.on_signal(signal.SIGHUP, None)
     until(lambda: "goes on by the old program and settings" in caplog.text, "the line")
-    assert one.ended is None
+    assert one.exit_reason is None
     one._trial = str
     one.on_signal(signal.SIGHUP, None)
-    until(lambda: one.ended == service.AGAIN, "it goes on by the new one")
+    until(lambda: one.exit_reason == service.RESTART, "it goes on by the new one")
 
 
 def test_a_beat_tells_what_proofs_depend_on(three):
@@ -622,16 +626,16 @@ def test_a_beat_tells_what_proofs_depend_on(three):
 
 
 def test_an_agent_that_does_not_know_its_guests_says_nothing(cloud, monkeypatch):
-    monkeypatch.setattr(service.Guests, "_look", lambda self, conn: None)
+    monkeypatch.setattr(service.Guests, "_poll", lambda self, conn: None)
     one, two = cloud.start("hv1"), None
     two = cloud.start("hv2")
-    until(lambda: one.talk.heard_s("hv2") is not None, "a hello")
+    until(lambda: one.network.heard_s("hv2") is not None, "a hello")
     assert one.inbox.beats == {} and two.inbox.beats == {}
 
 
 def test_a_beat_that_fails_is_not_the_last(cloud, monkeypatch, caplog):
     one = cloud.start("hv1")
-    until(lambda: one.copies.is_known, "libvirt")
+    until(lambda: one.instances.is_known, "libvirt")
     monkeypatch.setattr(one, "view", lambda now_s: 1 / 0)
     until(lambda: "a beat failed" in caplog.text, "the line")
     monkeypatch.undo()
@@ -641,13 +645,13 @@ def test_a_beat_that_fails_is_not_the_last(cloud, monkeypatch, caplog):
 
 def test_a_question_that_fails_is_not_the_last(cloud, monkeypatch, caplog):
     one = cloud.start("hv1")
-    until(lambda: one.copies.is_known, "libvirt")
+    until(lambda: one.instances.is_known, "libvirt")
     monkeypatch.setattr(one.fencing, "asked", lambda *_: 1 / 0)
     for kind in (frames.FENCE, frames.DEFINITION):
-        one.inbox.asked.put(Asked("salt", kind, {"name": "web1", "xml": DOMAIN}, 0))
+        one.inbox.requests.put(PeerRequest("salt", kind, {"name": "web1", "xml": DOMAIN}, 0))
     one.wake.set()
-    until(lambda: one.guests.kept.get("web1"), "the answer to the one after it")
-    assert "fence of salt failed: division by zero" in caplog.text and one.ended is None
+    until(lambda: one.guests.definition_cache.get("web1"), "the answer to the one after it")
+    assert "fence of salt failed: division by zero" in caplog.text and one.exit_reason is None
 
 
 def test_an_incoming_guest_is_taken_only_by_the_registrys_word(three):
@@ -655,11 +659,11 @@ def test_an_incoming_guest_is_taken_only_by_the_registrys_word(three):
     assert not one.consents("web1", 2)
     three.agents["hv2"].ask("hv1", "web1", 2)
     never_s = 1e12  # what libvirt has is of before
-    one.copies.put("web1", Copy(1, facts.RUNNING, since_s=never_s))
-    assert not one.moves.expect("web1", 2)
-    one.copies.put("web1", Copy(1, facts.STOPPED, since_s=never_s))
-    assert one.moves.expect("web1", 2)
-    assert one.copies.get("web1").state == facts.INCOMING
+    one.instances.put("web1", Instance(1, facts.RUNNING, since_s=never_s))
+    assert not one.migrations.expect("web1", 2)
+    one.instances.put("web1", Instance(1, facts.STOPPED, since_s=never_s))
+    assert one.migrations.expect("web1", 2)
+    assert one.instances.get("web1").state == facts.INCOMING
 
 
 def test_a_taken_port_is_tried_again(cloud, caplog):
@@ -675,11 +679,11 @@ def test_a_taken_port_is_tried_again(cloud, caplog):
 
 def test_a_renewed_agent_has_nothing_from_before(cloud):
     one = cloud.start("hv1")
-    until(lambda: one.copies.is_known, "libvirt")
+    until(lambda: one.instances.is_known, "libvirt")
     boot = one.state.boot
-    one.copies.put("web1", Copy(1, facts.STOPPED))
+    one.instances.put("web1", Instance(1, facts.STOPPED))
     one.renew()
-    assert one.state.boot == boot + 1 and one.copies.get("web1") is None
+    assert one.state.boot == boot + 1 and one.instances.get("web1") is None
     cloud.kill("hv1")
     assert cloud.start("hv1").state.boot == boot + 1
 
@@ -702,14 +706,14 @@ def test_of_a_peer_the_newest_beat_of_all_pools_counts_while_they_are_read(cloud
             return ["cat"]
         return [sys.executable, "-c", PEER, folder[1:]]
 
-    monkeypatch.setattr(service.pools, "argv", argv)
+    monkeypatch.setattr(service.pools, "worker_argv", argv)
     monkeypatch.setattr(service.PoolKeys, "is_of", lambda *_: True)
     one = cloud.start("hv1", pools=["/7", "/9", "/8"])
     assert kept == ["/7", "/9", "/8"]
     until(lambda: all(pool.beats for pool in one.pools), "the pools are read")
     stored = one.stored(service.boottime())
     assert {name: found.beat.seq for name, found in stored.items()} == {"hv2": 9}
-    processes = [pool._outside._process for pool in one.pools]
+    processes = [pool._worker._process for pool in one.pools]
     late = max(pool.read_s for pool in one.pools) + POLICY["suspect_s"] + 60
     assert one.stored(late) == {}
     cloud.kill("hv1")
@@ -725,7 +729,7 @@ def test_an_agent_that_can_write_nothing_says_nothing_new(cloud, monkeypatch, ca
         raise OSError(28, "No space left on device", "/run/x/runtime.json")
 
     with monkeypatch.context() as patch:
-        patch.setattr(one.store, "remember", full)
+        patch.setattr(one.store, "save_runtime", full)
         until(lambda: "cannot write /run/x/runtime.json: No space left" in caplog.text, "the line")
         said = one._last_beat
         seq = one.state.seq
@@ -737,14 +741,14 @@ def test_an_agent_that_can_write_nothing_says_nothing_new(cloud, monkeypatch, ca
 
 def test_a_definition_of_a_guest_that_is_kept_no_more_is_forgotten(cloud):
     one = cloud.start("hv1")
-    until(lambda: one.copies.is_known, "libvirt")
-    one.tell_definition(definitions.parse("web1", DOMAIN))
+    until(lambda: one.instances.is_known, "libvirt")
+    one.send_definition(definitions.parse("web1", DOMAIN))
     until(lambda: not one._definitions, "it is forgotten")
 
 
 def test_masters_are_told_why_a_guest_stayed(three):
     until(lambda: len(three.master.beats) == 3, "beats")
-    three.agents["hv1"].tell_stayed("web1", "hv2", "libvirt is away")
+    three.agents["hv1"].report_stayed("web1", "hv2", "libvirt is away")
     until(lambda: ("hv1", "no migration of web1 to hv2") in three.master.journal, "the line")
 
 
@@ -759,11 +763,11 @@ def test_what_is_no_question_is_named_and_the_next_one_answered(
     cloud, caplog, sender, kind, body, words
 ):
     one = cloud.start("hv1")
-    until(lambda: one.copies.is_known, "libvirt")
+    until(lambda: one.instances.is_known, "libvirt")
     one.inbox.on_frame(sender, kind, body)
     good = {"name": "web9", "xml": DOMAIN.replace("web1", "web9")}
     one.inbox.on_frame("salt", frames.DEFINITION, good)
-    until(lambda: one.guests.kept.get("web9"), "the next one")
+    until(lambda: one.guests.definition_cache.get("web9"), "the next one")
     said = [record.getMessage() for record in caplog.records]
     found = [line for line in said if f" of {sender}: " in line]
     assert [line.startswith(words) for line in found] == ([True] if words else [])
@@ -775,5 +779,5 @@ def test_what_waits_for_a_guest_ends_when_it_is_ignored_or_taken_back():
     left = []
     guests = SimpleNamespace(managed=frozenset({"web1", "db1"}), leave=left.append)
     one = SimpleNamespace(guests=guests, managed=lambda: frozenset({"db1"}), names=set, own=set)
-    service.Service._give_names(one)
+    service.Service._update_guests(one)
     assert left == ["web1"] and guests.managed == {"db1"}

@@ -22,13 +22,13 @@ from cryptography.hazmat.primitives import hashes
 
 from saltvirt.errors import ConnectionFailed
 from saltvirt.hatalk import frames, talk, tls
-from saltvirt.hatalk.line import MOST_WAITING, Line, Outbox, Pace
-from saltvirt.hatalk.line import ended as ended_tasks
-from saltvirt.hatalk.talk import Talk
+from saltvirt.hatalk.line import MAX_WAITING, Outbox, PeerConnection, PeerTiming
+from saltvirt.hatalk.line import cancel_all as ended_tasks
+from saltvirt.hatalk.talk import PeerNetwork
 from saltvirt.pki.common import certs
 from tests.clock import until
 
-PACE = Pace(beat_s=0.3, quiet_s=0.3, silent_s=120, connect_s=2)
+PACE = PeerTiming(beat_s=0.3, quiet_s=0.3, silent_s=120, connect_s=2)
 # of one that gives a silent one up soon
 IMPATIENT = replace(PACE, silent_s=1.5)
 NOW = datetime.datetime.now(datetime.timezone.utc)
@@ -55,7 +55,7 @@ class Authority:
         return tls.Pair(str(at.with_suffix(".crt")), str(at.with_suffix(".key"))), cert
 
     def credentials(self, name, revoked=None, now=NOW):
-        return tls.Credentials(
+        return tls.PeerCredentials(
             str(self.folder / "ca.pem"),
             self.pair(name, certs.CLIENT, now=now)[0],
             self.pair(name, certs.SERVER, now=now)[0],
@@ -68,7 +68,7 @@ class End:
 
     def __init__(self, own, name, pace=PACE):
         self.name, self.heard, self.fails = name, [], False
-        self.talk = Talk(own, self.on_frame, pace)
+        self.talk = PeerNetwork(own, self.on_frame, pace)
 
     def on_frame(self, name, kind, body):
         if self.fails:
@@ -130,21 +130,21 @@ def ended(connection):
 
 def test_two_hear_each_other_and_know_who_speaks(end):
     one, two = end("hv1"), end("hv2")
-    two.talk.call("hv1", "127.0.0.1", one.listen())
-    two.talk.tell("hv1", beat("hv2", seq=7))
+    two.network.add_peer("hv1", "127.0.0.1", one.listen())
+    two.network.send("hv1", beat("hv2", seq=7))
     until(lambda: one.heard, "the beat")
     assert one.heard == [("hv2", "beat", {"host": "hv2", "seq": 7})]
-    until(lambda: two.talk.heard_s("hv1") is not None, "a hello")
-    until(lambda: one.talk.heard_s("hv2") < 2, "a word of late")
-    assert one.talk.heard_s("hv3") is None
+    until(lambda: two.network.heard_s("hv1") is not None, "a hello")
+    until(lambda: one.network.heard_s("hv2") < 2, "a word of late")
+    assert one.network.heard_s("hv3") is None
 
 
 def test_an_agent_answers_a_master_on_the_masters_connection(end):
     agent, master = end("hv1"), end("salt")
-    master.talk.call("hv1", "127.0.0.1", agent.listen())
-    master.talk.tell("hv1", frames.frame(frames.CALL, {"master": "salt"}))
+    master.network.add_peer("hv1", "127.0.0.1", agent.listen())
+    master.network.send("hv1", frames.frame(frames.CALL, {"master": "salt"}))
     until(lambda: agent.heard, "the call")
-    agent.talk.tell("salt", beat("hv1"))
+    agent.network.send("salt", beat("hv1"))
     until(lambda: master.heard, "the beat")
     assert agent.heard == [("salt", "call", {"master": "salt"})]
     assert master.heard == [("hv1", "beat", {"host": "hv1"})]
@@ -192,8 +192,8 @@ def test_another_authority_is_nobody(end, tmp_path, lines):
     agent = end("hv1")
     other = Authority(tmp_path / "other", "other")
     evil = end("hv2", other.credentials("hv2"))
-    evil.talk.call("hv1", "127.0.0.1", agent.listen())
-    evil.talk.tell("hv1", beat("hv2"))
+    evil.network.add_peer("hv1", "127.0.0.1", agent.listen())
+    evil.network.send("hv1", beat("hv2"))
     until(lambda: any("TLS" in line for line in lines()), "the line")
     assert agent.heard == []
 
@@ -201,9 +201,9 @@ def test_another_authority_is_nobody(end, tmp_path, lines):
 def test_who_answers_at_the_address_of_another_is_not_believed(end, lines):
     agent, master = end("hv2"), end("salt")
     port = agent.listen()
-    master.talk.call("hv1", "127.0.0.1", port)
+    master.network.add_peer("hv1", "127.0.0.1", port)
     until(lambda: any("there is hv2" in line for line in lines()), "the line")
-    agent.talk.tell("salt", beat("hv2"))
+    agent.network.send("salt", beat("hv2"))
     time.sleep(0.3)
     assert master.heard == []
 
@@ -229,8 +229,8 @@ def test_who_was_revoked_is_turned_away_and_nobody_else(end, tmp_path, lines, wh
     path.write_bytes(certs.cert_pem(revocations(ca, cert, when)))
     port = agent.listen()
     for one in (bad, good):
-        one.talk.call("hv1", "127.0.0.1", port)
-        one.talk.tell("hv1", beat(one.name))
+        one.network.add_peer("hv1", "127.0.0.1", port)
+        one.network.send("hv1", beat(one.name))
     until(lambda: any("CERTIFICATE_VERIFY_FAILED" in line for line in lines()), "the line")
     until(lambda: agent.heard, "the beat of one that is not revoked")
     assert [one[0] for one in agent.heard] == ["hv3"]
@@ -279,8 +279,8 @@ def test_those_that_prove_nothing_take_no_place_from_others(end):
     agent, peer = end("hv1", pace=IMPATIENT), end("hv2")
     port = agent.listen()
     silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(30)]
-    peer.talk.call("hv1", "127.0.0.1", port)
-    peer.talk.tell("hv1", beat("hv2"))
+    peer.network.add_peer("hv1", "127.0.0.1", port)
+    peer.network.send("hv1", beat("hv2"))
     until(lambda: agent.heard, "the beat")
     for one in silent:
         one.close()
@@ -299,9 +299,9 @@ def test_one_that_takes_no_connection_is_tried_again_and_again_by_one_at_a_time(
             rows = Path("/proc/net/tcp").read_text().splitlines()
             return sum(f":{where[1]:04X} 02 " in row for row in rows)
 
-        one = Talk(ca.credentials("hv1"), lambda *_frame: None, replace(PACE, connect_s=0.2))
+        one = PeerNetwork(ca.credentials("hv1"), lambda *_frame: None, replace(PACE, connect_s=0.2))
         stack.callback(one.close)
-        one.call("hv2", *where)
+        one.add_peer("hv2", *where)
         for _ in range(2):
             until(lambda: half_open() == 1, "it tries")
             until(lambda: half_open() == 0, "it gave up")
@@ -310,16 +310,16 @@ def test_one_that_takes_no_connection_is_tried_again_and_again_by_one_at_a_time(
 def test_it_connects_again_when_the_other_comes_back(end, lines):
     peer, agent = end("hv2"), end("hv1")
     port = agent.listen()
-    peer.talk.call("hv1", "127.0.0.1", port)
-    peer.talk.tell("hv1", beat("hv2", seq=1))
+    peer.network.add_peer("hv1", "127.0.0.1", port)
+    peer.network.send("hv1", beat("hv2", seq=1))
     until(lambda: agent.heard, "the first")
-    agent.talk.close()
+    agent.network.close()
     until(lambda: any("no connection: " in line for line in lines()), "it knows that it is alone")
     for seq in range(2, 9):
-        peer.talk.tell("hv1", beat("hv2", seq=seq))
+        peer.network.send("hv1", beat("hv2", seq=seq))
         time.sleep(0.05)
     again = end("hv1")
-    again.talk.listen("127.0.0.1", port, ("hv2",), ())
+    again.network.listen("127.0.0.1", port, ("hv2",), ())
     until(lambda: again.heard, "the newest")
     assert [one[2]["seq"] for one in again.heard] == [8]
 
@@ -329,8 +329,8 @@ def test_a_certificate_that_is_not_there_is_said_and_waited_for(end, ca, lines):
     aside = f"{own.client.certificate}.aside"
     os.rename(own.client.certificate, aside)
     agent, peer = end("hv1"), end("hv2", own)
-    peer.talk.call("hv1", "127.0.0.1", agent.listen())
-    peer.talk.tell("hv1", beat("hv2"))
+    peer.network.add_peer("hv1", "127.0.0.1", agent.listen())
+    peer.network.send("hv1", beat("hv2"))
     until(lambda: any("No such file" in line for line in lines()), "the line")
     os.rename(aside, own.client.certificate)
     until(lambda: agent.heard, "the beat")
@@ -342,7 +342,7 @@ def test_one_that_is_slow_to_prove_itself_is_waited_for(end, ca):
     own = ca.credentials("hv1")
     context = tls.to_listen(own)
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        master.talk.call("hv1", *listener.getsockname())
+        master.network.add_peer("hv1", *listener.getsockname())
         found, _ = listener.accept()
         time.sleep(0.9)
         listener.settimeout(0.1)
@@ -357,7 +357,7 @@ def test_one_that_is_slow_to_prove_itself_is_waited_for(end, ca):
 def test_a_taken_port_is_said(end):
     port = end("hv1").listen()
     with pytest.raises(ConnectionFailed, match="Address already in use"):
-        end("hv2").talk.listen("127.0.0.1", port, (), ())
+        end("hv2").network.listen("127.0.0.1", port, (), ())
 
 
 def test_a_newer_connection_takes_the_place_of_the_older(end, ca):
@@ -374,23 +374,25 @@ def test_a_newer_connection_takes_the_place_of_the_older(end, ca):
 
 def test_it_may_be_told_and_closed_by_any_thread(end):
     one = end("hv1")
-    threads = [threading.Thread(target=one.talk.tell, args=("hv2", beat("hv1"))) for _ in range(9)]
+    threads = [
+        threading.Thread(target=one.network.send, args=("hv2", beat("hv1"))) for _ in range(9)
+    ]
     for thread in threads:
         thread.start()
-    one.talk.close()
-    one.talk.close()
-    one.talk.tell("hv2", beat("hv1"))
+    one.network.close()
+    one.network.close()
+    one.network.send("hv2", beat("hv1"))
 
 
 def test_a_connection_ends_though_something_is_said_at_that_moment():
     async def ends():
         ours, theirs = socket.socketpair()
-        line = Line(lambda _: frames.OF_MEMBERS, PACE, Outbox(), print, print)
+        line = PeerConnection(lambda _: frames.FROM_MEMBERS, PACE, Outbox(), print, print)
         await asyncio.get_running_loop().create_connection(lambda: line, sock=ours)
         work = asyncio.ensure_future(line.run())
         await asyncio.sleep(0.05)
         line.outbox.put(beat("hv1"))
-        line.say()
+        line.flush()
         work.cancel()
         done, _ = await asyncio.wait([work], timeout=60)
         theirs.close()
@@ -440,7 +442,7 @@ def test_one_that_takes_changes_is_told_what_changed_on_its_own_connection(end, 
         until(lambda: agent.heard, "the call")
         told, beats = [], (one for one in reads(found) if one["kind"] == "beat")
         for seq in (1, 2, 2):
-            agent.talk.tell("salt", beat("hv1", seq=seq, guests={"web1": {"epoch": 1}}))
+            agent.network.send("salt", beat("hv1", seq=seq, guests={"web1": {"epoch": 1}}))
             told.append(next(beats))
         assert told == [
             {"kind": "beat", "body": {"host": "hv1", "seq": 1, "guests": {"web1": {"epoch": 1}}}},
@@ -454,13 +456,13 @@ def test_one_that_takes_changes_is_told_what_changed_on_its_own_connection(end, 
 def test_one_that_gathers_hears_all_and_is_woken_seldom(end):
     agent, master = end("hv1"), end("salt", pace=replace(PACE, gather_s=1))
     looked = []
-    select = master.talk._loop._selector.select
-    master.talk._loop._selector.select = lambda *wait: looked.append(1) or select(*wait)
-    master.talk.call("hv1", "127.0.0.1", agent.listen())
-    until(lambda: agent.talk.heard_s("salt") is not None, "a hello")
+    select = master.network._loop._selector.select
+    master.network._loop._selector.select = lambda *wait: looked.append(1) or select(*wait)
+    master.network.add_peer("hv1", "127.0.0.1", agent.listen())
+    until(lambda: agent.network.heard_s("salt") is not None, "a hello")
     looked.clear()
     for at in range(20):
-        agent.talk.tell("salt", frames.frame(frames.JOURNAL, {"at": at}))
+        agent.network.send("salt", frames.frame(frames.JOURNAL, {"at": at}))
         time.sleep(0.02)
     until(lambda: len(master.heard) == 20, "all")
     assert [body["at"] for _, _, body in master.heard] == [*range(20)]
@@ -473,15 +475,15 @@ def test_one_that_takes_no_changes_is_told_all(end, ca):
     found.sendall(hello() + frames.frame(frames.CALL, {"master": "salt"}).data)
     until(lambda: agent.heard, "the call")
     for seq in (1, 2):
-        agent.talk.tell("salt", beat("hv1", seq=seq, guests={}))
+        agent.network.send("salt", beat("hv1", seq=seq, guests={}))
     told = next(one for one in reads(found) if one["kind"] == "beat" and one["body"]["seq"] == 2)
     assert told == {"kind": "beat", "body": {"host": "hv1", "seq": 2, "guests": {}}}
 
 
 def test_a_beat_is_heard_as_it_was_said_however_it_came(end):
     agent, master = end("hv1"), end("salt")
-    master.talk.call("hv1", "127.0.0.1", agent.listen())
-    until(lambda: agent.talk.heard_s("salt") is not None, "a hello")
+    master.network.add_peer("hv1", "127.0.0.1", agent.listen())
+    until(lambda: agent.network.heard_s("salt") is not None, "a hello")
     rng, said = random.Random(1), []
     for seq in range(200):
         guests = {f"g{n}": {"epoch": n} for n in range(rng.choice((1, 1, 2)))}
@@ -489,7 +491,7 @@ def test_a_beat_is_heard_as_it_was_said_however_it_came(end):
         if rng.random() < 0.1:
             del body["a"]
         said.append(("hv1", "beat", body))
-        agent.talk.tell("salt", frames.frame("beat", body))
+        agent.network.send("salt", frames.frame("beat", body))
         time.sleep(rng.choice((0, 0, 0.002)))
     until(lambda: master.heard and master.heard[-1] == said[-1], "the last")
     assert all(one in said for one in master.heard)
@@ -501,9 +503,9 @@ def test_a_slow_reader_gets_the_newest_and_nothing_is_said_of_what_he_never_got(
     found.sendall(hello(changes=True) + frames.frame(frames.CALL, {"master": "salt"}).data)
     until(lambda: agent.heard, "the call")
     for seq in range(60):
-        agent.talk.tell("salt", beat("hv1", seq=seq, guests={"much": f"{seq:09}" * 100_000}))
+        agent.network.send("salt", beat("hv1", seq=seq, guests={"much": f"{seq:09}" * 100_000}))
         time.sleep(0.005)
-    until(lambda: not agent.talk._told, "it knows of all before the first is read")
+    until(lambda: not agent.network._outgoing, "it knows of all before the first is read")
     known, seqs = None, []
     for one in reads(found):
         if one["kind"] != "beat":
@@ -556,14 +558,14 @@ def test_only_the_newest_of_a_slot_waits():
 
 def test_what_waits_is_bounded():
     box = Outbox()
-    for at in range(MOST_WAITING + 5):
+    for at in range(MAX_WAITING + 5):
         box.put(frames.frame(frames.JOURNAL, {"at": at}))
-    assert (len(box.waiting), box.dropped) == (MOST_WAITING, 5)
+    assert (len(box.waiting), box.dropped) == (MAX_WAITING, 5)
 
 
 def test_a_frame_has_a_bound():
     with pytest.raises(frames.BadFrame, match="larger than"):
-        frames.frame("definition", {"name": "x", "xml": "x" * frames.MOST_BYTES})
+        frames.frame("definition", {"name": "x", "xml": "x" * frames.MAX_BYTES})
 
 
 def test_what_does_not_end_in_time_keeps_nobody_who_closes(ca, monkeypatch, caplog):
@@ -574,7 +576,7 @@ def test_what_does_not_end_in_time_keeps_nobody_who_closes(ca, monkeypatch, capl
 
     goes = threading.Event()
     monkeypatch.setattr(talk, "_CLOSE_S", 0.2)
-    one = Talk(ca.credentials("hv9"), lambda *_frame: None, PACE)
+    one = PeerNetwork(ca.credentials("hv9"), lambda *_frame: None, PACE)
     one._run(one.begin, stubborn())
     closer = threading.Thread(target=one.close)
     closer.start()
@@ -614,7 +616,7 @@ class _Polled:
 
 def test_one_without_a_certificate_to_show_takes_nobody_and_says_why(end, ca, lines):
     known = ca.credentials("hv1")
-    one = end("hv1", tls.Credentials(known.ca, known.client))
+    one = end("hv1", tls.PeerCredentials(known.ca, known.client))
     port = one.listen()
     with socket.create_connection(("127.0.0.1", port), 60) as stranger:
         assert ended(stranger)
@@ -627,21 +629,21 @@ def test_a_port_that_takes_nobody_for_a_while_is_named_and_tried_again(end, line
     with socket.socket() as port:
         port.bind(("127.0.0.1", 0))
         port.setblocking(False)
-        one.talk._begin(talk._accept(one.talk, port, {"hv2": frames.OF_MEMBERS}))
+        one.network._begin(talk._accept(one.network, port, {"hv2": frames.FROM_MEMBERS}))
         until(lambda: any("the listening port" in one for one in lines()), "the line")
         port.listen()
-        two.talk.call("hv1", *port.getsockname())
-        two.talk.tell("hv1", beat("hv2", seq=7))
+        two.network.add_peer("hv1", *port.getsockname())
+        two.network.send("hv1", beat("hv2", seq=7))
         until(lambda: one.heard, "the beat")
-        one.talk.close()
+        one.network.close()
 
 
 def test_who_is_turned_away_again_and_again_is_named_once_until_many_others_were(
     lines, monkeypatch
 ):
-    monkeypatch.setattr(talk._Complained, "MOST", 2)
-    one = talk._Complained()
+    monkeypatch.setattr(talk._ComplaintLog, "MAX_CLIENTS", 2)
+    one = talk._ComplaintLog()
     for who in ("a", "a", "b", "a", "c", "a", "c"):
-        one.say(who, "no certificate")
+        one.record(who, "no certificate")
     said = [line.split()[2] for line in lines() if line.endswith(": no certificate")]
     assert said == ["a:", "b:", "c:", "a:"]

@@ -81,7 +81,7 @@ def test_of_an_owner_so_much_is_told_and_no_more(path):
     assert held.owner(path) == "an operation"
     with open(path, "wb") as file:
         file.write(b"\xff" + b"x" * 1000)
-    assert held.owner(path) == "\ufffd" + "x" * (held._LONGEST - 1)
+    assert held.owner(path) == "\ufffd" + "x" * (held._MAX_OWNER_BYTES - 1)
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def test_nobody_waits_without_end(tmp_path, clock):
         "waited 2 s (virt:queue_timeout), and it is not its turn yet: of web2"
     )
     assert len(asked) == 6, "at 0, 0.5, 1, 1.5, 2 and once when the time is over"
-    assert held.limit_s(opts(tmp_path)) == held.QUEUE_S
+    assert held.queue_timeout_s(opts(tmp_path)) == held.QUEUE_TIMEOUT_S
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "a\0b", ".x", "a\nb", "x" * 256, "\u20ac" * 86])
@@ -117,15 +117,15 @@ def test_what_can_be_no_name_of_a_file_is_no_guest(tmp_path, name):
     ):
         pass
     with pytest.raises(errors.InvalidInput):
-        lock.at_work(opts(tmp_path), name)
+        lock.guest_owner(opts(tmp_path), name)
 
 
 @pytest.mark.parametrize("name", ["web1", "x" * 255, "\u20ac" * 85, "a b"])
 def test_one_operation_on_a_guest_at_a_time(tmp_path, name):
     config = opts(tmp_path)
-    assert lock.at_work(config, name) is None
+    assert lock.guest_owner(config, name) is None
     with lock.guest(config, name, "virt.init"):
-        assert lock.at_work(config, name).startswith("virt.init, process")
+        assert lock.guest_owner(config, name).startswith("virt.init, process")
         with lock.guest(config, "other", "x"):
             pass
         with (
@@ -133,12 +133,12 @@ def test_one_operation_on_a_guest_at_a_time(tmp_path, name):
             lock.guest(config, name, "virt.purge"),
         ):
             pass
-    assert lock.at_work(config, name) is None
+    assert lock.guest_owner(config, name) is None
     before = open_files()
     with pytest.raises(ZeroDivisionError), lock.guest(config, name, "x"):
         raise ZeroDivisionError
     assert open_files() == before
-    assert lock.at_work(config, name) is None
+    assert lock.guest_owner(config, name) is None
 
 
 def test_who_was_only_looked_at_is_asked_a_second_time(tmp_path, monkeypatch):
@@ -148,7 +148,7 @@ def test_who_was_only_looked_at_is_asked_a_second_time(tmp_path, monkeypatch):
     monkeypatch.setattr(held, "take", lambda *a: answers.pop() if answers else real(*a))
     with lock.guest(config, "web1", "virt.init"):
         assert len(now.slept) == 1
-        assert lock.at_work(config, "web1")
+        assert lock.guest_owner(config, "web1")
 
 
 def test_one_deployment_of_a_name_at_a_time_and_those_of_other_names_besides(tmp_path, clock):

@@ -30,7 +30,7 @@ def cloud_with(tmp_path, hint="hv003", **guests):
     """A Cloud of twenty hosts. guests: host to the facts of its web1."""
     cloud = Cloud(tmp_path, 20, {host: {"web1": facts} for host, facts in guests.items()})
     if hint:
-        hints.keep(cloud.opts, "web1", hint)
+        hints.store(cloud.opts, "web1", hint)
     return cloud
 
 
@@ -44,23 +44,23 @@ def asked(cloud):
 
 def test_what_was_kept_is_told_and_only_for_that_guest(tmp_path, monkeypatch):
     opts = {"cachedir": str(tmp_path)}
-    assert hints.of(opts, "web1") is None
-    hints.keep(opts, "web1", "hv1")
-    hints.keep(opts, "web1", "hv2")
-    assert (hints.of(opts, "web1"), hints.of(opts, "web2")) == ("hv2", None)
+    assert hints.load(opts, "web1") is None
+    hints.store(opts, "web1", "hv1")
+    hints.store(opts, "web1", "hv2")
+    assert (hints.load(opts, "web1"), hints.load(opts, "web2")) == ("hv2", None)
     monkeypatch.setattr(hints, "FILES", 1)
-    hints.keep(opts, "web1", "hv1")
-    hints.keep(opts, "web2", "hv2")
-    assert (hints.of(opts, "web1"), hints.of(opts, "web2")) == (None, "hv2")
+    hints.store(opts, "web1", "hv1")
+    hints.store(opts, "web2", "hv2")
+    assert (hints.load(opts, "web1"), hints.load(opts, "web2")) == (None, "hv2")
     assert {path.name[0] for path in (tmp_path / "virt/seen").iterdir()} != {"."}
 
 
 def test_what_is_forgotten_is_that_guests_own_alone(tmp_path, monkeypatch):
     monkeypatch.setattr(hints, "FILES", 1)
     opts = {"cachedir": str(tmp_path)}
-    hints.keep(opts, "web1", "hv1")
+    hints.store(opts, "web1", "hv1")
     hints.forget(opts, "web2")
-    assert hints.of(opts, "web1") == "hv1"
+    assert hints.load(opts, "web1") == "hv1"
     hints.forget(opts, "web1")
     hints.forget(opts, "web1")
     assert list((tmp_path / "virt/seen").iterdir()) == []
@@ -70,7 +70,7 @@ def test_there_are_never_more_files_than_so_many(tmp_path, monkeypatch):
     monkeypatch.setattr(hints, "FILES", 7)
     opts = {"cachedir": str(tmp_path)}
     for number in range(50):
-        hints.keep(opts, f"web{number}", "hv1")
+        hints.store(opts, f"web{number}", "hv1")
     assert len(os.listdir(tmp_path / "virt/seen")) == 7
 
 
@@ -81,22 +81,22 @@ def test_there_are_never_more_files_than_so_many(tmp_path, monkeypatch):
 )  # fmt: skip
 def test_a_damaged_hint_is_none_and_is_replaced(tmp_path, damaged):
     opts = {"cachedir": str(tmp_path)}
-    hints.keep(opts, "web1", "hv1")
+    hints.store(opts, "web1", "hv1")
     [path] = (tmp_path / "virt/seen").iterdir()
     path.write_bytes(damaged)
-    assert hints.of(opts, "web1") is None
-    hints.keep(opts, "web1", "hv2")
-    assert hints.of(opts, "web1") == "hv2"
+    assert hints.load(opts, "web1") is None
+    hints.store(opts, "web1", "hv2")
+    assert hints.load(opts, "web1") == "hv2"
 
 
 def test_what_is_known_already_is_not_written_again_and_nobody_else_reads_it(tmp_path):
     opts = {"cachedir": str(tmp_path)}
-    hints.keep(opts, "web1", "hv1")
+    hints.store(opts, "web1", "hv1")
     folder = tmp_path / "virt/seen"
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     [path] = folder.iterdir()
     os.utime(path, ns=(1, 1))
-    hints.keep(opts, "web1", "hv1")
+    hints.store(opts, "web1", "hv1")
     assert path.stat().st_mtime_ns == 1
 
 
@@ -106,22 +106,22 @@ def test_who_stops_the_runner_while_it_writes_is_heard(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Path, "write_text", stopped)
     with pytest.raises(KeyboardInterrupt):
-        hints.keep({"cachedir": str(tmp_path)}, "web1", "hv1")
+        hints.store({"cachedir": str(tmp_path)}, "web1", "hv1")
 
 
 def test_where_nothing_can_be_written_nothing_is_kept(tmp_path):
     (tmp_path / "virt").write_text("in the way")
     opts = {"cachedir": str(tmp_path)}
-    hints.keep(opts, "web1", "hv1")
-    assert hints.of(opts, "web1") is None
+    hints.store(opts, "web1", "hv1")
+    assert hints.load(opts, "web1") is None
     (tmp_path / "virt").unlink()
     folder = tmp_path / "virt/seen"
-    hints.keep(opts, "web1", "hv1")
+    hints.store(opts, "web1", "hv1")
     [path] = folder.iterdir()
     path.unlink()
     path.mkdir()
-    hints.keep(opts, "web1", "hv1")
-    assert hints.of(opts, "web1") is None
+    hints.store(opts, "web1", "hv1")
+    assert hints.load(opts, "web1") is None
     assert [*folder.iterdir()] == [path]
 
 
@@ -135,7 +135,7 @@ def test_of_an_active_guest_the_host_says_it_where_it_was_last_seen(tmp_path, st
 def test_who_looks_for_a_guest_keeps_where_it_is(tmp_path):
     cloud = cloud_with(tmp_path, hint=None, hv003=WEB1)
     assert find.locate(cloud, "web1") == ("hv003", "running")
-    assert hints.of(cloud.opts, "web1") == "hv003"
+    assert hints.load(cloud.opts, "web1") == "hv003"
 
 
 # -- what one host is asked ---------------------------------------------------------------
@@ -180,7 +180,7 @@ def test_all_about_a_guest_is_not_what_a_host_says_of_others(tmp_path, said):
 def test_what_does_no_harm_asks_no_other_host(tmp_path, verb):
     cloud = cloud_with(tmp_path, hv003=WEB1)
     done = Lifecycle(cloud, "web1", verb).run()
-    assert (done.more["host"], done.more["state"]) == ("hv003", ONE[verb])
+    assert (done.details["host"], done.details["state"]) == ("hv003", ONE[verb])
     assert cloud.published == [("virt.power", ["hv003"])]
 
 
@@ -193,7 +193,7 @@ def test_what_it_was_and_what_it_is_are_that_hosts_own_words(tmp_path):
     assert (again.comment, again.changes) == ("web1 on hv003 is paused already", {})
     with pytest.raises(errors.InvalidInput, match="web1 on hv003 is paused: cannot shutdown it"):
         Lifecycle(cloud, "web1", "shutdown").run()
-    assert Lifecycle(cloud, "web1", "reset").check().more == {"host": "hv003", "state": "paused"}
+    assert Lifecycle(cloud, "web1", "reset").check().details == {"host": "hv003", "state": "paused"}
 
 
 def test_a_host_is_asked_for_no_longer_than_it_may_take(tmp_path):
@@ -223,7 +223,7 @@ def test_what_the_host_is_asked(tmp_path):
 @pytest.mark.parametrize("verb", ["start", "resume"])
 def test_what_lets_it_write_to_its_disks_asks_all(tmp_path, verb):
     cloud = cloud_with(tmp_path, hv003={**WEB1, "state": "paused"} if verb == "resume" else OFF)
-    assert Lifecycle(cloud, "web1", verb).run().more["state"] == "running"
+    assert Lifecycle(cloud, "web1", verb).run().details["state"] == "running"
     assert cloud.published[0] == ("virt.vm_state", cloud.names)
 
 
@@ -237,20 +237,20 @@ def test_a_purge_asks_all_and_refuses_two(tmp_path):
 
 @pytest.mark.parametrize("hint", [None, "hv003", "hv007"])
 def test_a_volume_is_taken_where_the_guest_is(tmp_path, monkeypatch, hint):
-    monkeypatch.setattr(KeyStore, "ours", lambda _keys: {"web1"})
+    monkeypatch.setattr(KeyStore, "guest_ids", lambda _keys: {"web1"})
     monkeypatch.setattr(target, "reported", lambda _opts, _name: True)
     cloud = cloud_with(tmp_path, hint, hv007=WEB1)
     done = Eject(cloud, "web1").run()
-    assert (done.more, done.changes) == ({"host": "hv007"}, {"ejected": True})
+    assert (done.details, done.changes) == ({"host": "hv007"}, {"ejected": True})
     more = [("virt.seed_eject", [hint])] if hint else []
     if hint != "hv007":
         more += [("virt.vm_state", cloud.names), ("virt.seed_eject", ["hv007"])]
     assert cloud.published == more
-    assert hints.of(cloud.opts, "web1") == "hv007"
+    assert hints.load(cloud.opts, "web1") == "hv007"
 
 
 def test_where_taking_it_fails_all_are_asked(tmp_path, monkeypatch):
-    monkeypatch.setattr(KeyStore, "ours", lambda _keys: {"web1"})
+    monkeypatch.setattr(KeyStore, "guest_ids", lambda _keys: {"web1"})
     monkeypatch.setattr(target, "reported", lambda _opts, _name: True)
     cloud, heard = cloud_with(tmp_path, hv003=WEB1), []
     cloud.first = lambda host, fun, kwarg: heard.append((fun, kwarg))
@@ -269,12 +269,12 @@ def test_where_taking_it_fails_all_are_asked(tmp_path, monkeypatch):
 def test_a_wrong_hint_costs_one_question_and_is_put_right(tmp_path, verb, hint):
     cloud = cloud_with(tmp_path, hint, hv007=WEB1)
     done = Lifecycle(cloud, "web1", verb).run()
-    assert (done.more["host"], done.more["state"]) == ("hv007", ONE[verb])
+    assert (done.details["host"], done.details["state"]) == ("hv007", ONE[verb])
     more = [("virt.power", ["hv003"])] if hint == "hv003" else []
     assert cloud.published == [
         *more, ("virt.vm_state", cloud.names), ("virt.power", ["hv007"]),
     ]  # fmt: skip
-    assert hints.of(cloud.opts, "web1") == "hv007"
+    assert hints.load(cloud.opts, "web1") == "hv007"
     cloud.published.clear()
     assert find.last_seen(cloud, "web1") in (("hv007", ONE[verb]), None)
     assert asked(cloud) == {"hv007"}
@@ -297,7 +297,7 @@ def test_a_host_without_a_connection_is_never_taken_for_one_without_the_guest(tm
     cloud.dead.add("hv003")
     one = Lifecycle(cloud, "web1", "pause")
     if elsewhere:
-        assert one.run().more["host"] == "hv007"
+        assert one.run().details["host"] == "hv007"
         return
     with pytest.raises(errors.NotFound, match=r"that answered \(hv003: down"):
         one.run()
@@ -308,7 +308,7 @@ def test_one_that_loses_its_connection_before_it_is_told_was_told_nothing(tmp_pa
     cloud = cloud_with(tmp_path, hv003=WEB1, hv007=WEB1)
     cloud.dead.add("hv003")
     cloud.seen = set
-    assert Lifecycle(cloud, "web1", "pause").run().more["host"] == "hv007"
+    assert Lifecycle(cloud, "web1", "pause").run().details["host"] == "hv007"
     assert cloud.published[0] == ("virt.power", ["hv003"])
 
 
@@ -330,7 +330,7 @@ def test_one_that_was_told_and_fails_is_believed_and_asked_first_no_more(
     with pytest.raises(kind, match=words):
         Lifecycle(cloud, "web1", "pause").run()
     assert cloud.published == [("virt.power", ["hv003"])]
-    assert hints.of(cloud.opts, "web1") is None
+    assert hints.load(cloud.opts, "web1") is None
 
 
 def test_what_became_of_it_is_what_counts(tmp_path):
@@ -368,12 +368,12 @@ def test_one_that_was_started_meanwhile_is_left_alone(tmp_path):
 
 def test_a_host_that_is_no_hypervisor_any_more_or_below_a_syndic_is_no_hint(tmp_path):
     cloud = cloud_with(tmp_path, hv003=WEB1)
-    assert find.hinted(cloud, "web1") == "hv003"
+    assert find.cached_host(cloud, "web1") == "hv003"
     cloud.opts["order_masters"] = True
-    assert find.hinted(cloud, "web1") is None
+    assert find.cached_host(cloud, "web1") is None
     cloud.opts["order_masters"] = False
     cloud.names.remove("hv003")
-    assert find.hinted(cloud, "web1") is None
+    assert find.cached_host(cloud, "web1") is None
 
 
 @pytest.mark.parametrize(
@@ -412,20 +412,20 @@ def test_a_guest_of_a_silent_host_was_last_seen_there(tmp_path):
 
 def test_what_a_silent_host_had_is_known_as_of_the_last_time_it_was_heard(tmp_path):
     opts = {"cachedir": str(tmp_path)}
-    assert hints.guests_left(opts, "hv1") == ([], "")
-    hints.heard(opts, "hv1", {"b": "running", "a": "shutdown"})
-    names, when = hints.guests_left(opts, "hv1")
+    assert hints.unseen_guests(opts, "hv1") == ([], "")
+    hints.store_host(opts, "hv1", {"b": "running", "a": "shutdown"})
+    names, when = hints.unseen_guests(opts, "hv1")
     assert (names, len(when)) == (["a", "b"], len("2026-11-27 19:20 UTC"))
-    hints.heard(opts, "hv1", {"a": "running"})
-    hints.heard(opts, "hv2", {"b": "running"})
+    hints.store_host(opts, "hv1", {"a": "running"})
+    hints.store_host(opts, "hv2", {"b": "running"})
     assert hints.last_seen(opts, "b", ["hv1", "hv2"])[0] == "hv2"
     assert hints.last_seen(opts, "b", ["hv1"]) is None
     path = hints._host_path(opts, "hv2")
     os.utime(path, (1, 1))
-    assert hints.guests_left(opts, "hv2")[1] == "1970-01-01 00:00 UTC"
-    hints.heard(opts, "hv2", {"b": "running"})
+    assert hints.unseen_guests(opts, "hv2")[1] == "1970-01-01 00:00 UTC"
+    hints.store_host(opts, "hv2", {"b": "running"})
     assert path.stat().st_mtime > 1, "it was heard again"
     path.write_text("[" * 9)
-    assert hints.guests_left(opts, "hv2") == ([], "")
-    hints.heard(opts, "hv2", {"x" * (1 << 20): "running"})
+    assert hints.unseen_guests(opts, "hv2") == ([], "")
+    hints.store_host(opts, "hv2", {"x" * (1 << 20): "running"})
     assert path.read_text() == "[" * 9, "no list of guests is so long"

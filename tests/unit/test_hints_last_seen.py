@@ -33,7 +33,7 @@ def test_a_guest_that_another_host_has_now_is_not_among_them(opts):
 
 
 def heard(opts, at, host, *guests):
-    hints.heard(opts, host, dict.fromkeys(guests, "running"))
+    hints.store_host(opts, host, dict.fromkeys(guests, "running"))
     os.utime(hints._host_path(opts, host), (at, at))
 
 

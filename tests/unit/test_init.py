@@ -16,11 +16,11 @@ from saltvirt.operations import hints, owners
 from saltvirt.operations import init as init_module
 from saltvirt.operations.init import Init, InitRequest
 from saltvirt.operations.operation import Reasons
-from saltvirt.operations.picture import Picture
+from saltvirt.operations.picture import ClusterSnapshot
 from saltvirt.operations.report import Report
 from saltvirt.placement import choose, facts, policy
-from saltvirt.placement.choose import Candidate, Decision
-from saltvirt.revert import Revert
+from saltvirt.placement.choose import Candidate, PlacementDecision
+from saltvirt.revert import UndoStack
 from tests import counted
 from tests.unit.test_unique import HOST, MAKES, Cloud
 
@@ -40,7 +40,7 @@ def init(cloud, **more):
 def steps(cloud):
     """What the operation says, in its order."""
     told = []
-    cloud.tell = lambda tag, data: told.append((tag.rpartition("/")[2], data["message"]))
+    cloud.send = lambda tag, data: told.append((tag.rpartition("/")[2], data["message"]))
     return told
 
 
@@ -93,14 +93,14 @@ def test_what_the_host_that_makes_it_is_told():
         cpu=2, image="/i", groups="a b", group_policy="separate", labels={"z": 1}, prefer={"y": 2},
         arguments={"seed": True, "metadata": {"mine": "x"}}, start=True,
     )  # fmt: skip
-    told = asked.for_host()
+    told = asked.host_arguments()
     kept = {"groups": "a b", "group_policy": "separate", "labels": '{"z": 1}', "prefer": '{"y": 2}'}
     assert told.pop("metadata") == {"mine": "x", **kept, "operation": asked.operation}
     assert told == {
         "name": "web1", "cpu": 2, "mem": 64, "image": "/i", "hypervisor": "kvm", "seed": True,
         "start": False, "approve_key": True,
     }  # fmt: skip
-    assert wanted().kept() == {}
+    assert wanted().placement_metadata() == {}
     assert len(asked.operation) == 32
     assert asked.operation != wanted().operation
 
@@ -110,12 +110,12 @@ def test_what_every_host_is_told():
     secrets = dict.fromkeys(init_module.SECRET_ARGUMENTS, "x")
     graphics = {"type": "vnc", "password": "hush"}
     asked = wanted(arguments={**secrets, "metadata": {"mine": "x"}, "graphics": graphics})
-    found = asked.for_all()
+    found = asked.sizing_arguments()
     assert found["metadata"] == {"mine": "x"}
     assert found["graphics"] == {"type": "vnc"}
     assert asked.arguments["graphics"]["password"] == "hush"
     assert not set(init_module.SECRET_ARGUMENTS) & set(found)
-    assert wanted(arguments={"graphics": "vnc"}).for_all()["graphics"] == "vnc"
+    assert wanted(arguments={"graphics": "vnc"}).sizing_arguments()["graphics"] == "vnc"
 
 
 @pytest.mark.parametrize(
@@ -165,12 +165,12 @@ def test_each_part_that_is_wrong_is_named(tmp_path, more, words):
         wanted(**more).request()
     if {"labels", "prefer"} & more.keys():
         with pytest.raises(errors.InvalidInput, match=words):
-            wanted(**more).for_host()
+            wanted(**more).host_arguments()
     one = init(Cloud(tmp_path), **more)
     reasons = Reasons()
     with reasons:
         one.request(reasons)
-    assert any(words.partition(":")[0] in said for said in reasons.words)
+    assert any(words.partition(":")[0] in said for said in reasons.texts)
 
 
 @pytest.mark.parametrize("seed", [True, False])
@@ -218,7 +218,7 @@ def test_only_the_host_that_was_named_gets_it(tmp_path):
     cloud = Cloud(tmp_path, hv1=MAKES, hv2=MAKES, hv3=MAKES)
     for host in ("hv1", "hv2", "hv3"):
         one = init(cloud, host=host)
-        decision, hosts = one.decide(one.wanted.request(), Reasons(first=True))
+        decision, hosts = one.decide(one.init_request.request(), Reasons(first=True))
         assert ([found.host for found in decision.ranked], decision.rejected) == ([host], {})
         assert len(hosts) == 3, "whose guests have their names"
 
@@ -226,24 +226,26 @@ def test_only_the_host_that_was_named_gets_it(tmp_path):
 def test_a_host_that_does_not_answer_is_none(tmp_path):
     cloud = Cloud(tmp_path, hv1={"*": answer.silent("hv1", 15, busy=True)}, hv2=MAKES)
     one = init(cloud, name_is_free=True)
-    decision, hosts = one.decide(one.wanted.request(), Reasons(first=True))
+    decision, hosts = one.decide(one.init_request.request(), Reasons(first=True))
     assert [host.name for host in hosts] == ["hv2"]
     assert decision.rejected["hv1"][0] == "down"
     assert list(one.terms) == ["hv2"]
     one = init(cloud, name_is_free=True, host="hv1")
     with pytest.raises(errors.Refused, match="no host can take web1: hv1: no answer in 15 s"):
-        one.decide(one.wanted.request(), Reasons(first=True))
+        one.decide(one.init_request.request(), Reasons(first=True))
 
 
 def test_what_all_hosts_say_of_a_profile_is_the_requests_fault():
     profile = ("profile", "no disk profile x")
-    found = init_module.nowhere("web1", Decision((), {"hv1": profile, "hv2": profile}))
+    found = init_module.no_host_error(
+        "web1", PlacementDecision((), {"hv1": profile, "hv2": profile})
+    )
     assert (type(found), found.text) == (errors.InvalidInput, "web1: no disk profile x")
     for rejected in (
         {"hv1": profile, "hv2": ("memory", "full")}, {"hv1": ("memory", "full")}, {},
         {"hv1": profile, "hv2": ("profile", "another")},
     ):  # fmt: skip
-        found = init_module.nowhere("web1", Decision((), rejected))
+        found = init_module.no_host_error("web1", PlacementDecision((), rejected))
         assert type(found) is errors.Refused
         assert "no host can take web1" in found.text
 
@@ -260,7 +262,7 @@ def test_the_key_of_a_guest_that_exists_is_not_mentioned(tmp_path, monkeypatch):
                          ({"seed": "cloud-init"}, True)])  # fmt: skip
 def test_a_guest_is_seeded_unless_it_is_said(tmp_path, given, seeded):
     one = init(Cloud(tmp_path), arguments=given)
-    assert one.wanted.seeded is seeded
+    assert one.init_request.seeded is seeded
     one.keys.status = lambda name: "accepted"
     refused = pytest.raises(errors.KeyRefused) if seeded else contextlib.nullcontext()
     with refused:
@@ -303,7 +305,7 @@ def test_a_host_of_another_master_makes_no_guest_with_a_key(
     cloud = Cloud(tmp_path, hv1=MAKES, hv2=MAKES)
     one = init(cloud, arguments=arguments)
     hosts = [facts.host_from_inventory(name, HOST) for name in ("hv1", "hv2")]
-    decision = one.place(one.wanted.request(), hosts)
+    decision = one.rank_hosts(one.init_request.request(), hosts)
     assert {one.host for one in decision.ranked} == ({"hv2"} if others else {"hv1", "hv2"})
     assert decision.rejected == ({"hv1": ("syndic", "below a syndic")} if others else {})
 
@@ -330,13 +332,13 @@ def tried(cloud, monkeypatch, says, **virt):
         return says[host]
 
     class Begun:
-        def on(self, host):
+        def record_host(self, host):
             pass
 
     monkeypatch.setattr(one, "create_on", on)
-    decision = Decision(tuple(Candidate(host, 1) for host in sorted(says)), {})
+    decision = PlacementDecision(tuple(Candidate(host, 1) for host in sorted(says)), {})
     try:
-        return one.create(decision, Revert(), Begun()), asked
+        return one.create(decision, UndoStack(), Begun()), asked
     except errors.Refused as exc:
         return exc.text, asked
 
@@ -378,9 +380,9 @@ def test_each_host_is_weighed_before_it_is_told_what_is_secret(tmp_path, monkeyp
     monkeypatch.setattr(init_module.secret, "refuse_claimed", weigh)
     one = init(Cloud(tmp_path), pillar={"x": 1})
     monkeypatch.setattr(one, "create_on", create_on)
-    decision = Decision(tuple(Candidate(host, 1) for host in "abc"), {})
+    decision = PlacementDecision(tuple(Candidate(host, 1) for host in "abc"), {})
     with pytest.raises(errors.InvalidInput, match="by its own word"):
-        one.create(decision, Revert(), type("Begun", (), {"on": lambda self, host: None})())
+        one.create(decision, UndoStack(), type("Begun", (), {"on": lambda self, host: None})())
     assert done == [("weighed", "a"), ("told", "a"), ("weighed", "b")]
 
 
@@ -393,12 +395,12 @@ def test_of_a_crowd_the_first_are_named():
 
 
 def test_what_could_not_be_undone_is_in_the_error():
-    undo = Revert()
-    with pytest.raises(errors.NoRoom) as said, init_module.naming_what_stays(undo):
+    undo = UndoStack()
+    with pytest.raises(errors.NoRoom) as said, init_module.naming_leftovers(undo):
         raise errors.NoRoom("full")
     assert "could not undo" not in said.value.text
     undo.failed = ["purge: busy", "key: stays"]
-    with pytest.raises(errors.NoRoom) as said, init_module.naming_what_stays(undo):
+    with pytest.raises(errors.NoRoom) as said, init_module.naming_leftovers(undo):
         raise errors.NoRoom("full")
     end = "full; could not undo: purge: busy; key: stays; see salt-run virt.repair"
     assert said.value.text.endswith(end)
@@ -424,10 +426,10 @@ def test_the_key_that_a_host_speaks_of_came_in(
     key = GuestKey(name=made[0], host="hv1", pub_key=made[1])
     if words:
         with pytest.raises(errors.VirtError, match=words):
-            init_module.handed_in(*asked, key, pillar)
+            init_module.confirm_key(*asked, key, pillar)
         assert told == []
     else:
-        init_module.handed_in(*asked, key, pillar)
+        init_module.confirm_key(*asked, key, pillar)
         assert told == [("accepted", "web1: key accepted")] * bool(made[1])
 
 
@@ -458,10 +460,10 @@ def test_a_guest_that_is_made_is_started_where_it_shall_run(
     asked = cloud, Report(cloud, "web1", "init"), "hv1", "web1"
     if words:
         with pytest.raises(errors.VirtError, match=words):
-            init_module.deliver(*asked, start_by=BY if start else None)
+            init_module.deliver(*asked, start_policy=BY if start else None)
         assert told == []
     else:
-        assert init_module.deliver(*asked, start_by=BY if start else None) == state
+        assert init_module.deliver(*asked, start_policy=BY if start else None) == state
         assert told == [("done", f"web1: {state}")]
     assert (("hv1", "virt.power") in cloud.called) is start
 
@@ -470,12 +472,12 @@ def test_it_is_started_by_the_masters_policy_in_one_job(tmp_path):
     cloud, asked = Cloud(tmp_path, hv1={"virt.power": STARTED}), []
     real = cloud.gather
     cloud.gather = lambda *given, **how: asked.append((given, how)) or real(*given, **how)
-    init_module.deliver(cloud, Report(cloud, "web1", "init"), "hv1", "web1", start_by=BY)
+    init_module.deliver(cloud, Report(cloud, "web1", "init"), "hv1", "web1", start_policy=BY)
     [((hosts, fun, kwarg), how)] = asked
     assert (hosts, fun, how["long"]) == (["hv1"], "virt.power", True)
     assert kwarg == {
         "name": "web1", "verb": "start", "when": ["shutdown", "crashed"],
-        "placement": {"policy": BY.sent()},
+        "placement": {"policy": BY.to_wire()},
     }  # fmt: skip
 
 
@@ -492,7 +494,7 @@ def test_what_it_would_take_is_told():
         "host": "hv1", "vcpus": 2, "memory_mib": 2048, "disk_bytes": 3 << 30,
         "pools": {"vms": 1 << 30}, "bridges": ["a", "b"], "networks": ["c", "d"],
     }}  # fmt: skip
-    assert found.more == {"host": "hv1", "table": "t"}
+    assert found.details == {"host": "hv1", "table": "t"}
 
 
 def on(cloud, said, **more):
@@ -552,16 +554,16 @@ def test_a_guest_whose_answer_was_lost_is_there_with_its_key(
 ):
     cloud = Cloud(tmp_path)
     one = init(cloud, image=image, arguments={} if seed is None else {"seed": seed})
-    mine = {"guests": {"web1": "shutdown"}, "operations": {"web1": one.wanted.operation}}
+    mine = {"guests": {"web1": "shutdown"}, "operations": {"web1": one.init_request.operation}}
     cloud.answers["hv1"] = has(**mine)
     monkeypatch.setattr(one.keys, "accepted", lambda name: accepted)
     told = steps(cloud)
     if image and seed is not False and not accepted:
         with pytest.raises(errors.ConnectionFailed, match="the master did not get its key"):
-            one.settled("hv1", LOST)
+            one.resolve_lost("hv1", LOST)
     else:
         wanted = GuestKey(name="web1", host="hv1", pub_key=accepted)
-        assert one.settled("hv1", LOST) == wanted
+        assert one.resolve_lost("hv1", LOST) == wanted
         assert told[0][0] == "found"
     assert ("hv1", "virt.purge") not in cloud.called
 
@@ -571,21 +573,24 @@ def test_a_host_that_cannot_say_what_it_has_made_may_have_made_it(tmp_path):
     with pytest.raises(
         errors.ConnectionFailed, match=r"hv1 may have created web1: .*libvirt is away"
     ):
-        init(cloud).settled("hv1", LOST)
+        init(cloud).resolve_lost("hv1", LOST)
 
 
 def test_a_host_that_is_busy_may_take_long_to_say_what_it_has(tmp_path):
     cloud = Cloud(tmp_path, hv1=has())
     asked = heard(cloud)
     with pytest.raises(errors.Refused, match="nothing was created there"):
-        init(cloud).settled("hv1", LOST)
+        init(cloud).resolve_lost("hv1", LOST)
     assert [how["long"] for *_, how in asked] == [True]
 
 
 def test_metadata_of_the_caller_is_told_as_it_is():
-    assert json.loads(wanted(labels={"b": 1, "a": 2}).kept()["labels"]) == {"a": 2, "b": 1}
-    assert wanted(labels={"b": 1, "a": 2}).kept()["labels"] == '{"a": 2, "b": 1}'
-    assert wanted(arguments={"metadata": None}).for_host()["metadata"].keys() == {"operation"}
+    assert json.loads(wanted(labels={"b": 1, "a": 2}).placement_metadata()["labels"]) == {
+        "a": 2,
+        "b": 1,
+    }
+    assert wanted(labels={"b": 1, "a": 2}).placement_metadata()["labels"] == '{"a": 2, "b": 1}'
+    assert wanted(arguments={"metadata": None}).host_arguments()["metadata"].keys() == {"operation"}
 
 
 def test_a_candidate_more_than_is_tried_is_told_no_secret(tmp_path, monkeypatch):
@@ -593,7 +598,7 @@ def test_a_candidate_more_than_is_tried_is_told_no_secret(tmp_path, monkeypatch)
     cloud.opts["virt"] = {"attempts": 2}
     one, asked = init(cloud), []
     monkeypatch.setattr(one, "check_secrets", lambda hosts: asked.append(list(hosts)))
-    decision, _ = one.decide(one.wanted.request(), Reasons(first=True))
+    decision, _ = one.decide(one.init_request.request(), Reasons(first=True))
     assert asked == [[found.host for found in decision.ranked[:2]]]
     assert len(decision.ranked) == 5 >= choose.NAMED
 
@@ -633,7 +638,7 @@ def test_a_host_that_is_busy_is_waited_for(tmp_path):
 
     cloud.ask = ask
     one = init(cloud)
-    one.decide(one.wanted.request(), Reasons(first=True))
+    one.decide(one.init_request.request(), Reasons(first=True))
     assert how[0] == ("virt.inventory", True)
 
 
@@ -648,38 +653,38 @@ def test_what_is_at_work_on_the_name_is_a_reason(tmp_path, monkeypatch):
 def test_of_the_hosts_that_are_asked_for_alone_it_is_said_that_they_are_down(tmp_path):
     cloud = Cloud(tmp_path, hv1={"*": answer.silent("hv1", 15, busy=True)}, hv2=MAKES)
     one = init(cloud, name_is_free=True, host="hv2")
-    assert one.decide(one.wanted.request(), Reasons(first=True))[0].rejected == {}
+    assert one.decide(one.init_request.request(), Reasons(first=True))[0].rejected == {}
     assert list(one.unreachable) == ["hv1"]
 
 
 def test_who_waits_is_told_for_whom(tmp_path):
     cloud = Cloud(tmp_path)
     told = steps(cloud)
-    init(cloud).queued("4 at once")
+    init(cloud).report_queued("4 at once")
     assert told == [("queued", "web1: waiting: 4 at once")]
 
 
 def heard(cloud):
     """(function, what it is told, how) of each question to one host."""
-    asked, real = [], cloud.one
+    asked, real = [], cloud.call
 
     def one(host, fun, kwarg=None, **options):
         asked.append((fun, kwarg, options))
         return real(host, fun, kwarg)
 
-    cloud.one = one
+    cloud.call = one
     return asked
 
 
 def test_a_host_is_asked_whether_it_could_make_it(tmp_path):
     cloud = Cloud(tmp_path, hv1=MAKES)
     one, asked = init(cloud), heard(cloud)
-    one.decide(one.wanted.request(), Reasons(first=True))
-    one.ask("hv1")
+    one.decide(one.init_request.request(), Reasons(first=True))
+    one.test_create("hv1")
     [(fun, told, how)] = asked
     assert (fun, told["test"], how) == ("virt.init", True, {"long": True})
     assert told["placement"] == one.terms["hv1"].to_answer()
-    assert one._for("another")["placement"] is None
+    assert one._host_arguments("another")["placement"] is None
 
 
 @pytest.mark.parametrize(("start", "waits"), [(True, "minion"), (False, "minion"), (True, None)])
@@ -687,7 +692,7 @@ def test_a_guest_that_was_started_is_waited_for(tmp_path, monkeypatch, start, wa
     works = {**MAKES, "virt.power": STARTED}
     cloud = Cloud(tmp_path, hv1={**works, "virt.seed_eject": True})
     told, asked = steps(cloud), heard(cloud)
-    monkeypatch.setattr(init_module.wait, "until", lambda *_asked: 3.2)
+    monkeypatch.setattr(init_module.wait, "wait_for_answer", lambda *_asked: 3.2)
     monkeypatch.setattr(init_module.target, "reported", lambda _opts, _name: True)
     init(cloud, start=start, wait_for=waits).run()
     says = [
@@ -706,7 +711,7 @@ def test_what_tells_a_guest_who_it_is_stays_until_its_own_minion_was_heard(
     tmp_path, monkeypatch, kind, reported
 ):
     cloud = Cloud(tmp_path, hv1={"virt.seed_eject": True})
-    monkeypatch.setattr(init_module.wait, "until", lambda *_asked: 3.2)
+    monkeypatch.setattr(init_module.wait, "wait_for_answer", lambda *_asked: 3.2)
     monkeypatch.setattr(init_module.target, "reported", lambda _opts, _name: reported)
     init(cloud).wait("hv1", kind)
     assert (("hv1", "virt.seed_eject") in cloud.called) is (kind == "minion" and reported)
@@ -730,10 +735,10 @@ def test_a_host_hands_in_a_key_and_gets_what_is_secret_while_it_makes_the_guest(
         yield
         around.append(("hv1", "virt.init") in cloud.called)
 
-    monkeypatch.setattr(authorization, "handing_in", handing_in)
+    monkeypatch.setattr(authorization, "key_permission", handing_in)
     started = []
     begun = type("Begun", (), {"starting": lambda self: started.append(True)})()
-    assert init(cloud, arguments=arguments).create_on("hv1", Revert(), begun).host == "hv1"
+    assert init(cloud, arguments=arguments).create_on("hv1", UndoStack(), begun).host == "hv1"
     assert around == (["begun", True] if handed else [])
     assert started == [True], "from now on it may run"
 
@@ -750,7 +755,7 @@ def test_what_was_made_for_a_user_before_is_another_guest(tmp_path):
     cloud = Cloud(tmp_path, hv1=MAKES)
     left = tmp_path / "virt/rights/making/web1"
     left.parent.mkdir(parents=True)
-    left.write_text(json.dumps(owners.Making("bob", 1, 1, 1).to_answer()))
+    left.write_text(json.dumps(owners.PendingGuest("bob", 1, 1, 1).to_answer()))
     assert [*owners.unrecorded(cloud.opts)] == ["web1"]
     init(cloud).run()
     assert owners.unrecorded(cloud.opts) == {}
@@ -759,7 +764,7 @@ def test_what_was_made_for_a_user_before_is_another_guest(tmp_path):
 def test_where_it_was_made_is_where_it_is_looked_for_first(tmp_path):
     cloud = Cloud(tmp_path, hv1=MAKES)
     init(cloud).run()
-    assert hints.of(cloud.opts, "web1") == "hv1"
+    assert hints.load(cloud.opts, "web1") == "hv1"
 
 
 # -- one of many, whose hosts were asked before ----------------------------------------------------
@@ -767,18 +772,18 @@ def test_where_it_was_made_is_where_it_is_looked_for_first(tmp_path):
 
 def of_many(cloud, placed=False, **more):
     """(an Init with a picture of the hosts, its request): it has its place there, or lost it."""
-    seen = Picture(cloud, BY)
+    seen = ClusterSnapshot(cloud, BY)
     one = Init(cloud, BY, wanted(**more), Report(cloud, "web1", "init"), seen)
     if placed:
-        seen.place(cloud, one.wanted, one.wanted.request())
-    return one, one.wanted.request()
+        seen.place_guest(cloud, one.init_request, one.init_request.request())
+    return one, one.init_request.request()
 
 
 @pytest.mark.parametrize("placed", [True, False])
 def test_one_of_many_goes_where_it_was_placed_or_anew_when_that_host_is_gone(tmp_path, placed):
     one, request = of_many(counted.Cloud(tmp_path, 2), placed)
     decision, _ = one.decide(request, Reasons(first=True))
-    assert decision.ranked[0].host == one.picture.host_of("web1")
+    assert decision.ranked[0].host == one.cluster.host_of("web1")
     assert (len(decision.ranked) == 1) is placed
 
 

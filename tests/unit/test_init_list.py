@@ -50,7 +50,7 @@ def deploy(monkeypatch):
     ],
 )  # fmt: skip
 def test_several_names_are_a_list_or_a_text_with_commas(said, found):
-    assert names.several(said) == found
+    assert names.guest_list(said) == found
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_several_names_are_a_list_or_a_text_with_commas(said, found):
 )  # fmt: skip
 def test_a_list_with_one_that_is_no_name_is_refused(said, words):
     with pytest.raises(errors.InvalidInput, match=words):
-        names.several(said)
+        names.guest_list(said)
 
 
 # -- what cannot be of all of them --------------------------------------------------------------
@@ -89,7 +89,7 @@ def test_a_list_with_one_that_is_no_name_is_refused(said, words):
     ],
 )  # fmt: skip
 def test_what_is_one_guests_own_is_named(arguments, own):
-    assert of_one.guests_own(arguments) == own
+    assert of_one.unique_arguments(arguments) == own
 
 
 def test_and_refused_in_one_line_before_anything_is_asked(tmp_path, deploy):

@@ -55,11 +55,11 @@ VERBS = {
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_verb_costs_so_many_jobs(tmp_path, monkeypatch, verb):
-    monkeypatch.setattr(KeyStore, "ours", lambda _keys: {"web1"})
+    monkeypatch.setattr(KeyStore, "guest_ids", lambda _keys: {"web1"})
     monkeypatch.setattr(target, "reported", lambda _opts, _name: True)
     state, act, jobs = VERBS[verb]
     cloud = Cloud(tmp_path, 20, {"hv007": {"web1": {**WEB1, "state": state}}})
-    hints.keep(cloud.opts, "web1", "hv007")
+    hints.store(cloud.opts, "web1", "hv007")
     act(cloud)
     hosts = {ONE: ["hv007"], ALL: cloud.names}
     assert cloud.published == [(function, hosts[who]) for function, who in jobs]

@@ -12,7 +12,7 @@ from saltvirt.fleet import answer
 from saltvirt.fleet.answer import Answer
 from saltvirt.operations import joint as joint_module
 from saltvirt.operations import slots
-from saltvirt.operations.joint import ALONE, MOST, Joint
+from saltvirt.operations.joint import MAX_BATCH, SINGLE_JOBS, BatchedJobs
 from tests.clock import until
 
 
@@ -48,12 +48,12 @@ def asked(together, fleet, several, host="hv1", fun="virt.power"):
 
 
 def test_who_waits_while_a_host_is_at_work_goes_to_it_in_one_job(tmp_path):
-    fleet, together = Fleet(tmp_path), Joint(4, gather_s=0)
+    fleet, together = Fleet(tmp_path), BatchedJobs(4, gather_s=0)
     fleet.held.clear()
     [first] = asked(together, fleet, ["web0"])
     until(lambda: fleet.jobs, "the first job")
     others = asked(together, fleet, [f"web{n}" for n in range(1, 6)])
-    until(lambda: len(together._lines["hv1", "virt.power"].waiting) == 5, "the others to wait")
+    until(lambda: len(together._queues["hv1", "virt.power"].waiting) == 5, "the others to wait")
     fleet.held.set()
     assert [one.result(60).data for one in [first, *others]] == [
         ("hv1", f"web{n}") for n in range(6)
@@ -62,17 +62,17 @@ def test_who_waits_while_a_host_is_at_work_goes_to_it_in_one_job(tmp_path):
 
 
 def test_those_who_come_at_one_moment_are_one_job_of_so_many_at_most(tmp_path, monkeypatch):
-    monkeypatch.setattr(joint_module, "MOST_GATHER_S", 60)
-    fleet, together = Fleet(tmp_path), Joint(4, gather_s=2)
-    several = [f"web{n}" for n in range(MOST + 5)]
+    monkeypatch.setattr(joint_module, "MAX_GATHER_S", 60)
+    fleet, together = Fleet(tmp_path), BatchedJobs(4, gather_s=2)
+    several = [f"web{n}" for n in range(MAX_BATCH + 5)]
     found = {one.result(60).data[1] for one in asked(together, fleet, several)}
     assert found == set(several)
     sizes = [len(names) for _, _, names in fleet.jobs]
-    assert sum(sizes) == len(several) and max(sizes) <= MOST and len(sizes) <= 4, sizes
+    assert sum(sizes) == len(several) and max(sizes) <= MAX_BATCH and len(sizes) <= 4, sizes
 
 
 def test_when_all_that_are_expected_have_come_nobody_is_waited_for(tmp_path):
-    fleet, together = Fleet(tmp_path), Joint(4, gather_s=600)
+    fleet, together = Fleet(tmp_path), BatchedJobs(4, gather_s=600)
     together.coming = {"hv1": 3}
     several = asked(together, fleet, ["a", "b", "c"])
     assert [one.result(60).data[1] for one in several] == ["a", "b", "c"]
@@ -82,7 +82,7 @@ def test_when_all_that_are_expected_have_come_nobody_is_waited_for(tmp_path):
 
 
 def test_another_host_or_function_does_not_wait(tmp_path):
-    fleet, together = Fleet(tmp_path), Joint(4, gather_s=0)
+    fleet, together = Fleet(tmp_path), BatchedJobs(4, gather_s=0)
     fleet.held.clear()
     waiting = [
         *asked(together, fleet, ["a"]), *asked(together, fleet, ["b"], host="hv2"),
@@ -97,7 +97,7 @@ def test_another_host_or_function_does_not_wait(tmp_path):
 def test_so_many_jobs_make_guests_at_a_time_and_each_holds_the_masters_slot(
     tmp_path, at_once, jobs
 ):
-    fleet, together = Fleet(tmp_path), Joint(at_once, gather_s=0)
+    fleet, together = Fleet(tmp_path), BatchedJobs(at_once, gather_s=0)
     fleet.held.clear()
     waiting = [
         *asked(together, fleet, ["a"], fun="virt.init"),
@@ -123,7 +123,7 @@ def _slots_held(tmp_path):
 
 
 def test_what_ends_a_job_ends_each_that_it_was_for_and_nobody_else(tmp_path):
-    fleet, together = Fleet(tmp_path, errors.ConnectionFailed("the Salt master")), Joint(4)
+    fleet, together = Fleet(tmp_path, errors.ConnectionFailed("the Salt master")), BatchedJobs(4)
     for one in asked(together, fleet, ["a", "b"]):
         with pytest.raises(errors.ConnectionFailed, match="the Salt master"):
             one.result(60)
@@ -134,7 +134,7 @@ def test_what_ends_a_job_ends_each_that_it_was_for_and_nobody_else(tmp_path):
 
 def test_who_did_not_get_a_slot_is_asked_for_by_nobody_else(tmp_path, monkeypatch):
     """Its failure was reported: what another job made of it nobody would read."""
-    fleet, together = Fleet(tmp_path), Joint(4, gather_s=0)
+    fleet, together = Fleet(tmp_path), BatchedJobs(4, gather_s=0)
     late = errors.OperationFailed("it is not its turn yet")
 
     def full(*_arguments):
@@ -150,7 +150,7 @@ def test_who_did_not_get_a_slot_is_asked_for_by_nobody_else(tmp_path, monkeypatc
 
 def test_an_answer_too_few_is_nobodys(tmp_path):
     """Who waits for the one that is missing would wait for ever."""
-    fleet, joint = Fleet(tmp_path), Joint(4)
+    fleet, joint = Fleet(tmp_path), BatchedJobs(4)
     joint.coming = {"hv1": 2}
     real = fleet.each
     fleet.each = lambda *given, **how: real(*given, **how)[:1]
@@ -159,7 +159,7 @@ def test_an_answer_too_few_is_nobodys(tmp_path):
 
 
 def test_each_is_told_the_steps_of_its_own_guest_that_are_news(tmp_path):
-    fleet, together, told, ended = Fleet(tmp_path), Joint(4), [], []
+    fleet, together, told, ended = Fleet(tmp_path), BatchedJobs(4), [], []
     watch = ("salt/virt/web1/init/", lambda tag, _data: told.append(tag))
     quiet = (120, 900, lambda: ended.append(True))
     together.ask(fleet, "hv1", "virt.init", {"name": "web1"}, watch, quiet)
@@ -178,20 +178,20 @@ def test_each_is_told_the_steps_of_its_own_guest_that_are_news(tmp_path):
 
 def test_a_question_without_a_watcher_subscribes_to_nothing(tmp_path):
     fleet = Fleet(tmp_path)
-    Joint(4).ask(fleet, "hv1", "virt.power", {"name": "web1"})
+    BatchedJobs(4).ask(fleet, "hv1", "virt.power", {"name": "web1"})
     assert fleet.options == [{"watch": None, "quiet": None}]
 
 
 def test_alone_each_has_a_job_of_its_own(tmp_path):
     fleet = Fleet(tmp_path)
     watch = ("salt/virt/web1/init/", print)
-    found = ALONE.ask(fleet, "hv1", "virt.init", {"name": "web1"}, watch)
+    found = SINGLE_JOBS.ask(fleet, "hv1", "virt.init", {"name": "web1"}, watch)
     assert found.data == {"name": "web1"}
     assert fleet.options == [{"long": True, "watch": watch, "quiet": None}]
 
 
 def test_a_job_is_as_patient_as_the_least_patient_of_those_it_is_for(tmp_path):
-    fleet, together, told = Fleet(tmp_path), Joint(4), []
+    fleet, together, told = Fleet(tmp_path), BatchedJobs(4), []
     together.coming = {"hv1": 2}
     pool = ThreadPoolExecutor(2)
     both = [
@@ -208,7 +208,7 @@ def test_a_job_is_as_patient_as_the_least_patient_of_those_it_is_for(tmp_path):
 
 
 def test_to_start_guests_takes_no_slot_and_a_guest_of_many_none_of_its_own(tmp_path):
-    fleet, together = Fleet(tmp_path), Joint(4, gather_s=0)
+    fleet, together = Fleet(tmp_path), BatchedJobs(4, gather_s=0)
     fleet.held.clear()
     [one] = asked(together, fleet, ["a"])
     until(lambda: fleet.jobs, "the job")
@@ -222,14 +222,14 @@ def test_to_start_guests_takes_no_slot_and_a_guest_of_many_none_of_its_own(tmp_p
 
 def test_alone_each_has_a_slot_of_its_own(tmp_path):
     opts = {"cachedir": str(tmp_path), "virt": {}}
-    with ALONE.deploying(opts, print, "virt.init of web1") as slot:
+    with SINGLE_JOBS.deploying(opts, print, "virt.init of web1") as slot:
         assert _slots_held(tmp_path) == 1
         slot.free()
         assert _slots_held(tmp_path) == 0
 
 
 def test_the_slot_of_a_job_is_freed_when_its_host_is_quiet(tmp_path):
-    fleet, together = Fleet(tmp_path), Joint(4, gather_s=0)
+    fleet, together = Fleet(tmp_path), BatchedJobs(4, gather_s=0)
     fleet.held.clear()
     pool = ThreadPoolExecutor(1)
     quiet = (120, 900, lambda: None)
@@ -265,8 +265,8 @@ class Others:
         pass
 
     def notify_all(self):
-        line = self.joint._lines["hv1", "virt.power"]
-        self.told.append((len(line.waiting), line.asked, line.busy))
+        line = self.joint._queues["hv1", "virt.power"]
+        self.told.append((len(line.waiting), line.submitted_count, line.busy))
 
     def wait_for(self, over, most_s=None):
         self.pauses += most_s is not None
@@ -288,22 +288,22 @@ def ask(joint, fleet):
 
 def comes(joint):
     """Somebody else, who then waits."""
-    line = joint._lines["hv1", "virt.power"]
-    line.waiting.append(joint_module._Asked({"name": "other"}, None, None))
+    line = joint._queues["hv1", "virt.power"]
+    line.waiting.append(joint_module._PendingCall({"name": "other"}, None, None))
 
 
 def test_others_are_woken_when_one_comes_when_the_answers_are_there_and_when_nobody_asks(
     tmp_path, monkeypatch
 ):
-    fleet, joint = Fleet(tmp_path), Joint(4, gather_s=1)
+    fleet, joint = Fleet(tmp_path), BatchedJobs(4, gather_s=1)
     others = Others(joint, monkeypatch, None)
     assert ask(joint, fleet).data == ("hv1", "web1")
     assert others.told == [(1, 0, False), (0, 1, True), (0, 1, False)]
 
 
 def test_who_got_an_answer_with_others_asks_nobody_and_leaves_them_at_it(tmp_path, monkeypatch):
-    fleet, joint = Fleet(tmp_path), Joint(4)
-    line = joint._lines["hv1", "virt.power"] = joint_module._Line(busy=True)
+    fleet, joint = Fleet(tmp_path), BatchedJobs(4)
+    line = joint._queues["hv1", "virt.power"] = joint_module._HostQueue(busy=True)
 
     def answered():
         line.waiting.pop().answer = Answer("hv1", data="with others")
@@ -314,8 +314,8 @@ def test_who_got_an_answer_with_others_asks_nobody_and_leaves_them_at_it(tmp_pat
 
 
 def test_who_waited_longest_asks_when_nobody_does(tmp_path, monkeypatch):
-    fleet, joint = Fleet(tmp_path), Joint(4)
-    line = joint._lines["hv1", "virt.power"] = joint_module._Line(busy=True)
+    fleet, joint = Fleet(tmp_path), BatchedJobs(4)
+    line = joint._queues["hv1", "virt.power"] = joint_module._HostQueue(busy=True)
     Others(joint, monkeypatch, lambda: setattr(line, "busy", False), None)
     real, busy = fleet.each, []
     fleet.each = lambda *given, **how: busy.append(line.busy) or real(*given, **how)
@@ -327,12 +327,12 @@ def test_who_waited_longest_asks_when_nobody_does(tmp_path, monkeypatch):
     ("happens", "pauses", "guests"),
     [
         (["nobody"], 1, 1), (["one", "nobody"], 2, 2), (["one", "two", "nobody"], 3, 4),
-        (["one"] * 9, 3, 4), (["many"], 1, MOST),
+        (["one"] * 9, 3, 4), (["many"], 1, MAX_BATCH),
     ],
 )  # fmt: skip
 def test_so_long_others_are_waited_for(tmp_path, monkeypatch, happens, pauses, guests):
-    fleet, joint = Fleet(tmp_path), Joint(4, gather_s=1)
-    number = {"nobody": 0, "one": 1, "two": 2, "many": MOST - 1}
+    fleet, joint = Fleet(tmp_path), BatchedJobs(4, gather_s=1)
+    number = {"nobody": 0, "one": 1, "two": 2, "many": MAX_BATCH - 1}
     said = []
     for word in happens:
         said += [*[lambda: comes(joint)] * number[word], None]
@@ -344,9 +344,9 @@ def test_so_long_others_are_waited_for(tmp_path, monkeypatch, happens, pauses, g
 
 @pytest.mark.parametrize(("asked", "pauses"), [(0, 1), (1, 1), (2, 0), (5, 0)])
 def test_who_had_an_answer_already_is_expected_no_more(tmp_path, monkeypatch, asked, pauses):
-    fleet, joint = Fleet(tmp_path), Joint(4, gather_s=1)
+    fleet, joint = Fleet(tmp_path), BatchedJobs(4, gather_s=1)
     joint.coming = {"hv1": 3}
-    joint._lines["hv1", "virt.power"] = joint_module._Line(asked=asked)
+    joint._queues["hv1", "virt.power"] = joint_module._HostQueue(submitted_count=asked)
     happens = [*[lambda: comes(joint)] * (2 - asked), *[None] * (asked > 1)]
     others = Others(joint, monkeypatch, *happens)
     ask(joint, fleet)
@@ -363,7 +363,7 @@ CALLS = [{"vm_": "web1"}, {"vm_": "web2"}]
 
 
 def test_each_call_has_its_own_answer():
-    first, second = answer.several(WHOLE, "virt.vm_state", CALLS)
+    first, second = answer.split_answers(WHOLE, "virt.vm_state", CALLS)
     assert first.get() == {"web1": "running"}
     with pytest.raises(errors.NoRoom, match="hv1: memory"):
         second.get()
@@ -372,12 +372,12 @@ def test_each_call_has_its_own_answer():
 @pytest.mark.parametrize("kind", [answer.DOWN, answer.SILENT, answer.LOST, answer.FAILED])
 def test_what_became_of_the_job_became_of_each(kind):
     whole = Answer("hv1", error="why", kind=kind)
-    assert answer.several(whole, "virt.vm_state", CALLS) == [whole, whole]
+    assert answer.split_answers(whole, "virt.vm_state", CALLS) == [whole, whole]
 
 
 @pytest.mark.parametrize("said", [None, {}, "x", [], WHOLE.data[:1], [*WHOLE.data, {}], 7])
 def test_an_answer_that_is_not_one_of_each_is_of_nobody(said):
-    found = answer.several(Answer("hv1", data=said), "virt.vm_state", CALLS)
+    found = answer.split_answers(Answer("hv1", data=said), "virt.vm_state", CALLS)
     assert [one.kind for one in found] == [answer.BAD] * 2
 
 
@@ -392,6 +392,6 @@ def test_an_answer_that_is_not_one_of_each_is_of_nobody(said):
 )  # fmt: skip
 def test_one_that_misfits_spoils_no_other(said, kind):
     whole = Answer("hv1", data=[said, WHOLE.data[0]])
-    first, second = answer.several(whole, "virt.vm_state", CALLS)
+    first, second = answer.split_answers(whole, "virt.vm_state", CALLS)
     assert first.kind == kind and not first.ok
     assert second.ok

@@ -8,7 +8,7 @@ from saltvirt import errors
 from saltvirt.fleet.answer import FAILED, Answer
 from saltvirt.operations import begun, hints, keepers, reserved
 from saltvirt.operations.lifecycle import VERBS, Lifecycle
-from saltvirt.revert import Revert
+from saltvirt.revert import UndoStack
 from tests.counted import Cloud
 
 WEB1 = {"vcpus": 1, "memory_kib": 1 << 20}
@@ -47,8 +47,8 @@ def test_a_check_says_what_a_run_does(tmp_path, verb, before, after):
     assert checked.changes == done.changes == change
     assert checked.comment == f"web1 on hv1 would be {VERBS[verb].done}"
     assert done.comment == f"web1 on hv1 was {VERBS[verb].done}"
-    assert checked.more == {"host": "hv1", "state": before}
-    assert done.more == {"host": "hv1", "state": after}
+    assert checked.details == {"host": "hv1", "state": before}
+    assert done.details == {"host": "hv1", "state": after}
     assert cloud.guests["hv1"]["web1"]["state"] == after
     assert not checked.nothing
 
@@ -67,7 +67,7 @@ def test_one_that_is_so_already_is_left_alone(tmp_path, verb, state):
     cloud = cloud_with(tmp_path, state)
     for one in (Lifecycle(cloud, "web1", verb).check(), Lifecycle(cloud, "web1", verb).run()):
         assert (one.comment, one.changes) == (f"web1 on hv1 is {state} already", {})
-        assert one.more == {"host": "hv1", "state": state}
+        assert one.details == {"host": "hv1", "state": state}
     assert Lifecycle(cloud, "web1", verb).check().nothing
     assert not {"virt.power", "virt.start"} & {fun for fun, _ in cloud.published[-1:]}
 
@@ -89,7 +89,7 @@ def test_a_verb_that_makes_no_sense_is_refused_by_its_name(tmp_path, verb, state
 def test_one_that_is_kept_by_somebody_is_left_to_him(tmp_path, verb):
     """Another host may start it this moment."""
     cloud = cloud_with(tmp_path, OFF if verb == "start" else RUN)
-    keepers.keep(cloud.opts, {"web1": "somebody"})
+    keepers.store_managed(cloud.opts, {"web1": "somebody"})
     [why] = Lifecycle(cloud, "web1", verb).check().reasons
     assert why.startswith("web1 is kept by somebody")
     heard = heard_by(cloud)
@@ -142,7 +142,7 @@ def test_a_check_names_all_that_is_in_the_way_of_a_start(tmp_path):
 
 def test_who_says_which_host_it_is_is_told_where_it_was_last_seen_there_too(tmp_path):
     cloud = cloud_with(tmp_path, RUN)
-    hints.keep(cloud.opts, "web1", "hv1")
+    hints.store(cloud.opts, "web1", "hv1")
     with pytest.raises(errors.NotFound, match="web1 is on hv1, not on hv2"):
         Lifecycle(cloud, "web1", "force_off", host="hv2").run()
     assert cloud.guests["hv1"]["web1"]["state"] == RUN
@@ -150,17 +150,17 @@ def test_who_says_which_host_it_is_is_told_where_it_was_last_seen_there_too(tmp_
 
 def test_only_a_start_needs_the_room_that_is_kept(tmp_path, monkeypatch):
     keeper, asked = object(), []
-    monkeypatch.setattr(reserved, "on_its_host", lambda *about: asked.append(about[0]) or "")
-    Lifecycle(cloud_with(tmp_path, PAUSE), "web1", "resume", keeper=keeper).run()
-    Lifecycle(cloud_with(tmp_path, OFF), "web1", "start", keeper=keeper).run()
+    monkeypatch.setattr(reserved, "on_current_host", lambda *about: asked.append(about[0]) or "")
+    Lifecycle(cloud_with(tmp_path, PAUSE), "web1", "resume", provider=keeper).run()
+    Lifecycle(cloud_with(tmp_path, OFF), "web1", "start", provider=keeper).run()
     assert asked == [None, keeper]
 
 
 def test_only_a_start_ends_what_a_killed_init_wrote_down(tmp_path):
     cloud = cloud_with(tmp_path, RUN)
 
-    begun.Begun(cloud.opts, "web1", "virt.init", Revert()).on("hv1")
+    begun.PendingCreate(cloud.opts, "web1", "virt.init", UndoStack()).record_host("hv1")
     Lifecycle(cloud, "web1", "force_off").run()
-    assert begun.of(cloud.opts, "web1")
+    assert begun.load(cloud.opts, "web1")
     Lifecycle(cloud, "web1", "start").run()
-    assert begun.of(cloud.opts, "web1") is None
+    assert begun.load(cloud.opts, "web1") is None

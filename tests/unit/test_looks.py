@@ -56,10 +56,10 @@ def held(path, fd):
 def test_what_is_seen_of_a_link_and_of_what_it_leads_to(disk, tmp_path):
     link = tmp_path / "link"
     link.symlink_to(disk)
-    assert stat.S_ISLNK(looks.seen(link)["st_mode"])
-    assert looks.seen(link, True)["st_size"] == 10
+    assert stat.S_ISLNK(looks.file_stat(link)["st_mode"])
+    assert looks.file_stat(link, True)["st_size"] == 10
     found = os.stat(disk)
-    assert looks.seen(disk) == {field: getattr(found, field) for field in looks._FIELDS}
+    assert looks.file_stat(disk) == {field: getattr(found, field) for field in looks._FIELDS}
 
 
 def test_a_way_is_walked_until_its_first_link(tmp_path):
@@ -77,7 +77,7 @@ def test_the_names_in_a_folder_and_their_kinds(tmp_path):
     (tmp_path / "to_folder").symlink_to("folder")
     os.mkfifo(tmp_path / "pipe")
     expected = [
-        ["file", looks.FILE], ["folder", looks.FOLDER], ["pipe", looks.OTHER],
+        ["file", looks.FILE], ["folder", looks.FOLDER], ["pipe", looks.OTHER_KIND],
         ["to_file", looks.LINK], ["to_folder", looks.LINK],
     ]  # fmt: skip
     assert sorted(looks.names(tmp_path)) == expected
@@ -90,15 +90,15 @@ def test_the_names_in_a_folder_and_their_kinds(tmp_path):
 def test_only_what_holds_data_is_opened(disk, tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    assert looks.opened(pipe) is None
-    assert looks.opened(tmp_path) is None
+    assert looks.open_checked(pipe) is None
+    assert looks.open_checked(tmp_path) is None
     before = open_files()
-    fd = looks.opened(disk)
+    fd = looks.open_checked(disk)
     assert os.read(fd, 20) == b"0123456789"
     assert not os.get_inheritable(fd)
     assert fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY
     os.close(fd)
-    assert looks.opened(disk, [stat.S_IFDIR]) is None
+    assert looks.open_checked(disk, [stat.S_IFDIR]) is None
     assert open_files() == before, "none is left open"
 
 
@@ -122,7 +122,7 @@ def test_other_locks_and_what_is_no_file_are_no_qemus(disk, lock, tmp_path):
     assert looks.locked(tmp_path) is False
 
 
-@pytest.mark.parametrize("what", [looks.locked, looks.closing, looks.stilling])
+@pytest.mark.parametrize("what", [looks.locked, looks.lock_against_open, looks.lock_against_write])
 def test_nothing_is_left_open(disk, lock, what):
     before = open_files()
     answer = what(disk)
@@ -137,10 +137,10 @@ def test_where_locks_are_not_known_nothing_is_said_of_them(disk, monkeypatch):
 
     monkeypatch.setattr(looks.fcntl, "fcntl", none)
     assert looks.locked(disk) is False
-    taken, fd = looks.closing(disk)
+    taken, fd = looks.lock_against_open(disk)
     os.close(fd)
     assert taken is False
-    answer, fd = looks.stilling(disk)
+    answer, fd = looks.lock_against_write(disk)
     os.close(fd)
     assert answer == (False, None)
 
@@ -151,23 +151,23 @@ def test_a_lock_that_is_refused_is_somebodys(disk, monkeypatch, code):
         raise OSError(code, "why")
 
     monkeypatch.setattr(looks.fcntl, "fcntl", refused)
-    taken, fd = looks.closing(disk)
+    taken, fd = looks.lock_against_open(disk)
     os.close(fd)
     assert taken is (code != errno.EIO)
-    answer, fd = looks.stilling(disk)
+    answer, fd = looks.lock_against_write(disk)
     os.close(fd)
     assert answer == ((False, "why") if code == errno.EIO else (True, None))
 
 
 def test_what_is_opened_is_given_with_its_descriptor(disk, tmp_path):
-    said, fd = looks.opening(disk)
+    said, fd = looks.open_read(disk)
     assert (said, os.read(fd, 4)) == (None, b"0123")
     os.close(fd)
-    assert looks.opening(tmp_path) == (None, None)
+    assert looks.open_read(tmp_path) == (None, None)
 
 
 def test_no_qemu_opens_what_was_closed(disk):
-    taken, fd = looks.closing(disk)
+    taken, fd = looks.lock_against_open(disk)
     assert taken is False
     assert held(disk, fd) == [looks.UNSHARED + n for n in looks.PERMISSIONS]
 
@@ -175,26 +175,26 @@ def test_no_qemu_opens_what_was_closed(disk):
 @pytest.mark.parametrize("byte", [looks.USED + n for n in looks.PERMISSIONS])
 def test_who_has_it_open_is_seen_when_it_is_closed(disk, lock, byte):
     lock([byte])
-    taken, fd = looks.closing(disk)
+    taken, fd = looks.lock_against_open(disk)
     os.close(fd)
     assert taken is True
 
 
 def test_a_qemu_that_only_does_not_share_it_has_not_opened_it(disk, lock):
     lock([looks.UNSHARED])
-    taken, fd = looks.closing(disk)
+    taken, fd = looks.lock_against_open(disk)
     os.close(fd)
     assert taken is False
 
 
 def test_what_is_no_file_is_not_closed(tmp_path):
-    assert looks.closing(tmp_path) == (False, None)
-    assert looks.closing("/dev/null") == (False, None)
-    assert looks.stilling(tmp_path) == ((False, None), None)
+    assert looks.lock_against_open(tmp_path) == (False, None)
+    assert looks.lock_against_open("/dev/null") == (False, None)
+    assert looks.lock_against_write(tmp_path) == ((False, None), None)
 
 
 def test_no_qemu_writes_to_what_was_stilled(disk):
-    answer, fd = looks.stilling(disk)
+    answer, fd = looks.lock_against_write(disk)
     assert answer == (False, None)
     assert held(disk, fd) == [looks.USED, looks.UNSHARED + 1, looks.UNSHARED + 3]
 
@@ -211,7 +211,7 @@ def test_no_qemu_writes_to_what_was_stilled(disk):
 )
 def test_who_may_write_to_it_is_seen_when_it_is_stilled(disk, lock, byte, writes):
     lock([byte])
-    answer, fd = looks.stilling(disk)
+    answer, fd = looks.lock_against_write(disk)
     os.close(fd)
     assert answer == (writes, None)
 

@@ -22,7 +22,7 @@ POLICY = policy.from_config(None, None)
 
 def wishes(count, **more):
     asked = {"mem": 2048, "cpu": 2, "seed": False, **more}
-    return [deploy.wanted(f"web{number:03}", asked, "shop") for number in range(count)]
+    return [deploy.parse_guest(f"web{number:03}", asked, "shop") for number in range(count)]
 
 
 # -- the choice ---------------------------------------------------------------------------
@@ -38,7 +38,7 @@ def test_a_host_that_did_not_change_is_found_as_if_it_were_looked_at_again():
         )
         for n in range(6)
     }  # fmt: skip
-    remembers = choose.Choices(POLICY)
+    remembers = choose.HostSelector(POLICY)
     for number in range(120):
         groups = dice.choice(((), (), ("web",)))
         request = facts.PlacementRequest(
@@ -69,7 +69,7 @@ def test_a_plan_asks_all_hosts_twice_however_many_guests_it_is_for(tmp_path):
 def test_guests_that_differ_in_their_addresses_and_groups_are_of_one_kind(tmp_path):
     cloud = Cloud(tmp_path, hosts=3)
     guests = [
-        deploy.wanted(
+        deploy.parse_guest(
             f"web{n}",
             {"mem": 64, "seed": False, "groups": [f"g{n}"],
              "interfaces": [{"name": "eth0", "mac": f"52:54:00:00:00:{n:02}"}]},
@@ -95,17 +95,17 @@ def test_the_files_of_a_silent_libvirt_are_read_once_for_all_names(tmp_path):
 
 def test_a_host_that_refused_is_asked_again_and_no_other(tmp_path):
     cloud = Cloud(tmp_path, hosts=3)
-    seen = picture.Picture(cloud, POLICY)
+    seen = picture.ClusterSnapshot(cloud, POLICY)
     guests = wishes(9)
-    where = {w.name: seen.place(cloud, w, w.request()).ranked[0].host for w in guests}
+    where = {w.name: seen.place_guest(cloud, w, w.request()).ranked[0].host for w in guests}
     full = where["web000"]
     theirs = {f"other{n}": {"vcpus": 1, "memory_kib": 1 << 20, "state": "running"} for n in (1, 2)}
     cloud.guests[full].update(theirs)
     made = [name for name, host in where.items() if host == full][1]
     cloud.guests[full][made] = {"vcpus": 2, "memory_kib": 2 << 20, "state": "running"}
     cloud.published.clear()
-    seen.look_again(cloud, full, without="web000")
-    again = seen.place(cloud, guests[0], guests[0].request(), [full]).ranked[0].host
+    seen.refresh_host(cloud, full, guest_name="web000")
+    again = seen.place_guest(cloud, guests[0], guests[0].request(), [full]).ranked[0].host
     assert again != full == where[made]
     assert cloud.published == [("virt.inventory", [full])]
     [host] = [host for host in seen.hosts if host.name == full]
@@ -117,14 +117,14 @@ def test_a_host_that_refused_is_asked_again_and_no_other(tmp_path):
 
 def test_a_host_that_died_meanwhile_gets_nothing_more(tmp_path):
     cloud = Cloud(tmp_path, hosts=2)
-    seen = picture.Picture(cloud, POLICY)
+    seen = picture.ClusterSnapshot(cloud, POLICY)
     [one] = wishes(1)
-    first = seen.place(cloud, one, one.request()).ranked[0].host
+    first = seen.place_guest(cloud, one, one.request()).ranked[0].host
     cloud.dead.add(first)
-    seen.look_again(cloud, first, without=one.name)
+    seen.refresh_host(cloud, first, guest_name=one.name)
     assert first in seen.unreachable
     assert [host.name for host in seen.hosts] == [name for name in cloud.names if name != first]
-    assert seen.place(cloud, one, one.request()).ranked[0].host != first
+    assert seen.place_guest(cloud, one, one.request()).ranked[0].host != first
     cloud.dead.clear()
     assert seen.host_of("nobody") is None
 
@@ -132,9 +132,9 @@ def test_a_host_that_died_meanwhile_gets_nothing_more(tmp_path):
 def test_a_busy_host_is_waited_for(tmp_path):
     cloud = Cloud(tmp_path, hosts=3)
     cloud.busy = {"hv001"}
-    seen = picture.Picture(cloud, POLICY)
+    seen = picture.ClusterSnapshot(cloud, POLICY)
     [one] = wishes(1, host="hv001")
-    assert [best.host for best in seen.place(cloud, one, one.request()).ranked] == ["hv001"]
+    assert [best.host for best in seen.place_guest(cloud, one, one.request()).ranked] == ["hv001"]
     assert [host.needs is not None for host in seen.hosts] == [True] * 3
 
 
@@ -147,48 +147,48 @@ def test_hosts_that_did_not_change_are_not_looked_at_again(tmp_path, monkeypatch
         return kept(host, asked, *more)
 
     monkeypatch.setattr(choose, "_first", first_reason)
-    seen = picture.Picture(cloud, POLICY)
+    seen = picture.ClusterSnapshot(cloud, POLICY)
     first, second, third = wishes(3)
-    best = seen.place(cloud, first, first.request()).ranked[0].host
+    best = seen.place_guest(cloud, first, first.request()).ranked[0].host
     assert looked == cloud.names
-    seen.place(cloud, second, second.request())
+    seen.place_guest(cloud, second, second.request())
     assert looked == [*cloud.names, best]
     third.arguments = dict(reversed(third.arguments.items()))
-    seen.place(cloud, third, third.request())
+    seen.place_guest(cloud, third, third.request())
     assert len(looked) == 8
     assert cloud.jobs == {"virt.inventory": 2}
 
 
 def test_what_a_guest_takes_by_the_profiles_of_its_host_counts_once(tmp_path):
-    seen = picture.Picture(cloud := Cloud(tmp_path, hosts=1), POLICY)
+    seen = picture.ClusterSnapshot(cloud := Cloud(tmp_path, hosts=1), POLICY)
     for one in wishes(2):
-        seen.place(cloud, one, one.request())
+        seen.place_guest(cloud, one, one.request())
     [host] = seen.hosts
     assert sum(store.promised_bytes for store in host.storage.values()) == 2 * (10 << 30)
 
 
 def test_a_guest_that_is_nowhere_any_more_is_not_counted_where_it_was(tmp_path):
     cloud = Cloud(tmp_path, hosts=1)
-    seen = picture.Picture(cloud, POLICY)
+    seen = picture.ClusterSnapshot(cloud, POLICY)
     one, other = wishes(2)
     for each in (one, other):
-        seen.place(cloud, each, each.request())
+        seen.place_guest(cloud, each, each.request())
     cloud.dead.add("hv000")
-    seen.look_again(cloud, "hv000", without=other.name)
-    assert not seen.place(cloud, one, one.request()).ranked
+    seen.refresh_host(cloud, "hv000", guest_name=other.name)
+    assert not seen.place_guest(cloud, one, one.request()).ranked
     cloud.dead.clear()
-    seen.look_again(cloud, "hv000", without=other.name)
+    seen.refresh_host(cloud, "hv000", guest_name=other.name)
     assert [host.guests for host in seen.hosts] == [()]
 
 
 def test_of_each_host_that_did_not_answer_is_told_once(tmp_path):
     cloud = Cloud(tmp_path, hosts=3, dead=["hv000"])
-    seen = picture.Picture(cloud, POLICY)
-    assert [*seen.untold()] == ["hv000"]
-    assert seen.untold() == {}
+    seen = picture.ClusterSnapshot(cloud, POLICY)
+    assert [*seen.take_unreported()] == ["hv000"]
+    assert seen.take_unreported() == {}
     cloud.dead.add("hv001")
-    seen.look_again(cloud, "hv001", without="nobody")
-    assert [*seen.untold()] == ["hv001"]
+    seen.refresh_host(cloud, "hv001", guest_name="nobody")
+    assert [*seen.take_unreported()] == ["hv001"]
 
 
 @pytest.mark.parametrize(
@@ -201,9 +201,9 @@ def test_a_guest_with_a_key_is_placed_on_no_host_below_a_syndic(
     monkeypatch.setattr(target, "accepted", lambda _opts: ["hv001", "hv002"])
     cloud = Cloud(tmp_path, hosts=3)
     cloud.opts["order_masters"] = True
-    seen = picture.Picture(cloud, POLICY)
+    seen = picture.ClusterSnapshot(cloud, POLICY)
     one = init.InitRequest("web1", 1, 64, None, arguments=asked)
-    found = seen.place(cloud, one, one.request())
+    found = seen.place_guest(cloud, one, one.request())
     why = ("syndic", "hv000 is below a syndic and hands the key of web1 to its own master: do it "
                      "there, or with seed=False and nothing that is secret")  # fmt: skip
     assert found.rejected == ({"hv000": why} if others else {})
@@ -220,10 +220,10 @@ class Keeper:
     def __init__(self, broken=()):
         self.rooms, self.broken = [], broken
 
-    def others(self, name, _wish, hosts):
+    def rejected_hosts(self, name, _wish, hosts):
         return {host.name: ("ha", f"{name}: not here") for host in hosts if host.name == "hv000"}
 
-    def room(self, _hosts):
+    def capacity_reserve(self, _hosts):
         self.rooms.append([])
         return self
 
@@ -236,33 +236,33 @@ class Keeper:
 
 def test_what_keeps_a_guest_says_which_hosts_are_none_for_it(tmp_path):
     cloud = Cloud(tmp_path, hosts=2)
-    seen = picture.Picture(cloud, POLICY, keeper=Keeper())
+    seen = picture.ClusterSnapshot(cloud, POLICY, provider=Keeper())
     kept, other = wishes(2)
-    found = seen.place(cloud, kept, kept.request(), wish="kept")
+    found = seen.place_guest(cloud, kept, kept.request(), ha_options="kept")
     assert found.rejected == {"hv000": ("ha", f"{kept.name}: not here")}
-    assert not seen.place(cloud, other, other.request()).rejected
-    nobody = picture.Picture(cloud, POLICY)
-    assert not nobody.place(cloud, kept, kept.request(), wish="kept").rejected
+    assert not seen.place_guest(cloud, other, other.request()).rejected
+    nobody = picture.ClusterSnapshot(cloud, POLICY)
+    assert not nobody.place_guest(cloud, kept, kept.request(), ha_options="kept").rejected
 
 
 def test_what_a_guest_would_break_is_told_of_it_alone(tmp_path):
     cloud = Cloud(tmp_path, hosts=2)
-    seen = picture.Picture(cloud, POLICY, keeper=Keeper(broken=["kept"]))
+    seen = picture.ClusterSnapshot(cloud, POLICY, provider=Keeper(broken=["kept"]))
     kept, other = wishes(2)
-    seen.place(cloud, kept, kept.request(), wish="kept")
-    seen.place(cloud, other, other.request())
+    seen.place_guest(cloud, kept, kept.request(), ha_options="kept")
+    seen.place_guest(cloud, other, other.request())
     why = "it would break virt:ha:reserve: kept hv001"
     assert [seen.warning_of(name) for name in (kept.name, other.name, "nobody")] == [why, "", ""]
 
 
 def test_guests_that_are_kept_take_their_room_again_when_a_host_has_changed(tmp_path):
     cloud, keeper = Cloud(tmp_path, hosts=2), Keeper()
-    seen = picture.Picture(cloud, POLICY, keeper=keeper)
+    seen = picture.ClusterSnapshot(cloud, POLICY, provider=keeper)
     kept, other, late = wishes(3)
-    seen.place(cloud, kept, kept.request(), wish="kept")
-    seen.place(cloud, other, other.request())
-    seen.look_again(cloud, "hv000", without="nobody")
-    seen.place(cloud, late, late.request())
+    seen.place_guest(cloud, kept, kept.request(), ha_options="kept")
+    seen.place_guest(cloud, other, other.request())
+    seen.refresh_host(cloud, "hv000", guest_name="nobody")
+    seen.place_guest(cloud, late, late.request())
     assert keeper.rooms[-1][0] == ("hv001", kept.name, "kept")
     assert [guest for _, guest, _ in keeper.rooms[-1]] == [kept.name, late.name]
 
@@ -329,8 +329,8 @@ def test_one_that_another_master_made_meanwhile_is_not_made_twice(tmp_path, depl
 
     cloud.first = first
     done = deployed(cloud, wishes(12))
-    assert list(done.more["failed"]) == ["web003"]
-    assert "at the same moment" in done.more["failed"]["web003"]
+    assert list(done.details["failed"]) == ["web003"]
+    assert "at the same moment" in done.details["failed"]["web003"]
     there = [one for has in cloud.guests.values() for name, one in has.items() if name == "web003"]
     assert there == [theirs]
     assert sum(len(has) for has in cloud.guests.values()) == 12
@@ -355,13 +355,13 @@ def test_a_guest_that_must_be_on_a_host_is_made_nowhere_else(tmp_path, deployed)
     cloud.refuses = {"hv001": "refused: no room: hv001: full"}
     done = deployed(cloud, wishes(1, host="hv001"))
     assert (done.complete, cloud.jobs["virt.init"]) == (False, 1)
-    assert done.more["failed"] == {"web000": "refused: no host took web000: hv001: full"}
+    assert done.details["failed"] == {"web000": "refused: no host took web000: hv001: full"}
 
 
 def test_where_nobody_takes_it_any_more_all_refusals_are_told(tmp_path, deployed):
     cloud = Cloud(tmp_path, hosts=2)
     cloud.refuses = dict.fromkeys(cloud.names, "refused: no room: full")
-    [why] = deployed(cloud, wishes(1)).more["failed"].values()
+    [why] = deployed(cloud, wishes(1)).details["failed"].values()
     assert (why.count("full"), cloud.jobs["virt.init"]) == (2, 2)
 
 
@@ -434,7 +434,7 @@ def test_lines_of_many_threads_are_fired_one_after_the_other():
             at_once.pop()
 
     one = type(lambda: None)((lambda: None).__code__, {"__jid_event__": Channel()})
-    screen = progress.Screen({"virt.x": one}, "virt_query")
+    screen = progress.ProgressDisplay({"virt.x": one}, "virt_query")
     with ThreadPoolExecutor(4) as pool:
         both = ((screen.line, ("a",)), (screen.update, (7, "b")))
         for done in [pool.submit(say, *what) for say, what in both * 20]:

@@ -16,8 +16,16 @@ from saltvirt import errors
 from saltvirt.metrics import family, guests, room
 from saltvirt.metricserve import look as look_module
 from saltvirt.metricserve import options, source, text
-from saltvirt.metricserve.look import Fresh, Look
-from saltvirt.placement.facts import Arriving, Folder, Guest, Inventory, Pool, Store, host_of
+from saltvirt.metricserve.look import OnDemandReader, PeriodicReader
+from saltvirt.placement.facts import (
+    Arriving,
+    Guest,
+    ImagesStorage,
+    Inventory,
+    StoragePool,
+    StorageSpace,
+    host_of,
+)
 from saltvirt.placement.policy import PlacementPolicy
 from tests.clock import Clock, until
 
@@ -36,12 +44,12 @@ STATS = {
 
 def seen(name="web1", stats=None, state="running"):
     labels = {"guest": name, "host": "hv1", "uuid": "u-1"}
-    return guests.GuestSeen(labels, state, STATS if stats is None else stats)
+    return guests.GuestStats(labels, state, STATS if stats is None else stats)
 
 
 def parsed(families):
     """{name of a sample: {its labels as a frozenset: value}} of what is written as OpenMetrics."""
-    kind, pieces = text.written(families, OPENMETRICS)
+    kind, pieces = text.render(families, OPENMETRICS)
     assert kind.startswith("application/openmetrics-text")
     found = {}
     for one in parser.text_string_to_metric_families(b"".join(pieces).decode()):
@@ -109,13 +117,13 @@ def test_a_hostile_name_is_a_label_and_nothing_else(name):
     assert value(found, "guest_memory_bytes", guest=name) == 1024**2
     assert value(found, "guest_memory_bytes", guest="web1") == 1024**2
     assert "saltvirt_libvirt_up" not in found
-    _, pieces = text.written(guests.families([seen(name)]))
+    _, pieces = text.render(guests.families([seen(name)]))
     lines = b"".join(pieces).decode().split("\n")
     assert all(line.startswith(("# ", "saltvirt_")) or not line for line in lines)
 
 
 def test_the_older_text_is_what_nobody_asked_for_otherwise():
-    kind, pieces = text.written(guests.families([seen()]))
+    kind, pieces = text.render(guests.families([seen()]))
     assert kind.startswith("text/plain")
     assert b"# EOF" not in b"".join(pieces)
 
@@ -135,7 +143,7 @@ def by_library(families, accept):
     class Registry(CollectorRegistry):
         def collect(self):
             for one in families:
-                metric = Metric(f"saltvirt_{one.name}", one.says, one.kind)
+                metric = Metric(f"saltvirt_{one.name}", one.help_text, one.kind)
                 total = "_total" if one.kind == "counter" else ""
                 for labels, number in one.samples:
                     metric.add_sample(f"saltvirt_{one.name}{total}", labels, number)
@@ -151,7 +159,7 @@ def by_library(families, accept):
     st.lists(st.builds(family.Sample, LABELS, NUMBERS), max_size=4),
 ), min_size=1, max_size=3), st.sampled_from(ACCEPTED))  # fmt: skip
 def test_what_is_written_is_what_the_library_writes(families, accept):
-    kind, pieces = text.written(families, accept)
+    kind, pieces = text.render(families, accept)
     assert (kind, b"".join(pieces)) == by_library(families, accept)
 
 
@@ -159,10 +167,10 @@ def test_what_is_written_is_what_the_library_writes(families, accept):
 def test_so_is_what_is_written_of_guests(accept):
     several = [seen(name) for name in ("web1", 'a"\\\n', "ü")]
     families = [
-        family.Family(one.name, one.kind, one.says, list(one.samples))
+        family.Family(one.name, one.kind, one.help_text, list(one.samples))
         for one in guests.families(several)
     ]  # fmt: skip
-    assert b"".join(text.written(families, accept)[1]) == by_library(families, accept)[1]
+    assert b"".join(text.render(families, accept)[1]) == by_library(families, accept)[1]
 
 
 def test_a_library_that_writes_otherwise_is_asked_for_every_line(monkeypatch):
@@ -172,7 +180,7 @@ def test_a_library_that_writes_otherwise_is_asked_for_every_line(monkeypatch):
 
     monkeypatch.setattr(text.exposition, "choose_encoder", lambda accept: (spaced, "kind"))
     samples = [family.Sample({}, 1), family.Sample({"host": "a"}, 2)]
-    _, pieces = text.written([family.gauge("n", "A number.", iter(samples))])
+    _, pieces = text.render([family.gauge("n", "A number.", iter(samples))])
     assert b"".join(pieces) == b"saltvirt_n  1\nsaltvirt_n  2\n"
 
 
@@ -182,9 +190,9 @@ def test_a_piece_is_made_when_it_is_asked_for():
     def families():
         for number in range(3):
             began.append(number)
-            yield family.one(f"n{number}", "A number.", {}, number)
+            yield family.single_gauge(f"n{number}", "A number.", {}, number)
 
-    _, pieces = text.written(families(), OPENMETRICS)
+    _, pieces = text.render(families(), OPENMETRICS)
     assert began == []
     next(pieces)
     assert began == [0]
@@ -193,7 +201,7 @@ def test_a_piece_is_made_when_it_is_asked_for():
 def test_without_the_library_there_is_one_line(monkeypatch):
     monkeypatch.setattr(text, "IMPORT_ERROR", ImportError("No module named 'prometheus_client'"))
     with pytest.raises(errors.Unsupported, match="pip install prometheus-client") as exc:
-        text.written([])
+        text.render([])
     assert "\n" not in str(exc.value)
 
 
@@ -202,9 +210,9 @@ def inventory(**more):
         cpus=8, memory_kib=16 * 1024**2,
         guests={"a": Guest("a", "u", "running", 2, 1024**2)},
         arriving={"b": Arriving(1, 1024**2)},
-        images_folder=Folder(100 * GIB, 60 * GIB, store="/", path="/srv"),
-        stores={"/": Store(100 * GIB, 60 * GIB, 10 * GIB)}, mounts={"/": "/"},
-        pools={"fast": Pool(100 * GIB, 60 * GIB, 10 * GIB, store="/")}, **more,
+        images_folder=ImagesStorage(100 * GIB, 60 * GIB, store="/", path="/srv"),
+        stores={"/": StorageSpace(100 * GIB, 60 * GIB, 10 * GIB)}, mounts={"/": "/"},
+        pools={"fast": StoragePool(100 * GIB, 60 * GIB, 10 * GIB, store="/")}, **more,
     )  # fmt: skip
 
 
@@ -233,14 +241,14 @@ def test_who_asks_waits_no_longer_than_told_and_what_hangs_is_begun_once():
         hangs.wait()
         return 7
 
-    fresh = Fresh(read, 0.01)
+    fresh = OnDemandReader(read, 0.01)
     for _ in range(3):
         with pytest.raises(errors.ConnectionFailed, match="no answer within"):
             fresh()
     until(lambda: begun, "it has begun")
     assert begun == [1]
     hangs.set()
-    patient = Fresh(read, 60)
+    patient = OnDemandReader(read, 60)
     assert patient() == 7
     assert fresh.read is read
 
@@ -254,11 +262,11 @@ def test_after_it_hung_it_is_asked_again():
             waits.wait()
         return threading.current_thread().name
 
-    fresh = Fresh(read, 0.01)
+    fresh = OnDemandReader(read, 0.01)
     with pytest.raises(errors.ConnectionFailed):
         fresh()
     first.set()
-    fresh.within_s = 60
+    fresh.timeout_s = 60
     fresh()
 
 
@@ -270,7 +278,7 @@ def test_a_fault_of_its_own_is_told_to_who_asks_and_the_next_one_is_answered(cap
             raise answers.pop(0)
         return 7
 
-    fresh = Fresh(read, 60)
+    fresh = OnDemandReader(read, 60)
     with pytest.raises(errors.OperationFailed, match=r"internal error: ValueError\('broken'\)"):
         fresh()
     assert "Traceback" in caplog.text
@@ -285,7 +293,7 @@ def test_without_memory_for_a_thread_it_says_so_and_the_next_one_is_answered(mon
     def full(_thread):
         raise RuntimeError("can't start new thread")
 
-    fresh = Fresh(lambda: 7, 60)
+    fresh = OnDemandReader(lambda: 7, 60)
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", full)
         with pytest.raises(errors.ConnectionFailed, match="can't start new thread"):
@@ -295,7 +303,7 @@ def test_without_memory_for_a_thread_it_says_so_and_the_next_one_is_answered(mon
 
 def test_it_looks_again_and_again_until_it_is_stopped():
     stop, seen_ = threading.Event(), []
-    Look(lambda: seen_.append(threading.current_thread()), 0.001, "room").begin(stop)
+    PeriodicReader(lambda: seen_.append(threading.current_thread()), 0.001, "room").begin(stop)
     until(lambda: len(seen_) > 2, "looks")
     stop.set()
     seen_[0].join(60)
@@ -303,16 +311,16 @@ def test_it_looks_again_and_again_until_it_is_stopped():
 
 
 def test_nothing_old_stands_in_for_what_cannot_be_read(caplog):
-    answers = [[family.one("n", "A number.", {}, 1)]]
+    answers = [[family.single_gauge("n", "A number.", {}, 1)]]
 
     def read():
         if answers:
             return answers.pop()
         raise errors.ConnectionFailed("libvirt is away")
 
-    look = Look(read, 60, "room")
+    look = PeriodicReader(read, 60, "room")
     for there in (True, False, False):
-        look.look()
+        look.read_once()
         found = parsed(source.families({"host": "hv1"}, lambda: iter(()), {"room": look}))
         assert ("saltvirt_n" in found) is there
         assert value(found, "look_up", part="room", host="hv1") == there
@@ -323,8 +331,8 @@ def test_nothing_old_stands_in_for_what_cannot_be_read(caplog):
 def test_nothing_old_stands_in_while_a_look_hangs(monkeypatch):
     clock = Clock()
     monkeypatch.setattr(look_module, "time", clock)
-    look = Look(lambda: [family.one("n", "A number.", {}, 0)], 60, "room")
-    look.look()
+    look = PeriodicReader(lambda: [family.single_gauge("n", "A number.", {}, 0)], 60, "room")
+    look.read_once()
     for seconds, up in ((179, 1), (2, 0)):
         clock.sleep(seconds)
         read = parsed(source.families({"host": "hv1"}, lambda: iter(()), {"room": look}))
@@ -333,8 +341,10 @@ def test_nothing_old_stands_in_while_a_look_hangs(monkeypatch):
 
 
 def test_what_is_read_for_one_text_is_in_it():
-    looks = {"room": Look(lambda: [family.one("n", "A number.", {}, 1)], 0, "room")}
-    found = source.once({"host": "hv1"}, lambda: iter(()), looks, None)
+    looks = {
+        "room": PeriodicReader(lambda: [family.single_gauge("n", "A number.", {}, 1)], 0, "room")
+    }
+    found = source.export_once({"host": "hv1"}, lambda: iter(()), looks, None)
     assert 'saltvirt_look_up{host="hv1",part="room"} 1.0\n' in found
     assert "saltvirt_n 1.0\n" in found
 
@@ -344,22 +354,22 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path):
     path.write_text("old", encoding="utf-8")
 
     def now():
-        yield family.one("n", "A number.", {}, 1)
+        yield family.single_gauge("n", "A number.", {}, 1)
 
-    assert source.once({}, now, {}, str(path)) == str(path)
+    assert source.export_once({}, now, {}, str(path)) == str(path)
     assert "saltvirt_n 1.0\n" in path.read_text(encoding="utf-8")
     assert path.stat().st_mode & 0o777 == 0o644
     assert [*tmp_path.iterdir()] == [path]
     (tmp_path / "folder.prom").mkdir()
     with pytest.raises(errors.OperationFailed, match=r"folder.prom cannot be written"):
-        source.once({}, now, {}, f"{tmp_path}/folder.prom")
+        source.export_once({}, now, {}, f"{tmp_path}/folder.prom")
     assert len([*tmp_path.iterdir()]) == 2
 
 
 @pytest.mark.parametrize("path", ["/etc/passwd", "a.prom", 5, True, "", "/a\n.prom", ["/a.prom"]])
 def test_a_path_is_that_of_a_text_file_collector(path):
     with pytest.raises(errors.InvalidInput, match=r"ends with \.prom"):
-        source.once({}, lambda: iter(()), {}, path)
+        source.export_once({}, lambda: iter(()), {}, path)
 
 
 @pytest.mark.parametrize(
@@ -375,5 +385,5 @@ def test_a_path_is_that_of_a_text_file_collector(path):
 def test_a_wrong_option_is_named_in_one_line(wrong, name):
     given = {"address": "127.0.0.1", "port": 9177, "tls": False, "every_s": 60, **wrong}
     with pytest.raises(errors.InvalidInput, match=f"virt_exporter: {name} must be"):
-        options.checked(**given)
-    assert options.checked("::1", 9177, True, 5).address == "::1"
+        options.validate(**given)
+    assert options.validate("::1", 9177, True, 5).address == "::1"

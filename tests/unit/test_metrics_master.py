@@ -6,7 +6,7 @@ pytest.importorskip("salt")
 
 from saltvirt import errors
 from saltvirt.metricsmaster import read
-from saltvirt.placement.facts import Guest, Host, Store
+from saltvirt.placement.facts import Guest, Host, StorageSpace
 from saltvirt.placement.policy import PlacementPolicy
 
 STATUS = {
@@ -27,13 +27,13 @@ def samples(families):
 
 
 def test_high_availability():
-    found = samples(read.of_ha(STATUS))
+    found = samples(read.ha_metrics(STATUS))
     assert found["ha_armed",] == 0
     assert (found["ha_leading",], found["ha_led",], found["ha_problems",]) == (0, 1, 1)
     assert found["ha_host_state", ("host", "hv2"), ("state", "fencing")] == 1
     assert found["ha_host_unplaced_guests", ("host", "hv1")] == 2
     assert found["ha_guest_state", ("guest", "a"), ("state", "blocked")] == 1
-    assert read.of_ha({"configured": False}) == []
+    assert read.ha_metrics({"configured": False}) == []
 
 
 def test_backups():
@@ -47,7 +47,7 @@ def test_backups():
                   backup("yesterday"), backup([7])],
         "unreachable": {"far": "it is down"}, "retcode": 1,
     }  # fmt: skip
-    found = samples(read.of_backups(said, 1795600000))
+    found = samples(read.backup_metrics(said, 1795600000))
     assert found["backup_last_timestamp_seconds", ("guest", "a"), ("target", "vault")] == 1795428000
     assert found["backup_wrong", ("target", "vault")] == 2
     assert found["backup_stored_bytes", ("target", "vault")] == 80
@@ -59,9 +59,9 @@ def test_a_verb_that_fails_is_named_with_its_line():
     failed = {"virt": {"result": False, "comment": "virt:ha:members must be a dict"}, "retcode": 1}
     functions = {"virt.ha_status": lambda: {"data": failed}}
     with pytest.raises(errors.OperationFailed, match=r"^virt\.ha_status: virt:ha:members must be"):
-        read._said(functions, "virt.ha_status")
+        read._call_runner(functions, "virt.ha_status")
     asked = {"virt.certs": lambda **asked: {"data": {"virt": {"comment": "no verb's"}, **asked}}}
-    assert read._said(asked, "virt.certs", ask=False)["ask"] is False
+    assert read._call_runner(asked, "virt.certs", ask=False)["ask"] is False
 
 
 def test_what_is_read_is_what_is_configured():
@@ -79,7 +79,7 @@ def test_authorities():
         "libvirt": {"not_after": "2027-01-01T00:00:00Z"}, "vnc": {"problem": "it is damaged"},
         "spice": {"not_after": "never"},
     }}}  # fmt: skip
-    found = samples(read.of_authorities(certs))
+    found = samples(read.authority_metrics(certs))
     assert found == {
         ("authority_up", ("authority", "libvirt")): 1, ("authority_up", ("authority", "vnc")): 0,
         ("authority_up", ("authority", "spice")): 1,
@@ -88,7 +88,7 @@ def test_authorities():
 
 
 def test_shared_storage_is_counted_once():
-    shared, own = Store(100, 60, 10, shared="nfs filer:/disks"), Store(50, 50)
+    shared, own = StorageSpace(100, 60, 10, shared="nfs filer:/disks"), StorageSpace(50, 50)
     hosts = [
         Host(name, 8, 8 << 20, stores={"/disks": shared, "/": own}, mounts={"/disks": "/disks"})
         for name in ("hv1", "hv2")
@@ -118,7 +118,7 @@ def test_what_hosts_say(monkeypatch):
     def runs(*names):
         return tuple(Guest(name, state="running") for name in names)
 
-    own = Store(100, 60, shared="nfs filer:/disks")
+    own = StorageSpace(100, 60, shared="nfs filer:/disks")
     hosts = [
         Host("hv1", 8, 8 << 20, runs("twice", "once"), stores={"/d": own}, mounts={"/d": "/d"}),
         Host("hv2", 8, 8 << 20, (*runs("twice"), Guest("once"))),

@@ -38,7 +38,7 @@ def test_a_key_is_handed_in_until_the_master_answers(monkeypatch, caplog, answer
             raise found
         return found
 
-    assert client.hand_in({"pillar.ext": ext}, "web1", "KEY") is accepted
+    assert client.submit_key({"pillar.ext": ext}, "web1", "KEY") is accepted
     assert asked == [{"virtkey": ["web1", "KEY"]}] * len(answers)
     assert len(clock.slept) == waits
     failed = sum(isinstance(one, Exception) for one in answers)

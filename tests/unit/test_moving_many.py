@@ -175,7 +175,9 @@ def test_what_an_earlier_migration_has_left_is_looked_for_everywhere(
     locations = cloud.virt_migrate_locations
     cloud.virt_migrate_locations = lambda host: {**locations(host), what: ["web0"]}
     done = []
-    monkeypatch.setattr(migrate.Migrate, "_take_away", lambda one: done.append("target_leftovers"))
+    monkeypatch.setattr(
+        migrate.Migrate, "_clean_targets", lambda one: done.append("target_leftovers")
+    )
 
     def ended(one, _host, _seen):
         done.append("unfinished")

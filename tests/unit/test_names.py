@@ -30,10 +30,10 @@ def test_a_name_has_200_characters_at_most():
 
 @pytest.mark.parametrize("name", ["web1", "a b", "é", "a'b", "a:b", "-a", "...", 7, "a" * 300])
 def test_a_guest_that_is_there_has_any_name_that_libvirt_takes(name):
-    assert names.there(name) == str(name)
+    assert names.existing_guest(name) == str(name)
 
 
 @pytest.mark.parametrize("name", ["", " ", ".", "..", "a/b", "a\nb"])
 def test_what_libvirt_takes_for_no_name_is_refused(name):
     with pytest.raises(InvalidInput, match="cannot be a guest's name"):
-        names.there(name)
+        names.existing_guest(name)

@@ -10,7 +10,7 @@ from saltvirt.pki.authority.policy import CertificatePolicy
 
 
 def names(host, known=(), grains=None, revoked=(), **settings):
-    return Names(CertificatePolicy(**settings), {host, *known}, revoked).of(host, grains)
+    return Names(CertificatePolicy(**settings), {host, *known}, revoked).for_host(host, grains)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_of_what_a_minion_says_there_is_an_end():
     many = {"fqdn_ip4": [f"10.0.0.{n}" for n in range(1, 100)], "fqdn_ip6": "fe80::1", "host": 7}
     found = policy.claimed_names(many)
     assert found[:2] == [None, 7]
-    assert found[2:] == many["fqdn_ip4"][: policy._CLAIMED]
+    assert found[2:] == many["fqdn_ip4"][: policy._MAX_CLAIMED]
     assert policy.valid_names(found) == found[2:]
 
 
@@ -90,7 +90,7 @@ def test_what_a_certificate_can_be_for(name, valid):
     assert policy.valid_name(name) is valid
 
 
-@pytest.mark.parametrize("name", sorted(policy._EVERYBODYS))
+@pytest.mark.parametrize("name", sorted(policy._LOOPBACK_NAMES))
 def test_what_every_machine_calls_itself_is_nobodys(name):
     assert policy.valid_names([name, "a", "a"]) == ["a"]
 

@@ -62,26 +62,30 @@ def own(monkeypatch):
 def test_of_a_device_its_own_counts_and_of_a_file_what_is_mounted(machine, own, tmp_path):
     machine.devices = {"/dev/own": DISK, "/dev/lun": DISK + 1}
     machine.table = ["1 0 0:40 / / rw - nfs4 nas:/x rw"]
-    assert shared.why("/dev/own") is None
-    assert shared.why("/dev/lun") == "its device may be other hosts', too"
-    assert shared.why(str(tmp_path)) == "nfs4 at /"
+    assert shared.sharing_reason("/dev/own") is None
+    assert shared.sharing_reason("/dev/lun") == "its device may be other hosts', too"
+    assert shared.sharing_reason(str(tmp_path)) == "nfs4 at /"
     machine.table.append(f"2 1 0:41 / {tmp_path}/x rw - tmpfs tmpfs rw")
-    assert shared.why(f"{tmp_path}/x/gone") is None
-    assert shared.why(f"{tmp_path}/x") == "nfs4 at /", "what is not there is asked by its folder"
+    assert shared.sharing_reason(f"{tmp_path}/x/gone") is None
+    assert shared.sharing_reason(f"{tmp_path}/x") == "nfs4 at /", (
+        "what is not there is asked by its folder"
+    )
     (tmp_path / "x").mkdir()
-    assert shared.why(f"{tmp_path}/x") is None
+    assert shared.sharing_reason(f"{tmp_path}/x") is None
 
 
 def test_what_tells_it_on_other_hosts(machine, tmp_path):
     path = tmp_path / "file"
     path.touch()
     (tmp_path / "link").symlink_to(path)
-    assert shared.place(str(tmp_path / "link")) == shared.FileIdentity(
+    assert shared.file_identity(str(tmp_path / "link")) == shared.FileIdentity(
         str(path), os.stat(path).st_ino
     )
-    assert shared.place(str(tmp_path / "gone")) == shared.FileIdentity(str(tmp_path / "gone"))
+    assert shared.file_identity(str(tmp_path / "gone")) == shared.FileIdentity(
+        str(tmp_path / "gone")
+    )
     machine.devices["/dev/lun"] = machine.device(DISK, "a/sda", wwid="b", device__serial="a")
-    assert shared.place("/dev/lun") == shared.FileIdentity("/dev/lun", ids=("a", "b"))
+    assert shared.file_identity("/dev/lun") == shared.FileIdentity("/dev/lun", ids=("a", "b"))
     assert shared.as_data({"/x": shared.FileIdentity("/x", 7)}) == {
         "/x": {"path": "/x", "inode": 7, "ids": [], "names": []}
     }
@@ -118,12 +122,12 @@ SYSTEM = "1 0 8:16 / / rw - ext4 /nowhere rw"
 def test_a_file_system_is_own_when_all_of_it_and_its_device_are(machine, own, line, words):
     machine.devices["/dev/lun"] = DISK + 1
     machine.table = [SYSTEM, line]
-    found = shared._of_mount("/data/x")
+    found = shared._mount_reason("/data/x")
     assert found is None if words is None else words in found
 
 
 def test_where_nothing_is_known_of_what_is_mounted_nothing_is_proven(machine):
-    assert shared.why("/x") == "it is not known where it is mounted from"
+    assert shared.sharing_reason("/x") == "it is not known where it is mounted from"
 
 
 @pytest.mark.parametrize(
@@ -136,7 +140,7 @@ def test_a_folder_of_a_file_system_is_whole_where_one_above_it_is_mounted(
     rows = ["3 1 8:17 / /else rw - xfs /nowhere rw", f"4 1 8:18 {seen} /seen rw - xfs /nowhere rw"]
     rows.append(f"5 1 8:18 {root} /data rw - xfs /nowhere rw")
     there = list(mounts.parse(rows))
-    assert shared._whole(there[-1], there) is whole
+    assert shared._is_complete(there[-1], there) is whole
 
 
 def test_the_device_below_a_file_system(machine):
@@ -207,7 +211,9 @@ def test_a_part_that_is_not_there_is_nobodys(monkeypatch):
 def test_a_loop_device_is_as_own_as_its_file(machine, monkeypatch):
     number = machine.device(DISK, "devices/virtual/block/loop0", loop__backing_file="/nas/x")
     for why in (None, "nfs4"):
-        monkeypatch.setattr(shared, "why", lambda path, why=why: why if path == "/nas/x" else "?")
+        monkeypatch.setattr(
+            shared, "sharing_reason", lambda path, why=why: why if path == "/nas/x" else "?"
+        )
         assert shared._own_device(number) is (why is None)
 
 
@@ -267,12 +273,12 @@ def test_two_paths_of_one_thing_share_a_key(machine, tmp_path):
     (tmp_path / "c").symlink_to(path)
     seen = os.stat(path)
     inode = ("file", seen.st_dev, seen.st_ino)
-    assert identity.of(f"{tmp_path}/x/../a") == {str(path), inode}
-    assert identity.of(str(tmp_path / "b")) == {str(tmp_path / "b"), inode}
-    assert identity.of(str(tmp_path / "c")) == {str(tmp_path / "c"), str(path), inode}
+    assert identity.keys_of(f"{tmp_path}/x/../a") == {str(path), inode}
+    assert identity.keys_of(str(tmp_path / "b")) == {str(tmp_path / "b"), inode}
+    assert identity.keys_of(str(tmp_path / "c")) == {str(tmp_path / "c"), str(path), inode}
     machine.devices = {"/dev/a": DISK, "/dev/b": DISK}
-    assert identity.of("/dev/a") == {"/dev/a", ("device", DISK)}
-    assert identity.of("/nowhere") == {"/nowhere"}
+    assert identity.keys_of("/dev/a") == {"/dev/a", ("device", DISK)}
+    assert identity.keys_of("/nowhere") == {"/nowhere"}
 
 
 def test_what_a_device_is_made_of(machine, monkeypatch):
@@ -284,15 +290,15 @@ def test_what_a_device_is_made_of(machine, monkeypatch):
     machine.device(DISK + 2, "a/loop0", loop__backing_file="/srv/a b")
     machine.device(DISK + 3, "a/md0", slaves__sda="")
     os.rename(machine.sys / "a/md0/slaves/sda", machine.sys / "a/md0/slaves/cciss!c0d0")
-    found = {path: identity.below(path) for path in paths}
+    found = {path: identity.underlying_paths(path) for path in paths}
     assert found == {
         "/dev/sda": [], "/dev/sda1": ["/dev/cciss/c0d0"], "/dev/loop0": ["/srv/a b"],
         "/dev/md0": ["/dev/cciss/c0d0"],
     }  # fmt: skip
     machine.kind = stat.S_IFCHR
-    assert identity.below("/dev/md0") == [], "another kind of device has other numbers"
-    assert identity.below(str(machine.root)) == []
-    assert identity.below("/nowhere") == []
+    assert identity.underlying_paths("/dev/md0") == [], "another kind of device has other numbers"
+    assert identity.underlying_paths(str(machine.root)) == []
+    assert identity.underlying_paths("/nowhere") == []
 
 
 def test_what_lies_on_parts_of_one_disk_is_asked_for_once(machine, monkeypatch):
@@ -336,8 +342,8 @@ def test_of_what_is_mounted_over_each_other_the_last_shows():
     there = [row("/", "1"), row("/a", "2"), row("/a/b", "3"), row("/a", "4"), row("/ab/", "5")]
     for path, source in (("/", "1"), ("/x", "1"), ("/a", "4"), ("/a/x", "4"), ("/a/b/c", "3"),
                          ("/ab", "5"), ("/abc", "1")):  # fmt: skip
-        assert mounts.of(there, path).source == source, path
-    assert mounts.of(there[1:], "/x") is None
+        assert mounts.mount_of(there, path).source == source, path
+    assert mounts.mount_of(there[1:], "/x") is None
 
 
 def test_what_is_mounted_at_a_start(tmp_path):

@@ -14,14 +14,14 @@ pytest.importorskip("salt")
 
 from saltvirt import errors
 from saltvirt.operations import owners
-from saltvirt.operations.own import Label, Own
-from saltvirt.operations.owners import Making, Owner
-from saltvirt.rights.grants import Amount
+from saltvirt.operations.own import SetLabels, SetOwner
+from saltvirt.operations.owners import Owner, PendingGuest
+from saltvirt.rights.grants import ResourceAmount
 from tests.clock import Clock
 from tests.counted import Cloud
 
 ID = str(uuid.UUID(int=1))
-ONE = Making("bob", 2, 1024, 4096)
+ONE = PendingGuest("bob", 2, 1024, 4096)
 
 
 @pytest.fixture
@@ -46,41 +46,41 @@ def _target(link):
 
 
 def test_an_owner_and_labels_are_each_written_beside_the_other(opts):
-    owners.give(opts, ID, "web1", "bob")
-    owners.label(opts, ID, "web2", ("test",))
-    assert owners.of(opts, ID) == Owner("web2", "bob", ("test",))
-    owners.give(opts, ID, "web3", "anna")
-    assert owners.of(opts, ID.upper()) == Owner("web3", "anna", ("test",))
-    assert owners.of(opts, str(uuid.UUID(int=2))) == Owner("")
+    owners.set_owner(opts, ID, "web1", "bob")
+    owners.set_labels(opts, ID, "web2", ("test",))
+    assert owners.load(opts, ID) == Owner("web2", "bob", ("test",))
+    owners.set_owner(opts, ID, "web3", "anna")
+    assert owners.load(opts, ID.upper()) == Owner("web3", "anna", ("test",))
+    assert owners.load(opts, str(uuid.UUID(int=2))) == Owner("")
 
 
 def test_what_says_nothing_is_no_file(opts):
     file = Path(opts["pki_dir"], "virtowners", ID)
-    owners.give(opts, ID, "web1", "bob")
-    owners.label(opts, ID, "web1", ("test",))
-    owners.give(opts, ID, "web1", None)
-    assert owners.of(opts, ID) == Owner("web1", None, ("test",))
-    owners.label(opts, ID, "web1", ())
+    owners.set_owner(opts, ID, "web1", "bob")
+    owners.set_labels(opts, ID, "web1", ("test",))
+    owners.set_owner(opts, ID, "web1", None)
+    assert owners.load(opts, ID) == Owner("web1", None, ("test",))
+    owners.set_labels(opts, ID, "web1", ())
     assert not file.exists()
-    owners.label(opts, ID, "web1", ())
-    assert owners.of(opts, ID) == Owner("")
+    owners.set_labels(opts, ID, "web1", ())
+    assert owners.load(opts, ID) == Owner("")
 
 
 @pytest.mark.parametrize("wrong", ["../x", "", "web1"])
 def test_what_is_no_uuid_is_nobodys_and_is_not_written(opts, wrong):
-    assert owners.of(opts, wrong) == Owner("")
+    assert owners.load(opts, wrong) == Owner("")
     with pytest.raises(errors.OperationFailed, match="web1 has no UUID that can be written down"):
-        owners.give(opts, wrong, "web1", "bob")
+        owners.set_owner(opts, wrong, "web1", "bob")
     assert not Path(opts["pki_dir"]).exists()
 
 
 @pytest.mark.parametrize("text", ["{", "[" * 100_000, '{"guest": 7}', "[]"])
 def test_a_damaged_file_is_named_and_overwritten_by_nobody(opts, text):
-    owners.give(opts, ID, "web1", "bob")
+    owners.set_owner(opts, ID, "web1", "bob")
     file = Path(opts["pki_dir"], "virtowners", ID)
     file.write_text(text)
     with pytest.raises(errors.BadAnswer, match=f"{file}"):
-        owners.give(opts, ID, "web1", "anna")
+        owners.set_owner(opts, ID, "web1", "anna")
     assert file.read_text() == text
 
 
@@ -106,7 +106,7 @@ def test_what_is_being_made_counts_until_it_ends(opts):
     with owners.making(opts, {"web1": ONE, "web2": ONE}):
         assert owners.being_made(opts) == {"web1": ONE, "web2": ONE}
         assert owners.maker(opts, "web1") == "bob"
-        assert owners.being_made(opts)["web1"].amount() == Amount(1, 2, 1024, 4096)
+        assert owners.being_made(opts)["web1"].amount() == ResourceAmount(1, 2, 1024, 4096)
         (folder / "web2").unlink()
     assert (os.listdir(folder), handles(opts)) == ([], before)
     assert owners.being_made(opts) == {}
@@ -146,7 +146,7 @@ def test_what_goes_meanwhile_is_no_error(opts, monkeypatch):
 
 @pytest.mark.parametrize("name", ["../../../pki/virtowners/x", "", "a b"])
 def test_what_is_no_name_has_no_maker(opts, name):
-    owners.give(opts, ID, "x", "bob")
+    owners.set_owner(opts, ID, "x", "bob")
     assert owners.maker(opts, name) is None
 
 
@@ -159,8 +159,8 @@ def test_of_what_is_damaged_the_maker_is_not_known(opts, text):
 
 
 @pytest.mark.parametrize("operation", (
-    lambda cloud: Own(cloud, "web1", "bob"), lambda cloud: Label(cloud, "web1", ["test"]),
-    lambda cloud: Own(cloud, "test", ["bob"]), lambda cloud: Label(cloud, "test", [{}]),
+    lambda cloud: SetOwner(cloud, "web1", "bob"), lambda cloud: SetLabels(cloud, "web1", ["test"]),
+    lambda cloud: SetOwner(cloud, "test", ["bob"]), lambda cloud: SetLabels(cloud, "test", [{}]),
 ))  # fmt: skip
 def test_what_cannot_be_written_down_is_a_reason_before(tmp_path, operation):
     cloud = Cloud(tmp_path, 1, {"hv000": {"test": {"vcpus": 1, "memory_kib": 1024}}})

@@ -2,7 +2,7 @@ import pytest
 
 pytest.importorskip("libvirt")
 
-from saltvirt.host.provision.progress_rate import Pace
+from saltvirt.host.provision.progress_rate import ProgressReporter
 
 MIB = 2**20
 
@@ -10,7 +10,7 @@ MIB = 2**20
 def told(steps, total):
     """What is said of copying to each (second, MiB)."""
     said, now = [], [0.0]
-    pace = Pace(
+    pace = ProgressReporter(
         lambda step, text, **data: said.append((step, text, data)), "copy", "disk", lambda: now[0]
     )
     for second, mib in steps:

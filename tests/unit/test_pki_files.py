@@ -67,10 +67,10 @@ def test_all_of_them_or_none(tmp_path, monkeypatch):
     """What is there stays until all that is new is on the disk."""
     for name in ("a", "b"):
         (tmp_path / name).write_bytes(b"old")
-    news = [files.New(tmp_path / "a", b"new"), files.New(tmp_path / "b", b"")]
+    news = [files.NewFile(tmp_path / "a", b"new"), files.NewFile(tmp_path / "b", b"")]
     with pytest.raises(PkiError, match=r"refused to write an empty .*/b"):
         files.write_all(news)
-    news[1] = files.New(tmp_path / "none" / "b", b"new")
+    news[1] = files.NewFile(tmp_path / "none" / "b", b"new")
     with pytest.raises(PkiError, match=r"cannot write .*/none/b: No such file"):
         files.write_all(news)
     assert (tmp_path / "a").read_bytes() == b"old"

@@ -14,7 +14,7 @@ from cryptography.x509.oid import NameOID
 from saltvirt.errors import InvalidInput, PkiError
 from saltvirt.pki.authority import ca, issue
 from saltvirt.pki.authority.policy import CertificatePolicy
-from saltvirt.pki.authority.store import USES, Store
+from saltvirt.pki.authority.store import USES, CertificateStore
 from saltvirt.pki.common import certs
 
 DAY = datetime.timedelta(days=1)
@@ -40,7 +40,7 @@ class Host:
         self.now = START
         self.folder = folder / "hv1"
         (self.folder / "issued").mkdir(parents=True)
-        self.store = Store(folder, lambda: self.now)
+        self.store = CertificateStore(folder, lambda: self.now)
         self.wish = {"host": "hv1", "names": ("hv1",), "days": 90, "at_most": None, "subject": {}}
         self.authorities = dict(AUTHORITIES)
 
@@ -79,13 +79,13 @@ def asked(**more):
 
 def test_the_masters_policy_is_the_most_that_a_host_gets():
     rules = CertificatePolicy(hosts="*", days=100, subject={"organization": "Ours"})
-    found = issue.wanted(rules, asked(), "hv1", ["a", "b"], ["7"])
+    found = issue.make_cert_request(rules, asked(), "hv1", ["a", "b"], ["7"])
     assert (found.host, found.names, found.revoked) == ("hv1", ("a", "b"), frozenset({"7"}))
-    assert (found.days, found.at_most, found.subject) == (100, None, {"organization": "Ours"})
+    assert (found.days, found.max_days, found.subject) == (100, None, {"organization": "Ours"})
     more = {"organization": "Mine", "country": "DE"}
     for days, given in ((101, 100), (99, 99)):
-        found = issue.wanted(rules, asked(days=days, subject=more), "hv1", [])
-        assert (found.days, found.at_most) == (given, given)
+        found = issue.make_cert_request(rules, asked(days=days, subject=more), "hv1", [])
+        assert (found.days, found.max_days) == (given, given)
         assert found.subject == {"organization": "Ours", "country": "DE"}
 
 
@@ -195,7 +195,7 @@ def test_what_is_signed_and_what_was_damaged_is_in_the_log(host, caplog):
     host.pair()
     host.file("serverkey.pem").write_bytes(b"x")
     host.pair()
-    issue.requested(host.case(), CLIENT, csr(KEY))
+    issue.sign_request(host.case(), CLIENT, csr(KEY))
     why = "serverkey.pem is not a readable private key"
     kept = next(host.file("aside").iterdir())
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
@@ -284,7 +284,7 @@ def test_what_had_expired_before_any_trusted_ca_began_is_forgotten(host):
 
 
 def test_who_was_given_enough_gets_none_for_a_time(host, monkeypatch):
-    monkeypatch.setattr(issue, "MOST", 2)
+    monkeypatch.setattr(issue, "MAX_ISSUED", 2)
     first = host.sign()
     issue.refuse_more(host.case(), SERVER)
     host.now += DAY
@@ -298,16 +298,16 @@ def test_who_was_given_enough_gets_none_for_a_time(host, monkeypatch):
     with pytest.raises(PkiError, match=r"hv1 was given 3 server .* none before 2026-02-01 00:00"):
         issue.refuse_more(host.case(), SERVER)
     (host.folder / "issued" / f"{certs.serial(third)}.pem").unlink()
-    host.now = START + issue.WITHIN - SECOND
+    host.now = START + issue.ISSUE_WINDOW - SECOND
     with pytest.raises(PkiError, match="was given 2"):
         issue.refuse_more(host.case(), SERVER)
-    host.now = START + issue.WITHIN
+    host.now = START + issue.ISSUE_WINDOW
     issue.refuse_more(host.case(), SERVER)
     assert host.issued() == sorted(map(certs.serial, (first, last)))
 
 
 def test_what_another_authority_gave_is_not_counted(host, monkeypatch):
-    monkeypatch.setattr(issue, "MOST", 1)
+    monkeypatch.setattr(issue, "MAX_ISSUED", 1)
     host.sign()
     host.authorities["libvirt"] = authority("libvirt")
     issue.refuse_more(host.case(), SERVER)
@@ -328,38 +328,38 @@ def csr(key):
 
 def test_a_host_keeps_its_own_key(host, monkeypatch):
     host.file("serverkey.pem").write_bytes(b"from before")
-    cert, why = issue.requested(host.case(), SERVER, csr(KEY))
+    cert, why = issue.sign_request(host.case(), SERVER, csr(KEY))
     assert why == "first certificate"
     assert host.file("servercert.pem").read_bytes() == certs.cert_pem(cert)
     assert not host.file("serverkey.pem").exists()
     assert certs.belong_together(cert, KEY)
-    assert issue.requested(host.case(), SERVER, csr(KEY)) == (cert, None)
+    assert issue.sign_request(host.case(), SERVER, csr(KEY)) == (cert, None)
     other = ec.generate_private_key(ec.SECP256R1())
-    second, why = issue.requested(host.case(), SERVER, csr(other))
+    second, why = issue.sign_request(host.case(), SERVER, csr(other))
     assert why == "the host has a new key"
     assert certs.belong_together(second, other)
-    third, why = issue.requested(host.case(names=("a",)), SERVER, csr(other))
+    third, why = issue.sign_request(host.case(names=("a",)), SERVER, csr(other))
     assert why == "its names differ"
-    monkeypatch.setattr(issue, "MOST", 3)
+    monkeypatch.setattr(issue, "MAX_ISSUED", 3)
     with pytest.raises(PkiError, match="was given 3"):
-        issue.requested(host.case(), SERVER, csr(KEY))
-    assert issue.requested(host.case(names=("a",)), SERVER, csr(other)) == (third, None)
+        issue.sign_request(host.case(), SERVER, csr(KEY))
+    assert issue.sign_request(host.case(names=("a",)), SERVER, csr(other)) == (third, None)
     with pytest.raises(InvalidInput, match="not a readable certificate signing request"):
-        issue.requested(host.case(), SERVER, "x")
+        issue.sign_request(host.case(), SERVER, "x")
 
 
 def test_a_subject_stays_with_a_signing_request_too(host):
-    issue.requested(host.case(subject={"country": "DE"}), SERVER, csr(KEY))
-    cert, _ = issue.requested(host.case(names=("a",)), SERVER, csr(KEY))
+    issue.sign_request(host.case(subject={"country": "DE"}), SERVER, csr(KEY))
+    cert, _ = issue.sign_request(host.case(names=("a",)), SERVER, csr(KEY))
     assert cert.subject == certs.subject("hv1", organization="Salted", country="DE")
 
 
 def test_what_is_due_is_named(host):
-    assert issue.due(host.case(), (SERVER, CLIENT)) == ["server", "client"]
+    assert issue.uses_to_renew(host.case(), (SERVER, CLIENT)) == ["server", "client"]
     host.pair(SERVER)
     host.pair(CLIENT)
-    assert issue.due(host.case(), (SERVER, CLIENT)) == []
+    assert issue.uses_to_renew(host.case(), (SERVER, CLIENT)) == []
     host.pair(CLIENT, names=("a",))
-    assert issue.due(host.case(), (SERVER, CLIENT)) == ["client"]
+    assert issue.uses_to_renew(host.case(), (SERVER, CLIENT)) == ["client"]
     host.file("clientcert.pem").write_bytes(b"x")
-    assert issue.due(host.case(), (SERVER, CLIENT)) == ["client"]
+    assert issue.uses_to_renew(host.case(), (SERVER, CLIENT)) == ["client"]

@@ -13,7 +13,7 @@ from cryptography import x509
 from saltvirt.errors import InvalidInput, NotFound, PkiError
 from saltvirt.pki.authority import ca, crl, rotation
 from saltvirt.pki.authority.policy import CertificatePolicy
-from saltvirt.pki.authority.store import AUTHORITIES, USES, Store
+from saltvirt.pki.authority.store import AUTHORITIES, USES, CertificateStore
 from saltvirt.pki.common import certs, files
 
 DAY = datetime.timedelta(days=1)
@@ -22,7 +22,7 @@ POLICY = CertificatePolicy(hosts="*")
 KEY = certs.new_key()
 
 
-class Master(Store):
+class Master(CertificateStore):
     """A Store with a clock that the test turns."""
 
     def __init__(self, folder):
@@ -135,7 +135,7 @@ def test_certificates_are_issued_beside_each_other_one_host_at_a_time(store):
 def test_a_record_is_there_or_not_or_damaged(store, monkeypatch):
     files.folder(store.base)
     assert store.record("x.json", 7) == 7
-    store.keep("x.json", {"b": 1, "a": 2})
+    store.write_record("x.json", {"b": 1, "a": 2})
     assert store.record("x.json", 7) == {"a": 2, "b": 1}
     assert store.path("x.json").read_text() == '{\n "a": 2,\n "b": 1\n}'
     store.path("x.json").write_text("{")
@@ -144,7 +144,7 @@ def test_a_record_is_there_or_not_or_damaged(store, monkeypatch):
     synced = []
     monkeypatch.setattr(files, "sync_folder", synced.append)
     for _ in range(2):
-        store.keep("x.json", None)
+        store.write_record("x.json", None)
         assert not store.path("x.json").exists()
     assert synced == [store.base, store.base], "also after a power cut"
 
@@ -155,12 +155,12 @@ def test_each_damaged_file_is_kept_by_a_name_of_its_own(store):
     found = []
     for text in ("one", "two", "three"):
         path.write_text(text)
-        found.append(store.put_aside(path))
+        found.append(store.preserve(path))
     names = [f"x.pem.20260101T000000{end}" for end in ("", ".1", ".2")]
     assert found == [store.path("aside") / name for name in names]
     assert [kept.read_text() for kept in found] == ["one", "two", "three"]
     path.write_text("")
-    assert not store.put_aside(path).exists()
+    assert not store.preserve(path).exists()
 
 
 # the authorities
@@ -301,8 +301,8 @@ def test_a_rotation_step_by_step(made, monkeypatch):
     rotation.begin(made, POLICY)
     assert phases(made) == (rotation.TRUST, beside("next"))
     coming = ca.read(made, "libvirt", "next-")
-    assert coming.also == ()
-    assert ca.read(made, "libvirt").also == (coming.cert,)
+    assert coming.also_trusted == ()
+    assert ca.read(made, "libvirt").also_trusted == (coming.cert,)
     trusted = rotation.expected(made)["trusted"]
     assert {certs.fingerprint(first.cert), certs.fingerprint(coming.cert)} <= trusted
     assert len(trusted) == 4
@@ -316,7 +316,7 @@ def test_a_rotation_step_by_step(made, monkeypatch):
     rotation.swap(made)
     assert phases(made) == (rotation.REISSUE, beside("old"))
     assert ca.read(made, "libvirt").cert == coming.cert
-    assert ca.read(made, "libvirt").also == (first.cert,)
+    assert ca.read(made, "libvirt").also_trusted == (first.cert,)
     with pytest.raises(PkiError, match="in phase reissue, not in trust"):
         rotation.swap(made)
     rotation.begin(made, POLICY)
@@ -332,12 +332,12 @@ def test_a_rotation_step_by_step(made, monkeypatch):
     rotation.finish(made)
     assert phases(made) == synced[-1] == (None, []), "also after a power cut"
     assert not made.path(rotation.RECORD).exists()
-    assert ca.read(made, "libvirt").also == ()
+    assert ca.read(made, "libvirt").also_trusted == ()
 
 
 def test_what_is_left_of_another_time_is_trusted_in_no_rotation(made):
     ca.prepare(made, POLICY, "libvirt")
-    assert ca.read(made, "libvirt").also == ()
+    assert ca.read(made, "libvirt").also_trusted == ()
 
 
 def test_a_swap_that_was_killed_is_finished(made, monkeypatch):
@@ -497,7 +497,7 @@ def test_a_list_that_says_something_else_is_outdated(made):
         path.write_bytes(good)
     known = crl.record(made)
     about = next(iter(known["serials"].values()))
-    made.keep(crl.RECORD, {**known, "serials": {**known["serials"], "ff": about}})
+    made.write_record(crl.RECORD, {**known, "serials": {**known["serials"], "ff": about}})
     assert crl.outdated(made)
     with made.exclusive():
         crl.rebuild(made)
@@ -510,7 +510,7 @@ def test_one_list_of_several_that_lacks_something_is_outdated(made):
     rotation.begin(made, POLICY)
     assert not crl.outdated(made)
     known, signers = crl.record(made)["serials"], crl._signers(made, "libvirt")
-    parts = [crl._signed(one, {} if one.also else known, made.time) for one in signers]
+    parts = [crl._signed(one, {} if one.also_trusted else known, made.time) for one in signers]
     made.path("crl.pem").write_bytes(b"".join(parts))
     assert len(lists(made)) == 2
     assert crl.outdated(made)
@@ -539,7 +539,7 @@ def test_what_had_expired_before_any_trusted_ca_began_leaves_the_lists(made):
 
 
 def test_of_cas_that_are_not_there_nothing_is_known(store):
-    assert ca.since(store) < START - 50 * 365 * DAY
+    assert ca.oldest_start(store) < START - 50 * 365 * DAY
 
 
 def test_every_authority_that_hosts_may_trust_signs_a_list(made):

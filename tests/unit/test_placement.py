@@ -144,9 +144,12 @@ def test_policy_refuses(bad):
 
 def test_five_hosts_of_one_reason_are_named_and_of_more_the_number():
     full = {f"hv{n}": ("memory", "no room") for n in range(5)}
-    assert choose.Decision((), full).reasons() == "hv0, hv1, hv2, hv3, hv4: no room"
+    assert choose.PlacementDecision((), full).reasons() == "hv0, hv1, hv2, hv3, hv4: no room"
     full["hv5"] = ("memory", "no room")
-    assert choose.Decision((), full).reasons() == "hv0, hv1, hv2, hv3, hv4 and 1 more: no room"
+    assert (
+        choose.PlacementDecision((), full).reasons()
+        == "hv0, hv1, hv2, hv3, hv4 and 1 more: no room"
+    )
 
 
 def test_a_guest_that_is_there_or_on_its_way_does_not_stand_in_its_own_way():
@@ -210,7 +213,7 @@ def test_of_guests_that_are_alike_only_hosts_are_looked_at_again_that_changed(mo
         choose, "_scores", lambda host, *more: weighed.append(host.name) or scores(host, *more)
     )
     hosts = [host("a"), host("b"), host("full", guests=[guest("x", memory_kib=16 * GIB_KIB)])]
-    choices = choose.Choices(PLAIN)
+    choices = choose.HostSelector(PLAIN)
 
     def chosen(**wanted):
         looked.clear()

@@ -33,7 +33,7 @@ def test_a_refusal_keeps_its_first_words_also_by_way_of_another_process():
     refused = errors.NoRoom("hv1\nhas none\x1b[0m")
     assert refused.text == "refused: no room: hv1 has none\\x1b[0m"
     assert pickle.loads(pickle.dumps(refused)).text == refused.text
-    assert refused.words == "hv1 has none\\x1b[0m"
+    assert refused.reason == "hv1 has none\\x1b[0m"
 
 
 def test_data_keeps_its_lines_and_loses_what_a_terminal_would_obey():

@@ -50,7 +50,7 @@ def travelled(data):
 
 
 def test_what_a_host_says_is_proven_after_its_journey(minions):
-    found = proof.proven("hv1", JID, "virt.vm_state", travelled(signed(minions)), minions["hv1"][1])
+    found = proof.verify("hv1", JID, "virt.vm_state", travelled(signed(minions)), minions["hv1"][1])
     assert found["return"]["guests"]["web1"]["x"] == [1.5, None, True, "ä\n"]
     assert found["retcode"] == 0
 
@@ -95,30 +95,30 @@ def test_what_is_signed_has_one_reading(minions, told, other):
     """Its types as well: 1 is not True."""
     found = travelled(signed(minions, returned=told))
     key = minions["hv1"][1]
-    assert proof.proven("hv1", JID, "virt.vm_state", found, key) is not None
+    assert proof.verify("hv1", JID, "virt.vm_state", found, key) is not None
     changed = {**found, "said": {**found["said"], "return": other}}
-    assert proof.proven("hv1", JID, "virt.vm_state", changed, key) is None
+    assert proof.verify("hv1", JID, "virt.vm_state", changed, key) is None
 
 
 def test_the_order_of_keys_says_nothing_and_a_second_one_of_a_name_is_not_read(minions):
     found = signed(minions, returned={"a": 1, "b": 2})
     turned = {**found, "said": {"retcode": 0, "return": {"b": 2, "a": 1}}}
-    assert proof.proven("hv1", JID, "virt.vm_state", turned, minions["hv1"][1])
+    assert proof.verify("hv1", JID, "virt.vm_state", turned, minions["hv1"][1])
     same = signed(minions, returned={"a": 1, "b": 1})
     turned = {**same, "said": {"retcode": 0, "return": {"b": 1, "a": 1}}}
-    assert proof.proven("hv1", JID, "virt.vm_state", turned, minions["hv1"][1])
+    assert proof.verify("hv1", JID, "virt.vm_state", turned, minions["hv1"][1])
     import msgpack
 
     twice = msgpack.packb({"a": 1}).replace(b"\x81", b"\x82") + msgpack.packb("a") + b"\x07"
     read = msgpack.unpackb(twice)
     forged = {**found, "said": {"retcode": 0, "return": read}}
     assert read == {"a": 7}
-    assert proof.proven("hv1", JID, "virt.vm_state", forged, minions["hv1"][1]) is None
+    assert proof.verify("hv1", JID, "virt.vm_state", forged, minions["hv1"][1]) is None
 
 
 def test_a_path_of_any_bytes_is_told(minions):
     found = travelled(signed(minions, returned={"path": "/a\udcff", b"k": (1, {2}), "at": object}))
-    said = proof.proven("hv1", JID, "virt.vm_state", found, minions["hv1"][1])
+    said = proof.verify("hv1", JID, "virt.vm_state", found, minions["hv1"][1])
     assert said["return"] == {"path": "/a?", "k": [1, [2]], "at": str(object)}
 
 
@@ -127,16 +127,16 @@ def test_a_number_that_the_transport_does_not_carry_is_told_as_text(minions):
     told = signed(minions, returned=[most, most + 1, least, least - 1])["said"]["return"]
     assert told == [most, str(most + 1), least, str(least - 1)]
     found = travelled(signed(minions, returned=[most, least]))
-    said = proof.proven("hv1", JID, "virt.vm_state", found, minions["hv1"][1])
+    said = proof.verify("hv1", JID, "virt.vm_state", found, minions["hv1"][1])
     assert said["return"] == [most, least]
 
 
 def test_a_host_below_a_syndic_is_believed_as_the_syndic_is(minions):
     """Its key is not here; what is no answer of virt.answer is none all the same."""
     found = signed(minions)
-    assert proof.proven("hv1", JID, "virt.vm_state", found) == found["said"]
+    assert proof.verify("hv1", JID, "virt.vm_state", found) == found["said"]
     for shape in ([], None, "x", {"said": 1}, {"said": ["x"]}, {}):
-        assert proof.proven("hv1", JID, "virt.vm_state", shape) is None
+        assert proof.verify("hv1", JID, "virt.vm_state", shape) is None
 
 
 def unsigned(minions):
@@ -166,7 +166,7 @@ SHAPES = [
 )  # fmt: skip
 def test_what_another_says_is_not(minions, forged):
     found = travelled(forged(minions))
-    assert proof.proven("hv1", JID, "virt.vm_state", found, minions["hv1"][1]) is None
+    assert proof.verify("hv1", JID, "virt.vm_state", found, minions["hv1"][1]) is None
 
 
 # -- on the bus --------------------------------------------------------------------------------
@@ -302,7 +302,7 @@ class Noise(Bus):
     """A bus on which another minion fires events of its own making, with every tag it is asked
     for, without a pause."""
 
-    fired = ()
+    on_watchdog = ()
 
     def get_event(self, wait, tag, full, match_type="startswith"):
         found = super().get_event(0.0, tag, full, match_type)
@@ -379,8 +379,8 @@ def test_a_ping_in_anothers_name_is_none(monkeypatch, ask, minions):
 def test_what_comes_of_a_host_without_a_key_is_proven_by_nothing(tmp_path, minions):
     """Only a master of masters believes the syndic, which has the key."""
     opts, said = {"pki_dir": str(tmp_path)}, {"return": signed(minions)}
-    assert client.Fleet(opts).proven("hv1", JID, "virt.vm_state", said) is None
-    found = client.Fleet({**opts, "order_masters": True}).proven("hv1", JID, "virt.vm_state", said)
+    assert client.Fleet(opts).verify("hv1", JID, "virt.vm_state", said) is None
+    found = client.Fleet({**opts, "order_masters": True}).verify("hv1", JID, "virt.vm_state", said)
     assert found == said["return"]["said"]
 
 
@@ -400,7 +400,7 @@ def test_a_host_signs_where_cryptography_proves_every_key(minions, monkeypatch):
         return real(pem, password)
 
     monkeypatch.setattr(proof, "load_pem_private_key", older)
-    assert proof.proven("hv1", JID, "virt.vm_state", signed(minions), minions["hv1"][1])
+    assert proof.verify("hv1", JID, "virt.vm_state", signed(minions), minions["hv1"][1])
 
 
 def test_a_key_with_a_password_is_one_line(minions, tmp_path):
@@ -414,4 +414,4 @@ def test_a_key_with_a_password_is_one_line(minions, tmp_path):
 def test_a_proof_has_one_writing(minions):
     found = signed(minions)
     padded = {**found, "proof": found["proof"][:8] + "!" + found["proof"][8:]}
-    assert proof.proven("hv1", JID, "virt.vm_state", padded, minions["hv1"][1]) is None
+    assert proof.verify("hv1", JID, "virt.vm_state", padded, minions["hv1"][1]) is None

@@ -8,10 +8,10 @@ from saltvirt import errors
 from saltvirt.fleet.answer import Answer, down
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.operations import away, begun, hints, lock, proof, purge
-from saltvirt.operations.begun import Begun
-from saltvirt.operations.find import BELOW
+from saltvirt.operations.begun import PendingCreate
+from saltvirt.operations.find import BELOW_SYNDIC
 from saltvirt.operations.purge import Purge
-from saltvirt.revert import Revert
+from saltvirt.revert import UndoStack
 
 NFS = {"/nfs/a": {"path": "/nfs/a"}, "/nfs/b": {"path": "/nfs/b"}}
 SHARED = {"delete": ["/own"], "keep": {"/nfs/a": "?", "/nfs/b": "?", "/iso": "a medium"},
@@ -44,7 +44,7 @@ class Cloud:
                 said = self.users[host]
                 yield said if isinstance(said, Answer) else Answer(host, said)
 
-    def one(self, host, fun, kwarg=None, *, long=None, **_options):
+    def call(self, host, fun, kwarg=None, *, long=None, **_options):
         if fun == "virt.vm_state":
             return dict(self.guests[host])
         if fun == "virt.leftovers":
@@ -98,7 +98,7 @@ def test_the_host_is_known_to_have_the_guest_no_more(tmp_path):
     """It may be powered off and revoked next."""
     cloud = Cloud(tmp_path, SHARED, hv2=NOBODY)
     Purge(cloud, "web1").run()
-    assert hints.guests_left(cloud.opts, "hv1")[0] == []
+    assert hints.unseen_guests(cloud.opts, "hv1")[0] == []
     assert hints.last_seen(cloud.opts, "web1", ["hv1"]) is None
 
 
@@ -126,7 +126,7 @@ def test_a_disk_that_somebody_began_to_use_since_the_plan_is_not_said_to_be_dele
 )
 def test_who_does_not_say_it_keeps_it(tmp_path, said, why):
     cloud = Cloud(tmp_path, SHARED, hv2=said)
-    unused, kept = proof.elsewhere(cloud, "hv1", NFS)
+    unused, kept = proof.unused_elsewhere(cloud, "hv1", NFS)
     assert kept == (dict.fromkeys(NFS, why) if why else {})
     assert unused == ([] if why else sorted(NFS))
 
@@ -134,7 +134,7 @@ def test_who_does_not_say_it_keeps_it(tmp_path, said, why):
 def test_who_was_not_asked_keeps_it_too(tmp_path, monkeypatch):
     monkeypatch.setattr(proof, "unmatched", lambda opts, hosts: {"hv9": "not matched"})
     cloud = Cloud(tmp_path, SHARED, hv2={**NOBODY, "/nfs/b": "used by db1"})
-    unused, kept = proof.elsewhere(cloud, "hv1", NFS)
+    unused, kept = proof.unused_elsewhere(cloud, "hv1", NFS)
     assert unused == []
     assert kept == {
         "/nfs/a": "hv9: not matched", "/nfs/b": "hv2: used by db1; hv9: not matched"
@@ -142,8 +142,8 @@ def test_who_was_not_asked_keeps_it_too(tmp_path, monkeypatch):
     monkeypatch.setattr(proof, "unmatched", lambda opts, hosts: {})
     cloud.opts["order_masters"] = True
     cloud.users["hv2"] = NOBODY
-    assert proof.elsewhere(cloud, "hv1", NFS) == ([], dict.fromkeys(NFS, BELOW))
-    assert proof.elsewhere(cloud, "hv1", {}) == ([], {})
+    assert proof.unused_elsewhere(cloud, "hv1", NFS) == ([], dict.fromkeys(NFS, BELOW_SYNDIC))
+    assert proof.unused_elsewhere(cloud, "hv1", {}) == ([], {})
 
 
 def test_who_once_handed_in_a_key_and_is_accepted_is_one_that_was_not_asked(tmp_path, monkeypatch):
@@ -174,31 +174,31 @@ def test_a_purge_hands_over_what_the_others_said(tmp_path):
 
 def test_what_an_operation_that_died_has_made_goes_or_is_named(tmp_path):
     cloud = Cloud(tmp_path, SHARED, hv2=NOBODY)
-    purge.made(cloud, "hv1", "web1")
+    purge.remove_orphans(cloud, "hv1", "web1")
     asked = {"vm_": "web1", "unused": sorted(NFS)}
     assert cloud.asked[-1] == ("hv1", "virt.remove_made", asked, True)
     cloud.fails = errors.OperationFailed("hv1: no")
     with pytest.raises(errors.OperationFailed) as caught:
-        purge.made(cloud, "hv1", "web1")
+        purge.remove_orphans(cloud, "hv1", "web1")
     assert caught.value.text == "/iso stays: a medium"
     cloud.plans = {"delete": ["/own"], "keep": {}, "shared": {}}
     with pytest.raises(errors.OperationFailed) as caught:
-        purge.made(cloud, "hv1", "web1")
+        purge.remove_orphans(cloud, "hv1", "web1")
     assert caught.value.text == "hv1: no"
 
 
 def test_of_a_half_made_guest_all_goes_or_nothing(tmp_path):
     cloud = Cloud(tmp_path, SHARED, hv2={**NOBODY, "/nfs/b": "used by db1"})
     with pytest.raises(errors.OperationFailed) as caught:
-        purge.leftover(cloud, "hv1", "web1")
+        purge.purge_partial(cloud, "hv1", "web1")
     assert caught.value.text == "/nfs/b on hv1 stays: hv2: used by db1"
     assert "web1" in cloud.guests["hv1"]
     cloud.users["hv2"], cloud.used = NOBODY, {"web1": "it is running"}
     with pytest.raises(errors.OperationFailed, match="web1 on hv1 stays: it is running"):
-        purge.leftover(cloud, "hv1", "web1")
+        purge.purge_partial(cloud, "hv1", "web1")
     assert "web1" in cloud.guests["hv1"]
     cloud.used = {}
-    assert purge.leftover(cloud, "hv1", "web1").delete == ["/nfs/a", "/nfs/b", "/own"]
+    assert purge.purge_partial(cloud, "hv1", "web1").delete == ["/nfs/a", "/nfs/b", "/own"]
     assert cloud.guests == {"hv1": {}}
     assert cloud.asked[-1][2]["force"] is False
 
@@ -208,7 +208,7 @@ def keys(monkeypatch):
     """The KeyStore of a master: a key of web1, why it stays, and what was deleted."""
     found = {"status": "accepted", "stays": None, "deleted": []}
     monkeypatch.setattr(KeyStore, "status", lambda self, name: found["status"])
-    monkeypatch.setattr(KeyStore, "stays", lambda self, name, host: found["stays"])
+    monkeypatch.setattr(KeyStore, "retain_reason", lambda self, name, host: found["stays"])
     monkeypatch.setattr(KeyStore, "delete", lambda self, name: found["deleted"].append(name))
     return found
 
@@ -222,7 +222,7 @@ def test_to_look_changes_nothing(tmp_path, keys):
     assert found.comment == (
         "web1 would be removed from hv1, with /own and its key; /iso stays: a medium"
     )
-    assert (found.changes["key"], found.more, found.reasons) == (True, {"host": "hv1"}, ())
+    assert (found.changes["key"], found.details, found.reasons) == (True, {"host": "hv1"}, ())
     assert found.changes["removed"]["delete"] == ["/own"]
     assert (keys["deleted"], cloud.guests["hv1"]) == ([], {"web1": "shutdown"})
     cloud.plans, keys["stays"] = {"delete": [], "keep": {}}, "another's"
@@ -252,21 +252,21 @@ def test_the_key_of_a_guest_that_may_run_on_a_silent_host_stays(tmp_path, keys, 
 
 def test_all_that_the_master_knows_of_it_goes(tmp_path, keys):
     cloud = Cloud(tmp_path, OWN)
-    away.keep(cloud.opts, "hv2", {"db1": "db1", "web1": "web1"})
-    away.keep(cloud.opts, "hv3", {"web1": "web1"})
-    Begun(cloud.opts, "web1", "virt.init", Revert()).on("hv1")
-    away.keep(cloud.opts, "hv2", {"db1": "db1", "web1": "web1"})
-    done = Purge(cloud, "web1", on="hv1").run()
+    away.store(cloud.opts, "hv2", {"db1": "db1", "web1": "web1"})
+    away.store(cloud.opts, "hv3", {"web1": "web1"})
+    PendingCreate(cloud.opts, "web1", "virt.init", UndoStack()).record_host("hv1")
+    away.store(cloud.opts, "hv2", {"db1": "db1", "web1": "web1"})
+    done = Purge(cloud, "web1", expected_host="hv1").run()
     assert done.comment == (
         "web1 was removed from hv1 and its key from the master; /iso stays: a medium"
     )
     assert done.changes == {
         "removed": True, "delete": ["/own"], "keep": {"/iso": "a medium"}, "unsure": []
     }  # fmt: skip
-    assert done.more == {"host": "hv1"}
-    assert (keys["deleted"], begun.of(cloud.opts, "web1")) == (["web1"], None)
-    assert hints.of(cloud.opts, "web1") is None
-    assert (away.of(cloud.opts, "hv2"), away.of(cloud.opts, "hv3")) == ({"db1": "db1"}, {})
+    assert done.details == {"host": "hv1"}
+    assert (keys["deleted"], begun.load(cloud.opts, "web1")) == (["web1"], None)
+    assert hints.load(cloud.opts, "web1") is None
+    assert (away.load(cloud.opts, "hv2"), away.load(cloud.opts, "hv3")) == ({"db1": "db1"}, {})
     asked = {"vm_": "web1", "unused": [], "force": False}
     assert cloud.asked[-1] == ("hv1", "virt.purge", asked, True)
 
@@ -313,7 +313,7 @@ def test_the_key_of_a_guest_below_a_syndic_is_its_own_masters(tmp_path, keys, mo
 def test_on_another_host_it_stays(tmp_path, keys):
     cloud = Cloud(tmp_path, OWN)
     with pytest.raises(errors.OperationFailed, match="web1 is on hv1 now, not on hv2: it stays"):
-        Purge(cloud, "web1", on="hv2").run()
+        Purge(cloud, "web1", expected_host="hv2").run()
     assert (cloud.asked, keys["deleted"]) == ([], [])
 
 
@@ -330,10 +330,10 @@ def test_while_another_operation_is_at_work_it_stays(tmp_path, keys):
 def test_a_guest_that_is_still_there_keeps_its_key(tmp_path, keys, monkeypatch):
     cloud = Cloud(tmp_path, OWN)
     monkeypatch.setattr(purge, "on_host", lambda *_args, **_more: purge.Removal([], {}, [], []))
-    away.keep(cloud.opts, "hv2", {"web1": "web1"})
+    away.store(cloud.opts, "hv2", {"web1": "web1"})
     with pytest.raises(errors.OperationFailed, match="hv1: libvirt still has web1"):
         Purge(cloud, "web1").run()
-    assert (keys["deleted"], away.of(cloud.opts, "hv2")) == ([], {"web1": "web1"})
+    assert (keys["deleted"], away.load(cloud.opts, "hv2")) == ([], {"web1": "web1"})
 
 
 def test_a_host_that_has_no_guest_any_more_may_say_nothing_of_any(tmp_path, keys, monkeypatch):
@@ -349,9 +349,9 @@ def test_a_host_that_has_no_guest_any_more_may_say_nothing_of_any(tmp_path, keys
 
 def test_what_is_written_down_of_guests_that_are_away_is_the_masters_own(tmp_path):
     opts = {"cachedir": str(tmp_path)}
-    assert away.of(opts, "hv1") == {}
+    assert away.load(opts, "hv1") == {}
     away.forget(opts, "web1")
-    away.keep(opts, "hv1", {"u2": "b", "u1": "a"})
+    away.store(opts, "hv1", {"u2": "b", "u1": "a"})
     [path] = (tmp_path / "virt" / "away").iterdir()
     assert path.read_text(encoding="utf-8") == '{"u1": "a", "u2": "b"}'
     (tmp_path / "virt" / "away" / ".new").write_text('["web1"]')
@@ -360,11 +360,11 @@ def test_what_is_written_down_of_guests_that_are_away_is_the_masters_own(tmp_pat
     before = path.stat().st_ino
     away.forget(opts, "web1")
     assert path.stat().st_ino == before, "what says nothing of it is not written again"
-    away.keep(opts, "hv1", {})
-    away.keep(opts, "hv1", {})
+    away.store(opts, "hv1", {})
+    away.store(opts, "hv1", {})
     assert not path.exists()
     path.write_text("{")
-    assert away.of(opts, "hv1") == {}
+    assert away.load(opts, "hv1") == {}
 
 
 HOST = {"cpus": 8, "memory_kib": 16 << 20, "types": ["kvm"]}
@@ -386,7 +386,7 @@ def test_one_that_a_deployment_lists_no_more_is_of_it_when_it_goes(tmp_path, gue
     """Somebody may have purged it meanwhile, and made another of its name there."""
     cloud = Cloud(tmp_path, {"delete": ["/own"], "keep": {}, "shared": {}})
     cloud.inventory = down("hv1") if guests is None else Answer("hv1", {**HOST, "guests": guests})
-    one = Purge(cloud, "web1", on="hv1", deployment="shop")
+    one = Purge(cloud, "web1", expected_host="hv1", deployment="shop")
     if words is None:
         assert one.run().changes["removed"] is True
         return

@@ -37,7 +37,7 @@ def opts(tmp_path):
 
 
 def made(opts, secret=SECRET, user=None):
-    with tickets.making(opts, user, tickets.digest(secret)):
+    with tickets.issuing(opts, user, tickets.digest(secret)):
         pass
     return tickets.folder(opts) / tickets.digest(secret)
 
@@ -49,17 +49,17 @@ def test_a_secret_is_good_for_one_ticket(opts):
     path = made(opts)
     with pytest.raises(errors.AlreadyExists, match="make another secret"):
         made(opts)
-    assert tickets.redeemed(opts, SECRET).is_page and not path.exists()
+    assert tickets.redeem(opts, SECRET).is_page and not path.exists()
 
 
 def test_a_ticket_that_is_being_made_is_none_yet(opts):
-    with tickets.making(opts, None, tickets.digest(SECRET)), pytest.raises(errors.Denied):
-        tickets.redeemed(opts, SECRET)
-    assert tickets.redeemed(opts, SECRET).is_page
+    with tickets.issuing(opts, None, tickets.digest(SECRET)), pytest.raises(errors.Denied):
+        tickets.redeem(opts, SECRET)
+    assert tickets.redeem(opts, SECRET).is_page
 
 
 def test_no_ticket_is_left_where_it_could_not_be_made(opts):
-    with pytest.raises(ZeroDivisionError), tickets.making(opts, None, DIGEST):
+    with pytest.raises(ZeroDivisionError), tickets.issuing(opts, None, DIGEST):
         raise ZeroDivisionError
     assert os.listdir(tickets.folder(opts)) == [".lock"]
 
@@ -104,9 +104,12 @@ def test_a_ticket_that_nobody_used_goes_when_it_is_no_good(opts, monkeypatch):
 @pytest.fixture
 def hypervisor(monkeypatch):
     """begin(what it does with a caller) → the way to it."""
-    monkeypatch.setattr(way, "CONNECT_S", 60)
-    own, caller = own_pair.made(reach.DOOR, certs.SERVER), own_pair.made(reach.DOOR, certs.CLIENT)
-    shown = doors.Credentials(own.authority, own.certificate, own.key, caller.authority)
+    monkeypatch.setattr(way, "CONNECT_TIMEOUT_S", 60)
+    own, caller = (
+        own_pair.generate(reach.CERTIFICATE_NAME, certs.SERVER),
+        own_pair.generate(reach.CERTIFICATE_NAME, certs.CLIENT),
+    )
+    shown = doors.TlsCredentials(own.authority, own.certificate, own.key, caller.authority)
     context = doors.context(shown, ssl.PROTOCOL_TLS_SERVER)
     with contextlib.ExitStack() as ends:
 
@@ -122,14 +125,15 @@ def hypervisor(monkeypatch):
 
             threading.Thread(target=serve_one, daemon=True).start()
             port = listener.getsockname()[1]
-            return way.Way("web1", "u", "hv1", "display", "vnc", "127.0.0.1", port, own.authority,
+            return way.GuestConnection("web1", "u", "hv1", "display", "vnc", "127.0.0.1", port,
+            own.authority,
                            caller.certificate, caller.key)  # fmt: skip
 
         yield begin
 
 
 def test_who_is_let_in_reads_what_is_the_guests(hypervisor):
-    with way.connected(hypervisor(lambda line: line.sendall(b"ok\nRFB"))) as line:
+    with way.connect(hypervisor(lambda line: line.sendall(b"ok\nRFB"))) as line:
         assert line.recv(3) == b"RFB" and line.gettimeout() is None
 
 
@@ -140,13 +144,13 @@ def test_who_is_let_in_reads_what_is_the_guests(hypervisor):
 ])  # fmt: skip
 def test_a_hypervisor_that_lets_nobody_in_is_named_with_its_reason(hypervisor, does, error, words):
     with pytest.raises(error, match=words):
-        way.connected(hypervisor(does))
+        way.connect(hypervisor(does))
 
 
 def test_a_hypervisor_that_says_nothing_is_not_waited_for_without_end(hypervisor, monkeypatch):
-    monkeypatch.setattr(way, "CONNECT_S", 0.5)
+    monkeypatch.setattr(way, "CONNECT_TIMEOUT_S", 0.5)
     with pytest.raises(errors.ConnectionFailed, match="hv1 is not reached at 127"):
-        way.connected(hypervisor(lambda line: line.recv(1)))
+        way.connect(hypervisor(lambda line: line.recv(1)))
 
 
 # -- the engine ------------------------------------------------------------------------------------
@@ -200,14 +204,14 @@ def test_the_engine_is_for_a_master_and_rests_before_it_is_begun_again(caplog, m
 
 
 def test_a_line_that_breaks_is_named_with_its_guest_and_host(monkeypatch):
-    found = way.Way("web1", "u", "hv1", "agent", "agent", "127.0.0.1", 1, "", "", "")
+    found = way.GuestConnection("web1", "u", "hv1", "agent", "agent", "127.0.0.1", 1, "", "", "")
     ours, theirs = socket.socketpair()
-    monkeypatch.setattr(guest.way, "opened", lambda *_: found)
-    monkeypatch.setattr(guest.way, "connected", lambda _way: ours)
+    monkeypatch.setattr(guest.way, "request_relay", lambda *_: found)
+    monkeypatch.setattr(guest.way, "connect", lambda _way: ours)
     theirs.close()
     with (
         pytest.raises(errors.ConnectionFailed, match=r"^web1 on hv1: the connection ended: "),
-        guest.line(None, "web1") as (host, talk),
+        guest.agent_stream(None, "web1") as (host, talk),
     ):
         assert host == "hv1"
         talk.ask("exec")
@@ -250,15 +254,15 @@ def test_a_cloud_that_cannot_be_asked_is_said_to_every_page(opts, fault, words):
     def fleet(_opts):
         raise fault
 
-    one = view.View(opts, lambda: False, fleet)
-    one.last = one._looked()
-    found = one.seen("anna")
-    assert (found.look.why, found.texts) == (words, {})
-    page = pages.Page(one, "anna", None, None)
-    assert json.loads(page._news_of(found))["error"] == words
+    one = view.ClusterView(opts, lambda: False, fleet)
+    one.last = one._query_cluster()
+    found = one.for_user("anna")
+    assert (found.snapshot.error, found.texts) == (words, {})
+    page = pages.PageSession(one, "anna", None, None)
+    assert json.loads(page._snapshot_text(found))["error"] == words
     for user in ("bob", "eve"):
-        one.seen(user)
-    assert set(one._seen) == {"eve"}, "who is gone is not remembered for ever"
+        one.for_user(user)
+    assert set(one._user_views) == {"eve"}, "who is gone is not remembered for ever"
 
 
 @pytest.mark.parametrize("about, shown", [
@@ -266,11 +270,11 @@ def test_a_cloud_that_cannot_be_asked_is_said_to_every_page(opts, fault, words):
     ({"vm_info": {"web1": None}}, {"vm_info": {}}),
 ])  # fmt: skip
 def test_a_host_that_says_nothing_of_its_guests_takes_no_page_from_anybody(opts, about, shown):
-    assert view._shown_of(about) == shown
-    one = view.View(opts, lambda: False)
+    assert view._shown_query(about) == shown
+    one = view.ClusterView(opts, lambda: False)
     good = {"vm_info": {"web2": {"state": "running"}}}
-    one.last = view.Look(1, 0.0, {"hv1": about, "hv2": good})
-    found = one.seen(None)
+    one.last = view.ViewSnapshot(1, 0.0, {"hv1": about, "hv2": good})
+    found = one.for_user(None)
     assert found.guests == {"web2"} and json.loads(found.texts["hv1"][1])["query"] == shown
 
 
@@ -290,36 +294,40 @@ def test_events_are_told_by_the_rights_of_the_last_look(opts, monkeypatch):
         return ("web",)
 
     monkeypatch.setattr(view.allowed.asker, "groups", groups)
-    one = view.View(opts, lambda: False)
+    one = view.ClusterView(opts, lambda: False)
     one._watching += [None, None]
-    one.last = view.Look(1, 0.0, hosts=[host_with("hv1", [placed("web1")])],
-                         told={"hv1": {"vm_info": {"web1": {}, "db1": {}}}})  # fmt: skip
+    one.last = view.ViewSnapshot(1, 0.0, hosts=[host_with("hv1", [placed("web1")])],
+                         query={"hv1": {"vm_info": {"web1": {}, "db1": {}}}})  # fmt: skip
     for user, hears in (("anna", [True, False]), ("ops", [True, True])):
-        one.seen(user)
+        one.for_user(user)
         before = len(asked)
         for _ in range(10):
             told = [
-                one.told_to(user, news.News(f"salt/virt/{name}/init/copy", {"text": "x"}, name))
+                one.event_for_user(
+                    user, news.PageEvent(f"salt/virt/{name}/init/copy", {"text": "x"}, name)
+                )
                 for name in ("web1", "db1")
             ]
             assert [each is not None for each in told] == hears
         assert len(asked) == before
-    one.last = view.Look(2, 0.0, why="no hypervisor")
-    assert one.told_to("anna", news.News("salt/virt/web1/init/copy", {}, "web1")) is None
-    assert one.told_to("ops", news.News("salt/virt/web1/init/copy", {}, "web1")) == {}
+    one.last = view.ViewSnapshot(2, 0.0, error="no hypervisor")
+    assert (
+        one.event_for_user("anna", news.PageEvent("salt/virt/web1/init/copy", {}, "web1")) is None
+    )
+    assert one.event_for_user("ops", news.PageEvent("salt/virt/web1/init/copy", {}, "web1")) == {}
 
 
 def test_an_event_of_others_is_no_news(opts):
-    one, heard = view.View(opts, lambda: False), []
+    one, heard = view.ClusterView(opts, lambda: False), []
     one._watching.append(SimpleNamespace(heard=heard.append))
     for tag, data in (("salt/job/1/new", {}), ("salt/virt/x", {}), ("", {"name": "web1"})):
-        before = one._due
-        one.heard(tag, data)
-        assert one._due == before and heard == []
+        before = one._next_at
+        one.handle_event(tag, data)
+        assert one._next_at == before and heard == []
 
 
 def test_events_that_cannot_be_read_are_tried_again(opts, monkeypatch, caplog):
-    monkeypatch.setattr(view, "_AGAIN_S", 0.01)
+    monkeypatch.setattr(view, "_RETRY_S", 0.01)
     tried = []
 
     def broken(*_words, **_more):
@@ -327,8 +335,8 @@ def test_events_that_cannot_be_read_are_tried_again(opts, monkeypatch, caplog):
         raise OSError("no bus")
 
     monkeypatch.setattr(view.salt.utils.event, "get_event", broken)
-    one = view.View(opts, lambda: False, lambda _opts: contextlib.nullcontext(None))
-    with one.watched(SimpleNamespace(looked=lambda: None, heard=lambda told: None)):
+    one = view.ClusterView(opts, lambda: False, lambda _opts: contextlib.nullcontext(None))
+    with one.subscribed(SimpleNamespace(looked=lambda: None, heard=lambda told: None)):
         until(lambda: len(tried) > 1, "another try")
     assert "the master's events cannot be read for pages" in caplog.text
 
@@ -344,17 +352,20 @@ def test_what_comes_on_the_bus_is_told_to_who_watches(opts, monkeypatch):
 
     bus = contextlib.nullcontext(SimpleNamespace(get_event=get_event))
     monkeypatch.setattr(view.salt.utils.event, "get_event", lambda *_words, **_more: bus)
-    one, heard = view.View(opts, lambda: False, lambda _opts: contextlib.nullcontext(None)), []
-    with one.watched(SimpleNamespace(looked=lambda: None, heard=heard.append)):
+    one, heard = (
+        view.ClusterView(opts, lambda: False, lambda _opts: contextlib.nullcontext(None)),
+        [],
+    )
+    with one.subscribed(SimpleNamespace(looked=lambda: None, heard=heard.append)):
         until(lambda: heard, "the event")
     assert [(told.tag, told.data) for told in heard] == [("salt/virt/web1/init/copy", data)]
 
 
 def test_an_event_of_which_it_is_not_known_who_may_hear_is_told_to_nobody(opts):
     class Blind:
-        def told_to(self, user, told):
+        def event_for_user(self, user, told):
             raise errors.Denied("virt:rights is damaged")
 
-    page = pages.Page(Blind(), "anna", None, None)
-    told = news.News("salt/virt/x", {"name": "web1"}, about="web1")
-    assert page._words_of(told) is None
+    page = pages.PageSession(Blind(), "anna", None, None)
+    told = news.PageEvent("salt/virt/x", {"name": "web1"}, subject="web1")
+    assert page._event_data(told) is None

@@ -11,8 +11,8 @@ from saltvirt.fleet.answer import FAILED, SILENT, Answer, down
 from saltvirt.operations import deploy, held, lock, operation, slots
 from saltvirt.operations.authorize import Authorize
 from saltvirt.operations.eject import Eject
-from saltvirt.operations.identity import Clone, Rename
-from saltvirt.operations.init import Init, InitRequest, deliver, handed_in
+from saltvirt.operations.identity import CloneGuest, RenameGuest
+from saltvirt.operations.init import Init, InitRequest, confirm_key, deliver
 from saltvirt.operations.migrate import Migrate
 from saltvirt.operations.purge import Purge
 from saltvirt.operations.report import Report
@@ -76,10 +76,10 @@ class Cloud:
     def gather(self, hosts, fun, kwarg=None, **options):
         return {one.host: one for one in self.ask(hosts, fun, kwarg)}
 
-    def one(self, host, fun, kwarg=None, **options):
+    def call(self, host, fun, kwarg=None, **options):
         return self.gather([host], fun, kwarg)[host].get()
 
-    def tell(self, tag, data):
+    def fire_event(self, tag, data):
         self.done.append((tag, data))
 
 
@@ -94,7 +94,7 @@ def reasons(one):
     one.fleet.done = []
     answer = operation.perform(one, test=True)
     assert answer["retcode"] == 1
-    assert answer[checked.about]["comment"] == "; ".join(checked.reasons)
+    assert answer[checked.subject]["comment"] == "; ".join(checked.reasons)
     return checked.reasons
 
 
@@ -121,7 +121,7 @@ def test_what_init_would_make_has_the_numbers_and_where(tmp_path):
     assert found.comment == (
         "fresh would be created on hv2: 2 vCPUs, 64 MiB of memory, 0 B of disk"
     )
-    assert found.more["host"] == "hv2"
+    assert found.details["host"] == "hv2"
     assert found.answer()["fresh"]["result"] is None
 
 
@@ -156,7 +156,7 @@ class Says:
     def __init__(self, **answers):
         self.answers = {f"virt.{name}": said for name, said in answers.items()}
 
-    def one(self, host, fun, _asked=None, **_options):
+    def call(self, host, fun, _asked=None, **_options):
         return self.gather([host], fun)[host].get()
 
     def gather(self, hosts, fun, _asked=None, **_options):
@@ -175,19 +175,19 @@ def test_when_the_answer_to_a_start_is_lost_the_guests_state_is_what_counts(tmp_
         (done, "hv1: web1 was started but libvirt says shutdown"),
     ):
         if state == "running":
-            assert deliver(fleet, report, "hv1", "web1", start_by=BY) == "running"
+            assert deliver(fleet, report, "hv1", "web1", start_policy=BY) == "running"
         else:
             with pytest.raises(errors.VirtError, match=f"^{why}$"):
-                deliver(fleet, report, "hv1", "web1", start_by=BY)
+                deliver(fleet, report, "hv1", "web1", start_policy=BY)
     assert deliver(lost, report, "hv1", "web1") == state
 
 
 def test_a_pillar_for_a_guest_without_a_minion_is_refused(tmp_path):
     cloud = Cloud(tmp_path)
     report, made = Report(cloud, "web1", "init"), GuestKey(name="web1")
-    assert handed_in(cloud, report, "hv1", "web1", made) is None
+    assert confirm_key(cloud, report, "hv1", "web1", made) is None
     with pytest.raises(errors.InvalidInput, match="web1 has no disk of an image, so no minion"):
-        handed_in(cloud, report, "hv1", "web1", made, {"role": "web"})
+        confirm_key(cloud, report, "hv1", "web1", made, {"role": "web"})
 
 
 def test_who_would_be_allowed_to_what(tmp_path):
@@ -231,7 +231,7 @@ def test_of_inits_arguments(tmp_path):
     assert [word for word, why in zip(words, found, strict=True) if word not in why] == []
 
 
-@pytest.mark.parametrize("kind", [Rename, Clone])
+@pytest.mark.parametrize("kind", [RenameGuest, CloneGuest])
 def test_of_a_new_name(tmp_path, kind):
     cloud = Cloud(tmp_path, rename="a is running", clone="a is running")
     report = Report(cloud, "b", "x")
@@ -241,7 +241,7 @@ def test_of_a_new_name(tmp_path, kind):
     alike, _ = reasons(kind(cloud, report, "a", "B"))
     assert alike == "B: b exists already, on hv1, and host names do not differ by case"
     own = reasons(kind(cloud, report, "a", "A"))
-    assert ("A: a exists already" in own[0]) is (kind is Clone), "a rename ends the old name"
+    assert ("A: a exists already" in own[0]) is (kind is CloneGuest), "a rename ends the old name"
     key, host = reasons(kind(cloud, report, "a", "new"))
     assert "an accepted key for new" in key
     gone, taken = reasons(kind(cloud, report, "gone", "b"))
@@ -250,7 +250,7 @@ def test_of_a_new_name(tmp_path, kind):
     assert len(reasons(kind(cloud, report, "a/", "b/"))) == 2
 
 
-@pytest.mark.parametrize("kind", [Rename, Clone])
+@pytest.mark.parametrize("kind", [RenameGuest, CloneGuest])
 def test_of_a_disk_that_may_be_in_use_on_a_host_that_does_not_answer(tmp_path, kind):
     """A rename writes to it, a clone reads it: name_is_free is about the new name alone."""
     cloud = Cloud(tmp_path)
@@ -269,7 +269,7 @@ def test_of_a_disk_that_may_be_in_use_on_a_host_that_does_not_answer(tmp_path, k
     assert not any("stays as it is" in why for why in again.reasons)
 
 
-@pytest.mark.parametrize("kind", [Rename, Clone])
+@pytest.mark.parametrize("kind", [RenameGuest, CloneGuest])
 def test_of_a_key_that_another_master_would_get(tmp_path, monkeypatch, kind):
     """Only the run said so, after the host was asked."""
     monkeypatch.setattr(authorization.syndic, "below", lambda _opts, host: host == "hv1")
@@ -282,7 +282,9 @@ def test_of_a_key_that_another_master_would_get(tmp_path, monkeypatch, kind):
 def test_of_a_secret_for_a_host_by_its_own_word(tmp_path, monkeypatch):
     monkeypatch.setattr(target, "by_name", lambda _opts, _host: False)
     cloud = Cloud(tmp_path, clone="a is running")
-    host, claimed = reasons(Clone(cloud, Report(cloud, "c", "x"), "a", "c", {"user_data": "x"}))
+    host, claimed = reasons(
+        CloneGuest(cloud, Report(cloud, "c", "x"), "a", "c", {"user_data": "x"})
+    )
     assert "a hypervisor by its own word" in claimed
     assert host == "hv1: a is running"
 
@@ -320,10 +322,10 @@ def test_that_somebody_is_at_work_is_one(tmp_path):
     cloud = Cloud(tmp_path, init="no such image", rename="it runs", clone="it runs")
     report = Report(cloud, "a", "x")
     checks = {
-        "c": (init(cloud, name="c"), Rename(cloud, report, "a", "c"),
-              Clone(cloud, report, "a", "c")),
+        "c": (init(cloud, name="c"), RenameGuest(cloud, report, "a", "c"),
+              CloneGuest(cloud, report, "a", "c")),
         "a": (Purge(cloud, "a"), Migrate(cloud, BY, "a", "hv2", report),
-              Rename(cloud, report, "a", "c")),
+              RenameGuest(cloud, report, "a", "c")),
     }  # fmt: skip
     for name, found in checks.items():
         with lock.guest(cloud.opts, name, "virt.purge"):
@@ -335,8 +337,8 @@ def test_that_somebody_is_at_work_is_one(tmp_path):
 def test_of_guests_that_are_deployed(tmp_path):
     """The plan was all right, and the making was refused: the key is another machine's."""
     cloud = Cloud(tmp_path)
-    wishes = [deploy.wanted(name, {"mem": 64}, "shop") for name in ("new", "c")]
-    wishes.append(deploy.wanted("d", {"mem": 64, "seed": False, "pillar": {"x": 1}}, "shop"))
+    wishes = [deploy.parse_guest(name, {"mem": 64}, "shop") for name in ("new", "c")]
+    wishes.append(deploy.parse_guest("d", {"mem": 64, "seed": False, "pillar": {"x": 1}}, "shop"))
     found = deploy.Deploy(cloud, BY, wishes, "shop").check().answer()["shop"]
     assert list(found["changes"]) == ["c"]
     assert "an accepted key for new" in found["failed"]["new"]

@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from saltvirt.placement import policy, rebalance
-from saltvirt.placement.facts import Disk, Guest, Host, Store
+from saltvirt.placement.facts import DiskFootprint, Guest, Host, StorageSpace
 from tests.unit.placement import NOTHING_BESIDE
 
 GIB_KIB = 1024**2
@@ -40,8 +40,8 @@ def test_a_host_in_maintenance_and_stopped_guests_do_not_take_part():
 def test_one_that_is_to_stay_is_not_moved():
     hosts = [host("a", 4, 4, 4, 4), host("b")]
     stay = {"a-0", "a-1", "a-2"}
-    assert {move.guest for move in rebalance.plan(hosts, PLAIN, stay=stay)} == {"a-3"}
-    assert rebalance.plan(hosts, PLAIN, stay={*stay, "a-3"}) == []
+    assert {move.guest for move in rebalance.plan(hosts, PLAIN, pinned=stay)} == {"a-3"}
+    assert rebalance.plan(hosts, PLAIN, pinned={*stay, "a-3"}) == []
 
 
 def test_a_small_difference_is_not_worth_a_move():
@@ -78,7 +78,7 @@ def test_a_cloud_that_is_all_in_maintenance_and_what_is_drained_already():
 
 def test_no_more_moves_than_asked_for_and_none_at_the_threshold():
     hosts = [host("a", 4, 4, 4, 4), host("b")]
-    assert len(rebalance.plan(hosts, PLAIN, most=1)) == 1
+    assert len(rebalance.plan(hosts, PLAIN, max_moves=1)) == 1
     assert rebalance.plan(hosts, PLAIN, threshold=rebalance.score(hosts, PLAIN)) == []
 
 
@@ -92,19 +92,25 @@ def test_a_move_that_gains_too_little_is_not_made(monkeypatch):
 
 def test_the_guest_that_is_named_is_the_one_that_moves():
     cloud = {one.name: one for one in (host("a", 4, 2), host("b"))}
-    found = rebalance.moved(cloud, rebalance.RebalanceMove("a-1", "a", "b", 1.0, 0.0))
+    found = rebalance.apply_move(cloud, rebalance.RebalanceMove("a-1", "a", "b", 1.0, 0.0))
     assert [g.name for g in found["a"].guests] == ["a-0"]
     assert [(g.name, g.memory_kib) for g in found["b"].guests] == [("a-1", 2 * GIB_KIB)]
 
 
 def test_of_guests_that_gain_the_same_the_one_with_the_least_disk_moves():
     """A guest of 4 TiB went, where one without disks gained the same."""
-    big = Guest("a-0", state="running", vcpus=1, memory_kib=4 * GIB_KIB, disks=(Disk(1 << 42),))
-    small = replace(big, name="a-9", disks=(Disk(1 << 30),))
-    room = {"stores": {"/": Store(1 << 44, 1 << 44)}, "mounts": {"/": "/"}, "images_store": "/"}
+    big = Guest(
+        "a-0", state="running", vcpus=1, memory_kib=4 * GIB_KIB, disks=(DiskFootprint(1 << 42),)
+    )
+    small = replace(big, name="a-9", disks=(DiskFootprint(1 << 30),))
+    room = {
+        "stores": {"/": StorageSpace(1 << 44, 1 << 44)},
+        "mounts": {"/": "/"},
+        "images_store": "/",
+    }
     full, empty = replace(host("a"), guests=(big, small), **room), replace(host("b"), **room)
     assert [move.guest for move in rebalance.plan([full, empty], PLAIN)] == ["a-9"]
-    served = replace(big, disks=(Disk(1 << 42, shared="nfs nas:/vm"),))
+    served = replace(big, disks=(DiskFootprint(1 << 42, shared="nfs nas:/vm"),))
     assert rebalance._copied_bytes(served) == 0
 
 
@@ -112,13 +118,17 @@ def test_a_guest_with_less_to_copy_that_gains_too_little_ends_no_plan():
     """Its move was near the best one, and was chosen: the plan ended without any."""
 
     def guest(name, memory_mib, disk_bytes):
-        disks = (Disk(disk_bytes),)
+        disks = (DiskFootprint(disk_bytes),)
         return Guest(name, state="running", vcpus=1, memory_kib=memory_mib * 1024, disks=disks)
 
-    room = {"stores": {"/": Store(1 << 44, 1 << 44)}, "mounts": {"/": "/"}, "images_store": "/"}
+    room = {
+        "stores": {"/": StorageSpace(1 << 44, 1 << 44)},
+        "mounts": {"/": "/"},
+        "images_store": "/",
+    }
     guests = guest("a-0", 200, 1 << 42), guest("a-1", 100, 1 << 30), guest("a-2", 8192, 0)
     full, empty = replace(host("a"), guests=guests, **room), replace(host("b", 3, 3), **room)
-    planned = rebalance.plan([full, empty], PLAIN, threshold=0.01, stay={"a-2", "b-0", "b-1"})
+    planned = rebalance.plan([full, empty], PLAIN, threshold=0.01, pinned={"a-2", "b-0", "b-1"})
     assert [move.guest for move in planned] == ["a-0"]
 
 

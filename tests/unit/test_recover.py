@@ -5,7 +5,7 @@ import pytest
 pytest.importorskip("salt")
 
 from saltvirt import errors
-from saltvirt.answers.migration import Recovered, UnfinishedMigration
+from saltvirt.answers.migration import RecoveryResult, UnfinishedMigration
 from saltvirt.fleet import shape
 from saltvirt.fleet.answer import FAILED, Answer, down, from_return
 from saltvirt.fleet.keys import KeyStore
@@ -54,10 +54,10 @@ class Cloud:
                     "uuids": self.uuids.get(host, {}),
                 })  # fmt: skip
 
-    def one(self, host, fun, kwarg=None, *, long=None, **_options):
+    def call(self, host, fun, kwarg=None, *, long=None, **_options):
         if fun == "virt.migrate_clean":
             return {}
-        assert lock.at_work(self.opts, kwarg["vm_"]).startswith("virt.migrate_recover, process")
+        assert lock.guest_owner(self.opts, kwarg["vm_"]).startswith("virt.migrate_recover, process")
         self.asked.append((host, fun, kwarg, long))
         if self.moves:
             self.guests = self.moves
@@ -68,7 +68,7 @@ class Cloud:
 def moved(monkeypatch):
     """What the master is told of keys."""
     told = []
-    monkeypatch.setattr(KeyStore, "moved", lambda _self, *about: told.append(about))
+    monkeypatch.setattr(KeyStore, "rebind", lambda _self, *about: told.append(about))
     return told
 
 
@@ -185,14 +185,14 @@ def test_where_nothing_is_unfinished_it_is_said_who_was_not_asked(tmp_path, lost
     ],
 )
 def test_what_was_done_is_one_sentence(found, said):
-    assert recover.recovered("web1", "hv1", Recovered(**found)) == said
+    assert recover.recovery_text("web1", "hv1", RecoveryResult(**found)) == said
 
 
 def test_what_is_unfinished_is_one_sentence():
-    assert recover.listed({}, {}) == "no migration is unfinished"
+    assert recover.unfinished_text({}, {}) == "no migration is unfinished"
     one = UnfinishedMigration("hv3")
     found = {"hv2": {"b": one}, "hv1": {"a": one}}
-    assert recover.listed(found, {"hv4": "down", "hv3": "x"}) == (
+    assert recover.unfinished_text(found, {"hv4": "down", "hv3": "x"}) == (
         "a, b; hv3 was not asked: x; hv4 was not asked: down"
     )
 
@@ -215,7 +215,7 @@ class Targets:
             names = [] if host == "hv9" else ["web1", "db1"]
             yield Answer(host, {"guests": {}, "unfinished": [], "target_leftovers": names})
 
-    def one(self, host, fun, kwarg=None, *, long=None, **_options):
+    def call(self, host, fun, kwarg=None, *, long=None, **_options):
         assert (fun, kwarg["vm_"]) == ("virt.migrate_clean", "web1")
         self.asked.append((host, kwarg.get("test", False), long))
         if isinstance(self.says[host], Exception):
@@ -237,7 +237,7 @@ def test_a_target_is_asked_first_what_it_has_and_not_to_delete_nothing():
 def test_a_target_that_fails_is_named_and_the_others_are_cleaned():
     broken = errors.OperationFailed("it broke")
     cloud = Targets(hv0=DONE, hv1=broken, hv2={"deleted": ["/c"], "kept": {}}, hv9=DONE)
-    gone, stay, left = target_leftovers.everywhere(cloud, "web1")
+    gone, stay, left = target_leftovers.clean_everywhere(cloud, "web1")
     assert (gone, stay) == (["/a", "/c"], {"/b": "used by db1"})
     assert left == {"hv0": "/b stays: used by db1", "hv1": "it broke"}
     assert "hv9" not in [host for host, *_ in cloud.asked]
@@ -288,7 +288,7 @@ def test_hosts_are_asked_by_the_names_that_their_version_has(tmp_path):
     seen = migrate.locations(cloud)
     assert (seen.guests["web1"], seen.unreachable) == ({"hv0": "running", "hv1": "running"}, {})
     assert seen.target_leftovers == {"web1": ["hv0", "hv1"]}
-    gone, stay, _ = target_leftovers.everywhere(cloud, "web1")
+    gone, stay, _ = target_leftovers.clean_everywhere(cloud, "web1")
     assert (gone, stay) == (["/a", "/c"], {"/b": "used by db1"})
 
 
@@ -325,6 +325,6 @@ def test_a_person_says_that_it_was_removed(tmp_path, moved):
     cloud.says = {"outcome": "removed", "kept": {"/a": "web1 left it here before it was removed"}}
     host, found = recover.recover(cloud, "web1", Report(), removed=True)
     assert cloud.asked[0][2] == {"vm_": "web1", "removed": True}
-    said = recover.recovered("web1", host, found)
+    said = recover.recovery_text("web1", host, found)
     assert said.startswith("web1 was removed, and its migration from hv1 is ended; ")
     assert "/a" in said

@@ -14,7 +14,7 @@ from saltvirt.fleet.answer import Answer, down
 from saltvirt.fleet.authorization import Authorizations
 from saltvirt.fleet.pillars import Pillars
 from saltvirt.operations import begun, find, keepers, lock, owners, proof, repair
-from saltvirt.revert import Revert
+from saltvirt.revert import UndoStack
 
 
 class Silent:
@@ -38,7 +38,7 @@ class Cloud:
             data = self.left[host]
             yield Answer(host, data) if data is not None else down(host)
 
-    def one(self, host, function, kwarg=None, **_options):
+    def call(self, host, function, kwarg=None, **_options):
         if function == "virt.leftovers":
             return self.left[host]
         with (
@@ -69,7 +69,7 @@ def cloud(tmp_path):
 
 
 def test_each_finding_has_a_code_an_id_its_evidence_and_its_command(cloud):
-    found, unreachable = repair.look(cloud)
+    found, unreachable = repair.find_leftovers(cloud)
     assert not unreachable
     assert [one.id for one in found] == [
         "half-made:a:hv1", "half-made:b:hv1", "migration-broken-off:m:hv2", "two-hosts:two",
@@ -85,10 +85,10 @@ def test_each_finding_has_a_code_an_id_its_evidence_and_its_command(cloud):
 def test_one_that_was_started_since_is_for_a_person_and_stays(tmp_path):
     said = {**left(unfinished=["a", "b"]), "used": {"a": "it is running"}}
     cloud = Cloud(tmp_path, {"hv1": said})
-    found, _ = repair.look(cloud)
-    one = next(one for one in found if one.about == "a")
+    found, _ = repair.find_leftovers(cloud)
+    one = next(one for one in found if one.guest == "a")
     assert (one.id, one.repair) == ("half-made:a:hv1", None)
-    assert one.what == "its creation on hv1 was interrupted, but it is running"
+    assert one.problem == "its creation on hv1 was interrupted, but it is running"
     assert one.command == (
         "one of: salt hv1 virt.mark_complete vm_=a; salt-run virt.purge name=a force=True"
     )
@@ -109,30 +109,32 @@ def test_one_that_was_started_since_is_for_a_person_and_stays(tmp_path):
     ],
 )
 def test_one_guest_and_one_finding_can_be_chosen(cloud, options, ids):
-    everything, _ = repair.look(cloud)
-    found = [one.id for one in repair.chosen(everything, **options)]
+    everything, _ = repair.find_leftovers(cloud)
+    found = [one.id for one in repair.select_findings(everything, **options)]
     assert found == (ids if ids is not None else [one.id for one in everything])
 
 
 def test_a_code_that_is_none_is_refused(cloud):
     with pytest.raises(errors.InvalidInput, match="what=half-mad: no such finding; a code"):
-        repair.chosen([], what="half-mad")
+        repair.select_findings([], selector="half-mad")
 
 
 def test_only_what_was_chosen_is_mended(cloud):
-    found, _ = repair.look(cloud)
-    repaired, remaining = repair.repair_all(repair.chosen(found, name="b"), Silent())
-    assert cloud.called == [("hv1", "virt.purge", "b")]
+    found, _ = repair.find_leftovers(cloud)
+    repaired, remaining = repair.repair_all(repair.select_findings(found, name="b"), Silent())
+    assert cloud.original_name == [("hv1", "virt.purge", "b")]
     assert (repaired, remaining) == ({"b": "removed from hv1"}, {})
 
 
 def test_one_that_was_made_whole_since_it_was_found_half_made_stays(cloud):
     """Somebody has purged it and made it anew while others were repaired."""
-    found, _ = repair.look(cloud)
+    found, _ = repair.find_leftovers(cloud)
     cloud.left["hv1"] = left(["two", "b"], ["a"])
     cloud.left["hv1"]["guests"]["b"] = "running"
-    repaired, remaining = repair.repair_all(repair.chosen(found, what="half-made"), Silent())
-    assert cloud.called == [("hv1", "virt.purge", "a")]
+    repaired, remaining = repair.repair_all(
+        repair.select_findings(found, selector="half-made"), Silent()
+    )
+    assert cloud.original_name == [("hv1", "virt.purge", "a")]
     assert list(repaired) == ["a"]
     assert remaining["b"].endswith("b on hv1 was changed meanwhile: run this again")
 
@@ -142,24 +144,24 @@ def test_one_that_was_made_whole_since_it_was_found_half_made_stays(cloud):
 )
 def test_where_a_migration_went_is_said_as_far_as_it_is_known(cloud, target, words):
     cloud.left["hv1"]["migrations"] = {"gone": {"target": target, "at_work": False}}
-    [found] = [one for one in repair.look(cloud)[0] if one.about == "gone"]
-    assert (found.code, found.where) == (repair.BROKEN_OFF, "hv1")
-    assert found.how == "both hosts are asked, and the migration is completed or undone"
+    [found] = [one for one in repair.find_leftovers(cloud)[0] if one.guest == "gone"]
+    assert (found.code, found.host) == (repair.BROKEN_OFF, "hv1")
+    assert found.remedy == "both hosts are asked, and the migration is completed or undone"
     assert words in found.evidence
 
 
 def test_a_journal_that_cannot_be_read_is_for_a_person(cloud):
     cloud.left["hv2"]["migrations"]["m"] = {"target": "", "at_work": False, "wrong": "x.json: no"}
-    [found] = repair.chosen(repair.look(cloud)[0], name="m")
+    [found] = repair.select_findings(repair.find_leftovers(cloud)[0], name="m")
     assert found.repair is None
-    assert "x.json: no" in found.how
+    assert "x.json: no" in found.remedy
     assert repair.repair_all([found], Silent())[0] == {}
 
 
 def on_two(cloud, **states):
     for host, state in states.items():
         cloud.left[host]["guests"]["two"] = state
-    found = [one for one in repair.look(cloud)[0] if one.code == repair.TWICE]
+    found = [one for one in repair.find_leftovers(cloud)[0] if one.code == repair.DUPLICATE_GUEST]
     return found[0] if found else None
 
 
@@ -167,9 +169,9 @@ def test_what_is_advised_for_a_guest_on_two_hosts_deletes_no_disk(cloud):
     """Both definitions can name the same disk."""
     twice = on_two(cloud)
     assert twice.repair is None
-    words = " ".join([twice.how, twice.command, twice.what, twice.evidence])
+    words = " ".join([twice.remedy, twice.command, twice.problem, twice.evidence])
     assert "purge" not in words
-    assert "stop it and undefine it" in twice.how
+    assert "stop it and undefine it" in twice.remedy
     ways = "salt hv1 virt.undefine vm_=two; salt hv2 virt.undefine vm_=two"
     assert twice.command == f"one of: {ways}"
     with pytest.raises(errors.OperationFailed) as caught:
@@ -199,7 +201,7 @@ def test_a_guest_on_its_way_is_on_two_hosts_and_nothing_is_said_of_it(cloud, hos
         moving if what == "migrations" else "virt.migrate"
     )
     assert on_two(cloud) is None
-    assert not [one for one in repair.look(cloud)[0] if one.about == "two"]
+    assert not [one for one in repair.find_leftovers(cloud)[0] if one.guest == "two"]
 
 
 def test_one_that_was_moved_between_two_answers_is_not_on_two_hosts(cloud, monkeypatch):
@@ -232,7 +234,9 @@ def test_one_that_began_to_move_between_two_answers_is_not_on_two_hosts(cloud, m
     monkeypatch.setattr(cloud, "ask", ask)
     for host in ("hv1", "hv2"):
         cloud.left[host]["guests"]["two"] = "shutdown"
-    twice = [one.about for one in repair.look(cloud)[0] if one.code == repair.TWICE]
+    twice = [
+        one.guest for one in repair.find_leftovers(cloud)[0] if one.code == repair.DUPLICATE_GUEST
+    ]
     assert (twice, len(asked)) == (["two"], 2)
 
 
@@ -248,27 +252,33 @@ def test_only_who_has_one_twice_is_asked_again_and_his_silence_proves_nothing(cl
     assert on_two(cloud) is None
     assert asked == [["hv1", "hv2", "hv3"], ["hv1", "hv2"]]
     cloud.left["hv1"]["guests"].pop("two")
-    repair.look(cloud)
+    repair.find_leftovers(cloud)
     assert len(asked) == 3
 
 
 def test_what_a_person_decides_is_left_and_what_is_mended_is_told(cloud):
     told = []
     report = type("R", (), {"step": lambda _self, step, text: told.append((step, text))})()
-    found, _ = repair.look(cloud)
-    repaired, remaining = repair.repair_all(repair.chosen(found, what="half-made"), report)
+    found, _ = repair.find_leftovers(cloud)
+    repaired, remaining = repair.repair_all(
+        repair.select_findings(found, selector="half-made"), report
+    )
     assert told == [("repaired", f"{name}: removed from hv1") for name in "ab"]
     assert (list(repaired), remaining) == (["a", "b"], {})
-    repaired, remaining = repair.repair_all(repair.chosen(found, what="two-hosts"), report)
+    repaired, remaining = repair.repair_all(
+        repair.select_findings(found, selector="two-hosts"), report
+    )
     assert (repaired, len(told)) == ({}, 2)
     assert remaining["two"].startswith("is on more than one host: hv1 (shutdown), hv2 (shutdown): ")
 
 
 def test_two_findings_of_one_guest_are_both_told(tmp_path):
     cloud = Cloud(tmp_path, {"hv1": left([], ["a"]), "hv2": left([], ["a"])})
-    found, _ = repair.look(cloud)
+    found, _ = repair.find_leftovers(cloud)
     assert [one.id for one in found] == ["half-made:a:hv1", "half-made:a:hv2"]
-    repaired, _ = repair.repair_all(repair.chosen(found, what=repair.HALF_MADE), Silent())
+    repaired, _ = repair.repair_all(
+        repair.select_findings(found, selector=repair.HALF_MADE), Silent()
+    )
     assert repaired == {"a": "removed from hv1; removed from hv2"}
 
 
@@ -278,21 +288,21 @@ def test_a_guest_whose_owner_was_not_recorded_is_named(tmp_path):
     for name in ("web1", "gone"):
         path = tmp_path / "virt/rights/making" / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(owners.Making("anna b", 1, 1, 1).to_answer()))
-    [found], _ = repair.look(cloud)
+        path.write_text(json.dumps(owners.PendingGuest("anna b", 1, 1, 1).to_answer()))
+    [found], _ = repair.find_leftovers(cloud)
     assert (found.id, found.repair) == ("owner-not-recorded:web1", None)
-    assert found.what == "created for anna b, and the master did not record the owner"
+    assert found.problem == "created for anna b, and the master did not record the owner"
     assert found.command == "salt-run virt.own web1 'anna b'"
-    with owners.making(cloud.opts, {"web1": owners.Making("anna b", 1, 1, 1)}):
-        assert repair.look(cloud)[0] == [], "it is being made"
-    assert repair.look(cloud)[0] == []
+    with owners.making(cloud.opts, {"web1": owners.PendingGuest("anna b", 1, 1, 1)}):
+        assert repair.find_leftovers(cloud)[0] == [], "it is being made"
+    assert repair.find_leftovers(cloud)[0] == []
 
 
 def test_a_guest_whose_init_was_given_up_or_killed_is_named_until_somebody_wants_it(tmp_path):
     cloud = Cloud(tmp_path, {"hv1": left(["whole"], ["half"]), "hv2": None})
     for name, host in (("whole", "hv1"), ("half", "hv1"), ("later", "hv2"), ("none", "hv1")):
-        begun.Begun(cloud.opts, name, "virt.init", Revert()).on(host)
-    found, _ = repair.look(cloud)
+        begun.PendingCreate(cloud.opts, name, "virt.init", UndoStack()).record_host(host)
+    found, _ = repair.find_leftovers(cloud)
     assert [one.id for one in found] == ["half-made:half:hv1", "given-up:later:hv2",
                                          "given-up:whole:hv1"]  # fmt: skip
     whole = found[2].data()
@@ -300,28 +310,28 @@ def test_a_guest_whose_init_was_given_up_or_killed_is_named_until_somebody_wants
     assert (
         whole["what"] == "created on hv1 by virt.init, which was given up or killed; it is shutdown"
     )
-    assert found[1].what.endswith("hv2 does not answer now: down: no connection to the master")
+    assert found[1].problem.endswith("hv2 does not answer now: down: no connection to the master")
     cloud.left["hv1"]["guests"]["whole"] = "running"
-    assert "given-up:whole:hv1" not in [one.id for one in repair.look(cloud)[0]]
+    assert "given-up:whole:hv1" not in [one.id for one in repair.find_leftovers(cloud)[0]]
     cloud.left["hv1"]["guests"]["whole"] = "shutdown"
     with lock.guest(cloud.opts, "whole", "virt.init"):
-        assert "given-up:whole:hv1" not in [one.id for one in repair.look(cloud)[0]]
+        assert "given-up:whole:hv1" not in [one.id for one in repair.find_leftovers(cloud)[0]]
     begun.forget(cloud.opts, "whole")
-    assert "given-up:whole:hv1" not in [one.id for one in repair.look(cloud)[0]]
+    assert "given-up:whole:hv1" not in [one.id for one in repair.find_leftovers(cloud)[0]]
 
 
 def test_to_look_says_all_and_changes_nothing(cloud):
     cloud.left["hv3"] = None
     found = repair.Repair(cloud, Silent()).check()
     comment = "4 leftovers on the hosts that answered"
-    assert (found.comment, found.complete, cloud.called) == (comment, False, [])
-    rows = found.more["table"]
+    assert (found.comment, found.complete, cloud.original_name) == (comment, False, [])
+    rows = found.details["table"]
     assert [row[0] for row in rows] == ["what", "a", "b", "m", "two", "hv3"]
     assert rows[1][2:] == ["removed from hv1", "salt-run virt.repair apply=True "
                            "what=half-made:a:hv1"]  # fmt: skip
     assert rows[5] == ["hv3", down("hv3").error, "", ""]
     assert set(found.changes["repaired"]) == {"a", "b", "m"}, "of the other a person decides"
-    assert [one["name"] for one in found.more["findings"]] == ["a", "b", "m", "two"]
+    assert [one["name"] for one in found.details["findings"]] == ["a", "b", "m", "two"]
     cloud.left = {"hv1": left()}
     found = repair.Repair(cloud, Silent()).check()
     assert (found.comment, found.complete) == ("nothing is left over", True)
@@ -344,9 +354,9 @@ def test_who_was_not_heard_matters_where_nothing_was_found(
 ):
     cloud.left["hv3"] = None
     found = repair.Repair(cloud, Silent(), **options).run()
-    assert (found.about, found.comment, found.complete) == ("repair", comment, complete)
+    assert (found.subject, found.comment, found.complete) == ("repair", comment, complete)
     assert found.changes == ({"repaired": repaired} if repaired else {})
-    assert bool(found.more["left"]) is not complete
+    assert bool(found.details["left"]) is not complete
 
 
 def test_what_is_left_of_all_is_named_with_who_was_not_heard(cloud):
@@ -355,33 +365,33 @@ def test_what_is_left_of_all_is_named_with_who_was_not_heard(cloud):
     assert found.comment == f"1 repaired, 1 left; {DOWN}"
     assert (found.complete, found.changes) == (False, {"repaired": {"a": "removed from hv1"}})
     with pytest.raises(errors.InvalidInput, match="no such finding"):
-        repair.Repair(cloud, Silent(), what="half-mad")
+        repair.Repair(cloud, Silent(), selector="half-mad")
 
 
 def test_the_key_of_a_guest_that_is_there_is_nobodys_business(tmp_path, monkeypatch):
     cloud = Cloud(tmp_path, {"hv1": left(["web1"])})
-    monkeypatch.setattr(repair.KeyStore, "ours", lambda self: ["web1", "web2", "web3"])
+    monkeypatch.setattr(repair.KeyStore, "guest_ids", lambda self: ["web1", "web2", "web3"])
     hosts = {"web1": "hv1", "web2": "hv1", "web3": ""}
     monkeypatch.setattr(repair.KeyStore, "host_of", lambda self, name: hosts[name])
-    found = [one for one in repair.look(cloud)[0] if one.code == repair.KEY]
-    assert [(one.about, one.how == "key deleted") for one in found] == [
+    found = [one for one in repair.find_leftovers(cloud)[0] if one.code == repair.KEY]
+    assert [(one.guest, one.remedy == "key deleted") for one in found] == [
         ("web2", True), ("web3", False)
     ]  # fmt: skip
     assert "for a guest of hv1;" in found[0].evidence
     assert "for a guest of a host not recorded;" in found[1].evidence
     cloud.opts["order_masters"] = True
-    found = [one for one in repair.look(cloud)[0] if one.code == repair.KEY]
+    found = [one for one in repair.find_leftovers(cloud)[0] if one.code == repair.KEY]
     assert [one.repair for one in found] == [None, None]
 
 
 def test_nothing_of_a_guest_that_is_kept_is_repaired(tmp_path, monkeypatch):
     """It is on no host while it waits for its start: its key was deleted."""
     cloud = Cloud(tmp_path, {"hv1": left([], ["half"])})
-    monkeypatch.setattr(repair.KeyStore, "ours", lambda self: ["web1"])
+    monkeypatch.setattr(repair.KeyStore, "guest_ids", lambda self: ["web1"])
     monkeypatch.setattr(repair.KeyStore, "host_of", lambda self, name: "hv1")
-    [key] = [one for one in repair.look(cloud)[0] if one.code == repair.KEY]
-    keepers.keep(cloud.opts, {"web1": "somebody", "half": "somebody"})
-    assert [one.code for one in repair.look(cloud)[0]] == [repair.HALF_MADE]
+    [key] = [one for one in repair.find_leftovers(cloud)[0] if one.code == repair.KEY]
+    keepers.store_managed(cloud.opts, {"web1": "somebody", "half": "somebody"})
+    assert [one.code for one in repair.find_leftovers(cloud)[0]] == [repair.HALF_MADE]
     with pytest.raises(errors.OperationFailed, match="web1 is kept by somebody"):
         key.repair()
     found = repair.Repair(cloud, Silent()).run()
@@ -391,10 +401,10 @@ def test_nothing_of_a_guest_that_is_kept_is_repaired(tmp_path, monkeypatch):
 
 def test_what_the_target_took_away_is_not_called_left(cloud, monkeypatch):
     said = {"left": {}, "kept": {"/a": "it stays", "/b": "a device"}, "outcome": "undone"}
-    cloud.one = lambda *_args, **_more: said
-    monkeypatch.setattr(repair.target_leftovers, "everywhere", lambda *_: (["/a"], {}, {}))
+    cloud.call = lambda *_args, **_more: said
+    monkeypatch.setattr(repair.target_leftovers, "clean_everywhere", lambda *_: (["/a"], {}, {}))
     with pytest.raises(errors.OperationFailed) as caught:
-        repair._take_away(cloud, "hv2", "m")
+        repair._end_migrations(cloud, "hv2", "m")
     assert caught.value.text == "/b stays: a device"
 
 
@@ -403,33 +413,35 @@ def test_the_key_of_a_guest_whose_migration_is_completed_goes_with_it(
     cloud, monkeypatch, outcome, new
 ):
     """Else a purge would leave it, and its old host would stay the one that answers for it."""
-    cloud.one = lambda *_args, **_more: {"outcome": outcome, "deleted": [], "kept": {}}
+    cloud.call = lambda *_args, **_more: {"outcome": outcome, "deleted": [], "kept": {}}
     cloud.left["hv1"]["guests"]["m"] = "running"
     bound = []
-    monkeypatch.setattr(repair.recover.KeyStore, "moved", lambda _self, *about: bound.append(about))
-    repair._take_away(cloud, "hv2", "m")
+    monkeypatch.setattr(
+        repair.recover.KeyStore, "rebind", lambda _self, *about: bound.append(about)
+    )
+    repair._end_migrations(cloud, "hv2", "m")
     assert bound == ([("m", "hv2", new)] if outcome == "moved" else [])
 
 
 def test_what_the_master_keeps_of_a_guest_that_never_came_is_found_and_removed(tmp_path):
     cloud = Cloud(tmp_path, {"hv1": left()})
     pillars, permissions = Pillars(cloud.opts), Authorizations(cloud.opts)
-    pillars.keep("web8", "a key that is gone", {"token": "hush"})
+    pillars.store("web8", "a key that is gone", {"token": "hush"})
     private.write(str(tmp_path / "virtkeys" / "hv1" / "web7"), '{"until": 1}')
-    found, _ = repair.look(cloud)
+    found, _ = repair.find_leftovers(cloud)
     assert [one.id for one in found] == ["permission-expired:web7:hv1", "pillar-without-key:web8"]
     assert "hush" not in str([one.data() for one in found])
     repaired, unmended = repair.repair_all(found, Silent())
     assert (sorted(repaired), unmended) == (["web7", "web8"], {})
     assert list(permissions.expired()) == []
     assert not pillars.remove("web8")
-    assert repair.look(cloud) == ([], {})
+    assert repair.find_leftovers(cloud) == ([], {})
 
 
 def test_what_a_target_still_holds_says_nothing_of_a_guest_on_two_hosts(cloud):
     """The one is taken away by the migration's own clean-up, of the other a person decides."""
     cloud.left["hv1"]["left"] = ["two@hv3"]
-    found = [one.id for one in repair.look(cloud)[0] if one.about == "two"]
+    found = [one.id for one in repair.find_leftovers(cloud)[0] if one.guest == "two"]
     assert sorted(found) == ["left-on-target:two:hv3", "two-hosts:two"]
 
 
@@ -441,27 +453,27 @@ def test_the_guest_of_another_is_not_the_one_that_was_given_up(tmp_path, mark, n
     cloud = Cloud(tmp_path, {"hv1": left(["web1"])})
     if mark != "older":  # a host that tells no marks
         cloud.left["hv1"]["operations"] = {"web1": mark} if mark else {}
-    begun.Begun(cloud.opts, "web1", "virt.init", Revert(), "ours").on("hv1")
-    assert [one.id for one in repair.look(cloud)[0]] == ["given-up:web1:hv1"] * named
+    begun.PendingCreate(cloud.opts, "web1", "virt.init", UndoStack(), "ours").record_host("hv1")
+    assert [one.id for one in repair.find_leftovers(cloud)[0]] == ["given-up:web1:hv1"] * named
     cloud.left["hv1"] = None
-    assert [one.id for one in repair.look(cloud)[0]] == ["given-up:web1:hv1"]
+    assert [one.id for one in repair.find_leftovers(cloud)[0]] == ["given-up:web1:hv1"]
 
 
 @pytest.mark.parametrize(("marks", "named"), [({}, True), ({"web1": "an init's"}, False)])
 def test_a_copy_that_was_given_up_has_no_mark(tmp_path, marks, named):
     cloud = Cloud(tmp_path, {"hv1": {**left(["web1"]), "operations": marks}})
-    begun.Begun(cloud.opts, "web1", "virt.clone", Revert()).on("hv1")
-    assert [one.id for one in repair.look(cloud)[0]] == ["given-up:web1:hv1"] * named
+    begun.PendingCreate(cloud.opts, "web1", "virt.clone", UndoStack()).record_host("hv1")
+    assert [one.id for one in repair.find_leftovers(cloud)[0]] == ["given-up:web1:hv1"] * named
 
 
 def test_what_an_older_version_wrote_down_is_compared_with_no_mark(tmp_path):
     cloud = Cloud(tmp_path, {"hv1": {**left(["web1"]), "operations": {"web1": "x"}}})
-    begun.Begun(cloud.opts, "web1", "virt.init", Revert(), "ours").on("hv1")
+    begun.PendingCreate(cloud.opts, "web1", "virt.init", UndoStack(), "ours").record_host("hv1")
     path = tmp_path / "virt" / "begun" / "web1"
     told = json.loads(path.read_text())
     del told["operation"]
     path.write_text(json.dumps(told))
-    assert [one.id for one in repair.look(cloud)[0]] == ["given-up:web1:hv1"]
+    assert [one.id for one in repair.find_leftovers(cloud)[0]] == ["given-up:web1:hv1"]
 
 
 @pytest.mark.parametrize(
@@ -469,10 +481,10 @@ def test_what_an_older_version_wrote_down_is_compared_with_no_mark(tmp_path):
 )
 def test_a_damaged_note_of_what_was_begun_names_nothing(tmp_path, note):
     cloud = Cloud(tmp_path, {"hv1": left(["web1"])})
-    begun.Begun(cloud.opts, "web1", "virt.init", Revert()).on("hv1")
+    begun.PendingCreate(cloud.opts, "web1", "virt.init", UndoStack()).record_host("hv1")
     (tmp_path / "virt" / "begun" / "web1").write_bytes(note)
-    assert begun.of(cloud.opts, "web1") is None
-    assert repair.look(cloud)[0] == []
+    assert begun.load(cloud.opts, "web1") is None
+    assert repair.find_leftovers(cloud)[0] == []
 
 
 def with_disks(unsure=None, **more):
@@ -483,9 +495,9 @@ def with_disks(unsure=None, **more):
 
 def test_disks_that_an_update_has_made_for_no_guest_are_named_and_taken_away(tmp_path):
     cloud = Cloud(tmp_path, {"hv1": with_disks()})
-    [one], _ = repair.look(cloud)
-    assert (one.id, one.where) == ("disk-without-guest:web1:hv1", "hv1")
-    assert "/i/web1_data.raw on hv1" in one.what
+    [one], _ = repair.find_leftovers(cloud)
+    assert (one.id, one.host) == ("disk-without-guest:web1:hv1", "hv1")
+    assert "/i/web1_data.raw on hv1" in one.problem
     assert one.command == "salt-run virt.repair apply=True what=disk-without-guest:web1:hv1"
     repaired, remaining = repair.repair_all([one], Silent())
     assert (repaired, remaining) == ({"web1": "removed from hv1"}, {})
@@ -494,9 +506,9 @@ def test_disks_that_an_update_has_made_for_no_guest_are_named_and_taken_away(tmp
 
 def test_of_a_disk_that_cannot_be_proven_to_be_ours_a_person_decides(tmp_path):
     cloud = Cloud(tmp_path, {"hv1": with_disks({"/i/web1_x": "look whose it is"}, disks=[])})
-    [one], _ = repair.look(cloud)
+    [one], _ = repair.find_leftovers(cloud)
     assert not one.data()["repairs"]
-    assert "/i/web1_x: look whose it is" in one.how
+    assert "/i/web1_x: look whose it is" in one.remedy
     assert one.command == "salt hv1 virt.remove_made web1 test=True"
 
 
@@ -519,8 +531,8 @@ def test_of_disks_on_shared_storage_the_other_hosts_are_asked(tmp_path, monkeypa
         (([path], {}), ({"web1": "removed from hv1"}, {})),
         (([], {path: words}), ({}, f"{path} stays: {words}")),
     ]:
-        monkeypatch.setattr(proof, "elsewhere", lambda *_, found=found: found)
-        repaired, remaining = repair.repair_all(repair.look(cloud)[0], Silent())
+        monkeypatch.setattr(proof, "unused_elsewhere", lambda *_, found=found: found)
+        repaired, remaining = repair.repair_all(repair.find_leftovers(cloud)[0], Silent())
         assert repaired == result[0]
         assert str(result[1]) in str(remaining)
 
@@ -528,8 +540,8 @@ def test_of_disks_on_shared_storage_the_other_hosts_are_asked(tmp_path, monkeypa
 @pytest.mark.parametrize("name", ["a; reboot", "$(reboot)", "a' b", "a\nreboot"])
 def test_a_name_that_a_host_made_up_is_no_command(tmp_path, name):
     cloud = Cloud(tmp_path, {"hv1": left([name], [f"{name};"]), "hv2": left([name])})
-    found, _ = repair.look(cloud)
-    assert {one.code for one in found} == {repair.HALF_MADE, repair.TWICE}
+    found, _ = repair.find_leftovers(cloud)
+    assert {one.code for one in found} == {repair.HALF_MADE, repair.DUPLICATE_GUEST}
     for one in found:
         for command in one.command.removeprefix("one of: ").split("; salt "):
             words = shlex.split(command)
@@ -539,7 +551,7 @@ def test_a_name_that_a_host_made_up_is_no_command(tmp_path, name):
 @pytest.mark.parametrize("name", ["x" * 300, "\ud800", "ä" * 200, "a\nb"])
 def test_a_name_that_no_file_can_have_does_not_keep_the_others_from_being_mended(tmp_path, name):
     cloud = Cloud(tmp_path, {"hv1": left(["c"], [name, "c"])})
-    found, _ = repair.look(cloud)
+    found, _ = repair.find_leftovers(cloud)
     repaired, unmended = repair.repair_all(found, Silent())
     assert list(repaired) == ["c"]
     assert "cannot be a guest's name" in unmended[name]
@@ -549,28 +561,28 @@ def test_a_name_that_no_file_can_have_does_not_keep_the_others_from_being_mended
 def test_what_an_undone_migration_left_on_its_target_is_found_and_taken_away(cloud, key):
     """leavings: a host that is not updated yet says."""
     cloud.left["hv1"][key] = ["web1"]
-    (one,) = repair.chosen(repair.look(cloud)[0], "web1")
+    (one,) = repair.select_findings(repair.find_leftovers(cloud)[0], "web1")
     assert one.id == "left-on-target:web1:hv1"
     kept = {"/a": "used by db1"}
-    real = cloud.one
+    real = cloud.call
 
     def clean(host, function, kwarg=None, **options):
         real(host, function, {**kwarg, "test": False}, **options)
         return {"delete": [], "keep": kept} if kwarg.get("test") else {"deleted": [], "kept": kept}
 
-    cloud.one = clean
+    cloud.call = clean
     assert repair.repair_all([one], Silent())[1]["web1"].endswith("hv1: /a stays: used by db1")
     kept = {}
     assert repair.repair_all([one], Silent()) == ({"web1": "removed from hv1"}, {})
-    assert ("hv1", "virt.migrate_clean", "web1") in cloud.called
+    assert ("hv1", "virt.migrate_clean", "web1") in cloud.original_name
 
 
 def test_what_was_handed_to_a_target_that_is_silent_is_not_called_removed(cloud):
     cloud.left["hv1"]["left"] = ["web1@hv3"]
-    (one,) = repair.chosen(repair.look(cloud)[0], "web1")
+    (one,) = repair.select_findings(repair.find_leftovers(cloud)[0], "web1")
     kept = {"/a": "it stays until hv3 knows that nobody uses it"}
     said = {"outcome": "nothing", "left": {}, "kept": kept}
-    cloud.one = lambda *_args, **_more: said
+    cloud.call = lambda *_args, **_more: said
     assert repair.repair_all([one], Silent())[1]["web1"].endswith("/a stays: " + kept["/a"])
     said = {"outcome": "moved", "left": {}, "kept": {"/b": "used by db1"}}
     assert repair.repair_all([one], Silent()) == ({"web1": "removed from hv3"}, {})
@@ -584,14 +596,14 @@ def test_a_migration_that_was_broken_off_is_ended_by_its_source_alone(cloud, mon
         asked.append((host, function, kwarg, options))
         return said
 
-    monkeypatch.setattr(cloud, "one", one)
-    found = repair.chosen(repair.look(cloud)[0], what=repair.BROKEN_OFF)
+    monkeypatch.setattr(cloud, "call", one)
+    found = repair.select_findings(repair.find_leftovers(cloud)[0], selector=repair.BROKEN_OFF)
     repaired, remaining = repair.repair_all(found, Silent())
     assert asked == [("hv2", "virt.migrate_recover", {"vm_": "m"}, {"long": True})]
     assert list(repaired) == ([] if said else ["m"])
     assert ("hv3: it does not answer" in remaining.get("m", "")) is bool(said)
     cloud.left["hv1"]["target_leftovers"] = ["other"]
-    found = repair.chosen(repair.look(cloud)[0], what=repair.LEFT)
+    found = repair.select_findings(repair.find_leftovers(cloud)[0], selector=repair.TARGET_FILES)
     asked.clear()
     repair.repair_all(found, Silent())
     assert [function for _, function, *_ in asked if function == "virt.migrate_recover"] == []
@@ -600,8 +612,8 @@ def test_a_migration_that_was_broken_off_is_ended_by_its_source_alone(cloud, mon
 def test_a_backup_whose_process_died_is_ended_where_it_was(cloud, monkeypatch):
     asked = []
     cloud.left["hv2"]["backups"] = ["web1"]
-    monkeypatch.setattr(cloud, "one", lambda *args, **more: asked.append((*args, more)))
-    [one] = repair.chosen(repair.look(cloud)[0], what=repair.BACKUP)
+    monkeypatch.setattr(cloud, "call", lambda *args, **more: asked.append((*args, more)))
+    [one] = repair.select_findings(repair.find_leftovers(cloud)[0], selector=repair.BACKUP)
     assert one.id == "backup-broken-off:web1:hv2" and asked == []
     repaired, remaining = repair.repair_all([one], Silent())
     assert list(repaired) == ["web1"] and remaining == {}

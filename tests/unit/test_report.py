@@ -11,7 +11,7 @@ class Bus:
     def __init__(self, **opts):
         self.events, self.opts = [], opts
 
-    def tell(self, tag, data):
+    def fire_event(self, tag, data):
         self.events.append((tag, data))
 
 
@@ -38,7 +38,9 @@ def screen(channel):
         """The one of several files named virt that Salt gave the channel to."""
 
     given = type(function)(function.__code__, {"__jid_event__": channel})
-    return progress.Screen({"virt.query": test_nobody_waits, "virt.init": given}, "virt_query")
+    return progress.ProgressDisplay(
+        {"virt.query": test_nobody_waits, "virt.init": given}, "virt_query"
+    )
 
 
 def test_a_step_is_a_line_and_an_event(screen, channel):
@@ -65,14 +67,14 @@ def test_of_long_work_a_log_gets_each_tenth_and_a_terminal_all(screen, channel):
 
 def test_a_hosts_own_steps(screen, channel):
     report = Report(Bus(), "web1", "init", screen)
-    report.host_says("salt/virt/web1/init/copy", {"message": "disk: 5 %", "percent": 5})
-    report.host_says("salt/virt/web1/init/start", {"message": "starting it"})
+    report.host_event("salt/virt/web1/init/copy", {"message": "disk: 5 %", "percent": 5})
+    report.host_event("salt/virt/web1/init/start", {"message": "starting it"})
     assert [event["message"] for event in channel.events] == [
         "web1: disk: 5 %", "web1: starting it"
     ]  # fmt: skip
     assert "again" in channel.events[0]
     assert "again" not in channel.events[1]
-    report.host_says("salt/virt/web1/init/seed", {})
+    report.host_event("salt/virt/web1/init/seed", {})
     assert channel.events[2] == {"message": "web1: seed"}, "of a step without words its name"
 
 
@@ -96,7 +98,7 @@ def test_a_runner_shows_its_lines_unless_clean_data_is_asked_for(channel, output
 
 
 def test_clean_data_has_no_lines(channel):
-    silent = progress.Screen({"virt.init": test_nobody_waits}, "virt_query", silent=True)
+    silent = progress.ProgressDisplay({"virt.init": test_nobody_waits}, "virt_query", silent=True)
     silent.line("x")
     silent.update(1, "1 %")
     assert channel.events == []
@@ -104,4 +106,4 @@ def test_clean_data_has_no_lines(channel):
 
 def test_nobody_waits():
     Report(Bus(), "web1", "init").progress(1, "1 %")
-    progress.Screen({"virt.init": test_nobody_waits}, "virt_query").line("x")
+    progress.ProgressDisplay({"virt.init": test_nobody_waits}, "virt_query").line("x")

@@ -8,7 +8,7 @@ from saltvirt import settings
 from saltvirt.errors import PkiError
 from saltvirt.pki.authority import authorize, ca, crl, request_rules, responder, rotation
 from saltvirt.pki.authority.policy import CertificatePolicy
-from saltvirt.pki.authority.store import USES, Store
+from saltvirt.pki.authority.store import USES, CertificateStore
 from saltvirt.pki.common import certs, seal
 from saltvirt.pki.host.request import signing_request
 from tests.unit.test_authorize import opts  # noqa: F401
@@ -28,7 +28,7 @@ def master(opts):  # noqa: F811
         get = settings.of_master({"virt": given})
         return responder.answer(opts, get, host, ("_", asked or {}, {}), grains or {})
 
-    ask.opts, ask.store = opts, Store(opts["pki_dir"])
+    ask.opts, ask.store = opts, CertificateStore(opts["pki_dir"])
     return ask
 
 

@@ -1,4 +1,4 @@
-from saltvirt.revert import Revert
+from saltvirt.revert import UndoStack
 
 
 def test_undoes_newest_first_and_carries_on_past_a_failure():
@@ -7,7 +7,7 @@ def test_undoes_newest_first_and_carries_on_past_a_failure():
     def fail():
         raise OSError("disk gone")
 
-    with Revert() as undo:
+    with UndoStack() as undo:
         undo.push("first", done.append, 1)
         undo.push("broken", fail)
         undo.push("last", done.append, 3)
@@ -17,7 +17,7 @@ def test_undoes_newest_first_and_carries_on_past_a_failure():
 
 def test_success_keeps_what_was_made():
     done = []
-    with Revert() as undo:
+    with UndoStack() as undo:
         undo.push("x", done.append, 1)
         undo.success()
     assert done == []

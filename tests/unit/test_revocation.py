@@ -55,13 +55,13 @@ def test_a_host_that_runs_guests_is_refused_whether_virt_hosts_matches_it_or_not
 
 
 def test_a_host_that_runs_none_may_go_whatever_it_had_before(cloud):
-    hints.heard(cloud.opts, "hv9", {"web1": "running"})
+    hints.store_host(cloud.opts, "hv9", {"web1": "running"})
     cloud.running["hv9"] = []
     revocation.refuse_running(cloud, "hv9")
 
 
 def heard(cloud, at, host, *guests, state="running"):
-    hints.heard(cloud.opts, host, dict.fromkeys(guests, state))
+    hints.store_host(cloud.opts, host, dict.fromkeys(guests, state))
     os.utime(hints._host_path(cloud.opts, host), (at, at))
 
 
@@ -129,11 +129,11 @@ def test_what_an_earlier_version_wrote_down_may_have_run(cloud):
 
 def test_a_host_whose_key_was_taken_back_is_not_asked(cloud):
     revocation.refuse_running(cloud, "hv77")
-    hints.heard(cloud.opts, "hv77", {"db1": "running"})
+    hints.store_host(cloud.opts, "hv77", {"db1": "running"})
     with pytest.raises(errors.OperationFailed, match=r"had db1 when it was last heard"):
         revocation.refuse_running(cloud, "hv77")
 
 
 def test_a_host_is_known_by_the_guests_that_were_made_on_it(cloud, monkeypatch):
-    monkeypatch.setattr(proof, "made_guests", lambda _opts: {"hv9"})
+    monkeypatch.setattr(proof, "guest_hosts", lambda _opts: {"hv9"})
     assert revocation.is_known(cloud, "hv9") and not revocation.is_known(cloud, "hv77")

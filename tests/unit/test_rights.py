@@ -16,7 +16,7 @@ import salt.utils.platform
 from saltvirt.errors import Denied, InvalidInput
 from saltvirt.fleet import asker
 from saltvirt.rights import grants, verbs
-from saltvirt.rights.grants import Amount, Known
+from saltvirt.rights.grants import GuestIdentity, ResourceAmount
 
 RUNNERS = sorted((Path(__file__).resolve().parents[2] / "_runners").glob("*.py"))
 RIGHTS = {
@@ -76,24 +76,28 @@ def test_what_acts_on_one_guest_takes_its_name():
 
 
 def test_users_and_groups_have_what_is_granted_and_nothing_else():
-    bob, eve, ops = rights().of("bob"), rights().of("eve"), rights().of("ops")
-    assert bob.may("start", Known("web-1", "anna"))
-    assert not bob.may("purge", Known("web-1", "anna"))
-    assert bob.may("purge", Known("x", "bob"))
-    assert not eve.sees(Known("web-1"))
-    assert rights().of("eve", ["web"]).may("start", Known("web-1"))
+    bob, eve, ops = rights().for_user("bob"), rights().for_user("eve"), rights().for_user("ops")
+    assert bob.may("start", GuestIdentity("web-1", "anna"))
+    assert not bob.may("purge", GuestIdentity("web-1", "anna"))
+    assert bob.may("purge", GuestIdentity("x", "bob"))
+    assert not eve.sees(GuestIdentity("web-1"))
+    assert rights().for_user("eve", ["web"]).may("start", GuestIdentity("web-1"))
     assert not eve.may_at_all("start")
-    assert not rights({"grants": [{"who": "eve", "verbs": ["init"], "guests": ["web-*"]}]}).of(
-        "eve").sees(Known("web-1"))  # fmt: skip
-    assert (eve.quota, bob.quota) == (Amount(2, None, 2**20), Amount(None, 8, None, 10 * 2**30))
+    assert not rights({"grants": [{"who": "eve", "verbs": ["init"],
+    "guests": ["web-*"]}]}).for_user(
+        "eve").sees(GuestIdentity("web-1"))  # fmt: skip
+    assert (eve.quota, bob.quota) == (
+        ResourceAmount(2, None, 2**20),
+        ResourceAmount(None, 8, None, 10 * 2**30),
+    )
     assert ops.everywhere("evacuate")
     assert not bob.everywhere("start")
 
 
 def test_what_is_not_granted_for_a_guest_is_not_granted_by_another_grant():
-    bob, eve = rights().of("bob"), rights().of("eve")
-    assert bob.sees(Known("web-1")) and bob.sees(Known("x", "bob"))
-    assert not bob.sees(Known("x", "anna"))
+    bob, eve = rights().for_user("bob"), rights().for_user("eve")
+    assert bob.sees(GuestIdentity("web-1")) and bob.sees(GuestIdentity("x", "bob"))
+    assert not bob.sees(GuestIdentity("x", "anna"))
     assert bob.may_at_all("start") and not bob.may_at_all("evacuate")
     assert bob.may_name("rename", "bob-1") and bob.may_name("start", "web-1")
     assert not bob.may_name("rename", "web-1")
@@ -101,7 +105,7 @@ def test_what_is_not_granted_for_a_guest_is_not_granted_by_another_grant():
     assert not eve.may_name("purge", "bob-1")
     # who may rename may not make, though the grant has images
     only = {"who": "a", "verbs": ["rename"], "guests": ["*"], "images": ["*"]}
-    assert not rights({"grants": [only]}).of("a").may_make("a", "salt://a", ["default"])
+    assert not rights({"grants": [only]}).for_user("a").may_make("a", "salt://a", ["default"])
     assert not bob.may_make("bob-1", "salt://debian.qcow2", ["default", "lan"])
 
 
@@ -111,27 +115,33 @@ def test_what_is_not_granted_for_a_guest_is_not_granted_by_another_grant():
     ({"everything": True}, ["named", "labelled", "owned", "foreign"]),
 ])  # fmt: skip
 def test_each_way_to_grant_a_guest_is_of_its_guests_alone(about, guests):
-    bob = rights({"grants": [{"who": "bob", "verbs": ["start"], **about}]}).of("bob")
+    bob = rights({"grants": [{"who": "bob", "verbs": ["start"], **about}]}).for_user("bob")
     known = {
-        "named": Known("web-1", "anna"), "owned": Known("x", "bob"),
-        "labelled": Known("y", "anna", labels=("shop",)), "foreign": Known("z", "anna", ("db",)),
+        "named": GuestIdentity("web-1", "anna"), "owned": GuestIdentity("x", "bob"),
+        "labelled": GuestIdentity("y", "anna", labels=("shop",)), "foreign": GuestIdentity("z",
+        "anna", ("db",)),
     }  # fmt: skip
     assert [name for name in ("named", "labelled", "owned", "foreign")
             if bob.may("start", known[name])] == guests  # fmt: skip
 
 
 def test_without_a_quota_all_four_are_unlimited():
-    assert rights({"grants": []}).of("eve").quota.unlimited
-    assert not rights({"quotas": {"eve": {"guests": 0}}}).of("eve").quota.unlimited
-    assert rights({"quotas": {"eve": {"guests": 1}}}).of("eve").quota == Amount(1)
-    assert grants.over(Amount(0), Amount(0), Amount(1)) == "guests: 0 of 0 are used, 1 more wanted"
-    many, none = Amount(memory_kib=1000 * 2**20), Amount(0, 0, 0, 0)
-    assert "0 B of 1000 GiB are" in grants.over(many, none, Amount(0, 0, 2**30, 0))
+    assert rights({"grants": []}).for_user("eve").quota.unlimited
+    assert not rights({"quotas": {"eve": {"guests": 0}}}).for_user("eve").quota.unlimited
+    assert rights({"quotas": {"eve": {"guests": 1}}}).for_user("eve").quota == ResourceAmount(1)
+    assert (
+        grants.quota_excess(ResourceAmount(0), ResourceAmount(0), ResourceAmount(1))
+        == "guests: 0 of 0 are used, 1 more wanted"
+    )
+    many, none = ResourceAmount(memory_kib=1000 * 2**20), ResourceAmount(0, 0, 0, 0)
+    assert "0 B of 1000 GiB are" in grants.quota_excess(many, none, ResourceAmount(0, 0, 2**30, 0))
 
 
 def test_a_user_may_be_called_by_a_number():
     found = rights({"grants": [{"who": [7, "8"], "verbs": "list", "guests": 9}]})
-    assert found.of("7").may("list", Known("9")) and found.of("8").may("list", Known("9"))
+    assert found.for_user("7").may("list", GuestIdentity("9")) and found.for_user("8").may(
+        "list", GuestIdentity("9")
+    )
 
 
 @pytest.mark.parametrize("image", [
@@ -139,7 +149,7 @@ def test_a_user_may_be_called_by_a_number():
     "salt://deb\n.qcow2", "salt://deb .qcow2",
 ])  # fmt: skip
 def test_a_guest_is_made_of_nothing_but_what_is_granted(image):
-    bob = rights().of("bob")
+    bob = rights().for_user("bob")
     assert bob.may_make("bob-1", "salt://debian.qcow2", ["default", "small"])
     assert not bob.may_make("bob-1", image, ["default"])
     assert not bob.may_make("bob-1", "salt://debian.qcow2", ["lan"])
@@ -174,7 +184,7 @@ def test_what_is_wrong_is_said_and_named(given, said):
 ])  # fmt: skip
 def test_rights_without_a_grant_allow_nothing(opts):
     assert grants.configured(opts)
-    assert not grants.read(opts).of("bob").may_at_all("list")
+    assert not grants.read(opts).for_user("bob").may_at_all("list")
 
 
 NOTHING = ({}, {"virt": {}}, {"virt": None}, {"virt.rightsx": 1}, {"virt": 7}, {7: 1})
@@ -186,15 +196,18 @@ def test_without_rights_nobody_is_limited(opts):
 
 
 def test_a_quota_counts_each_of_four():
-    quota = Amount(2, 8, 4 * 2**20, 2**30)
-    used = Amount(1, 4, 2 * 2**20, 2**29)
-    assert grants.over(quota, used, used) is None
+    quota = ResourceAmount(2, 8, 4 * 2**20, 2**30)
+    used = ResourceAmount(1, 4, 2 * 2**20, 2**29)
+    assert grants.quota_excess(quota, used, used) is None
     for more, word in (
-        (Amount(2, 0, 0, 0), "guests: 1 of 2"), (Amount(0, 5, 0, 0), "vCPUs: 4 of 8"),
-        (Amount(0, 0, 2**22, 0), "memory: 2 GiB of 4 GiB"), (Amount(0, 0, 0, 2**30), "disk: "),
+        (ResourceAmount(2, 0, 0, 0), "guests: 1 of 2"), (ResourceAmount(0, 5, 0, 0), (
+            "vCPUs: 4 of 8"
+        )),
+        (ResourceAmount(0, 0, 2**22, 0), "memory: 2 GiB of 4 GiB"), (ResourceAmount(0, 0, 0, 2**30),
+        "disk: "),
     ):  # fmt: skip
-        assert word in grants.over(quota, used, more)
-    assert grants.over(Amount(), used, used) is None
+        assert word in grants.quota_excess(quota, used, more)
+    assert grants.quota_excess(ResourceAmount(), used, used) is None
 
 
 def test_nobody_has_more_than_the_sum_of_his_grants():
@@ -221,7 +234,7 @@ def test_nobody_has_more_than_the_sum_of_his_grants():
                  or (one["owned"] and owner == user))
             for one in mine
         )  # fmt: skip
-        assert all_of.of(user).may(verb, Known(name, owner)) is meant
+        assert all_of.for_user(user).may(verb, GuestIdentity(name, owner)) is meant
 
 
 class Instance:
@@ -246,7 +259,7 @@ def asked(user, call, opts=None, daemonize=True, monkeypatch=None):
 
 def test_who_asks_over_the_network_is_told_by_salts_entry(monkeypatch):
     def who():
-        return asker.of({"__cli": "salt-master"}, "UNKNOWN")
+        return asker.requesting_user({"__cli": "salt-master"}, "UNKNOWN")
 
     assert asked("bob", who, monkeypatch=monkeypatch) == "bob"
     # an orchestration begun by bob asks as bob, not as its own nobody
@@ -262,15 +275,20 @@ def test_who_asks_over_the_network_is_told_by_salts_entry(monkeypatch):
 def test_a_user_who_cannot_be_told_from_others_is_nobody(user, monkeypatch):
     opts = {"__cli": "salt-master", "user": "salt"}
     with pytest.raises(Denied, match="not known"):
-        asked(user, lambda: asker.of(opts, user), monkeypatch=monkeypatch)
+        asked(user, lambda: asker.requesting_user(opts, user), monkeypatch=monkeypatch)
 
 
 def test_those_who_have_the_master_are_not_limited(monkeypatch):
-    assert asker.of({"__cli": "salt-run"}, "root") is None
-    assert asked("sudo_x", lambda: asker.of({"__cli": "salt-run"}), monkeypatch=monkeypatch) is None
+    assert asker.requesting_user({"__cli": "salt-run"}, "root") is None
+    assert (
+        asked(
+            "sudo_x", lambda: asker.requesting_user({"__cli": "salt-run"}), monkeypatch=monkeypatch
+        )
+        is None
+    )
     for user in (None, "Reactor", "UNKNOWN", "root", "sudo_anna"):
-        assert asker.of({"__cli": "salt-master"}, user) is None
-    assert asker.of({"__cli": "salt-master"}, "bob") == "bob"
+        assert asker.requesting_user({"__cli": "salt-master"}, user) is None
+    assert asker.requesting_user({"__cli": "salt-master"}, "bob") == "bob"
 
 
 @pytest.mark.parametrize("process", ["ProcessFunc(AsyncClientMixin._proc_function", "MWorker-1"])
@@ -278,14 +296,14 @@ def test_a_request_without_a_user_is_nobodys(process, monkeypatch):
     """Such as a thread that an orchestration of a user began, or a minion by peer_run."""
     monkeypatch.setattr(multiprocessing.current_process(), "name", process)
     with pytest.raises(Denied):
-        asker.of({"__cli": "salt-master"}, "root")
+        asker.requesting_user({"__cli": "salt-master"}, "root")
 
 
 def test_a_salt_that_has_it_otherwise_lets_nobody_pass(monkeypatch):
     monkeypatch.setattr(salt.client.mixins.AsyncClientMixin, "_proc_function", lambda low: None)
     with pytest.raises(Denied):
-        asker.of({"__cli": "salt-master"}, "root")
-    assert asker.of({"__cli": "salt-run"}, "root") is None
+        asker.requesting_user({"__cli": "salt-master"}, "root")
+    assert asker.requesting_user({"__cli": "salt-run"}, "root") is None
 
 
 def test_groups_are_salts_word_and_none_when_it_fails(monkeypatch):

@@ -90,8 +90,8 @@ def test_a_step_has_a_number_or_none(percent):
 @pytest.mark.parametrize("few", [" ", "\n", "\r\n ", "\x1b[", "\x1b]", "\u2028"])
 def test_what_a_host_says_is_one_line_and_soon(few):
     begun = time.process_time()
-    assert "\n" not in plain.line(shape.clean(f"a{few * 200_000}b"))
-    assert plain.line(" a \n\t b\r\nc ") == "a b c"
+    assert "\n" not in plain.one_line(shape.clean(f"a{few * 200_000}b"))
+    assert plain.one_line(" a \n\t b\r\nc ") == "a b c"
     assert time.process_time() - begun < 5
 
 
@@ -163,4 +163,4 @@ def test_what_fits_a_shape(data, of, fits):
     ],
 )  # fmt: skip
 def test_the_place_of_what_does_not_fit_is_named(data, of, where):
-    assert shape.misfit(data, of) == where
+    assert shape.mismatch(data, of) == where

@@ -25,11 +25,11 @@ def test_those_that_fit_run_at_once_and_the_others_wait(tmp_path):
     done = threading.Event()
 
     def second():
-        with slots.taken(config, ("hv1", "hv3"), said.append):
+        with slots.migrating(config, ("hv1", "hv3"), said.append):
             done.set()
 
-    with slots.taken(config, ("hv1", "hv2"), said.append):
-        with slots.taken(config, ("hv3", "hv4"), said.append):
+    with slots.migrating(config, ("hv1", "hv2"), said.append):
+        with slots.migrating(config, ("hv3", "hv4"), said.append):
             thread = threading.Thread(target=second)
             thread.start()
             until(lambda: said, "it waits")
@@ -46,10 +46,10 @@ def test_the_limit_in_all(tmp_path, monkeypatch):
     monkeypatch.setattr(waiting, "time", now)
     config = opts(tmp_path, at_once=1)
     said = []
-    held = slots.taken(config, ("hv1", "hv2"), said.append)
+    held = slots.migrating(config, ("hv1", "hv2"), said.append)
     held.__enter__()
     held.close = lambda: held.__exit__(None, None, None)
-    with slots.taken(config, ("hv3", "hv4"), said.append):
+    with slots.migrating(config, ("hv3", "hv4"), said.append):
         assert said == ["1 migration is under way (virt:migration:at_once)"]
 
 
@@ -79,14 +79,14 @@ def test_backups_wait_for_those_of_their_host_and_their_target(
     with slots.backing_up(config, hosts, targets, said.append):
         assert said == ([words] if words else [])
         # migrations have limits of their own
-        with slots.taken(config, ("hv1", "hv2"), said.append):
+        with slots.migrating(config, ("hv1", "hv2"), said.append):
             assert len(said) == bool(words)
 
 
 def test_a_wrong_limit_is_named(tmp_path):
     with (
         pytest.raises(InvalidInput, match="virt:migration:at_once"),
-        slots.taken(opts(tmp_path, at_once=0), ("hv1",), print),
+        slots.migrating(opts(tmp_path, at_once=0), ("hv1",), print),
     ):
         pass
 
@@ -100,7 +100,7 @@ def test_deployments_wait_for_each_other(tmp_path, monkeypatch):
     held = slots.deploying(config, said.append)
     held.__enter__()
     held.close = lambda: held.__exit__(None, None, None)
-    with slots.taken(opts(tmp_path), ("hv1",), said.append):
+    with slots.migrating(opts(tmp_path), ("hv1",), said.append):
         assert said == [], "migrations have slots of their own"
     with slots.deploying(config, said.append):
         assert said == ["1 deployment is under way (virt:inits_at_once)"]
@@ -133,7 +133,7 @@ def test_the_lock_of_a_guest_names_its_owner_and_goes_with_a_kill(tmp_path):
         who = f"virt.clone, process {other.pid} of .*, since 20.* UTC, is under way"
         with pytest.raises(OperationFailed, match=who), lock.guest(config, "web1", "virt.purge"):
             pass
-        assert f"process {other.pid}" in lock.at_work(config, "web1")
+        assert f"process {other.pid}" in lock.guest_owner(config, "web1")
         with (
             pytest.raises(OperationFailed, match=f"1 s .*virt.deployed a, process {other.pid}"),
             lock.deployment(config, "a"),
@@ -142,20 +142,20 @@ def test_the_lock_of_a_guest_names_its_owner_and_goes_with_a_kill(tmp_path):
         other.kill()
     with lock.guest(config, "web1", "virt.purge"), lock.deployment(config, "a"):
         pass
-    assert lock.at_work(config, "web1") is None
+    assert lock.guest_owner(config, "web1") is None
 
 
 def test_a_look_at_a_lock_is_in_nobodys_way(tmp_path):
     config = {"cachedir": str(tmp_path)}
     with lock.guest(config, "web1", "virt.init"):
-        before = lock.at_work(config, "web1")
+        before = lock.guest_owner(config, "web1")
         assert before.startswith("virt.init, process")
-        assert lock.at_work(config, "web1") == before
+        assert lock.guest_owner(config, "web1") == before
     stop = threading.Event()
 
     def looking():
         while not stop.is_set():
-            lock.at_work(config, "web1")
+            lock.guest_owner(config, "web1")
             stop.wait(0.01)
 
     thread = threading.Thread(target=looking)

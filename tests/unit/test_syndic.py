@@ -113,7 +113,7 @@ def test_what_cannot_be_an_id_is_no_host(fleet, name):
 
 
 def test_ids_that_are_made_up_without_end_fill_no_disk(fleet, monkeypatch):
-    monkeypatch.setattr(syndic, "MOST", 2)
+    monkeypatch.setattr(syndic, "MAX_HOSTS", 2)
     for number in range(2, 7):
         clock = mock.Mock(time=lambda now=1000.0 + number: now, monotonic=time.monotonic)
         monkeypatch.setattr(syndic, "time", clock)
@@ -131,7 +131,7 @@ def test_a_record_that_cannot_be_read_is_none(fleet, text):
 
 
 def test_those_of_this_master_have_its_keys_and_certificates(fleet):
-    assert fleet.own() == ["hv1"]
+    assert fleet.direct_hosts() == ["hv1"]
     assert [host for host in fleet.hosts() if syndic.below(fleet.opts, host)] == ["hv2"]
     fleet.opts["order_masters"] = False
     assert not syndic.below(fleet.opts, "hv2")
@@ -162,19 +162,19 @@ def test_no_permission_is_given_to_a_host_that_has_another_master(fleet):
 )  # fmt: skip
 def test_a_guest_with_a_key_goes_to_hosts_of_this_master(fleet, arguments, others):
     wanted = init.InitRequest("web1", 1, 64, "/a", arguments=arguments)
-    found = picture.others_keys(fleet, wanted, ["hv1", "hv2"])
+    found = picture.foreign_key_hosts(fleet, wanted, ["hv1", "hv2"])
     assert found == dict.fromkeys(others, ("syndic", mock.ANY))
 
 
 def test_a_key_without_a_guest_is_deleted_by_a_person_alone(fleet, monkeypatch):
     """The guest may be below a syndic that is silent."""
-    monkeypatch.setattr(KeyStore, "ours", lambda _self: ["web1"])
+    monkeypatch.setattr(KeyStore, "guest_ids", lambda _self: ["web1"])
     monkeypatch.setattr(KeyStore, "host_of", lambda _self, name: "hv1")
     for masters in (True, False):
         fleet.opts["order_masters"] = masters
         [one] = repair._keys(fleet, {}, ["hv1"])
         assert (one.repair is None) is masters
-        assert (one.how == "key deleted") is not masters
+        assert (one.remedy == "key deleted") is not masters
         assert "for a guest of hv1; every host" in one.evidence
         assert list(repair._keys(fleet, {"web1": {"hv1": "running"}}, ["hv1"])) == []
     monkeypatch.setattr(KeyStore, "host_of", lambda _self, name: "")

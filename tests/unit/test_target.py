@@ -183,11 +183,11 @@ def test_who_tells_of_something_is_not_ended_by_a_master_that_has_stopped(tmp_pa
         with socket.socket(socket.AF_UNIX) as bus:
             bus.bind(str(path))
             bus.listen()
-            fleet.tell("salt/virt/x/step", {"guest": "web1"})
+            fleet.fire_event("salt/virt/x/step", {"guest": "web1"})
             bus.accept()[0].close()
         path.unlink()
         for _ in range(2):
-            fleet.tell("salt/virt/x/failed", {"guest": "web1"})
+            fleet.fire_event("salt/virt/x/failed", {"guest": "web1"})
     assert "the event salt/virt/x/failed was not sent: " in caplog.text
 
 

@@ -41,13 +41,13 @@ class Fleet:
     def __init__(self, rests=lambda: None):
         self.rested, self.rests = 0, rests
 
-    def rest(self):
+    def disconnect(self):
         self.rested += 1
         self.rests()
 
 
 def all_look(one, count):
-    return [begun(one.look, Fleet()) for _ in range(count)]
+    return [begun(one.query_locations, Fleet()) for _ in range(count)]
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def looks(monkeypatch):
 
 def test_one_look_is_for_all_that_came_before_it_began(looks):
     looks.answers = ["first", "second"]
-    one = together.Together(at_once=1, size=3, coming=9, wait_s=FOREVER_S)
+    one = together.LookupBatcher(at_once=1, size=3, coming=9, wait_s=FOREVER_S)
     two = all_look(one, 2)
     until(lambda: one._next.waiting == 2, "both wait for a third")
     time.sleep(0.1)
@@ -88,34 +88,34 @@ def test_one_look_is_for_all_that_came_before_it_began(looks):
 def test_of_few_hosts_those_who_come_within_a_moment_share_a_look(looks, monkeypatch):
     looks.answers = ["found", "again"]
     monkeypatch.setattr(together, "MOMENT_S", FOREVER_S)
-    one = together.Together(at_once=2, size=1, coming=2, wait_s=FOREVER_S)
-    with one.turn() as first, one.turn() as second:
-        waiting = [begun(first.look, Fleet())]
+    one = together.LookupBatcher(at_once=2, size=1, coming=2, wait_s=FOREVER_S)
+    with one.slot() as first, one.slot() as second:
+        waiting = [begun(first.query_locations, Fleet())]
         until(lambda: one._next.waiting == 1, "the first waits a moment")
         time.sleep(0.1)
         assert looks.asked == []
-        assert told([*waiting, begun(second.look, Fleet())]) == ["found"] * 2
+        assert told([*waiting, begun(second.query_locations, Fleet())]) == ["found"] * 2
     monkeypatch.setattr(together, "MOMENT_S", 0.01)
-    one = together.Together(at_once=1, size=1, coming=9, wait_s=FOREVER_S)
+    one = together.LookupBatcher(at_once=1, size=1, coming=9, wait_s=FOREVER_S)
     assert told(all_look(one, 1)) == ["again"], "and no longer"
 
 
 def test_nobody_looks_without_the_last_that_comes_however_slow_that_one_is(looks, monkeypatch):
     looks.answers = ["found", "again"]
     monkeypatch.setattr(together, "MOMENT_S", FOREVER_S)
-    one = together.Together(at_once=2, size=1, coming=2, wait_s=FOREVER_S)
-    with one.turn() as first, one.turn() as second:
-        waiting = [begun(first.look, Fleet())]
+    one = together.LookupBatcher(at_once=2, size=1, coming=2, wait_s=FOREVER_S)
+    with one.slot() as first, one.slot() as second:
+        waiting = [begun(first.query_locations, Fleet())]
         until(lambda: one._next.waiting == 1, "the first waits")
         slow = Fleet(rests=lambda: time.sleep(0.3))
-        assert told([begun(second.look, slow), *waiting]) == ["found"] * 2
+        assert told([begun(second.query_locations, slow), *waiting]) == ["found"] * 2
 
 
 @pytest.mark.parametrize("size", [2, 3])
 def test_of_many_hosts_nobody_looks_after_a_moment(looks, monkeypatch, size):
     looks.answers = ["found"]
     monkeypatch.setattr(together, "MOMENT_S", 0.01)
-    one = together.Together(at_once=1, size=size, coming=9, wait_s=FOREVER_S)
+    one = together.LookupBatcher(at_once=1, size=size, coming=9, wait_s=FOREVER_S)
     waiting = all_look(one, size - 1)
     until(lambda: one._next.waiting == size - 1, "they wait for one more")
     time.sleep(0.1)
@@ -125,8 +125,8 @@ def test_of_many_hosts_nobody_looks_after_a_moment(looks, monkeypatch, size):
 
 def test_who_waits_for_others_keeps_no_connection_meanwhile(looks):
     looks.answers = ["found"]
-    one, fleet = together.Together(at_once=1, size=2, coming=9, wait_s=FOREVER_S), Fleet()
-    first = begun(one.look, fleet)
+    one, fleet = together.LookupBatcher(at_once=1, size=2, coming=9, wait_s=FOREVER_S), Fleet()
+    first = begun(one.query_locations, fleet)
     until(lambda: one._next.waiting, "it waits")
     assert fleet.rested == 1
     assert told([first, *all_look(one, 1)]) == ["found"] * 2
@@ -136,7 +136,7 @@ def test_who_comes_while_a_look_is_under_way_gets_the_next(looks):
     """What was made after it began is not surely seen by it."""
     looks.answers = ["first", "second"]
     looks.goes_on.clear()
-    one = together.Together(at_once=1, size=1, coming=9, wait_s=FOREVER_S)
+    one = together.LookupBatcher(at_once=1, size=1, coming=9, wait_s=FOREVER_S)
     first = all_look(one, 1)
     until(lambda: looks.asked, "a look is under way")
     late = all_look(one, 2)
@@ -149,15 +149,15 @@ def test_who_comes_while_a_look_is_under_way_gets_the_next(looks):
 
 def test_nobody_waits_for_those_that_do_not_come(looks):
     looks.answers = ["found"]
-    one = together.Together(at_once=3, size=50, coming=4, wait_s=FOREVER_S)
-    with one.turn() as first, one.turn() as second:
-        waiting = [begun(turn.look, Fleet()) for turn in (first, second)]
+    one = together.LookupBatcher(at_once=3, size=50, coming=4, wait_s=FOREVER_S)
+    with one.slot() as first, one.slot() as second:
+        waiting = [begun(turn.query_locations, Fleet()) for turn in (first, second)]
         until(lambda: one._next.waiting == 2, "both wait")
-        with one.turn() as third:  # it fails
-            third.end()
+        with one.slot() as third:  # it fails
+            third.release()
         time.sleep(0.1)
         assert looks.asked == []
-        with one.turn():  # so does the fourth
+        with one.slot():  # so does the fourth
             pass
         assert told(waiting) == ["found", "found"]
     assert len(looks.asked) == 1
@@ -165,14 +165,14 @@ def test_nobody_waits_for_those_that_do_not_come(looks):
 
 def test_nobody_waits_for_others_for_long(looks):
     looks.answers = ["found"]
-    one = together.Together(at_once=1, size=50, coming=50, wait_s=0.2)
+    one = together.LookupBatcher(at_once=1, size=50, coming=50, wait_s=0.2)
     assert told(all_look(one, 1)) == ["found"]
 
 
 def test_who_came_last_waits_no_longer_than_who_came_first(looks):
     looks.answers = ["first", "second"]
     looks.goes_on.clear()
-    one = together.Together(at_once=1, size=50, coming=50, wait_s=0)
+    one = together.LookupBatcher(at_once=1, size=50, coming=50, wait_s=0)
     first = all_look(one, 1)
     until(lambda: looks.asked, "a look is under way")
     second = all_look(one, 1)
@@ -186,7 +186,7 @@ def test_who_came_last_waits_no_longer_than_who_came_first(looks):
 
 def test_of_a_look_that_fails_each_asks_for_himself(looks):
     looks.answers = [errors.ConnectionFailed("no master"), "second"]
-    one = together.Together(at_once=1, size=2, coming=9, wait_s=FOREVER_S)
+    one = together.LookupBatcher(at_once=1, size=2, coming=9, wait_s=FOREVER_S)
     both = all_look(one, 2)
     failed = [each.exception(timeout=60) for each in both]
     assert sorted(map(type, failed), key=str) == [type(None), errors.ConnectionFailed]
@@ -196,17 +196,17 @@ def test_of_a_look_that_fails_each_asks_for_himself(looks):
 
 def test_no_more_are_made_at_a_time_than_have_a_turn(looks):
     looks.answers = ["found"]
-    one = together.Together(at_once=1, size=1, coming=3)
+    one = together.LookupBatcher(at_once=1, size=1, coming=3)
     came = threading.Event()
 
     def next_one():
-        with one.turn():
+        with one.slot():
             came.set()
 
-    with one.turn() as first:
+    with one.slot() as first:
         second = begun(next_one)
         assert not came.wait(0.2)
-        first.look(Fleet())
+        first.query_locations(Fleet())
         assert came.wait(60)
         told([second])
         third = begun(next_one)
@@ -223,9 +223,9 @@ def test_while_some_wait_for_a_look_others_are_made(looks):
         made.append(number)
         if number == 5:
             raise errors.OperationFailed("broken")
-        return turn.look(Fleet())
+        return turn.query_locations(Fleet())
 
-    done = begun(lambda: list(together.each(range(12), make, at_once=1, hosts=15)))
+    done = begun(lambda: list(together.create_each(range(12), make, at_once=1, hosts=15)))
     until(lambda: len(made) >= 8, "all that may be made are")
     time.sleep(0.2)
     assert len(made) == 8  # one of them has failed
@@ -239,7 +239,7 @@ def test_while_some_wait_for_a_look_others_are_made(looks):
 
 
 def test_where_there_is_nothing_to_make_nothing_is_made():
-    assert list(together.each([], None, at_once=1, hosts=0)) == []
+    assert list(together.create_each([], None, at_once=1, hosts=0)) == []
 
 
 @pytest.mark.parametrize(("hosts", "size"), [(0, 1), (3, 1), (10, 2), (200, 20), (2000, 20)])

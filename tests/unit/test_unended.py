@@ -9,7 +9,7 @@ from saltvirt.fleet.answer import Answer
 from saltvirt.operations import begun, deploy, lock, unended
 from saltvirt.operations.init import Init
 from saltvirt.placement import policy
-from saltvirt.revert import Revert
+from saltvirt.revert import UndoStack
 
 HOST = {"cpus": 8, "memory_kib": 16 << 20, "types": ["kvm"], "guests": {}}
 HOST["images_folder"] = {"path": "/x", "total_bytes": 1 << 40, "free_bytes": 1 << 40}
@@ -43,7 +43,7 @@ class Cloud:
     def gather(self, hosts, function, asked=None, **options):
         return {host: Answer(host, self.one(host, function, asked)) for host in hosts}
 
-    def one(self, host, function, asked=None, **_options):
+    def call(self, host, function, asked=None, **_options):
         self.called.append((host, function))
         if function == "virt.purge" and not asked.get("test"):
             self.guests.pop(host, None)
@@ -58,20 +58,20 @@ class Cloud:
 
 
 def plan(cloud, guests=None):
-    wishes = [deploy.wanted(name, said, "shop") for name, said in (guests or WISH).items()]
+    wishes = [deploy.parse_guest(name, said, "shop") for name, said in (guests or WISH).items()]
     return deploy.plan(cloud, policy.from_config(None, None), wishes, "shop")
 
 
 def told(cloud, what="virt.init", host="hv1", starting=False, operation=None):
-    one = begun.Begun(cloud.opts, "web1", what, Revert(), operation)
-    one.on(host)
+    one = begun.PendingCreate(cloud.opts, "web1", what, UndoStack(), operation)
+    one.record_host(host)
     if starting:
-        one.starting()
+        one.mark_started()
 
 
 def test_what_a_dead_init_half_made_goes_and_is_made_again(tmp_path):
     found = plan(Cloud(tmp_path, HALF, ["web1"]))
-    assert (found.again, found.placed, found.there) == ({"web1": "hv1"}, {"web1": "hv1"}, {})
+    assert (found.recreate, found.placed, found.existing) == ({"web1": "hv1"}, {"web1": "hv1"}, {})
     assert found.changes() == {"web1": {"old": "hv1", "new": "hv1"}}
     assert (
         "partially created by an interrupted init, and would be removed before: web1 on hv1"
@@ -97,7 +97,7 @@ def test_what_a_dead_init_half_made_goes_and_is_made_again(tmp_path):
 )
 def test_what_is_not_proven_is_named_only(tmp_path, guest, unfinished, words):
     found = plan(Cloud(tmp_path, guest, unfinished))
-    assert (found.again, found.placed, found.there) == ({}, {}, {"web1": "hv1"})
+    assert (found.recreate, found.placed, found.existing) == ({}, {}, {"web1": "hv1"})
     assert words in found.text()
 
 
@@ -106,7 +106,7 @@ def test_what_was_started_since_its_creation_was_interrupted_stays(tmp_path, sta
     guest = {**HALF, "state": state, "interrupted": True}
     cloud = Cloud(tmp_path, guest, ["web1"], used={"web1": "it was started at noon"})
     found = plan(cloud)
-    assert (found.again, found.placed, found.there) == ({}, {}, {"web1": "hv1"})
+    assert (found.recreate, found.placed, found.existing) == ({}, {}, {"web1": "hv1"})
     words = "its creation on hv1 was interrupted, but it was started at noon: it stays as it is"
     assert words in found.text()
     with pytest.raises(errors.OperationFailed, match="web1 on hv1 stays: it was started at noon"):
@@ -118,11 +118,11 @@ def test_a_whole_one_that_was_never_started_is_started(tmp_path):
     cloud = Cloud(tmp_path, WEB)
     told(cloud)
     found = plan(cloud)
-    assert (found.started, found.placed, found.again) == ({"web1": "hv1"}, {}, {})
+    assert (found.pending_start, found.placed, found.recreate) == ({"web1": "hv1"}, {}, {})
     assert "created by an interrupted init, which would be ended: web1 on hv1" in found.text(
         test=True
     )
-    (wish,) = (deploy.wanted(name, said, "shop") for name, said in WISH.items())
+    (wish,) = (deploy.parse_guest(name, said, "shop") for name, said in WISH.items())
     report = type("Report", (), {"step": lambda *_, **__: None})()
     with pytest.raises(errors.OperationFailed, match="on hv2 was changed meanwhile"):
         unended.start(cloud, policy.from_config(None, None), wish, "hv2", report)
@@ -130,7 +130,7 @@ def test_a_whole_one_that_was_never_started_is_started(tmp_path):
 
     def asked(host, function, *more, **options):
         if function == "virt.power":
-            known.append(begun.of(cloud.opts, "web1").started)
+            known.append(begun.load(cloud.opts, "web1").started)
         return one(host, function, *more, **options)
 
     cloud.one = asked
@@ -138,7 +138,7 @@ def test_a_whole_one_that_was_never_started_is_started(tmp_path):
     assert state == "running"
     assert known == [True], "written down before the host is told: it may have run from then on"
     assert ("hv1", "virt.power") in cloud.called
-    assert begun.of(cloud.opts, "web1") is None
+    assert begun.load(cloud.opts, "web1") is None
     with pytest.raises(errors.OperationFailed, match="on hv1 was changed meanwhile"):
         unended.start(cloud, policy.from_config(None, None), wish, "hv1", report)
 
@@ -146,10 +146,10 @@ def test_a_whole_one_that_was_never_started_is_started(tmp_path):
 def test_one_that_is_to_stay_off_is_ended_and_not_started(tmp_path):
     cloud = Cloud(tmp_path, WEB)
     told(cloud)
-    wish = deploy.wanted("web1", {**WISH["web1"], "start": False}, "shop")
+    wish = deploy.parse_guest("web1", {**WISH["web1"], "start": False}, "shop")
     report = type("Report", (), {"step": lambda *_, **__: None})()
     state = unended.start(cloud, policy.from_config(None, None), wish, "hv1", report)
-    assert (state, begun.of(cloud.opts, "web1")) == ("shutdown", None)
+    assert (state, begun.load(cloud.opts, "web1")) == ("shutdown", None)
     assert ("hv1", "virt.power") not in cloud.called
 
 
@@ -159,7 +159,7 @@ def test_one_that_another_operation_has_made_since_is_named_and_not_started(tmp_
     cloud.said["operations"] = {"web1": mark} if mark else {}
     told(cloud, operation="a")
     found = plan(cloud)
-    assert found.started == ({"web1": "hv1"} if starts else {})
+    assert found.pending_start == ({"web1": "hv1"} if starts else {})
     assert starts or "see salt-run virt.repair name=web1" in found.text()
 
 
@@ -167,11 +167,11 @@ def test_one_that_another_master_has_made_meanwhile_is_named_and_none_is_started
     cloud = Cloud(tmp_path, WEB)
     told(cloud)
     cloud.guests["hv2"] = {"web1": WEB}
-    (wish,) = (deploy.wanted(name, said, "shop") for name, said in WISH.items())
+    (wish,) = (deploy.parse_guest(name, said, "shop") for name, said in WISH.items())
     with pytest.raises(errors.OperationFailed, match=r"more than one host: hv1 .*virt\.repair"):
         unended.start(cloud, policy.from_config(None, None), wish, "hv1", None)
     assert ("hv1", "virt.power") not in cloud.called
-    assert begun.of(cloud.opts, "web1").started is False
+    assert begun.load(cloud.opts, "web1").started is False
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_one_that_may_have_run_is_named_only(tmp_path, guest, note):
     cloud = Cloud(tmp_path, guest)
     told(cloud, **note)
     found = plan(cloud)
-    assert (found.started, found.placed, found.there) == ({}, {}, {"web1": "hv1"})
+    assert (found.pending_start, found.placed, found.existing) == ({}, {}, {"web1": "hv1"})
     assert "was given up or killed: see salt-run virt.repair name=web1" in found.text()
 
 
@@ -197,13 +197,13 @@ def test_one_of_which_nothing_was_begun_on_its_host_is_there(tmp_path, begins):
     if begins:
         told(cloud, host=begins)
     found = plan(cloud, {"web1": {**WISH["web1"], "start": False}})
-    assert (found.there, found.started, found.differs) == ({"web1": "hv1"}, {}, {})
+    assert (found.existing, found.pending_start, found.differences) == ({"web1": "hv1"}, {}, {})
 
 
 def test_one_that_was_told_to_start_meanwhile_is_not_started_again(tmp_path):
     cloud = Cloud(tmp_path, WEB)
     told(cloud, starting=True)
-    (wish,) = (deploy.wanted(name, said, "shop") for name, said in WISH.items())
+    (wish,) = (deploy.parse_guest(name, said, "shop") for name, said in WISH.items())
     with pytest.raises(errors.OperationFailed, match="on hv1 was changed meanwhile"):
         unended.start(cloud, policy.from_config(None, None), wish, "hv1", None)
     assert ("hv1", "virt.power") not in cloud.called
@@ -219,7 +219,7 @@ def test_while_an_operation_is_at_work_nothing_is_done(tmp_path):
     cloud = Cloud(tmp_path, HALF, ["web1"])
     with lock.guest(cloud.opts, "web1", "virt.init"):
         found = plan(cloud)
-        assert (found.again, found.placed, found.there) == ({}, {}, {"web1": "hv1"})
+        assert (found.recreate, found.placed, found.existing) == ({}, {}, {"web1": "hv1"})
         with pytest.raises(errors.OperationFailed, match="under way"):
             unended.remove(cloud, "web1", "hv1")
     assert ("hv1", "virt.purge") not in cloud.called
@@ -232,7 +232,7 @@ def test_what_a_host_still_works_at_is_not_made_elsewhere(tmp_path):
     found = plan(cloud)
     assert found.placed == {}
     assert "hv1 is still at work on web1: virt.init, process 7" in found.failed["web1"]
-    (wish,) = (deploy.wanted(name, said, "shop") for name, said in WISH.items())
+    (wish,) = (deploy.parse_guest(name, said, "shop") for name, said in WISH.items())
     report = type("Report", (), {"step": lambda *_, **__: None, "failed": lambda *_: None})()
     with pytest.raises(errors.OperationFailed, match="still at work on web1"):
         Init(cloud, policy.from_config(None, None), wish, report).run()

@@ -13,12 +13,12 @@ from saltvirt import errors
 from saltvirt.fleet import answer
 from saltvirt.fleet.answer import FAILED, Answer
 from saltvirt.operations import alone, begun, find, lifecycle, slots, unique
-from saltvirt.operations.identity import Clone, Rename
+from saltvirt.operations.identity import CloneGuest, RenameGuest
 from saltvirt.operations.init import Init, InitRequest
 from saltvirt.operations.lifecycle import Lifecycle
 from saltvirt.operations.report import Report
 from saltvirt.placement import policy
-from saltvirt.revert import Revert
+from saltvirt.revert import UndoStack
 from tests.clock import Clock
 
 HOST = {"cpus": 8, "memory_kib": 16 << 20, "types": ["kvm"], "guests": {}}
@@ -55,10 +55,10 @@ class Cloud:
     def gather(self, hosts, fun, kwarg=None, **options):
         return {one.host: one for one in self.ask(hosts, fun, kwarg)}
 
-    def one(self, host, fun, kwarg=None, **options):
+    def call(self, host, fun, kwarg=None, **options):
         return self.gather([host], fun, kwarg)[host].get()
 
-    def tell(self, tag, data):
+    def fire_event(self, tag, data):
         pass
 
 
@@ -83,12 +83,12 @@ def test_a_name_that_may_be_on_a_silent_host_is_refused_unless_the_operator_know
     with pytest.raises(errors.OperationFailed, match=r"hv2: no answer in 15 s.*name_is_free=True"):
         init(cloud).run()
     assert ("hv1", "virt.init") not in cloud.called
-    assert init(cloud, name_is_free=True).run().more["host"] == "hv1"
+    assert init(cloud, name_is_free=True).run().details["host"] == "hv1"
 
 
 def test_a_guest_with_a_key_is_made_while_the_master_has_seen_no_key_of_it(tmp_path):
     cloud = Cloud(tmp_path, hv1=MAKES, hv2=silent("hv2"))
-    assert init(cloud, seed=True).run().more["host"] == "hv1"
+    assert init(cloud, seed=True).run().details["host"] == "hv1"
     (tmp_path / "minions_rejected").mkdir(exist_ok=True)
     (tmp_path / "minions_rejected" / "web1").touch()
     with pytest.raises(errors.OperationFailed, match="it may be on a host"):
@@ -98,7 +98,7 @@ def test_a_guest_with_a_key_is_made_while_the_master_has_seen_no_key_of_it(tmp_p
 def test_where_libvirt_alone_is_silent_its_files_tell(tmp_path):
     hung = {"*": "!libvirt does not answer", "virt.names_on_disk": ["db1"]}
     cloud = Cloud(tmp_path, hv1=MAKES, hv2=hung)
-    assert init(cloud).run().more["host"] == "hv1"
+    assert init(cloud).run().details["host"] == "hv1"
     with pytest.raises(errors.AlreadyExists, match="on hv2, whose libvirt does not answer"):
         init(cloud, "db1").run()
 
@@ -106,7 +106,7 @@ def test_where_libvirt_alone_is_silent_its_files_tell(tmp_path):
 @pytest.mark.parametrize("said", [None, 7, "db1", {"db1": 1}])
 def test_what_is_no_list_of_names_tells_nothing_of_files(tmp_path, said):
     cloud = Cloud(tmp_path, hv1={"virt.names_on_disk": said}, hv2={"virt.names_on_disk": ["db1"]})
-    assert find.Files(["hv1", "hv2"]).names(cloud) == {"hv2": {"db1"}}
+    assert find.NamesOnDisk(["hv1", "hv2"]).names(cloud) == {"hv2": {"db1"}}
 
 
 def test_a_host_that_says_nothing_of_guests_has_none(tmp_path):
@@ -116,7 +116,7 @@ def test_a_host_that_says_nothing_of_guests_has_none(tmp_path):
 
 def test_what_a_silent_host_was_told_to_make_is_not_made_elsewhere(tmp_path):
     cloud = Cloud(tmp_path, hv1=MAKES, hv2=silent("hv2"))
-    begun.Begun(cloud.opts, "web1", "virt.init", Revert()).on("hv2")
+    begun.PendingCreate(cloud.opts, "web1", "virt.init", UndoStack()).record_host("hv2")
     with pytest.raises(errors.OperationFailed, match=r"hv2 was asked to create web1 by virt\.init"):
         init(cloud, seed=True).run()
 
@@ -131,13 +131,13 @@ def test_what_a_host_still_works_at_is_not_made_again(tmp_path, begins, at_work,
     said = {"guests": {}, "unfinished": [], "migrations": {}, "at_work": at_work}
     cloud = Cloud(tmp_path, hv1={"virt.leftovers": said})
     if begins:
-        begun.Begun(cloud.opts, "web1", "virt.init", Revert()).on(begins)
+        begun.PendingCreate(cloud.opts, "web1", "virt.init", UndoStack()).record_host(begins)
     if refused:
         with pytest.raises(errors.OperationFailed, match="still at work on web1: virt"):
             unique.check(cloud, "web1", {})
     else:
         unique.check(cloud, "web1", {})
-    unique.check(cloud, "web1", {"hv1": "down"}, sure=True)
+    unique.check(cloud, "web1", {"hv1": "down"}, name_is_free=True)
 
 
 def test_where_all_hosts_answer_none_is_asked_for_its_files(tmp_path):
@@ -145,13 +145,13 @@ def test_where_all_hosts_answer_none_is_asked_for_its_files(tmp_path):
     only = find.Locations({"web1": {"hv1": "shutdown"}})
     cloud.ask = None
     unique.check(cloud, "web1", {})
-    unique.resolve(cloud, None, "web1", "hv1", look=lambda _fleet: only)
+    unique.resolve(cloud, None, "web1", "hv1", query_locations=lambda _fleet: only)
 
 
 def test_the_files_of_silent_hosts_are_read_once_and_count_as_long_as_they_are_silent(tmp_path):
     hung = {"virt.names_on_disk": ["db1"]}
     cloud = Cloud(tmp_path, hv1=hung, hv2=hung)
-    files = find.Files(["hv1", "hv2"])
+    files = find.NamesOnDisk(["hv1", "hv2"])
     for name in ("web1", "web2"):
         assert unique.silent(cloud, name, {"hv1": "down", "hv2": "down"}, files) == {}
     assert cloud.called == [("hv1", "virt.names_on_disk"), ("hv2", "virt.names_on_disk")]
@@ -176,7 +176,7 @@ def test_one_that_comes_first_waits_for_the_other_to_go(tmp_path, monkeypatch):
     assert (now.slept, steps) == ([], [])
     sleep(0)
     unique.resolve(cloud, told, "web1", "hv1")
-    assert (now.slept[1:], steps) == ([unique.LOOK_S] * 2, ["twice"])
+    assert (now.slept[1:], steps) == ([unique.POLL_S] * 2, ["twice"])
     monkeypatch.setattr(unique, "YIELD_S", -1)
     cloud.answers["hv2"]["virt.vm_state"] = {"web1": "shutdown"}
     now.slept.clear()
@@ -193,7 +193,7 @@ def test_who_became_silent_while_it_was_made_may_have_one_too(tmp_path):
     cloud = Cloud(tmp_path, hv1={"virt.vm_state": {"web1": "shutdown"}}, hv2=silent("hv2"))
     with pytest.raises(errors.OperationFailed, match="may be on a host that does not answer: hv2"):
         unique.resolve(cloud, None, "web1", "hv1")
-    unique.resolve(cloud, None, "web1", "hv1", sure=True)
+    unique.resolve(cloud, None, "web1", "hv1", name_is_free=True)
     unique.resolve(cloud, None, "web1", "hv1", seeded=True)
     cloud.answers["hv1"] = silent("hv1")
     cloud.answers["hv2"] = {"virt.vm_state": {}}
@@ -204,9 +204,9 @@ def test_a_copy_or_a_new_name_is_the_same(tmp_path):
     has = {"virt.vm_state": {"a": "shutdown"}, "virt.clone": {"disks": {}}, "*": {}}
     cloud = Cloud(tmp_path, hv1=has, hv2=silent("hv2"))
     report = Report(cloud, "b", "clone")
-    [why] = Clone(cloud, report, "a", "b").check().reasons
+    [why] = CloneGuest(cloud, report, "a", "b").check().reasons
     assert why.startswith("b: it may be on a host that does not answer")
-    assert Clone(cloud, report, "a", "b", sure=True).check().more == {"host": "hv1"}
+    assert CloneGuest(cloud, report, "a", "b", sure=True).check().details == {"host": "hv1"}
     assert find.locations(cloud).unreachable
 
 
@@ -217,7 +217,7 @@ def lost(**leftovers):
 
 def made_by(one, cloud):
     """The Init, whose own guest it is that hv1 has."""
-    cloud.answers["hv1"]["virt.leftovers"]["operations"] = {"web1": one.wanted.operation}
+    cloud.answers["hv1"]["virt.leftovers"]["operations"] = {"web1": one.init_request.operation}
     return one
 
 
@@ -247,7 +247,7 @@ def test_no_advice_after_a_lost_answer_deletes_a_guest(tmp_path):
     for said in (answer.stalled("hv1", 900), answer.lost("hv1")):
         cloud = Cloud(tmp_path, hv1={**lost(guests={"web1": "running"}), "virt.init": said})
         one = init(cloud)
-        one.wanted.image, one.wanted.arguments["seed"] = "/a", True
+        one.init_request.image, one.init_request.arguments["seed"] = "/a", True
         with pytest.raises(errors.ConnectionFailed) as caught:
             made_by(one, cloud).run()
         texts.append(caught.value.text)
@@ -258,9 +258,9 @@ def test_no_advice_after_a_lost_answer_deletes_a_guest(tmp_path):
 def test_an_init_whose_answer_is_lost_is_settled_by_what_the_host_has(tmp_path):
     cloud = Cloud(tmp_path, hv1=lost(guests={"web1": "shutdown"}))
     one = made_by(init(cloud), cloud)
-    assert one.run().more["state"] == "shutdown"
+    assert one.run().details["state"] == "shutdown"
     assert ("hv1", "virt.purge") not in cloud.called, "what succeeded is not undone"
-    assert begun.of(cloud.opts, "web1") is None
+    assert begun.load(cloud.opts, "web1") is None
 
 
 def test_what_is_half_made_is_removed_and_what_is_not_there_is_not_looked_for(tmp_path):
@@ -279,19 +279,19 @@ def test_an_init_that_is_given_up_is_written_down_until_it_is_known_what_became_
     cloud = Cloud(tmp_path, hv1=given_up)
     with pytest.raises(errors.ConnectionFailed, match=r"virt:stall_timeout.*may still be creating"):
         init(cloud).run()
-    assert begun.of(cloud.opts, "web1").host == "hv1"
+    assert begun.load(cloud.opts, "web1").host == "hv1"
     cloud = Cloud(tmp_path, hv1={**MAKES, "virt.init": "!no such image"})
     with pytest.raises(errors.OperationFailed, match="no such image"):
         init(cloud).run()
-    assert begun.of(cloud.opts, "web1") is None
+    assert begun.load(cloud.opts, "web1") is None
 
 
 def test_a_start_whose_answer_is_missing_is_asked_about_and_nothing_is_undone(tmp_path):
     started = {**MAKES, "virt.power": answer.lost("hv1"), "virt.vm_state": {"web1": "running"}}
     cloud = Cloud(tmp_path, hv1=started)
     one = init(cloud)
-    one.wanted.start = True
-    assert one.run().more["state"] == "running"
+    one.init_request.start = True
+    assert one.run().details["state"] == "running"
     assert ("hv1", "virt.purge") not in cloud.called
 
 
@@ -300,7 +300,7 @@ def test_what_could_not_be_undone_is_named_and_written_down(tmp_path):
     cloud = Cloud(tmp_path, hv1=broken)
     with pytest.raises(errors.OperationFailed, match=r"gone wrong; could not undo: purge web1"):
         init(cloud).run()
-    assert begun.of(cloud.opts, "web1").host == "hv1"
+    assert begun.load(cloud.opts, "web1").host == "hv1"
 
 
 @pytest.mark.parametrize("stays", [False, True])
@@ -311,14 +311,14 @@ def test_a_guest_whose_start_is_refused_is_removed_before_another_host_is_asked(
     starts = {"virt.power": {"before": "shutdown", "after": "running"}}
     cloud = Cloud(tmp_path, hv1=full, hv2={**MAKES, **nothing, **starts})
     one = init(cloud, host=None)
-    one.wanted.start = True
+    one.init_request.start = True
     if stays:
         with pytest.raises(errors.OperationFailed, match=r"0 KiB .*not undo: purge web1 on hv1"):
             one.run()
         assert ("hv2", "virt.init") not in cloud.called
-        assert begun.of(cloud.opts, "web1").host == "hv1"
+        assert begun.load(cloud.opts, "web1").host == "hv1"
         return
-    assert one.run().more["host"] == "hv2"
+    assert one.run().details["host"] == "hv2"
     assert cloud.called.index(("hv1", "virt.purge")) < cloud.called.index(("hv2", "virt.init"))
 
 
@@ -326,11 +326,11 @@ def test_a_host_that_is_gone_was_told_nothing_and_the_next_is_tried(tmp_path):
     gone = {**MAKES, "virt.init": answer.down("hv1"), "virt.vm_state": {}}
     cloud = Cloud(tmp_path, hv1=gone, hv2=MAKES)
     placed = init(cloud, host=None).run()
-    assert placed.more["host"] == "hv2"
+    assert placed.details["host"] == "hv2"
     cloud = Cloud(tmp_path, hv1=gone)
     with pytest.raises(errors.Refused, match="hv1: down"):
         init(cloud).run()
-    assert begun.of(cloud.opts, "web1") is None
+    assert begun.load(cloud.opts, "web1") is None
 
 
 def test_who_makes_no_progress_gives_his_place_to_others(tmp_path):
@@ -414,7 +414,7 @@ class Master(Cloud):
 @pytest.mark.parametrize("seed", range(40))
 def test_two_masters_never_run_two_guests_of_a_name(tmp_path, monkeypatch, seed):
     monkeypatch.setattr(unique, "YIELD_S", 0.1)
-    monkeypatch.setattr(unique, "LOOK_S", 0.002)
+    monkeypatch.setattr(unique, "POLL_S", 0.002)
     hosts, ended = Hosts(seed), []
     places = hosts.random.sample(sorted(hosts.guests), 2) if seed % 4 else [None, None]
 
@@ -422,9 +422,9 @@ def test_two_masters_never_run_two_guests_of_a_name(tmp_path, monkeypatch, seed)
         folder = tmp_path / str(number)
         folder.mkdir()
         one = init(Master(folder, hosts), host=place)
-        one.wanted.start = True
+        one.init_request.start = True
         try:
-            ended.append(one.run().more["host"])
+            ended.append(one.run().details["host"])
         except errors.VirtError as exc:
             ended.append(exc.text)
 
@@ -446,7 +446,7 @@ def test_one_that_was_there_before_stays_whatever_its_host_is_called(
 ):
     """The other master has looked before ours was there: it sees one, and starts it."""
     monkeypatch.setattr(unique, "YIELD_S", 0.02)
-    monkeypatch.setattr(unique, "LOOK_S", 0.002)
+    monkeypatch.setattr(unique, "POLL_S", 0.002)
     hosts = Hosts(0)
     do = hosts.do
 
@@ -478,7 +478,7 @@ def test_a_copy_or_a_new_name_looks_again_too(tmp_path, monkeypatch, verb):
 
     hosts.do = do
     cloud = Master(tmp_path, hosts)
-    kind = {"virt.clone": Clone, "virt.rename": Rename}[verb]
+    kind = {"virt.clone": CloneGuest, "virt.rename": RenameGuest}[verb]
     with pytest.raises(errors.AlreadyExists, match="b was created on hv1 at the same moment"):
         kind(cloud, Report(cloud, "b", "x"), "a", "b").run()
     assert hosts.guests["hv2"] == {"a": "shutdown"}
@@ -511,10 +511,10 @@ def test_no_guest_on_shared_disks_is_started_beside_a_silent_host(tmp_path, verb
 def test_nor_is_it_put_back_to_a_snapshot(tmp_path):
     cloud = Cloud(tmp_path, hv1=OFF, hv2=silent("hv2"))
     with pytest.raises(errors.OperationFailed, match="it may run on one that does not answer"):
-        lifecycle.writes(cloud, "web1")
-    assert lifecycle.writes(cloud, "web1", "hv1") == "hv1"
+        lifecycle.host_for_write(cloud, "web1")
+    assert lifecycle.host_for_write(cloud, "web1", "hv1") == "hv1"
     cloud.answers["hv1"] = {**OFF, "virt.vm_state": {"web1": "running"}}
-    assert lifecycle.writes(cloud, "web1") == "hv1"
+    assert lifecycle.host_for_write(cloud, "web1") == "hv1"
 
 
 def test_what_stops_a_guest_asks_nobody_else(tmp_path):

@@ -96,7 +96,7 @@ class Bus:
 
     def _work(self, host, name, fun, jid):
         ends = None if host.after_s is None else self.t + host.after_s
-        self.done[name], host.began = ends, self.t
+        self.done[name], host.pass_start = ends, self.t
         if ends is not None and not host.lost:
             self._returns(host.after_s, jid, name, ANSWER)
         if host.lost == "bus":
@@ -138,7 +138,7 @@ def cloud(monkeypatch):
 
         monkeypatch.setattr(target, "connected", connected)
         monkeypatch.setattr(peers, "all_known", lambda opts: all_known)
-        monkeypatch.setattr(client.Fleet, "proven", lambda self, host, jid, fun, event: event)
+        monkeypatch.setattr(client.Fleet, "verify", lambda self, host, jid, fun, event: event)
         fleet = client.Fleet(OPTS, now=bus.now)
         fleet._client, fleet.bus = bus, bus
         return fleet
@@ -293,7 +293,7 @@ def test_what_changes_something_is_told_to_no_host_that_is_said_to_be_down(cloud
     assert ask(fleet, "virt.init", long=True)["hv2"][0] == "down"
     assert fleet.bus.published == [("test.ping", ["hv2"]), ("virt.init", ["hv1"])]
     with pytest.raises(errors.ConnectionFailed, match="hv3: down"):
-        cloud(seen=[], hv3=None).one("hv3", "virt.init")
+        cloud(seen=[], hv3=None).call("hv3", "virt.init")
 
 
 def test_what_changes_something_is_told_to_who_answers_a_ping(cloud):
@@ -326,7 +326,7 @@ def test_a_long_job_without_progress_is_given_up(cloud):
     assert kind == "no answer"
     assert 100 <= took_s < 107
     with pytest.raises(errors.ConnectionFailed, match=r"100 s \(virt:stall_timeout\)"):
-        cloud(hv1=Host(after_s=None)).one("hv1", "virt.init")
+        cloud(hv1=Host(after_s=None)).call("hv1", "virt.init")
 
 
 def test_a_host_that_is_not_synced_yet_is_not_silent(cloud):
@@ -379,15 +379,19 @@ def test_a_host_that_says_for_ever_that_it_goes_on_is_given_up(cloud, monkeypatc
     for tells in ({"quiet_s": 0, "within_s": 0}, {"quiet_s": 0, "within_s": 1e12}):
         told = []
         fleet = cloud(hv1=Host(after_s=None, tells=tells))
-        quiet = (30, slots.place_s(OPTS), lambda told=told, fleet=fleet: told.append(fleet.bus.t))
-        [found] = fleet.ask(["hv1"], "virt.init", long=True, quiet=quiet)
+        quiet = (
+            30,
+            slots.max_hold_s(OPTS),
+            lambda told=told, fleet=fleet: told.append(fleet.bus.t),
+        )
+        [found] = fleet.ask(["hv1"], "virt.init", long=True, on_stall=quiet)
         assert (found.kind, 5000 <= fleet.bus.t < 5010) == ("no answer", True)
         assert (
             found.error
             == "at work for 5000 s (virt:job_timeout): the master no longer waits for it"
         )
         assert len(told) == 1
-        assert held.QUEUE_S / 2 <= told[0] < held.QUEUE_S / 2 + 10
+        assert held.QUEUE_TIMEOUT_S / 2 <= told[0] < held.QUEUE_TIMEOUT_S / 2 + 10
 
 
 @pytest.mark.parametrize(
@@ -489,11 +493,11 @@ def test_a_new_guest_behind_nat_is_asked_though_the_master_sees_no_connection(cl
     fleet = cloud(seen=[], web1=None)
     monkeypatch.setattr(wait, "time", fleet.bus)
     with pytest.raises(errors.OperationFailed, match="did not answer within 60 s"):
-        wait.until(fleet, "hv1", "web1", "minion", 60)
+        wait.wait_for_answer(fleet, "hv1", "web1", "minion", 60)
     pings = [fun for fun, names in fleet.bus.published]
     assert len(pings) in (3, 4), "one that still starts is seldom asked"
     fleet.bus.hosts["web1"] = Host()
-    assert wait.until(fleet, "hv1", "web1", "minion", 60) < 1
+    assert wait.wait_for_answer(fleet, "hv1", "web1", "minion", 60) < 1
 
 
 def rows():
@@ -519,7 +523,7 @@ def test_the_limits_of_the_manual_are_those_of_the_code():
     }
     for setting, seconds in {
         "virt:stall_timeout": client.STALL_S, "virt:job_timeout": client.JOB_S,
-        "virt:queue_timeout": held.QUEUE_S, "virt:connection:timeout": settings.TIMEOUT_S,
+        "virt:queue_timeout": held.QUEUE_TIMEOUT_S, "virt:connection:timeout": settings.TIMEOUT_S,
     }.items():  # fmt: skip
         assert f" {seconds:,} s" in said[setting]
     text = "\n".join(row[1] for row in rows())
@@ -529,10 +533,10 @@ def test_the_limits_of_the_manual_are_those_of_the_code():
     assert f" {client.RETURNS_S} s" in text
     assert f"after {client.LATE_S} s" in text
     assert f" {tools.TIMEOUT_S} s" in text
-    assert f" {download_slot._STUCK_S:,} s" in text
+    assert f" {download_slot._STALL_TIMEOUT_S:,} s" in text
     assert f" {guest_lock.WAIT_S} s" in text
     assert f" {guest_builder.SEEDING_S:,} s" in text
-    assert f" {locks.PATIENCE_S} s" in text
+    assert f" {locks.TIMEOUT_S} s" in text
 
 
 def test_a_new_guest_is_there_when_the_master_knows_its_minion_not_when_somebody_says_so(
@@ -543,16 +547,16 @@ def test_a_new_guest_is_there_when_the_master_knows_its_minion_not_when_somebody
     monkeypatch.setattr(wait, "time", fleet.bus)
     monkeypatch.setattr(target, "reported", lambda _opts, name: name in reported)
     with pytest.raises(errors.OperationFailed, match="did not answer within 60 s"):
-        wait.until(fleet, "hv1", "web1", "minion", 60)
+        wait.wait_for_answer(fleet, "hv1", "web1", "minion", 60)
     reported.append("web1")
-    assert wait.until(fleet, "hv1", "web1", "minion", 60) < 5
+    assert wait.wait_for_answer(fleet, "hv1", "web1", "minion", 60) < 5
 
 
 @pytest.mark.parametrize("there", [True, False])
 def test_what_tells_a_guest_who_it_is_goes_only_when_its_minion_is_proven(monkeypatch, there):
     fleet, asked = mock.Mock(opts=OPTS), []
-    fleet.one.side_effect = lambda _host, fun, *_more, **_options: asked.append(fun)
-    monkeypatch.setattr(init.wait, "until", lambda *_asked: 1)
+    fleet.call.side_effect = lambda _host, fun, *_more, **_options: asked.append(fun)
+    monkeypatch.setattr(init.wait, "wait_for_answer", lambda *_asked: 1)
     monkeypatch.setattr(target, "reported", lambda _opts, _name: there)
     wanted = init.InitRequest("web1", 1, 64, "/a", wait_for="minion")
     mock_init = mock.Mock(fleet=fleet, wanted=wanted)

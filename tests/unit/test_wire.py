@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 import pytest
 
 from saltvirt.errors import BadAnswer
-from saltvirt.wire import MOST, Again, Fact, Mark, misfit, seldom, untold
+from saltvirt.wire import NUMBER_LIMIT, CachedReader, Mark, Message, mismatch, optional, transient
 
 
 @dataclass(frozen=True)
-class Part(Fact):
+class Part(Message):
     NAMED_BY: ClassVar[str] = "name"
 
     name: str
@@ -22,20 +22,20 @@ class Part(Fact):
 
 
 @dataclass(frozen=True)
-class Whole(Fact):
+class Whole(Message):
     ratio: float
     parts: dict[str, Part] = field(default_factory=dict)
     words: tuple[str, ...] = ()
-    several: list[int] = field(default_factory=list)
+    multi_master: list[int] = field(default_factory=list)
     names: frozenset[str] = frozenset()
     why: str | None = None
-    rare: int | None = seldom(None)
-    labels: dict[str, Any] = seldom({})
-    here: int = untold(0)
+    rare: int | None = optional(None)
+    labels: dict[str, Any] = optional({})
+    host_beat: int = transient(0)
     any: Any = None
-    either: str | tuple[str, ...] = seldom("")
-    maybe: tuple[str, ...] | bool | None = seldom(None)
-    mark: Mark | None = seldom(None)
+    either: str | tuple[str, ...] = optional("")
+    maybe: tuple[str, ...] | bool | None = optional(None)
+    mark: Mark | None = optional(None)
 
 
 FULL = {
@@ -64,7 +64,7 @@ def test_what_is_only_compared_has_64_bits(mark):
 
 @pytest.mark.parametrize("mark", [-1, 2**64, 1.5, 7.0, True, "7"])
 def test_what_is_only_compared_is_a_whole_number(mark):
-    assert misfit({"ratio": 1, "mark": mark}, Whole) == "mark is not a number from 0"
+    assert mismatch({"ratio": 1, "mark": mark}, Whole) == "mark is not a number from 0"
 
 
 def test_the_other_side_may_be_of_another_version():
@@ -85,7 +85,7 @@ def test_the_other_side_may_be_of_another_version():
     ("wrong", "where"),
     [
         ({"ratio": "1"}, "ratio is not a number from 0"), ({"ratio": True}, "ratio is not a"),
-        ({"ratio": -1}, "ratio is not"), ({"ratio": MOST}, "ratio is not"),
+        ({"ratio": -1}, "ratio is not"), ({"ratio": NUMBER_LIMIT}, "ratio is not"),
         ({"ratio": float("nan")}, "ratio is not"), ({"parts": []}, "parts is not a mapping"),
         ({"parts": {1: {}}}, "parts is not a mapping"), ({"parts": {"a": 1}}, "parts.a is"),
         ({"parts": {"a": {}}}, "parts.a is not whole: size_bytes is missing"),
@@ -102,7 +102,7 @@ def test_what_is_wrong_is_refused_with_its_key_and_whose_it_is(wrong, where):
     with pytest.raises(BadAnswer) as caught:
         Whole.from_answer({**FULL, **wrong}, "hv1")
     assert caught.value.text.startswith(f"hv1: {where}")
-    assert misfit({**FULL, **wrong}, Whole).startswith(where)
+    assert mismatch({**FULL, **wrong}, Whole).startswith(where)
 
 
 @pytest.mark.parametrize(
@@ -122,12 +122,12 @@ def test_what_is_no_mapping_is_no_fact(data):
 
 
 def test_what_fits_is_no_misfit():
-    assert misfit(FULL, Whole) is None
-    assert misfit({}, Whole) == "it is not whole: ratio is missing"
+    assert mismatch(FULL, Whole) is None
+    assert mismatch({}, Whole) == "it is not whole: ratio is missing"
 
 
 def test_what_comes_again_is_read_again_only_where_it_is_another_object():
-    again = Again(Whole)
+    again = CachedReader(Whole)
     one = again.read(FULL, "hv1")
     same = again.read({**FULL, "why": "no"}, "hv1")
     assert same == Whole.from_answer({**FULL, "why": "no"}, "hv1")
@@ -137,7 +137,7 @@ def test_what_comes_again_is_read_again_only_where_it_is_another_object():
 
 
 def test_what_comes_again_is_refused_as_what_comes_once():
-    again = Again(Whole)
+    again = CachedReader(Whole)
     again.read(FULL, "hv1")
     for wrong in ({**FULL, "words": 7}, {key: FULL[key] for key in FULL if key != "ratio"}):
         with pytest.raises(BadAnswer) as found:

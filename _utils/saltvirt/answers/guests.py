@@ -6,21 +6,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from saltvirt.answers.migration import Certificate, UnfinishedMigration
-from saltvirt.wire import Fact, seldom
+from saltvirt.wire import Message, optional
 
 
 @dataclass(frozen=True, kw_only=True)
-class HostGuests(Fact):
+class HostGuests(Message):
     """guests: name to libvirt's word for its state. target_leftovers: the guests of whose undone
     migrations to this host something is still here; leavings: the same, of a host that is not
     updated yet."""
 
     guests: dict[str, str]
-    target_leftovers: tuple[str, ...] | None = seldom(None)
-    leavings: tuple[str, ...] = seldom(())
+    target_leftovers: tuple[str, ...] | None = optional(None)
+    leavings: tuple[str, ...] = optional(())
 
     @property
-    def noted(self) -> tuple[str, ...]:
+    def leftover_guests(self) -> tuple[str, ...]:
         """The guests of whose undone migrations to this host something is still here."""
         return self.leavings if self.target_leftovers is None else self.target_leftovers
 
@@ -39,12 +39,12 @@ class MigrationFacts(HostGuests):
     address: str | None = None
     certificates: dict[str, Certificate] = field(default_factory=dict)
     maintenance: str | None = None
-    uuids: dict[str, str] = seldom({})
-    unmounted: tuple[str, ...] = seldom(())
+    uuids: dict[str, str] = optional({})
+    unmounted: tuple[str, ...] = optional(())
 
 
 @dataclass(frozen=True)
-class DeadDisks(Fact):
+class OrphanedDisks(Message):
     """What an operation that died has left of disks that it made. what: the operation; disks: paths
     that can go; unsure: path to why it stays."""
 
@@ -67,6 +67,6 @@ class Leftovers(HostGuests):
     used: dict[str, str] = field(default_factory=dict)
     at_work: dict[str, str] = field(default_factory=dict)
     left: tuple[str, ...] = ()
-    operations: dict[str, str] | None = seldom(None)
-    made: dict[str, DeadDisks] = field(default_factory=dict)
-    backups: tuple[str, ...] = seldom(())
+    operations: dict[str, str] | None = optional(None)
+    made: dict[str, OrphanedDisks] = field(default_factory=dict)
+    backups: tuple[str, ...] = optional(())

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from saltvirt.wire import Fact, seldom
+from saltvirt.wire import Message, optional
 
 
 @dataclass(frozen=True, kw_only=True)
-class GuestKey(Fact):
+class GuestKey(Message):
     """The guest that a host answers for. pub_key: of its minion, PEM; None when it was not seeded,
     or not anew."""
 
@@ -18,7 +18,7 @@ class GuestKey(Fact):
 
 
 @dataclass(frozen=True)
-class MadeDisk(Fact):
+class CreatedDisk(Message):
     """A disk of a guest that was made. size_bytes: its virtual size; None where it was there
     before. pool, volume: of a pool's volume."""
 
@@ -26,12 +26,12 @@ class MadeDisk(Fact):
     path: str | None = None
     format: str | None = None
     size_bytes: int | None = None
-    pool: str | None = seldom(None)
-    volume: str | None = seldom(None)
+    pool: str | None = optional(None)
+    volume: str | None = optional(None)
 
 
 @dataclass(frozen=True)
-class MadeNic(Fact):
+class CreatedNic(Message):
     """A network interface of a guest that was made. source: what it is plugged into."""
 
     mac: str | None = None
@@ -40,20 +40,20 @@ class MadeNic(Fact):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Made(GuestKey):
+class CreatedGuest(GuestKey):
     """What `virt.init` and `virt.clone` answer. state: libvirt's word. graphics: attributes of the
     display. warnings: what the operator should know."""
 
     uuid: str = ""
     state: str = ""
-    disks: tuple[MadeDisk, ...]
-    nics: tuple[MadeNic, ...] = ()
+    disks: tuple[CreatedDisk, ...]
+    nics: tuple[CreatedNic, ...] = ()
     graphics: dict[str, str | None] | None = None
-    warnings: tuple[str, ...] = seldom(())
+    warnings: tuple[str, ...] = optional(())
 
 
 @dataclass(frozen=True, kw_only=True)
-class Renamed(GuestKey):
+class RenamedGuest(GuestKey):
     """What `virt.rename` answers. disks: the new paths of those that got one. kept: path of each
     that was named after the guest and keeps its name, to the reason. warnings: what the operator
     should know."""
@@ -62,11 +62,11 @@ class Renamed(GuestKey):
     state: str = ""
     disks: tuple[str, ...]
     kept: dict[str, str] = field(default_factory=dict)
-    warnings: tuple[str, ...] = seldom(())
+    warnings: tuple[str, ...] = optional(())
 
 
 @dataclass(frozen=True)
-class PlannedGuest(Fact):
+class PlannedGuest(Message):
     """What `virt.init` of a hypervisor answers to ``definition=True``, with ``test=True``.
     definition: its XML, without passwords. bases: target of a disk to the image that it would stand
     on."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from saltvirt.wire import Fact
+from saltvirt.wire import Message
 
 
 @dataclass(frozen=True)
-class Power(Fact):
+class PowerChange(Message):
     """What `virt.power` answers. before: libvirt's word for the guest's state, None where the host
     has no such guest, or where it cannot say alone that this one is meant. after: the same when the
     verb was done; None: nothing was."""

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from saltvirt.wire import Fact
+from saltvirt.wire import Message
 
 DISPLAY, SERIAL, AGENT = "display", "serial", "agent"
 # what a ticket can be for; a guest's agent is reached by the runner alone
 KINDS = (DISPLAY, SERIAL)
 # the name in the certificate of each hypervisor's door: no other one has the same authority
-DOOR = "salt-virt-reach"
+CERTIFICATE_NAME = "salt-virt-reach"
 
 
 @dataclass(frozen=True)
-class Reach(Fact):
+class Reach(Message):
     """What `virt.reach` answers: one caller is waited for. kind: DISPLAY or SERIAL. authority: of
     the certificate that is shown to him, in PEM; he trusts no other. type: of the display, or of
     the serial port's device."""
@@ -27,7 +27,7 @@ class Reach(Fact):
 
 
 @dataclass(frozen=True)
-class Display(Fact):
+class Display(Message):
     """One screen or serial port. type: vnc, spice, serial and the like. socket, port: where it is
     on its host, if it is there. connect: what reaches it from the host's network; tunnel: what to
     run first for that."""
@@ -41,7 +41,7 @@ class Display(Fact):
 
 
 @dataclass(frozen=True)
-class Displays(Fact):
+class Displays(Message):
     """What `virt.display` answers. host: as libvirt there calls it. state: of the guest."""
 
     uuid: str
@@ -51,7 +51,7 @@ class Displays(Fact):
 
 
 @dataclass(frozen=True)
-class Screen(Fact):
+class Screenshot(Message):
     """What `virt.screen` answers. png: the picture in base64."""
 
     uuid: str

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from saltvirt.wire import Fact, seldom
+from saltvirt.wire import Message, optional
 
 
 @dataclass(frozen=True)
-class KnownSnapshot(Fact):
+class SnapshotInfo(Message):
     """What the master reads of a snapshot in what `virt.list_snapshots` answers. parent: the one
     that it was taken on top of. current: the next one is taken on top of it. created: in the
     host's local time. external: in files of its own. state: the guest's at that time."""
@@ -24,16 +24,16 @@ class KnownSnapshot(Fact):
 
 
 @dataclass(frozen=True)
-class SnapshotTaken(Fact):
+class SnapshotTaken(Message):
     """What `virt.snapshot` answers. notes: sentences about what is particular about the snapshot,
     such as what is not saved with it."""
 
     name: str
-    notes: tuple[str, ...] = seldom(())
+    notes: tuple[str, ...] = optional(())
 
 
 @dataclass(frozen=True, kw_only=True)
-class SnapshotChange(Fact):
+class SnapshotChange(Message):
     """What puts a guest back to a snapshot, or deletes some, with `test=True` what it would do.
     Then, where the change needs it, shared and own: path to the FileIdentity of what is merged,
     begins anew or goes, by which other hosts are asked about it, and of the guest's other disks,
@@ -41,8 +41,8 @@ class SnapshotChange(Fact):
 
     FUNCTION: ClassVar[str]
 
-    shared: dict[str, Any] = seldom({})
-    own: dict[str, Any] = seldom({})
+    shared: dict[str, Any] = optional({})
+    own: dict[str, Any] = optional({})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +55,7 @@ class SnapshotReverted(SnapshotChange):
 
     reverted: str
     deleted: str | tuple[str, ...]
-    notes: tuple[str, ...] = seldom(())
+    notes: tuple[str, ...] = optional(())
 
 
 @dataclass(frozen=True, kw_only=True)

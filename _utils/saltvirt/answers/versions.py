@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from saltvirt.wire import Fact
+from saltvirt.wire import Message
 
 
 @dataclass(frozen=True)
-class Versions(Fact):
+class Versions(Message):
     """What `virt.versions` answers. salt_virt: the version. way: sync or pip. digest: of the
     library's files, in hexadecimal digits. path: the folder that it is imported from. libvirt: of
     the library beside the binding; None without a binding."""

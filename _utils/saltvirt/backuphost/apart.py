@@ -11,33 +11,33 @@ from typing import Any
 
 from saltvirt import errors, places, program
 from saltvirt.images import locks, tools
-from saltvirt.wire import Fact
+from saltvirt.wire import Message
 
 _BEGINS_S = 60
 
 
-def begin(library: str, module: str, asked: Fact, what: str) -> dict[str, Any]:
-    """What it says. library: the folder of the package saltvirt. what: it, in words. Raises
+def spawn(library: str, module: str, request: Message, description: str) -> dict[str, Any]:
+    """What it says. library: the folder of the package saltvirt. description: it, in words. Raises
     OperationFailed where it does not begin."""
     process = subprocess.Popen(
-        [sys.executable, program.kept(library, module, locks.private(places.RUN))],
+        [sys.executable, program.unpacked_folder(library, module, locks.private(places.RUN))],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL, env=tools.environment(), cwd="/", start_new_session=True,
     )  # fmt: skip
-    tools.tell(process, asked.to_answer())
+    tools.send_json(process, request.to_answer())
     stdout = tools.pipe(process.stdout)
     line = stdout.readline() if select.select([stdout], [], [], _BEGINS_S)[0] else b""
     try:
-        said: dict[str, Any] = json.loads(line)
+        response: dict[str, Any] = json.loads(line)
     except ValueError as exc:
         process.kill()
         process.wait()
-        raise errors.OperationFailed(f"{what} died") from exc
-    if "error" in said:
-        raise errors.OperationFailed(said["error"])
-    return said
+        raise errors.OperationFailed(f"{description} died") from exc
+    if "error" in response:
+        raise errors.OperationFailed(response["error"])
+    return response
 
 
-def say(data: dict[str, Any]) -> None:
+def send(data: dict[str, Any]) -> None:
     """What the program says of itself."""
     print(json.dumps(data), flush=True)

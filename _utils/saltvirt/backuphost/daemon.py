@@ -22,7 +22,7 @@ RECONNECTS_S = 30
 
 
 @dataclass(frozen=True)
-class Shown:
+class ExportedDisk:
     """A disk. bitmap: that is shown with it. secret: QEMU's object with its key, where it is
     encrypted; crypt: QEMU's options for that; below: QEMU's node of what it stands on then."""
 
@@ -35,21 +35,21 @@ class Shown:
     below: dict[str, Any] | None = None
 
 
-class Server:
+class StorageDaemon:
     """The daemon. It dies with this process."""
 
-    def __init__(self, process: subprocess.Popen[bytes], said: Any) -> None:
-        self._process, self._said = process, said
+    def __init__(self, process: subprocess.Popen[bytes], output: Any) -> None:
+        self._process, self._output = process, output
 
     @property
-    def lives(self) -> bool:
+    def is_running(self) -> bool:
         """Whether it still serves."""
         return self._process.poll() is None
 
-    def words(self) -> str:
+    def output(self) -> str:
         """What it said."""
-        self._said.seek(0)
-        return tools.last_words(self._said.read())
+        self._output.seek(0)
+        return tools.last_output(self._output.read())
 
     def end(self) -> None:
         """Ends it; nothing is served any more."""
@@ -62,7 +62,7 @@ class Server:
 
 
 @dataclass(frozen=True)
-class Far:
+class RemoteExports:
     """What another machine shows by NBD over TLS. certificates: the folder with ca-cert.pem,
     client-cert.pem and client-key.pem; it may be gone once this has begun."""
 
@@ -72,27 +72,27 @@ class Far:
     certificates: str
 
 
-def begin(disks: list[Shown], path: str) -> Server:
+def begin(disks: list[ExportedDisk], path: str) -> StorageDaemon:
     """Shows them on a socket of that path, which is in a folder of root's alone. Raises
     OperationFailed, Unsupported."""
-    words = []
+    arguments = []
     for secret in sorted({disk.secret for disk in disks if disk.secret}):
-        words += ["--object", secret]
+        arguments += ["--object", secret]
     for number, disk in enumerate(disks):
-        words += _exported(disk, number)
-    return _served(words, path)
+        arguments += _disk_arguments(disk, number)
+    return _serve(arguments, path)
 
 
-def hand_on(far: Far, path: str) -> Server:
+def reexport(remote: RemoteExports, path: str) -> StorageDaemon:
     """Shows here what another machine shows, under the same names. What is asked for while it is
     cut off waits for RECONNECTS_S, then it fails; it is connected again whenever that can be.
     Raises OperationFailed, Unsupported."""
-    words = ["--object", json.dumps(credentials(far.certificates))]
-    for number, export in enumerate(far.exports):
-        node = {**nbd(far.host, far.port, export), "node-name": f"disk-{number}",
+    arguments = ["--object", json.dumps(credentials(remote.certificates))]
+    for number, export in enumerate(remote.exports):
+        node = {**nbd(remote.host, remote.port, export), "node-name": f"disk-{number}",
                 "read-only": True, "reconnect-delay": RECONNECTS_S}  # fmt: skip
-        words += ["--blockdev", json.dumps(node), "--export", _export(number, export)]
-    return _served(words, path)
+        arguments += ["--blockdev", json.dumps(node), "--export", _export(number, export)]
+    return _serve(arguments, path)
 
 
 def credentials(folder: str) -> dict[str, Any]:
@@ -113,17 +113,17 @@ def nbd(host: str, port: int, export: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _served(words: list[str], path: str) -> Server:
+def _serve(arguments: list[str], path: str) -> StorageDaemon:
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
     server = {"addr": {"type": "unix", "path": path}, "max-connections": 0}
     # objects are made in order: what is exported has to be there
-    found = _started([_PROGRAM, "--nbd-server", json.dumps(server), *words])
-    _wait(found, path)
-    return found
+    daemon = _start([_PROGRAM, "--nbd-server", json.dumps(server), *arguments])
+    _wait(daemon, path)
+    return daemon
 
 
-def _exported(disk: Shown, number: int) -> list[str]:
+def _disk_arguments(disk: ExportedDisk, number: int) -> list[str]:
     kind = "host_device" if disk.path.startswith("/dev/") else "file"
     node: dict[str, Any] = {
         "driver": disk.format, "node-name": f"disk-{number}", "read-only": True,
@@ -131,34 +131,34 @@ def _exported(disk: Shown, number: int) -> list[str]:
     }  # fmt: skip
     if disk.crypt:
         node |= {"encrypt": disk.crypt, "backing": disk.below}
-    more = {"bitmaps": [disk.bitmap]} if disk.bitmap else {}
-    return ["--blockdev", json.dumps(node), "--export", _export(number, disk.export, more)]
+    extra = {"bitmaps": [disk.bitmap]} if disk.bitmap else {}
+    return ["--blockdev", json.dumps(node), "--export", _export(number, disk.export, extra)]
 
 
-def _export(number: int, name: str, more: dict[str, Any] | None = None) -> str:
+def _export(number: int, name: str, extra: dict[str, Any] | None = None) -> str:
     return json.dumps({
         "type": "nbd", "id": f"export-{number}", "node-name": f"disk-{number}", "name": name,
-        "writable": False, **(more or {}),
+        "writable": False, **(extra or {}),
     })  # fmt: skip
 
 
-def _started(argv: list[str]) -> Server:
-    said = tempfile.TemporaryFile()  # noqa: SIM115 - the daemon's, as long as it lives
+def _start(argv: list[str]) -> StorageDaemon:
+    output = tempfile.TemporaryFile()  # noqa: SIM115 - the daemon's, as long as it lives
     try:
         process = subprocess.Popen(
-            tools.command(argv), stdin=subprocess.DEVNULL, stdout=said, stderr=said,
+            tools.command(argv), stdin=subprocess.DEVNULL, stdout=output, stderr=output,
             env=tools.environment(),
         )  # fmt: skip
     except OSError as exc:
         raise tools.missing(_PROGRAM) from exc
-    return Server(process, said)
+    return StorageDaemon(process, output)
 
 
-def _wait(server: Server, path: str) -> None:
+def _wait(server: StorageDaemon, path: str) -> None:
     """Until it greets: its socket is there before it has opened the disks. Raises
     OperationFailed."""
     deadline = time.monotonic() + _STARTS_S
-    while server.lives and time.monotonic() < deadline:
+    while server.is_running and time.monotonic() < deadline:
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as trial:
             trial.settimeout(_STARTS_S)
             trial.connect(path)
@@ -166,4 +166,4 @@ def _wait(server: Server, path: str) -> None:
                 return
         time.sleep(0.05)
     server.end()
-    raise errors.OperationFailed(f"the disks cannot be shown: {server.words()}")
+    raise errors.OperationFailed(f"the disks cannot be shown: {server.output()}")

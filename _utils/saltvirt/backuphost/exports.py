@@ -14,20 +14,20 @@ try:
 except ImportError:
     nbd = None  # type: ignore[assignment]
 
-__all__ = ["Extent", "Server", "extents", "nbd", "opened", "require"]
+__all__ = ["Extent", "NbdServer", "connect", "extents", "nbd", "require"]
 
 ALLOCATION = "base:allocation"
 DIRTY = "qemu:dirty-bitmap:"
 # of base:allocation: reads as zeros; of a dirty bitmap: was written to
 _ZERO, _CHANGED = 2, 1
 # a disk is asked about in parts: of a fragmented one the list is long
-ASKED = 1024**3
+QUERY_BYTES = 1024**3
 DATA, ZEROS = "data", "zeros"
-_UNTOLD = "the host does not tell what is to be read"
+_NO_STATUS = "the host does not tell what is to be read"
 
 
 @dataclass(frozen=True)
-class Server:
+class NbdServer:
     """Where exports are. host: as in the certificate that it shows. certificates: the folder with
     ca-cert.pem, client-cert.pem and client-key.pem."""
 
@@ -56,7 +56,7 @@ def require() -> None:
         raise errors.Unsupported("the binding of libnbd is missing: install python3-libnbd")
 
 
-def opened(server: Server, export: str, contexts: tuple[str, ...] = ()) -> Any:
+def connect(server: NbdServer, export: str, contexts: tuple[str, ...] = ()) -> Any:
     """A connection to an export, by TLS alone. contexts: names of bitmaps that it must have.
 
     Raises ConnectionFailed; Unsupported for a server that has no such bitmap.
@@ -82,69 +82,72 @@ def opened(server: Server, export: str, contexts: tuple[str, ...] = ()) -> Any:
 
 
 def extents(
-    handle: Any, size: int, contexts: tuple[str, ...], heard: Callable[[], object] = lambda: None
+    handle: Any,
+    size: int,
+    contexts: tuple[str, ...],
+    on_progress: Callable[[], object] = lambda: None,
 ) -> Iterator[Extent]:
     """What of a disk is to be read, in order: all of it or, with bitmaps, what any of them says was
-    written to. heard: called whenever the host has told of a part. Raises ConnectionFailed,
+    written to. on_progress: called whenever the host has told of a part. Raises ConnectionFailed,
     OperationFailed where the host does not tell it."""
     position = 0
     while position < size:
-        asked = min(size - position, ASKED)
-        found = _status(handle, position, asked)
-        heard()
-        covered = min((sum(one[0] for one in runs) for runs in found.values()), default=0)
-        if not covered or not {ALLOCATION, *contexts} <= set(found):
-            raise errors.OperationFailed(f"{_UNTOLD} from {position} on")
-        covered = min(covered, asked)
-        yield from _merged(position, covered, found, contexts)
+        length = min(size - position, QUERY_BYTES)
+        status = _status(handle, position, length)
+        on_progress()
+        covered = min((sum(run[0] for run in runs) for runs in status.values()), default=0)
+        if not covered or not {ALLOCATION, *contexts} <= set(status):
+            raise errors.OperationFailed(f"{_NO_STATUS} from {position} on")
+        covered = min(covered, length)
+        yield from _merge_runs(position, covered, status, contexts)
         position += covered
 
 
 def _status(handle: Any, offset: int, length: int) -> dict[str, list[tuple[int, int]]]:
     """Context to (length, flags) of its runs from the offset on."""
-    found: dict[str, list[tuple[int, int]]] = {}
+    runs: dict[str, list[tuple[int, int]]] = {}
 
-    def told(context: str, _offset: int, entries: list[int], _error: object) -> int:
+    def collect(context: str, _offset: int, entries: list[int], _error: object) -> int:
         pairs = zip(entries[::2], entries[1::2], strict=True)
-        found.setdefault(context, []).extend(pairs)
+        runs.setdefault(context, []).extend(pairs)
         return 0
 
     try:
-        handle.block_status(length, offset, told)
+        handle.block_status(length, offset, collect)
     except nbd.Error as exc:
-        raise errors.ConnectionFailed(f"{_UNTOLD} from {offset} on: {exc.string}") from exc
-    return found
+        raise errors.ConnectionFailed(f"{_NO_STATUS} from {offset} on: {exc.string}") from exc
+    return runs
 
 
-def _merged(
-    begin: int, length: int, found: dict[str, list[tuple[int, int]]], contexts: tuple[str, ...]
+def _merge_runs(
+    begin: int, length: int, status: dict[str, list[tuple[int, int]]], contexts: tuple[str, ...]
 ) -> Iterator[Extent]:
     """The extents of one part, those of the same kind beside each other as one."""
-    ends = {begin + length}
+    boundaries = {begin + length}
     flags: dict[str, deque[tuple[int, int]]] = {}
-    for context, runs in found.items():
-        at = begin
+    for context, runs in status.items():
+        offset = begin
         for run, value in runs:
-            at += run
-            flags.setdefault(context, deque()).append((at, value))
-            ends.add(min(at, begin + length))
-    at, pending = begin, None
-    for end in sorted(ends):
-        kind = _kind({name: _drop(runs, at) for name, runs in flags.items()}, contexts)
-        if kind and pending and pending.kind == kind and pending.end == at:
+            offset += run
+            flags.setdefault(context, deque()).append((offset, value))
+            boundaries.add(min(offset, begin + length))
+    offset, pending = begin, None
+    for end in sorted(boundaries):
+        kind = _kind({name: _drop(runs, offset) for name, runs in flags.items()}, contexts)
+        if kind and pending and pending.kind == kind and pending.end == offset:
             pending = Extent(pending.offset, end - pending.offset, kind)
         else:
             if pending:
                 yield pending
-            pending = Extent(at, end - at, kind) if kind else None
-        at = end
+            pending = Extent(offset, end - offset, kind) if kind else None
+        offset = end
     if pending:
         yield pending
 
 
-def _drop(runs: deque[tuple[int, int]], at: int) -> int:
+def _drop(runs: deque[tuple[int, int]], offset: int) -> int:
     """The flags at an offset; runs that end before it go."""
-    while runs[0][0] <= at:
+    while runs[0][0] <= offset:
         runs.popleft()
     return runs[0][1]
 

@@ -8,131 +8,147 @@ from dataclasses import replace
 
 from saltvirt import errors
 from saltvirt.backuphost import prune, receive, verify
-from saltvirt.backuphost.target import Target
-from saltvirt.backups import ident as idents
+from saltvirt.backuphost.target import BackupTarget
+from saltvirt.backups import ident as backup_ids
 from saltvirt.backups import record
-from saltvirt.backups.kept import AllReadBack, Kept, KeptBackup, KeptGuest, ReadBack
+from saltvirt.backups.kept import (
+    GuestPruneResult,
+    PruneDecision,
+    PruneResult,
+    VerifyReport,
+    VerifyResult,
+)
 from saltvirt.backups.retention import Retention
-from saltvirt.backups.stock import Backup, Stock
+from saltvirt.backups.stock import Catalog, StoredBackup
 
 # the guest's name, the backup's, bytes done, bytes in all
-Tell = Callable[[str, str, int, int], object]
+ProgressCallback = Callable[[str, str, int, int], object]
 ALL = "all"
 # of more backups an answer tells only what is to be told of
-MOST_TOLD = 1500
+MAX_LISTED = 1500
 
 
-def named(target: Target, name: str | None) -> dict[str, Stock]:
+def select(target: BackupTarget, name: str | None) -> dict[str, Catalog]:
     """UUID to what is there, of all guests, or of those that ``receive.whose`` finds: a guest that
     was removed and made anew has two."""
-    uuids = target.guests() if name is None else receive.whose(target, name)
-    return {uuid: target.stock(uuid) for uuid in uuids}
+    uuids = target.guests() if name is None else receive.find_guests(target, name)
+    return {uuid: target.catalog(uuid) for uuid in uuids}
 
 
-def pruned(target: Target, rules: Retention, name: str | None, test: bool) -> Kept:
+def prune_guests(
+    target: BackupTarget, rules: Retention, name: str | None, test: bool
+) -> PruneResult:
     """Removes what no longer has to stay; test: only tells what. A guest of which it cannot be done
     hinders no other."""
-    found = [_pruned(target, uuid, rules, test) for uuid in named(target, name)]
-    if sum(len(one.backups) for one in found) > MOST_TOLD:
-        found = [_short(one) for one in found]
-    return Kept(tuple(found))
+    results = [_prune_guest(target, uuid, rules, test) for uuid in select(target, name)]
+    if sum(len(result.backups) for result in results) > MAX_LISTED:
+        results = [_removed_only(result) for result in results]
+    return PruneResult(tuple(results))
 
 
-def _short(guest: KeptGuest) -> KeptGuest:
+def _removed_only(guest: GuestPruneResult) -> GuestPruneResult:
     """Without those that stay: Salt cuts an answer that is too long."""
-    gone = tuple(one for one in guest.backups if not one.stays)
-    return replace(guest, backups=gone, untold=len(guest.backups) - len(gone))
+    removed = tuple(decision for decision in guest.backups if not decision.stays)
+    return replace(guest, backups=removed, untold=len(guest.backups) - len(removed))
 
 
-def _pruned(target: Target, uuid: str, rules: Retention, test: bool) -> KeptGuest:
-    guest = KeptGuest(uuid, _name(target.stock(uuid)))
+def _prune_guest(target: BackupTarget, uuid: str, rules: Retention, test: bool) -> GuestPruneResult:
+    guest = GuestPruneResult(uuid, _name(target.catalog(uuid)))
     try:
-        found = prune.guest(target, uuid, rules, test)
+        verdicts = prune.prune_guest(target, uuid, rules, test)
     except errors.VirtError as exc:
         return replace(guest, trouble=exc.text)
-    return replace(guest, backups=tuple(KeptBackup(one.ident, one.stays, one.why) for one in found))
+    return replace(
+        guest,
+        backups=tuple(
+            PruneDecision(verdict.backup_id, verdict.retained, verdict.reason)
+            for verdict in verdicts
+        ),
+    )
 
 
-def read_back(
-    target: Target,
+def verify_all(
+    target: BackupTarget,
     name: str | None,
     backup: str,
     days: float | None,
     now: str,
-    tell: Tell,
-    most: int | None = None,
-) -> AllReadBack:
+    report: ProgressCallback,
+    limit: int | None = None,
+) -> VerifyReport:
     """Reads backups back, each guest's from the oldest on.
 
     backup: of each guest: ALL, or what ``ident.find`` takes. days: only those that were not read
-    back in so many days; None: all. now: as a record has it. most: no more than so many, those
+    back in so many days; None: all. now: as a record has it. limit: no more than so many, those
     first that were not read back for the longest time.
     """
-    stocks = {uuid: stock for uuid, stock in named(target, name).items() if stock.last}
-    chosen = _chosen(stocks, backup)
-    wanted = [(uuid, one) for uuid, one in chosen if days is None or _is_due(one, days, now)]
-    if most is not None:
-        wanted = sorted(wanted, key=lambda one: _since(one[1]))[:most]
-    read = (_read_back(target, uuid, one, now, tell) for uuid, one in wanted)
-    found = [one for one in read if one]
-    if len(found) <= MOST_TOLD:
-        return AllReadBack(tuple(found))
-    bad = tuple(one for one in found if one.trouble or one.wrong)
-    return AllReadBack(bad, len(found) - len(bad))
+    catalogs = {uuid: catalog for uuid, catalog in select(target, name).items() if catalog.last}
+    chosen = _select_backups(catalogs, backup)
+    selected = [(uuid, item) for uuid, item in chosen if days is None or _is_due(item, days, now)]
+    if limit is not None:
+        selected = sorted(selected, key=lambda item: _since(item[1]))[:limit]
+    checks = (_verify(target, uuid, item, now, report) for uuid, item in selected)
+    results = [item for item in checks if item]
+    if len(results) <= MAX_LISTED:
+        return VerifyReport(tuple(results))
+    bad = tuple(item for item in results if item.trouble or item.wrong)
+    return VerifyReport(bad, len(results) - len(bad))
 
 
-def _chosen(stocks: Mapping[str, Stock], backup: str) -> list[tuple[str, Backup]]:
+def _select_backups(catalogs: Mapping[str, Catalog], backup: str) -> list[tuple[str, StoredBackup]]:
     """(the guest's UUID, a backup) of those that are meant. Raises as ``ident.find`` does if no
     guest has one."""
-    found: list[tuple[str, Backup]] = []
+    selected: list[tuple[str, StoredBackup]] = []
     missing = None
-    for uuid, stock in stocks.items():
+    for uuid, catalog in catalogs.items():
         if backup == ALL:
-            found += [(uuid, one) for one in stock]
+            selected += [(uuid, entry) for entry in catalog]
             continue
         try:
-            found.append((uuid, stock.backups[idents.find(stock.backups, backup)]))
+            selected.append((uuid, catalog.backups[backup_ids.find(catalog.backups, backup)]))
         except errors.NotFound as exc:  # each guest has numbers of its own
             missing = exc
-    if missing and not found:
+    if missing and not selected:
         raise missing
-    return found
+    return selected
 
 
-def _since(backup: Backup) -> tuple[str, str]:
+def _since(backup: StoredBackup) -> tuple[str, str]:
     """When it was last read back, those never read back first."""
-    return (backup.verified.when if backup.verified else "", backup.ident)
+    return (backup.verification.when if backup.verification else "", backup.backup_id)
 
 
-def _is_due(backup: Backup, days: float, now: str) -> bool:
-    if backup.verified is None:
+def _is_due(backup: StoredBackup, days: float, now: str) -> bool:
+    if backup.verification is None:
         return True
-    since = record.moment(now) - record.moment(backup.verified.when)
+    since = record.moment(now) - record.moment(backup.verification.when)
     # a clock that was put back is no reason not to look
     return not datetime.timedelta() <= since < datetime.timedelta(days=days)
 
 
-def _read_back(target: Target, uuid: str, backup: Backup, now: str, tell: Tell) -> ReadBack | None:
+def _verify(
+    target: BackupTarget, uuid: str, backup: StoredBackup, now: str, report: ProgressCallback
+) -> VerifyResult | None:
     """What was found; None for one that was removed meanwhile."""
     guest = backup.record.guest if backup.record else None
-    found = ReadBack(uuid, backup.ident, guest)
+    result = VerifyResult(uuid, backup.backup_id, guest)
 
-    def told(done: int, total: int) -> None:
-        tell(guest or uuid, backup.ident, done, total)
+    def on_progress(done: int, total: int) -> None:
+        report(guest or uuid, backup.backup_id, done, total)
 
     try:
-        verified = verify.backup(target, uuid, backup.ident, now, told)
+        verification = verify.backup(target, uuid, backup.backup_id, now, on_progress)
     except errors.Unsupported:
         raise
     except errors.VirtError as exc:
-        if not target.folder.is_there(uuid, backup.ident):
+        if not target.folder.exists(uuid, backup.backup_id):
             return None
-        return replace(found, trouble=exc.text)
-    stock = target.stock(uuid)
-    if backup.ident not in stock.backups:
+        return replace(result, trouble=exc.text)
+    catalog = target.catalog(uuid)
+    if backup.backup_id not in catalog.backups:
         return None
-    return replace(found, verified=verified, wrong=stock.wrong(backup.ident))
+    return replace(result, verified=verification, wrong=catalog.problem(backup.backup_id))
 
 
-def _name(stock: Stock) -> str | None:
-    return stock.records[-1].guest if stock.records else None
+def _name(catalog: Catalog) -> str | None:
+    return catalog.records[-1].guest if catalog.records else None

@@ -7,9 +7,9 @@ from typing import Any
 
 from saltvirt.backuphost import daemon, keyfile
 from saltvirt.backuphost.keyfile import Key
-from saltvirt.backuphost.target import Target
+from saltvirt.backuphost.target import BackupTarget
 from saltvirt.backups import record
-from saltvirt.backups.record import BackupDisk, Record
+from saltvirt.backups.record import BackupDiskRecord, BackupRecord
 from saltvirt.images import tools
 
 
@@ -24,54 +24,54 @@ class Layers:
     @property
     def argv(self) -> list[str]:
         """How a tool is told of it, with the key where it needs one."""
-        return named(self.paths[0], len(self.paths), self.key)
+        return image_arguments(self.paths[0], len(self.paths), self.key)
 
     @property
-    def digests(self) -> bytes | None:
+    def checksum_key(self) -> bytes | None:
         """With what the digests of its pieces are made. Raises NoKey."""
-        return self.key.digests() if self.key else None
+        return self.key.checksum_key() if self.key else None
 
-    def shown(self, export: str) -> daemon.Shown:
+    def exported(self, export: str) -> daemon.ExportedDisk:
         """As the storage daemon is to show it."""
-        below = _node(self.paths[1:]) if self.key else None
-        crypt = _crypt() if self.key else None
-        secret = self.key.object if self.key else None
-        return daemon.Shown(self.paths[0], record.QCOW2, export, None, secret, crypt, below)
+        below = _backing_node(self.paths[1:]) if self.key else None
+        crypt = _encryption() if self.key else None
+        secret = self.key.qemu_object if self.key else None
+        return daemon.ExportedDisk(self.paths[0], record.QCOW2, export, None, secret, crypt, below)
 
 
-def of(target: Target, found: Record, disk: BackupDisk) -> Layers:
+def load(target: BackupTarget, backup_record: BackupRecord, disk: BackupDiskRecord) -> Layers:
     """Those of a disk of a backup. Raises BadAnswer, ImageError, NotFound where a file is not what
     its record says, NoKey."""
-    paths = target.fitting(found, disk)
-    return Layers(tuple(paths), keyfile.of_record(disk.key) if disk.key else None)
+    paths = target.layer_paths(backup_record, disk)
+    return Layers(tuple(paths), keyfile.from_record(disk.key) if disk.key else None)
 
 
-def named(path: str, layers: int, key: Key | None) -> list[str]:
+def image_arguments(path: str, layers: int, key: Key | None) -> list[str]:
     """How a tool is told of a qcow2. layers: so many files it is, itself among them."""
     if key is None:
         return ["-f", record.QCOW2, path]
-    told = f"driver={record.QCOW2},file.filename={tools.escaped(path)}"
+    options = f"driver={record.QCOW2},file.filename={tools.escaped(path)}"
     for number in range(layers):
-        told += f",{'backing.' * number}encrypt.key-secret={keyfile.ID}"
-    return ["--object", key.object, "--image-opts", told]
+        options += f",{'backing.' * number}encrypt.key-secret={keyfile.ID}"
+    return ["--object", key.qemu_object, "--image-opts", options]
 
 
-def compressing(path: str) -> list[str]:
+def compress_arguments(path: str) -> list[str]:
     """How a tool is told of a qcow2 that it is to write compressed."""
     return ["--image-opts", f"driver=compress,file.driver={record.QCOW2},file.file.driver=file,"
             f"file.file.filename={tools.escaped(path)}"]  # fmt: skip
 
 
-def _node(paths: tuple[str, ...]) -> dict[str, Any] | None:
+def _backing_node(paths: tuple[str, ...]) -> dict[str, Any] | None:
     """What is below, each with its key: QEMU would open it by its name alone, and without."""
     if not paths:
         return None
     return {
-        "driver": record.QCOW2, "read-only": True, "encrypt": _crypt(),
+        "driver": record.QCOW2, "read-only": True, "encrypt": _encryption(),
         "file": {"driver": "file", "filename": paths[0], "read-only": True},
-        "backing": _node(paths[1:]),
+        "backing": _backing_node(paths[1:]),
     }  # fmt: skip
 
 
-def _crypt() -> dict[str, str]:
+def _encryption() -> dict[str, str]:
     return {"format": keyfile.LUKS, "key-secret": keyfile.ID}

@@ -23,7 +23,7 @@ _FIXED_NEWSTYLE = 1
 _REQUEST, _REPLY = 0x25609513, 0x67446698
 _READ, _DISCONNECT = 0, 2
 # of one request: any server takes so much
-MOST_BYTES = 32 * 1024**2
+MAX_BYTES = 32 * 1024**2
 _BEGINS_S = 30
 # a target that is silent so long is dead
 SILENT_S = 120
@@ -37,7 +37,7 @@ class Unreadable(errors.ImageError):
     failed."""
 
 
-class NotNow(errors.VirtError):
+class TemporaryFailure(errors.VirtError):
     """The disk cannot be read at the moment, which says nothing of its file: a tool has failed or
     was killed, or the machine or its storage is short of something, or too slow."""
 
@@ -47,31 +47,31 @@ class Reader:
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
-        magic, option, flags = struct.unpack(">8s8sH", self._take(18))
+        magic, option, flags = struct.unpack(">8s8sH", self._receive(18))
         if (magic, option) != (_MAGIC, _OPTION) or not flags & _FIXED_NEWSTYLE:
-            raise NotNow("qemu-nbd does not speak as it should")
+            raise TemporaryFailure("qemu-nbd does not speak as it should")
         answer = _FIXED_NEWSTYLE | flags & _NO_ZEROES
         self._connection.sendall(struct.pack(">I8sII", answer, _OPTION, _EXPORT_NAME, 0))
-        self.size_bytes, _flags = struct.unpack(">QH", self._take(10))
+        self.size_bytes, _flags = struct.unpack(">QH", self._receive(10))
         if not flags & _NO_ZEROES:
-            self._take(124)
+            self._receive(124)
 
     def read(self, offset_bytes: int, length_bytes: int) -> bytes:
         """So many bytes, at most MOST_BYTES. Raises Unreadable, NotNow."""
         request = struct.pack(">IHHQQI", _REQUEST, 0, _READ, 1, offset_bytes, length_bytes)
         try:
             self._connection.sendall(request)
-            magic, failed, handle = struct.unpack(">IIQ", self._take(16))
+            magic, failed, handle = struct.unpack(">IIQ", self._receive(16))
             if (magic, handle) != (_REPLY, 1):
-                raise NotNow("qemu-nbd does not speak as it should")
+                raise TemporaryFailure("qemu-nbd does not speak as it should")
             if failed:
-                kind = Unreadable if failed == errno.EIO else NotNow
+                kind = Unreadable if failed == errno.EIO else TemporaryFailure
                 raise kind(f"at {offset_bytes}: {os.strerror(failed)}")
-            return self._take(length_bytes)
+            return self._receive(length_bytes)
         except TimeoutError:
-            raise _silent() from None
+            raise _timeout_error() from None
         except (OSError, EOFError) as exc:
-            raise NotNow(f"at {offset_bytes}: {exc}") from exc
+            raise TemporaryFailure(f"at {offset_bytes}: {exc}") from exc
 
     def close(self) -> None:
         """Says that nothing more will be read."""
@@ -79,31 +79,31 @@ class Reader:
             self._connection.sendall(struct.pack(">IHHQQI", _REQUEST, 0, _DISCONNECT, 2, 0, 0))
         self._connection.close()
 
-    def _take(self, count: int) -> bytes:
-        found = bytearray(count)
-        left = memoryview(found)
-        while left:
-            got = self._connection.recv_into(left)
-            if not got:
+    def _receive(self, count: int) -> bytes:
+        buffer = bytearray(count)
+        remaining = memoryview(buffer)
+        while remaining:
+            received = self._connection.recv_into(remaining)
+            if not received:
                 raise EOFError("qemu-nbd ended in the middle")
-            left = left[got:]
-        return bytes(found)
+            remaining = remaining[received:]
+        return bytes(buffer)
 
 
 @contextlib.contextmanager
-def shown(named: list[str]) -> Iterator[Reader]:
-    """The qcow2 for the block. named: as its layers tell a tool of it. Raises NotNow, and
+def open_image(image_args: list[str]) -> Iterator[Reader]:
+    """The qcow2 for the block. image_args: as its layers tell a tool of it. Raises NotNow, and
     Unsupported where qemu-nbd is missing."""
-    with locks.for_now(locks.own_run(), "reader-") as folder:
-        where = os.path.join(folder, "nbd")
-        argv = ["qemu-nbd", "--read-only", f"--socket={where}", *named]
-        with _begun(argv) as process, contextlib.ExitStack() as stack:
+    with locks.temporary_folder(locks.runtime_folder(), "reader-") as folder:
+        socket_path = os.path.join(folder, "nbd")
+        argv = ["qemu-nbd", "--read-only", f"--socket={socket_path}", *image_args]
+        with _start(argv) as process, contextlib.ExitStack() as stack:
             stack.callback(process.kill)
-            reader = _talking(where, process)
+            reader = _handshake(socket_path, process)
             stack.callback(reader.close)
             try:
                 yield reader
-            except (Unreadable, NotNow):
+            except (Unreadable, TemporaryFailure):
                 _refuse_killed(process)
                 raise
 
@@ -114,27 +114,27 @@ def _refuse_killed(process: subprocess.Popen[bytes]) -> None:
         process.wait(_DIES_S)
     if process.returncode is not None and process.returncode < 0:
         number = -process.returncode
-        how = "" if number == signal.SIGKILL else f" by {signal.Signals(number).name}"
-        raise NotNow(f"qemu-nbd was killed{how}")
+        suffix = "" if number == signal.SIGKILL else f" by {signal.Signals(number).name}"
+        raise TemporaryFailure(f"qemu-nbd was killed{suffix}")
 
 
-def _silent() -> NotNow:
-    return NotNow(f"qemu-nbd was silent for {SILENT_S} s")
+def _timeout_error() -> TemporaryFailure:
+    return TemporaryFailure(f"qemu-nbd was silent for {SILENT_S} s")
 
 
-def _talking(where: str, process: subprocess.Popen[bytes]) -> Reader:
+def _handshake(socket_path: str, process: subprocess.Popen[bytes]) -> Reader:
     try:
-        return Reader(_connected(where, process))
+        return Reader(_connect(socket_path, process))
     except TimeoutError:
-        raise _silent() from None
+        raise _timeout_error() from None
     except (OSError, EOFError):  # it listens before it opens the file
         _refuse_killed(process)
         process.kill()
-        said = tools.last_words(tools.pipe(process.stderr).read())
-        raise NotNow(f"qemu-nbd does not begin: {said}") from None
+        output = tools.last_output(tools.pipe(process.stderr).read())
+        raise TemporaryFailure(f"qemu-nbd does not begin: {output}") from None
 
 
-def _begun(argv: list[str]) -> subprocess.Popen[bytes]:
+def _start(argv: list[str]) -> subprocess.Popen[bytes]:
     try:
         return subprocess.Popen(
             tools.command(argv),
@@ -147,21 +147,21 @@ def _begun(argv: list[str]) -> subprocess.Popen[bytes]:
         raise tools.missing(argv[0]) from exc
 
 
-def _connected(where: str, process: subprocess.Popen[bytes]) -> socket.socket:
+def _connect(socket_path: str, process: subprocess.Popen[bytes]) -> socket.socket:
     deadline = time.monotonic() + _BEGINS_S
     while process.poll() is None and time.monotonic() < deadline:
-        found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            found.settimeout(SILENT_S)
-            found.connect(where)
-            return found
+            connection.settimeout(SILENT_S)
+            connection.connect(socket_path)
+            return connection
         except OSError:  # it does not listen yet
-            found.close()
+            connection.close()
             time.sleep(_PAUSE_S)
     if process.poll() is None:
-        raise NotNow(f"qemu-nbd did not begin within {_BEGINS_S} s")
+        raise TemporaryFailure(f"qemu-nbd did not begin within {_BEGINS_S} s")
     if process.returncode == 127:  # setpriv found no such program
         raise tools.missing("qemu-nbd")
     _refuse_killed(process)
-    said = tools.last_words(tools.pipe(process.stderr).read())
-    raise NotNow(f"qemu-nbd does not begin: {said}")
+    output = tools.last_output(tools.pipe(process.stderr).read())
+    raise TemporaryFailure(f"qemu-nbd does not begin: {output}")

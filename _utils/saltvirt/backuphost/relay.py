@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 
 from saltvirt import doors
-from saltvirt.doors import Door
+from saltvirt.doors import TlsEndpoint
 
 PORT, PORTS = 10809, 16
 # of NBD's protocol
@@ -24,7 +24,7 @@ _FLAGS = 3  # the newer style, without zeros
 _ABORT, _STARTTLS = 2, 5
 _ACK, _TLS_REQUIRED = 1, 2**31 + 5
 _GREETING_BYTES = 18
-_MOST_OPTIONS, _MOST_OPTION_BYTES = 16, 4096
+_MAX_OPTIONS, _MAX_OPTION_BYTES = 16, 4096
 # who may be connected and has not shown his certificate yet
 _STRANGERS = 64
 _HELLO_S, _ANSWERS_S = 20, 3
@@ -36,135 +36,137 @@ class Relay:
 
     def __init__(self, listener: socket.socket, inner: str, context: ssl.SSLContext) -> None:
         self._listener, self._inner, self._context = listener, inner, context
-        self._strangers = doors.Strangers(_STRANGERS)
+        self._strangers = doors.ConnectionLimiter(_STRANGERS)
         self._open: set[socket.socket] = set()
         self._readers = 0
-        self._is_ended = False
+        self._is_closed = False
         self._lock = threading.Lock()
         self.port: int = listener.getsockname()[1]
         threading.Thread(target=self._serve, daemon=True).start()
 
     @property
-    def is_read(self) -> bool:
+    def has_readers(self) -> bool:
         """Whether somebody who may is connected."""
         return self._readers > 0
 
     def end(self) -> None:
         """Nobody is let in any more, and who was is shown out."""
-        self._is_ended = True
+        self._is_closed = True
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         with self._lock:
-            for one in self._open:
+            for connection in self._open:
                 with contextlib.suppress(OSError):
-                    one.shutdown(socket.SHUT_RDWR)
+                    connection.shutdown(socket.SHUT_RDWR)
 
     def _serve(self) -> None:
-        while not self._is_ended:
+        while not self._is_closed:
             try:
-                caller, (address, *_) = self._listener.accept()
+                client, (address, *_) = self._listener.accept()
             except OSError:  # it was ended, or the system lets nobody in just now
                 time.sleep(_PAUSE_S)
                 continue
-            if self._strangers.come(address):
-                args = (caller, address)
-                threading.Thread(target=self._welcome, args=args, daemon=True).start()
+            if self._strangers.acquire(address):
+                args = (client, address)
+                threading.Thread(target=self._handle_client, args=args, daemon=True).start()
             else:
-                caller.close()
+                client.close()
 
-    def _welcome(self, caller: socket.socket, address: str) -> None:
+    def _handle_client(self, client: socket.socket, address: str) -> None:
         try:
-            with contextlib.suppress(OSError, ValueError), self._counted(caller):
+            with contextlib.suppress(OSError, ValueError), self._track(client):
                 try:
-                    flags, tls = _secured(caller, self._context)
+                    flags, tls = _start_tls(client, self._context)
                 finally:
-                    self._strangers.leave(address)
+                    self._strangers.release(address)
                 with tls, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as inner:
-                    self._hand_on(tls, inner, flags)
+                    self._forward(tls, inner, flags)
         finally:
-            caller.close()
+            client.close()
 
     @contextlib.contextmanager
-    def _counted(self, one: socket.socket) -> Iterator[None]:
+    def _track(self, connection: socket.socket) -> Iterator[None]:
         with self._lock:
-            self._open.add(one)
+            self._open.add(connection)
         try:
             yield
         finally:
             with self._lock:
-                self._open.discard(one)
+                self._open.discard(connection)
 
-    def _hand_on(self, tls: ssl.SSLSocket, inner: socket.socket, flags: bytes) -> None:
+    def _forward(self, tls: ssl.SSLSocket, inner: socket.socket, flags: bytes) -> None:
         with self._lock:
             self._readers += 1
         try:
             inner.settimeout(_HELLO_S)
             inner.connect(self._inner)
-            _exactly(inner, _GREETING_BYTES, time.monotonic() + _HELLO_S)
+            _receive_exact(inner, _GREETING_BYTES, time.monotonic() + _HELLO_S)
             inner.sendall(flags)
-            with self._counted(tls):
+            with self._track(tls):
                 doors.pump(tls, inner)
         finally:
             with self._lock:
                 self._readers -= 1
 
 
-def begin(door: Door, inner: str) -> Relay:
+def begin(endpoint: TlsEndpoint, inner: str) -> Relay:
     """Opens the door. inner: the path of the socket on which the disks are served. Raises
     OperationFailed."""
-    context = doors.context(door.credentials)
+    context = doors.context(endpoint.credentials)
     full = "so many backups are read from here"
-    return Relay(doors.listening(door, _STRANGERS, full), inner, context)
+    return Relay(doors.listening(endpoint, _STRANGERS, full), inner, context)
 
 
-def shows(host: str, port: int, authority: str) -> bool:
+def has_authority(host: str, port: int, authority: str) -> bool:
     """Whether the door there is the one with that authority. Raises OSError where none answers."""
-    until = time.monotonic() + _ANSWERS_S
+    deadline = time.monotonic() + _ANSWERS_S
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.load_verify_locations(cadata=authority)
-    with socket.create_connection((host, port), timeout=_ANSWERS_S) as line:
+    with socket.create_connection((host, port), timeout=_ANSWERS_S) as connection:
         try:
-            if _exactly(line, _GREETING_BYTES, until)[:16] != _MAGIC + _OPTION:
+            if _receive_exact(connection, _GREETING_BYTES, deadline)[:16] != _MAGIC + _OPTION:
                 return False
-            line.sendall(struct.pack(">I8sII", 1, _OPTION, _STARTTLS, 0))
-            if _exactly(line, 20, until) != struct.pack(">QIII", _REPLY, _STARTTLS, _ACK, 0):
+            connection.sendall(struct.pack(">I8sII", 1, _OPTION, _STARTTLS, 0))
+            if _receive_exact(connection, 20, deadline) != struct.pack(
+                ">QIII", _REPLY, _STARTTLS, _ACK, 0
+            ):
                 return False
-            line.settimeout(max(0.1, until - time.monotonic()))
-            context.wrap_socket(line, server_hostname=host).close()
+            connection.settimeout(max(0.1, deadline - time.monotonic()))
+            context.wrap_socket(connection, server_hostname=host).close()
             return True
         except OSError:
             return False
 
 
-def _secured(caller: socket.socket, context: ssl.SSLContext) -> tuple[bytes, ssl.SSLSocket]:
+def _start_tls(client: socket.socket, context: ssl.SSLContext) -> tuple[bytes, ssl.SSLSocket]:
     """(his flags, the secured line) of who shows the right certificate. Raises OSError, ValueError
     for anybody else."""
-    until = time.monotonic() + _HELLO_S
-    doors.prepare(caller)
-    caller.settimeout(_HELLO_S)
-    caller.sendall(_MAGIC + _OPTION + struct.pack(">H", _FLAGS))
-    flags = _exactly(caller, 4, until)
-    for _ in range(_MOST_OPTIONS):
-        magic, option, length = struct.unpack(">8sII", _exactly(caller, 16, until))
-        if magic != _OPTION or option == _ABORT or length > _MOST_OPTION_BYTES:
+    deadline = time.monotonic() + _HELLO_S
+    doors.prepare(client)
+    client.settimeout(_HELLO_S)
+    client.sendall(_MAGIC + _OPTION + struct.pack(">H", _FLAGS))
+    flags = _receive_exact(client, 4, deadline)
+    for _ in range(_MAX_OPTIONS):
+        magic, option, length = struct.unpack(">8sII", _receive_exact(client, 16, deadline))
+        if magic != _OPTION or option == _ABORT or length > _MAX_OPTION_BYTES:
             break
-        _exactly(caller, length, until)
+        _receive_exact(client, length, deadline)
         answer = _ACK if option == _STARTTLS else _TLS_REQUIRED
-        caller.sendall(struct.pack(">QIII", _REPLY, option, answer, 0))
+        client.sendall(struct.pack(">QIII", _REPLY, option, answer, 0))
         if answer == _ACK:
-            caller.settimeout(max(0.1, until - time.monotonic()))
-            return flags, context.wrap_socket(caller, server_side=True)
+            client.settimeout(max(0.1, deadline - time.monotonic()))
+            return flags, context.wrap_socket(client, server_side=True)
     raise ValueError("it does not want TLS")
 
 
-def _exactly(line: socket.socket, length: int, until: float) -> bytes:
+def _receive_exact(connection: socket.socket, length: int, deadline: float) -> bytes:
     """So many bytes. Raises OSError where they do not come in time."""
-    found = b""
-    while len(found) < length:
-        line.settimeout(max(0.1, until - time.monotonic()))
-        more = line.recv(length - len(found))
-        if not more or time.monotonic() > until:
+    data = b""
+    while len(data) < length:
+        connection.settimeout(max(0.1, deadline - time.monotonic()))
+        chunk = connection.recv(length - len(data))
+        if not chunk or time.monotonic() > deadline:
             raise ConnectionResetError("it said no more")
-        found += more
-    return found
+        data += chunk
+    return data

@@ -15,29 +15,29 @@ from dataclasses import dataclass, replace
 
 from saltvirt import errors, places
 from saltvirt.backuphost import apart, daemon, layers, relay, stands
-from saltvirt.backuphost.target import Target
+from saltvirt.backuphost.target import BackupTarget
 from saltvirt.backups import ident
 from saltvirt.backups.answers import ShownBackup, ShownDisk
-from saltvirt.backups.record import BackupDisk, Record
-from saltvirt.backups.stands import Stand
-from saltvirt.doors import Door
+from saltvirt.backups.record import BackupDiskRecord, BackupRecord
+from saltvirt.backups.stands import BackupPin
+from saltvirt.doors import TlsEndpoint
 from saltvirt.images import locks
-from saltvirt.units import shown
-from saltvirt.wire import Fact
+from saltvirt.units import short_repr
+from saltvirt.wire import Message
 
 MODULE = "backuphost.show"
 _RUN = f"{places.RUN}/backups"
 # so long nobody may be connected
 IDLE_S = 120
 # the same where a guest stands on it, which is paused as long as it is cut off
-STANDS_IDLE_S = 86_400
-_LOOK_S = 2
+PINNED_IDLE_S = 86_400
+_POLL_S = 2
 # in the folder of what is shown: to whom
 _READER = "reader"
 
 
 @dataclass(frozen=True)
-class ShowRequest(Fact):
+class ShowRequest(Message):
     """What is shown: a backup in a folder. door: where, and to whom. stand: the guest that runs
     from it; None: it is only read. disk: this one alone; None: all. damaged: also if it is not
     good."""
@@ -45,124 +45,143 @@ class ShowRequest(Fact):
     folder: str
     uuid: str
     ident: str
-    door: Door
-    stand: Stand | None = None
+    door: TlsEndpoint
+    stand: BackupPin | None = None
     disk: str | None = None
     damaged: bool = False
 
-    def disks(self, target: Target, found: Record) -> list[BackupDisk]:
+    def disks(self, target: BackupTarget, backup_record: BackupRecord) -> list[BackupDiskRecord]:
         """Those of the backup that are shown: of one that is damaged what can be opened."""
-        chosen = (one for one in found.disks if self.disk in (None, one.target))
-        return [one for one in chosen if self._is_shown(target, found, one)]
+        chosen = (disk for disk in backup_record.disks if self.disk in (None, disk.target))
+        return [disk for disk in chosen if self._is_shown(target, backup_record, disk)]
 
-    def state(self, target: Target, found: Record) -> BackupDisk | None:
+    def state(self, target: BackupTarget, backup_record: BackupRecord) -> BackupDiskRecord | None:
         """What the guest had beside its disks, if all of it is shown and it can be opened."""
-        if self.disk or not found.state or not self._is_shown(target, found, found.state):
+        if (
+            self.disk
+            or not backup_record.state
+            or not self._is_shown(target, backup_record, backup_record.state)
+        ):
             return None
-        return found.state
+        return backup_record.state
 
-    def _is_shown(self, target: Target, found: Record, disk: BackupDisk) -> bool:
+    def _is_shown(
+        self, target: BackupTarget, backup_record: BackupRecord, disk: BackupDiskRecord
+    ) -> bool:
         if not self.damaged:
             return True
-        if target.stock(found.uuid).unfit(found.ident, disk.target) is not None:
+        if (
+            target.catalog(backup_record.uuid).file_problem(backup_record.ident, disk.target)
+            is not None
+        ):
             return False
         try:
-            layers.of(target, found, disk)
+            layers.load(target, backup_record, disk)
         except (errors.BadAnswer, errors.ImageError, errors.NotFound):
             return False
         return True
 
 
-def show(library: str, asked: ShowRequest, host: str) -> ShownBackup:
+def show(library: str, request: ShowRequest, host: str) -> ShownBackup:
     """Shows it. library: the folder of the package saltvirt. host: how this machine is called in
     its certificate. Raises NotFound, BadAnswer for a backup that is not good, OperationFailed."""
-    target = Target(asked.folder)
-    stock = target.stock(asked.uuid)
-    name = ident.find(stock.backups, asked.ident, f"{asked.uuid} in {asked.folder}")
-    found = stock.backups[name].record
-    if asked.disk and found and asked.disk not in {one.target for one in found.disks}:
-        raise errors.NotFound(f"the backup {name} has no disk {shown(asked.disk)}")
-    wrong = stock.wrong_disk(name, asked.disk) if asked.disk else stock.wrong(name)
-    if found is None or (wrong and not asked.damaged):
-        raise errors.BadAnswer(f"the backup {name} is not good: {wrong}")
-    chosen = asked.disks(target, found)
+    target = BackupTarget(request.folder)
+    catalog = target.catalog(request.uuid)
+    name = ident.find(catalog.backups, request.ident, f"{request.uuid} in {request.folder}")
+    backup_record = catalog.backups[name].record
+    if (
+        request.disk
+        and backup_record
+        and request.disk not in {disk.target for disk in backup_record.disks}
+    ):
+        raise errors.NotFound(f"the backup {name} has no disk {short_repr(request.disk)}")
+    problem = catalog.disk_problem(name, request.disk) if request.disk else catalog.problem(name)
+    if backup_record is None or (problem and not request.damaged):
+        raise errors.BadAnswer(f"the backup {name} is not good: {problem}")
+    chosen = request.disks(target, backup_record)
     if not chosen:
-        why = wrong or "none of its files can be opened"
-        raise errors.BadAnswer(f"nothing of the backup {name} can be read: {why}")
-    definition = target.definition(found)
-    port = _begun(library, replace(asked, ident=name))
-    disks = tuple(ShownDisk(one.target, one.size_bytes) for one in chosen)
-    authority = asked.door.credentials.authority
-    about = (name, found.guest, host, port, definition, disks, authority)
-    state = asked.state(target, found)
-    more = ShownDisk(state.target, state.size_bytes) if state else None
-    return ShownBackup(*about, damaged=asked.damaged, state=more)
+        reason = problem or "none of its files can be opened"
+        raise errors.BadAnswer(f"nothing of the backup {name} can be read: {reason}")
+    definition = target.definition(backup_record)
+    port = _spawn(library, replace(request, ident=name))
+    disks = tuple(ShownDisk(disk.target, disk.size_bytes) for disk in chosen)
+    authority = request.door.credentials.authority
+    about = (name, backup_record.guest, host, port, definition, disks, authority)
+    state = request.state(target, backup_record)
+    shown_state = ShownDisk(state.target, state.size_bytes) if state else None
+    return ShownBackup(*about, damaged=request.damaged, state=shown_state)
 
 
 def hide(reader: str) -> bool:
     """What is shown to one reader is shown no more, in some seconds; whether anything was."""
-    ends, found = _digest(reader), False
+    digest, is_hidden = _digest(reader), False
     for path in glob.glob(f"{_RUN}/show-*/{_READER}"):
         with contextlib.suppress(FileNotFoundError), open(path, encoding="ascii") as file:
-            if file.read() == ends:
+            if file.read() == digest:
                 os.unlink(path)
-                found = True
-    return found
+                is_hidden = True
+    return is_hidden
 
 
 def _digest(reader: str) -> str:
     return hashlib.sha256(reader.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _begun(library: str, asked: ShowRequest) -> int:
+def _spawn(library: str, request: ShowRequest) -> int:
     """The port on which the program shows it."""
-    return int(apart.begin(library, MODULE, asked, "the program that shows the backup")["port"])
+    return int(apart.spawn(library, MODULE, request, "the program that shows the backup")["port"])
 
 
-def main(_words: list[str]) -> int:
+def main(_argv: list[str]) -> int:
     """The program: a ShowRequest on its standard input; one line on its standard output."""
-    asked = ShowRequest.from_answer(json.load(sys.stdin), "what is to be shown")
+    request = ShowRequest.from_answer(json.load(sys.stdin), "what is to be shown")
     try:
-        target = Target(asked.folder)
+        target = BackupTarget(request.folder)
         with (
-            target.using(asked.uuid, asked.ident) as found,
-            locks.for_now(_RUN, "show-") as folder,
+            target.open_backup(request.uuid, request.ident) as backup_record,
+            locks.temporary_folder(_RUN, "show-") as folder,
         ):
-            state = asked.state(target, found)
-            chosen = [*asked.disks(target, found), *([state] if state else [])]
-            disks = [layers.of(target, found, one).shown(one.target) for one in chosen]
-            if asked.stand:
-                stands.take(target, asked.uuid, asked.ident, asked.stand)
+            state = request.state(target, backup_record)
+            chosen = [*request.disks(target, backup_record), *([state] if state else [])]
+            disks = [
+                layers.load(target, backup_record, disk).exported(disk.target) for disk in chosen
+            ]
+            if request.stand:
+                stands.add_pin(target, request.uuid, request.ident, request.stand)
             path = os.path.join(folder, "nbd")
             server = daemon.begin(disks, path)
-            mark = os.path.join(folder, _READER)
-            with open(mark, "w", encoding="ascii") as file:
-                file.write(_digest(asked.door.credentials.reader))
-            door = relay.begin(asked.door, path)
-            apart.say({"port": door.port})
-            _keep(server, door, lambda: os.path.exists(mark) and _is_stood_on(target, asked),
-                  STANDS_IDLE_S if asked.stand else IDLE_S)  # fmt: skip
+            reader_file = os.path.join(folder, _READER)
+            with open(reader_file, "w", encoding="ascii") as file:
+                file.write(_digest(request.door.credentials.reader))
+            tls_relay = relay.begin(request.door, path)
+            apart.send({"port": tls_relay.port})
+            _serve_until_idle(server, tls_relay,
+            lambda: os.path.exists(reader_file) and _is_pinned(target, request),
+                  PINNED_IDLE_S if request.stand else IDLE_S)  # fmt: skip
     except errors.VirtError as exc:
-        apart.say({"error": exc.text})
+        apart.send({"error": exc.text})
         return 1
     return 0
 
 
-def _keep(
-    server: daemon.Server, door: relay.Relay, is_wanted: Callable[[], bool], idle_s: float
+def _serve_until_idle(
+    server: daemon.StorageDaemon,
+    tls_relay: relay.Relay,
+    is_wanted: Callable[[], bool],
+    idle_s: float,
 ) -> None:
     """Until nobody has read for a while, or it is not wanted any more."""
     last_s = time.monotonic()
-    while server.lives and time.monotonic() - last_s < idle_s and is_wanted():
-        time.sleep(_LOOK_S)
-        if door.is_read:
+    while server.is_running and time.monotonic() - last_s < idle_s and is_wanted():
+        time.sleep(_POLL_S)
+        if tls_relay.has_readers:
             last_s = time.monotonic()
-    door.end()
+    tls_relay.end()
     server.end()
 
 
-def _is_stood_on(target: Target, asked: ShowRequest) -> bool:
-    if asked.stand is None:
+def _is_pinned(target: BackupTarget, request: ShowRequest) -> bool:
+    if request.stand is None:
         return True
-    found = stands.of(target, asked.uuid, asked.ident)
-    return stands.UNREADABLE in found or any(one.is_of(asked.stand) for one in found)
+    current = stands.load(target, request.uuid, request.ident)
+    return stands.UNREADABLE in current or any(pin.is_same_guest(request.stand) for pin in current)

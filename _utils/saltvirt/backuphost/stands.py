@@ -8,74 +8,74 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from saltvirt import errors
-from saltvirt.backups import ident as idents
+from saltvirt.backups import ident as backup_ids
 from saltvirt.backups import record, stands
-from saltvirt.backups.stands import Stand, Stands, StoodOn
+from saltvirt.backups.stands import BackupPin, BackupPins, PinnedBackup
 
 if TYPE_CHECKING:
-    from saltvirt.backuphost.target import Target
+    from saltvirt.backuphost.target import BackupTarget
 
 _LOCK = ".stands"
 _WAIT_S = 10
-UNREADABLE = Stand("a guest that is not known", "a hypervisor that is not known")
+UNREADABLE = BackupPin("a guest that is not known", "a hypervisor that is not known")
 
 
-def of(target: Target, uuid: str, ident: str) -> tuple[Stand, ...]:
+def load(target: BackupTarget, uuid: str, backup_id: str) -> tuple[BackupPin, ...]:
     """Who stands on a backup. Where that cannot be read somebody does."""
     try:
-        data = target.folder.read(uuid, ident, stands.FILE, most=stands.MOST_BYTES)
-        found = Stands.from_answer(json.loads(data.decode("utf-8")), stands.FILE)
-        return found.stands
+        data = target.folder.read(uuid, backup_id, stands.FILE, max_bytes=stands.MAX_BYTES)
+        pin_list = BackupPins.from_answer(json.loads(data.decode("utf-8")), stands.FILE)
+        return pin_list.stands
     except errors.NotFound:
         return ()
     except (errors.VirtError, ValueError, RecursionError):
         return (UNREADABLE,)
 
 
-def why(target: Target, uuid: str, ident: str) -> str | None:
+def hold_reason(target: BackupTarget, uuid: str, backup_id: str) -> str | None:
     """Why the backup must stay, None where nobody stands on it."""
-    return next((one.why for one in of(target, uuid, ident)), None)
+    return next((pin.hold_reason for pin in load(target, uuid, backup_id)), None)
 
 
-def every(target: Target) -> Iterator[StoodOn]:
+def list_all(target: BackupTarget) -> Iterator[PinnedBackup]:
     """Who stands on which backup here."""
     for uuid in target.guests():
-        for ident in target.folder.names(uuid):
-            if idents.is_ident(ident):
-                for one in of(target, uuid, ident):
-                    yield StoodOn(uuid, ident, one)
+        for backup_id in target.folder.names(uuid):
+            if backup_ids.is_backup_id(backup_id):
+                for pin in load(target, uuid, backup_id):
+                    yield PinnedBackup(uuid, backup_id, pin)
 
 
-def take(target: Target, uuid: str, ident: str, stand: Stand) -> None:
+def add_pin(target: BackupTarget, uuid: str, backup_id: str, new_pin: BackupPin) -> None:
     """The guest stands on the backup, which is used meanwhile (``Target.using``)."""
-    _put(target, uuid, ident, lambda found: (*_others(found, stand), stand))
+    _update(target, uuid, backup_id, lambda current: (*_without(current, new_pin), new_pin))
 
 
-def let_go(target: Target, uuid: str, ident: str, stand: Stand) -> bool:
+def remove_pin(target: BackupTarget, uuid: str, backup_id: str, old_pin: BackupPin) -> bool:
     """The guest stands on it no more; whether it did."""
-    if not any(one.is_of(stand) for one in of(target, uuid, ident)):
+    if not any(pin.is_same_guest(old_pin) for pin in load(target, uuid, backup_id)):
         return False
-    _put(target, uuid, ident, lambda found: _others(found, stand))
+    _update(target, uuid, backup_id, lambda current: _without(current, old_pin))
     return True
 
 
-def _others(found: tuple[Stand, ...], stand: Stand) -> tuple[Stand, ...]:
-    return tuple(one for one in found if not one.is_of(stand))
+def _without(current: tuple[BackupPin, ...], excluded: BackupPin) -> tuple[BackupPin, ...]:
+    return tuple(pin for pin in current if not pin.is_same_guest(excluded))
 
 
-def _put(
-    target: Target,
+def _update(
+    target: BackupTarget,
     uuid: str,
-    ident: str,
-    change: Callable[[tuple[Stand, ...]], tuple[Stand, ...]],
+    backup_id: str,
+    change: Callable[[tuple[BackupPin, ...]], tuple[BackupPin, ...]],
 ) -> None:
-    with target.folder.locked(uuid, _LOCK, wait_s=_WAIT_S):
-        found = of(target, uuid, ident)
-        if UNREADABLE in found:
-            raise errors.BadAnswer(f"{stands.FILE} of {ident} cannot be read: put it right")
-        after = change(found)
+    with target.folder.lock(uuid, _LOCK, wait_s=_WAIT_S):
+        current = load(target, uuid, backup_id)
+        if UNREADABLE in current:
+            raise errors.BadAnswer(f"{stands.FILE} of {backup_id} cannot be read: put it right")
+        after = change(current)
         if after:
-            data = record.as_json(Stands(after))
-            target.folder.write(uuid, ident, stands.FILE, data=data)
+            data = record.as_json(BackupPins(after))
+            target.folder.write(uuid, backup_id, stands.FILE, data=data)
         else:
-            target.folder.remove(uuid, ident, stands.FILE)
+            target.folder.remove(uuid, backup_id, stands.FILE)

@@ -18,81 +18,86 @@ from saltvirt import errors, units
 from saltvirt.backuphost import layers, reader
 from saltvirt.backuphost.layers import Layers
 from saltvirt.backuphost.reader import Reader
-from saltvirt.backuphost.target import Target
+from saltvirt.backuphost.target import BackupTarget
 from saltvirt.backups import record
-from saltvirt.backups.marks import Verified
-from saltvirt.backups.pieces import ZERO, Piece
-from saltvirt.backups.record import BackupDisk, Record
-from saltvirt.backups.stock import Stock
+from saltvirt.backups.marks import Verification
+from saltvirt.backups.pieces import ZERO, ChecksumBlock
+from saltvirt.backups.record import BackupDiskRecord, BackupRecord
+from saltvirt.backups.stock import Catalog
 from saltvirt.images import tools
 
 VERIFYING = ".verify"
 # qemu-img's list of this much of a disk is never too long to take
-_MAPPED = 4 * 1024**3
-_MOST_CLUSTER = 2 * 1024**2
+_MAP_BYTES = 4 * 1024**3
+_MAX_CLUSTER = 2 * 1024**2
 # exit codes of qemu-img check: what nothing refers to harms nothing
 _CORRUPT, _LEAKED = 2, 3
 _BLOCK = 1024**2
 # words of the system in what a tool says: the file may be as it was
-_SYSTEM = (*(os.strerror(one).lower() for one in errno.errorcode), " lock", "timed out")
+_SYSTEM = (*(os.strerror(code).lower() for code in errno.errorcode), " lock", "timed out")
 
 # (bytes that were compared, bytes in all)
-Tell = Callable[[int, int], object]
+ProgressCallback = Callable[[int, int], object]
 
 
 class Damaged(errors.ImageError):
     """What a backup has is not what was written, whoever reads it, and whenever."""
 
 
-def backup(target: Target, uuid: str, ident: str, when: str, tell: Tell) -> Verified:
+def backup(
+    target: BackupTarget, uuid: str, backup_id: str, verified_at: str, report: ProgressCallback
+) -> Verification:
     """What is wrong with a backup, as it is put beside its record.
 
     A disk is broken only if what it has differs from its digests, its record or the rules of its
     format. Everything else is a failure of a tool, of the storage or of this machine.
 
-    when: it is now. Raises NotFound if the backup was removed, BadAnswer if its record cannot be
+    verified_at: it is now. Raises NotFound if the backup was removed, BadAnswer if its record
+    cannot be
     read, Busy while another verifies the guest's, Unsupported without QEMU's tools, and NotNow if a
     disk could not be read: of that disk nothing is put down.
     """
     target.folder.names(uuid)
-    with target.using(uuid, ident) as found, _alone(target, uuid):
-        stock = target.stock(uuid)
-        progress = _Progress(tell, sum(disk.size_bytes for disk in found.parts))
-        look = _Look(target, found, stock)
-        look.all(progress)
-        before = stock.backups[ident].verified
-        verified = look.verified(when, before)
-        if verified != before and not target.folder.is_read_only:
-            target.mark(uuid, ident, verified)
-        if look.unread:
-            raise reader.NotNow("; ".join(f"{disk}: {why}" for disk, why in look.unread.items()))
-    return verified
+    with target.open_backup(uuid, backup_id) as backup_record, _exclusive(target, uuid):
+        catalog = target.catalog(uuid)
+        progress = _VerifyProgress(report, sum(disk.size_bytes for disk in backup_record.parts))
+        check = _BackupCheck(target, backup_record, catalog)
+        check.run(progress)
+        before = catalog.backups[backup_id].verification
+        result = check.result(verified_at, before)
+        if result != before and not target.folder.is_read_only:
+            target.save_verification(uuid, backup_id, result)
+        if check.unread:
+            raise reader.TemporaryFailure(
+                "; ".join(f"{disk}: {reason}" for disk, reason in check.unread.items())
+            )
+    return result
 
 
-def _alone(target: Target, uuid: str) -> contextlib.AbstractContextManager[None]:
+def _exclusive(target: BackupTarget, uuid: str) -> contextlib.AbstractContextManager[None]:
     """Nobody else reads the guest's back; where nobody can write no two could disagree."""
     if target.folder.is_read_only:
         return contextlib.nullcontext()
-    return target.folder.locked(uuid, VERIFYING, what="virt.backup_verify")
+    return target.folder.lock(uuid, VERIFYING, purpose="virt.backup_verify")
 
 
-class _Look:
+class _BackupCheck:
     """One verification of a backup. broken: name of a disk to what is wrong with it; "" is the
     definition. unread: name of a disk to why it could not be read."""
 
-    def __init__(self, target: Target, found: Record, stock: Stock) -> None:
-        self._target, self._found, self._stock = target, found, stock
+    def __init__(self, target: BackupTarget, backup_record: BackupRecord, catalog: Catalog) -> None:
+        self._target, self._record, self._stock = target, backup_record, catalog
         self.broken: dict[str, str] = {}
         self.unread: dict[str, str] = {}
 
-    def all(self, progress: _Progress) -> None:
+    def run(self, progress: _VerifyProgress) -> None:
         """Reads the definition and each disk; what becomes of one hinders no other."""
-        self._one("", self._definition)
-        for disk in self._found.parts:
-            self._one(disk.target, functools.partial(self._disk, disk, progress))
-            progress.ends(disk.size_bytes)
+        self._check_part("", self._definition)
+        for disk in self._record.parts:
+            self._check_part(disk.target, functools.partial(self._disk, disk, progress))
+            progress.finish_disk(disk.size_bytes)
 
-    def _one(self, name: str, read: Callable[[], object]) -> None:
+    def _check_part(self, name: str, read: Callable[[], object]) -> None:
         try:
             read()
         except errors.Unsupported:
@@ -104,47 +109,51 @@ class _Look:
         except (OSError, ValueError, KeyError) as exc:
             self.unread[name or record.DEFINITION] = errors.OperationFailed(exc).text
 
-    def verified(self, when: str, before: Verified | None) -> Verified:
+    def result(self, verified_at: str, before: Verification | None) -> Verification:
         """The mark. Of what could not be read it says what was put down before, and it is as old
         as that was: so it is soon read again."""
         if not self.unread:
-            return Verified(when, tuple(disk.target for disk in self._found.parts), self.broken)
-        was = before or Verified(self._found.when)
-        names = {record.DEFINITION: "", **{disk.target: disk.target for disk in self._found.parts}}
-        kept = {
-            names[one]: was.broken[names[one]]
-            for one in self.unread
-            if names.get(one) in was.broken
+            return Verification(
+                verified_at, tuple(disk.target for disk in self._record.parts), self.broken
+            )
+        previous = before or Verification(self._record.when)
+        names = {record.DEFINITION: "", **{disk.target: disk.target for disk in self._record.parts}}
+        carried = {
+            names[name]: previous.broken[names[name]]
+            for name in self.unread
+            if names.get(name) in previous.broken
         }
-        if not self.broken and kept == was.broken and before is None:
-            return was
-        return Verified(was.when, was.disks, {**kept, **self.broken})
+        if not self.broken and carried == previous.broken and before is None:
+            return previous
+        return Verification(previous.when, previous.disks, {**carried, **self.broken})
 
     def _definition(self) -> None:
-        if record.DEFINITION not in self._stock.backups[self._found.ident].lengths:
+        if record.DEFINITION not in self._stock.backups[self._record.ident].lengths:
             raise Damaged(f"{record.DEFINITION} is gone")
         try:
-            self._target.definition(self._found)
+            self._target.definition(self._record)
         except (errors.BadAnswer, UnicodeDecodeError) as exc:
             raise Damaged(errors.BadAnswer(exc).text) from exc
 
-    def _disk(self, disk: BackupDisk, progress: _Progress) -> None:
-        unfit = self._stock.unfit(self._found.ident, disk.target)
-        if unfit:
-            raise Damaged(unfit)
-        of = _layers(self._target, self._found, disk)
-        _check(of)
+    def _disk(self, disk: BackupDiskRecord, progress: _VerifyProgress) -> None:
+        problem = self._stock.file_problem(self._record.ident, disk.target)
+        if problem:
+            raise Damaged(problem)
+        disk_layers = _layers(self._target, self._record, disk)
+        _check(disk_layers)
         try:
             if disk.backing is not None:
-                _nothing_beyond(of, disk, self._target.pieces(self._found, disk))
-            _compare(of, self._target.pieces(self._found, disk), progress)
+                _refuse_extra_data(
+                    disk_layers, disk, self._target.read_checksums(self._record, disk)
+                )
+            _compare(disk_layers, self._target.read_checksums(self._record, disk), progress)
         except errors.BadAnswer as exc:  # of the digests
             raise Damaged(exc.text) from exc
 
 
-def _layers(target: Target, found: Record, disk: BackupDisk) -> Layers:
+def _layers(target: BackupTarget, backup_record: BackupRecord, disk: BackupDiskRecord) -> Layers:
     try:
-        return layers.of(target, found, disk)
+        return layers.load(target, backup_record, disk)
     except errors.BadAnswer as exc:
         raise Damaged(exc.text) from exc
     except errors.ImageError as exc:
@@ -153,47 +162,47 @@ def _layers(target: Target, found: Record, disk: BackupDisk) -> Layers:
         raise Damaged(exc.text) from exc
 
 
-class _Progress:
-    def __init__(self, tell: Tell, total: int) -> None:
-        self._tell, self._total, self._before = tell, total, 0
+class _VerifyProgress:
+    def __init__(self, report: ProgressCallback, total: int) -> None:
+        self._report, self._total, self._before = report, total, 0
 
-    def at(self, offset_bytes: int) -> None:
+    def update(self, offset_bytes: int) -> None:
         """So far of the disk that is read."""
-        self._tell(self._before + offset_bytes, self._total)
+        self._report(self._before + offset_bytes, self._total)
 
-    def ends(self, size_bytes: int) -> None:
+    def finish_disk(self, size_bytes: int) -> None:
         """A disk is done."""
         self._before += size_bytes
 
 
-def _check(of: Layers) -> None:
+def _check(disk_layers: Layers) -> None:
     """Raises Damaged where QEMU finds that the file contradicts itself."""
-    argv = ["check", "--output=json", *of.argv]
-    what = f"check {of.paths[0]}"
+    argv = ["check", "--output=json", *disk_layers.argv]
+    action = f"check {disk_layers.paths[0]}"
     try:
-        said = _run(argv, what, None, (0, _CORRUPT, _LEAKED))
-    except reader.NotNow as exc:
+        output = _run(argv, action, None, (0, _CORRUPT, _LEAKED))
+    except reader.TemporaryFailure as exc:
         if not _is_refused(exc.text):
             raise
-        _read_whole(of)
+        _read_files(disk_layers)
         try:
-            said = _run(argv, what, None, (0, _CORRUPT, _LEAKED))
-        except reader.NotNow as again:
-            raise (Damaged(again.text) if again.text == exc.text else again) from exc
-    corrupt = json.loads(said).get("corruptions", 0)
+            output = _run(argv, action, None, (0, _CORRUPT, _LEAKED))
+        except reader.TemporaryFailure as second:
+            raise (Damaged(second.text) if second.text == exc.text else second) from exc
+    corrupt = json.loads(output).get("corruptions", 0)
     if corrupt:
-        raise Damaged(f"qemu-img check finds {units.counted(corrupt, 'error')} in its tables")
+        raise Damaged(f"qemu-img check finds {units.pluralize(corrupt, 'error')} in its tables")
 
 
 def _is_refused(text: str) -> bool:
     """Whether QEMU does not open a file for what is in it, and not for what the system says."""
-    words = text.lower()
-    return "could not open" in words and not any(one in words for one in _SYSTEM)
+    message = text.lower()
+    return "could not open" in message and not any(phrase in message for phrase in _SYSTEM)
 
 
-def _read_whole(of: Layers) -> None:
+def _read_files(disk_layers: Layers) -> None:
     """Raises OSError where the storage fails."""
-    for path in of.paths:
+    for path in disk_layers.paths:
         with open(path, "rb", buffering=0) as file:
             while file.read(_BLOCK):
                 pass
@@ -201,93 +210,100 @@ def _read_whole(of: Layers) -> None:
 
 def _run(
     argv: list[str],
-    what: str,
+    action: str,
     timeout_s: float | None = tools.TIMEOUT_S,
     good: tuple[int, ...] = (0,),
 ) -> bytes:
     """What qemu-img says. Raises NotNow."""
     return tools.run(
-        ["qemu-img", *argv], what, reader.NotNow, timeout_s=timeout_s, good=good,
-        not_now=reader.NotNow,
+        ["qemu-img", *argv], action, reader.TemporaryFailure, timeout_s=timeout_s, ok_codes=good,
+        transient_error=reader.TemporaryFailure,
     )  # fmt: skip
 
 
-def _compare(of: Layers, pieces: Iterable[Piece], progress: _Progress) -> None:
+def _compare(
+    disk_layers: Layers, blocks: Iterable[ChecksumBlock], progress: _VerifyProgress
+) -> None:
     """Raises Damaged where a disk first is another than it was."""
-    key = of.digests
-    with reader.shown(of.argv) as shown:
-        for one in pieces:
+    key = disk_layers.checksum_key
+    with reader.open_image(disk_layers.argv) as image:
+        for block in blocks:
             try:
-                same = _is_same(shown, one, key)
+                same = _is_same(image, block, key)
             except reader.Unreadable as exc:
-                _read_again(of, one, key, exc)
+                _retry_block(disk_layers, block, key, exc)
             if not same:
                 raise Damaged(
-                    f"the {one.length_bytes} bytes at {one.offset_bytes} are others than were read"
+                    f"the {block.length_bytes} bytes at {block.offset_bytes} are others than were "
+                    f"read"
                 )
-            progress.at(one.end_bytes)
+            progress.update(block.end_bytes)
 
 
-def _read_again(of: Layers, piece: Piece, key: bytes | None, first: reader.Unreadable) -> None:
+def _retry_block(
+    disk_layers: Layers, block: ChecksumBlock, key: bytes | None, first: reader.Unreadable
+) -> None:
     """QEMU says the same of storage that fails and of a cluster that cannot be decompressed. Raises
     Damaged if the files can be read to their ends and QEMU fails again, else NotNow."""
-    _read_whole(of)
+    _read_files(disk_layers)
     try:
-        with reader.shown(of.argv) as shown:
-            _is_same(shown, piece, key)
+        with reader.open_image(disk_layers.argv) as image:
+            _is_same(image, block, key)
     except reader.Unreadable as exc:
         raise Damaged(exc.text) from exc
-    raise reader.NotNow(f"{first.text}; the second time it could be read") from first
+    raise reader.TemporaryFailure(f"{first.text}; the second time it could be read") from first
 
 
-def _is_same(shown: Reader, piece: Piece, key: bytes | None) -> bool:
-    if piece.sha256 != ZERO:
-        return piece.is_of(shown.read(piece.offset_bytes, piece.length_bytes), key)
-    at = piece.offset_bytes
-    while at < piece.end_bytes:
-        length = min(reader.MOST_BYTES, piece.end_bytes - at)
-        data = shown.read(at, length)
+def _is_same(image: Reader, block: ChecksumBlock, key: bytes | None) -> bool:
+    if block.sha256 != ZERO:
+        return block.matches(image.read(block.offset_bytes, block.length_bytes), key)
+    offset = block.offset_bytes
+    while offset < block.end_bytes:
+        length = min(reader.MAX_BYTES, block.end_bytes - offset)
+        data = image.read(offset, length)
         # a comparison in one call: bytes one by one would take seconds
         if data.count(0) != length:
             return False
-        at += length
+        offset += length
     return True
 
 
-def _nothing_beyond(of: Layers, disk: BackupDisk, pieces: Iterable[Piece]) -> None:
+def _refuse_extra_data(
+    disk_layers: Layers, disk: BackupDiskRecord, blocks: Iterable[ChecksumBlock]
+) -> None:
     """Raises Damaged where an overlay's own file has something that is in none of its pieces.
 
     A piece that begins or ends within a cluster has all of it in the file.
     """
-    cluster = _cluster(of.paths[0])
-    covered = _clusters(pieces, cluster)
-    have = next(covered, None)
-    for begin, end in _own(of, disk.size_bytes):
-        at = begin
-        while at < end:
-            while have is not None and have[1] <= at:
-                have = next(covered, None)
-            if have is None or have[0] > at:
-                raise Damaged(f"it has something at {at} that was not read of the guest")
-            at = have[1]
+    cluster = _cluster(disk_layers.paths[0])
+    covered = _clusters(blocks, cluster)
+    extent = next(covered, None)
+    for begin, end in _allocated(disk_layers, disk.size_bytes):
+        offset = begin
+        while offset < end:
+            while extent is not None and extent[1] <= offset:
+                extent = next(covered, None)
+            if extent is None or extent[0] > offset:
+                raise Damaged(f"it has something at {offset} that was not read of the guest")
+            offset = extent[1]
 
 
-def _clusters(pieces: Iterable[Piece], cluster: int) -> Iterator[tuple[int, int]]:
+def _clusters(blocks: Iterable[ChecksumBlock], cluster: int) -> Iterator[tuple[int, int]]:
     """(begin, end) of what pieces have, in whole clusters."""
-    for one in pieces:
-        yield one.offset_bytes // cluster * cluster, -(-one.end_bytes // cluster) * cluster
+    for block in blocks:
+        yield block.offset_bytes // cluster * cluster, -(-block.end_bytes // cluster) * cluster
 
 
-def _own(of: Layers, size_bytes: int) -> Iterator[tuple[int, int]]:
+def _allocated(disk_layers: Layers, size_bytes: int) -> Iterator[tuple[int, int]]:
     """(begin, end) of what a file itself has, not what it stands on."""
-    for begin in range(0, size_bytes, _MAPPED):
-        argv = ["map", "--output=json", f"--start-offset={begin}", f"--max-length={_MAPPED}"]
-        said = _run([*argv, *of.argv], f"look into {of.paths[0]}", None)
-        for one in json.loads(said):
-            if one["depth"] == 0 and one.get("present", True):
-                yield one["start"], one["start"] + one["length"]
+    for begin in range(0, size_bytes, _MAP_BYTES):
+        argv = ["map", "--output=json", f"--start-offset={begin}", f"--max-length={_MAP_BYTES}"]
+        output = _run([*argv, *disk_layers.argv], f"look into {disk_layers.paths[0]}", None)
+        for extent in json.loads(output):
+            if extent["depth"] == 0 and extent.get("present", True):
+                yield extent["start"], extent["start"] + extent["length"]
 
 
 def _cluster(path: str) -> int:
-    said = json.loads(_run(["info", "-f", "qcow2", "--output=json", path], f"look into {path}"))
-    return min(int(said["cluster-size"]), _MOST_CLUSTER)
+    output = json.loads(_run(["info", "-f", "qcow2", "--output=json", path], f"look into {path}"))
+    return min(int(output["cluster-size"]), _MAX_CLUSTER)

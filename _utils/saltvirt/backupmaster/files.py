@@ -9,7 +9,7 @@ from typing import Any
 from saltvirt import settings, units
 from saltvirt.backupmaster import keep
 from saltvirt.backups import files, ident, policy
-from saltvirt.backups.files import FileGot, FilesSeen
+from saltvirt.backups.files import ExtractedFile, FileListing
 from saltvirt.fleet.client import Fleet
 from saltvirt.operations.operation import Checked, Result
 from saltvirt.operations.report import Report
@@ -24,11 +24,11 @@ class FilesRequest:
     name: str
     path: str
     backup: str = ident.LATEST
-    to: str | None = None
+    target_name: str | None = None
     filesystem: str | None = None
 
 
-class Look:
+class ListFiles:
     """What is in a folder of a guest. Nothing is changed by it."""
 
     def __init__(self, fleet: Fleet, request: FilesRequest, report: Report) -> None:
@@ -36,26 +36,26 @@ class Look:
 
     def run(self) -> Result:
         """Raises InvalidInput, NotFound, and what the machine says."""
-        machine, said = _asked(self.fleet, self.request, self.report, "virt.backup_ls", {})
-        found = FilesSeen.from_answer(said, machine)
-        path = files.asked(self.request.path)
-        count = len(found.files) + found.more
-        names = units.counted(count, "name")
-        comment = f"{path} of {found.guest} has {names} in {found.ident}"
-        if found.more:
-            comment += f"; {len(found.files)} are shown"
-        for point, why in found.missing.items():
-            comment += f"; {point} is missing: {why}"
-        told = [one.to_answer() for one in found.files]
-        more = {
-            "host": machine, "backup": found.ident, "files": told,
-            "filesystems": found.filesystems, "missing": found.missing,
-            "table": files.rows(found.files),
+        machine, answer = _query(self.fleet, self.request, self.report, "virt.backup_ls", {})
+        listing = FileListing.from_answer(answer, machine)
+        path = files.parse_path(self.request.path)
+        count = len(listing.files) + listing.more
+        names = units.pluralize(count, "name")
+        comment = f"{path} of {listing.guest} has {names} in {listing.ident}"
+        if listing.more:
+            comment += f"; {len(listing.files)} are shown"
+        for point, reason in listing.missing.items():
+            comment += f"; {point} is missing: {reason}"
+        entries = [entry.to_answer() for entry in listing.files]
+        details = {
+            "host": machine, "backup": listing.ident, "files": entries,
+            "filesystems": listing.filesystems, "missing": listing.missing,
+            "table": files.rows(listing.files),
         }  # fmt: skip
-        return Result(self.request.name, comment, {}, more, complete=not found.missing)
+        return Result(self.request.name, comment, {}, details, complete=not listing.missing)
 
 
-class Get:
+class ExtractFile:
     """Takes a file out. dest: its path on the machine of the target; None: a new one. most_bytes:
     nothing larger."""
 
@@ -65,48 +65,48 @@ class Get:
         request: FilesRequest,
         report: Report,
         dest: str | None,
-        most_bytes: int,
+        max_bytes: int,
     ) -> None:
         self.fleet, self.request, self.report = fleet, request, report
-        self.dest, self.most_bytes = dest, most_bytes
+        self.dest, self.max_bytes = dest, max_bytes
 
     def check(self) -> Checked:
         """What would be taken out, and where it would go."""
-        machine, found = self._asked(True)
-        size = units.human_bytes(found.size_bytes)
-        what = f"a file of {size}" if found.kind == files.FILE else "a folder, as a tar file"
-        where = self.dest or "a new file"
-        comment = f"{self.request.path} in {found.ident} is {what}: "
-        comment += f"{where} on {machine} would be it"
+        machine, file_info = self._query(True)
+        size = units.human_bytes(file_info.size_bytes)
+        kind = f"a file of {size}" if file_info.kind == files.FILE else "a folder, as a tar file"
+        dest = self.dest or "a new file"
+        comment = f"{self.request.path} in {file_info.ident} is {kind}: "
+        comment += f"{dest} on {machine} would be it"
         return Checked(self.request.name, comment, {"path": self.dest}, {"host": machine})
 
     def run(self) -> Result:
         """Raises InvalidInput, NotFound, and what the machine says."""
-        machine, found = self._asked(False)
-        size = units.human_bytes(found.size_bytes)
-        what = f"{self.request.path} from {found.ident}"
-        comment = f"{what} is {found.path} on {machine}, {size}; root alone can read it"
-        self.report.done(comment, backup=found.ident, host=machine)
-        changes = {"path": found.path}
-        more = {"host": machine, "backup": found.ident, "size_bytes": found.size_bytes}
-        return Result(self.request.name, comment, changes, more)
+        machine, file_info = self._query(False)
+        size = units.human_bytes(file_info.size_bytes)
+        source = f"{self.request.path} from {file_info.ident}"
+        comment = f"{source} is {file_info.path} on {machine}, {size}; root alone can read it"
+        self.report.done(comment, backup=file_info.ident, host=machine)
+        changes = {"path": file_info.path}
+        details = {"host": machine, "backup": file_info.ident, "size_bytes": file_info.size_bytes}
+        return Result(self.request.name, comment, changes, details)
 
-    def _asked(self, test: bool) -> tuple[str, FileGot]:
-        given = {"dest": self.dest, "most": f"{self.most_bytes}b", "test": test}
-        machine, said = _asked(self.fleet, self.request, self.report, "virt.backup_get", given)
-        return machine, FileGot.from_answer(said, machine)
+    def _query(self, test: bool) -> tuple[str, ExtractedFile]:
+        options = {"dest": self.dest, "most": f"{self.max_bytes}b", "test": test}
+        machine, answer = _query(self.fleet, self.request, self.report, "virt.backup_get", options)
+        return machine, ExtractedFile.from_answer(answer, machine)
 
 
-def _asked(
-    fleet: Fleet, request: FilesRequest, report: Report, verb: str, given: dict[str, Any]
+def _query(
+    fleet: Fleet, request: FilesRequest, report: Report, verb: str, options: dict[str, Any]
 ) -> tuple[str, Any]:
     """(the machine of the target, what it answers)."""
-    target = policy.read(settings.of_master(fleet.opts)).target(request.to)
-    machine = keep.machine(fleet, target)
-    asked = {
+    target = policy.read(settings.of_master(fleet.opts)).target(request.target_name)
+    machine = keep.target_host(fleet, target)
+    arguments = {
         "folder": target.folder, "mounted": target.mounted, "name": request.name,
-        "path": files.asked(request.path), "backup": request.backup,
-        "filesystem": request.filesystem, **given,
+        "path": files.parse_path(request.path), "backup": request.backup,
+        "filesystem": request.filesystem, **options,
     }  # fmt: skip
     report.step("look", f"{request.name}: {machine} looks into the backup", host=machine)
-    return machine, fleet.one(machine, verb, asked, long=True)
+    return machine, fleet.call(machine, verb, arguments, long=True)

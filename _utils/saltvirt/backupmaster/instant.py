@@ -16,59 +16,67 @@ from saltvirt import errors, names
 from saltvirt.backupmaster import keep
 from saltvirt.backups.answers import BackupReader, ShownBackup
 from saltvirt.backups.policy import TargetPolicy
-from saltvirt.backups.stands import CUT, GONE, OFF, WHOLE, Stand, Standing, StoodOn
+from saltvirt.backups.stands import (
+    COMPLETE,
+    DISCONNECTED,
+    MISSING,
+    OFF,
+    BackupPin,
+    LiveRestoreStatus,
+    PinnedBackup,
+)
 from saltvirt.fleet.client import Fleet
 from saltvirt.operations import lock
 from saltvirt.operations.operation import Checked, Result, Several, failure
 from saltvirt.operations.report import Report
 
-_LOOK_S = 2
+_POLL_S = 2
 # while somebody waits it is shown anew so often where it is cut off
-_CUT_S = 30
+_RECONNECT_S = 30
 VERB = "virt.backup_instant"
 
 
 @dataclass(frozen=True)
-class Stood:
+class RunningRestore:
     """uuid: of the guest that was backed up. stand: the guest that runs from it, and where."""
 
     target: TargetPolicy
     uuid: str
-    ident: str
-    stand: Stand
+    backup_id: str
+    pin: BackupPin
 
     @property
-    def where(self) -> dict[str, Any]:
+    def location(self) -> dict[str, Any]:
         """The backup, for the machine of its target."""
         return {
             "folder": self.target.folder, "mounted": self.target.mounted, "uuid": self.uuid,
-            "backup": self.ident,
+            "backup": self.backup_id,
         }  # fmt: skip
 
 
-def look(fleet: Fleet, stood: Stood) -> Standing:
+def read_status(fleet: Fleet, restore: RunningRestore) -> LiveRestoreStatus:
     """What its host says of the guest. One that stands on another backup stands on this no more."""
-    host = stood.stand.host
+    host = restore.pin.host
     fleet.hosts(host)  # the target says so
-    said = fleet.one(host, "virt.backup_standing", {"name": stood.stand.guest})
-    found = Standing.from_answer(said, host)
-    if found.state not in (GONE, WHOLE) and found.ident not in (None, stood.ident):
-        return Standing(WHOLE, stood.ident, 100)
-    return found
+    answer = fleet.call(host, "virt.backup_standing", {"name": restore.pin.guest})
+    status = LiveRestoreStatus.from_answer(answer, host)
+    if status.state not in (MISSING, COMPLETE) and status.ident not in (None, restore.backup_id):
+        return LiveRestoreStatus(COMPLETE, restore.backup_id, 100)
+    return status
 
 
-def settled(fleet: Fleet, stood: Stood) -> Standing:
+def release_if_done(fleet: Fleet, restore: RunningRestore) -> LiveRestoreStatus:
     """The same; the backup is let go where the guest does not need it any more. Hold the guest's
     lock: one that is being made is not there yet."""
-    found = look(fleet, stood)
-    if found.state in (GONE, WHOLE):
-        who = {"guest": stood.stand.guest, "host": stood.stand.host}
-        machine = keep.machine(fleet, stood.target)
-        fleet.one(machine, "virt.backup_let_go", {**stood.where, **who})
-    return found
+    status = read_status(fleet, restore)
+    if status.state in (MISSING, COMPLETE):
+        pin_holder = {"guest": restore.pin.guest, "host": restore.pin.host}
+        machine = keep.target_host(fleet, restore.target)
+        fleet.call(machine, "virt.backup_let_go", {**restore.location, **pin_holder})
+    return status
 
 
-class Instant:
+class FinishLiveRestore:
     """name: of the guest; None: all, and none is waited for. timeout_s: so long is waited."""
 
     def __init__(
@@ -84,135 +92,148 @@ class Instant:
 
     def check(self) -> Several:
         """How far each is; nothing is changed."""
-        return self._each(self._checked)
+        return self._each(self._preview)
 
     def run(self) -> Several:
         """Raises InvalidInput, NotFound, and for a single guest whatever its host says."""
-        return self._each(self._through if self.name else self._seen)
+        return self._each(self._wait if self.name else self._advance)
 
-    def _each(self, of: Callable[[Stood], Result]) -> Several:
+    def _each(self, operate: Callable[[RunningRestore], Result]) -> Several:
         if self.name is not None:
-            names.there(self.name)
-        found, silent = self._stood()
-        if self.name and not found and not silent:
+            names.existing_guest(self.name)
+        restores, silent = self._find_restores()
+        if self.name and not restores and not silent:
             text = f"{self.name} stands on no backup"
             return Several((Result(self.name, text),))
-        parts, counted = [], Counter(one.stand.guest for one in found)
-        for one in found:
+        parts, counted = [], Counter(restore.pin.guest for restore in restores)
+        for restore in restores:
             try:
-                said = of(one)
+                result = operate(restore)
             except Exception as exc:
-                text = failure(exc, f"the guest {one.stand.guest} on a backup")
-                said = Result(one.stand.guest, text, complete=False)
-            if counted[said.about] > 1:
-                said = replace(said, about=f"{said.about} on {one.stand.host}, {one.ident}")
-            parts.append(said)
+                text = failure(exc, f"the guest {restore.pin.guest} on a backup")
+                result = Result(restore.pin.guest, text, complete=False)
+            if counted[result.subject] > 1:
+                result = replace(
+                    result, subject=f"{result.subject} on {restore.pin.host}, {restore.backup_id}"
+                )
+            parts.append(result)
         if not parts and not silent:
             return Several((Result("all", "no guest stands on a backup"),))
         return Several((*parts, *silent))
 
-    def _stood(self) -> tuple[list[Stood], tuple[Result, ...]]:
+    def _find_restores(self) -> tuple[list[RunningRestore], tuple[Result, ...]]:
         """(who stands on a backup, targets that did not say)."""
-        found: list[Stood] = []
+        restores: list[RunningRestore] = []
         silent = []
-        for target in keep.chosen(self.fleet, None):
-            asked = {"folder": target.folder, "mounted": target.mounted}
+        for target in keep.select_targets(self.fleet, None):
+            arguments = {"folder": target.folder, "mounted": target.mounted}
             try:
-                machine = keep.machine(self.fleet, target)
-                said = self.fleet.one(machine, "virt.backup_stands", asked)
-                found += self._of(target, said, machine)
+                machine = keep.target_host(self.fleet, target)
+                answer = self.fleet.call(machine, "virt.backup_stands", arguments)
+                restores += self._parse(target, answer, machine)
             except errors.VirtError as exc:
                 text = f"who stands on its backups is not known: {exc.text}"
                 silent.append(Result(target.name, text, complete=False))
-        return found, tuple(silent)
+        return restores, tuple(silent)
 
-    def _of(self, target: TargetPolicy, said: Any, machine: str) -> Iterator[Stood]:
-        if not isinstance(said, list):
+    def _parse(self, target: TargetPolicy, answer: Any, machine: str) -> Iterator[RunningRestore]:
+        if not isinstance(answer, list):
             raise errors.BadAnswer(f"{machine}: it is no list")
-        for one in said:
-            fact = StoodOn.from_answer(one, machine)
+        for item in answer:
+            fact = PinnedBackup.from_answer(item, machine)
             if self.name in (None, fact.stand.guest):
-                yield Stood(target, fact.uuid, fact.ident, fact.stand)
+                yield RunningRestore(target, fact.uuid, fact.ident, fact.stand)
 
-    def _checked(self, one: Stood) -> Result:
-        found = look(self.fleet, one)
-        over = found.state in (GONE, WHOLE)
-        changes = {"released": one.ident} if over else {}
-        nothing = not over and found.state != CUT
-        more = _more(one, found)
-        return Checked(one.stand.guest, _words(one, found), changes, more, nothing=nothing)
+    def _preview(self, restore: RunningRestore) -> Result:
+        status = read_status(self.fleet, restore)
+        is_done = status.state in (MISSING, COMPLETE)
+        changes = {"released": restore.backup_id} if is_done else {}
+        nothing = not is_done and status.state != DISCONNECTED
+        details = _details(restore, status)
+        return Checked(
+            restore.pin.guest, _describe(restore, status), changes, details, nothing=nothing
+        )
 
-    def _seen(self, one: Stood) -> Result:
+    def _advance(self, restore: RunningRestore) -> Result:
         """How far it is. It is brought on, and not waited for."""
-        return self._result(one, self._brought_on(one))
+        return self._result(restore, self._resume(restore))
 
-    def _brought_on(self, one: Stood) -> Standing:
-        with lock.guest(self.fleet.opts, one.stand.guest, VERB):
-            found = settled(self.fleet, one)
+    def _resume(self, restore: RunningRestore) -> LiveRestoreStatus:
+        with lock.guest(self.fleet.opts, restore.pin.guest, VERB):
+            status = release_if_done(self.fleet, restore)
             # without a reason it goes on by itself
-            if found.state in (CUT, OFF) and found.why:
-                found = self._again(one)
-        return found
+            if status.state in (DISCONNECTED, OFF) and status.why:
+                status = self._reconnect(restore)
+        return status
 
-    def _through(self, one: Stood) -> Result:
+    def _wait(self, restore: RunningRestore) -> Result:
         end_s, next_s = time.monotonic() + self.timeout_s, 0.0
         while True:
-            found = look(self.fleet, one)
-            if found.state in (GONE, WHOLE):
-                return self._seen(one)
-            if found.why and time.monotonic() > next_s:
-                next_s = time.monotonic() + _CUT_S
-                found = self._brought_on(one)
-            self.report.progress(found.percent, _words(one, found))
-            if found.state == OFF or time.monotonic() > end_s:
-                return self._result(one, found)
-            self._sleep(_LOOK_S)
+            status = read_status(self.fleet, restore)
+            if status.state in (MISSING, COMPLETE):
+                return self._advance(restore)
+            if status.why and time.monotonic() > next_s:
+                next_s = time.monotonic() + _RECONNECT_S
+                status = self._resume(restore)
+            self.report.progress(status.percent, _describe(restore, status))
+            if status.state == OFF or time.monotonic() > end_s:
+                return self._result(restore, status)
+            self._sleep(_POLL_S)
 
-    def _again(self, one: Stood) -> Standing:
+    def _reconnect(self, restore: RunningRestore) -> LiveRestoreStatus:
         """The target shows the backup anew, to the guest's host alone."""
-        host, name = one.stand.host, one.stand.guest
-        machine = keep.machine(self.fleet, one.target)
-        self.report.step("again", f"{name}: {machine} shows {one.ident} to {host} again")
-        said = self.fleet.one(host, "virt.backup_reader", {"once": True})
-        reader = BackupReader.from_answer(said, host)
-        asked = {**one.where, "reader": reader.authority, "stand": one.stand.to_answer()}
-        shown = self.fleet.one(machine, "virt.backup_show", asked)
+        host, name = restore.pin.host, restore.pin.guest
+        machine = keep.target_host(self.fleet, restore.target)
+        self.report.step("again", f"{name}: {machine} shows {restore.backup_id} to {host} again")
+        answer = self.fleet.call(host, "virt.backup_reader", {"once": True})
+        reader = BackupReader.from_answer(answer, host)
+        show_arguments = {
+            **restore.location,
+            "reader": reader.authority,
+            "stand": restore.pin.to_answer(),
+        }
+        shown = self.fleet.call(machine, "virt.backup_show", show_arguments)
         ShownBackup.from_answer(shown, machine)
-        told = {
+        resume_arguments = {
             "name": name, "shown": shown, "reader": reader.authority,
-            "bandwidth": one.target.bandwidth_mib_s,
+            "bandwidth": restore.target.bandwidth_mib_s,
         }  # fmt: skip
-        return Standing.from_answer(self.fleet.one(host, "virt.backup_again", told), host)
+        return LiveRestoreStatus.from_answer(
+            self.fleet.call(host, "virt.backup_again", resume_arguments), host
+        )
 
-    def _result(self, one: Stood, found: Standing) -> Result:
-        text, done = _words(one, found), found.state in (GONE, WHOLE)
-        if done:
-            self.report.done(text, host=one.stand.host)
-        elif found.state == CUT:
-            self.report.step("cut", text, host=one.stand.host)
-        changes = {"released": one.ident} if done else {}
-        well = done if self.name and self.timeout_s else found.state != CUT
-        return Result(one.stand.guest, text, changes, _more(one, found), well)
+    def _result(self, restore: RunningRestore, status: LiveRestoreStatus) -> Result:
+        text, is_done = _describe(restore, status), status.state in (MISSING, COMPLETE)
+        if is_done:
+            self.report.done(text, host=restore.pin.host)
+        elif status.state == DISCONNECTED:
+            self.report.step("cut", text, host=restore.pin.host)
+        changes = {"released": restore.backup_id} if is_done else {}
+        well = is_done if self.name and self.timeout_s else status.state != DISCONNECTED
+        return Result(restore.pin.guest, text, changes, _details(restore, status), well)
 
 
-def _more(one: Stood, found: Standing) -> dict[str, Any]:
+def _details(restore: RunningRestore, status: LiveRestoreStatus) -> dict[str, Any]:
     return {
-        "host": one.stand.host, "target": one.target.name, "backup": one.ident,
-        "state": found.state, "percent": found.percent, "disks": found.disks,
+        "host": restore.pin.host, "target": restore.target.name, "backup": restore.backup_id,
+        "state": status.state, "percent": status.percent, "disks": status.disks,
     }  # fmt: skip
 
 
-def _words(one: Stood, found: Standing) -> str:
-    name, host = one.stand.guest, one.stand.host
-    if found.state == GONE:
-        return f"{name} is not on {host} any more: {one.ident} is not needed for it"
-    if found.state == WHOLE:
-        return f"{name} on {host} has all its blocks and stands on nothing; {one.ident} is free"
-    here = f"{found.percent} % of {name} is on {host}, the rest is in {one.ident}"
-    if found.state == OFF:
-        more = f" ({found.why})" if found.why else ""
-        return f"{name} is off{more}; {here}: virt.start {name} goes on"
-    if found.state == CUT:
-        paused = ", and the guest is paused at a block that it cannot read" if found.paused else ""
-        return f"{name} is cut off from its backup: {found.why}{paused}; {here}"
-    return here
+def _describe(restore: RunningRestore, status: LiveRestoreStatus) -> str:
+    name, host = restore.pin.guest, restore.pin.host
+    if status.state == MISSING:
+        return f"{name} is not on {host} any more: {restore.backup_id} is not needed for it"
+    if status.state == COMPLETE:
+        return (
+            f"{name} on {host} has all its blocks and stands on nothing; {restore.backup_id} is "
+            f"free"
+        )
+    progress = f"{status.percent} % of {name} is on {host}, the rest is in {restore.backup_id}"
+    if status.state == OFF:
+        note = f" ({status.why})" if status.why else ""
+        return f"{name} is off{note}; {progress}: virt.start {name} goes on"
+    if status.state == DISCONNECTED:
+        paused = ", and the guest is paused at a block that it cannot read" if status.paused else ""
+        return f"{name} is cut off from its backup: {status.why}{paused}; {progress}"
+    return progress

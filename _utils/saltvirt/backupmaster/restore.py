@@ -8,30 +8,30 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from saltvirt import errors, names, settings
-from saltvirt.answers.made import Made
+from saltvirt.answers.made import CreatedGuest
 from saltvirt.backupmaster import backup as backing_up
 from saltvirt.backupmaster import instant, keep
 from saltvirt.backups import ident, policy, record
 from saltvirt.backups.answers import (
     BackupReader,
-    GuestOver,
+    InPlaceCheck,
     ListedBackup,
     RestoredDisk,
     ShownBackup,
 )
 from saltvirt.backups.chains import DRIVE
-from saltvirt.backups.stands import Stand
+from saltvirt.backups.stands import BackupPin
 from saltvirt.fleet import authorization
 from saltvirt.fleet import target as targets
 from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.operations import find, inventory, keepers, lifecycle, lock, purge, unique
-from saltvirt.operations.init import handed_in, naming_what_stays
+from saltvirt.operations.init import confirm_key, naming_leftovers
 from saltvirt.operations.operation import Checked, Reasons, Result
 from saltvirt.operations.report import Report
 from saltvirt.placement import account
 from saltvirt.placement import policy as placement
-from saltvirt.revert import Revert
+from saltvirt.revert import UndoStack
 
 
 @dataclass(frozen=True)
@@ -49,41 +49,41 @@ class RestoreRequest:
 
     name: str
     backup: str = ident.LATEST
-    to: str | None = None
+    target_name: str | None = None
     new: str | None = None
     host: str | None = None
     overcommit: bool = False
     name_is_free: bool = False
-    over: bool = False
+    in_place: bool = False
     stop: bool = False
     disk: str | None = None
     missing: bool = False
     off: Mapping[str, str] = field(default_factory=dict)
     instant: bool = False
-    called: str | None = None
+    original_name: str | None = None
     seed: bool | None = None
     damaged: bool = False
 
     def check(self) -> None:
         """Raises InvalidInput for what makes no sense together."""
-        ident.refuse_unfit(self.new, self.over, self.stop, self.disk)
-        if self.missing and (self.over or self.disk):
+        ident.refuse_conflicts(self.new, self.in_place, self.stop, self.disk)
+        if self.missing and (self.in_place or self.disk):
             raise errors.InvalidInput(
                 "missing=True is for a guest that is gone: not with over or disk"
             )
         if self.instant and self.damaged:
             raise errors.InvalidInput("instant=True is not for a backup that is damaged")
-        if self.instant and self.disk and not self.over:
+        if self.instant and self.disk and not self.in_place:
             raise errors.InvalidInput("instant=True is for a guest: a file is read whole")
 
     @property
-    def made(self) -> str:
+    def guest_name(self) -> str:
         """How the restored guest is called."""
-        return self.new or self.called or self.name
+        return self.new or self.original_name or self.name
 
 
 @dataclass(frozen=True)
-class _Planned:
+class _RestorePlan:
     """machine: of the target. host: where the guest is made."""
 
     target: policy.TargetPolicy
@@ -92,17 +92,17 @@ class _Planned:
     host: str
 
 
-def _without(skipped: Mapping[str, str]) -> str:
+def _skipped_note(skipped: Mapping[str, str]) -> str:
     """What a restored guest lacks; that its drives are empty is no news."""
-    missing = {one: why for one, why in skipped.items() if not why.startswith(DRIVE)}
-    return f". Not in the backup: {_words(missing)}" if missing else ""
+    missing = {disk: reason for disk, reason in skipped.items() if not reason.startswith(DRIVE)}
+    return f". Not in the backup: {_describe(missing)}" if missing else ""
 
 
-def _words(missing: Mapping[str, str]) -> str:
-    return "; ".join(f"{one} ({why})" for one, why in sorted(missing.items()))
+def _describe(missing: Mapping[str, str]) -> str:
+    return "; ".join(f"{disk} ({reason})" for disk, reason in sorted(missing.items()))
 
 
-class Restore:
+class RestoreBackup:
     """Makes it. It is defined and off; with ``disk`` and without ``over`` it is a file."""
 
     def __init__(self, fleet: Fleet, request: RestoreRequest, report: Report) -> None:
@@ -110,93 +110,103 @@ class Restore:
 
     def check(self) -> Checked:
         """Where it would be made of which backup, or everything that is in the way."""
-        reasons, name = Reasons(), self.request.made
+        reasons, name = Reasons(), self.request.guest_name
         with reasons:
             self.request.check()
-            self._call()
-            name = self.request.made
-            there = self._there()
-            if there:
-                return Checked(name, there, nothing=True)
+            self._resolve_name()
+            name = self.request.guest_name
+            existing = self._existing()
+            if existing:
+                return Checked(name, existing, nothing=True)
             with reasons:
                 lock.refuse_taken(self.fleet.opts, names.guest(name))
             with reasons:
-                self._has_place(reasons)
-            found = self._planned()
-            reasons.hold()
-            comment = f"{self._what} would be made on {found.host} from {found.backup.ident}"
+                self._check_location(reasons)
+            plan = self._plan()
+            reasons.raise_first()
+            comment = f"{self._subject} would be made on {plan.host} from {plan.backup.ident}"
             comment += f" in the place of the {'disk' if self.request.disk else 'guest'} there" * (
-                self.request.over
+                self.request.in_place
             )
             comment += ", and run while its blocks come in" * self.request.instant
-            more = {"host": found.host, "target": found.target.name}
-            return Checked(name, comment, {"backup": found.backup.ident}, more)
+            details = {"host": plan.host, "target": plan.target.name}
+            return Checked(name, comment, {"backup": plan.backup.ident}, details)
         return reasons.checked(name)
 
     def run(self) -> Result:
         """Raises NotFound, InvalidInput, AlreadyExists, Refused, OperationFailed."""
         self.request.check()
-        self._call()
-        name = names.guest(self.request.made)
+        self._resolve_name()
+        name = names.guest(self.request.guest_name)
         with lock.guest(self.fleet.opts, name, "virt.backup_restore"):
             try:
-                there = self._there()
-                if there:
-                    return Result(name, there)
-                self._has_place(Reasons(first=True))
-                return self._made(self._planned())
+                existing = self._existing()
+                if existing:
+                    return Result(name, existing)
+                self._check_location(Reasons(first=True))
+                return self._create(self._plan())
             except errors.VirtError as exc:
                 self.report.failed(exc)
                 raise
 
-    def _call(self) -> None:
+    def _resolve_name(self) -> None:
         """How a guest is called that is meant by its UUID. Raises as ``_planned`` does."""
-        asked = self.request
-        if not asked.new and record.is_uuid(asked.name):
-            found = self._meant(self._target())
-            called = self._called_now(asked.name) if asked.over or asked.disk else None
-            self.request = replace(asked, called=called or found.guest)
+        request = self.request
+        if not request.new and record.is_uuid(request.name):
+            listed = self._find_backup(self._target())
+            current_name = (
+                self._current_name(request.name) if request.in_place or request.disk else None
+            )
+            self.request = replace(request, original_name=current_name or listed.guest)
 
-    def _called_now(self, uuid: str) -> str | None:
+    def _current_name(self, uuid: str) -> str | None:
         """The name that the guest of that UUID has by now."""
         hosts, _ = inventory.gather(self.fleet)
-        names = {one.name for host in hosts for one in host.guests if one.uuid == uuid}
+        names = {guest.name for host in hosts for guest in host.guests if guest.uuid == uuid}
         return names.pop() if len(names) == 1 else None
 
     def _target(self) -> policy.TargetPolicy:
-        return policy.read(settings.of_master(self.fleet.opts)).target(self.request.to)
+        return policy.read(settings.of_master(self.fleet.opts)).target(self.request.target_name)
 
-    def _meant(self, target: policy.TargetPolicy) -> ListedBackup:
-        asked, uuid = self.request, None
-        if not record.is_uuid(asked.name):
-            uuid = backing_up.uuid_of(self.fleet, asked.name)
-        several = backing_up.at(self.fleet, target, asked.name, uuid)
-        if not asked.over and any(one.guest == asked.name for one in several):
+    def _find_backup(self, target: policy.TargetPolicy) -> ListedBackup:
+        request, uuid = self.request, None
+        if not record.is_uuid(request.name):
+            uuid = backing_up.uuid_of(self.fleet, request.name)
+        several = backing_up.list_at(self.fleet, target, request.name, uuid)
+        if not request.in_place and any(entry.guest == request.name for entry in several):
             uuid = None  # of several that had the name the operator says which
-        return ident.meant(
-            several, asked.name, asked.backup, asked.disk, asked.damaged, uuid, target=target.name
+        return ident.find_listed(
+            several,
+            request.name,
+            request.backup,
+            request.disk,
+            request.damaged,
+            uuid,
+            target=target.name,
         )
 
     @property
-    def _what(self) -> str:
-        asked = self.request
-        return f"disk {asked.disk} of {asked.made}" if asked.disk else asked.made
+    def _subject(self) -> str:
+        request = self.request
+        return (
+            f"disk {request.disk} of {request.guest_name}" if request.disk else request.guest_name
+        )
 
-    def _there(self) -> str:
+    def _existing(self) -> str:
         """Where the guest is, if that is all that is wanted; else nothing."""
-        name = names.guest(self.request.made)
+        name = names.guest(self.request.guest_name)
         if not self.request.missing or name not in find.locations(self.fleet).guests:
             return ""
         host, state = find.locate(self.fleet, name)
         return f"{name} is there, {state}, on {host}"
 
-    def _has_place(self, reasons: Reasons) -> None:
-        name = names.guest(self.request.made)
-        if self.request.over:
-            self._gives_way(name, reasons)
+    def _check_location(self, reasons: Reasons) -> None:
+        name = names.guest(self.request.guest_name)
+        if self.request.in_place:
+            self._check_in_place(name, reasons)
         elif not self.request.disk:
-            self._is_free(name)
-        if self._hands_in:
+            self._check_name_free(name)
+        if self._needs_key:
             with reasons:
                 targets.refuse_host(self.fleet.opts, name)
             with reasons:
@@ -207,33 +217,39 @@ class Restore:
                     )
 
     @property
-    def _hands_in(self) -> bool:
+    def _needs_key(self) -> bool:
         """Whether a key may come in for a minion of the new name."""
         return bool(self.request.new) and self.request.seed is not False
 
-    def _gives_way(self, name: str, reasons: Reasons) -> None:
+    def _check_in_place(self, name: str, reasons: Reasons) -> None:
         """Whether the guest that is there can be put aside."""
         with reasons:
-            keepers.refuse(self.fleet.opts, name)
-        host = lifecycle.writes(self.fleet, name, self.request.host)
-        asked = {"name": name, "stop": self.request.stop}
-        found = GuestOver.from_answer(self.fleet.one(host, "virt.backup_over", asked), host)
-        for why in found.why:
+            keepers.refuse_managed(self.fleet.opts, name)
+        host = lifecycle.host_for_write(self.fleet, name, self.request.host)
+        arguments = {"name": name, "stop": self.request.stop}
+        answer = InPlaceCheck.from_answer(
+            self.fleet.call(host, "virt.backup_over", arguments), host
+        )
+        for reason in answer.why:
             with reasons:
-                raise errors.Refused(why)
+                raise errors.Refused(reason)
 
-    def _is_free(self, name: str) -> None:
-        there = find.locations(self.fleet)
-        hosts = ", ".join(sorted(there.guests.get(name, {})))
+    def _check_name_free(self, name: str) -> None:
+        locations = find.locations(self.fleet)
+        hosts = ", ".join(sorted(locations.guests.get(name, {})))
         if hosts:
             raise errors.AlreadyExists(
                 f"{name} is there, on {hosts}: over=True puts it aside for the backup, new=NAME "
                 "restores beside it under another name"
             )
-        silent = {one: why for one, why in there.unreachable.items() if one not in self.request.off}
-        for host in sorted({*there.unreachable} - {*silent}):
+        silent = {
+            hypervisor: reason
+            for hypervisor, reason in locations.unreachable.items()
+            if hypervisor not in self.request.off
+        }
+        for host in sorted({*locations.unreachable} - {*silent}):
             self.report.step("off", f"{name}: {host} is silent, and off: {self.request.off[host]}")
-        unique.check(self.fleet, name, silent, sure=self.request.name_is_free)
+        unique.check(self.fleet, name, silent, name_is_free=self.request.name_is_free)
 
     def _is_nowhere(self, backup: ListedBackup) -> None:
         """The guest of the backup, which may be called otherwise by now."""
@@ -246,154 +262,176 @@ class Restore:
                         "new=NAME restores beside it"
                     )
 
-    def _where(self, backup: ListedBackup) -> str | None:
+    def _current_host(self, backup: ListedBackup) -> str | None:
         """The only host that tells of the guest of the backup."""
         hosts, _ = inventory.gather(self.fleet)
-        found = {host.name for host in hosts for one in host.guests if one.uuid == backup.uuid}
-        return found.pop() if len(found) == 1 else None
+        candidates = {
+            host.name for host in hosts for guest in host.guests if guest.uuid == backup.uuid
+        }
+        return candidates.pop() if len(candidates) == 1 else None
 
-    def _planned(self) -> _Planned:
-        asked = self.request
+    def _plan(self) -> _RestorePlan:
+        request = self.request
         target = self._target()
-        found = self._meant(target)
-        if asked.disk:
-            ident.refuse_unknown_disk(found, asked.disk)
-        if not (asked.new or asked.over or asked.disk):
-            self._is_nowhere(found)
-        host = asked.host or found.host
-        if asked.disk and not (asked.over or asked.host):  # beside the guest, wherever that is
-            host = self._where(found) or host
-        if asked.over:
-            host = find.locate(self.fleet, asked.made)[0]
+        listed = self._find_backup(target)
+        if request.disk:
+            ident.refuse_unknown_disk(listed, request.disk)
+        if not (request.new or request.in_place or request.disk):
+            self._is_nowhere(listed)
+        host = request.host or listed.host
+        if request.disk and not (
+            request.in_place or request.host
+        ):  # beside the guest, wherever that is
+            host = self._current_host(listed) or host
+        if request.in_place:
+            host = find.locate(self.fleet, request.guest_name)[0]
         if host is None:
             raise errors.InvalidInput(
-                f"the backup {found.ident} does not say where its guest was: give host=HOST"
+                f"the backup {listed.ident} does not say where its guest was: give host=HOST"
             )
         self.fleet.hosts(host)
-        return _Planned(target, keep.machine(self.fleet, target), found, host)
+        return _RestorePlan(target, keep.target_host(self.fleet, target), listed, host)
 
-    def _made(self, found: _Planned) -> Result:
-        name, of = self.request.made, found.backup
-        text = f"{self._what}: making it on {found.host} from {of.ident}"
-        self.report.step("restore", text, backup=of.ident, host=found.host)
+    def _create(self, plan: _RestorePlan) -> Result:
+        name, backup = self.request.guest_name, plan.backup
+        text = f"{self._subject}: making it on {plan.host} from {backup.ident}"
+        self.report.step("restore", text, backup=backup.ident, host=plan.host)
         reader = BackupReader.from_answer(
-            self.fleet.one(found.host, "virt.backup_reader", {"once": True}), found.host
+            self.fleet.call(plan.host, "virt.backup_reader", {"once": True}), plan.host
         )
-        asked = {
-            "folder": found.target.folder, "mounted": found.target.mounted, "uuid": of.uuid,
-            "backup": of.ident, "reader": reader.authority,
+        show_arguments = {
+            "folder": plan.target.folder, "mounted": plan.target.mounted, "uuid": backup.uuid,
+            "backup": backup.ident, "reader": reader.authority,
         }  # fmt: skip
         if self.request.disk:
-            asked["disk"] = self.request.disk
+            show_arguments["disk"] = self.request.disk
         if self.request.damaged:
-            asked["damaged"] = True
-        stood = instant.Stood(found.target, str(of.uuid), of.ident, Stand(name, found.host))
+            show_arguments["damaged"] = True
+        restore = instant.RunningRestore(
+            plan.target, str(backup.uuid), backup.ident, BackupPin(name, plan.host)
+        )
         if self.request.instant:
-            asked["stand"] = stood.stand.to_answer()
+            show_arguments["stand"] = restore.pin.to_answer()
         try:
-            said = self.fleet.one(found.machine, "virt.backup_show", asked)
-            shown = ShownBackup.from_answer(said, found.machine)
-            if shown.ident != of.ident:
-                raise errors.BadAnswer(f"{found.machine} shows {shown.ident}, asked was {of.ident}")
-            wanted = self._wanted(said, reader)
-            if self.request.disk and not self.request.over:
-                return self._file(found, wanted)
-            made = self._identified(found, wanted, shown)
+            answer = self.fleet.call(plan.machine, "virt.backup_show", show_arguments)
+            shown = ShownBackup.from_answer(answer, plan.machine)
+            if shown.ident != backup.ident:
+                raise errors.BadAnswer(
+                    f"{plan.machine} shows {shown.ident}, asked was {backup.ident}"
+                )
+            arguments = self._arguments(answer, reader)
+            if self.request.disk and not self.request.in_place:
+                return self._create_file(plan, arguments)
+            restored = self._create_with_key(plan, arguments, shown)
         except errors.VirtError:
             if self.request.instant:
                 with contextlib.suppress(errors.VirtError):
-                    instant.settled(self.fleet, stood)
+                    instant.release_if_done(self.fleet, restore)
             raise
         finally:
             if not self.request.instant:  # else it is read for as long as the guest stands on it
                 with contextlib.suppress(errors.VirtError):
                     hidden = {"reader": reader.authority}
-                    self.fleet.one(found.machine, "virt.backup_hide", hidden)
-        return self._done(found, made, shown)
+                    self.fleet.call(plan.machine, "virt.backup_hide", hidden)
+        return self._make_result(plan, restored, shown)
 
     def _lacks_key(self, shown: ShownBackup) -> str:
         """What is to be done about the minion of a guest whose key a purge has removed."""
-        asked, name = self.request, self.request.made
-        if asked.new or asked.disk or not shown.seeded or KeyStore(self.fleet.opts).accepted(name):
+        request, name = self.request, self.request.guest_name
+        if (
+            request.new
+            or request.disk
+            or not shown.seeded
+            or KeyStore(self.fleet.opts).accepted(name)
+        ):
             return ""
         return (
             f". This master has no accepted key of {name}: start it, compare `salt-key -f {name}` "
             f"with `salt-call --local key.finger` in it, then `salt-key -a {name}`"
         )
 
-    def _done(self, found: _Planned, made: Made, shown: ShownBackup) -> Result:
-        name, of = self.request.made, found.backup
-        comment = f"{self._what} was made on {found.host} from {of.ident}; {name} is off"
+    def _make_result(
+        self, plan: _RestorePlan, restored: CreatedGuest, shown: ShownBackup
+    ) -> Result:
+        name, backup = self.request.guest_name, plan.backup
+        comment = f"{self._subject} was made on {plan.host} from {backup.ident}; {name} is off"
         if self.request.instant:
             comment = (
-                f"{name} runs on {found.host} from {of.ident}; its blocks come in meanwhile: "
+                f"{name} runs on {plan.host} from {backup.ident}; its blocks come in meanwhile: "
                 f"virt.backup_instant {name} waits for them"
             )
-        if self.request.over:
+        if self.request.in_place:
             comment += (
                 f". What it had before is kept: virt.backup_confirm {name} deletes that, "
                 f"virt.backup_undo {name} brings it back"
             )
-        more: dict[str, Any] = {
-            "host": found.host, "uuid": made.uuid, "target": found.target.name,
+        details: dict[str, Any] = {
+            "host": plan.host, "uuid": restored.uuid, "target": plan.target.name,
         }  # fmt: skip
-        if of.skipped and not self.request.disk:
-            comment += _without(of.skipped)
-            more["skipped"] = of.skipped
-        if of.broken:
-            more["damaged"] = of.broken
-            comment += f". Damaged: {_words(of.broken)}" if self.request.damaged else ""
+        if backup.skipped and not self.request.disk:
+            comment += _skipped_note(backup.skipped)
+            details["skipped"] = backup.skipped
+        if backup.broken:
+            details["damaged"] = backup.broken
+            comment += f". Damaged: {_describe(backup.broken)}" if self.request.damaged else ""
         comment += self._lacks_key(shown)
-        comment = "; ".join((comment, *made.warnings))
-        self.report.done(comment, backup=of.ident, host=found.host)
-        return Result(name, comment, {"backup": of.ident}, more)
+        comment = "; ".join((comment, *restored.warnings))
+        self.report.done(comment, backup=backup.ident, host=plan.host)
+        return Result(name, comment, {"backup": backup.ident}, details)
 
-    def _identified(self, found: _Planned, wanted: dict[str, Any], shown: ShownBackup) -> Made:
+    def _create_with_key(
+        self, plan: _RestorePlan, arguments: dict[str, Any], shown: ShownBackup
+    ) -> CreatedGuest:
         """The guest; beside its original, if that was seeded, with a key that the master has
         accepted."""
-        if not (self._hands_in and (self.request.seed or shown.seeded)):
-            return self._guest(found, wanted)
-        fleet, name, undo = self.fleet, self.request.made, Revert()
-        with naming_what_stays(undo), undo:
-            with authorization.handing_in(fleet, found.host, name, undo):
-                made = self._guest(found, wanted)
-                undo.push(f"purge {name} on {found.host}", purge.on_host, fleet, found.host, name)
-                handed_in(fleet, self.report, found.host, name, made)
+        if not (self._needs_key and (self.request.seed or shown.seeded)):
+            return self._create_guest(plan, arguments)
+        fleet, name, undo = self.fleet, self.request.guest_name, UndoStack()
+        with naming_leftovers(undo), undo:
+            with authorization.key_permission(fleet, plan.host, name, undo):
+                restored = self._create_guest(plan, arguments)
+                undo.push(f"purge {name} on {plan.host}", purge.on_host, fleet, plan.host, name)
+                confirm_key(fleet, self.report, plan.host, name, restored)
             undo.success()
-        return made
+        return restored
 
-    def _guest(self, found: _Planned, wanted: dict[str, Any]) -> Made:
-        asked = self.request
-        wanted["itself"] = asked.new is None
-        if asked.seed is not None:
-            wanted["seed"] = asked.seed
-        if asked.over:
-            wanted |= {"over": True, "stop": asked.stop, "disk": asked.disk}
-        if asked.instant:
-            wanted |= {"instant": True, "bandwidth": found.target.bandwidth_mib_s}
-        answer = self._told(found.host, "virt.backup_restore", wanted)
-        made = Made.from_answer(answer, found.host)
-        if made.name != asked.made:
-            raise errors.BadAnswer(f"{found.host} answers for {made.name}, asked was {asked.made}")
-        return made
+    def _create_guest(self, plan: _RestorePlan, arguments: dict[str, Any]) -> CreatedGuest:
+        request = self.request
+        arguments["itself"] = request.new is None
+        if request.seed is not None:
+            arguments["seed"] = request.seed
+        if request.in_place:
+            arguments |= {"over": True, "stop": request.stop, "disk": request.disk}
+        if request.instant:
+            arguments |= {"instant": True, "bandwidth": plan.target.bandwidth_mib_s}
+        answer = self._call_host(plan.host, "virt.backup_restore", arguments)
+        restored = CreatedGuest.from_answer(answer, plan.host)
+        if restored.name != request.guest_name:
+            raise errors.BadAnswer(
+                f"{plan.host} answers for {restored.name}, asked was {request.guest_name}"
+            )
+        return restored
 
-    def _file(self, found: _Planned, wanted: dict[str, Any]) -> Result:
-        name, of = self.request.made, found.backup
-        wanted["disk"] = self.request.disk
-        answer = self._told(found.host, "virt.backup_disk", wanted)
-        made = RestoredDisk.from_answer(answer, found.host)
-        comment = f"{self._what} from {of.ident} is {made.path} on {found.host}; no guest has it"
-        self.report.done(comment, backup=of.ident, host=found.host)
-        more = {"host": found.host, "target": found.target.name}
-        return Result(name, comment, {"backup": of.ident, "path": made.path}, more)
+    def _create_file(self, plan: _RestorePlan, arguments: dict[str, Any]) -> Result:
+        name, backup = self.request.guest_name, plan.backup
+        arguments["disk"] = self.request.disk
+        answer = self._call_host(plan.host, "virt.backup_disk", arguments)
+        restored = RestoredDisk.from_answer(answer, plan.host)
+        comment = (
+            f"{self._subject} from {backup.ident} is {restored.path} on {plan.host}; no guest has "
+            f"it"
+        )
+        self.report.done(comment, backup=backup.ident, host=plan.host)
+        details = {"host": plan.host, "target": plan.target.name}
+        return Result(name, comment, {"backup": backup.ident, "path": restored.path}, details)
 
-    def _wanted(self, shown: Any, reader: BackupReader) -> dict[str, Any]:
+    def _arguments(self, shown: Any, reader: BackupReader) -> dict[str, Any]:
         terms = account.terms(None, placement.of_master(self.fleet.opts))
         return {
-            "name": self.request.made, "shown": shown, "overcommit": self.request.overcommit,
+            "name": self.request.guest_name, "shown": shown, "overcommit": self.request.overcommit,
             "placement": terms.to_answer(), "reader": reader.authority,
         }  # fmt: skip
 
-    def _told(self, host: str, verb: str, wanted: dict[str, Any]) -> Any:
-        watch = (f"salt/virt/{self.request.made}/backup_restore/", self.report.host_says)
-        return self.fleet.one(host, verb, wanted, long=True, watch=watch)
+    def _call_host(self, host: str, verb: str, arguments: dict[str, Any]) -> Any:
+        watch = (f"salt/virt/{self.request.guest_name}/backup_restore/", self.report.host_event)
+        return self.fleet.call(host, verb, arguments, long=True, watch=watch)

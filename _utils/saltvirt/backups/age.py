@@ -8,12 +8,12 @@ from collections.abc import Iterable
 
 from saltvirt.backups.answers import ListedBackup
 
-_WHEN = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{2}):([0-9]{2}):([0-9]{2})Z")
+_TIMESTAMP = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{2}):([0-9]{2}):([0-9]{2})Z")
 
 
-def seconds(when: str | None) -> float | None:
+def seconds(timestamp: str | None) -> float | None:
     """Seconds since 1970 of a time as records have it; None where it is none."""
-    match = _WHEN.fullmatch(when or "")
+    match = _TIMESTAMP.fullmatch(timestamp or "")
     return float(calendar.timegm(tuple(map(int, match.groups())))) if match else None
 
 
@@ -22,19 +22,19 @@ def newest(
 ) -> tuple[float, ListedBackup] | None:
     """(its age in seconds, the newest good backup) of the guest of that UUID: one of its name may
     be of a guest that was there before. One of a time to come is not counted on."""
-    found = [
-        (age_s, one)
-        for one in backups
-        if one.uuid == uuid and one.wrong is None
-        for age_s in [_age(one, now_s)]
+    candidates = [
+        (age_s, item)
+        for item in backups
+        if item.uuid == uuid and item.wrong is None
+        for age_s in [_age(item, now_s)]
         if age_s is not None and age_s >= 0
     ]
-    return min(found, key=lambda one: one[0], default=None)
+    return min(candidates, key=lambda item: item[0], default=None)
 
 
-def _age(one: ListedBackup, now_s: float) -> float | None:
+def _age(backup: ListedBackup, now_s: float) -> float | None:
     """By the clock of the machine that has it, as that wrote its time; else by ours."""
-    if one.age_s is not None:
-        return one.age_s
-    at_s = seconds(one.when)
+    if backup.age_s is not None:
+        return backup.age_s
+    at_s = seconds(backup.when)
     return None if at_s is None else now_s - at_s

@@ -7,12 +7,12 @@ from xml.etree import ElementTree
 
 from saltvirt.backups import record
 from saltvirt.errors import BadAnswer
-from saltvirt.wire import Fact, seldom
+from saltvirt.wire import Message, optional
 from saltvirt.xml.domain import Domain
 
 
 @dataclass(frozen=True)
-class LookedDisk(Fact):
+class InspectedDisk(Message):
     """A disk that can be backed up; see `backups.chains.DiskSeen`. bitmaps: name to its state.
     encrypted: by libvirt, which shows it in plain. old: a qcow2 file of the version that can store
     no bitmap."""
@@ -22,30 +22,30 @@ class LookedDisk(Fact):
     source: str
     format: str
     bitmaps: dict[str, str] = field(default_factory=dict)
-    encrypted: bool = seldom(False)
-    old: bool = seldom(False)
+    encrypted: bool = optional(False)
+    old: bool = optional(False)
 
     @property
-    def records(self) -> bool:
+    def supports_bitmaps(self) -> bool:
         """Whether its file can store the bitmaps from which increments are taken."""
         return self.format == record.QCOW2 and not self.old
 
 
 @dataclass(frozen=True)
-class GuestLook(Fact):
+class GuestInspection(Message):
     """What `virt.backup_look` answers. name: the guest's. skipped: disk to why it is in no
     backup."""
 
     uuid: str
     active: bool
-    disks: tuple[LookedDisk, ...]
+    disks: tuple[InspectedDisk, ...]
     checkpoints: tuple[str, ...] = ()
     skipped: dict[str, str] = field(default_factory=dict)
     name: str = ""
 
 
 @dataclass(frozen=True)
-class PlannedDisk(Fact):
+class PlannedDisk(Message):
     """How a disk is to be taken; see `backups.chains.DiskPlan`. sealed: it is encrypted at the
     target, and so is all that belongs to it."""
 
@@ -53,11 +53,11 @@ class PlannedDisk(Fact):
     parent: str | None = None
     since: str | None = None
     reason: str | None = None
-    sealed: bool = seldom(False)
+    sealed: bool = optional(False)
 
 
 @dataclass(frozen=True)
-class BackupPlan(Fact):
+class BackupPlan(Message):
     """What `virt.backup_plan` answers. ident: of the next backup there. needed: the checkpoints
     from which next increments at this target begin. superseded: those of the guest that backups
     here made, and from which none begins. guest, host: of the last backup of that UUID
@@ -73,14 +73,14 @@ class BackupPlan(Fact):
 
 
 @dataclass(frozen=True)
-class BackupReader(Fact):
+class BackupReader(Message):
     """What `virt.backup_reader` answers. authority: of the certificate that it shows, in PEM."""
 
     authority: str
 
 
 @dataclass(frozen=True)
-class ServedDisk(Fact):
+class ServedDisk(Message):
     """A disk that is served. export: its name. contexts: of the bitmaps of an increment.
     checkpoint: from which the next increment can be had."""
 
@@ -95,7 +95,7 @@ class ServedDisk(Fact):
 
 
 @dataclass(frozen=True)
-class Serving(Fact):
+class Serving(Message):
     """What `virt.backup_begin` answers. host: as in the certificate that it shows. authority: of
     that, in PEM; who reads trusts no other. note: why file systems were not frozen.
     when: the moment of the disks, as a record has it, by the clock of that host. skipped: what of
@@ -112,12 +112,12 @@ class Serving(Fact):
     note: str | None = None
     when: str | None = None
     skipped: dict[str, str] = field(default_factory=dict)
-    state: ServedDisk | None = seldom(None)
-    state_port: int | None = seldom(None)
+    state: ServedDisk | None = optional(None)
+    state_port: int | None = optional(None)
 
 
 @dataclass(frozen=True)
-class ServingEnded(Fact):
+class ServingEnd(Message):
     """What `virt.backup_end` answers. why: it had ended before, by itself. left: what could not be
     taken away, and why."""
 
@@ -126,7 +126,7 @@ class ServingEnded(Fact):
 
 
 @dataclass(frozen=True)
-class BackupMade(Fact):
+class BackupResult(Message):
     """What `virt.backup_pull` answers. moved_bytes: so much was read from the host."""
 
     ident: str
@@ -136,7 +136,7 @@ class BackupMade(Fact):
 
 
 @dataclass(frozen=True)
-class ListedBackup(Fact):
+class ListedBackup(Message):
     """A backup in what `virt.backup_list` answers. wrong: why it is not good. skipped: what of the
     guest is not in it, and why. broken: disk to what is wrong with it. age_s: by the clock of the
     machine that has it."""
@@ -150,13 +150,13 @@ class ListedBackup(Fact):
     disks: dict[str, str] = field(default_factory=dict)
     stored_bytes: int = 0
     wrong: str | None = None
-    skipped: dict[str, str] = seldom({})
-    broken: dict[str, str] = seldom({})
-    age_s: int | None = seldom(None)
+    skipped: dict[str, str] = optional({})
+    broken: dict[str, str] = optional({})
+    age_s: int | None = optional(None)
 
 
 @dataclass(frozen=True)
-class ShownDisk(Fact):
+class ShownDisk(Message):
     """A disk of a backup that is shown under its own name."""
 
     target: str
@@ -164,7 +164,7 @@ class ShownDisk(Fact):
 
 
 @dataclass(frozen=True)
-class ShownBackup(Fact):
+class ShownBackup(Message):
     """What `virt.backup_show` answers. guest: whose it is. host: as in the certificate that the
     machine of the target shows. authority: of that, in PEM; who reads trusts no other. damaged:
     some of its blocks may not be readable. state: what the guest had beside its disks."""
@@ -176,8 +176,8 @@ class ShownBackup(Fact):
     definition: str
     disks: tuple[ShownDisk, ...]
     authority: str
-    damaged: bool = seldom(False)
-    state: ShownDisk | None = seldom(None)
+    damaged: bool = optional(False)
+    state: ShownDisk | None = optional(None)
 
     @property
     def seeded(self) -> bool:
@@ -189,7 +189,7 @@ class ShownBackup(Fact):
 
 
 @dataclass(frozen=True)
-class GuestOver(Fact):
+class InPlaceCheck(Message):
     """What `virt.backup_over` answers. active: the guest runs. why: all that is against a backup's
     taking its place. waits: the backup that has taken it and was not confirmed yet."""
 
@@ -200,7 +200,7 @@ class GuestOver(Fact):
 
 
 @dataclass(frozen=True)
-class RestoredDisk(Fact):
+class RestoredDisk(Message):
     """What `virt.backup_disk` answers."""
 
     path: str
@@ -208,9 +208,9 @@ class RestoredDisk(Fact):
 
 
 @dataclass(frozen=True)
-class Undone(Fact):
+class UndoResult(Message):
     """What `virt.backup_undo` answers. left: what could not be taken away, and why. detached: paths
     of disks that were attached since, which stay, and which the guest has no more."""
 
     left: tuple[str, ...] = ()
-    detached: tuple[str, ...] = seldom(())
+    detached: tuple[str, ...] = optional(())

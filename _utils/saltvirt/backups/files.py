@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 
 from saltvirt import plain
 from saltvirt.errors import InvalidInput
-from saltvirt.units import shown
-from saltvirt.wire import Fact
+from saltvirt.units import short_repr
+from saltvirt.wire import Message
 
 # of one folder so many are told
-MOST = 1000
+MAX_ENTRIES = 1000
 _LONGEST_PATH = 4096
 _LONGEST_LINK = 300
 _KINDS = {
@@ -26,7 +26,7 @@ _NUMBER = re.compile(r"\s*(st_[a-z_]+): (-?[0-9]{1,19})")
 
 
 @dataclass(frozen=True)
-class SeenFile(Fact):
+class FileEntry(Message):
     """A file in a folder. name: fit to be shown. kind: ``file``, ``folder``, ``link``, ``fifo``,
     ``socket``, ``device``. mode: as ``0644``. changed_s: since 1970, as the guest's clock had it.
     link: what a link names."""
@@ -40,21 +40,21 @@ class SeenFile(Fact):
 
 
 @dataclass(frozen=True)
-class FilesSeen(Fact):
+class FileListing(Message):
     """What ``virt.backup_ls`` answers. more: so many are there that are not told. filesystems: of
     the backup, device to kind. missing: where the guest mounts one that could not be read, and
     why."""
 
     ident: str
     guest: str
-    files: tuple[SeenFile, ...] = ()
+    files: tuple[FileEntry, ...] = ()
     more: int = 0
     filesystems: dict[str, str] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class FileGot(Fact):
+class ExtractedFile(Message):
     """What ``virt.backup_get`` answers. path: on the machine that has the target; None: it was only
     looked for. size_bytes: 0 for a folder that was only looked for."""
 
@@ -65,60 +65,62 @@ class FileGot(Fact):
     path: str | None = None
 
 
-def asked(path: object) -> str:
+def parse_path(path: object) -> str:
     """A path in a guest, as a person gave it. Raises InvalidInput."""
     if not isinstance(path, str) or not path.startswith("/") or "\0" in path:
-        raise InvalidInput(f"path must be an absolute path in the guest, not {shown(path)}")
+        raise InvalidInput(f"path must be an absolute path in the guest, not {short_repr(path)}")
     if len(path.encode("utf-8", "surrogateescape")) > _LONGEST_PATH:
         raise InvalidInput(f"path has more than {_LONGEST_PATH} bytes")
     return path.rstrip("/") or "/"
 
 
-def name(raw: bytes) -> str:
+def display_name(raw: bytes) -> str:
     """The name of a file, fit to be shown: what is no letter is spelled out."""
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError:
         text = ""
-    if text and text.isprintable() and "\\" not in text and text == plain.line(text):
+    if text and text.isprintable() and "\\" not in text and text == plain.one_line(text):
         return text
-    return "".join(chr(one) if 32 <= one < 127 and one != 92 else f"\\x{one:02x}" for one in raw)
-
-
-def link(raw: bytes) -> str:
-    """What a link names."""
-    told = name(raw)
-    return told if len(told) <= _LONGEST_LINK else f"{told[:_LONGEST_LINK]} …"
-
-
-def numbers(said: str) -> dict[str, int]:
-    """The numbers of one file in libguestfs' words."""
-    found = (_NUMBER.fullmatch(line) for line in said.splitlines())
-    return {one[1]: int(one[2]) for one in found if one}
-
-
-def seen(raw: bytes, told: Mapping[str, int], target: bytes | None = None) -> SeenFile:
-    """A file of that name, by its numbers. target: what the link names."""
-    mode = told.get("st_mode", 0)
-    return SeenFile(
-        name(raw),
-        kind(told),
-        max(0, told.get("st_size", 0)),
-        f"{stat.S_IMODE(mode):04o}",
-        max(0, told.get("st_mtime_sec", 0)),
-        None if target is None else link(target),
+    return "".join(
+        chr(byte) if 32 <= byte < 127 and byte != 92 else f"\\x{byte:02x}" for byte in raw
     )
 
 
-def kind(told: Mapping[str, int]) -> str:
+def link_target(raw: bytes) -> str:
+    """What a link names."""
+    text = display_name(raw)
+    return text if len(text) <= _LONGEST_LINK else f"{text[:_LONGEST_LINK]} …"
+
+
+def parse_attributes(output: str) -> dict[str, int]:
+    """The numbers of one file in libguestfs' words."""
+    matches = (_NUMBER.fullmatch(line) for line in output.splitlines())
+    return {match[1]: int(match[2]) for match in matches if match}
+
+
+def describe(raw: bytes, attributes: Mapping[str, int], target: bytes | None = None) -> FileEntry:
+    """A file of that name, by its numbers. target: what the link names."""
+    mode = attributes.get("st_mode", 0)
+    return FileEntry(
+        display_name(raw),
+        kind(attributes),
+        max(0, attributes.get("st_size", 0)),
+        f"{stat.S_IMODE(mode):04o}",
+        max(0, attributes.get("st_mtime_sec", 0)),
+        None if target is None else link_target(target),
+    )
+
+
+def kind(attributes: Mapping[str, int]) -> str:
     """What it is, by its numbers."""
-    return _KINDS.get(stat.S_IFMT(told.get("st_mode", 0)), "unknown")
+    return _KINDS.get(stat.S_IFMT(attributes.get("st_mode", 0)), "unknown")
 
 
-def rows(files: Iterable[SeenFile]) -> list[list[str]]:
+def rows(files: Iterable[FileEntry]) -> list[list[str]]:
     """As a table for people."""
-    found = [["kind", "mode", "bytes", "name"]]
-    for one in files:
-        leads = f" -> {one.link}" if one.link is not None else ""
-        found.append([one.kind, one.mode, str(one.size_bytes), f"{one.name}{leads}"])
-    return found
+    table = [["kind", "mode", "bytes", "name"]]
+    for entry in files:
+        leads = f" -> {entry.link}" if entry.link is not None else ""
+        table.append([entry.kind, entry.mode, str(entry.size_bytes), f"{entry.name}{leads}"])
+    return table

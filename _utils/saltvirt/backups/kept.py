@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from saltvirt.backups.marks import Verified
-from saltvirt.wire import Fact, seldom
+from saltvirt.backups.marks import Verification
+from saltvirt.wire import Message, optional
 
 
 @dataclass(frozen=True)
-class KeptBackup(Fact):
+class PruneDecision(Message):
     """A backup that stays, or does not: then it was removed, or would be. why: either."""
 
     ident: str
@@ -18,40 +18,40 @@ class KeptBackup(Fact):
 
 
 @dataclass(frozen=True)
-class KeptGuest(Fact):
+class GuestPruneResult(Message):
     """What became of a guest's backups, the newest first. guest: its name in the last that can be
     read. trouble: why nothing of it was removed. untold: so many more stay."""
 
     uuid: str
     guest: str | None = None
-    backups: tuple[KeptBackup, ...] = ()
+    backups: tuple[PruneDecision, ...] = ()
     trouble: str | None = None
-    untold: int = seldom(0)
+    untold: int = optional(0)
 
 
 @dataclass(frozen=True)
-class Kept(Fact):
+class PruneResult(Message):
     """What ``virt.backup_prune`` answers."""
 
-    guests: tuple[KeptGuest, ...] = ()
+    guests: tuple[GuestPruneResult, ...] = ()
 
 
 @dataclass(frozen=True)
-class ReadBack(Fact):
+class VerifyResult(Message):
     """A backup that was read back. verified: what was found; None: it could not be, as trouble
     says. wrong: why it is not good, or what it stands on."""
 
     uuid: str
     ident: str
     guest: str | None = None
-    verified: Verified | None = None
+    verified: Verification | None = None
     trouble: str | None = None
     wrong: str | None = None
 
 
 @dataclass(frozen=True)
-class AllReadBack(Fact):
+class VerifyReport(Message):
     """What ``virt.backup_verify`` answers. untold: so many more are good."""
 
-    backups: tuple[ReadBack, ...] = ()
-    untold: int = seldom(0)
+    backups: tuple[VerifyResult, ...] = ()
+    untold: int = optional(0)

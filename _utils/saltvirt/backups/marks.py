@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 
 from saltvirt.backups import record
 from saltvirt.errors import BadAnswer
-from saltvirt.wire import Fact
+from saltvirt.wire import Message
 
 FILE = "verified.json"
 
 
 @dataclass(frozen=True)
-class Verified(Fact):
+class Verification(Message):
     """What the last verification found.
 
     when: as in a record. broken: name of a disk to what is wrong with it; "" is the definition.
@@ -29,11 +29,11 @@ class Verified(Fact):
         return not self.broken
 
 
-def parse(data: bytes, whose: str) -> Verified:
+def parse(data: bytes, label: str) -> Verification:
     """The mark in the bytes of a file. Raises BadAnswer."""
-    found = Verified.from_answer(record.plain_data(data, whose), whose)
+    result = Verification.from_answer(record.load_json(data, label), label)
     try:
-        record.moment(found.when)
+        record.moment(result.when)
     except ValueError:
-        raise BadAnswer(f"{whose}: when is no time") from None
-    return found
+        raise BadAnswer(f"{label}: when is no time") from None
+    return result

@@ -11,19 +11,19 @@ BYTES = 256 * 1024
 
 def page(answers: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """So many of them as one answer takes, one at least."""
-    found, length = [], 0
-    for one in answers:
-        found.append(one)
-        length += _length(one)
+    chunk, length = [], 0
+    for answer in answers:
+        chunk.append(answer)
+        length += _length(answer)
         if length >= BYTES:
             break
-    return found
+    return chunk
 
 
-def is_last(found: Sequence[Any]) -> bool:
+def is_last(answers: Sequence[Any]) -> bool:
     """Whether there is nothing behind what was told: else the answer would be longer."""
-    return sum(_length(one) for one in found) < BYTES
+    return sum(_length(answer) for answer in answers) < BYTES
 
 
-def _length(one: object) -> int:
-    return len(json.dumps(one))
+def _length(answer: object) -> int:
+    return len(json.dumps(answer))

@@ -15,17 +15,17 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from saltvirt.errors import BadAnswer
-from saltvirt.units import shown
+from saltvirt.units import short_repr
 
 # a reader has one piece in memory; zeros are not read into it
-MOST_BYTES = 16 * 1024**2
-LONGEST_LINE = 128
+MAX_BYTES = 16 * 1024**2
+MAX_LINE_BYTES = 128
 ZERO = "zero"
 _LINE = re.compile(rb"(0|[1-9][0-9]{0,18}) ([1-9][0-9]{0,18}) ([0-9a-f]{64}|zero)\n")
 
 
 @dataclass(frozen=True)
-class Piece:
+class ChecksumBlock:
     """length_bytes of a disk from offset_bytes on. sha256: its digest, or ZERO."""
 
     offset_bytes: int
@@ -42,7 +42,7 @@ class Piece:
         """As it stands in the file."""
         return f"{self.offset_bytes} {self.length_bytes} {self.sha256}\n".encode("ascii")
 
-    def is_of(self, data: bytes, key: bytes | None = None) -> bool:
+    def matches(self, data: bytes, key: bytes | None = None) -> bool:
         """Are these its bytes? key: of the digests."""
         if len(data) != self.length_bytes:
             return False
@@ -51,10 +51,10 @@ class Piece:
         return _digest(data, key) == self.sha256
 
 
-def of(offset_bytes: int, data: bytes, key: bytes | None = None) -> Piece:
+def compute(offset_bytes: int, data: bytes, key: bytes | None = None) -> ChecksumBlock:
     """The piece of bytes that were read, at most MOST_BYTES of them. key: of the digests of a disk
     that is encrypted: by a plain digest it could be tried out what is in a piece."""
-    return Piece(offset_bytes, len(data), _digest(data, key))
+    return ChecksumBlock(offset_bytes, len(data), _digest(data, key))
 
 
 def _digest(data: bytes, key: bytes | None) -> str:
@@ -63,36 +63,38 @@ def _digest(data: bytes, key: bytes | None) -> str:
     return hmac.new(key, data, hashlib.sha256).hexdigest()
 
 
-def zeros(offset_bytes: int, length_bytes: int) -> Piece:
+def zeros(offset_bytes: int, length_bytes: int) -> ChecksumBlock:
     """The piece where nothing but zeros is, however long."""
-    return Piece(offset_bytes, length_bytes, ZERO)
+    return ChecksumBlock(offset_bytes, length_bytes, ZERO)
 
 
-def read(lines: Iterable[bytes], size_bytes: int, whole: bool, whose: str) -> Iterator[Piece]:
+def read(
+    lines: Iterable[bytes], size_bytes: int, full: bool, label: str
+) -> Iterator[ChecksumBlock]:
     """The pieces in the lines of a file.
 
-    size_bytes: of the disk. whole: they have to be all of it. whose: which disk's.
+    size_bytes: of the disk. full: they have to be all of it. label: which disk's.
     Raises BadAnswer, in the middle, too: what was read until then is good for nothing then.
     """
     end = 0
     for line in lines:
         match = _LINE.fullmatch(line)
         if not match:
-            raise BadAnswer(f"{whose}: {shown(line[:LONGEST_LINE])} is no line of a piece")
-        one = Piece(int(match[1]), int(match[2]), match[3].decode("ascii"))
-        _follows(one, end, whole, whose)
-        end = one.end_bytes
+            raise BadAnswer(f"{label}: {short_repr(line[:MAX_LINE_BYTES])} is no line of a piece")
+        block = ChecksumBlock(int(match[1]), int(match[2]), match[3].decode("ascii"))
+        _check_order(block, end, full, label)
+        end = block.end_bytes
         if end > size_bytes:
-            raise BadAnswer(f"{whose}: the piece at {one.offset_bytes} is behind the disk's end")
-        yield one
-    if whole and end != size_bytes:
-        raise BadAnswer(f"{whose}: from {end} on there is no piece of {size_bytes} bytes")
+            raise BadAnswer(f"{label}: the piece at {block.offset_bytes} is behind the disk's end")
+        yield block
+    if full and end != size_bytes:
+        raise BadAnswer(f"{label}: from {end} on there is no piece of {size_bytes} bytes")
 
 
-def _follows(one: Piece, end: int, whole: bool, whose: str) -> None:
-    if one.offset_bytes < end:
-        raise BadAnswer(f"{whose}: the piece at {one.offset_bytes} overlaps the one before")
-    if whole and one.offset_bytes > end:
-        raise BadAnswer(f"{whose}: from {end} to {one.offset_bytes} there is no piece")
-    if one.length_bytes > MOST_BYTES and one.sha256 != ZERO:
-        raise BadAnswer(f"{whose}: the piece at {one.offset_bytes} is too long")
+def _check_order(block: ChecksumBlock, end: int, full: bool, label: str) -> None:
+    if block.offset_bytes < end:
+        raise BadAnswer(f"{label}: the piece at {block.offset_bytes} overlaps the one before")
+    if full and block.offset_bytes > end:
+        raise BadAnswer(f"{label}: from {end} to {block.offset_bytes} there is no piece")
+    if block.length_bytes > MAX_BYTES and block.sha256 != ZERO:
+        raise BadAnswer(f"{label}: the piece at {block.offset_bytes} is too long")

@@ -14,8 +14,8 @@ from saltvirt.backups.retention import Retention
 from saltvirt.errors import InvalidInput, NotFound
 from saltvirt.settings import Get
 
-MOST_CHAIN = 100
-MOST_KEPT = 10_000
+MAX_CHAIN = 100
+MAX_KEPT = 10_000
 _NAME = re.compile("[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 _KEY = re.compile("[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 _TARGET_KEYS = ("host", "folder", "mounted", "retention", "chain", "at_once", "bandwidth", "key",
@@ -69,30 +69,32 @@ class BackupPolicy:
         """
         if not self.targets:
             raise InvalidInput("no target for backups is configured: set virt:backup:targets")
-        wanted = self.default if name is None else name
-        if wanted is None:
+        requested = self.default if name is None else name
+        if requested is None:
             raise InvalidInput(f"say to which target: {', '.join(sorted(self.targets))}")
-        if not isinstance(wanted, str) or wanted not in self.targets:
-            known = ", ".join(sorted(self.targets))
-            raise NotFound(f"there is no target {units.shown(wanted)} for backups; known: {known}")
-        return self.targets[wanted]
+        if not isinstance(requested, str) or requested not in self.targets:
+            available = ", ".join(sorted(self.targets))
+            raise NotFound(
+                f"there is no target {units.short_repr(requested)} for backups; known: {available}"
+            )
+        return self.targets[requested]
 
 
 def read(get: Get) -> BackupPolicy:
     """What is configured. Raises InvalidInput, which names the setting."""
     common = {
         "retention": _retention("backup:retention", settings.mapping(get, "backup:retention")),
-        "chain": settings.integer(get, "backup:chain", CHAIN, MOST_CHAIN),
+        "chain": settings.integer(get, "backup:chain", CHAIN, MAX_CHAIN),
         "at_once": settings.integer(get, "backup:at_once_per_target", 4),
         "bandwidth": settings.integer(get, "backup:bandwidth", None),
     }
-    told = settings.mapping(get, "backup:targets")
-    targets = {name: _target(name, one, common) for name, one in told.items()}
+    configured = settings.mapping(get, "backup:targets")
+    targets = {name: _target(name, config, common) for name, config in configured.items()}
     _refuse_one_folder(targets.values())
     default = settings.text(get, "backup:target")
     if default is not None and default not in targets:
-        known = f"one of {', '.join(targets)}" if targets else "one of virt:backup:targets"
-        raise settings.wrong("backup:target", default, known)
+        expected = f"one of {', '.join(targets)}" if targets else "one of virt:backup:targets"
+        raise settings.invalid("backup:target", default, expected)
     if default is None and len(targets) == 1:
         [default] = targets
     return BackupPolicy(targets, default, settings.integer(get, "backup:at_once_per_host", 1))
@@ -100,98 +102,103 @@ def read(get: Get) -> BackupPolicy:
 
 def _refuse_one_folder(targets: Iterable[TargetPolicy]) -> None:
     """Raises InvalidInput for two that keep different backups of the same ones."""
-    known: dict[tuple[str | None, str], TargetPolicy] = {}
-    for one in targets:
-        other = known.setdefault((one.host, posixpath.normpath(one.folder)), one)
-        if other.retention != one.retention:
-            where = f"{other.folder} of {one.host or 'each hypervisor'}"
+    folders: dict[tuple[str | None, str], TargetPolicy] = {}
+    for target in targets:
+        existing = folders.setdefault((target.host, posixpath.normpath(target.folder)), target)
+        if existing.retention != target.retention:
+            location = f"{existing.folder} of {target.host or 'each hypervisor'}"
             raise InvalidInput(
-                f"virt:backup:targets: {one.name} and {other.name} are one folder, {where}, and "
+                f"virt:backup:targets: {target.name} and {existing.name} are one folder, "
+                f"{location}, and "
                 "have different rules of what is kept: what those of one keep those of the other "
                 "would remove"
             )
 
 
-def _target(name: object, told: object, common: Mapping[str, Any]) -> TargetPolicy:
+def _target(name: object, config: object, common: Mapping[str, Any]) -> TargetPolicy:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise InvalidInput(
-            f"virt:backup:targets: {units.shown(name)} cannot be a target's name: use letters, "
+            f"virt:backup:targets: {units.short_repr(name)} cannot be a target's name: use "
+            f"letters, "
             "digits, '-', '_' and '.'"
         )
-    where = f"backup:targets:{name}"
-    if not isinstance(told, Mapping):
-        raise settings.wrong(where, told, "a mapping")
-    _known(where, told, _TARGET_KEYS)
-    given = {f"virt:{where}:{key}": value for key, value in told.items()}
-    get = lambda key, default=None: given.get(key, default)  # noqa: E731
-    if not told.get("folder"):
-        raise InvalidInput(f"virt:{where}:folder is missing")
-    folder = settings.folder(get, f"{where}:folder", "")
+    prefix = f"backup:targets:{name}"
+    if not isinstance(config, Mapping):
+        raise settings.invalid(prefix, config, "a mapping")
+    _refuse_unknown(prefix, config, _TARGET_KEYS)
+    values = {f"virt:{prefix}:{key}": value for key, value in config.items()}
+    get = lambda key, default=None: values.get(key, default)  # noqa: E731
+    if not config.get("folder"):
+        raise InvalidInput(f"virt:{prefix}:folder is missing")
+    folder = settings.folder(get, f"{prefix}:folder", "")
     return TargetPolicy(
         name=name,
-        host=settings.text(get, f"{where}:host"),
+        host=settings.text(get, f"{prefix}:host"),
         folder=folder,
-        mounted=settings.boolean(get, f"{where}:mounted", False),
-        retention=_retention(f"{where}:retention", told["retention"])
-        if "retention" in told
+        mounted=settings.boolean(get, f"{prefix}:mounted", False),
+        retention=_retention(f"{prefix}:retention", config["retention"])
+        if "retention" in config
         else common["retention"],
-        chain=settings.integer(get, f"{where}:chain", common["chain"], MOST_CHAIN),
-        at_once=settings.integer(get, f"{where}:at_once", common["at_once"]),
-        bandwidth_mib_s=settings.integer(get, f"{where}:bandwidth", common["bandwidth"]),
-        key=_key(get, where),
+        chain=settings.integer(get, f"{prefix}:chain", common["chain"], MAX_CHAIN),
+        at_once=settings.integer(get, f"{prefix}:at_once", common["at_once"]),
+        bandwidth_mib_s=settings.integer(get, f"{prefix}:bandwidth", common["bandwidth"]),
+        key=_key(get, prefix),
         compress=compression(
-            told.get("compress"), told.get("key") is not None, f"virt:{where}:compress"
+            config.get("compress"), config.get("key") is not None, f"virt:{prefix}:compress"
         ),
     )
 
 
-def _key(get: Get, where: str) -> str | None:
-    name = settings.text(get, f"{where}:key")
+def _key(get: Get, prefix: str) -> str | None:
+    name = settings.text(get, f"{prefix}:key")
     if name is None:
         return None
     if not _KEY.fullmatch(name):
-        raise settings.wrong(f"{where}:key", name, "letters, digits, '-' and '_'")
-    if settings.text(get, f"{where}:host") is None:
+        raise settings.invalid(f"{prefix}:key", name, "letters, digits, '-' and '_'")
+    if settings.text(get, f"{prefix}:host") is None:
         raise InvalidInput(
-            f"virt:{where}:key needs host: without one each hypervisor would have to keep the key"
+            f"virt:{prefix}:key needs host: without one each hypervisor would have to keep the key"
         )
     return name
 
 
-def compression(told: object, sealed: bool, where: str = "compress") -> str | None:
-    """How the disks of backups are to be compressed; None: not. sealed: they are encrypted. where:
+def compression(algorithm: object, is_encrypted: bool, label: str = "compress") -> str | None:
+    """How the disks of backups are to be compressed; None: not. is_encrypted: they are encrypted.
+    where:
     what was told so. Raises InvalidInput."""
-    if told is None:
+    if algorithm is None:
         return None
-    if not isinstance(told, str) or told not in COMPRESSIONS:
-        raise InvalidInput(f"{where}: {units.shown(told)} is not one of {', '.join(COMPRESSIONS)}")
-    if sealed:
-        raise InvalidInput(f"{where}: QEMU compresses no disk that it encrypts: leave key out")
-    return told
+    if not isinstance(algorithm, str) or algorithm not in COMPRESSIONS:
+        raise InvalidInput(
+            f"{label}: {units.short_repr(algorithm)} is not one of {', '.join(COMPRESSIONS)}"
+        )
+    if is_encrypted:
+        raise InvalidInput(f"{label}: QEMU compresses no disk that it encrypts: leave key out")
+    return algorithm
 
 
-def retention(told: object) -> Retention:
+def retention(config: object) -> Retention:
     """What was given as an argument. Raises InvalidInput."""
-    return _retention("backup:retention", told)
+    return _retention("backup:retention", config)
 
 
-def _retention(where: str, told: object) -> Retention:
-    if not isinstance(told, Mapping):
-        raise settings.wrong(where, told, "a mapping")
-    rules = [one.name for one in fields(Retention)]
-    _known(where, told, rules)
-    found = {}
-    for key, value in told.items():
+def _retention(prefix: str, config: object) -> Retention:
+    if not isinstance(config, Mapping):
+        raise settings.invalid(prefix, config, "a mapping")
+    rules = [rule.name for rule in fields(Retention)]
+    _refuse_unknown(prefix, config, rules)
+    counts = {}
+    for key, value in config.items():
         fits = isinstance(value, int) and not isinstance(value, bool)
-        if not fits or not 0 <= value <= MOST_KEPT:
-            raise settings.wrong(f"{where}:{key}", value, f"a whole number from 0 to {MOST_KEPT}")
-        found[key] = value
-    return Retention(**found)
+        if not fits or not 0 <= value <= MAX_KEPT:
+            raise settings.invalid(f"{prefix}:{key}", value, f"a whole number from 0 to {MAX_KEPT}")
+        counts[key] = value
+    return Retention(**counts)
 
 
-def _known(where: str, told: Mapping[Any, Any], keys: Any) -> None:
-    for key in told:
+def _refuse_unknown(prefix: str, config: Mapping[Any, Any], keys: Any) -> None:
+    for key in config:
         if key not in keys:
             raise InvalidInput(
-                f"virt:{where}: unknown setting {units.shown(key)}; known: {', '.join(keys)}"
+                f"virt:{prefix}: unknown setting {units.short_repr(key)}; known: {', '.join(keys)}"
             )

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from saltvirt import errors, names
 from saltvirt.backups import ident
 from saltvirt.errors import BadAnswer
-from saltvirt.units import shown
-from saltvirt.wire import Fact, seldom
+from saltvirt.units import short_repr
+from saltvirt.wire import Message, optional
 
 FORMAT = 1
 FILE = "record.json"
@@ -30,9 +30,9 @@ STATE = "state"
 # what of that is skipped, as `Record.skipped` names it
 FIRMWARE, TPM = "firmware variables", "TPM state"
 # no record of a guest with 256 disks is longer
-MOST_BYTES = 1024**2
-MOST_DEFINITION_BYTES = 4 * 1024**2
-MOST_DISKS = 256
+MAX_BYTES = 1024**2
+MAX_DEFINITION_BYTES = 4 * 1024**2
+MAX_DISKS = 256
 
 FROZEN, CRASH, STOPPED = "frozen", "crash", "stopped"
 CONSISTENCIES = (FROZEN, CRASH, STOPPED)
@@ -49,7 +49,7 @@ _VERSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+~:_-]{0,63}")
 
 
 @dataclass(frozen=True)
-class BackupDisk(Fact):
+class BackupDiskRecord(Message):
     """A disk of a backup.
 
     target: libvirt's name of it. size_bytes: as the guest sees it. source: what the definition
@@ -68,7 +68,7 @@ class BackupDisk(Fact):
     reason: str | None = None
     checkpoint: str | None = None
     stored_bytes: int = 0
-    key: str | None = seldom(None)
+    key: str | None = optional(None)
 
     @property
     def file(self) -> str:
@@ -76,9 +76,9 @@ class BackupDisk(Fact):
         return disk_file(self.target)
 
     @property
-    def pieces(self) -> str:
+    def checksums(self) -> str:
         """The digests of what was read of it, beside it."""
-        return pieces_file(self.target)
+        return checksum_file(self.target)
 
     @property
     def backing(self) -> tuple[str, str] | None:
@@ -87,7 +87,7 @@ class BackupDisk(Fact):
 
 
 @dataclass(frozen=True)
-class Record(Fact):
+class BackupRecord(Message):
     """A backup.
 
     when: the moment of the disks, as ``2026-11-23T15:52:20Z``. by: who asked for it. host: where
@@ -106,25 +106,25 @@ class Record(Fact):
     consistency: str
     qemu_img: str
     definition_sha256: str
-    disks: tuple[BackupDisk, ...]
+    disks: tuple[BackupDiskRecord, ...]
     format: int = FORMAT
-    finished: str | None = seldom(None)
-    skipped: dict[str, str] = seldom({})
-    state: BackupDisk | None = seldom(None)
+    finished: str | None = optional(None)
+    skipped: dict[str, str] = optional({})
+    state: BackupDiskRecord | None = optional(None)
 
     @property
-    def parts(self) -> tuple[BackupDisk, ...]:
+    def parts(self) -> tuple[BackupDiskRecord, ...]:
         """All that has a file: the disks, and the state."""
         return (*self.disks, self.state) if self.state else self.disks
 
-    def disk(self, target: str) -> BackupDisk | None:
+    def disk(self, target: str) -> BackupDiskRecord | None:
         """Its disk of that name, or its state."""
-        return next((one for one in self.parts if one.target == target), None)
+        return next((part for part in self.parts if part.target == target), None)
 
     @property
     def parents(self) -> set[str]:
         """The backups without which this one cannot be read, the nearest of each disk."""
-        return {one.parent for one in self.disks if one.parent is not None}
+        return {disk.parent for disk in self.disks if disk.parent is not None}
 
 
 def disk_file(target: str) -> str:
@@ -132,7 +132,7 @@ def disk_file(target: str) -> str:
     return f"{target}.qcow2"
 
 
-def pieces_file(target: str) -> str:
+def checksum_file(target: str) -> str:
     """The name of the file with its digests."""
     return f"{target}.pieces"
 
@@ -147,10 +147,10 @@ def is_uuid(text: object) -> bool:
     return isinstance(text, str) and _UUID.fullmatch(text) is not None
 
 
-def key_name(told: str) -> str | None:
+def key_name(text: str) -> str | None:
     """The name of a key, of ``NAME.MARK`` as a record has it; None where that is none. The mark
     tells it from another key of that name."""
-    match = _KEY.fullmatch(told)
+    match = _KEY.fullmatch(text)
     return match[1] if match else None
 
 
@@ -159,28 +159,28 @@ def is_sha256(text: object) -> bool:
     return isinstance(text, str) and _SHA256.fullmatch(text) is not None
 
 
-def moment(when: str) -> datetime.datetime:
+def moment(timestamp: str) -> datetime.datetime:
     """A time of a record. Raises ValueError."""
-    found = datetime.datetime.strptime(when, "%Y-%m-%dT%H:%M:%SZ")
-    return found.replace(tzinfo=datetime.timezone.utc)
+    time = datetime.datetime.strptime(timestamp, "%Y-%m-%dT%H:%M:%SZ")
+    return time.replace(tzinfo=datetime.timezone.utc)
 
 
-def written_at(seconds: float) -> str:
+def format_time(seconds: float) -> str:
     """A time, in seconds since 1970, as a record has it."""
-    found = datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc)
-    return found.strftime("%Y-%m-%dT%H:%M:%SZ")
+    time = datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc)
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def written(record: Record, whose: str = "the new record") -> bytes:
+def serialize(record: BackupRecord, label: str = "the new record") -> bytes:
     """The bytes of record.json. Raises BadAnswer for what could not be read again."""
-    check(record, whose)
-    told = as_json(record)
-    if len(told) > MOST_BYTES:
-        raise BadAnswer(f"{whose}: it is longer than {MOST_BYTES} bytes")
-    return told
+    check(record, label)
+    data = as_json(record)
+    if len(data) > MAX_BYTES:
+        raise BadAnswer(f"{label}: it is longer than {MAX_BYTES} bytes")
+    return data
 
 
-def as_json(fact: Fact) -> bytes:
+def as_json(fact: Message) -> bytes:
     """The bytes of a file that has it."""
     return json.dumps(fact.to_answer(), indent=1, sort_keys=True).encode("ascii") + b"\n"
 
@@ -190,36 +190,38 @@ def seal(data: bytes) -> bytes:
     return f"{hashlib.sha256(data).hexdigest()}  {FILE}\n".encode("ascii")
 
 
-def parse(data: bytes, whose: str, sealed: bytes | None = None) -> Record:
+def parse(data: bytes, label: str, seal_data: bytes | None = None) -> BackupRecord:
     """The record in the bytes of a file.
 
-    whose: which file. sealed: what is in record.sha256; None: nobody looks.
+    label: which file. seal_data: what is in record.sha256; None: nobody looks.
     Raises BadAnswer, which says what of it is wrong.
     """
-    if len(data) > MOST_BYTES:
-        raise BadAnswer(f"{whose}: it is longer than {MOST_BYTES} bytes")
-    if sealed is not None and sealed != seal(data):
-        raise BadAnswer(f"{whose}: it is not what {SEAL} was made of")
-    found = Record.from_answer(plain_data(data, whose), whose)
-    check(found, whose)
-    return found
+    if len(data) > MAX_BYTES:
+        raise BadAnswer(f"{label}: it is longer than {MAX_BYTES} bytes")
+    if seal_data is not None and seal_data != seal(data):
+        raise BadAnswer(f"{label}: it is not what {SEAL} was made of")
+    record = BackupRecord.from_answer(load_json(data, label), label)
+    check(record, label)
+    return record
 
 
-def plain_data(data: bytes, whose: str) -> object:
+def load_json(data: bytes, label: str) -> object:
     """The JSON in a file of anybody's. Raises BadAnswer."""
     try:
-        found = json.loads(data.decode("utf-8"))
+        document = json.loads(data.decode("utf-8"))
     except (ValueError, RecursionError):
-        raise BadAnswer(f"{whose}: it is no JSON") from None
-    if isinstance(found, Mapping) and found.get("format", FORMAT) != FORMAT:
-        raise BadAnswer(f"{whose}: it is of format {shown(found['format'])}, this reads {FORMAT}")
-    return found
+        raise BadAnswer(f"{label}: it is no JSON") from None
+    if isinstance(document, Mapping) and document.get("format", FORMAT) != FORMAT:
+        raise BadAnswer(
+            f"{label}: it is of format {short_repr(document['format'])}, this reads {FORMAT}"
+        )
+    return document
 
 
-def check(record: Record, whose: str) -> None:
+def check(record: BackupRecord, label: str) -> None:
     """Raises BadAnswer where something is not as a backup has it."""
-    wanted = {
-        "ident": ident.is_ident(record.ident),
+    checks = {
+        "ident": ident.is_backup_id(record.ident),
         "guest": _is_guest(record.guest),
         "uuid": is_uuid(record.uuid),
         "when": _is_moment(record.when),
@@ -232,42 +234,44 @@ def check(record: Record, whose: str) -> None:
         "skipped": _is_skipped(record.skipped),
         "format": record.format == FORMAT,
     }
-    for key, good in wanted.items():
+    for key, good in checks.items():
         if not good:
-            raise BadAnswer(f"{whose}: {key} cannot be {shown(getattr(record, key))}")
-    if len(record.disks) > MOST_DISKS:
-        raise BadAnswer(f"{whose}: it has more than {MOST_DISKS} disks")
+            raise BadAnswer(f"{label}: {key} cannot be {short_repr(getattr(record, key))}")
+    if len(record.disks) > MAX_DISKS:
+        raise BadAnswer(f"{label}: it has more than {MAX_DISKS} disks")
     for disk in record.parts:
-        _check_disk(disk, record.ident, whose)
+        _check_disk(disk, record.ident, label)
     if record.state and (record.state.target, record.state.parent) != (STATE, None):
-        raise BadAnswer(f"{whose}: its state cannot be {shown(record.state.target)}")
+        raise BadAnswer(f"{label}: its state cannot be {short_repr(record.state.target)}")
     if len({disk.key for disk in record.parts}) > 1:
-        raise BadAnswer(f"{whose}: its disks are not encrypted by one key")
+        raise BadAnswer(f"{label}: its disks are not encrypted by one key")
     # a file system that knows no letter's case would have one file of two disks
     for target, times in Counter(disk.target.lower() for disk in record.parts).items():
         if times > 1:
-            raise BadAnswer(f"{whose}: disk {target} is there twice")
+            raise BadAnswer(f"{label}: disk {target} is there twice")
 
 
-def _check_disk(disk: BackupDisk, of: str, whose: str) -> None:
-    wanted = {
+def _check_disk(disk: BackupDiskRecord, backup_id: str, label: str) -> None:
+    checks = {
         "target": is_target(disk.target),
         "size_bytes": disk.size_bytes > 0,
         "source": _LINE.fullmatch(disk.source),
         "pieces_sha256": is_sha256(disk.pieces_sha256),
-        "parent": disk.parent is None or (ident.is_ident(disk.parent) and _before(disk.parent, of)),
+        "parent": disk.parent is None
+        or (ident.is_backup_id(disk.parent) and _before(disk.parent, backup_id)),
         "reason": _is_reason(disk),
         "checkpoint": disk.checkpoint is None or _CHECKPOINT.fullmatch(disk.checkpoint),
         "key": disk.key is None or key_name(disk.key),
     }
-    for key, good in wanted.items():
+    for key, good in checks.items():
         if not good:
             raise BadAnswer(
-                f"{whose}: disk {shown(disk.target)}: {key} cannot be {shown(getattr(disk, key))}"
+                f"{label}: disk {short_repr(disk.target)}: {key} cannot be "
+                f"{short_repr(getattr(disk, key))}"
             )
 
 
-def _is_reason(disk: BackupDisk) -> bool:
+def _is_reason(disk: BackupDiskRecord) -> bool:
     """A whole one has one, an increment none."""
     if disk.reason is None or disk.parent is not None:
         return disk.reason is None and disk.parent is not None
@@ -275,25 +279,25 @@ def _is_reason(disk: BackupDisk) -> bool:
 
 
 def _is_skipped(skipped: Mapping[str, str]) -> bool:
-    few = len(skipped) <= 2 * MOST_DISKS
-    return few and all(_LINE.fullmatch(one) for pair in skipped.items() for one in pair)
+    few = len(skipped) <= 2 * MAX_DISKS
+    return few and all(_LINE.fullmatch(text) for pair in skipped.items() for text in pair)
 
 
-def _before(parent: str, of: str) -> bool:
+def _before(parent: str, backup_id: str) -> bool:
     """Nothing stands on itself, nor on what came later: so no chain of files is a ring."""
-    return ident.number(parent) < ident.number(of)
+    return ident.number(parent) < ident.number(backup_id)
 
 
 def _is_guest(name: str) -> bool:
     try:
-        names.there(name)
+        names.existing_guest(name)
     except errors.InvalidInput:
         return False
     return len(name.encode("utf-8", "replace")) <= 255 and _LINE.fullmatch(name) is not None
 
 
-def _is_moment(when: str) -> bool:
+def _is_moment(timestamp: str) -> bool:
     try:
-        return len(when) == 20 and bool(moment(when))
+        return len(timestamp) == 20 and bool(moment(timestamp))
     except ValueError:
         return False

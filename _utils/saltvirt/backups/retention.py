@@ -13,8 +13,8 @@ from dataclasses import dataclass, fields
 from types import MappingProxyType
 
 from saltvirt.backups import record
-from saltvirt.backups.record import Record
-from saltvirt.backups.stock import Stock
+from saltvirt.backups.record import BackupRecord
+from saltvirt.backups.stock import Catalog
 
 # why a backup is held
 READ = "it is being read"
@@ -39,121 +39,135 @@ class Retention:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class RetentionVerdict:
     """stays: whether a backup does, and the words why, or why not."""
 
-    ident: str
-    stays: bool
-    why: str
+    backup_id: str
+    retained: bool
+    reason: str
 
 
-def _week(at: datetime.datetime) -> str:
-    year, week, _ = at.isocalendar()
+def _week(time: datetime.datetime) -> str:
+    year, week, _ = time.isocalendar()
     return f"{year}-{week}"
 
 
 _PERIODS: dict[str, Callable[[datetime.datetime], str]] = {
-    "hourly": lambda at: at.strftime("%Y-%m-%dT%H"),
-    "daily": lambda at: at.strftime("%Y-%m-%d"),
+    "hourly": lambda time: time.strftime("%Y-%m-%dT%H"),
+    "daily": lambda time: time.strftime("%Y-%m-%d"),
     "weekly": _week,
-    "monthly": lambda at: at.strftime("%Y-%m"),
-    "yearly": lambda at: at.strftime("%Y"),
+    "monthly": lambda time: time.strftime("%Y-%m"),
+    "yearly": lambda time: time.strftime("%Y"),
 }
 
 
 def judge(
-    stock: Stock, retention: Retention, held: Mapping[str, str] = MappingProxyType({})
-) -> list[Verdict]:
+    catalog: Catalog, retention: Retention, holds: Mapping[str, str] = MappingProxyType({})
+) -> list[RetentionVerdict]:
     """What becomes of each backup of a guest, the newest first: in this order they are removed.
 
-    held: name to why it stays whatever the rules say, as READ. One that is not good takes no good
+    holds: name to why it stays whatever the rules say, as READ. One that is not good takes no good
     one's place, and stays as long as the same rules would keep it if it were: most of it may be
     readable. What cannot be read stays, with all that is older, as it may stand on that, and with
     what stands on it, which may be good. The newest good one of a disk that later backups skipped
     stays.
     """
-    stays = _wanted(stock.good_records, retention)
+    retained = _select_by_rules(catalog.good_records, retention)
     # those that lack a file take no place of those that were only found broken
-    fit = [one for one in stock.records if _is_fit(stock, one)]
-    for ident, why in [
-        *_wanted(fit, retention).items(),
-        *_wanted(stock.records, retention).items(),
+    fit = [item for item in catalog.records if _is_fit(catalog, item)]
+    for backup_id, reason in [
+        *_select_by_rules(fit, retention).items(),
+        *_select_by_rules(catalog.records, retention).items(),
     ]:
-        stays.setdefault(ident, f"{why}, though it is not good: {stock.wrong(ident)}")
+        retained.setdefault(
+            backup_id, f"{reason}, though it is not good: {catalog.problem(backup_id)}"
+        )
     if not retention.is_set:
-        stays = dict.fromkeys(stock.backups, "retention is not set")
-    for ident, why in [*_unjudged(stock, held), *_last_of_skipped(stock)]:
-        stays.setdefault(ident, why)
+        retained = dict.fromkeys(catalog.backups, "retention is not set")
+    for backup_id, reason in [*_forced_holds(catalog, holds), *_skipped_holds(catalog)]:
+        retained.setdefault(backup_id, reason)
     # one that stays for one of its disks stays whole: with what the others stand on
-    todo = list(stays)
+    todo = list(retained)
     while todo:
-        ident = todo.pop()
-        for below in stock.needs(ident) - {*stays}:
-            stays[below] = f"{ident} stands on it"
+        backup_id = todo.pop()
+        for below in catalog.dependencies(backup_id) - {*retained}:
+            retained[below] = f"{backup_id} stands on it"
             todo.append(below)
     return [
-        Verdict(one, one in stays, stays.get(one) or _why_not(stock, one))
-        for one in sorted(stock.backups, reverse=True)
+        RetentionVerdict(
+            item, item in retained, retained.get(item) or _removal_reason(catalog, item)
+        )
+        for item in sorted(catalog.backups, reverse=True)
     ]
 
 
-def _is_fit(stock: Stock, one: Record) -> bool:
-    return all(stock.unfit(one.ident, disk.target) is None for disk in one.parts)
+def _is_fit(catalog: Catalog, backup_record: BackupRecord) -> bool:
+    return all(
+        catalog.file_problem(backup_record.ident, disk.target) is None
+        for disk in backup_record.parts
+    )
 
 
-def _wanted(records: list[Record], retention: Retention) -> dict[str, str]:
+def _select_by_rules(records: list[BackupRecord], retention: Retention) -> dict[str, str]:
     """Name to which rule wants it, the first one. Each rule wants the newest one."""
     newest_first = records[::-1]
-    found = {
-        one.ident: f"among the last {retention.last}" for one in newest_first[: retention.last]
+    selected = {
+        backup_record.ident: f"among the last {retention.last}"
+        for backup_record in newest_first[: retention.last]
     }
     for rule, period in _PERIODS.items():
-        left, before = getattr(retention, rule), None
-        for one in newest_first:
-            here = period(record.moment(one.when))
+        remaining, before = getattr(retention, rule), None
+        for backup_record in newest_first:
+            current = period(record.moment(backup_record.when))
             # by the order of the backups, not of their clocks: one from 2099 ages as all do
-            if left and here != before:
-                found.setdefault(one.ident, f"among the {getattr(retention, rule)} {rule}")
-                left, before = left - 1, here
-    return found
+            if remaining and current != before:
+                selected.setdefault(
+                    backup_record.ident, f"among the {getattr(retention, rule)} {rule}"
+                )
+                remaining, before = remaining - 1, current
+    return selected
 
 
-def _unjudged(stock: Stock, held: Mapping[str, str]) -> list[tuple[str, str]]:
+def _forced_holds(catalog: Catalog, holds: Mapping[str, str]) -> list[tuple[str, str]]:
     """(name, why) of those that stay because nobody can tell, or because they are in use."""
-    all_, good = list(stock.backups), stock.good
-    found = [(one, held[one]) for one in all_ if one in held]
-    unread = [one.ident for one in stock if one.record is None]
+    all_, good = list(catalog.backups), catalog.good_ids
+    result = [(item, holds[item]) for item in all_ if item in holds]
+    unread = [item.backup_id for item in catalog if item.record is None]
     by_hand = "its record cannot be read: look at it, and remove it by hand"
-    found += [(one, by_hand) for one in unread]
+    result += [(item, by_hand) for item in unread]
     if unread:
-        why = f"{unread[-1]}, which cannot be read, may stand on it"
-        found += [(one, why) for one in all_[: all_.index(unread[-1])]]
-    unsure = {one.ident: f"it may be good: {one.unsure}" for one in stock if one.unsure}
-    found += unsure.items()
-    for one in all_:
-        for below in sorted(stock.needs(one) & {*unread, *unsure}):
-            found.append((one, f"{below}, which it stands on, may be good"))
+        reason = f"{unread[-1]}, which cannot be read, may stand on it"
+        result += [(item, reason) for item in all_[: all_.index(unread[-1])]]
+    unsure = {
+        item.backup_id: f"it may be good: {item.result_error}"
+        for item in catalog
+        if item.result_error
+    }
+    result += unsure.items()
+    for item in all_:
+        for below in sorted(catalog.dependencies(item) & {*unread, *unsure}):
+            result.append((item, f"{below}, which it stands on, may be good"))
     newer = all_[all_.index(good[-1]) + 1 :] if good else all_
-    return found + [(one, "no newer one is good") for one in newer]
+    return result + [(item, "no newer one is good") for item in newer]
 
 
-def _last_of_skipped(stock: Stock) -> list[tuple[str, str]]:
+def _skipped_holds(catalog: Catalog) -> list[tuple[str, str]]:
     """(name, why) of the newest backup in which a disk is good, of each disk that the newest good
     backup skips, as one whose secret libvirt gives to a running guest alone; and the same of what
     is in the state."""
-    good = stock.good_records
-    found = []
+    good = catalog.good_records
+    result = []
     for target in sorted(good[-1].skipped if good else {}):
         disk = record.STATE if target in (record.FIRMWARE, record.TPM) else target
-        for one in reversed(stock.records):
-            has = one.disk(disk) and target not in one.skipped
-            if has and stock.wrong_disk(one.ident, disk) is None:
-                why = f"the last that has {target}, which {good[-1].ident} skips"
-                found.append((one.ident, why))
+        for backup_record in reversed(catalog.records):
+            has = backup_record.disk(disk) and target not in backup_record.skipped
+            if has and catalog.disk_problem(backup_record.ident, disk) is None:
+                reason = f"the last that has {target}, which {good[-1].ident} skips"
+                result.append((backup_record.ident, reason))
                 break
-    return found
+    return result
 
 
-def _why_not(stock: Stock, ident: str) -> str:
-    wrong = stock.wrong(ident)
+def _removal_reason(catalog: Catalog, backup_id: str) -> str:
+    wrong = catalog.problem(backup_id)
     return f"no rule keeps it, and it is not good: {wrong}" if wrong else "no rule keeps it"

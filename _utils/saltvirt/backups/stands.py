@@ -4,52 +4,52 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from saltvirt.wire import Fact
+from saltvirt.wire import Message
 
 FILE = "stands.json"
-MOST_BYTES = 1024**2
+MAX_BYTES = 1024**2
 
-PULLING, CUT, OFF, WHOLE, GONE = "pulling", "cut", "off", "whole", "gone"
+PULLING, DISCONNECTED, OFF, COMPLETE, MISSING = "pulling", "cut", "off", "whole", "gone"
 
 
 @dataclass(frozen=True)
-class Stand(Fact):
+class BackupPin(Message):
     """Who stands on a backup: the guest of that name on that hypervisor, since then."""
 
     guest: str
     host: str
     since: str = ""
 
-    def is_of(self, other: Stand) -> bool:
+    def is_same_guest(self, pin: BackupPin) -> bool:
         """Whether it is the same guest there."""
-        return (self.guest, self.host) == (other.guest, other.host)
+        return (self.guest, self.host) == (pin.guest, pin.host)
 
     @property
-    def why(self) -> str:
+    def hold_reason(self) -> str:
         """Why the backup stays."""
         return f"{self.guest} on {self.host} stands on it"
 
 
 @dataclass(frozen=True)
-class Stands(Fact):
+class BackupPins(Message):
     """What ``stands.json`` beside a record says. format: of the file."""
 
-    stands: tuple[Stand, ...] = ()
+    stands: tuple[BackupPin, ...] = ()
     format: int = 1
 
 
 @dataclass(frozen=True)
-class StoodOn(Fact):
+class PinnedBackup(Message):
     """A backup on which a guest stands, as ``virt.backup_stands`` answers. uuid: of the guest that
     was backed up."""
 
     uuid: str
     ident: str
-    stand: Stand
+    stand: BackupPin
 
 
 @dataclass(frozen=True)
-class Standing(Fact):
+class LiveRestoreStatus(Message):
     """What ``virt.backup_standing`` answers of a guest.
 
     state: PULLING its blocks come in; CUT: they do not, and why says it; OFF: the guest is off;

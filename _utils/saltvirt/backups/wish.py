@@ -16,64 +16,70 @@ _HOURS, _TO = "hours", "to"
 
 
 @dataclass(frozen=True)
-class Wish:
+class BackupSchedule:
     """is_wanted: False: it is to have none. hours: so old may its last good backup be; to: the
     target. None: as who asks for those that are due says."""
 
-    is_wanted: bool = True
+    is_enabled: bool = True
     hours: float | None = None
-    to: str | None = None
+    target: str | None = None
 
     @property
     def text(self) -> str:
         """As it is kept, in one way alone."""
-        if not self.is_wanted:
+        if not self.is_enabled:
             return _NO
-        words = [f"{_HOURS}={self.hours!r}"] if self.hours is not None else []
-        words += [f"{_TO}={self.to}"] if self.to is not None else []
-        return " ".join(words) or _YES
+        parts = [f"{_HOURS}={self.hours!r}"] if self.hours is not None else []
+        parts += [f"{_TO}={self.target}"] if self.target is not None else []
+        return " ".join(parts) or _YES
 
 
-def parse(given: object, label: str) -> Wish:
+def parse(value: object, label: str) -> BackupSchedule:
     """What was said: True, False, or a mapping of ``hours`` and ``to``. Raises InvalidInput."""
-    if isinstance(given, bool):
-        return Wish(given)
-    if not isinstance(given, Mapping):
+    if isinstance(value, bool):
+        return BackupSchedule(value)
+    if not isinstance(value, Mapping):
         raise InvalidInput(
             f"{label}: backup must be true, false, or a mapping of hours and to, not "
-            f"{units.shown(given)}"
+            f"{units.short_repr(value)}"
         )
-    for key in given:
+    for key in value:
         if key not in (_HOURS, _TO):
-            raise InvalidInput(f"{label}: backup: unknown {units.shown(key)}; known: hours, to")
-    hours, to = given.get(_HOURS), given.get(_TO)
-    if to is not None and (not isinstance(to, str) or not to or len(to.split()) != 1):
+            raise InvalidInput(
+                f"{label}: backup: unknown {units.short_repr(key)}; known: hours, to"
+            )
+    hours, target = value.get(_HOURS), value.get(_TO)
+    if target is not None and (
+        not isinstance(target, str) or not target or len(target.split()) != 1
+    ):
         raise InvalidInput(
-            f"{label}: backup: to must be the name of a target, not {units.shown(to)}"
+            f"{label}: backup: to must be the name of a target, not {units.short_repr(target)}"
         )
     if hours is not None:
         hours = units.parse_number(hours, f"{label}: backup: hours")
-    return Wish(True, hours, to)
+    return BackupSchedule(True, hours, target)
 
 
-def of_text(text: str | None) -> Wish | None:
+def from_text(text: str | None) -> BackupSchedule | None:
     """What is kept; None where nothing is, or nobody can read it."""
     if text in (_YES, _NO):
-        return Wish(text == _YES)
-    found = dict(word.split("=", 1) for word in (text or "").split() if "=" in word)
-    if not found or set(found) - {_HOURS, _TO}:
+        return BackupSchedule(text == _YES)
+    options = dict(word.split("=", 1) for word in (text or "").split() if "=" in word)
+    if not options or set(options) - {_HOURS, _TO}:
         return None
     try:
-        hours = float(found[_HOURS]) if _HOURS in found else None
+        hours = float(options[_HOURS]) if _HOURS in options else None
     except ValueError:
         return None
     if hours is not None and (not math.isfinite(hours) or hours < 0):
         return None
-    return Wish(True, hours, found.get(_TO))
+    return BackupSchedule(True, hours, options.get(_TO))
 
 
-def taken(options: Mapping[str, Any], label: str) -> tuple[dict[str, Any], Wish | None]:
+def split_options(
+    options: Mapping[str, Any], label: str
+) -> tuple[dict[str, Any], BackupSchedule | None]:
     """(a guest's options without what it says of backups, that): None where it says nothing."""
     rest = dict(options)
-    given = rest.pop(KEY, None)
-    return rest, None if given is None else parse(given, label)
+    value = rest.pop(KEY, None)
+    return rest, None if value is None else parse(value, label)

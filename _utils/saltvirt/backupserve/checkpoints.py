@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 from saltvirt import errors
 from saltvirt.backups import chains
-from saltvirt.backups.answers import GuestLook
+from saltvirt.backups.answers import GuestInspection
 from saltvirt.backupserve import look
 from saltvirt.host.connection import libvirt
 from saltvirt.host.domain import checkpoints
@@ -17,7 +17,7 @@ from saltvirt.xml.domain import Domain
 
 
 def make(
-    conn: libvirt.virConnect, dom: libvirt.virDomain, seen: GuestLook, ident: str
+    conn: libvirt.virConnect, dom: libvirt.virDomain, inspection: GuestInspection, backup_id: str
 ) -> dict[str, str]:
     """Disk to the checkpoint that was made of it while the guest is off: of each whose file can
     keep a bitmap. From it the next increment can be had.
@@ -25,25 +25,25 @@ def make(
     An older bitmap would record as well, and an older copy of the file, put back, would have it,
     too: nobody could tell that what was written between the two is in a backup, and not there.
     """
-    name, paths = chains.checkpoint(ident), {}
-    recorded = {one.target for one in seen.disks if one.records}
+    name, paths = chains.checkpoint(backup_id), {}
+    eligible = {item.target for item in inspection.disks if item.supports_bitmaps}
     for disk in Domain.fromstring(dom.XMLDesc(0)).disks:
-        if disk.target in recorded:
-            paths[str(disk.target)] = look.path(conn, disk)
+        if disk.target in eligible:
+            paths[str(disk.target)] = look.source_path(conn, disk)
     done: list[str] = []
     try:
-        for where in paths.values():
-            bitmaps.add(where, name)
-            done.append(where)
+        for path in paths.values():
+            bitmaps.add(path, name)
+            done.append(path)
         if paths:
-            disks = [CheckpointDisk(name=one, checkpoint="bitmap", bitmap=name) for one in paths]
+            disks = [CheckpointDisk(name=item, checkpoint="bitmap", bitmap=name) for item in paths]
             now = int(time.time())
-            told = Checkpoint(name=name, creation_time_s=now, disks=disks).tostring()
-            dom.checkpointCreateXML(told, libvirt.VIR_DOMAIN_CHECKPOINT_CREATE_REDEFINE)
+            document = Checkpoint(name=name, creation_time_s=now, disks=disks).tostring()
+            dom.checkpointCreateXML(document, libvirt.VIR_DOMAIN_CHECKPOINT_CREATE_REDEFINE)
     except (libvirt.libvirtError, errors.OperationFailed):
         # the disks are read all the same; the next time they are read whole
-        for where in done:
-            bitmaps.remove(where, name)
+        for path in done:
+            bitmaps.remove(path, name)
         return {}
     return dict.fromkeys(paths, name)
 
@@ -54,28 +54,30 @@ def sweep(conn: libvirt.virConnect, dom: libvirt.virDomain, needed: Collection[s
     Of a guest that runs libvirt removes none whose bitmap is lost or broken: that bitmap goes from
     the disk's file with the next backup of the guest while it is off.
     """
-    left = []
-    for checkpoint in checkpoints.every(dom):
+    leftovers = []
+    for checkpoint in checkpoints.list_all(dom):
         name = checkpoint.getName()
         if name.startswith(chains.PREFIX) and name not in needed:
             try:
                 checkpoints.delete(dom, checkpoint)
             except libvirt.libvirtError as exc:
-                left.append(f"checkpoint {name}: {exc.get_error_message()}")
+                leftovers.append(f"checkpoint {name}: {exc.get_error_message()}")
     if not dom.isActive():
-        left += _files(conn, dom, needed)
-    return left
+        leftovers += _files(conn, dom, needed)
+    return leftovers
 
 
 def _files(conn: libvirt.virConnect, dom: libvirt.virDomain, needed: Collection[str]) -> list[str]:
     """Takes bitmaps of ours out of the files of a guest that is off."""
-    left = []
-    there = {one.target: one.bitmaps for one in look.look(conn, dom.name()).disks}
+    leftovers = []
+    bitmap_names = {
+        inspected.target: inspected.bitmaps for inspected in look.inspect(conn, dom.name()).disks
+    }
     for disk in Domain.fromstring(dom.XMLDesc(0)).disks:
-        for name in there.get(disk.target or "", ()):
+        for name in bitmap_names.get(disk.target or "", ()):
             if name.startswith(chains.PREFIX) and name not in needed:
                 try:
-                    bitmaps.remove(look.path(conn, disk), name)
+                    bitmaps.remove(look.source_path(conn, disk), name)
                 except errors.VirtError as exc:
-                    left.append(f"bitmap {name} of {disk.target}: {exc.text}")
-    return left
+                    leftovers.append(f"bitmap {name} of {disk.target}: {exc.text}")
+    return leftovers

@@ -11,7 +11,7 @@ from saltvirt.xml.domain import Domain
 _LIVE = ("alias", "address", "mirror", "backingStore", "privateData")
 
 
-def of(dom: libvirt.virDomain) -> str:
+def build(dom: libvirt.virDomain) -> str:
     """The stored definition: what runs has the CPU of this host, the present size of the balloon,
     and names that mean nothing elsewhere. Of a guest that runs the disks are those of now, as they
     are what is backed up."""
@@ -24,41 +24,46 @@ def of(dom: libvirt.virDomain) -> str:
 
 
 def _put(stored: Domain, disk: Disk) -> None:
-    there = next((one for one in stored.disks if one.target == disk.target), None)
-    if there is None:
-        stored.disks.append(_plain(disk))
-    elif _is_other(there, disk):
-        built = _plain(disk)
-        if there.address:
-            built.need().append(there.copy().address.need())
-        stored.disks.remove(there)
+    existing = next(
+        (candidate for candidate in stored.disks if candidate.target == disk.target), None
+    )
+    if existing is None:
+        stored.disks.append(_stored_form(disk))
+    elif _differs(existing, disk):
+        built = _stored_form(disk)
+        if existing.address:
+            built.need().append(existing.copy().address.need())
+        stored.disks.remove(existing)
         stored.disks.append(built)
 
 
-def _is_other(one: Disk, two: Disk) -> bool:
-    return (one.source.place(), one.driver_type) != (two.source.place(), two.driver_type)
+def _differs(first: Disk, second: Disk) -> bool:
+    return (first.source.location(), first.driver_type) != (
+        second.source.location(),
+        second.driver_type,
+    )
 
 
-def _plain(disk: Disk) -> Disk:
+def _stored_form(disk: Disk) -> Disk:
     """As it is stored: libvirt finds it an address."""
     built = disk.copy()
     node = built.need()
-    for child in [one for one in node if one.tag in _LIVE]:
+    for child in [element for element in node if element.tag in _LIVE]:
         node.remove(child)
     if built.source:
         built.source.index = None
     return built
 
 
-def beside(dom: libvirt.virDomain) -> dict[str, str]:
+def excluded_devices(dom: libvirt.virDomain) -> dict[str, str]:
     """What belongs to the guest and is no disk: its name to why it is in no backup."""
     model = Domain.fromstring(dom.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE))
-    found = {
-        str(one.target): f"a folder of the host, {one.source_dir}: back that up there"
-        for one in model.filesystems
+    reasons = {
+        str(filesystem.target): f"a folder of the host, {filesystem.source_dir}: back that up there"
+        for filesystem in model.filesystems
     }
     running = {disk.target for disk in Domain.fromstring(dom.XMLDesc(0)).disks}
     for disk in model.disks:
         if disk.target not in running:
-            found[str(disk.target)] = "the running guest does not have it before its next start"
-    return found
+            reasons[str(disk.target)] = "the running guest does not have it before its next start"
+    return reasons

@@ -13,17 +13,17 @@ from typing import Any
 from xml.etree import ElementTree
 
 from saltvirt import errors
-from saltvirt.answers.made import Made
+from saltvirt.answers.made import CreatedGuest
 from saltvirt.backuphost import apart
 from saltvirt.backups.answers import ShownBackup, ShownDisk
-from saltvirt.backups.stands import CUT, GONE, OFF, PULLING, WHOLE, Standing
+from saltvirt.backups.stands import COMPLETE, DISCONNECTED, MISSING, OFF, PULLING, LiveRestoreStatus
 from saltvirt.backupserve import standing
-from saltvirt.backupserve.over import Over
-from saltvirt.backupserve.restore import FORMAT, Restore, sync
-from saltvirt.backupserve.standing import STOP, KeepRequest
+from saltvirt.backupserve.over import InPlaceRestore
+from saltvirt.backupserve.restore import FORMAT, RestoreBuilder, sync
+from saltvirt.backupserve.standing import STOP, LiveRestoreRequest
 from saltvirt.host.connection import libvirt, translated
 from saltvirt.host.domain import guest_lock, lookup, stands
-from saltvirt.host.domain.stands import Stood
+from saltvirt.host.domain.stands import LiveRestoreRecord
 from saltvirt.host.provision import disks
 from saltvirt.images import tools as programs
 from saltvirt.xml.disk import Disk
@@ -35,39 +35,39 @@ _ENDS_S = 10
 
 
 @dataclass(frozen=True)
-class How:
+class LiveRestoreOptions:
     """library: the folder of the package saltvirt. asked: what its keeper has to know.
     bandwidth_mib_s: so much is pulled in at most; None: as fast as it goes."""
 
     library: str
-    asked: KeepRequest
+    request: LiveRestoreRequest
     bandwidth_mib_s: int | None = None
 
 
-class FromBackup(Restore):
+class LiveRestoreBuilder(RestoreBuilder):
     """What is different of a guest that runs at once. Set ``how``."""
 
-    how: How
+    options: LiveRestoreOptions
 
     def check(self) -> None:
-        standing.socket_of(self.guest.name)
+        standing.socket_path(self.guest.name)
         if self.guest.seed:
             raise errors.Unsupported(
                 f"{self.guest.name} would run at once with the identity of its original: give "
                 "instant=False, or seed=False if the original is off for good"
             )
-        if stands.of(self.guest.name):
+        if stands.load(self.guest.name):
             raise errors.Refused(
                 f"{self.guest.name} stands on a backup already: virt.backup_instant shows it"
             )
         self.policies: dict[str, tuple[str, ...]] = {}
         super().check()
 
-    def work(self, disk: ShownDisk, path: str) -> disks.Work:
-        return replace(super().work(disk, path), write=self._overlay(disk))
+    def disk_build(self, disk: ShownDisk, path: str) -> disks.DiskBuild:
+        return replace(super().disk_build(disk, path), write=self._overlay(disk))
 
-    def point(self, record: GuestRecord, disk: Disk, path: str) -> None:
-        super().point(record, disk, path)
+    def attach_disk(self, record: GuestRecord, disk: Disk, path: str) -> None:
+        super().attach_disk(record, disk, path)
         target = str(disk.target)
         self.policies.setdefault(target, standing.policies(disk))
         # what cannot be read now can be later: the guest must see no error
@@ -78,7 +78,7 @@ class FromBackup(Restore):
         def write(path: str) -> None:
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
             self.claim(path)
-            below = f"nbd+unix:///{disk.target}?socket={standing.socket_of(self.guest.name)}"
+            below = f"nbd+unix:///{disk.target}?socket={standing.socket_path(self.guest.name)}"
             # it is not there yet: nothing is read
             argv = ["qemu-img", "create", "-q", "-u", "-f", FORMAT, "-b", below, "-F", "raw", path]
             programs.run([*argv, str(disk.size_bytes)], f"make the disk {path}")
@@ -87,164 +87,181 @@ class FromBackup(Restore):
         return write
 
     def start(self) -> None:
-        self.stand()
+        self.attach_backup()
         super().start()
 
-    def stand(self) -> None:
+    def attach_backup(self) -> None:
         """The backup is shown to the guest's QEMU from now on."""
-        self.tools.say("show", f"{self.shown.host} shows the backup {self.shown.ident}")
+        self.tools.report_step("show", f"{self.shown.host} shows the backup {self.shown.ident}")
         self.undo.push("show the backup no more", _end, self.guest.name)
-        self.note()
-        begin(self.how)
+        self.save_state()
+        begin(self.options)
 
-    def note(self) -> None:
+    def save_state(self) -> None:
         """Puts down on what the guest stands."""
-        stands.put(
-            Stood(
+        stands.store(
+            LiveRestoreRecord(
                 self.guest.name, self.dom.UUIDString(), self.shown.ident, self.shown.host,
                 self.shown.port, self.shown.authority,
-                tuple(work.spec.name or "" for work in self.works), self.how.bandwidth_mib_s,
+                tuple(build.spec.name or "" for build in self.builds), self.options.bandwidth_mib_s,
                 self.policies,
             )
         )  # fmt: skip
 
 
-class Instant(FromBackup):
+class LiveNewRestore(LiveRestoreBuilder):
     """A guest that was not there."""
 
 
-class InstantOver(FromBackup, Over):
+class LiveInPlaceRestore(LiveRestoreBuilder, InPlaceRestore):
     """One in the place of a guest."""
 
     def _switch(self, state: dict[str, bytes]) -> None:
         # before its definition stands on the backup: who is killed in between leaves one of which
         # it is known on which it stands, so that it can be shown again
         self.undo.push("forget on what it stands", stands.forget, self.guest.name)
-        self.note()
+        self.save_state()
         super()._switch(state)
 
-    def make(self) -> Made:
+    def make(self) -> CreatedGuest:
         super().make()
         self.start()
         return self.result(None)
 
 
-def begun(how: How, parts: tuple[Any, ...], last: tuple[Any, ...]) -> FromBackup:
+def make_builder(
+    options: LiveRestoreOptions, parts: tuple[Any, ...], last: tuple[Any, ...]
+) -> LiveRestoreBuilder:
     """What makes one. parts: the first arguments of a Restore. last: those after them, of an Over
     two, else one."""
-    conn, guest, *more = parts
-    kind: type[Any] = Instant if len(last) == 1 else InstantOver
-    found: FromBackup = kind(conn, replace(guest, start=True), *more, *last)
-    found.how = how
-    return found
+    conn, guest, *rest = parts
+    kind: type[Any] = LiveNewRestore if len(last) == 1 else LiveInPlaceRestore
+    builder: LiveRestoreBuilder = kind(conn, replace(guest, start=True), *rest, *last)
+    builder.options = options
+    return builder
 
 
 def backing(guest: str, target: str) -> BackingStore:
     """What such a disk stands on, as libvirt is told."""
-    where = SourceHost(transport="unix", socket=standing.socket_of(guest))
+    socket_host = SourceHost(transport="unix", socket=standing.socket_path(guest))
     source = DiskSource(protocol="nbd", name=target)
-    source.hosts.append(where)
-    found = BackingStore(type="network", format="raw")
-    found.source = source
-    found.need().append(ElementTree.Element("backingStore"))
-    return found
+    source.hosts.append(socket_host)
+    store = BackingStore(type="network", format="raw")
+    store.source = source
+    store.need().append(ElementTree.Element("backingStore"))
+    return store
 
 
-def begin(how: How) -> None:
+def begin(options: LiveRestoreOptions) -> None:
     """Raises OperationFailed where the backup cannot be shown here."""
-    apart.begin(how.library, standing.MODULE, how.asked, "the program that shows the backup here")
+    apart.spawn(
+        options.library, standing.MODULE, options.request, "the program that shows the backup here"
+    )
 
 
 def _end(name: str) -> None:
     """Nothing is shown here any more, and the guest stands on nothing that is known."""
-    end_keeper(name)
+    stop_server(name)
     stands.forget(name)
 
 
-def end_keeper(name: str) -> None:
+def stop_server(name: str) -> None:
     """Ends the process that shows the backup here. Raises OperationFailed where it does not end."""
     deadline = time.monotonic() + _ENDS_S
-    sign = signal.SIGTERM
-    while (pid := stands.keeper(name)) is not None:
+    signal_number = signal.SIGTERM
+    while (pid := stands.server_pid(name)) is not None:
         with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, sign)
+            os.kill(pid, signal_number)
         if time.monotonic() > deadline:
-            if sign == signal.SIGKILL:
+            if signal_number == signal.SIGKILL:
                 raise errors.OperationFailed(f"process {pid} does not end")
-            sign, deadline = signal.SIGKILL, time.monotonic() + _ENDS_S
+            signal_number, deadline = signal.SIGKILL, time.monotonic() + _ENDS_S
         time.sleep(0.1)
 
 
-def again(conn: libvirt.virConnect, how: How, name: str, shown: ShownBackup) -> Standing:
+def resume(
+    conn: libvirt.virConnect, options: LiveRestoreOptions, name: str, shown_backup: ShownBackup
+) -> LiveRestoreStatus:
     """The backup on which the guest stands is shown anew. Raises NotFound, OperationFailed."""
-    with guest_lock.held(how.asked.locks, "virt.backup_again", name):
-        stood = stands.of(name)
-        if stood is None:
+    with guest_lock.acquire(options.request.locks, "virt.backup_again", name):
+        restore = stands.load(name)
+        if restore is None:
             raise errors.NotFound(f"{name} stands on no backup here")
-        if stood.ident != shown.ident:
-            raise errors.BadAnswer(f"{name} stands on {stood.ident}, shown is {shown.ident}")
-        end_keeper(name)
-        stands.put(
-            replace(stood, host=shown.host, port=shown.port, authority=shown.authority,
-                    bandwidth_mib_s=how.bandwidth_mib_s)
+        if restore.ident != shown_backup.ident:
+            raise errors.BadAnswer(
+                f"{name} stands on {restore.ident}, shown is {shown_backup.ident}"
+            )
+        stop_server(name)
+        stands.store(
+            replace(restore, host=shown_backup.host, port=shown_backup.port,
+            authority=shown_backup.authority,
+                    bandwidth_mib_s=options.bandwidth_mib_s)
         )  # fmt: skip
-        begin(how)
-    return look(conn, name)
+        begin(options)
+    return read_status(conn, name)
 
 
-def look(conn: libvirt.virConnect, name: str, locks: str | None = None) -> Standing:
+def read_status(conn: libvirt.virConnect, name: str, locks: str | None = None) -> LiveRestoreStatus:
     """How far the guest is. What stands on nothing any more is forgotten. locks: of the guests;
     then OperationFailed is raised of one that is just made: it will need the backup."""
-    at_work = guest_lock.owners(locks).get(name, "") if locks else ""
-    found = _look(conn, name)
-    if found.state in (GONE, WHOLE) and at_work.startswith(Restore.VERB):
-        raise errors.OperationFailed(f"{name} is being made here, {at_work}: wait for it")
-    return found
+    lock_owner = guest_lock.owners(locks).get(name, "") if locks else ""
+    status = _read_status(conn, name)
+    if status.state in (MISSING, COMPLETE) and lock_owner.startswith(RestoreBuilder.VERB):
+        raise errors.OperationFailed(f"{name} is being made here, {lock_owner}: wait for it")
+    return status
 
 
-def _look(conn: libvirt.virConnect, name: str) -> Standing:
+def _read_status(conn: libvirt.virConnect, name: str) -> LiveRestoreStatus:
     with translated(f"look at {name}"):
-        stood, dom = stands.of(name), lookup.find(conn, name)
-        keeper = stands.keeper(name)
-        if dom is None or (stood and dom.UUIDString() != stood.uuid):
-            if stood and keeper is None:
+        restore, dom = stands.load(name), lookup.find(conn, name)
+        server_pid = stands.server_pid(name)
+        if dom is None or (restore and dom.UUIDString() != restore.uuid):
+            if restore and server_pid is None:
                 stands.forget(name)
-            return Standing(GONE, stood.ident if stood else None)
-        left = standing.standing(name, ElementTree.fromstring(dom.XMLDesc(0)))
-        if not left:
-            if stood and keeper is None:
+            return LiveRestoreStatus(MISSING, restore.ident if restore else None)
+        pending = standing.pending_disks(name, ElementTree.fromstring(dom.XMLDesc(0)))
+        if not pending:
+            if restore and server_pid is None:
                 stands.forget(name)
-            return Standing(WHOLE, stood.ident if stood else None, 100)
-        if stood is None:
-            return Standing(CUT, why=f"what is in {stands.FOLDER} of it is gone")
-        percents = {one: _percent(dom, one, left) for one in stood.disks}
-        found = Standing(
-            OFF, stood.ident, min(percents.values(), default=0), at_error(dom), disks=percents
+            return LiveRestoreStatus(COMPLETE, restore.ident if restore else None, 100)
+        if restore is None:
+            return LiveRestoreStatus(DISCONNECTED, why=f"what is in {stands.FOLDER} of it is gone")
+        percents = {target: _percent(dom, target, pending) for target in restore.disks}
+        status = LiveRestoreStatus(
+            OFF,
+            restore.ident,
+            min(percents.values(), default=0),
+            is_paused_on_error(dom),
+            disks=percents,
         )
-        return _told(dom, stood, found, left[0], keeper)
+        return _with_state(dom, restore, status, pending[0], server_pid)
 
 
-def at_error(dom: libvirt.virDomain) -> bool:
+def is_paused_on_error(dom: libvirt.virDomain) -> bool:
     """Whether the guest waits for a block that could not be read."""
-    return bool(dom.isActive()) and standing.at_error(dom)
+    return bool(dom.isActive()) and standing.is_paused_on_error(dom)
 
 
-def _told(
-    dom: libvirt.virDomain, stood: Stood, found: Standing, target: str, keeper: int | None
-) -> Standing:
-    if keeper is None:
-        why = "the process that showed it here is gone"
-        return replace(found, state=CUT if dom.isActive() else OFF, why=why)
+def _with_state(
+    dom: libvirt.virDomain,
+    restore: LiveRestoreRecord,
+    status: LiveRestoreStatus,
+    target: str,
+    server_pid: int | None,
+) -> LiveRestoreStatus:
+    if server_pid is None:
+        reason = "the process that showed it here is gone"
+        return replace(status, state=DISCONNECTED if dom.isActive() else OFF, why=reason)
     if not dom.isActive():
-        return found
-    waits = found.paused or not dom.blockJobInfo(target, 0)
-    if waits and (hidden := standing.hidden(stood)):
-        return replace(found, state=CUT, why=hidden)
-    return replace(found, state=PULLING)
+        return status
+    is_waiting = status.paused or not dom.blockJobInfo(target, 0)
+    if is_waiting and (problem := standing.unavailable_reason(restore)):
+        return replace(status, state=DISCONNECTED, why=problem)
+    return replace(status, state=PULLING)
 
 
-def _percent(dom: libvirt.virDomain, target: str, left: list[str]) -> int:
-    if target not in left:
+def _percent(dom: libvirt.virDomain, target: str, pending: list[str]) -> int:
+    if target not in pending:
         return 100
     info = dom.blockJobInfo(target, 0) if dom.isActive() else None
     return min(99, 100 * info["cur"] // info["end"]) if info and info["end"] else 0

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from saltvirt import errors
 from saltvirt.backups import chains, record
-from saltvirt.backups.answers import GuestLook, LookedDisk
+from saltvirt.backups.answers import GuestInspection, InspectedDisk
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt
 from saltvirt.host.domain import lookup, resize
@@ -23,42 +23,48 @@ _ANSWERS_S = 30
 _SECTOR = 512
 
 
-def look(conn: libvirt.virConnect, name: str) -> GuestLook:
+def inspect(conn: libvirt.virConnect, name: str) -> GuestInspection:
     """The GuestLook of a guest. Raises NotFound, OperationFailed where its QEMU stands still."""
     dom = lookup.lookup(conn, name)
     active = bool(dom.isActive())
     document = Domain.fromstring(dom.XMLDesc(0))
-    there = {one.getName(): one for one in dom.listAllCheckpoints(0)}
-    ours = {name: one for name, one in there.items() if name.startswith(chains.PREFIX)}
+    existing = {checkpoint.getName(): checkpoint for checkpoint in dom.listAllCheckpoints(0)}
+    own_checkpoints = {
+        name: checkpoint for name, checkpoint in existing.items() if name.startswith(chains.PREFIX)
+    }
     disks, skipped = [], {}
     for disk in document.disks:
-        why = _skipped(disk) or (None if active else _locked(conn, disk))
-        if why:
-            skipped[str(disk.target)] = why
+        reason = _skip_reason(disk) or (None if active else _offline_problem(conn, disk))
+        if reason:
+            skipped[str(disk.target)] = reason
         else:
-            looked = _disk(conn, dom, disk)
-            if looked.size_bytes:
-                disks.append(looked)
+            disk_info = _disk(conn, dom, disk)
+            if disk_info.size_bytes:
+                disks.append(disk_info)
             else:
                 skipped[str(disk.target)] = "it has a size of 0"
-    recorded = _recording(ours, disks) if active else _on_disk(conn, document)
-    found = [_with(disk, recorded.get(disk.target, {})) for disk in disks]
-    known = tuple(sorted(there))
-    return GuestLook(dom.UUIDString(), active, tuple(found), known, skipped, dom.name())
+    bitmap_states = (
+        _live_bitmaps(own_checkpoints, disks) if active else _offline_bitmaps(conn, document)
+    )
+    inspected = [_with_bitmaps(disk, bitmap_states.get(disk.target, {})) for disk in disks]
+    checkpoint_names = tuple(sorted(existing))
+    return GuestInspection(
+        dom.UUIDString(), active, tuple(inspected), checkpoint_names, skipped, dom.name()
+    )
 
 
-def path(conn: libvirt.virConnect, disk: Disk) -> str:
+def source_path(conn: libvirt.virConnect, disk: Disk) -> str:
     """The path of a disk's file or block device."""
     source = disk.source
-    found = source.file or source.dev
+    location = source.file or source.dev
     if source.pool:
-        found = files.volume_path(conn, source.pool, source.volume)
-    if not found:
+        location = files.volume_path(conn, source.pool, source.volume)
+    if not location:
         raise errors.Unsupported(f"where the disk {disk.target} is cannot be found")
-    return found
+    return location
 
 
-def _skipped(disk: Disk) -> str | None:
+def _skip_reason(disk: Disk) -> str | None:
     if disk.removable_medium:
         return f"{chains.DRIVE}{disk.device}"
     if disk.read_only:
@@ -70,14 +76,14 @@ def _skipped(disk: Disk) -> str | None:
     return None
 
 
-def _locked(conn: libvirt.virConnect, disk: Disk) -> str | None:
+def _offline_problem(conn: libvirt.virConnect, disk: Disk) -> str | None:
     """Why a disk of a guest that is off cannot be read."""
     if is_encrypted(disk):
         return "it is encrypted by libvirt, whose secret a running guest alone is given: start it"
     source = disk.source
-    found = files.volume_path(conn, source.pool, source.volume) if source.pool else None
-    if found and not found.startswith("/"):
-        return f"its volume is on a server, {found}, to which a running guest alone has access"
+    location = files.volume_path(conn, source.pool, source.volume) if source.pool else None
+    if location and not location.startswith("/"):
+        return f"its volume is on a server, {location}, to which a running guest alone has access"
     return None
 
 
@@ -87,12 +93,12 @@ def is_encrypted(disk: Disk) -> bool:
     return any(node.find(path) is not None for path in ("encryption", "source/encryption"))
 
 
-def _disk(conn: libvirt.virConnect, dom: libvirt.virDomain, disk: Disk) -> LookedDisk:
+def _disk(conn: libvirt.virConnect, dom: libvirt.virDomain, disk: Disk) -> InspectedDisk:
     target = str(disk.target)
     if disk.source.pool:
         files.require_pool(conn, disk.source.pool)
     try:
-        size = connection.within(_ANSWERS_S, _size, conn, dom, disk)
+        size = connection.run_with_timeout(_ANSWERS_S, _size, conn, dom, disk)
     except TimeoutError:
         raise errors.OperationFailed(
             f"the QEMU of {dom.name()} does not answer libvirt within {_ANSWERS_S} s: is it "
@@ -102,10 +108,10 @@ def _disk(conn: libvirt.virConnect, dom: libvirt.virDomain, disk: Disk) -> Looke
     # QEMU shows whole sectors
     size = -(-size // _SECTOR) * _SECTOR
     format = disk.driver_type or "raw"
-    return LookedDisk(
-        target, size, disk.source.place() or "", format,
+    return InspectedDisk(
+        target, size, disk.source.location() or "", format,
         encrypted=is_encrypted(disk),
-        old=format == record.QCOW2 and bitmaps.is_old(path(conn, disk)),
+        old=format == record.QCOW2 and bitmaps.is_old(source_path(conn, disk)),
     )  # fmt: skip
 
 
@@ -116,24 +122,24 @@ def _size(conn: libvirt.virConnect, dom: libvirt.virDomain, disk: Disk) -> int:
     return int(dom.blockInfo(str(disk.target), 0)[0])
 
 
-def _with(disk: LookedDisk, bitmaps: dict[str, str]) -> LookedDisk:
+def _with_bitmaps(disk: InspectedDisk, bitmaps: dict[str, str]) -> InspectedDisk:
     return replace(disk, bitmaps=bitmaps)
 
 
-def _recording(
-    ours: dict[str, libvirt.virDomainCheckpoint], disks: list[LookedDisk]
+def _live_bitmaps(
+    own_checkpoints: dict[str, libvirt.virDomainCheckpoint], disks: list[InspectedDisk]
 ) -> dict[str, dict[str, str]]:
     """Disk to the bitmaps of its checkpoints, as the QEMU that runs has them: libvirt tells how
     much changed since only where the bitmap records."""
-    found: dict[str, dict[str, str]] = {disk.target: {} for disk in disks}
-    for name, checkpoint in ours.items():
-        for disk, good in _sized(checkpoint):
-            if disk in found:
-                found[disk][name] = chains.GOOD if good else chains.INCONSISTENT
-    return found
+    states: dict[str, dict[str, str]] = {disk.target: {} for disk in disks}
+    for name, checkpoint in own_checkpoints.items():
+        for disk, good in _checkpoint_disks(checkpoint):
+            if disk in states:
+                states[disk][name] = chains.GOOD if good else chains.INCONSISTENT
+    return states
 
 
-def _sized(checkpoint: libvirt.virDomainCheckpoint) -> Iterator[tuple[str, bool]]:
+def _checkpoint_disks(checkpoint: libvirt.virDomainCheckpoint) -> Iterator[tuple[str, bool]]:
     """The disks of a checkpoint, and whether its bitmap records."""
     try:
         text = checkpoint.getXMLDesc(libvirt.VIR_DOMAIN_CHECKPOINT_XML_SIZE)
@@ -144,14 +150,14 @@ def _sized(checkpoint: libvirt.virDomainCheckpoint) -> Iterator[tuple[str, bool]
             yield str(disk.name), disk.size_bytes is not None
 
 
-def _on_disk(conn: libvirt.virConnect, document: Domain) -> dict[str, dict[str, str]]:
+def _offline_bitmaps(conn: libvirt.virConnect, document: Domain) -> dict[str, dict[str, str]]:
     """The same of a guest that is off, as its files have them."""
-    found = {}
+    states = {}
     for disk in document.disks:
-        if not (_skipped(disk) or _locked(conn, disk)) and disk.driver_type == "qcow2":
-            there = bitmaps.of(path(conn, disk))
-            found[str(disk.target)] = {name: _state(flags) for name, flags in there.items()}
-    return found
+        if not (_skip_reason(disk) or _offline_problem(conn, disk)) and disk.driver_type == "qcow2":
+            bitmap_flags = bitmaps.read(source_path(conn, disk))
+            states[str(disk.target)] = {name: _state(flags) for name, flags in bitmap_flags.items()}
+    return states
 
 
 def _state(flags: list[str]) -> str:

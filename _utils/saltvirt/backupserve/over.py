@@ -16,29 +16,29 @@ from xml.etree import ElementTree
 
 from saltvirt import errors
 from saltvirt.backups.answers import (
-    GuestOver,
+    InPlaceCheck,
     RestoredDisk,
     ShownBackup,
     ShownDisk,
-    Undone,
+    UndoResult,
 )
 from saltvirt.backupserve import standing
 from saltvirt.backupserve import state as guest_state
-from saltvirt.backupserve.restore import Restore, named
+from saltvirt.backupserve.restore import RestoreBuilder, disk_path
 from saltvirt.design import identity
 from saltvirt.host.connection import libvirt, translated
 from saltvirt.host.domain import aside, creation, lifecycle, lookup, metadata, purge
-from saltvirt.host.domain.aside import Aside
+from saltvirt.host.domain.aside import ReplacedGuest
 from saltvirt.host.domain.purge import PurgePlan
 from saltvirt.host.migration import departed, move_journal
 from saltvirt.host.provision import admission, disk_notes, disks
-from saltvirt.host.provision.guest_builder import set_back
+from saltvirt.host.provision.guest_builder import reset_genid
 from saltvirt.host.storage import deletion, files, usage
 from saltvirt.host.storage import identity as identities
 from saltvirt.xml.domain import Domain
 
 if TYPE_CHECKING:
-    from saltvirt.answers.made import Made
+    from saltvirt.answers.made import CreatedGuest
     from saltvirt.host.provision.admission import AdmissionConfig
     from saltvirt.host.provision.guest_builder import GuestRequest, Tools
     from saltvirt.placement.facts import PlacementRequest
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 CONFIRM, UNDO = "virt.backup_confirm", "virt.backup_undo"
 
 
-class Over(Restore):
+class InPlaceRestore(RestoreBuilder):
     """The guest that is there becomes that of the backup. stop: it may be powered off for it. only:
     the target of the one disk that is restored; None: all, and the definition."""
 
@@ -59,288 +59,293 @@ class Over(Restore):
         shown: ShownBackup,
         certificates: str,
         stop: bool,
-        only: str | None = None,
+        only_target: str | None = None,
     ) -> None:
         super().__init__(conn, guest, tools, shown, certificates, True)
-        self.may_stop, self.only = stop, only
+        self.may_stop, self.only_target = stop, only_target
 
-    def run(self) -> Made:
+    def run(self) -> CreatedGuest:
         name = self.guest.name
         with self.tools.admission_config.guest(self.VERB, name), translated(f"restore {name}"):
             self.dom = lookup.lookup(self.conn, name)
             creation.require_complete(self.dom, "restore a backup over")
-            for why in _against(self.conn, self.dom, self.may_stop):
-                raise errors.Refused(why)
-            self.before = _definition(self.dom)
-            self.there = Domain.fromstring(self.before)
-            if self.there.uuid != self.model.uuid:
+            for reason in _refusals(self.conn, self.dom, self.may_stop):
+                raise errors.Refused(reason)
+            self.original_xml = _definition(self.dom)
+            self.current = Domain.fromstring(self.original_xml)
+            if self.current.uuid != self.model.uuid:
                 raise errors.Refused(
                     f"{name} is another guest than that of the backup, which had the UUID "
                     f"{self.model.uuid}: new=NAME restores beside it"
                 )
             disk_notes.remove(self.conn, name)
             self.check()
-            return self.all_or_nothing()
+            return self.make_atomically()
 
-    def refuse_kept(self) -> None:
+    def refuse_replaced(self) -> None:
         """That is asked of the guest that is there."""
 
-    def say_devices(self) -> None:
+    def warn_devices(self) -> None:
         """It has them already."""
 
-    def wants(self, target: str) -> bool:
-        return self.only in (None, target)
+    def is_selected(self, target: str) -> bool:
+        return self.only_target in (None, target)
 
-    def place(self, target: str) -> str:
-        return _free(self.tools, self.guest.name, target)
+    def choose_path(self, target: str) -> str:
+        return _unused_path(self.tools, self.guest.name, target)
 
     def check(self) -> None:
-        if self.only:
-            _has(self.shown, self.only)
-            if self.only not in {disk.target for disk in self.there.disks}:
-                raise errors.NotFound(f"{self.guest.name} has no disk {self.only} here")
+        if self.only_target:
+            _shown_disk(self.shown, self.only_target)
+            if self.only_target not in {disk.target for disk in self.current.disks}:
+                raise errors.NotFound(f"{self.guest.name} has no disk {self.only_target} here")
         super().check()
 
-    def admit(self, built: Domain) -> PlacementRequest:
-        request = admission.request_of(built, self.works)
-        admission.check(self.conn, self.tools.admission_config, request, new=False)
+    def admit(self, definition: Domain) -> PlacementRequest:
+        request = admission.request_of(definition, self.builds)
+        admission.check(self.conn, self.tools.admission_config, request, is_new=False)
         return request
 
-    def make(self) -> Made:
-        note = disk_notes.Note(self.guest.name, self.VERB, self.works)
+    def make(self) -> CreatedGuest:
+        note = disk_notes.DiskJournal(self.guest.name, self.VERB, self.builds)
         self.undo.push("forget the new disks", lambda: note.end(self.undo.failed))
         self.claim = note.mark
-        for work in self.works:
-            self.tools.say("disk", f"making disk {work.spec.name}", path=work.path)
-            disks.make(self.conn, work, self.undo, note=note)
-        state = {} if self.only else self.read_state()
+        for build in self.builds:
+            self.tools.report_step("disk", f"making disk {build.spec.name}", path=build.path)
+            disks.make(self.conn, build, self.undo, note=note)
+        state = {} if self.only_target else self.read_state()
         with self.tools.admission_config.lock():
-            self._off()
+            self._power_off()
             self._switch(state)
         note.end()
         return self.result(None)
 
-    def put_state(self, state: dict[str, bytes]) -> None:
+    def put_state(self, files: dict[str, bytes]) -> None:
         """What it has of its own makes way, and is put down with how it was."""
-        name, has = self.guest.name, guest_state.where(self.conn, self.dom)
-        state = self.fitting(state)
-        for what in [] if self.only else guest_state.lacking(self.model, state):
-            had = self.had.get(what)
-            if had and had == has.get(what):
-                self.tools.warn(f"{name} keeps its {what}: {self.no_state}")
+        name, present = self.guest.name, guest_state.state_paths(self.conn, self.dom)
+        files = self.usable_state(files)
+        for kind in [] if self.only_target else guest_state.missing_kinds(self.model, files):
+            previous = self.previous_state.get(kind)
+            if previous and previous == present.get(kind):
+                self.tools.warn(f"{name} keeps its {kind}: {self.no_state_reason}")
                 continue
-            stays = f"; what it had stays in {had} for {UNDO}" if had else ""
-            self.tools.warn(f"{self.begins(what, has.get(what))}{stays}")
-        kept = guest_state.places(self.dom, state)
-        if kept:
-            self.undo.push("put back the firmware variables", guest_state.put_back, kept)
-            aside.keep(replace(self.aside, state=kept))
-            guest_state.put(self.dom, state, kept)
-        if self.aside.unfinished:
-            aside.keep(replace(self.aside, state=kept, unfinished=False))
+            stays = f"; what it had stays in {previous} for {UNDO}" if previous else ""
+            self.tools.warn(f"{self.initial_state(kind, present.get(kind))}{stays}")
+        saved = guest_state.save_locations(self.dom, files)
+        if saved:
+            self.undo.push("put back the firmware variables", guest_state.restore_saved, saved)
+            aside.store(replace(self.replaced, state=saved))
+            guest_state.install(self.dom, files, saved)
+        if self.replaced.unfinished:
+            aside.store(replace(self.replaced, state=saved, unfinished=False))
 
-    def _off(self) -> None:
+    def _power_off(self) -> None:
         if not self.dom.isActive():
             return
-        for why in _against(self.conn, self.dom, self.may_stop):
-            raise errors.Refused(why)
-        self._say_what_goes()
-        self.tools.say("stop", f"powering {self.guest.name} off")
+        for reason in _refusals(self.conn, self.dom, self.may_stop):
+            raise errors.Refused(reason)
+        self._warn_lost_disks()
+        self.tools.report_step("stop", f"powering {self.guest.name} off")
         self.undo.push(f"start {self.guest.name} again", lifecycle.start, self.dom)
         lifecycle.stop(self.dom)
 
-    def _say_what_goes(self) -> None:
+    def _warn_lost_disks(self) -> None:
         """Names disks that the running guest alone has: they end with it."""
-        has = {disk.target for disk in self.there.disks}
+        targets = {disk.target for disk in self.current.disks}
         for disk in Domain.fromstring(self.dom.XMLDesc(0)).disks:
-            if disk.target not in has and not disk.removable_medium:
+            if disk.target not in targets and not disk.removable_medium:
                 self.tools.warn(
-                    f"disk {disk.target}, {disk.source.place()}, which {self.guest.name} had only "
+                    f"disk {disk.target}, {disk.source.location()}, which {self.guest.name} had "
+                    f"only "
                     "until it was powered off, stays, and is attached to it no more"
                 )
 
     def _switch(self, state: dict[str, bytes]) -> None:
         name, uuid = self.guest.name, self.dom.UUIDString()
-        tree = ElementTree.fromstring(self.before)
-        old = [path for path, _format, why in purge.own_disks(self.conn, tree) if why is None]
+        tree = ElementTree.fromstring(self.original_xml)
+        old = [path for path, _format, reason in purge.own_disks(self.conn, tree) if reason is None]
         # nobody starts it meanwhile
-        with usage.closed(self.conn, old) as held:
-            for path, why in held.items():
-                if why:
-                    raise errors.OperationFailed(f"{name} stays as it is: {path}: {why}")
-            if _definition(self.dom) != self.before:
+        with usage.prevent_open(self.conn, old) as users:
+            for path, reason in users.items():
+                if reason:
+                    raise errors.OperationFailed(f"{name} stays as it is: {path}: {reason}")
+            if _definition(self.dom) != self.original_xml:
                 raise errors.OperationFailed(f"{name} was changed meanwhile: begin again")
-            built, made = self.definition(), tuple(work.file for work in self.works)
-            self.had = guest_state.where(self.conn, self.dom)
+            built, created = self.definition(), tuple(build.file for build in self.builds)
+            self.previous_state = guest_state.state_paths(self.conn, self.dom)
             self.undo.push("forget how it was", aside.forget, uuid)
-            stay = {files.real(path) for path in old} & _disks(self.conn, built.need())
-            self.aside = Aside(
-                uuid, name, self.shown.ident, self.before, made, stay=tuple(stay),
+            retained = {files.real(path) for path in old} & _disk_paths(self.conn, built.need())
+            self.replaced = ReplacedGuest(
+                uuid, name, self.shown.ident, self.original_xml, created, stay=tuple(retained),
                 unfinished=bool(state),
             )  # fmt: skip
-            aside.keep(self.aside)
-            self.undo.push("define it as it was", self.conn.defineXML, self.before)
+            aside.store(self.replaced)
+            self.undo.push("define it as it was", self.conn.defineXML, self.original_xml)
             self.dom = lookup.define(self.conn, built.tostring())
             self.put_state(state)
-        if not {*made} <= files.paths(_tree(self.dom)):
+        if not {*created} <= files.paths(_tree(self.dom)):
             raise errors.OperationFailed(f"libvirt did not take the new disks of {name}")
 
     def definition(self) -> Domain:
         """That of the backup, or with ``only`` that which is there. What is in no backup, such as a
         disk of a server, is as it is now."""
-        if self.only:
-            return self._with_one()
-        built, saved = super().definition(), {disk.target for disk in self.model.disks}
+        if self.only_target:
+            return self._with_single_disk()
+        built, model_targets = super().definition(), {disk.target for disk in self.model.disks}
         has = {disk.target for disk in built.disks}
-        stay = saved - has
-        for disk in self.there.disks:
-            if disk.target in stay:
+        retained = model_targets - has
+        for disk in self.current.disks:
+            if disk.target in retained:
                 built.disks.append(disk.copy())
-        self._keep_record(built.record, stay)
+        self._keep_record(built.record, retained)
         identity.fill(self.model, built)  # once more: of those disks, too
-        identity.fill(self.there, built)
+        identity.fill(self.current, built)
         return built
 
-    def _keep_record(self, record: GuestRecord, stay: Collection[str | None]) -> None:
+    def _keep_record(self, record: GuestRecord, retained: Collection[str | None]) -> None:
         """The entries are those of today, not of the day of the backup, and disks of the guest's
-        own that are not put aside stay its own. stay: the targets of those that it keeps."""
-        now = self.there.record
+        own that are not put aside stay its own. retained: the targets of those that it keeps."""
+        now = self.current.record
         if not now:
             return
-        record.entries = [one.copy() for one in now.entries]
-        away = self.there.copy()
-        for disk in [one for one in away.disks if one.target in stay]:
-            away.disks.remove(disk)
-        gone = _reached(self.conn, away.need())
-        for own in now.disks:
-            path = own.path
-            if own.pool:
-                path = files.volume_path(self.conn, own.pool, own.volume)
-            if path and files.real(path) not in gone:
-                record.disks.append(own.copy())
+        record.entries = [item.copy() for item in now.entries]
+        removed = self.current.copy()
+        for disk in [item for item in removed.disks if item.target in retained]:
+            removed.disks.remove(disk)
+        replaced_paths = _storage_paths(self.conn, removed.need())
+        for own_disk in now.disks:
+            path = own_disk.path
+            if own_disk.pool:
+                path = files.volume_path(self.conn, own_disk.pool, own_disk.volume)
+            if path and files.real(path) not in replaced_paths:
+                record.disks.append(own_disk.copy())
 
-    def _with_one(self) -> Domain:
-        built, work = self.there.copy(), self.works[0]
+    def _with_single_disk(self) -> Domain:
+        built, build = self.current.copy(), self.builds[0]
         record = built.record
-        for own in [one for one in record.disks if one.target == self.only]:
-            record.disks.remove(own)
+        for own_disk in [entry for entry in record.disks if entry.target == self.only_target]:
+            record.disks.remove(own_disk)
         for disk in built.disks:
-            if disk.target == self.only:
-                self.point(record, disk, work.file)
-        identity.carry(self.there, built)
-        set_back(built)
-        if not self.there.record:  # it is none of ours: all that it writes to is its own
+            if disk.target == self.only_target:
+                self.attach_disk(record, disk, build.file)
+        identity.carry(self.current, built)
+        reset_genid(built)
+        if not self.current.record:  # it is none of ours: all that it writes to is its own
             built.record = None
         return built
 
 
-def look(conn: libvirt.virConnect, name: str, stop: bool) -> GuestOver:
+def inspect(conn: libvirt.virConnect, name: str, stop: bool) -> InPlaceCheck:
     """What a restore over a guest would find. Raises NotFound."""
     dom = lookup.lookup(conn, name)
     with translated(f"look at {name}"):
-        kept = aside.of(dom.UUIDString())
-        waits = kept.backup if kept and _is_new(conn, dom, kept) else None
-        return GuestOver(
-            dom.UUIDString(), bool(dom.isActive()), tuple(_against(conn, dom, stop)), waits
+        replaced = aside.load(dom.UUIDString())
+        unconfirmed = replaced.backup if replaced and _is_restored(conn, dom, replaced) else None
+        return InPlaceCheck(
+            dom.UUIDString(), bool(dom.isActive()), tuple(_refusals(conn, dom, stop)), unconfirmed
         )
 
 
 def one_disk(
-    conn: libvirt.virConnect, tools: Tools, name: str, restore: Restore, target: str
+    conn: libvirt.virConnect, tools: Tools, name: str, restore: RestoreBuilder, target: str
 ) -> RestoredDisk:
     """A disk of a backup as a file, beside the guest's own."""
     config = tools.admission_config
-    with config.guest(Restore.VERB, name):
+    with config.guest(RestoreBuilder.VERB, name):
         disk_notes.remove(conn, name)
-        shown = _has(restore.shown, target)
-        work = restore.work(shown, _free(tools, name, target))
-        request = admission.request_of(restore.model, [work])
-        admission.check(conn, config, request, new=False, only=("disk",))
-        note = disk_notes.Note(name, Restore.VERB, [work])
+        shown = _shown_disk(restore.shown, target)
+        build = restore.disk_build(shown, _unused_path(tools, name, target))
+        request = admission.request_of(restore.model, [build])
+        admission.check(conn, config, request, is_new=False, filter_names=("disk",))
+        note = disk_notes.DiskJournal(name, RestoreBuilder.VERB, [build])
         with restore.undo as undo:
             undo.push("forget the file", lambda: note.end(undo.failed))
             restore.claim = note.mark
-            disks.make(conn, work, undo, note=note)
+            disks.make(conn, build, undo, note=note)
             undo.success()
         note.end()
-        return RestoredDisk(work.file, shown.size_bytes)
+        return RestoredDisk(build.file, shown.size_bytes)
 
 
-def _has(shown: ShownBackup, target: str) -> ShownDisk:
-    found = next((one for one in shown.disks if one.target == target), None)
-    if found is None:
+def _shown_disk(shown: ShownBackup, target: str) -> ShownDisk:
+    disk = next((candidate for candidate in shown.disks if candidate.target == target), None)
+    if disk is None:
         raise errors.NotFound(f"the backup {shown.ident} has no disk {target}")
-    return found
+    return disk
 
 
 def undo(
     conn: libvirt.virConnect, config: AdmissionConfig, name: str, stop: bool, test: bool = False
-) -> Undone:
+) -> UndoResult:
     """The guest is as it was before the backup took its place; what was made for that goes. test:
     only raises why not. Raises NotFound, Refused, OperationFailed."""
     with config.guest(UNDO, name), translated(f"bring {name} back"):
-        kept, dom = _kept(conn, name)
-        for why in _against_undo(conn, kept, dom, stop):
-            raise errors.Refused(why)
+        replaced, dom = _find_replaced(conn, name)
+        for reason in _undo_refusals(conn, replaced, dom, stop):
+            raise errors.Refused(reason)
         if test:
-            return Undone()
+            return UndoResult()
         with config.lock():
-            away = _attached_since(conn, kept, dom)
-            if dom is not None and dom.isActive() and _is_to_change(conn, dom, kept):
+            detached = _attached_since(conn, replaced, dom)
+            if dom is not None and dom.isActive() and _has_changes(conn, dom, replaced):
                 lifecycle.stop(dom)
-            if dom is None or _is_new(conn, dom, kept):
-                dom = lookup.define(conn, kept.definition)
-            if _is_new(conn, dom, kept):
+            if dom is None or _is_restored(conn, dom, replaced):
+                dom = lookup.define(conn, replaced.definition)
+            if _is_restored(conn, dom, replaced):
                 raise errors.OperationFailed(f"libvirt did not take {name} as it was")
-            guest_state.put_back(kept.state)
-            if kept.state:  # once: what is there from now on is the guest's
-                kept = replace(kept, state=())
-                aside.keep(kept)
-        left = _removed(conn, dom, kept)
-        if left:  # who asks again must not meet another file of that name
-            aside.keep(replace(kept, made=tuple(left)))
+            guest_state.restore_saved(replaced.state)
+            if replaced.state:  # once: what is there from now on is the guest's
+                replaced = replace(replaced, state=())
+                aside.store(replaced)
+        leftovers = _remove_created(conn, dom, replaced)
+        if leftovers:  # who asks again must not meet another file of that name
+            aside.store(replace(replaced, made=tuple(leftovers)))
         else:
             disk_notes.remove(conn, name)
-            aside.forget(kept.uuid)
-        return Undone(tuple(left.values()), away)
+            aside.forget(replaced.uuid)
+        return UndoResult(tuple(leftovers.values()), detached)
 
 
 def _attached_since(
-    conn: libvirt.virConnect, kept: Aside, dom: libvirt.virDomain | None
+    conn: libvirt.virConnect, replaced: ReplacedGuest, dom: libvirt.virDomain | None
 ) -> tuple[str, ...]:
     """Real paths of disks that the guest has only since the backup took its place."""
-    if dom is None or not _is_new(conn, dom, kept):
+    if dom is None or not _is_restored(conn, dom, replaced):
         return ()
-    made = {files.real(path) for path in kept.made}
+    created = {files.real(path) for path in replaced.made}
     now = {
         files.real(path): {*files.chain_paths(path, format)}
         for tree in files.trees(dom)
-        for path, format, why in purge.own_disks(conn, tree)
-        if why is None
+        for path, format, reason in purge.own_disks(conn, tree)
+        if reason is None
     }
-    known = made | _reached(conn, kept.tree)
-    return tuple(sorted(one for one, chain in now.items() if not {one, *chain} & known))
+    known_paths = created | _storage_paths(conn, replaced.tree)
+    return tuple(
+        sorted(
+            real_path for real_path, chain in now.items() if not {real_path, *chain} & known_paths
+        )
+    )
 
 
 def plan(conn: libvirt.virConnect, name: str, unused: Collection[str] = ()) -> PurgePlan:
     """What goes when it is confirmed: the disks that the backup took out of the guest, if they are
     its own and nobody uses them. Changes nothing."""
-    kept, dom = _kept(conn, name)
-    for why in _against_confirm(conn, kept, dom, name):
-        raise errors.Refused(why)
+    replaced, dom = _find_replaced(conn, name)
+    for reason in _confirm_refusals(conn, replaced, dom, name):
+        raise errors.Refused(reason)
     now = files.trees(dom) if dom is not None else []
-    for tree in (kept.tree, *now):
+    for tree in (replaced.tree, *now):
         for source in tree.iterfind("devices/disk/source[@pool]"):
             files.require_pool(conn, source.get("pool", ""))
-    has = _keys(conn, now)
-    found = {
-        path: why for path, why in _own(conn, kept).items()
-        if path not in kept.stay and has.isdisjoint(identities.of(path))
+    used_keys = _storage_keys(conn, now)
+    own_disks = {
+        path: reason for path, reason in _own_disks(conn, replaced).items()
+        if path not in replaced.stay and used_keys.isdisjoint(identities.keys_of(path))
     }  # fmt: skip
-    used = usage.read(conn, kept.uuid, beside=found)
-    delete, keep, shared = usage.decide(conn, found, used, map(files.real, unused))
-    own = {path for path, why in found.items() if why is None}
-    return PurgePlan(delete, keep, shared, sorted(own - {*delete}))
+    used = usage.read(conn, replaced.uuid, sibling_paths=own_disks)
+    delete, keep, shared = usage.decide(conn, own_disks, used, map(files.real, unused))
+    own_paths = {path for path, reason in own_disks.items() if reason is None}
+    return PurgePlan(delete, keep, shared, sorted(own_paths - {*delete}))
 
 
 def confirm(
@@ -349,205 +354,233 @@ def confirm(
     """Deletes them, and how the guest was is kept no more. After a failure it can be called again.
     Raises NotFound, Refused, OperationFailed."""
     with config.guest(CONFIRM, name), translated(f"confirm the restore of {name}"):
-        with deletion.planned(conn, lambda: plan(conn, name, unused)) as (todo, paths):
+        with deletion.deletion_plan(conn, lambda: plan(conn, name, unused)) as (todo, paths):
             for path in paths:
                 purge.delete_storage(conn, path)
         todo.delete = paths
-        kept = _kept(conn, name)[0]
-        guest_state.forget(kept.state)
-        aside.forget(kept.uuid)
+        replaced = _find_replaced(conn, name)[0]
+        guest_state.discard_saved(replaced.state)
+        aside.forget(replaced.uuid)
         return todo
 
 
-def _own(conn: libvirt.virConnect, kept: Aside) -> dict[str, str | None]:
+def _own_disks(conn: libvirt.virConnect, replaced: ReplacedGuest) -> dict[str, str | None]:
     """Real path of each disk that was attached to it to why it stays, None where it is its own. A
     disk that it had made, and that was detached by then, is not for us to delete."""
-    tree = kept.tree
-    made = {files.real(path) for path in metadata.disk_paths(conn, [tree])}
-    ours = bool(metadata.of_tree(tree))
-    found: dict[str, str | None] = {}
-    for path, format, why in purge.own_disks(conn, tree):
+    tree = replaced.tree
+    created = {files.real(path) for path in metadata.disk_paths(conn, [tree])}
+    is_managed = bool(metadata.of_tree(tree))
+    reasons: dict[str, str | None] = {}
+    for path, format, reason in purge.own_disks(conn, tree):
         chain = files.chain_paths(path, format) if path.startswith("/") else [path]
-        its = [one for one in chain if one in made]
-        above = itertools.takewhile(lambda one: one not in made, chain) if its else ()
-        found |= dict.fromkeys([*above, *its])
-        if not its:
-            found[files.real(path)] = why or (purge.NOT_MADE if ours else None)
-    return found
+        own_images = [image for image in chain if image in created]
+        above = itertools.takewhile(lambda image: image not in created, chain) if own_images else ()
+        reasons |= dict.fromkeys([*above, *own_images])
+        if not own_images:
+            reasons[files.real(path)] = reason or (purge.NOT_MADE if is_managed else None)
+    return reasons
 
 
-def _kept(conn: libvirt.virConnect, name: str) -> tuple[Aside, libvirt.virDomain | None]:
+def _find_replaced(
+    conn: libvirt.virConnect, name: str
+) -> tuple[ReplacedGuest, libvirt.virDomain | None]:
     """What is kept of a guest, and the guest, None where it is gone, also if another one has its
     name. Raises NotFound, Refused."""
     dom = lookup.find(conn, name)
-    found = [one for one in [aside.of(dom.UUIDString()) if dom is not None else None] if one]
-    if not found:  # of a guest that is gone, whose name another one may have by now
-        here = {*lookup.uuids(conn).values()}
-        found = [one for one in aside.every() if one.name == name and one.uuid not in here]
+    matches = [
+        guest for guest in [aside.load(dom.UUIDString()) if dom is not None else None] if guest
+    ]
+    if not matches:  # of a guest that is gone, whose name another one may have by now
+        local_uuids = {*lookup.uuids(conn).values()}
+        matches = [
+            guest
+            for guest in aside.load_all()
+            if guest.name == name and guest.uuid not in local_uuids
+        ]
         dom = None
-    if not found:
+    if not matches:
         raise errors.NotFound(
             f"no backup has taken the place of {name} on {conn.getHostname()}, or it was confirmed"
         )
-    if len(found) > 1:
+    if len(matches) > 1:
         raise errors.Refused(f"two guests called {name} are kept: see {aside.FOLDER}")
-    return found[0], dom
+    return matches[0], dom
 
 
-def _is_new(conn: libvirt.virConnect, dom: libvirt.virDomain, kept: Aside) -> bool:
+def _is_restored(conn: libvirt.virConnect, dom: libvirt.virDomain, replaced: ReplacedGuest) -> bool:
     """Whether the guest has the disks that were made, or stands on them."""
-    return not {files.real(path) for path in kept.made}.isdisjoint(_reached(conn, _tree(dom)))
+    return not {files.real(path) for path in replaced.made}.isdisjoint(
+        _storage_paths(conn, _tree(dom))
+    )
 
 
-def _is_to_change(conn: libvirt.virConnect, dom: libvirt.virDomain, kept: Aside) -> bool:
+def _has_changes(conn: libvirt.virConnect, dom: libvirt.virDomain, replaced: ReplacedGuest) -> bool:
     """Whether an undo has more to do than to delete what was made."""
-    return bool(kept.state) or _is_new(conn, dom, kept)
+    return bool(replaced.state) or _is_restored(conn, dom, replaced)
 
 
-def _reached(conn: libvirt.virConnect, tree: ElementTree.Element) -> set[str]:
+def _storage_paths(conn: libvirt.virConnect, tree: ElementTree.Element) -> set[str]:
     """Real paths of all that a definition names as storage, with what that stands on."""
-    found = {files.real(path) for path in files.paths(tree) | files.volume_paths(conn, tree)}
-    for path, format in files.named(conn, tree):
-        found |= {*files.chain_paths(path, format)}
-    return found
+    paths = {files.real(path) for path in files.paths(tree) | files.volume_paths(conn, tree)}
+    for path, format in files.named_paths(conn, tree):
+        paths |= {*files.chain_paths(path, format)}
+    return paths
 
 
-def _keys(conn: libvirt.virConnect, trees: Collection[ElementTree.Element]) -> set[object]:
+def _storage_keys(conn: libvirt.virConnect, trees: Collection[ElementTree.Element]) -> set[object]:
     """The keys of all that definitions name as storage, with what that stands on."""
-    return {key for tree in trees for path in _reached(conn, tree) for key in identities.of(path)}
+    return {
+        key
+        for tree in trees
+        for path in _storage_paths(conn, tree)
+        for key in identities.keys_of(path)
+    }
 
 
-def _changed(conn: libvirt.virConnect, kept: Aside, dom: libvirt.virDomain | None) -> list[str]:
+def _unknown_state(
+    conn: libvirt.virConnect, replaced: ReplacedGuest, dom: libvirt.virDomain | None
+) -> list[str]:
     """Why nobody knows which of the two the guest is: it has the disks of neither."""
-    if dom is None or _is_new(conn, dom, kept):
+    if dom is None or _is_restored(conn, dom, replaced):
         return []
-    if _disks(conn, kept.tree) <= _disks(conn, _tree(dom)):
+    if _disk_paths(conn, replaced.tree) <= _disk_paths(conn, _tree(dom)):
         return []
     return [
-        f"{dom.name()} has other disks by now than before {kept.backup} took its place, and than "
-        f"that made: look which it is to have; {aside.FOLDER}/{kept.uuid}.json has how it was, and "
+        f"{dom.name()} has other disks by now than before {replaced.backup} took its place, and "
+        f"than "
+        f"that made: look which it is to have; {aside.FOLDER}/{replaced.uuid}.json has how it "
+        f"was, and "
         "is yours to remove"
     ]
 
 
-def _disks(conn: libvirt.virConnect, tree: ElementTree.Element) -> set[str]:
-    return {files.real(path) for path, _, why in purge.own_disks(conn, tree) if why is None}
+def _disk_paths(conn: libvirt.virConnect, tree: ElementTree.Element) -> set[str]:
+    return {files.real(path) for path, _, reason in purge.own_disks(conn, tree) if reason is None}
 
 
-def _against(conn: libvirt.virConnect, dom: libvirt.virDomain, stop: bool) -> list[str]:
+def _refusals(conn: libvirt.virConnect, dom: libvirt.virDomain, stop: bool) -> list[str]:
     """Why no backup can take its place now."""
-    name, found = dom.name(), _unfit(dom)
-    kept = aside.of(dom.UUIDString())
-    if kept:
-        found += _changed(conn, kept, dom)
-    if kept and _is_new(conn, dom, kept):
-        found.append(
-            f"{kept.backup} has taken the place of {name} already, and how it was is still kept: "
+    name, reasons = dom.name(), _guest_refusals(dom)
+    replaced = aside.load(dom.UUIDString())
+    if replaced:
+        reasons += _unknown_state(conn, replaced, dom)
+    if replaced and _is_restored(conn, dom, replaced):
+        reasons.append(
+            f"{replaced.backup} has taken the place of {name} already, and how it was is still "
+            f"kept: "
             f"{CONFIRM} {name} deletes that, {UNDO} {name} brings it back"
         )
     if dom.isActive() and not stop:
-        found.append(f"{name} is {lookup.state(dom)}: stop it first; stop=True powers it off")
-    return found
+        reasons.append(f"{name} is {lookup.state(dom)}: stop it first; stop=True powers it off")
+    return reasons
 
 
-def _unfit(dom: libvirt.virDomain) -> list[str]:
-    name, found = dom.name(), []
+def _guest_refusals(dom: libvirt.virDomain) -> list[str]:
+    name, reasons = dom.name(), []
     try:
-        move_journal.may_start(dom)
+        move_journal.require_startable(dom)
     except errors.OperationFailed as exc:
-        found.append(exc.text)
+        reasons.append(exc.text)
     if not dom.isPersistent():
-        found.append(f"{name} is transient: it has no definition that could be put aside")
+        reasons.append(f"{name} is transient: it has no definition that could be put aside")
     if dom.hasManagedSaveImage():
-        found.append(f"{name} has saved memory, which belongs to its disks: start it first")
+        reasons.append(f"{name} has saved memory, which belongs to its disks: start it first")
     if dom.snapshotNum():
-        found.append(
+        reasons.append(
             f"{name} has snapshots, which belong to its disks: delete them first, or restore "
             "beside it (new=NAME)"
         )
-    return found
+    return reasons
 
 
-def _against_confirm(
-    conn: libvirt.virConnect, kept: Aside, dom: libvirt.virDomain | None, name: str
+def _confirm_refusals(
+    conn: libvirt.virConnect, replaced: ReplacedGuest, dom: libvirt.virDomain | None, name: str
 ) -> list[str]:
-    found = _changed(conn, kept, dom)
-    if found or dom is None:
-        return found
-    if not _is_new(conn, dom, kept):
+    reasons = _unknown_state(conn, replaced, dom)
+    if reasons or dom is None:
+        return reasons
+    if not _is_restored(conn, dom, replaced):
         return [
-            f"{name} is as it was: the restore of {kept.backup} did not come to its end; {UNDO} "
+            f"{name} is as it was: the restore of {replaced.backup} did not come to its end; "
+            f"{UNDO} "
             "takes away what it made"
         ]
-    if kept.unfinished:
+    if replaced.unfinished:
         return [
-            f"the restore of {kept.backup} ended before the firmware variables and the TPM state "
+            f"the restore of {replaced.backup} ended before the firmware variables and the TPM "
+            f"state "
             f"of {name} were in place: {UNDO} {name} brings back what it had, then restore it again"
         ]
-    if standing.standing(name, _tree(dom)):
+    if standing.pending_disks(name, _tree(dom)):
         return [
-            f"{name} still stands on the backup {kept.backup}, so what it had stays: salt-run "
+            f"{name} still stands on the backup {replaced.backup}, so what it had stays: salt-run "
             f"virt.backup_instant {name} brings its blocks in, {UNDO} {name} brings it back"
         ]
     return []
 
 
-def _against_undo(
-    conn: libvirt.virConnect, kept: Aside, dom: libvirt.virDomain | None, stop: bool
+def _undo_refusals(
+    conn: libvirt.virConnect, replaced: ReplacedGuest, dom: libvirt.virDomain | None, stop: bool
 ) -> list[str]:
-    found = [
-        f"{path} is gone: {kept.name} as it was cannot be brought back"
-        for path, why in _own(conn, kept).items()
-        if why is None and not usage.is_there(conn, path)
+    reasons = [
+        f"{path} is gone: {replaced.name} as it was cannot be brought back"
+        for path, reason in _own_disks(conn, replaced).items()
+        if reason is None and not usage.is_there(conn, path)
     ]
     if dom is None:
-        if lookup.find(conn, kept.name) is not None:
-            found.append(
-                f"{kept.name} is another guest by now: rename or purge that first, or {CONFIRM} "
-                f"{kept.name} deletes what is kept of the former"
+        if lookup.find(conn, replaced.name) is not None:
+            reasons.append(
+                f"{replaced.name} is another guest by now: rename or purge that first, or "
+                f"{CONFIRM} "
+                f"{replaced.name} deletes what is kept of the former"
             )
-        if departed.why(kept.name):
-            found.append(
-                f"{kept.name} was moved to another host: as it was it would be there twice; bring "
-                f"it back first, or {CONFIRM} {kept.name} deletes what is kept here"
+        if departed.departure_reason(replaced.name):
+            reasons.append(
+                f"{replaced.name} was moved to another host: as it was it would be there twice; "
+                f"bring "
+                f"it back first, or {CONFIRM} {replaced.name} deletes what is kept here"
             )
-        return found
-    found += _changed(conn, kept, dom)
-    if not _is_to_change(conn, dom, kept):
-        return found
-    if dom.name() != kept.name:
-        found.append(f"{dom.name()} was called {kept.name} then: rename it back first")
+        return reasons
+    reasons += _unknown_state(conn, replaced, dom)
+    if not _has_changes(conn, dom, replaced):
+        return reasons
+    if dom.name() != replaced.name:
+        reasons.append(f"{dom.name()} was called {replaced.name} then: rename it back first")
     if dom.isActive() and not stop:
-        found.append(f"{dom.name()} is {lookup.state(dom)}: stop it first; stop=True powers it off")
-    return found + _unfit(dom)
+        reasons.append(
+            f"{dom.name()} is {lookup.state(dom)}: stop it first; stop=True powers it off"
+        )
+    return reasons + _guest_refusals(dom)
 
 
-def _removed(conn: libvirt.virConnect, dom: libvirt.virDomain, kept: Aside) -> dict[str, str]:
+def _remove_created(
+    conn: libvirt.virConnect, dom: libvirt.virDomain, replaced: ReplacedGuest
+) -> dict[str, str]:
     """Deletes the files that were made for the guest, which has them no more; each that is still
     there to why. Of the guest's own definitions those count by which it runs and starts next: a
     checkpoint, of a backup that was made meanwhile, names the files, too."""
-    left, has = {}, _keys(conn, files.trees(dom))
-    for path in kept.made:
-        if not has.isdisjoint(identities.of(path)):
-            left[path] = f"{path} stays: used by {dom.name()}"
+    leftovers, used_keys = {}, _storage_keys(conn, files.trees(dom))
+    for path in replaced.made:
+        if not used_keys.isdisjoint(identities.keys_of(path)):
+            leftovers[path] = f"{path} stays: used by {dom.name()}"
             continue
         try:
-            with deletion.unused(conn, path, but=kept.uuid):
+            with deletion.ensure_unused(conn, path, exclude_uuid=replaced.uuid):
                 purge.delete_file(path)
         except errors.OperationFailed as exc:
-            left[path] = exc.text
-    return left
+            leftovers[path] = exc.text
+    return leftovers
 
 
-def _free(tools: Tools, name: str, target: str) -> str:
-    paths = (named(tools, name, target, number) for number in itertools.count(1))
+def _unused_path(tools: Tools, name: str, target: str) -> str:
+    paths = (disk_path(tools, name, target, number) for number in itertools.count(1))
     return next(path for path in paths if not os.path.lexists(path))
 
 
 def _definition(dom: libvirt.virDomain) -> str:
     secure = libvirt.VIR_DOMAIN_XML_SECURE | libvirt.VIR_DOMAIN_XML_INACTIVE
-    found: str = dom.XMLDesc(secure)
-    return found
+    xml: str = dom.XMLDesc(secure)
+    return xml
 
 
 def _tree(dom: libvirt.virDomain) -> ElementTree.Element:

@@ -14,16 +14,16 @@ from dataclasses import dataclass
 from saltvirt import errors, places, settings
 from saltvirt.backuphost import relay
 from saltvirt.backups.answers import PlannedDisk
-from saltvirt.doors import Door
+from saltvirt.doors import TlsEndpoint
 from saltvirt.images import locks
-from saltvirt.wire import Fact, seldom
+from saltvirt.wire import Message, optional
 
 JOURNALS = f"{places.STATE}/backups"
 RUN = f"{places.RUN}/backups"
 
 
 @dataclass(frozen=True)
-class ServeRequest(Fact):
+class ServeRequest(Message):
     """guest: its name. ident: of the backup. uri, username, password: of libvirt. locks: the folder
     of the guests' locks. scratch: where QEMU keeps what the guest overwrites meanwhile. host: how
     this host is called in its certificate. door: where, and to whom, they are shown. scratch_mib:
@@ -38,16 +38,16 @@ class ServeRequest(Fact):
     locks: str
     scratch: str
     host: str
-    door: Door
-    scratch_mib: int | None = seldom(None)
+    door: TlsEndpoint
+    scratch_mib: int | None = optional(None)
 
 
 # who wants to begin one, even of the same name: it may be a job that was sent twice
-ANOTHER = ""
+ANY_BACKUP = ""
 
 
 @dataclass(frozen=True)
-class EndRequest(Fact):
+class EndRequest(Message):
     """ident: of the backup; ANOTHER: whichever it is, if nobody reads it. good: it is there, whole.
     needed: the guest's checkpoints from which next increments begin."""
 
@@ -57,7 +57,7 @@ class EndRequest(Fact):
 
 
 @dataclass(frozen=True)
-class Begun(Fact):
+class BackupSession(Message):
     """What was begun, written down before it is. scratch: a folder of its own. frozen: file systems
     may be. paused: the guest was, by an error of a disk."""
 
@@ -70,37 +70,37 @@ class Begun(Fact):
     paused: bool = False
 
 
-def begun_here() -> list[Begun]:
+def list_sessions() -> list[BackupSession]:
     """What backups have begun on this host and not ended, by processes that live or died."""
-    found = []
+    sessions = []
     for path in sorted(glob.glob(os.path.join(JOURNALS, "*.json"))):
-        nobody = contextlib.suppress(OSError, ValueError, errors.BadAnswer)
-        with nobody, open(path, encoding="utf-8") as file:
-            found.append(Begun.from_answer(json.load(file), path))
-    return found
+        suppressed = contextlib.suppress(OSError, ValueError, errors.BadAnswer)
+        with suppressed, open(path, encoding="utf-8") as file:
+            sessions.append(BackupSession.from_answer(json.load(file), path))
+    return sessions
 
 
-def dead_here() -> list[str]:
+def interrupted_guests() -> list[str]:
     """The guests of whose backups something is left here by processes that died."""
-    found = []
-    for begun in begun_here():
-        with contextlib.suppress(errors.VirtError), Journal(begun.guest).held() as journal:
+    guests = []
+    for session in list_sessions():
+        with contextlib.suppress(errors.VirtError), BackupJournal(session.guest).lock() as journal:
             if journal.read():
-                found.append(begun.guest)
-    return found
+                guests.append(session.guest)
+    return guests
 
 
-class Journal:
+class BackupJournal:
     """What a backup of a guest has begun here. One process has it at a time."""
 
     def __init__(self, guest: str) -> None:
         self.guest = guest
-        self._path = os.path.join(JOURNALS, f"{_short(guest)}.json")
+        self._path = os.path.join(JOURNALS, f"{_file_stem(guest)}.json")
 
     @contextlib.contextmanager
-    def held(self) -> Iterator[Journal]:
+    def lock(self) -> Iterator[BackupJournal]:
         """For the block nobody else backs the guest up here. Raises OperationFailed."""
-        path = os.path.join(locks.private(RUN), f"{_short(self.guest)}.lock")
+        path = os.path.join(locks.private(RUN), f"{_file_stem(self.guest)}.lock")
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             try:
@@ -113,67 +113,67 @@ class Journal:
         finally:
             os.close(handle)
 
-    def read(self) -> Begun | None:
+    def read(self) -> BackupSession | None:
         """What is written, None where nothing is."""
         try:
             with open(self._path, encoding="utf-8") as file:
-                return Begun.from_answer(json.load(file), self._path)
+                return BackupSession.from_answer(json.load(file), self._path)
         except FileNotFoundError:
             return None
         except ValueError as exc:
             raise errors.BadAnswer(f"{self._path} is damaged: remove it ({exc})") from exc
 
-    def write(self, begun: Begun | None) -> None:
+    def write(self, session: BackupSession | None) -> None:
         """Puts it down, on the disk; None: all of it was ended."""
-        if begun is None:
+        if session is None:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self._path)
             return
         os.makedirs(JOURNALS, 0o700, exist_ok=True)
         with open(f"{self._path}.new", "w", encoding="utf-8") as file:
-            json.dump(begun.to_answer(), file)
+            json.dump(session.to_answer(), file)
             file.flush()
             os.fsync(file.fileno())
         os.replace(f"{self._path}.new", self._path)
 
 
-def socket_of(guest: str) -> str:
+def socket_path(guest: str) -> str:
     """Where the process that keeps a guest's disks served is spoken to."""
-    return os.path.join(RUN, f"{_short(guest)}.sock")
+    return os.path.join(RUN, f"{_file_stem(guest)}.sock")
 
 
-def exports_of(guest: str) -> str:
+def exports_path(guest: str) -> str:
     """Where the disks of one that is off are shown on this host."""
-    return os.path.join(RUN, f"{_short(guest)}.nbd")
+    return os.path.join(RUN, f"{_file_stem(guest)}.nbd")
 
 
-def state_of(guest: str) -> str:
+def state_path(guest: str) -> str:
     """What it has beside its disks, as long as that is shown."""
-    return os.path.join(RUN, f"{_short(guest)}.state")
+    return os.path.join(RUN, f"{_file_stem(guest)}.state")
 
 
-def state_exports_of(guest: str) -> str:
+def state_exports_path(guest: str) -> str:
     """Where that is shown on this host."""
-    return os.path.join(RUN, f"{_short(guest)}.state.nbd")
+    return os.path.join(RUN, f"{_file_stem(guest)}.state.nbd")
 
 
-def traces_of(guest: str) -> tuple[str, ...]:
+def runtime_files(guest: str) -> tuple[str, ...]:
     """What a process that kept the guest served, and was killed, may have left."""
-    return socket_of(guest), exports_of(guest), state_exports_of(guest), state_of(guest)
+    return socket_path(guest), exports_path(guest), state_exports_path(guest), state_path(guest)
 
 
-def ended_of(guest: str) -> str:
+def end_reason_path(guest: str) -> str:
     """Where it says why it ended by itself."""
-    return os.path.join(RUN, f"{_short(guest)}.ended")
+    return os.path.join(RUN, f"{_file_stem(guest)}.ended")
 
 
-def _short(guest: str) -> str:
+def _file_stem(guest: str) -> str:
     """A socket's path has no room for the longest names."""
     return hashlib.sha256(guest.encode("utf-8", "replace")).hexdigest()[:32]
 
 
 @dataclass(frozen=True)
-class ShownAt:
+class ExportConfig:
     """Where this host shows disks. host: how it is called in its certificate. port: the first.
     scratch: the folder where QEMU keeps what guests overwrite meanwhile. scratch_mib: so much of
     one guest."""
@@ -184,14 +184,14 @@ class ShownAt:
     scratch_mib: int | None = None
 
 
-def configured(get: settings.Get, minion_id: str) -> ShownAt:
+def load_config(get: settings.Get, minion_id: str) -> ExportConfig:
     """By the configuration of this host. get: Salt's ``config.get``. Raises InvalidInput."""
     images = settings.text(get, "images", settings.IMAGES_FOLDER)
     if not images.startswith("/"):  # a pool
         images = settings.IMAGES_FOLDER
-    return ShownAt(
+    return ExportConfig(
         settings.text(get, "backup:address", minion_id),
-        settings.integer(get, "backup:port", relay.PORT, most=65535 - relay.PORTS),
+        settings.integer(get, "backup:port", relay.PORT, maximum=65535 - relay.PORTS),
         os.path.join(images, "_backup"),
         settings.integer(get, "backup:scratch_mib", None),
     )

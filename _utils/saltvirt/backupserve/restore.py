@@ -18,15 +18,15 @@ from saltvirt.design import identity
 from saltvirt.design.domain import RECORD_VERSION
 from saltvirt.host import connection
 from saltvirt.host.domain import aside, metadata
-from saltvirt.host.domain.aside import KeptState
+from saltvirt.host.domain.aside import SavedState
 from saltvirt.host.provision import disks, macs
 from saltvirt.host.provision.guest_builder import (
     GuestBuilder,
     GuestRequest,
     Tools,
-    become_another,
+    assign_identity,
     interfaces_of_copy,
-    set_back,
+    reset_genid,
 )
 from saltvirt.images import locks
 from saltvirt.images import tools as programs
@@ -41,27 +41,27 @@ if TYPE_CHECKING:
 FORMAT = "qcow2"
 
 
-def named(tools: Tools, guest: str, target: str, number: int = 1) -> str:
+def disk_path(tools: Tools, guest: str, target: str, number: int = 1) -> str:
     """The path of a disk that is made of a backup. number: which of those of the name."""
-    which = f".{number}" if number > 1 else ""
+    suffix = f".{number}" if number > 1 else ""
     folder = tools.admission_config.images_dir
-    return os.path.join(folder, f"{guest}_{target}{which}.{FORMAT}")
+    return os.path.join(folder, f"{guest}_{target}{suffix}.{FORMAT}")
 
 
 def sync(path: str) -> None:
     """A file that was made is on the disk, with its name: the definition of the guest is soon, and
     a power cut would leave one whose disks are not whole. Raises OperationFailed."""
-    for place in (path, os.path.dirname(path)):
-        handle = os.open(place, os.O_RDONLY | os.O_CLOEXEC)
+    for location in (path, os.path.dirname(path)):
+        handle = os.open(location, os.O_RDONLY | os.O_CLOEXEC)
         try:
             os.fsync(handle)
         except OSError as exc:
-            raise errors.OperationFailed(f"{place} cannot be written: {exc.strerror}") from exc
+            raise errors.OperationFailed(f"{location} cannot be written: {exc.strerror}") from exc
         finally:
             os.close(handle)
 
 
-class Restore(GuestBuilder):
+class RestoreBuilder(GuestBuilder):
     """A guest from a backup. certificates: the folder with
     ca-cert.pem, client-cert.pem and client-key.pem. itself: it is the guest of the
     backup, which is nowhere any more; else a second one, with an identity of its own: with
@@ -78,56 +78,58 @@ class Restore(GuestBuilder):
         tools: Tools,
         shown: ShownBackup,
         certificates: str,
-        itself: bool,
+        is_same_guest: bool,
     ) -> None:
         super().__init__(conn, guest, tools)
-        self.shown, self.certificates, self.itself = shown, certificates, itself
+        self.shown, self.certificates, self.is_same_guest = shown, certificates, is_same_guest
         self.model = Domain.fromstring(shown.definition)
-        self.kept: tuple[KeptState, ...] = ()
-        self.unread_state = ""
-        self.new_macs = [] if itself else macs.fresh(conn, len(self.model.interfaces))
+        self.saved_state: tuple[SavedState, ...] = ()
+        self.state_problem = ""
+        self.new_macs = [] if is_same_guest else macs.generate(conn, len(self.model.interfaces))
         for disk in shown.disks:  # of its name that of a file is made
             if not record.is_target(disk.target):
-                said = f"{shown.host} shows a disk {units.shown(disk.target)}"
-                raise errors.BadAnswer(f"{said}, which is no name of one")
+                message = f"{shown.host} shows a disk {units.short_repr(disk.target)}"
+                raise errors.BadAnswer(f"{message}, which is no name of one")
 
     @property
     def macs(self) -> dict[str, str]:
         """{MAC of an interface in the backup, in lower case: MAC of the second guest's}; none for
         the guest itself, which keeps them."""
-        return {} if self.itself else macs.pairs(self.model.interfaces, self.new_macs)
+        return {} if self.is_same_guest else macs.pairs(self.model.interfaces, self.new_macs)
 
     def check(self) -> None:
         """Each disk has a place, and the host room."""
-        self.tools.say("check", f"checking what the backup {self.shown.ident} needs here")
+        self.tools.report_step("check", f"checking what the backup {self.shown.ident} needs here")
         if self.guest.seed and not self.tools.seeder:
             raise errors.Unsupported("this host cannot seed: give seed=False")
-        self.refuse_kept()
-        there = {disk.target for disk in self.model.disks}
-        for one in self.shown.disks:
-            if one.target not in there:
-                raise errors.BadAnswer(f"the backup's definition has no disk {one.target}")
-            if self.wants(one.target):
-                self.works.append(self.work(one, self.place(one.target)))
-        self._say_what_differs()
+        self.refuse_replaced()
+        targets = {disk.target for disk in self.model.disks}
+        for shown_disk in self.shown.disks:
+            if shown_disk.target not in targets:
+                raise errors.BadAnswer(f"the backup's definition has no disk {shown_disk.target}")
+            if self.is_selected(shown_disk.target):
+                self.builds.append(self.disk_build(shown_disk, self.choose_path(shown_disk.target)))
+        self._warn_differences()
         self.admit(self.definition())
 
-    def refuse_kept(self) -> None:
+    def refuse_replaced(self) -> None:
         """Raises Refused for a guest of which an earlier restore keeps how it was: by the names of
         files, which come again, it is known which of the two a guest is."""
-        kept = aside.of(self.model.uuid or "") if self.itself else None
-        if kept:
+        replaced = aside.load(self.model.uuid or "") if self.is_same_guest else None
+        if replaced:
             raise errors.Refused(
-                f"how {kept.name} was before {kept.backup} took its place is still kept here: "
-                f"virt.backup_undo {kept.name} brings that back, and over=True then restores in "
-                f"its place; virt.backup_confirm {kept.name} deletes it"
+                f"how {replaced.name} was before {replaced.backup} took its place is still kept "
+                f"here: "
+                f"virt.backup_undo {replaced.name} brings that back, and over=True then restores "
+                f"in "
+                f"its place; virt.backup_confirm {replaced.name} deletes it"
             )
 
-    def _say_what_differs(self) -> None:
-        shown = {one.target for one in self.shown.disks}
+    def _warn_differences(self) -> None:
+        shown = {shown_disk.target for shown_disk in self.shown.disks}
         for disk in self.model.disks:
             target = str(disk.target)
-            if not self.wants(target):
+            if not self.is_selected(target):
                 continue
             if target in shown and disk.shareable:
                 self.tools.warn(
@@ -141,33 +143,40 @@ class Restore(GuestBuilder):
                 )
             if self.shown.damaged and target not in shown and not disk.removable_medium:
                 self.tools.warn(f"disk {target} is not restored: the backup does not show it")
-        self.say_devices()
+        self.warn_devices()
 
-    def say_devices(self) -> None:
+    def warn_devices(self) -> None:
         """Names the devices of a host that come along by their addresses."""
-        nics = [f"interface {one.mac}" for one in self.model.interfaces if one.type == "hostdev"]
-        own = [" ".join(map(str, one.source_key())) for one in self.model.host_devices]
-        if nics or own:
+        nics = [
+            f"interface {device.mac}"
+            for device in self.model.interfaces
+            if device.type == "hostdev"
+        ]
+        host_devices = [
+            " ".join(map(str, device.source_key())) for device in self.model.host_devices
+        ]
+        if nics or host_devices:
             self.tools.warn(
                 f"{self.guest.name} has devices of the host that it was on, by their addresses "
-                f"({', '.join([*own, *nics])}): look whether it is to have those here before it "
+                f"({', '.join([*host_devices, *nics])}): look whether it is to have those here "
+                f"before it "
                 "is started"
             )
 
-    def wants(self, target: str) -> bool:
+    def is_selected(self, target: str) -> bool:
         """Whether this disk of the backup is made."""
         return bool(target)
 
-    def work(self, disk: ShownDisk, path: str) -> disks.Work:
+    def disk_build(self, disk: ShownDisk, path: str) -> disks.DiskBuild:
         """How a disk of the backup is made."""
         spec = DiskSpec(name=disk.target, device="disk", size_bytes=disk.size_bytes)
-        write = self._reader(disk.target)
-        return disks.Work(spec, make=True, format=FORMAT, path=path, write=write)
+        write = self._disk_writer(disk.target)
+        return disks.DiskBuild(spec, make=True, format=FORMAT, path=path, write=write)
 
-    def place(self, target: str) -> str:
+    def choose_path(self, target: str) -> str:
         """Where a disk goes. Raises AlreadyExists."""
-        path = named(self.tools, self.guest.name, target)
-        if self.is_taken(path):
+        path = disk_path(self.tools, self.guest.name, target)
+        if self.is_path_taken(path):
             raise errors.AlreadyExists(f"disk {target}: {path} exists already")
         return path
 
@@ -177,46 +186,48 @@ class Restore(GuestBuilder):
     def reserve(self) -> None:
         # last of all: with the definition libvirt removes the variables that are there then
         undo = "put back the firmware variables and the TPM state"
-        self.undo.push(undo, lambda: guest_state.put_back(self.kept))
+        self.undo.push(undo, lambda: guest_state.restore_saved(self.saved_state))
         super().reserve()
 
     def make_disks(self) -> None:
         super().make_disks()
         self.put_state(self.read_state())
 
-    def put_state(self, state: dict[str, bytes]) -> None:
+    def put_state(self, files: dict[str, bytes]) -> None:
         """The firmware variables and the TPM state of the backup become the guest's. What is there
         of an earlier guest stays, under another name."""
-        left, state = guest_state.where(self.conn, self.dom), self.fitting(state)
-        for what in guest_state.lacking(self.model, state):
-            self.tools.warn(self.begins(what, left.get(what)))
-        self.kept = guest_state.places(self.dom, state)
-        guest_state.put(self.dom, state, self.kept)
-        for one in self.kept:
-            if one.was_there:
-                self.tools.warn(f"{one.path}, which was there already, is {one.kept} now")
+        existing, files = guest_state.state_paths(self.conn, self.dom), self.usable_state(files)
+        for kind in guest_state.missing_kinds(self.model, files):
+            self.tools.warn(self.initial_state(kind, existing.get(kind)))
+        self.saved_state = guest_state.save_locations(self.dom, files)
+        guest_state.install(self.dom, files, self.saved_state)
+        for saved in self.saved_state:
+            if saved.was_there:
+                self.tools.warn(f"{saved.path}, which was there already, is {saved.kept} now")
 
-    def fitting(self, state: dict[str, bytes]) -> dict[str, bytes]:
+    def usable_state(self, state: dict[str, bytes]) -> dict[str, bytes]:
         """What of the backup's state has a place here."""
-        why = guest_state.misfit(self.dom, state)
-        if why is None:
+        reason = guest_state.misfit(self.dom, state)
+        if reason is None:
             return state
-        self.unread_state = why
-        return {one: data for one, data in state.items() if not one.startswith(archive.VARIABLES)}
+        self.state_problem = reason
+        return {
+            name: data for name, data in state.items() if not name.startswith(archive.VARIABLES)
+        }
 
-    def begins(self, what: str, left: str | None) -> str:
+    def initial_state(self, kind: str, existing: str | None) -> str:
         """With which firmware variables or TPM state the guest begins, if none of the backup is put
-        back. left: where libvirt finds those of an earlier guest."""
-        those = f"new {what}"
-        if left and connection.is_local(self.conn):
-            those = f"the {what} that an earlier guest left in {left}"
-        return f"{self.guest.name} begins with {those}: {self.no_state}"
+        back. existing: where libvirt finds those of an earlier guest."""
+        origin = f"new {kind}"
+        if existing and connection.is_local(self.conn):
+            origin = f"the {kind} that an earlier guest left in {existing}"
+        return f"{self.guest.name} begins with {origin}: {self.no_state_reason}"
 
     @property
-    def no_state(self) -> str:
+    def no_state_reason(self) -> str:
         """Why something of it does not come from the backup."""
-        if self.unread_state:
-            return self.unread_state
+        if self.state_problem:
+            return self.state_problem
         if connection.is_local(self.conn):
             return "the backup has none"
         return "libvirt is on another machine than its minion"
@@ -227,36 +238,40 @@ class Restore(GuestBuilder):
         if self.shown.state is None or not connection.is_local(self.conn):
             return {}
         try:
-            return self._state(self.shown.state)
+            return self._read_archive(self.shown.state)
         except errors.VirtError as exc:
             if not self.shown.damaged:
                 raise
-            self.unread_state = exc.text
+            self.state_problem = exc.text
             return {}
 
-    def _state(self, shown: ShownDisk) -> dict[str, bytes]:
-        if not 0 < shown.size_bytes <= archive.MOST_ARCHIVE_BYTES:
+    def _read_archive(self, shown: ShownDisk) -> dict[str, bytes]:
+        if not 0 < shown.size_bytes <= archive.MAX_ARCHIVE_BYTES:
             raise errors.BadAnswer(f"{self.shown.host} shows more state than any guest has")
-        self.tools.say("state", "reading firmware variables and TPM state")
-        with locks.for_now(locks.own_run(), "state-") as folder:  # in memory, and root's alone
+        self.tools.report_step("state", "reading firmware variables and TPM state")
+        with locks.temporary_folder(
+            locks.runtime_folder(), "state-"
+        ) as folder:  # in memory, and root's alone
             path = os.path.join(folder, "state")
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
             argv = self._argv(record.STATE, path, record.RAW, shown.size_bytes)
             programs.run(argv, f"read the state in {self.shown.ident}")
             with open(path, "rb") as file:
-                data = file.read(archive.MOST_ARCHIVE_BYTES + 1)
-        return archive.unpacked(data, f"the state in {self.shown.ident}")
+                data = file.read(archive.MAX_ARCHIVE_BYTES + 1)
+        return archive.unpack(data, f"the state in {self.shown.ident}")
 
-    def system_work(self) -> disks.Work | None:
+    def system_work(self) -> disks.DiskBuild | None:
         """The disk with the system that was seeded."""
         disk = identity.seeded_disk(self.model)
-        return next((work for work in self.works if disk and work.spec.name == disk.target), None)
+        return next(
+            (build for build in self.builds if disk and build.spec.name == disk.target), None
+        )
 
     def interfaces(self) -> list[dict[str, Any]]:
         return interfaces_of_copy(self.dom, self.model)
 
     def seed(self) -> str | None:
-        if not self.itself and self.seeded_work() is None:
+        if not self.is_same_guest and self.seeded_work() is None:
             self.tools.warn(
                 f"the system in {self.guest.name} was left as it is: it has the machine-id, host "
                 "name, SSH host keys and minion of its original"
@@ -274,30 +289,30 @@ class Restore(GuestBuilder):
         built.record = self._record()
         for entry in self.model.record.entries:
             built.record.entries.append(entry.copy())
-        made = {work.spec.name: work for work in self.works}
+        created = {build.spec.name: build for build in self.builds}
         for disk in list(built.disks):
-            work = made.get(disk.target or "")
-            if work:
-                self.point(built.record, disk, work.file)
+            build = created.get(disk.target or "")
+            if build:
+                self.attach_disk(built.record, disk, build.file)
             elif disk.removable_medium:
                 disk.source = None
             else:
                 built.disks.remove(disk)
         built.os.forget_variables()
-        set_back(built)
-        if not self.itself:
-            self._another(built)
+        reset_genid(built)
+        if not self.is_same_guest:
+            self._change_identity(built)
         identity.carry(self.model, built, self.macs)
         return built
 
     def _record(self) -> GuestRecord:
         """What stays true of a guest whose disks are made of a backup."""
-        found, old = GuestRecord(version=RECORD_VERSION), self.model.record
-        found.created, found.seeded = old.created, old.seeded
-        found.image, found.image_hash = old.image, old.image_hash
-        return found
+        new_record, old = GuestRecord(version=RECORD_VERSION), self.model.record
+        new_record.created, new_record.seeded = old.created, old.seeded
+        new_record.image, new_record.image_hash = old.image, old.image_hash
+        return new_record
 
-    def point(self, record: GuestRecord, disk: Disk, path: str) -> None:
+    def attach_disk(self, record: GuestRecord, disk: Disk, path: str) -> None:
         """The file becomes the disk's, and the guest's own."""
         disk.source = disk.backing_store = None
         node = disk.need()
@@ -308,15 +323,15 @@ class Restore(GuestBuilder):
         disk.source.file = path
         record.disks.append(OwnDisk(target=disk.target, path=path))
 
-    def _another(self, built: Domain) -> None:
-        become_another(built, self.new_macs)
+    def _change_identity(self, built: Domain) -> None:
+        assign_identity(built, self.new_macs)
         metadata.unmark(built.record)
         # how the other one is to be backed up was said of that alone
-        built.record.entries = [one for one in built.record.entries if one.key != wish.KEY]
+        built.record.entries = [entry for entry in built.record.entries if entry.key != wish.KEY]
 
-    def _reader(self, target: str) -> Callable[[str], object]:
+    def _disk_writer(self, target: str) -> Callable[[str], object]:
         def write(path: str) -> None:
-            self.tools.say("copy", f"reading disk {target} of the backup", within_s=3600)
+            self.tools.report_step("copy", f"reading disk {target} of the backup", within_s=3600)
             # it is there before qemu-img opens it, for nobody else to read
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
             self.claim(path)
@@ -327,14 +342,14 @@ class Restore(GuestBuilder):
         return write
 
     def _argv(
-        self, target: str, path: str, format: str = FORMAT, most: int | None = None
+        self, target: str, path: str, format: str = FORMAT, max_bytes: int | None = None
     ) -> list[str]:
-        """most: so many bytes are read, whatever is shown."""
+        """max_bytes: so many bytes are read, whatever is shown."""
         credentials = daemon.credentials(self.certificates)
         source = daemon.nbd(self.shown.host, self.shown.port, target)
-        if most:
-            source = {"driver": record.RAW, "size": most, "file": source}
+        if max_bytes:
+            source = {"driver": record.RAW, "size": max_bytes, "file": source}
         # of a damaged one what cannot be read becomes zeros
-        how = ["--salvage"] if self.shown.damaged else []
-        return ["qemu-img", "convert", *how, "--object", json.dumps(credentials), "-O", format,
+        options = ["--salvage"] if self.shown.damaged else []
+        return ["qemu-img", "convert", *options, "--object", json.dumps(credentials), "-O", format,
                 f"json:{json.dumps(source)}", path]  # fmt: skip

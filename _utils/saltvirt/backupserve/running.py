@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 
 from saltvirt import errors
 from saltvirt.backups import chains, record
-from saltvirt.backups.answers import GuestLook, PlannedDisk, ServedDisk
-from saltvirt.backupserve.request import Begun, ServeRequest
+from saltvirt.backups.answers import GuestInspection, PlannedDisk, ServedDisk
+from saltvirt.backupserve.request import BackupSession, ServeRequest
 from saltvirt.host.connection import libvirt, translate
 from saltvirt.host.storage import mounted
-from saltvirt.xml.backup import Backup, BackupDisk, Checkpoint, CheckpointDisk
+from saltvirt.xml.backup import Checkpoint, CheckpointDisk, DomainBackup, DomainBackupDisk
 from saltvirt.xml.domain import Domain
 
 _BITMAP = "changed"
@@ -36,26 +36,26 @@ _AGENT_CHANNEL = "org.qemu.guest_agent.0"
 
 
 @dataclass(frozen=True)
-class Frozen:
+class FreezeResult:
     """is_so: the file systems are. note: why not. is_left: they may be all the same."""
 
-    is_so: bool
+    is_frozen: bool
     note: str | None = None
-    is_left: bool = False
+    may_be_frozen: bool = False
 
 
-def plan_of(look: GuestLook, request: ServeRequest) -> list[PlannedDisk]:
+def match_plan(inspection: GuestInspection, request: ServeRequest) -> list[PlannedDisk]:
     """How each disk is to be taken. Raises OperationFailed where the disks are others than those of
     the plan."""
-    planned = {one.target: one for one in request.disks}
-    if set(planned) != {one.target for one in look.disks}:
+    planned = {disk.target: disk for disk in request.disks}
+    if set(planned) != {disk.target for disk in inspection.disks}:
         raise errors.OperationFailed(f"the disks of {request.guest} changed meanwhile: begin again")
-    return [planned[one.target] for one in look.disks]
+    return [planned[disk.target] for disk in inspection.disks]
 
 
 def begin(
     dom: libvirt.virDomain,
-    look: GuestLook,
+    inspection: GuestInspection,
     request: ServeRequest,
     note: Callable[[bool], None],
 ) -> tuple[list[ServedDisk], str, str | None, str]:
@@ -64,83 +64,100 @@ def begin(
 
     Raises OperationFailed, and then nothing is served.
     """
-    plan = plan_of(look, request)
+    plan = match_plan(inspection, request)
     note(True)
-    is_left = True
+    may_be_frozen = True
     try:
         frozen = _freeze(dom)
-        is_left = frozen.is_left
+        may_be_frozen = frozen.may_be_frozen
         try:
-            plan = _begin(dom, look, request, plan)
-            when = record.written_at(time.time())
+            plan = _begin(dom, inspection, request, plan)
+            taken_at = record.format_time(time.time())
         finally:
-            if frozen.is_so:
-                thawed = thaw(dom, _THAWS_S)
-                is_left = thawed is None
-                if thawed == 0:  # as Windows does by itself after ten seconds
-                    frozen = Frozen(False, _EARLY)
+            if frozen.is_frozen:
+                thawed_count = thaw(dom, _THAWS_S)
+                may_be_frozen = thawed_count is None
+                if thawed_count == 0:  # as Windows does by itself after ten seconds
+                    frozen = FreezeResult(False, _EARLY)
     finally:
-        note(is_left)
-    consistency = record.FROZEN if frozen.is_so else record.CRASH
-    left = f"its file systems may still be frozen: virsh domfsthaw {request.guest}"
-    words = "; ".join(filter(None, [frozen.note, left if is_left else None]))
-    return [_served(look, request, one) for one in plan], consistency, words or None, when
+        note(may_be_frozen)
+    consistency = record.FROZEN if frozen.is_frozen else record.CRASH
+    warning = f"its file systems may still be frozen: virsh domfsthaw {request.guest}"
+    text = "; ".join(filter(None, [frozen.note, warning if may_be_frozen else None]))
+    return (
+        [_describe_export(inspection, request, disk_plan) for disk_plan in plan],
+        consistency,
+        text or None,
+        taken_at,
+    )
 
 
 def _begin(
     dom: libvirt.virDomain,
-    look: GuestLook,
+    inspection: GuestInspection,
     request: ServeRequest,
     plan: list[PlannedDisk],
 ) -> list[PlannedDisk]:
     """Begins; the plan that it was begun by."""
-    checkpoint = _checkpoint(look, request)
+    checkpoint = _checkpoint(inspection, request)
     try:
-        dom.backupBegin(_backup(dom, look, request, plan), checkpoint, 0)
+        dom.backupBegin(_backup(dom, inspection, request, plan), checkpoint, 0)
         return plan
     except libvirt.libvirtError as exc:
         lost = exc.get_error_code() == libvirt.VIR_ERR_CHECKPOINT_INCONSISTENT
-        if not lost or all(one.since is None for one in plan):
+        if not lost or all(disk_plan.since is None for disk_plan in plan):
             raise translate(exc, f"begin a backup of {request.guest}") from exc
-        why = f"libvirt says: {exc.get_error_message()}"
-    whole = [replace(one, parent=None, since=None, reason=one.reason or why) for one in plan]
+        reason = f"libvirt says: {exc.get_error_message()}"
+    full_plan = [
+        replace(disk_plan, parent=None, since=None, reason=disk_plan.reason or reason)
+        for disk_plan in plan
+    ]
     try:
-        dom.backupBegin(_backup(dom, look, request, whole), checkpoint, 0)
+        dom.backupBegin(_backup(dom, inspection, request, full_plan), checkpoint, 0)
     except libvirt.libvirtError as exc:
         raise translate(exc, f"begin a backup of {request.guest}") from exc
-    return whole
+    return full_plan
 
 
 def _backup(
-    dom: libvirt.virDomain, look: GuestLook, request: ServeRequest, plan: list[PlannedDisk]
+    dom: libvirt.virDomain,
+    inspection: GuestInspection,
+    request: ServeRequest,
+    plan: list[PlannedDisk],
 ) -> str:
     disks = [
-        BackupDisk(
-            name=one.target, backup=True, type="file", driver_type="qcow2", export=one.target,
-            mode="incremental" if one.since else "full", since=one.since,
-            bitmap=_BITMAP if one.since else None,
-            scratch_file=os.path.join(scratch(request), f"{one.target}.qcow2"),
+        DomainBackupDisk(
+            name=disk_plan.target, backup=True, type="file", driver_type="qcow2",
+            export=disk_plan.target,
+            mode="incremental" if disk_plan.since else "full", since=disk_plan.since,
+            bitmap=_BITMAP if disk_plan.since else None,
+            scratch_file=os.path.join(scratch_folder(request), f"{disk_plan.target}.qcow2"),
         )
-        for one in plan
+        for disk_plan in plan
     ]  # fmt: skip
-    disks += [BackupDisk(name=target, backup=False) for target in look.skipped]
-    return Backup(mode="pull", transport="unix", socket=exports_of(dom), disks=disks).tostring()
+    disks += [DomainBackupDisk(name=target, backup=False) for target in inspection.skipped]
+    return DomainBackup(
+        mode="pull", transport="unix", socket=exports_path(dom), disks=disks
+    ).tostring()
 
 
-def _checkpoint(look: GuestLook, request: ServeRequest) -> str | None:
+def _checkpoint(inspection: GuestInspection, request: ServeRequest) -> str | None:
     """Of all disks whose files keep a bitmap; None where none does."""
-    recording = {one.target for one in look.disks if one.records}
+    recording = {item.target for item in inspection.disks if item.supports_bitmaps}
     if not recording:
         return None
-    every = [*(one.target for one in look.disks), *look.skipped]
+    every = [*(item.target for item in inspection.disks), *inspection.skipped]
     disks = [
-        CheckpointDisk(name=one, checkpoint="bitmap" if one in recording else "no") for one in every
+        CheckpointDisk(name=item, checkpoint="bitmap" if item in recording else "no")
+        for item in every
     ]
     return Checkpoint(name=chains.checkpoint(request.ident), disks=disks).tostring()
 
 
-def _served(look: GuestLook, request: ServeRequest, plan: PlannedDisk) -> ServedDisk:
-    disk = next(one for one in look.disks if one.target == plan.target)
+def _describe_export(
+    inspection: GuestInspection, request: ServeRequest, plan: PlannedDisk
+) -> ServedDisk:
+    disk = next(candidate for candidate in inspection.disks if candidate.target == plan.target)
     return ServedDisk(
         target=disk.target,
         size_bytes=disk.size_bytes,
@@ -149,21 +166,21 @@ def _served(look: GuestLook, request: ServeRequest, plan: PlannedDisk) -> Served
         contexts=(f"qemu:dirty-bitmap:{_BITMAP}",) if plan.since else (),
         parent=plan.parent,
         reason=_OLD if disk.old else plan.reason,
-        checkpoint=chains.checkpoint(request.ident) if disk.records else None,
+        checkpoint=chains.checkpoint(request.ident) if disk.supports_bitmaps else None,
     )
 
 
-def exports_of(dom: libvirt.virDomain) -> str:
+def exports_path(dom: libvirt.virDomain) -> str:
     """Where QEMU shows the disks of a guest that runs: in the folder that libvirt has for this
     guest's QEMU, which alone it may write to everywhere. Raises OperationFailed."""
     # by its number alone it may be another's: a power cut leaves folders, and numbers come again
-    found = os.path.join(_QEMU_FOLDERS, f"domain-{dom.ID()}-{dom.name()[:_SHORT_NAME]}")
-    if not os.path.isdir(found):
+    folder = os.path.join(_QEMU_FOLDERS, f"domain-{dom.ID()}-{dom.name()[:_SHORT_NAME]}")
+    if not os.path.isdir(folder):
         raise errors.OperationFailed(f"{dom.name()} has no folder below {_QEMU_FOLDERS}")
-    return os.path.join(found, "salt-virt.nbd")
+    return os.path.join(folder, "salt-virt.nbd")
 
 
-def scratch(request: ServeRequest) -> str:
+def scratch_folder(request: ServeRequest) -> str:
     """The folder of what the guest overwrites meanwhile. Its name has the host: hosts may share the
     file system, and one removes what a dead backup of its own has left while another has the guest
     and backs it up."""
@@ -177,70 +194,76 @@ def make_scratch(path: str) -> None:
     os.mkdir(path, 0o711)
 
 
-def is_served(dom: libvirt.virDomain, begun: Begun) -> bool:
+def is_served(dom: libvirt.virDomain, session: BackupSession) -> bool:
     """Whether the guest's QEMU still serves what was begun."""
     try:
-        found = Backup.fromstring(dom.backupGetXMLDesc(0))
+        backup = DomainBackup.fromstring(dom.backupGetXMLDesc(0))
     except libvirt.libvirtError as exc:
         if exc.get_error_code() == libvirt.VIR_ERR_NO_DOMAIN_BACKUP:
             return False
         if not dom.isActive():
             return False
         raise
-    return any((one.scratch_file or "").startswith(f"{begun.scratch}/") for one in found.disks)
+    return any((disk.scratch_file or "").startswith(f"{session.scratch}/") for disk in backup.disks)
 
 
-def end(dom: libvirt.virDomain, begun: Begun) -> None:
+def end(dom: libvirt.virDomain, session: BackupSession) -> None:
     """Nothing is served any more. Raises OperationFailed where libvirt does not end it."""
     deadline = time.monotonic() + _ENDS_S
-    asked = False
-    while is_served(dom, begun):
-        if not asked:
+    is_aborted = False
+    while is_served(dom, session):
+        if not is_aborted:
             with contextlib.suppress(libvirt.libvirtError):  # it ended meanwhile
                 dom.abortJob()
-                asked = True
+                is_aborted = True
         if time.monotonic() > deadline:
-            raise errors.OperationFailed(f"libvirt does not end the backup of {begun.guest}")
+            raise errors.OperationFailed(f"libvirt does not end the backup of {session.guest}")
         time.sleep(0.1)
 
 
-def _freeze(dom: libvirt.virDomain) -> Frozen:
+def _freeze(dom: libvirt.virDomain) -> FreezeResult:
     if not _has_agent(dom):
-        return Frozen(False, "no guest agent answers")
+        return FreezeResult(False, "no guest agent answers")
     try:
         dom.agentSetResponseTimeout(_AGENT_S, 0)
         count = dom.fsFreeze()
     except libvirt.libvirtError as exc:
-        is_late = exc.get_error_code() in {getattr(libvirt, one, None) for one in _LATE}
-        is_left = thaw(dom, _THAWS_S if is_late else 0) is None and is_late
-        return Frozen(False, f"the guest agent did not freeze: {exc.get_error_message()}", is_left)
-    return Frozen(True) if count else Frozen(False, "the guest agent has no file system to freeze")
+        is_late = exc.get_error_code() in {getattr(libvirt, name, None) for name in _LATE}
+        may_be_frozen = thaw(dom, _THAWS_S if is_late else 0) is None and is_late
+        return FreezeResult(
+            False, f"the guest agent did not freeze: {exc.get_error_message()}", may_be_frozen
+        )
+    return (
+        FreezeResult(True)
+        if count
+        else FreezeResult(False, "the guest agent has no file system to freeze")
+    )
 
 
 def thaw(dom: libvirt.virDomain, wait_s: float = 0) -> int | None:
     """File systems that may be frozen are not any more: how many were until now, None if that is
     not known. The agent may be gone by now; so long it is told again."""
-    until = time.monotonic() + wait_s
+    deadline = time.monotonic() + wait_s
     while True:
         with contextlib.suppress(libvirt.libvirtError):
             return int(dom.fsThaw())
         with contextlib.suppress(libvirt.libvirtError):
             if not dom.isActive():
                 return 0
-        if time.monotonic() >= until:
+        if time.monotonic() >= deadline:
             return None
         time.sleep(_THAWS_AGAIN_S)
 
 
 def is_paused_by_io(dom: libvirt.virDomain) -> bool:
     """Whether the guest was paused by an error of a disk, as where there is no room."""
-    found: list[int] = dom.state()
-    return found == [libvirt.VIR_DOMAIN_PAUSED, libvirt.VIR_DOMAIN_PAUSED_IOERROR]
+    state: list[int] = dom.state()
+    return state == [libvirt.VIR_DOMAIN_PAUSED, libvirt.VIR_DOMAIN_PAUSED_IOERROR]
 
 
 def _has_agent(dom: libvirt.virDomain) -> bool:
     tree = Domain.fromstring(dom.XMLDesc(0)).need()
     return any(
-        (one.get("name"), one.get("state")) == (_AGENT_CHANNEL, "connected")
-        for one in tree.iterfind("devices/channel/target")
+        (channel.get("name"), channel.get("state")) == (_AGENT_CHANNEL, "connected")
+        for channel in tree.iterfind("devices/channel/target")
     )

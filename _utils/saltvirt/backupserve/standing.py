@@ -21,26 +21,26 @@ from xml.etree import ElementTree
 
 from saltvirt import errors, places, settings
 from saltvirt.backuphost import apart, daemon, relay
-from saltvirt.backuphost.daemon import Far
+from saltvirt.backuphost.daemon import RemoteExports
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt
 from saltvirt.host.domain import guest_lock, lookup, stands
-from saltvirt.host.domain.stands import Stood
+from saltvirt.host.domain.stands import LiveRestoreRecord
 from saltvirt.images import locks
-from saltvirt.wire import Fact
+from saltvirt.wire import Message
 from saltvirt.xml.disk import Disk
 from saltvirt.xml.domain import Domain
 
 MODULE = "backupserve.standing"
 SOCKETS = "/run/libvirt/salt-virt"
-_LONGEST_SOCKET = 107
-_LOOK_S, _AGAIN_S = 1, 5
+_MAX_SOCKET_BYTES = 107
+_POLL_S, _RETRY_S = 1, 5
 _POLICIES = ("error_policy", "rerror_policy")
 STOP = "stop"
 
 
 @dataclass(frozen=True)
-class KeepRequest(Fact):
+class LiveRestoreRequest(Message):
     """uri, username, password: of libvirt. locks: the folder of the guests' locks. certificate,
     key: by which the machine of the target knows this one."""
 
@@ -53,37 +53,38 @@ class KeepRequest(Fact):
     key: str = field(repr=False)
 
 
-def request(
-    get: Callable[..., Any], given: Mapping[str, Any], guest: str, certificate: str, key: str
-) -> KeepRequest:
-    """get: this minion's configuration. given: what overrides it of the connection to libvirt."""
-    local = settings.connection(get, dict(given))
-    where = local.uri, local.username, local.password, guest_lock.folder(get)
-    return KeepRequest(guest, *where, certificate, key)
+def make_request(
+    get: Callable[..., Any], overrides: Mapping[str, Any], guest: str, certificate: str, key: str
+) -> LiveRestoreRequest:
+    """get: this minion's configuration. overrides: what overrides it of the connection to
+    libvirt."""
+    local = settings.connection(get, dict(overrides))
+    libvirt_args = local.uri, local.username, local.password, guest_lock.folder(get)
+    return LiveRestoreRequest(guest, *libvirt_args, certificate, key)
 
 
-def socket_of(guest: str) -> str:
+def socket_path(guest: str) -> str:
     """Where the guest's QEMU finds its backup. AppArmor lets each guest use a path that ends so
     below there, by the profile that libvirt makes; of what its disks name it has files only.
 
     Raises InvalidInput for a name that is too long for the path of a socket.
     """
-    path = _socket(guest)
-    over = len(os.fsencode(path)) - _LONGEST_SOCKET
-    if over > 0:
+    path = _make_socket_path(guest)
+    excess = len(os.fsencode(path)) - _MAX_SOCKET_BYTES
+    if excess > 0:
         raise errors.InvalidInput(
-            f"{guest} is {over} letters too long to run from a backup: restore it without instant"
+            f"{guest} is {excess} letters too long to run from a backup: restore it without instant"
         )
     return path
 
 
-def _socket(guest: str) -> str:
+def _make_socket_path(guest: str) -> str:
     return f"{SOCKETS}/nbd.tunnelmigrate.dest.{guest}"
 
 
-def standing(guest: str, tree: ElementTree.Element) -> list[str]:
+def pending_disks(guest: str, tree: ElementTree.Element) -> list[str]:
     """The disks of a definition that stand on the backup."""
-    path = _socket(guest)
+    path = _make_socket_path(guest)
     return [
         str(disk.target)
         for disk in map(Disk, tree.iterfind("devices/disk"))
@@ -93,140 +94,140 @@ def standing(guest: str, tree: ElementTree.Element) -> list[str]:
     ]
 
 
-def hidden(stood: Stood) -> str | None:
+def unavailable_reason(restore: LiveRestoreRecord) -> str | None:
     """Why the backup is not shown to this host; None where it is. A port that is free again may be
     another backup's by now."""
     try:
-        if relay.shows(stood.host, stood.port, stood.authority):
+        if relay.has_authority(restore.host, restore.port, restore.authority):
             return None
     except OSError:
-        return f"{stood.host} does not answer on port {stood.port}"
-    return f"on port {stood.port} of {stood.host} something else answers by now"
+        return f"{restore.host} does not answer on port {restore.port}"
+    return f"on port {restore.port} of {restore.host} something else answers by now"
 
 
-def at_error(dom: libvirt.virDomain) -> bool:
+def is_paused_on_error(dom: libvirt.virDomain) -> bool:
     """Whether the guest was paused at a block that could not be read."""
     paused = [libvirt.VIR_DOMAIN_PAUSED, libvirt.VIR_DOMAIN_PAUSED_IOERROR]
     return bool(dom.state() == paused)
 
 
-class Keeper:
+class LiveRestoreServer:
     """Hold ``stands.kept``."""
 
-    def __init__(self, asked: KeepRequest) -> None:
-        self._asked, self._path = asked, socket_of(asked.guest)
-        self._server: daemon.Server | None = None
+    def __init__(self, request: LiveRestoreRequest) -> None:
+        self._request, self._path = request, socket_path(request.guest)
+        self._server: daemon.StorageDaemon | None = None
         self._next_s = 0.0
-        self._gone = 0
+        self._misses = 0
         self.signalled = False
 
     @contextlib.contextmanager
     def _libvirt(self) -> Iterator[libvirt.virConnect]:
-        asked = self._asked
-        local = settings.Connection(asked.uri, asked.username, asked.password)
+        request = self._request
+        local = settings.Connection(request.uri, request.username, request.password)
         with connection.connect(local) as conn:
             yield conn
 
     def begin(self) -> None:
         """Shows the backup here. Raises OperationFailed, and then it does not."""
-        stood = self._stood()
+        restore = self._load_restore()
         with self._libvirt() as conn:
-            owner = _qemu(conn)
+            owner = _qemu_user(conn)
         os.makedirs(SOCKETS, 0o711, exist_ok=True)
-        with locks.for_now(places.RUN, "stands-") as folder:
+        with locks.temporary_folder(places.RUN, "stands-") as folder:
             texts = {
-                "ca-cert.pem": stood.authority,
-                "client-cert.pem": self._asked.certificate, "client-key.pem": self._asked.key,
+                "ca-cert.pem": restore.authority,
+                "client-cert.pem": self._request.certificate, "client-key.pem": self._request.key,
             }  # fmt: skip
             for name, text in texts.items():
                 Path(folder, name).write_text(text, encoding="ascii")
-            far = Far(stood.host, stood.port, stood.disks, folder)
-            self._server = daemon.hand_on(far, self._path)
+            far = RemoteExports(restore.host, restore.port, restore.disks, folder)
+            self._server = daemon.reexport(far, self._path)
         os.chown(self._path, *owner)
         os.chmod(self._path, 0o600)
 
-    def _stood(self) -> Stood:
-        found = stands.of(self._asked.guest)
-        if found is None:
-            raise errors.NotFound(f"{self._asked.guest} stands on no backup")
-        return found
+    def _load_restore(self) -> LiveRestoreRecord:
+        restore = stands.load(self._request.guest)
+        if restore is None:
+            raise errors.NotFound(f"{self._request.guest} stands on no backup")
+        return restore
 
-    def keep(self) -> None:
+    def run(self) -> None:
         """Until the guest stands on nothing, or is gone, or this is ended by a signal."""
         while not self.signalled:
             # libvirt is being restarted, or /run is full; QEMU goes on
             with contextlib.suppress(libvirt.libvirtError, errors.VirtError, OSError):
-                self._lives()
+                self._restart_daemon()
                 with self._libvirt() as conn:
-                    if self._is_over(conn):
+                    if self._is_finished(conn):
                         break
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
         if self._server:
             self._server.end()
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._path)
 
-    def _lives(self) -> None:
+    def _restart_daemon(self) -> None:
         """What shows the backup here is begun again where it has died."""
-        if self._server and not self._server.lives and self._is_time():
+        if self._server and not self._server.is_running and self._may_retry():
             self.begin()
 
-    def _is_over(self, conn: libvirt.virConnect) -> bool:
-        stood = stands.of(self._asked.guest)
-        dom = lookup.find(conn, self._asked.guest) if stood else None
-        if stood is None or dom is None or dom.UUIDString() != stood.uuid:
-            self._gone += 1
-            if self._gone > 2:
-                stands.forget(self._asked.guest)
-            return self._gone > 2
-        self._gone = 0
-        left = standing(stood.guest, ElementTree.fromstring(dom.XMLDesc(0)))
-        if not left:
+    def _is_finished(self, conn: libvirt.virConnect) -> bool:
+        restore = stands.load(self._request.guest)
+        dom = lookup.find(conn, self._request.guest) if restore else None
+        if restore is None or dom is None or dom.UUIDString() != restore.uuid:
+            self._misses += 1
+            if self._misses > 2:
+                stands.forget(self._request.guest)
+            return self._misses > 2
+        self._misses = 0
+        pending = pending_disks(restore.guest, ElementTree.fromstring(dom.XMLDesc(0)))
+        if not pending:
             # asked for it, libvirt waits until it is through with the end of the job: defined
             # meanwhile, the guest's definition is used there after it was freed (libvirt 9.0)
-            if dom.isActive() and any(dom.blockJobInfo(one, 0) for one in stood.disks):
+            if dom.isActive() and any(dom.blockJobInfo(disk, 0) for disk in restore.disks):
                 return False
-            if at_error(dom):  # since it was last told to run on
+            if is_paused_on_error(dom):  # since it was last told to run on
                 dom.resume()
-            stands.forget(stood.guest)
+            stands.forget(restore.guest)
             with contextlib.suppress(errors.VirtError, libvirt.libvirtError):
-                restore_policies(conn, self._asked.locks, stood)
+                restore_policies(conn, self._request.locks, restore)
             return True
         if dom.isActive():
-            self._pull(dom, stood, left[0])
+            self._pull(dom, restore, pending[0])
         return False
 
-    def _pull(self, dom: libvirt.virDomain, stood: Stood, target: str) -> None:
+    def _pull(self, dom: libvirt.virDomain, restore: LiveRestoreRecord, target: str) -> None:
         """Goes on after what was cut off, too."""
-        stuck = at_error(dom)
-        if not stuck and dom.blockJobInfo(target, 0):
+        is_stuck = is_paused_on_error(dom)
+        if not is_stuck and dom.blockJobInfo(target, 0):
             return
-        if not self._is_time() or hidden(stood):
+        if not self._may_retry() or unavailable_reason(restore):
             return
-        if stuck:
+        if is_stuck:
             dom.resume()
         if not dom.blockJobInfo(target, 0):
-            dom.blockPull(target, stood.bandwidth_mib_s or 0, 0)
+            dom.blockPull(target, restore.bandwidth_mib_s or 0, 0)
 
-    def _is_time(self) -> bool:
+    def _may_retry(self) -> bool:
         """Not more often than now and then."""
         now_s = time.monotonic()
         if now_s < self._next_s:
             return False
-        self._next_s = now_s + _AGAIN_S
+        self._next_s = now_s + _RETRY_S
         return True
 
 
-def restore_policies(conn: libvirt.virConnect, locks: str, stood: Stood) -> None:
+def restore_policies(conn: libvirt.virConnect, locks: str, restore: LiveRestoreRecord) -> None:
     """At an error the disks do what they did before, from the guest's next start on."""
-    with guest_lock.held(locks, "virt.backup_instant", stood.guest):
-        dom = lookup.lookup(conn, stood.guest)
+    with guest_lock.acquire(locks, "virt.backup_instant", restore.guest):
+        dom = lookup.lookup(conn, restore.guest)
         flags = libvirt.VIR_DOMAIN_XML_INACTIVE | libvirt.VIR_DOMAIN_XML_SECURE
         model = Domain.fromstring(dom.XMLDesc(flags))
         for disk in model.disks:
-            before = (stood.policies or {}).get(disk.target or "")
+            before = (restore.policies or {}).get(disk.target or "")
             if before and (disk.error_policy, disk.rerror_policy) == (STOP, STOP):
-                disk.error_policy, disk.rerror_policy = (one or None for one in before)
+                disk.error_policy, disk.rerror_policy = (policy or None for policy in before)
         lookup.define(conn, model.tostring())
 
 
@@ -235,7 +236,7 @@ def policies(disk: Disk) -> tuple[str, ...]:
     return tuple(getattr(disk, name) or "" for name in _POLICIES)
 
 
-def _qemu(conn: libvirt.virConnect) -> tuple[int, int]:
+def _qemu_user(conn: libvirt.virConnect) -> tuple[int, int]:
     """As whom QEMU runs."""
     tree = ElementTree.fromstring(conn.getCapabilities())
     for model in tree.iterfind("host/secmodel"):
@@ -246,17 +247,17 @@ def _qemu(conn: libvirt.virConnect) -> tuple[int, int]:
     return os.geteuid(), os.getegid()
 
 
-def main(_words: list[str]) -> int:
+def main(_argv: list[str]) -> int:
     """The program: a KeepRequest on its standard input; one line on its standard output."""
-    asked = KeepRequest.from_answer(json.load(sys.stdin), "what is to be kept")
+    request = LiveRestoreRequest.from_answer(json.load(sys.stdin), "what is to be kept")
     try:
-        with stands.kept(asked.guest):
-            keeper = Keeper(asked)
-            signal.signal(signal.SIGTERM, lambda *_args: setattr(keeper, "signalled", True))
-            keeper.begin()
-            apart.say({"begun": True})
-            keeper.keep()
+        with stands.server_lock(request.guest):
+            server = LiveRestoreServer(request)
+            signal.signal(signal.SIGTERM, lambda *_args: setattr(server, "signalled", True))
+            server.begin()
+            apart.send({"begun": True})
+            server.run()
     except errors.VirtError as exc:
-        apart.say({"error": exc.text})
+        apart.send({"error": exc.text})
         return 1
     return 0

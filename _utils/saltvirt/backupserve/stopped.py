@@ -4,10 +4,10 @@ keep a start away from."""
 from __future__ import annotations
 
 from saltvirt.backuphost import daemon
-from saltvirt.backups.answers import GuestLook, LookedDisk, PlannedDisk, ServedDisk
+from saltvirt.backups.answers import GuestInspection, InspectedDisk, PlannedDisk, ServedDisk
 from saltvirt.backupserve import checkpoints, running
 from saltvirt.backupserve import look as looks
-from saltvirt.backupserve.request import ServeRequest, exports_of
+from saltvirt.backupserve.request import ServeRequest, exports_path
 from saltvirt.host.connection import libvirt
 from saltvirt.xml.domain import Domain
 
@@ -15,24 +15,27 @@ from saltvirt.xml.domain import Domain
 def begin(
     conn: libvirt.virConnect,
     dom: libvirt.virDomain,
-    look: GuestLook,
+    inspection: GuestInspection,
     request: ServeRequest,
-) -> tuple[list[ServedDisk], daemon.Server]:
+) -> tuple[list[ServedDisk], daemon.StorageDaemon]:
     """What is served, and what serves it. Raises OperationFailed, Unsupported."""
-    plan = {one.target: one for one in running.plan_of(look, request)}
-    disks = {str(one.target): one for one in Domain.fromstring(dom.XMLDesc(0)).disks}
-    made = checkpoints.make(conn, dom, look, request.ident)
+    plan = {disk.target: disk for disk in running.match_plan(inspection, request)}
+    disks = {str(disk.target): disk for disk in Domain.fromstring(dom.XMLDesc(0)).disks}
+    created = checkpoints.make(conn, dom, inspection, request.ident)
     shown = [
-        daemon.Shown(
-            looks.path(conn, disks[one.target]), one.format, one.target, plan[one.target].since
+        daemon.ExportedDisk(
+            looks.source_path(conn, disks[disk.target]),
+            disk.format,
+            disk.target,
+            plan[disk.target].since,
         )
-        for one in look.disks
+        for disk in inspection.disks
     ]
-    served = [_served(one, plan[one.target], made) for one in look.disks]
-    return served, daemon.begin(shown, exports_of(request.guest))
+    served_disks = [_describe_export(disk, plan[disk.target], created) for disk in inspection.disks]
+    return served_disks, daemon.begin(shown, exports_path(request.guest))
 
 
-def _served(disk: LookedDisk, plan: PlannedDisk, made: dict[str, str]) -> ServedDisk:
+def _describe_export(disk: InspectedDisk, plan: PlannedDisk, created: dict[str, str]) -> ServedDisk:
     return ServedDisk(
         target=disk.target,
         size_bytes=disk.size_bytes,
@@ -41,5 +44,5 @@ def _served(disk: LookedDisk, plan: PlannedDisk, made: dict[str, str]) -> Served
         contexts=(f"qemu:dirty-bitmap:{plan.since}",) if plan.since else (),
         parent=plan.parent,
         reason=plan.reason,
-        checkpoint=made.get(disk.target),
+        checkpoint=created.get(disk.target),
     )

@@ -6,13 +6,13 @@ from saltvirt import errors
 from saltvirt.backups import wish
 from saltvirt.host.connection import libvirt, translated
 from saltvirt.host.domain import lookup, metadata
-from saltvirt.xml.metadata import Entry
+from saltvirt.xml.metadata import MetadataEntry
 
 
-def wished(conn: libvirt.virConnect, name: str, text: str, test: bool) -> str | None:
+def set_schedule(conn: libvirt.virConnect, name: str, text: str, test: bool) -> str | None:
     """How the guest said that it is to be backed up; from now on it says the text. test: it does
     not. Raises NotFound, InvalidInput, Unsupported for a guest that is none of ours."""
-    if wish.of_text(text) is None:
+    if wish.from_text(text) is None:
         raise errors.InvalidInput(f"{text!r} is no wish for backups")
     dom = lookup.lookup(conn, name)
     with translated(f"write how {name} is to be backed up"):
@@ -23,13 +23,13 @@ def wished(conn: libvirt.virConnect, name: str, text: str, test: bool) -> str | 
                 "be backed up"
             )
         record = record.copy()
-        before = next((one for one in record.entries if one.key == wish.KEY), None)
-        found = before.value if before is not None else None
-        if test or found == text:
-            return found
+        before = next((entry for entry in record.entries if entry.key == wish.KEY), None)
+        previous = before.value if before is not None else None
+        if test or previous == text:
+            return previous
         if before is not None:
             before.value = text
         else:
-            record.entries.append(Entry(key=wish.KEY, value=text))
+            record.entries.append(MetadataEntry(key=wish.KEY, value=text))
         metadata.write(dom, record)
-    return found
+    return previous

@@ -45,15 +45,17 @@ def _refuse(spec: GuestSpec, os_type: str) -> None:
     """Raises Unsupported for what libvirt would forget: only machines have firmware."""
     boot = spec.boot
     if boot is None or os_type == "hvm":
-        words = []
+        unsupported = []
     else:
-        words = [word for word in ("efi", "loader", "secure") if is_given(getattr(boot, word))]
+        unsupported = [
+            word for word in ("efi", "loader", "secure") if is_given(getattr(boot, word))
+        ]
         if os_type == "exe":
-            words += [
+            unsupported += [
                 word for word in ("kernel", "initrd", "cmdline") if is_given(getattr(boot, word))
             ]
-    if words:
-        raise Unsupported(f"boot: {words[0]}: a guest of OS type {os_type} has none")
+    if unsupported:
+        raise Unsupported(f"boot: {unsupported[0]}: a guest of OS type {os_type} has none")
     if spec.boot_dev and os_type != "hvm":
         raise Unsupported(f"boot_dev: a guest of OS type {os_type} has no devices to boot from")
 
@@ -92,8 +94,13 @@ def default(spec: GuestSpec, domain: Domain, context: Context) -> None:
         return
     if spec.boot_dev is None and not ordered(spec):
         domain.os.boots.append(Boot(dev="hd"))
-    known = context.domain
-    if spec.boot is None and context.guest.arch in NO_BIOS and known and "efi" in known.firmware:
+    domain_caps = context.domain
+    if (
+        spec.boot is None
+        and context.guest.arch in NO_BIOS
+        and domain_caps
+        and "efi" in domain_caps.firmware
+    ):
         domain.os.firmware = "efi"
         _ask_for(domain.os, secure=False)
 
@@ -121,8 +128,8 @@ def _automatic(spec: BootSpec, os: Os, context: Context) -> None:
     """Let libvirt choose the firmware; what it chose before stays."""
     if os.firmware == "efi":
         return
-    known = context.domain
-    if known is not None and "efi" not in known.firmware:
+    domain_caps = context.domain
+    if domain_caps is not None and "efi" not in domain_caps.firmware:
         raise Unsupported("boot: efi: this host has no EFI firmware (package ovmf or edk2)")
     _choose_anew(os)
     os.firmware = "efi"

@@ -20,7 +20,7 @@ OS_TYPES = ("hvm", "xen", "xenpvh", "exe")
 
 
 @dataclass(frozen=True)
-class Guest:
+class CapsGuest:
     """One kind of guest: an OS type on an architecture, with what runs it."""
 
     os_type: str
@@ -50,7 +50,7 @@ class HostCapabilities:
     cpu_vendor: str | None = None
     cpus: int = 0
     memory_kib: int = 0
-    cells: tuple[Cell, ...] = ()
+    cells: tuple[CapsNumaCell, ...] = ()
     page_sizes_kib: tuple[int, ...] = ()
     security_models: tuple[str, ...] = ()
     iommu: bool = False
@@ -58,7 +58,7 @@ class HostCapabilities:
 
 
 @dataclass(frozen=True)
-class Cell:
+class CapsNumaCell:
     """One NUMA node of the host."""
 
     id: int
@@ -66,7 +66,7 @@ class Cell:
     cpus: tuple[int, ...]
 
 
-class Device(TypedDict):
+class CapsDevice(TypedDict):
     """A kind of device: whether the hypervisor has it, and the values of its properties."""
 
     supported: bool
@@ -89,7 +89,7 @@ class DomainCaps:
     cpu_modes: tuple[str, ...] = ()
     cpu_model: str | None = None
     cpu_models: dict[str, bool] = field(default_factory=dict)
-    devices: dict[str, Device] = field(default_factory=dict)
+    devices: dict[str, CapsDevice] = field(default_factory=dict)
     features: dict[str, bool] = field(default_factory=dict)
 
     def allows(self, device: str, name: str, value: str) -> bool | None:
@@ -97,15 +97,15 @@ class DomainCaps:
 
         None where this libvirt does not tell.
         """
-        known = self.devices.get(device)
-        if known is None:
+        device_caps = self.devices.get(device)
+        if device_caps is None:
             return None
-        return known["supported"] and value in known["enums"].get(name, ())
+        return device_caps["supported"] and value in device_caps["enums"].get(name, ())
 
     def has(self, device: str) -> bool | None:
         """Whether the hypervisor has a kind of device; None where libvirt does not tell."""
-        known = self.devices.get(device)
-        return None if known is None else known["supported"]
+        device_caps = self.devices.get(device)
+        return None if device_caps is None else device_caps["supported"]
 
 
 @dataclass(frozen=True)
@@ -113,18 +113,18 @@ class Caps:
     """A host's capabilities; ``domain`` are those for the guest to be made, if known."""
 
     host: HostCapabilities
-    guests: tuple[Guest, ...]
+    guests: tuple[CapsGuest, ...]
     domain: DomainCaps | None = None
 
     @property
     def virt_types(self) -> tuple[str, ...]:
         """All virt types of the host, the preferred first."""
-        found = {kind for guest in self.guests for kind in guest.virt_types}
-        return tuple(sorted(found, key=_rank(VIRT_TYPES)))
+        kinds = {kind for guest in self.guests for kind in guest.virt_types}
+        return tuple(sorted(kinds, key=_rank(VIRT_TYPES)))
 
     def choose(
         self, arch: str | None = None, os_type: str | None = None, virt_type: str | None = None
-    ) -> tuple[Guest, str]:
+    ) -> tuple[CapsGuest, str]:
         """The (Guest, virt type) that fits best what is asked.
 
         Prefers KVM, the host's own architecture, and hvm. Raises Unsupported with
@@ -139,13 +139,13 @@ class Caps:
             and virt_type in (None, kind)
         ]
         if not fitting:
-            wanted = " ".join(word for word in (virt_type, os_type, arch) if word)
-            known = {f"{k} {g.os_type} {g.arch}" for g in self.guests for k in g.virt_types}
-            able = ", ".join(sorted(known)) or "no guests at all"
-            raise Unsupported(f"this host cannot run {wanted or 'guests'}; it can: {able}")
+            request_text = " ".join(word for word in (virt_type, os_type, arch) if word)
+            supported = {f"{k} {g.os_type} {g.arch}" for g in self.guests for k in g.virt_types}
+            able = ", ".join(sorted(supported)) or "no guests at all"
+            raise Unsupported(f"this host cannot run {request_text or 'guests'}; it can: {able}")
         return min(fitting, key=self._preference)
 
-    def _preference(self, item: tuple[Guest, str]) -> tuple[bool, bool, int, int]:
+    def _preference(self, item: tuple[CapsGuest, str]) -> tuple[bool, bool, int, int]:
         guest, kind = item
         return (
             guest.arch != self.host.arch,
@@ -184,7 +184,7 @@ def _host(node: Element | None) -> HostCapabilities:
     if node is None:
         return HostCapabilities()
     cells = tuple(
-        Cell(
+        CapsNumaCell(
             int(cell.get("id", "0")),
             _kib(cell.find("memory")),
             tuple(int(cpu.get("id", "0")) for cpu in cell.findall("cpus/cpu")),
@@ -210,7 +210,7 @@ def _host(node: Element | None) -> HostCapabilities:
     )
 
 
-def _guest(node: Element) -> Guest:
+def _guest(node: Element) -> CapsGuest:
     arch = child(node, "arch")
     emulators: dict[str | None, str | None] = {None: arch.findtext("emulator")}
     machines = {}
@@ -220,7 +220,7 @@ def _guest(node: Element) -> Guest:
     for domain in arch.findall("domain"):
         if domain.findtext("emulator"):
             emulators[domain.get("type")] = domain.findtext("emulator")
-    return Guest(
+    return CapsGuest(
         os_type=node.findtext("os_type", ""),
         arch=arch.get("name", ""),
         virt_types=tuple(domain.get("type", "") for domain in arch.findall("domain")),
@@ -260,11 +260,13 @@ def parse_domain(xml: str) -> DomainCaps:
 
 
 def _values(node: Element, path: str) -> tuple[str, ...]:
-    found = node.find(path)
-    return tuple(value.text or "" for value in found.findall("value")) if found is not None else ()
+    parent = node.find(path)
+    return (
+        tuple(value.text or "" for value in parent.findall("value")) if parent is not None else ()
+    )
 
 
-def _device(node: Element) -> Device:
+def _device(node: Element) -> CapsDevice:
     return {
         "supported": node.get("supported") == "yes",
         "enums": {

@@ -48,38 +48,43 @@ def apply(spec: GuestSpec, domain: Domain, context: Context) -> None:
     One that is there and does not contradict what was said stays.
     """
     for name, cls, word in (("serials", Serial, "serial port"), ("consoles", Console, "console")):
-        wanted = getattr(spec, name)
-        if wanted is None:
+        char_specs = getattr(spec, name)
+        if char_specs is None:
             continue
-        there = list(getattr(domain, name))
-        if name == "consoles" and mirrored(there, [build(cls, item) for item in wanted], domain):
-            there = there[1:]
-        pairs = [(item, there[at] if at < len(there) else None) for at, item in enumerate(wanted)]
-        kept = [old if _stays(old, build(cls, item)) else None for item, old in pairs]
-        if len(there) != len(wanted) or not all(kept):
-            new = zip(wanted, kept, strict=True)
+        existing = list(getattr(domain, name))
+        if name == "consoles" and mirrored(
+            existing, [build(cls, item) for item in char_specs], domain
+        ):
+            existing = existing[1:]
+        pairs = [
+            (item, existing[index] if index < len(existing) else None)
+            for index, item in enumerate(char_specs)
+        ]
+        retained = [old if _is_retained(old, build(cls, item)) else None for item, old in pairs]
+        if len(existing) != len(char_specs) or not all(retained):
+            new = zip(char_specs, retained, strict=True)
             setattr(
                 domain,
                 name,
-                [old or _new(cls, item, domain, at) for at, (item, old) in enumerate(new)],
+                [old or _new(cls, item, domain, index) for index, (item, old) in enumerate(new)],
             )
-        for at, (item, old) in enumerate(zip(wanted, kept, strict=True)):
+        for index, (item, old) in enumerate(zip(char_specs, retained, strict=True)):
             if old is not None and item.host is None and old.source.host in EVERYWHERE:
-                context.warnings.append(OPEN.format(f"{word} {at}", "host"))
+                context.warnings.append(OPEN.format(f"{word} {index}", "host"))
     if spec.consoles:
         _agree(domain)
 
 
-def _stays(old: CharDevice | None, asked: CharDevice) -> bool:
-    return old is not None and covers(old, asked)
+def _is_retained(old: CharDevice | None, requested: CharDevice) -> bool:
+    return old is not None and covers(old, requested)
 
 
-def _new(cls: type[C], spec: CharSpec, domain: Domain, at: int) -> C:
+def _new(cls: type[C], spec: CharSpec, domain: Domain, index: int) -> C:
     """A new device; a first console is on the first serial port, and is like it where it may."""
     serial = next(iter(domain.serials), None)
-    asked = build(cls, spec)
-    on_it = cls is Console and at == 0 and asked.target_type in (None, "serial")
-    if on_it and serial and covers(serial, _bare(asked)):
+    requested = build(cls, spec)
+    on_it = cls is Console and index == 0 and requested.target_type in (None, "serial")
+    if on_it and serial and covers(serial, _bare(requested)):
         spec = replace(
             spec, type=serial.type, path=serial.source.path, host=serial.source.host,
             port=serial.source.service, protocol=serial.protocol,
@@ -105,9 +110,9 @@ def _bare(console: CharDevice) -> CharDevice:
     return console
 
 
-def mirrored(there: Sequence[CharDevice], new: Sequence[CharDevice], domain: Domain) -> bool:
+def mirrored(existing: Sequence[CharDevice], new: Sequence[CharDevice], domain: Domain) -> bool:
     """True when the first console is the one libvirt put on the first serial port."""
-    if not there or not len(domain.serials) or there[0].target_type != "serial":
+    if not existing or not len(domain.serials) or existing[0].target_type != "serial":
         return False
     return not new or new[0].target_type not in (None, "serial")
 
@@ -119,7 +124,7 @@ def covers(old: CharDevice, new: CharDevice) -> bool:
     pairs = [(getattr(old, n), getattr(new, n)) for n in names]
     if new.type != "pty" or new.source.path:
         pairs += [(getattr(old.source, n), getattr(new.source, n)) for n in parts]
-    return all(want is None or want == is_ for is_, want in pairs)
+    return all(new_value is None or new_value == is_ for is_, new_value in pairs)
 
 
 def default(domain: Domain, context: Context) -> None:
@@ -133,12 +138,12 @@ def default(domain: Domain, context: Context) -> None:
         domain.consoles.append(Console(type="pty"))
 
 
-def agent(domain: Domain, context: Context, wanted: bool | None) -> None:
+def agent(domain: Domain, context: Context, enabled: bool | None) -> None:
     """The channel of the QEMU guest agent: there by default with QEMU."""
-    there = [item for item in domain.channels if item.name == AGENT]
-    if wanted is False:
+    agents = [item for item in domain.channels if item.name == AGENT]
+    if enabled is False:
         for channel in list(domain.channels):
             if channel.name == AGENT:
                 domain.channels.remove(channel)
-    elif not there and context.qemu:
+    elif not agents and context.qemu:
         domain.channels.append(Channel(type="unix", target_type="virtio", name=AGENT))

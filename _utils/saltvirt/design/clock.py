@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from saltvirt.design.put import merge
-from saltvirt.spec.base import given
+from saltvirt.spec.base import value_or_none
 from saltvirt.xml.timer import Timer
 
 if TYPE_CHECKING:
@@ -36,15 +36,15 @@ def apply(spec: ClockSpec | None, domain: Domain, context: Context) -> None:
 def _time(spec: ClockSpec, clock: Clock) -> None:
     clock.offset = spec.offset()
     clock.basis = spec.basis() if clock.offset == "variable" else None
-    clock.timezone = given(spec.timezone)
-    adjustment = given(spec.adjustment)
+    clock.timezone = value_or_none(spec.timezone)
+    adjustment = value_or_none(spec.adjustment)
     clock.adjustment = None if adjustment is None else str(adjustment)
     clock.start = None
 
 
 def _timer(timer: Timer, spec: TimerSpec) -> None:
     for name in _TIMER:
-        setattr(timer, name, given(getattr(spec, name)))
+        setattr(timer, name, value_or_none(getattr(spec, name)))
 
 
 def default(domain: Domain, context: Context) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from saltvirt.design.disks import source_of
 from saltvirt.errors import Unsupported
-from saltvirt.spec.base import given
+from saltvirt.spec.base import value_or_none
 from saltvirt.xml.filesystem import Filesystem
 from saltvirt.xml.metadata import OwnDisk
 
@@ -24,33 +24,36 @@ def filesystem(spec: DiskSpec, first: bool, context: Context) -> Filesystem:
     source = source_of(spec, context)
     if source is None or source.kind not in ("file", "block") or spec.device != "disk":
         raise Unsupported(f"disk {spec.name}: a container takes image files and block devices")
-    found = Filesystem(type=source.kind, access_mode="passthrough")
+    fs_device = Filesystem(type=source.kind, access_mode="passthrough")
     if source.block:
-        found.source_dev = source.path
+        fs_device.source_dev = source.path
     else:
         format_ = source.format or spec.format or "raw"
-        found.driver_type = "loop" if format_ == "raw" else "nbd"
-        found.driver_format = format_
-        found.source_file = source.path
-    found.target = "/" if first else f"/mnt/{spec.name}"
-    found.read_only = given(spec.read_only)
-    return found
+        fs_device.driver_type = "loop" if format_ == "raw" else "nbd"
+        fs_device.driver_format = format_
+        fs_device.source_file = source.path
+    fs_device.target = "/" if first else f"/mnt/{spec.name}"
+    fs_device.read_only = value_or_none(spec.read_only)
+    return fs_device
 
 
 def check(spec: GuestSpec, domain: Domain, context: Context) -> None:
     """Raises Unsupported when other file systems are asked for than a container has."""
-    there = {found.target: found.source_file or found.source_dev for found in domain.filesystems}
+    sources = {
+        fs_device.target: fs_device.source_file or fs_device.source_dev
+        for fs_device in domain.filesystems
+    }
     for number, disk in enumerate(spec.disks or ()):
-        wanted = filesystem(disk, number == 0, context)
-        if there.get(wanted.target) != (wanted.source_file or wanted.source_dev):
+        desired = filesystem(disk, number == 0, context)
+        if sources.get(desired.target) != (desired.source_file or desired.source_dev):
             raise Unsupported(f"disk {disk.name}: a container's file systems cannot be changed")
 
 
 def apply(spec: GuestSpec, domain: Domain, context: Context) -> None:
     """Gives a new container its file systems and its first process."""
     for number, disk in enumerate(spec.disks or ()):
-        made = domain.filesystems.append(filesystem(disk, number == 0, context))
+        devices = domain.filesystems.append(filesystem(disk, number == 0, context))
         source = source_of(disk, context)
-        if source and source.made:
-            domain.record.disks.append(OwnDisk(target=made.target, path=source.path))
+        if source and source.created:
+            domain.record.disks.append(OwnDisk(target=devices.target, path=source.path))
     domain.os.init = domain.os.init or INIT

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from saltvirt.design.caps import Caps, Guest
+from saltvirt.design.caps import Caps, CapsGuest
 from saltvirt.design.source import Source
 from saltvirt.spec.nic import NicSpec
 
@@ -17,7 +17,7 @@ QEMU = ("kvm", "qemu", "hvf")
 
 
 @dataclass
-class Given:
+class GuestInputs:
     """What the caller decided for this guest.
 
     uuid: the UUID, or None to let libvirt make one.
@@ -47,9 +47,9 @@ class Context:
     """The host's side of one domain: which hypervisor, and what it can do."""
 
     caps: Caps
-    guest: Guest
+    guest: CapsGuest
     virt_type: str
-    given: Given
+    inputs: GuestInputs
     warnings: list[str] = field(default_factory=list)
 
     @property
@@ -70,9 +70,12 @@ class Context:
     @property
     def domain(self) -> DomainCaps | None:
         """The domain capabilities when they are for this kind of guest, else None."""
-        found = self.caps.domain
-        fits = found and (found.virt_type, found.arch) == (self.virt_type, self.guest.arch)
-        return found if fits else None
+        domain_caps = self.caps.domain
+        fits = domain_caps and (domain_caps.virt_type, domain_caps.arch) == (
+            self.virt_type,
+            self.guest.arch,
+        )
+        return domain_caps if fits else None
 
     def allows(self, device: str, name: str, value: str, unknown: bool = True) -> bool:
         """Whether the host allows a device's value; ``unknown`` where libvirt does not tell."""

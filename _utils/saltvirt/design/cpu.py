@@ -11,7 +11,7 @@ from saltvirt.errors import InvalidInput, Unsupported
 from saltvirt.spec.base import REMOVE
 from saltvirt.spec.cpu import CpuSpec
 from saltvirt.spec.values import numbers
-from saltvirt.xml.cpu import Cell, Feature, Sibling
+from saltvirt.xml.cpu import Cell, CpuFeature, Sibling
 
 if TYPE_CHECKING:
     from saltvirt.design.context import Context
@@ -30,8 +30,8 @@ def apply(spec: CpuSpec, domain: Domain, context: Context) -> None:
         return
     before = domain.vcpu.maximum
     _count(spec, domain, context)
-    named = is_given(spec.model) and is_given(spec.model.name)
-    _mode("custom" if named and spec.mode is None else spec.mode, domain.cpu)
+    has_model_name = is_given(spec.model) and is_given(spec.model.name)
+    _mode("custom" if has_model_name and spec.mode is None else spec.mode, domain.cpu)
     _model(spec, domain.cpu)
     if domain.vcpu.maximum != before:
         _topology(spec, domain)
@@ -52,7 +52,8 @@ def _count(spec: CpuSpec, domain: Domain, context: Context) -> None:
     limit = context.domain.max_vcpus if context.domain else None
     if limit and is_given(spec.maximum) and spec.maximum > limit:
         raise Unsupported(
-            f"cpu {spec.maximum}: this host runs guests with at most {units.counted(limit, 'CPU')}"
+            f"cpu {spec.maximum}: this host runs guests with at most "
+            f"{units.pluralize(limit, 'CPU')}"
         )
     before = domain.vcpu.maximum, domain.vcpu.current
     put(domain.vcpu, spec, "maximum", "placement", "cpuset", "current")
@@ -108,7 +109,7 @@ def _model(spec: CpuSpec, cpu: Cpu) -> None:
         cpu, "features", spec.features,
         key=lambda child: child.name,
         edit=lambda child, policy: setattr(child, "policy", policy),
-        make=lambda name: Feature(name=name),
+        make=lambda name: CpuFeature(name=name),
     )  # fmt: skip
     for number, cell in enumerate(cpu.cells if spec.numa else ()):
         if cell.id is None:
@@ -135,16 +136,16 @@ def default(domain: Domain, context: Context) -> None:
     """The CPU of a new guest whose user named none."""
     if context.guest.os_type != "hvm" or not context.qemu or domain.cpu.mode or domain.cpu.model:
         return
-    known = context.domain
-    if known is None:
+    domain_caps = context.domain
+    if domain_caps is None:
         return
     if context.virt_type != "qemu":
         for mode in ("host-model", "host-passthrough"):
-            if mode in known.cpu_modes:
+            if mode in domain_caps.cpu_modes:
                 domain.cpu.mode = mode
                 return
     for model in EMULATED:
-        if known.cpu_models.get(model):
+        if domain_caps.cpu_models.get(model):
             domain.cpu.mode, domain.cpu.match = "custom", "exact"
             domain.cpu.model, domain.cpu.fallback = model, "forbid"
             return

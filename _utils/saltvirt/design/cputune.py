@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from saltvirt.design.put import merge, put, replace
-from saltvirt.spec.base import REMOVE, given
+from saltvirt.spec.base import REMOVE, value_or_none
 from saltvirt.spec.cpu import CpuSpec
 from saltvirt.spec.values import cpuset, numbers, ranges
 from saltvirt.xml.cputune import IothreadPin, Sched, VcpuPin
@@ -38,11 +38,11 @@ def apply(spec: CpuSpec, domain: Domain, context: Context) -> None:
     _trim(domain, ["vcpu"] * bool(spec.maximum) + ["iothread"] * bool(spec.iothreads))
 
 
-def _trim(domain: Domain, asked: list[str]) -> None:
+def _trim(domain: Domain, changed_parts: list[str]) -> None:
     """Takes away what speaks of CPUs or threads that the guest has no more, of which the number
     was asked for."""
     tune, maximum, threads = domain.cputune, domain.vcpu.maximum or 0, domain.iothreads or 0
-    for name, word, known in (
+    for name, word, valid_ids in (
         ("vcpupins", "vcpu", range(maximum)),
         ("iothreadpins", "iothread", range(1, threads + 1)),
         ("vcpuscheds", "vcpus", range(maximum)),
@@ -50,13 +50,15 @@ def _trim(domain: Domain, asked: list[str]) -> None:
         ("cachetunes", "vcpus", range(maximum)),
         ("memorytunes", "vcpus", range(maximum)),
     ):
-        for item in getattr(tune, name) if word.removesuffix("s") in asked else ():
-            named = getattr(item, word)
-            left = numbers(str(named)) & set(known) if named is not None else set(known)
-            if not left:
+        for item in getattr(tune, name) if word.removesuffix("s") in changed_parts else ():
+            id_list = getattr(item, word)
+            remaining = (
+                numbers(str(id_list)) & set(valid_ids) if id_list is not None else set(valid_ids)
+            )
+            if not remaining:
                 getattr(tune, name).remove(item)
-            elif named is not None and left != numbers(str(named)):
-                setattr(item, word, ranges(left))
+            elif id_list is not None and remaining != numbers(str(id_list)):
+                setattr(item, word, ranges(remaining))
 
 
 def _tune(tuning: CpuTuneSpec, domain: Domain) -> None:
@@ -84,36 +86,36 @@ def _schedulers(tuning: CpuTuneSpec, domain: Domain) -> None:
         ("vcpus", "vcpuscheds", range(domain.vcpu.maximum or 0)),
         ("iothreads", "iothreadscheds", range(1, (domain.iothreads or 0) + 1)),
     ):
-        wanted = getattr(tuning, name.removesuffix("s"))
-        if wanted is not None:
-            replace(tune, name, _scheds(given(wanted) or (), word, everything))
+        sched_specs = getattr(tuning, name.removesuffix("s"))
+        if sched_specs is not None:
+            replace(tune, name, _scheds(value_or_none(sched_specs) or (), word, everything))
     if tuning.emulatorsched is REMOVE:
         tune.emulatorsched = tune.emulatorsched_priority = None
     elif tuning.emulatorsched:
         tune.emulatorsched = tuning.emulatorsched.scheduler
-        tune.emulatorsched_priority = given(tuning.emulatorsched.priority)
+        tune.emulatorsched_priority = value_or_none(tuning.emulatorsched.priority)
 
 
 def _scheds(specs: Collection[SchedSpec], word: str, everything: range) -> list[Sched]:
     """The elements; a scheduler for no thread in particular is for all that have none."""
-    named = set().union(*(numbers(getattr(spec, word)) for spec in specs))
-    rest = ",".join(str(number) for number in everything if number not in named)
-    found = []
+    assigned = set().union(*(numbers(getattr(spec, word)) for spec in specs))
+    rest = ",".join(str(number) for number in everything if number not in assigned)
+    scheds = []
     for spec in specs:
         sched = Sched(scheduler=spec.scheduler)
         put(sched, spec, "priority", **{word: word})
         if getattr(sched, word) is None and rest:
             setattr(sched, word, cpuset(rest, word))
-        found.append(sched)
-    return found
+        scheds.append(sched)
+    return scheds
 
 
 def _resctrl(tuning: CpuTuneSpec, tune: CpuTune) -> None:
     if tuning.cachetune is not None:
-        wanted = given(tuning.cachetune) or {}
-        replace(tune, "cachetunes", [_cachetune(*item) for item in wanted.items() if item[1]])
+        cache_specs = value_or_none(tuning.cachetune) or {}
+        replace(tune, "cachetunes", [_cachetune(*item) for item in cache_specs.items() if item[1]])
     if tuning.memorytune is not None:
-        shares = given(tuning.memorytune) or {}
+        shares = value_or_none(tuning.memorytune) or {}
         replace(tune, "memorytunes", [_memorytune(*item) for item in shares.items() if item[1]])
 
 

@@ -33,7 +33,7 @@ def apply(spec: GuestSpec, domain: Domain, context: Context) -> None:
         _balloon(spec.memballoon, domain)
 
 
-def _one(domain: Domain, name: str, cls: type[D]) -> D:
+def _single_device(domain: Domain, name: str, cls: type[D]) -> D:
     view: Elements[D] = getattr(domain, name)
     return view[0] if len(view) else view.append(cls())
 
@@ -49,7 +49,7 @@ def _tpm(spec: TpmSpec | str, domain: Domain, context: Context) -> None:
         raise Unsupported(f"tpm: this host has no {kind} (is swtpm installed?)")
     if any(tpm.backend not in (None, kind) for tpm in domain.tpms):
         domain.tpms = []
-    tpm = _one(domain, "tpms", Tpm)
+    tpm = _single_device(domain, "tpms", Tpm)
     tpm.backend = kind
     if kind == "emulator":
         tpm.version = spec.version or tpm.version or "2.0"
@@ -66,7 +66,7 @@ def _rng(spec: RngSpec | str, domain: Domain, context: Context) -> None:
         return
     if not context.has("rng"):
         raise Unsupported("rng: this host's guests have no random number device")
-    rng = _one(domain, "rngs", Rng)
+    rng = _single_device(domain, "rngs", Rng)
     rng.model = spec.model or rng.model or "virtio"
     rng.backend = spec.backend or rng.backend or "random"
     if rng.backend == "random":
@@ -78,7 +78,7 @@ def _watchdog(spec: WatchdogSpec | str, domain: Domain) -> None:
     if isinstance(spec, str) or spec.model == NONE:
         domain.watchdogs = []
         return
-    watchdog = _one(domain, "watchdogs", Watchdog)
+    watchdog = _single_device(domain, "watchdogs", Watchdog)
     watchdog.model = spec.model or watchdog.model or "i6300esb"
     watchdog.action = spec.action or watchdog.action or "reset"
 

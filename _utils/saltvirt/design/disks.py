@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from saltvirt.design import identity
 from saltvirt.design.put import put
-from saltvirt.design.source import Source, owns, places
+from saltvirt.design.source import Source, disk_locations, owns
 from saltvirt.errors import InvalidInput, Unsupported
 from saltvirt.xml.controller import Controller
 from saltvirt.xml.disk import Disk
@@ -64,15 +64,15 @@ def letters(number: int) -> str:
     return text
 
 
-def target(kind: str, taken: Collection[str | None]) -> str:
+def target(kind: str, used_targets: Collection[str | None]) -> str:
     """The first free target of a bus: vda, vdb …"""
     number = 0
-    while PREFIX[kind] + letters(number) in taken:
+    while PREFIX[kind] + letters(number) in used_targets:
         number += 1
     return PREFIX[kind] + letters(number)
 
 
-def named(specs: Iterable[DiskSpec]) -> set[str | None]:
+def target_names(specs: Iterable[DiskSpec]) -> set[str | None]:
     """The targets that were asked for: no other disk gets one of them."""
     return {spec.target for spec in specs if spec.target}
 
@@ -80,11 +80,11 @@ def named(specs: Iterable[DiskSpec]) -> set[str | None]:
 def source_of(spec: DiskSpec, context: Context) -> Source | None:
     """Where a disk's data is; None for an empty drive."""
     if spec.empty:
-        return context.given.sources.get(spec.name)
-    found = context.given.sources.get(spec.name) or Source.of_spec(spec)
-    if found is None:
+        return context.inputs.sources.get(spec.name)
+    source = context.inputs.sources.get(spec.name) or Source.of_spec(spec)
+    if source is None:
         raise InvalidInput(f"disk {spec.name}: where its data is was not decided")
-    return found
+    return source
 
 
 def driver(spec: DiskSpec, disk: Disk, source: Source | None, context: Context) -> None:
@@ -104,7 +104,7 @@ def driver(spec: DiskSpec, disk: Disk, source: Source | None, context: Context) 
         disk.discard = "unmap"
 
 
-def build(spec: DiskSpec, domain: Domain, context: Context, taken: set[str | None]) -> Disk:
+def build(spec: DiskSpec, domain: Domain, context: Context, used_targets: set[str | None]) -> Disk:
     """A Disk for a DiskSpec. ``taken`` is the set of targets in use, or asked for; the new one is
     added."""
     kind = bus(spec, domain, context)
@@ -113,9 +113,9 @@ def build(spec: DiskSpec, domain: Domain, context: Context, taken: set[str | Non
     driver(spec, disk, source, context)
     if source:
         disk.source = source.element()
-    disk.target = spec.target or target(kind, taken)
+    disk.target = spec.target or target(kind, used_targets)
     disk.bus = kind
-    taken.add(disk.target)
+    used_targets.add(disk.target)
     put(disk, spec, *_PLAIN, iothread="iothread_id", boot_order="boot_order")
     if spec.cache is None and source and spec.device == "disk":
         disk.cache = source.cache
@@ -139,24 +139,25 @@ def _check(spec: DiskSpec, disk: Disk, domain: Domain) -> None:
 
 
 def edit(
-    spec: DiskSpec, disk: Disk, domain: Domain, context: Context, taken: set[str | None]
+    spec: DiskSpec, disk: Disk, domain: Domain, context: Context, used_targets: set[str | None]
 ) -> None:
-    """Lays a DiskSpec onto the Disk it speaks of: medium, driver settings, bus. taken: as for
+    """Lays a DiskSpec onto the Disk it speaks of: medium, driver settings, bus. used_targets: as
+    for
     :func:`build`."""
-    source = _known(spec, context)
-    if source is not None and not source.places() & places(disk):
+    source = _prepared_source(spec, context)
+    if source is not None and not source.locations() & disk_locations(disk):
         disk.source, disk.type, disk.backing_store = source.element(), source.kind, None
         disk.driver_type = source.format or spec.format or "raw"
     elif source is None and spec.empty and disk.source:
         disk.source, disk.type, disk.backing_store = None, "file", None
         disk.driver_type = "raw"
     if spec.model and spec.model != disk.bus:
-        ours = [own for own in domain.record.disks if owns(own, disk)]
+        own_disks = [own_disk for own_disk in domain.record.disks if owns(own_disk, disk)]
         disk.bus, disk.address = bus(spec, domain, context), None
-        disk.target = spec.target or target(disk.bus, taken)
-        taken.add(disk.target)
-        for own in ours:
-            own.target = disk.target
+        disk.target = spec.target or target(disk.bus, used_targets)
+        used_targets.add(disk.target)
+        for own_disk in own_disks:
+            own_disk.target = disk.target
     put(disk, spec, *_PLAIN, "discard", iothread="iothread_id", boot_order="boot_order")
     _check(spec, disk, domain)
 
@@ -167,48 +168,50 @@ def amend(
     """Lays a GuestSpec's disks onto a domain that exists. Returns each DiskSpec with the Disk that
     it has become, and with the Source that the spec names, if it names one."""
     specs = spec.disks or []
-    targets = context.given.disk_targets
+    targets = context.inputs.disk_targets
     if targets is None:
-        targets = identity.find_disks(specs, domain, lambda s, d: _is_at(_known(s, context), d))
-    there = {disk.target: disk for disk in domain.disks}
+        targets = identity.find_disks(
+            specs, domain, lambda s, d: _is_at(_prepared_source(s, context), d)
+        )
+    by_target = {disk.target: disk for disk in domain.disks}
     for disk in [disk for disk in domain.disks if disk.target not in targets.values()]:
         if _leaves(disk, specs, context):
             domain.disks.remove(disk)
-    taken = {disk.target for disk in domain.disks} | named(specs)
+    used_targets = {disk.target for disk in domain.disks} | target_names(specs)
     pairs: list[tuple[DiskSpec, Disk, Source | None]] = []
-    for wanted in specs:
-        if wanted.name in targets:
-            disk = there[targets[wanted.name]]
-            edit(wanted, disk, domain, context, taken)
-            pairs.append((wanted, disk, Source.of_spec(wanted)))
-    for wanted in specs:
-        if wanted.name not in targets:
-            disk = domain.disks.append(build(wanted, domain, context, taken))
-            pairs.append((wanted, disk, source_of(wanted, context)))
+    for disk_spec in specs:
+        if disk_spec.name in targets:
+            disk = by_target[targets[disk_spec.name]]
+            edit(disk_spec, disk, domain, context, used_targets)
+            pairs.append((disk_spec, disk, Source.of_spec(disk_spec)))
+    for disk_spec in specs:
+        if disk_spec.name not in targets:
+            disk = domain.disks.append(build(disk_spec, domain, context, used_targets))
+            pairs.append((disk_spec, disk, source_of(disk_spec, context)))
     controllers(domain, context)
     return pairs
 
 
 def _leaves(disk: Disk, specs: Collection[DiskSpec], context: Context) -> bool:
     """Whether a disk that no DiskSpec means is taken off the guest."""
-    if context.given.leaving is not None:
-        return disk.target in context.given.leaving
+    if context.inputs.leaving is not None:
+        return disk.target in context.inputs.leaving
     return disk.type != "block" or not specs
 
 
 def _is_at(source: Source | None, disk: Disk) -> bool:
-    return source is not None and bool(source.places() & places(disk))
+    return source is not None and bool(source.locations() & disk_locations(disk))
 
 
-def _known(spec: DiskSpec, context: Context) -> Source | None:
-    return context.given.sources.get(spec.name) or Source.of_spec(spec)
+def _prepared_source(spec: DiskSpec, context: Context) -> Source | None:
+    return context.inputs.sources.get(spec.name) or Source.of_spec(spec)
 
 
 def controllers(domain: Domain, context: Context) -> None:
     """The SCSI controller that SCSI disks need, where libvirt would take an old one."""
     scsi = [disk for disk in domain.disks if disk.bus == "scsi"]
-    there = [item for item in domain.controllers if item.type == "scsi"]
-    if scsi and not there:
+    existing_scsi = [item for item in domain.controllers if item.type == "scsi"]
+    if scsi and not existing_scsi:
         model = {"vmware": "lsilogic"}.get(context.virt_type)
         model = "virtio-scsi" if context.qemu else model
         if model:

@@ -22,12 +22,12 @@ from saltvirt.design import (
     numatune,
     ports,
 )
-from saltvirt.design.context import Context, Given
+from saltvirt.design.context import Context, GuestInputs
 from saltvirt.design.put import is_given
-from saltvirt.design.source import own_places, owns, places
+from saltvirt.design.source import disk_locations, own_locations, owns
 from saltvirt.errors import Unsupported
 from saltvirt.xml.domain import Domain
-from saltvirt.xml.metadata import Entry, OwnDisk
+from saltvirt.xml.metadata import MetadataEntry, OwnDisk
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,39 +45,42 @@ NO_KVM = (
 )
 
 
-def context(spec: GuestSpec, caps: Caps, given: Given | None = None) -> Context:
+def new_context(spec: GuestSpec, caps: Caps, inputs: GuestInputs | None = None) -> Context:
     """The Context for a new guest: which hypervisor of the host runs it.
 
     Raises Unsupported when the host has none that fits.
     """
     guest, virt_type = caps.choose(spec.arch, spec.os_type, spec.hypervisor)
-    found = Context(caps, guest, virt_type, given or Given())
+    guest_context = Context(caps, guest, virt_type, inputs or GuestInputs())
     if virt_type == "qemu" and spec.hypervisor is None and guest.arch == caps.host.arch:
-        found.warnings.append(NO_KVM)
-    return found
+        guest_context.warnings.append(NO_KVM)
+    return guest_context
 
 
 def build(
-    spec: GuestSpec, caps: Caps, given: Given | None = None, warnings: list[str] | None = None
+    spec: GuestSpec,
+    caps: Caps,
+    inputs: GuestInputs | None = None,
+    warnings: list[str] | None = None,
 ) -> Domain:
     """The Domain of a new guest.
 
     spec: saltvirt.spec.guest.GuestSpec. caps: saltvirt.design.caps.Caps.
-    given: what the caller decided, :class:`saltvirt.design.context.Given`.
+    inputs: what the caller decided, :class:`saltvirt.design.context.Given`.
     warnings: a list to which sentences for the user are added.
 
     Raises InvalidInput or Unsupported.
     """
-    found = context(spec, caps, given)
+    guest_context = new_context(spec, caps, inputs)
     if warnings is not None:
-        warnings.extend(found.warnings)
-    domain = Domain(type=found.virt_type, name=spec.name, uuid=found.given.uuid)
-    _machine(spec, domain, found)
-    _settings(spec, domain, found)
-    _defaults(spec, domain, found)
-    _new_devices(spec, domain, found)
-    ports.apply(spec, domain, found)
-    ports.default(spec, domain, found)
+        warnings.extend(guest_context.warnings)
+    domain = Domain(type=guest_context.virt_type, name=spec.name, uuid=guest_context.inputs.uuid)
+    _machine(spec, domain, guest_context)
+    _settings(spec, domain, guest_context)
+    _defaults(spec, domain, guest_context)
+    _new_devices(spec, domain, guest_context)
+    ports.apply(spec, domain, guest_context)
+    ports.default(spec, domain, guest_context)
     return domain
 
 
@@ -85,7 +88,7 @@ def amend(
     spec: GuestSpec,
     actual: Domain,
     caps: Caps,
-    given: Given | None = None,
+    inputs: GuestInputs | None = None,
     warnings: list[str] | None = None,
 ) -> Domain:
     """The Domain that an existing guest shall become: a copy with what was asked for.
@@ -98,140 +101,150 @@ def amend(
     Raises InvalidInput or Unsupported.
     """
     domain = actual.copy()
-    found = existing(domain, caps, given)
-    found.warnings = warnings if warnings is not None else []
-    _settings(spec, domain, found)
+    guest_context = existing_context(domain, caps, inputs)
+    guest_context.warnings = warnings if warnings is not None else []
+    _settings(spec, domain, guest_context)
     if spec.guest_agent is not None:
-        chardevs.agent(domain, found, spec.guest_agent)
-    if spec.disks is not None and found.container:
-        container.check(spec, domain, found)
+        chardevs.agent(domain, guest_context, spec.guest_agent)
+    if spec.disks is not None and guest_context.container:
+        container.check(spec, domain, guest_context)
     elif spec.disks is not None:
-        _amend_disks(spec, actual, domain, found)
+        _amend_disks(spec, actual, domain, guest_context)
     if spec.nics is not None:
-        _amend_nics(spec, domain, found)
-    ports.apply(spec, domain, found)
+        _amend_nics(spec, domain, guest_context)
+    ports.apply(spec, domain, guest_context)
     if boot.ordered(spec):
         domain.os.boots = []  # libvirt takes one way of saying it, not both
         boot.give_way(domain, actual)
     return domain
 
 
-def existing(domain: Domain, caps: Caps, given: Given | None = None) -> Context:
+def existing_context(domain: Domain, caps: Caps, inputs: GuestInputs | None = None) -> Context:
     """The Context of a guest that is there: its hypervisor is not chosen any more."""
     os_type = "xen" if domain.os.type == "linux" else domain.os.type  # an old word for it
     guest, virt_type = caps.choose(domain.os.arch, os_type, domain.type)
-    return Context(caps, guest, virt_type, given or Given())
+    return Context(caps, guest, virt_type, inputs or GuestInputs())
 
 
-def _amend_disks(spec: GuestSpec, actual: Domain, domain: Domain, found: Context) -> None:
+def _amend_disks(spec: GuestSpec, actual: Domain, domain: Domain, guest_context: Context) -> None:
     """Lays the disks on; our record has them, and no more those that go. Of a guest of somebody
     else's it is begun when a disk is made for it."""
     if domain.record:
         identity.upgrade(domain)
-    known = identity.disk_names(domain)
-    pairs = disks.amend(spec, domain, found)
-    for wanted, disk, _source in pairs:
-        found.given.removed[f"disks:{disk.target}"] = wanted.removed()
+    recorded_names = identity.disk_names(domain)
+    pairs = disks.amend(spec, domain, guest_context)
+    for disk_spec, disk, _source in pairs:
+        guest_context.inputs.removed[f"disks:{disk.target}"] = disk_spec.removed_fields()
     _forget(actual, domain)
-    for own in domain.record.disks:  # one that was away may be back on another target
-        at = next((disk for disk in domain.disks if places(disk) & own_places(own)), None)
-        own.target = at.target if at else own.target
-    _record(spec, domain, found)
+    for own_disk in domain.record.disks:  # one that was away may be back on another target
+        current_disk = next(
+            (disk for disk in domain.disks if disk_locations(disk) & own_locations(own_disk)), None
+        )
+        own_disk.target = current_disk.target if current_disk else own_disk.target
+    _record(spec, domain, guest_context)
     if domain.record:
-        _forget_renamed(domain, known, found)
-        for wanted, disk, source in pairs:
-            if not _is_seed(wanted, found):
-                identity.name_disk(domain.record, wanted.name, disk, source)
+        _forget_renamed(domain, recorded_names, guest_context)
+        for disk_spec, disk, source in pairs:
+            if not _is_seed(disk_spec, guest_context):
+                identity.name_disk(domain.record, disk_spec.name, disk, source)
         identity.forget_disks(domain)
 
 
-def _forget_renamed(domain: Domain, known: Mapping[str, str], found: Context) -> None:
+def _forget_renamed(
+    domain: Domain, recorded_names: Mapping[str, str], guest_context: Context
+) -> None:
     """Takes the names that disks had until now out of the record, where they are given another.
-    known: {target: name}."""
-    for name, target in (found.given.disk_targets or {}).items():
-        old = known.get(target)
-        named = identity.entry(domain.record, old) if old and old != name else None
-        if named is not None and old not in (found.given.disk_targets or {}):
-            domain.record.devices.disks.remove(named)
+    recorded_names: {target: name}."""
+    for name, target in (guest_context.inputs.disk_targets or {}).items():
+        old = recorded_names.get(target)
+        named_disk = identity.entry(domain.record, old) if old and old != name else None
+        if named_disk is not None and old not in (guest_context.inputs.disk_targets or {}):
+            domain.record.devices.disks.remove(named_disk)
 
 
-def _amend_nics(spec: GuestSpec, domain: Domain, found: Context) -> None:
-    pairs = nics.amend(spec, domain, found)
-    for wanted, nic in pairs:
-        found.given.removed[f"nics:{nic.mac}"] = wanted.removed()
+def _amend_nics(spec: GuestSpec, domain: Domain, guest_context: Context) -> None:
+    pairs = nics.amend(spec, domain, guest_context)
+    for nic_spec, nic in pairs:
+        guest_context.inputs.removed[f"nics:{nic.mac}"] = nic_spec.removed_fields()
     if domain.record:
-        for wanted, nic in pairs:
-            if wanted.name and nic.mac:
-                identity.name_nic(domain.record, wanted.name, nic.mac)
+        for nic_spec, nic in pairs:
+            if nic_spec.name and nic.mac:
+                identity.name_nic(domain.record, nic_spec.name, nic.mac)
         identity.forget_nics(domain)
 
 
-def _is_seed(disk: DiskSpec, found: Context) -> bool:
+def _is_seed(disk: DiskSpec, guest_context: Context) -> bool:
     """Whether it is the drive with the volume that we make for cloud-init: no user names that."""
-    source = found.given.sources.get(disk.name)
-    return disk.removable and source is not None and source.made
+    source = guest_context.inputs.sources.get(disk.name)
+    return disk.removable and source is not None and source.created
 
 
 def _forget(actual: Domain, domain: Domain) -> None:
     """Takes disks that this update takes off the guest, or gives other data, out of our record:
     their data stays where it is. One whose place libvirt has changed, as for a snapshot, stays."""
-    before = {disk.target: places(disk) for disk in actual.disks}
-    now = [places(disk) for disk in domain.disks]
-    for own in domain.record.disks:
-        was = before.get(own.target, set())
-        if was and not any(was & its for its in now):
-            domain.record.disks.remove(own)
+    before = {disk.target: disk_locations(disk) for disk in actual.disks}
+    now = [disk_locations(disk) for disk in domain.disks]
+    for own_disk in domain.record.disks:
+        old_locations = before.get(own_disk.target, set())
+        if old_locations and not any(old_locations & new_locations for new_locations in now):
+            domain.record.disks.remove(own_disk)
 
 
-def _record(spec: GuestSpec, domain: Domain, found: Context) -> None:
+def _record(spec: GuestSpec, domain: Domain, guest_context: Context) -> None:
     """Writes down which disks we made."""
     for disk in spec.disks or ():
-        source = found.given.sources.get(disk.name)
-        if source is None or not source.made:
+        source = guest_context.inputs.sources.get(disk.name)
+        if source is None or not source.created:
             continue
-        for there in domain.disks:
-            known = any(owns(own, there) for own in domain.record.disks)
-            if places(there) & source.places() and not known:
-                own = OwnDisk(target=there.target, path=source.path)
-                own.pool, own.volume = source.pool, source.volume
-                domain.record.disks.append(own)
+        for domain_disk in domain.disks:
+            is_recorded = any(owns(own_disk, domain_disk) for own_disk in domain.record.disks)
+            if disk_locations(domain_disk) & source.locations() and not is_recorded:
+                own_disk = OwnDisk(target=domain_disk.target, path=source.path)
+                own_disk.pool, own_disk.volume = source.pool, source.volume
+                domain.record.disks.append(own_disk)
 
 
-def _machine(spec: GuestSpec, domain: Domain, found: Context) -> None:
+def _machine(spec: GuestSpec, domain: Domain, guest_context: Context) -> None:
     """OS type, architecture and the machine by its canonical name, which does not change
     when QEMU is updated, so that the guest keeps its hardware and can migrate."""
-    domain.os.type, domain.os.arch = found.guest.os_type, found.guest.arch
-    domain.emulator = found.guest.emulator(found.virt_type)
+    domain.os.type, domain.os.arch = guest_context.guest.os_type, guest_context.guest.arch
+    domain.emulator = guest_context.guest.emulator(guest_context.virt_type)
     if spec.machine:
-        domain.os.machine = found.guest.machine(spec.machine)
+        domain.os.machine = guest_context.guest.machine(spec.machine)
         if not domain.os.machine:
-            raise Unsupported(f"machine {spec.machine!r}: this host's {found.virt_type} has none")
-    elif found.domain and found.domain.machine:
-        domain.os.machine = found.domain.machine
-    elif found.xen and found.guest.os_type == "hvm":
-        domain.os.machine = found.guest.machine("xenfv")
-    if found.xen and found.guest.os_type == "hvm" and found.guest.loader:
-        domain.os.loader, domain.os.loader_type = found.guest.loader, "rom"
-    if found.xen and found.guest.os_type == "xen" and not is_given(spec.boot and spec.boot.kernel):
+            raise Unsupported(
+                f"machine {spec.machine!r}: this host's {guest_context.virt_type} has none"
+            )
+    elif guest_context.domain and guest_context.domain.machine:
+        domain.os.machine = guest_context.domain.machine
+    elif guest_context.xen and guest_context.guest.os_type == "hvm":
+        domain.os.machine = guest_context.guest.machine("xenfv")
+    if guest_context.xen and guest_context.guest.os_type == "hvm" and guest_context.guest.loader:
+        domain.os.loader, domain.os.loader_type = guest_context.guest.loader, "rom"
+    if (
+        guest_context.xen
+        and guest_context.guest.os_type == "xen"
+        and not is_given(spec.boot and spec.boot.kernel)
+    ):
         domain.bootloader = PYGRUB
 
 
-def _settings(spec: GuestSpec, domain: Domain, found: Context) -> None:
+def _settings(spec: GuestSpec, domain: Domain, guest_context: Context) -> None:
     """Everything that is no list of devices; for new and existing guests alike."""
     for name in ("title", "description", "on_poweroff", "on_reboot", "on_crash"):
         if getattr(spec, name) is not None:
             setattr(domain, name, getattr(spec, name))
-    memory.apply(spec.memory, domain, found)
-    cpu.apply(spec.cpu, domain, found)
-    cputune.apply(spec.cpu, domain, found)
-    numatune.apply(spec.numatune, domain, found)
-    boot.apply(spec, domain, found)
-    features.apply(spec.features, domain, found)
-    clock.apply(spec.clock, domain, found)
-    graphics.apply(spec.graphics, domain, found)
-    chardevs.apply(spec, domain, found)
-    devices.apply(spec, domain, found)
-    hostdevs.apply(spec, domain, found)
+    memory.apply(spec.memory, domain, guest_context)
+    cpu.apply(spec.cpu, domain, guest_context)
+    cputune.apply(spec.cpu, domain, guest_context)
+    numatune.apply(spec.numatune, domain, guest_context)
+    boot.apply(spec, domain, guest_context)
+    features.apply(spec.features, domain, guest_context)
+    clock.apply(spec.clock, domain, guest_context)
+    graphics.apply(spec.graphics, domain, guest_context)
+    chardevs.apply(spec, domain, guest_context)
+    devices.apply(spec, domain, guest_context)
+    hostdevs.apply(spec, domain, guest_context)
     memory.agree(spec, domain)
     for key, value in (spec.metadata or {}).items():
         _entry(domain.record, key, value)
@@ -242,40 +255,42 @@ def _entry(record: GuestRecord, key: str, value: str) -> None:
         if entry.key == key:
             entry.value = value
             return
-    record.entries.append(Entry(key=key, value=value))
+    record.entries.append(MetadataEntry(key=key, value=value))
 
 
-def _defaults(spec: GuestSpec, domain: Domain, found: Context) -> None:
+def _defaults(spec: GuestSpec, domain: Domain, guest_context: Context) -> None:
     """What a new guest gets where its user said nothing."""
     domain.on_poweroff = domain.on_poweroff or "destroy"
     domain.on_reboot = domain.on_reboot or "restart"
     domain.on_crash = domain.on_crash or "destroy"
-    boot.default(spec, domain, found)
-    cpu.default(domain, found)
-    clock.default(domain, found)
-    features.default(domain, found, spec.features)
-    chardevs.default(domain, found)
-    chardevs.agent(domain, found, spec.guest_agent)
-    devices.default(domain, found, spec)
-    graphics.inputs(domain, found)
+    boot.default(spec, domain, guest_context)
+    cpu.default(domain, guest_context)
+    clock.default(domain, guest_context)
+    features.default(domain, guest_context, spec.features)
+    chardevs.default(domain, guest_context)
+    chardevs.agent(domain, guest_context, spec.guest_agent)
+    devices.default(domain, guest_context, spec)
+    graphics.inputs(domain, guest_context)
     domain.record.version = RECORD_VERSION
 
 
-def _new_devices(spec: GuestSpec, domain: Domain, found: Context) -> None:
-    if found.container:
-        container.apply(spec, domain, found)
+def _new_devices(spec: GuestSpec, domain: Domain, guest_context: Context) -> None:
+    if guest_context.container:
+        container.apply(spec, domain, guest_context)
     else:
-        _new_disks(spec, domain, found)
+        _new_disks(spec, domain, guest_context)
     for nic in spec.nics or ():
-        domain.interfaces.append(nics.build(nic, found))
+        domain.interfaces.append(nics.build(nic, guest_context))
 
 
-def _new_disks(spec: GuestSpec, domain: Domain, found: Context) -> None:
-    taken = disks.named(spec.disks or ())
-    identity.begin(domain.record)
+def _new_disks(spec: GuestSpec, domain: Domain, guest_context: Context) -> None:
+    used_targets = disks.target_names(spec.disks or ())
+    identity.begin_names(domain.record)
     for disk in spec.disks or ():
-        built = domain.disks.append(disks.build(disk, domain, found, taken))
-        if not _is_seed(disk, found):
-            identity.name_disk(domain.record, disk.name, built, disks.source_of(disk, found))
-    _record(spec, domain, found)
-    disks.controllers(domain, found)
+        disk_device = domain.disks.append(disks.build(disk, domain, guest_context, used_targets))
+        if not _is_seed(disk, guest_context):
+            identity.name_disk(
+                domain.record, disk.name, disk_device, disks.source_of(disk, guest_context)
+            )
+    _record(spec, domain, guest_context)
+    disks.controllers(domain, guest_context)

@@ -40,9 +40,9 @@ def apply(spec: Mapping[str, Any] | None, domain: Domain, context: Context) -> N
 
 def default(domain: Domain, context: Context, spec: Mapping[str, Any] | None) -> None:
     """ACPI, APIC and PAE for new guests whose hypervisor has them."""
-    asked = spec or {}
+    requested = spec or {}
     if context.guest.os_type != "hvm":
         return
     for name in ("acpi", "apic", "pae"):
-        if name in context.guest.features and asked.get(name) is None:
+        if name in context.guest.features and requested.get(name) is None:
             setattr(domain.features, name, True)

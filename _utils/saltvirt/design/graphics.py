@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from saltvirt.design.chardevs import EVERYWHERE, OPEN
 from saltvirt.errors import Unsupported
-from saltvirt.spec.base import REMOVE, given
+from saltvirt.spec.base import REMOVE, value_or_none
 from saltvirt.xml.chardev import Channel
 from saltvirt.xml.controller import Controller
 from saltvirt.xml.graphics import Graphics, Listen
@@ -40,8 +40,8 @@ def apply(spec: GraphicsSpec | None, domain: Domain, context: Context) -> None:
     else:
         fresh = False
     _edit(same[0], spec, fresh)
-    place = given(spec.listen)
-    if not fresh and not _placed(place) and _everywhere(same[0]):
+    listen_spec = value_or_none(spec.listen)
+    if not fresh and not _is_placed(listen_spec) and _listens_anywhere(same[0]):
         context.warnings.append(OPEN.format(f"display {spec.type}", "listen"))
     if spec.type != "spice":
         _without_spice(domain)
@@ -55,7 +55,7 @@ def _has_channel(context: Context) -> bool:
 
 
 def _edit(graphics: Graphics, spec: GraphicsSpec, fresh: bool) -> None:
-    port, tls_port = given(spec.port), given(spec.tls_port)
+    port, tls_port = value_or_none(spec.port), value_or_none(spec.tls_port)
     graphics.socket = None
     if port or tls_port:
         graphics.autoport = False
@@ -63,48 +63,53 @@ def _edit(graphics: Graphics, spec: GraphicsSpec, fresh: bool) -> None:
     elif fresh or REMOVE in (spec.port, spec.tls_port):
         graphics.autoport = True
         graphics.port, graphics.tls_port = None, None
-    place = given(spec.listen)
-    if fresh or (place and not _as_it_is(graphics, place)):
-        listen(graphics, place)
+    listen_spec = value_or_none(spec.listen)
+    if fresh or (listen_spec and not _is_unchanged(graphics, listen_spec)):
+        listen(graphics, listen_spec)
     for name in ("password", "keymap", "websocket"):
         value = getattr(spec, name)
         if value is not None:
-            setattr(graphics, name, given(value))
+            setattr(graphics, name, value_or_none(value))
 
 
-def _placed(listen: ListenSpec | None) -> bool:
+def _is_placed(listen: ListenSpec | None) -> bool:
     """Whether a ListenSpec says where."""
     return listen is not None and (listen.type != "address" or bool(listen.address))
 
 
-def _as_it_is(graphics: Graphics, listen: ListenSpec) -> bool:
+def _is_unchanged(graphics: Graphics, listen: ListenSpec) -> bool:
     """Whether a display listens on some address already, and no other was named."""
-    return not _placed(listen) and any(item.type == "address" for item in graphics.listens)
+    return not _is_placed(listen) and any(item.type == "address" for item in graphics.listens)
 
 
-def _everywhere(graphics: Graphics) -> bool:
+def _listens_anywhere(graphics: Graphics) -> bool:
     return any(item.address in EVERYWHERE for item in graphics.listens)
 
 
 def listen(graphics: Graphics, spec: ListenSpec | None) -> None:
     """Where a display listens: as asked, else on the host itself only."""
-    wanted = Listen(type=spec.type if spec else "address")
-    if spec is None or wanted.type == "address":
-        wanted.address = (spec.address if spec else None) or LOCAL
-    elif wanted.type == "network":
-        wanted.network = spec.network
-    elif wanted.type == "socket":
-        wanted.socket = spec.socket
+    desired = Listen(type=spec.type if spec else "address")
+    if spec is None or desired.type == "address":
+        desired.address = (spec.address if spec else None) or LOCAL
+    elif desired.type == "network":
+        desired.network = spec.network
+    elif desired.type == "socket":
+        desired.socket = spec.socket
         graphics.autoport = graphics.port = graphics.websocket = None  # a socket has no port
-    now = [(i.type, i.address if i.type == "address" else i.network) for i in graphics.listens]
+    listens = [(i.type, i.address if i.type == "address" else i.network) for i in graphics.listens]
     # libvirt says an address twice, others say it in one of the two places
-    one = ("address", wanted.address)
-    there = {*(now or [("address", graphics.listen)]), ("address", graphics.listen or one[1])}
-    if wanted.type == "address" and there == {one}:
+    address_pair = ("address", desired.address)
+    current = {
+        *(listens or [("address", graphics.listen)]),
+        ("address", graphics.listen or address_pair[1]),
+    }
+    if desired.type == "address" and current == {address_pair}:
         return
-    graphics.listen = wanted.address
-    if now != [(wanted.type, wanted.address if wanted.type == "address" else wanted.network)]:
-        graphics.listens = [wanted]
+    graphics.listen = desired.address
+    if listens != [
+        (desired.type, desired.address if desired.type == "address" else desired.network)
+    ]:
+        graphics.listens = [desired]
 
 
 def _without_spice(domain: Domain) -> None:

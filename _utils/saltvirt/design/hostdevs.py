@@ -20,7 +20,7 @@ def build(spec: HostDeviceSpec, context: Context) -> HostDevice:
     if not context.has("hostdev"):
         raise Unsupported("host_devices: this host's guests can have none")
     if not spec.resolved:
-        xml = context.given.node_devices.get(spec.name or "")
+        xml = context.inputs.node_devices.get(spec.name or "")
         if xml is None:
             raise InvalidInput(f"host_devices: the host has no device {spec.name!r}")
         return of_node_device(xml, spec.name)
@@ -56,8 +56,10 @@ def of_node_device(xml: str, name: str | None) -> HostDevice:
     for capability in root.findall("capability"):
         kind = capability.get("type")
         if kind == "pci":
-            words = ("domain", "bus", "slot", "function")
-            domain, bus, slot, function = (int(child(capability, n).text or "", 0) for n in words)
+            address_keys = ("domain", "bus", "slot", "function")
+            domain, bus, slot, function = (
+                int(child(capability, n).text or "", 0) for n in address_keys
+            )
             return _pci(domain, bus, slot, function)
         if kind == "usb_device":
             ids = (int(child(capability, n).get("id", ""), 16) for n in ("vendor", "product"))
@@ -70,15 +72,15 @@ def apply(spec: GuestSpec, domain: Domain, context: Context) -> None:
     """Lays a GuestSpec's host_devices onto a domain: a list given is all there is."""
     if spec.host_devices is None:
         return
-    wanted = [build(item, context) for item in spec.host_devices]
-    keys = {device.source_key() for device in wanted}
-    there = set()
+    desired = [build(item, context) for item in spec.host_devices]
+    keys = {device.source_key() for device in desired}
+    existing = set()
     for device in list(domain.host_devices):
         if device.source_key() not in keys:
             _remove(domain, device.source_key())
-        there.add(device.source_key())
-    for device in wanted:
-        if device.source_key() not in there:
+        existing.add(device.source_key())
+    for device in desired:
+        if device.source_key() not in existing:
             domain.host_devices.append(device)
 
 

@@ -10,14 +10,14 @@ import posixpath
 import re
 from typing import TYPE_CHECKING
 
-from saltvirt.design.source import Source, own_places, places
+from saltvirt.design.source import Source, disk_locations, own_locations
 from saltvirt.spec.disk import FORMATS
 from saltvirt.xml.metadata import NamedDisk, NamedInterface
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from saltvirt.design.source import Place
+    from saltvirt.design.source import Location
     from saltvirt.spec.disk import DiskSpec
     from saltvirt.xml.disk import Disk
     from saltvirt.xml.domain import Domain
@@ -29,26 +29,26 @@ NAMES_VERSION = "1"
 _TARGET = re.compile(r"(vd|sd|hd|xvd)[a-z]{1,3}")
 
 
-def recorded(domain: Domain) -> bool:
+def has_device_names(domain: Domain) -> bool:
     """Whether the names of the guest's devices are recorded: not of guests made before."""
     return bool(domain.record.devices)
 
 
-def begin(record: GuestRecord) -> None:
+def begin_names(record: GuestRecord) -> None:
     """Marks a record as one that has the names of all devices that were requested by name."""
     record.devices.version = NAMES_VERSION
 
 
-def named_places(named: NamedDisk) -> set[Place]:
+def named_locations(named_disk: NamedDisk) -> set[Location]:
     """Every way to name the place of a NamedDisk; see :func:`source.places`."""
-    found: set[Place] = set()
-    if named.path:
-        found.add(("path", named.path))
-    if named.pool:
-        found.add(("volume", named.pool, named.volume))
-    if named.server:
-        found.add(("network", named.server))
-    return found
+    locations: set[Location] = set()
+    if named_disk.path:
+        locations.add(("path", named_disk.path))
+    if named_disk.pool:
+        locations.add(("volume", named_disk.pool, named_disk.volume))
+    if named_disk.server:
+        locations.add(("network", named_disk.server))
+    return locations
 
 
 def disk_names(domain: Domain) -> dict[str, str]:
@@ -58,46 +58,62 @@ def disk_names(domain: Domain) -> dict[str, str]:
     with an external snapshot, the target does not. Of a drive the target alone decides: a medium
     goes from one drive to another.
     """
-    found: dict[str, str] = {}
+    by_target: dict[str, str] = {}
     rest = list(domain.record.devices.disks)
     tests: tuple[Callable[[NamedDisk, Disk], object], ...] = (
-        lambda named, disk: disk.target == named.target and places(disk) & named_places(named),
-        lambda named, disk: not disk.removable_medium and places(disk) & named_places(named),
-        lambda named, disk: named.target and disk.target == named.target,
+        lambda named_disk, disk: (
+            disk.target == named_disk.target and disk_locations(disk) & named_locations(named_disk)
+        ),
+        lambda named_disk, disk: (
+            not disk.removable_medium and disk_locations(disk) & named_locations(named_disk)
+        ),
+        lambda named_disk, disk: named_disk.target and disk.target == named_disk.target,
     )
     for fits in tests:
-        for named in list(rest):
-            free = (disk for disk in domain.disks if (disk.target or "") not in found)
-            hit = next((disk for disk in free if fits(named, disk)), None)
+        for named_disk in list(rest):
+            free = (disk for disk in domain.disks if (disk.target or "") not in by_target)
+            hit = next((disk for disk in free if fits(named_disk, disk)), None)
             if hit is not None:
-                found[hit.target or ""] = named.name or ""
-                rest.remove(named)
-    return found
+                by_target[hit.target or ""] = named_disk.name or ""
+                rest.remove(named_disk)
+    return by_target
 
 
 def running_disk_names(running: Domain, stored: Domain) -> dict[str, str]:
     """{target: name} of the disks of a running guest. A disk that left the definition, and that
     the guest has not released, has the name in its file's name; its target may be another disk's in
     the definition."""
-    known, found = disk_names(stored), dict[str, str]()
+    stored_names, by_target = disk_names(stored), dict[str, str]()
     for disk in running.disks:
-        same = (one for one in stored.disks if places(one) & places(disk))
+        same = (
+            stored_disk
+            for stored_disk in stored.disks
+            if disk_locations(stored_disk) & disk_locations(disk)
+        )
         match = next(same, None)
-        name = known.get(match.target or "") if match else _name_in_file(running.name or "", disk)
+        name = (
+            stored_names.get(match.target or "")
+            if match
+            else _name_in_file(running.name or "", disk)
+        )
         if name:
-            found[disk.target or ""] = name
-    return found
+            by_target[disk.target or ""] = name
+    return by_target
 
 
 def disk_named(domain: Domain, name: str) -> Disk | None:
     """The disk that was recorded under a name; None where the guest has none of it."""
-    known = disk_names(domain)
-    return next((disk for disk in domain.disks if known.get(disk.target or "") == name), None)
+    recorded_names = disk_names(domain)
+    return next(
+        (disk for disk in domain.disks if recorded_names.get(disk.target or "") == name), None
+    )
 
 
 def entry(record: GuestRecord, name: str) -> NamedDisk | None:
     """The NamedDisk of a name."""
-    return next((named for named in record.devices.disks if named.name == name), None)
+    return next(
+        (named_disk for named_disk in record.devices.disks if named_disk.name == name), None
+    )
 
 
 def name_disk(record: GuestRecord, name: str, disk: Disk, source: Source | None = None) -> None:
@@ -107,35 +123,37 @@ def name_disk(record: GuestRecord, name: str, disk: Disk, source: Source | None 
 
     Another name of the same data goes. A disk that left the guest and had this target keeps its
     name, without the target."""
-    named = entry(record, name)
-    for other in record.devices.disks:
-        if other.name != name and other.target == disk.target:
-            place = named_places(other)
-            if not place or place & places(disk):
-                record.devices.disks.remove(other)
+    named_disk = entry(record, name)
+    for recorded in record.devices.disks:
+        if recorded.name != name and recorded.target == disk.target:
+            old_locations = named_locations(recorded)
+            if not old_locations or old_locations & disk_locations(disk):
+                record.devices.disks.remove(recorded)
             else:
-                other.target = None
-    if named is not None and source is None and disk.source:
-        named.target = disk.target
+                recorded.target = None
+    if named_disk is not None and source is None and disk.source:
+        named_disk.target = disk.target
         return
-    begin(record)
+    begin_names(record)
     # an entry keeps its place in the list: a record that says the same is not written again
-    if named is None:
-        named = record.devices.disks.append(NamedDisk(name=name))
-    named.target = disk.target
+    if named_disk is None:
+        named_disk = record.devices.disks.append(NamedDisk(name=name))
+    named_disk.target = disk.target
     source = source or Source.of_disk(disk) or Source()
-    named.path, named.pool, named.volume = source.path, source.pool, source.volume
-    named.server = source.element().place() if source.protocol else None
+    named_disk.path, named_disk.pool, named_disk.volume = source.path, source.pool, source.volume
+    named_disk.server = source.element().location() if source.protocol else None
 
 
 def forget_disks(domain: Domain) -> None:
     """Takes the names of disks that the guest does not have out of its record, but for those that
     were made for it and left it otherwise than by an update: by a revert, or by libvirt."""
-    there = set(disk_names(domain).values())
-    made = [own_places(own) for own in domain.record.disks]
-    for named in domain.record.devices.disks:
-        if named.name not in there and not any(named_places(named) & its for its in made):
-            domain.record.devices.disks.remove(named)
+    current_names = set(disk_names(domain).values())
+    created_locations = [own_locations(own_disk) for own_disk in domain.record.disks]
+    for named_disk in domain.record.devices.disks:
+        if named_disk.name not in current_names and not any(
+            named_locations(named_disk) & made_locations for made_locations in created_locations
+        ):
+            domain.record.devices.disks.remove(named_disk)
 
 
 def find_disks(
@@ -154,31 +172,35 @@ def find_disks(
     place, and the name of a disk's file is the one that it would get. skip: targets of disks
     that no spec means.
     """
-    known, requested = disk_names(domain), {spec.name for spec in specs}
+    recorded_names, requested = disk_names(domain), {spec.name for spec in specs}
     free = [disk for disk in domain.disks if disk.target not in skip]
-    found: dict[str, str] = {}
+    targets: dict[str, str] = {}
 
-    def other(disk: Disk, spec: DiskSpec) -> bool:
-        return known.get(disk.target or "", spec.name) in requested - {spec.name}
+    def is_other_disk(disk: Disk, spec: DiskSpec) -> bool:
+        return recorded_names.get(disk.target or "", spec.name) in requested - {spec.name}
 
     tests: tuple[Callable[[DiskSpec, Disk], object], ...] = (
         lambda spec, disk: not spec.removable and same_place(spec, disk),
-        lambda spec, disk: known.get(disk.target or "") == spec.name,
-        lambda spec, disk: spec.target == disk.target and not other(disk, spec),
+        lambda spec, disk: recorded_names.get(disk.target or "") == spec.name,
+        lambda spec, disk: spec.target == disk.target and not is_other_disk(disk, spec),
         lambda spec, disk: spec.removable and same_place(spec, disk),
-        lambda spec, disk: same_file and disk.target not in known and same_file(spec, disk),
-        lambda spec, disk: spec.removable and disk.device == spec.device and not other(disk, spec),
+        lambda spec, disk: (
+            same_file and disk.target not in recorded_names and same_file(spec, disk)
+        ),
+        lambda spec, disk: (
+            spec.removable and disk.device == spec.device and not is_other_disk(disk, spec)
+        ),
     )
     for fits in tests:
         for spec in specs:
-            if spec.name in found:
+            if spec.name in targets:
                 continue
             kind = spec.removable
             hit = next((d for d in free if d.removable_medium is kind and fits(spec, d)), None)
             if hit is not None:
-                found[spec.name] = hit.target or ""
+                targets[spec.name] = hit.target or ""
                 free.remove(hit)
-    return found
+    return targets
 
 
 def boot_disk(domain: Domain) -> Disk | None:
@@ -192,49 +214,56 @@ def seeded_disk(domain: Domain) -> Disk | None:
     """The disk with the system that was seeded, by the record; of a guest made before that was
     recorded the one that it boots from, else the first, of the disks made for it. None without a
     disk that was made for it."""
-    own = {one.target: bool(one.seeded) for one in domain.record.disks}
-    made = [d for d in domain.disks if d.target in own and d.device in (None, "disk") and d.source]
+    seeded_by_target = {own_disk.target: bool(own_disk.seeded) for own_disk in domain.record.disks}
+    created_disks = [
+        d
+        for d in domain.disks
+        if d.target in seeded_by_target and d.device in (None, "disk") and d.source
+    ]
     boots = boot_disk(domain)
-    first = [disk for disk in made if own[disk.target]]
-    first += [disk for disk in made if boots is not None and disk.target == boots.target]
-    return next(iter([*first, *made]), None)
+    first = [disk for disk in created_disks if seeded_by_target[disk.target]]
+    first += [disk for disk in created_disks if boots is not None and disk.target == boots.target]
+    return next(iter([*first, *created_disks]), None)
 
 
 def nic_names(domain: Domain) -> dict[str, str]:
     """{MAC in lower case: name} of the interfaces whose name is recorded."""
-    there = {(nic.mac or "").lower() for nic in domain.interfaces}
-    found = {(named.mac or "").lower(): named.name or "" for named in _interfaces(domain)}
-    return {mac: name for mac, name in found.items() if mac in there}
+    macs = {(nic.mac or "").lower() for nic in domain.interfaces}
+    by_mac = {
+        (named_nic.mac or "").lower(): named_nic.name or "" for named_nic in _interfaces(domain)
+    }
+    return {mac: name for mac, name in by_mac.items() if mac in macs}
 
 
 def nic_named(domain: Domain, name: str) -> Interface | None:
     """The interface that was recorded under a name; None where the guest has none of it."""
-    known = nic_names(domain)
+    recorded_names = nic_names(domain)
     return next(
-        (nic for nic in domain.interfaces if known.get((nic.mac or "").lower()) == name), None
+        (nic for nic in domain.interfaces if recorded_names.get((nic.mac or "").lower()) == name),
+        None,
     )
 
 
 def name_nic(record: GuestRecord, name: str, mac: str) -> None:
     """Records the name of an interface that the guest has."""
-    named = None
-    for other in record.devices.interfaces:
-        if other.name == name:
-            named = other
-        elif (other.mac or "").lower() == mac.lower():
-            record.devices.interfaces.remove(other)
-    begin(record)
-    if named is None:
-        named = record.devices.interfaces.append(NamedInterface(name=name))
-    named.mac = mac.lower()
+    named_nic = None
+    for recorded in record.devices.interfaces:
+        if recorded.name == name:
+            named_nic = recorded
+        elif (recorded.mac or "").lower() == mac.lower():
+            record.devices.interfaces.remove(recorded)
+    begin_names(record)
+    if named_nic is None:
+        named_nic = record.devices.interfaces.append(NamedInterface(name=name))
+    named_nic.mac = mac.lower()
 
 
 def forget_nics(domain: Domain) -> None:
     """Takes the names of interfaces that the guest does not have out of its record."""
-    there = nic_names(domain)
-    for named in _interfaces(domain):
-        if (named.mac or "").lower() not in there:
-            domain.record.devices.interfaces.remove(named)
+    current_names = nic_names(domain)
+    for named_nic in _interfaces(domain):
+        if (named_nic.mac or "").lower() not in current_names:
+            domain.record.devices.interfaces.remove(named_nic)
 
 
 def _interfaces(domain: Domain) -> list[NamedInterface]:
@@ -244,13 +273,13 @@ def _interfaces(domain: Domain) -> list[NamedInterface]:
 def upgrade(domain: Domain) -> None:
     """Records the names of disks that have none, as far as their files' names prove them: the
     guest's name, ``_`` and the disk's. Others stay without a name."""
-    known = disk_names(domain)
-    taken = set(known.values())
+    recorded_names = disk_names(domain)
+    used_names = set(recorded_names.values())
     for disk in domain.disks:
         name = _name_in_file(domain.name or "", disk)
-        if name and name not in taken and (disk.target or "") not in known:
+        if name and name not in used_names and (disk.target or "") not in recorded_names:
             name_disk(domain.record, name, disk)
-            taken.add(name)
+            used_names.add(name)
 
 
 def _name_in_file(guest: str, disk: Disk) -> str | None:
@@ -258,8 +287,8 @@ def _name_in_file(guest: str, disk: Disk) -> str | None:
     source = disk.source
     if disk.removable_medium or not source or (source.protocol and not source.pool):
         return None
-    place = source.volume if source.pool else source.file
-    base = posixpath.basename(place or "")
+    file_path = source.volume if source.pool else source.file
+    base = posixpath.basename(file_path or "")
     if not base.startswith(f"{guest}_"):
         return None
     name, _, kind = base[len(guest) + 1 :].rpartition(".")
@@ -283,16 +312,20 @@ def fill(old: Domain, new: Domain, macs: Mapping[str, str] | None = None) -> Non
     """
     source = old.copy()
     upgrade(source)
-    if recorded(old):
-        begin(new.record)
-    names, known = disk_names(source), disk_names(new)
+    if has_device_names(old):
+        begin_names(new.record)
+    names, recorded_names = disk_names(source), disk_names(new)
     for disk in new.disks:
         name = names.get(disk.target or "")
-        if name and (disk.target or "") not in known and name not in known.values():
+        if (
+            name
+            and (disk.target or "") not in recorded_names
+            and name not in recorded_names.values()
+        ):
             name_disk(new.record, name, disk)
-    there = {(nic.mac or "").lower() for nic in new.interfaces}
+    macs_now = {(nic.mac or "").lower() for nic in new.interfaces}
     for mac, name in nic_names(source).items():
-        now = (macs or {}).get(mac, mac).lower()
-        named = nic_names(new)
-        if now in there and now not in named and name not in named.values():
-            name_nic(new.record, name, now)
+        new_mac = (macs or {}).get(mac, mac).lower()
+        new_names = nic_names(new)
+        if new_mac in macs_now and new_mac not in new_names and name not in new_names.values():
+            name_nic(new.record, name, new_mac)

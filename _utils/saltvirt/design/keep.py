@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING
 
-from saltvirt.design.plain import declared
+from saltvirt.design.plain import declarations
 from saltvirt.xml.base import Child, Prop
 from saltvirt.xml.tree import find
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def keep_unknown(new: Element, actual: Element) -> None:
     """Copies from one Element to another the attributes and children that its class does not
     declare: its own, and those of what both have below. Lists are left as they are."""
-    for steps, (attributes, tags) in _places(type(new)).items():
+    for steps, (attributes, tags) in _declared_names(type(new)).items():
         to, old = find(new.need(), steps), find(actual.need(), steps)
         if to is None or old is None:
             continue
@@ -29,7 +29,7 @@ def keep_unknown(new: Element, actual: Element) -> None:
         for node in old:
             if node.tag not in tags:
                 to.append(copy.deepcopy(node))
-    for name, kind in declared(type(new)).items():
+    for name, kind in declarations(type(new)).items():
         if isinstance(kind, Child) and getattr(new, name) and getattr(actual, name):
             keep_unknown(getattr(new, name), getattr(actual, name))
 
@@ -38,21 +38,21 @@ def keep_unknown_of(
     new: Iterable[Element], actual: Iterable[Element], keys: Collection[str]
 ) -> None:
     """The same for the items of two lists, where their properties of these names are the same."""
-    there = {tuple(getattr(item, key) for key in keys): item for item in actual}
+    by_key = {tuple(getattr(item, key) for key in keys): item for item in actual}
     for item in new:
-        old = there.get(tuple(getattr(item, key) for key in keys))
+        old = by_key.get(tuple(getattr(item, key) for key in keys))
         if old is not None:
             keep_unknown(item, old)
 
 
-def _places(cls: type[Element]) -> dict[Steps, tuple[set[str], set[str]]]:
+def _declared_names(cls: type[Element]) -> dict[Steps, tuple[set[str], set[str]]]:
     """{steps: (attributes, tags)} that a class declares at its elements."""
-    found: dict[Steps, tuple[set[str], set[str]]] = {(): (set(), set())}
-    for kind in declared(cls).values():
+    names_by_steps: dict[Steps, tuple[set[str], set[str]]] = {(): (set(), set())}
+    for kind in declarations(cls).values():
         for depth, tag in enumerate(kind.steps):
-            found.setdefault(kind.steps[:depth], (set(), set()))[1].add(tag)
+            names_by_steps.setdefault(kind.steps[:depth], (set(), set()))[1].add(tag)
         if isinstance(kind, Prop):  # what is below another belongs to its class
-            place = found.setdefault(kind.steps, (set(), set()))
+            declared_names = names_by_steps.setdefault(kind.steps, (set(), set()))
             if kind.attribute:
-                place[0].add(kind.attribute)
-    return found
+                declared_names[0].add(kind.attribute)
+    return names_by_steps

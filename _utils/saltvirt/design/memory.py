@@ -9,7 +9,7 @@ from saltvirt.errors import InvalidInput
 from saltvirt.spec.devices import NONE
 from saltvirt.spec.memory import MemorySpec
 from saltvirt.units import human_bytes
-from saltvirt.xml.memory_backing import Page
+from saltvirt.xml.memory_backing import HugePage
 
 if TYPE_CHECKING:
     from saltvirt.design.context import Context
@@ -49,8 +49,8 @@ def agree(spec: GuestSpec, domain: Domain) -> None:
 
 def _modules(domain: Domain) -> int:
     """The memory of modules and virtio devices, which libvirt counts to the guest's."""
-    counted = [item for item in domain.memory_devices if item.model != "sgx-epc"]
-    return sum(item.size_kib or 0 for item in counted)
+    module_count = [item for item in domain.memory_devices if item.model != "sgx-epc"]
+    return sum(item.size_kib or 0 for item in module_count)
 
 
 def apply(spec: MemorySpec, domain: Domain, context: Context) -> None:
@@ -64,12 +64,12 @@ def apply(spec: MemorySpec, domain: Domain, context: Context) -> None:
         max_memory_kib="max_kib", memory_slots="slots",
         memory_kib="boot_kib", current_memory_kib="current_kib",
     )  # fmt: skip
-    own = (
+    is_ballooned = (
         not follows
         and spec.current_kib is None
         and (domain.current_memory_kib or 0) <= (domain.memory_kib or 0)
     )
-    if is_given(spec.boot_kib) and not is_given(spec.current_kib) and not own:
+    if is_given(spec.boot_kib) and not is_given(spec.current_kib) and not is_ballooned:
         # the balloon follows, unless it was set to something of its own that still fits
         domain.current_memory_kib = spec.boot_kib
     put(domain.memtune, spec, *_LIMITS)
@@ -85,7 +85,9 @@ def _hugepages(spec: list[PageSpec] | None, backing: MemoryBacking) -> None:
         backing.hugepages = None
         return
     pages = [
-        Page(size=page.size_kib, unit="KiB", nodeset=page.nodeset) for page in spec if page.size_kib
+        HugePage(size=page.size_kib, unit="KiB", nodeset=page.nodeset)
+        for page in spec
+        if page.size_kib
     ]
     replace(backing, "pages", pages)
     backing.hugepages = True

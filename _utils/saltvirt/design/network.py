@@ -65,9 +65,9 @@ def _forward(spec: NetworkSpec, forward: Forward) -> None:
     if spec.nat:
         put(forward, spec.nat, nat_ipv6="ipv6")
         for kind in ("address", "port"):
-            found = getattr(spec.nat, kind)
-            if found:
-                put(forward, found, **{f"nat_{kind}_start": "start", f"nat_{kind}_end": "end"})
+            nat_range = getattr(spec.nat, kind)
+            if nat_range:
+                put(forward, nat_range, **{f"nat_{kind}_start": "start", f"nat_{kind}_end": "end"})
 
 
 def _dns(spec: DnsSpec, dns: Dns) -> None:
@@ -109,9 +109,9 @@ def _ip(family: str, spec: IpSpec) -> Ip:
     ip = Ip(family=family, address=str(interface.ip), prefix=interface.network.prefixlen)
     ip.tftp = spec.tftp
     for item in spec.dhcp_ranges or ():
-        found = ip.ranges.append(DhcpRange(start=item.start, end=item.end))
+        dhcp_range = ip.ranges.append(DhcpRange(start=item.start, end=item.end))
         if item.lease_s:
-            found.lease_expiry, found.lease_unit = item.lease_s, "seconds"
+            dhcp_range.lease_expiry, dhcp_range.lease_unit = item.lease_s, "seconds"
     for host in spec.hosts or ():
         ip.hosts.append(DhcpHost(mac=host.mac, id=host.id, name=host.name, ip=host.ip))
     if spec.bootp:
@@ -143,9 +143,9 @@ def _keep(spec: NetworkSpec, network: Network, actual: Network) -> None:
 
 
 def _keep_ips(network: Network, actual: Network) -> None:
-    there = {str(ip.interface()): ip for ip in actual.ips}
+    by_interface = {str(ip.interface()): ip for ip in actual.ips}
     for ip in network.ips:
-        old = there.get(str(ip.interface()))
+        old = by_interface.get(str(ip.interface()))
         if old is not None:
             ip.local_ptr = old.local_ptr
             keep_unknown(ip, old)

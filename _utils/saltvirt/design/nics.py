@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from saltvirt.design import identity
 from saltvirt.design.put import put, replace
 from saltvirt.diff import match
-from saltvirt.spec.base import REMOVE, given
+from saltvirt.spec.base import REMOVE, value_or_none
 from saltvirt.spec.profiles import BRIDGE
 from saltvirt.spec.switch import PARAMETERS
 from saltvirt.xml.interface import Interface
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from saltvirt.xml.network import Network
     from saltvirt.xml.portgroup import PortGroup
 
-_PLACE = {"network": "network", "bridge": "bridge", "direct": "dev"}
+_SOURCE_FIELDS = {"network": "network", "bridge": "bridge", "direct": "dev"}
 
 
 def model(spec: NicSpec, context: Context) -> str | None:
@@ -37,10 +37,11 @@ def model(spec: NicSpec, context: Context) -> str | None:
     return "e1000" if context.virt_type == "vmware" else None
 
 
-def build(spec: NicSpec, context: Context, taken: Collection[str | None] = ()) -> Interface:
-    """An Interface for a NicSpec; joined to the default bridge where it says nothing. taken: the
+def build(spec: NicSpec, context: Context, used_macs: Collection[str | None] = ()) -> Interface:
+    """An Interface for a NicSpec; joined to the default bridge where it says nothing. used_macs:
+    the
     MACs that the guest has."""
-    mac = spec.mac or _mac(spec, context, taken)
+    mac = spec.mac or _mac(spec, context, used_macs)
     if not spec.type:
         spec = dataclasses.replace(spec, **BRIDGE)
     nic = Interface(type=spec.type)
@@ -50,12 +51,12 @@ def build(spec: NicSpec, context: Context, taken: Collection[str | None] = ()) -
     return nic
 
 
-def _mac(spec: NicSpec, context: Context, taken: Collection[str | None]) -> str | None:
+def _mac(spec: NicSpec, context: Context, used_macs: Collection[str | None]) -> str | None:
     """A MAC that the guest does not have; None where libvirt chooses it."""
-    if not context.given.mac:
+    if not context.inputs.mac:
         return None
-    offers = (context.given.mac(spec) for _ in range(len(taken) + 1))
-    return next((mac for mac in offers if mac not in taken), None)
+    offers = (context.inputs.mac(spec) for _ in range(len(used_macs) + 1))
+    return next((mac for mac in offers if mac not in used_macs), None)
 
 
 def edit(nic: Interface, spec: NicSpec) -> None:
@@ -72,8 +73,8 @@ def edit(nic: Interface, spec: NicSpec) -> None:
             nic.driver_name = None
         nic.type = spec.type
         nic.network = nic.bridge = nic.dev = nic.mode = None
-        if spec.type in _PLACE:
-            setattr(nic, _PLACE[spec.type], spec.source)
+        if spec.type in _SOURCE_FIELDS:
+            setattr(nic, _SOURCE_FIELDS[spec.type], spec.source)
     if spec.type == "direct":
         nic.mode = spec.mode or nic.mode or "bridge"
     put(nic, spec, "mac", "model", "mtu", "queues", "target", "filter", "portgroup", "boot_order")
@@ -90,33 +91,35 @@ def edit(nic: Interface, spec: NicSpec) -> None:
 def amend(spec: GuestSpec, domain: Domain, context: Context) -> list[tuple[NicSpec, Interface]]:
     """Lays a GuestSpec's interfaces onto a domain that exists: the others go. Returns each NicSpec
     with the Interface that it has become. Raises InvalidInput where it is not clear which goes."""
-    names = {**context.given.nic_names, **identity.nic_names(domain)}
-    pairs, left = match.nics(spec.nics or (), domain.interfaces, names)
-    for gone in left:
-        domain.interfaces.remove(gone)
-    found = []
-    for wanted, there in pairs:
-        if there is not None:
-            edit(there, wanted)
-        taken = {(nic.mac or "").lower() for nic in domain.interfaces}
-        found.append((wanted, there or domain.interfaces.append(build(wanted, context, taken))))
-    return found
+    names = {**context.inputs.nic_names, **identity.nic_names(domain)}
+    pairs, unmatched = match.nics(spec.nics or (), domain.interfaces, names)
+    for obsolete in unmatched:
+        domain.interfaces.remove(obsolete)
+    result = []
+    for nic_spec, existing in pairs:
+        if existing is not None:
+            edit(existing, nic_spec)
+        used_macs = {(nic.mac or "").lower() for nic in domain.interfaces}
+        result.append(
+            (nic_spec, existing or domain.interfaces.append(build(nic_spec, context, used_macs)))
+        )
+    return result
 
 
 def bandwidth(owner: Interface | Network | PortGroup, spec: BandwidthSpec) -> None:
     """Lays a BandwidthSpec onto an interface or a network."""
-    for way in ("inbound", "outbound"):
-        limit = getattr(spec, way)
+    for direction in ("inbound", "outbound"):
+        limit = getattr(spec, direction)
         if limit is REMOVE:
-            for prop in _limits(way):
+            for prop in _limits(direction):
                 setattr(owner.bandwidth, prop, None)
         elif limit:
-            put(owner.bandwidth, limit, **_limits(way))
+            put(owner.bandwidth, limit, **_limits(direction))
 
 
-def _limits(way: str) -> dict[str, str]:
-    names = ("average", "peak", "burst") + (("floor",) if way == "inbound" else ())
-    return {f"{way}_{name}": name for name in names}
+def _limits(direction: str) -> dict[str, str]:
+    names = ("average", "peak", "burst") + (("floor",) if direction == "inbound" else ())
+    return {f"{direction}_{name}": name for name in names}
 
 
 def vlan(owner: Interface | Network | PortGroup, spec: VlanSpec) -> None:
@@ -131,4 +134,4 @@ def virtualport(owner: Interface | Network | PortGroup, spec: VirtualPortSpec) -
     owner.virtualport.type = spec.type
     parameters = dict.fromkeys(PARAMETERS) if spec.parameters is REMOVE else spec.parameters
     for name, value in (parameters or {}).items():
-        setattr(owner.virtualport, name, given(value))
+        setattr(owner.virtualport, name, value_or_none(value))

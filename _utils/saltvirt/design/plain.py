@@ -13,30 +13,30 @@ if TYPE_CHECKING:
 
 Declared = Prop[Any] | Child[Any] | Children[Any]
 
-_KNOWN: dict[type[Element], dict[str, Declared]] = {}
+_CACHE: dict[type[Element], dict[str, Declared]] = {}
 
 
-def declared(cls: type[Element]) -> dict[str, Declared]:
+def declarations(cls: type[Element]) -> dict[str, Declared]:
     """The names and declarations of the properties of a class of elements."""
-    found = _KNOWN.get(cls)
-    if found is None:
-        found = _KNOWN[cls] = _declared(cls)
-    return found
+    properties = _CACHE.get(cls)
+    if properties is None:
+        properties = _CACHE[cls] = _declarations(cls)
+    return properties
 
 
-def _declared(cls: type[Element]) -> dict[str, Declared]:
-    found: dict[str, Declared] = {}
+def _declarations(cls: type[Element]) -> dict[str, Declared]:
+    properties: dict[str, Declared] = {}
     for klass in reversed(cls.__mro__):
         for name, value in vars(klass).items():
             if isinstance(value, Prop | Child | Children):
-                found[name] = value
-    return found
+                properties[name] = value
+    return properties
 
 
 def plain(element: Element, skip: Collection[str] = ()) -> dict[str, Any]:
     """{property: value}, nested; what is absent is left out."""
-    found = {}
-    for name, kind in declared(type(element)).items():
+    data = {}
+    for name, kind in declarations(type(element)).items():
         if name in skip:
             continue
         value = getattr(element, name)
@@ -45,5 +45,5 @@ def plain(element: Element, skip: Collection[str] = ()) -> dict[str, Any]:
         elif isinstance(kind, Children):
             value = [plain(child, skip) for child in value]
         if value not in (None, {}, []):
-            found[name] = value
-    return found
+            data[name] = value
+    return data

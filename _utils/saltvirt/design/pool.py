@@ -31,8 +31,8 @@ def build(spec: PoolSpec, actual: Pool | None = None, secret_uuid: str | None = 
     for item in spec.source_hosts or ():
         source.hosts.append(PoolHost(name=item.name, port=item.port))
     for device in spec.source_devices or ():
-        found = PoolDevice(path=device.path, part_separator=device.part_separator)
-        source.devices.append(found)
+        pool_device = PoolDevice(path=device.path, part_separator=device.part_separator)
+        source.devices.append(pool_device)
     source.dir = spec.source_dir
     source.name = spec.source_name
     if spec.type in ("logical", "zfs") and not spec.source_name:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 MODEL = "pcie-root-port"
 # a port takes one device: what every guest has (USB, SCSI, serial, balloon, random numbers,
 # display), and what may come later. libvirt itself leaves one free
-OWN, SPARE = 6, 8
+RESERVED, SPARE = 6, 8
 
 
 def apply(spec: GuestSpec, domain: Domain, context: Context) -> None:
@@ -33,7 +33,7 @@ def default(spec: GuestSpec, domain: Domain, context: Context) -> None:
     if spec.pcie_ports is None and _has_ports(domain, context):
         devices = (*domain.interfaces, *domain.host_devices)
         disks = sum(disk.bus == "virtio" for disk in domain.disks)
-        _add(domain, OWN + len(devices) + disks + SPARE)
+        _add(domain, RESERVED + len(devices) + disks + SPARE)
 
 
 def _has_ports(domain: Domain, context: Context) -> bool:
@@ -42,8 +42,8 @@ def _has_ports(domain: Domain, context: Context) -> bool:
 
 
 def _add(domain: Domain, count: int) -> None:
-    there = sum(item.model == MODEL for item in domain.controllers)
-    if there < count and not any(item.model == "pcie-root" for item in domain.controllers):
+    port_count = sum(item.model == MODEL for item in domain.controllers)
+    if port_count < count and not any(item.model == "pcie-root" for item in domain.controllers):
         domain.controllers.append(Controller(type="pci", index=0, model="pcie-root"))
-    for _ in range(count - there):
+    for _ in range(count - port_count):
         domain.controllers.append(Controller(type="pci", model=MODEL))

@@ -42,7 +42,7 @@ def replace(element: Element, name: str, new: Sequence[Element]) -> None:
 def merge(
     element: Element,
     name: str,
-    wanted: Mapping[Any, Any] | None,
+    desired: Mapping[Any, Any] | None,
     *,
     key: Callable[[Any], Any],
     edit: Callable[[Any, Any], object],
@@ -53,17 +53,17 @@ def merge(
     With REMOVE among the values it only edits: that one goes, the others stay.
     key(child) -> its key; edit(child, value) changes it; make(key) -> a new child.
     """
-    if wanted is None:
+    if desired is None:
         return
     view = getattr(element, name)
-    if wanted is REMOVE:
+    if desired is REMOVE:
         setattr(element, name, [])
         return
-    there = {key(child): child for child in view}
-    if REMOVE not in wanted.values():
-        wanted = {**{word: REMOVE for word in there if word not in wanted}, **wanted}
-    for word, value in wanted.items():
-        child = there.get(word)
+    existing = {key(child): child for child in view}
+    if REMOVE not in desired.values():
+        desired = {**{word: REMOVE for word in existing if word not in desired}, **desired}
+    for word, value in desired.items():
+        child = existing.get(word)
         if value is REMOVE:
             if child is not None:
                 view.remove(child)

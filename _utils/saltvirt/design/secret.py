@@ -9,7 +9,7 @@ from saltvirt.xml.secret import Secret
 if TYPE_CHECKING:
     from saltvirt.spec.pool import PoolSpec
 
-_PLACE = {"iscsi": "usage_target", "volume": "usage_volume"}
+_USAGE_FIELDS = {"iscsi": "usage_target", "volume": "usage_volume"}
 
 
 def build(
@@ -18,7 +18,7 @@ def build(
     """The Secret for a use: ceph, iscsi, volume, tls or vtpm. Its value cannot be read back."""
     secret = Secret(ephemeral=False, private=True, uuid=uuid, description=description)
     secret.usage_type = usage_type
-    setattr(secret, _PLACE.get(usage_type, "usage_name"), usage)
+    setattr(secret, _USAGE_FIELDS.get(usage_type, "usage_name"), usage)
     return secret
 
 

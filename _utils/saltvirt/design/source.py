@@ -17,7 +17,7 @@ _ON_SERVER = (
     "protocol", "name", "hosts", "query", "snapshot", "config_file", "initiator", "tls", "auth",
 )  # fmt: skip
 # how a place is named: its kind first, then the words for it
-Place = tuple[str | None, ...]
+Location = tuple[str | None, ...]
 
 
 @dataclass
@@ -45,7 +45,7 @@ class Source:
     tls: bool | None = None
     auth: AuthSpec | None = None
     format: str | None = None
-    made: bool = False
+    created: bool = False
     direct: bool = False
     cache: str | None = None
 
@@ -53,8 +53,8 @@ class Source:
     def of_spec(cls, disk: DiskSpec) -> Source | None:
         """The Source that a DiskSpec names by itself, or None: then the caller must say."""
         if disk.source:
-            found = {name: getattr(disk.source, name) for name in _ON_SERVER}
-            return cls(**found, format=disk.format)
+            server_fields = {name: getattr(disk.source, name) for name in _ON_SERVER}
+            return cls(**server_fields, format=disk.format)
         if disk.source_file and disk.pool and "/" not in disk.pool:
             return cls(pool=disk.pool, volume=disk.source_file, format=disk.format)
         if disk.source_file:
@@ -117,46 +117,46 @@ class Source:
             source.auth_uuid = self.auth.uuid
         return source
 
-    def places(self) -> set[Place]:
+    def locations(self) -> set[Location]:
         """Every way to name the place: a file may be known by its path and as a volume."""
-        found: set[Place] = set()
+        result: set[Location] = set()
         if self.path:
-            found.add(("path", self.path))
+            result.add(("path", self.path))
         if self.pool and self.volume:
-            found.add(("volume", self.pool, self.volume))
+            result.add(("volume", self.pool, self.volume))
         if self.protocol:
-            found.add(("network", self.element().place()))
-        return found
+            result.add(("network", self.element().location()))
+        return result
 
 
-def places(disk: Disk) -> set[Place]:
+def disk_locations(disk: Disk) -> set[Location]:
     """The same for an xml.disk.Disk."""
     source = disk.source
-    found: set[Place] = set()
+    result: set[Location] = set()
     if source.file or source.dev:
-        found.add(("path", source.file or source.dev))
+        result.add(("path", source.file or source.dev))
     if source.pool:
-        found.add(("volume", source.pool, source.volume))
+        result.add(("volume", source.pool, source.volume))
     if source.protocol:
-        found.add(("network", source.place()))
-    return found
+        result.add(("network", source.location()))
+    return result
 
 
-def owns(own: OwnDisk, disk: Disk) -> bool:
+def owns(own_disk: OwnDisk, disk: Disk) -> bool:
     """Whether an xml.metadata.OwnDisk speaks of an xml.disk.Disk: one that we made."""
-    if own.target != disk.target:
+    if own_disk.target != disk.target:
         return False
-    on_server = own.pool and (disk.source.protocol or "") in ("rbd", "gluster", "sheepdog")
-    if on_server and (disk.source.name or "").split("/")[-1] == own.volume:
+    on_server = own_disk.pool and (disk.source.protocol or "") in ("rbd", "gluster", "sheepdog")
+    if on_server and (disk.source.name or "").split("/")[-1] == own_disk.volume:
         return True
-    return bool(own_places(own) & places(disk))
+    return bool(own_locations(own_disk) & disk_locations(disk))
 
 
-def own_places(own: OwnDisk) -> set[Place]:
+def own_locations(own_disk: OwnDisk) -> set[Location]:
     """The same for an xml.metadata.OwnDisk, as our record names a disk that we made."""
-    found: set[Place] = set()
-    if own.path:
-        found.add(("path", own.path))
-    if own.pool:
-        found.add(("volume", own.pool, own.volume))
-    return found
+    result: set[Location] = set()
+    if own_disk.path:
+        result.add(("path", own_disk.path))
+    if own_disk.pool:
+        result.add(("volume", own_disk.pool, own_disk.volume))
+    return result

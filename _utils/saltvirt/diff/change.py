@@ -18,7 +18,7 @@ class Change:
     xml: the device's XML text for attach, detach, update and medium.
     """
 
-    what: str
+    subject: str
     path: str
     old: Any = None
     new: Any = None

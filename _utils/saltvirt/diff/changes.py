@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any
 
-from saltvirt.design.source import places
+from saltvirt.design.source import disk_locations
 from saltvirt.diff import normal
 from saltvirt.diff.change import Change
 
@@ -46,7 +46,7 @@ HIDDEN = "(hidden)"
 
 
 def changes(
-    wanted: Domain,
+    desired: Domain,
     actual: Domain,
     live: bool = True,
     sizes: Mapping[str, tuple[int, int]] | None = None,
@@ -64,34 +64,34 @@ def changes(
     What libvirt adds by itself is no difference: aliases, addresses, automatic ports and
     firmware, generated MACs, backing chains, labels, canonical machine names.
     """
-    found = [
-        *_settings(wanted, actual),
-        *_metadata(wanted, actual),
-        *_list("controllers", wanted, actual),  # before the disks that need them
-        *_disks(wanted, actual, removed or {}),
-        *_nics(wanted, actual, removed or {}),
-        *_graphics(wanted, actual),
-        *_host_devices(wanted, actual),
+    result = [
+        *_settings(desired, actual),
+        *_metadata(desired, actual),
+        *_list("controllers", desired, actual),  # before the disks that need them
+        *_disks(desired, actual, removed or {}),
+        *_nics(desired, actual, removed or {}),
+        *_graphics(desired, actual),
+        *_host_devices(desired, actual),
     ]
     for name in ("serials", "consoles", "tpms", "watchdogs", "rngs", *ADDED[1:]):
-        found.extend(_list(name, wanted, actual))
-    found.extend(_balloon(wanted, actual))
+        result.extend(_list(name, desired, actual))
+    result.extend(_balloon(desired, actual))
     for target, (old, new) in (sizes or {}).items():
         if new > old:
-            found.append(Change("disks", f"disks:{target}:size_bytes", old, new, "resize", True))
+            result.append(Change("disks", f"disks:{target}:size_bytes", old, new, "resize", True))
     if autostart is not None and autostart[0] is not None and autostart[0] != autostart[1]:
-        found.append(Change("autostart", "autostart", autostart[1], autostart[0], live=True))
-    return found if live else [_later(change) for change in found]
+        result.append(Change("autostart", "autostart", autostart[1], autostart[0], live=True))
+    return result if live else [_not_live(change) for change in result]
 
 
-def _later(change: Change) -> Change:
+def _not_live(change: Change) -> Change:
     return Change(
-        change.what, change.path, change.old, change.new, change.action, False, change.xml
+        change.subject, change.path, change.old, change.new, change.action, False, change.xml
     )
 
 
-def _settings(wanted: Domain, actual: Domain) -> Iterator[Change]:
-    new, old = normal.settings(wanted, actual)
+def _settings(desired: Domain, actual: Domain) -> Iterator[Change]:
+    new, old = normal.settings(desired, actual)
     for path in sorted({*new, *old}):
         if new.get(path) != old.get(path):
             live = path in LIVE
@@ -99,13 +99,13 @@ def _settings(wanted: Domain, actual: Domain) -> Iterator[Change]:
                 live = (new.get(path) or 1) <= (actual.vcpu.maximum or 1)
             if path == ("current_memory_kib",):
                 live = (new.get(path) or 0) <= (actual.memory_kib or 0)
-            what = GROUPS.get(path[0], path[0])
-            yield Change(what, ":".join(path), old.get(path), new.get(path), live=live)
+            subject = GROUPS.get(path[0], path[0])
+            yield Change(subject, ":".join(path), old.get(path), new.get(path), live=live)
 
 
-def _metadata(wanted: Domain, actual: Domain) -> Iterator[Change]:
+def _metadata(desired: Domain, actual: Domain) -> Iterator[Change]:
     new, old = (
-        {e.key or "": e.value for e in domain.record.entries} for domain in (wanted, actual)
+        {e.key or "": e.value for e in domain.record.entries} for domain in (desired, actual)
     )
     for key in sorted({*new, *old}):
         if new.get(key) != old.get(key):
@@ -121,86 +121,103 @@ def _differing(new: Mapping[str, Any], old: Mapping[str, Any]) -> list[str]:
 
 
 def _disks(
-    wanted: Domain, actual: Domain, removed: Mapping[str, Collection[str]]
+    desired: Domain, actual: Domain, removed: Mapping[str, Collection[str]]
 ) -> Iterator[Change]:
-    there = {disk.target: disk for disk in actual.disks}
-    asked = {disk.target: disk for disk in wanted.disks}
+    existing = {disk.target: disk for disk in actual.disks}
+    requested = {disk.target: disk for disk in desired.disks}
     # one that goes to another bus is not taken from a system that has it mounted
     data, new = (
-        [places(disk) for disk in domain.disks if not disk.removable_medium]
-        for domain in (actual, wanted)
+        [disk_locations(disk) for disk in domain.disks if not disk.removable_medium]
+        for domain in (actual, desired)
     )
 
     def moves(disk: Disk) -> bool:
-        return all(any(places(disk) & its for its in side) for side in (data, new))
+        return all(
+            any(disk_locations(disk) & side_locations for side_locations in side)
+            for side in (data, new)
+        )
 
-    for target, disk in there.items():
-        if target not in asked:
+    for target, disk in existing.items():
+        if target not in requested:
             live = disk.bus in HOTPLUG and not moves(disk)
             yield Change(
-                "disks", f"disks:{target}", disk.source.place(), None, "detach", live, _text(disk)
+                "disks",
+                f"disks:{target}",
+                disk.source.location(),
+                None,
+                "detach",
+                live,
+                _text(disk),
             )
-    for target, disk in asked.items():
-        if target not in there:
+    for target, disk in requested.items():
+        if target not in existing:
             live = disk.bus in HOTPLUG and not moves(disk)
             yield Change(
-                "disks", f"disks:{target}", None, disk.source.place(), "attach", live, _text(disk)
+                "disks",
+                f"disks:{target}",
+                None,
+                disk.source.location(),
+                "attach",
+                live,
+                _text(disk),
             )
         else:
-            yield from _disk(disk, there[target], removed.get(f"disks:{target}", ()))
+            yield from _disk(disk, existing[target], removed.get(f"disks:{target}", ()))
 
 
-def _disk(wanted: Disk, actual: Disk, removed: Collection[str]) -> Iterator[Change]:
-    new, old = normal.devices(wanted, actual, removed)
+def _disk(desired: Disk, actual: Disk, removed: Collection[str]) -> Iterator[Change]:
+    new, old = normal.devices(desired, actual, removed)
     names = _differing(new, old)
-    path = f"disks:{wanted.target}"
-    medium = wanted.removable_medium and set(names) <= {"source", "empty", "driver_type"}
+    path = f"disks:{desired.target}"
+    medium = desired.removable_medium and set(names) <= {"source", "empty", "driver_type"}
     if names and medium:
-        places = (actual.source.place(), wanted.source.place())
-        yield Change("disks", path, *places, "medium", True, _text(wanted))
+        places = (actual.source.location(), desired.source.location())
+        yield Change("disks", path, *places, "medium", True, _text(desired))
         return
     if {"source", "empty"} & set(names):
-        places = (actual.source.place(), wanted.source.place())
+        places = (actual.source.location(), desired.source.location())
         yield Change("disks", path, places[0], None, "detach", actual.bus in HOTPLUG, _text(actual))
-        yield Change("disks", path, None, places[1], "attach", wanted.bus in HOTPLUG, _text(wanted))
+        yield Change(
+            "disks", path, None, places[1], "attach", desired.bus in HOTPLUG, _text(desired)
+        )
         return
     for name in names:
-        yield Change("disks", f"{path}:{name}", old.get(name), new.get(name), xml=_text(wanted))
+        yield Change("disks", f"{path}:{name}", old.get(name), new.get(name), xml=_text(desired))
 
 
 def _nics(
-    wanted: Domain, actual: Domain, removed: Mapping[str, Collection[str]]
+    desired: Domain, actual: Domain, removed: Mapping[str, Collection[str]]
 ) -> Iterator[Change]:
-    pairs, gone = _pair_nics(list(wanted.interfaces), list(actual.interfaces))
-    for nic in gone:
+    pairs, detached = _pair_nics(list(desired.interfaces), list(actual.interfaces))
+    for nic in detached:
         path = f"nics:{nic.mac}"
         yield Change("nics", path, _nic(nic), None, "detach", True, _text(nic))
-    for nic, there in pairs:
+    for nic, existing in pairs:
         path = f"nics:{nic.mac or nic.source}"
-        if there is None:
+        if existing is None:
             yield Change("nics", path, None, _nic(nic), "attach", True, _text(nic))
             continue
-        new, old = normal.devices(nic, there, removed.get(path, ()))
+        new, old = normal.devices(nic, existing, removed.get(path, ()))
         names = _differing(new, old)
-        kinds = {nic.type, there.type}
+        kinds = {nic.type, existing.type}
         fixed = "direct" in kinds or (len(kinds) > 1 and not kinds <= _NIC_KINDS)
-        now = [name for name in names if name in NIC_LIVE and not fixed]
-        text = _text(nic) if now == names else _only(now, nic, there)
+        live_names = [name for name in names if name in NIC_LIVE and not fixed]
+        text = _text(nic) if live_names == names else _only(live_names, nic, existing)
         for name in names:
             values = old.get(name), new.get(name)
-            yield Change("nics", f"{path}:{name}", *values, "update", name in now, text)
+            yield Change("nics", f"{path}:{name}", *values, "update", name in live_names, text)
 
 
-def _only(names: Collection[str], wanted: Interface, actual: Interface) -> str:
+def _only(names: Collection[str], desired: Interface, actual: Interface) -> str:
     """The XML of the interface that is there with these of its properties as they are wanted."""
     node = actual.copy().need()
-    for tag, about in _NIC_PARTS.items():
-        if not about.isdisjoint(names):
+    for tag, properties in _NIC_PARTS.items():
+        if not properties.isdisjoint(names):
             for part in node.findall(tag):
                 node.remove(part)
-            node.extend(copy.deepcopy(part) for part in wanted.need().findall(tag))
+            node.extend(copy.deepcopy(part) for part in desired.need().findall(tag))
     if "type" in names:
-        node.set("type", wanted.type or "")
+        node.set("type", desired.type or "")
     return _text(type(actual)(node))
 
 
@@ -209,16 +226,16 @@ def _nic(nic: Interface) -> dict[str, str | None]:
 
 
 def _pair_nics(
-    wanted: list[Interface], left: list[Interface]
+    desired: list[Interface], unmatched: list[Interface]
 ) -> tuple[list[tuple[Interface, Interface | None]], list[Interface]]:
     """Each wanted interface with the one of its MAC; without a MAC, of its source."""
     pairs = []
-    for nic in sorted(wanted, key=lambda nic: nic.mac is None):
-        hit = next((old for old in left if _same_nic(nic, old)), None)
+    for nic in sorted(desired, key=lambda nic: nic.mac is None):
+        hit = next((old for old in unmatched if _same_nic(nic, old)), None)
         pairs.append((nic, hit))
         if hit is not None:
-            left.remove(hit)
-    return pairs, left
+            unmatched.remove(hit)
+    return pairs, unmatched
 
 
 def _same_nic(nic: Interface, old: Interface) -> bool:
@@ -227,21 +244,21 @@ def _same_nic(nic: Interface, old: Interface) -> bool:
     return (old.type, old.source) == (nic.type, nic.source)
 
 
-def _graphics(wanted: Domain, actual: Domain) -> Iterator[Change]:
-    there = {item.type or "": item for item in actual.graphics}
-    asked = {item.type or "": item for item in wanted.graphics}
-    for kind in sorted({*there, *asked}):
+def _graphics(desired: Domain, actual: Domain) -> Iterator[Change]:
+    existing = {item.type or "": item for item in actual.graphics}
+    requested = {item.type or "": item for item in desired.graphics}
+    for kind in sorted({*existing, *requested}):
         path = f"graphics:{kind}"
-        if kind not in asked:
-            yield Change("graphics", path, kind, None, "detach", xml=_text(there[kind]))
-        elif kind not in there:
-            yield Change("graphics", path, None, kind, "attach", xml=_text(asked[kind]))
+        if kind not in requested:
+            yield Change("graphics", path, kind, None, "detach", xml=_text(existing[kind]))
+        elif kind not in existing:
+            yield Change("graphics", path, None, kind, "attach", xml=_text(requested[kind]))
         else:
-            yield from _display(path, asked[kind], there[kind])
+            yield from _display(path, requested[kind], existing[kind])
 
 
-def _display(path: str, wanted: Graphics, actual: Graphics) -> Iterator[Change]:
-    new, old = normal.devices(wanted, actual)
+def _display(path: str, desired: Graphics, actual: Graphics) -> Iterator[Change]:
+    new, old = normal.devices(desired, actual)
     names = _differing(new, old)
     for name in names:
         values = old.get(name), new.get(name)
@@ -249,30 +266,30 @@ def _display(path: str, wanted: Graphics, actual: Graphics) -> Iterator[Change]:
             values = values[0] and HIDDEN, values[1] and HIDDEN
         # a display in use can get another password, not its first one, nor another place
         live = set(names) <= {"password", "password_valid_to"} and bool(actual.password)
-        yield Change("graphics", f"{path}:{name}", *values, "update", live, _text(wanted))
+        yield Change("graphics", f"{path}:{name}", *values, "update", live, _text(desired))
 
 
-def _host_devices(wanted: Domain, actual: Domain) -> Iterator[Change]:
-    there = {device.source_key(): device for device in actual.host_devices}
-    asked = {device.source_key(): device for device in wanted.host_devices}
-    for key in [*there, *(key for key in asked if key not in there)]:
+def _host_devices(desired: Domain, actual: Domain) -> Iterator[Change]:
+    existing = {device.source_key(): device for device in actual.host_devices}
+    requested = {device.source_key(): device for device in desired.host_devices}
+    for key in [*existing, *(key for key in requested if key not in existing)]:
         path = "host_devices:" + ":".join(str(part) for part in key)
-        if key not in asked:
-            text = _text(there[key])
+        if key not in requested:
+            text = _text(existing[key])
             yield Change("host_devices", path, list(key), None, "detach", True, text)
-        elif key not in there:
-            text = _text(asked[key])
+        elif key not in existing:
+            text = _text(requested[key])
             yield Change("host_devices", path, None, list(key), "attach", True, text)
 
 
-def _list(name: str, wanted: Domain, actual: Domain) -> Iterator[Change]:
+def _list(name: str, desired: Domain, actual: Domain) -> Iterator[Change]:
     """Devices that have no name: compared in their order."""
-    new, old = list(getattr(wanted, name)), list(getattr(actual, name))
+    new, old = list(getattr(desired, name)), list(getattr(actual, name))
     if name in ADDED:
-        yield from _asked(name, new, old)
+        yield from _required_devices(name, new, old)
         return
     if name == "consoles":
-        new, old = normal.consoles(wanted, actual)
+        new, old = normal.consoles(desired, actual)
     if name == "watchdogs" and not new and [item.model for item in old] == ["itco"]:
         return  # part of the machine q35
     if len(new) == len(old):
@@ -283,32 +300,32 @@ def _list(name: str, wanted: Domain, actual: Domain) -> Iterator[Change]:
     yield Change(name, name, before, after)
 
 
-def _asked(name: str, new: list[Any], old: list[Any]) -> Iterator[Change]:
+def _required_devices(name: str, new: list[Any], old: list[Any]) -> Iterator[Change]:
     """Kinds of which libvirt adds some: what was asked for must be there."""
-    left = list(old)
+    unmatched = list(old)
     for device in new:
-        hit = next((item for item in left if _equal(device, item)), None)
+        hit = next((item for item in unmatched if _equal(device, item)), None)
         if hit is None:
             live = name == "controllers" and device.type == "scsi"
             yield Change(name, name, None, _text(device), "attach", live, _text(device))
         else:
-            left.remove(hit)
+            unmatched.remove(hit)
     if name in ("channels", "filesystems"):
-        for device in left:
+        for device in unmatched:
             yield Change(name, name, _text(device), None, "detach", xml=_text(device))
 
 
-def _equal(wanted: Element, actual: Element) -> bool:
-    new, old = normal.devices(wanted, actual)
+def _equal(desired: Element, actual: Element) -> bool:
+    new, old = normal.devices(desired, actual)
     return new == old
 
 
-def _balloon(wanted: Domain, actual: Domain) -> Iterator[Change]:
-    if not wanted.memballoon:
+def _balloon(desired: Domain, actual: Domain) -> Iterator[Change]:
+    if not desired.memballoon:
         return
     if not actual.memballoon:
-        yield Change("memballoon", "memballoon", None, wanted.memballoon.model)
+        yield Change("memballoon", "memballoon", None, desired.memballoon.model)
         return
-    new, old = normal.devices(wanted.memballoon, actual.memballoon)
+    new, old = normal.devices(desired.memballoon, actual.memballoon)
     for name in _differing(new, old):
         yield Change("memballoon", f"memballoon:{name}", old.get(name), new.get(name))

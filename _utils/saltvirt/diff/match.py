@@ -40,37 +40,44 @@ def nics(
         _joined,
         lambda spec, nic: not spec.mac and not (spec.name and name(nic)),
     )
-    left = list(actual)
-    found: dict[int, Interface] = {}
+    unmatched = list(actual)
+    matches: dict[int, Interface] = {}
     for fits in certain:
-        _matched(specs, left, found, fits)
-    hits = [(number, fits) for fits in likely for number in _matched(specs, left, found, fits)]
+        _matched(specs, unmatched, matches, fits)
+    hits = [
+        (number, fits) for fits in likely for number in _matched(specs, unmatched, matches, fits)
+    ]
     for number, fits in hits:
-        _refuse_unclear(number, specs[number], [nic for nic in left if fits(specs[number], nic)])
-    return [(spec, found.get(number)) for number, spec in enumerate(specs)], left
+        _refuse_unclear(
+            number, specs[number], [nic for nic in unmatched if fits(specs[number], nic)]
+        )
+    return [(spec, matches.get(number)) for number, spec in enumerate(specs)], unmatched
 
 
 def _matched(
-    specs: Sequence[NicSpec], left: list[Interface], found: dict[int, Interface], fits: Fits
+    specs: Sequence[NicSpec], unmatched: list[Interface], matches: dict[int, Interface], fits: Fits
 ) -> list[int]:
     """Moves interfaces from ``left`` to ``found``, each to the first spec that it fits; the numbers
     of these specs."""
     hits = []
     for number, spec in enumerate(specs):
-        hit = None if number in found else next((nic for nic in left if fits(spec, nic)), None)
+        hit = (
+            None if number in matches else next((nic for nic in unmatched if fits(spec, nic)), None)
+        )
         if hit is not None:
-            found[number] = hit
-            left.remove(hit)
+            matches[number] = hit
+            unmatched.remove(hit)
             hits.append(number)
     return hits
 
 
-def _refuse_unclear(number: int, spec: NicSpec, others: Sequence[Interface]) -> None:
-    """others: interfaces that fit a spec as well as the one that was taken for it, and would go."""
-    if others:
+def _refuse_unclear(number: int, spec: NicSpec, candidates: Sequence[Interface]) -> None:
+    """candidates: interfaces that fit a spec as well as the one that was taken for it, and would
+    go."""
+    if candidates:
         raise InvalidInput(
             f"interfaces: {spec.name or f'item {number}'} fits more than one interface of the "
-            f"guest, and {', '.join(str(nic.mac) for nic in others)} would go: give mac, the "
+            f"guest, and {', '.join(str(nic.mac) for nic in candidates)} would go: give mac, the "
             "address of the one that is meant"
         )
 

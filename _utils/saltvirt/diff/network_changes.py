@@ -52,28 +52,30 @@ class NetworkChange:
     old_xml: str = ""
 
 
-def changes(wanted: Network, actual: Network) -> list[NetworkChange]:
+def changes(desired: Network, actual: Network) -> list[NetworkChange]:
     """The list of NetworkChange from ``actual`` to ``wanted``, both xml.network.Network.
 
     What libvirt adds by itself (bridge, MAC, default NAT ports) is no difference.
     """
-    old, new = _normal(actual, wanted), _normal(wanted, wanted)
-    found, moved = [], False
+    old, new = _normal(actual, desired), _normal(desired, desired)
+    differences, moved = [], False
     for path in sorted({*old, *new}, key=str):
         if old.get(path) != new.get(path):
             # a list can belong to what is not there yet
             moved = moved or path[0] in ("ips", "forward")
-            found.append(NetworkChange("/".join(map(str, path)), old.get(path), new.get(path)))
-    return found + list(_lists(wanted, actual, restart=moved))
+            differences.append(
+                NetworkChange("/".join(map(str, path)), old.get(path), new.get(path))
+            )
+    return differences + list(_lists(desired, actual, restart=moved))
 
 
-def _normal(network: Network, wanted: Network) -> dict[Path, Any]:
+def _normal(network: Network, desired: Network) -> dict[Path, Any]:
     """{path: value} of what can only change by defining the network anew."""
     data = plain(network, skip=_IGNORED)
     if network.mode in (None, "nat", "route", "open"):
         data.setdefault("stp", True)
         data.setdefault("delay_s", 0)
-        if wanted.bridge is None:
+        if desired.bridge is None:
             data.pop("bridge", None)
     data.pop("portgroups", None)
     _normal_forward(data, network.mode)
@@ -120,9 +122,9 @@ def _leaves(data: Mapping[Any, Any], path: Path = ()) -> Iterator[tuple[Path, An
             yield (*path, key), value
 
 
-def _lists(wanted: Network, actual: Network, restart: bool) -> Iterator[NetworkChange]:
+def _lists(desired: Network, actual: Network, restart: bool) -> Iterator[NetworkChange]:
     """The differences of lists that can change while the network runs."""
-    for name, section, keys, old, new, index in _pairs(wanted, actual):
+    for name, section, keys, old, new, index in _pairs(desired, actual):
         before, after = _keyed(old, keys), _keyed(new, keys)
         for key in [k for k in before if k not in after]:
             yield _change(name, section, "delete", before[key], None, restart, index)
@@ -130,7 +132,7 @@ def _lists(wanted: Network, actual: Network, restart: bool) -> Iterator[NetworkC
         for key, item in sorted(after.items(), key=_is_default):
             if key not in before:
                 yield _change(name, section, "add", None, item, restart, index)
-            elif _said(before[key]) != _said(item):
+            elif _comparable(before[key]) != _comparable(item):
                 if section in MODIFIED:
                     yield _change(name, section, "modify", before[key], item, restart, index)
                 else:
@@ -143,29 +145,32 @@ def _is_default(keyed: tuple[tuple[Any, ...], Element]) -> bool:
 
 
 def _pairs(
-    wanted: Network, actual: Network
+    desired: Network, actual: Network
 ) -> Iterator[tuple[str, str, tuple[str, ...], list[Element], list[Element], int]]:
     for path, (section, keys) in LIVE_LISTS.items():
         part, _, name = path.rpartition(".")
-        if part == "forward" and wanted.forward.physical_function:
+        if part == "forward" and desired.forward.physical_function:
             continue  # its functions, which libvirt lists when it runs
         if part != "ip":
-            owners = [getattr(n, part) if part else n for n in (actual, wanted)]
-            found = [list(getattr(owner, name)) for owner in owners]
+            owners = [getattr(n, part) if part else n for n in (actual, desired)]
+            device_lists = [list(getattr(owner, name)) for owner in owners]
             if name == "interfaces":
-                found = [now or _device(n) for now, n in zip(found, (actual, wanted), strict=True)]
-            before, after = found
+                device_lists = [
+                    interfaces or _device(n)
+                    for interfaces, n in zip(device_lists, (actual, desired), strict=True)
+                ]
+            before, after = device_lists
             yield path, section, keys, before, after, -1
             continue
-        there = {_address(ip): (at, ip) for at, ip in enumerate(actual.ips)}
-        for ip in wanted.ips:
+        existing = {_address(ip): (position, ip) for position, ip in enumerate(actual.ips)}
+        for ip in desired.ips:
             # libvirt counts the addresses of the running network
-            index, old = there.get(_address(ip), (-1, None))
+            index, old = existing.get(_address(ip), (-1, None))
             before = list(getattr(old, name)) if old is not None else []
             yield path, section, keys, before, list(getattr(ip, name)), index
 
 
-def _said(item: Element) -> dict[str, Any]:
+def _comparable(item: Element) -> dict[str, Any]:
     """What an item of a list says, the time of a lease in seconds."""
     data = plain(item, skip=_COUNTS)
     if "lease_expiry" in data:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from saltvirt.design.chardevs import mirrored
 from saltvirt.design.plain import plain
-from saltvirt.design.source import places
+from saltvirt.design.source import disk_locations
 from saltvirt.spec.values import numbers
 
 if TYPE_CHECKING:
@@ -63,14 +63,14 @@ _FILLED = {
 Path = tuple[str, ...]
 
 
-def settings(wanted: Domain, actual: Domain) -> tuple[dict[Path, Any], dict[Path, Any]]:
+def settings(desired: Domain, actual: Domain) -> tuple[dict[Path, Any], dict[Path, Any]]:
     """({path: value} wanted, {path: value} actual) of everything that is no device."""
-    pair = [_settings(domain) for domain in (wanted, actual)]
+    pair = [_settings(domain) for domain in (desired, actual)]
     new, old = pair
     for name in ("cpu", "os", "features", "clock", "vcpu", "numatune"):
         _fill(name, new.setdefault(name, {}), old.get(name, {}))
     _firmware(new["os"], old.setdefault("os", {}))
-    if not any(device.boot_order for device in (*wanted.disks, *wanted.interfaces)):
+    if not any(device.boot_order for device in (*desired.disks, *desired.interfaces)):
         _boots(new["os"], old["os"])
     for name in ("emulator", "uuid", "generation_id", "vcpus"):
         if name not in new:
@@ -122,7 +122,7 @@ def _key_lists(data: dict[str, Any]) -> None:
     for (group, name), key in _KEYS:
         items = data.get(group, {}).get(name)
         if items:
-            data[group][name] = {item.get(key, at): item for at, item in enumerate(items)}
+            data[group][name] = {item.get(key, index): item for index, item in enumerate(items)}
     for name, word in (("vcpuscheds", "vcpus"), ("iothreadscheds", "iothreads")):
         items = data.get("cputune", {}).get(name)
         if items:  # libvirt writes one for each thread
@@ -178,12 +178,12 @@ def leaves(data: Mapping[Any, Any], path: Path = ()) -> Iterator[tuple[Path, Any
 
 
 def devices(
-    wanted: Element, actual: Element, removed: Collection[str] = ()
+    desired: Element, actual: Element, removed: Collection[str] = ()
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The (wanted, actual) data of two devices of one kind, ready to compare. removed: properties
     that the wanted one shall not have, which is no leave to fill them in."""
-    new, old = _device(wanted), _device(actual)
-    _fill(wanted.TAG, new, old, removed)
+    new, old = _device(desired), _device(actual)
+    _fill(desired.TAG, new, old, removed)
     return new, old
 
 
@@ -201,7 +201,7 @@ def _device(device: Element) -> dict[str, Any]:
 def _disk(disk: Disk, data: dict[str, Any]) -> None:
     """A source is the place it names, whatever else libvirt says of it."""
     data.pop("type", None)
-    data["source"] = sorted(places(disk)) or None
+    data["source"] = sorted(disk_locations(disk)) or None
     if disk.device in ("cdrom", "floppy"):
         data["read_only"] = True if disk.device == "cdrom" else disk.read_only
         if not data["source"]:
@@ -231,18 +231,18 @@ def _graphics(graphics: Graphics, data: dict[str, Any]) -> None:
 
 
 def _listen(item: Listen) -> dict[str, str | None]:
-    found = {"type": item.type}
+    properties = {"type": item.type}
     for name in ("address", "network", "socket"):
         value = getattr(item, name)
         if value is not None and name == item.type:
-            found[name] = value
-    return found
+            properties[name] = value
+    return properties
 
 
-def consoles(wanted: Domain, actual: Domain) -> tuple[list[Console], list[Console]]:
+def consoles(desired: Domain, actual: Domain) -> tuple[list[Console], list[Console]]:
     """The two lists without the console that libvirt puts on the first serial port."""
-    new, old = list(wanted.consoles), list(actual.consoles)
-    return new, old[1:] if mirrored(old, new, wanted) else old
+    new, old = list(desired.consoles), list(actual.consoles)
+    return new, old[1:] if mirrored(old, new, desired) else old
 
 
 def _interface(nic: Interface, data: dict[str, Any]) -> None:

@@ -41,7 +41,7 @@ _DEVICES = {"disks": "disk", "nics": "interface", "graphics": "display"}
 _SHOWN = 200
 
 
-def lacking(running: Domain, stored: Domain) -> list[Change]:
+def pending_changes(running: Domain, stored: Domain) -> list[Change]:
     """The list of Change that makes ``stored`` of ``running``; ``live`` is whether libvirt can do
     it now.
 
@@ -49,11 +49,11 @@ def lacking(running: Domain, stored: Domain) -> list[Change]:
     without.
     """
     running = running.copy()
-    asked = {(nic.mac or "").lower(): nic for nic in stored.interfaces}
+    requested = {(nic.mac or "").lower(): nic for nic in stored.interfaces}
     for nic in running.interfaces:
-        _as_asked(nic, asked.get((nic.mac or "").lower()))
-    found = changes.changes(stored, running)
-    return [change for change in found if _is_lacking(change, running, stored)]
+        _as_requested(nic, requested.get((nic.mac or "").lower()))
+    differences = changes.changes(stored, running)
+    return [change for change in differences if _is_pending(change, running, stored)]
 
 
 def is_plain(path: str) -> bool:
@@ -62,21 +62,21 @@ def is_plain(path: str) -> bool:
     return bool(_PLAIN.match(path))
 
 
-def waits(found: Iterable[Change]) -> list[str]:
+def pending_texts(differences: Iterable[Change]) -> list[str]:
     """What waits for the next start, a text for each: what it is, and its value now and then."""
     merged: dict[str, Change] = {}
-    ends: dict[str, tuple[Any, Any]] = {}
-    found = list(found)
-    paths = {change.path for change in found}
-    for change in found:
+    values_by_path: dict[str, tuple[Any, Any]] = {}
+    differences = list(differences)
+    paths = {change.path for change in differences}
+    for change in differences:
         if change.path == MEMORY and (
             "memory_kib" in paths or (change.new or 0) < (change.old or 0)
         ):
             continue  # the balloon's own affair: a start would not change it
         merged[change.path] = change
-        old = ends.get(change.path, (change.old, None))[0]
-        ends[change.path] = old, change.new
-    return [_words(path, *ends[path]) for path in merged]
+        old = values_by_path.get(change.path, (change.old, None))[0]
+        values_by_path[change.path] = old, change.new
+    return [_description(path, *values_by_path[path]) for path in merged]
 
 
 def sentence(texts: Iterable[str]) -> str:
@@ -85,14 +85,14 @@ def sentence(texts: Iterable[str]) -> str:
     return f"waits for the next start: {', '.join(texts)}" if texts else ""
 
 
-def tell(status: dict[str, Any], found: Iterable[Change]) -> None:
+def add_to_answer(status: dict[str, Any], differences: Iterable[Change]) -> None:
     """Adds to an answer what waits for the next start, if anything does."""
-    texts = waits(found)
+    texts = pending_texts(differences)
     if texts:
         status["pending"], status["comment"] = texts, sentence(texts)
 
 
-def _words(path: str, old: Any, new: Any) -> str:
+def _description(path: str, old: Any, new: Any) -> str:
     name = _NAMES.get(path)
     if name is None:
         kind, _, rest = path.partition(":")
@@ -114,7 +114,7 @@ def _shown(path: str, value: Any) -> str:
     return text if fits else ""
 
 
-def _is_lacking(change: Change, running: Domain, stored: Domain) -> bool:
+def _is_pending(change: Change, running: Domain, stored: Domain) -> bool:
     path = change.path
     if running.type not in ("qemu", "kvm", "test") and not _PLAIN.match(path):
         return False
@@ -158,12 +158,14 @@ def _other_firmware(running: Domain, stored: Domain, path: str) -> bool:
     """Whether a definition has firmware of its own that the running guest lacks, or the reverse."""
     if path == "os:loader" and stored.os.loader:
         return running.os.loader != stored.os.loader
-    has = bool(running.os.loader or running.os.firmware == "efi")
-    asks = bool(stored.os.loader or stored.os.firmware == "efi")
-    return has != asks and path == ("os:firmware" if stored.os.firmware else "os:loader")
+    has_firmware = bool(running.os.loader or running.os.firmware == "efi")
+    requests_firmware = bool(stored.os.loader or stored.os.firmware == "efi")
+    return has_firmware != requests_firmware and path == (
+        "os:firmware" if stored.os.firmware else "os:loader"
+    )
 
 
-def _as_asked(nic: Interface, asked: Interface | None) -> None:
+def _as_requested(nic: Interface, requested: Interface | None) -> None:
     """A running interface says what its network has made of it: the bridge or device, and the
     network's own VLAN, limits and kind of port."""
     if not nic.network:
@@ -171,5 +173,5 @@ def _as_asked(nic: Interface, asked: Interface | None) -> None:
     nic.type = "network"
     nic.bridge = nic.dev = nic.mode = None
     for name in ("vlan", "virtualport", "bandwidth"):
-        if asked is None or not getattr(asked, name):
+        if requested is None or not getattr(requested, name):
             setattr(nic, name, None)

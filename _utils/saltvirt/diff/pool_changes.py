@@ -20,9 +20,9 @@ _FORMAT = {"fs": "auto", "netfs": "auto", "logical": "lvm2", "disk": "unknown"}
 Path = tuple[str, ...]
 
 
-def changes(wanted: Pool, actual: Pool) -> list[Change]:
+def changes(desired: Pool, actual: Pool) -> list[Change]:
     """The list of Change from ``actual`` to ``wanted``, both xml.pool.Pool. None is live."""
-    old, new = _normal(actual), _normal(wanted)
+    old, new = _normal(actual), _normal(desired)
     for path in (*(("permissions", n) for n in ("mode", "owner", "group", "label")), ("path",)):
         if path not in new:  # not said: libvirt's own choice stays
             old.pop(path, None)

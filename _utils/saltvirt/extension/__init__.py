@@ -36,8 +36,8 @@ def _loader_options() -> dict[str, Any]:
     while frame.f_back:
         frame = frame.f_back
         if frame.f_code.co_name == "_module_dirs":
-            found: dict[str, Any] = frame.f_locals.get("opts") or {}
-            return found
+            opts: dict[str, Any] = frame.f_locals.get("opts") or {}
+            return opts
     return {}
 
 

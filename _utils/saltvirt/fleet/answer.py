@@ -55,17 +55,17 @@ def facts(
 
     read: makes it of the data and the host, such as ``from_answer`` of a Fact; may raise BadAnswer.
     """
-    found: dict[str, T] = {}
+    facts_by_host: dict[str, T] = {}
     unreachable: dict[str, str] = {}
-    for one in answers:
+    for answer in answers:
         try:
-            if one.error is None:
-                found[one.host] = read(one.data, one.host)
+            if answer.error is None:
+                facts_by_host[answer.host] = read(answer.data, answer.host)
             else:
-                unreachable[one.host] = one.error
+                unreachable[answer.host] = answer.error
         except errors.BadAnswer as exc:
-            unreachable[one.host] = exc.text.removeprefix(f"{one.host}: ")
-    return found, unreachable
+            unreachable[answer.host] = exc.text.removeprefix(f"{answer.host}: ")
+    return facts_by_host, unreachable
 
 
 def down(host: str, ping: Answer | None = None) -> Answer:
@@ -77,8 +77,8 @@ def down(host: str, ping: Answer | None = None) -> Answer:
 
 def silent(host: str, waited_s: float, busy: bool = False) -> Answer:
     """A host that did not answer in time. busy: it said that it works at the job."""
-    why = ": its minion is at work, so its libvirt or its storage may hang" if busy else ""
-    return Answer(host, error=f"no answer in {waited_s:.0f} s{why}", kind=SILENT)
+    hint = ": its minion is at work, so its libvirt or its storage may hang" if busy else ""
+    return Answer(host, error=f"no answer in {waited_s:.0f} s{hint}", kind=SILENT)
 
 
 def stalled(host: str, quiet_s: float) -> Answer:
@@ -133,20 +133,22 @@ def from_return(
     return Answer(host, data=data)
 
 
-def several(whole: Answer, fun: str, calls: list[dict[str, Any]]) -> list[Answer]:
+def split_answers(job_answer: Answer, fun: str, calls: list[dict[str, Any]]) -> list[Answer]:
     """The Answer to each of several calls that one job had, in their order.
 
-    whole: of that job. fun, calls: what the host was asked.
+    job_answer: of that job. fun, calls: what the host was asked.
     """
-    if whole.error is not None:
-        return [whole] * len(calls)
-    said = whole.data
-    if not isinstance(said, list) or len(said) != len(calls):
+    if job_answer.error is not None:
+        return [job_answer] * len(calls)
+    data = job_answer.data
+    if not isinstance(data, list) or len(data) != len(calls):
         error = f"its answer to {fun} is not what this version expects: {len(calls)} are asked for"
-        return [Answer(whole.host, error=error, kind=BAD)] * len(calls)
+        return [Answer(job_answer.host, error=error, kind=BAD)] * len(calls)
     return [
-        from_return(whole.host, one if isinstance(one, dict) else {"success": False}, fun, call)
-        for one, call in zip(said, calls, strict=True)
+        from_return(
+            job_answer.host, item if isinstance(item, dict) else {"success": False}, fun, call
+        )
+        for item, call in zip(data, calls, strict=True)
     ]
 
 

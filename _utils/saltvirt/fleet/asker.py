@@ -24,25 +24,25 @@ from saltvirt import errors, units
 
 COMMAND_LINE = "salt-run"
 # as Salt calls whoever is nobody that was authenticated
-NOBODYS = ("root", "Reactor", "UNKNOWN")
+UNAUTHENTICATED = ("root", "Reactor", "UNKNOWN")
 # the processes of the master in which it does what others ask for
 _REQUEST, _WORKER = "ProcessFunc(", "MWorker"
 
 log = logging.getLogger(__name__)
 
 
-def of(opts: Mapping[str, Any], injected: object = None) -> str | None:
+def requesting_user(opts: Mapping[str, Any], injected: object = None) -> str | None:
     """The user, or None for those who have the master. injected: what Salt gave the runner as
     ``__user__``. Raises Denied when it is somebody, and cannot be known who."""
     if opts.get("__cli") == COMMAND_LINE:
         return None
     process = multiprocessing.current_process().name
-    asked = list(_requests())
-    if asked:
-        return _user(opts, asked[-1])
+    requests = list(_requests())
+    if requests:
+        return _user(opts, requests[-1])
     if process.startswith((_REQUEST, _WORKER)) or _entry() is None:
         raise errors.Denied("it is not known who asks for this")
-    if injected is None or _is_nobodys(opts, injected):
+    if injected is None or _is_unauthenticated(opts, injected):
         return None
     return _user(opts, injected)
 
@@ -52,11 +52,11 @@ def groups(opts: Mapping[str, Any], eauth: str | None, user: str) -> tuple[str, 
     if eauth is None:
         return ()
     try:
-        found = salt.loader.auth(dict(opts))[f"{eauth}.groups"](user)
+        group_names = salt.loader.auth(dict(opts))[f"{eauth}.groups"](user)
     except Exception as exc:  # of whatever module it is
         log.warning("virt:rights:eauth: %s tells no groups of %r: %s", eauth, user, exc)
         return ()
-    return tuple(one for one in found or () if isinstance(one, str))
+    return tuple(name for name in group_names or () if isinstance(name, str))
 
 
 def _entry() -> CodeType | None:
@@ -77,17 +77,18 @@ def _requests() -> Iterator[object]:
         frame = frame.f_back
 
 
-def _is_nobodys(opts: Mapping[str, Any], user: object) -> bool:
-    return user in (*NOBODYS, opts.get("user")) or str(user).startswith("sudo_")
+def _is_unauthenticated(opts: Mapping[str, Any], user: object) -> bool:
+    return user in (*UNAUTHENTICATED, opts.get("user")) or str(user).startswith("sudo_")
 
 
 def _user(opts: Mapping[str, Any], user: object) -> str:
     """The name, when somebody can be meant by it."""
     if not isinstance(user, str) or not user or not user.isprintable():
         raise errors.Denied("it is not known who asks for this")
-    if _is_nobodys(opts, user) or user.startswith(("%", "*")):
+    if _is_unauthenticated(opts, user) or user.startswith(("%", "*")):
         raise errors.Denied(
-            f"a user who is called {units.shown(user)} cannot be told from others: it is not known "
+            f"a user who is called {units.short_repr(user)} cannot be told from others: it is not "
+            f"known "
             "who asks for this"
         )
     return user

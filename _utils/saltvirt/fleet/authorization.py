@@ -22,8 +22,8 @@ from typing import IO, TYPE_CHECKING, Any, BinaryIO
 from saltvirt import errors, names
 from saltvirt.fleet import private, syndic, target
 from saltvirt.fleet.keys import KeyStore
-from saltvirt.revert import Revert
-from saltvirt.wire import Fact, seldom
+from saltvirt.revert import UndoStack
+from saltvirt.wire import Message, optional
 
 if TYPE_CHECKING:
     from saltvirt.fleet.client import Fleet
@@ -43,10 +43,10 @@ log = logging.getLogger(__name__)
 
 def refuse_unknown_senders(opts: Mapping[str, Any]) -> None:
     """Raises Unsupported where this master's Salt does not prove which minion asks for a pillar."""
-    given = opts.get("minimum_auth_version", 0)
-    if not isinstance(given, int) or given < _AUTH_VERSION:
+    version = opts.get("minimum_auth_version", 0)
+    if not isinstance(version, int) or version < _AUTH_VERSION:
         raise errors.Unsupported(
-            f"minimum_auth_version is {given!r} on this master: a minion may ask in the name of "
+            f"minimum_auth_version is {version!r} on this master: a minion may ask in the name of "
             "another, so no key of a guest is taken and no certificate is given; set it to "
             f"{_AUTH_VERSION} and restart the master (an older Salt has no such setting: update "
             "Salt)"
@@ -63,17 +63,17 @@ def refuse_others(opts: dict[str, Any], host: str, name: str) -> None:
 
 
 @dataclass(frozen=True)
-class Permission(Fact):
+class Permission(Message):
     """What is in its file. until: the second of the epoch until which it is good. pillar: what the
     guest gets with its key. replace: the key takes the place of the one that was accepted for this
     host's guest. held: it is an operation's, and good only while that holds the file's lock.
     secret: what the host may ask for meanwhile, see fleet.secret."""
 
     until: float
-    pillar: dict[str, Any] = seldom({})
-    replace: bool = seldom(False)
-    held: bool = seldom(False)
-    secret: dict[str, Any] = seldom({})
+    pillar: dict[str, Any] = optional({})
+    replace: bool = optional(False)
+    held: bool = optional(False)
+    secret: dict[str, Any] = optional({})
 
 
 class Authorizations:
@@ -101,10 +101,10 @@ class Authorizations:
         pillar, replace: see Permission. Raises InvalidInput for a name that virt:hosts keeps,
         Unsupported where Salt does not prove who hands it in.
         """
-        granted = Permission(time.time() + lifetime_s, pillar or {}, replace)
-        os.close(self._written(host, name, granted))
+        permission = Permission(time.time() + lifetime_s, pillar or {}, replace)
+        os.close(self._write(host, name, permission))
 
-    def _written(self, host: str, name: str, permission: Permission) -> int:
+    def _write(self, host: str, name: str, permission: Permission) -> int:
         """The open file of a new permission, which is locked."""
         refuse_unknown_senders(self._opts)
         self.sweep()
@@ -112,7 +112,7 @@ class Authorizations:
         return private.write_locked(path, json.dumps(permission.to_answer(), default=str))
 
     @contextlib.contextmanager
-    def held(
+    def temporary(
         self,
         host: str,
         name: str,
@@ -124,9 +124,9 @@ class Authorizations:
 
         pillar, replace, secret: see Permission.
         """
-        until = time.time() + _LONGEST_S
-        permission = Permission(until, pillar or {}, replace, held=True, secret=secret or {})
-        handle = self._written(host, name, permission)
+        expires_s = time.time() + _LONGEST_S
+        permission = Permission(expires_s, pillar or {}, replace, held=True, secret=secret or {})
+        handle = self._write(host, name, permission)
         try:
             yield
         finally:
@@ -143,8 +143,8 @@ class Authorizations:
 
     def hosts(self) -> set[str]:
         """The ids of all hosts that ever had a permission, as a set."""
-        found = os.listdir(self._root) if os.path.isdir(self._root) else ()
-        return {host for host in found if not host.startswith(".")}
+        ids = os.listdir(self._root) if os.path.isdir(self._root) else ()
+        return {host for host in ids if not host.startswith(".")}
 
     def expired(self) -> Iterator[tuple[str, str]]:
         """(host, guest) of the permissions that nobody used in time."""
@@ -159,45 +159,45 @@ class Authorizations:
         """The Permission in the file, None when it is over."""
         try:
             with open(path, encoding="utf-8") as file:
-                found = Permission.from_answer(json.load(file), path)
-                left = found.until - time.time()
+                permission = Permission.from_answer(json.load(file), path)
+                remaining_s = permission.until - time.time()
                 # what is held ends with its operation, also where the clock was set back
-                good = not _free(file) if found.held else left <= _LONGEST_S
-            return found if good and left >= 0 else None
+                good = not _free(file) if permission.held else remaining_s <= _LONGEST_S
+            return permission if good and remaining_s >= 0 else None
         except (ValueError, errors.BadAnswer, RecursionError, FileNotFoundError):
             return None
 
     def sweep(self) -> None:
         """Removes what operations that were killed have left: their permissions, and files that
         they were about to write."""
-        for folder, _, found in os.walk(self._root):
-            for path in (os.path.join(folder, name) for name in found):
+        for folder, _, filenames in os.walk(self._root):
+            for path in (os.path.join(folder, name) for name in filenames):
                 with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
-                    if _free(file) and _of_a_killed(path, file):
+                    if _free(file) and _is_orphaned(path, file):
                         os.unlink(path)
 
     def secret(self, host: str, name: str) -> dict[str, Any]:
         """What the host may know for the operation that is under way; {} when there is none."""
         self.sweep()
-        found = self._read(self._path(host, name))
-        return found.secret if found else {}
+        permission = self._read(self._path(host, name))
+        return permission.secret if permission else {}
 
     def redeem(self, host: str, name: str) -> Permission | None:
         """The Permission that the host has for the guest, which is then used up, or None."""
         self.sweep()
-        taken = os.path.join(self._root, f".{secrets.token_hex()}")
+        claimed_path = os.path.join(self._root, f".{secrets.token_hex()}")
         try:
-            os.rename(self._path(host, name), taken)  # of many at once, one succeeds
+            os.rename(self._path(host, name), claimed_path)  # of many at once, one succeeds
         except FileNotFoundError:
             return None
         try:
-            return self._read(taken)
+            return self._read(claimed_path)
         finally:
             with contextlib.suppress(FileNotFoundError):
-                os.unlink(taken)
+                os.unlink(claimed_path)
 
 
-def _of_a_killed(path: str, file: BinaryIO) -> bool:
+def _is_orphaned(path: str, file: BinaryIO) -> bool:
     """Whether a file that nobody holds is of an operation that was killed."""
     if os.path.basename(path).startswith("."):  # it is there for an instant
         return time.time() - os.fstat(file.fileno()).st_mtime > _INSTANT_S
@@ -216,11 +216,11 @@ def _free(file: IO[Any]) -> bool:
 
 
 @contextlib.contextmanager
-def handing_in(
+def key_permission(
     fleet: Fleet,
     host: str,
     name: str,
-    undo: Revert,
+    undo: UndoStack,
     pillar: dict[str, Any] | None = None,
     secret: dict[str, Any] | None = None,
 ) -> Iterator[None]:
@@ -238,15 +238,15 @@ def handing_in(
         if now and now != before:
             keys.delete(name, now)
 
-    with Revert() as own:
-        own.push(f"take back the key of {name}", take_back)
-        with Authorizations(fleet.opts).held(host, name, pillar, secret=secret):
+    with UndoStack() as rollback:
+        rollback.push(f"take back the key of {name}", take_back)
+        with Authorizations(fleet.opts).temporary(host, name, pillar, secret=secret):
             yield
-        own.success()
+        rollback.success()
     undo.push(f"take back the key of {name}", take_back)
 
 
-def hand_in(opts: dict[str, Any], store: KeyStore, host: str, name: str, pub_pem: str) -> bool:
+def submit_key(opts: dict[str, Any], store: KeyStore, host: str, name: str, pub_pem: str) -> bool:
     """What the master does when a host hands in a guest's key: True when it is accepted.
 
     Everything but ``host`` comes from the minion and is believed only as far as the

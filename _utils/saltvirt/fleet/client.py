@@ -36,7 +36,7 @@ from saltvirt.fleet.keys import KeyStore
 
 # (prefix of event tags, what is called with tag and data), and what is called when it is quiet
 Watch = tuple[str, Callable[[str, dict[str, Any]], None]]
-Quiet = tuple[float, float, Callable[[], None]]
+StallNotice = tuple[float, float, Callable[[], None]]
 
 log = logging.getLogger(__name__)
 
@@ -104,7 +104,7 @@ class Fleet:
         # hosts whose connection the master does not see: who answered all the same, and who let
         # a whole time-out pass, with when that was
         self.answered: set[str] = like.answered if like else set()
-        self.gone: dict[str, float] = like.gone if like else {}
+        self.unreachable_s: dict[str, float] = like.unreachable_s if like else {}
         # hosts that have a connection and gave no sign of life for a whole wait, with when
         self.hung: dict[str, float] = like.hung if like else {}
         self._keys: dict[str, str | None] = {}
@@ -115,13 +115,13 @@ class Fleet:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        self.rest()
+        self.disconnect()
 
-    def rest(self) -> None:
+    def disconnect(self) -> None:
         """Lets go of the connection to the master's event bus, until it is used again: what comes
         meanwhile is not kept for it."""
         if self._is_first:
-            self._bus.rest()
+            self._bus.disconnect()
         if self._client is not None:
             self._client.destroy()
             self._client = None
@@ -137,25 +137,25 @@ class Fleet:
 
         Raises NotFound when there is none, or ``only`` is none of them.
         """
-        known = self._known()
+        hypervisors = self._hypervisors()
         only = None if only == "" else only
-        if only is not None and only not in known:
-            names = ", ".join(known) or "none at all"
+        if only is not None and only not in hypervisors:
+            names = ", ".join(hypervisors) or "none at all"
             raise errors.NotFound(f"{only!r} is not a hypervisor of this master; known: {names}")
-        if not known:
-            raise errors.NotFound(f"no hypervisor: {target.nobody(self.opts)}")
-        return known if only is None else [only]
+        if not hypervisors:
+            raise errors.NotFound(f"no hypervisor: {target.no_host_reason(self.opts)}")
+        return hypervisors if only is None else [only]
 
-    def _known(self) -> list[str]:
+    def _hypervisors(self) -> list[str]:
         """The hypervisors of this master, and on a master of masters those below its syndics."""
-        known = target.hosts(self.opts)
+        hypervisors = target.hosts(self.opts)
         if not self.opts.get("order_masters"):
-            return known
+            return hypervisors
         if self._below is None:
-            self._below = syndic.known(self.client, self.opts, target.expression(self.opts))
-        return sorted({*known, *self._below})
+            self._below = syndic.known_hosts(self.client, self.opts, target.expression(self.opts))
+        return sorted({*hypervisors, *self._below})
 
-    def own(self) -> list[str]:
+    def direct_hosts(self) -> list[str]:
         """Those of the hypervisors that have this master, and not one below it; sorted. Raises
         NotFound when there is none."""
         return [host for host in self.hosts() if not syndic.below(self.opts, host)]
@@ -170,7 +170,7 @@ class Fleet:
         long: bool = False,
         patient: bool = False,
         watch: Watch | None = None,
-        quiet: Quiet | None = None,
+        on_stall: StallNotice | None = None,
         signed: bool = True,
         each: list[dict[str, Any]] | None = None,
     ) -> Iterator[answer.Answer]:
@@ -188,7 +188,8 @@ class Fleet:
         does not see gets it when it answered a ping, so that what is said to be ``down`` never
         was told to do anything.
         watch: (prefix of event tags, callable of tag and data) for events meanwhile.
-        quiet: (seconds, seconds, callable): called once when there was no progress for so long, or
+        on_stall: (seconds, seconds, callable): called once when there was no progress for so long,
+        or
         when it is at work for so long.
         signed: the hosts sign what they answer; guests' minions do not.
         each: arguments of several calls, in place of kwarg: one job has them all, one after the
@@ -203,12 +204,12 @@ class Fleet:
             hosts = [host for host in hosts if host not in absent]
         if not hosts:
             return
-        job = _Job(self, hosts, watch, quiet, signed)
+        job = _Job(self, hosts, watch, on_stall, signed)
         job.publish(fun, kwarg or {}, each)
         limits = self._limit("stall_timeout", STALL_S), self._limit("job_timeout", JOB_S)
         yield from job.answers(_Patience(timeout_s, long, patient, *limits))
 
-    def proven(self, host: str, jid: str, fun: str, event: dict[str, Any]) -> dict[str, Any] | None:
+    def verify(self, host: str, jid: str, fun: str, event: dict[str, Any]) -> dict[str, Any] | None:
         """The return of a host, as its answer has it; None when it is not proven to be its.
 
         event: what came as that, ``return`` and all.
@@ -218,23 +219,23 @@ class Fleet:
         key = self._keys[host]
         if key is None and not self.opts.get("order_masters"):
             return None
-        return proof.proven(host, jid, fun, event.get("return"), key)
+        return proof.verify(host, jid, fun, event.get("return"), key)
 
-    def seen(self, hosts: Iterable[str]) -> set[str]:
+    def connected(self, hosts: Iterable[str]) -> set[str]:
         """Those of the hosts whose connection the master sees, as a set."""
-        found = target.connected(self.opts, hosts)
+        visible = target.connected(self.opts, hosts)
         if self.opts.get("order_masters"):
             # of a minion below a syndic nobody here knows: it is asked, never declared down
-            found |= set(hosts) - set(target.accepted(self.opts))
-        return found
+            visible |= set(hosts) - set(target.accepted(self.opts))
+        return visible
 
     def _absent(self, hosts: list[str], timeout_s: float) -> dict[str, answer.Answer]:
         """Host to its Answer, of those that the master does not see and that answer no ping."""
-        there = self.seen(hosts) | self.answered
-        unseen = [host for host in hosts if host not in there]
+        reachable = self.connected(hosts) | self.answered
+        unseen = [host for host in hosts if host not in reachable]
         pings = self.ask(unseen, "test.ping", timeout_s=timeout_s)
         absent = (answer.DOWN, answer.SILENT, answer.BAD)
-        return {one.host: answer.down(one.host, one) for one in pings if one.kind in absent}
+        return {ping.host: answer.down(ping.host, ping) for ping in pings if ping.kind in absent}
 
     def _limit(self, word: str, default: int) -> int:
         return settings.integer(settings.of_master(self.opts), word, default)
@@ -243,10 +244,10 @@ class Fleet:
         self, hosts: Iterable[str], fun: str, kwarg: dict[str, Any] | None = None, **options: Any
     ) -> dict[str, answer.Answer]:
         """Like :meth:`ask`, all at once: a dict of host to Answer, sorted by host."""
-        found = {a.host: a for a in self.ask(hosts, fun, kwarg, **options)}
-        return dict(sorted(found.items()))
+        answers = {a.host: a for a in self.ask(hosts, fun, kwarg, **options)}
+        return dict(sorted(answers.items()))
 
-    def one(
+    def call(
         self,
         host: str,
         fun: str,
@@ -266,10 +267,10 @@ class Fleet:
         calls: keyword arguments of each. options: as :meth:`ask` has them. What becomes of the job
         becomes of each call whose answer did not come.
         """
-        [whole] = self.ask([host], fun, long=True, each=calls, **options)
-        return answer.several(whole, fun, calls)
+        [job_answer] = self.ask([host], fun, long=True, each=calls, **options)
+        return answer.split_answers(job_answer, fun, calls)
 
-    def tell(self, tag: str, data: dict[str, Any]) -> None:
+    def fire_event(self, tag: str, data: dict[str, Any]) -> None:
         """Fires an event on the master's bus. What is told of ends as it would without: a master
         that has stopped has no bus."""
         try:
@@ -294,7 +295,7 @@ class _Bus:
                 )
             self._event.fire_event(data, tag)
 
-    def rest(self) -> None:
+    def disconnect(self) -> None:
         """Lets go of the connection until somebody tells something."""
         with self._lock:
             if self._event is not None:
@@ -313,7 +314,7 @@ class _Patience:
     job_s: float
 
     @property
-    def short(self) -> bool:
+    def is_quick(self) -> bool:
         """A question that anybody answers at once."""
         return not (self.long or self.patient)
 
@@ -343,28 +344,28 @@ class _Job:
         fleet: Fleet,
         hosts: list[str],
         watch: Watch | None,
-        quiet: Quiet | None = None,
+        on_stall: StallNotice | None = None,
         signed: bool = True,
     ) -> None:
         self.fleet = fleet
         self.now = fleet.now
         self.signed = signed
         self.waiting = set(hosts)
-        self.seen = fleet.seen(hosts)
-        self.unanswered = self.waiting - self.seen - fleet.answered
-        hung = {host for host, at in dict(fleet.hung).items() if self.now() - at < GONE_S}
+        self.connected = fleet.connected(hosts)
+        self.unanswered = self.waiting - self.connected - fleet.answered
+        hung = {host for host, since_s in dict(fleet.hung).items() if self.now() - since_s < GONE_S}
         self.hung = hung if self.waiting - hung else set()
         self.watch_prefix = watch[0] if watch else ""
         self.watcher = watch[1] if watch else None
-        self.quiet_s, self.most_s = quiet[:2] if quiet else (0.0, 0.0)
-        self.when_quiet = quiet[2] if quiet else None
+        self.quiet_s, self.max_s = on_stall[:2] if on_stall else (0.0, 0.0)
+        self.stall_callback = on_stall[2] if on_stall else None
         self.jid = salt.utils.jid.gen_jid(fleet.opts)
         self.tags = [f"salt/job/{self.jid}/ret/"]
         self.fun, self.ping = "", ""
         self.kwarg: dict[str, Any] | None = None
         self.each: list[dict[str, Any]] | None = None
         self.unproven: set[str] = set()
-        self.looked: set[str] = set()
+        self.checked: set[str] = set()
         self.probe: _Probe | None = None
         self.late, self.all_known = False, cast("bool | None", None)
         self.started = self.now()
@@ -379,22 +380,22 @@ class _Job:
         if self.unanswered and fun != "test.ping":
             self.ping = salt.utils.jid.gen_jid(self.fleet.opts)
             self.tags.append(f"salt/job/{self.ping}/ret/")
-        for tag in self._heard():
+        for tag in self._subscriptions():
             self.fleet.client.event.subscribe(tag)
         try:
             self.send(fun, kwarg, self.jid, each=each)
             if self.ping:
                 self.send("test.ping", None, self.ping, self.unanswered)
         except BaseException:
-            self._listen_no_more()
+            self._unsubscribe_all()
             raise
 
-    def _heard(self) -> list[str]:
+    def _subscriptions(self) -> list[str]:
         """What the tags begin with that are listened for."""
         return [*self.tags, *filter(None, [self.watch_prefix])]
 
-    def _listen_no_more(self) -> None:
-        for tag in self._heard():
+    def _unsubscribe_all(self) -> None:
+        for tag in self._subscriptions():
             _unsubscribe(self.fleet, tag)
 
     def send(
@@ -416,22 +417,22 @@ class _Job:
                 sorted(hosts or self.waiting), fun, arg, tgt_type="list", jid=jid, listen=True
             )
         except (SaltClientError, SaltReqTimeoutError) as exc:
-            why = str(exc) or "is its process running? systemctl status salt-master"
-            raise errors.ConnectionFailed(f"the Salt master does not answer: {why}") from exc
+            reason = str(exc) or "is its process running? systemctl status salt-master"
+            raise errors.ConnectionFailed(f"the Salt master does not answer: {reason}") from exc
 
     def answers(self, patience: _Patience) -> Iterator[answer.Answer]:
         try:
             while self.waiting:
                 yield from self._next(0.2)
-                yield from self._given_up(patience)
+                yield from self._give_up(patience)
         finally:
             if self.probe:
                 self.probe.end()
-            self._listen_no_more()
+            self._unsubscribe_all()
 
     def _next(self, wait_s: float) -> Iterator[answer.Answer]:
         """The next return within that time, if one comes; feeds the watcher."""
-        tags = "|".join(self._heard())
+        tags = "|".join(self._subscriptions())
         event = self.fleet.client.event.get_event(
             wait=wait_s, tag=f"({tags})", match_type="regex", full=True
         )
@@ -449,8 +450,8 @@ class _Job:
         if host not in self.waiting:
             return
         if tag.startswith(self.tags[0]):
-            yield from self._answered(host, data)
-        elif self.proven(host, self.ping, "test.ping", data) is None:
+            yield from self._accept(host, data)
+        elif self.verify(host, self.ping, "test.ping", data) is None:
             self.unproven.add(host)
 
     def _watched(self, tag: str, returned: dict[str, Any]) -> None:
@@ -461,25 +462,25 @@ class _Job:
         except Exception as exc:
             log.warning("cannot show the step %r: %s", tag, exc)
 
-    def _answered(self, host: str, event: dict[str, Any]) -> Iterator[answer.Answer]:
+    def _accept(self, host: str, event: dict[str, Any]) -> Iterator[answer.Answer]:
         """The host's Answer. One that is not proven to be its own is not taken: the true one may
         come yet, and is waited for while the host says, signed, that it works at the job."""
-        returned = self.proven(host, self.jid, self.fun, event)
+        returned = self.verify(host, self.jid, self.fun, event)
         if returned is None:
             self.unproven.add(host)
             return
         self.waiting.discard(host)
-        asked = self.fun if self.each is None else None
-        yield answer.from_return(host, returned, asked, self.kwarg)
+        expected_fun = self.fun if self.each is None else None
+        yield answer.from_return(host, returned, expected_fun, self.kwarg)
 
-    def proven(self, host: str, jid: str, fun: str, event: dict[str, Any]) -> dict[str, Any] | None:
+    def verify(self, host: str, jid: str, fun: str, event: dict[str, Any]) -> dict[str, Any] | None:
         """What the host says, whether the master sees it or not; None when that is not proven."""
-        returned = self.fleet.proven(host, jid, fun, event) if self.signed else event
+        returned = self.fleet.verify(host, jid, fun, event) if self.signed else event
         if returned is not None:
-            self.fleet.gone.pop(host, None)
+            self.fleet.unreachable_s.pop(host, None)
             self.fleet.hung.pop(host, None)
             self.unanswered.discard(host)
-            if host not in self.seen:
+            if host not in self.connected:
                 self.fleet.answered.add(host)
         return returned
 
@@ -494,33 +495,35 @@ class _Job:
         granted_s = min(LONGEST_STEP_S, self.granted_s.get(host, 0))
         return self.now() - self.moved[host] - granted_s
 
-    def _given_up(self, patience: _Patience) -> Iterator[answer.Answer]:
+    def _give_up(self, patience: _Patience) -> Iterator[answer.Answer]:
         waited_s = self.now() - self.started
         yield from self._without_connection(patience.timeout_s, waited_s)
-        if patience.short and waited_s > HUNG_S:
+        if patience.is_quick and waited_s > HUNG_S:
             yield from self._hung_still()
-        if self.when_quiet and (waited_s > self.most_s or self._any_quiet()):
-            tell, self.when_quiet = self.when_quiet, None
-            tell()
+        if self.stall_callback and (waited_s > self.max_s or self._any_quiet()):
+            notify, self.stall_callback = self.stall_callback, None
+            notify()
         late = waited_s > patience.timeout_s
         if self.waiting and (late or self.unproven & self.waiting):
             probe = self._ask_the_silent(patience, late)
-            nobodys = self.unproven & probe.nobodys() & self.waiting
+            nobodys = self.unproven & probe.unsigned() & self.waiting
             yield from self._end(nobodys, answer.unproven)
         if self.waiting and late and self.probe:
-            yield from self._written_down(self.probe)
+            yield from self._stored_returns(self.probe)
             yield from self._lost(self.probe.lost(), waited_s, self.probe)
             if patience.long:
                 stalled = {h for h in self.waiting if self._quiet_s(h) > patience.stall_s}
                 yield from self._end(stalled, lambda h: answer.stalled(h, patience.stall_s))
-                over = self.waiting if waited_s > patience.job_s else set()
-                yield from self._end(over, lambda h: answer.endless(h, patience.job_s))
+                overdue = self.waiting if waited_s > patience.job_s else set()
+                yield from self._end(overdue, lambda h: answer.endless(h, patience.job_s))
             elif waited_s > patience.whole_s:
                 yield from self._lost(self.waiting, waited_s, self.probe)
 
     def _hung_still(self) -> Iterator[answer.Answer]:
         """All that are waited for, when of none of them there was a sign of life since."""
-        since = {host: at for host, at in dict(self.fleet.hung).items() if host in self.hung}
+        since = {
+            host: since_s for host, since_s in dict(self.fleet.hung).items() if host in self.hung
+        }
         if self.waiting <= since.keys():
             now = self.now()
             yield from self._end(self.waiting, lambda host: answer.silent(host, now - since[host]))
@@ -541,21 +544,21 @@ class _Job:
         """Those that the master does not see, and of which nothing was heard in the time."""
         hosts, now = self.waiting & self.unanswered, self.now()
         if waited_s > timeout_s:
-            over = hosts
-            self.fleet.gone.update((host, now) for host in over)
+            expired = hosts
+            self.fleet.unreachable_s.update((host, now) for host in expired)
         elif hosts and hosts == self.waiting and waited_s > GRACE_S:
-            over = self._surely_gone(hosts, now)
+            expired = self._surely_gone(hosts, now)
         else:
             return
-        yield from self._end(over & self.unproven, answer.unproven)
-        yield from self._end(over & self.waiting, answer.down)
+        yield from self._end(expired & self.unproven, answer.unproven)
+        yield from self._end(expired & self.waiting, answer.down)
 
     def _surely_gone(self, hosts: set[str], now: float) -> set[str]:
         if self.all_known is None:
             self.all_known = peers.all_known(self.fleet.opts)
         if self.all_known:
             return hosts
-        return {h for h in hosts if now - self.fleet.gone.get(h, now - GONE_S) < GONE_S}
+        return {h for h in hosts if now - self.fleet.unreachable_s.get(h, now - GONE_S) < GONE_S}
 
     def _lost(self, hosts: set[str], waited_s: float, probe: _Probe) -> Iterator[answer.Answer]:
         for host in sorted(hosts):
@@ -563,26 +566,28 @@ class _Job:
             if host in probe.finished:
                 yield answer.lost(host)
                 continue
-            if host not in probe.seen:
+            if host not in probe.last_sign_s:
                 self.fleet.hung[host] = self.started
             yield answer.silent(host, waited_s, busy=host in probe.alive)
 
-    def _end(self, hosts: set[str], why: Callable[[str], answer.Answer]) -> Iterator[answer.Answer]:
+    def _end(
+        self, hosts: set[str], make_answer: Callable[[str], answer.Answer]
+    ) -> Iterator[answer.Answer]:
         for host in sorted(hosts):
             self.waiting.discard(host)
-            yield why(host)
+            yield make_answer(host)
 
-    def _written_down(self, probe: _Probe) -> Iterator[answer.Answer]:
+    def _stored_returns(self, probe: _Probe) -> Iterator[answer.Answer]:
         """Answers that the master has written down, and its event bus did not bring."""
-        late = probe.ended(LATE_S) - self.looked
-        self.looked |= late
+        late = probe.finished_for(LATE_S) - self.checked
+        self.checked |= late
         try:
-            kept = self.fleet.client.get_cache_returns(self.jid) if late else {}
+            returns = self.fleet.client.get_cache_returns(self.jid) if late else {}
         except Exception as exc:  # of whatever keeps the jobs of this master
             log.warning("cannot read the returns of job %s: %s", self.jid, exc)
             return
-        for host in sorted(late & set(kept)):
-            yield from self._answered(host, {**kept[host], "return": kept[host].get("ret")})
+        for host in sorted(late & set(returns)):
+            yield from self._accept(host, {**returns[host], "return": returns[host].get("ret")})
 
 
 class _Probe:
@@ -592,7 +597,7 @@ class _Probe:
         self.job = job
         self.silent_s, self.long = silent_s, long
         self.fun = WORKING if job.signed else GUEST_WORKING
-        self.seen: dict[str, float] = {}
+        self.last_sign_s: dict[str, float] = {}
         self.finished: dict[str, float] = {}
         self.unproven: set[str] = set()
         self.tag = ""
@@ -625,45 +630,51 @@ class _Probe:
             host, now = event["data"].get("id"), self.job.now()
             if not isinstance(host, str) or host not in self.job.waiting:
                 continue
-            returned = self.job.proven(host, self.jid, self.fun, event["data"])
+            returned = self.job.verify(host, self.jid, self.fun, event["data"])
             if returned is None:
                 self.unproven.add(host)
             elif returned.get("retcode"):  # it cannot tell, such as one that is not synced yet
                 log.warning("%s: %s: %s", host, self.fun, returned.get("return"))
                 self.alive.add(host)
-                self.seen[host] = now
+                self.last_sign_s[host] = now
             elif isinstance(returned.get("return"), dict) and returned["return"]:
                 self.alive.add(host)
-                self.seen[host] = now
+                self.last_sign_s[host] = now
                 self.job.at_work(host, returned["return"])
             else:
                 self.finished.setdefault(host, now)
 
-    def nobodys(self) -> set[str]:
+    def unsigned(self) -> set[str]:
         """Those whose only answers, also to this question, are not signed by them."""
-        over = self.job.now() - self.sent > UNSIGNED_S
-        return self.unproven - self.alive - set(self.finished) if over else set()
+        timed_out = self.job.now() - self.sent > UNSIGNED_S
+        return self.unproven - self.alive - set(self.finished) if timed_out else set()
 
-    def ended(self, since_s: float) -> set[str]:
+    def finished_for(self, since_s: float) -> set[str]:
         """Those that ended the job so long ago, and whose return has not come."""
         now = self.job.now()
-        return {h for h, at in self.finished.items() if now - at > since_s} & self.job.waiting
+        return {
+            h for h, finished_s in self.finished.items() if now - finished_s > since_s
+        } & self.job.waiting
 
     def lost(self) -> set[str]:
         """The hosts that will not answer any more; asks again while others work on."""
-        lost = self.ended(RETURNS_S)
+        lost = self.finished_for(RETURNS_S)
         if self.job.now() - self.sent > PROBE_S:
-            lost |= self._gone(self.job.waiting - self.alive - set(self.finished))
+            lost |= self._unresponsive(self.job.waiting - self.alive - set(self.finished))
             if self.job.waiting - lost - set(self.finished):
                 self._send()
         return lost
 
-    def _gone(self, silent: set[str]) -> set[str]:
+    def _unresponsive(self, silent: set[str]) -> set[str]:
         """Those of the silent that are not waited for any more."""
         if not self.silent_s or not silent:
             return silent
         # where no long job goes on without it, a connection that the master saw, and that is gone,
         # says that there is nobody to wait for
-        left = set() if self.long else (silent & self.job.seen) - self.job.fleet.seen(silent)
+        disconnected = (
+            set() if self.long else (silent & self.job.connected) - self.job.fleet.connected(silent)
+        )
         now, started = self.job.now(), self.job.started
-        return left | {h for h in silent if now - self.seen.get(h, started) > self.silent_s}
+        return disconnected | {
+            h for h in silent if now - self.last_sign_s.get(h, started) > self.silent_s
+        }

@@ -19,20 +19,20 @@ from dataclasses import dataclass
 from typing import Any, TextIO
 
 from saltvirt import errors, settings
-from saltvirt.wire import Fact
+from saltvirt.wire import Message
 
 AT_ONCE = 4
 LEASE_S = 60
 LOCK_S = 10
 # who copies for longer than this goes on, and others no longer wait for it
-HELD_S = 3600
+MAX_HOLD_S = 3600
 # a host that asks for more at a time than this is told to wait
 _PER_HOST = 16
 _IMAGE = re.compile(r"[0-9a-f]{40}")
 
 
 @dataclass
-class QueuePlace(Fact):
+class QueueEntry(Message):
     """One who waits or copies. seen: when it last asked, in seconds since 1970. copies: it may
     copy, since then."""
 
@@ -44,8 +44,8 @@ class QueuePlace(Fact):
 
 
 @dataclass
-class _Queue(Fact):
-    places: list[QueuePlace]
+class _Queue(Message):
+    places: list[QueueEntry]
 
 
 def at_once(opts: dict[str, Any]) -> int:
@@ -73,20 +73,20 @@ class DownloadQueue:
             now = self._now()
             # one of a clock that was ahead is as old as one of long ago
             queue[:] = [p for p in queue if abs(now - p.seen) < LEASE_S]
-            mine = next((p for p in queue if (p.host, p.image) == (host, image)), None)
+            entry = next((p for p in queue if (p.host, p.image) == (host, image)), None)
             if done:
-                queue[:] = [p for p in queue if p is not mine]
+                queue[:] = [p for p in queue if p is not entry]
                 return 0
-            if mine is None and sum(p.host == host for p in queue) >= _PER_HOST:
+            if entry is None and sum(p.host == host for p in queue) >= _PER_HOST:
                 return len(queue)
-            if mine is None:
-                mine = QueuePlace(host, image, now)
-                queue.append(mine)
-            ahead = _before(queue, mine, now) + 1 - self._limit
-            mine.seen = now
-            if ahead <= 0 and not mine.copies:
-                mine.copies, mine.since = True, now
-            return 0 if mine.copies else ahead
+            if entry is None:
+                entry = QueueEntry(host, image, now)
+                queue.append(entry)
+            ahead = _before(queue, entry, now) + 1 - self._limit
+            entry.seen = now
+            if ahead <= 0 and not entry.copies:
+                entry.copies, entry.since = True, now
+            return 0 if entry.copies else ahead
 
     @staticmethod
     def _lock(file: TextIO, path: str) -> None:
@@ -103,7 +103,7 @@ class DownloadQueue:
                 time.sleep(0.02)
 
     @contextlib.contextmanager
-    def _queue(self) -> Iterator[list[QueuePlace]]:
+    def _queue(self) -> Iterator[list[QueueEntry]]:
         """The queue as a list of places, locked; what is changed in it is kept."""
         os.makedirs(self._folder, exist_ok=True)
         path = os.path.join(self._folder, "copies")
@@ -114,10 +114,10 @@ class DownloadQueue:
             yield queue
             file.seek(0)
             file.truncate()
-            json.dump([place.to_answer() for place in queue], file)
+            json.dump([entry.to_answer() for entry in queue], file)
 
 
-def _read(file: TextIO) -> list[QueuePlace]:
+def _read(file: TextIO) -> list[QueueEntry]:
     """The places in a file; none of one that is new, or damaged: who copies asks again."""
     try:
         return _Queue.from_answer({"places": json.load(file)}, "copies").places
@@ -125,12 +125,12 @@ def _read(file: TextIO) -> list[QueuePlace]:
         return []
 
 
-def _before(queue: list[QueuePlace], mine: QueuePlace, now: float) -> int:
+def _before(queue: list[QueueEntry], entry: QueueEntry, now: float) -> int:
     """How many places before it hold this one up."""
     before = [
         p
-        for p in queue[: queue.index(mine)]
-        if now - (now if p.since is None else p.since) <= HELD_S
+        for p in queue[: queue.index(entry)]
+        if now - (now if p.since is None else p.since) <= MAX_HOLD_S
     ]
-    hosts = {place.host for place in before}
-    return len(before) if mine.host in hosts else len(hosts)
+    hosts = {ahead.host for ahead in before}
+    return len(before) if entry.host in hosts else len(hosts)

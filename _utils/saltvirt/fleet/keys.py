@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
 from saltvirt import errors, names
 from saltvirt.fleet import private, target
-from saltvirt.fleet.pillars import Pillars, print_of
+from saltvirt.fleet.pillars import Pillars, fingerprint
 
 _FOLDERS = {
     "accepted": "minions",
@@ -104,8 +104,8 @@ class _Driver:
         self._cache = salt.cache.Cache(opts, driver=opts["keys.cache_driver"])
 
     def fetch(self, name: str) -> dict[str, str] | None:
-        found = self._cache.fetch("keys", name)
-        return found if found and found.get("pub") else None
+        entry = self._cache.fetch("keys", name)
+        return entry if entry and entry.get("pub") else None
 
     def store(self, name: str, pub: str) -> None:
         self._cache.store("keys", name, {"state": "accepted", "pub": pub})
@@ -123,18 +123,18 @@ class KeyStore:
 
     def status(self, name: str) -> str | None:
         """``accepted``, ``pending``, ``rejected``, or None for an id that has no key."""
-        found = self._store.fetch(names.guest(name))
-        return found["state"] if found else None
+        entry = self._store.fetch(names.guest(name))
+        return entry["state"] if entry else None
 
     def public(self, name: str) -> str | None:
         """The public key (PEM) of an id, whatever its state, or None."""
-        found = self._store.fetch(names.guest(name))
-        return found["pub"] if found else None
+        entry = self._store.fetch(names.guest(name))
+        return entry["pub"] if entry else None
 
     def accepted(self, name: str) -> str | None:
         """The public key (PEM) that was accepted for an id, or None."""
-        found = self._store.fetch(names.guest(name))
-        return found["pub"] if found and found["state"] == "accepted" else None
+        entry = self._store.fetch(names.guest(name))
+        return entry["pub"] if entry and entry["state"] == "accepted" else None
 
     def accept(
         self,
@@ -154,41 +154,41 @@ class KeyStore:
         """
         target.refuse_host(self._opts, names.guest(name))
         pub = clean(pub_pem)
-        found = self._store.fetch(name)
+        entry = self._store.fetch(name)
         replace = replace and self.host_of(name) == host
-        if found and found["state"] == "accepted" and _text(found["pub"]) == pub:
-            self._keep(name, pub, pillar)
+        if entry and entry["state"] == "accepted" and _text(entry["pub"]) == pub:
+            self._store_pillar(name, pub, pillar)
             return False
-        if found and found["state"] != "pending" and not replace:
+        if entry and entry["state"] != "pending" and not replace:
             raise errors.KeyRefused(
-                f"the master has another key of {name}, which is {found['state']}: if that "
+                f"the master has another key of {name}, which is {entry['state']}: if that "
                 f"machine is gone, remove its key with salt-key -d {name}"
             )
-        self._keep(name, pub, pillar)
+        self._store_pillar(name, pub, pillar)
         self._record(name, host, pub)
         target.forget(self._opts, name)
         self._store.store(name, pub)
         self._fire("accept", name, pub)
         return True
 
-    def _keep(self, name: str, pub: str, pillar: dict[str, Any] | None) -> None:
+    def _store_pillar(self, name: str, pub: str, pillar: dict[str, Any] | None) -> None:
         if pillar is not None:
-            Pillars(self._opts).keep(name, pub, pillar)
+            Pillars(self._opts).store(name, pub, pillar)
 
     def _record(self, name: str, host: str, pub: str) -> None:
         """That this key was accepted here for a guest of the host; of no other key."""
-        private.write(os.path.join(self._accepted, name), f"{host}\n{print_of(pub)}")
+        private.write(os.path.join(self._accepted, name), f"{host}\n{fingerprint(pub)}")
 
     def of_host(self, host: str) -> str | None:
         """The public key (PEM) that was accepted for a minion that is no guest, or None."""
-        found = self._store.fetch(host) if salt.utils.verify.valid_id(self._opts, host) else None
-        return found["pub"] if found and found["state"] == "accepted" else None
+        entry = self._store.fetch(host) if salt.utils.verify.valid_id(self._opts, host) else None
+        return entry["pub"] if entry and entry["state"] == "accepted" else None
 
-    def ours(self) -> list[str]:
+    def guest_ids(self) -> list[str]:
         """The ids whose keys were accepted here, for a guest, and are still accepted; sorted."""
         with contextlib.suppress(FileNotFoundError):
-            found = [n for n in os.listdir(self._accepted) if not n.startswith(".")]
-            return sorted(n for n in found if self.accepted(n) and self.host_of(n) is not None)
+            ids = [n for n in os.listdir(self._accepted) if not n.startswith(".")]
+            return sorted(n for n in ids if self.accepted(n) and self.host_of(n) is not None)
         return []
 
     def host_of(self, name: str) -> str | None:
@@ -200,25 +200,25 @@ class KeyStore:
         except FileNotFoundError:
             return None
         # an older version wrote down no key
-        return host if mark in ("", print_of(self.accepted(name) or "")) else None
+        return host if mark in ("", fingerprint(self.accepted(name) or "")) else None
 
     def hosts(self) -> set[str]:
         """The hypervisors that the accepted keys of guests are bound to, as a set."""
-        return set(filter(None, map(self.host_of, self.ours())))
+        return set(filter(None, map(self.host_of, self.guest_ids())))
 
-    def moved(self, name: str, old: str, new: str) -> None:
+    def rebind(self, name: str, old: str, new: str) -> None:
         """The guest is on another host now, and its key is bound to that one."""
         pub = self.accepted(name)
         if pub and self.host_of(name) == old:
             self._record(name, new, pub)
 
-    def stays(self, name: str, host: str) -> str | None:
+    def retain_reason(self, name: str, host: str) -> str | None:
         """Why the key of a guest that was removed from this host stays; None when it may go."""
-        made = self.host_of(name)
-        if made is None:
+        bound_host = self.host_of(name)
+        if bound_host is None:
             return "it was not accepted here for a guest, so another machine may use it"
-        if made not in ("", host):
-            return f"it was accepted for a guest of {made}, which may use it"
+        if bound_host not in ("", host):
+            return f"it was accepted for a guest of {bound_host}, which may use it"
         return None
 
     def _forget(self, name: str) -> None:
@@ -231,15 +231,15 @@ class KeyStore:
         pub_pem: only if it is this key. Returns True when there was one to delete.
         Raises KeyRefused for a name that virt:hosts keeps for hypervisors.
         """
-        found = self._store.fetch(names.guest(name))
-        if not found or (pub_pem and _text(found["pub"]) != _text(pub_pem)):
+        entry = self._store.fetch(names.guest(name))
+        if not entry or (pub_pem and _text(entry["pub"]) != _text(pub_pem)):
             return False
         try:
             target.refuse_host(self._opts, name)
         except errors.InvalidInput as exc:
             raise errors.KeyRefused(f"the key of {name} stays: it is a hypervisor's") from exc
         with salt.key.Key(self._opts) as keys:
-            keys.delete_key(match_dict={_FOLDERS[found["state"]]: [name]})
+            keys.delete_key(match_dict={_FOLDERS[entry["state"]]: [name]})
         if self._store.fetch(name):
             raise errors.OperationFailed(f"the key of {name} could not be deleted: see salt-key")
         self._forget(name)

@@ -19,7 +19,7 @@ from saltvirt.fleet import private
 EXT_PILLAR = "virtkey"
 
 
-def print_of(pub_pem: str) -> str:
+def fingerprint(pub_pem: str) -> str:
     """The fingerprint of a public key, however its lines are broken."""
     return hashlib.sha256("".join(pub_pem.split()).encode()).hexdigest()
 
@@ -52,12 +52,12 @@ class Pillars:
     def _path(self, name: str) -> str:
         return os.path.join(self._root, names.guest(name))
 
-    def keep(self, name: str, pub_pem: str, pillar: dict[str, Any] | None) -> None:
+    def store(self, name: str, pub_pem: str, pillar: dict[str, Any] | None) -> None:
         """Keeps the pillar for the machine with that key; an empty one is none."""
         if not pillar:
             self.remove(name)
             return
-        text = json.dumps({"key": print_of(pub_pem), "pillar": pillar})
+        text = json.dumps({"key": fingerprint(pub_pem), "pillar": pillar})
         private.write(self._path(name), text)
 
     def remove(self, name: str) -> bool:
@@ -72,20 +72,20 @@ class Pillars:
         """The names whose pillar nobody can get, for the key it is bound to is gone."""
         with contextlib.suppress(FileNotFoundError):
             for name in sorted(os.listdir(self._root)):
-                if not name.startswith(".") and not self.of(name, public):
+                if not name.startswith(".") and not self.load(name, public):
                     yield name
 
-    def of(self, name: str, public: Callable[[str], str | None]) -> dict[str, Any]:
+    def load(self, name: str, public: Callable[[str], str | None]) -> dict[str, Any]:
         """The pillar of a minion, {} when it has none here.
 
         public: a callable of the name, which returns the key that the master accepted for it.
         """
-        found = None
+        data = None
         with (
             contextlib.suppress(FileNotFoundError, ValueError, RecursionError, errors.InvalidInput),
             open(self._path(name), encoding="utf-8") as file,
         ):
-            found = json.load(file)
-        if not isinstance(found, dict) or found.get("key") != print_of(public(name) or ""):
+            data = json.load(file)
+        if not isinstance(data, dict) or data.get("key") != fingerprint(public(name) or ""):
             return {}
-        return found.get("pillar") or {}
+        return data.get("pillar") or {}

@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 # a line of progress that no other may take the place of: in a log, so many seconds apart
-QUIET_S = 10
+LOG_INTERVAL_S = 10
 
 
-class Screen:
+class ProgressDisplay:
     """The terminal of ``salt-run``, or the log that it is written to. Threads may share it: Salt's
     channel breaks when two fire at once.
 
@@ -40,15 +40,15 @@ class Screen:
         log there is one for each tenth of the work, and at least every ten seconds."""
         with self._lock:
             now = time.monotonic()
-            news = percent // 10 != self._tenth or now - self._logged > QUIET_S
-            if news:
+            is_new_line = percent // 10 != self._tenth or now - self._logged > LOG_INTERVAL_S
+            if is_new_line:
                 self._tenth, self._logged = percent // 10, now
-            self._fire(text, again=self._updating, passing=not news)
+            self._fire(text, again=self._updating, passing=not is_new_line)
             self._updating = True
 
-    def _fire(self, text: str, **how: Any) -> None:
+    def _fire(self, text: str, **options: Any) -> None:
         if self._channel is not None:
-            data = {"message": text, "outputter": self._outputter, **how}
+            data = {"message": text, "outputter": self._outputter, **options}
             self._channel.fire_event(data, "progress")
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 # the functions of a host that call another one, or one several times, and sign what it says
 FUNCTION, EACH = "virt.answer", "virt.answers"
-_SAID, _PROOF = "said", "proof"
+_PAYLOAD, _PROOF = "said", "proof"
 _UNPROVEN: Any = {"unsafe_skip_rsa_key_validation": True}
 _PLAIN = (type(None), bool, int, float, str)
 
@@ -37,7 +37,7 @@ def _sent(data: Any) -> Any:
     if isinstance(data, Mapping):
         return {_sent(key): _sent(value) for key, value in data.items()}
     if isinstance(data, (list, tuple, set, frozenset)):
-        return [_sent(one) for one in data]
+        return [_sent(item) for item in data]
     if isinstance(data, bytes):
         return data.decode(errors="replace")
     if data is None or isinstance(data, (bool, float)):
@@ -74,7 +74,7 @@ def sign(opts: dict[str, Any], jid: object, fun: str, returned: Any) -> dict[str
         raise errors.OperationFailed(f"the minion's key signs what it says: {path}: {exc}") from exc
     returned = _sent(returned)
     signed = key.sign(_text(opts["id"], jid, fun, returned), padding.PKCS1v15(), hashes.SHA256())
-    return {_SAID: returned, _PROOF: base64.b64encode(signed).decode()}
+    return {_PAYLOAD: returned, _PROOF: base64.b64encode(signed).decode()}
 
 
 def _own_key(pem: bytes) -> RSAPrivateKey:
@@ -86,7 +86,7 @@ def _own_key(pem: bytes) -> RSAPrivateKey:
         return cast("RSAPrivateKey", load_pem_private_key(pem, None))
 
 
-def proven(
+def verify(
     host: str, jid: object, fun: str, returned: Any, pub_pem: str | None = None
 ) -> dict[str, Any] | None:
     """What the host said, None when that is not proven.
@@ -94,18 +94,18 @@ def proven(
     returned: the job's return. pub_pem: the host's key; None, of a host below a syndic, whose key
     is not here: it is believed as the syndic is.
     """
-    found = returned.get(_SAID) if isinstance(returned, dict) else None
-    if not isinstance(found, dict):
+    payload = returned.get(_PAYLOAD) if isinstance(returned, dict) else None
+    if not isinstance(payload, dict):
         return None
     if pub_pem is None:
-        return found
+        return payload
     try:
         signature = base64.b64decode(str(returned.get(_PROOF)), validate=True)
         # of another kind it takes other arguments, or does not verify
         key = cast("RSAPublicKey", load_pem_public_key(pub_pem.encode()))
-        key.verify(signature, _text(host, jid, fun, found), padding.PKCS1v15(), hashes.SHA256())
+        key.verify(signature, _text(host, jid, fun, payload), padding.PKCS1v15(), hashes.SHA256())
     except (
         InvalidSignature, ValueError, TypeError, AttributeError, binascii.Error, RecursionError,
     ):  # fmt: skip
         return None
-    return found
+    return payload

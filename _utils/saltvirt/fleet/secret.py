@@ -20,12 +20,12 @@ _ALWAYS = ("config", "user_data", "priv_key", "autosign_grains")
 
 def split(arguments: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """(arguments of the job, what is secret of them)."""
-    found = {word: arguments[word] for word in _ALWAYS if arguments.get(word)}
+    secrets = {word: arguments[word] for word in _ALWAYS if arguments.get(word)}
     graphics = arguments.get("graphics")
     if isinstance(graphics, dict) and graphics.get("password"):
-        found["graphics"] = graphics
-    plain = {word: value for word, value in arguments.items() if word not in found}
-    return ({**plain, FROM_MASTER: True} if found else plain), found
+        secrets["graphics"] = graphics
+    plain = {word: value for word, value in arguments.items() if word not in secrets}
+    return ({**plain, FROM_MASTER: True} if secrets else plain), secrets
 
 
 def without(arguments: dict[str, Any]) -> dict[str, Any]:
@@ -34,15 +34,15 @@ def without(arguments: dict[str, Any]) -> dict[str, Any]:
     return {word: value for word, value in arguments.items() if word not in hidden}
 
 
-def refuse_claimed(opts: dict[str, Any], host: str, words: Iterable[str]) -> None:
+def refuse_claimed(opts: dict[str, Any], host: str, arguments: Iterable[str]) -> None:
     """Raises InvalidInput when the host gets secrets, and is one by its own word alone.
 
-    words: what it would get. opts: the master's configuration.
+    arguments: what it would get. opts: the master's configuration.
     """
     trusted = settings.boolean(settings.of_master(opts), "pki:trust_grains", False)
-    if words and not trusted and not target.by_name(opts, host):
+    if arguments and not trusted and not target.by_name(opts, host):
         raise errors.InvalidInput(
-            f"{', '.join(sorted(words))}: may be secret, and {host} is a hypervisor by its own "
+            f"{', '.join(sorted(arguments))}: may be secret, and {host} is a hypervisor by its own "
             f"word alone (virt:hosts is {target.expression(opts)}): set virt:hosts in the "
             "master's configuration to ids, a list or a nodegroup"
         )

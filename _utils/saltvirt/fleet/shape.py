@@ -46,19 +46,20 @@ ANSWERS = {
     "virt.names_on_disk": [str],
     "virt.inventory": facts.Inventory,
     "virt.leftovers": guests.Leftovers,
-    "virt.power": power.Power,
+    "virt.power": power.PowerChange,
     "virt.migrate_locations": guests.MigrationFacts,
     # by the name that hosts have for it which are not updated yet
     "virt.migrate_census": guests.MigrationFacts,
-    "virt.init": made.Made, "virt.clone": made.Made, "virt.rename": made.Renamed,
+    "virt.init": made.CreatedGuest, "virt.clone": made.CreatedGuest,
+    "virt.rename": made.RenamedGuest,
     "virt.maintenance": (maintenance.MaintenanceMark, None),
     "virt.ha_fence": {"state": str, "words": str}, "virt.ha_kept": str,
     "virt.guest_addresses": {str: {str: {str: object}}},
-    "virt.list_snapshots": {str: ([snapshots.KnownSnapshot], {"error": str}, str)},
+    "virt.list_snapshots": {str: ([snapshots.SnapshotInfo], {"error": str}, str)},
     "virt.snapshot": snapshots.SnapshotTaken,
-    "virt.migrate": migration.Moved,
-    "virt.migrate_recover": migration.Recovered,
-    "virt.migrate_clean": removal.Cleaned,
+    "virt.migrate": migration.MigrationResult,
+    "virt.migrate_recover": migration.RecoveryResult,
+    "virt.migrate_clean": removal.CleanupResult,
     "virt.vm_info": {str: _SHOWN},
     "virt.migrate_unfinished": {str: migration.UnfinishedMigration},
     "virt.purge": (bool, {"left": {str: str}}), "virt.remove_made": bool,
@@ -67,8 +68,8 @@ ANSWERS = {
     "virt.versions": versions.Versions,
     "virt.shared_disks": {str: str},
     "virt.storage_users": {str: (str, None)},
-    "virt.migratable": migration.Migratable,
-    "virt.display": reach.Displays, "virt.reach": reach.Reach, "virt.screen": reach.Screen,
+    "virt.migratable": migration.MigrationCheck,
+    "virt.display": reach.Displays, "virt.reach": reach.Reach, "virt.screen": reach.Screenshot,
     "virt.tls_info": _TLS,
     "virt.tls_update": {"changes": {str: object}, "info": _TLS},
 }  # fmt: skip
@@ -82,38 +83,38 @@ TESTED = {
 
 def fits(data: Any, shape: Any) -> bool:
     """True when the data is of the shape."""
-    return misfit(data, shape) is None
+    return mismatch(data, shape) is None
 
 
-def misfit(data: Any, shape: Any, place: str = "it") -> str | None:
+def mismatch(data: Any, shape: Any, path: str = "it") -> str | None:
     """Where the data is not of the shape, such as ``guests.web1``; None when it is."""
     if isinstance(shape, tuple):
-        several = [misfit(data, one, place) for one in shape]
+        several = [mismatch(data, option, path) for option in shape]
         return None if None in several else several[0]
-    if isinstance(shape, type) and issubclass(shape, wire.Fact):
-        return wire.misfit(data, shape)
+    if isinstance(shape, type) and issubclass(shape, wire.Message):
+        return wire.mismatch(data, shape)
     if shape is None or isinstance(shape, type):
-        return None if isinstance(data, shape or type(None)) else place
-    return _inside(data, shape, place) if isinstance(data, type(shape)) else place
+        return None if isinstance(data, shape or type(None)) else path
+    return _inner_mismatch(data, shape, path) if isinstance(data, type(shape)) else path
 
 
-def _inside(data: Any, shape: Any, place: str) -> str | None:
+def _inner_mismatch(data: Any, shape: Any, path: str) -> str | None:
     """The same of what is in a list or in a mapping."""
     if isinstance(shape, list):
-        inner = [(number, one, shape[0]) for number, one in enumerate(data)]
+        inner = [(number, value, shape[0]) for number, value in enumerate(data)]
     elif str in shape:
         if not all(isinstance(key, str) for key in data):
-            return place
-        inner = [(key, one, shape[str]) for key, one in data.items()]
+            return path
+        inner = [(key, value, shape[str]) for key, value in data.items()]
     else:
-        keys = {key.rstrip("?"): of for key, of in shape.items()}
+        keys = {key.rstrip("?"): expected for key, expected in shape.items()}
         missing = next((key for key in keys if key in shape and key not in data), None)
         if missing:
-            return f"{place} without {missing}"
-        inner = [(key, data[key], of) for key, of in keys.items() if key in data]
-    above = "" if place == "it" else f"{place}."
-    found = (misfit(one, of, f"{above}{key}") for key, one, of in inner)
-    return next((where for where in found if where), None)
+            return f"{path} without {missing}"
+        inner = [(key, data[key], expected) for key, expected in keys.items() if key in data]
+    above = "" if path == "it" else f"{path}."
+    mismatches = (mismatch(value, expected, f"{above}{key}") for key, value, expected in inner)
+    return next((problem for problem in mismatches if problem), None)
 
 
 def check(fun: str | None, kwarg: dict[str, Any] | None, data: Any) -> None:
@@ -122,9 +123,11 @@ def check(fun: str | None, kwarg: dict[str, Any] | None, data: Any) -> None:
     shape = ANSWERS.get(name, object)
     if (kwarg or {}).get("test"):
         shape = TESTED.get(name, shape)
-    where = misfit(data, shape)
-    if where:
-        raise errors.InvalidInput(f"its answer to {fun} is not what this version expects: {where}")
+    problem = mismatch(data, shape)
+    if problem:
+        raise errors.InvalidInput(
+            f"its answer to {fun} is not what this version expects: {problem}"
+        )
 
 
 def clean(data: Any, depth: int = 0) -> Any:
@@ -145,7 +148,7 @@ def clean(data: Any, depth: int = 0) -> Any:
     if isinstance(data, dict):
         return {clean(key): clean(value, depth + 1) for key, value in data.items()}
     if isinstance(data, (list, tuple)):
-        return [clean(one, depth + 1) for one in data]
+        return [clean(item, depth + 1) for item in data]
     return data
 
 
@@ -157,8 +160,8 @@ def seconds(value: Any) -> float | None:
 
 def step(value: dict[str, Any]) -> dict[str, Any]:
     """What a host says of its steps, with the number that is to be one."""
-    found: dict[str, Any] = clean(value)
-    percent = found.get("percent")
+    event: dict[str, Any] = clean(value)
+    percent = event.get("percent")
     if isinstance(percent, bool) or not isinstance(percent, NUMBER):
-        found.pop("percent", None)
-    return found
+        event.pop("percent", None)
+    return event

@@ -18,7 +18,7 @@ from saltvirt.fleet import private, target
 # one that has not answered for so long is forgotten
 KEEP_S = 30 * 86400
 # any minion can say that there is one more: of so many at most, those that answered last
-MOST = 2000
+MAX_HOSTS = 2000
 
 
 def below(opts: dict[str, Any], host: str) -> bool:
@@ -26,21 +26,21 @@ def below(opts: dict[str, Any], host: str) -> bool:
     return bool(opts.get("order_masters")) and host not in target.accepted(opts)
 
 
-def known(client: Any, opts: dict[str, Any], expression: str) -> set[str]:
+def known_hosts(client: Any, opts: dict[str, Any], expression: str) -> set[str]:
     """The ids of :func:`answering`, and those of the last 30 days; of ids that match."""
     path, now = Path(opts["cachedir"]) / "virt" / "below", time.time()
-    seen = {name: at for name, at in _read(path).items() if now - at < KEEP_S}
-    found = answering(client, opts, expression)
-    seen.update(dict.fromkeys(found - set(target.accepted(opts)), now))
-    seen = dict(sorted(seen.items(), key=lambda one: one[1])[-MOST:])
-    private.write(str(path), json.dumps(seen))
-    return {name for name in {*found, *seen} if target.may_match(opts, name)}
+    last_seen_s = {name: seen_s for name, seen_s in _read(path).items() if now - seen_s < KEEP_S}
+    responding = answering(client, opts, expression)
+    last_seen_s.update(dict.fromkeys(responding - set(target.accepted(opts)), now))
+    last_seen_s = dict(sorted(last_seen_s.items(), key=lambda entry: entry[1])[-MAX_HOSTS:])
+    private.write(str(path), json.dumps(last_seen_s))
+    return {name for name in {*responding, *last_seen_s} if target.may_match(opts, name)}
 
 
 def _read(path: Path) -> dict[str, float]:
     with contextlib.suppress(FileNotFoundError, ValueError, TypeError, AttributeError):
-        found = json.loads(path.read_text(encoding="utf-8"))
-        return {str(name): float(at) for name, at in found.items()}
+        data = json.loads(path.read_text(encoding="utf-8"))
+        return {str(name): float(seen_s) for name, seen_s in data.items()}
     return {}
 
 
@@ -52,7 +52,7 @@ def answering(client: Any, opts: dict[str, Any], expression: str) -> set[str]:
     """
     jid = salt.utils.jid.gen_jid(opts)
     tag = f"salt/job/{jid}/ret/"
-    found: set[str] = set()
+    minions: set[str] = set()
     quiet_s = float(opts.get("syndic_wait", 5))
     client.event.subscribe(tag)
     try:
@@ -64,9 +64,9 @@ def answering(client: Any, opts: dict[str, Any], expression: str) -> set[str]:
             minion = event["data"].get("id") if event else None
             # any minion makes one up, and a host's id is part of paths here
             if isinstance(minion, str) and salt.utils.verify.valid_id(opts, minion):
-                found.add(minion)
+                minions.add(minion)
                 last = time.monotonic()
     finally:
         with contextlib.suppress(ValueError):  # 3006 raises when it is not subscribed
             client.event.unsubscribe(tag)
-    return found
+    return minions

@@ -25,19 +25,19 @@ def expression(opts: Mapping[str, Any]) -> str:
     default are minions that report themselves (grain ``virt_host:hypervisor``)."""
     target = settings.option(settings.of_master(opts), "hosts", DEFAULT_TARGET)
     if not isinstance(target, str):
-        raise settings.wrong("hosts", target, "a compound target")
+        raise settings.invalid("hosts", target, "a compound target")
     return target
 
 
-def nobody(opts: Mapping[str, Any]) -> str:
+def no_host_reason(opts: Mapping[str, Any]) -> str:
     """Why there is no hypervisor, when no minion is one."""
-    found = expression(opts)
-    if found == DEFAULT_TARGET:
+    configured = expression(opts)
+    if configured == DEFAULT_TARGET:
         return (
             "the master's configuration has no virt:hosts, and no accepted minion says that it is "
             "one (its grain virt_host)"
         )
-    return f"no accepted minion matches virt:hosts, {found!r}, in the master's configuration"
+    return f"no accepted minion matches virt:hosts, {configured!r}, in the master's configuration"
 
 
 def hosts(opts: Mapping[str, Any], target: str | None = None) -> list[str]:
@@ -50,8 +50,8 @@ def hosts(opts: Mapping[str, Any], target: str | None = None) -> list[str]:
     3008 calls a resource, which any minion registers under any name, is none.
     """
     minions = salt.utils.minions.CkMinions(opts)
-    found = minions.check_minions(target or expression(opts), "compound", greedy=False)
-    return sorted(set(found["minions"]) & set(minions._pki_minions()))
+    matches = minions.check_minions(target or expression(opts), "compound", greedy=False)
+    return sorted(set(matches["minions"]) & set(minions._pki_minions()))
 
 
 def accepted(opts: dict[str, Any]) -> list[str]:
@@ -115,14 +115,14 @@ class _OneMinion(salt.utils.minions.CkMinions):  # type: ignore[misc]
 def _outcomes(opts: dict[str, Any], minion_id: str, target: str) -> set[bool]:
     """What the target says of the id: a set of booleans, for the claims that it could make."""
     first = _OneMinion(opts, minion_id)
-    found = {first.matches(target)}
+    outcomes = {first.matches(target)}
     claims = sorted(set(first.met))
     if len(claims) > _CLAIMS:
         every: list[Claims] = [{None: True}]
     else:
         holds = itertools.product((True, False), repeat=len(claims))
         every = [dict(zip(claims, values, strict=True)) for values in holds]
-    return found | {_OneMinion(opts, minion_id, each).matches(target) for each in every}
+    return outcomes | {_OneMinion(opts, minion_id, each).matches(target) for each in every}
 
 
 def may_match(opts: dict[str, Any], minion_id: str) -> bool:
@@ -142,8 +142,8 @@ def refuse_host(opts: dict[str, Any], name: str) -> str:
     Raises InvalidInput.
     """
     target = expression(opts)
-    found = _outcomes(opts, name, target)
-    if True in found and (False not in found or True not in _outcomes(opts, _NOBODY, target)):
+    outcomes = _outcomes(opts, name, target)
+    if True in outcomes and (False not in outcomes or True not in _outcomes(opts, _NOBODY, target)):
         raise errors.InvalidInput(
             f"{name} cannot be a guest's name: virt:hosts ({target}) in the master's "
             "configuration would make a hypervisor of it"

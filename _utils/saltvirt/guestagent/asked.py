@@ -9,17 +9,17 @@ from dataclasses import dataclass
 
 from saltvirt import errors, plain, units
 from saltvirt.guestagent import words
-from saltvirt.wire import Fact
+from saltvirt.wire import Message
 
-LONGEST_S = 86400
+MAX_TIMEOUT_S = 86400
 # what is longer does not pass libvirt, nor the kernel
-MOST_WORDS_BYTES = 64 * 1024
+MAX_COMMAND_BYTES = 64 * 1024
 _PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _MODE = re.compile("[0-7]{3,4}")
 
 
 @dataclass(frozen=True)
-class Command(Fact):
+class Command(Message):
     """A process in the guest. env: its whole environment as ``NAME=value``; None: the agent's."""
 
     argv: tuple[str, ...]
@@ -28,7 +28,7 @@ class Command(Fact):
 
 
 @dataclass(frozen=True)
-class Ended(Fact):
+class CommandResult(Message):
     """What became of it. has_ended: False: it goes on after its time. The data that comes with it
     is stdout_bytes of one and the rest of the other; cut: not all of it."""
 
@@ -41,7 +41,7 @@ class Ended(Fact):
 
 
 @dataclass(frozen=True)
-class Put(Fact):
+class PutFile(Message):
     """A file for the guest. mode: its permissions. overwrite: one may be there. atomic: it is there
     whole or not at all."""
 
@@ -52,7 +52,7 @@ class Put(Fact):
 
 
 @dataclass(frozen=True)
-class Get(Fact):
+class GetFile(Message):
     """A file of the guest."""
 
     path: str
@@ -61,12 +61,12 @@ class Get(Fact):
 def argv(cmd: object, shell: bool) -> tuple[str, ...]:
     """The words of a command. shell: a shell in the guest reads it. Raises InvalidInput."""
     if isinstance(cmd, (list, tuple)):
-        found = tuple(str(one) for one in cmd)
+        arguments = tuple(str(argument) for argument in cmd)
         if shell:
             raise errors.InvalidInput("cmd is a list: shell=True takes a text")
-        return found
+        return arguments
     if isinstance(cmd, (bool, dict)) or cmd is None:
-        raise errors.InvalidInput(f"cmd must be a text or a list, not {units.shown(cmd)}")
+        raise errors.InvalidInput(f"cmd must be a text or a list, not {units.short_repr(cmd)}")
     if shell:
         return "/bin/sh", "-c", str(cmd)
     try:
@@ -83,8 +83,8 @@ def variables(env: object) -> tuple[str, ...] | None:
         return None
     if not isinstance(env, Mapping) or any("=" in str(key) or not str(key) for key in env):
         raise errors.InvalidInput("env must be a dict of names to texts")
-    found = tuple(f"{key}={one}" for key, one in env.items())
-    return found if "PATH" in map(str, env) else (*found, _PATH)
+    environment = tuple(f"{key}={value}" for key, value in env.items())
+    return environment if "PATH" in map(str, env) else (*environment, _PATH)
 
 
 def permissions(mode: object) -> int | None:
@@ -92,61 +92,62 @@ def permissions(mode: object) -> int | None:
     if mode is None:
         return None
     if isinstance(mode, bool) or not _MODE.fullmatch(str(mode)):
-        raise errors.InvalidInput(f"mode must be such as '0640', not {units.shown(mode)}")
+        raise errors.InvalidInput(f"mode must be such as '0640', not {units.short_repr(mode)}")
     return int(str(mode), 8)
 
 
-def checked(command: Command, stdin: bytes) -> None:
+def validate(command: Command, stdin: bytes) -> None:
     """Raises InvalidInput for what cannot be run."""
-    words_ = (*command.argv, *(command.env or ()))
+    strings = (*command.argv, *(command.env or ()))
     if not command.argv or not command.argv[0]:
         raise errors.InvalidInput("no command was given")
-    if any("\0" in word for word in words_):
+    if any("\0" in word for word in strings):
         raise errors.InvalidInput("no word of a command, and no variable, can have a zero byte")
-    if any(not one.partition("=")[0] or "=" not in one for one in command.env or ()):
+    if any(not variable.partition("=")[0] or "=" not in variable for variable in command.env or ()):
         raise errors.InvalidInput("env must be a dict of names to texts")
-    if sum(len(word.encode(errors="replace")) for word in words_) > MOST_WORDS_BYTES:
-        raise errors.InvalidInput(f"the command is longer than {MOST_WORDS_BYTES // 1024} KiB")
-    if len(stdin) > words.MOST_INPUT_BYTES:
+    if sum(len(word.encode(errors="replace")) for word in strings) > MAX_COMMAND_BYTES:
+        raise errors.InvalidInput(f"the command is longer than {MAX_COMMAND_BYTES // 1024} KiB")
+    if len(stdin) > words.MAX_INPUT_BYTES:
         raise errors.InvalidInput(
-            f"the input has more than {words.MOST_INPUT_BYTES // 1024} KiB: bring it by virt.put"
+            f"the input has more than {words.MAX_INPUT_BYTES // 1024} KiB: bring it by virt.put"
         )
 
 
-def copied(
-    read: Callable[[], bytes], write: Callable[[bytes], object], most_bytes: int, path: str,
-    tell: Callable[[int], object] = lambda _done: None,
+def copy_limited(
+    read: Callable[[], bytes], write: Callable[[bytes], object], max_bytes: int, path: str,
+    on_progress: Callable[[int], object] = lambda _done: None,
 ) -> int:  # fmt: skip
     """How many bytes were read and written; path: what is read. Raises InvalidInput for more than
     most_bytes."""
-    done = 0
+    done_bytes = 0
     while data := read():
-        done += len(data)
-        if done > most_bytes:
-            most = units.human_bytes(most_bytes)
+        done_bytes += len(data)
+        if done_bytes > max_bytes:
+            limit = units.human_bytes(max_bytes)
             raise errors.InvalidInput(
-                f"{units.shown(path)} is larger than {most}: most= allows more"
+                f"{units.short_repr(path)} is larger than {limit}: most= allows more"
             )
         write(data)
-        tell(done)
-    return done
+        on_progress(done_bytes)
+    return done_bytes
 
 
-def said(where: str, command: Command, ended: Ended) -> tuple[bool, str]:
+def describe_result(location: str, command: Command, outcome: CommandResult) -> tuple[bool, str]:
     """(is all well, how it ended in words)."""
-    if not ended.has_ended:
+    if not outcome.has_ended:
         return False, (
-            f"{where}: process {ended.pid} did not end within {command.timeout_s} s and goes on; "
-            f"in the guest 'kill -- -{ended.pid}' ends it"
+            f"{location}: process {outcome.pid} did not end within {command.timeout_s} s and goes "
+            f"on; "
+            f"in the guest 'kill -- -{outcome.pid}' ends it"
         )
-    cut = "; not all that it printed is here" if ended.is_cut else ""
-    if ended.signal is not None:
-        return False, f"{where}: killed by signal {ended.signal}{cut}"
-    if ended.exit_code is None:
-        return False, f"{where}: it ended, and the agent does not say how{cut}"
-    return ended.exit_code == 0, f"{where}: exit code {ended.exit_code}{cut}"
+    cut = "; not all that it printed is here" if outcome.is_cut else ""
+    if outcome.signal is not None:
+        return False, f"{location}: killed by signal {outcome.signal}{cut}"
+    if outcome.exit_code is None:
+        return False, f"{location}: it ended, and the agent does not say how{cut}"
+    return outcome.exit_code == 0, f"{location}: exit code {outcome.exit_code}{cut}"
 
 
-def shown(data: bytes) -> str:
+def printable(data: bytes) -> str:
     """What a guest has printed, as a text that does nothing to a terminal."""
     return plain.text(data.decode("utf-8", "backslashreplace"))

@@ -10,113 +10,117 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from saltvirt.ha import agent, agent_known, facts, safety
-from saltvirt.ha.agent_acts import Acting
-from saltvirt.ha.agent_view import FEED, KILL, AgentState, AgentView, Kept, is_news
+from saltvirt.ha.agent_acts import ActionPlanner
+from saltvirt.ha.agent_view import FEED, KILL, AgentState, AgentView, SavedAgentState, must_save
 
 if TYPE_CHECKING:
     from saltvirt.ha.agent import AgentStep
-    from saltvirt.ha.facts import Beat
+    from saltvirt.ha.facts import Heartbeat
     from saltvirt.ha.policy import HaPolicy
 
 
-class Disk:
+class StateDisk:
     """What is on the disk, and what is on its way there. has: what was read from it.
 
     Who writes overrides ``begin`` and ``look``, and says how it ended by ``ended``.
     """
 
-    def __init__(self, has: Kept) -> None:
-        self.has = has
-        self._under_way: tuple[Kept, float] | None = None
-        self._doubtful: tuple[Kept, ...] = ()
-        self._late: tuple[Kept, float] | None = None
+    def __init__(self, saved: SavedAgentState) -> None:
+        self.saved = saved
+        self._under_way: tuple[SavedAgentState, float] | None = None
+        self._doubtful: tuple[SavedAgentState, ...] = ()
+        self._late: tuple[SavedAgentState, float] | None = None
 
-    def begin(self, kept: Kept) -> None:
+    def begin(self, saved: SavedAgentState) -> None:
         """Begins to write it. It may have ended when this returns."""
         raise NotImplementedError
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Whether what is under way has ended."""
 
-    def ended(self, written: bool, doubtful: bool = False) -> None:
+    def finish(self, written: bool, doubtful: bool = False) -> None:
         """What was under way has ended. doubtful: it failed, and may be there all the same."""
         if self._under_way is None:
             return
-        kept, _ = self._under_way
+        saved, _ = self._under_way
         if written:
-            self.has, self._doubtful, self._late = kept, (), self._under_way
-        elif doubtful and all(_pledges(one) != _pledges(kept) for one in self._doubtful):
-            self._doubtful = (*self._doubtful, kept)
+            self.saved, self._doubtful, self._late = saved, (), self._under_way
+        elif doubtful and all(
+            _host_states(candidate) != _host_states(saved) for candidate in self._doubtful
+        ):
+            self._doubtful = (*self._doubtful, saved)
         self._under_way = None
 
-    def keeps(self, kept: Kept, granted_s: float) -> bool:
+    def persist(self, saved: SavedAgentState, granted_s: float) -> bool:
         """Whether all of it that must not be forgotten is on the disk; else it is on its way there,
         unless another is. granted_s: as AgentState has it."""
-        if not (self._under_way or self._doubtful or is_news(self.has, kept)):
+        if not (self._under_way or self._doubtful or must_save(self.saved, saved)):
             return True
         if self._under_way is None:
-            self._under_way = kept, granted_s
-            self.begin(kept)
+            self._under_way = saved, granted_s
+            self.begin(saved)
             if self._late is not None:
                 self._late = None
                 return True
         return False
 
-    def taken(self) -> tuple[Kept, float] | None:
+    def take_late(self) -> tuple[SavedAgentState, float] | None:
         """(What has come to be on the disk since ``keeps`` denied it, its granted_s), or None."""
-        self.look()
-        found, self._late = self._late, None
-        return found
+        self.poll()
+        late, self._late = self._late, None
+        return late
 
     @property
-    def may_have(self) -> tuple[Kept, ...]:
+    def candidates(self) -> tuple[SavedAgentState, ...]:
         """Each that the disk may have."""
         written = (self._under_way[0],) if self._under_way else ()
-        return self.has, *self._doubtful, *written
+        return self.saved, *self._doubtful, *written
 
 
-def _pledges(kept: Kept) -> dict[str, tuple[object, ...]]:
-    return {name: one.lasting for name, one in kept.pledges.items()}
+def _host_states(saved: SavedAgentState) -> dict[str, tuple[object, ...]]:
+    return {name: state.lasting for name, state in saved.pledges.items()}
 
 
-def turn(
-    state: AgentState, view: AgentView, now_s: float, policy: HaPolicy, disk: Disk
+def durable_step(
+    state: AgentState, view: AgentView, now_s: float, policy: HaPolicy, disk: StateDisk
 ) -> AgentStep:
     """A step of which all is on the disk that must be. Where it is not there yet, or cannot be: one
     that needs nothing new there."""
-    late = disk.taken()
+    late = disk.take_late()
     if late is not None:
         lead_lease_s = max(policy.lead_lease_s, state.lead_lease_s or 0)
         state = replace(_caught_up(state, *late), lead_lease_s=lead_lease_s)
     step = agent.step(state, view, now_s, policy)
-    if disk.keeps(step.state.kept, step.state.granted_s):
+    if disk.persist(step.state.saved, step.state.granted_s):
         return step
-    return agent.step(state, replace(view, disk=disk.may_have), now_s, policy)
+    return agent.step(state, replace(view, disk=disk.candidates), now_s, policy)
 
 
-def _caught_up(state: AgentState, kept: Kept, granted_s: float) -> AgentState:
+def _caught_up(state: AgentState, saved: SavedAgentState, granted_s: float) -> AgentState:
     """As if the step that wanted it written had taken so long. What it has acknowledged meanwhile
     stays so: it was on the disk before."""
-    pledges = dict(kept.pledges)
-    for name, one in state.kept.pledges.items():
-        pledges[name] = max(pledges.get(name, one), one, key=facts.order)
+    host_states = dict(saved.pledges)
+    for name, host_state in state.saved.pledges.items():
+        host_states[name] = max(host_states.get(name, host_state), host_state, key=facts.order)
     granted_s = max(granted_s, state.granted_s)
-    return replace(state, kept=replace(kept, pledges=pledges), granted_s=granted_s)
+    return replace(state, saved=replace(saved, pledges=host_states), granted_s=granted_s)
 
 
-def still(
-    state: AgentState, said: Beat, view: AgentView, now_s: float, policy: HaPolicy
+def read_only_step(
+    state: AgentState, last_beat: Heartbeat, view: AgentView, now_s: float, policy: HaPolicy
 ) -> AgentStep:
     """A step of an agent that cannot even write down what its own restart must find: it says what
-    it said before, feeds its watchdog, and begins nothing. said: its last beat."""
+    it said before, feeds its watchdog, and begins nothing. last_beat: its last beat."""
     state = replace(state)
-    agent.acknowledged(state, view)
+    agent.renew_lease(state, view)
     state.seq += 1
-    agent.sends(state, now_s, policy)
+    agent.record_send(state, now_s, policy)
     granted_s = now_s - state.granted_s
-    armed = said.armed and view.works
-    beat = replace(said, seq=state.seq, armed=armed, granted_s=granted_s, registry=None)
+    armed = last_beat.armed and view.works
+    beat = replace(last_beat, seq=state.seq, armed=armed, granted_s=granted_s, registry=None)
     lease_s = agent_known.feed_lease_s(state, policy)
     lease = safety.lease_holds(state.lease_from_s, now_s, lease_s)
-    actions = Acting(state, view, policy, lease, now_s).actions()
-    return agent.AgentStep(state, beat, tuple(one for one in actions if one.kind in (FEED, KILL)))
+    actions = ActionPlanner(state, view, policy, lease, now_s).actions()
+    return agent.AgentStep(
+        state, beat, tuple(action for action in actions if action.kind in (FEED, KILL))
+    )

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
-from saltvirt.ha.facts import WORKING, ArrivedBeat, ArrivedCall, GuestThere, Heard, Pledge, Promise
+from saltvirt.ha.facts import (
+    WORKING,
+    FenceVote,
+    GuestStatus,
+    HeartbeatAck,
+    HostState,
+    ReceivedHeartbeat,
+    ReceivedMessage,
+)
 from saltvirt.ha.registry import Registry
 
 # what its own machine asks of the agent
@@ -30,33 +38,33 @@ class AgentView:
     masters told. disk: None, or nothing new can be written down now, and
     this is what the disk may have, each of them."""
 
-    beats: dict[str, ArrivedBeat] = field(default_factory=dict)
-    stored: dict[str, ArrivedBeat] = field(default_factory=dict)
-    calls: dict[str, ArrivedCall] = field(default_factory=dict)
-    guests: dict[str, GuestThere] = field(default_factory=dict)
+    beats: dict[str, ReceivedHeartbeat] = field(default_factory=dict)
+    stored: dict[str, ReceivedHeartbeat] = field(default_factory=dict)
+    messages: dict[str, ReceivedMessage] = field(default_factory=dict)
+    guests: dict[str, GuestStatus] = field(default_factory=dict)
     watchdog: bool = False
     works: bool = False
     watchdog_s: float = 10
     storage_silent_s: float | None = None
     pools_silent: dict[str, float] = field(default_factory=dict)
-    asked: str = ""
+    request: str = ""
     leases: dict[str, int] = field(default_factory=dict)
     program: str = ""
     settings: str = ""
     definitions: Collection[str] = frozenset()
-    disk: tuple[Kept, ...] | None = None
+    disk: tuple[SavedAgentState, ...] | None = None
 
 
 @dataclass(frozen=True)
-class Kept:
+class SavedAgentState:
     """What must be on the disk before a beat goes out that says so: it outlives the host's power.
 
     term, leader, claim: to whom the lead is granted, and his last call. pending: the registry
     that is kept for the leader; registry: the last that may be acted by.
     """
 
-    promises: dict[str, Promise] = field(default_factory=dict)
-    pledges: dict[str, Pledge] = field(default_factory=dict)
+    promises: dict[str, FenceVote] = field(default_factory=dict)
+    pledges: dict[str, HostState] = field(default_factory=dict)
     term: int = 0
     leader: str = ""
     claim: int = 0
@@ -81,17 +89,17 @@ class AgentState:
 
     host: str
     boot: int
-    kept: Kept = field(default_factory=Kept)
+    saved: SavedAgentState = field(default_factory=SavedAgentState)
     seq: int = 0
     believed: bool = False
     unpledged: int = 0
     since_s: float = 0
     granted_s: float = 0
     sent: dict[int, float] = field(default_factory=dict)
-    acks: dict[str, Heard] = field(default_factory=dict)
+    acks: dict[str, HeartbeatAck] = field(default_factory=dict)
     heard_s: dict[str, float] = field(default_factory=dict)
     lease_from_s: float | None = None
-    asked_s: float | None = None
+    stop_since_s: float | None = None
     tried: dict[str, int] = field(default_factory=dict)
     phase: str = WORKING
     phase_seq: int = 0
@@ -100,12 +108,12 @@ class AgentState:
     watchdog_s: float | None = None
     lead_lease_s: float | None = None
 
-    def begun(self, now_s: float) -> AgentState:
+    def after_restart(self, now_s: float) -> AgentState:
         """As it is after the agent's own restart."""
-        began = begun(self.host, self.boot, self.kept, now_s)
-        seq = max(self.seq, began.seq)
+        initial = initial_state(self.host, self.boot, self.saved, now_s)
+        seq = max(self.seq, initial.seq)
         return replace(
-            began,
+            initial,
             seq=seq,
             first_seq=seq + 1,
             feed_lease_s=self.feed_lease_s,
@@ -118,14 +126,14 @@ class AgentState:
             tried=self.tried,
         )
 
-    def renewed(self) -> AgentState:
+    def after_reboot(self) -> AgentState:
         """As if its host had booted: none of its guests runs, nothing from before counts. Its
         number is above each that others know."""
-        known = self.kept.registry.host(self.host)
-        behind = known.boot + 1 if known.boot > self.boot else 0
+        record = self.saved.registry.host(self.host)
+        behind = record.boot + 1 if record.boot > self.boot else 0
         return replace(
             self,
-            boot=max(self.boot + 1, known.gone, behind),
+            boot=max(self.boot + 1, record.gone, behind),
             phase=WORKING,
             believed=False,
             unpledged=0,
@@ -136,22 +144,22 @@ class AgentState:
         )
 
 
-def begun(host: str, boot: int, kept: Kept, now_s: float) -> AgentState:
+def initial_state(host: str, boot: int, saved: SavedAgentState, now_s: float) -> AgentState:
     """The state of an agent after its host's start. Its beats are numbered by the clock, which
     rises within a boot: no number is used twice, whatever was lost."""
-    return AgentState(host, boot, kept, seq=int(now_s * 1000), since_s=now_s, granted_s=now_s)
+    return AgentState(host, boot, saved, seq=int(now_s * 1000), since_s=now_s, granted_s=now_s)
 
 
-def is_news(old: Kept, new: Kept) -> bool:
+def must_save(old: SavedAgentState, new: SavedAgentState) -> bool:
     """Whether it must be on the disk before the beat goes out. The numbers of beats and calls need
     not be: they rise with each."""
     return _lasting(old) != _lasting(new)
 
 
-def _lasting(kept: Kept) -> tuple[object, ...]:
-    pledges = {name: one.lasting for name, one in kept.pledges.items()}
-    known = kept.pending.stamp, kept.registry.stamp
-    return kept.promises, pledges, kept.term, kept.leader, known
+def _lasting(saved: SavedAgentState) -> tuple[object, ...]:
+    states = {name: state.lasting for name, state in saved.pledges.items()}
+    stamps = saved.pending.stamp, saved.registry.stamp
+    return saved.promises, states, saved.term, saved.leader, stamps
 
 
 @dataclass(frozen=True)
@@ -163,4 +171,4 @@ class AgentAction:
     guest: str = ""
     epoch: int = 0
     host: str = ""
-    why: str = ""
+    reason: str = ""

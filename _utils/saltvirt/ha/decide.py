@@ -6,29 +6,29 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from saltvirt.ha import facts, lead, quiet, safety, wished
-from saltvirt.ha.facts import Call, Heard, Pledge, Promise
+from saltvirt.ha.facts import FenceVote, HeartbeatAck, HostState, LeaderMessage
 from saltvirt.ha.guests import GuestCase
-from saltvirt.ha.hosts import HostCase, stuck_why
-from saltvirt.ha.place import Room
+from saltvirt.ha.hosts import HostCase, stuck_reason
+from saltvirt.ha.place import HostCapacity
 from saltvirt.ha.registry import (
     FENCED,
     FENCING,
-    GuestRecord,
+    HaGuestRecord,
     HostRecord,
     Registry,
 )
 from saltvirt.ha.view import (
-    Attempt,
-    Decided,
-    Decision,
     Fence,
-    MasterKept,
+    FenceAttempt,
     MasterState,
+    MasterStep,
+    SavedMasterState,
+    StateChange,
     View,
 )
 
 if TYPE_CHECKING:
-    from saltvirt.ha.facts import Beat
+    from saltvirt.ha.facts import Heartbeat
 
 
 # one change of a record uses up to so many epochs. A guest that is given to high availability again
@@ -36,227 +36,233 @@ if TYPE_CHECKING:
 _EPOCHS = 2
 
 
-def decide(view: View, state: MasterState, now_s: float) -> Decision:
+def decide(view: View, state: MasterState, now_s: float) -> MasterStep:
     """The decision: what the master knows afterwards, what it tells the hosts, whom it fences."""
-    state = _listened(state, view)
-    state = lead.led(state, view, now_s)
-    decided: tuple[Decided, ...] = ()
+    state = _hear_hosts(state, view)
+    state = lead.update(state, view, now_s)
+    changes: tuple[StateChange, ...] = ()
     fences: tuple[Fence, ...] = ()
     if state.leading_s is not None and state.ready:
-        state = _promised(state, view, now_s)
-        if lead.is_settled(state) and view.known:
-            state, decided = _changed(state, view, now_s)
-            state, fences = _fenced(state, view, now_s)
+        state = _count_votes(state, view, now_s)
+        if lead.is_settled(state) and view.config_known:
+            state, changes = _next_registry(state, view, now_s)
+            state, fences = _start_fences(state, view, now_s)
     state = replace(state, seq=state.seq + 1)
     lease_s = view.policy.lead_lease_s
-    useful = {seq: at for seq, at in state.asked_s.items() if now_s - at < lease_s}
-    state = replace(state, asked_s={**useful, state.seq: now_s})
-    return Decision(state, _call(state, view, now_s), fences, decided)
+    useful = {seq: sent_s for seq, sent_s in state.sent_s.items() if now_s - sent_s < lease_s}
+    state = replace(state, sent_s={**useful, state.seq: now_s})
+    return MasterStep(state, _message(state, view, now_s), fences, changes)
 
 
-def _listened(state: MasterState, view: View) -> MasterState:
+def _hear_hosts(state: MasterState, view: View) -> MasterState:
     """What hosts said of themselves."""
-    acks, pledges = dict(state.acks), dict(state.kept.pledges)
+    acks, host_states = dict(state.acks), dict(state.saved.pledges)
     for host, arrived in view.beats.items():
         beat = arrived.beat
-        if _is_newer(beat.pledge, pledges.get(host)):
-            pledges[host] = beat.pledge
+        if _is_newer(beat.host_state, host_states.get(host)):
+            host_states[host] = beat.host_state
         if _is_newer(beat, acks.get(host)):
-            acks[host] = Heard(beat.boot, beat.seq)
-    return replace(state, acks=acks, kept=replace(state.kept, pledges=pledges))
+            acks[host] = HeartbeatAck(beat.boot, beat.seq)
+    return replace(state, acks=acks, saved=replace(state.saved, pledges=host_states))
 
 
-def _is_newer(one: Beat | Pledge, old: Heard | Pledge | None) -> bool:
-    return old is None or facts.order(old) < facts.order(one)
+def _is_newer(new: Heartbeat | HostState, old: HeartbeatAck | HostState | None) -> bool:
+    return old is None or facts.order(old) < facts.order(new)
 
 
-def _promised(state: MasterState, view: View, now_s: float) -> MasterState:
+def _count_votes(state: MasterState, view: View, now_s: float) -> MasterState:
     """Since when a majority promises to give up a host that is being fenced."""
-    found = {}
-    registry = state.kept.registry
+    voted_s = {}
+    registry = state.saved.registry
     for name in registry.members:
         record = registry.host(name)
         if record.state != FENCING or state.committed < record.ballot:
             continue
-        old = state.promised_s.get(name)
+        old = state.voted_s.get(name)
         if old is not None and old[0] == record.ballot:
-            found[name] = old
-        elif HostCase(name, record, registry, state, view, now_s).has_promises():
-            found[name] = (record.ballot, now_s)
-    return replace(state, promised_s=found)
+            voted_s[name] = old
+        elif HostCase(name, record, registry, state, view, now_s).has_votes():
+            voted_s[name] = (record.ballot, now_s)
+    return replace(state, voted_s=voted_s)
 
 
-def _changed(
+def _next_registry(
     state: MasterState, view: View, now_s: float
-) -> tuple[MasterState, tuple[Decided, ...]]:
+) -> tuple[MasterState, tuple[StateChange, ...]]:
     """The next version of the registry, where anything changes."""
-    old = state.kept.registry
-    state, registry = _pruned(state, view, now_s)
-    state, registry, decided = _hosts(state, registry, view, now_s)
+    old = state.saved.registry
+    state, registry = _apply_config(state, view, now_s)
+    state, registry, changes = _hosts(state, registry, view, now_s)
     registry = replace(registry, fences=tuple(sorted(state.fenced_s)))
-    state, registry, more = _guests(state, registry, view, now_s)
+    state, registry, guest_changes = _guests(state, registry, view, now_s)
     if registry == old:
         return state, ()
     registry = replace(registry, version=old.version + 1)
-    kept: MasterKept = replace(state.kept, registry=registry)
-    return replace(state, kept=kept), (*decided, *more)
+    saved: SavedMasterState = replace(state.saved, registry=registry)
+    return replace(state, saved=saved), (*changes, *guest_changes)
 
 
-def _pruned(state: MasterState, view: View, now_s: float) -> tuple[MasterState, Registry]:
+def _apply_config(state: MasterState, view: View, now_s: float) -> tuple[MasterState, Registry]:
     """What a person changed: armed or not, guests that are no longer of high availability."""
-    registry = state.kept.registry
+    registry = state.saved.registry
     window_s = view.policy.fence_window_s
-    fenced_s = {host: at for host, at in state.fenced_s.items() if now_s - at < window_s}
+    fenced_s = {
+        host: fenced_at_s
+        for host, fenced_at_s in state.fenced_s.items()
+        if now_s - fenced_at_s < window_s
+    }
     if not registry.armed and not view.armed:
-        registry = replace(registry, members=_one_changed(registry.members, view.members))
+        registry = replace(registry, members=_change_member(registry.members, view.members))
     if not registry.guests.keys() <= view.guests.keys():
-        known = {name: one for name, one in registry.guests.items() if name in view.guests}
-        registry = replace(registry, guests=known)
+        records = {name: record for name, record in registry.guests.items() if name in view.guests}
+        registry = replace(registry, guests=records)
     registry = replace(registry, armed=view.armed)
-    registry = wished.offered(registry, view.wished, registry.version + 1, view.alone)
+    registry = wished.with_offer(registry, view.own_config, registry.version + 1, view.sole_master)
     return replace(state, fenced_s=fenced_s), registry
 
 
-def _one_changed(members: tuple[str, ...], wanted: tuple[str, ...]) -> tuple[str, ...]:
+def _change_member(members: tuple[str, ...], target_members: tuple[str, ...]) -> tuple[str, ...]:
     """One host more or less: so any two majorities, before and after, have a host in common."""
-    more = [host for host in wanted if host not in members]
-    if more:
-        return (*members, more[0])
-    less = [host for host in members if host not in wanted]
-    return tuple(host for host in members if host not in less[:1])
+    added = [host for host in target_members if host not in members]
+    if added:
+        return (*members, added[0])
+    removed = [host for host in members if host not in target_members]
+    return tuple(host for host in members if host not in removed[:1])
 
 
 def _hosts(
     state: MasterState, registry: Registry, view: View, now_s: float
-) -> tuple[MasterState, Registry, list[Decided]]:
-    decided: list[Decided] = []
-    changed: dict[str, HostRecord] = {}
+) -> tuple[MasterState, Registry, list[StateChange]]:
+    changes: list[StateChange] = []
+    records: dict[str, HostRecord] = {}
     for name in registry.members:
         old = registry.host(name)
-        if quiet.is_host(name, old, state, view, now_s):
+        if quiet.is_idle_host(name, old, state, view, now_s):
             continue
         # state has those that are given up in this very decision
         case = HostCase(name, old, registry, state, view, now_s)
         row = case.next()
         if row is None:
-            why = stuck_why(case)
-            if why and (not old.stuck or why != old.why):
-                changed[name] = replace(old, why=why, stuck=True)
-                decided.append(Decided("host", name, old.state, old.state, why))
+            reason = stuck_reason(case)
+            if reason and (not old.stuck or reason != old.why):
+                records[name] = replace(old, why=reason, stuck=True)
+                changes.append(StateChange("host", name, old.state, old.state, reason))
             continue
         if row.to == FENCING:
             state = replace(state, fenced_s={**state.fenced_s, name: now_s})
-        changed[name] = case.changed(row, registry.version + 1)
-        decided.append(Decided("host", name, row.state, row.to, row.why))
-    registry = replace(registry, hosts={**registry.hosts, **changed})
-    return state, registry, decided
+        records[name] = case.changed(row, registry.version + 1)
+        changes.append(StateChange("host", name, row.state, row.to, row.reason))
+    registry = replace(registry, hosts={**registry.hosts, **records})
+    return state, registry, changes
 
 
 def _guests(
     state: MasterState, registry: Registry, view: View, now_s: float
-) -> tuple[MasterState, Registry, list[Decided]]:
-    decided: list[Decided] = []
-    version = state.kept.registry.version + 1
-    found, ran_s = dict(registry.guests), {}
-    still = quiet.grouped(state.quiet, registry, view)
-    still, names = quiet.looked_at(still, registry, view)
-    room = None
-    for name in sorted(names, key=lambda one: (-view.guests[one].priority, one)):
-        record, wanted = found.get(name), view.guests[name]
-        room = room or Room(view, registry, now_s)
-        before = record or GuestRecord(epoch=_EPOCHS * version)
-        case = GuestCase(name, before, wanted, registry, state, view, room, now_s)
+) -> tuple[MasterState, Registry, list[StateChange]]:
+    changes: list[StateChange] = []
+    version = state.saved.registry.version + 1
+    records, ran_s = dict(registry.guests), {}
+    idle_guests = quiet.grouped(state.idle, registry, view)
+    idle_guests, names = quiet.select(idle_guests, registry, view)
+    capacity = None
+    for name in sorted(names, key=lambda guest: (-view.guests[guest].priority, guest)):
+        record, config = records.get(name), view.guests[name]
+        capacity = capacity or HostCapacity(view, registry, now_s)
+        before = record or HaGuestRecord(epoch=_EPOCHS * version)
+        case = GuestCase(name, before, config, registry, state, view, capacity, now_s)
         if case.runs():
             since = case.record.epoch, now_s
-            ran = state.ran_s.get(name, since)
-            ran_s[name] = ran if ran[0] == case.record.epoch else since
+            running_since = state.ran_s.get(name, since)
+            ran_s[name] = running_since if running_since[0] == case.record.epoch else since
         changed = _guest(case, version)
         if record is None or (record.state, record.why) != (changed.state, changed.why):
             old = case.record.state
-            decided.append(Decided("guest", name, old, changed.state, changed.why))
-        found[name] = changed
-    if found != registry.guests:
-        registry = replace(registry, guests=found)
-    return replace(state, ran_s=ran_s, quiet=still), registry, decided
+            changes.append(StateChange("guest", name, old, changed.state, changed.why))
+        records[name] = changed
+    if records != registry.guests:
+        registry = replace(registry, guests=records)
+    return replace(state, ran_s=ran_s, idle=idle_guests), registry, changes
 
 
-def _guest(case: GuestCase, version: int) -> GuestRecord:
-    return replace(_followed(case, version), agent_silent_s=case.wanted.agent_silent_s)
+def _guest(case: GuestCase, version: int) -> HaGuestRecord:
+    return replace(_next_record(case, version), agent_silent_s=case.config.agent_silent_s)
 
 
-def _followed(case: GuestCase, version: int) -> GuestRecord:
+def _next_record(case: GuestCase, version: int) -> HaGuestRecord:
     row, record = case.next(), case.record
     if row is not None:
         changed = case.changed(row, version)
         return record if replace(changed, changed=record.changed) == record else changed
-    if case.places != record.places:
-        return replace(record, places=case.places, changed=version)
+    if case.locations != record.places:
+        return replace(record, places=case.locations, changed=version)
     return record if record.changed else replace(record, changed=version)
 
 
-def _fenced(state: MasterState, view: View, now_s: float) -> tuple[MasterState, tuple[Fence, ...]]:
+def _start_fences(
+    state: MasterState, view: View, now_s: float
+) -> tuple[MasterState, tuple[Fence, ...]]:
     """The fence agents that are to be run now, of hosts that a majority has given up."""
     fences, attempts = [], dict(state.attempts)
-    for host, (ballot, _) in state.promised_s.items():
+    for host, (ballot, _) in state.voted_s.items():
         levels = view.fence_levels.get(host, 0)
-        if state.kept.registry.host(host).state != FENCING or not levels:
+        if state.saved.registry.host(host).state != FENCING or not levels:
             continue
-        current = f"{state.kept.term}.{ballot}"
+        current = f"{state.saved.term}.{ballot}"
         last = attempts.get(host)
         number = 0
         if last is not None and last.current == current:
             if not _may_retry(last, host, view, now_s):
                 continue
             number = last.number + 1
-        attempts[host] = Attempt(current, number, now_s)
+        attempts[host] = FenceAttempt(current, number, now_s)
         fences.append(Fence(host, number % levels, f"{current}.{number}"))
     return replace(state, attempts=attempts), tuple(fences)
 
 
-def _may_retry(last: Attempt, host: str, view: View, now_s: float) -> bool:
-    seen = view.fences.get(host)
-    ended = seen is not None and seen.attempt == f"{last.current}.{last.number}"
+def _may_retry(last: FenceAttempt, host: str, view: View, now_s: float) -> bool:
+    result = view.fences.get(host)
+    has_ended = result is not None and result.attempt == f"{last.current}.{last.number}"
     waited_s = now_s - last.at_s
-    return waited_s >= view.policy.fence_retry_s * (1 if ended else 4)
+    return waited_s >= view.policy.fence_retry_s * (1 if has_ended else 4)
 
 
-def _call(state: MasterState, view: View, now_s: float) -> Call:
+def _message(state: MasterState, view: View, now_s: float) -> LeaderMessage:
     leading = state.leading_s is not None and state.ready
-    registry = state.kept.registry
+    registry = state.saved.registry
     acks = {
         host: ack
         for host, ack in state.acks.items()
         if safety.may_master_acknowledge(
             registry.host(host).state in (FENCING, FENCED)
             and registry.host(host).boot >= ack.boot and leading,
-            leading, view.alone,
+            leading, view.sole_master,
         )
     }  # fmt: skip
     ballots = {
-        name: Promise(one.boot, registry.term, one.ballot)
-        for name, one in registry.hosts.items()
-        if one.state == FENCING and leading and state.committed >= one.ballot
+        name: FenceVote(record.boot, registry.term, record.ballot)
+        for name, record in registry.hosts.items()
+        if record.state == FENCING and leading and state.committed >= record.ballot
     }
-    return Call(
+    return LeaderMessage(
         state.master,
-        state.kept.term,
+        state.saved.term,
         state.seq,
         asks=leading
-        or (lead.may_ask(state, view, now_s) and not wished.is_blind(registry, view.wished)),
+        or (lead.may_ask(state, view, now_s) and not wished.is_blind(registry, view.own_config)),
         leading=leading,
-        alone=view.alone,
+        alone=view.sole_master,
         acks=acks,
         ballots=ballots,
         registry=registry if leading else None,
         committed=state.committed,
         ask_registry=not state.ready,
-        ask_wished=wished.to_ask(state, view),
+        ask_wished=wished.host_to_ask(state, view),
     )
 
 
-def has_registry(call: Call, beat: Beat | None) -> bool:
+def has_registry(message: LeaderMessage, beat: Heartbeat | None) -> bool:
     """Whether a host keeps the registry of a call already, by its beat."""
-    registry = call.registry
+    registry = message.registry
     return (
         registry is not None
         and beat is not None
@@ -264,6 +270,6 @@ def has_registry(call: Call, beat: Beat | None) -> bool:
     )
 
 
-def spared(call: Call, beat: Beat | None) -> Call:
+def without_stored(message: LeaderMessage, beat: Heartbeat | None) -> LeaderMessage:
     """The call as a host needs it: without the registry that it keeps already."""
-    return replace(call, registry=None) if has_registry(call, beat) else call
+    return replace(message, registry=None) if has_registry(message, beat) else message

@@ -16,8 +16,8 @@ def pools(root: Element, folders: Iterable[str]) -> tuple[str, ...] | None:
         if source is not None and (disk.get("type") == "volume" or source.get("pool")):
             return None
         files += [file(disk)]
-    files += [file(one) or (one.text or "").strip() for one in root.iterfind("os/nvram")]
-    return tuple(one for one in folders if any(is_below(path, one) for path in files))
+    files += [file(item) or (item.text or "").strip() for item in root.iterfind("os/nvram")]
+    return tuple(item for item in folders if any(is_below(path, item) for path in files))
 
 
 def file(element: Element) -> str:

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated
 
 from saltvirt.ha.policy import Terms
-from saltvirt.ha.registry import Registry, Wished
-from saltvirt.wire import Fact, seldom
+from saltvirt.ha.registry import CommittedConfig, Registry
+from saltvirt.wire import Message, optional
 
 # what a host says that it is about: its guests run; its agent stops and they stay as they are; it
 # wants to be rid of them; none of them runs until it is started anew
-WORKING, RESTING, LEAVING, OVER = "working", "resting", "leaving", "over"
-PHASES = (WORKING, RESTING, LEAVING, OVER)
+WORKING, RESTING, LEAVING, SHUT_DOWN = "working", "resting", "leaving", "over"
+PHASES = (WORKING, RESTING, LEAVING, SHUT_DOWN)
 
 # what there is of a guest on a host; OFF: a definition
 STARTING, RUNNING, STOPPED, CRASHED, FAILED, OFF, INCOMING = (
@@ -33,11 +33,11 @@ PANICKED, IO_FAILED, WATCHDOG, SILENT, FULL, UNCLEAR = (
 
 
 # a number that a host tells of itself: what is counted on from it can be told, too
-Told = Annotated[int, 2**62]
+BoundedInt = Annotated[int, 2**62]
 
 
 @dataclass(frozen=True)
-class Heard(Fact):
+class HeartbeatAck(Message):
     """An acknowledgement: the last beat of a host that was heard. boot: which start of it."""
 
     boot: int
@@ -45,7 +45,7 @@ class Heard(Fact):
 
 
 @dataclass(frozen=True)
-class Promise(Fact):
+class FenceVote(Message):
     """Not to acknowledge a host any more, in that boot or an earlier one. term, ballot: for whom,
     and which of his questions."""
 
@@ -55,7 +55,7 @@ class Promise(Fact):
 
 
 @dataclass(frozen=True)
-class Pledge(Fact):
+class HostState(Message):
     """What a host has last said of itself: armed: its guests run only while its watchdog does.
     terms: by which it feeds that."""
 
@@ -74,21 +74,21 @@ class Pledge(Fact):
 
 
 @dataclass(frozen=True)
-class GuestThere(Fact):
+class GuestStatus(Message):
     """A guest that a host has. epoch: of the start that it was told; migrated: the epoch of a
     migration away that failed. trouble: what ails it while it is alive; seen: that, or how it
     ended, in words. resets: so often its own watchdog has reset it of late."""
 
-    epoch: Told
+    epoch: BoundedInt
     state: str
-    migrated: Told = seldom(0)
-    trouble: str = seldom("")
-    seen: str = seldom("")
-    resets: int = seldom(0)
+    migrated: BoundedInt = optional(0)
+    trouble: str = optional("")
+    seen: str = optional("")
+    resets: int = optional(0)
 
 
 @dataclass(frozen=True)
-class Beat(Fact):
+class Heartbeat(Message):
     """What a host's agent tells the others, the masters and the shared pools.
 
     boot: rises with each start of the host; seq: with each beat. freeze: its guests wait for it.
@@ -107,19 +107,19 @@ class Beat(Fact):
     """
 
     host: str
-    boot: Told
-    seq: Told
+    boot: BoundedInt
+    seq: BoundedInt
     phase: str = WORKING
     freeze: bool = False
     live: bool = False
     armed: bool = False
     watchdog_s: float = 0
     storage_silent_s: float | None = None
-    guests: dict[str, GuestThere] = field(default_factory=dict)
-    acks: dict[str, Heard] = field(default_factory=dict)
+    guests: dict[str, GuestStatus] = field(default_factory=dict)
+    acks: dict[str, HeartbeatAck] = field(default_factory=dict)
     silent_s: dict[str, float] = field(default_factory=dict)
-    promises: dict[str, Promise] = field(default_factory=dict)
-    pledges: dict[str, Pledge] = field(default_factory=dict)
+    promises: dict[str, FenceVote] = field(default_factory=dict)
+    pledges: dict[str, HostState] = field(default_factory=dict)
     term: int = 0
     leader: str = ""
     claim: int = 0
@@ -129,40 +129,40 @@ class Beat(Fact):
     applied: int = 0
     leases: dict[str, int] = field(default_factory=dict)
     definitions: str = ""
-    wished: Wished = field(default_factory=Wished)
+    wished: CommittedConfig = field(default_factory=CommittedConfig)
     terms: Terms = field(default_factory=Terms)
     settings: str = ""
-    pool_key: str = seldom("")
-    pools_silent: dict[str, float] = seldom({})
+    pool_key: str = optional("")
+    pools_silent: dict[str, float] = optional({})
     registry: Registry | None = None
 
     @property
-    def pledge(self) -> Pledge:
+    def host_state(self) -> HostState:
         """What others keep of it."""
-        return Pledge(
+        return HostState(
             self.boot, self.seq, self.armed, self.watchdog_s, self.phase, self.freeze, self.terms
         )
 
     @property
     def leaves(self) -> bool:
         """It wants to be rid of its guests."""
-        return self.phase in (LEAVING, OVER) and not self.freeze
+        return self.phase in (LEAVING, SHUT_DOWN) and not self.freeze
 
-    def to_master(self) -> Beat:
+    def to_master(self) -> Heartbeat:
         """What masters need of it: whom it acknowledges is a matter of hosts."""
         return replace(self, acks={})
 
-    def to_peers(self) -> Beat:
+    def to_peers(self) -> Heartbeat:
         """What all peers need of it, and those who read it on a pool."""
         return replace(
             self, guests={}, silent_s={}, promises={}, pledges={}, leases={}, definitions="",
-            wished=Wished(), registry=None,
+            wished=CommittedConfig(), registry=None,
         )  # fmt: skip
 
 
-def order(said: Heard | Pledge | Beat) -> tuple[int, int]:
+def order(message: HeartbeatAck | HostState | Heartbeat) -> tuple[int, int]:
     """Of two words of a host the later has the larger one."""
-    return said.boot, said.seq
+    return message.boot, message.seq
 
 
 def question(attempt: str) -> str:
@@ -176,7 +176,7 @@ def digest(digests: Mapping[str, str]) -> str:
 
 
 @dataclass(frozen=True)
-class Call(Fact):
+class LeaderMessage(Message):
     """What a master tells a host. seq: rises with each call, also over its restarts within a term.
 
     asks: it wants the lead, or to keep it. leading: it has it and may be obeyed. alone: there is no
@@ -191,8 +191,8 @@ class Call(Fact):
     asks: bool = True
     leading: bool = False
     alone: bool = True
-    acks: dict[str, Heard] = field(default_factory=dict)
-    ballots: dict[str, Promise] = field(default_factory=dict)
+    acks: dict[str, HeartbeatAck] = field(default_factory=dict)
+    ballots: dict[str, FenceVote] = field(default_factory=dict)
     registry: Registry | None = None
     committed: int = 0
     ask_registry: bool = False
@@ -200,16 +200,16 @@ class Call(Fact):
 
 
 @dataclass(frozen=True)
-class ArrivedBeat:
+class ReceivedHeartbeat:
     """A Beat, and when it came by the clock of the one who heard it."""
 
-    beat: Beat
+    beat: Heartbeat
     at_s: float
 
 
 @dataclass(frozen=True)
-class ArrivedCall:
+class ReceivedMessage:
     """The same of a Call."""
 
-    call: Call
+    message: LeaderMessage
     at_s: float

@@ -13,31 +13,31 @@ from saltvirt.ha.facts import (
     STOPPED,
     UNCLEAR,
     WATCHDOG,
-    GuestThere,
+    GuestStatus,
 )
 
-_ENDED = {
+_STOPPED_CAUSES = {
     CRASHED: "QEMU or its kernel crashed",
     FAILED: "it did not start",
     STOPPED: "it went down by itself",
 }
-_MENDED = (PANICKED, IO_FAILED, WATCHDOG, SILENT)
-_WAITS = (FULL, UNCLEAR)
+_RESTARTABLE = (PANICKED, IO_FAILED, WATCHDOG, SILENT)
+_OBSTACLES = (FULL, UNCLEAR)
 
 
-def failure(there: GuestThere, restarts: int) -> str:
+def failure(status: GuestStatus, restarts: int) -> str:
     """What was seen of a guest that has failed, or nothing. restarts: so many it may have."""
-    if there.state in _ENDED:
-        return there.seen or _ENDED[there.state]
-    if there.state == RUNNING and there.trouble in _MENDED:
-        return there.seen or there.trouble
-    if there.state == RUNNING and there.resets > restarts:
-        return f"its watchdog has reset it {there.resets} times"
+    if status.state in _STOPPED_CAUSES:
+        return status.seen or _STOPPED_CAUSES[status.state]
+    if status.state == RUNNING and status.trouble in _RESTARTABLE:
+        return status.seen or status.trouble
+    if status.state == RUNNING and status.resets > restarts:
+        return f"its watchdog has reset it {status.resets} times"
     return ""
 
 
-def obstacle(there: GuestThere) -> str:
+def obstacle(status: GuestStatus) -> str:
     """What keeps a guest from running that no restart would mend, or nothing."""
-    if there.state == RUNNING and there.trouble in _WAITS:
-        return there.seen or there.trouble
+    if status.state == RUNNING and status.trouble in _OBSTACLES:
+        return status.seen or status.trouble
     return ""

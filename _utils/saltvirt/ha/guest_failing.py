@@ -5,41 +5,41 @@ from __future__ import annotations
 from dataclasses import replace
 
 from saltvirt.ha import failing
-from saltvirt.ha.facts import ALIVE, IO_FAILED, GuestThere
-from saltvirt.ha.guest_left import GuestLeft
-from saltvirt.ha.guest_wanted import GuestAsked
-from saltvirt.ha.registry import GuestRecord
+from saltvirt.ha.facts import ALIVE, IO_FAILED, GuestStatus
+from saltvirt.ha.guest_left import GuestFailover
+from saltvirt.ha.guest_wanted import GuestDesired
+from saltvirt.ha.registry import HaGuestRecord
 
 
-class GuestFailing(GuestAsked, GuestLeft):
+class GuestFailing(GuestDesired, GuestFailover):
     """Conditions and changes of the table's rows."""
 
     def waits_for_storage(self) -> bool:
-        there = self._own()
-        self.why = failing.obstacle(there) if there else ""
-        return bool(self.why)
+        status = self._own_status()
+        self.reason = failing.obstacle(status) if status else ""
+        return bool(self.reason)
 
-    def _is_of_its_host(self, there: GuestThere) -> bool:
+    def _is_of_its_host(self, status: GuestStatus) -> bool:
         """It is not its fault that its host does not reach its storage."""
-        return there.trouble == IO_FAILED and self._misses_storage(self.view.policy.suspect_s)
+        return status.trouble == IO_FAILED and self._misses_storage(self.view.policy.suspect_s)
 
-    def _tries(self, left: bool, how: str) -> bool:
-        there, seen = self._own(), ""
-        if there and self.registry.armed and not self._is_of_its_host(there):
-            seen = failing.failure(there, self.wanted.restarts)
-        self.why = f"it failed: {seen}: {how}" if seen and left else ""
-        return bool(self.why)
+    def _tries(self, allowed: bool, action: str) -> bool:
+        status, cause = self._own_status(), ""
+        if status and self.registry.armed and not self._is_of_its_host(status):
+            cause = failing.failure(status, self.config.restarts)
+        self.reason = f"it failed: {cause}: {action}" if cause and allowed else ""
+        return bool(self.reason)
 
     def may_restart(self) -> bool:
-        there = self._own()
-        if there is None:
+        status = self._own_status()
+        if status is None:
             return False
-        used = self.record.restarts + there.resets
-        return self._tries(used < self.wanted.restarts, "once more in place")
+        used = self.record.restarts + status.resets
+        return self._tries(used < self.config.restarts, "once more in place")
 
     def may_relocate(self) -> bool:
-        left = self.record.relocates < self.wanted.relocates
-        return self._tries(left, "once more elsewhere")
+        allowed = self.record.relocates < self.config.relocates
+        return self._tries(allowed, "once more elsewhere")
 
     def has_failed(self) -> bool:
         return self._tries(True, "as often as it may")
@@ -53,20 +53,20 @@ class GuestFailing(GuestAsked, GuestLeft):
 
     # what is changed
 
-    def restart(self, record: GuestRecord) -> GuestRecord:
-        epoch, runs = record.epoch + 1, self.there is not None and self.there.state in ALIVE
+    def restart(self, record: HaGuestRecord) -> HaGuestRecord:
+        epoch, runs = record.epoch + 1, self.status is not None and self.status.state in ALIVE
         tries = record.restarts + 1
         return replace(record, epoch=epoch, restarts=tries, anew=epoch if runs else 0)
 
-    def fail(self, record: GuestRecord) -> GuestRecord:
+    def fail(self, record: HaGuestRecord) -> HaGuestRecord:
         """One that is alive still is left as it is, for a person to look at."""
-        alive = self.there is not None and self.there.state in ALIVE
+        alive = self.status is not None and self.status.state in ALIVE
         return record if alive else self.halt(record)
 
-    def relocate(self, record: GuestRecord) -> GuestRecord:
+    def relocate(self, record: HaGuestRecord) -> HaGuestRecord:
         failed = tuple(sorted({*record.failed, record.host}))
-        moved = replace(record, failed=failed, relocates=record.relocates + 1, restarts=0)
-        return self._let_go(moved, gentle=True)
+        changed = replace(record, failed=failed, relocates=record.relocates + 1, restarts=0)
+        return self._let_go(changed, gentle=True)
 
-    def forgive(self, record: GuestRecord) -> GuestRecord:
+    def forgive(self, record: HaGuestRecord) -> HaGuestRecord:
         return replace(record, restarts=0, relocates=0, failed=())

@@ -7,44 +7,44 @@ from functools import cached_property
 
 from saltvirt.ha import failing, safety
 from saltvirt.ha.facts import RUNNING
-from saltvirt.ha.guest_seen import GuestSeen
-from saltvirt.ha.registry import MAINTENANCE, REST, RETURNING, UP, GuestPlace, GuestRecord
+from saltvirt.ha.guest_seen import GuestContext
+from saltvirt.ha.registry import MAINTENANCE, REST, RETURNING, UP, GuestLocation, HaGuestRecord
 
 
-class GuestPlacing(GuestSeen):
+class GuestPlacing(GuestContext):
     """Conditions and changes of the table's rows."""
 
     def runs(self) -> bool:
-        there, record = self.there, self.record
-        known = self.host.state in (UP, MAINTENANCE)
+        status, record = self.status, self.record
+        is_reachable = self.host.state in (UP, MAINTENANCE)
         return bool(
-            record.run and known and there is not None and self.is_held
-            and there.state == RUNNING and there.epoch == record.epoch
-            and not failing.obstacle(there)
+            record.run and is_reachable and status is not None and self.is_held
+            and status.state == RUNNING and status.epoch == record.epoch
+            and not failing.obstacle(status)
         )  # fmt: skip
 
     def _is_free(self) -> bool:
         """It is to get a place, and has none left."""
         unassigned = not (self.record.host and self.record.run)
-        alone = safety.may_place(replace(self.record, places=self.places))
-        return unassigned and alone and self.registry.armed
+        is_exclusive = safety.may_place(replace(self.record, places=self.locations))
+        return unassigned and is_exclusive and self.registry.armed
 
     @cached_property
     def choice(self) -> str:
         """The host that it gets, or nothing; ``why`` says then why not."""
-        record, room = self.record, self.room
+        record, capacity = self.record, self.capacity
         last = self.registry.host(record.last)
         if last.state in (REST, RETURNING) and not record.failed and not record.better:
-            self.why = f"it waits for {record.last}: {last.why}"
+            self.reason = f"it waits for {record.last}: {last.why}"
             return ""
-        ranked, why = room.ranked(self.name, record.failed)
+        ranked, reason = capacity.ranked(self.name, record.failed)
         if not ranked and record.failed:
-            ranked, why = room.ranked(self.name)
+            ranked, reason = capacity.ranked(self.name)
         if record.better in ranked:
             ranked = [record.better]
-        free = [host for host in ranked if not room.is_busy(host)]
+        free = [host for host in ranked if not capacity.is_busy(host)]
         if not free:
-            self.why = f"{', '.join(ranked)}: as many start as may" if ranked else why
+            self.reason = f"{', '.join(ranked)}: as many start as may" if ranked else reason
         return free[0] if free else ""
 
     def has_room(self) -> bool:
@@ -55,15 +55,15 @@ class GuestPlacing(GuestSeen):
 
     # what is changed
 
-    def settle(self, record: GuestRecord) -> GuestRecord:
+    def settle(self, record: HaGuestRecord) -> HaGuestRecord:
         home = "" if record.home == record.host else record.home
         return replace(record, better="", left="", gentle=False, taker="", anew=0, home=home)
 
-    def place(self, record: GuestRecord) -> GuestRecord:
+    def assign(self, record: HaGuestRecord) -> HaGuestRecord:
         boot = self.registry.host(self.choice).boot
-        self.room.take(self.name, self.choice)
+        self.capacity.take(self.name, self.choice)
         return replace(
             record, host=self.choice, boot=boot, last=self.choice, run=True, gentle=False,
-            epoch=record.epoch + 1, target="", taker="", places=(GuestPlace(self.choice, boot),),
+            epoch=record.epoch + 1, target="", taker="", places=(GuestLocation(self.choice, boot),),
             turned=0,
         )  # fmt: skip

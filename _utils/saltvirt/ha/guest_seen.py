@@ -7,115 +7,123 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from saltvirt.ha import pledges, safety
-from saltvirt.ha.facts import ALIVE, Beat, GuestThere
+from saltvirt.ha.facts import ALIVE, GuestStatus, Heartbeat
 from saltvirt.ha.registry import (
     IGNORED,
     MAINTENANCE,
     UP,
-    GuestPlace,
-    GuestRecord,
+    GuestLocation,
+    HaGuestRecord,
     HostRecord,
     Registry,
 )
-from saltvirt.ha.view import GuestWanted, MasterState, View
+from saltvirt.ha.view import GuestConfig, MasterState, View
 
 if TYPE_CHECKING:
-    from saltvirt.ha.place import Room
+    from saltvirt.ha.place import HostCapacity
 
 
 @dataclass
-class GuestSeen:
+class GuestContext:
     """One guest, as the leader sees it now. why: the reason that a condition found."""
 
     name: str
-    record: GuestRecord
-    wanted: GuestWanted
+    record: HaGuestRecord
+    config: GuestConfig
     registry: Registry
     state: MasterState
     view: View
-    room: Room
+    capacity: HostCapacity
     now_s: float
-    why: str = ""
+    reason: str = ""
 
-    def beat(self, host: str, boot: int) -> Beat | None:
+    def beat(self, host: str, boot: int) -> Heartbeat | None:
         """The last beat of that boot of a host."""
         arrived = self.view.beats.get(host)
         return arrived.beat if arrived and arrived.beat.boot == boot else None
 
     @cached_property
-    def here(self) -> Beat | None:
+    def host_beat(self) -> Heartbeat | None:
         """The last beat of the host that is to have it."""
         return self.beat(self.record.host, self.record.boot)
 
     @property
-    def there(self) -> GuestThere | None:
+    def status(self) -> GuestStatus | None:
         """What its host says of it."""
-        return self.here.guests.get(self.name) if self.here else None
+        return self.host_beat.guests.get(self.name) if self.host_beat else None
 
     @property
     def host(self) -> HostRecord:
         return self.registry.host(self.record.host)
 
     @cached_property
-    def places(self) -> tuple[GuestPlace, ...]:
+    def locations(self) -> tuple[GuestLocation, ...]:
         """Where a copy may run still."""
-        return tuple(place for place in self.record.places if not self._cleared(place))
+        return tuple(location for location in self.record.places if not self._cleared(location))
 
-    def _cleared(self, place: GuestPlace) -> bool:
-        host = self.registry.host(place.host)
-        pledge = pledges.of(place.host, self.state, self.view)
-        proven = safety.is_gone(place, host) or safety.boot_proves(place, host.boot)
-        over = safety.is_over(place, pledge) and not pledge.freeze
-        return proven or over or (not self._is_own(place) and self._is_given_back(place))
+    def _cleared(self, location: GuestLocation) -> bool:
+        host = self.registry.host(location.host)
+        host_state = pledges.believed_state(location.host, self.state, self.view)
+        proven = safety.is_gone(location, host) or safety.boot_proves(location, host.boot)
+        is_down = safety.is_shut_down(location, host_state) and not host_state.freeze
+        return proven or is_down or (not self._is_own(location) and self._is_given_back(location))
 
-    def _is_own(self, place: GuestPlace) -> bool:
+    def _is_own(self, location: GuestLocation) -> bool:
         """It is to run there, or to come there. One that is ignored no agent starts."""
         if self.record.state == IGNORED:
             return False
-        record, at = self.record, (place.host, place.boot)
-        comes = at == (record.target, record.target_boot)
-        return comes or (record.run and at == (record.host, record.boot))
+        record, host_boot = self.record, (location.host, location.boot)
+        comes = host_boot == (record.target, record.target_boot)
+        return comes or (record.run and host_boot == (record.host, record.boot))
 
-    def _is_given_back(self, place: GuestPlace) -> bool:
-        beat = self.beat(place.host, place.boot or self.registry.host(place.host).boot)
-        known = self.registry.version <= self.state.committed
-        return known and beat is not None and safety.is_released(self.record, self.name, beat)
+    def _is_given_back(self, location: GuestLocation) -> bool:
+        beat = self.beat(location.host, location.boot or self.registry.host(location.host).boot)
+        is_committed = self.registry.version <= self.state.committed
+        return (
+            is_committed and beat is not None and safety.is_released(self.record, self.name, beat)
+        )
 
     @property
     def is_held(self) -> bool:
         """Its host is still one at which it may run."""
-        return any(place.host == self.record.host for place in self.places)
+        return any(location.host == self.record.host for location in self.locations)
 
-    def _own(self) -> GuestThere | None:
+    def _own_status(self) -> GuestStatus | None:
         """What its host, which is heard, says of the start that it is to have."""
-        there, record = self.there, self.record
-        known = record.run and not record.target and self.host.state in (UP, MAINTENANCE)
-        return there if known and there is not None and there.epoch == record.epoch else None
+        status, record = self.status, self.record
+        is_settled = record.run and not record.target and self.host.state in (UP, MAINTENANCE)
+        return (
+            status if is_settled and status is not None and status.epoch == record.epoch else None
+        )
 
     def _misses_storage(self, for_s: float) -> bool:
         """Its host, which is heard, has not reached the guests' storage for so long."""
-        silent_s = self.view.storage_silent_s(self.here, self.name) if self.here else None
+        silent_s = self.view.storage_silent_s(self.host_beat, self.name) if self.host_beat else None
         return silent_s is not None and silent_s >= for_s
 
-    def _leaving(self) -> Beat | None:
+    def _leaving(self) -> Heartbeat | None:
         """The last beat of its host, where that wants to be rid of its guests."""
-        beat = self.here
+        beat = self.host_beat
         return beat if beat and beat.leaves else None
 
     def _is_coming(self) -> bool:
         """The target of its migration says that it is there, or on its way."""
         beat = self.beat(self.record.target, self.record.target_boot)
-        there = beat.guests.get(self.name) if beat else None
-        known = GuestPlace(self.record.target, self.record.target_boot) in self.places
-        return known and there is not None and there.state in ALIVE
+        status = beat.guests.get(self.name) if beat else None
+        is_target = GuestLocation(self.record.target, self.record.target_boot) in self.locations
+        return is_target and status is not None and status.state in ALIVE
 
-    def _wish(self, kind: str) -> str:
+    def _requested_host(self, kind: str) -> str:
         """The host where a person wants it in this way, not followed yet, if that takes guests."""
-        wish = self.view.wishes.get(self.name)
-        host = wish.host if wish and wish.kind == kind and wish.number > self.record.wish else ""
-        return "" if self.room.usable(host, self.name) else host
+        request = self.view.relocations.get(self.name)
+        host = (
+            request.host
+            if request and request.kind == kind and request.number > self.record.wish
+            else ""
+        )
+        return "" if self.capacity.usable(host, self.name) else host
 
 
-def unused(record: GuestRecord) -> int:
+def last_epoch(record: HaGuestRecord) -> int:
     """The last epoch that was given to anybody: a migration has the one after the record's."""
     return record.epoch + bool(record.target)

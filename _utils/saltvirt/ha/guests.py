@@ -5,26 +5,26 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from saltvirt.ha.guest_moving import GuestMoving
+from saltvirt.ha.guest_moving import GuestMigrating
 from saltvirt.ha.guest_placing import GuestPlacing
-from saltvirt.ha.registry import GuestRecord
+from saltvirt.ha.registry import HaGuestRecord
 from saltvirt.ha.transitions import GUESTS, Row, by_state, first
 
 ROWS = by_state(GUESTS)
 
 
-class GuestCase(GuestMoving, GuestPlacing):
+class GuestCase(GuestMigrating, GuestPlacing):
     """One guest, as the leader sees it now."""
 
     def next(self) -> Row | None:
         """The row of the table that holds now, or None."""
         return first(ROWS, self.record.state, self)
 
-    def changed(self, row: Row, version: int) -> GuestRecord:
+    def changed(self, row: Row, version: int) -> HaGuestRecord:
         """The record after the row. version: of the registry that will have it."""
-        record = replace(self.record, state=row.to, why=self.why or row.why, changed=version)
-        done: GuestRecord = getattr(self, row.do)(record)
-        return done
+        record = replace(self.record, state=row.to, why=self.reason or row.reason, changed=version)
+        updated: HaGuestRecord = getattr(self, row.action)(record)
+        return updated
 
-    def keep(self, record: GuestRecord) -> GuestRecord:
+    def unchanged(self, record: HaGuestRecord) -> HaGuestRecord:
         return record

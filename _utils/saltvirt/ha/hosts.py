@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from saltvirt.ha import facts, pledges, safety
-from saltvirt.ha.facts import ArrivedBeat, Beat, Pledge
+from saltvirt.ha.facts import Heartbeat, HostState, ReceivedHeartbeat
 from saltvirt.ha.registry import FENCING, IGNORED, SUSPECTED, HostRecord, Registry
 from saltvirt.ha.transitions import HOSTS, Row, by_state, first
 from saltvirt.ha.view import MasterState, View
@@ -31,25 +31,25 @@ class HostCase:
 
     def changed(self, row: Row, version: int) -> HostRecord:
         """The record after the row. version: of the registry that will have it."""
-        record = replace(self.record, state=row.to, why=row.why, stuck=False)
-        done: HostRecord = getattr(self, row.do)(record, version)
-        return done
+        record = replace(self.record, state=row.to, why=row.reason, stuck=False)
+        updated: HostRecord = getattr(self, row.action)(record, version)
+        return updated
 
     # what is known
 
     @cached_property
-    def fresh(self) -> Beat | None:
+    def fresh(self) -> Heartbeat | None:
         """The last beat, if it came not long ago."""
         arrived = self.view.beats.get(self.name)
         return arrived.beat if arrived and self._is_of_late(arrived) else None
 
-    def _is_of_late(self, arrived: ArrivedBeat) -> bool:
+    def _is_of_late(self, arrived: ReceivedHeartbeat) -> bool:
         return self.now_s - arrived.at_s < self.view.policy.suspect_s
 
     @cached_property
-    def pledge(self) -> Pledge:
+    def host_state(self) -> HostState:
         """What it has last said of itself, as far as that may be believed."""
-        return pledges.of(self.name, self.state, self.view)
+        return pledges.believed_state(self.name, self.state, self.view)
 
     @property
     def question(self) -> str:
@@ -58,15 +58,15 @@ class HostCase:
 
     def _not_hearing(self) -> list[str]:
         """The other hosts that do not hear it, by what they themselves say."""
-        found = []
+        peers = []
         for peer, arrived in self.view.beats.items():
             silent_s = arrived.beat.silent_s.get(self.name)
             if peer != self.name and self._is_of_late(arrived) and silent_s is not None:
-                found += [peer] if safety.does_not_hear(silent_s, self.view.policy) else []
-        return found
+                peers += [peer] if safety.does_not_hear(silent_s, self.view.policy) else []
+        return peers
 
     def _is_enough(self, peers: list[str]) -> bool:
-        return safety.is_enough(peers, self.registry.members, self.view.alone)
+        return safety.is_enough(peers, self.registry.members, self.view.sole_master)
 
     # conditions
 
@@ -75,8 +75,8 @@ class HostCase:
         return beat is not None and beat.boot >= self.record.gone and not self.rests()
 
     def has_booted(self) -> bool:
-        known = max(self.record.boot + 1, self.record.gone)
-        return self.fresh is not None and self.fresh.boot >= known
+        next_boot = max(self.record.boot + 1, self.record.gone)
+        return self.fresh is not None and self.fresh.boot >= next_boot
 
     def is_silent(self) -> bool:
         """Nothing came for so long, since the lead was taken."""
@@ -87,25 +87,25 @@ class HostCase:
         return self.now_s - heard_s >= self.view.policy.suspect_s
 
     def rests(self) -> bool:
-        return self.pledge.boot == self.record.boot > 0 and safety.is_at_rest(self.pledge)
+        return self.host_state.boot == self.record.boot > 0 and safety.is_at_rest(self.host_state)
 
     def works(self) -> bool:
         return self.is_heard()
 
-    def is_marked(self) -> bool:
+    def in_maintenance(self) -> bool:
         return self.name in self.view.maintenance
 
-    def is_unmarked(self) -> bool:
-        return not self.is_marked()
+    def not_maintained(self) -> bool:
+        return not self.in_maintenance()
 
     def is_confirmed(self) -> bool:
-        said = self.view.confirmed.get(self.name)
-        return said is not None and said >= self.record.boot and self.is_silent()
+        boot = self.view.confirmed.get(self.name)
+        return boot is not None and boot >= self.record.boot and self.is_silent()
 
     def is_to_be_fenced(self) -> bool:
-        return not self.stays()
+        return not self.unfenced_reason()
 
-    def stays(self) -> str:
+    def unfenced_reason(self) -> str:
         """Why a silent host is left alone, or nothing."""
         policy = self.view.policy
         if not self._is_occupied():
@@ -121,28 +121,30 @@ class HostCase:
     def _is_occupied(self) -> bool:
         """A guest that is not ignored may run there."""
         return any(
-            place.host == self.name
-            for one in self.registry.guests.values()
-            if one.state != IGNORED
-            for place in one.places
+            location.host == self.name
+            for record in self.registry.guests.values()
+            if record.state != IGNORED
+            for location in record.places
         )
 
     def is_off(self) -> bool:
-        seen = self.view.fences.get(self.name)
-        return seen is not None and safety.fence_proves(seen.outcome, seen.attempt, self.question)
+        result = self.view.fences.get(self.name)
+        return result is not None and safety.fence_proves(
+            result.outcome, result.attempt, self.question
+        )
 
     def watchdog_fired(self) -> bool:
-        since = self.state.promised_s.get(self.name)
+        since = self.state.voted_s.get(self.name)
         if since is None or since[0] != self.record.ballot:
             return False
         boot, policy = self.record.boot, self.view.policy
         return self.is_on_same_terms() and safety.watchdog_proves(
-            since[1], self.now_s, self.pledge, boot, policy
+            since[1], self.now_s, self.host_state, boot, policy
         )
 
     def is_on_same_terms(self) -> bool:
         """It has announced the times and the program that this master goes by."""
-        return safety.is_on_same_terms(self.pledge, self.view.terms)
+        return safety.is_on_same_terms(self.host_state, self.view.terms)
 
     def is_heard_by_others(self) -> bool:
         return not self._is_enough(self._not_hearing())
@@ -162,7 +164,7 @@ class HostCase:
             and not self._strangers(beat)
         )
 
-    def _strangers(self, beat: Beat) -> list[str]:
+    def _strangers(self, beat: Heartbeat) -> list[str]:
         """Guests that are defined there and live elsewhere. One that is ignored is where a person
         wants it, and stays there."""
         guests = self.registry.guests
@@ -175,28 +177,28 @@ class HostCase:
             and guests[name].target != self.name
         ]
 
-    def has_promises(self) -> bool:
+    def has_votes(self) -> bool:
         """A majority has promised not to acknowledge it any more."""
-        promised = []
+        voters = []
         for peer, arrived in self.view.beats.items():
-            one = arrived.beat.promises.get(self.name)
+            vote = arrived.beat.promises.get(self.name)
             if (
-                one is not None
+                vote is not None
                 and peer != self.name
-                and (one.term, one.ballot) == (self.registry.term, self.record.ballot)
+                and (vote.term, vote.ballot) == (self.registry.term, self.record.ballot)
             ):
-                promised.append(peer)
-        return self._is_enough(promised)
+                voters.append(peer)
+        return self._is_enough(voters)
 
     # what is changed
 
-    def keep(self, record: HostRecord, _version: int) -> HostRecord:
+    def unchanged(self, record: HostRecord, _version: int) -> HostRecord:
         return record
 
     def know(self, record: HostRecord, version: int) -> HostRecord:
         return replace(record, boot=self.view.beats[self.name].beat.boot, ballot=version)
 
-    def call(self, record: HostRecord, version: int) -> HostRecord:
+    def ask_votes(self, record: HostRecord, version: int) -> HostRecord:
         return replace(record, ballot=version)
 
     def release(self, record: HostRecord, _version: int) -> HostRecord:
@@ -206,25 +208,28 @@ class HostCase:
         return replace(record, gone=max(record.boot + 1, record.gone), ballot=0)
 
 
-def stuck_why(case: HostCase) -> str:
+def stuck_reason(case: HostCase) -> str:
     """Why nothing is done to a silent host, or no proof is to be expected; or nothing."""
     if case.record.state == SUSPECTED:
-        return case.stays()
-    return no_proof(case) if case.record.state == FENCING else ""
+        return case.unfenced_reason()
+    return no_proof_reason(case) if case.record.state == FENCING else ""
 
 
-def no_proof(case: HostCase) -> str:
+def no_proof_reason(case: HostCase) -> str:
     """Why no proof is to be expected of a host that a majority has given up, or nothing."""
-    pledge = case.pledge
-    armed = pledge.armed and pledge.boot == case.record.boot
-    if not case.has_promises() or (armed and case.is_on_same_terms()):
+    host_state = case.host_state
+    armed = host_state.armed and host_state.boot == case.record.boot
+    if not case.has_votes() or (armed and case.is_on_same_terms()):
         return ""
-    why = "it had no watchdog that was armed"
+    reason = "it had no watchdog that was armed"
     if armed:
-        why = f"its watchdog proves nothing: its agent has {pledge.terms.differs(case.view.terms)}"
-    seen = case.view.fences.get(case.name)
+        reason = (
+            f"its watchdog proves nothing: its agent has "
+            f"{host_state.terms.differs(case.view.terms)}"
+        )
+    result = case.view.fences.get(case.name)
     if not case.view.fence_levels.get(case.name):
-        return f"it has no fence, and {why.removeprefix('it ')}"
-    if seen is not None and facts.question(seen.attempt) == case.question:
-        return f"its fence says {seen.outcome}, and {why}"
+        return f"it has no fence, and {reason.removeprefix('it ')}"
+    if result is not None and facts.question(result.attempt) == case.question:
+        return f"its fence says {result.outcome}, and {reason}"
     return ""

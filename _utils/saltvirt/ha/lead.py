@@ -11,7 +11,7 @@ from saltvirt.ha import safety
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from saltvirt.ha.facts import ArrivedBeat, Beat
+    from saltvirt.ha.facts import Heartbeat, ReceivedHeartbeat
     from saltvirt.ha.registry import Registry
     from saltvirt.ha.view import MasterState, View
 
@@ -22,37 +22,39 @@ FORGOTTEN = 1000
 HIGHER = 2**32
 
 
-def led(state: MasterState, view: View, now_s: float) -> MasterState:
+def update(state: MasterState, view: View, now_s: float) -> MasterState:
     """The state with its term, whether it leads, and what it may rely on."""
     state = _with_term(state, view, now_s)
     if not _leads(state, view, now_s):
-        return replace(state, leading_s=None, promised_s={}, ran_s={})
+        return replace(state, leading_s=None, voted_s={}, ran_s={})
     if state.leading_s is None:
         state = replace(state, leading_s=now_s)
     if not state.ready:
-        state = _read(state, view, now_s)
-    return _counted(state, view)
+        state = _load_registry(state, view, now_s)
+    return _count_stored(state, view)
 
 
 def _with_term(state: MasterState, view: View, now_s: float) -> MasterState:
     """A term of its own, that no other master has; a new one when it has begun anew, or when the
     one who led has not asked for so long that he cannot lead any more."""
     beats = [arrived.beat for arrived in view.beats.values()]
-    own = state.kept.term
-    highest = max((beat.term for beat in beats), default=own)
-    if state.seq > 0 and (highest < own or (highest == own and _is_own(state, beats, own))):
+    own_term = state.saved.term
+    highest = max((beat.term for beat in beats), default=own_term)
+    if state.seq > 0 and (
+        highest < own_term or (highest == own_term and _is_own(state, beats, own_term))
+    ):
         return state
     if state.seq > 0 and (_holds_term(state, view, now_s) or not may_ask(state, view, now_s)):
         return state
-    if not own and not safety.is_enough(view.beats, _members(state, view), view.alone):
+    if not own_term and not safety.is_enough(view.beats, _members(state, view), view.sole_master):
         return state  # it may have had any term: a majority knows what was granted
-    count, place = len(view.masters), view.masters.index(state.master)
-    highest = min(highest, own + HIGHER)
-    term = max(highest, own) + (1 if own or not highest else FORGOTTEN)
-    term += (place - term) % count
-    kept = replace(state.kept, term=term)
+    count, position = len(view.masters), view.masters.index(state.master)
+    highest = min(highest, own_term + HIGHER)
+    term = max(highest, own_term) + (1 if own_term or not highest else FORGOTTEN)
+    term += (position - term) % count
+    saved = replace(state.saved, term=term)
     return replace(
-        state, kept=kept, seq=0, asked_s={}, leading_s=None, ready=False, committed=0, term_s=now_s
+        state, saved=saved, seq=0, sent_s={}, leading_s=None, ready=False, committed=0, term_s=now_s
     )
 
 
@@ -67,7 +69,7 @@ def _holds_term(state: MasterState, view: View, now_s: float) -> bool:
     return now_s - state.term_s < hold_s
 
 
-def _is_own(state: MasterState, beats: Iterable[Beat], term: int) -> bool:
+def _is_own(state: MasterState, beats: Iterable[Heartbeat], term: int) -> bool:
     leaders = {beat.leader for beat in beats if beat.term == term}
     return leaders <= {state.master}
 
@@ -86,28 +88,30 @@ def may_ask(state: MasterState, view: View, now_s: float) -> bool:
             >= lease_s + view.policy.beat_s * view.masters.index(state.master)
         )
     ]
-    return safety.is_enough(free, _members(state, view), view.alone)
+    return safety.is_enough(free, _members(state, view), view.sole_master)
 
 
 def _members(state: MasterState, view: View) -> tuple[str, ...]:
-    return state.kept.registry.members or view.members
+    return state.saved.registry.members or view.members
 
 
-def _granting(state: MasterState, view: View) -> list[ArrivedBeat]:
+def _granting(state: MasterState, view: View) -> list[ReceivedHeartbeat]:
     return [
-        one
-        for one in view.beats.values()
-        if one.beat.term == state.kept.term and one.beat.leader == state.master
+        arrived
+        for arrived in view.beats.values()
+        if arrived.beat.term == state.saved.term and arrived.beat.leader == state.master
     ]
 
 
 def _leads(state: MasterState, view: View, now_s: float) -> bool:
     """Whether a majority has granted it the lead, on terms by which that lasts still. The terms of
     one host end no lead that a majority without it has granted."""
-    terms = {one.beat.host: view.policy.lead_by([one.beat.terms]) for one in _granting(state, view)}
-    for by in set(terms.values()):
-        hosts = {host for host, one in terms.items() if one.lead_s >= by.lead_s}
-        if safety.leads(_granted_s(state, view, hosts), now_s, by):
+    terms = {
+        entry.beat.host: view.policy.lead_by([entry.beat.terms]) for entry in _granting(state, view)
+    }
+    for policy in set(terms.values()):
+        hosts = {host for host, entry in terms.items() if entry.lead_s >= policy.lead_s}
+        if safety.leads(_granted_s(state, view, hosts), now_s, policy):
             return True
     return False
 
@@ -115,60 +119,68 @@ def _leads(state: MasterState, view: View, now_s: float) -> bool:
 def _granted_s(state: MasterState, view: View, hosts: Collection[str]) -> float | None:
     """When it sent the last call for the lead that a majority has granted, of these hosts."""
     claims = {
-        one.beat.host: one.beat.claim for one in _granting(state, view) if one.beat.host in hosts
+        arrived.beat.host: arrived.beat.claim
+        for arrived in _granting(state, view)
+        if arrived.beat.host in hosts
     }
     for seq in sorted(set(claims.values()), reverse=True):
         granted = [host for host, claim in claims.items() if claim >= seq]
-        if safety.is_enough(granted, _members(state, view), view.alone):
-            return state.asked_s.get(seq)
+        if safety.is_enough(granted, _members(state, view), view.sole_master):
+            return state.sent_s.get(seq)
     return None
 
 
-def _read(state: MasterState, view: View, now_s: float) -> MasterState:
+def _load_registry(state: MasterState, view: View, now_s: float) -> MasterState:
     """The last registry of all that may have been acted by: the newest that a majority knows, which
     are those by whom it leads. A host that tells of a newer one, and does not send it, is waited
     for only for a while: a registry that was acted by is kept by each majority."""
-    own = state.kept.registry
-    granting = [one.beat for one in _granting(state, view)]
+    current = state.saved.registry
+    granting = [candidate.beat for candidate in _granting(state, view)]
     stamps = {beat.host: (beat.stored_term, beat.stored) for beat in granting}
     sent = [beat.registry for beat in granting if beat.registry is not None]
-    newest = max([own.stamp, *stamps.values()])
+    newest = max([current.stamp, *stamps.values()])
     waited = now_s - (state.leading_s or now_s) >= view.policy.suspect_s
-    for one in sorted([own, *sent], key=lambda registry: registry.stamp, reverse=True):
-        hosts = [host for host, stamp in stamps.items() if stamp <= one.stamp]
-        may_take = waited and safety.is_enough(hosts, _members(state, view), view.alone)
-        if one.stamp == newest or may_take:
-            return _take(state, view, one, now_s)
+    for candidate in sorted([current, *sent], key=lambda registry: registry.stamp, reverse=True):
+        hosts = [host for host, stamp in stamps.items() if stamp <= candidate.stamp]
+        may_take = waited and safety.is_enough(hosts, _members(state, view), view.sole_master)
+        if candidate.stamp == newest or may_take:
+            return _adopt_registry(state, view, candidate, now_s)
     return state
 
 
-def _take(state: MasterState, view: View, registry: Registry, now_s: float) -> MasterState:
-    taken = replace(
+def _adopt_registry(
+    state: MasterState, view: View, registry: Registry, now_s: float
+) -> MasterState:
+    adopted = replace(
         registry,
-        term=state.kept.term,
+        term=state.saved.term,
         version=registry.version + 1,
         members=registry.members or view.members,
     )
-    fenced_s = dict.fromkeys(taken.fences, now_s)
+    fenced_s = dict.fromkeys(adopted.fences, now_s)
     return replace(
-        state, kept=replace(state.kept, registry=taken), ready=True, committed=0, fenced_s=fenced_s
+        state,
+        saved=replace(state.saved, registry=adopted),
+        ready=True,
+        committed=0,
+        fenced_s=fenced_s,
     )
 
 
-def _counted(state: MasterState, view: View) -> MasterState:
+def _count_stored(state: MasterState, view: View) -> MasterState:
     """Up to which version enough hosts keep the registry."""
-    kept = {
-        one.beat.host: one.beat.stored
-        for one in _granting(state, view)
-        if one.beat.stored_term == state.kept.term
+    versions = {
+        arrived.beat.host: arrived.beat.stored
+        for arrived in _granting(state, view)
+        if arrived.beat.stored_term == state.saved.term
     }
-    for version in sorted(set(kept.values()), reverse=True):
-        hosts = [host for host, stored in kept.items() if stored >= version]
-        if safety.is_enough(hosts, _members(state, view), view.alone):
+    for version in sorted(set(versions.values()), reverse=True):
+        hosts = [host for host, stored in versions.items() if stored >= version]
+        if safety.is_enough(hosts, _members(state, view), view.sole_master):
             return replace(state, committed=max(version, state.committed))
     return state
 
 
 def is_settled(state: MasterState) -> bool:
     """All that was decided is kept by enough hosts: the next may be decided."""
-    return state.ready and state.committed == state.kept.registry.version
+    return state.ready and state.committed == state.saved.registry.version

@@ -10,45 +10,45 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from saltvirt.ha import facts, safety
-from saltvirt.ha.facts import OVER, WORKING, Pledge
+from saltvirt.ha.facts import SHUT_DOWN, WORKING, HostState
 from saltvirt.ha.policy import Terms
 
 if TYPE_CHECKING:
     from saltvirt.ha.view import MasterState, View
 
 
-def of(name: str, state: MasterState, view: View) -> Pledge:
+def believed_state(name: str, state: MasterState, view: View) -> HostState:
     """The pledge of a host: the last that it said to this master; of a silent host also what it
     said to others since, in the boot that the registry has."""
-    own = state.kept.pledges.get(name, Pledge())
-    registry = state.kept.registry
-    if not registry.is_asked_about(name):
-        return own
+    own_state = state.saved.pledges.get(name, HostState())
+    registry = state.saved.registry
+    if not registry.is_suspect(name):
+        return own_state
     boot = registry.host(name).boot
-    told = {
-        peer: word
+    reports = {
+        peer: report
         for peer, arrived in view.beats.items()
         if peer != name
-        and (word := arrived.beat.pledges.get(name)) is not None
-        and word.boot == boot
-        and facts.order(word) > facts.order(own)
+        and (report := arrived.beat.pledges.get(name)) is not None
+        and report.boot == boot
+        and facts.order(report) > facts.order(own_state)
     }
-    if not told:
-        return own
-    if safety.may_believe(told, registry.members):
-        return weakest([*told.values()])
-    return weakest([*told.values(), own if own.boot == boot else Pledge(boot)])
+    if not reports:
+        return own_state
+    if safety.may_believe(reports, registry.members):
+        return weakest([*reports.values()])
+    return weakest([*reports.values(), own_state if own_state.boot == boot else HostState(boot)])
 
 
-def weakest(words: list[Pledge]) -> Pledge:
+def weakest(states: list[HostState]) -> HostState:
     """The pledge by which the least is proven."""
-    first = words[0]
-    alike = all(one.terms == first.terms for one in words)
+    first = states[0]
+    alike = all(state.terms == first.terms for state in states)
     return replace(
         first,
-        armed=all(one.armed for one in words),
-        watchdog_s=max(one.watchdog_s for one in words),
-        phase=OVER if all(one.phase == OVER for one in words) else WORKING,
-        freeze=any(one.freeze for one in words),
+        armed=all(state.armed for state in states),
+        watchdog_s=max(state.watchdog_s for state in states),
+        phase=SHUT_DOWN if all(state.phase == SHUT_DOWN for state in states) else WORKING,
+        freeze=any(state.freeze for state in states),
         terms=first.terms if alike else Terms(),
     )

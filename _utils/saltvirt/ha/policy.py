@@ -9,7 +9,7 @@ import math
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
-from saltvirt.wire import Fact
+from saltvirt.wire import Message
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,7 +25,7 @@ _NO_PROOF = (
 
 
 @dataclass(frozen=True)
-class Terms(Fact):
+class Terms(Message):
     """What the proofs of a host depend on, as the host itself announces it: each time is of
     ``HaPolicy``. times: the digest of all times on which a proof rests; program: the digest of the
     program. Terms() is of an agent of an older version, which announces none."""
@@ -36,13 +36,13 @@ class Terms(Fact):
     times: str = ""
     program: str = ""
 
-    def differs(self, other: Terms) -> str:
+    def differs(self, reference: Terms) -> str:
         """In what two machines differ, or nothing."""
-        if not self.times or not other.times:
+        if not self.times or not reference.times:
             return "an older version, which does not announce its times"
-        found = ["other times"] if self.times != other.times else []
-        found += ["another program"] if self.program != other.program else []
-        return " and ".join(found)
+        differences = ["other times"] if self.times != reference.times else []
+        differences += ["another program"] if self.program != reference.program else []
+        return " and ".join(differences)
 
 
 def settings_digest(
@@ -50,10 +50,11 @@ def settings_digest(
 ) -> str:
     """The digest of all that machines must have alike, as agents and masters announce it."""
     times = {
-        key: one if isinstance(one, str) else float(one) for key, one in asdict(policy).items()
+        key: value if isinstance(value, str) else float(value)
+        for key, value in asdict(policy).items()
     }
-    told = [times, sorted(members), sorted(masters), sorted(pools)]
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+    content = [times, sorted(members), sorted(masters), sorted(pools)]
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -119,11 +120,15 @@ class HaPolicy:
     def lead_by(self, terms: Iterable[Terms]) -> HaPolicy:
         """By which a master may lead that was granted the lead on those terms: of each time the one
         that ends the lead sooner."""
-        told = [one for one in terms if one.times]
+        announcements = [announcement for announcement in terms if announcement.times]
         return replace(
             self,
-            lead_lease_s=min([self.lead_lease_s, *(one.lead_lease_s for one in told)]),
-            clock_drift=max([self.clock_drift, *(one.clock_drift for one in told)]),
+            lead_lease_s=min(
+                [self.lead_lease_s, *(announcement.lead_lease_s for announcement in announcements)]
+            ),
+            clock_drift=max(
+                [self.clock_drift, *(announcement.clock_drift for announcement in announcements)]
+            ),
         )
 
     @property
@@ -141,5 +146,5 @@ class HaPolicy:
 @functools.lru_cache(maxsize=64)
 def _times_digest(policy: HaPolicy) -> str:
     """The digest of all times of a policy on which a proof rests. Each beat announces it."""
-    times = {key: float(one) for key, one in asdict(policy).items() if key not in _NO_PROOF}
+    times = {key: float(value) for key, value in asdict(policy).items() if key not in _NO_PROOF}
     return hashlib.sha256(json.dumps(times, sort_keys=True).encode()).hexdigest()

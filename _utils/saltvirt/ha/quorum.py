@@ -11,19 +11,19 @@ if TYPE_CHECKING:
 THIRD = 2
 
 
-def master_votes(members: Collection[str], alone: bool) -> bool:
+def master_votes(members: Collection[str], sole_master: bool) -> bool:
     """Whether the master's own voice counts beside the hosts'."""
-    return len(members) == THIRD and alone
+    return len(members) == THIRD and sole_master
 
 
-def majority(members: Collection[str], alone: bool) -> int:
+def majority(members: Collection[str], sole_master: bool) -> int:
     """So many voices are more than half of all."""
-    return (len(members) + master_votes(members, alone)) // 2 + 1
+    return (len(members) + master_votes(members, sole_master)) // 2 + 1
 
 
-def voices(hosts: Iterable[str], members: Collection[str], alone: bool) -> int:
+def voices(hosts: Iterable[str], members: Collection[str], sole_master: bool) -> int:
     """How many voices those hosts have, and the master who counts them."""
-    return len(set(hosts) & set(members)) + master_votes(members, alone)
+    return len(set(hosts) & set(members)) + master_votes(members, sole_master)
 
 
 def peers_needed(members: Collection[str]) -> int:

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from saltvirt.wire import Fact, seldom
+from saltvirt.wire import Message, optional
 
 # states of a host
 UNKNOWN, UP, SUSPECTED, FENCING, FENCED, RETURNING, MAINTENANCE, REST = (
     "unknown", "up", "suspected", "fencing", "fenced", "returning", "maintenance", "resting",
 )  # fmt: skip
-_ASKED_ABOUT = frozenset({SUSPECTED, FENCING, UNKNOWN})
+_SUSPECT_STATES = frozenset({SUSPECTED, FENCING, UNKNOWN})
 # states of a guest
 NEW, PLACED, RECOVERING, BLOCKED, ERROR, STOPPED, IGNORED = (
     "new", "placed", "recovering", "blocked", "error", "stopped", "ignored",
@@ -19,7 +19,7 @@ NEW, PLACED, RECOVERING, BLOCKED, ERROR, STOPPED, IGNORED = (
 
 
 @dataclass(frozen=True)
-class GuestPlace(Fact):
+class GuestLocation(Message):
     """Where a copy of a guest may run. boot: which start of the host; 0: any so far."""
 
     host: str
@@ -27,7 +27,7 @@ class GuestPlace(Fact):
 
 
 @dataclass(frozen=True)
-class GuestRecord(Fact):
+class HaGuestRecord(Message):
     """A guest that high availability keeps running.
 
     epoch: rises with each place and each start that it gets. host, boot: who is to have it; empty:
@@ -46,35 +46,37 @@ class GuestRecord(Fact):
     state: str = NEW
     why: str = ""
     epoch: int = 0
-    host: str = seldom("")
-    boot: int = seldom(0)
-    run: bool = seldom(False)
-    places: tuple[GuestPlace, ...] = seldom(())
-    target: str = seldom("")
-    target_boot: int = seldom(0)
+    host: str = optional("")
+    boot: int = optional(0)
+    run: bool = optional(False)
+    places: tuple[GuestLocation, ...] = optional(())
+    target: str = optional("")
+    target_boot: int = optional(0)
     changed: int = 0
-    gentle: bool = seldom(False)
-    restarts: int = seldom(0)
-    relocates: int = seldom(0)
-    failed: tuple[str, ...] = seldom(())
-    better: str = seldom("")
-    last: str = seldom("")
-    home: str = seldom("")
-    turned: int = seldom(0)
-    left: str = seldom("")
-    refused: tuple[GuestPlace, ...] = seldom(())
-    wish: int = seldom(0)
-    taker: str = seldom("")
-    anew: int = seldom(0)
-    agent_silent_s: int = seldom(0)
+    gentle: bool = optional(False)
+    restarts: int = optional(0)
+    relocates: int = optional(0)
+    failed: tuple[str, ...] = optional(())
+    better: str = optional("")
+    last: str = optional("")
+    home: str = optional("")
+    turned: int = optional(0)
+    left: str = optional("")
+    refused: tuple[GuestLocation, ...] = optional(())
+    wish: int = optional(0)
+    taker: str = optional("")
+    anew: int = optional(0)
+    agent_silent_s: int = optional(0)
 
     def is_of(self, host: str) -> bool:
         """Whether a host has it, may run a copy of it, or is to get it."""
-        return host in (self.host, self.target) or any(one.host == host for one in self.places)
+        return host in (self.host, self.target) or any(
+            location.host == host for location in self.places
+        )
 
 
 @dataclass(frozen=True)
-class HostRecord(Fact):
+class HostRecord(Message):
     """A host as the leader has it. boot: the last that was heard; gone: all before this one are
     proven to be over. ballot: the version of the registry in which the others were asked to give it
     up, or in which it returned. stuck: nothing is done to it though it is silent, or no proof is to
@@ -84,12 +86,12 @@ class HostRecord(Fact):
     why: str = ""
     boot: int = 0
     gone: int = 0
-    ballot: int = seldom(0)
-    stuck: bool = seldom(False)
+    ballot: int = optional(0)
+    stuck: bool = optional(False)
 
 
 @dataclass(frozen=True)
-class Wished(Fact):
+class CommittedConfig(Message):
     """What persons want, for masters that lost it or have to agree on it: a text that only they
     read.
     term, version: of the registry in which it became so. Of two the later one holds. digest: of the
@@ -98,7 +100,7 @@ class Wished(Fact):
     term: int = 0
     version: int = 0
     text: str = ""
-    digest: str = seldom("")
+    digest: str = optional("")
 
     @property
     def stamp(self) -> tuple[int, int]:
@@ -107,7 +109,7 @@ class Wished(Fact):
 
 
 @dataclass(frozen=True)
-class Registry(Fact):
+class Registry(Message):
     """term: of the leader who wrote it; version: rises with each change. members: the hosts that
     count for a majority. armed: high availability is on. fences: hosts fenced in the window.
     wished: what persons want."""
@@ -118,21 +120,21 @@ class Registry(Fact):
     members: tuple[str, ...] = ()
     fences: tuple[str, ...] = ()
     hosts: dict[str, HostRecord] = field(default_factory=dict)
-    guests: dict[str, GuestRecord] = field(default_factory=dict)
-    wished: Wished = seldom(Wished())
+    guests: dict[str, HaGuestRecord] = field(default_factory=dict)
+    wished: CommittedConfig = optional(CommittedConfig())
 
     def host(self, name: str) -> HostRecord:
         """The record of a host, known or not."""
         return self.hosts.get(name, HostRecord())
 
-    def is_asked_about(self, name: str) -> bool:
+    def is_suspect(self, name: str) -> bool:
         """Whether the leader wants to know what that host has last said to anybody."""
-        return self.host(name).state in _ASKED_ABOUT
+        return self.host(name).state in _SUSPECT_STATES
 
     @property
-    def asked_about(self) -> list[str]:
+    def suspects(self) -> list[str]:
         """The hosts of which the leader wants to know what they have last said to anybody."""
-        return [name for name, one in self.hosts.items() if one.state in _ASKED_ABOUT]
+        return [name for name, record in self.hosts.items() if record.state in _SUSPECT_STATES]
 
     @property
     def stamp(self) -> tuple[int, int]:

@@ -11,9 +11,9 @@ from saltvirt.ha import facts, quorum
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from saltvirt.ha.facts import Beat, Call, Pledge, Promise
+    from saltvirt.ha.facts import FenceVote, Heartbeat, HostState, LeaderMessage
     from saltvirt.ha.policy import HaPolicy, Terms
-    from saltvirt.ha.registry import GuestPlace, GuestRecord, HostRecord
+    from saltvirt.ha.registry import GuestLocation, HaGuestRecord, HostRecord
 
 
 # -- on a host: its watchdog -----------------------------------------------------------------------
@@ -41,10 +41,10 @@ def enough_acknowledge(peers: int, members: Collection[str]) -> bool:
     return peers >= quorum.peers_needed(members) > 0
 
 
-def may_acknowledge(promise: Promise | None, boot: int) -> bool:
+def may_acknowledge(vote: FenceVote | None, boot: int) -> bool:
     """A peer that has promised not to acknowledge a host keeps to it until the host has booted
     anew, or the leader releases it."""
-    return promise is None or boot > promise.boot
+    return vote is None or boot > vote.boot
 
 
 def may_disarm(acknowledged: int, members: Collection[str], is_over: bool) -> bool:
@@ -72,23 +72,25 @@ def does_not_hear(silent_s: float, policy: HaPolicy) -> bool:
     return silent_s >= policy.suspect_s
 
 
-def may_grant(call: Call, term: int, leader: str) -> bool:
+def may_grant(message: LeaderMessage, term: int, leader: str) -> bool:
     """An agent grants the lead to one master in a term, and never in an older term than before."""
-    return call.term > term or (call.term == term and call.master == leader)
+    return message.term > term or (message.term == term and message.master == leader)
 
 
-def lead_is_over(call: Call, leader: str, granted_s: float, lead_lease_s: float) -> bool:
+def lead_is_over(
+    message: LeaderMessage, leader: str, granted_s: float, lead_lease_s: float
+) -> bool:
     """An agent grants the lead to another master only when the time for which it has granted the
     lead to the first has passed."""
-    return leader in ("", call.master) or granted_s >= lead_lease_s
+    return leader in ("", message.master) or granted_s >= lead_lease_s
 
 
-def may_start(record: GuestRecord, host: str, boot: int, lease: bool, tried: int) -> bool:
+def may_start(record: HaGuestRecord, host: str, boot: int, lease: bool, tried: int) -> bool:
     """A host starts a guest that is its own in this boot, that can run nowhere else, while the
     others know that the host lives; and each epoch once: it may have migrated away since."""
-    own = record.host == host and record.boot == boot and record.run
-    alone = all(place.host == host for place in record.places)
-    return own and alone and lease and record.epoch > tried
+    is_owner = record.host == host and record.boot == boot and record.run
+    is_exclusive = all(location.host == host for location in record.places)
+    return is_owner and is_exclusive and lease and record.epoch > tried
 
 
 # -- on the master: may it act ---------------------------------------------------------------------
@@ -99,15 +101,15 @@ def leads(asked_s: float | None, now_s: float, policy: HaPolicy) -> bool:
     return asked_s is not None and now_s - asked_s < policy.lead_s
 
 
-def is_enough(hosts: Iterable[str], members: Collection[str], alone: bool) -> bool:
+def is_enough(hosts: Iterable[str], members: Collection[str], sole_master: bool) -> bool:
     """A majority: for the lead, for what must not be forgotten, to give up a host."""
-    return quorum.voices(hosts, members, alone) >= quorum.majority(members, alone)
+    return quorum.voices(hosts, members, sole_master) >= quorum.majority(members, sole_master)
 
 
-def may_master_acknowledge(fencing: bool, leading: bool, alone: bool) -> bool:
+def may_master_acknowledge(fencing: bool, leading: bool, sole_master: bool) -> bool:
     """A master acknowledges no host that it has given up; and where there are several masters, none
     unless it leads."""
-    return not fencing and (leading or alone)
+    return not fencing and (leading or sole_master)
 
 
 def fences_left(host: str, fenced: Collection[str], policy: HaPolicy) -> bool:
@@ -115,9 +117,9 @@ def fences_left(host: str, fenced: Collection[str], policy: HaPolicy) -> bool:
     return host in fenced or len(fenced) < policy.max_fences
 
 
-def is_at_rest(pledge: Pledge) -> bool:
+def is_at_rest(host_state: HostState) -> bool:
     """A host that has said that its guests wait for it is not taken for dead."""
-    return pledge.freeze
+    return host_state.freeze
 
 
 # -- on the master: proofs -------------------------------------------------------------------------
@@ -129,19 +131,19 @@ def fence_proves(outcome: str, attempt: str, current: str) -> bool:
 
 
 def watchdog_proves(
-    promised_s: float, now_s: float, pledge: Pledge, boot: int, policy: HaPolicy
+    promised_s: float, now_s: float, host_state: HostState, boot: int, policy: HaPolicy
 ) -> bool:
     """The watchdog has fired: enough have promised not to acknowledge the host since promised_s,
     the last that any of them knows of it is that it was armed, and the time has passed."""
-    if pledge.boot != boot or not pledge.armed:
+    if host_state.boot != boot or not host_state.armed:
         return False
-    return now_s - promised_s >= policy.must_have_fired_s(pledge.watchdog_s, pledge.terms)
+    return now_s - promised_s >= policy.must_have_fired_s(host_state.watchdog_s, host_state.terms)
 
 
-def is_on_same_terms(pledge: Pledge, own: Terms) -> bool:
+def is_on_same_terms(host_state: HostState, reference: Terms) -> bool:
     """A watchdog proves something only of a host that has announced the very times and the program
     that the leader goes by."""
-    return not pledge.terms.differs(own)
+    return not host_state.terms.differs(reference)
 
 
 def may_believe(tellers: Collection[str], members: Collection[str]) -> bool:
@@ -150,33 +152,33 @@ def may_believe(tellers: Collection[str], members: Collection[str]) -> bool:
     return quorum.voices(tellers, members, False) >= quorum.majority(members, False)
 
 
-def boot_proves(place: GuestPlace, boot: int) -> bool:
+def boot_proves(location: GuestLocation, boot: int) -> bool:
     """A host that has booted again runs nothing from before."""
-    return boot > place.boot > 0
+    return boot > location.boot > 0
 
 
-def is_released(record: GuestRecord, name: str, beat: Beat) -> bool:
+def is_released(record: HaGuestRecord, name: str, beat: Heartbeat) -> bool:
     """A host's own word: it acts by a registry in which the guest is no longer its own, so it will
     never start it by an older one, and the guest is not alive there."""
-    there = beat.guests.get(name)
-    return beat.applied >= record.changed and (there is None or there.state not in facts.ALIVE)
+    status = beat.guests.get(name)
+    return beat.applied >= record.changed and (status is None or status.state not in facts.ALIVE)
 
 
-def is_gone(place: GuestPlace, record: HostRecord) -> bool:
+def is_gone(location: GuestLocation, record: HostRecord) -> bool:
     """What was proven of a host holds for the boot it was proven of, and those before."""
-    return place.boot < record.gone
+    return location.boot < record.gone
 
 
-def is_over(place: GuestPlace, pledge: Pledge) -> bool:
+def is_shut_down(location: GuestLocation, host_state: HostState) -> bool:
     """A host's own word that none of its guests runs, nor will before it is started anew."""
-    return pledge.boot == place.boot and pledge.phase == facts.OVER
+    return host_state.boot == location.boot and host_state.phase == facts.SHUT_DOWN
 
 
-def may_place(record: GuestRecord) -> bool:
+def may_place(record: HaGuestRecord) -> bool:
     """A guest gets a new place only when there is none left at which it may run."""
     return not record.places
 
 
-def lease_proves(record: GuestRecord, name: str, beat: Beat) -> bool:
+def lease_proves(record: HaGuestRecord, name: str, beat: Heartbeat) -> bool:
     """The disks' lease, which the storage gives to one host alone, was got for this question."""
     return beat.leases.get(name) == record.changed and record.taker == beat.host

@@ -35,54 +35,64 @@ class Row:
     the record beside the state."""
 
     state: str
-    when: str
+    condition: str
     to: str
-    why: str
-    do: str = "keep"
+    reason: str
+    action: str = "unchanged"
 
 
 def by_state(rows: Iterable[Row]) -> dict[str, list[Row]]:
     """The rows of each state, in their order."""
-    found: dict[str, list[Row]] = {}
+    table: dict[str, list[Row]] = {}
     for row in rows:
-        found.setdefault(row.state, []).append(row)
-    return found
+        table.setdefault(row.state, []).append(row)
+    return table
 
 
 def first(table: Mapping[str, list[Row]], state: str, case: object) -> Row | None:
     """The row that holds now, or None. table: see by_state. case: has the conditions."""
     for row in table.get(state, ()):
-        if getattr(case, row.when)():
+        if getattr(case, row.condition)():
             return row
     return None
 
 
 @dataclass(frozen=True)
-class State:
+class StateDescription:
     """A state, in plain words."""
 
     name: str
-    says: str
+    description: str
 
 
 HOST_STATES = (
-    State(UNKNOWN, "nothing was heard of it since high availability was set up"),
-    State(UP, "its agent is heard; guests are placed there"),
-    State(SUSPECTED, "the leader does not hear it; nothing is done to it"),
-    State(FENCING, "a majority is asked to give it up, then its fences, and its watchdog's time"),
-    State(FENCED, "it is proven that none of its guests runs; they are started elsewhere"),
-    State(RETURNING, "it is heard again, and gets no guest before it has dropped stale ones"),
-    State(MAINTENANCE, "a person wants its guests elsewhere"),
-    State(REST, "its agent stopped in order: its guests wait for it, it is not fenced"),
+    StateDescription(UNKNOWN, "nothing was heard of it since high availability was set up"),
+    StateDescription(UP, "its agent is heard; guests are placed there"),
+    StateDescription(SUSPECTED, "the leader does not hear it; nothing is done to it"),
+    StateDescription(
+        FENCING, "a majority is asked to give it up, then its fences, and its watchdog's time"
+    ),
+    StateDescription(
+        FENCED, "it is proven that none of its guests runs; they are started elsewhere"
+    ),
+    StateDescription(
+        RETURNING, "it is heard again, and gets no guest before it has dropped stale ones"
+    ),
+    StateDescription(MAINTENANCE, "a person wants its guests elsewhere"),
+    StateDescription(REST, "its agent stopped in order: its guests wait for it, it is not fenced"),
 )
 GUEST_STATES = (
-    State(NEW, "it is not known yet whether it runs"),
-    State(PLACED, "it runs where it is to run, or is on its way there live"),
-    State(RECOVERING, "it is being started, or waits for the proof that it runs nowhere"),
-    State(BLOCKED, "it is down, or may be: a proof or room is missing, as the reason says"),
-    State(ERROR, "all its tries failed: it waits for a person to stop and start it"),
-    State(STOPPED, "it is to be down"),
-    State(IGNORED, "nothing is done to it"),
+    StateDescription(NEW, "it is not known yet whether it runs"),
+    StateDescription(PLACED, "it runs where it is to run, or is on its way there live"),
+    StateDescription(
+        RECOVERING, "it is being started, or waits for the proof that it runs nowhere"
+    ),
+    StateDescription(
+        BLOCKED, "it is down, or may be: a proof or room is missing, as the reason says"
+    ),
+    StateDescription(ERROR, "all its tries failed: it waits for a person to stop and start it"),
+    StateDescription(STOPPED, "it is to be down"),
+    StateDescription(IGNORED, "nothing is done to it"),
 )
 
 HOSTS = (
@@ -92,11 +102,11 @@ HOSTS = (
     Row(UP, "has_booted", RETURNING, "it has booted again", "know"),
     Row(UP, "rests", REST, "its agent has stopped in order"),
     Row(UP, "is_silent", SUSPECTED, "nothing is heard of it"),
-    Row(UP, "is_marked", MAINTENANCE, "a person wants it empty"),
+    Row(UP, "in_maintenance", MAINTENANCE, "a person wants it empty"),
     Row(MAINTENANCE, "has_booted", RETURNING, "it has booted again", "know"),
     Row(MAINTENANCE, "rests", REST, "its agent has stopped in order"),
     Row(MAINTENANCE, "is_silent", SUSPECTED, "nothing is heard of it"),
-    Row(MAINTENANCE, "is_unmarked", UP, "its maintenance has ended"),
+    Row(MAINTENANCE, "not_maintained", UP, "its maintenance has ended"),
     Row(REST, "is_confirmed", FENCED, "a person said that it is off", "give_up"),
     Row(REST, "has_booted", RETURNING, "it has booted again", "know"),
     Row(REST, "works", RETURNING, "its agent works again", "know"),
@@ -120,26 +130,26 @@ HOSTS = (
     Row(RETURNING, "is_clean", UP, "no guest that lives elsewhere is defined there"),
 )
 
-_SEEN = (PLACED, RECOVERING, BLOCKED, STOPPED, ERROR)
-_ASKED_FOR = (PLACED, RECOVERING, BLOCKED)
+_MANAGED = (PLACED, RECOVERING, BLOCKED, STOPPED, ERROR)
+_DESIRED_UP = (PLACED, RECOVERING, BLOCKED)
 
 GUESTS = (
     Row(NEW, "is_there", PLACED, "it runs there already", "adopt"),
     Row(NEW, "is_nowhere", RECOVERING, "its host says that it does not run", "free"),
     Row(NEW, "is_unseen", NEW, "its host is silent, and may run it", "assume"),
     Row(NEW, "has_lost_its_host", RECOVERING, "it is proven that it runs nowhere", "leave"),
-    *(Row(state, "is_ignored", IGNORED, "a person wants it so") for state in _SEEN),
-    Row(IGNORED, "is_noticed_anew", NEW, "it is looked for where a person left it", "look_for"),
+    *(Row(state, "is_ignored", IGNORED, "a person wants it so") for state in _MANAGED),
+    Row(IGNORED, "is_noticed_anew", NEW, "it is looked for where a person left it", "rediscover"),
     Row(IGNORED, "is_noticed", RECOVERING, "it is no longer ignored"),
     *(
-        Row(state, "is_unwanted", STOPPED, "it is to be stopped", "halt")
-        for state in (*_ASKED_FOR, ERROR)
+        Row(state, "is_to_stop", STOPPED, "it is to be stopped", "halt")
+        for state in (*_DESIRED_UP, ERROR)
     ),
-    Row(STOPPED, "is_wanted", RECOVERING, "it is to be started", "resume"),
+    Row(STOPPED, "is_to_start", RECOVERING, "it is to be started", "resume"),
     Row(STOPPED, "was_left", STOPPED, "it is down", "leave"),
     *(
         row
-        for state in _ASKED_FOR
+        for state in _DESIRED_UP
         for row in (
             Row(state, "has_arrived", PLACED, "it has migrated", "arrive"),
             Row(state, "has_lost_its_host", RECOVERING, "it is proven that it runs nowhere",
@@ -154,7 +164,7 @@ GUESTS = (
     Row(PLACED, "awaits_proof", RECOVERING, "its host is being fenced"),
     *(
         row
-        for state in _ASKED_FOR
+        for state in _DESIRED_UP
         for row in (
             Row(state, "is_left", RECOVERING, "its host shuts down", "release"),
             Row(state, "did_not_start_there", RECOVERING, "it did not start on the better host",
@@ -169,7 +179,7 @@ GUESTS = (
         Row(state, "has_no_storage", RECOVERING, "its host lost its storage", "pull")
         for state in (PLACED, RECOVERING)
     ),
-    Row(PLACED, "is_where_wished", PLACED, "it is where a person wants it", "wished"),
+    Row(PLACED, "is_where_requested", PLACED, "it is where a person wants it", "wished"),
     Row(PLACED, "is_to_relocate", RECOVERING, "a person wants it elsewhere", "relocate_to"),
     Row(PLACED, "is_to_migrate", PLACED, "it is better elsewhere", "send"),
     Row(PLACED, "is_to_restart_there", RECOVERING, "it goes to a better host by a stop and a start",
@@ -182,7 +192,7 @@ GUESTS = (
             Row(state, "runs", PLACED, "it runs", "settle"),
             Row(state, "has_lease", RECOVERING, "another host got the lease of its disks", "leave"),
             Row(state, "may_ask_for_lease", state, "the lease of its disks is asked for", "ask"),
-            Row(state, "has_room", RECOVERING, "it gets a place", "place"),
+            Row(state, "has_room", RECOVERING, "it gets a place", "assign"),
         )
     ),
     Row(RECOVERING, "has_no_room", BLOCKED, "no host takes it"),

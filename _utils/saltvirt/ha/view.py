@@ -6,18 +6,18 @@ import functools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
-from saltvirt.ha.facts import ArrivedBeat, Call, Heard, Pledge
+from saltvirt.ha.facts import HeartbeatAck, HostState, LeaderMessage, ReceivedHeartbeat
 from saltvirt.ha.policy import HaPolicy, Terms
-from saltvirt.ha.registry import Registry, Wished
+from saltvirt.ha.registry import CommittedConfig, Registry
 from saltvirt.placement.facts import Guest
 from saltvirt.placement.policy import PlacementPolicy
-from saltvirt.wire import Fact, seldom, untold
+from saltvirt.wire import Message, optional, transient
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from saltvirt.ha.facts import Beat, GuestThere
-    from saltvirt.ha.registry import GuestRecord
+    from saltvirt.ha.facts import GuestStatus, Heartbeat
+    from saltvirt.ha.registry import HaGuestRecord
     from saltvirt.placement.facts import Host
 
 # what a person wants of a guest
@@ -27,13 +27,13 @@ LIVE, RESTART = "live", "restart"
 # how a person wants it elsewhere
 MIGRATE, RELOCATE = "migrate", "relocate"
 # rules
-TOGETHER, APART, STRICT, PREFERRED = "together", "apart", "strict", "preferred"
+AFFINITY, ANTI_AFFINITY, STRICT, PREFERRED = "together", "apart", "strict", "preferred"
 # what a fence agent found
 OFF, ON, TIMED_OUT = "off", "on", "timed out"
 
 
 @dataclass(frozen=True)
-class GuestWanted(Fact):
+class GuestConfig(Message):
     """A guest that a person gave to high availability. host: where it was then. size: as placement
     counts it. failback: to a better host, live; or ``restart``, or not. leased: its disks have a
     lease that only one host can hold. agent_silent_s: it has failed when its guest agent, once
@@ -49,12 +49,12 @@ class GuestWanted(Fact):
     relocates: int = 1
     failback: bool | str = True
     leased: bool = False
-    agent_silent_s: int = seldom(0)
-    size: Guest = untold(Guest("", vcpus=1, memory_kib=1024**2))
+    agent_silent_s: int = optional(0)
+    size: Guest = transient(Guest("", vcpus=1, memory_kib=1024**2))
 
 
 @dataclass(frozen=True)
-class GuestRule(Fact):
+class GuestRule(Message):
     """Guests together or apart, or on these hosts, with ranks. strict: or else the guest stays
     down."""
 
@@ -65,7 +65,7 @@ class GuestRule(Fact):
 
 
 @dataclass(frozen=True)
-class Wish(Fact):
+class RelocationRequest(Message):
     """A person wants a guest on a host. number: rises with each wish."""
 
     number: int
@@ -74,7 +74,7 @@ class Wish(Fact):
 
 
 @dataclass(frozen=True)
-class Tied(Fact):
+class HostBinding(Message):
     """Why a guest can run on that host alone."""
 
     host: str
@@ -82,7 +82,7 @@ class Tied(Fact):
 
 
 @dataclass(frozen=True)
-class FenceSeen:
+class FenceResult:
     """How an attempt to fence ended: off, by the status asked after it, or on, or timed out."""
 
     attempt: str
@@ -106,31 +106,31 @@ class View:
 
     masters: tuple[str, ...]
     members: tuple[str, ...]
-    beats: Mapping[str, ArrivedBeat]
+    beats: Mapping[str, ReceivedHeartbeat]
     answered_s: Mapping[str, float] = field(default_factory=dict)
-    rooms: Mapping[str, Host] = field(default_factory=dict)
-    guests: Mapping[str, GuestWanted] = field(default_factory=dict)
+    placement_hosts: Mapping[str, Host] = field(default_factory=dict)
+    guests: Mapping[str, GuestConfig] = field(default_factory=dict)
     rules: tuple[GuestRule, ...] = ()
-    wishes: Mapping[str, Wish] = field(default_factory=dict)
+    relocations: Mapping[str, RelocationRequest] = field(default_factory=dict)
     fence_levels: Mapping[str, int] = field(default_factory=dict)
-    fences: Mapping[str, FenceSeen] = field(default_factory=dict)
+    fences: Mapping[str, FenceResult] = field(default_factory=dict)
     confirmed: Mapping[str, int] = field(default_factory=dict)
     maintenance: frozenset[str] = frozenset()
-    tied: Mapping[str, Tied] = field(default_factory=dict)
+    bindings: Mapping[str, HostBinding] = field(default_factory=dict)
     armed: bool = True
-    wished: Wished | None = None
-    known: bool = True
+    own_config: CommittedConfig | None = None
+    config_known: bool = True
     policy: HaPolicy = field(default_factory=HaPolicy)
     placement: PlacementPolicy = field(default_factory=PlacementPolicy)
     program: str = ""
     pools: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
-    def storage_silent_s(self, beat: Beat, guest: str) -> float | None:
+    def storage_silent_s(self, beat: Heartbeat, guest: str) -> float | None:
         """For how long the host of that beat has not reached the guest's storage: the pools that it
         is on, or any where that cannot be told."""
         if guest not in self.pools or not beat.pools_silent:
             return beat.storage_silent_s
-        return max((beat.pools_silent.get(one, 0) for one in self.pools[guest]), default=0)
+        return max((beat.pools_silent.get(pool, 0) for pool in self.pools[guest]), default=0)
 
     @functools.cached_property
     def terms(self) -> Terms:
@@ -138,22 +138,22 @@ class View:
         return self.policy.terms(self.program)
 
     @property
-    def alone(self) -> bool:
+    def sole_master(self) -> bool:
         """There is no other master."""
         return len(self.masters) == 1
 
 
 @dataclass(frozen=True)
-class MasterKept(Fact):
+class SavedMasterState(Message):
     """What must be on the master's disk before its calls go out."""
 
     term: int = 0
     registry: Registry = field(default_factory=Registry)
-    pledges: dict[str, Pledge] = field(default_factory=dict)
+    pledges: dict[str, HostState] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Attempt:
+class FenceAttempt:
     """The last attempt to fence a host. current: the term and ballot it was for."""
 
     current: str
@@ -162,7 +162,7 @@ class Attempt:
 
 
 @dataclass(frozen=True)
-class Quiet:
+class IdleGuests:
     """Guests of which nothing is to be done, and by what that is known; see ``quiet``. These are
     the very objects, which nobody changes: what is another object is looked at anew.
 
@@ -170,11 +170,11 @@ class Quiet:
     loud: the others. seen: host to its boot and its guests, as it told them, when all were well.
     """
 
-    records: Mapping[str, GuestRecord] = field(default_factory=dict)
-    wanted: Mapping[str, GuestWanted] = field(default_factory=dict)
+    records: Mapping[str, HaGuestRecord] = field(default_factory=dict)
+    configs: Mapping[str, GuestConfig] = field(default_factory=dict)
     by_host: Mapping[str, list[str]] = field(default_factory=dict)
     loud: tuple[str, ...] = ()
-    seen: Mapping[str, tuple[int, Mapping[str, GuestThere]]] = field(default_factory=dict)
+    statuses: Mapping[str, tuple[int, Mapping[str, GuestStatus]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -190,20 +190,20 @@ class MasterState:
     """
 
     master: str
-    kept: MasterKept = field(default_factory=MasterKept)
+    saved: SavedMasterState = field(default_factory=SavedMasterState)
     began_s: float = 0
     term_s: float | None = None
     seq: int = 0
-    asked_s: dict[int, float] = field(default_factory=dict)
+    sent_s: dict[int, float] = field(default_factory=dict)
     leading_s: float | None = None
     ready: bool = False
     committed: int = 0
-    acks: dict[str, Heard] = field(default_factory=dict)
-    promised_s: dict[str, tuple[int, float]] = field(default_factory=dict)
-    attempts: dict[str, Attempt] = field(default_factory=dict)
+    acks: dict[str, HeartbeatAck] = field(default_factory=dict)
+    voted_s: dict[str, tuple[int, float]] = field(default_factory=dict)
+    attempts: dict[str, FenceAttempt] = field(default_factory=dict)
     fenced_s: dict[str, float] = field(default_factory=dict)
     ran_s: dict[str, tuple[int, float]] = field(default_factory=dict)
-    quiet: Quiet = field(default_factory=Quiet)
+    idle: IdleGuests = field(default_factory=IdleGuests)
 
 
 @dataclass(frozen=True)
@@ -216,26 +216,26 @@ class Fence:
 
 
 @dataclass(frozen=True)
-class Decided:
+class StateChange:
     """One decision, with its reason, for the bus and the journal."""
 
-    what: str
+    kind: str
     name: str
     old: str
     new: str
-    why: str
+    reason: str
 
 
 @dataclass(frozen=True)
-class Decision:
+class MasterStep:
     """In this order: state.kept is written down, call goes to each host, fences are run."""
 
     state: MasterState
-    call: Call
+    message: LeaderMessage
     fences: tuple[Fence, ...] = ()
-    decided: tuple[Decided, ...] = ()
+    changes: tuple[StateChange, ...] = ()
 
 
-def begun(master: str, kept: MasterKept, now_s: float) -> MasterState:
+def initial_state(master: str, saved: SavedMasterState, now_s: float) -> MasterState:
     """The state of a master that starts."""
-    return MasterState(master, kept, began_s=now_s)
+    return MasterState(master, saved, began_s=now_s)

@@ -14,12 +14,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from saltvirt.ha import safety
-from saltvirt.ha.registry import Registry, Wished
+from saltvirt.ha.registry import CommittedConfig, Registry
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from saltvirt.ha.facts import Beat
+    from saltvirt.ha.facts import Heartbeat
     from saltvirt.ha.view import MasterState, View
 
 
@@ -29,74 +29,84 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def offered(registry: Registry, own: Wished | None, version: int, alone: bool = False) -> Registry:
-    """The registry of that version, with what persons want at this master. alone: nobody else has
+def with_offer(
+    registry: Registry, own_config: CommittedConfig | None, version: int, sole_master: bool = False
+) -> Registry:
+    """The registry of that version, with what persons want at this master. sole_master: nobody else
+    has
     to agree: what its own file says holds."""
-    known = registry.wished
-    if own is None or not own.text or own.text == known.text:
+    current = registry.wished
+    if own_config is None or not own_config.text or own_config.text == current.text:
         return registry
-    if own.stamp < known.stamp and not alone:
+    if own_config.stamp < current.stamp and not sole_master:
         return registry
-    return replace(registry, wished=Wished(registry.term, version, own.text))
+    return replace(registry, wished=CommittedConfig(registry.term, version, own_config.text))
 
 
-def is_blind(registry: Registry, own: Wished | None) -> bool:
+def is_blind(registry: Registry, own_config: CommittedConfig | None) -> bool:
     """It knows nothing of what persons want, and there are masters that may."""
-    return own is not None and not own.text and not registry.wished.text
+    return own_config is not None and not own_config.text and not registry.wished.text
 
 
-def to_ask(state: MasterState, view: View) -> str:
+def host_to_ask(state: MasterState, view: View) -> str:
     """The host that is to tell what was agreed on last, or nothing."""
-    if view.alone or view.wished is None or state.leading_s is not None or not view.beats:
+    if view.sole_master or view.own_config is None or state.leading_s is not None or not view.beats:
         return ""
-    members = state.kept.registry.members or view.members
-    stamp, found = known_by_most([one.beat for one in view.beats.values()], members)
-    if stamp <= view.wished.stamp:
+    members = state.saved.registry.members or view.members
+    stamp, text_digest = majority_config([arrived.beat for arrived in view.beats.values()], members)
+    if stamp <= view.own_config.stamp:
         return ""
     hosts = [
-        one for one in view.beats.values()
-        if (one.beat.wished.stamp, one.beat.wished.digest) == (stamp, found)
+        arrived for arrived in view.beats.values()
+        if (arrived.beat.wished.stamp, arrived.beat.wished.digest) == (stamp, text_digest)
     ]  # fmt: skip
-    return max(hosts, key=lambda one: one.at_s).beat.host
+    return max(hosts, key=lambda arrived: arrived.at_s).beat.host
 
 
-def known_by_most(beats: Collection[Beat], members: Collection[str]) -> tuple[tuple[int, int], str]:
+def majority_config(
+    beats: Collection[Heartbeat], members: Collection[str]
+) -> tuple[tuple[int, int], str]:
     """(The stamp, the digest) of the last that a majority of all hosts has, or has had: what was
     agreed on. A host that lies, alone, makes no wish of a person."""
-    for stamp in sorted({one.wished.stamp for one in beats}, reverse=True):
-        hosts = [one.host for one in beats if one.wished.stamp >= stamp]
+    for stamp in sorted({beat.wished.stamp for beat in beats}, reverse=True):
+        hosts = [beat.host for beat in beats if beat.wished.stamp >= stamp]
         if safety.is_enough(hosts, members, False):
-            found = collections.Counter(
-                one.wished.digest for one in beats if one.wished.stamp == stamp
+            digests = collections.Counter(
+                beat.wished.digest for beat in beats if beat.wished.stamp == stamp
             )
-            return stamp, found.most_common(1)[0][0]
+            return stamp, digests.most_common(1)[0][0]
     return (0, 0), ""
 
 
-def agreed(beats: Collection[Beat], members: Collection[str]) -> Wished:
+def find_committed(beats: Collection[Heartbeat], members: Collection[str]) -> CommittedConfig:
     """The text of that which hosts have sent, or nothing. Agents of a version before tell no
     digest."""
-    stamp, found = known_by_most(beats, members)
-    for one in beats:
-        wished = one.wished
-        if wished.text and wished.stamp == stamp and found in ("", digest(wished.text)):
-            return replace(wished, digest="")
-    return Wished()
+    stamp, text_digest = majority_config(beats, members)
+    for beat in beats:
+        config = beat.wished
+        if config.text and config.stamp == stamp and text_digest in ("", digest(config.text)):
+            return replace(config, digest="")
+    return CommittedConfig()
 
 
-def learned(
-    own: Wished, offers: tuple[str, ...], news: Wished
-) -> tuple[Wished, tuple[str, ...], bool]:
+def merge(
+    own_config: CommittedConfig, offers: tuple[str, ...], committed: CommittedConfig
+) -> tuple[CommittedConfig, tuple[str, ...], bool]:
     """(What the file is to say, what of it nobody agreed on yet, whether a wish was given up).
 
-    own: what it says. offers: ``digest`` of every text that it has had since it was made upon what
-    was agreed on, of its own the last one. news: what was agreed on.
+    own_config: what it says. offers: ``digest`` of every text that it has had since it was made
+    upon what
+    was agreed on, of its own the last one. committed: what was agreed on.
     """
-    if not news.text or news.stamp < own.stamp:
-        return own, offers, False
-    if own.text == news.text:
-        return news, (), False
-    if digest(news.text) in offers:
-        later = offers[offers.index(digest(news.text)) + 1 :]
-        return replace(news, text=own.text), later, False
-    return (own, offers, False) if news.stamp == own.stamp else (news, (), bool(offers))
+    if not committed.text or committed.stamp < own_config.stamp:
+        return own_config, offers, False
+    if own_config.text == committed.text:
+        return committed, (), False
+    if digest(committed.text) in offers:
+        later = offers[offers.index(digest(committed.text)) + 1 :]
+        return replace(committed, text=own_config.text), later, False
+    return (
+        (own_config, offers, False)
+        if committed.stamp == own_config.stamp
+        else (committed, (), bool(offers))
+    )

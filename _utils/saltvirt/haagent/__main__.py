@@ -22,61 +22,61 @@ import saltvirt
 from saltvirt import errors, program
 from saltvirt.haagent import copies, memory, pools, service, settings, shelf, trial
 from saltvirt.haagent.install import MODULE
-from saltvirt.haagent.store import Store
+from saltvirt.haagent.store import AgentStore
 from saltvirt.host import connection
 from saltvirt.host.node import boot
 
 # sysexits.h: systemd does not start it again
 CONFIG = 78
 # lines that wait for whoever reads them; then they are lost
-_MOST_LINES = 1000
+_MAX_LOG_LINES = 1000
 
 
-def main(words: list[str]) -> int:
+def main(arguments: list[str]) -> int:
     """Its exit code."""
     # Salt, where this Python has it, has handlers of its own by now
     logging.basicConfig(
         level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stderr, force=True
     )
-    parts = {"pool": pools.serve, shelf.FOLDER: shelf.serve}
-    if words and words[0] in parts:
-        parts[words[0]](words[1], words[2], sys.stdin.buffer, sys.stdout.buffer)
+    workers = {"pool": pools.serve, shelf.FOLDER: shelf.serve}
+    if arguments and arguments[0] in workers:
+        workers[arguments[0]](arguments[1], arguments[2], sys.stdin.buffer, sys.stdout.buffer)
         return 0
-    top = argparse.ArgumentParser(prog="ha-agent")
-    top.add_argument("--settings", default=settings.PATH)
-    top.add_argument("--check", action="store_true")
-    given = top.parse_args(words)
+    parser = argparse.ArgumentParser(prog="ha-agent")
+    parser.add_argument("--settings", default=settings.PATH)
+    parser.add_argument("--check", action="store_true")
+    options = parser.parse_args(arguments)
     try:
         connection.require_binding()
-        if given.check and not os.path.exists(given.settings):
+        if options.check and not os.path.exists(options.settings):
             return 0
-        found = settings.read(given.settings)
-        if given.check:
-            check(found)
+        agent_settings = settings.read(options.settings)
+        if options.check:
+            check(agent_settings)
         else:
-            run(found, given.settings)
+            run(agent_settings, options.settings)
         return 0
     except errors.VirtError as exc:
         logging.error("%s", exc)
-        return CONFIG if given.check else _end(settings.AgentSettings.run)
+        return CONFIG if options.check else _end(settings.AgentSettings.run)
 
 
 def _end(run_folder: str) -> int:
     """CONFIG, by which systemd leaves it; but where a watchdog may be armed it is to try again, for
     as long as that bears."""
-    return 1 if Store("", run_folder, boot.current()).may_be_armed() else CONFIG
+    return 1 if AgentStore("", run_folder, boot.current()).may_be_armed() else CONFIG
 
 
-def check(found: settings.AgentSettings) -> None:
+def check(agent_settings: settings.AgentSettings) -> None:
     """Raises BadAnswer for a file that this version cannot read."""
     try:
-        Store(found.state, found.run, boot.current()).check()
-        copies.check(f"{found.run}/guests.json")
+        AgentStore(agent_settings.state, agent_settings.run, boot.current()).check()
+        copies.check(f"{agent_settings.run}/guests.json")
     except OSError as exc:
         raise errors.OperationFailed(f"cannot read {exc.filename}: {exc.strerror}") from exc
 
 
-class _Lossy(logging.handlers.QueueHandler):
+class _LossyHandler(logging.handlers.QueueHandler):
     """Who reads the log and does not keeps no beat waiting."""
 
     def enqueue(self, record: logging.LogRecord) -> None:
@@ -84,30 +84,32 @@ class _Lossy(logging.handlers.QueueHandler):
             self.queue.put_nowait(record)
 
 
-def _log_aside() -> None:
+def _log_in_background() -> None:
     """From now on a thread of its own writes the log."""
-    lines: queue.Queue[logging.LogRecord] = queue.Queue(_MOST_LINES)
+    lines: queue.Queue[logging.LogRecord] = queue.Queue(_MAX_LOG_LINES)
     root = logging.getLogger()
     logging.handlers.QueueListener(lines, *root.handlers).start()
-    root.handlers = [_Lossy(lines)]
+    root.handlers = [_LossyHandler(lines)]
 
 
-def run(found: settings.AgentSettings, path: str) -> NoReturn:
+def run(agent_settings: settings.AgentSettings, path: str) -> NoReturn:
     """The service until it ends; anew, in the same process, when it is told to. path: of its
     settings."""
     memory.lock()
     archive = os.path.abspath(sys.argv[0])
-    own = archive if archive.endswith(".pyz") else next(iter(saltvirt.__path__))
-    one = service.Service(found, trial=trial.fault, program=program.digest(own, MODULE))
+    code_path = archive if archive.endswith(".pyz") else next(iter(saltvirt.__path__))
+    agent = service.Service(
+        agent_settings, trial=trial.fault, program=program.digest(code_path, MODULE)
+    )
     with contextlib.suppress(OSError):
-        trial.tell(found.run, archive, path)
-    _log_aside()
+        trial.record_running(agent_settings.run, archive, path)
+    _log_in_background()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, one.on_signal)
-    how = one.run()
-    one.close()
-    if how == service.AGAIN:
-        os.execv(sys.executable, trial.again())
+        signal.signal(number, agent.on_signal)
+    exit_reason = agent.run()
+    agent.close()
+    if exit_reason == service.RESTART:
+        os.execv(sys.executable, trial.command())
     logging.shutdown()
     os._exit(0)  # threads that wait for libvirt must not delay it
 

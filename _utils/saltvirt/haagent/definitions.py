@@ -19,12 +19,12 @@ from saltvirt.haagent import store
 
 log = logging.getLogger(__name__)
 
-_ENDING = ".xml"
+_SUFFIX = ".xml"
 _LONGEST = 200
 
 
 @dataclass(frozen=True)
-class Definition:
+class GuestDefinition:
     """libvirt's definition of a guest. vcpus, memory_kib: as placement counts them."""
 
     name: str
@@ -39,7 +39,7 @@ class Definition:
         return {"name": self.name, "digest": self.digest, "xml": self.xml, "size": size}
 
 
-def parse(name: str, xml: str) -> Definition:
+def parse(name: str, xml: str) -> GuestDefinition:
     """The Definition in an XML text. Raises InvalidInput."""
     try:
         tree = ElementTree.fromstring(xml)
@@ -52,21 +52,25 @@ def parse(name: str, xml: str) -> Definition:
         raise errors.InvalidInput(f"the definition of {name} cannot be read: {exc}") from exc
     if tree.findtext("name") != name:
         raise errors.InvalidInput(f"the definition of {name} is of {tree.findtext('name')}")
-    return Definition(name, hashlib.sha256(xml.encode()).hexdigest(), xml, vcpus, kib)
+    return GuestDefinition(name, hashlib.sha256(xml.encode()).hexdigest(), xml, vcpus, kib)
 
 
-def file_of(name: str) -> str:
+def file_name(name: str) -> str:
     """The name of a guest's file."""
-    return quote(name, "", errors="surrogatepass")[:_LONGEST] + _ENDING
+    return quote(name, "", errors="surrogatepass")[:_LONGEST] + _SUFFIX
 
 
-class Definitions:
+class DefinitionCache:
     """folder: theirs alone. names: of guests of high availability; files of others go."""
 
     def __init__(self, folder: str, names: Collection[str]) -> None:
         self._folder = folder
-        self._found: dict[str, Definition] = {}
-        self._digest: tuple[Collection[str], dict[str, Definition], str] = (), self._found, ""
+        self._definitions: dict[str, GuestDefinition] = {}
+        self._digest: tuple[Collection[str], dict[str, GuestDefinition], str] = (
+            (),
+            self._definitions,
+            "",
+        )
         os.makedirs(folder, 0o700, exist_ok=True)
         paths = {self._path(name): name for name in names}
         for file in os.listdir(folder):
@@ -80,33 +84,37 @@ class Definitions:
     @property
     def names(self) -> Collection[str]:
         """Guests of which one was told."""
-        return self._found.keys()
+        return self._definitions.keys()
 
-    def get(self, name: str) -> Definition | None:
+    def get(self, name: str) -> GuestDefinition | None:
         """The last that was told."""
-        return self._found.get(name)
+        return self._definitions.get(name)
 
     def digest(self, names: Collection[str]) -> str:
         """Of those of the guests of these names that it keeps, as masters have it."""
-        if self._digest[0] is not names or self._digest[1] is not self._found:
-            found = {name: one.digest for name, one in self._found.items() if name in names}
-            self._digest = names, self._found, facts.digest(found)
+        if self._digest[0] is not names or self._digest[1] is not self._definitions:
+            digests = {
+                name: definition.digest
+                for name, definition in self._definitions.items()
+                if name in names
+            }
+            self._digest = names, self._definitions, facts.digest(digests)
         return self._digest[2]
 
-    def keep(self, found: Definition) -> None:
+    def put(self, definition: GuestDefinition) -> None:
         """It was told. Raises OSError; it is known all the same."""
-        path = self._path(found.name)
-        if self._found.get(found.name) == found and os.path.exists(path):
+        path = self._path(definition.name)
+        if self._definitions.get(definition.name) == definition and os.path.exists(path):
             return
-        self._found = {**self._found, found.name: found}
-        store.replace(path, found.xml.encode(), durable=False)
+        self._definitions = {**self._definitions, definition.name: definition}
+        store.replace(path, definition.xml.encode(), durable=False)
 
     def _read(self, path: str, name: str) -> None:
         try:
             with open(path, encoding="utf-8") as file:
-                self._found[name] = parse(name, file.read())
+                self._definitions[name] = parse(name, file.read())
         except (OSError, ValueError, errors.InvalidInput) as exc:
             log.warning("%s: %s", path, exc)
 
     def _path(self, name: str) -> str:
-        return os.path.join(self._folder, file_of(name))
+        return os.path.join(self._folder, file_name(name))

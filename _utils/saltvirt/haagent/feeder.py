@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Callable
 
-from saltvirt.haagent.watchdog import Watchdog
+from saltvirt.haagent.watchdog import WatchdogDevice
 
 log = logging.getLogger(__name__)
 
@@ -16,11 +16,13 @@ class Feeder:
     does not matter what the agent is about meanwhile. clock: of this boot. every_s: between two
     feeds."""
 
-    def __init__(self, watchdog: Watchdog, clock: Callable[[], float], every_s: float) -> None:
+    def __init__(
+        self, watchdog: WatchdogDevice, clock: Callable[[], float], every_s: float
+    ) -> None:
         self._watchdog, self._clock, self._every_s = watchdog, clock, every_s
         self._until_s: float | None = None
         self._guard = threading.Lock()
-        self._ends = threading.Event()
+        self._stopped = threading.Event()
 
     def begin(self) -> None:
         """From now on."""
@@ -29,9 +31,9 @@ class Feeder:
     def end(self) -> None:
         """It feeds no more."""
         self._until_s = None
-        self._ends.set()
+        self._stopped.set()
 
-    def until(self, end_s: float | None) -> None:
+    def feed_until(self, end_s: float | None) -> None:
         """It may feed until then; None: not any more."""
         self._until_s = end_s
         self._feed()
@@ -45,9 +47,9 @@ class Feeder:
                 self._watchdog.feed()
 
     def _run(self) -> None:
-        while not self._ends.is_set():
+        while not self._stopped.is_set():
             try:
                 self._feed()
             except Exception as exc:  # a thread that ends is a host that is lost
                 log.exception("the watchdog was not fed: %s", exc)
-            self._ends.wait(self._every_s)
+            self._stopped.wait(self._every_s)

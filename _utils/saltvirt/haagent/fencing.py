@@ -9,86 +9,93 @@ from typing import Any
 
 from saltvirt import errors, plain
 from saltvirt.ha import facts
-from saltvirt.ha.facts import ArrivedCall
+from saltvirt.ha.facts import ReceivedMessage
 from saltvirt.ha.view import TIMED_OUT
 from saltvirt.hafence import agents, setting
-from saltvirt.hafence.agents import Outcome
-from saltvirt.hafence.setting import FenceAsked, FenceSetting, FenceTold
+from saltvirt.hafence.agents import FenceOutcome
+from saltvirt.hafence.setting import FenceReply, FenceRequest, FenceSetting
 
 log = logging.getLogger(__name__)
 
-Tell = Callable[[str, FenceTold], None]
+Notify = Callable[[str, FenceReply], None]
 
 
-class Fencing:
+class FenceRunner:
     """host: this one. calls: the last call of each master. fresh_s: how old it may be. tell: says a
     master how a fence ended."""
 
     def __init__(
         self,
         host: str,
-        calls: Callable[[], Mapping[str, ArrivedCall]],
+        leader_messages: Callable[[], Mapping[str, ReceivedMessage]],
         clock: Callable[[], float],
         fresh_s: float,
-        tell: Tell,
-        off: Callable[[FenceSetting], Outcome] = agents.off,
+        notify: Notify,
+        off: Callable[[FenceSetting], FenceOutcome] = agents.off,
     ) -> None:
-        self._host, self._calls, self._clock, self._fresh_s = host, calls, clock, fresh_s
-        self._tell, self._off = tell, off
+        self._host, self._leader_messages, self._clock, self._fresh_s = (
+            host,
+            leader_messages,
+            clock,
+            fresh_s,
+        )
+        self._notify, self._off = notify, off
         self._guard, self._working = threading.Lock(), set[str]()
 
-    def asked(self, master: str, body: dict[str, Any]) -> None:
+    def handle(self, master: str, body: dict[str, Any]) -> None:
         """Runs it in a thread of its own, and tells how it ended. Raises BadAnswer."""
-        asked = FenceAsked.from_answer(body, master)
+        request = FenceRequest.from_answer(body, master)
         try:
-            setting.checked("fence", asked.fence)
-            self._permitted(master, asked)
+            setting.validate("fence", request.fence)
+            self._check_permitted(master, request)
         except errors.VirtError as exc:
-            self._told(master, asked, Outcome(TIMED_OUT, exc.text))
+            self._report(master, request, FenceOutcome(TIMED_OUT, exc.text))
             return
-        args = (master, asked)
-        name = f"fence {asked.host}"
+        args = (master, request)
+        name = f"fence {request.host}"
         try:
             threading.Thread(target=self._run, args=args, name=name, daemon=True).start()
         except RuntimeError as exc:
-            self._ended(master, asked, Outcome(TIMED_OUT, str(exc)))
+            self._finish(master, request, FenceOutcome(TIMED_OUT, str(exc)))
 
-    def _permitted(self, master: str, asked: FenceAsked) -> None:
+    def _check_permitted(self, master: str, request: FenceRequest) -> None:
         """A question may have waited until it was wrong: the master must ask still to give up that
         host, in what was last heard of it. Raises OperationFailed."""
-        arrived = self._calls().get(master)
-        if asked.host == self._host:
+        arrived = self._leader_messages().get(master)
+        if request.host == self._host:
             raise errors.OperationFailed("it is that host itself")
-        if arrived is None or not (arrived.call.leading and self._is_fresh(arrived)):
+        if arrived is None or not (arrived.message.leading and self._is_fresh(arrived)):
             raise errors.OperationFailed(f"{master} is not heard to lead")
-        one = arrived.call.ballots.get(asked.host)
-        if one is None or facts.question(asked.attempt) != f"{one.term}.{one.ballot}":
-            raise errors.OperationFailed(f"{asked.host} is not to be given up")
+        vote = arrived.message.ballots.get(request.host)
+        if vote is None or facts.question(request.attempt) != f"{vote.term}.{vote.ballot}":
+            raise errors.OperationFailed(f"{request.host} is not to be given up")
         with self._guard:
-            if asked.host in self._working:
+            if request.host in self._working:
                 raise errors.OperationFailed("a fence of it is at work still")
-            self._working.add(asked.host)
+            self._working.add(request.host)
 
-    def _is_fresh(self, arrived: ArrivedCall) -> bool:
+    def _is_fresh(self, arrived: ReceivedMessage) -> bool:
         return self._clock() - arrived.at_s < self._fresh_s
 
-    def _run(self, master: str, asked: FenceAsked) -> None:
-        outcome = Outcome(TIMED_OUT, "internal error")
+    def _run(self, master: str, request: FenceRequest) -> None:
+        outcome = FenceOutcome(TIMED_OUT, "internal error")
         try:
-            words = (plain.line(one) for one in (master, asked.host, asked.fence.agent))
-            log.warning("%s has %s fenced by %s", *words)
-            outcome = self._off(asked.fence)
+            names = (plain.one_line(name) for name in (master, request.host, request.fence.agent))
+            log.warning("%s has %s fenced by %s", *names)
+            outcome = self._off(request.fence)
         except (errors.VirtError, OSError) as exc:
-            outcome = Outcome(TIMED_OUT, str(exc))
+            outcome = FenceOutcome(TIMED_OUT, str(exc))
         finally:
-            self._ended(master, asked, outcome)
+            self._finish(master, request, outcome)
 
-    def _ended(self, master: str, asked: FenceAsked, outcome: Outcome) -> None:
+    def _finish(self, master: str, request: FenceRequest, outcome: FenceOutcome) -> None:
         with self._guard:
-            self._working.discard(asked.host)
-        self._told(master, asked, outcome)
+            self._working.discard(request.host)
+        self._report(master, request, outcome)
 
-    def _told(self, master: str, asked: FenceAsked, outcome: Outcome) -> None:
-        words = (plain.line(one) for one in (asked.host, outcome.state, outcome.words))
-        log.warning("fence of %s: %s %s", *words)
-        self._tell(master, FenceTold(asked.host, asked.attempt, outcome.state, outcome.words))
+    def _report(self, master: str, request: FenceRequest, outcome: FenceOutcome) -> None:
+        fields = (plain.one_line(field) for field in (request.host, outcome.state, outcome.message))
+        log.warning("fence of %s: %s %s", *fields)
+        self._notify(
+            master, FenceReply(request.host, request.attempt, outcome.state, outcome.message)
+        )

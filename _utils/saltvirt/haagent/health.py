@@ -20,9 +20,9 @@ from saltvirt.ha.facts import (
     STOPPED,
     UNCLEAR,
     WATCHDOG,
-    GuestThere,
+    GuestStatus,
 )
-from saltvirt.haagent.copies import Seen
+from saltvirt.haagent.copies import DomainState
 from saltvirt.host.connection import libvirt
 
 # so long it must have lasted: a host that loses its storage tells that first, and it is no fault of
@@ -38,7 +38,7 @@ _RUNS, _PAUSED, _CRASHED = (1, 2), 3, 6
 _BY_REASON = {5: IO_FAILED, 6: WATCHDOG, 10: PANICKED}
 _NO_SPACE = 2  # virDomainDiskErrorCode
 _RESET = 2  # virDomainEventWatchdogAction, of which the others
-_ENDS = {3: "poweroff", 4: "shutdown"}
+_OFF_ACTIONS = {3: "poweroff", 4: "shutdown"}
 
 Do = Callable[..., bool]
 
@@ -49,7 +49,9 @@ class Domains(Protocol):
     def domain(self, name: str) -> libvirt.virDomain | None:
         """libvirt's, None where it has none of the name."""
 
-    def do(self, kind: str, name: str, work: Callable[..., None], *words: object) -> bool:
+    def run_in_thread(
+        self, kind: str, name: str, work: Callable[..., None], *parameters: object
+    ) -> bool:
         """Something with a guest, on a thread of its own, unless the same is at work."""
 
 
@@ -63,7 +65,7 @@ class _Case:
     kind: str = ""
     since_s: float = 0
     trouble: str = ""
-    words: str = ""
+    message: str = ""
     heard_s: float | None = None
     asked_s: float = 0
     missed: int = 0
@@ -87,45 +89,45 @@ class Health:
 
     # what is seen
 
-    def look(self, seen: Mapping[str, Seen], names: Collection[str]) -> None:
+    def update(self, domains: Mapping[str, DomainState], names: Collection[str]) -> None:
         """libvirt has these, of which the names are guests of high availability."""
         now_s = self.clock()
         for name in set(self._cases) - set(names):
             self._forget(name)
         for name in names:
-            found = seen.get(name)
-            if found is not None and found.active:
-                self._look(name, found, now_s)
+            domain = domains.get(name)
+            if domain is not None and domain.active:
+                self._update_guest(name, domain, now_s)
 
-    def _look(self, name: str, found: Seen, now_s: float) -> None:
+    def _update_guest(self, name: str, domain: DomainState, now_s: float) -> None:
         case = self._cases.get(name, _Case())
-        if case.number != found.number:
-            case = self._put(name, _Case(found.number))
-        kind = _kind(found)
+        if case.number != domain.number:
+            case = self._put(name, _Case(domain.number))
+        kind = _kind(domain)
         if kind != case.kind:
             case = self._change(name, kind=kind, since_s=now_s, trouble="", words="")
         if kind and now_s - case.since_s >= CLEAR_S and case.trouble in ("", UNCLEAR):
             self._diagnose(name, kind)
-        if found.state not in _RUNS or not self.agents.get(name):
+        if domain.state not in _RUNS or not self.agents.get(name):
             self._change(name, heard_s=None, missed=0)
         elif now_s - case.asked_s >= ASK_S:
             self._ask(name, now_s)
 
     def _diagnose(self, name: str, kind: str) -> None:
         if kind == WATCHDOG:
-            self._found(name, kind, "its watchdog fired, and paused it")
+            self._set_trouble(name, kind, "its watchdog fired, and paused it")
         elif kind == PANICKED:
-            self.domains.do("look at", name, self._panic)
+            self.domains.run_in_thread("look at", name, self._panic)
         else:
             if not self._cases.get(name, _Case()).trouble:
-                self._found(name, UNCLEAR, "its I/O failed: libvirt does not say why")
-            self.domains.do("look at", name, self._disks)
+                self._set_trouble(name, UNCLEAR, "its I/O failed: libvirt does not say why")
+            self.domains.run_in_thread("look at", name, self._disks)
 
     def _panic(self, name: str) -> None:
         """Of one whose memory is being dumped nothing is said yet."""
         dom = self.domains.domain(name)
         if dom is not None and dom.jobInfo()[0] == libvirt.VIR_DOMAIN_JOB_NONE:
-            self._found(name, PANICKED, "its kernel panicked", PANICKED)
+            self._set_trouble(name, PANICKED, "its kernel panicked", PANICKED)
 
     def _disks(self, name: str) -> None:
         dom = self.domains.domain(name)
@@ -134,18 +136,18 @@ class Health:
         failed = dom.diskErrors()
         disks = ", ".join(sorted(failed))
         if failed and set(failed.values()) == {_NO_SPACE}:
-            words = f"no space is left for {disks}: make room, then virsh resume {name}"
-            self._found(name, FULL, words, IO_FAILED)
+            message = f"no space is left for {disks}: make room, then virsh resume {name}"
+            self._set_trouble(name, FULL, message, IO_FAILED)
         else:
-            words = f"I/O of {disks} failed" if disks else "its I/O failed"
-            self._found(name, IO_FAILED, words, IO_FAILED)
+            message = f"I/O of {disks} failed" if disks else "its I/O failed"
+            self._set_trouble(name, IO_FAILED, message, IO_FAILED)
 
     def _ask(self, name: str, now_s: float) -> None:
         """A question that has not ended when the next is due was missed."""
-        began = self.domains.do("ask the agent of", name, self._ping)
+        is_started = self.domains.run_in_thread("ask the agent of", name, self._ping)
         with self._guard:
             case = self._cases.get(name, _Case())
-            missed = case.missed + (0 if began else 1)
+            missed = case.missed + (0 if is_started else 1)
             self._cases[name] = replace(case, asked_s=now_s, missed=missed)
 
     def _ping(self, name: str) -> None:
@@ -170,63 +172,63 @@ class Health:
 
     # what it is told
 
-    def began(self, name: str) -> None:
+    def on_start(self, name: str) -> None:
         """It is started anew."""
         self._forget(name)
 
-    def failed(self, name: str, exc: Exception) -> None:
+    def on_start_failed(self, name: str, exc: Exception) -> None:
         """Its start failed."""
-        self._change(name, note=plain.line(f"it did not start: {exc}")[:_LONGEST])
+        self._change(name, note=plain.one_line(f"it did not start: {exc}")[:_LONGEST])
 
-    def fired(self, name: str, action: int) -> None:
+    def on_watchdog(self, name: str, action: int) -> None:
         """Its watchdog did, and QEMU does what its definition says."""
         now_s = self.clock()
         if action == _RESET:
             resets = self._cases.get(name, _Case()).resets
-            self._change(name, resets=(*self._late(resets), now_s), heard_s=None, missed=0)
-        elif action in _ENDS:
-            self._change(name, note=f"its watchdog fired: {_ENDS[action]}")
+            self._change(name, resets=(*self._recent(resets), now_s), heard_s=None, missed=0)
+        elif action in _OFF_ACTIONS:
+            self._change(name, note=f"its watchdog fired: {_OFF_ACTIONS[action]}")
 
-    def rebooted(self, name: str) -> None:
+    def on_reboot(self, name: str) -> None:
         """Its agent has not begun yet."""
         self._change(name, heard_s=None, missed=0)
 
     # what it tells
 
-    def over(self, there: Mapping[str, GuestThere]) -> dict[str, GuestThere]:
+    def annotate(self, statuses: Mapping[str, GuestStatus]) -> dict[str, GuestStatus]:
         """The guests with what ails them."""
-        return {name: self._told(name, one) for name, one in there.items()}
+        return {name: self._annotate_guest(name, status) for name, status in statuses.items()}
 
-    def _told(self, name: str, there: GuestThere) -> GuestThere:
+    def _annotate_guest(self, name: str, status: GuestStatus) -> GuestStatus:
         case = self._cases.get(name)
         if case is None:
-            return there
-        if there.state in (CRASHED, FAILED, STOPPED):
-            return replace(there, seen=case.note)
-        if there.state != RUNNING:
-            return there
-        trouble, words = case.trouble, case.words
+            return status
+        if status.state in (CRASHED, FAILED, STOPPED):
+            return replace(status, seen=case.note)
+        if status.state != RUNNING:
+            return status
+        trouble, message = case.trouble, case.message
         limit_s = self.agents.get(name, 0)
         if not trouble and limit_s and self._is_silent(case, limit_s):
-            trouble, words = SILENT, f"its agent was silent for {limit_s} s"
-        resets = len(self._late(case.resets))
-        return replace(there, trouble=trouble, seen=words, resets=resets)
+            trouble, message = SILENT, f"its agent was silent for {limit_s} s"
+        resets = len(self._recent(case.resets))
+        return replace(status, trouble=trouble, seen=message, resets=resets)
 
     def _is_silent(self, case: _Case, limit_s: int) -> bool:
-        heard = case.heard_s is not None and case.missed >= MISSES
-        return heard and self.clock() - (case.heard_s or 0) >= limit_s
+        has_answered = case.heard_s is not None and case.missed >= MISSES
+        return has_answered and self.clock() - (case.heard_s or 0) >= limit_s
 
-    def _late(self, resets: tuple[float, ...]) -> tuple[float, ...]:
+    def _recent(self, resets: tuple[float, ...]) -> tuple[float, ...]:
         now_s = self.clock()
         return tuple(at_s for at_s in resets if now_s - at_s < self.window_s)
 
     # its own
 
-    def _found(self, name: str, trouble: str, words: str, kind: str | None = None) -> None:
+    def _set_trouble(self, name: str, trouble: str, message: str, kind: str | None = None) -> None:
         """kind: what its state must show still, or it is another one's."""
         case = self._cases.get(name, _Case())
         if kind is None or case.kind == kind:
-            self._change(name, trouble=trouble, words=plain.line(words)[:_LONGEST])
+            self._change(name, trouble=trouble, words=plain.one_line(message)[:_LONGEST])
 
     def _put(self, name: str, case: _Case) -> _Case:
         with self._guard:
@@ -244,11 +246,11 @@ class Health:
             self._cases.pop(name, None)
 
 
-def _kind(found: Seen) -> str:
+def _kind(domain: DomainState) -> str:
     """What the state of one that is alive shows. One that a person has paused is well."""
-    if found.state == _CRASHED:
+    if domain.state == _CRASHED:
         return PANICKED
-    return _BY_REASON.get(found.reason, "") if found.state == _PAUSED else ""
+    return _BY_REASON.get(domain.reason, "") if domain.state == _PAUSED else ""
 
 
 def _codes(*names: str) -> tuple[int | None, ...]:

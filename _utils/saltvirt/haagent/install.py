@@ -17,9 +17,9 @@ from saltvirt.haagent import settings, store, trial
 PYTHON = "/usr/bin/python3"
 SERVICE = "salt-virt-ha.service"
 MODULE = "haagent.__main__"
-_PATIENCE_S = 60
+_TIMEOUT_S = 60
 # so long an agent may take to try the new files and to go on by them
-_TAKES_OVER_S, _LOOK_S = 90, 0.2
+_RELOAD_WAIT_S, _POLL_S = 90, 0.2
 
 UNIT = f"""\
 # written by Salt Virt (virt.ha_install)
@@ -59,7 +59,7 @@ WantedBy=multi-user.target
 
 
 @dataclass(frozen=True)
-class Places:
+class InstallPaths:
     """Where it is put. python: what runs it. systemctl: the program. running: where the agent says
     by what it runs."""
 
@@ -72,91 +72,92 @@ class Places:
 
 
 @dataclass
-class Done:
+class InstallResult:
     """What was changed, or would be: a thing and in which way."""
 
     changes: dict[str, str] = field(default_factory=dict)
     comment: str = ""
 
 
-def install(library: str, test: bool = False, where: Places | None = None) -> Done:
+def install(library: str, test: bool = False, paths: InstallPaths | None = None) -> InstallResult:
     """Program and unit as this library has them; an agent at work goes on by the new program.
 
     A new program is put in place only when it can be run here. Raises OperationFailed.
     """
-    where = where or Places()
-    done = Done()
-    agent = program.made(library, MODULE)
-    unit = UNIT.format(program=where.program).encode()
-    new_program = _differs(where.program, agent, done)
-    new_unit = _differs(where.unit, unit, done)
+    paths = paths or InstallPaths()
+    result = InstallResult()
+    agent = program.build(library, MODULE)
+    unit = UNIT.format(program=paths.program).encode()
+    new_program = _differs(paths.program, agent, result)
+    new_unit = _differs(paths.unit, unit, result)
     if not test:
         if new_program:
-            _put_program(where, agent)
+            _put_program(paths, agent)
         if new_unit:
-            _put(where.unit, unit, 0o644)
-            _systemctl(where, "daemon-reload")
-        if not _says(where, "is-enabled"):
-            done.changes[SERVICE] = "enabled"
-            _systemctl(where, "enable", SERVICE)
-    _refresh(where, done, test, program=agent)
-    done.comment = _comment(done, test, "The agent is installed")
-    return done
+            _put(paths.unit, unit, 0o644)
+            _systemctl(paths, "daemon-reload")
+        if not _query(paths, "is-enabled"):
+            result.changes[SERVICE] = "enabled"
+            _systemctl(paths, "enable", SERVICE)
+    _refresh(paths, result, test, program=agent)
+    result.comment = _comment(result, test, "The agent is installed")
+    return result
 
 
-def configure(data: object, test: bool = False, where: Places | None = None) -> Done:
+def configure(data: object, test: bool = False, paths: InstallPaths | None = None) -> InstallResult:
     """Its settings, and the service at work by them. Raises InvalidInput, with all that is wrong,
     before anything is changed; OperationFailed.
     """
-    where = where or Places()
-    done = Done()
-    found = settings.parse(data, "settings")
-    text = json.dumps(found.to_answer(), indent=1, sort_keys=True).encode() + b"\n"
-    changed = _differs(where.settings, text, done)
+    paths = paths or InstallPaths()
+    result = InstallResult()
+    agent_settings = settings.parse(data, "settings")
+    text = json.dumps(agent_settings.to_answer(), indent=1, sort_keys=True).encode() + b"\n"
+    changed = _differs(paths.settings, text, result)
     if not test and changed:
-        _put(where.settings, text, 0o600)
-    if os.path.exists(where.unit):
-        if not test and not _says(where, "is-active"):
-            done.changes[SERVICE] = "started"
-            _systemctl(where, "start", SERVICE)
-        _refresh(where, done, test, settings=text)
-    done.comment = _comment(done, test, "The agent has these settings")
-    return done
+        _put(paths.settings, text, 0o600)
+    if os.path.exists(paths.unit):
+        if not test and not _query(paths, "is-active"):
+            result.changes[SERVICE] = "started"
+            _systemctl(paths, "start", SERVICE)
+        _refresh(paths, result, test, settings=text)
+    result.comment = _comment(result, test, "The agent has these settings")
+    return result
 
 
-def _comment(done: Done, test: bool, settled: str) -> str:
-    if not done.changes:
-        return settled
-    return "The agent would be changed" if test else settled
+def _comment(result: InstallResult, test: bool, comment: str) -> str:
+    if not result.changes:
+        return comment
+    return "The agent would be changed" if test else comment
 
 
-def _refresh(where: Places, done: Done, test: bool, **wanted: bytes) -> None:
+def _refresh(paths: InstallPaths, result: InstallResult, test: bool, **expected: bytes) -> None:
     """An agent at work goes on by what is on the disk now: it is asked by what it runs, for what
     was to tell it may have been interrupted. Raises OperationFailed where it stays by the old."""
-    if SERVICE in done.changes or not _says(where, "is-active") or _runs_by(where, wanted):
+    if SERVICE in result.changes or not _query(paths, "is-active") or _is_current(paths, expected):
         return
-    done.changes[SERVICE] = "goes on by the new one"
+    result.changes[SERVICE] = "goes on by the new one"
     if test:
         return
-    _systemctl(where, "reload", SERVICE)
-    end_s = time.monotonic() + _TAKES_OVER_S
-    while not _runs_by(where, wanted):
+    _systemctl(paths, "reload", SERVICE)
+    end_s = time.monotonic() + _RELOAD_WAIT_S
+    while not _is_current(paths, expected):
         if time.monotonic() > end_s:
             raise errors.OperationFailed(
-                f"the agent goes on by its old {' and '.join(wanted)}: journalctl -u {SERVICE} "
+                f"the agent goes on by its old {' and '.join(expected)}: journalctl -u {SERVICE} "
                 "says why"
             )
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
 
 
-def _runs_by(where: Places, wanted: dict[str, bytes]) -> bool:
-    found = trial.running(where.running)
-    return found is not None and all(
-        getattr(found, what) == hashlib.sha256(data).hexdigest() for what, data in wanted.items()
+def _is_current(paths: InstallPaths, expected: dict[str, bytes]) -> bool:
+    running = trial.read_running(paths.running)
+    return running is not None and all(
+        getattr(running, name) == hashlib.sha256(data).hexdigest()
+        for name, data in expected.items()
     )
 
 
-def _differs(path: str, data: bytes, done: Done) -> bool:
+def _differs(path: str, data: bytes, result: InstallResult) -> bool:
     try:
         old = Path(path).read_bytes()
     except FileNotFoundError:
@@ -164,7 +165,7 @@ def _differs(path: str, data: bytes, done: Done) -> bool:
     except OSError as exc:
         raise errors.OperationFailed(f"cannot read {path}: {exc.strerror}") from exc
     if old != data:
-        done.changes[path] = "made" if old is None else "replaced"
+        result.changes[path] = "made" if old is None else "replaced"
     return old != data
 
 
@@ -177,53 +178,53 @@ def _put(path: str, data: bytes, mode: int) -> None:
         raise errors.OperationFailed(f"cannot write {path}: {exc.strerror}") from exc
 
 
-def _put_program(where: Places, agent: bytes) -> None:
-    trial = f"{where.program}.trial"
-    _put(trial, agent, 0o644)
+def _put_program(paths: InstallPaths, agent: bytes) -> None:
+    trial_path = f"{paths.program}.trial"
+    _put(trial_path, agent, 0o644)
     try:
-        _run((where.python, trial, "--check"), "the agent cannot be run here")
-        os.rename(trial, where.program)
+        _run((paths.python, trial_path, "--check"), "the agent cannot be run here")
+        os.rename(trial_path, paths.program)
     finally:
         with contextlib.suppress(OSError):
-            os.unlink(trial)
+            os.unlink(trial_path)
 
 
-def _systemctl(where: Places, *words: str) -> None:
-    _run((where.systemctl, *words), f"systemctl {' '.join(words)}")
+def _systemctl(paths: InstallPaths, *arguments: str) -> None:
+    _run((paths.systemctl, *arguments), f"systemctl {' '.join(arguments)}")
 
 
-def _says(where: Places, question: str) -> bool:
-    argv = (where.systemctl, "--quiet", question, SERVICE)
+def _query(paths: InstallPaths, question: str) -> bool:
+    argv = (paths.systemctl, "--quiet", question, SERVICE)
     try:
-        found = subprocess.run(argv, capture_output=True, timeout=_PATIENCE_S, check=False)
+        result = subprocess.run(argv, capture_output=True, timeout=_TIMEOUT_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as exc:
         raise errors.OperationFailed(f"{' '.join(argv)}: {exc}") from exc
-    return not found.returncode
+    return not result.returncode
 
 
-def _run(argv: tuple[str, ...], what: str) -> None:
+def _run(argv: tuple[str, ...], action: str) -> None:
     try:
-        found = subprocess.run(
-            argv, capture_output=True, text=True, timeout=_PATIENCE_S, check=False
+        result = subprocess.run(
+            argv, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as exc:
-        raise errors.OperationFailed(f"{what}: {exc}") from exc
-    if found.returncode:
-        raise errors.OperationFailed(f"{what}: {found.stderr.strip() or found.stdout.strip()}")
+        raise errors.OperationFailed(f"{action}: {exc}") from exc
+    if result.returncode:
+        raise errors.OperationFailed(f"{action}: {result.stderr.strip() or result.stdout.strip()}")
 
 
-def works_as(where: Places | None = None) -> str | None:
+def member_name(paths: InstallPaths | None = None) -> str | None:
     """The host's name in high availability, None where no agent is at work. Raises InvalidInput,
     OperationFailed."""
-    where = where or Places()
-    if not os.path.exists(where.settings) or not _says(where, "is-active"):
+    paths = paths or InstallPaths()
+    if not os.path.exists(paths.settings) or not _query(paths, "is-active"):
         return None
-    return settings.read(where.settings).host
+    return settings.read(paths.settings).host
 
 
 def port(path: str = settings.PATH) -> int | None:
     """Where the agent of this host listens, None where it has no settings. Raises InvalidInput."""
     if not os.path.exists(path):
         return None
-    found = settings.read(path)
-    return found.where(found.host)[1]
+    agent_settings = settings.read(path)
+    return agent_settings.endpoint(agent_settings.host)[1]

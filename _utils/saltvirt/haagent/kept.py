@@ -19,15 +19,15 @@ def assigned(host: str, path: str | None = None) -> list[str]:
     data = store.read(path or FILE)
     if data is None:
         return []
-    found = store.KeptFile.from_answer(data, path or FILE)
+    stored = store.SavedFile.from_answer(data, path or FILE)
     names: set[str] = set()
-    for registry in (found.pending, found.registry):
+    for registry in (stored.pending, stored.registry):
         if registry.armed:
-            names |= {name for name, one in registry.guests.items() if one.is_of(host)}
+            names |= {name for name, record in registry.guests.items() if record.is_of(host)}
     return sorted(names)
 
 
-def words(name: str, path: str | None = None) -> str:
+def describe(name: str, path: str | None = None) -> str:
     """Who keeps the guest, and where; nothing of one that is not kept, or is left alone for now.
 
     Raises BadAnswer for a damaged file.
@@ -35,11 +35,11 @@ def words(name: str, path: str | None = None) -> str:
     data = store.read(path or FILE)
     if data is None:
         return ""
-    found = store.KeptFile.from_answer(data, path or FILE)
+    stored = store.SavedFile.from_answer(data, path or FILE)
     # what is not decided by a majority yet may be so at any moment
-    for registry in (found.pending, found.registry):
+    for registry in (stored.pending, stored.registry):
         record = registry.guests.get(name)
         if record is not None and record.state != IGNORED:
-            where = f" on {record.host}" if record.host else ""
-            return f"{name} is kept by high availability{where} (salt-run virt.ha_status)"
+            location = f" on {record.host}" if record.host else ""
+            return f"{name} is kept by high availability{location} (salt-run virt.ha_status)"
     return ""

@@ -17,6 +17,6 @@ def lock() -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     for flags in (_CURRENT, _FUTURE | _ON_FAULT):
         if libc.mlockall(flags):
-            why = os.strerror(ctypes.get_errno())
-            log.warning("the agent may be swapped out, and then hang with its storage: %s", why)
+            reason = os.strerror(ctypes.get_errno())
+            log.warning("the agent may be swapped out, and then hang with its storage: %s", reason)
             return

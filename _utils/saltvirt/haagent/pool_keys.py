@@ -16,16 +16,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from saltvirt import errors
-from saltvirt.ha.facts import ArrivedBeat, Beat
+from saltvirt.ha.facts import Heartbeat, ReceivedHeartbeat
 from saltvirt.haagent import store
-from saltvirt.wire import Fact
+from saltvirt.wire import Message
 
 MAC = "mac"
 _BYTES = 32
 
 
 @dataclass(frozen=True)
-class Keys(Fact):
+class PoolKeyFile(Message):
     """The file. own: of this host; peers: as each has told it."""
 
     own: str
@@ -37,32 +37,34 @@ class PoolKeys:
 
     def __init__(self, path: str) -> None:
         self._path = path
-        found = None
+        stored = None
         with contextlib.suppress(errors.BadAnswer, OSError):
             data = store.read(path)
-            found = None if data is None else Keys.from_answer(data, path)
-        self._keys = found or Keys(secrets.token_hex(_BYTES))
+            stored = None if data is None else PoolKeyFile.from_answer(data, path)
+        self._keys = stored or PoolKeyFile(secrets.token_hex(_BYTES))
         self._write()
 
     @property
-    def own(self) -> str:
+    def local_key(self) -> str:
         """For peers alone."""
         return self._keys.own
 
-    def hear(self, beats: Mapping[str, ArrivedBeat]) -> None:
+    def receive(self, beats: Mapping[str, ReceivedHeartbeat]) -> None:
         """Takes in what peers told by the network."""
-        told = {name: one.beat.pool_key for name, one in beats.items() if one.beat.pool_key}
-        peers = {**self._keys.peers, **told}
+        reported = {
+            name: arrived.beat.pool_key for name, arrived in beats.items() if arrived.beat.pool_key
+        }
+        peers = {**self._keys.peers, **reported}
         if peers != self._keys.peers:
-            self._keys = Keys(self._keys.own, peers)
+            self._keys = PoolKeyFile(self._keys.own, peers)
             self._write()
 
-    def seal(self, beat: Beat) -> bytes:
+    def seal(self, beat: Heartbeat) -> bytes:
         """The beat as it is written to a pool."""
-        told = beat.to_answer()
-        return json.dumps({**told, MAC: _mac(self._keys.own, told)}).encode()
+        fields = beat.to_answer()
+        return json.dumps({**fields, MAC: _mac(self._keys.own, fields)}).encode()
 
-    def is_of(self, beat: Beat, mac: str) -> bool:
+    def is_of(self, beat: Heartbeat, mac: str) -> bool:
         """Whether the host has sealed that beat: by the key that it told last."""
         key = self._keys.peers.get(beat.host)
         if key is None:
@@ -77,9 +79,9 @@ class PoolKeys:
             store.replace(self._path, store.text(self._keys), durable=False)
 
 
-def _mac(key: str, told: Mapping[str, object]) -> str:
+def _mac(key: str, fields: Mapping[str, object]) -> str:
     """Of the beat as whoever reads it has it: there a whole number may be one with a point."""
-    data = Beat.from_answer(told, "a beat").to_answer()
+    data = Heartbeat.from_answer(fields, "a beat").to_answer()
     return hmac.new(
         key.encode(), json.dumps(data, sort_keys=True).encode(), hashlib.sha256
     ).hexdigest()

@@ -14,37 +14,37 @@ from xml.etree import ElementTree
 
 from saltvirt import errors, plain
 from saltvirt.ha import agent, agent_disk, agent_known, agent_view, disks, safety
-from saltvirt.ha.agent_view import AgentAction, AgentState, AgentView, Kept
-from saltvirt.ha.facts import ArrivedBeat, Beat
+from saltvirt.ha.agent_view import AgentAction, AgentState, AgentView, SavedAgentState
+from saltvirt.ha.facts import Heartbeat, ReceivedHeartbeat
 from saltvirt.ha.registry import IGNORED
 from saltvirt.haagent import definitions, ending, pools
-from saltvirt.haagent.copies import Copies
-from saltvirt.haagent.definitions import Definition, Definitions
+from saltvirt.haagent.copies import InstanceTable
+from saltvirt.haagent.definitions import DefinitionCache, GuestDefinition
 from saltvirt.haagent.feeder import Feeder
-from saltvirt.haagent.fencing import Fencing
-from saltvirt.haagent.guests import Guests, Where
-from saltvirt.haagent.inbox import Asked, Inbox
-from saltvirt.haagent.moves import Moves
+from saltvirt.haagent.fencing import FenceRunner
+from saltvirt.haagent.guests import Guests, LibvirtConfig
+from saltvirt.haagent.inbox import AgentInbox, PeerRequest
+from saltvirt.haagent.moves import GuestMigrations
 from saltvirt.haagent.pool_keys import PoolKeys
 from saltvirt.haagent.settings import AgentSettings
-from saltvirt.haagent.shelf import FOLDER, Shelf
-from saltvirt.haagent.store import Store
-from saltvirt.haagent.watchdog import Watchdog
-from saltvirt.haagent.writer import Writer
-from saltvirt.hafence.setting import FenceTold
+from saltvirt.haagent.shelf import FOLDER, SharedDefinitions
+from saltvirt.haagent.store import AgentStore
+from saltvirt.haagent.watchdog import WatchdogDevice
+from saltvirt.haagent.writer import DiskWriter
+from saltvirt.hafence.setting import FenceReply
 from saltvirt.hatalk import frames
-from saltvirt.hatalk.line import Pace
-from saltvirt.hatalk.talk import Talk
+from saltvirt.hatalk.line import PeerTiming
+from saltvirt.hatalk.talk import PeerNetwork
 from saltvirt.host.domain import guest_lock
 from saltvirt.host.node import boot
 
 log = logging.getLogger(__name__)
 
 # what it is asked to do, by a signal
-STOP, AGAIN = "stop", "again"
-_ASK_AGAIN_S = 5
+STOP, RESTART = "stop", "again"
+_STOP_QUERY_S = 5
 # where libvirt's daemon of that URI has the definitions of guests
-_SAVED = {"qemu:///system": "/etc/libvirt/qemu"}
+_DEFINITION_FOLDERS = {"qemu:///system": "/etc/libvirt/qemu"}
 # a beat waits so long for the disk, and the watchdog is fed so often, in beats
 _DISK_BEATS, _FEED_BEATS = 0.25, 0.5
 
@@ -65,61 +65,79 @@ class Service:
         trial: Callable[[], str] = str,
         program: str = "",
     ) -> None:
-        self.settings, self.policy, self.clock = settings, settings.patience, clock
-        self._trial, self.program, self._tries = trial, program, threading.Lock()
+        self.settings, self.policy, self.clock = settings, settings.ha_policy, clock
+        self._trial, self.program, self._trial_lock = trial, program, threading.Lock()
         self._settings_digest = settings.digest
         self.wake = threading.Event()
-        self.asked, self._asked_s = "", 0.0
-        self.ended: str | None = None
-        self.store = Store(settings.state, settings.run, boot.current())
+        self.stop_request, self._stop_query_s = "", 0.0
+        self.exit_reason: str | None = None
+        self.store = AgentStore(settings.state, settings.run, boot.current())
         self.store.lock()
         self.state, leased_s = self.store.begin(settings.host, clock())
-        self.disk = Writer(
-            self.state.kept, self._keep, _DISK_BEATS * self.policy.beat_s,
-            self.say,
+        self.disk = DiskWriter(
+            self.state.saved, self._save, _DISK_BEATS * self.policy.beat_s,
+            self.log_once,
         )  # fmt: skip
-        self.watchdog = Watchdog(settings.watchdog, self.policy.watchdog_s, self.state.watchdog_s)
+        self.watchdog = WatchdogDevice(
+            settings.watchdog, self.policy.watchdog_s, self.state.watchdog_s
+        )
         self.feeder = Feeder(self.watchdog, clock, _FEED_BEATS * self.policy.beat_s)
         # it feeds it while it holds the lease, whether that was before its restart or after
-        known = self.state.believed or self.store.opened
+        may_be_armed = self.state.believed or self.store.opened
         feed_lease_s = agent_known.feed_lease_s(self.state, self.policy)
-        if known and safety.lease_holds(leased_s, clock(), feed_lease_s):
+        if may_be_armed and safety.lease_holds(leased_s, clock(), feed_lease_s):
             self.watchdog.arm()
-            self.feeder.until((leased_s or 0) + feed_lease_s)
-        self.copies = Copies(f"{settings.run}/guests.json", self.store.boot_id, clock())
+            self.feeder.feed_until((leased_s or 0) + feed_lease_s)
+        self.instances = InstanceTable(f"{settings.run}/guests.json", self.store.boot_id, clock())
         locks = f"{guest_lock.FOLDER}/guests"
-        saved = _SAVED.get(settings.uri, "")
-        where = Where(settings.uri, locks, self.policy.shutdown_wait_s, self.policy.beat_s, saved)
-        kept = Definitions(f"{settings.state}/definitions", self.known())
-        self.guests = Guests(where, self.copies, kept, clock, self.policy.stable_s)
-        self.guests.on_definition = self.tell_definition
-        self.moves = Moves(
-            self.guests, clock, self.ask, lambda host: f"qemu+tls://{host}/system", self.tell_stayed
+        definitions_folder = _DEFINITION_FOLDERS.get(settings.uri, "")
+        libvirt_config = LibvirtConfig(
+            settings.uri, locks, self.policy.shutdown_wait_s, self.policy.beat_s, definitions_folder
         )
-        self.inbox = Inbox(settings.masters, clock, self.wake.set)
-        self.fencing = Fencing(
-            settings.host, lambda: self.inbox.calls, clock, self.policy.suspect_s, self.tell_fenced
+        definition_cache = DefinitionCache(f"{settings.state}/definitions", self.recorded_names())
+        self.guests = Guests(
+            libvirt_config, self.instances, definition_cache, clock, self.policy.stable_s
+        )
+        self.guests.on_definition = self.send_definition
+        self.migrations = GuestMigrations(
+            self.guests,
+            clock,
+            self.ask,
+            lambda host: f"qemu+tls://{host}/system",
+            self.report_stayed,
+        )
+        self.inbox = AgentInbox(settings.masters, clock, self.wake.set)
+        self.fencing = FenceRunner(
+            settings.host,
+            lambda: self.inbox.leader_messages,
+            clock,
+            self.policy.suspect_s,
+            self.send_fence_result,
         )
         self.keys = PoolKeys(f"{settings.run}/keys.json")
         self.pools = [
-            pools.Pool(
-                folder, pools.argv(folder, settings.host), settings.members, clock, self.keys.is_of
+            pools.PoolHeartbeat(
+                folder,
+                pools.worker_argv(folder, settings.host),
+                settings.members,
+                clock,
+                self.keys.is_of,
             )
             for folder in settings.pools
         ]
-        self.shelves = [
-            Shelf(folder, pools.argv(folder, settings.host, FOLDER), clock)
+        self.shared_definitions = [
+            SharedDefinitions(folder, pools.worker_argv(folder, settings.host, FOLDER), clock)
             for folder in settings.pools
         ]
-        self._definitions: dict[str, Definition] = {}
+        self._definitions: dict[str, GuestDefinition] = {}
         beat_s, suspect_s = self.policy.beat_s, self.policy.suspect_s
-        pace = Pace(beat_s, suspect_s / 2, 2 * suspect_s, min(2, suspect_s / 2))
-        self.talk = Talk(settings.credentials, self.inbox.on_frame, pace)
+        timing = PeerTiming(beat_s, suspect_s / 2, 2 * suspect_s, min(2, suspect_s / 2))
+        self.network = PeerNetwork(settings.credentials, self.inbox.on_frame, timing)
         self._listens = False
-        self._last_acts: set[AgentAction] = set()
-        self._last_beat: Beat | None = None
+        self._last_actions: set[AgentAction] = set()
+        self._last_beat: Heartbeat | None = None
         self._masters_heard: set[str] = set()
-        self._said = ""
+        self._last_message = ""
 
     # its life
 
@@ -127,29 +145,29 @@ class Service:
         """Until it has ended: STOP, or AGAIN when it is to be run anew."""
         for name in self.settings.members:
             if name != self.settings.host:
-                self.talk.call(name, *self.settings.where(name))
-        self._give_names()
+                self.network.add_peer(name, *self.settings.endpoint(name))
+        self._update_guests()
         self.feeder.begin()
         self.guests.begin()
         next_s = self.clock()
-        while self.ended is None:
+        while self.exit_reason is None:
             self.beat()
             now_s = self.clock()
             next_s = max(next_s + self.policy.beat_s, now_s)
-            while self.ended is None and self.clock() < next_s:
+            while self.exit_reason is None and self.clock() < next_s:
                 self.wake.wait(max(0.01, next_s - self.clock()))
                 self.wake.clear()
-                self.answer()
-        return self.ended
+                self.handle_requests()
+        return self.exit_reason
 
     def beat(self) -> None:
         """One beat; whatever goes wrong, the next one follows."""
         try:
             self.listen()
-            if not self.copies.is_known:
-                self.say("waits for libvirt: it may have guests")
+            if not self.instances.is_known:
+                self.log_once("waits for libvirt: it may have guests")
                 return
-            self.turn(self.clock())
+            self.run_step(self.clock())
         except Exception as exc:  # an agent that ends is a host that is lost
             log.exception("a beat failed: %s", exc)
 
@@ -158,18 +176,18 @@ class Service:
         it is armed; it is fed to the last: a disk that is slow, or storage that hangs, delays the
         end, and whoever is run next feeds it a while later."""
         self.disk.end()
-        if self.ended == AGAIN and not self.state.believed:
-            self.watchdog.rest()
+        if self.exit_reason == RESTART and not self.state.believed:
+            self.watchdog.disarm()
             self.store.opened = False
             with contextlib.suppress(OSError):
-                self.store.remember(self.state)
+                self.store.save_runtime(self.state)
         self.guests.end()
         for pool in self.pools:
             pool.end()
-        for shelf in self.shelves:
+        for shelf in self.shared_definitions:
             shelf.end()
         with contextlib.suppress(Exception):
-            self.talk.close()
+            self.network.close()
         self.feeder.end()
         self.store.unlock()
 
@@ -178,21 +196,21 @@ class Service:
         if number == signal.SIGHUP:
             threading.Thread(target=self._renew, name="trial", daemon=True).start()
         else:
-            self.asked = self.asked or STOP
+            self.stop_request = self.stop_request or STOP
         self.wake.set()
 
     def _renew(self) -> None:
         """Runs anew by what is on the disk, if that can; else it goes on as it is."""
-        if not self._tries.acquire(blocking=False):
+        if not self._trial_lock.acquire(blocking=False):
             return
         try:
-            why = self._trial()
+            problem = self._trial()
         finally:
-            self._tries.release()
-        if why:
-            log.error("goes on by the old program and settings, for the new ones fail: %s", why)
+            self._trial_lock.release()
+        if problem:
+            log.error("goes on by the old program and settings, for the new ones fail: %s", problem)
         else:
-            self.ended = self.ended or AGAIN
+            self.exit_reason = self.exit_reason or RESTART
             self.wake.set()
 
     def listen(self) -> None:
@@ -201,316 +219,339 @@ class Service:
             return
         host, members = self.settings.host, set(self.settings.members)
         try:
-            port = self.settings.where(host)[1]
-            self.talk.listen("", port, members - {host}, self.settings.masters)
+            port = self.settings.endpoint(host)[1]
+            self.network.listen("", port, members - {host}, self.settings.masters)
             self._listens = True
         except errors.ConnectionFailed as exc:
-            self.say(str(exc))
+            self.log_once(str(exc))
 
-    def _keep(self, kept: Kept) -> None:
-        self.store.keep(kept)
+    def _save(self, saved: SavedAgentState) -> None:
+        self.store.save(saved)
 
-    def say(self, text: str) -> None:
+    def log_once(self, text: str) -> None:
         """Logs a trouble once, not at each beat."""
-        if text != self._said:
+        if text != self._last_message:
             log.warning("%s", text)
-        self._said = text
+        self._last_message = text
 
     # a step
 
-    def turn(self, now_s: float) -> None:
+    def run_step(self, now_s: float) -> None:
         """Steps, feeds, tells, acts. What it says is written down before."""
-        step = self.written(self.view(now_s), now_s)
+        step = self.durable_step(self.view(now_s), now_s)
         if step is None:
             return
         self.state = step.state
         self._feed(step)
-        self._give_names()
+        self._update_guests()
         self.guests.health.agents = self.agents()
-        self.tell(step.beat)
-        self.shelve()
-        acts = set(step.actions)
+        self.send_beat(step.beat)
+        self.share_definitions()
+        actions = set(step.actions)
         for action in step.actions:
             if action.kind != agent_view.FEED:
-                self.act(action, action not in self._last_acts)
-            if self.ended is not None:
+                self.perform(action, action not in self._last_actions)
+            if self.exit_reason is not None:
                 break
-        self._last_acts = acts
+        self._last_actions = actions
 
     def _feed(self, step: agent.AgentStep) -> None:
         """While the lease of this step holds, if it says so; by what others may count on."""
-        feeds = any(one.kind == agent_view.FEED for one in step.actions)
+        feeds = any(action.kind == agent_view.FEED for action in step.actions)
         lease_s = agent_known.feed_lease_s(step.state, self.policy)
-        self.feeder.until((step.state.lease_from_s or 0) + lease_s if feeds else None)
+        self.feeder.feed_until((step.state.lease_from_s or 0) + lease_s if feeds else None)
         if step.state.watchdog_s is not None:
-            self.watchdog.goes_by(step.state.watchdog_s)
+            self.watchdog.accept_timeout(step.state.watchdog_s)
 
-    def written(self, view: AgentView, now_s: float) -> agent.AgentStep | None:
+    def durable_step(self, view: AgentView, now_s: float) -> agent.AgentStep | None:
         """A step of which all is written down that must be."""
-        step = agent_disk.turn(self.state, view, now_s, self.policy, self.disk)
+        step = agent_disk.durable_step(self.state, view, now_s, self.policy, self.disk)
         try:
-            self.store.opened = self.watchdog.works
-            self.store.remember(step.state)
+            self.store.opened = self.watchdog.is_armed
+            self.store.save_runtime(step.state)
         except OSError as exc:
-            self.say(f"cannot write {exc.filename or self.settings.run}: {exc.strerror}")
+            self.log_once(f"cannot write {exc.filename or self.settings.run}: {exc.strerror}")
             if self._last_beat is None:
                 return None
-            return agent_disk.still(self.state, self._last_beat, view, now_s, self.policy)
+            return agent_disk.read_only_step(self.state, self._last_beat, view, now_s, self.policy)
         self._last_beat = step.beat
         return step
 
     def view(self, now_s: float) -> AgentView:
         """What it sees now."""
         beats = {k: v for k, v in self.inbox.beats.items() if k in self.settings.members}
-        self.keys.hear(beats)
+        self.keys.receive(beats)
         return AgentView(
             beats=beats,
             stored=self.stored(now_s),
-            calls=self.inbox.believable(self.copies.looked_s, self.known()),
-            guests=self.guests.health.over(self.copies.there(self.names())),
-            watchdog=self.watchdog.is_there,
-            works=self.watchdog.works,
+            messages=self.inbox.believable(self.instances.observed_s, self.recorded_names()),
+            guests=self.guests.health.annotate(self.instances.statuses(self.names())),
+            watchdog=self.watchdog.is_usable,
+            works=self.watchdog.is_armed,
             watchdog_s=self.watchdog.timeout_s,
             storage_silent_s=max((pool.silent_s() for pool in self.pools), default=None),
             pools_silent=self.silent(),
-            asked=self.why_asked(now_s),
-            leases=self.copies.leases(),
+            request=self.stop_reason(now_s),
+            leases=self.instances.leases(),
             program=self.program,
             settings=self._settings_digest,
-            definitions=self.guests.kept.names,
+            definitions=self.guests.definition_cache.names,
         )
 
     def silent(self) -> dict[str, float]:
         """Pools that could not be written to for long."""
-        found = {pool.folder: round(pool.silent_s(), 1) for pool in self.pools}
-        least_s = self.policy.suspect_s / 2
-        return {folder: silent_s for folder, silent_s in found.items() if silent_s >= least_s}
+        durations = {pool.folder: round(pool.silent_s(), 1) for pool in self.pools}
+        limit_s = self.policy.suspect_s / 2
+        return {folder: silent_s for folder, silent_s in durations.items() if silent_s >= limit_s}
 
-    def stored(self, now_s: float) -> dict[str, ArrivedBeat]:
+    def stored(self, now_s: float) -> dict[str, ReceivedHeartbeat]:
         """Beats of peers on pools that were read not long ago, the newest of each."""
-        found: dict[str, ArrivedBeat] = {}
+        beats: dict[str, ReceivedHeartbeat] = {}
         for pool in self.pools:
             if pool.read_s is None or now_s - pool.read_s > self.policy.suspect_s:
                 continue
             for name, beat in pool.beats.items():
-                old = found.get(name)
+                old = beats.get(name)
                 if old is None or (old.beat.boot, old.beat.seq) < (beat.boot, beat.seq):
-                    found[name] = ArrivedBeat(beat, pool.read_s)
-        return {name: one for name, one in found.items() if name != self.settings.host}
+                    beats[name] = ReceivedHeartbeat(beat, pool.read_s)
+        return {name: arrived for name, arrived in beats.items() if name != self.settings.host}
 
-    def known(self) -> set[str]:
+    def recorded_names(self) -> set[str]:
         """Guests that it keeps a record of already."""
-        return {*self.state.kept.registry.guests, *self.state.kept.pending.guests}
+        return {*self.state.saved.registry.guests, *self.state.saved.pending.guests}
 
-    def _give_names(self) -> None:
+    def _update_guests(self) -> None:
         managed = self.managed()
         for name in self.guests.managed - managed:
-            self.guests.leave(name)
+            self.guests.release(name)
         self.guests.names, self.guests.managed = self.names(), managed
-        self.guests.own = self.own()
+        self.guests.owned = self.owned()
 
     def managed(self) -> frozenset[str]:
         """Guests that nobody but the manager starts: none of those that are left to a person."""
         return frozenset(
             name
-            for registry in (self.state.kept.registry, self.state.kept.pending)
-            for name, one in registry.guests.items()
-            if one.state != IGNORED
+            for registry in (self.state.saved.registry, self.state.saved.pending)
+            for name, record in registry.guests.items()
+            if record.state != IGNORED
         )
 
-    def own(self) -> frozenset[str]:
+    def owned(self) -> frozenset[str]:
         """Guests that are this host's in this boot."""
-        here, guests = (self.state.host, self.state.boot), self.state.kept.registry.guests
-        return frozenset(name for name, one in guests.items() if (one.host, one.boot) == here)
+        host_boot, guests = (self.state.host, self.state.boot), self.state.saved.registry.guests
+        return frozenset(
+            name for name, record in guests.items() if (record.host, record.boot) == host_boot
+        )
 
     def names(self) -> frozenset[str]:
         """Guests of high availability, those of a registry that is about to be kept among them."""
-        names = self.known()
-        for arrived in self.inbox.calls.values():
-            names |= set(arrived.call.registry.guests) if arrived.call.registry else set()
+        names = self.recorded_names()
+        for arrived in self.inbox.leader_messages.values():
+            names |= set(arrived.message.registry.guests) if arrived.message.registry else set()
         return frozenset(names)
 
     def agents(self) -> dict[str, int]:
         """Guests here whose agents are to be asked, and for how long each may be silent."""
-        records = self.state.kept.registry.guests
+        records = self.state.saved.registry.guests
         return {
-            name: one.agent_silent_s
-            for name, one in records.items()
-            if one.agent_silent_s and one.host == self.settings.host
+            name: record.agent_silent_s
+            for name, record in records.items()
+            if record.agent_silent_s and record.host == self.settings.host
         }
 
-    def why_asked(self, now_s: float) -> str:
+    def stop_reason(self, now_s: float) -> str:
         """What its machine asks of it; it may begin to shut down while the agent ends."""
-        if self.asked and now_s - self._asked_s >= _ASK_AGAIN_S:
-            found = ending.why()
-            self.asked = self.asked if found == agent_view.STOP else found
-            self._asked_s = now_s
-        return self.asked
+        if self.stop_request and now_s - self._stop_query_s >= _STOP_QUERY_S:
+            reason = ending.detect()
+            self.stop_request = self.stop_request if reason == agent_view.STOP else reason
+            self._stop_query_s = now_s
+        return self.stop_request
 
     # what it says
 
-    def tell(self, beat: Beat) -> None:
+    def send_beat(self, beat: Heartbeat) -> None:
         """To masters, to peers, to pools: to each what it needs of it."""
-        kept = self.guests.kept.digest(self.state.kept.registry.guests)
-        whole = frames.frame(frames.BEAT, replace(beat.to_master(), definitions=kept).to_answer())
+        digest = self.guests.definition_cache.digest(self.state.saved.registry.guests)
+        master_frame = frames.frame(
+            frames.BEAT, replace(beat.to_master(), definitions=digest).to_answer()
+        )
         for name in self.settings.masters:
-            self.talk.tell(name, whole)
-        told = beat.to_peers()
-        data = replace(told, pool_key=self.keys.own).to_answer()
+            self.network.send(name, master_frame)
+        peer_beat = beat.to_peers()
+        data = replace(peer_beat, pool_key=self.keys.local_key).to_answer()
         acks = data["acks"]
         for name in self.settings.members:
             if name != self.settings.host:
-                own = {name: acks[name]} if name in acks else {}
-                self.talk.tell(name, frames.frame(frames.BEAT, {**data, "acks": own}))
-        sealed = self.keys.seal(told) if self.pools else b""
+                own_acks = {name: acks[name]} if name in acks else {}
+                self.network.send(name, frames.frame(frames.BEAT, {**data, "acks": own_acks}))
+        sealed = self.keys.seal(peer_beat) if self.pools else b""
         for pool in self.pools:
             pool.write(sealed)
 
-    def tell_definition(self, found: Definition) -> None:
+    def send_definition(self, definition: GuestDefinition) -> None:
         """libvirt's definition of a guest has changed."""
-        self._definitions[found.name] = found
-        frame = frames.frame(frames.DEFINITION, found.body())
+        self._definitions[definition.name] = definition
+        frame = frames.frame(frames.DEFINITION, definition.body())
         for name in self.settings.masters:
-            self.talk.tell(name, frame)
+            self.network.send(name, frame)
 
-    def shelve(self) -> None:
+    def share_definitions(self) -> None:
         """Definitions of guests that are this host's go beside the disks, too."""
-        guests = self.state.kept.registry.guests
+        guests = self.state.saved.registry.guests
         for name in set(self._definitions) - self.guests.names:
             self._definitions.pop(name, None)
-        mine = self.own()
-        own = {name: one for name, one in self._definitions.copy().items() if name in mine}
-        for shelf in self.shelves:
-            shelf.keep(own, guests, self.copies.is_defined)
+        owned = self.owned()
+        shared = {
+            name: definition
+            for name, definition in self._definitions.copy().items()
+            if name in owned
+        }
+        for shelf in self.shared_definitions:
+            shelf.update(shared, guests, self.instances.is_defined)
 
-    def tell_fenced(self, master: str, told: FenceTold) -> None:
+    def send_fence_result(self, master: str, result: FenceReply) -> None:
         """How a fence ended that a master has had run here."""
-        self.talk.tell(master, frames.frame(frames.FENCED, told.to_answer()))
+        self.network.send(master, frames.frame(frames.FENCED, result.to_answer()))
 
     def ask(self, host: str, guest: str, epoch: int) -> None:
         """Asks a peer whether a guest may come in."""
-        self.talk.tell(host, frames.frame(frames.INCOMING, {"guest": guest, "epoch": epoch}))
+        self.network.send(host, frames.frame(frames.INCOMING, {"guest": guest, "epoch": epoch}))
 
     def journal(self, action: AgentAction) -> None:
         """For the log, and the masters' journal."""
-        words = " ".join(one for one in (action.kind, action.guest, action.host) if one)
-        log.info("%s: %s", words, action.why)
-        self._tell_journal(words, action.guest, action.why)
+        summary = " ".join(part for part in (action.kind, action.guest, action.host) if part)
+        log.info("%s: %s", summary, action.reason)
+        self._send_journal(summary, action.guest, action.reason)
 
-    def tell_stayed(self, guest: str, host: str, why: str) -> None:
+    def report_stayed(self, guest: str, host: str, reason: str) -> None:
         """A guest that did not go to a host: libvirt's words are for a person on the master."""
-        self._tell_journal(f"no migration of {guest} to {host}", guest, why)
+        self._send_journal(f"no migration of {guest} to {host}", guest, reason)
 
-    def _tell_journal(self, action: str, guest: str, why: str) -> None:
-        body = {"at": time.time(), "action": action, "guest": guest, "why": why}
+    def _send_journal(self, action: str, guest: str, reason: str) -> None:
+        body = {"at": time.time(), "action": action, "guest": guest, "why": reason}
         for name in self.settings.masters:
-            self.talk.tell(name, frames.frame(frames.JOURNAL, body))
+            self.network.send(name, frames.frame(frames.JOURNAL, body))
 
     # what it is told beside beats and calls
 
-    def answer(self) -> None:
+    def handle_requests(self) -> None:
         """All that waits; whatever goes wrong with one, the next one follows."""
-        self.hear_masters()
+        self.check_masters()
         with contextlib.suppress(queue.Empty):
             while True:
-                asked = self.inbox.asked.get_nowait()
+                request = self.inbox.requests.get_nowait()
                 try:
-                    self._answer(asked)
+                    self._handle(request)
                 except (errors.VirtError, OSError) as exc:
-                    log.warning("%s of %s: %s", asked.kind, asked.sender, plain.line(exc))
+                    log.warning("%s of %s: %s", request.kind, request.sender, plain.one_line(exc))
                 except Exception as exc:  # as in a beat
-                    log.exception("%s of %s failed: %s", asked.kind, asked.sender, exc)
+                    log.exception("%s of %s failed: %s", request.kind, request.sender, exc)
 
-    def hear_masters(self) -> None:
+    def check_masters(self) -> None:
         """One that is new, or back, is told all definitions."""
         limit_s = 2 * self.policy.suspect_s
         heard = {
             name
             for name in self.settings.masters
-            if (silent_s := self.talk.heard_s(name)) is not None and silent_s < limit_s
+            if (silent_s := self.network.heard_s(name)) is not None and silent_s < limit_s
         }
         if heard - self._masters_heard:
-            self.guests.tell_again()
+            self.guests.resend()
         self._masters_heard = heard
 
-    def _answer(self, asked: Asked) -> None:
-        body = asked.body
-        if asked.kind == frames.DEFINITION:
-            self.guests.kept.keep(definitions.parse(_text(body, "name"), _text(body, "xml")))
+    def _handle(self, request: PeerRequest) -> None:
+        body = request.body
+        if request.kind == frames.DEFINITION:
+            self.guests.definition_cache.put(
+                definitions.parse(_text(body, "name"), _text(body, "xml"))
+            )
             return
-        if asked.kind == frames.FENCE:
-            self.fencing.asked(asked.sender, body)
+        if request.kind == frames.FENCE:
+            self.fencing.handle(request.sender, body)
             return
-        if asked.kind not in (frames.INCOMING, frames.INCOMING_ANSWER):
+        if request.kind not in (frames.INCOMING, frames.INCOMING_ANSWER):
             return
         guest, epoch = _text(body, "guest"), body.get("epoch")
         if not isinstance(epoch, int):
             raise errors.BadAnswer("no epoch")
-        if asked.kind == frames.INCOMING_ANSWER:
-            self.moves.answered(asked.sender, guest, epoch, body.get("yes") is True)
+        if request.kind == frames.INCOMING_ANSWER:
+            self.migrations.handle_answer(request.sender, guest, epoch, body.get("yes") is True)
             return
-        told = {"guest": guest, "epoch": epoch, "yes": self.consents(guest, epoch)}
-        self.talk.tell(asked.sender, frames.frame(frames.INCOMING_ANSWER, told))
+        reply = {"guest": guest, "epoch": epoch, "yes": self.consents(guest, epoch)}
+        self.network.send(request.sender, frames.frame(frames.INCOMING_ANSWER, reply))
 
     def consents(self, guest: str, epoch: int) -> bool:
         """Whether a guest may come in, and nothing of it is here."""
         now_s = self.clock()
-        silent = {pool.folder for pool in self.pools if pool.silent_s() > self.policy.suspect_s}
-        kept = self.guests.kept.get(guest)
-        on = disks.pools(ElementTree.fromstring(kept.xml), silent) if kept else None
-        lost = silent if on is None else on
-        may = agent_known.consents(self.state, guest, epoch, now_s, self.policy)
-        return may and not lost and self.copies.is_known and self.moves.expect(guest, epoch)
+        silent_pools = {
+            pool.folder for pool in self.pools if pool.silent_s() > self.policy.suspect_s
+        }
+        definition = self.guests.definition_cache.get(guest)
+        used_pools = (
+            disks.pools(ElementTree.fromstring(definition.xml), silent_pools)
+            if definition
+            else None
+        )
+        lost_pools = silent_pools if used_pools is None else used_pools
+        is_consented = agent_known.consents(self.state, guest, epoch, now_s, self.policy)
+        return (
+            is_consented
+            and not lost_pools
+            and self.instances.is_known
+            and self.migrations.expect(guest, epoch)
+        )
 
     # what it does
 
-    def act(self, action: AgentAction, is_new: bool) -> None:
+    def perform(self, action: AgentAction, is_new: bool) -> None:
         """One action. Nothing here waits for libvirt or storage."""
         if is_new:
             self.journal(action)
-        do: dict[str, Callable[[], None]] = {
+        handlers: dict[str, Callable[[], None]] = {
             agent_view.FEED: self.watchdog.feed,
             agent_view.ARM: self.arm,
-            agent_view.DISARM: self.watchdog.rest,
+            agent_view.DISARM: self.watchdog.disarm,
             agent_view.START: lambda: self.guests.start(action.guest, action.epoch),
             agent_view.ADOPT: lambda: self.guests.adopt(action.guest, action.epoch),
             agent_view.KILL: lambda: self.guests.kill(action.guest),
             agent_view.DROP: lambda: self.guests.drop(action.guest),
             agent_view.STOP_GUEST: lambda: self.guests.shut_down(action.guest),
-            agent_view.SEND_AWAY: lambda: self.moves.send(action.guest, action.epoch, action.host),
+            agent_view.SEND_AWAY: lambda: self.migrations.send(
+                action.guest, action.epoch, action.host
+            ),
             agent_view.LEASE: lambda: self.guests.lease(action.guest, action.epoch),
             agent_view.EXIT: lambda: self.end(STOP),
             agent_view.POWER_OFF: lambda: self.end(STOP),
             agent_view.RENEW: self.renew,
         }
-        do[action.kind]()
+        handlers[action.kind]()
 
     def arm(self) -> None:
         """Arms the watchdog. That is written down before: the agent may be killed right then, and
         the next one is to feed it."""
         self.store.opened = True
         try:
-            self.store.remember(self.state)
+            self.store.save_runtime(self.state)
         except OSError as exc:
-            self.say(f"the watchdog is not armed: cannot write {exc.filename}: {exc.strerror}")
+            self.log_once(f"the watchdog is not armed: cannot write {exc.filename}: {exc.strerror}")
             return
         self.watchdog.arm()
 
-    def end(self, how: str) -> None:
+    def end(self, reason: str) -> None:
         """It has ended."""
-        self.watchdog.rest()
-        self.ended = how
+        self.watchdog.disarm()
+        self.exit_reason = reason
 
     def renew(self) -> None:
         """As if the host had booted: none of its guests runs."""
-        state: AgentState = self.state.renewed()
+        state: AgentState = self.state.after_reboot()
         self.store.renew(state.boot)
-        self.copies.clear()
+        self.instances.clear()
         self.state = state
 
 
 def _text(body: dict[str, object], key: str) -> str:
-    found = body.get(key)
-    if not isinstance(found, str) or not found:
+    value = body.get(key)
+    if not isinstance(value, str) or not value:
         raise errors.BadAnswer(f"no {key}")
-    return found
+    return value

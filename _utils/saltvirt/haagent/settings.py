@@ -12,13 +12,13 @@ from saltvirt import errors, places, units
 from saltvirt.ha.policy import SHUTDOWN_POLICIES, HaPolicy, settings_digest
 from saltvirt.hatalk import addresses, tls
 from saltvirt.hatalk.talk import PORT
-from saltvirt.wire import Fact
+from saltvirt.wire import Message
 
 PATH = "/etc/salt-virt/ha.json"
 
 
 @dataclass(frozen=True)
-class AgentSettings(Fact):
+class AgentSettings(Message):
     """host: its own name, as in its certificate. members: all hosts, each with its address, or
     ADDRESS:PORT. masters: names in the certificates of those that may lead. port: where it
     listens. watchdog: the device; None: there is none. pools: folders of file systems that hosts
@@ -39,27 +39,27 @@ class AgentSettings(Fact):
     policy: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def patience(self) -> HaPolicy:
+    def ha_policy(self) -> HaPolicy:
         """The HaPolicy that the policy's fields make."""
         return HaPolicy(**self.policy)
 
     @property
     def digest(self) -> str:
         """Of what all machines must have alike."""
-        return settings_digest(self.patience, self.members, self.masters, self.pools)
+        return settings_digest(self.ha_policy, self.members, self.masters, self.pools)
 
     @property
-    def credentials(self) -> tls.Credentials:
+    def credentials(self) -> tls.PeerCredentials:
         """Those of the host's libvirt."""
         base = f"{self.pki}/libvirt"
-        return tls.Credentials(
+        return tls.PeerCredentials(
             ca=f"{self.pki}/CA/cacert.pem",
             client=tls.Pair(f"{base}/clientcert.pem", f"{base}/private/clientkey.pem"),
             server=tls.Pair(f"{base}/servercert.pem", f"{base}/private/serverkey.pem"),
             revoked=f"{self.pki}/CA/cacrl.pem",
         )
 
-    def where(self, member: str) -> tuple[str, int]:
+    def endpoint(self, member: str) -> tuple[str, int]:
         """(address, port) of a member's agent."""
         return addresses.parse(self.members[member], self.port)
 
@@ -77,50 +77,54 @@ def read(path: str = PATH) -> AgentSettings:
     return parse(data, path)
 
 
-def parse(data: object, whose: str) -> AgentSettings:
+def parse(data: object, source: str) -> AgentSettings:
     """The settings in plain data. Raises InvalidInput."""
-    found = AgentSettings.from_answer(data, whose)
-    unknown = set(data) - {one.name for one in dataclasses.fields(found)}  # type: ignore[call-overload]
-    wrong = [f"unknown settings {', '.join(sorted(unknown))}"] if unknown else []
-    wrong += [*_names(found), *_paths(found), *wrong_in_policy(found.policy)]
-    for name in found.members:
+    settings = AgentSettings.from_answer(data, source)
+    unknown = set(data) - {item.name for item in dataclasses.fields(settings)}  # type: ignore[call-overload]
+    problems = [f"unknown settings {', '.join(sorted(unknown))}"] if unknown else []
+    problems += [*_names(settings), *_paths(settings), *policy_problems(settings.policy)]
+    for name in settings.members:
         try:
-            found.where(name)
+            settings.endpoint(name)
         except errors.InvalidInput as exc:
-            wrong.append(f"members.{name}: {exc}")
-    if wrong:
-        raise errors.InvalidInput(f"{whose}: {'; '.join(wrong)}")
-    return found
+            problems.append(f"members.{name}: {exc}")
+    if problems:
+        raise errors.InvalidInput(f"{source}: {'; '.join(problems)}")
+    return settings
 
 
-def _names(found: AgentSettings) -> list[str]:
-    wrong = [] if found.host in found.members else [f"host {found.host} is not among the members"]
-    for name in (*found.members, *found.masters):
-        if not 0 < len(name) <= tls.NAME_MOST or "/" in name or name.startswith("."):
-            wrong.append(f"{units.shown(name)} is no name of a certificate")
-    both = set(found.members) & set(found.masters)
-    return wrong + [f"{name} is a member and a master" for name in sorted(both)]
+def _names(settings: AgentSettings) -> list[str]:
+    problems = (
+        []
+        if settings.host in settings.members
+        else [f"host {settings.host} is not among the members"]
+    )
+    for name in (*settings.members, *settings.masters):
+        if not 0 < len(name) <= tls.MAX_NAME_LENGTH or "/" in name or name.startswith("."):
+            problems.append(f"{units.short_repr(name)} is no name of a certificate")
+    duplicates = set(settings.members) & set(settings.masters)
+    return problems + [f"{name} is a member and a master" for name in sorted(duplicates)]
 
 
-def _paths(found: AgentSettings) -> list[str]:
-    paths = [found.pki, found.state, found.run, *found.pools]
-    paths += [found.watchdog] if found.watchdog else []
-    return [f"{units.shown(path)} is no absolute path" for path in paths if path[:1] != "/"]
+def _paths(settings: AgentSettings) -> list[str]:
+    paths = [settings.pki, settings.state, settings.run, *settings.pools]
+    paths += [settings.watchdog] if settings.watchdog else []
+    return [f"{units.short_repr(path)} is no absolute path" for path in paths if path[:1] != "/"]
 
 
-def wrong_in_policy(given: dict[str, Any]) -> list[str]:
+def policy_problems(values: dict[str, Any]) -> list[str]:
     """What is wrong in the times and counts that all machines have alike, one sentence each."""
-    known = {one.name: one for one in dataclasses.fields(HaPolicy)}
-    wrong = [f"policy.{name} is unknown" for name in given if name not in known]
-    for name, value in given.items():
+    policy_fields = {item.name: item for item in dataclasses.fields(HaPolicy)}
+    problems = [f"policy.{name} is unknown" for name in values if name not in policy_fields]
+    for name, value in values.items():
         if name == "shutdown_policy":
             if value not in SHUTDOWN_POLICIES:
-                wrong.append(f"policy.{name} is none of {', '.join(SHUTDOWN_POLICIES)}")
+                problems.append(f"policy.{name} is none of {', '.join(SHUTDOWN_POLICIES)}")
         elif isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e9:
-            wrong.append(f"policy.{name} is not a number from 0")
-    if wrong:
-        return wrong
-    policy = HaPolicy(**given)
+            problems.append(f"policy.{name} is not a number from 0")
+    if problems:
+        return problems
+    policy = HaPolicy(**values)
     if not 0 < policy.beat_s < min(policy.suspect_s, policy.feed_lease_s, policy.watchdog_s) / 2:
-        wrong.append("policy: a beat must be shorter than half of every time that waits for one")
-    return wrong
+        problems.append("policy: a beat must be shorter than half of every time that waits for one")
+    return problems

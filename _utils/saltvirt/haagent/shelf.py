@@ -19,101 +19,102 @@ from typing import Any, BinaryIO
 
 from saltvirt import errors, plain
 from saltvirt.haagent import definitions, pools, store
-from saltvirt.haagent.definitions import Definition
-from saltvirt.haagent.outside import Outside, answer
+from saltvirt.haagent.definitions import GuestDefinition
+from saltvirt.haagent.outside import WorkerProcess, serve_lines
 
 FOLDER = "definitions"
 # what another host has written over is written again within this time
-AGAIN_S, _RETRY_S = 600, 30
+REWRITE_S, _RETRY_S = 600, 30
 
 
-class Shelf:
+class SharedDefinitions:
     """One pool. argv: what runs its process. clock: of this boot."""
 
     def __init__(self, folder: str, argv: Sequence[str], clock: Callable[[], float]) -> None:
         self.folder, self._clock = folder, clock
-        self._kept: dict[str, tuple[str, float]] = {}
-        self._next: dict[str, str | None] = {}
-        self._news, self._guard = threading.Event(), threading.Lock()
-        self._outside = Outside(argv)
+        self._written: dict[str, tuple[str, float]] = {}
+        self._queue: dict[str, str | None] = {}
+        self._wakeup, self._guard = threading.Event(), threading.Lock()
+        self._worker = WorkerProcess(argv)
         threading.Thread(target=self._run, name=f"definitions {folder}", daemon=True).start()
 
-    def keep(
+    def update(
         self,
-        own: Mapping[str, Definition],
+        owned: Mapping[str, GuestDefinition],
         guests: Collection[str],
         is_defined: Callable[[str], bool],
     ) -> None:
-        """own: those of the guests that are this host's. guests: all of high availability. One that
+        """owned: those of the guests that are this host's. guests: all of high availability. One
+        that
         is none any more goes when libvirt has it no longer; of others this host forgets that it
         has kept them."""
         now_s = self._clock()
         with self._guard:
-            for name, found in own.items():
-                digest, at_s = self._kept.get(name, ("", 0.0))
-                if digest != found.digest or now_s - at_s >= AGAIN_S:
-                    self._kept[name] = (found.digest, now_s)
-                    self._next[name] = found.xml
-            for name in set(self._kept) - set(own):
+            for name, definition in owned.items():
+                digest, at_s = self._written.get(name, ("", 0.0))
+                if digest != definition.digest or now_s - at_s >= REWRITE_S:
+                    self._written[name] = (definition.digest, now_s)
+                    self._queue[name] = definition.xml
+            for name in set(self._written) - set(owned):
                 if name in guests:
-                    del self._kept[name]
-                    self._next.pop(name, None)
+                    del self._written[name]
+                    self._queue.pop(name, None)
                 elif not is_defined(name):
-                    del self._kept[name]
-                    self._next[name] = None
-            if self._next:
-                self._news.set()
+                    del self._written[name]
+                    self._queue[name] = None
+            if self._queue:
+                self._wakeup.set()
 
     def end(self) -> None:
         """Ends its process, if that can be ended."""
-        self._outside.ends = True
-        self._news.set()
-        self._outside.end()
+        self._worker.stopping = True
+        self._wakeup.set()
+        self._worker.end()
 
     def _run(self) -> None:
-        while not self._outside.ends:
-            self._news.wait()
+        while not self._worker.stopping:
+            self._wakeup.wait()
             try:
                 self._session()
             except (OSError, ValueError, errors.VirtError) as exc:
-                self._outside.say(f"definitions in {self.folder}: {plain.line(exc)}")
+                self._worker.log_once(f"definitions in {self.folder}: {plain.one_line(exc)}")
                 threading.Event().wait(_RETRY_S)
 
     def _session(self) -> None:
-        with self._outside.begun() as ask:
-            while not self._outside.ends:
+        with self._worker.session() as ask:
+            while not self._worker.stopping:
                 with self._guard:
-                    if not self._next:
-                        self._news.clear()
+                    if not self._queue:
+                        self._wakeup.clear()
                         return
-                    name, xml = next(iter(self._next.items()))
-                self._took(ask(json.dumps({"name": name, "xml": xml}).encode()))
+                    name, xml = next(iter(self._queue.items()))
+                self._check_reply(ask(json.dumps({"name": name, "xml": xml}).encode()))
                 with self._guard:
-                    if name in self._next and self._next[name] == xml:
-                        del self._next[name]
+                    if name in self._queue and self._queue[name] == xml:
+                        del self._queue[name]
 
-    def _took(self, told: Any) -> None:
-        if trouble := told.get("trouble"):
+    def _check_reply(self, reply: Any) -> None:
+        if trouble := reply.get("trouble"):
             raise errors.OperationFailed(str(trouble))
-        self._outside.say(f"definitions are kept in {self.folder}, too")
+        self._worker.log_once(f"definitions are kept in {self.folder}, too")
 
 
 def serve(folder: str, host: str, lines: BinaryIO, answers: BinaryIO) -> None:
     """The process of a pool, until nothing is left to do."""
 
     def take(line: bytes) -> dict[str, Any]:
-        asked = json.loads(line)
-        put(folder, host, asked["name"], asked["xml"])
+        request = json.loads(line)
+        put(folder, host, request["name"], request["xml"])
         return {}
 
-    answer(folder, lines, answers, take)
+    serve_lines(folder, lines, answers, take)
 
 
 def put(folder: str, host: str, name: str, xml: str | None) -> None:
     """A definition into the pool, whole or not at all; None: it goes. What is there already is left
     as it is. Raises OperationFailed where others could read it, OSError."""
-    with pools.prepared(folder) as beats, pools.own(beats, FOLDER, 0o077) as home:
-        _put(home, host, definitions.file_of(name), xml)
+    with pools.open_folder(folder) as beats, pools.private_folder(beats, FOLDER, 0o077) as home:
+        _put(home, host, definitions.file_name(name), xml)
 
 
 def _put(home: int, host: str, file: str, xml: str | None) -> None:
@@ -123,10 +124,10 @@ def _put(home: int, host: str, file: str, xml: str | None) -> None:
         return
     data = xml.encode()
     with contextlib.suppress(OSError, ValueError):
-        if pools.text(home, file) == data:
+        if pools.read_file(home, file) == data:
             return
     # of two hosts that write at once each has a file of its own until it is whole
-    own = f".{host}"
-    store.replace(own, data, folder=home)
-    os.rename(own, file, src_dir_fd=home, dst_dir_fd=home)
-    store.settle(home)
+    temporary = f".{host}"
+    store.replace(temporary, data, folder=home)
+    os.rename(temporary, file, src_dir_fd=home, dst_dir_fd=home)
+    store.sync_folder(home)

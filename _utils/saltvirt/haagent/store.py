@@ -16,18 +16,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from saltvirt import errors
-from saltvirt.ha.agent_view import AgentState, Kept, begun
-from saltvirt.ha.facts import WORKING, Pledge, Promise
+from saltvirt.ha.agent_view import AgentState, SavedAgentState, initial_state
+from saltvirt.ha.facts import WORKING, FenceVote, HostState
 from saltvirt.ha.registry import Registry
-from saltvirt.wire import AnyFact, Fact
+from saltvirt.wire import AnyMessage, Message
 
 
 @dataclass(frozen=True)
-class KeptFile(Fact):
+class SavedFile(Message):
     """``Kept``, as it is written."""
 
-    promises: dict[str, Promise]
-    pledges: dict[str, Pledge]
+    promises: dict[str, FenceVote]
+    pledges: dict[str, HostState]
     term: int
     leader: str
     claim: int
@@ -36,7 +36,7 @@ class KeptFile(Fact):
 
 
 @dataclass(frozen=True)
-class BootFile(Fact):
+class BootFile(Message):
     """boot_id: of which run of the kernel; boot: its number, which rises with each."""
 
     boot_id: str
@@ -44,7 +44,7 @@ class BootFile(Fact):
 
 
 @dataclass(frozen=True)
-class Runtime(Fact):
+class Runtime(Message):
     """Of an AgentState what outlives the agent, but not its host. lease_from_s: as there, by the
     clock of this boot. opened: its watchdog is open, or was about to be."""
 
@@ -63,11 +63,11 @@ class Runtime(Fact):
     opened: bool = False
 
 
-class Unsettled(OSError):
+class NotDurable(OSError):
     """A file was replaced, and nobody knows whether that would outlive a loss of power."""
 
 
-class Store:
+class AgentStore:
     """The agent's files. state: a folder on the disk; run: one in memory. boot_id: of this run of
     the kernel. opened: see Runtime; what ``remember`` is to write."""
 
@@ -101,10 +101,10 @@ class Store:
         """(The state to begin with, since when the lease is held that it had before its restart, or
         None). Raises BadAnswer for a damaged file, OSError."""
         self._make_folders()
-        found = self._read(self._kept_path, KeptFile)
-        kept = _from(found, Kept) if found else Kept()
+        stored = self._read(self._saved_path, SavedFile)
+        saved = _convert(stored, SavedAgentState) if stored else SavedAgentState()
         old = self._read(self._runtime_path, Runtime)
-        state = begun(host, self._boot(old), kept, now_s)
+        state = initial_state(host, self._boot(old), saved, now_s)
         if old is None or (old.boot_id, old.boot) != (self.boot_id, state.boot):
             return state, None
         shared = (
@@ -113,19 +113,19 @@ class Store:
         )  # fmt: skip
         before = dataclasses.replace(state, **{name: getattr(old, name) for name in shared})
         self._runtime, self.opened = old, old.opened
-        return before.begun(now_s), old.lease_from_s
+        return before.after_restart(now_s), old.lease_from_s
 
-    def keep(self, kept: Kept) -> None:
+    def save(self, saved: SavedAgentState) -> None:
         """On the disk when this returns. Raises OSError."""
-        replace(self._kept_path, text(_from(kept, KeptFile)))
+        replace(self._saved_path, text(_convert(saved, SavedFile)))
 
-    def remember(self, state: AgentState) -> None:
+    def save_runtime(self, state: AgentState) -> None:
         """What the agent's restart must find. Raises OSError where something has changed that it
         must."""
-        ours = ("boot_id", "opened")
-        names = [one.name for one in dataclasses.fields(Runtime) if one.name not in ours]
-        told = {name: getattr(state, name) for name in names}
-        new = Runtime(self.boot_id, **told, opened=self.opened)
+        excluded = ("boot_id", "opened")
+        names = [item.name for item in dataclasses.fields(Runtime) if item.name not in excluded]
+        values = {name: getattr(state, name) for name in names}
+        new = Runtime(self.boot_id, **values, opened=self.opened)
         old = self._runtime
         try:
             replace(self._runtime_path, text(new), durable=False)
@@ -141,19 +141,19 @@ class Store:
     def _boot(self, runtime: Runtime | None) -> int:
         """The first is the time: a host that was installed anew begins above what others know. One
         that has lost the file since it booted has not booted again: its guests may run."""
-        found = self._read(self._boot_path, BootFile)
-        if found is not None and found.boot_id == self.boot_id:
-            return found.boot
+        stored = self._read(self._boot_path, BootFile)
+        if stored is not None and stored.boot_id == self.boot_id:
+            return stored.boot
         if runtime is not None and runtime.boot_id == self.boot_id:
             boot = runtime.boot
         else:
-            boot = max(int(time.time()), found.boot + 1 if found else 1)
+            boot = max(int(time.time()), stored.boot + 1 if stored else 1)
         self.renew(boot)
         return boot
 
     def check(self) -> None:
         """Raises BadAnswer for a file that cannot be read, OSError."""
-        self._read(self._kept_path, KeptFile)
+        self._read(self._saved_path, SavedFile)
         self._read(self._boot_path, BootFile)
         self._read(self._runtime_path, Runtime)
 
@@ -165,12 +165,12 @@ class Store:
             return True
         return old is not None and old.boot_id == self.boot_id and old.opened
 
-    def _read(self, path: str, kind: type[AnyFact]) -> AnyFact | None:
+    def _read(self, path: str, kind: type[AnyMessage]) -> AnyMessage | None:
         data = read(path)
         return None if data is None else kind.from_answer(data, path)
 
     @property
-    def _kept_path(self) -> str:
+    def _saved_path(self) -> str:
         return f"{self.state_folder}/kept.json"
 
     @property
@@ -182,11 +182,11 @@ class Store:
         return f"{self.run_folder}/runtime.json"
 
 
-def _from(found: Any, kind: Any) -> Any:
-    return kind(**{one.name: getattr(found, one.name) for one in dataclasses.fields(kind)})
+def _convert(source: Any, kind: Any) -> Any:
+    return kind(**{item.name: getattr(source, item.name) for item in dataclasses.fields(kind)})
 
 
-def text(fact: Fact) -> bytes:
+def text(fact: Message) -> bytes:
     return json.dumps(fact.to_answer()).encode()
 
 
@@ -229,12 +229,12 @@ def replace(path: str, data: bytes, durable: bool = True, folder: int | None = N
         raise
     if durable:
         try:
-            settle(os.path.dirname(path) if folder is None else folder)
+            sync_folder(os.path.dirname(path) if folder is None else folder)
         except OSError as exc:
-            raise Unsettled(exc.errno, exc.strerror, path) from exc
+            raise NotDurable(exc.errno, exc.strerror, path) from exc
 
 
-def settle(folder: str | int) -> None:
+def sync_folder(folder: str | int) -> None:
     """What was renamed in a folder, by its path or its handle, is on the disk. Raises OSError."""
     if isinstance(folder, int):
         os.fsync(folder)

@@ -11,14 +11,14 @@ from pathlib import Path
 
 from saltvirt import errors
 from saltvirt.haagent import store
-from saltvirt.wire import Fact
+from saltvirt.wire import Message
 
-_PATIENCE_S = 60
+_TIMEOUT_S = 60
 _LONGEST = 500
 
 
 @dataclass(frozen=True)
-class Running(Fact):
+class RunningVersion(Message):
     """The digests of the files by which the agent of this host runs."""
 
     program: str
@@ -38,40 +38,40 @@ def digest(path: str) -> str:
         return ""
 
 
-def tell(run: str, program: str, settings: str) -> None:
+def record_running(run: str, program: str, settings: str) -> None:
     """The agent runs by these files from now on. Raises OSError."""
-    found = Running(digest(program), digest(settings))
-    store.replace(file_of(run), store.text(found), durable=False)
+    digests = RunningVersion(digest(program), digest(settings))
+    store.replace(file_of(run), store.text(digests), durable=False)
 
 
-def running(path: str) -> Running | None:
+def read_running(path: str) -> RunningVersion | None:
     """By what the agent runs, as it said; None where it has said nothing."""
     try:
         data = store.read(path)
-        return None if data is None else Running.from_answer(data, path)
+        return None if data is None else RunningVersion.from_answer(data, path)
     except (OSError, errors.BadAnswer):
         return None
 
 
-def again() -> list[str]:
+def command() -> list[str]:
     """What runs this program once more."""
     program = os.path.abspath(sys.argv[0])
-    own = [program] if program.endswith(".pyz") else ["-m", "saltvirt.haagent"]
-    return [sys.executable, *own, *sys.argv[1:]]
+    program_args = [program] if program.endswith(".pyz") else ["-m", "saltvirt.haagent"]
+    return [sys.executable, *program_args, *sys.argv[1:]]
 
 
 def fault() -> str:
     """Why the program and the settings that are on the disk now cannot take over, or nothing."""
     try:
-        found = subprocess.run(
-            [*again(), "--check"],
+        result = subprocess.run(
+            [*command(), "--check"],
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=_PATIENCE_S,
+            timeout=_TIMEOUT_S,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as exc:
         return str(exc)
-    said = found.stderr.strip() or f"it ended with {found.returncode}"
-    return said[-_LONGEST:] if found.returncode else ""
+    output = result.stderr.strip() or f"it ended with {result.returncode}"
+    return output[-_LONGEST:] if result.returncode else ""

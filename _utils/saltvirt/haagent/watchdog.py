@@ -18,7 +18,7 @@ _INFO = struct.Struct("II32s")
 _CAN_SET, _CAN_CLOSE = 0x80, 0x100
 
 
-class Watchdog:
+class WatchdogDevice:
     """path: the device, None: there is none. timeout_s: unfed so long, it shall cut the power.
     announced_s: it was announced that it does so sooner, which holds until ``goes_by``.
 
@@ -28,35 +28,35 @@ class Watchdog:
     def __init__(
         self, path: str | None, timeout_s: float, announced_s: float | None = None
     ) -> None:
-        self._path, self._wanted_s = path, timeout_s
-        self._now_s = timeout_s if announced_s is None else min(timeout_s, announced_s)
-        self._is_bound = self._now_s < timeout_s
-        self._has_s = timeout_s
+        self._path, self._requested_s = path, timeout_s
+        self._timeout_s = timeout_s if announced_s is None else min(timeout_s, announced_s)
+        self._is_bound = self._timeout_s < timeout_s
+        self._actual_s = timeout_s
         self._handle: int | None = None
         self._guard = threading.RLock()
-        self._unfit = self._why_unfit()
+        self._unfit = self._unfit_reason()
 
     @property
-    def is_there(self) -> bool:
+    def is_usable(self) -> bool:
         """There is one that can be used."""
         return self._path is not None and not self._unfit and os.path.exists(self._path)
 
     @property
-    def works(self) -> bool:
+    def is_armed(self) -> bool:
         """It is armed, and feeding it did no harm."""
         return self._handle is not None
 
     @property
     def timeout_s(self) -> float:
         """What is announced: the longest that it may have."""
-        return max(self._has_s, self._wanted_s) if self._is_bound else self._has_s
+        return max(self._actual_s, self._requested_s) if self._is_bound else self._actual_s
 
-    def goes_by(self, timeout_s: float) -> None:
+    def accept_timeout(self, timeout_s: float) -> None:
         """The time-out that others may count on by now."""
         with self._guard:
-            if not self._is_bound or timeout_s < self._wanted_s:
+            if not self._is_bound or timeout_s < self._requested_s:
                 return
-            self._is_bound, self._now_s = False, self._wanted_s
+            self._is_bound, self._timeout_s = False, self._requested_s
             if self._handle is not None:
                 try:
                     self._set(self._handle)
@@ -69,7 +69,7 @@ class Watchdog:
             self._arm()
 
     def _arm(self) -> None:
-        if self._path is None or self._unfit or self.works:
+        if self._path is None or self._unfit or self.is_armed:
             return
         try:
             handle = os.open(self._path, os.O_WRONLY | os.O_CLOEXEC)
@@ -80,7 +80,7 @@ class Watchdog:
         try:
             self._prepare(handle)
         except OSError as exc:
-            self._refuse(f"it refuses {self._now_s} s: {exc.strerror}")
+            self._refuse(f"it refuses {self._timeout_s} s: {exc.strerror}")
 
     def _prepare(self, handle: int) -> None:
         data = bytearray(_INFO.size)
@@ -92,12 +92,12 @@ class Watchdog:
         self._set(handle)
         self.feed()
         shown = name.rstrip(b"\0").decode("ascii", "replace")
-        log.info("the watchdog %s (%s) is armed: %s s", self._path, shown, self._has_s)
+        log.info("the watchdog %s (%s) is armed: %s s", self._path, shown, self._actual_s)
 
     def _set(self, handle: int) -> None:
-        timeout = bytearray(struct.pack("i", max(1, int(self._now_s))))
+        timeout = bytearray(struct.pack("i", max(1, int(self._timeout_s))))
         fcntl.ioctl(handle, _SET_TIMEOUT, timeout)
-        self._has_s = float(struct.unpack("i", timeout)[0])
+        self._actual_s = float(struct.unpack("i", timeout)[0])
 
     def feed(self) -> None:
         """Once more its whole time-out."""
@@ -115,12 +115,12 @@ class Watchdog:
                 os.close(self._handle)
             self._handle = None
 
-    def rest(self) -> None:
+    def disarm(self) -> None:
         """At rest: it cuts no power any more."""
         with self._guard:
-            self._rest()
+            self._disarm()
 
-    def _rest(self) -> None:
+    def _disarm(self) -> None:
         if self._handle is None:
             return
         handle, self._handle = self._handle, None
@@ -133,12 +133,12 @@ class Watchdog:
             with contextlib.suppress(OSError):
                 os.close(handle)
 
-    def _refuse(self, why: str) -> None:
-        log.error("the watchdog %s is not used: %s", self._path, why)
-        self._unfit = why
-        self.rest()
+    def _refuse(self, reason: str) -> None:
+        log.error("the watchdog %s is not used: %s", self._path, reason)
+        self._unfit = reason
+        self.disarm()
 
-    def _why_unfit(self) -> str:
+    def _unfit_reason(self) -> str:
         """Why it must not even be opened: once armed it could never be put at rest."""
         if self._path is None:
             return ""
@@ -146,9 +146,9 @@ class Watchdog:
         folder = "watchdog0" if name == "watchdog" else name
         try:
             with open(f"{_CLASS}/{folder}/nowayout", encoding="ascii") as file:
-                stuck = file.read().strip() == "1"
+                is_nowayout = file.read().strip() == "1"
         except OSError:
             return ""
-        if stuck:
+        if is_nowayout:
             log.error("the watchdog %s is not used: its module has nowayout=1", self._path)
-        return "nowayout" if stuck else ""
+        return "nowayout" if is_nowayout else ""

@@ -7,57 +7,59 @@ import queue
 import threading
 from collections.abc import Callable
 
-from saltvirt.ha.agent_disk import Disk
-from saltvirt.ha.agent_view import Kept
-from saltvirt.haagent.store import Unsettled
+from saltvirt.ha.agent_disk import StateDisk
+from saltvirt.ha.agent_view import SavedAgentState
+from saltvirt.haagent.store import NotDurable
 
 _END_S = 5
 
 
-class Writer(Disk):
+class DiskWriter(StateDisk):
     """write: returns when it is on the disk, or raises OSError. patience_s: for so long a beat
     waits for it. say: into the log."""
 
     def __init__(
         self,
-        has: Kept,
-        write: Callable[[Kept], None],
-        patience_s: float,
-        say: Callable[[str], None],
+        saved: SavedAgentState,
+        write: Callable[[SavedAgentState], None],
+        timeout_s: float,
+        report: Callable[[str], None],
     ) -> None:
-        super().__init__(has)
-        self._write, self._patience_s, self._say = write, patience_s, say
-        self._next: queue.SimpleQueue[Kept | None] = queue.SimpleQueue()
+        super().__init__(saved)
+        self._write, self._timeout_s, self._report = write, timeout_s, report
+        self._next: queue.SimpleQueue[SavedAgentState | None] = queue.SimpleQueue()
         self._done: queue.SimpleQueue[OSError | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
         self._thread.start()
 
-    def begin(self, kept: Kept) -> None:
-        self._next.put(kept)
+    def begin(self, saved: SavedAgentState) -> None:
+        self._next.put(saved)
         try:
-            self._ended(self._done.get(timeout=self._patience_s))
+            self._finish(self._done.get(timeout=self._timeout_s))
         except queue.Empty:
-            self._say("the disk is slow: nothing new is granted or promised until it has written")
+            self._report(
+                "the disk is slow: nothing new is granted or promised until it has written"
+            )
 
-    def look(self) -> None:
+    def poll(self) -> None:
         if not self._done.empty():
-            self._ended(self._done.get())
+            self._finish(self._done.get())
 
     def end(self) -> None:
         """What is under way may still be written."""
         self._next.put(None)
         self._thread.join(_END_S)
 
-    def _ended(self, failed: OSError | None) -> None:
+    def _finish(self, failed: OSError | None) -> None:
         if failed is not None:
-            self._say(f"cannot write {failed.filename or 'to the disk'}: {failed.strerror}")
-        self.ended(failed is None, isinstance(failed, Unsettled))
+            self._report(f"cannot write {failed.filename or 'to the disk'}: {failed.strerror}")
+        self.finish(failed is None, isinstance(failed, NotDurable))
 
     def _run(self) -> None:
-        while (kept := self._next.get()) is not None:
+        while (saved := self._next.get()) is not None:
             failed = None
             try:
-                self._write(kept)
+                self._write(saved)
             except OSError as exc:
                 failed = exc
             self._done.put(failed)

@@ -21,53 +21,53 @@ from saltvirt.ha.view import OFF, ON, TIMED_OUT
 from saltvirt.hafence.setting import FenceSetting
 
 # how long one call of a fence agent may take
-CALL_S = 60
+AGENT_TIMEOUT_S = 60
 PATH = "/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/usr/local/bin"
 
 # what fence agents end with (ClusterLabs, FenceAgentAPI)
 _ON, _OFF = 0, 2
-_LONGEST_SECRET = 4096
+_MAX_SECRET = 4096
 _SHOWN = 300
 # one that is killed, and hangs in the kernel
 _END_S = 5
 
 
 @dataclass(frozen=True)
-class Outcome:
+class FenceOutcome:
     """How it ended. state: off, on, or timed out, which is all that is no answer. words: what the
     agent said."""
 
     state: str
-    words: str = ""
+    message: str = ""
 
 
 @dataclass(frozen=True)
-class _Call:
+class _AgentRun:
     code: int | None
-    words: str
+    message: str
 
 
-def off(fence: FenceSetting, patience_s: float = CALL_S) -> Outcome:
+def off(fence: FenceSetting, timeout_s: float = AGENT_TIMEOUT_S) -> FenceOutcome:
     """Switches the host off. Raises OperationFailed where the agent cannot be run at all.
 
     No agent ends an "off" as it ends the status of one that is off: a shell or an interpreter that
     does not understand the program does, whatever it is asked.
     """
-    done = _run(fence, "off", patience_s)
-    if done.code == _OFF:
-        return Outcome(TIMED_OUT, f"{done.words}: the agent does not work here")
-    seen = status(fence, patience_s)
-    words = [done.words] if done.code != 0 else []
-    return Outcome(seen.state, "; ".join(filter(None, [*words, seen.words])))
+    agent_run = _run(fence, "off", timeout_s)
+    if agent_run.code == _OFF:
+        return FenceOutcome(TIMED_OUT, f"{agent_run.message}: the agent does not work here")
+    outcome = status(fence, timeout_s)
+    messages = [agent_run.message] if agent_run.code != 0 else []
+    return FenceOutcome(outcome.state, "; ".join(filter(None, [*messages, outcome.message])))
 
 
-def status(fence: FenceSetting, patience_s: float = CALL_S) -> Outcome:
+def status(fence: FenceSetting, timeout_s: float = AGENT_TIMEOUT_S) -> FenceOutcome:
     """What the agent sees. Changes nothing. Raises as ``off`` does."""
-    found = _run(fence, "status", patience_s)
+    agent_run = _run(fence, "status", timeout_s)
     states = {_ON: ON, _OFF: OFF}
-    if found.code in states:
-        return Outcome(states[found.code])
-    return Outcome(TIMED_OUT, found.words)
+    if agent_run.code in states:
+        return FenceOutcome(states[agent_run.code])
+    return FenceOutcome(TIMED_OUT, agent_run.message)
 
 
 def program(fence: FenceSetting) -> str:
@@ -80,33 +80,33 @@ def program(fence: FenceSetting) -> str:
 
 def secret(fence: FenceSetting) -> str | None:
     """The password. Raises OperationFailed for a file that others may read, or that is none."""
-    place = fence.password_file
-    if place is None:
+    path = fence.password_file
+    if path is None:
         return None
     try:
-        handle = os.open(place, os.O_RDONLY | os.O_NONBLOCK)
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError as exc:
-        raise errors.OperationFailed(f"{place}: {exc.strerror}") from exc
+        raise errors.OperationFailed(f"{path}: {exc.strerror}") from exc
     try:
-        seen = os.fstat(handle)
-        if not stat.S_ISREG(seen.st_mode):
-            raise errors.OperationFailed(f"{place} is no file")
-        if seen.st_mode & 0o077:
-            raise errors.OperationFailed(f"{place} can be read by others: chmod 600 {place}")
-        first = os.read(handle, _LONGEST_SECRET).split(b"\n")[0]
+        file_status = os.fstat(handle)
+        if not stat.S_ISREG(file_status.st_mode):
+            raise errors.OperationFailed(f"{path} is no file")
+        if file_status.st_mode & 0o077:
+            raise errors.OperationFailed(f"{path} can be read by others: chmod 600 {path}")
+        first_line = os.read(handle, _MAX_SECRET).split(b"\n")[0]
     finally:
         os.close(handle)
-    found = first.decode(errors="replace").strip("\r")
-    if not found or not found.isprintable():
-        raise errors.OperationFailed(f"{place} has no password in its first line")
-    return found
+    password = first_line.decode(errors="replace").strip("\r")
+    if not password or not password.isprintable():
+        raise errors.OperationFailed(f"{path} has no password in its first line")
+    return password
 
 
-def _run(fence: FenceSetting, action: str, patience_s: float) -> _Call:
+def _run(fence: FenceSetting, action: str, timeout_s: float) -> _AgentRun:
     path, password = program(fence), secret(fence)
-    told = {**fence.options, "action": action}
-    told |= {"password": password} if password else {}
-    text = "".join(f"{key}={value}\n" for key, value in told.items())
+    parameters = {**fence.options, "action": action}
+    parameters |= {"password": password} if password else {}
+    text = "".join(f"{key}={value}\n" for key, value in parameters.items())
     try:
         process = subprocess.Popen(
             [path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -115,17 +115,17 @@ def _run(fence: FenceSetting, action: str, patience_s: float) -> _Call:
     except OSError as exc:
         raise errors.OperationFailed(f"{path}: {exc.strerror}") from exc
     try:
-        said, _ = process.communicate(text.encode(), timeout=patience_s)
+        output, _ = process.communicate(text.encode(), timeout=timeout_s)
     except BaseException as exc:
         _end(process)
         if not isinstance(exc, subprocess.TimeoutExpired):
             raise
-        return _Call(None, f"{fence.agent} {action} took longer than {patience_s:.0f} s")
-    words = said.decode(errors="replace")
+        return _AgentRun(None, f"{fence.agent} {action} took longer than {timeout_s:.0f} s")
+    message = output.decode(errors="replace")
     if password:
-        words = words.replace(password, "…")
-    line = plain.line(" ".join(words.split())[-_SHOWN:])
-    return _Call(process.returncode, f"{fence.agent} {action}: {line or process.returncode}")
+        message = message.replace(password, "…")
+    line = plain.one_line(" ".join(message.split())[-_SHOWN:])
+    return _AgentRun(process.returncode, f"{fence.agent} {action}: {line or process.returncode}")
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -139,36 +139,38 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             pipe.close()
 
 
-def in_turn(
-    levels: tuple[FenceSetting, ...], host: str, run: Callable[[FenceSetting], Outcome] = off
-) -> tuple[Outcome, list[str]]:
+def try_levels(
+    levels: tuple[FenceSetting, ...], host: str, run: Callable[[FenceSetting], FenceOutcome] = off
+) -> tuple[FenceOutcome, list[str]]:
     """The first of a host's fences that sees it off; and what each said. run: what switches a host
     off by one."""
-    said, last = [], Outcome(TIMED_OUT, f"{host} has no fence")
-    for place, fence in enumerate(levels, start=1):
-        began = time.monotonic()
+    reports, outcome = [], FenceOutcome(TIMED_OUT, f"{host} has no fence")
+    for level, fence in enumerate(levels, start=1):
+        began_s = time.monotonic()
         try:
-            last = run(fence)
+            outcome = run(fence)
         except errors.VirtError as exc:
-            last = Outcome(TIMED_OUT, exc.text)
-        took = f"{time.monotonic() - began:.0f} s"
-        said.append(f"fence {place} ({fence.agent}): {last.state} after {took}"
-                    + (f": {last.words}" if last.words else ""))  # fmt: skip
-        if last.state == OFF:
+            outcome = FenceOutcome(TIMED_OUT, exc.text)
+        duration = f"{time.monotonic() - began_s:.0f} s"
+        reports.append(f"fence {level} ({fence.agent}): {outcome.state} after {duration}"
+                    + (f": {outcome.message}" if outcome.message else ""))  # fmt: skip
+        if outcome.state == OFF:
             break
-    return last, said
+    return outcome, reports
 
 
-def by_first(hosts: Iterable[str], ask: Callable[[str], Outcome]) -> Outcome:
+def try_hosts(hosts: Iterable[str], ask: Callable[[str], FenceOutcome]) -> FenceOutcome:
     """The outcome of the first of the hosts that sees it off, with what those before it said; else
     of the last. One that cannot be asked is passed over. ask: has a host run the fence."""
-    said, last = [], Outcome(TIMED_OUT)
+    reports, outcome = [], FenceOutcome(TIMED_OUT)
     for host in hosts:
         try:
-            last = ask(host)
+            outcome = ask(host)
         except errors.VirtError as exc:
-            last = Outcome(TIMED_OUT, exc.text)
-        said.append(f"from {host}: {last.state}" + (f": {last.words}" if last.words else ""))
-        if last.state == OFF:
+            outcome = FenceOutcome(TIMED_OUT, exc.text)
+        reports.append(
+            f"from {host}: {outcome.state}" + (f": {outcome.message}" if outcome.message else "")
+        )
+        if outcome.state == OFF:
             break
-    return Outcome(last.state, "; ".join(said))
+    return FenceOutcome(outcome.state, "; ".join(reports))

@@ -17,11 +17,13 @@ WATCHDOG = "/dev/watchdog"
 # of what would break the reserve
 REFUSE, WARN = "refuse", "warn"
 # twice that, and some more, is TimeoutStopSec of the agent's unit
-_WAIT_MOST_S = 600
+_MAX_WAIT_S = 600
 
 _COUNTS = ("max_fences", "starts_at_once")
 _NUMBERS = tuple(
-    one.name for one in fields(HaPolicy) if one.name not in (*_COUNTS, "reserve", "shutdown_policy")
+    item.name
+    for item in fields(HaPolicy)
+    if item.name not in (*_COUNTS, "reserve", "shutdown_policy")
 )
 
 
@@ -70,99 +72,102 @@ def of_master(opts: Mapping[str, Any]) -> HaConfig:
             "high availability is not configured: virt:ha:members of the master's configuration "
             "names the hypervisors that take part"
         )
-    port = settings.integer(get, "ha:port", PORT, most=65535)
+    port = settings.integer(get, "ha:port", PORT, maximum=65535)
     name = settings.text(get, "ha:name", str(opts.get("id") or "master").removesuffix("_master"))
-    masters = settings.words(get, "ha:masters") or (name,)
+    masters = settings.name_list(get, "ha:masters") or (name,)
     if name not in masters:
         raise errors.InvalidInput(
             f"virt:ha:masters must name this master, {name} (virt:ha:name), too"
         )
     if set(masters) & set(members):
         raise errors.InvalidInput("virt:ha:masters: a master is no member: give it another name")
-    found = {host: _member(host, one, port) for host, one in sorted(members.items(), key=str)}
-    for host, member in found.items():
-        _run_elsewhere(host, member, found)
-    by = settings.choice(get, "ha:reserve_policy", REFUSE, (REFUSE, WARN))
+    parsed_members = {
+        host: _member(host, value, port) for host, value in sorted(members.items(), key=str)
+    }
+    for host, member in parsed_members.items():
+        _check_fence_hosts(host, member, parsed_members)
+    reserve_policy = settings.choice(get, "ha:reserve_policy", REFUSE, (REFUSE, WARN))
     pools, leases = _folders(get, "ha:pools"), _folders(get, "ha:leases")
-    return HaConfig(name, masters, found, pools, _policy(get), by, leases)
+    return HaConfig(name, masters, parsed_members, pools, _policy(get), reserve_policy, leases)
 
 
-def _run_elsewhere(host: str, member: Member, members: Mapping[str, Member]) -> None:
+def _check_fence_hosts(host: str, member: Member, members: Mapping[str, Member]) -> None:
     """Raises InvalidInput for a fence that is run from a host that cannot."""
-    for place, fence in enumerate(member.fences, start=1):
-        wrong = [one for one in fence.hosts if one == host or one not in members]
-        if wrong:
-            others = ", ".join(one for one in members if one != host) or "none"
+    for level, fence in enumerate(member.fences, start=1):
+        invalid = [name for name in fence.hosts if name == host or name not in members]
+        if invalid:
+            other_names = ", ".join(name for name in members if name != host) or "none"
             raise errors.InvalidInput(
-                f"virt:ha:members:{host}: fence {place}: from must name other members, not "
-                f"{units.shown(wrong[0])}; others: {others}"
+                f"virt:ha:members:{host}: fence {level}: from must name other members, not "
+                f"{units.short_repr(invalid[0])}; others: {other_names}"
             )
 
 
 def _folders(get: settings.Get, key: str) -> tuple[str, ...]:
-    found = settings.words(get, key)
-    for one in found:
-        if not one.startswith("/"):
-            raise settings.wrong(key, list(found), "a list of absolute paths")
-    return found
+    folders = settings.name_list(get, key)
+    for folder in folders:
+        if not folder.startswith("/"):
+            raise settings.invalid(key, list(folders), "a list of absolute paths")
+    return folders
 
 
 def _member(host: object, given: object, port: int) -> Member:
-    where = f"virt:ha:members:{host}"
+    label = f"virt:ha:members:{host}"
     if not isinstance(host, str) or not host:
-        raise errors.InvalidInput(f"virt:ha:members: {units.shown(host)} is no minion id")
+        raise errors.InvalidInput(f"virt:ha:members: {units.short_repr(host)} is no minion id")
     given = {"address": given} if isinstance(given, str) else given
-    known = {"address", "port", "fences", "watchdog"}
-    one = setting.mapping(given, where, known)
-    address = addresses.ip(where, one.get("address"))
-    own_port = one.get("port", port)
+    allowed = {"address", "port", "fences", "watchdog"}
+    values = setting.mapping(given, label, allowed)
+    address = addresses.ip(label, values.get("address"))
+    own_port = values.get("port", port)
     if isinstance(own_port, bool) or not isinstance(own_port, int) or not 0 < own_port < 2**16:
-        raise errors.InvalidInput(f"{where}: port must be from 1 to 65535")
-    watchdog = one.get("watchdog", WATCHDOG) or None
+        raise errors.InvalidInput(f"{label}: port must be from 1 to 65535")
+    watchdog = values.get("watchdog", WATCHDOG) or None
     if watchdog is not None and not (isinstance(watchdog, str) and watchdog.startswith("/dev/")):
-        raise errors.InvalidInput(f"{where}: watchdog must be a device such as {WATCHDOG}, or null")
-    fences = one.get("fences") or []
+        raise errors.InvalidInput(f"{label}: watchdog must be a device such as {WATCHDOG}, or null")
+    fences = values.get("fences") or []
     if not isinstance(fences, list):
-        raise errors.InvalidInput(f"{where}: fences must be a list")
+        raise errors.InvalidInput(f"{label}: fences must be a list")
     levels = tuple(
-        setting.parse(f"{where}: fence {place}", each) for place, each in enumerate(fences, start=1)
+        setting.parse(f"{label}: fence {level}", fence)
+        for level, fence in enumerate(fences, start=1)
     )
     return Member(address, own_port, levels, watchdog)
 
 
 def _policy(get: settings.Get) -> HaPolicy:
     """The HaPolicy, with what cannot be proven by it refused."""
-    usual, found = HaPolicy(), {}
+    defaults, numbers = HaPolicy(), {}
     for key in _NUMBERS:
-        found[key] = settings.number(get, f"ha:{key}", getattr(usual, key))
-    counts = {key: settings.integer(get, f"ha:{key}", getattr(usual, key)) for key in _COUNTS}
-    reserve = settings.number(get, "ha:reserve", usual.reserve)
+        numbers[key] = settings.number(get, f"ha:{key}", getattr(defaults, key))
+    counts = {key: settings.integer(get, f"ha:{key}", getattr(defaults, key)) for key in _COUNTS}
+    reserve = settings.number(get, "ha:reserve", defaults.reserve)
     if reserve != int(reserve):
-        raise settings.wrong("ha:reserve", reserve, "a whole number from 0")
+        raise settings.invalid("ha:reserve", reserve, "a whole number from 0")
     policy = replace(
-        usual,
-        **found,
+        defaults,
+        **numbers,
         **counts,
         reserve=int(reserve),
         shutdown_policy=settings.choice(get, "ha:shutdown_policy", CONDITIONAL, SHUTDOWN_POLICIES),
     )
-    _can_be_kept(policy)
+    _check_times(policy)
     return policy
 
 
-def _can_be_kept(policy: HaPolicy) -> None:
+def _check_times(policy: HaPolicy) -> None:
     """Raises InvalidInput for times by which one lost word would be taken for a death."""
     if policy.beat_s < 0.1:
-        raise settings.wrong("ha:beat_s", policy.beat_s, "0.1 or more")
+        raise settings.invalid("ha:beat_s", policy.beat_s, "0.1 or more")
     if not policy.clock_drift < 0.5:
-        raise settings.wrong("ha:clock_drift", policy.clock_drift, "less than 0.5")
+        raise settings.invalid("ha:clock_drift", policy.clock_drift, "less than 0.5")
     for key in ("suspect_s", "feed_lease_s", "lead_lease_s"):
         if getattr(policy, key) < 3 * policy.beat_s:
-            raise settings.wrong(f"ha:{key}", getattr(policy, key), "three times beat_s or more")
+            raise settings.invalid(f"ha:{key}", getattr(policy, key), "three times beat_s or more")
     if policy.watchdog_s < 2 * policy.beat_s:
-        raise settings.wrong("ha:watchdog_s", policy.watchdog_s, "twice beat_s or more")
-    if policy.shutdown_wait_s > _WAIT_MOST_S:
-        raise settings.wrong(
+        raise settings.invalid("ha:watchdog_s", policy.watchdog_s, "twice beat_s or more")
+    if policy.shutdown_wait_s > _MAX_WAIT_S:
+        raise settings.invalid(
             "ha:shutdown_wait_s", policy.shutdown_wait_s,
-            f"{_WAIT_MOST_S} at most: systemd kills an agent that takes longer",
+            f"{_MAX_WAIT_S} at most: systemd kills an agent that takes longer",
         )  # fmt: skip

@@ -13,7 +13,7 @@ from saltvirt.hatalk import tls
 from saltvirt.operations import held
 from saltvirt.pki.authority import ca, policy, responder
 from saltvirt.pki.authority.ca import Authority
-from saltvirt.pki.authority.store import Store
+from saltvirt.pki.authority.store import CertificateStore
 from saltvirt.pki.common import certs, files
 
 log = logging.getLogger(__name__)
@@ -24,31 +24,31 @@ _CERT, _KEY, _CA, _REVOKED = "clientcert.pem", "clientkey.pem", "cacert.pem", "c
 
 def ensure(
     opts: held.Opts, name: str, clock: Callable[[], datetime.datetime] = certs.utcnow
-) -> tls.Credentials:
+) -> tls.PeerCredentials:
     """The paths, of a certificate for that name that holds. It is made, and renewed, here.
 
     Raises VirtError where the authority cannot be read.
     """
     rules = policy.policy(settings.of_master(opts))
-    store = Store(opts["pki_dir"], clock)
+    store = CertificateStore(opts["pki_dir"], clock)
     folder = files.folder(Path(opts["pki_dir"], "virt-ha"))
     responder.prepare(store, rules)
     with store.exclusive():
         authority = ca.read(store, _AUTHORITY)
         revoked = files.read(store.path("crl.pem"))
     with files.locked(folder / ".lock"):
-        why = _fault(folder, name, authority, store.now())
-        if why:
-            log.info("a new certificate of %s for high availability: %s", name, why)
+        reason = _renewal_reason(folder, name, authority, store.now())
+        if reason:
+            log.info("a new certificate of %s for high availability: %s", name, reason)
             _make(folder, name, authority, rules, store.now())
         _put(folder / _CA, authority.trusted)
         if revoked:
             _put(folder / _REVOKED, revoked)
     pair = tls.Pair(str(folder / _CERT), str(folder / _KEY))
-    return tls.Credentials(str(folder / _CA), pair, revoked=str(folder / _REVOKED))
+    return tls.PeerCredentials(str(folder / _CA), pair, revoked=str(folder / _REVOKED))
 
 
-def _fault(folder: Path, name: str, authority: Authority, now: datetime.datetime) -> str:
+def _renewal_reason(folder: Path, name: str, authority: Authority, now: datetime.datetime) -> str:
     """Why another one is needed, or nothing."""
     try:
         cert = certs.load_certs(files.read(folder / _CERT))[0]
@@ -61,7 +61,7 @@ def _fault(folder: Path, name: str, authority: Authority, now: datetime.datetime
         return "it is of another authority"
     if certs.names(cert) != [name] or not certs.has_purpose(cert, certs.CLIENT):
         return "it is for another name"
-    return "it is to be renewed" if certs.due(cert, now) else ""
+    return "it is to be renewed" if certs.needs_renewal(cert, now) else ""
 
 
 def _make(
@@ -72,10 +72,10 @@ def _make(
     now: datetime.datetime,
 ) -> None:
     key = certs.new_key(rules.key)
-    wanted = certs.Leaf(certs.subject(name, **rules.subject), (name,), certs.CLIENT, rules.days)
-    cert = certs.leaf(key.public_key(), wanted, (authority.cert, authority.key), now)
+    template = certs.Leaf(certs.subject(name, **rules.subject), (name,), certs.CLIENT, rules.days)
+    cert = certs.leaf(key.public_key(), template, (authority.cert, authority.key), now)
     new = {_KEY: certs.key_pem(key), _CERT: certs.cert_pem(cert)}
-    files.write_all(files.New(folder / one, data) for one, data in new.items())
+    files.write_all(files.NewFile(folder / file_name, data) for file_name, data in new.items())
 
 
 def _put(path: Path, data: bytes) -> None:

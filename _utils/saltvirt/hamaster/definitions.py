@@ -12,20 +12,20 @@ from xml.etree import ElementTree
 
 from saltvirt import errors, names
 from saltvirt.ha import facts
-from saltvirt.ha.facts import Beat
+from saltvirt.ha.facts import Heartbeat
 from saltvirt.hamaster import files
 from saltvirt.operations import held
-from saltvirt.wire import Fact
+from saltvirt.wire import Message
 
 log = logging.getLogger(__name__)
 
-MOST_BYTES = 1024**2
+MAX_BYTES = 1024**2
 # to one host in one beat
-AT_ONCE = 100
+MAX_PER_BEAT = 100
 
 
 @dataclass(frozen=True)
-class Definition(Fact):
+class StoredDefinition(Message):
     """A guest's definition. digest: of the XML; host: who told it. size: what it takes of a host,
     as its agent told."""
 
@@ -40,111 +40,124 @@ class Definition(Fact):
         return {"name": self.name, "digest": self.digest, "xml": self.xml, "size": self.size}
 
 
-class Definitions:
+class DefinitionStore:
     """A file a guest."""
 
     def __init__(self, opts: held.Opts) -> None:
         self.folder = _folder(opts)
-        self._known = {one.name: one for one in self._read()}
-        self._told: dict[str, dict[str, str]] = {}
+        self._definitions = {definition.name: definition for definition in self._read()}
+        self._sent: dict[str, dict[str, str]] = {}
         self._boots: dict[str, int] = {}
-        self._again: dict[str, str] = {}
-        self._digest: tuple[Collection[str], dict[str, Definition], str, dict[str, str]]
+        self._last_resent: dict[str, str] = {}
+        self._digest: tuple[Collection[str], dict[str, StoredDefinition], str, dict[str, str]]
         self._digest = (), {}, "", {}
 
-    def _read(self) -> list[Definition]:
-        found = []
+    def _read(self) -> list[StoredDefinition]:
+        definitions = []
         for path in sorted(self.folder.glob("*.json")):
             try:
-                one = files.read(path, Definition)
+                definition = files.read(path, StoredDefinition)
             except errors.OperationFailed as exc:  # its host tells it again
                 log.warning("%s", exc.text)
                 continue
-            if one is not None and path.name == f"{one.name}.json":
-                found.append(one)
-        return found
+            if definition is not None and path.name == f"{definition.name}.json":
+                definitions.append(definition)
+        return definitions
 
     def _path(self, name: str) -> Path:
         return self.folder / f"{names.guest(name)}.json"
 
     @property
-    def known(self) -> Mapping[str, Definition]:
+    def by_name(self) -> Mapping[str, StoredDefinition]:
         """By the guests' names: the same dict until any of them changes."""
-        return self._known
+        return self._definitions
 
-    def take(self, host: str, body: dict[str, Any]) -> bool:
+    def put(self, host: str, body: dict[str, Any]) -> bool:
         """Keeps what a host told of a guest that may run there. Returns whether it is new.
 
         Raises BadAnswer for what is no definition of that guest, or one of another guest of its
         name.
         """
-        told = Definition.from_answer({**body, "host": host}, host)
-        root = _root(told)
-        known = self._known.get(told.name)
-        digest = hashlib.sha256(told.xml.encode()).hexdigest()
-        if known is not None and known.digest == digest:
+        definition = StoredDefinition.from_answer({**body, "host": host}, host)
+        root = _root(definition)
+        current = self._definitions.get(definition.name)
+        digest = hashlib.sha256(definition.xml.encode()).hexdigest()
+        if current is not None and current.digest == digest:
             return False
-        if known is not None and root.findtext("uuid") != _root(known).findtext("uuid"):
+        if current is not None and root.findtext("uuid") != _root(current).findtext("uuid"):
             raise errors.BadAnswer(
-                f"{host}: the definition of {told.name} is of another guest: give it to high "
+                f"{host}: the definition of {definition.name} is of another guest: give it to high "
                 "availability anew"
             )
-        new = Definition(told.name, digest, told.xml, host, told.size)
-        files.write(self._path(told.name), new)
-        self._known = {**self._known, told.name: new}
+        new = StoredDefinition(definition.name, digest, definition.xml, host, definition.size)
+        files.write(self._path(definition.name), new)
+        self._definitions = {**self._definitions, definition.name: new}
         return True
 
-    def keep_only(self, guests: Collection[str]) -> None:
+    def retain_only(self, guests: Collection[str]) -> None:
         """The others are no longer of high availability."""
-        for name in set(self._known) - set(guests):
+        for name in set(self._definitions) - set(guests):
             self._path(name).unlink(missing_ok=True)
-            self._known = {key: one for key, one in self._known.items() if key != name}
+            self._definitions = {
+                key: definition for key, definition in self._definitions.items() if key != name
+            }
 
-    def untold(self, beat: Beat, guests: Collection[str]) -> list[Definition]:
+    def unsent(self, beat: Heartbeat, guests: Collection[str]) -> list[StoredDefinition]:
         """Those that the host of that beat is to be told now: each at once, and whenever it
         changed. Then none, if it says that it keeps all that is known of these guests, those of the
         registry; else one after the other again: an agent may end before it has written down what
         it was told.
         """
         if self._boots.get(beat.host) != beat.boot:
-            self.forgot(beat.host)
+            self.forget_host(beat.host)
             self._boots[beat.host] = beat.boot
-        digest, digests = self._as_told(guests)
+        digest, digests = self._digests_for(guests)
         if beat.definitions == digest:
-            self._told[beat.host] = digests
+            self._sent[beat.host] = digests
             return []
-        told = self._told.get(beat.host, {})
-        news = [one for one in self._known.values() if told.get(one.name) != one.digest][:AT_ONCE]
-        self._told[beat.host] = {**told, **{one.name: one.digest for one in news}}
-        return news or self._once_more(beat.host)
+        sent = self._sent.get(beat.host, {})
+        changed = [
+            definition
+            for definition in self._definitions.values()
+            if sent.get(definition.name) != definition.digest
+        ][:MAX_PER_BEAT]
+        self._sent[beat.host] = {
+            **sent,
+            **{definition.name: definition.digest for definition in changed},
+        }
+        return changed or self._resend_next(beat.host)
 
-    def _as_told(self, guests: Collection[str]) -> tuple[str, dict[str, str]]:
+    def _digests_for(self, guests: Collection[str]) -> tuple[str, dict[str, str]]:
         """(The digest, what it is of) of the definitions of those guests."""
-        if self._digest[0] is not guests or self._digest[1] is not self._known:
-            known = {name: one.digest for name, one in self._known.items() if name in guests}
-            self._digest = guests, self._known, facts.digest(known), known
+        if self._digest[0] is not guests or self._digest[1] is not self._definitions:
+            digests = {
+                name: definition.digest
+                for name, definition in self._definitions.items()
+                if name in guests
+            }
+            self._digest = guests, self._definitions, facts.digest(digests), digests
         return self._digest[2:]
 
-    def _once_more(self, host: str) -> list[Definition]:
+    def _resend_next(self, host: str) -> list[StoredDefinition]:
         """One, and in turn all of them."""
-        last = self._again.get(host, "")
-        following = [name for name in sorted(self._known) if name > last]
-        name = next(iter(following or sorted(self._known)), None)
+        last = self._last_resent.get(host, "")
+        following = [name for name in sorted(self._definitions) if name > last]
+        name = next(iter(following or sorted(self._definitions)), None)
         if name is None:
             return []
-        self._again[host] = name
-        return [self._known[name]]
+        self._last_resent[host] = name
+        return [self._definitions[name]]
 
-    def forgot(self, host: str) -> None:
+    def forget_host(self, host: str) -> None:
         """The host may not have heard what it was told."""
-        self._told.pop(host, None)
+        self._sent.pop(host, None)
 
 
 def uuid_of(opts: held.Opts, name: str) -> str | None:
     """Of the guest whose definition is kept here; None where none is, or none that can be read."""
     try:
-        one = files.read(_folder(opts) / f"{names.guest(name)}.json", Definition)
-        return _root(one).findtext("uuid") if one else None
+        definition = files.read(_folder(opts) / f"{names.guest(name)}.json", StoredDefinition)
+        return _root(definition).findtext("uuid") if definition else None
     except (errors.OperationFailed, errors.BadAnswer):
         return None
 
@@ -153,14 +166,18 @@ def _folder(opts: held.Opts) -> Path:
     return files.folder(opts) / "definitions"
 
 
-def _root(one: Definition) -> ElementTree.Element:
+def _root(definition: StoredDefinition) -> ElementTree.Element:
     """Its XML, parsed. Raises BadAnswer."""
-    if len(one.xml.encode(errors="replace")) > MOST_BYTES or "<!" in one.xml:
-        raise errors.BadAnswer(f"{one.host}: the definition of {one.name} is none")
+    if len(definition.xml.encode(errors="replace")) > MAX_BYTES or "<!" in definition.xml:
+        raise errors.BadAnswer(f"{definition.host}: the definition of {definition.name} is none")
     try:
-        root = ElementTree.fromstring(one.xml)
+        root = ElementTree.fromstring(definition.xml)
     except (ElementTree.ParseError, ValueError) as exc:
-        raise errors.BadAnswer(f"{one.host}: the definition of {one.name}: {exc}") from exc
-    if root.tag != "domain" or root.findtext("name") != one.name:
-        raise errors.BadAnswer(f"{one.host}: what it told of {one.name} is of another guest")
+        raise errors.BadAnswer(
+            f"{definition.host}: the definition of {definition.name}: {exc}"
+        ) from exc
+    if root.tag != "domain" or root.findtext("name") != definition.name:
+        raise errors.BadAnswer(
+            f"{definition.host}: what it told of {definition.name} is of another guest"
+        )
     return root

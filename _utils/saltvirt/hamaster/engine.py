@@ -18,29 +18,29 @@ from typing import Any, Protocol
 
 from saltvirt import errors, plain
 from saltvirt.ha import decide, lead, quorum, reserve, wished
-from saltvirt.ha.facts import ArrivedBeat, Beat, Call
-from saltvirt.ha.registry import Registry, Wished
+from saltvirt.ha.facts import Heartbeat, LeaderMessage, ReceivedHeartbeat
+from saltvirt.ha.registry import CommittedConfig, Registry
 from saltvirt.ha.view import (
-    Decided,
     Fence,
-    FenceSeen,
-    GuestWanted,
-    MasterKept,
-    Tied,
+    FenceResult,
+    GuestConfig,
+    HostBinding,
+    SavedMasterState,
+    StateChange,
     View,
-    begun,
+    initial_state,
 )
 from saltvirt.hamaster import files, seen, short
 from saltvirt.hamaster.config import HaConfig
-from saltvirt.hamaster.definitions import Definitions
+from saltvirt.hamaster.definitions import DefinitionStore
 from saltvirt.hamaster.fencer import FenceEnd
-from saltvirt.hamaster.inbox import Inbox
-from saltvirt.hamaster.journal import Journal
-from saltvirt.hamaster.leased import Leased, Pooled
-from saltvirt.hamaster.outlook import sized
-from saltvirt.hamaster.remote import Remote
-from saltvirt.hamaster.ties import Ties
-from saltvirt.hamaster.wishes import Wishes, WishStore, kept_by_hosts, parse
+from saltvirt.hamaster.inbox import MasterInbox
+from saltvirt.hamaster.journal import HaJournal
+from saltvirt.hamaster.leased import LeaseDetector, PoolLocator
+from saltvirt.hamaster.outlook import with_sizes
+from saltvirt.hamaster.remote import RemoteFences
+from saltvirt.hamaster.ties import BindingWatch
+from saltvirt.hamaster.wishes import DesiredState, DesiredStateStore, from_registry, parse
 from saltvirt.hatalk import frames
 from saltvirt.operations import held
 from saltvirt.placement import facts
@@ -51,17 +51,17 @@ log = logging.getLogger(__name__)
 TAG = "salt/virt/ha/"
 # so often it is shown what is seen, when nothing happens; and one host's loss is thought through,
 # and where all were and no guest has another place since
-SHOW_S, LOSS_S, LOSS_AGAIN_S = 5, 5, 60
+REPORT_S, LOSS_S, LOSS_RETRY_S = 5, 5, 60
 # so often it looks whether other verbs know still which guests are kept
 GUARD_S = 60
-_LONGEST_WHY = 300
-_LAST = 50
+_MAX_REASON = 300
+_MAX_CHANGES = 50
 
 
-class Talker(Protocol):
+class MessageSender(Protocol):
     """What carries words to the hosts."""
 
-    def tell(self, host: str, kind: str, body: dict[str, Any]) -> None:
+    def send(self, host: str, kind: str, body: dict[str, Any]) -> None:
         """Says it, or says it later, or never: waits for nothing."""
 
 
@@ -73,19 +73,19 @@ class Fences(Protocol):
         """How many fences each host has."""
 
     @property
-    def seen(self) -> dict[str, FenceSeen]:
+    def results(self) -> dict[str, FenceResult]:
         """How the last attempt of each host ended."""
 
     def begin(self, fence: Fence) -> bool:
         """Begins an attempt, and waits for nothing."""
 
-    def ended(self) -> list[FenceEnd]:
+    def take_finished(self) -> list[FenceEnd]:
         """Those that ended since this was last asked."""
 
-    remote: Remote
+    remote: RemoteFences
 
 
-class Room(Protocol):
+class HostInventory(Protocol):
     """What knows the hosts' room."""
 
     @property
@@ -98,28 +98,28 @@ class Room(Protocol):
 
 
 @dataclass(frozen=True)
-class World:
+class EngineContext:
     """All that the engine touches. bus: is told a tag and data. program: the digest of the agents'
     program, as this library has it."""
 
-    talker: Talker
+    sender: MessageSender
     fences: Fences
-    rooms: Room
-    bus: Callable[[str, dict[str, Any]], None]
+    inventory: HostInventory
+    send_event: Callable[[str, dict[str, Any]], None]
     clock: Callable[[], float] = seen.boot_time
-    wall: Callable[[], float] = time.time
+    wall_clock: Callable[[], float] = time.time
     program: str = ""
 
 
-def is_news(old: MasterKept | None, new: MasterKept) -> bool:
+def must_save(old: SavedMasterState | None, new: SavedMasterState) -> bool:
     """Whether it must be on the disk before the calls go out. The number of a beat need not be:
     what was last said of a host has been written when it was said first."""
     return old is None or _lasting(old) != _lasting(new)
 
 
-def _lasting(kept: MasterKept) -> tuple[object, ...]:
-    pledges = {name: one.lasting for name, one in kept.pledges.items()}
-    return kept.term, kept.registry.stamp, pledges
+def _lasting(saved: SavedMasterState) -> tuple[object, ...]:
+    host_states = {name: host_state.lasting for name, host_state in saved.pledges.items()}
+    return saved.term, saved.registry.stamp, host_states
 
 
 class Engine:
@@ -127,49 +127,54 @@ class Engine:
     then."""
 
     def __init__(
-        self, opts: held.Opts, config: HaConfig, placement: PlacementPolicy, world: World
+        self, opts: held.Opts, config: HaConfig, placement: PlacementPolicy, context: EngineContext
     ) -> None:
-        self.opts, self.config, self.placement, self.world = opts, config, placement, world
-        self.misplaced = ""
-        self.inbox = Inbox(config.members, world.clock)
-        self.store, self.journal = WishStore(opts), Journal(opts)
-        self.own = self.wishes = self.store.news() or Wishes()
-        self.several = len(config.masters) > 1
+        self.opts, self.config, self.placement, self.context = opts, config, placement, context
+        self.path_warning = ""
+        self.inbox = MasterInbox(config.members, context.clock)
+        self.store, self.journal = DesiredStateStore(opts), HaJournal(opts)
+        self.own_desired = self.desired = self.store.read_if_changed() or DesiredState()
+        self.multi_master = len(config.masters) > 1
         # with several masters one that has no file asks for no lead before it has learned
-        self.known = self.several or (self.store.path.exists() and not self.own.fresh)
-        self._before: Wishes | None = None
-        self._guarded: Wishes | None = None
+        self.config_known = self.multi_master or (
+            self.store.path.exists() and not self.own_desired.fresh
+        )
+        self._previous: DesiredState | None = None
+        self._guarded: DesiredState | None = None
         self._guard_s = float("-inf")
-        self._parsed = Wished(), self.own
-        self.definitions = Definitions(opts)
-        self.kept = files.read(seen.kept(opts), MasterKept)
-        self.state = begun(config.name, self.kept or MasterKept(), world.clock())
-        self.remote = world.fences.remote = Remote(world.talker.tell, self.hears)
-        self.problem = self.doubt = ""
-        self._sized: tuple[Any, Any, Any, dict[str, GuestWanted]] = None, None, None, {}
-        self._leased, self._pooled = Leased(config.leases), Pooled(config.pools)
-        self._ties = Ties()
-        self._tied: tuple[Any, Any, Any, dict[str, Tied]] = None, None, None, {}
-        self._outlook: seen.OutlookSeen | None = None
-        self._losses: dict[str, seen.LossSeen] = {}
+        self._parse_cache = CommittedConfig(), self.own_desired
+        self.definitions = DefinitionStore(opts)
+        self.saved = files.read(seen.state_path(opts), SavedMasterState)
+        self.state = initial_state(config.name, self.saved or SavedMasterState(), context.clock())
+        self.remote = context.fences.remote = RemoteFences(context.sender.send, self.hears)
+        self.problem = self.state_warning = ""
+        self._size_cache: tuple[Any, Any, Any, dict[str, GuestConfig]] = None, None, None, {}
+        self._lease_detector, self._pool_locator = (
+            LeaseDetector(config.leases),
+            PoolLocator(config.pools),
+        )
+        self._binding_watch = BindingWatch()
+        self._binding_cache: tuple[Any, Any, Any, dict[str, HostBinding]] = None, None, None, {}
+        self._simulation: seen.SimulationReport | None = None
+        self._losses: dict[str, seen.LossReport] = {}
         # what they were thought of, and which were thought of something older
-        self._lost_of: object = None
-        self._doubted: set[str] = set()
-        self._short = short.Short(partial(self._told, "reserve"))
-        self._decided: collections.deque[seen.DecisionSeen] = collections.deque(maxlen=_LAST)
-        self._shown_s = self._lost_s = float("-inf")
+        self._losses_basis: object = None
+        self._outdated: set[str] = set()
+        self._reserve_alert = short.ReserveAlert(partial(self._record, "reserve"))
+        self._changes: collections.deque[seen.ChangeRecord] = collections.deque(maxlen=_MAX_CHANGES)
+        self._reported_s = self._simulated_s = float("-inf")
         self._settled = False
 
     def run(self, stop: threading.Event) -> None:
         """Until it is stopped. What goes wrong in one beat is said, and the next one begins."""
-        beat_s, clock = self.config.policy.beat_s, self.world.clock
+        beat_s, clock = self.config.policy.beat_s, self.context.clock
         next_s = clock()
         while not stop.is_set():
-            self.safely()
+            self.safe_beat()
             next_s = max(next_s + beat_s, clock())
             stop.wait(max(0, next_s - clock()))
 
-    def safely(self) -> None:
+    def safe_beat(self) -> None:
         """One beat. What it raises is the problem that others are shown."""
         try:
             self.beat()
@@ -183,406 +188,454 @@ class Engine:
             log.error("%s", problem)
         changed, self.problem = problem != self.problem, problem
         if changed or problem:
-            self._show_problem()
+            self._report_problem()
 
-    def _show_problem(self) -> None:
+    def _report_problem(self) -> None:
         """What cannot be seen cannot be shown either: the next beat begins all the same."""
         try:
-            self._show(self.view(self.world.clock()), self.world.clock())
+            self._write_report(self.view(self.context.clock()), self.context.clock())
         except Exception as exc:
-            log.warning("its problem cannot be shown: %s", plain.line(exc))
+            log.warning("its problem cannot be shown: %s", plain.one_line(exc))
 
     def beat(self) -> None:
         """Gathers, decides, writes down, tells the hosts, fences: in this order."""
-        now_s = self.world.clock()
-        self._wishes()
-        self._words()
+        now_s = self.context.clock()
+        self._refresh_desired()
+        self._process_messages()
         view = self.view(now_s)
         decision = decide.decide(view, self.state, now_s)
-        kept = decision.state.kept
-        if is_news(self.kept, kept):
+        saved = decision.state.saved
+        if must_save(self.saved, saved):
             try:
-                files.write(seen.kept(self.opts), kept)
+                files.write(seen.state_path(self.opts), saved)
             except (errors.VirtError, OSError):
-                self._tell(self._heard(decision.call, kept), view)
+                self._send(self._ack_only(decision.message, saved), view)
                 raise
-            self.kept = kept
+            self.saved = saved
         self.state = decision.state
-        self._tell(decision.call, view)
+        self._send(decision.message, view)
         for fence in decision.fences:
             self._fence(fence)
-        for one in decision.decided:
-            self._decide(one)
-        self._fenced()
-        was, self._settled = self._settled, lead.is_settled(self.state)
-        if decision.decided or was != self._settled or now_s - self._shown_s >= SHOW_S:
-            self._think(view, now_s)
-            self._show(view, now_s)
+        for change in decision.changes:
+            self._decide(change)
+        self._report_fences()
+        was_settled, self._settled = self._settled, lead.is_settled(self.state)
+        if decision.changes or was_settled != self._settled or now_s - self._reported_s >= REPORT_S:
+            self._simulate_losses(view, now_s)
+            self._write_report(view, now_s)
 
     # what is seen
 
-    def _wishes(self) -> None:
+    def _refresh_desired(self) -> None:
         """The last that could be read hold on."""
         try:
-            news = self.store.news()
+            updated = self.store.read_if_changed()
         except (errors.VirtError, OSError) as exc:
-            news = None
-            if not self.doubt:
+            updated = None
+            if not self.state_warning:
                 log.error("%s", exc)
-            self.doubt = f"it goes by the last wishes that it could read: {exc}"
-        if not self.several and not self.store.path.exists():
+            self.state_warning = f"it goes by the last wishes that it could read: {exc}"
+        if not self.multi_master and not self.store.path.exists():
             self._restore()
-        elif news is not None and self.store.path.exists():
-            self._before = self.own if news.fresh and self.known else self._before
-            self.own, self.doubt, self.known = news, "", self.several or not news.fresh
-        if self.own.fresh and not self.several:
+        elif updated is not None and self.store.path.exists():
+            self._previous = (
+                self.own_desired if updated.fresh and self.config_known else self._previous
+            )
+            self.own_desired, self.state_warning, self.config_known = (
+                updated,
+                "",
+                self.multi_master or not updated.fresh,
+            )
+        if self.own_desired.fresh and not self.multi_master:
             self._join()
         self._guard()
-        wishes = self._agreed() if self.several else self.own
-        if wishes is not self.wishes:
-            self.wishes = wishes
-            self.definitions.keep_only(wishes.guests)
+        desired = self._effective() if self.multi_master else self.own_desired
+        if desired is not self.desired:
+            self.desired = desired
+            self.definitions.retain_only(desired.guests)
 
     def _restore(self) -> None:
         """A file that is missing is never taken for no wishes: what was last read holds, or else
         what the hosts keep, once a majority has told that."""
         registry = self.registry
-        if not self.known and not self.state.ready:
+        if not self.config_known and not self.state.ready:
             return
-        if not self.known:
-            self.own, self.known = kept_by_hosts(registry), True
-        if self.own == Wishes():
+        if not self.config_known:
+            self.own_desired, self.config_known = from_registry(registry), True
+        if self.own_desired == DesiredState():
             return
         try:
-            if not self.store.restore(self.own):
+            if not self.store.restore(self.own_desired):
                 return
         except (errors.VirtError, OSError) as exc:
-            self.doubt = f"{self.store.path} is missing, and cannot be made anew: {exc}"
+            self.state_warning = f"{self.store.path} is missing, and cannot be made anew: {exc}"
             return
-        why = f"{self.store.path} was missing: it was made anew by what was last known"
-        log.error("%s", why)
-        self._told("wish", self.config.name, "", "made anew", why)
+        reason = f"{self.store.path} was missing: it was made anew by what was last known"
+        log.error("%s", reason)
+        self._record("wish", self.config.name, "", "made anew", reason)
 
     def _join(self) -> None:
         """A verb wrote the file where there was none. What was last read holds beside it, or else
         what the hosts keep, once a majority has told that; nothing is decided before."""
-        if self._before is None and not self.state.ready:
+        if self._previous is None and not self.state.ready:
             return
         try:
-            before = self._before or kept_by_hosts(self.registry)
-            self.own = self.store.join(before)
+            previous = self._previous or from_registry(self.registry)
+            self.own_desired = self.store.join(previous)
         except (errors.VirtError, OSError) as exc:
-            self.doubt = f"{self.store.path} was lost, and cannot be completed: {exc}"
+            self.state_warning = f"{self.store.path} was lost, and cannot be completed: {exc}"
             return
-        self.known, self._before = True, None
-        if before.guests:
-            why = f"{self.store.path} was lost: what was last known was added to it"
-            log.error("%s", why)
-            self._told("wish", self.config.name, "", "completed", why)
+        self.config_known, self._previous = True, None
+        if previous.guests:
+            reason = f"{self.store.path} was lost: what was last known was added to it"
+            log.error("%s", reason)
+            self._record("wish", self.config.name, "", "completed", reason)
 
     def _guard(self) -> None:
         """Other verbs know what is kept; also when somebody has deleted that."""
-        now_s = self.world.clock()
-        if not self.known or (self._guarded is self.own and now_s - self._guard_s < GUARD_S):
+        now_s = self.context.clock()
+        if not self.config_known or (
+            self._guarded is self.own_desired and now_s - self._guard_s < GUARD_S
+        ):
             return
         try:
-            self.store.guard(self.own)
+            self.store.guard(self.own_desired)
         except (errors.VirtError, OSError) as exc:
-            self.doubt = f"other verbs do not know yet which guests are kept: {exc}"
+            self.state_warning = f"other verbs do not know yet which guests are kept: {exc}"
             return
-        if self._guarded is not self.own:
-            self.doubt = ""
-        self._guarded, self._guard_s = self.own, now_s
+        if self._guarded is not self.own_desired:
+            self.state_warning = ""
+        self._guarded, self._guard_s = self.own_desired, now_s
 
-    def _agreed(self) -> Wishes:
+    def _effective(self) -> DesiredState:
         """What is acted by: what the masters have agreed on, as the registry has it that a leader
         has read. Others go by their own file, which learns it."""
-        agreed = self.registry.wished
+        committed = self.registry.wished
         members = self.registry.members or tuple(self.config.members)
-        told = [wished.agreed([one.beat for one in self.inbox.beats().values()], members)]
+        candidates = [
+            wished.find_committed([item.beat for item in self.inbox.beats().values()], members)
+        ]
         if self.state.leading_s is not None and lead.is_settled(self.state):
-            told.append(agreed)
-        news = max(told, key=lambda one: one.stamp, default=Wished())
-        later = news.stamp > self.own.wished.stamp
-        if news.text and (later or self.own.offers or not self.store.path.exists()):
+            candidates.append(committed)
+        latest = max(candidates, key=lambda item: item.stamp, default=CommittedConfig())
+        is_newer = latest.stamp > self.own_desired.shared_config.stamp
+        if latest.text and (is_newer or self.own_desired.offers or not self.store.path.exists()):
             try:
-                self._learn(news)
+                self._learn(latest)
             except (errors.OperationFailed, OSError) as exc:  # it is tried again
-                self.doubt = f"what the masters have agreed on is not written down here yet: {exc}"
-        later = self.own.wished.stamp > agreed.stamp
-        if not agreed.text or not self.state.ready or later:
-            return self.own
-        if self._parsed[0] != agreed:
-            self._parsed = agreed, parse(agreed)
-        return self._parsed[1]
+                self.state_warning = (
+                    f"what the masters have agreed on is not written down here yet: {exc}"
+                )
+        is_newer = self.own_desired.shared_config.stamp > committed.stamp
+        if not committed.text or not self.state.ready or is_newer:
+            return self.own_desired
+        if self._parse_cache[0] != committed:
+            self._parse_cache = committed, parse(committed)
+        return self._parse_cache[1]
 
-    def _learn(self, news: Wished) -> None:
-        path = files.folder(self.opts) / f"wishes-given-up-{int(self.world.wall())}.json"
-        if not self.store.learn(news, path):
+    def _learn(self, committed: CommittedConfig) -> None:
+        path = files.folder(self.opts) / f"wishes-given-up-{int(self.context.wall_clock())}.json"
+        if not self.store.learn(committed, path):
             return
-        why = f"another master's wishes were agreed on: what a person wanted here is in {path}"
-        log.error("%s", why)
-        self._told("wish", self.config.name, "", "given up", why)
+        reason = f"another master's wishes were agreed on: what a person wanted here is in {path}"
+        log.error("%s", reason)
+        self._record("wish", self.config.name, "", "given up", reason)
 
     def view(self, now_s: float) -> View:
         """What is seen now."""
-        wishes, rooms = self.wishes, self.world.rooms.hosts
-        closed = {name for name, host in rooms.items() if host.maintenance is not None}
+        desired, placement_hosts = self.desired, self.context.inventory.hosts
+        in_maintenance = {
+            name for name, host in placement_hosts.items() if host.maintenance is not None
+        }
         return View(
             masters=self.config.masters,
             members=tuple(self.config.members),
             beats=self.inbox.beats(),
-            answered_s=self.world.rooms.answered_s,
-            rooms=rooms,
-            guests=self._guests(rooms),
-            rules=tuple(wishes.rules.values()),
-            wishes=wishes.wishes,
-            fence_levels=self.world.fences.levels,
-            fences=self.world.fences.seen,
-            confirmed=wishes.confirmed,
-            maintenance=frozenset(closed),
-            tied=self._all_tied(rooms),
-            armed=wishes.armed,
-            wished=self._wished(),
-            known=self.known,
-            program=self.world.program,
-            pools=self._pooled.look(self.definitions.known),
+            answered_s=self.context.inventory.answered_s,
+            placement_hosts=placement_hosts,
+            guests=self._guests(placement_hosts),
+            rules=tuple(desired.rules.values()),
+            relocations=desired.wishes,
+            fence_levels=self.context.fences.levels,
+            fences=self.context.fences.results,
+            confirmed=desired.confirmed,
+            maintenance=frozenset(in_maintenance),
+            bindings=self._bindings(placement_hosts),
+            armed=desired.armed,
+            own_config=self._own_config(),
+            config_known=self.config_known,
+            program=self.context.program,
+            pools=self._pool_locator.evaluate(self.definitions.by_name),
             policy=self.config.policy,
             placement=self.placement,
         )
 
-    def _wished(self) -> Wished | None:
+    def _own_config(self) -> CommittedConfig | None:
         """What the file says."""
-        if not self.several:
-            return self.own.wished if self.known and self.store.path.exists() else None
-        own, agreed = self.own.wished, self.registry.wished
+        if not self.multi_master:
+            return (
+                self.own_desired.shared_config
+                if self.config_known and self.store.path.exists()
+                else None
+            )
+        own_config, committed = self.own_desired.shared_config, self.registry.wished
         if not self.store.path.exists():
-            return Wished()
+            return CommittedConfig()
         # one of another version may say the same in other words
-        return agreed if own.stamp == agreed.stamp > (0, 0) and not self.own.offers else own
+        return (
+            committed
+            if own_config.stamp == committed.stamp > (0, 0) and not self.own_desired.offers
+            else own_config
+        )
 
-    def _guests(self, rooms: dict[str, facts.Host]) -> dict[str, GuestWanted]:
+    def _guests(self, placement_hosts: dict[str, facts.Host]) -> dict[str, GuestConfig]:
         """The guests with their sizes and leases, made anew when anything of it changed."""
-        known = self.definitions.known
-        made = self._sized
-        if made[0] is not self.wishes or made[1] is not rooms or made[2] is not known:
-            found = sized(self.wishes.sized, rooms.values())
-            leased = self._leased.look(known)
-            found |= {name: replace(found[name], leased=True) for name in leased & found.keys()}
-            self._sized = self.wishes, rooms, known, found
-        return self._sized[3]
+        definitions = self.definitions.by_name
+        cache = self._size_cache
+        if (
+            cache[0] is not self.desired
+            or cache[1] is not placement_hosts
+            or cache[2] is not definitions
+        ):
+            configs = with_sizes(self.desired.sized_guests, placement_hosts.values())
+            leased = self._lease_detector.evaluate(definitions)
+            configs |= {
+                name: replace(configs[name], leased=True) for name in leased & configs.keys()
+            }
+            self._size_cache = self.desired, placement_hosts, definitions, configs
+        return self._size_cache[3]
 
-    def _all_tied(self, rooms: dict[str, facts.Host]) -> dict[str, Tied]:
+    def _bindings(self, placement_hosts: dict[str, facts.Host]) -> dict[str, HostBinding]:
         """Guests that can run on one host alone, looked at anew when anything of it changed."""
-        known, stamp = self.definitions.known, self.registry.stamp
-        if self._tied[0] is not known or self._tied[1] is not rooms or self._tied[2] != stamp:
-            found = self._ties.look(known.values(), self.registry, rooms)
-            self._tied = known, rooms, stamp, found
-        return self._tied[3]
+        definitions, stamp = self.definitions.by_name, self.registry.stamp
+        if (
+            self._binding_cache[0] is not definitions
+            or self._binding_cache[1] is not placement_hosts
+            or self._binding_cache[2] != stamp
+        ):
+            bindings = self._binding_watch.evaluate(
+                definitions.values(), self.registry, placement_hosts
+            )
+            self._binding_cache = definitions, placement_hosts, stamp, bindings
+        return self._binding_cache[3]
 
     @property
     def registry(self) -> Registry:
         """What was decided last, kept by enough hosts or not yet."""
-        return self.state.kept.registry
+        return self.state.saved.registry
 
-    def _words(self) -> None:
+    def _process_messages(self) -> None:
         """What hosts told beside their beats. It decides nothing."""
-        for host, kind, body in self.inbox.words():
+        for host, kind, body in self.inbox.take_messages():
             try:
                 if kind == frames.DEFINITION:
                     self._definition(host, body)
                 elif kind == frames.JOURNAL:
-                    self._deed(host, body)
+                    self._journal_act(host, body)
                 elif kind == frames.FENCED:
-                    self.remote.answered(host, body)
+                    self.remote.handle_reply(host, body)
             except (errors.VirtError, OSError) as exc:
-                log.warning("%s", plain.line(exc))
+                log.warning("%s", plain.one_line(exc))
 
     def _definition(self, host: str, body: dict[str, Any]) -> None:
         name = body.get("name")
-        if not isinstance(name, str) or name not in self.wishes.guests:
+        if not isinstance(name, str) or name not in self.desired.guests:
             raise errors.BadAnswer(f"{host} told the definition of a guest that nobody gave")
-        if not self._may_have(host, name):
+        if not self._may_run_on(host, name):
             raise errors.BadAnswer(f"{host} told the definition of {name}, which lives elsewhere")
-        if self.definitions.take(host, body):
+        if self.definitions.put(host, body):
             self.journal.write("definition", name, host=host)
 
-    def _may_have(self, host: str, name: str) -> bool:
+    def _may_run_on(self, host: str, name: str) -> bool:
         """It may run there; or it runs nowhere, and was there last. A host that has died since has
         an older definition of it."""
         record = self.registry.guests.get(name)
         if record is None or not record.places:
             last = record.last if record else ""
-            return host == (last or self.wishes.guests[name].host)
-        return any(place.host == host for place in record.places)
+            return host == (last or self.desired.guests[name].host)
+        return any(location.host == host for location in record.places)
 
-    def _deed(self, host: str, body: dict[str, Any]) -> None:
-        told = {key: str(body.get(key, ""))[:500] for key in ("action", "why")}
-        self.journal.write("host", host, guest=str(body.get("guest", ""))[:300], **told)
+    def _journal_act(self, host: str, body: dict[str, Any]) -> None:
+        fields = {key: str(body.get(key, ""))[:500] for key in ("action", "why")}
+        self.journal.write("host", host, guest=str(body.get("guest", ""))[:300], **fields)
 
     # what is done
 
-    def _tell(self, call: Call, view: View) -> None:
+    def _send(self, message: LeaderMessage, view: View) -> None:
         bodies: dict[bool, dict[str, Any]] = {}  # most hosts are told the same
         for host in self.config.members:
             arrived = view.beats.get(host)
             beat = arrived.beat if arrived else None
-            spares = decide.has_registry(call, beat)
-            if spares not in bodies:
-                bodies[spares] = decide.spared(call, beat).to_answer()
-            self.world.talker.tell(host, frames.CALL, bodies[spares])
-            if arrived is None or self._is_silent(arrived, self.world.clock()):
-                self.definitions.forgot(host)
+            omits_registry = decide.has_registry(message, beat)
+            if omits_registry not in bodies:
+                bodies[omits_registry] = decide.without_stored(message, beat).to_answer()
+            self.context.sender.send(host, frames.CALL, bodies[omits_registry])
+            if arrived is None or self._is_silent(arrived, self.context.clock()):
+                self.definitions.forget_host(host)
                 continue
-            for one in self.definitions.untold(arrived.beat, self.registry.guests):
-                self.world.talker.tell(host, frames.DEFINITION, one.body())
+            for definition in self.definitions.unsent(arrived.beat, self.registry.guests):
+                self.context.sender.send(host, frames.DEFINITION, definition.body())
 
-    def _heard(self, call: Call, kept: MasterKept) -> Call:
+    def _ack_only(self, message: LeaderMessage, saved: SavedMasterState) -> LeaderMessage:
         """The call of a master whose disk takes nothing: it leads nobody, and hosts are heard still
         that have said nothing which would have to be written. A host that no other one hears would
         cut its power else."""
-        known = self.kept.pledges if self.kept else {}
+        saved_states = self.saved.pledges if self.saved else {}
         acks = {
             host: ack
-            for host, ack in call.acks.items()
-            if host in known and known[host].lasting == kept.pledges[host].lasting
+            for host, ack in message.acks.items()
+            if host in saved_states and saved_states[host].lasting == saved.pledges[host].lasting
         }
-        before = self.state
-        return Call(call.master, before.kept.term, before.seq, False, alone=call.alone, acks=acks)
+        state = self.state
+        return LeaderMessage(
+            message.master, state.saved.term, state.seq, False, alone=message.alone, acks=acks
+        )
 
     def hears(self, host: str) -> bool:
         """Whether the host is heard now. Any thread may ask."""
         arrived = self.inbox.beats().get(host)
-        return arrived is not None and not self._is_silent(arrived, self.world.clock())
+        return arrived is not None and not self._is_silent(arrived, self.context.clock())
 
-    def _is_silent(self, arrived: ArrivedBeat, now_s: float) -> bool:
+    def _is_silent(self, arrived: ReceivedHeartbeat, now_s: float) -> bool:
         return now_s - arrived.at_s >= self.config.policy.suspect_s
 
     def _fence(self, fence: Fence) -> None:
-        began = self.world.fences.begin(fence)
-        why = f"attempt {fence.attempt}, fence {fence.level + 1}"
-        why += "" if began else ": it is at work still"
-        self._told("fence", fence.host, "", "begun" if began else "waits", why)
+        is_started = self.context.fences.begin(fence)
+        reason = f"attempt {fence.attempt}, fence {fence.level + 1}"
+        reason += "" if is_started else ": it is at work still"
+        self._record("fence", fence.host, "", "begun" if is_started else "waits", reason)
 
-    def _fenced(self) -> None:
-        for end in self.world.fences.ended():
-            why = f"{end.agent}, attempt {end.fence.attempt}"
-            why += f": {end.outcome.words}" if end.outcome.words else ""
-            self._told("fence", end.fence.host, "begun", end.outcome.state, why)
+    def _report_fences(self) -> None:
+        for end in self.context.fences.take_finished():
+            reason = f"{end.agent}, attempt {end.fence.attempt}"
+            reason += f": {end.outcome.message}" if end.outcome.message else ""
+            self._record("fence", end.fence.host, "begun", end.outcome.state, reason)
 
-    def _decide(self, one: Decided) -> None:
-        self._told(one.what, one.name, one.old, one.new, one.why)
+    def _decide(self, change: StateChange) -> None:
+        self._record(change.kind, change.name, change.old, change.new, change.reason)
 
-    def _told(self, what: str, name: str, old: str, new: str, why: str) -> None:
+    def _record(self, kind: str, name: str, old: str, new: str, reason: str) -> None:
         """For the journal, the bus and those who ask. What cannot be told was done all the same."""
-        why = plain.line(why)
-        at_s = self.world.wall()
-        self._decided.append(seen.DecisionSeen(at_s, what, name, old, new, why))
+        reason = plain.one_line(reason)
+        at_s = self.context.wall_clock()
+        self._changes.append(seen.ChangeRecord(at_s, kind, name, old, new, reason))
         try:
-            self.journal.write(what, name, old=old, new=new, why=why, master=self.config.name)
+            self.journal.write(kind, name, old=old, new=new, why=reason, master=self.config.name)
         except OSError as exc:
             log.warning("the journal of high availability: %s", exc)
-        told = {"name": name, "old": old, "new": new, "message": why, "master": self.config.name}
+        event = {
+            "name": name,
+            "old": old,
+            "new": new,
+            "message": reason,
+            "master": self.config.name,
+        }
         try:
-            self.world.bus(f"{TAG}{what}/{name}", told)
+            self.context.send_event(f"{TAG}{kind}/{name}", event)
         except Exception as exc:
-            log.warning("the event of %s was not sent: %s", name, plain.line(exc))
+            log.warning("the event of %s was not sent: %s", name, plain.one_line(exc))
 
     # what is shown
 
-    def _think(self, view: View, now_s: float) -> None:
+    def _simulate_losses(self, view: View, now_s: float) -> None:
         """What would become of one host's guests, or of those of so many as the reserve is for: in
         turn. All soon anew when a guest or a host changes, and with each turn one whose guests find
         no place: what was in the way may be over."""
-        if self.state.leading_s is None or not view.rooms:
+        if self.state.leading_s is None or not view.placement_hosts:
             self._losses = {}
             return
-        sets: dict[str, tuple[str, ...]] = {name: (name,) for name in self.config.members}
-        self._doubt(view)
-        known = self._losses.keys() - self._doubted >= sets.keys()
-        if now_s - self._lost_s < (LOSS_AGAIN_S if known else LOSS_S):
+        host_sets: dict[str, tuple[str, ...]] = {name: (name,) for name in self.config.members}
+        self._mark_outdated(view)
+        all_current = self._losses.keys() - self._outdated >= host_sets.keys()
+        if now_s - self._simulated_s < (LOSS_RETRY_S if all_current else LOSS_S):
             return
-        self._lost_s = now_s
+        self._simulated_s = now_s
         if view.policy.reserve > 1:
             worst = reserve.worst(view, self.registry, now_s)
-            sets |= {" and ".join(hosts): hosts for hosts in worst}
-        losses = {name: one for name, one in self._losses.items() if name in sets}
-        order = [name for name in sets if name not in losses]
-        order += [name for name in losses if name in self._doubted] + list(losses)
+            host_sets |= {" and ".join(hosts): hosts for hosts in worst}
+        losses = {name: item for name, item in self._losses.items() if name in host_sets}
+        order = [name for name in host_sets if name not in losses]
+        order += [name for name in losses if name in self._outdated] + list(losses)
         name = order[0]
         losses.pop(name, None)
-        self._doubted.discard(name)
-        lost = reserve.lose(view, self.registry, sets[name], now_s)
-        why = {guest: one[:_LONGEST_WHY] for guest, one in lost.unplaced.items()}
-        if known:
-            self._doubted.update([one for one in losses if losses[one].unplaced][:1])
-        self._losses = {**losses, name: seen.LossSeen(lost.moved, why)}
+        self._outdated.discard(name)
+        loss = reserve.simulate_loss(view, self.registry, host_sets[name], now_s)
+        reasons = {guest: item[:_MAX_REASON] for guest, item in loss.unplaced.items()}
+        if all_current:
+            self._outdated.update([item for item in losses if losses[item].unplaced][:1])
+        self._losses = {**losses, name: seen.LossReport(loss.placements, reasons)}
         if view.policy.reserve:
-            self._short.forget(sets)
-            self._short.look(name, self._losses[name])
+            self._reserve_alert.forget(host_sets)
+            self._reserve_alert.update(name, self._losses[name])
 
-    def _doubt(self, view: View) -> None:
+    def _mark_outdated(self, view: View) -> None:
         """What was thought may be wrong once a guest or a host has changed, or who is tied."""
-        states = {name: one.state for name, one in self.registry.hosts.items()}
-        about = self.registry.guests, states, view.tied
-        if about != self._lost_of:
-            self._lost_of, self._doubted = about, set(self._losses)
+        states = {name: record.state for name, record in self.registry.hosts.items()}
+        basis = self.registry.guests, states, view.bindings
+        if basis != self._losses_basis:
+            self._losses_basis, self._outdated = basis, set(self._losses)
 
-    def _show(self, view: View, now_s: float) -> None:
-        self._shown_s = now_s
+    def _write_report(self, view: View, now_s: float) -> None:
+        self._reported_s = now_s
         try:
-            outlook = seen.OutlookSeen(self._losses, dict(view.tied))
-            if outlook != self._outlook:
-                files.show(seen.outlook(self.opts), outlook)
-                self._outlook = outlook
-            files.show(seen.path(self.opts), self._seen(view, now_s))
+            simulation = seen.SimulationReport(self._losses, dict(view.bindings))
+            if simulation != self._simulation:
+                files.write_volatile(seen.simulation_path(self.opts), simulation)
+                self._simulation = simulation
+            files.write_volatile(seen.report_path(self.opts), self._report(view, now_s))
         except OSError as exc:
             log.warning("what the engine sees cannot be shown: %s", exc)
 
-    def _seen(self, view: View, now_s: float) -> seen.EngineSeen:
+    def _report(self, view: View, now_s: float) -> seen.EngineReport:
         members = self.registry.members or view.members
-        votes = quorum.master_votes(members, view.alone)
-        fresh = {name: one for name, one in view.beats.items() if not self._is_silent(one, now_s)}
+        votes = quorum.master_votes(members, view.sole_master)
+        fresh = {
+            name: arrived
+            for name, arrived in view.beats.items()
+            if not self._is_silent(arrived, now_s)
+        }
         settled = self.registry.version == self.state.committed and self.state.ready
-        return seen.EngineSeen(
-            self.world.wall(),
+        return seen.EngineReport(
+            self.context.wall_clock(),
             self.config.name,
             leading=self.state.leading_s is not None,
             leader=self._leader(fresh),
             settled=settled,
             heard=len(set(fresh) & set(members)),
-            needed=quorum.majority(members, view.alone) - votes,
+            needed=quorum.majority(members, view.sole_master) - votes,
             hosts={name: self._host(name, view, now_s) for name in view.members},
-            decided=tuple(self._decided),
-            problem=self.problem or self.doubt,
-            warnings=(self.misplaced,) if self.misplaced else (),
+            decided=tuple(self._changes),
+            problem=self.problem or self.state_warning,
+            warnings=(self.path_warning,) if self.path_warning else (),
             settings=self.config.digest,
             clock_s=seen.boot_time(),
         )
 
-    def _leader(self, fresh: dict[str, ArrivedBeat]) -> str:
+    def _leader(self, fresh: dict[str, ReceivedHeartbeat]) -> str:
         """Who leads, by what the hosts say."""
         if self.state.leading_s is not None:
             return self.config.name
-        said = collections.Counter(one.beat.leader for one in fresh.values() if one.beat.leader)
-        return said.most_common(1)[0][0] if said else ""
+        votes = collections.Counter(
+            arrived.beat.leader for arrived in fresh.values() if arrived.beat.leader
+        )
+        return votes.most_common(1)[0][0] if votes else ""
 
-    def _host(self, name: str, view: View, now_s: float) -> seen.HostSeen:
+    def _host(self, name: str, view: View, now_s: float) -> seen.HostReport:
         arrived, fence = view.beats.get(name), view.fences.get(name)
-        words = f"{fence.outcome} (attempt {fence.attempt})" if fence else ""
+        fence_text = f"{fence.outcome} (attempt {fence.attempt})" if fence else ""
         if arrived is None:
-            return seen.HostSeen(fence=words)
+            return seen.HostReport(fence=fence_text)
         beat = arrived.beat
-        return seen.HostSeen(
+        return seen.HostReport(
             beat.boot,
             round(max(0.0, now_s - arrived.at_s), 1),
             beat.armed,
             beat.phase,
             beat.storage_silent_s,
-            words,
+            fence_text,
             self._differs(beat, view),
         )
 
-    def _differs(self, beat: Beat, view: View) -> str:
-        other = beat.settings not in ("", self.config.digest)
-        return beat.terms.differs(view.terms) or ("other settings" if other else "")
+    def _differs(self, beat: Heartbeat, view: View) -> str:
+        other_settings = beat.settings not in ("", self.config.digest)
+        return beat.terms.differs(view.terms) or ("other settings" if other_settings else "")

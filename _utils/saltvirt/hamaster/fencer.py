@@ -10,17 +10,17 @@ from dataclasses import dataclass
 
 from saltvirt import errors
 from saltvirt.ha import facts
-from saltvirt.ha.view import OFF, TIMED_OUT, Fence, FenceSeen
+from saltvirt.ha.view import OFF, TIMED_OUT, Fence, FenceResult
 from saltvirt.hafence import agents
-from saltvirt.hafence.agents import Outcome
+from saltvirt.hafence.agents import FenceOutcome
 from saltvirt.hafence.setting import FenceSetting
 from saltvirt.hamaster.config import Member
-from saltvirt.hamaster.remote import Remote
+from saltvirt.hamaster.remote import RemoteFences
 
 log = logging.getLogger(__name__)
 
 # at one time: more would be hosts that a broken switch hides
-MOST = 16
+MAX_FENCES = 16
 
 
 @dataclass(frozen=True)
@@ -29,87 +29,91 @@ class FenceEnd:
 
     fence: Fence
     agent: str
-    outcome: Outcome
+    outcome: FenceOutcome
 
 
-class Fencer:
+class FenceAgentPool:
     """off: what switches a host off by one of its fences. remote: what has other hosts run one;
     the engine, which hears them, sets it."""
 
-    remote: Remote
+    remote: RemoteFences
 
     def __init__(
         self,
         members: Mapping[str, Member],
-        off: Callable[[FenceSetting], Outcome] = agents.off,
+        off: Callable[[FenceSetting], FenceOutcome] = agents.off,
     ) -> None:
         self._members, self._off = members, off
-        self._lock, self._working = threading.Lock(), set[tuple[str, int]]()
-        self._seen: dict[str, FenceSeen] = {}
-        self._ends: queue.SimpleQueue[FenceEnd] = queue.SimpleQueue()
+        self._lock, self._running = threading.Lock(), set[tuple[str, int]]()
+        self._results: dict[str, FenceResult] = {}
+        self._finished: queue.SimpleQueue[FenceEnd] = queue.SimpleQueue()
 
     @property
     def levels(self) -> dict[str, int]:
         """How many fences each host has."""
-        return {name: len(one.fences) for name, one in self._members.items()}
+        return {name: len(member.fences) for name, member in self._members.items()}
 
     @property
-    def seen(self) -> dict[str, FenceSeen]:
+    def results(self) -> dict[str, FenceResult]:
         """How the last attempt of each host ended."""
         with self._lock:
-            return dict(self._seen)
+            return dict(self._results)
 
-    def ended(self) -> list[FenceEnd]:
+    def take_finished(self) -> list[FenceEnd]:
         """Those that ended since this was last asked."""
-        found = []
-        while not self._ends.empty():
-            found.append(self._ends.get())
-        return found
+        finished = []
+        while not self._finished.empty():
+            finished.append(self._finished.get())
+        return finished
 
     def begin(self, fence: Fence) -> bool:
         """Begins the attempt. False where it is not: that fence is at work still, or too many."""
-        own = self._members[fence.host].fences if fence.host in self._members else ()
-        work = (fence.host, fence.level)
+        levels = self._members[fence.host].fences if fence.host in self._members else ()
+        key = (fence.host, fence.level)
         with self._lock:
-            if fence.level >= len(own) or work in self._working or len(self._working) >= MOST:
+            if (
+                fence.level >= len(levels)
+                or key in self._running
+                or len(self._running) >= MAX_FENCES
+            ):
                 return False
-            self._working.add(work)
-        setting = own[fence.level]
+            self._running.add(key)
+        setting = levels[fence.level]
         thread = threading.Thread(
             target=self._run, args=(fence, setting), name=f"fence {fence.host}", daemon=True
         )
         try:
             thread.start()
         except RuntimeError as exc:
-            self._end(fence, setting, Outcome(TIMED_OUT, str(exc)))
+            self._finish(fence, setting, FenceOutcome(TIMED_OUT, str(exc)))
         return True
 
     def _run(self, fence: Fence, setting: FenceSetting) -> None:
         try:
             outcome = self.remote.off(fence, setting) if setting.hosts else self._off(setting)
         except errors.VirtError as exc:
-            outcome = Outcome(TIMED_OUT, exc.text)
+            outcome = FenceOutcome(TIMED_OUT, exc.text)
         except Exception as exc:
             log.exception("the fence of %s", fence.host)
-            outcome = Outcome(TIMED_OUT, f"internal error: {exc!r}")
-        self._end(fence, setting, outcome)
+            outcome = FenceOutcome(TIMED_OUT, f"internal error: {exc!r}")
+        self._finish(fence, setting, outcome)
 
-    def _end(self, fence: Fence, setting: FenceSetting, outcome: Outcome) -> None:
+    def _finish(self, fence: Fence, setting: FenceSetting, outcome: FenceOutcome) -> None:
         with self._lock:
-            self._working.discard((fence.host, fence.level))
-            if self._is_news(fence):
-                self._seen[fence.host] = FenceSeen(fence.attempt, outcome.state)
-        self._ends.put(FenceEnd(fence, setting.agent, outcome))
+            self._running.discard((fence.host, fence.level))
+            if self._is_latest(fence):
+                self._results[fence.host] = FenceResult(fence.attempt, outcome.state)
+        self._finished.put(FenceEnd(fence, setting.agent, outcome))
 
-    def _is_news(self, fence: Fence) -> bool:
+    def _is_latest(self, fence: Fence) -> bool:
         """It was asked for the last question, to which no fence has seen the host off yet."""
-        known = self._seen.get(fence.host)
-        if known is None:
+        previous = self._results.get(fence.host)
+        if previous is None:
             return True
-        new, old = _question(fence.attempt), _question(known.attempt)
-        return new > old or (new == old and known.outcome != OFF)
+        new, old = _vote_stamp(fence.attempt), _vote_stamp(previous.attempt)
+        return new > old or (new == old and previous.outcome != OFF)
 
 
-def _question(attempt: str) -> tuple[int, ...]:
+def _vote_stamp(attempt: str) -> tuple[int, ...]:
     """The term and the ballot."""
     return tuple(map(int, facts.question(attempt).split(".")))

@@ -9,12 +9,12 @@ from saltvirt import errors, plain
 from saltvirt.fleet.client import Fleet
 from saltvirt.ha.view import OFF, ON, TIMED_OUT
 from saltvirt.hafence import agents
-from saltvirt.hafence.agents import Outcome
+from saltvirt.hafence.agents import FenceOutcome
 from saltvirt.hafence.setting import FenceSetting
-from saltvirt.hamaster.person import Person
+from saltvirt.hamaster.person import AdminRequest
 from saltvirt.operations.operation import Checked, Reasons, Result
 
-_SWITCH, _LOOK = "off", "status"
+_ACTION_OFF, _ACTION_STATUS = "off", "status"
 
 
 class FenceHost:
@@ -23,7 +23,7 @@ class FenceHost:
 
     def __init__(self, fleet: Fleet, host: str) -> None:
         self.fleet, self.host = fleet, str(host)
-        self.person = Person(fleet, "fence")
+        self.request = AdminRequest(fleet, "fence")
 
     def check(self) -> Checked:
         """Whether each of its fences is reached and lets us in, by its status, from each host that
@@ -33,15 +33,17 @@ class FenceHost:
             levels = self._levels()
             rows: list[list[Any]] = [["fence", "agent", "from", "status", "reason"]]
             states = set()
-            for place, fence in enumerate(levels, start=1):
+            for level, fence in enumerate(levels, start=1):
                 for host in fence.hosts or ("",):
                     with reasons:
-                        found = self._status(host, fence)
-                        rows.append([place, fence.agent, host, found.state, found.words])
-                        states.add(found.state)
-                        if found.state == TIMED_OUT:
-                            where = f"fence {place}" + (f" from {host}" if host else "")
-                            raise errors.OperationFailed(f"{where}: {found.words or found.state}")
+                        outcome = self._status(host, fence)
+                        rows.append([level, fence.agent, host, outcome.state, outcome.message])
+                        states.add(outcome.state)
+                        if outcome.state == TIMED_OUT:
+                            label = f"fence {level}" + (f" from {host}" if host else "")
+                            raise errors.OperationFailed(
+                                f"{label}: {outcome.message or outcome.state}"
+                            )
             with reasons:
                 if {ON, OFF} <= states:
                     raise errors.OperationFailed(
@@ -50,18 +52,18 @@ class FenceHost:
                     )
             with reasons:
                 self._refuse_contradiction(states)
-            words = reasons.words
-            if words:
-                comment = f"{self.host}: {'; '.join(words)}"
-                return Checked(self.host, comment, more={"table": rows}, reasons=words)
+            messages = reasons.texts
+            if messages:
+                comment = f"{self.host}: {'; '.join(messages)}"
+                return Checked(self.host, comment, details={"table": rows}, reasons=messages)
             comment = f"{self.host} is {states.pop()} and would be switched off"
             return Checked(self.host, comment, {"power": {"new": OFF}}, {"table": rows})
         return reasons.checked(self.host)
 
     def _refuse_contradiction(self, states: set[str]) -> None:
         """Raises OperationFailed where a fence says that a host is off which lives."""
-        within_s = 2 * self.person.config.policy.beat_s
-        if OFF in states and self.person.engine.hears(self.host, within_s):
+        within_s = 2 * self.request.config.policy.beat_s
+        if OFF in states and self.request.engine.hears(self.host, within_s):
             raise errors.OperationFailed(
                 f"its agent is heard, and a fence says that {self.host} is off: the fence switches "
                 "another machine, or does not work: it would be a false proof"
@@ -71,42 +73,44 @@ class FenceHost:
         """Raises NotFound, InvalidInput, OperationFailed when no fence sees it off, or when that
         cannot be written down."""
         host, levels = self.host, self._levels()
-        boot = self.person.engine.registry.host(host).boot
-        self.person.tell(host, f"a person fences {host}")
-        last, said = agents.in_turn(levels, host, self._off)
-        if last.state != OFF:
-            self.person.tell(host, f"{host} was not fenced: {'; '.join(said)}")
-            raise errors.OperationFailed(f"{host} is not proven to be off: {'; '.join(said)}")
-        text = f"{host} was switched off: {said[-1]}"
+        boot = self.request.engine.registry.host(host).boot
+        self.request.publish(host, f"a person fences {host}")
+        outcome, reports = agents.try_levels(levels, host, self._off)
+        if outcome.state != OFF:
+            self.request.publish(host, f"{host} was not fenced: {'; '.join(reports)}")
+            raise errors.OperationFailed(f"{host} is not proven to be off: {'; '.join(reports)}")
+        text = f"{host} was switched off: {reports[-1]}"
         try:
-            self.person.wish(
-                host, text, lambda known: replace(known, confirmed={**known.confirmed, host: boot})
+            self.request.submit(
+                host,
+                text,
+                lambda desired: replace(desired, confirmed={**desired.confirmed, host: boot}),
             )
         except (errors.VirtError, OSError) as exc:
-            self.person.tell(host, text)
-            why = f"{text}; high availability does not know it: {exc}"
-            raise errors.OperationFailed(why) from exc
+            self.request.publish(host, text)
+            message = f"{text}; high availability does not know it: {exc}"
+            raise errors.OperationFailed(message) from exc
         changes = {"power": {"new": OFF}}
-        return Result(host, f"{text}{self.person.beside}", changes, {"said": said})
+        return Result(host, f"{text}{self.request.notice}", changes, {"said": reports})
 
     def _levels(self) -> tuple[FenceSetting, ...]:
-        levels = self.person.config.members[self.person.member(self.host)].fences
+        levels = self.request.config.members[self.request.member(self.host)].fences
         if not levels:
             raise errors.NotFound(f"{self.host} has no fence: virt:ha:members:{self.host}:fences")
         return levels
 
-    def _off(self, fence: FenceSetting) -> Outcome:
+    def _off(self, fence: FenceSetting) -> FenceOutcome:
         if not fence.hosts:
             return agents.off(fence)
-        return agents.by_first(fence.hosts, lambda host: self._from(host, fence, _SWITCH))
+        return agents.try_hosts(fence.hosts, lambda host: self._run_from(host, fence, _ACTION_OFF))
 
-    def _status(self, host: str, fence: FenceSetting) -> Outcome:
-        return self._from(host, fence, _LOOK) if host else agents.status(fence)
+    def _status(self, host: str, fence: FenceSetting) -> FenceOutcome:
+        return self._run_from(host, fence, _ACTION_STATUS) if host else agents.status(fence)
 
-    def _from(self, host: str, fence: FenceSetting, action: str) -> Outcome:
+    def _run_from(self, host: str, fence: FenceSetting, action: str) -> FenceOutcome:
         """What a host's minion says of it. No password is in what it is told."""
-        told = {**replace(fence, hosts=()).to_answer(), "action": action}
-        answer = self.fleet.one(host, "virt.ha_fence", told)
+        arguments = {**replace(fence, hosts=()).to_answer(), "action": action}
+        answer = self.fleet.call(host, "virt.ha_fence", arguments)
         if answer["state"] not in (OFF, ON, TIMED_OUT):
             raise errors.BadAnswer(f"{host}: virt.ha_fence answered {answer['state'][:20]!r}")
-        return Outcome(answer["state"], plain.line(answer["words"]))
+        return FenceOutcome(answer["state"], plain.one_line(answer["words"]))

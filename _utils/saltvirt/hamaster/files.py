@@ -21,11 +21,11 @@ from saltvirt import errors, wire
 from saltvirt.fleet import private
 from saltvirt.operations import held
 
-AnyFact = TypeVar("AnyFact", bound=wire.Fact)
+AnyMessage = TypeVar("AnyMessage", bound=wire.Message)
 
 # another verb holds the lock for as long as it writes one file
 _PATIENCE_S = 10
-_LOOK_S = 0.05
+_POLL_S = 0.05
 
 
 def folder(opts: held.Opts) -> Path:
@@ -43,7 +43,7 @@ def _folders(opts: held.Opts) -> tuple[Path, Path]:
     return cache / "virt" / "ha", Path(*parts) / "virt" / "ha"
 
 
-def settle(opts: held.Opts) -> str:
+def move_folder(opts: held.Opts) -> str:
     """Moves them out of the cachedir, where an older version has made them, and leaves a link: the
     older version, if it comes back, takes no file for no guests. Returns why they stay there, or
     nothing. For the engine, before it reads one. Raises OperationFailed where an older version has
@@ -51,10 +51,10 @@ def settle(opts: held.Opts) -> str:
     old, new = _folders(opts)
     if old == new:
         return ""
-    why = "" if new.exists() else _moved(old, new)
-    if not why:
+    reason = "" if new.exists() else _try_move(old, new)
+    if not reason:
         _link(old, new)
-    return why
+    return reason
 
 
 def _link(old: Path, new: Path) -> None:
@@ -75,7 +75,7 @@ def _link(old: Path, new: Path) -> None:
         )
 
 
-def _moved(old: Path, new: Path) -> str:
+def _try_move(old: Path, new: Path) -> str:
     try:
         new.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not old.exists():
@@ -100,17 +100,17 @@ def _move(old: Path, new: Path) -> None:
     except OSError as exc:
         if exc.errno != errno.EXDEV:
             raise
-        part = new.with_name(".ha.part")
-        shutil.rmtree(part, ignore_errors=True)
-        shutil.copytree(old, part)
+        temporary = new.with_name(".ha.part")
+        shutil.rmtree(temporary, ignore_errors=True)
+        shutil.copytree(old, temporary)
         os.sync()
-        os.rename(part, new)
+        os.rename(temporary, new)
         shutil.rmtree(old)
 
 
-def write(path: Path, fact: wire.Fact) -> None:
+def write(path: Path, message: wire.Message) -> None:
     """Gives the file that content. Returns when it would outlive a loss of power."""
-    private.write(str(path), _text(fact))
+    private.write(str(path), _text(message))
     handle = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(handle)
@@ -118,23 +118,23 @@ def write(path: Path, fact: wire.Fact) -> None:
         os.close(handle)
 
 
-def show(path: Path, fact: wire.Fact) -> None:
+def write_volatile(path: Path, message: wire.Message) -> None:
     """The same of what nobody misses after a loss of power: no disk is waited for."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    part = path.with_suffix(".part")
+    temporary = path.with_suffix(".part")
     handle = os.open(
-        part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
+        temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
     )
     with open(handle, "w", encoding="utf-8") as file:
-        file.write(_text(fact))
-    os.replace(part, path)
+        file.write(_text(message))
+    os.replace(temporary, path)
 
 
-def _text(fact: wire.Fact) -> str:
-    return json.dumps(fact.to_answer(), separators=(",", ":"), sort_keys=True)
+def _text(message: wire.Message) -> str:
+    return json.dumps(message.to_answer(), separators=(",", ":"), sort_keys=True)
 
 
-def read(path: Path, kind: type[AnyFact]) -> AnyFact | None:
+def read(path: Path, kind: type[AnyMessage]) -> AnyMessage | None:
     """What the file has; None where there is none. Raises OperationFailed for one that cannot be
     read: it is left as it is."""
     try:
@@ -148,27 +148,27 @@ def read(path: Path, kind: type[AnyFact]) -> AnyFact | None:
         raise _damaged(path, exc.text) from exc
 
 
-def has(path: Path, key: str) -> bool:
+def has_key(path: Path, key: str) -> bool:
     """Whether the file, which can be read, has that key."""
     return key in json.loads(path.read_bytes())
 
 
-def _damaged(path: Path, why: str) -> errors.OperationFailed:
+def _damaged(path: Path, reason: str) -> errors.OperationFailed:
     return errors.OperationFailed(
-        f"{path} cannot be read: {why}; put it back from a backup, or move it away and give the "
+        f"{path} cannot be read: {reason}; put it back from a backup, or move it away and give the "
         "guests to high availability again"
     )
 
 
 @contextlib.contextmanager
-def locked(path: Path, what: str, patience_s: float = _PATIENCE_S) -> Iterator[None]:
+def locked(path: Path, operation: str, timeout_s: float = _PATIENCE_S) -> Iterator[None]:
     """Holds the lock of a file for the block. Raises OperationFailed, with who has it."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    end = time.monotonic() + patience_s
-    while (handle := held.take(path, what)) is None:
+    end = time.monotonic() + timeout_s
+    while (handle := held.take(path, operation)) is None:
         if time.monotonic() > end:
             raise errors.OperationFailed(f"{held.owner(path)}, is under way; wait for it")
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
     try:
         yield
     finally:

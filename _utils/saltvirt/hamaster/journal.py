@@ -14,29 +14,29 @@ from saltvirt.hamaster import files
 from saltvirt.operations import held
 
 # two files of so many bytes at most
-MOST_BYTES = 8 * 1024**2
-_LONGEST = 2000
+MAX_BYTES = 8 * 1024**2
+_MAX_TEXT = 2000
 
 
-class Journal:
+class HaJournal:
     """The journal of a master. Lines of several processes do not mix."""
 
-    def __init__(self, opts: held.Opts, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, opts: held.Opts, max_bytes: int = MAX_BYTES) -> None:
         self.path = files.folder(opts) / "journal.jsonl"
-        self.most_bytes = most_bytes
+        self.max_bytes = max_bytes
 
-    def write(self, what: str, name: str, **more: Any) -> None:
+    def write(self, kind: str, name: str, **details: Any) -> None:
         """A line. Raises OSError where it cannot be written."""
-        at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        told = {key: _short(value) for key, value in more.items()}
-        line = json.dumps({"at": at, "what": what, "name": _short(name), **told}) + "\n"
+        timestamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        values = {key: _limited(value) for key, value in details.items()}
+        line = json.dumps({"at": timestamp, "what": kind, "name": _limited(name), **values}) + "\n"
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         handle = os.open(
             self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
         )
         try:
             os.write(handle, line.encode())
-            full = os.fstat(handle).st_size > self.most_bytes
+            full = os.fstat(handle).st_size > self.max_bytes
         finally:
             os.close(handle)
         if full:
@@ -48,15 +48,15 @@ class Journal:
 
     def last(self, count: int) -> list[dict[str, Any]]:
         """The last lines, the oldest first. One that was cut off is passed over."""
-        found: list[dict[str, Any]] = []
+        entries: list[dict[str, Any]] = []
         for path in (self._older(), self.path):
             with contextlib.suppress(FileNotFoundError):
                 for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
                     with contextlib.suppress(ValueError):
-                        one = json.loads(line)
-                        found += [one] if isinstance(one, dict) else []
-        return found[-count:]
+                        entry = json.loads(line)
+                        entries += [entry] if isinstance(entry, dict) else []
+        return entries[-count:]
 
 
-def _short(value: object) -> object:
-    return plain.line(value, _LONGEST) if isinstance(value, str) else value
+def _limited(value: object) -> object:
+    return plain.one_line(value, _MAX_TEXT) if isinstance(value, str) else value

@@ -12,62 +12,62 @@ from saltvirt import errors, units
 from saltvirt.answers.made import PlannedGuest
 from saltvirt.fleet import secret
 from saltvirt.fleet.client import Fleet
-from saltvirt.ha.place import Room
+from saltvirt.ha.place import HostCapacity
 from saltvirt.ha.registry import UP
 from saltvirt.ha.reserve import Reserve
-from saltvirt.ha.view import STARTED, GuestRule, GuestWanted
+from saltvirt.ha.view import STARTED, GuestConfig, GuestRule
 from saltvirt.hamaster import config, rooms, seen, suits
-from saltvirt.hamaster.enable import Asked, Disable, Enable
-from saltvirt.hamaster.outlook import Outlook
-from saltvirt.hamaster.person import Person, refuse_unless_leading
-from saltvirt.hamaster.wishes import Wishes, WishStore
+from saltvirt.hamaster.enable import Disable, Enable, HaOptions
+from saltvirt.hamaster.outlook import FailoverSimulation
+from saltvirt.hamaster.person import AdminRequest, refuse_unless_leading
+from saltvirt.hamaster.wishes import DesiredState, DesiredStateStore
 from saltvirt.operations import held
 from saltvirt.operations.operation import Operation
 from saltvirt.placement import choose, facts, policy
 from saltvirt.spec.base import unknown
 
-_KEYS = tuple(one.name for one in fields(Asked))
+_KEYS = tuple(item.name for item in fields(HaOptions))
 
 
-class HaKeeper:
+class ClusterHaProvider:
     """See operations.keepers.Keeper: its wishes are what was asked of ``virt.ha_enable``."""
 
     def __init__(self, opts: held.Opts) -> None:
         self._opts = opts
-        self._store = WishStore(opts)
+        self._store = DesiredStateStore(opts)
 
     @cached_property
     def _config(self) -> config.HaConfig:
         return config.of_master(self._opts)
 
     @property
-    def keeps_room(self) -> bool:
+    def has_reserve(self) -> bool:
         """See Keeper."""
         return bool(self._config.policy.reserve)
 
-    def wish(self, given: Any, start: bool | None = None) -> Asked | bool | None:
+    def parse_options(self, value: Any, start: bool | None = None) -> HaOptions | bool | None:
         """See Keeper."""
-        if given is None or given is False:
-            return None if given is None else False
-        if given is not True and not isinstance(given, Mapping):
+        if value is None or value is False:
+            return None if value is None else False
+        if value is not True and not isinstance(value, Mapping):
             raise errors.InvalidInput(
                 f"ha must be True, False or a mapping of {', '.join(_KEYS)}, "
-                f"not {units.shown(given)}"
+                f"not {units.short_repr(value)}"
             )
-        words = {} if given is True else dict(given)
-        for key in words:
+        values = {} if value is True else dict(value)
+        for key in values:
             if key not in _KEYS:
                 raise unknown(str(key), _KEYS, "ha")
-        asked = Asked(**words)
+        options = HaOptions(**values)
         _ = self._config
-        asked.over(GuestWanted("-"))
-        asked.refuse_unknown_group(self._store.read())
-        if None not in (asked.state, start) and (asked.state == STARTED) is not start:
+        options.apply_to(GuestConfig("-"))
+        options.refuse_unknown_group(self._store.read())
+        if None not in (options.state, start) and (options.state == STARTED) is not start:
             raise errors.InvalidInput(
-                f"ha: state {asked.state} is not what start={start} says: "
+                f"ha: state {options.state} is not what start={start} says: "
                 "high availability would undo it"
             )
-        return asked
+        return options
 
     def refuse_name(self, name: str) -> None:
         """See Keeper."""
@@ -77,77 +77,80 @@ class HaKeeper:
                 f"virt.ha_disable {name} if it is gone for good"
             )
 
-    def others(
-        self, name: str, wish: Asked, hosts: Sequence[facts.Host]
+    def rejected_hosts(
+        self, name: str, options: HaOptions, hosts: Sequence[facts.Host]
     ) -> dict[str, choose.Reason]:
         """See Keeper."""
         if len(self._config.masters) > 1:  # or it would be made, and could not be given
-            refuse_unless_leading(seen.look(self._opts), self._config.name)
-        outlook, wishes = self._outlook(hosts)
-        view = outlook.view
+            refuse_unless_leading(seen.load(self._opts), self._config.name)
+        simulation, desired = self._simulation(hosts)
+        view = simulation.view
         view = replace(
             view,
-            guests={**view.guests, name: wish.over(GuestWanted(name))},
-            rules=_rules(wishes, name, wish),
+            guests={**view.guests, name: options.apply_to(GuestConfig(name))},
+            rules=_rules(desired, name, options),
         )
-        room = Room(view, outlook.registry, 0)
-        found: dict[str, choose.Reason] = {}
+        capacity = HostCapacity(view, simulation.registry, 0)
+        conflicts: dict[str, choose.Reason] = {}
         for host in hosts:
             if host.name not in self._config.members:
-                found[host.name] = ("ha", "takes no part in high availability (virt:ha:members)")
-            elif why := room.against(name, host.name):
-                found[host.name] = ("ha", why)
-        return found
+                conflicts[host.name] = (
+                    "ha",
+                    "takes no part in high availability (virt:ha:members)",
+                )
+            elif reason := capacity.conflict(name, host.name):
+                conflicts[host.name] = ("ha", reason)
+        return conflicts
 
-    def ties(
+    def local_resources(
         self, fleet: Fleet, name: str, host: facts.Host, arguments: dict[str, Any]
     ) -> list[str]:
         """See Keeper."""
-        asked = {**secret.without(arguments), "test": True, "definition": True}
-        told = fleet.one(host.name, "virt.init", asked, long=True)
-        found = PlannedGuest.from_answer(told, host.name)
-        disks = {target: {"backing file": {"file": path}} for target, path in found.bases.items()}
+        init_arguments = {**secret.without(arguments), "test": True, "definition": True}
+        response = fleet.call(host.name, "virt.init", init_arguments, long=True)
+        planned = PlannedGuest.from_answer(response, host.name)
+        disks = {target: {"backing file": {"file": path}} for target, path in planned.bases.items()}
         try:
-            if "<!" in found.definition:
+            if "<!" in planned.definition:
                 raise ValueError("it has a document type")
-            root = ElementTree.fromstring(found.definition)
+            root = ElementTree.fromstring(planned.definition)
         except (ElementTree.ParseError, ValueError) as exc:
             raise errors.BadAnswer(f"{host.name}: the definition of {name}: {exc}") from exc
         return [*suits.reasons(root, host, disks)]
 
-    def keeping(
-        self, fleet: Fleet, name: str, wish: Asked | bool, on: str | None = None
+    def plan_change(
+        self, fleet: Fleet, name: str, options: HaOptions | bool, created_on: str | None = None
     ) -> Operation | None:
         """See Keeper."""
-        wishes = self._store.read()
-        old = wishes.guests.get(name)
-        if not isinstance(wish, Asked):
+        desired = self._store.read()
+        old = desired.guests.get(name)
+        if not isinstance(options, HaOptions):
             return Disable(fleet, name) if old else None
-        if old and wish.over(old) == old and not wish.joins(wishes, name):
+        if old and options.apply_to(old) == old and not options.group_to_join(desired, name):
             return None
-        return Enable(fleet, name, wish, on)
+        return Enable(fleet, name, options, created_on)
 
-    def look_again(self) -> None:
+    def refresh(self) -> None:
         """See Keeper."""
-        path = rooms.again(self._opts)
+        path = rooms.refresh_path(self._opts)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.touch(mode=0o600)
 
-    def brings(self, host: str) -> str:
+    def pending_arrivals(self, host: str) -> str:
         """See Keeper."""
-        engine = seen.look(self._opts)
-        if host not in self._config.members or engine.why or not engine.seen.leading:
+        engine = seen.load(self._opts)
+        if host not in self._config.members or engine.problem or not engine.report.leading:
             return ""
         if engine.registry.host(host).state == UP:
             return f"the engine virt_ha has not seen yet that {host} is in maintenance"
         guests = engine.registry.guests
-        coming = [name for name, one in sorted(guests.items()) if one.target == host]
+        coming = [name for name, record in sorted(guests.items()) if record.target == host]
         return f"on their way there: {', '.join(coming)}" if coming else ""
 
-    def rests(self) -> str:
+    def idle_reason(self) -> str:
         """See Keeper."""
-        engine, several = seen.look(self._opts), len(self._config.masters) > 1
-        if engine.registry.armed or (several and not engine.seen.leading):
+        engine, several = seen.load(self._opts), len(self._config.masters) > 1
+        if engine.registry.armed or (several and not engine.report.leading):
             return ""
         return seen.DISARMED
 
@@ -155,63 +158,68 @@ class HaKeeper:
         """See Keeper."""
         if name in self._store.read().guests:
             text = f"{name} is no longer of high availability: what made it failed"
-            Person(fleet, "init").wish(name, text, lambda known: known.without(name))
+            AdminRequest(fleet, "init").submit(name, text, lambda desired: desired.without(name))
 
-    def room(self, hosts: Sequence[facts.Host]) -> ReservedRoom | None:
+    def capacity_reserve(self, hosts: Sequence[facts.Host]) -> HaCapacityReserve | None:
         """See Keeper."""
-        if not self.keeps_room:
+        if not self.has_reserve:
             return None
-        outlook, wishes = self._outlook(hosts)
-        return ReservedRoom(outlook.account(), wishes, self._config.reserve_policy == config.WARN)
+        simulation, desired = self._simulation(hosts)
+        return HaCapacityReserve(
+            simulation.account(), desired, self._config.reserve_policy == config.WARN
+        )
 
     def capacity(
-        self, hosts: Sequence[facts.Host], request: facts.PlacementRequest, most: Mapping[str, int]
+        self,
+        hosts: Sequence[facts.Host],
+        request: facts.PlacementRequest,
+        max_guests: Mapping[str, int],
     ) -> dict[str, Any] | None:
         """How many guests like the request break nothing, and what is short now, as plain data;
-        None where no room is kept. most: host to how many it has room for."""
-        if not self.keeps_room:
+        None where no room is kept. max_guests: host to how many it has room for."""
+        if not self.has_reserve:
             return None
-        reserve = self._outlook(hosts)[0].account()
-        guests = {host.name: facts.as_guest(request.at(host)) for host in hosts}
+        reserve = self._simulation(hosts)[0].account()
+        guests = {host.name: facts.as_guest(request.for_host(host)) for host in hosts}
         return {
             "hosts": self._config.policy.reserve,
             "policy": self._config.reserve_policy,
-            "fit": reserve.fits(guests, most),
-            "short": [one.text() for one in reserve.short],
+            "fit": reserve.fits(guests, max_guests),
+            "short": [loss.text() for loss in reserve.shortfalls],
         }
 
-    def _outlook(self, hosts: Sequence[facts.Host]) -> tuple[Outlook, Wishes]:
-        wishes = self._store.read()
-        by = policy.of_master(self._opts)
-        return Outlook(self._config, wishes, [*hosts], by), wishes
+    def _simulation(self, hosts: Sequence[facts.Host]) -> tuple[FailoverSimulation, DesiredState]:
+        desired = self._store.read()
+        placement_policy = policy.of_master(self._opts)
+        return FailoverSimulation(self._config, desired, [*hosts], placement_policy), desired
 
 
-class ReservedRoom:
+class HaCapacityReserve:
     """See operations.keepers.Room."""
 
-    def __init__(self, reserve: Reserve, wishes: Wishes, warns: bool) -> None:
-        self._reserve, self._wishes, self.warns = reserve, wishes, warns
+    def __init__(self, reserve: Reserve, desired: DesiredState, warns: bool) -> None:
+        self._reserve, self._desired, self.warns = reserve, desired, warns
 
-    def refusal(self, host: str, guest: facts.Guest, wish: Asked | None = None) -> str:
+    def refusal(self, host: str, guest: facts.Guest, options: HaOptions | None = None) -> str:
         """See Room."""
-        return self._reserve.refusal(host, guest, *self._wanted(guest, wish))
+        return self._reserve.refusal(host, guest, *self._config_and_rules(guest, options))
 
-    def take(self, host: str, guest: facts.Guest, wish: Asked | None = None) -> None:
+    def take(self, host: str, guest: facts.Guest, options: HaOptions | None = None) -> None:
         """See Room."""
-        self._reserve.take(host, guest, *self._wanted(guest, wish))
+        self._reserve.take(host, guest, *self._config_and_rules(guest, options))
 
-    def _wanted(
-        self, guest: facts.Guest, wish: Asked | None
-    ) -> tuple[GuestWanted | None, tuple[GuestRule, ...] | None]:
-        if not wish:
+    def _config_and_rules(
+        self, guest: facts.Guest, options: HaOptions | None
+    ) -> tuple[GuestConfig | None, tuple[GuestRule, ...] | None]:
+        if not options:
             return None, None
-        return wish.over(GuestWanted(guest.name)), _rules(self._wishes, guest.name, wish)
+        return options.apply_to(GuestConfig(guest.name)), _rules(self._desired, guest.name, options)
 
 
-def _rules(wishes: Wishes, name: str, wish: Asked) -> tuple[GuestRule, ...]:
+def _rules(desired: DesiredState, name: str, options: HaOptions) -> tuple[GuestRule, ...]:
     """All rules, when the guest has joined its group."""
-    joined = wish.joins(wishes, name)
+    joined = options.group_to_join(desired, name)
     return tuple(
         replace(rule, guests=(*rule.guests, name)) if key == joined else rule
-        for key, rule in wishes.rules.items()
+        for key, rule in desired.rules.items()
     )

@@ -7,67 +7,69 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from saltvirt.ha import reserve
-from saltvirt.ha.facts import ArrivedBeat, Beat
+from saltvirt.ha.facts import Heartbeat, ReceivedHeartbeat
 from saltvirt.ha.registry import (
     MAINTENANCE,
     PLACED,
     RECOVERING,
     UP,
-    GuestPlace,
-    GuestRecord,
+    GuestLocation,
+    HaGuestRecord,
     HostRecord,
     Registry,
 )
-from saltvirt.ha.view import STARTED, GuestWanted, Tied, View
+from saltvirt.ha.view import STARTED, GuestConfig, HostBinding, View
 from saltvirt.hamaster.config import HaConfig
-from saltvirt.hamaster.seen import LossSeen
-from saltvirt.hamaster.wishes import Wishes
+from saltvirt.hamaster.seen import LossReport
+from saltvirt.hamaster.wishes import DesiredState
 from saltvirt.placement import facts
 from saltvirt.placement.policy import PlacementPolicy
 
 _BOOT = 1
 
 
-def sized(guests: Mapping[str, GuestWanted], hosts: Iterable[facts.Host]) -> dict[str, GuestWanted]:
+def with_sizes(
+    guests: Mapping[str, GuestConfig], hosts: Iterable[facts.Host]
+) -> dict[str, GuestConfig]:
     """The guests, each as large as the host says that has it."""
-    found = dict(guests)
+    configs = dict(guests)
     for host in hosts:
         for guest in host.guests:
-            if guest.name in found:
-                found[guest.name] = replace(found[guest.name], size=guest)
+            if guest.name in configs:
+                configs[guest.name] = replace(configs[guest.name], size=guest)
     # as placement counts one that is to run
     return {
-        name: replace(one, size=replace(one.size, name=name, state="running"))
-        for name, one in found.items()
+        name: replace(guest_config, size=replace(guest_config.size, name=name, state="running"))
+        for name, guest_config in configs.items()
     }
 
 
-class Outlook:
+class FailoverSimulation:
     """hosts: those that answered. policy: of placement. tied: what the engine found tied."""
 
     def __init__(
         self,
         config: HaConfig,
-        wishes: Wishes,
+        desired: DesiredState,
         hosts: list[facts.Host],
         policy: PlacementPolicy,
-        tied: Mapping[str, Tied] | None = None,
+        tied: Mapping[str, HostBinding] | None = None,
     ) -> None:
         self.hosts = {host.name: host for host in hosts if host.name in config.members}
-        there = {
+        host_by_guest = {
             guest.name: host.name
             for host in self.hosts.values()
-            for guest in sorted(host.guests, key=lambda one: one.state in facts.ACTIVE)
-            if guest.name in wishes.guests
+            for guest in sorted(host.guests, key=lambda candidate: candidate.state in facts.ACTIVE)
+            if guest.name in desired.guests
         }
         self.view = View(
             masters=config.masters,
             members=tuple(config.members),
-            beats={name: ArrivedBeat(Beat(name, _BOOT, 1), 0) for name in self.hosts},
-            rooms=self.hosts,
-            guests=sized(wishes.sized, self.hosts.values()),
-            rules=tuple(wishes.rules.values()),
-            tied=tied or {},
+            beats={name: ReceivedHeartbeat(Heartbeat(name, _BOOT, 1), 0) for name in self.hosts},
+            placement_hosts=self.hosts,
+            guests=with_sizes(desired.sized_guests, self.hosts.values()),
+            rules=tuple(desired.rules.values()),
+            bindings=tied or {},
             policy=config.policy,
             placement=policy,
         )
@@ -78,35 +80,37 @@ class Outlook:
                 name: HostRecord(MAINTENANCE if host.maintenance else UP, boot=_BOOT)
                 for name, host in self.hosts.items()
             },
-            guests={name: _placed(host) for name, host in there.items()},
+            guests={name: _placed_record(host) for name, host in host_by_guest.items()},
         )
 
-    def lose(self, host: str) -> LossSeen:
+    def simulate_loss(self, host: str) -> LossReport:
         """What would become of the guests of a host."""
-        lost = reserve.lose(self.view, self.registry, (host,), 0)
-        return LossSeen(lost.moved, lost.unplaced)
+        lost = reserve.simulate_loss(self.view, self.registry, (host,), 0)
+        return LossReport(lost.placements, lost.unplaced)
 
-    def refusal(self, guest: GuestWanted) -> str:
+    def refusal(self, guest: GuestConfig) -> str:
         """Why a guest would break the reserve, or nothing."""
-        guests = sized({**self.view.guests, guest.name: guest}, self.hosts.values())
-        known = {name: one for name, one in self.registry.guests.items() if name != guest.name}
+        guests = with_sizes({**self.view.guests, guest.name: guest}, self.hosts.values())
+        other_records = {
+            name: record for name, record in self.registry.guests.items() if name != guest.name
+        }
         view = replace(self.view, guests=guests)
-        return reserve.refusal(view, replace(self.registry, guests=known), guest.name, 0)
+        return reserve.refusal(view, replace(self.registry, guests=other_records), guest.name, 0)
 
     def account(self) -> reserve.Reserve:
         """The account of the reserve. A guest that is to run, and that no host that answered has,
         may have to be started any moment: it needs room, too."""
-        there = self.registry.guests
+        placed = self.registry.guests
         waiting = {
             name
-            for name, one in self.view.guests.items()
-            if one.wanted == STARTED and name not in there
+            for name, guest_config in self.view.guests.items()
+            if guest_config.wanted == STARTED and name not in placed
         }
-        known = {**there, **{name: GuestRecord(RECOVERING) for name in waiting}}
-        return reserve.Reserve(self.view, replace(self.registry, guests=known), 0, waiting)
+        records = {**placed, **{name: HaGuestRecord(RECOVERING) for name in waiting}}
+        return reserve.Reserve(self.view, replace(self.registry, guests=records), 0, waiting)
 
 
-def _placed(host: str) -> GuestRecord:
-    return GuestRecord(
-        PLACED, host=host, boot=_BOOT, run=True, places=(GuestPlace(host, _BOOT),), last=host
+def _placed_record(host: str) -> HaGuestRecord:
+    return HaGuestRecord(
+        PLACED, host=host, boot=_BOOT, run=True, places=(GuestLocation(host, _BOOT),), last=host
     )

@@ -11,22 +11,22 @@ from functools import cached_property
 from saltvirt import errors, plain
 from saltvirt.fleet.client import Fleet
 from saltvirt.hamaster import config, seen
-from saltvirt.hamaster.journal import Journal
-from saltvirt.hamaster.wishes import Wishes, WishStore
+from saltvirt.hamaster.journal import HaJournal
+from saltvirt.hamaster.wishes import DesiredState, DesiredStateStore
 
 log = logging.getLogger(__name__)
 
 TAG = "salt/virt/ha/wish"
 # so long a verb waits until several masters agree
-WAIT_S, _LOOK_S = 10, 0.2
+WAIT_S, _POLL_S = 10, 0.2
 
 
-class Person:
+class AdminRequest:
     """A person at this master. verb: as it is typed."""
 
     def __init__(self, fleet: Fleet, verb: str) -> None:
         self.fleet, self.verb = fleet, verb
-        self.store = WishStore(fleet.opts)
+        self.store = DesiredStateStore(fleet.opts)
 
     @cached_property
     def config(self) -> config.HaConfig:
@@ -34,17 +34,17 @@ class Person:
         return config.of_master(self.fleet.opts)
 
     @cached_property
-    def engine(self) -> seen.Engine:
+    def engine(self) -> seen.EngineStatus:
         """The engine, as it is seen now."""
-        return seen.look(self.fleet.opts)
+        return seen.load(self.fleet.opts)
 
     @property
-    def beside(self) -> str:
+    def notice(self) -> str:
         """What is said beside the comment when the engine cannot be relied on."""
-        found = [self.engine.why] if self.engine.why else []
-        if self.several and self.store.read().offers:
-            found.append("the masters have not agreed on it yet")
-        return "".join(f"; {one}" for one in found)
+        notices = [self.engine.problem] if self.engine.problem else []
+        if self.multi_master and self.store.read().offers:
+            notices.append("the masters have not agreed on it yet")
+        return "".join(f"; {notice}" for notice in notices)
 
     @property
     def armed(self) -> bool:
@@ -52,66 +52,68 @@ class Person:
         return self.store.read().armed
 
     @property
-    def several(self) -> bool:
+    def multi_master(self) -> bool:
         """Other masters have to agree."""
         return len(self.config.masters) > 1
 
     def member(self, host: str) -> str:
         """The host. Raises NotFound where it takes no part."""
         if host not in self.config.members:
-            known = ", ".join(sorted(self.config.members))
-            raise errors.NotFound(f"{host!r} is no member of virt:ha; members: {known}")
+            members = ", ".join(sorted(self.config.members))
+            raise errors.NotFound(f"{host!r} is no member of virt:ha; members: {members}")
         return host
 
-    def guest(self, wishes: Wishes, name: str) -> None:
+    def guest(self, desired: DesiredState, name: str) -> None:
         """Raises NotFound where the guest is not of high availability."""
-        if name not in wishes.guests:
+        if name not in desired.guests:
             raise errors.NotFound(
                 f"{name} was not given to high availability: salt-run virt.ha_enable {name}"
             )
 
-    def wish(self, about: str, text: str, make: Callable[[Wishes], Wishes]) -> Wishes:
+    def submit(
+        self, subject: str, text: str, edit: Callable[[DesiredState], DesiredState]
+    ) -> DesiredState:
         """Writes the wish down; then the journal and the bus have it. Where there are several
         masters it is said at the one who leads, and waits until they agree.
 
         Raises OperationFailed where another one leads.
         """
-        if not self.several:
-            wishes = self.store.change(f"virt.{self.verb}", make)
+        if not self.multi_master:
+            desired = self.store.change(f"virt.{self.verb}", edit)
         else:
             refuse_unless_leading(self.engine, self.config.name)
-            wishes = self.store.offer(f"virt.{self.verb}", make)
+            desired = self.store.offer(f"virt.{self.verb}", edit)
             end_s = time.monotonic() + WAIT_S
             while self.store.read().offers and time.monotonic() < end_s:
-                time.sleep(_LOOK_S)
-        self.tell(about, text)
-        return wishes
+                time.sleep(_POLL_S)
+        self.publish(subject, text)
+        return desired
 
-    def withdraw(self, make: Callable[[Wishes], Wishes]) -> None:
+    def withdraw(self, edit: Callable[[DesiredState], DesiredState]) -> None:
         """Writes down that a wish has an end; the other masters are to agree, and nobody waits for
         that. Raises OperationFailed, OSError."""
-        change = self.store.offer if self.several else self.store.change
-        change(f"virt.{self.verb}", make)
+        change = self.store.offer if self.multi_master else self.store.change
+        change(f"virt.{self.verb}", edit)
 
-    def tell(self, about: str, text: str) -> None:
+    def publish(self, subject: str, text: str) -> None:
         """The journal and the bus hear of it. What cannot be told was done all the same."""
         try:
-            Journal(self.fleet.opts).write("wish", about, verb=self.verb, why=text)
+            HaJournal(self.fleet.opts).write("wish", subject, verb=self.verb, why=text)
         except OSError as exc:
             log.warning("the journal of high availability: %s", exc)
-        told = {"verb": self.verb, "about": about, "message": plain.line(text)}
-        self.fleet.tell(TAG, told)
+        event = {"verb": self.verb, "about": subject, "message": plain.one_line(text)}
+        self.fleet.fire_event(TAG, event)
 
 
-def refuse_unless_leading(engine: seen.Engine, name: str) -> None:
+def refuse_unless_leading(engine: seen.EngineStatus, name: str) -> None:
     """Raises OperationFailed where another of several masters leads, or nobody knows who. name: of
     this one."""
-    found = engine.seen
-    if found.leading and not engine.why:
+    report = engine.report
+    if report.leading and not engine.problem:
         return
-    if found.leader not in ("", name):
-        raise errors.OperationFailed(f"{found.leader} leads: say it on that master")
-    if engine.why:
+    if report.leader not in ("", name):
+        raise errors.OperationFailed(f"{report.leader} leads: say it on that master")
+    if engine.problem:
         raise errors.OperationFailed(
-            f"{engine.why}; with several masters it is said on the one who leads"
+            f"{engine.problem}; with several masters it is said on the one who leads"
         )

@@ -10,54 +10,54 @@ from typing import Any
 from saltvirt import errors, plain
 from saltvirt.ha.view import OFF, ON, TIMED_OUT, Fence
 from saltvirt.hafence import agents
-from saltvirt.hafence.agents import Outcome
-from saltvirt.hafence.setting import FenceAsked, FenceSetting, FenceTold
+from saltvirt.hafence.agents import FenceOutcome
+from saltvirt.hafence.setting import FenceReply, FenceRequest, FenceSetting
 from saltvirt.hatalk import frames
 
 # off and status, and what it takes to tell
-PATIENCE_S = 2 * agents.CALL_S + 10
-_LOOK_S = 0.5
+TIMEOUT_S = 2 * agents.AGENT_TIMEOUT_S + 10
+_POLL_S = 0.5
 _SHOWN = 300
 
 
-class Remote:
+class RemoteFences:
     """tell: says a word to a host. hears: whether a host is heard now. Each question waits in a
     thread of its own."""
 
     def __init__(
-        self, tell: Callable[[str, str, dict[str, Any]], None], hears: Callable[[str], bool]
+        self, send: Callable[[str, str, dict[str, Any]], None], hears: Callable[[str], bool]
     ) -> None:
-        self._tell, self._hears = tell, hears
-        self._waiting: dict[tuple[str, str, str], queue.SimpleQueue[Outcome]] = {}
+        self._send, self._hears = send, hears
+        self._pending: dict[tuple[str, str, str], queue.SimpleQueue[FenceOutcome]] = {}
 
-    def off(self, fence: Fence, setting: FenceSetting) -> Outcome:
+    def off(self, fence: Fence, setting: FenceSetting) -> FenceOutcome:
         """The first of its hosts that sees it off. One that is gone is passed over."""
-        return agents.by_first(setting.hosts, lambda host: self._ask(host, fence, setting))
+        return agents.try_hosts(setting.hosts, lambda host: self._ask(host, fence, setting))
 
-    def answered(self, host: str, body: dict[str, Any]) -> None:
+    def handle_reply(self, host: str, body: dict[str, Any]) -> None:
         """What a host told; it is believed for what it was asked. Raises BadAnswer."""
-        told = FenceTold.from_answer(body, host)
-        if told.state not in (OFF, ON, TIMED_OUT):
-            raise errors.BadAnswer(f"{host} told that a fence ended {told.state[:20]!r}")
-        waiting = self._waiting.get((host, told.host, told.attempt))
-        if waiting is not None:
-            waiting.put(Outcome(told.state, plain.line(told.words)[:_SHOWN]))
+        reply = FenceReply.from_answer(body, host)
+        if reply.state not in (OFF, ON, TIMED_OUT):
+            raise errors.BadAnswer(f"{host} told that a fence ended {reply.state[:20]!r}")
+        reply_queue = self._pending.get((host, reply.host, reply.attempt))
+        if reply_queue is not None:
+            reply_queue.put(FenceOutcome(reply.state, plain.one_line(reply.words)[:_SHOWN]))
 
-    def _ask(self, host: str, fence: Fence, setting: FenceSetting) -> Outcome:
+    def _ask(self, host: str, fence: Fence, setting: FenceSetting) -> FenceOutcome:
         if not self._hears(host):
             raise errors.ConnectionFailed("it is not heard")
         key = (host, fence.host, fence.attempt)
-        waiting = self._waiting[key] = queue.SimpleQueue()
+        reply_queue = self._pending[key] = queue.SimpleQueue()
         try:
-            asked = FenceAsked(fence.host, fence.attempt, setting)
-            self._tell(host, frames.FENCE, asked.to_answer())
-            end_s = time.monotonic() + PATIENCE_S
+            request = FenceRequest(fence.host, fence.attempt, setting)
+            self._send(host, frames.FENCE, request.to_answer())
+            end_s = time.monotonic() + TIMEOUT_S
             while time.monotonic() < end_s:
                 try:
-                    return waiting.get(timeout=_LOOK_S)
+                    return reply_queue.get(timeout=_POLL_S)
                 except queue.Empty:
                     if not self._hears(host):
                         raise errors.ConnectionFailed("it is lost") from None
-            raise errors.ConnectionFailed(f"it did not answer within {PATIENCE_S} s")
+            raise errors.ConnectionFailed(f"it did not answer within {TIMEOUT_S} s")
         finally:
-            del self._waiting[key]
+            del self._pending[key]

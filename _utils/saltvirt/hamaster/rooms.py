@@ -13,7 +13,7 @@ from saltvirt import errors
 from saltvirt.hamaster import files
 from saltvirt.operations import held
 from saltvirt.placement import account, facts
-from saltvirt.wire import Fact
+from saltvirt.wire import Message
 
 log = logging.getLogger(__name__)
 
@@ -24,18 +24,18 @@ EVERY_S, FIRST_S = 30, 5
 Ask = Callable[[Collection[str]], Iterable[facts.Host]]
 
 
-def again(opts: held.Opts) -> Path:
+def refresh_path(opts: held.Opts) -> Path:
     """The file by whose time others have the hosts asked again at once."""
     return files.folder(opts) / "ask"
 
 
-def last(opts: held.Opts) -> Path:
+def cache_path(opts: held.Opts) -> Path:
     """The file of what hosts told last."""
     return files.folder(opts) / "rooms.json"
 
 
 @dataclass(frozen=True)
-class RoomsTold(Fact):
+class InventoryFile(Message):
     """The file: what each host answered, as it came."""
 
     hosts: dict[str, Any] = field(default_factory=dict)
@@ -44,22 +44,22 @@ class RoomsTold(Fact):
 def read(path: Path) -> dict[str, Any]:
     """What hosts told last; nothing where that cannot be read: they tell it again."""
     try:
-        found = files.read(path, RoomsTold)
+        cached = files.read(path, InventoryFile)
     except errors.OperationFailed as exc:
         log.warning("%s", exc.text)
         return {}
-    return found.hosts if found else {}
+    return cached.hosts if cached else {}
 
 
 def write(path: Path, hosts: dict[str, Any]) -> None:
     """What hosts told is in the file. What cannot be written is asked again."""
     try:
-        files.show(path, RoomsTold(hosts))
+        files.write_volatile(path, InventoryFile(hosts))
     except (OSError, TypeError, ValueError) as exc:
         log.warning("the hosts' room is not written down: %s", exc)
 
 
-class Rooms:
+class InventoryPoller:
     """The last that each host told of itself. A host that is silent keeps what it told: nothing is
     placed on one whose agent is not heard. again: as ``again`` has it. known: what they
     told an engine before this one: guests are placed by that while no minion answers."""
@@ -69,13 +69,13 @@ class Rooms:
         ask: Ask,
         members: Collection[str],
         clock: Callable[[], float],
-        again: Path | None = None,
-        known: Iterable[facts.Host] = (),
+        refresh_file: Path | None = None,
+        cached: Iterable[facts.Host] = (),
     ) -> None:
         self._ask, self._members, self._clock = ask, tuple(members), clock
-        self._again = again
+        self._refresh_file = refresh_file
         self._lock, self._stop = threading.Lock(), threading.Event()
-        self._told = {host.name: host for host in known if host.name in self._members}
+        self._latest = {host.name: host for host in cached if host.name in self._members}
         self._joined: dict[str, facts.Host] | None = None
         self._answered_s: dict[str, float] = {}
 
@@ -89,26 +89,26 @@ class Rooms:
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            asked = self._asked()
-            self.look()
+            refreshed_ns = self._refresh_ns()
+            self.poll()
             for _ in range(EVERY_S if set(self._members) <= set(self._answered_s) else FIRST_S):
-                if self._stop.wait(1) or self._asked() != asked:
+                if self._stop.wait(1) or self._refresh_ns() != refreshed_ns:
                     break
 
-    def _asked(self) -> int:
+    def _refresh_ns(self) -> int:
         """When others wanted it last, or 0."""
         try:
-            return self._again.stat().st_mtime_ns if self._again else 0
+            return self._refresh_file.stat().st_mtime_ns if self._refresh_file else 0
         except OSError:
             return 0
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Asks once."""
         began_s = self._clock()
         try:
             for host in self._ask(self._members):
                 with self._lock:
-                    self._told[host.name], self._answered_s[host.name] = host, began_s
+                    self._latest[host.name], self._answered_s[host.name] = host, began_s
                     self._joined = None
         except errors.VirtError as exc:
             log.warning("the hosts' room is not known anew: %s", exc.text)
@@ -120,8 +120,10 @@ class Rooms:
         """By name, each knowing what the others promise of storage that they share."""
         with self._lock:
             if self._joined is None:
-                found = account.joined(sorted(self._told.values(), key=lambda one: one.name))
-                self._joined = {host.name: host for host in found}
+                joined_hosts = account.joined(
+                    sorted(self._latest.values(), key=lambda item: item.name)
+                )
+                self._joined = {host.name: host for host in joined_hosts}
             return self._joined
 
     @property

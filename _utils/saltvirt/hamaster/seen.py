@@ -8,19 +8,19 @@ from pathlib import Path
 
 from saltvirt import errors
 from saltvirt.ha.registry import Registry
-from saltvirt.ha.view import MasterKept, Tied
+from saltvirt.ha.view import HostBinding, SavedMasterState
 from saltvirt.hamaster import files
 from saltvirt.operations import held
-from saltvirt.wire import Fact, seldom, untold
+from saltvirt.wire import Message, optional, transient
 
 # the engine writes it more often than that, or it hangs
 STALE_S = 15
-_BEGUN = "the engine virt_ha has begun right now"
+_STARTING = "the engine virt_ha has begun right now"
 DISARMED = "high availability is disarmed: salt-run virt.ha_arm"
 
 
 @dataclass(frozen=True)
-class HostSeen(Fact):
+class HostReport(Message):
     """A host as the engine sees it. heard_s: how long ago it was heard; None: never. fence: how the
     last attempt to fence it ended. differs: in what its agent is not like this master."""
 
@@ -29,12 +29,12 @@ class HostSeen(Fact):
     armed: bool = False
     phase: str = ""
     storage_silent_s: float | None = None
-    fence: str = seldom("")
-    differs: str = seldom("")
+    fence: str = optional("")
+    differs: str = optional("")
 
 
 @dataclass(frozen=True)
-class DecisionSeen(Fact):
+class ChangeRecord(Message):
     """One decision, and when it was made, in seconds of the clock on the wall."""
 
     at_s: float
@@ -46,7 +46,7 @@ class DecisionSeen(Fact):
 
 
 @dataclass(frozen=True)
-class LossSeen(Fact):
+class LossReport(Message):
     """Where the guests of a host would go, and why others would go nowhere."""
 
     moved: dict[str, str] = field(default_factory=dict)
@@ -54,16 +54,16 @@ class LossSeen(Fact):
 
 
 @dataclass(frozen=True)
-class OutlookSeen(Fact):
+class SimulationReport(Message):
     """What is large and changes seldom: what the loss of hosts would mean, and guests that can run
     on one host alone. It has a file of its own, which is written when any of it changes."""
 
-    losses: dict[str, LossSeen] = field(default_factory=dict)
-    tied: dict[str, Tied] = field(default_factory=dict)
+    losses: dict[str, LossReport] = field(default_factory=dict)
+    tied: dict[str, HostBinding] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class EngineSeen(Fact):
+class EngineReport(Message):
     """at_s: when it was written, by the clock on the wall; clock_s: by the engine's own, 0 by an
     engine of a version before. leading: this master has the lead; leader: who has it by what hosts
     say. settled: a majority keeps all that was decided. heard: members that were heard lately;
@@ -78,29 +78,29 @@ class EngineSeen(Fact):
     settled: bool = False
     heard: int = 0
     needed: int = 0
-    hosts: dict[str, HostSeen] = field(default_factory=dict)
-    decided: tuple[DecisionSeen, ...] = ()
+    hosts: dict[str, HostReport] = field(default_factory=dict)
+    decided: tuple[ChangeRecord, ...] = ()
     problem: str = ""
-    warnings: tuple[str, ...] = seldom(())
+    warnings: tuple[str, ...] = optional(())
     settings: str = ""
-    clock_s: float = seldom(0)
-    outlook: OutlookSeen = untold(OutlookSeen())
+    clock_s: float = optional(0)
+    outlook: SimulationReport = transient(SimulationReport())
 
 
 @dataclass(frozen=True)
-class Engine:
+class EngineStatus:
     """The engine from outside: why it cannot be relied on, or nothing; what it saw, and the
     registry that it has."""
 
-    why: str
-    seen: EngineSeen
+    problem: str
+    report: EngineReport
     registry: Registry
 
     def hears(self, host: str, within_s: float) -> bool:
         """Whether the host was heard lately."""
-        if self.why or host not in self.seen.hosts:
+        if self.problem or host not in self.report.hosts:
             return False
-        heard_s = self.seen.hosts[host].heard_s
+        heard_s = self.report.hosts[host].heard_s
         return heard_s is not None and heard_s < within_s
 
 
@@ -110,46 +110,46 @@ def boot_time() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-def path(opts: held.Opts) -> Path:
+def report_path(opts: held.Opts) -> Path:
     """The file."""
     return files.folder(opts) / "engine.json"
 
 
-def outlook(opts: held.Opts) -> Path:
+def simulation_path(opts: held.Opts) -> Path:
     """The file of the OutlookSeen."""
     return files.folder(opts) / "outlook.json"
 
 
-def kept(opts: held.Opts) -> Path:
+def state_path(opts: held.Opts) -> Path:
     """What the engine must not forget."""
     return files.folder(opts) / "kept.json"
 
 
-def lock(opts: held.Opts) -> Path:
+def lock_path(opts: held.Opts) -> Path:
     """Held by the engine that runs."""
     return files.folder(opts) / "engine.lock"
 
 
-def look(opts: held.Opts) -> Engine:
+def load(opts: held.Opts) -> EngineStatus:
     """The Engine of this master. Raises OperationFailed for a damaged file."""
-    known = files.read(kept(opts), MasterKept)
-    registry = known.registry if known else Registry()
-    if not held.is_taken(lock(opts)):
-        why = "the engine virt_ha does not run on this master: nothing is guarded"
-        return Engine(why, EngineSeen(0, ""), registry)
+    saved = files.read(state_path(opts), SavedMasterState)
+    registry = saved.registry if saved else Registry()
+    if not held.is_taken(lock_path(opts)):
+        problem = "the engine virt_ha does not run on this master: nothing is guarded"
+        return EngineStatus(problem, EngineReport(0, ""), registry)
     try:
-        seen = files.read(path(opts), EngineSeen)
-        later = files.read(outlook(opts), OutlookSeen)
+        report = files.read(report_path(opts), EngineReport)
+        simulation = files.read(simulation_path(opts), SimulationReport)
     except errors.OperationFailed as exc:
-        return Engine(exc.text, EngineSeen(0, ""), registry)
-    if seen is None:
-        return Engine(_BEGUN, EngineSeen(0, ""), registry)
-    seen = replace(seen, outlook=later or OutlookSeen())
+        return EngineStatus(exc.text, EngineReport(0, ""), registry)
+    if report is None:
+        return EngineStatus(_STARTING, EngineReport(0, ""), registry)
+    report = replace(report, outlook=simulation or SimulationReport())
     # a clock on the wall may be set
-    age_s = boot_time() - seen.clock_s if seen.clock_s else time.time() - seen.at_s
-    why = seen.problem
+    age_s = boot_time() - report.clock_s if report.clock_s else time.time() - report.at_s
+    problem = report.problem
     if age_s < 0:  # it is of before this machine's boot
-        return Engine(_BEGUN, EngineSeen(0, ""), registry)
+        return EngineStatus(_STARTING, EngineReport(0, ""), registry)
     if age_s > STALE_S:
-        why = f"the engine virt_ha has written nothing for {age_s:.0f} s: it hangs"
-    return Engine(why, seen, registry)
+        problem = f"the engine virt_ha has written nothing for {age_s:.0f} s: it hangs"
+    return EngineStatus(problem, report, registry)

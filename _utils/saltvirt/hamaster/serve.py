@@ -13,11 +13,11 @@ from saltvirt import errors, program
 from saltvirt.fleet.answer import Answer
 from saltvirt.fleet.client import Fleet
 from saltvirt.hamaster import config, credentials, files, seen
-from saltvirt.hamaster.engine import Engine, World
-from saltvirt.hamaster.fencer import Fencer
-from saltvirt.hamaster.rooms import Ask, Rooms, again, last, read, write
+from saltvirt.hamaster.engine import Engine, EngineContext
+from saltvirt.hamaster.fencer import FenceAgentPool
+from saltvirt.hamaster.rooms import Ask, InventoryPoller, cache_path, read, refresh_path, write
 from saltvirt.hamaster.seen import boot_time
-from saltvirt.hamaster.talker import AgentsTalker
+from saltvirt.hamaster.talker import AgentSender
 from saltvirt.operations import held, inventory
 from saltvirt.placement import facts, policy
 
@@ -29,64 +29,72 @@ RENEW_S = 600
 # of the library, what the agents' program is made of
 AGENT = "haagent.__main__"
 
-Bus = Callable[[str, dict[str, Any]], None]
+SendEvent = Callable[[str, dict[str, Any]], None]
 
 
-def serve(opts: held.Opts, bus: Bus, stop: threading.Event, ask: Ask | None = None) -> None:
+def serve(
+    opts: held.Opts, send_event: SendEvent, stop: threading.Event, ask: Ask | None = None
+) -> None:
     """Until it is stopped. ask: what asks the hosts for their room.
 
     Raises VirtError for settings or files that are wrong, and where another engine runs.
     """
-    found = config.of_master(opts)
-    misplaced = files.settle(opts)
-    with files.locked(seen.lock(opts), "the engine virt_ha"):
-        seen.path(opts).unlink(missing_ok=True)  # an engine before this one wrote it
-        own = credentials.ensure(opts, found.name)
-        known = told_before(last(opts))
-        rooms = Rooms(ask or _asking(opts), found.members, boot_time, again(opts), known)
-        talker = AgentsTalker(found, own)
-        rules = program.digest(next(iter(saltvirt.__path__)), AGENT)
-        world = World(talker, Fencer(found.members), rooms, bus, program=rules)
-        engine = Engine(opts, found, policy.of_master(opts), world)
-        engine.misplaced = misplaced
-        threading.Thread(target=_renewing, args=(opts, found, stop), daemon=True).start()
+    ha_config = config.of_master(opts)
+    path_warning = files.move_folder(opts)
+    with files.locked(seen.lock_path(opts), "the engine virt_ha"):
+        seen.report_path(opts).unlink(missing_ok=True)  # an engine before this one wrote it
+        peer_credentials = credentials.ensure(opts, ha_config.name)
+        previous_hosts = cached_hosts(cache_path(opts))
+        poller = InventoryPoller(
+            ask or _make_ask(opts), ha_config.members, boot_time, refresh_path(opts), previous_hosts
+        )
+        sender = AgentSender(ha_config, peer_credentials)
+        program_digest = program.digest(next(iter(saltvirt.__path__)), AGENT)
+        context = EngineContext(
+            sender, FenceAgentPool(ha_config.members), poller, send_event, program=program_digest
+        )
+        engine = Engine(opts, ha_config, policy.of_master(opts), context)
+        engine.path_warning = path_warning
+        threading.Thread(
+            target=_renew_credentials, args=(opts, ha_config, stop), daemon=True
+        ).start()
         try:
-            rooms.begin()
-            talker.begin(engine.inbox.hear)
+            poller.begin()
+            sender.begin(engine.inbox.receive)
             engine.run(stop)
         finally:
-            rooms.end()
-            talker.end()
+            poller.end()
+            sender.end()
 
 
-def told_before(path: Path) -> list[facts.Host]:
+def cached_hosts(path: Path) -> list[facts.Host]:
     """The hosts as they told an engine before this one."""
-    found = [inventory.told(Answer(name, data)) for name, data in read(path).items()]
-    return [one for one in found if isinstance(one, facts.Host)]
+    parsed = [inventory.parse_host(Answer(name, data)) for name, data in read(path).items()]
+    return [item for item in parsed if isinstance(item, facts.Host)]
 
 
-def _asking(opts: held.Opts) -> Ask:
-    path = last(opts)
-    told_last = read(path)
+def _make_ask(opts: held.Opts) -> Ask:
+    path = cache_path(opts)
+    answers = read(path)
 
     def ask(members: Collection[str]) -> Iterator[facts.Host]:
         with Fleet(opts) as fleet:
-            known = set(fleet.hosts()) & set(members)
-            for answer in fleet.ask(sorted(known), "virt.inventory"):
-                told = inventory.told(answer)
-                if isinstance(told, facts.Host):
-                    told_last[answer.host] = answer.data
-                    yield told
+            reachable = set(fleet.hosts()) & set(members)
+            for answer in fleet.ask(sorted(reachable), "virt.inventory"):
+                host = inventory.parse_host(answer)
+                if isinstance(host, facts.Host):
+                    answers[answer.host] = answer.data
+                    yield host
                 else:
-                    log.info("%s: its room is not known anew: %s", answer.host, told)
-        write(path, told_last)
+                    log.info("%s: its room is not known anew: %s", answer.host, host)
+        write(path, answers)
 
     return ask
 
 
-def _renewing(opts: held.Opts, found: config.HaConfig, stop: threading.Event) -> None:
+def _renew_credentials(opts: held.Opts, ha_config: config.HaConfig, stop: threading.Event) -> None:
     while not stop.wait(RENEW_S):
         try:
-            credentials.ensure(opts, found.name)
+            credentials.ensure(opts, ha_config.name)
         except (errors.VirtError, OSError) as exc:
             log.error("the certificate of this master for high availability: %s", exc)

@@ -8,7 +8,7 @@ from typing import Any
 from saltvirt import errors
 from saltvirt.fleet.client import Fleet
 from saltvirt.hamaster.config import HaConfig
-from saltvirt.hamaster.person import Person
+from saltvirt.hamaster.person import AdminRequest
 from saltvirt.operations.operation import Checked, Reasons, Result, Several
 
 INSTALL, SETTINGS = "virt.ha_install", "virt.ha_settings"
@@ -17,15 +17,16 @@ INSTALL, SETTINGS = "virt.ha_install", "virt.ha_settings"
 def settings_of(config: HaConfig, host: str) -> dict[str, Any]:
     """What the agent of a host is told. No secret is in it."""
     members = {
-        name: f"{_bracketed(one.address)}:{one.port}" for name, one in config.members.items()
+        name: f"{_bracketed(member.address)}:{member.port}"
+        for name, member in config.members.items()
     }
-    own = config.members[host]
+    own_member = config.members[host]
     return {
         "host": host,
         "members": members,
         "masters": list(config.masters),
-        "port": own.port,
-        "watchdog": own.watchdog,
+        "port": own_member.port,
+        "watchdog": own_member.watchdog,
         "pools": list(config.pools),
         "policy": asdict(config.policy),
     }
@@ -40,65 +41,67 @@ class Setup:
 
     def __init__(self, fleet: Fleet, host: str | None = None) -> None:
         self.fleet, self.host = fleet, host
-        self.person = Person(fleet, "ha_setup")
+        self.request = AdminRequest(fleet, "ha_setup")
 
     def check(self) -> Several:
         """What each host would do."""
         reasons = Reasons()
         with reasons:
-            self._refuse_others()
-        if reasons.words:
+            self._refuse_changed()
+        if reasons.texts:
             return Several((reasons.checked(self.host or "ha"),))
-        return Several(tuple(self._one(host, test=True) for host in self._hosts()))
+        return Several(tuple(self._set_up_host(host, test=True) for host in self._hosts()))
 
     def run(self) -> Several:
         """Raises InvalidInput, NotFound, OperationFailed. A host that fails stops no other."""
-        self._refuse_others()
-        return Several(tuple(self._one(host, test=False) for host in self._hosts()))
+        self._refuse_changed()
+        return Several(tuple(self._set_up_host(host, test=False) for host in self._hosts()))
 
-    def _refuse_others(self) -> None:
+    def _refuse_changed(self) -> None:
         """Raises OperationFailed while armed, for settings that the engine does not go by: what it
         proves rests on what agents keep to; and for other members than those that count."""
-        config, engine = self.person.config, self.person.engine
-        if not self.person.armed or not engine.seen.at_s:
+        config, engine = self.request.config, self.request.engine
+        if not self.request.armed or not engine.report.at_s:
             return
-        if engine.seen.settings != config.digest:
+        if engine.report.settings != config.digest:
             raise errors.OperationFailed(
                 "virt:ha was changed, and the engine goes by what it was before: restart "
                 "salt-master, then salt-run virt.ha_setup again"
             )
-        counted = engine.registry.members
-        if counted and set(counted) != set(config.members):
+        current_members = engine.registry.members
+        if current_members and set(current_members) != set(config.members):
             raise errors.OperationFailed(
-                f"members are {', '.join(sorted(counted))} for as long as high availability is "
+                f"members are {', '.join(sorted(current_members))} for as long as high "
+                f"availability is "
                 "armed: salt-run virt.ha_disarm, then virt.ha_setup, then virt.ha_arm"
             )
 
     def _hosts(self) -> list[str]:
-        members = self.person.config.members
-        for name in [self.person.member(self.host)] if self.host else members:
+        members = self.request.config.members
+        for name in [self.request.member(self.host)] if self.host else members:
             self.fleet.hosts(name)
         return [self.host] if self.host else list(members)
 
-    def _one(self, host: str, test: bool) -> Result:
+    def _set_up_host(self, host: str, test: bool) -> Result:
         reasons, changes = Reasons(), dict[str, Any]()
         with reasons:
-            words = []
-            told = settings_of(self.person.config, host)
-            for function, asked in ((INSTALL, {}), (SETTINGS, {"settings": told})):
-                answer = self.fleet.one(host, function, {**asked, "test": test})
+            comments = []
+            settings = settings_of(self.request.config, host)
+            for function, arguments in ((INSTALL, {}), (SETTINGS, {"settings": settings})):
+                answer = self.fleet.call(host, function, {**arguments, "test": test})
                 if not isinstance(answer, dict) or not isinstance(answer.get("changes"), dict):
                     raise errors.BadAnswer(f"{host}: {function} answered what is none")
                 changes |= answer["changes"]
-                words.append(str(answer.get("comment", "")))
+                comments.append(str(answer.get("comment", "")))
             if changes:
-                words.append(
+                comments.append(
                     "its firewall is left as it is: the formula's libvirt.firewall opens TCP "
-                    f"{told['port']} to the other hypervisors and the masters, or do it yourself"
+                    f"{settings['port']} to the other hypervisors and the masters, or do it "
+                    f"yourself"
                 )
-            comment = "; ".join(filter(None, words))
+            comment = "; ".join(filter(None, comments))
             if test:
                 return Checked(host, comment, changes, nothing=not changes)
             return Result(host, comment, changes)
-        comment = "; ".join(reasons.words)
-        return Checked(host, comment, changes, reasons=reasons.words)
+        comment = "; ".join(reasons.texts)
+        return Checked(host, comment, changes, reasons=reasons.texts)

@@ -4,29 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from saltvirt.hamaster.seen import LossSeen
+from saltvirt.hamaster.seen import LossReport
 
-KEPT, SHORT = "kept", "short"
+SUFFICIENT, INSUFFICIENT = "kept", "short"
 
 
-class Short:
+class ReserveAlert:
     """tell: called with the hosts, the old state, the new one and why, once for each change."""
 
-    def __init__(self, tell: Callable[[str, str, str, str], None]) -> None:
-        self._tell = tell
-        self._short: dict[str, tuple[str, ...]] = {}
+    def __init__(self, notify: Callable[[str, str, str, str], None]) -> None:
+        self._notify = notify
+        self._unplaced: dict[str, tuple[str, ...]] = {}
 
-    def look(self, name: str, loss: LossSeen) -> None:
+    def update(self, name: str, loss: LossReport) -> None:
         """What would become of the guests of those hosts (``hyper1 and hyper2``) now."""
-        old, new = self._short.get(name, ()), tuple(sorted(loss.unplaced))
+        old, new = self._unplaced.get(name, ()), tuple(sorted(loss.unplaced))
         if new == old:
             return
-        self._short[name] = new
-        why = f"if {name} died, no host would take {', '.join(new)}"
-        state = SHORT if new else KEPT
+        self._unplaced[name] = new
+        reason = f"if {name} died, no host would take {', '.join(new)}"
+        state = INSUFFICIENT if new else SUFFICIENT
         hosts = name.replace(" and ", "+")
-        self._tell(hosts, SHORT if old else KEPT, state, why if new else "there is room for all")
+        self._notify(
+            hosts,
+            INSUFFICIENT if old else SUFFICIENT,
+            state,
+            reason if new else "there is room for all",
+        )
 
     def forget(self, names: Mapping[str, object]) -> None:
         """All but these are looked at no more."""
-        self._short = {name: one for name, one in self._short.items() if name in names}
+        self._unplaced = {
+            name: unplaced for name, unplaced in self._unplaced.items() if name in names
+        }

@@ -9,14 +9,14 @@ from saltvirt import errors, units
 from saltvirt.fleet.client import Fleet
 from saltvirt.ha.registry import BLOCKED, ERROR, FENCED, FENCING, NEW, SUSPECTED, UNKNOWN, UP
 from saltvirt.ha.registry import STOPPED as STATE_STOPPED
-from saltvirt.ha.reserve import Lost
+from saltvirt.ha.reserve import HostLoss
 from saltvirt.ha.view import IGNORED
 from saltvirt.hamaster import config
-from saltvirt.hamaster.journal import Journal
-from saltvirt.hamaster.outlook import Outlook
-from saltvirt.hamaster.person import Person
-from saltvirt.hamaster.seen import Engine
-from saltvirt.hamaster.wishes import Wishes, remade
+from saltvirt.hamaster.journal import HaJournal
+from saltvirt.hamaster.outlook import FailoverSimulation
+from saltvirt.hamaster.person import AdminRequest
+from saltvirt.hamaster.seen import EngineStatus
+from saltvirt.hamaster.wishes import DesiredState, rebuild
 from saltvirt.operations import inventory
 from saltvirt.operations.operation import Checked, Reasons, Result
 from saltvirt.placement import policy
@@ -27,195 +27,215 @@ _BAD_HOSTS = (SUSPECTED, FENCING, FENCED, UNKNOWN)
 _BAD_GUESTS = (BLOCKED, ERROR)
 
 
-class Status:
+class HaStatus:
     """All that is known: of files of this master alone, nobody is asked."""
 
     def __init__(self, fleet: Fleet) -> None:
         self.fleet = fleet
-        self.person = Person(fleet, "ha_status")
+        self.request = AdminRequest(fleet, "ha_status")
 
     def check(self) -> Checked:
         """The same as run: it changes nothing."""
-        found = self.run()
-        return Checked(found.about, found.comment, more=found.more, complete=found.complete,
-                       nothing=found.complete)  # fmt: skip
+        result = self.run()
+        return Checked(result.subject, result.comment, details=result.details,
+        complete=result.complete,
+                       nothing=result.complete)  # fmt: skip
 
     def run(self) -> Result:
         """Raises InvalidInput, OperationFailed for a damaged file."""
         if not config.is_configured(self.fleet.opts):
-            words = "high availability is not configured (virt:ha)"
-            return Result(ABOUT, words, more={"configured": False})
-        settings, engine = self.person.config, self.person.engine
-        wishes, lost = self._wishes()
+            message = "high availability is not configured (virt:ha)"
+            return Result(ABOUT, message, details={"configured": False})
+        settings, engine = self.request.config, self.request.engine
+        desired, file_problems = self._desired()
         hosts = {name: _host(name, settings, engine) for name in settings.members}
-        guests = {name: _guest(name, wishes, engine) for name in sorted(wishes.guests)}
-        wrong = [*lost, *_wrong(wishes, engine, hosts, guests, self._nobody_spoke())]
-        wrong += _unlike(wishes, engine, hosts)
-        wrong += [why for why in _reserve(settings, engine)["short"] if why not in wrong]
-        more = {
+        guests = {name: _guest(name, desired, engine) for name in sorted(desired.guests)}
+        problems = [
+            *file_problems,
+            *_problems(desired, engine, hosts, guests, self._has_no_state()),
+        ]
+        problems += _differences(desired, engine, hosts)
+        problems += [
+            shortfall
+            for shortfall in _reserve(settings, engine)["short"]
+            if shortfall not in problems
+        ]
+        details = {
             "configured": True,
-            "armed": wishes.armed,
+            "armed": desired.armed,
             "engine": {
-                "running": not engine.why, "why": engine.why, "leading": engine.seen.leading,
-                "leader": engine.seen.leader, "settled": engine.seen.settled,
+                "running": not engine.problem, "why": engine.problem,
+                "leading": engine.report.leading,
+                "leader": engine.report.leader, "settled": engine.report.settled,
             },
             "quorum": {
-                "members": len(settings.members), "heard": engine.seen.heard,
-                "needed": engine.seen.needed,
+                "members": len(settings.members), "heard": engine.report.heard,
+                "needed": engine.report.needed,
             },
             "hosts": hosts,
             "guests": guests,
-            "rules": {name: rule.to_answer() for name, rule in sorted(wishes.rules.items())},
+            "rules": {name: rule.to_answer() for name, rule in sorted(desired.rules.items())},
             "reserve": _reserve(settings, engine),
-            "losses": {name: one.to_answer() for name, one in engine.seen.outlook.losses.items()},
-            "decisions": [one.to_answer() for one in engine.seen.decided],
-            "journal": Journal(self.fleet.opts).last(_LAST),
-            "problems": wrong,
+            "losses": {name: item.to_answer() for name,
+            item in engine.report.outlook.losses.items()},
+            "decisions": [item.to_answer() for item in engine.report.decided],
+            "journal": HaJournal(self.fleet.opts).last(_LAST),
+            "problems": problems,
             "table": _table(hosts, guests),
         }  # fmt: skip
-        comment = "; ".join(wrong) if wrong else _well(settings, wishes, hosts, guests)
-        return Result(ABOUT, comment, more=more, complete=not wrong)
+        comment = "; ".join(problems) if problems else _summary(settings, desired, hosts, guests)
+        return Result(ABOUT, comment, details=details, complete=not problems)
 
-    def _wishes(self) -> tuple[Wishes, list[str]]:
+    def _desired(self) -> tuple[DesiredState, list[str]]:
         """(What persons want, that it is lost). Raises OperationFailed for a damaged file."""
         try:
-            return self.person.store.read(), []
+            return self.request.store.read(), []
         except errors.OperationFailed as exc:
-            if self.person.store.path.exists():
+            if self.request.store.path.exists():
                 raise
-            return remade(self.person.engine.registry), [exc.text]
+            return rebuild(self.request.engine.registry), [exc.text]
 
-    def _nobody_spoke(self) -> bool:
+    def _has_no_state(self) -> bool:
         """Of several masters none that knows of no wish asks for the lead."""
-        return self.person.several and not self.person.store.path.exists()
+        return self.request.multi_master and not self.request.store.path.exists()
 
 
-def _host(name: str, settings: config.HaConfig, engine: Engine) -> dict[str, Any]:
-    record, seen = engine.registry.host(name), engine.seen.hosts.get(name)
-    loss = engine.seen.outlook.losses.get(name)
+def _host(name: str, settings: config.HaConfig, engine: EngineStatus) -> dict[str, Any]:
+    record, report = engine.registry.host(name), engine.report.hosts.get(name)
+    loss = engine.report.outlook.losses.get(name)
     return {
         "state": record.state,
         "why": record.why,
         "boot": record.boot,
-        "heard_s": seen.heard_s if seen and not engine.why else None,
-        "watchdog": "armed" if seen and seen.armed else "at rest",
-        "fences": [one.agent for one in settings.members[name].fences],
-        "last_fence": seen.fence if seen else "",
-        "differs": seen.differs if seen else "",
+        "heard_s": report.heard_s if report and not engine.problem else None,
+        "watchdog": "armed" if report and report.armed else "at rest",
+        "fences": [fence.agent for fence in settings.members[name].fences],
+        "last_fence": report.fence if report else "",
+        "differs": report.differs if report else "",
         "moved": dict(loss.moved) if loss else {},
         "unplaced": sorted(loss.unplaced) if loss else [],
     }
 
 
-def _guest(name: str, wishes: Wishes, engine: Engine) -> dict[str, Any]:
-    wanted, record = wishes.guests[name], engine.registry.guests.get(name)
-    tied = engine.seen.outlook.tied.get(name)
+def _guest(name: str, desired: DesiredState, engine: EngineStatus) -> dict[str, Any]:
+    guest_config, record = desired.guests[name], engine.registry.guests.get(name)
+    binding = engine.report.outlook.tied.get(name)
     return {
         "state": record.state if record else NEW,
         "why": record.why if record else "",
-        "host": (record.host or record.last) if record else wanted.host,
-        "wanted": wanted.wanted,
-        "priority": wanted.priority,
-        "may_run_on": sorted({place.host for place in record.places}) if record else [],
-        "tied": f"it can run on {tied.host} alone: {tied.why}" if tied else "",
+        "host": (record.host or record.last) if record else guest_config.host,
+        "wanted": guest_config.wanted,
+        "priority": guest_config.priority,
+        "may_run_on": sorted({location.host for location in record.places}) if record else [],
+        "tied": f"it can run on {binding.host} alone: {binding.why}" if binding else "",
     }
 
 
-def _wrong(
-    wishes: Wishes,
-    engine: Engine,
+def _problems(
+    desired: DesiredState,
+    engine: EngineStatus,
     hosts: dict[str, Any],
     guests: dict[str, Any],
-    nobody_spoke: bool,
+    has_no_state: bool,
 ) -> Iterator[str]:
     """Every reason for the exit code 1."""
-    if engine.why:
-        yield engine.why
-    elif nobody_spoke and not engine.seen.leader:
+    if engine.problem:
+        yield engine.problem
+    elif has_no_state and not engine.report.leader:
         yield (
             "no master leads: of several masters none does before a person said what is wanted: "
             "salt-run virt.ha_enable NAME, of the first guest, on one of them"
         )
-    elif not engine.seen.leading and not engine.seen.leader:
+    elif not engine.report.leading and not engine.report.leader:
         yield (
-            f"no master leads: {engine.seen.heard} of {len(hosts)} hosts are heard, "
-            f"{engine.seen.needed} are needed"
+            f"no master leads: {engine.report.heard} of {len(hosts)} hosts are heard, "
+            f"{engine.report.needed} are needed"
         )
-    for name, one in hosts.items():
-        if one["state"] in _BAD_HOSTS and (wishes.guests or one["state"] != UNKNOWN):
-            yield f"{name} is {one['state']}" + (f": {one['why']}" if one["why"] else "")
-    for name, one in guests.items():
-        if one["state"] in _BAD_GUESTS:
-            yield f"{name} is {one['state']}: {one['why']}"
-        elif strangers := set(one["may_run_on"]) - hosts.keys():
+    for name, item in hosts.items():
+        if item["state"] in _BAD_HOSTS and (desired.guests or item["state"] != UNKNOWN):
+            yield f"{name} is {item['state']}" + (f": {item['why']}" if item["why"] else "")
+    for name, item in guests.items():
+        if item["state"] in _BAD_GUESTS:
+            yield f"{name} is {item['state']}: {item['why']}"
+        elif non_members := set(item["may_run_on"]) - hosts.keys():
             yield (
-                f"{name} may run on {', '.join(sorted(strangers))}, which is no member of virt:ha: "
+                f"{name} may run on {', '.join(sorted(non_members))}, which is no member of "
+                f"virt:ha: "
                 "nobody watches it"
             )
-        elif one["tied"]:
-            yield f"{name} would not run again if its host died: {one['tied']}"
-    for name, one in hosts.items():
-        if one["unplaced"]:
-            yield f"if {name} died, no host would take {', '.join(one['unplaced'])}"
+        elif item["tied"]:
+            yield f"{name} would not run again if its host died: {item['tied']}"
+    for name, item in hosts.items():
+        if item["unplaced"]:
+            yield f"if {name} died, no host would take {', '.join(item['unplaced'])}"
 
 
-def _unlike(wishes: Wishes, engine: Engine, hosts: dict[str, Any]) -> Iterator[str]:
+def _differences(
+    desired: DesiredState, engine: EngineStatus, hosts: dict[str, Any]
+) -> Iterator[str]:
     """What machines have not alike, and what was lost."""
-    yield from engine.seen.warnings
-    if wishes.remade:
+    yield from engine.report.warnings
+    if desired.remade:
         yield (
             "what persons want was lost, and was made anew from what the hosts keep: priorities, "
             "tries, failback and rules are as by default: say them again"
         )
-    for name, one in hosts.items():
-        if one["differs"]:
+    for name, host in hosts.items():
+        if host["differs"]:
             yield (
-                f"the agent of {name} has {one['differs']}, not those of this master: its watchdog "
+                f"the agent of {name} has {host['differs']}, not those of this master: its "
+                f"watchdog "
                 "proves nothing; restart salt-master, then salt-run virt.ha_setup"
             )
 
 
-def _reserve(settings: config.HaConfig, engine: Engine) -> dict[str, Any]:
+def _reserve(settings: config.HaConfig, engine: EngineStatus) -> dict[str, Any]:
     """For the loss of how many hosts room is kept; what is short of it, by what the engine saw."""
     count = settings.policy.reserve
-    sets = [(tuple(name.split(" and ")), one) for name, one in engine.seen.outlook.losses.items()]
-    short = [
-        Lost(hosts, one.moved, one.unplaced).text()
-        for hosts, one in sets
-        if count and len(hosts) <= count and one.unplaced
+    sets = [
+        (tuple(name.split(" and ")), loss) for name, loss in engine.report.outlook.losses.items()
     ]
-    return {"hosts": count, "policy": settings.reserve_policy, "short": short}
+    shortfalls = [
+        HostLoss(hosts, loss.moved, loss.unplaced).text()
+        for hosts, loss in sets
+        if count and len(hosts) <= count and loss.unplaced
+    ]
+    return {"hosts": count, "policy": settings.reserve_policy, "short": shortfalls}
 
 
-def _well(
-    settings: config.HaConfig, wishes: Wishes, hosts: dict[str, Any], guests: dict[str, Any]
+def _summary(
+    settings: config.HaConfig, desired: DesiredState, hosts: dict[str, Any], guests: dict[str, Any]
 ) -> str:
-    left = sum(one["wanted"] == IGNORED for one in guests.values())
-    off = sum(one["state"] == STATE_STOPPED for one in guests.values())
-    words = [f"{'armed' if wishes.armed else 'DISARMED'}: {units.counted(len(hosts), 'host')}",
-             units.counted(len(guests), "guest")]  # fmt: skip
-    words += [f"{off} of them stopped"] if off else []
-    words += [f"{left} of them ignored"] if left else []
+    ignored = sum(guest["wanted"] == IGNORED for guest in guests.values())
+    stopped = sum(guest["state"] == STATE_STOPPED for guest in guests.values())
+    parts = [f"{'armed' if desired.armed else 'DISARMED'}: {units.pluralize(len(hosts), 'host')}",
+             units.pluralize(len(guests), "guest")]  # fmt: skip
+    parts += [f"{stopped} of them stopped"] if stopped else []
+    parts += [f"{ignored} of them ignored"] if ignored else []
     if settings.policy.reserve:
-        words += [f"room is kept for the loss of {units.counted(settings.policy.reserve, 'host')}"]
-    return ", ".join(words)
+        parts += [
+            f"room is kept for the loss of {units.pluralize(settings.policy.reserve, 'host')}"
+        ]
+    return ", ".join(parts)
 
 
 def _table(hosts: dict[str, Any], guests: dict[str, Any]) -> list[list[Any]]:
     rows: list[list[Any]] = [["what", "name", "state", "host", "because"]]
-    rows += [["host", name, one["state"], "", _because(one)] for name, one in hosts.items()]
-    rows += [["guest", name, one["state"], one["host"], one["why"]] for name, one in guests.items()]
+    rows += [["host", name, item["state"], "", _reason(item)] for name, item in hosts.items()]
+    rows += [
+        ["guest", name, item["state"], item["host"], item["why"]] for name, item in guests.items()
+    ]
     return rows
 
 
-def _because(host: dict[str, Any]) -> str:
+def _reason(host: dict[str, Any]) -> str:
     """Of a host that is up: what would become of its guests."""
     if host["state"] != UP:
         return str(host["why"])
     if host["unplaced"]:
         return f"if it died, no host would take {', '.join(host['unplaced'])}"
     if host["moved"]:
-        return f"if it died, {units.counted(len(host['moved']), 'guest')} would run elsewhere"
+        return f"if it died, {units.pluralize(len(host['moved']), 'guest')} would run elsewhere"
     return ""
 
 
@@ -224,35 +244,38 @@ class Simulate:
 
     def __init__(self, fleet: Fleet, lose: str) -> None:
         self.fleet, self.host = fleet, str(lose)
-        self.person = Person(fleet, "ha_simulate")
+        self.request = AdminRequest(fleet, "ha_simulate")
 
     def check(self) -> Checked:
         """The same as run: it changes nothing."""
         reasons = Reasons()
         with reasons:
-            found = self.run()
-            return Checked(found.about, found.comment, more=found.more, complete=found.complete,
-                           nothing=found.complete)  # fmt: skip
+            result = self.run()
+            return Checked(result.subject, result.comment, details=result.details,
+            complete=result.complete,
+                           nothing=result.complete)  # fmt: skip
         return reasons.checked(self.host)
 
     def run(self) -> Result:
         """Raises NotFound, InvalidInput, ConnectionFailed when the host cannot be asked."""
-        settings, wishes = self.person.config, self.person.store.read()
-        self.person.member(self.host)
+        settings, desired = self.request.config, self.request.store.read()
+        self.request.member(self.host)
         hosts, unreachable = inventory.gather(self.fleet)
         if self.host in unreachable:
             raise errors.ConnectionFailed(f"{self.host}: {unreachable[self.host]}")
-        tied = self.person.engine.seen.outlook.tied
-        outlook = Outlook(settings, wishes, hosts, policy.of_master(self.fleet.opts), tied)
-        loss = outlook.lose(self.host)
+        tied = self.request.engine.report.outlook.tied
+        simulation = FailoverSimulation(
+            settings, desired, hosts, policy.of_master(self.fleet.opts), tied
+        )
+        loss = simulation.simulate_loss(self.host)
         rows: list[list[Any]] = [["guest", "started on", "reason"]]
         rows += [[name, host, ""] for name, host in loss.moved.items()]
-        rows += [[name, None, why] for name, why in loss.unplaced.items()]
+        rows += [[name, None, reason] for name, reason in loss.unplaced.items()]
         silent = {name: unreachable[name] for name in settings.members if name in unreachable}
-        words = (
-            f"if {self.host} died, {units.counted(len(loss.moved), 'guest')} would be started "
+        message = (
+            f"if {self.host} died, {units.pluralize(len(loss.moved), 'guest')} would be started "
             f"elsewhere, {len(loss.unplaced)} nowhere"
         )
-        words += f"; not counted: {', '.join(silent)}" if silent else ""
-        more = {"table": rows, "moved": loss.moved, "unplaced": loss.unplaced, "silent": silent}
-        return Result(self.host, words, more=more, complete=not (loss.unplaced or silent))
+        message += f"; not counted: {', '.join(silent)}" if silent else ""
+        details = {"table": rows, "moved": loss.moved, "unplaced": loss.unplaced, "silent": silent}
+        return Result(self.host, message, details=details, complete=not (loss.unplaced or silent))

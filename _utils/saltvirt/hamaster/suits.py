@@ -12,7 +12,7 @@ from saltvirt.placement.facts import Host
 VARIABLES = "/var/lib/libvirt/qemu/nvram"
 TPM_STATE = "/var/lib/libvirt/swtpm"
 # longer chains are no chains
-_DEEP = 400
+_MAX_CHAIN = 400
 
 
 def reasons(root: Element, host: Host, disks: Mapping[str, Any]) -> Iterator[str]:
@@ -86,7 +86,7 @@ def _is_shared_pool(host: Host, pool: str) -> bool:
 
 def _chain(name: str, disk: Any, host: Host) -> Iterator[str]:
     """The images below a disk that no other host has at that place."""
-    for _ in range(_DEEP):
+    for _ in range(_MAX_CHAIN):
         disk = disk.get("backing file") if isinstance(disk, Mapping) else None
         if not isinstance(disk, Mapping):
             return

@@ -7,56 +7,59 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from xml.etree import ElementTree
 
-from saltvirt.ha.registry import GuestRecord, Registry
-from saltvirt.ha.view import Tied
+from saltvirt.ha.registry import HaGuestRecord, Registry
+from saltvirt.ha.view import HostBinding
 from saltvirt.hamaster import suits
-from saltvirt.hamaster.definitions import Definition
+from saltvirt.hamaster.definitions import StoredDefinition
 from saltvirt.placement.facts import Host
 
 
 @dataclass(frozen=True)
-class _Seen:
+class _CheckedGuest:
     digest: str
-    room: Host
-    tied: Tied | None
+    host: Host
+    binding: HostBinding | None
 
 
-class Ties:
+class BindingWatch:
     """What was found of each guest; found anew when its definition or its host changes, and for
     one that is tied whenever its host tells of its storage."""
 
     def __init__(self) -> None:
-        self._seen: dict[str, _Seen] = {}
+        self._checked: dict[str, _CheckedGuest] = {}
 
-    def look(
-        self, definitions: Iterable[Definition], registry: Registry, rooms: Mapping[str, Host]
-    ) -> dict[str, Tied]:
+    def evaluate(
+        self,
+        definitions: Iterable[StoredDefinition],
+        registry: Registry,
+        placement_hosts: Mapping[str, Host],
+    ) -> dict[str, HostBinding]:
         """By the guests' names."""
-        old, self._seen = self._seen, {}
-        for one in definitions:
-            seen = old.get(one.name)
-            room = rooms.get(_host(registry.guests.get(one.name)))
-            if room is not None and not _holds(seen, one, room):
-                seen = _Seen(one.digest, room, _tied(one, room))
-            if seen is not None:
-                self._seen[one.name] = seen
-        return {name: seen.tied for name, seen in self._seen.items() if seen.tied}
+        old, self._checked = self._checked, {}
+        for definition in definitions:
+            checked = old.get(definition.name)
+            host = placement_hosts.get(_host(registry.guests.get(definition.name)))
+            if host is not None and not _is_current(checked, definition, host):
+                checked = _CheckedGuest(definition.digest, host, _binding(definition, host))
+            if checked is not None:
+                self._checked[definition.name] = checked
+        return {name: checked.binding for name, checked in self._checked.items() if checked.binding}
 
 
-def _host(record: GuestRecord | None) -> str:
+def _host(record: HaGuestRecord | None) -> str:
     """Where it is, or was last."""
     if record is None:
         return ""
-    places = {place.host for place in record.places}
+    places = {location.host for location in record.places}
     return places.pop() if len(places) == 1 else record.last
 
 
-def _holds(seen: _Seen | None, one: Definition, room: Host) -> bool:
-    if seen is None or (seen.digest, seen.room.name) != (one.digest, room.name):
+def _is_current(checked: _CheckedGuest | None, definition: StoredDefinition, host: Host) -> bool:
+    if checked is None or (checked.digest, checked.host.name) != (definition.digest, host.name):
         return False
-    return seen.tied is None or seen.room is room
+    return checked.binding is None or checked.host is host
 
 
-def _tied(one: Definition, room: Host) -> Tied | None:
-    why = list(suits.reasons(ElementTree.fromstring(one.xml), room, {}))
-    return Tied(room.name, "; ".join(why)) if why else None
+def _binding(definition: StoredDefinition, host: Host) -> HostBinding | None:
+    reasons = list(suits.reasons(ElementTree.fromstring(definition.xml), host, {}))
+    return HostBinding(host.name, "; ".join(reasons)) if reasons else None

@@ -14,34 +14,34 @@ from saltvirt import errors, plain
 from saltvirt.ha import wished
 from saltvirt.ha.registry import IGNORED as STATE_IGNORED
 from saltvirt.ha.registry import STOPPED as STATE_STOPPED
-from saltvirt.ha.registry import Registry, Wished
+from saltvirt.ha.registry import CommittedConfig, Registry
 from saltvirt.ha.view import (
     IGNORED,
     STARTED,
     STOPPED,
+    GuestConfig,
     GuestRule,
-    GuestWanted,
-    MasterKept,
-    Wish,
+    RelocationRequest,
+    SavedMasterState,
 )
 from saltvirt.hamaster import files
 from saltvirt.operations import held, keepers
 from saltvirt.placement.facts import Guest
-from saltvirt.wire import Fact, seldom
+from saltvirt.wire import Message, optional
 
 log = logging.getLogger(__name__)
 
-_MOST_OFFERS = 100
+_MAX_OFFERS = 100
 
 # what other verbs say of a guest
-KEPT = (
+REFUSAL = (
     "high availability: salt-run virt.ha_move {name} HOST moves it, virt.ha_enable {name} "
     "state=stopped (or started) stops it (or starts it), virt.ha_ignore {name} leaves it to you"
 )
 
 
 @dataclass(frozen=True)
-class Wishes(Fact):
+class DesiredState(Message):
     """armed: anything may be fenced and restarted. guests, rules, wishes: by name; sizes: what
     each guest took of its host. autostarted: guests that libvirt started with their host before.
     confirmed: host to the boot of which a person said that it is off. number: of the last Wish.
@@ -51,222 +51,232 @@ class Wishes(Fact):
     was no file, and the engine has not added yet what the hosts keep."""
 
     armed: bool = True
-    guests: dict[str, GuestWanted] = field(default_factory=dict)
+    guests: dict[str, GuestConfig] = field(default_factory=dict)
     sizes: dict[str, Guest] = field(default_factory=dict)
     rules: dict[str, GuestRule] = field(default_factory=dict)
-    wishes: dict[str, Wish] = field(default_factory=dict)
+    wishes: dict[str, RelocationRequest] = field(default_factory=dict)
     autostarted: frozenset[str] = frozenset()
     confirmed: dict[str, int] = field(default_factory=dict)
     number: int = 0
-    base_term: int = seldom(0)
-    base_version: int = seldom(0)
-    offers: tuple[str, ...] = seldom(())
-    remade: bool = seldom(False)
-    fresh: bool = seldom(False)
+    base_term: int = optional(0)
+    base_version: int = optional(0)
+    offers: tuple[str, ...] = optional(())
+    remade: bool = optional(False)
+    fresh: bool = optional(False)
 
     @functools.cached_property
-    def wished(self) -> Wished:
+    def shared_config(self) -> CommittedConfig:
         """As masters agree on it."""
-        told = replace(self, base_term=0, base_version=0, offers=(), fresh=False).to_answer()
-        return Wished(self.base_term, self.base_version, json.dumps(told, sort_keys=True))
+        content = replace(self, base_term=0, base_version=0, offers=(), fresh=False).to_answer()
+        return CommittedConfig(
+            self.base_term, self.base_version, json.dumps(content, sort_keys=True)
+        )
 
     @property
-    def sized(self) -> dict[str, GuestWanted]:
+    def sized_guests(self) -> dict[str, GuestConfig]:
         """The guests with their sizes."""
         return {
-            name: replace(one, size=self.sizes.get(name, one.size))
-            for name, one in self.guests.items()
+            name: replace(guest_config, size=self.sizes.get(name, guest_config.size))
+            for name, guest_config in self.guests.items()
         }
 
-    def without(self, name: str) -> Wishes:
+    def without(self, name: str) -> DesiredState:
         """Where that guest is no longer of high availability."""
         rules = {
-            key: replace(rule, guests=tuple(one for one in rule.guests if one != name))
+            key: replace(rule, guests=tuple(item for item in rule.guests if item != name))
             for key, rule in self.rules.items()
         }
         return replace(
             self,
-            guests={key: one for key, one in self.guests.items() if key != name},
-            sizes={key: one for key, one in self.sizes.items() if key != name},
-            wishes={key: one for key, one in self.wishes.items() if key != name},
+            guests={key: item for key, item in self.guests.items() if key != name},
+            sizes={key: item for key, item in self.sizes.items() if key != name},
+            wishes={key: item for key, item in self.wishes.items() if key != name},
             rules=rules,
             autostarted=self.autostarted - {name},
         )
 
 
-def remade(registry: Registry) -> Wishes:
+def rebuild(registry: Registry) -> DesiredState:
     """What can be told of it from what was decided, where nothing else is left."""
     states = {STATE_STOPPED: STOPPED, STATE_IGNORED: IGNORED}
     guests = {
-        name: GuestWanted(
+        name: GuestConfig(
             name,
-            host=one.host or one.last,
-            wanted=states.get(one.state, STARTED),
-            agent_silent_s=one.agent_silent_s,
+            host=record.host or record.last,
+            wanted=states.get(record.state, STARTED),
+            agent_silent_s=record.agent_silent_s,
         )
-        for name, one in registry.guests.items()
+        for name, record in registry.guests.items()
     }
-    number = max((one.wish for one in registry.guests.values()), default=0)
-    return Wishes(armed=registry.armed, guests=guests, number=number, remade=True)
+    number = max((record.wish for record in registry.guests.values()), default=0)
+    return DesiredState(armed=registry.armed, guests=guests, number=number, remade=True)
 
 
-def kept_by_hosts(registry: Registry) -> Wishes:
+def from_registry(registry: Registry) -> DesiredState:
     """What the hosts keep of what persons want. Raises OperationFailed for what cannot be read."""
     if not (registry.wished.text or registry.guests):
-        return Wishes()
-    return parse(registry.wished) if registry.wished.text else remade(registry)
+        return DesiredState()
+    return parse(registry.wished) if registry.wished.text else rebuild(registry)
 
 
-def joined(own: Wishes, before: Wishes) -> Wishes:
+def merge_states(own_desired: DesiredState, previous: DesiredState) -> DesiredState:
     """What a person said where the file was lost, with what had been said before."""
-    wishes = {
-        name: replace(one, number=one.number + before.number) for name, one in own.wishes.items()
+    relocations = {
+        name: replace(relocation, number=relocation.number + previous.number)
+        for name, relocation in own_desired.wishes.items()
     }
     return replace(
-        own,
-        armed=own.armed and before.armed,
-        guests={**before.guests, **own.guests},
-        sizes={**before.sizes, **own.sizes},
-        rules={**before.rules, **own.rules},
-        wishes={**before.wishes, **wishes},
-        autostarted=before.autostarted | own.autostarted,
-        confirmed={**before.confirmed, **own.confirmed},
-        number=own.number + before.number,
+        own_desired,
+        armed=own_desired.armed and previous.armed,
+        guests={**previous.guests, **own_desired.guests},
+        sizes={**previous.sizes, **own_desired.sizes},
+        rules={**previous.rules, **own_desired.rules},
+        wishes={**previous.wishes, **relocations},
+        autostarted=previous.autostarted | own_desired.autostarted,
+        confirmed={**previous.confirmed, **own_desired.confirmed},
+        number=own_desired.number + previous.number,
         fresh=False,
     )
 
 
-def parse(found: Wished) -> Wishes:
+def parse(committed: CommittedConfig) -> DesiredState:
     """What masters have agreed on. Raises OperationFailed for what cannot be read."""
     try:
-        return Wishes.from_answer(json.loads(found.text), "what the masters have agreed on")
+        return DesiredState.from_answer(
+            json.loads(committed.text), "what the masters have agreed on"
+        )
     except (ValueError, RecursionError, errors.BadAnswer) as exc:
         raise errors.OperationFailed(
-            f"what the masters have agreed on cannot be read: {plain.line(exc)}"
+            f"what the masters have agreed on cannot be read: {plain.one_line(exc)}"
         ) from exc
 
 
-class WishStore:
+class DesiredStateStore:
     """The file of a master."""
 
     def __init__(self, opts: held.Opts) -> None:
         self._opts = opts
         self.path = files.folder(opts) / "wishes.json"
-        self._known: tuple[tuple[int, ...], Wishes] | None = None
+        self._cache: tuple[tuple[int, ...], DesiredState] | None = None
 
-    def read(self) -> Wishes:
+    def read(self) -> DesiredState:
         """Raises OperationFailed when the file is damaged, or lost: when there is none, and guests
         are kept."""
-        found = self._read()
-        if found is None and self._are_kept():
+        stored = self._read()
+        if stored is None and self._has_guests():
             raise errors.OperationFailed(
                 f"{self.path} is missing, and there are guests of high availability: the engine "
                 "virt_ha makes it anew from what the hosts keep as soon as it leads; or put it "
                 "back from a backup"
             )
-        return found or Wishes()
+        return stored or DesiredState()
 
-    def _read(self) -> Wishes | None:
-        found = files.read(self.path, Wishes)
-        if found is not None and not found.guests and not files.has(self.path, "guests"):
+    def _read(self) -> DesiredState | None:
+        stored = files.read(self.path, DesiredState)
+        if stored is not None and not stored.guests and not files.has_key(self.path, "guests"):
             raise errors.OperationFailed(
                 f"{self.path} names no guests at all, not even none: put it back from a backup, or "
                 "move it away: it is made anew"
             )
-        return found
+        return stored
 
-    def _are_kept(self) -> bool:
-        known = files.read(files.folder(self._opts) / "kept.json", MasterKept)
-        return known is not None and bool(known.registry.guests)
+    def _has_guests(self) -> bool:
+        saved = files.read(files.folder(self._opts) / "kept.json", SavedMasterState)
+        return saved is not None and bool(saved.registry.guests)
 
-    def news(self) -> Wishes | None:
+    def read_if_changed(self) -> DesiredState | None:
         """The same when the file has changed since it was last asked; None when it has not."""
         try:
-            seen = os.stat(self.path)
+            file_status = os.stat(self.path)
         except FileNotFoundError:
             stamp: tuple[int, ...] = ()
         else:
-            stamp = (seen.st_ino, seen.st_mtime_ns, seen.st_size)
-        if self._known is not None and self._known[0] == stamp:
+            stamp = (file_status.st_ino, file_status.st_mtime_ns, file_status.st_size)
+        if self._cache is not None and self._cache[0] == stamp:
             return None
-        self._known = stamp, self._read() or Wishes()
-        return self._known[1]
+        self._cache = stamp, self._read() or DesiredState()
+        return self._cache[1]
 
-    def restore(self, wishes: Wishes) -> bool:
+    def restore(self, desired: DesiredState) -> bool:
         """Writes the file anew, if there is none. Returns whether it did. Raises OperationFailed,
         also at once while another has the file; OSError."""
-        with files.locked(self.path.with_suffix(".lock"), "the engine virt_ha", patience_s=0):
+        with files.locked(self.path.with_suffix(".lock"), "the engine virt_ha", timeout_s=0):
             if self.path.exists():
                 return False
-            files.write(self.path, wishes)
+            files.write(self.path, desired)
             return True
 
-    def join(self, before: Wishes) -> Wishes:
+    def join(self, previous: DesiredState) -> DesiredState:
         """Adds what had been said before to a fresh file. Raises OperationFailed, also at once
         while another has the file; OSError."""
-        with files.locked(self.path.with_suffix(".lock"), "the engine virt_ha", patience_s=0):
-            own = self._read() or Wishes()
-            new = joined(own, before) if own.fresh else own
+        with files.locked(self.path.with_suffix(".lock"), "the engine virt_ha", timeout_s=0):
+            own_desired = self._read() or DesiredState()
+            new = merge_states(own_desired, previous) if own_desired.fresh else own_desired
             files.write(self.path, new)
             return new
 
-    def change(self, what: str, make: Callable[[Wishes], Wishes]) -> Wishes:
+    def change(self, operation: str, edit: Callable[[DesiredState], DesiredState]) -> DesiredState:
         """Writes what ``make`` makes of the present ones, one caller at a time, and returns it as
-        it was read again. what: the operation, for others who wait."""
-        with files.locked(self.path.with_suffix(".lock"), what):
+        it was read again. operation: the operation, for others who wait."""
+        with files.locked(self.path.with_suffix(".lock"), operation):
             if self.path.parent != files.folder(self._opts):
                 raise errors.OperationFailed("the files of high availability were moved: try again")
             fresh = not self.path.exists()
             old = self.read()
-            wishes = replace(make(old), remade=False)
-            wishes = replace(wishes, fresh=wishes.fresh or fresh)
+            desired = replace(edit(old), remade=False)
+            desired = replace(desired, fresh=desired.fresh or fresh)
             try:  # what fails here has changed nothing
-                self.guard(wishes, old)
-                files.write(self.path, wishes)
+                self.guard(desired, old)
+                files.write(self.path, desired)
             except BaseException:
-                self._guard_again(old)
+                self._try_guard(old)
                 raise
-            self._guard_again(wishes)
+            self._try_guard(desired)
             return self.read()
 
-    def offer(self, what: str, make: Callable[[Wishes], Wishes]) -> Wishes:
+    def offer(self, operation: str, edit: Callable[[DesiredState], DesiredState]) -> DesiredState:
         """As ``change``, where the other masters have to agree."""
 
-        def made(old: Wishes) -> Wishes:
-            new = make(old)
-            digest = wished.digest(new.wished.text)
-            return replace(new, offers=(*old.offers, digest)[-_MOST_OFFERS:])
+        def edit_with_offer(old: DesiredState) -> DesiredState:
+            new = edit(old)
+            digest = wished.digest(new.shared_config.text)
+            return replace(new, offers=(*old.offers, digest)[-_MAX_OFFERS:])
 
-        return self.change(what, made)
+        return self.change(operation, edit_with_offer)
 
-    def learn(self, news: Wished, aside: Path) -> bool:
+    def learn(self, committed: CommittedConfig, backup_path: Path) -> bool:
         """What the masters have agreed on. Returns whether something was given up by that, which a
         person had wanted here: it is put aside. Raises OperationFailed for what cannot be read, and
         at once while another has the file; OSError."""
-        with files.locked(self.path.with_suffix(".lock"), "the engine virt_ha", patience_s=0):
-            old = self._read() or Wishes()
-            own = old.wished if self.path.exists() else Wished()
-            found, offers, given_up = wished.learned(own, old.offers, news)
-            if (found, offers) == (own, old.offers):
+        with files.locked(self.path.with_suffix(".lock"), "the engine virt_ha", timeout_s=0):
+            old = self._read() or DesiredState()
+            own_config = old.shared_config if self.path.exists() else CommittedConfig()
+            merged, offers, is_discarded = wished.merge(own_config, old.offers, committed)
+            if (merged, offers) == (own_config, old.offers):
                 return False
-            known = old if found.text == own.text else parse(found)
-            term, version = found.stamp
-            new = replace(known, base_term=term, base_version=version, offers=offers)
-            if given_up:
-                files.write(aside, old)
+            base = old if merged.text == own_config.text else parse(merged)
+            term, version = merged.stamp
+            new = replace(base, base_term=term, base_version=version, offers=offers)
+            if is_discarded:
+                files.write(backup_path, old)
             files.write(self.path, new)
-            return given_up
+            return is_discarded
 
-    def _guard_again(self, wishes: Wishes) -> None:
+    def _try_guard(self, desired: DesiredState) -> None:
         """What cannot be written is refused a while longer: the engine makes it right."""
         try:
-            self.guard(wishes)
+            self.guard(desired)
         except (errors.VirtError, OSError) as exc:
-            log.warning("other verbs do not know yet which guests are kept: %s", plain.line(exc))
+            log.warning(
+                "other verbs do not know yet which guests are kept: %s", plain.one_line(exc)
+            )
 
-    def guard(self, *known: Wishes) -> None:
+    def guard(self, *states: DesiredState) -> None:
         """Other verbs leave the guests of all of them alone, but for those that are ignored."""
-        kept = [
-            name for wishes in known for name, one in wishes.guests.items() if one.wanted != IGNORED
+        names = [
+            name
+            for desired in states
+            for name, guest_config in desired.guests.items()
+            if guest_config.wanted != IGNORED
         ]
-        keepers.keep(self._opts, {name: KEPT.format(name=name) for name in kept})
+        keepers.store_managed(self._opts, {name: REFUSAL.format(name=name) for name in names})

@@ -32,10 +32,10 @@ CHANGES = "changes"
 # of these the body says who speaks, and that must be the certificate's name
 SPEAKER = {BEAT: "host", CALL: "master"}
 # what each may say; anything else is passed over
-OF_MEMBERS = frozenset({BEAT, DEFINITION, INCOMING, INCOMING_ANSWER, JOURNAL, FENCED})
-OF_MASTERS = frozenset({CALL, DEFINITION, COMMAND, FENCE})
+FROM_MEMBERS = frozenset({BEAT, DEFINITION, INCOMING, INCOMING_ANSWER, JOURNAL, FENCED})
+FROM_MASTERS = frozenset({CALL, DEFINITION, COMMAND, FENCE})
 
-MOST_BYTES = 8 * 1024**2
+MAX_BYTES = 8 * 1024**2
 HEAD = struct.Struct(">I")
 
 
@@ -52,38 +52,38 @@ class Frame:
     data: bytes
     body: dict[str, Any] | None = None
 
-    def since(self, before: Frame | None) -> bytes:
+    def encode_since(self, before: Frame | None) -> bytes:
         """As bytes for one that has that other frame of the slot."""
         old, new = before.body if before else None, self.body
         if old is None or new is None or old.keys() != new.keys():
             return self.data
         speaker = SPEAKER[self.slot]
-        body = {key: one for key, one in new.items() if key == speaker or old[key] != one}
-        return _packed({"kind": self.slot, "body": body, CHANGES: True})
+        body = {key: value for key, value in new.items() if key == speaker or old[key] != value}
+        return _encode({"kind": self.slot, "body": body, CHANGES: True})
 
 
 def frame(kind: str, body: dict[str, Any]) -> Frame:
     """The Frame of a word. Raises BadFrame for one that is too large."""
-    data = _packed({"kind": kind, "body": body})
-    if len(data) - HEAD.size > MOST_BYTES:
-        raise BadFrame(f"a {kind} of {len(data)} bytes is larger than {MOST_BYTES}")
+    data = _encode({"kind": kind, "body": body})
+    if len(data) - HEAD.size > MAX_BYTES:
+        raise BadFrame(f"a {kind} of {len(data)} bytes is larger than {MAX_BYTES}")
     slot = kind if kind in (*SPEAKER, HELLO) else ""
     if kind == DEFINITION:
         slot = f"{kind} {body.get('name')}"
     return Frame(slot, data, body if kind == BEAT else None)
 
 
-def _packed(told: dict[str, Any]) -> bytes:
-    data = _ENCODER.encode(told).encode()
+def _encode(message: dict[str, Any]) -> bytes:
+    data = _ENCODER.encode(message).encode()
     return HEAD.pack(len(data)) + data
 
 
 def length(head: bytes) -> int:
     """How long the JSON is that follows. Raises BadFrame."""
-    (found,) = HEAD.unpack(head)
-    if not 2 <= found <= MOST_BYTES:
-        raise BadFrame(f"a frame of {found} bytes")
-    return int(found)
+    (size,) = HEAD.unpack(head)
+    if not 2 <= size <= MAX_BYTES:
+        raise BadFrame(f"a frame of {size} bytes")
+    return int(size)
 
 
 def parse(
@@ -92,26 +92,28 @@ def parse(
     """(kind, body) of the JSON that speaker sent. before: the body of his last beat on this
     connection. Raises BadFrame."""
     try:
-        found = _DECODER.decode(data.decode())
+        message = _DECODER.decode(data.decode())
     except (ValueError, RecursionError) as exc:
-        raise BadFrame(f"no JSON: {plain.line(exc, 2000)[:200]}") from exc
-    kind, body = (found.get("kind"), found.get("body")) if isinstance(found, dict) else (None, None)
+        raise BadFrame(f"no JSON: {plain.one_line(exc, 2000)[:200]}") from exc
+    kind, body = (
+        (message.get("kind"), message.get("body")) if isinstance(message, dict) else (None, None)
+    )
     if not isinstance(kind, str) or not isinstance(body, dict):
         raise BadFrame("a frame without a kind and a body")
     claimed = body.get(SPEAKER[kind]) if kind in SPEAKER else speaker
     if claimed != speaker:
         raise BadFrame(f"a {kind} in the name of {str(claimed)[:200]}")
-    if found.get(CHANGES) is not True:
+    if message.get(CHANGES) is not True:
         return kind, body
     if kind != BEAT or before is None or not body.keys() <= before.keys():
         raise BadFrame(f"changes of a {kind} that was not told")
     return kind, {**before, **body}
 
 
-def _no_number(word: str) -> None:
+def _reject_constant(word: str) -> None:
     raise ValueError(f"{word} is no number")
 
 
 # made once: there are hundreds of frames a second
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
-_DECODER = json.JSONDecoder(parse_constant=_no_number)
+_DECODER = json.JSONDecoder(parse_constant=_reject_constant)

@@ -12,16 +12,16 @@ from typing import Any, cast
 from saltvirt.hatalk import frames, tls
 
 # so many frames wait at most for a slow reader; then the oldest goes
-MOST_WAITING = 4096
+MAX_WAITING = 4096
 
-_CANCEL_AGAIN_S = 0.1
+_CANCEL_RETRY_S = 0.1
 
 # called with who speaks, the kind and the body; what it raises ends that connection
 OnFrame = Callable[[str, str, dict[str, Any]], None]
 
 
 @dataclass(frozen=True)
-class Pace:
+class PeerTiming:
     """beat_s: the longest pause before it connects again. quiet_s: one that sends nothing says
     hello. silent_s: a connection without a frame for so long is closed, and one on which TLS has
     not proven who is there. connect_s: for TCP alone: one who has a hundred to greet at once needs
@@ -49,7 +49,7 @@ class Outbox:
         key = frame.slot or f"#{self._count}"
         self.waiting.pop(key, None)
         self.waiting[key] = frame
-        if len(self.waiting) > MOST_WAITING:
+        if len(self.waiting) > MAX_WAITING:
             del self.waiting[next(iter(self.waiting))]
             self.dropped += 1
 
@@ -58,7 +58,7 @@ class Outbox:
         return self.waiting.pop(next(iter(self.waiting))) if self.waiting else None
 
 
-class Line(asyncio.Protocol):
+class PeerConnection(asyncio.Protocol):
     """A connection. It says what is in its outbox as soon as the other side takes it: ``say`` is
     called when something is put there. Each word that comes is handed over at once.
 
@@ -68,30 +68,30 @@ class Line(asyncio.Protocol):
 
     def __init__(
         self,
-        may_say: Callable[[str], frozenset[str]],
-        pace: Pace,
+        kinds_of: Callable[[str], frozenset[str]],
+        timing: PeerTiming,
         outbox: Outbox,
         on_frame: OnFrame,
-        on_life: Callable[[str], None],
+        on_activity: Callable[[str], None],
     ) -> None:
-        self.name, self.pace, self.outbox = "", pace, outbox
-        self._may_say, self._on_frame, self._on_life = may_say, on_frame, on_life
-        self._taken: frozenset[str] = frozenset()
+        self.name, self.timing, self.outbox = "", timing, outbox
+        self._kinds_of, self._on_frame, self._on_activity = kinds_of, on_frame, on_activity
+        self._accepted_kinds: frozenset[str] = frozenset()
         self._loop = asyncio.get_running_loop()
-        self._ended: asyncio.Future[None] = self._loop.create_future()
+        self._closed: asyncio.Future[None] = self._loop.create_future()
         self._transport: asyncio.Transport | None = None
-        self._came = bytearray()
-        self._heard_s = self._said_s = self._loop.time()
+        self._buffer = bytearray()
+        self._received_s = self._sent_s = self._loop.time()
         self._paused_s: float | None = None
         # the last beat of each side on this connection; whether the other side takes changes
-        self._last_heard: dict[str, Any] | None = None
-        self._last_said: frames.Frame | None = None
+        self._last_received: dict[str, Any] | None = None
+        self._last_sent: frames.Frame | None = None
         self._takes_changes = False
 
     async def run(self) -> None:
         """Until the connection ends; raises what ended it."""
         try:
-            await self._ended
+            await self._closed
         finally:
             self.close()
 
@@ -99,9 +99,9 @@ class Line(asyncio.Protocol):
         """At once, whatever waits."""
         self._end(None)
 
-    def say(self) -> None:
+    def flush(self) -> None:
         """What is in the outbox, as much as the other side takes."""
-        if self._transport is None or self._ended.done():
+        if self._transport is None or self._closed.done():
             return
         while self._paused_s is None and (frame := self.outbox.take()) is not None:
             self._write(frame)
@@ -109,34 +109,34 @@ class Line(asyncio.Protocol):
     def _write(self, frame: frames.Frame) -> None:
         data = frame.data
         if frame.body is not None:
-            data = frame.since(self._last_said) if self._takes_changes else data
-            self._last_said = frame
-        self._said_s = self._loop.time()
+            data = frame.encode_since(self._last_sent) if self._takes_changes else data
+            self._last_sent = frame
+        self._sent_s = self._loop.time()
         if self._transport is not None:
             self._transport.write(data)
 
     def _end(self, exc: Exception | None) -> None:
-        if not self._ended.done():
+        if not self._closed.done():
             if exc is None:
-                self._ended.set_result(None)
+                self._closed.set_result(None)
             else:
-                self._ended.set_exception(exc)
-                self._ended.exception()  # nobody may come to ask for it
+                self._closed.set_exception(exc)
+                self._closed.exception()  # nobody may come to ask for it
         if self._transport is not None:
             self._transport.abort()
 
-    def _look(self) -> None:
+    def _check_alive(self) -> None:
         """That there is life on it, in both directions."""
-        if self._ended.done():
+        if self._closed.done():
             return
-        now_s, pace = self._loop.time(), self.pace
-        silent_s = max(now_s - self._heard_s, now_s - (self._paused_s or now_s))
-        if silent_s >= pace.silent_s:
+        now_s, timing = self._loop.time(), self.timing
+        silent_s = max(now_s - self._received_s, now_s - (self._paused_s or now_s))
+        if silent_s >= timing.silent_s:
             self._end(TimeoutError())
             return
-        if self._paused_s is None and now_s - self._said_s >= pace.quiet_s:
+        if self._paused_s is None and now_s - self._sent_s >= timing.quiet_s:
             self._write(_HELLO)
-        self._loop.call_later(min(pace.quiet_s, pace.silent_s - silent_s), self._look)
+        self._loop.call_later(min(timing.quiet_s, timing.silent_s - silent_s), self._check_alive)
 
     # what asyncio calls
 
@@ -146,14 +146,14 @@ class Line(asyncio.Protocol):
         self._transport.set_write_buffer_limits(1, 0)
         self.name = tls.name(transport.get_extra_info("ssl_object"))
         try:
-            self._taken = self._may_say(self.name)
-            tune(transport.get_extra_info("socket"), self.pace)
+            self._accepted_kinds = self._kinds_of(self.name)
+            tune(transport.get_extra_info("socket"), self.timing)
         except Exception as exc:
             self._end(exc)
             return
         self._write(_HELLO)
-        self._look()
-        self.say()
+        self._check_alive()
+        self.flush()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The other side, or TLS, ended it."""
@@ -161,29 +161,29 @@ class Line(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """A part of one frame, or of several."""
-        came, head = self._came, frames.HEAD.size
-        came += data
-        at = 0
+        buffer, head = self._buffer, frames.HEAD.size
+        buffer += data
+        start = 0
         try:
-            while not self._ended.done() and len(came) - at >= head:
-                end = at + head + frames.length(bytes(came[at : at + head]))
-                if len(came) < end:
+            while not self._closed.done() and len(buffer) - start >= head:
+                end = start + head + frames.length(bytes(buffer[start : start + head]))
+                if len(buffer) < end:
                     break
-                self._hear(bytes(came[at + head : end]))
-                at = end
+                self._receive(bytes(buffer[start + head : end]))
+                start = end
         except Exception as exc:
             self._end(exc)
-        del came[:at]
+        del buffer[:start]
 
-    def _hear(self, data: bytes) -> None:
-        kind, body = frames.parse(data, self.name, self._last_heard)
-        self._heard_s = self._loop.time()
-        self._on_life(self.name)
+    def _receive(self, data: bytes) -> None:
+        kind, body = frames.parse(data, self.name, self._last_received)
+        self._received_s = self._loop.time()
+        self._on_activity(self.name)
         if kind == frames.BEAT:
-            self._last_heard = body
+            self._last_received = body
         if kind == frames.HELLO:
             self._takes_changes = body.get(frames.CHANGES) is True
-        if kind in self._taken:
+        if kind in self._accepted_kinds:
             self._on_frame(self.name, kind, body)
 
     def pause_writing(self) -> None:
@@ -193,18 +193,18 @@ class Line(asyncio.Protocol):
     def resume_writing(self) -> None:
         """It has taken what was written."""
         self._paused_s = None
-        self.say()
+        self.flush()
 
 
 _HELLO = frames.frame(frames.HELLO, {frames.CHANGES: True})
 
 
-def tune(found: socket.socket, pace: Pace) -> None:
+def tune(sock: socket.socket, timing: PeerTiming) -> None:
     """A connection whose other side is gone ends in time."""
-    found.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(pace.silent_s * 1000))
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(timing.silent_s * 1000))
 
 
-def words(exc: BaseException) -> str:
+def describe_error(exc: BaseException) -> str:
     """Why a connection ended, in a few words."""
     if isinstance(exc, (asyncio.TimeoutError, TimeoutError)):
         return "it was silent for too long"
@@ -217,11 +217,11 @@ def words(exc: BaseException) -> str:
     return str(exc) or type(exc).__name__
 
 
-async def ended(tasks: Iterable[asyncio.Task[None]]) -> None:
+async def cancel_all(tasks: Iterable[asyncio.Task[None]]) -> None:
     """Cancels them until they have ended: before Python 3.12 a cancel is lost that comes when what
     ``asyncio.wait_for`` waits for is just there."""
-    left = set(tasks)
-    while left:
-        for task in left:
+    pending = set(tasks)
+    while pending:
+        for task in pending:
             task.cancel()
-        _, left = await asyncio.wait(left, timeout=_CANCEL_AGAIN_S)
+        _, pending = await asyncio.wait(pending, timeout=_CANCEL_RETRY_S)

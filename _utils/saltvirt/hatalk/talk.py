@@ -29,7 +29,14 @@ from typing import Any
 
 from saltvirt import errors, plain
 from saltvirt.hatalk import frames, tls
-from saltvirt.hatalk.line import Line, OnFrame, Outbox, Pace, ended, words
+from saltvirt.hatalk.line import (
+    OnFrame,
+    Outbox,
+    PeerConnection,
+    PeerTiming,
+    cancel_all,
+    describe_error,
+)
 
 log = logging.getLogger(__name__)
 
@@ -42,20 +49,26 @@ _CLOSE_S = 5
 _HURRY = 5
 
 
-class Talk:
+class PeerNetwork:
     """What one process says and hears. Its methods may be called by any thread."""
 
-    def __init__(self, own: tls.Credentials, on_frame: OnFrame, pace: Pace | None = None) -> None:
-        self._own, self._on_frame, self._pace = own, on_frame, pace or Pace()
-        self._gathering = _Gathering(self._pace.gather_s)
+    def __init__(
+        self, credentials: tls.PeerCredentials, on_frame: OnFrame, timing: PeerTiming | None = None
+    ) -> None:
+        self._credentials, self._on_frame, self._timing = (
+            credentials,
+            on_frame,
+            timing or PeerTiming(),
+        )
+        self._gathering = _Gathering(self._timing.gather_s)
         self._loop = asyncio.SelectorEventLoop(self._gathering)
-        self._called: dict[str, _Called] = {}
-        self._accepted: dict[str, Line] = {}
-        self._heard: dict[str, float] = {}
-        self._told: collections.deque[tuple[str, frames.Frame]] = collections.deque()
+        self._links: dict[str, _PersistentLink] = {}
+        self._accepted: dict[str, PeerConnection] = {}
+        self._heard_at_s: dict[str, float] = {}
+        self._outgoing: collections.deque[tuple[str, frames.Frame]] = collections.deque()
         self._is_woken = False
         self._listener: socket.socket | None = None
-        self._works: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._thread = threading.Thread(target=self._loop.run_forever, name="talk", daemon=True)
         self._thread.start()
 
@@ -66,9 +79,9 @@ class Talk:
 
         address: empty for all that the host has. Raises ConnectionFailed when it cannot listen.
         """
-        may_say = {
-            **dict.fromkeys(members, frames.OF_MEMBERS),
-            **dict.fromkeys(masters, frames.OF_MASTERS),
+        kinds_by_name = {
+            **dict.fromkeys(members, frames.FROM_MEMBERS),
+            **dict.fromkeys(masters, frames.FROM_MASTERS),
         }
         both = not address and socket.has_dualstack_ipv6()
         family = socket.AF_INET6 if both or ":" in address else socket.AF_INET
@@ -81,20 +94,20 @@ class Talk:
                 f"cannot listen on {address}:{port}: {exc.strerror}"
             ) from exc
         self._listener.setblocking(False)
-        self._begin(_accept(self, self._listener, may_say))
+        self._begin(_accept(self, self._listener, kinds_by_name))
         return int(self._listener.getsockname()[1])
 
-    def call(self, name: str, address: str, port: int = PORT) -> None:
+    def add_peer(self, name: str, address: str, port: int = PORT) -> None:
         """Keeps a connection to the agent of that name, from now on. Once of each name."""
-        self._run(self._call, name, address, port)
+        self._run(self._add_peer, name, address, port)
 
-    def tell(self, name: str, frame: frames.Frame) -> None:
+    def send(self, name: str, frame: frames.Frame) -> None:
         """Says it to the one of that name, on the connection to it or the one that it made. To one
         that ``call`` was told of it is said later, if there is none: the newest of a slot."""
-        self._told.append((name, frame))
+        self._outgoing.append((name, frame))
         if not self._is_woken:  # once for all that is said at one time
             self._is_woken = True
-            self._run(self._tell_all)
+            self._run(self._send_all)
 
     def hurry(self, for_s: float) -> None:
         """For so long it waits less for more when something has come: something happens."""
@@ -102,7 +115,7 @@ class Talk:
 
     def heard_s(self, name: str) -> float | None:
         """For how long nothing was heard of it, on any connection; None: never."""
-        at_s = self._heard.get(name)
+        at_s = self._heard_at_s.get(name)
         return None if at_s is None else time.monotonic() - at_s
 
     def close(self) -> None:
@@ -119,126 +132,130 @@ class Talk:
             self._listener.close()
 
     async def _end(self) -> None:
-        await ended(asyncio.all_tasks() - {asyncio.current_task()})
+        await cancel_all(asyncio.all_tasks() - {asyncio.current_task()})
 
     # on its thread
 
-    def _run(self, function: Callable[..., object], *words_: object) -> None:
+    def _run(self, function: Callable[..., object], *args: object) -> None:
         with contextlib.suppress(RuntimeError):  # it was closed
-            self._loop.call_soon_threadsafe(function, *words_)
+            self._loop.call_soon_threadsafe(function, *args)
 
-    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
-        self._run(self.begin, work)
+    def _begin(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        self._run(self.begin, coroutine)
 
-    def begin(self, work: Coroutine[Any, Any, None]) -> None:
+    def begin(self, coroutine: Coroutine[Any, Any, None]) -> None:
         """Work of its own, by its thread."""
-        task = self._loop.create_task(work)
-        self._works.add(task)
-        task.add_done_callback(self._works.discard)
+        task = self._loop.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
-    def _call(self, name: str, address: str, port: int) -> None:
-        called = self._called[name] = _Called(name, (address, port), Outbox())
-        called.task = self._loop.create_task(called.keep(self))
+    def _add_peer(self, name: str, address: str, port: int) -> None:
+        link = self._links[name] = _PersistentLink(name, (address, port), Outbox())
+        link.task = self._loop.create_task(link.maintain(self))
 
-    def _tell_all(self) -> None:
+    def _send_all(self) -> None:
         self._is_woken = False
         with contextlib.suppress(IndexError):
             while True:
-                self._tell(*self._told.popleft())
+                self._send(*self._outgoing.popleft())
 
-    def _tell(self, name: str, frame: frames.Frame) -> None:
-        called = self._called.get(name)
-        line = called.line if called else self._accepted.get(name)
-        outbox = called.outbox if called else line.outbox if line else None
+    def _send(self, name: str, frame: frames.Frame) -> None:
+        link = self._links.get(name)
+        connection = link.connection if link else self._accepted.get(name)
+        outbox = link.outbox if link else connection.outbox if connection else None
         if outbox is not None:
             outbox.put(frame)
-        if line is not None:
-            line.say()
+        if connection is not None:
+            connection.flush()
 
-    def lives(self, name: str) -> None:
+    def mark_alive(self, name: str) -> None:
         """Something was heard of it."""
-        self._heard[name] = time.monotonic()
+        self._heard_at_s[name] = time.monotonic()
 
-    async def serve(self, found: socket.socket, may_say: dict[str, frozenset[str]]) -> Line:
+    async def serve(
+        self, sock: socket.socket, kinds_by_name: dict[str, frozenset[str]]
+    ) -> PeerConnection:
         """A connection that was made to us, when the other side has proven who it is. It takes the
         place of an older one of the same name."""
         try:
-            context = tls.to_listen(self._own)
+            context = tls.to_listen(self._credentials)
         except errors.VirtError:
-            found.close()
+            sock.close()
             raise
 
-        def known(name: str) -> frozenset[str]:
-            if name not in may_say:
-                who = name or "a nameless one"
-                raise frames.BadFrame(f"{who} is neither a member nor a master")
-            return may_say[name]
+        def check_name(name: str) -> frozenset[str]:
+            if name not in kinds_by_name:
+                peer = name or "a nameless one"
+                raise frames.BadFrame(f"{peer} is neither a member nor a master")
+            return kinds_by_name[name]
 
-        line = Line(known, self._pace, Outbox(), self._on_frame, self.lives)
-        await self._loop.connect_accepted_socket(
-            lambda: line, found, ssl=context, ssl_handshake_timeout=self._pace.silent_s
+        connection = PeerConnection(
+            check_name, self._timing, Outbox(), self._on_frame, self.mark_alive
         )
-        if line.name in may_say:
-            older = self._accepted.get(line.name)
-            self._accepted[line.name] = line
+        await self._loop.connect_accepted_socket(
+            lambda: connection, sock, ssl=context, ssl_handshake_timeout=self._timing.silent_s
+        )
+        if connection.name in kinds_by_name:
+            older = self._accepted.get(connection.name)
+            self._accepted[connection.name] = connection
             if older is not None:
                 older.close()
-        return line
+        return connection
 
-    def served(self, line: Line) -> None:
+    def remove(self, connection: PeerConnection) -> None:
         """That connection has ended."""
-        if self._accepted.get(line.name) is line:
-            del self._accepted[line.name]
+        if self._accepted.get(connection.name) is connection:
+            del self._accepted[connection.name]
 
-    async def connected(
-        self, name: str, where: tuple[str, int], outbox: Outbox, on_life: Callable[[], None]
-    ) -> Line:
+    async def connect(
+        self, name: str, endpoint: tuple[str, int], outbox: Outbox, on_activity: Callable[[], None]
+    ) -> PeerConnection:
         """A connection that we made, to the one of that name and no other."""
 
-        def expected(found: str) -> frozenset[str]:
-            if found != name:
-                raise frames.BadFrame(f"there is {found or 'a nameless one'}")
-            return frames.OF_MEMBERS
+        def expected(peer: str) -> frozenset[str]:
+            if peer != name:
+                raise frames.BadFrame(f"there is {peer or 'a nameless one'}")
+            return frames.FROM_MEMBERS
 
         def alive(_: str) -> None:
-            self.lives(name)
-            on_life()
+            self.mark_alive(name)
+            on_activity()
 
-        line = Line(expected, self._pace, outbox, self._on_frame, alive)
-        context = tls.to_connect(self._own)
-        found = await asyncio.wait_for(self._reached(where), self._pace.connect_s)
+        connection = PeerConnection(expected, self._timing, outbox, self._on_frame, alive)
+        context = tls.to_connect(self._credentials)
+        sock = await asyncio.wait_for(self._open_socket(endpoint), self._timing.connect_s)
         await self._loop.create_connection(
-            lambda: line,
-            sock=found,
+            lambda: connection,
+            sock=sock,
             ssl=context,
-            server_hostname=where[0],
-            ssl_handshake_timeout=self._pace.silent_s,
+            server_hostname=endpoint[0],
+            ssl_handshake_timeout=self._timing.silent_s,
         )
-        return line
+        return connection
 
-    async def _reached(self, where: tuple[str, int]) -> socket.socket:
+    async def _open_socket(self, endpoint: tuple[str, int]) -> socket.socket:
         """A connection without TLS yet, to the first of its addresses that answers."""
         last: OSError | None = None
         for family, kind, proto, _, address in await self._loop.getaddrinfo(
-            *where, type=socket.SOCK_STREAM
+            *endpoint, type=socket.SOCK_STREAM
         ):
-            found = socket.socket(family, kind, proto)
+            sock = socket.socket(family, kind, proto)
             try:
-                found.setblocking(False)
-                await self._loop.sock_connect(found, address)
-                return found
+                sock.setblocking(False)
+                await self._loop.sock_connect(sock, address)
+                return sock
             except OSError as exc:
                 last = exc
-                found.close()
+                sock.close()
             except BaseException:
-                found.close()
+                sock.close()
                 raise
         raise last or OSError(errno.EHOSTUNREACH, "no address")
 
     @property
-    def pace(self) -> Pace:
+    def timing(self) -> PeerTiming:
         """How patient it is."""
-        return self._pace
+        return self._timing
 
 
 class _Gathering(selectors.DefaultSelector):
@@ -262,110 +279,114 @@ class _Gathering(selectors.DefaultSelector):
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """What has come."""
-        found = super().select(timeout)
-        if not found or not self._gather_s or any(key.fd == self._own_fd for key, _ in found):
-            return found
+        ready = super().select(timeout)
+        if not ready or not self._gather_s or any(key.fd == self._own_fd for key, _ in ready):
+            return ready
         hurries = time.monotonic() < self.hurries_until_s
         self._woken.poll(1000 * self._gather_s / (_HURRY if hurries else 1))
         return super().select(0)
 
 
-class _Called:
+class _PersistentLink:
     """A connection that is made again whenever it ends."""
 
-    def __init__(self, name: str, where: tuple[str, int], outbox: Outbox) -> None:
-        self.name, self.where, self.outbox = name, where, outbox
+    def __init__(self, name: str, endpoint: tuple[str, int], outbox: Outbox) -> None:
+        self.name, self.endpoint, self.outbox = name, endpoint, outbox
         self.task: asyncio.Task[None] | None = None
-        self.line: Line | None = None
-        self._said = ""
+        self.connection: PeerConnection | None = None
+        self._last_message = ""
 
-    async def keep(self, talk: Talk) -> None:
+    async def maintain(self, network: PeerNetwork) -> None:
         pause_s = _FIRST_RETRY_S
         while True:
             began_s = time.monotonic()
             try:
-                self.line = await talk.connected(self.name, self.where, self.outbox, self._alive)
-                await self.line.run()
+                self.connection = await network.connect(
+                    self.name, self.endpoint, self.outbox, self._alive
+                )
+                await self.connection.run()
             except Exception as exc:  # whatever it was: it is tried again
                 self._lost(exc)
-            long = time.monotonic() - began_s > talk.pace.silent_s
-            pause_s = _FIRST_RETRY_S if long else min(2 * pause_s, talk.pace.beat_s)
+            is_stable = time.monotonic() - began_s > network.timing.silent_s
+            pause_s = _FIRST_RETRY_S if is_stable else min(2 * pause_s, network.timing.beat_s)
             await asyncio.sleep(pause_s)
 
     def _alive(self) -> None:
-        self._say("connected")
+        self._log_once("connected")
 
     def _lost(self, exc: Exception) -> None:
-        self._say(f"no connection: {words(exc)}")
+        self._log_once(f"no connection: {describe_error(exc)}")
 
-    def _say(self, text: str) -> None:
+    def _log_once(self, text: str) -> None:
         """Once, not at each try."""
-        if text != self._said:
-            log.info("%s at %s:%s: %s", self.name, *self.where, plain.line(text))
-        self._said = text
+        if text != self._last_message:
+            log.info("%s at %s:%s: %s", self.name, *self.endpoint, plain.one_line(text))
+        self._last_message = text
 
 
-async def _accept(talk: Talk, listener: socket.socket, may_say: dict[str, frozenset[str]]) -> None:
+async def _accept(
+    network: PeerNetwork, listener: socket.socket, kinds_by_name: dict[str, frozenset[str]]
+) -> None:
     """Takes connections until it is cancelled. A stranger costs neither time nor places."""
     loop = asyncio.get_running_loop()
     unproven: collections.Counter[str] = collections.Counter()
-    complained = _Complained()
+    complaints = _ComplaintLog()
     while True:
         try:
-            found, address = await loop.sock_accept(listener)
+            sock, address = await loop.sock_accept(listener)
         except OSError as exc:
-            complained.say("the listening port", words(exc))
+            complaints.record("the listening port", describe_error(exc))
             await asyncio.sleep(_FIRST_RETRY_S)
             continue
-        who = str(address[0])
-        if unproven[who] >= _UNPROVEN_EACH or unproven.total() >= _UNPROVEN:
-            found.close()
+        client = str(address[0])
+        if unproven[client] >= _UNPROVEN_EACH or unproven.total() >= _UNPROVEN:
+            sock.close()
             continue
-        unproven[who] += 1
-        proven = functools.partial(_forget, unproven, who)
-        talk.begin(_serve(talk, found, may_say, who, proven, complained))
+        unproven[client] += 1
+        on_proven = functools.partial(_forget, unproven, client)
+        network.begin(_serve(network, sock, kinds_by_name, client, on_proven, complaints))
 
 
-def _forget(unproven: collections.Counter[str], who: str) -> None:
-    unproven[who] -= 1
-    if unproven[who] <= 0:
-        del unproven[who]
+def _forget(unproven: collections.Counter[str], client: str) -> None:
+    unproven[client] -= 1
+    if unproven[client] <= 0:
+        del unproven[client]
 
 
 async def _serve(
-    talk: Talk,
-    found: socket.socket,
-    may_say: dict[str, frozenset[str]],
-    who: str,
-    proven: Callable[[], None],
-    complained: _Complained,
+    network: PeerNetwork,
+    sock: socket.socket,
+    kinds_by_name: dict[str, frozenset[str]],
+    client: str,
+    on_proven: Callable[[], None],
+    complaints: _ComplaintLog,
 ) -> None:
     try:
         try:
-            line = await talk.serve(found, may_say)
+            connection = await network.serve(sock, kinds_by_name)
         finally:
-            proven()
+            on_proven()
         try:
-            await line.run()
+            await connection.run()
         finally:
-            talk.served(line)
+            network.remove(connection)
     except Exception as exc:  # one connection: the others go on
-        complained.say(who, words(exc))
+        complaints.record(client, describe_error(exc))
 
 
-class _Complained:
+class _ComplaintLog:
     """Who connects and is turned away again and again fills no log."""
 
-    MOST = 1000
+    MAX_CLIENTS = 1000
 
     def __init__(self) -> None:
-        self._said: dict[str, str] = {}
+        self._messages: dict[str, str] = {}
 
-    def say(self, who: str, text: str) -> None:
+    def record(self, client: str, text: str) -> None:
         """Logs a trouble of somebody, if it is another than his last."""
-        if self._said.get(who) == text:
+        if self._messages.get(client) == text:
             return
-        if len(self._said) >= self.MOST:
-            self._said.clear()
-        self._said[who] = text
-        log.info("connection from %s: %s", who, plain.line(text))
+        if len(self._messages) >= self.MAX_CLIENTS:
+            self._messages.clear()
+        self._messages[client] = text
+        log.info("connection from %s: %s", client, plain.one_line(text))

@@ -12,7 +12,7 @@ from saltvirt import errors
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-NAME_MOST = 64  # X.520's longest common name
+MAX_NAME_LENGTH = 64  # X.520's longest common name
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ _NO_CHECK_TIME = 0x200000
 
 
 @dataclass(frozen=True)
-class Credentials:
+class PeerCredentials:
     """Paths: the CA's certificate, its list of revoked ones if there is one; the pair of purpose
     client, by which this side connects, and that of purpose server, by which it listens.
 
@@ -43,19 +43,19 @@ class Credentials:
     revoked: str | None = None
 
 
-def to_connect(own: Credentials) -> ssl.SSLContext:
+def to_connect(credentials: PeerCredentials) -> ssl.SSLContext:
     """The context of one that connects. Raises ConnectionFailed: a file is missing or bad."""
-    return _context(ssl.PROTOCOL_TLS_CLIENT, own, own.client)
+    return _context(ssl.PROTOCOL_TLS_CLIENT, credentials, credentials.client)
 
 
-def to_listen(own: Credentials) -> ssl.SSLContext:
+def to_listen(credentials: PeerCredentials) -> ssl.SSLContext:
     """The context of one that was connected to. Raises ConnectionFailed."""
-    if own.server is None:
+    if credentials.server is None:
         raise errors.ConnectionFailed("no certificate of purpose server")
-    return _context(ssl.PROTOCOL_TLS_SERVER, own, own.server)
+    return _context(ssl.PROTOCOL_TLS_SERVER, credentials, credentials.server)
 
 
-def _context(protocol: int, own: Credentials, pair: Pair) -> ssl.SSLContext:
+def _context(protocol: int, credentials: PeerCredentials, pair: Pair) -> ssl.SSLContext:
     context = ssl.SSLContext(protocol)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.check_hostname = False  # the name is compared in full: see name()
@@ -64,20 +64,20 @@ def _context(protocol: int, own: Credentials, pair: Pair) -> ssl.SSLContext:
     path = pair.certificate
     try:
         context.load_cert_chain(pair.certificate, pair.key)
-        path = own.ca
-        context.load_verify_locations(own.ca)
-        if own.revoked and os.path.exists(own.revoked):
-            path = own.revoked
-            context.load_verify_locations(own.revoked)
+        path = credentials.ca
+        context.load_verify_locations(credentials.ca)
+        if credentials.revoked and os.path.exists(credentials.revoked):
+            path = credentials.revoked
+            context.load_verify_locations(credentials.revoked)
             context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
     except OSError as exc:  # ssl's own errors are OSErrors, too
         raise errors.ConnectionFailed(f"{path}: {exc.strerror or exc}") from exc
     return context
 
 
-def name(found: ssl.SSLObject | ssl.SSLSocket | None) -> str:
+def name(ssl_object: ssl.SSLObject | ssl.SSLSocket | None) -> str:
     """The one common name of the other side's verified certificate; empty: it has none."""
-    certificate = found.getpeercert() if found else None
+    certificate = ssl_object.getpeercert() if ssl_object else None
     subject = cast("Iterable[Iterable[tuple[str, str]]]", (certificate or {}).get("subject", ()))
     names = [value for part in subject for key, value in part if key == "commonName"]
     return names[0] if len(names) == 1 else ""

@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 
 __all__ = [
     "IMPORT_ERROR",
-    "Unread",
+    "ReadFailure",
+    "as_not_found",
     "connect",
     "infos",
     "is_local",
     "keep_events_running",
     "libvirt",
-    "named",
     "require_binding",
+    "skip_undefined",
     "translate",
     "translated",
-    "unless_gone",
 ]
 
 _T = TypeVar("_T")
@@ -65,7 +65,7 @@ def library_version() -> str | None:
     """Of libvirt's library, such as ``9.0.0``; None without the binding."""
     if IMPORT_ERROR is not None:
         return None
-    return units.dotted(libvirt.getVersion())
+    return units.version_text(libvirt.getVersion())
 
 
 # who is silent for so many signs of life, so many seconds apart, is taken for gone
@@ -76,7 +76,7 @@ _loop = threading.Lock()
 _running: list[threading.Thread] = []
 
 
-def _turn() -> NoReturn:
+def _run_event_loop() -> NoReturn:
     while True:
         libvirt.virEventRunDefaultImpl()
 
@@ -87,12 +87,12 @@ def keep_events_running() -> None:
     with _loop:
         if not _running:
             libvirt.virEventRegisterDefaultImpl()
-            thread = threading.Thread(target=_turn, name="libvirt-events", daemon=True)
+            thread = threading.Thread(target=_run_event_loop, name="libvirt-events", daemon=True)
             thread.start()
             _running.append(thread)
 
 
-def _known() -> dict[int | None, type[errors.VirtError]]:
+def _error_classes() -> dict[int | None, type[errors.VirtError]]:
     """libvirt's error codes that have a class of their own here."""
     return {
         libvirt.VIR_ERR_NO_DOMAIN: errors.NotFound,
@@ -123,7 +123,7 @@ def translate(exc: libvirt.libvirtError, doing: str | None = None) -> errors.Vir
 
     doing: what failed, e.g. ``start web1``; the message begins with it.
     """
-    kind = _known().get(exc.get_error_code(), errors.OperationFailed)
+    kind = _error_classes().get(exc.get_error_code(), errors.OperationFailed)
     text = " ".join(str(exc.get_error_message() or exc).split())
     if _KEEPALIVE in text:
         kind, text = errors.ConnectionFailed, f"libvirt does not answer any more: {text}"
@@ -137,34 +137,34 @@ def translated(doing: str | None = None) -> Iterator[None]:
     require_binding()
     try:
         yield
-    except bounded.Silent as exc:
-        about = f"cannot {doing}: " if doing else ""
-        raise errors.OperationFailed(f"{about}{exc.strerror}") from exc
+    except bounded.StorageTimeout as exc:
+        prefix = f"cannot {doing}: " if doing else ""
+        raise errors.OperationFailed(f"{prefix}{exc.strerror}") from exc
     except libvirt.libvirtError as exc:
         raise translate(exc, doing) from exc
     except (TypeError, ValueError, OverflowError) as exc:
         if not _of_binding(exc):
             raise
-        about = f"cannot {doing}: " if doing else ""
-        raise errors.InvalidInput(f"{about}libvirt does not take this: {exc}") from exc
+        prefix = f"cannot {doing}: " if doing else ""
+        raise errors.InvalidInput(f"{prefix}libvirt does not take this: {exc}") from exc
 
 
 @contextlib.contextmanager
-def named(
+def as_not_found(
     conn: libvirt.virConnect,
     code: int,
-    what: str,
+    label: str,
     names: Callable[[libvirt.virConnect], list[str]] | None = None,
 ) -> Iterator[None]:
     """Makes libvirt's error of this code NotFound: it has none of this name. Any other stays as it
-    is. what: the thing and its name. names: what there is instead, to be told."""
+    is. label: the thing and its name. names: what there is instead, to be told."""
     try:
         yield
     except libvirt.libvirtError as exc:
         if exc.get_error_code() != code:
             raise
-        there = f"; it has: {', '.join(names(conn)) or 'none'}" if names else ""
-        raise errors.NotFound(f"no {what} on {conn.getHostname()}{there}") from exc
+        available = f"; it has: {', '.join(names(conn)) or 'none'}" if names else ""
+        raise errors.NotFound(f"no {label} on {conn.getHostname()}{available}") from exc
 
 
 def _of_binding(exc: Exception) -> bool:
@@ -182,7 +182,7 @@ def is_local(conn: libvirt.virConnect) -> bool:
 
 
 @contextlib.contextmanager
-def unless_gone() -> Iterator[None]:
+def skip_undefined() -> Iterator[None]:
     """Passes over a domain that was undefined, or migrated away, since it was listed.
 
     Any other error is one: what a domain uses must not be taken for unused.
@@ -197,8 +197,8 @@ def unless_gone() -> Iterator[None]:
 def _credentials(settings: Connection) -> list[Any]:
     kinds = [libvirt.VIR_CRED_AUTHNAME, libvirt.VIR_CRED_PASSPHRASE]
 
-    def answer(asked: list[list[Any]], _opaque: object) -> int:
-        for credential in asked:
+    def answer(credentials: list[list[Any]], _opaque: object) -> int:
+        for credential in credentials:
             value = settings.username if credential[0] == kinds[0] else settings.password
             credential[4] = value or ""
         return 0
@@ -222,45 +222,45 @@ def _open(settings: Connection) -> libvirt.virConnect:
     return libvirt.open(settings.uri)
 
 
-def within(seconds: float, function: Callable[..., _T], *args: object) -> _T:
+def run_with_timeout(seconds: float, function: Callable[..., _T], *args: object) -> _T:
     """What the function returns or raises. Raises TimeoutError when it takes longer: nothing can
     end a call that waits in libvirt, so it is left behind in its thread."""
-    done: queue.SimpleQueue[_T | Exception] = queue.SimpleQueue()
+    result_queue: queue.SimpleQueue[_T | Exception] = queue.SimpleQueue()
 
     def work() -> None:
         try:
-            done.put(function(*args))
+            result_queue.put(function(*args))
         except Exception as exc:
-            done.put(exc)
+            result_queue.put(exc)
 
     threading.Thread(target=work, name="libvirt-call", daemon=True).start()
     try:
-        found = done.get(timeout=seconds)
+        result = result_queue.get(timeout=seconds)
     except queue.Empty:
         raise TimeoutError from None
-    if isinstance(found, Exception):
-        raise found
-    return found
+    if isinstance(result, Exception):
+        raise result
+    return result
 
 
-def _opened(settings: Connection) -> libvirt.virConnect:
-    where = settings.uri or "the default libvirt"
+def _open_with_timeout(settings: Connection) -> libvirt.virConnect:
+    endpoint = settings.uri or "the default libvirt"
     try:
         if not _has_daemon(settings.uri):
             return _open(settings)
         keep_events_running()
-        conn = within(settings.timeout_s, _open, settings)
+        conn = run_with_timeout(settings.timeout_s, _open, settings)
     except libvirt.libvirtError as exc:
         raise errors.ConnectionFailed(
-            f"cannot connect to {where}: {exc.get_error_message() or exc}"
+            f"cannot connect to {endpoint}: {exc.get_error_message() or exc}"
         ) from exc
     except TimeoutError:
-        why = "does libvirtd hang?"
+        hint = "does libvirtd hang?"
         if _is_remote(settings.uri):
-            why = "is its port shut, or does its libvirtd hang?"
+            hint = "is its port shut, or does its libvirtd hang?"
         raise errors.ConnectionFailed(
-            f"cannot connect to {where}: it does not answer within {settings.timeout_s} s "
-            f"(virt:connection:timeout); {why}"
+            f"cannot connect to {endpoint}: it does not answer within {settings.timeout_s} s "
+            f"(virt:connection:timeout); {hint}"
         ) from None
     with contextlib.suppress(libvirt.libvirtError):  # a driver of this process
         conn.setKeepAlive(_ALIVE_EVERY_S, _ALIVE_TIMES)
@@ -277,7 +277,7 @@ def connect(settings: Connection) -> Iterator[libvirt.virConnect]:
     """
     saltvirt.check()
     require_binding()
-    conn = _opened(settings)
+    conn = _open_with_timeout(settings)
     try:
         with translated():
             yield conn
@@ -292,21 +292,21 @@ def connect(settings: Connection) -> Iterator[libvirt.virConnect]:
             conn.close()
 
 
-class Unread(TypedDict):
+class ReadFailure(TypedDict):
     """Why a network, a pool or a volume could not be read."""
 
     error: str
 
 
 def infos(
-    things: Iterable[Any], name: str | None, read: Callable[[Any], _T]
-) -> dict[str, _T | Unread]:
+    items: Iterable[Any], name: str | None, read: Callable[[Any], _T]
+) -> dict[str, _T | ReadFailure]:
     """What ``read`` tells of each of libvirt's things, or of those of a name, by name."""
-    found: dict[str, _T | Unread] = {}
-    for thing in things:
-        if name is None or thing.name() == str(name):
+    results: dict[str, _T | ReadFailure] = {}
+    for item in items:
+        if name is None or item.name() == str(name):
             try:
-                found[thing.name()] = read(thing)
+                results[item.name()] = read(item)
             except libvirt.libvirtError as exc:
-                found[thing.name()] = {"error": str(translate(exc))}
-    return found
+                results[item.name()] = {"error": str(translate(exc))}
+    return results

@@ -15,16 +15,16 @@ def run(argv: Sequence[str], text: str | None = None, must: bool = False) -> str
     """What a program printed, "" where it failed or is not here; with ``must`` that raises
     OperationFailed with its first line about an error, or its last words."""
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             argv, input=text, capture_output=True, text=True, check=False, timeout=TIMEOUT_S
         )
     except (OSError, subprocess.TimeoutExpired) as exc:
         if must:
             raise OperationFailed(f"{argv[0]}: {exc}") from exc
         return ""
-    if done.returncode and must:
-        lines = (done.stderr.strip() or done.stdout.strip()).splitlines()
+    if process.returncode and must:
+        lines = (process.stderr.strip() or process.stdout.strip()).splitlines()
         # nft and iptables-restore say more behind it: where it is, or how to ask for help
-        words = [line for line in lines if "error" in line.lower()][:1] or lines[-1:]
-        raise OperationFailed(f"{' '.join(argv)}: {' '.join(words) or 'failed'}")
-    return "" if done.returncode else done.stdout
+        error_lines = [line for line in lines if "error" in line.lower()][:1] or lines[-1:]
+        raise OperationFailed(f"{' '.join(argv)}: {' '.join(error_lines) or 'failed'}")
+    return "" if process.returncode else process.stdout

@@ -7,42 +7,42 @@ from typing import Any
 
 from saltvirt.images import chain, confined
 
-_PATIENCE_S = 60
+_TIMEOUT_S = 60
 QCOW2 = "qcow2"
 _OLD = b"QFI\xfb\0\0\0\x02"  # its sign, and its version
 
 
-def of(where: str) -> dict[str, list[str]]:
+def read(path: str) -> dict[str, list[str]]:
     """Name to its flags (``auto``: it records, ``in-use``: QEMU died over it, or has it). The file
     may be in use. Raises OperationFailed."""
-    argv = ["qemu-img", "info", "-U", "--output=json", "-f", QCOW2, where]
-    reads, limits = chain.names(where, QCOW2), confined.Limits(_PATIENCE_S)
-    out = confined.run(argv, f"inspect {where}", reads=reads, limits=limits)
+    argv = ["qemu-img", "info", "-U", "--output=json", "-f", QCOW2, path]
+    reads, limits = chain.names(path, QCOW2), confined.Limits(_TIMEOUT_S)
+    out = confined.run(argv, f"inspect {path}", reads=reads, limits=limits)
     data: dict[str, Any] = json.loads(out).get("format-specific", {}).get("data", {})
-    return {one["name"]: one["flags"] for one in data.get("bitmaps", ())}
+    return {bitmap["name"]: bitmap["flags"] for bitmap in data.get("bitmaps", ())}
 
 
-def is_old(where: str) -> bool:
+def is_old(path: str) -> bool:
     """Whether a qcow2 file is of version 2, which can store no bitmap. False where it cannot be
     read: what takes a bitmap says why it does not."""
     try:
-        with open(where, "rb") as file:
+        with open(path, "rb") as file:
             return file.read(len(_OLD)) == _OLD
     except OSError:
         return False
 
 
-def add(where: str, name: str) -> None:
+def add(path: str, name: str) -> None:
     """Adds one that records. Raises OperationFailed."""
-    _change("--add", where, name)
+    _change("--add", path, name)
 
 
-def remove(where: str, name: str) -> None:
+def remove(path: str, name: str) -> None:
     """Takes one away. Raises OperationFailed."""
-    _change("--remove", where, name)
+    _change("--remove", path, name)
 
 
-def _change(what: str, where: str, name: str) -> None:
-    argv = ["qemu-img", "bitmap", what, "-f", QCOW2, where, name]
-    limits = confined.Limits(_PATIENCE_S)
-    confined.run(argv, f"change bitmaps of {where}", writes=[where], limits=limits)
+def _change(action: str, path: str, name: str) -> None:
+    argv = ["qemu-img", "bitmap", action, "-f", QCOW2, path, name]
+    limits = confined.Limits(_TIMEOUT_S)
+    confined.run(argv, f"change bitmaps of {path}", writes=[path], limits=limits)

@@ -24,22 +24,22 @@ from typing import TYPE_CHECKING, Any
 from saltvirt import errors
 from saltvirt.host.storage import bounded, mounted
 from saltvirt.images import checksum, header, inspect, locks, room, sources, storage, web
-from saltvirt.migration.storage import coming
+from saltvirt.migration.storage import incoming_path
 from saltvirt.units import human_bytes
-from saltvirt.wire import Fact, untold
+from saltvirt.wire import Message, transient
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from saltvirt.images.checksum import Demanded
+    from saltvirt.images.checksum import RequiredHash
     from saltvirt.images.sources import Client, Progress, SaltFiles, Version
 
 DEFAULT_DIR = "/srv/salt-images"
 BASE = "_base"
 # a download that was broken off can be gone on with for so long
-PARTIAL_S = 7 * 24 * 3600
+PARTIAL_LIFETIME_S = 7 * 24 * 3600
 _KEY = re.compile("[0-9a-f]{40}")
-_LONGEST_NOTE = 1024**2
+_MAX_NOTE_BYTES = 1024**2
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class CachedImage:
 
 
 @dataclass(frozen=True)
-class ImageNote(Fact):
+class ImageNote(Message):
     """What is known of a file in the cache. file: its name; path: where it is, which is not
     written. sums: of its content, by their algorithm. source: its address, as it is shown. fetched:
     in seconds since 1970."""
@@ -67,7 +67,7 @@ class ImageNote(Fact):
     sums: dict[str, str]
     source: str
     fetched: float
-    path: str = untold("")
+    path: str = transient("")
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class _ImageRequest:
 
     source: str
     client: Client
-    demanded: Demanded | None
+    required: RequiredHash | None
     progress: Progress
 
 
@@ -114,7 +114,7 @@ class _Folder:
 
     def read(self, *parts: str) -> Any:
         try:
-            return json.loads(bounded.head(self.path(*parts), _LONGEST_NOTE) or b"")
+            return json.loads(bounded.head(self.path(*parts), _MAX_NOTE_BYTES) or b"")
         except (FileNotFoundError, ValueError):
             return None
 
@@ -132,7 +132,9 @@ def key(source: str) -> str:
     return hashlib.sha256(source.encode("utf-8", "surrogateescape")).hexdigest()[:40]
 
 
-def _demanded(image_hash: object, source: str, download: SaltFiles | None) -> Demanded | None:
+def _required_hash(
+    image_hash: object, source: str, download: SaltFiles | None
+) -> RequiredHash | None:
     """(algorithm, digits) that the operator demands of the image, or None."""
     if not image_hash:
         return None
@@ -140,12 +142,12 @@ def _demanded(image_hash: object, source: str, download: SaltFiles | None) -> De
     if checksum.is_value(image_hash):
         return checksum.parse(image_hash)
     try:
-        where = sources.kind(image_hash)
+        source_kind = sources.kind(image_hash)
     except errors.InvalidInput:
         return checksum.parse(image_hash)  # which says what is wrong with it
-    if where == sources.WEB:
+    if source_kind == sources.WEB:
         text = web.read_list(image_hash)
-    elif where == sources.SALT:
+    elif source_kind == sources.SALT:
         text = _master(image_hash, download).read(image_hash)
     else:
         text = _read_list(image_hash)
@@ -166,26 +168,26 @@ def _client(source: str, download: SaltFiles | None) -> Client:
 
 def _read_list(path: str) -> str:
     try:
-        with storage.reading(path) as file:
-            data = file.read(sources.LONGEST_LIST + 1)
+        with storage.open_for_reading(path) as file:
+            data = file.read(sources.MAX_LIST_BYTES + 1)
     except OSError as exc:
         raise errors.ImageError(
             f"cannot read the list of hashes {path}: {exc.strerror or exc}"
         ) from exc
-    sources.short(len(data))
+    sources.check_list_size(len(data))
     return data.decode("utf-8", "replace")
 
 
 def _verify(
-    path: str, source: str, demanded: Demanded | None, algorithms: Iterable[str] = ()
+    path: str, source: str, required: RequiredHash | None, algorithms: Iterable[str] = ()
 ) -> dict[str, str]:
     """The file's hashes. Raises ImageError when it is not what was demanded."""
-    wanted = {*algorithms, *([demanded[0]] if demanded else [])}
-    sums = checksum.of_file(path, wanted)
-    if demanded and sums[demanded[0]] != demanded[1]:
+    needed = {*algorithms, *([required[0]] if required else [])}
+    sums = checksum.hash_file(path, needed)
+    if required and sums[required[0]] != required[1]:
         raise errors.ImageError(
-            f"image {sources.shown(source)} has the {demanded[0]} {sums[demanded[0]]}, "
-            f"not the demanded {demanded[1]}"
+            f"image {sources.shown(source)} has the {required[0]} {sums[required[0]]}, "
+            f"not the demanded {required[1]}"
         )
     return sums
 
@@ -195,17 +197,19 @@ def _not_empty(info: inspect.ImageInfo, shown: str) -> None:
         raise errors.ImageError(f"{shown} is no disk image: the disk in it has no size")
 
 
-def _local(source: str, place: ImageFile, demanded: Demanded | None) -> CachedImage:
+def _local(source: str, local_file: ImageFile, required: RequiredHash | None) -> CachedImage:
     """A file or device on this host is used where it lies."""
-    if os.path.exists(coming(os.path.abspath(place.path))):
-        raise errors.ImageError(f"a migration is just copying {place.path} to this host: try again")
-    info = inspect.inspect(place.path, place.format)
-    _not_empty(info, place.path)
-    if demanded and os.path.getsize(place.path) > room.MOST_BYTES:
+    if os.path.exists(incoming_path(os.path.abspath(local_file.path))):
         raise errors.ImageError(
-            f"{place.path} is larger than {human_bytes(room.MOST_BYTES)}: its hash is not read"
+            f"a migration is just copying {local_file.path} to this host: try again"
         )
-    sums = _verify(place.path, source, demanded, ["sha256"]) if demanded else {}
+    info = inspect.inspect(local_file.path, local_file.format)
+    _not_empty(info, local_file.path)
+    if required and os.path.getsize(local_file.path) > room.MAX_BYTES:
+        raise errors.ImageError(
+            f"{local_file.path} is larger than {human_bytes(room.MAX_BYTES)}: its hash is not read"
+        )
+    sums = _verify(local_file.path, source, required, ["sha256"]) if required else {}
     return CachedImage(info.path, info.format, info.virtual_size_bytes, sums.get("sha256"), source)
 
 
@@ -227,7 +231,7 @@ def _cached(
     if not index or index["version"] != version:
         return None
     note = _note(folder, index["file"])
-    if not note or (request.demanded and note.sums.get(request.demanded[0]) != request.demanded[1]):
+    if not note or (request.required and note.sums.get(request.required[0]) != request.required[1]):
         return None
     if touch:
         os.utime(folder.path(".meta", index["file"] + ".json"))
@@ -237,20 +241,20 @@ def _cached(
 def _by_hash(folder: _Folder, request: _ImageRequest, touch: bool = True) -> CachedImage | None:
     """The CachedImage of this address with the demanded hash: nobody need be asked."""
     index = folder.read(".index", key(request.source) + ".json")
-    return _cached(folder, request, index["version"], touch) if index and request.demanded else None
+    return _cached(folder, request, index["version"], touch) if index and request.required else None
 
 
 def _image(note: ImageNote, source: str) -> CachedImage:
     return CachedImage(note.path, note.format, note.size_bytes, note.sums["sha256"], source)
 
 
-def _looked_at(part: str, shown: str) -> inspect.ImageInfo:
+def _inspect_part(part: str, shown: str) -> inspect.ImageInfo:
     """The ImageInfo of what was fetched. The user knows the address, not our folder."""
     try:
-        found = header.read(part)
-        if found.backing or found.data_file:
+        head = header.read(part)
+        if head.backing or head.data_file:
             raise errors.ImageError(
-                f"{part} refers to another file, {found.backing or found.data_file!r}: make it "
+                f"{part} refers to another file, {head.backing or head.data_file!r}: make it "
                 "whole with qemu-img convert"
             )
         info = inspect.inspect(part)
@@ -264,14 +268,14 @@ def _looked_at(part: str, shown: str) -> inspect.ImageInfo:
 def _admit(folder: _Folder, part: str, request: _ImageRequest, version: Version) -> CachedImage:
     """Checks what was fetched and gives it its name in the cache."""
     source = request.source
-    served = version.get("hash_type")
-    ours = {"sha256", "sha512"}
-    if served and served in hashlib.algorithms_available:
-        ours.add(served)
-    sums = _verify(part, source, request.demanded, ours)
-    if served in sums and sums[served] != version["hsum"]:
+    server_algorithm = version.get("hash_type")
+    algorithms = {"sha256", "sha512"}
+    if server_algorithm and server_algorithm in hashlib.algorithms_available:
+        algorithms.add(server_algorithm)
+    sums = _verify(part, source, request.required, algorithms)
+    if server_algorithm in sums and sums[server_algorithm] != version["hsum"]:
         raise errors.ImageError(f"{sources.shown(source)} changed while it was copied: try again")
-    info = _looked_at(part, sources.shown(source))
+    info = _inspect_part(part, sources.shown(source))
     name = f"{sources.stem(source)}-{sums['sha256'][:16]}.{info.format}"
     os.chmod(part, 0o444)
     with open(part, "rb") as file:
@@ -294,8 +298,8 @@ def _admit(folder: _Folder, part: str, request: _ImageRequest, version: Version)
 
 def _download(folder: _Folder, request: _ImageRequest, version: Version) -> CachedImage:
     part = folder.path(".partial", key(request.source))
-    web.remember(part, version)
-    limit = room.Room(f"image {sources.shown(request.source)}", folder.base)
+    web.write_part_note(part, version)
+    limit = room.SpaceGuard(f"image {sources.shown(request.source)}", folder.base)
 
     def progress(done: int, total: int | None) -> None:
         limit.check(done, total)
@@ -325,17 +329,17 @@ def _shared(folder: _Folder, request: _ImageRequest) -> CachedImage:
     """The image from the cache, else downloaded into it, by one process at a time."""
     part = folder.path(".partial", key(request.source))
 
-    def others() -> int | None:
+    def watch_progress() -> int | None:
         """How far the process is that downloads it; who waits for us sees that it goes on."""
         size = _size(part)
         if size:
             request.progress(size, None)
         return size
 
-    with locks.exclusive(folder.path(".locks", key(request.source)), progress=others):
-        found = _by_hash(folder, request)
-        if found:
-            return found
+    with locks.exclusive(folder.path(".locks", key(request.source)), progress=watch_progress):
+        image = _by_hash(folder, request)
+        if image:
+            return image
         version = request.client.version(request.source)
         return _cached(folder, request, version) or _download(folder, request, version)
 
@@ -347,31 +351,32 @@ def fetch(
     image_hash: object = None,
     *,
     progress: Progress | None = None,
-    place: ImageFile | None = None,
+    local_file: ImageFile | None = None,
 ) -> CachedImage:
     """The CachedImage for an image's address, fetched when this host does not have it yet.
 
     source: ``salt://…`` (``?saltenv=…`` as in Salt), an absolute path, ``http(s)://…`` or
     ``ftp://…``. cache_dir: the host's ``virt:images``. download: a sources.SaltFiles, for
     ``salt://``. image_hash: what the image's hash must be (see checksum), or the address of
-    a file that lists it. progress: called with (done, total) in bytes. place: the ImageFile of an
+    a file that lists it. progress: called with (done, total) in bytes. local_file: the ImageFile of
+    an
     image that is on this host; by default for an absolute path.
 
     A file on the host is used where it lies. However many processes ask at once, one
     downloads; the others wait for it and share it.
     Raises InvalidInput, NotFound, ImageError.
     """
-    where = sources.kind(source)
+    source_kind = sources.kind(source)
     try:
-        demanded = _demanded(image_hash, source, download)
-        if place or where == sources.PATH:
-            return _local(source, place or ImageFile(source), demanded)
-        if where == sources.POOL:
+        required = _required_hash(image_hash, source, download)
+        if local_file or source_kind == sources.PATH:
+            return _local(source, local_file or ImageFile(source), required)
+        if source_kind == sources.POOL:
             raise errors.InvalidInput(f"image {source}: a pool's volume cannot be used here")
         folder = _Folder(cache_dir)
         folder.make()
         client = _client(source, download)
-        return _shared(folder, _ImageRequest(source, client, demanded, progress or _nothing))
+        return _shared(folder, _ImageRequest(source, client, required, progress or _nothing))
     except OSError as exc:
         kind = errors.Refused if room.is_full(exc) else errors.ImageError
         raise kind(
@@ -379,31 +384,31 @@ def fetch(
         ) from exc
 
 
-def look(
+def find_local(
     source: str,
     cache_dir: str = DEFAULT_DIR,
     download: SaltFiles | None = None,
     image_hash: object = None,
-    place: ImageFile | None = None,
+    local_file: ImageFile | None = None,
 ) -> CachedImage | None:
     """The CachedImage that :func:`fetch` would return without fetching, or None. Writes nothing.
 
     Raises InvalidInput, NotFound, ImageError.
     """
-    where = sources.kind(source)
-    with _looking(source):
-        demanded = _demanded(image_hash, source, download)
-        if place or where == sources.PATH:
-            return _local(source, place or ImageFile(source), demanded)
+    source_kind = sources.kind(source)
+    with _translate_errors(source):
+        required = _required_hash(image_hash, source, download)
+        if local_file or source_kind == sources.PATH:
+            return _local(source, local_file or ImageFile(source), required)
         folder = _Folder(cache_dir)
         client = _client(source, download)
-        request = _ImageRequest(source, client, demanded, _nothing)
-        found = _by_hash(folder, request, touch=False)
-        return found or _cached(folder, request, client.version(source), touch=False)
+        request = _ImageRequest(source, client, required, _nothing)
+        image = _by_hash(folder, request, touch=False)
+        return image or _cached(folder, request, client.version(source), touch=False)
 
 
 @contextlib.contextmanager
-def _looking(source: str) -> Iterator[None]:
+def _translate_errors(source: str) -> Iterator[None]:
     try:
         yield
     except OSError as exc:
@@ -412,22 +417,24 @@ def _looking(source: str) -> Iterator[None]:
         ) from exc
 
 
-def here(source: str, cache_dir: str = DEFAULT_DIR, place: ImageFile | None = None) -> int | None:
+def cached_size_bytes(
+    source: str, cache_dir: str = DEFAULT_DIR, local_file: ImageFile | None = None
+) -> int | None:
     """The bytes that an image shows a guest, when it is on this host already; else None.
 
-    place: as for :func:`fetch`. Nobody is asked whether it is the latest.
+    local_file: as for :func:`fetch`. Nobody is asked whether it is the latest.
     Raises InvalidInput, NotFound, ImageError.
     """
-    with _looking(source):
-        if place or sources.kind(source) == sources.PATH:
-            return _local(source, place or ImageFile(source), None).virtual_size_bytes
+    with _translate_errors(source):
+        if local_file or sources.kind(source) == sources.PATH:
+            return _local(source, local_file or ImageFile(source), None).virtual_size_bytes
         store = _Folder(cache_dir)
         index = store.read(".index", key(source) + ".json")
         note = _note(store, index["file"]) if index else None
         return note.size_bytes if note else None
 
 
-def known(cache_dir: str) -> Iterator[ImageNote]:
+def cached_images(cache_dir: str) -> Iterator[ImageNote]:
     """What is in the cache."""
     store = _Folder(cache_dir)
     try:
@@ -437,7 +444,7 @@ def known(cache_dir: str) -> Iterator[ImageNote]:
                 yield note
     except (FileNotFoundError, NotADirectoryError):
         return
-    except bounded.Silent as exc:
+    except bounded.StorageTimeout as exc:
         raise errors.OperationFailed(f"{store.base} cannot be looked into: {exc.strerror}") from exc
 
 
@@ -452,23 +459,23 @@ def used(images_dir: str, name: str) -> float | None:
 def forget_partial(images_dir: str, test: bool = False) -> list[str]:
     """Removes what downloads left that nobody has gone on with for :data:`PARTIAL_S`; how they are
     called in the cache. test: removes nothing."""
-    store, gone = _Folder(images_dir), []
+    store, removed = _Folder(images_dir), []
     try:
-        found = bounded.names(store.path(".partial"))
+        names = bounded.names(store.path(".partial"))
     except OSError:
         return []
-    for name in sorted({one.removesuffix(".json") for one in found}):
+    for name in sorted({file_name.removesuffix(".json") for file_name in names}):
         part = store.path(".partial", name)
         if _KEY.fullmatch(name) and _is_old(part):
             with (
                 contextlib.suppress(errors.OperationFailed),  # somebody goes on with it just now
-                locks.exclusive(store.path(".locks", name), patience_s=0),
+                locks.exclusive(store.path(".locks", name), timeout_s=0),
             ):
                 if _is_old(part):
                     if not test:
                         web.forget(part)
-                    gone.append(os.path.join(".partial", name))
-    return gone
+                    removed.append(os.path.join(".partial", name))
+    return removed
 
 
 def _is_old(part: str) -> bool:
@@ -477,7 +484,7 @@ def _is_old(part: str) -> bool:
     for path in (part, part + ".json"):
         with contextlib.suppress(FileNotFoundError):
             ages.append(time.time() - bounded.stat(path).st_mtime)
-    return bool(ages) and min(ages) > PARTIAL_S
+    return bool(ages) and min(ages) > PARTIAL_LIFETIME_S
 
 
 def forget(images_dir: str, name: str) -> None:

@@ -9,7 +9,7 @@ from saltvirt import errors
 from saltvirt.host.storage import bounded
 from saltvirt.images import header
 
-_DEEPEST = 32  # backing files
+_MAX_DEPTH = 32  # backing files
 
 
 @dataclass(frozen=True)
@@ -23,47 +23,47 @@ class Link:
 
 
 @dataclass(frozen=True)
-class Chain:
+class ImageChain:
     """links: the file itself first. aside: real paths of files in which some of them keep
     their data. broken: why it could not be read to its end, or None."""
 
     links: tuple[Link, ...]
-    aside: tuple[str, ...] = ()
+    data_files: tuple[str, ...] = ()
     broken: str | None = None
 
 
-def read(path: str, format: str | None = None) -> Chain:
+def read(path: str, format: str | None = None) -> ImageChain:
     """The Chain of a file or block device; opens nothing else.
 
     format: what is declared of it. What is declared raw ends the chain: whatever a guest wrote
     there is data. Without one its content decides: right to find what might be needed, wrong
     to find what may be deleted or read.
     """
-    found: list[Link] = []
-    aside: list[str] = []
+    links: list[Link] = []
+    data_files: list[str] = []
     broken: str | None = None
-    at: str | None = path
-    while at:
-        at = os.path.abspath(at)
-        here = bounded.real(at)
-        if here in (link.path for link in found):
+    current: str | None = path
+    while current:
+        current = os.path.abspath(current)
+        real_path = bounded.real(current)
+        if real_path in (link.path for link in links):
             break
-        if len(found) > _DEEPEST:
-            broken = f"{found[0].path} has more than {_DEEPEST} backing files"
+        if len(links) > _MAX_DEPTH:
+            broken = f"{links[0].path} has more than {_MAX_DEPTH} backing files"
             break
-        found.append(Link(here, format, at))
+        links.append(Link(real_path, format, current))
         try:
-            head = header.read(here, format)
+            head = header.read(real_path, format)
         except errors.NotFound as exc:
             broken = str(exc)
             break
         except errors.ImageError as exc:
             broken = str(exc) if format else None
             break
-        if data := _local(at, head.data_file):
-            aside.append(bounded.real(data))
-        at, format = _local(at, head.backing), head.backing_format
-    return Chain(tuple(found), tuple(aside), broken)
+        if data := _local(current, head.data_file):
+            data_files.append(bounded.real(data))
+        current, format = _local(current, head.backing), head.backing_format
+    return ImageChain(tuple(links), tuple(data_files), broken)
 
 
 def names(path: str, format: str | None = None) -> list[str]:

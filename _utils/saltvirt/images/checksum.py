@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 # an algorithm, and hex digits
-Demanded = tuple[str, str]
+RequiredHash = tuple[str, str]
 
 _LENGTHS = {64: "sha256", 96: "sha384", 128: "sha512"}
 _VALUE = re.compile(r"(?:(sha256|sha384|sha512)[:=])?([0-9a-fA-F]{64,128})", re.IGNORECASE)
@@ -27,7 +27,7 @@ def is_value(image_hash: str) -> bool:
     return bool(_VALUE.fullmatch(image_hash.strip()))
 
 
-def parse(image_hash: object) -> Demanded:
+def parse(image_hash: object) -> RequiredHash:
     """(algorithm, hex digits) of ``sha256:…``, ``sha512=…`` or of the digits alone.
 
     Raises InvalidInput for anything else: SHA-1 and MD5 prove nothing any more.
@@ -42,31 +42,31 @@ def parse(image_hash: object) -> Demanded:
     return algorithm, match.group(2).lower()
 
 
-def from_list(text: str, name: str, where: str) -> Demanded:
+def from_list(text: str, name: str, list_name: str) -> RequiredHash:
     """(algorithm, hex digits) of the file ``name`` in a SHA256SUMS file.
 
     Understood: GNU's ``digits  name``, BSD's ``SHA256 (name) = digits``, and digits alone.
     Raises ImageError when the list has no line for the file.
     """
-    found = {}
+    digests = {}
     for line in text.splitlines():
         if match := _GNU.fullmatch(line.strip()):
-            found[match.group(2).rsplit("/", 1)[-1]] = match.group(1)
+            digests[match.group(2).rsplit("/", 1)[-1]] = match.group(1)
         elif match := _BSD.fullmatch(line.strip()):
-            found[match.group(1).rsplit("/", 1)[-1]] = match.group(2)
+            digests[match.group(1).rsplit("/", 1)[-1]] = match.group(2)
         elif _VALUE.fullmatch(line.strip()):
-            found[""] = line.strip()
-    digits = found.get(name) or (found.get("") if len(found) == 1 else None)
+            digests[""] = line.strip()
+    digits = digests.get(name) or (digests.get("") if len(digests) == 1 else None)
     if not digits:
-        raise errors.ImageError(f"{where} lists no hash of {name}")
+        raise errors.ImageError(f"{list_name} lists no hash of {name}")
     return parse(digits)
 
 
-def of_file(path: str, algorithms: Iterable[str]) -> dict[str, str]:
+def hash_file(path: str, algorithms: Iterable[str]) -> dict[str, str]:
     """{algorithm: hex digits} of a file, read once."""
     sums = {name: hashlib.new(name) for name in algorithms}
-    with storage.reading(path) as file:
+    with storage.open_for_reading(path) as file:
         while block := file.read(_BLOCK):
-            for one in sums.values():
-                one.update(block)
-    return {name: one.hexdigest() for name, one in sums.items()}
+            for hasher in sums.values():
+                hasher.update(block)
+    return {name: hasher.hexdigest() for name, hasher in sums.items()}

@@ -31,12 +31,12 @@ _BLOCK = 1024**2  # where bytes are read and written
 _LOCKED_BYTE = 1 << 40  # QEMU locks bytes 100 to 299
 _NOT_IN_KERNEL = (errno.EXDEV, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS)
 _PERCENT = re.compile(rb"\(([0-9.]+)/100%\)")
-_STALLED_S = 3600
+_STALL_TIMEOUT_S = 3600
 T = TypeVar("T")
 FORMATS = ("raw", "qcow2")
 
 
-class Image(Protocol):
+class SourceImage(Protocol):
     """What a disk is made from: an image of the cache, or any other that was inspected."""
 
     @property
@@ -51,7 +51,7 @@ class Image(Protocol):
 
 
 @dataclass(frozen=True)
-class Clone:
+class ClonedDisk:
     """A disk that was made. ``method``: reflink, copy, convert or overlay."""
 
     path: str
@@ -142,18 +142,18 @@ def copy_sparse(source: BinaryIO, target: BinaryIO, progress: Progress = _nothin
 
 def _copy(image: inspect.ImageInfo, part: str, progress: Progress) -> str:
     """The same format: shared blocks if the file system can, else a copy of what is not hole."""
-    with storage.reading(image.path) as source, open(part, "wb") as target:
+    with storage.open_for_reading(image.path) as source, open(part, "wb") as target:
         if _reflink(source, target):
             return "reflink"
         copy_sparse(source, target, progress)
     return "copy"
 
 
-def _is_whole(image: inspect.ImageInfo, part: str) -> None:
+def _refuse_replaced(image: inspect.ImageInfo, part: str) -> None:
     """Raises ImageError where another file than the one that was inspected has been copied, as when
     somebody put it in its place: QEMU would open what that one names."""
-    found = header.read(part, image.format)
-    if found.backing or found.data_file:
+    head = header.read(part, image.format)
+    if head.backing or head.data_file:
         raise errors.ImageError(f"{image.path} was replaced while it was copied: try again")
 
 
@@ -163,7 +163,7 @@ def _follow(process: subprocess.Popen[bytes], total: int, progress: Progress) ->
     One that says nothing new for an hour is ended.
     """
     output, stream = b"", tools.pipe(process.stdout).fileno()
-    while select.select([stream], [], [], _STALLED_S)[0]:
+    while select.select([stream], [], [], _STALL_TIMEOUT_S)[0]:
         block = os.read(stream, 4096)
         if not block:
             return output
@@ -172,7 +172,7 @@ def _follow(process: subprocess.Popen[bytes], total: int, progress: Progress) ->
         if percents:
             progress(int(total * float(percents[-1]) / 100), total)
     process.kill()
-    return b"qemu-img got no further for %d s" % _STALLED_S
+    return b"qemu-img got no further for %d s" % _STALL_TIMEOUT_S
 
 
 def _convert(
@@ -195,8 +195,8 @@ def _convert(
     ) as process:
         output = _follow(process, size, progress)
     if process.returncode:
-        words = tools.last_words(re.sub(rb"[ \t]*\([0-9.]+/100%\)\r?", b"", output))
-        raise errors.ImageError(f"cannot convert {image.path} to {target}: {words}")
+        error_text = tools.last_output(re.sub(rb"[ \t]*\([0-9.]+/100%\)\r?", b"", output))
+        raise errors.ImageError(f"cannot convert {image.path} to {target}: {error_text}")
     return "convert"
 
 
@@ -204,13 +204,13 @@ def _overlay(image: inspect.ImageInfo, target: str, size_bytes: int) -> str:
     """Of one image alone qemu-img need not open it: that was done when it was inspected. So it
     reads nothing that is another's, and is not confined."""
     base = ["-b", image.path, "-F", image.format]
-    what = f"make an overlay of {image.path}"
-    create, made = ["qemu-img", "create", "-q", "-f", "qcow2"], [target, str(size_bytes)]
+    action = f"make an overlay of {image.path}"
+    create, target_args = ["qemu-img", "create", "-q", "-f", "qcow2"], [target, str(size_bytes)]
     if image.backing:
-        argv = [*create, *base, *made]
-        confined.run(argv, what, errors.ImageError, reads=image.files, writes=[target])
+        argv = [*create, *base, *target_args]
+        confined.run(argv, action, errors.ImageError, reads=image.files, writes=[target])
     else:
-        tools.run([*create, "-u", *base, *made], what, errors.ImageError)
+        tools.run([*create, "-u", *base, *target_args], action, errors.ImageError)
     return "overlay"
 
 
@@ -218,9 +218,9 @@ def needed_bytes(image: inspect.ImageInfo, format: str) -> int:
     """What a conversion will take: a small file can name one block of data very often. Raises
     ImageError."""
     argv = ["qemu-img", "measure", "--output=json", "-f", image.format, "-O", format, image.path]
-    what = f"measure {image.path}"
-    told = json.loads(confined.run(argv, what, errors.ImageError, reads=image.files))
-    return int(told["required"])
+    action = f"measure {image.path}"
+    output = json.loads(confined.run(argv, action, errors.ImageError, reads=image.files))
+    return int(output["required"])
 
 
 def _wanted_size(image: inspect.ImageInfo, size_bytes: int | None) -> int:
@@ -261,24 +261,24 @@ def _fill(task: _Task, part: str) -> str:
     image, format, folder = task.image, task.format, os.path.dirname(part)
     if task.overlay:
         return _overlay(image, part, task.size_bytes)
-    alone = not (image.backing or image.snapshots or image.bitmaps)
-    if image.format == format and alone:
+    is_standalone = not (image.backing or image.snapshots or image.bitmaps)
+    if image.format == format and is_standalone:
         _require_space(image, image.allocated_bytes, folder)
         method = _copy(image, part, task.progress)
-        _is_whole(image, part)
+        _refuse_replaced(image, part)
     else:
         _require_space(image, needed_bytes(image, format), folder)
         method = _convert(image, part, format, task.progress)
     # a raw image that ends within a sector has less than QEMU says
-    short = format == "raw" and os.path.getsize(part) < task.size_bytes
-    if short or task.size_bytes > image.virtual_size_bytes:
+    is_short = format == "raw" and os.path.getsize(part) < task.size_bytes
+    if is_short or task.size_bytes > image.virtual_size_bytes:
         _resize(part, format, task.size_bytes)
     return method
 
 
 def _into_device(task: _Task, device: str) -> tuple[str, int]:
     """Onto a block device that exists, e.g. a logical volume; returns its size too."""
-    with storage.reading(device) as file:
+    with storage.open_for_reading(device) as file:
         room = file.seek(0, os.SEEK_END)
     if room < task.size_bytes:
         raise errors.ImageError(
@@ -296,7 +296,7 @@ def _is_device(path: str) -> bool:
         return False
 
 
-def _place(part: str, target: str) -> None:
+def _publish(part: str, target: str) -> None:
     """Gives the finished file its name; a name that was taken meanwhile stays as it is."""
     try:
         os.link(part, target)
@@ -340,13 +340,13 @@ def part_of(target: str) -> Iterator[str]:
     What holds it is a lock, which the kernel takes back when its process dies.
     """
     path = part(target)
-    fd = _taken(path, target)
+    fd = _open_locked(path, target)
     while os.fstat(fd).st_nlink != 1:
         # who was killed between the two names of a disk that was whole; or one that is gone
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
         os.close(fd)
-        fd = _taken(path, target)
+        fd = _open_locked(path, target)
     try:
         os.ftruncate(fd, 0)
         try:
@@ -358,7 +358,7 @@ def part_of(target: str) -> Iterator[str]:
         os.close(fd)
 
 
-def _taken(path: str, target: str) -> int:
+def _open_locked(path: str, target: str) -> int:
     """The file, open and locked: one byte of it that no QEMU locks. GlusterFS and NFS make of an
     flock a lock of all bytes, so that qemu-img could not open the file."""
     fd = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW, 0o600)
@@ -372,7 +372,9 @@ def _taken(path: str, target: str) -> int:
     return fd
 
 
-def whole(target: str, fill: Callable[[str], T], claim: Callable[[str], object] | None = None) -> T:
+def create_atomic(
+    target: str, fill: Callable[[str], T], claim: Callable[[str], object] | None = None
+) -> T:
     """Makes a file that has its name only when it is complete; what ``fill`` returns.
 
     fill: called with the path to fill. claim: called with that path before it has anything in it.
@@ -383,15 +385,15 @@ def whole(target: str, fill: Callable[[str], T], claim: Callable[[str], object] 
     with part_of(target) as path:
         if claim:
             claim(path)
-        found = fill(path)
+        outcome = fill(path)
         flush(path)
-        _place(path, target)
+        _publish(path, target)
     flush_name(target)
-    return found
+    return outcome
 
 
 def clone(
-    image: Image,
+    image: SourceImage,
     target_path: str,
     format: str,
     size_bytes: int | None = None,
@@ -399,7 +401,7 @@ def clone(
     overlay: bool = False,
     progress: Progress | None = None,
     claim: Callable[[str], object] | None = None,
-) -> Clone:
+) -> ClonedDisk:
     """Makes the disk ``target_path`` from an image and returns the Clone.
 
     image: a CachedImage or ImageInfo. target_path: a file that does not exist yet, or a block
@@ -415,15 +417,15 @@ def clone(
         raise errors.InvalidInput(f"a disk's format is raw or qcow2, not {format!r}")
     target = os.path.abspath(target_path)
     folders = [os.path.dirname(os.path.realpath(image.path)), *image.files]
-    found = inspect.inspect(image.path, image.format, folders, unused=True)
-    size_bytes = _wanted_size(found, size_bytes)
-    task = _Task(found, format, size_bytes, overlay, progress or _nothing)
+    info = inspect.inspect(image.path, image.format, folders, unused=True)
+    size_bytes = _wanted_size(info, size_bytes)
+    task = _Task(info, format, size_bytes, overlay, progress or _nothing)
     device = _is_device(target)
     try:
         if device:
             method, size_bytes = _into_device(task, target)
         else:
-            method = whole(target, lambda path: _fill(task, path), claim)
+            method = create_atomic(target, lambda path: _fill(task, path), claim)
     except OSError as exc:
         raise errors.ImageError(f"cannot make {target}: {exc.strerror or exc}") from exc
-    return Clone(target, "raw" if device else format, size_bytes, method)
+    return ClonedDisk(target, "raw" if device else format, size_bytes, method)

@@ -60,13 +60,13 @@ class Limits:
 
     def argv(self) -> list[str]:
         # each of its threads would take 64 MiB of addresses for memory of its own (glibc)
-        found = ["env", "MALLOC_ARENA_MAX=1"]
-        found += ["prlimit", "--core=0", f"--as={self.memory_bytes}"]
+        arguments = ["env", "MALLOC_ARENA_MAX=1"]
+        arguments += ["prlimit", "--core=0", f"--as={self.memory_bytes}"]
         if self.timeout_s:
-            found.append(f"--cpu={self.timeout_s}")
+            arguments.append(f"--cpu={self.timeout_s}")
         if self.file_bytes is not None:
-            found.append(f"--fsize={self.file_bytes}")
-        return [*found, "--"]
+            arguments.append(f"--fsize={self.file_bytes}")
+        return [*arguments, "--"]
 
 
 def _places(mode: str, paths: Iterable[str]) -> Iterator[str]:
@@ -94,23 +94,28 @@ def command(
     if os.geteuid() != 0:
         return limited
     files = [*_places("r", reads), *_places("w", writes)]
-    alone = ["unshare", "--mount", "--net", "--ipc", "--pid", "--fork", "--kill-child", "--"]
+    namespaces = ["unshare", "--mount", "--net", "--ipc", "--pid", "--fork", "--kill-child", "--"]
     # reading and writing the given files is all that is left of root's powers
-    plain = ["setpriv", "--no-new-privs", "--inh-caps=-all", "--bounding-set=-all,+dac_override"]
-    inside = [*plain, "--", *limited]
+    privileges = [
+        "setpriv",
+        "--no-new-privs",
+        "--inh-caps=-all",
+        "--bounding-set=-all,+dac_override",
+    ]
+    inside = [*privileges, "--", *limited]
     root = locks.private(_ROOT)
-    return [*alone, "sh", "-ec", _SCRIPT, "sh", root, *files, "", *inside]
+    return [*namespaces, "sh", "-ec", _SCRIPT, "sh", root, *files, "", *inside]
 
 
 def run(
     argv: Sequence[str],
-    what: str,
+    action: str,
     error: type[errors.VirtError] = errors.OperationFailed,
     *,
     reads: Iterable[str] = (),
     writes: Iterable[str] = (),
     limits: Limits | None = None,
-    good: Container[int] = (0,),
+    ok_codes: Container[int] = (0,),
 ) -> bytes:
     """What the tool printed, as bytes. See :func:`command` and tools.run.
 
@@ -122,8 +127,8 @@ def run(
     try:
         confined = command(argv, reads, writes, limits)
     except OSError as exc:  # a path leads through what is not for anybody, as another's root
-        raise error(f"cannot {what}: {exc.filename}: {exc.strerror}") from exc
+        raise error(f"cannot {action}: {exc.filename}: {exc.strerror}") from exc
     return tools.run(
-        confined, what, error,
-        timeout_s=limits.timeout_s, good=good, name=argv[0],
+        confined, action, error,
+        timeout_s=limits.timeout_s, ok_codes=ok_codes, name=argv[0],
     )  # fmt: skip

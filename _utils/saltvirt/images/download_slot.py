@@ -14,39 +14,39 @@ from saltvirt import errors
 Ask = Callable[[dict[str, Any]], Mapping[str, Any] | None]
 
 RENEW_S = 10
-_SHORTEST_S, _LONGEST_S = 2, 20
+_MIN_PAUSE_S, _MAX_PAUSE_S = 2, 20
 _ATTEMPTS = 5
 # it is said again that we wait; and none of the copies before ours ends in so long
-_SAY_S, _STUCK_S = 60, 3600
+_REPORT_S, _STALL_TIMEOUT_S = 60, 3600
 
 
-def taker(ask: Ask, say: Callable[[str], object]) -> Callable[[str], DownloadSlot]:
+def slot_factory(ask: Ask, report: Callable[[str], object]) -> Callable[[str], DownloadSlot]:
     """A callable of an image's address that makes the DownloadSlot to copy it."""
-    return lambda source: DownloadSlot(source, ask, say)
+    return lambda source: DownloadSlot(source, ask, report)
 
 
 class DownloadSlot:
     """One copy. ask: a callable of the dict for the ext_pillar ``virtkey``, which returns its
     answer. say: called with a sentence when the host has to wait."""
 
-    def __init__(self, source: str, ask: Ask, say: Callable[[str], object]) -> None:
+    def __init__(self, source: str, ask: Ask, report: Callable[[str], object]) -> None:
         self._source = source
         self._image = hashlib.sha256(source.encode("utf-8", "surrogateescape")).hexdigest()[:40]
         self._ask = ask
-        self._say = say
-        self._asked = 0.0
+        self._report = report
+        self._last_request_s = 0.0
 
-    def _places(self, **more: Any) -> int | None:
+    def _queue_position(self, **extra: Any) -> int | None:
         """How many are before us; None where the master lets everybody copy."""
-        self._asked = time.monotonic()
-        return (self._ask({"copy": self._image, **more}) or {}).get("turn")
+        self._last_request_s = time.monotonic()
+        return (self._ask({"copy": self._image, **extra}) or {}).get("turn")
 
     def _wait(self) -> None:
         reported_at: float | None = None
-        failures, seen, since = 0, None, time.monotonic()
+        failures, last_ahead, last_change_s = 0, None, time.monotonic()
         while True:
             try:
-                ahead = self._places()
+                ahead = self._queue_position()
             except Exception as exc:  # of Salt, whose classes this layer does not know
                 failures += 1
                 if failures >= _ATTEMPTS:
@@ -57,23 +57,23 @@ class DownloadSlot:
             if not ahead:
                 return
             now = time.monotonic()
-            if ahead != seen:
-                seen, since = ahead, now
-            if now - since > _STUCK_S:
+            if ahead != last_ahead:
+                last_ahead, last_change_s = ahead, now
+            if now - last_change_s > _STALL_TIMEOUT_S:
                 raise errors.ImageError(
                     f"cannot copy {self._source}: {ahead} must copy from the master before, and "
-                    f"none came to its end within {_STUCK_S} s"
+                    f"none came to its end within {_STALL_TIMEOUT_S} s"
                 )
-            if reported_at is None or now - reported_at > _SAY_S:
-                self._say(f"waiting for other hosts that copy from the master: {self._source}")
+            if reported_at is None or now - reported_at > _REPORT_S:
+                self._report(f"waiting for other hosts that copy from the master: {self._source}")
                 reported_at = now
-            time.sleep(min(_LONGEST_S, _SHORTEST_S * ahead))
+            time.sleep(min(_MAX_PAUSE_S, _MIN_PAUSE_S * ahead))
 
     def renew(self) -> None:
         """Says from time to time that the copy goes on."""
-        if time.monotonic() - self._asked > RENEW_S:
+        if time.monotonic() - self._last_request_s > RENEW_S:
             with contextlib.suppress(Exception):
-                self._places()
+                self._queue_position()
 
     def __enter__(self) -> DownloadSlot:
         self._wait()
@@ -81,4 +81,4 @@ class DownloadSlot:
 
     def __exit__(self, *_exc_info: object) -> None:
         with contextlib.suppress(Exception):  # the master frees it by itself, only later
-            self._places(done=True)
+            self._queue_position(done=True)

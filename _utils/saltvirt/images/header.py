@@ -24,7 +24,7 @@ _INCOMPATIBLE_DATA_FILE = 1 << 2
 _INCOMPATIBLE_CORRUPT = 1 << 1
 _AUTOCLEAR_BITMAPS = 1 << 0
 _LUKS = 2  # of qcow2's ways to encrypt
-_LONGEST_NAME = 1023  # QEMU's own limit
+_MAX_NAME_BYTES = 1023  # QEMU's own limit
 _HEAD = 128 * 1024  # past the superblock of btrfs, the farthest signature
 _VMDK_HEADER = 512
 _VMDK_DESCRIPTOR = 20 * 512  # what QEMU reads of it to find a parent
@@ -100,9 +100,9 @@ def _qcow2(head: bytes, path: str) -> Header:
         raise errors.ImageError(f"{path} ends inside its qcow2 header")
     version, offset, length, bits, size, crypt = struct.unpack_from(">IQIIQI", head, 4)
     if version == 1:  # which has the name in the same place, and no word of its format
-        named = head[offset : offset + min(length, _LONGEST_NAME)]
-        return Header("qcow", size, _text(named, path) if offset else None)
-    if version not in (2, 3) or not 9 <= bits <= 21 or length > _LONGEST_NAME:
+        name = head[offset : offset + min(length, _MAX_NAME_BYTES)]
+        return Header("qcow", size, _text(name, path) if offset else None)
+    if version not in (2, 3) or not 9 <= bits <= 21 or length > _MAX_NAME_BYTES:
         raise errors.ImageError(f"{path} has a damaged qcow2 header")
     features, autoclear, header_length = 0, 0, _QCOW2_V2_LENGTH
     if version == 3:
@@ -112,11 +112,11 @@ def _qcow2(head: bytes, path: str) -> Header:
         header_length = struct.unpack_from(">I", head, 100)[0]
     if offset + length > len(head):
         raise errors.ImageError(f"{path} has a damaged qcow2 header")
-    found = dict(_extensions(head, header_length, min(offset or len(head), 1 << bits)))
+    extensions = dict(_extensions(head, header_length, min(offset or len(head), 1 << bits)))
     data_file = None
     if features & _INCOMPATIBLE_DATA_FILE:
-        data_file = _text(found.get(_EXT_DATA_FILE, b""), path) or "?"
-    kind = found.get(_EXT_BACKING_FORMAT)
+        data_file = _text(extensions.get(_EXT_DATA_FILE, b""), path) or "?"
+    kind = extensions.get(_EXT_BACKING_FORMAT)
     return Header(
         format="qcow2",
         size_bytes=size,
@@ -141,10 +141,10 @@ def _vmdk(head: bytes, path: str) -> Header:
     if len(head) < _VMDK_HEADER:
         raise errors.ImageError(f"{path} ends inside its VMDK header")
     version, _, capacity, _, start, length = struct.unpack_from("<IIQQQQ", head, 4)
-    ends = [(512, 512 + _VMDK_DESCRIPTOR), (start * 512, (start + length) * 512)]
-    if not capacity or version > 3 or ends[1][1] > _HEAD:
+    ranges = [(512, 512 + _VMDK_DESCRIPTOR), (start * 512, (start + length) * 512)]
+    if not capacity or version > 3 or ranges[1][1] > _HEAD:
         raise errors.ImageError(f"{path} is a VMDK in several files: convert it to qcow2 first")
-    texts = [head[first:last] for first, last in ends]
+    texts = [head[first:last] for first, last in ranges]
     if not any(b"createType" in text for text in texts):
         raise errors.ImageError(f"{path} is a VMDK without a descriptor: convert it to qcow2 first")
     for text in texts:
@@ -161,7 +161,7 @@ def _qed(head: bytes, path: str) -> Header:
         raise errors.ImageError(f"{path} ends inside its QED header")
     features, size, offset, length = struct.unpack_from("<Q24xQII", head, 16)
     named = head[offset : offset + length] if features & 1 else None
-    if named is not None and not len(named) == length <= _LONGEST_NAME:
+    if named is not None and not len(named) == length <= _MAX_NAME_BYTES:
         raise errors.ImageError(f"{path} has a damaged QED header")
     return Header("qed", size, _text(named, path) if named else None)
 
@@ -180,14 +180,16 @@ def detect(head: bytes, path: str) -> Header:
     for magic, name in _COMPRESSED.items():
         if head.startswith(magic):
             raise errors.ImageError(f"{path} is {name}-compressed, no disk image: unpack it first")
-    reader = next((one for sign, one in _READERS.items() if head.startswith(sign)), None)
+    reader = next(
+        (candidate for sign, candidate in _READERS.items() if head.startswith(sign)), None
+    )
     if reader:
         return reader(head, path)
     if head[64:68] == _VDI:
         return Header(format="vdi")
     if head.startswith(b"LUKS\xba\xbe"):
         raise errors.ImageError(f"{path} is an encrypted LUKS volume, which nobody can seed")
-    if any(head[at : at + len(sign)] == sign for at, sign in _DISK_SIGNS):
+    if any(head[offset : offset + len(sign)] == sign for offset, sign in _DISK_SIGNS):
         return Header(format="raw")
     if head[0x8001:0x8006] == b"CD001":
         raise errors.ImageError(f"{path} is a CD image, no disk image: attach it as a cdrom")
@@ -211,10 +213,10 @@ def read(path: str, format: str | None = None) -> Header:
         raise errors.ImageError(f"cannot read image {path}: {exc.strerror}") from exc
     if format == "raw":
         return Header(format="raw")
-    found = detect(head, path)
-    if format and found.format != format:
-        raise errors.ImageError(f"{path} is {found.format}, not {format}")
-    return found
+    header = detect(head, path)
+    if format and header.format != format:
+        raise errors.ImageError(f"{path} is {header.format}, not {format}")
+    return header
 
 
 def looks_like(path: str) -> str:

@@ -15,15 +15,15 @@ from saltvirt.images import confined, header
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-_DEEPEST_CHAIN = 16
-_CHECK_S = 3600
+_MAX_CHAIN = 16
+_CHECK_TIMEOUT_S = 3600
 _CHECK_MEMORY = 4 * 1024**3  # it counts the clusters
-_MOST_SNAPSHOTS = 1000  # QEMU reads all of them each time
+_MAX_SNAPSHOTS = 1000  # QEMU reads all of them each time
 _REFUSED = ("qed", "qcow")
 # what qemu-img has told this process of files that had not changed for so long: what they were,
 # and when it found them unused, which is true for a moment
 _UNCHANGED_S, _UNUSED_S = 2, 5
-_opened: dict[tuple[str, str], _Opened] = {}
+_info_cache: dict[tuple[str, str], _CachedInfo] = {}
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class ImageInfo:
 
 
 @dataclass(frozen=True)
-class _Opened:
+class _CachedInfo:
     """A file that was opened. identity: as _identity has it. unused_s: when nobody wrote to it, by
     the monotonic clock."""
 
@@ -55,11 +55,13 @@ class _Opened:
     info: dict[str, Any]
     unused_s: float | None
 
-    def tells(self, identity: tuple[int, ...] | None, unused: bool) -> bool:
+    def is_valid(self, identity: tuple[int, ...] | None, unused: bool) -> bool:
         """Whether it need not be opened again."""
-        since = self.unused_s
-        still = since is not None and time.monotonic() - since < _UNUSED_S
-        return self.identity == identity and (still or not unused)
+        unused_since_s = self.unused_s
+        is_still_unused = (
+            unused_since_s is not None and time.monotonic() - unused_since_s < _UNUSED_S
+        )
+        return self.identity == identity and (is_still_unused or not unused)
 
 
 def _inside(name: str, image: str, folders: Iterable[str]) -> str:
@@ -83,34 +85,34 @@ def _inside(name: str, image: str, folders: Iterable[str]) -> str:
     )
 
 
-def _check(path: str, found: header.Header, folders: Collection[str], depth: int) -> list[str]:
+def _check(path: str, head: header.Header, folders: Collection[str], depth: int) -> list[str]:
     """Refuses what must not be opened, and returns the absolute paths of what it is based on."""
-    if found.format in _REFUSED:
-        raise errors.ImageError(f"{path} is {found.format}: convert it to qcow2 first")
-    if found.encrypted:
+    if head.format in _REFUSED:
+        raise errors.ImageError(f"{path} is {head.format}: convert it to qcow2 first")
+    if head.encrypted:
         raise errors.ImageError(f"{path} is encrypted: nobody can seed it")
-    if found.corrupt:
+    if head.corrupt:
         raise errors.ImageError(f"{path} is marked corrupt: run qemu-img check on it")
-    if found.snapshots > _MOST_SNAPSHOTS:
+    if head.snapshots > _MAX_SNAPSHOTS:
         raise errors.ImageError(
-            f"{path} has {units.counted(found.snapshots, 'snapshot')}: convert it first"
+            f"{path} has {units.pluralize(head.snapshots, 'snapshot')}: convert it first"
         )
-    if found.data_file:
-        _inside(found.data_file, path, folders)
+    if head.data_file:
+        _inside(head.data_file, path, folders)
         raise errors.ImageError(
-            f"{path} keeps its data in another file, {found.data_file}: convert it first"
+            f"{path} keeps its data in another file, {head.data_file}: convert it first"
         )
-    if not found.backing:
+    if not head.backing:
         return []
-    backing = _inside(found.backing, path, folders)
-    if not found.backing_format:
+    backing = _inside(head.backing, path, folders)
+    if not head.backing_format:
         raise errors.ImageError(
-            f"{path} does not declare the format of its backing file {found.backing}: "
+            f"{path} does not declare the format of its backing file {head.backing}: "
             "set it with qemu-img rebase -u -F"
         )
-    if depth >= _DEEPEST_CHAIN:
-        raise errors.ImageError(f"{path} has more than {_DEEPEST_CHAIN} backing files")
-    below = header.read(backing, found.backing_format)
+    if depth >= _MAX_CHAIN:
+        raise errors.ImageError(f"{path} has more than {_MAX_CHAIN} backing files")
+    below = header.read(backing, head.backing_format)
     return [backing, *_check(backing, below, folders, depth + 1)]
 
 
@@ -132,52 +134,52 @@ def inspect(
     """
     path = os.path.abspath(path)
     folders = folders or [os.path.dirname(os.path.realpath(path))]
-    found = header.read(path, format)
-    below = _check(path, found, folders, 0)
+    head = header.read(path, format)
+    below = _check(path, head, folders, 0)
     if below and not format:
         raise errors.ImageError(
-            f"{path} names the backing file {found.backing}: a guest could have written that to a "
+            f"{path} names the backing file {head.backing}: a guest could have written that to a "
             "raw disk. If it is yours, make it whole with qemu-img convert"
         )
-    info = _told(path, found.format, unused)
+    info = _qemu_info(path, head.format, unused)
     return ImageInfo(
         path=path,
-        format=found.format,
+        format=head.format,
         virtual_size_bytes=info["virtual-size"],
         allocated_bytes=info.get("actual-size", 0),
         backing=below[0] if below else None,
-        backing_format=found.backing_format,
-        snapshots=found.snapshots,
-        bitmaps=found.bitmaps,
+        backing_format=head.backing_format,
+        snapshots=head.snapshots,
+        bitmaps=head.bitmaps,
         files=(path, *below),
     )
 
 
-def _told(path: str, format: str, unused: bool) -> dict[str, Any]:
+def _qemu_info(path: str, format: str, unused: bool) -> dict[str, Any]:
     """What ``qemu-img info`` tells. For the guests of one image that a job makes it is opened once;
     a guest that begins to write to it meanwhile is refused its start, or refuses theirs, by QEMU's
     own locks."""
     before, now_s = _identity(path), time.monotonic()
-    known = _opened.get((path, format))
-    if known is not None and known.tells(before, unused):
-        return known.info
+    cached = _info_cache.get((path, format))
+    if cached is not None and cached.is_valid(before, unused):
+        return cached.info
     share = [] if unused else ["-U"]
     argv = ["qemu-img", "info", "--output=json", *share, "-f", format, path]
-    found: dict[str, Any] = json.loads(
+    info: dict[str, Any] = json.loads(
         confined.run(argv, f"open image {path}", errors.ImageError, reads=[path])
     )
     if before is not None and before == _identity(path):
-        _opened[path, format] = _Opened(before, found, now_s if unused else None)
-    return found
+        _info_cache[path, format] = _CachedInfo(before, info, now_s if unused else None)
+    return info
 
 
 def _identity(path: str) -> tuple[int, ...] | None:
     """What changes when a file does; None of a device, and of a file that was just changed: its
     times are too coarse to tell a change that follows at once."""
-    at_s, found = time.time(), os.stat(path)
-    if not stat.S_ISREG(found.st_mode) or not 0 < found.st_ctime < at_s - _UNCHANGED_S:
+    at_s, status = time.time(), os.stat(path)
+    if not stat.S_ISREG(status.st_mode) or not 0 < status.st_ctime < at_s - _UNCHANGED_S:
         return None
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def check(path: str, format: str | None, files: Collection[str] = ()) -> None:
@@ -194,6 +196,6 @@ def check(path: str, format: str | None, files: Collection[str] = ()) -> None:
         f"use image {path}",
         errors.ImageError,
         reads={path, *files},
-        limits=confined.Limits(_CHECK_S, _CHECK_MEMORY),
-        good=(0, leaks_only),
+        limits=confined.Limits(_CHECK_TIMEOUT_S, _CHECK_MEMORY),
+        ok_codes=(0, leaks_only),
     )

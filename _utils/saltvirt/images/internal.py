@@ -6,13 +6,13 @@ import json
 
 from saltvirt.images import chain, confined
 
-_PATIENCE_S = 60
+_TIMEOUT_S = 60
 QCOW2 = "qcow2"
 
 
-def snapshots(where: str) -> dict[str, str]:
+def snapshots(path: str) -> dict[str, str]:
     """ID to name of each. The file may be in use. Raises OperationFailed."""
-    argv = ["qemu-img", "info", "-U", "--output=json", "-f", QCOW2, where]
-    reads, limits = chain.names(where, QCOW2), confined.Limits(_PATIENCE_S)
-    out = confined.run(argv, f"inspect {where}", reads=reads, limits=limits)
-    return {one["id"]: one["name"] for one in json.loads(out).get("snapshots", ())}
+    argv = ["qemu-img", "info", "-U", "--output=json", "-f", QCOW2, path]
+    reads, limits = chain.names(path, QCOW2), confined.Limits(_TIMEOUT_S)
+    out = confined.run(argv, f"inspect {path}", reads=reads, limits=limits)
+    return {snapshot["id"]: snapshot["name"] for snapshot in json.loads(out).get("snapshots", ())}

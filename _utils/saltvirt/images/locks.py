@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 RUN = places.RUN
 _PAUSE_S = 0.05
-_LONGEST_PAUSE_S = 1
-PATIENCE_S = 900
+_MAX_PAUSE_S = 1
+TIMEOUT_S = 900
 
 
 def private(folder: str) -> str:
@@ -28,16 +28,16 @@ def private(folder: str) -> str:
     Raises OperationFailed for a link and for a folder that somebody else could write to.
     """
     os.makedirs(folder, mode=0o700, exist_ok=True)
-    found = os.lstat(folder)
-    ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
-    if not ours or found.st_mode & 0o022:
+    status = os.lstat(folder)
+    is_own = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
+    if not is_own or status.st_mode & 0o022:
         raise errors.OperationFailed(
             f"{folder} is a link, or others can write to it: remove it; it is created again"
         )
     return folder
 
 
-def own_run() -> str:
+def runtime_folder() -> str:
     """Where what is only for now lies, to be made by ``private``: in memory; of who is not root,
     who cannot write there, among the temporary files."""
     if os.geteuid() == 0:
@@ -59,7 +59,7 @@ def private_folder(parent: str, prefix: str) -> tuple[str, int]:
 
 
 @contextlib.contextmanager
-def for_now(parent: str, prefix: str) -> Iterator[str]:
+def temporary_folder(parent: str, prefix: str) -> Iterator[str]:
     """Such a folder for the block. Where this process is killed in it, the next one removes it."""
     folder, in_use = private_folder(parent, prefix)
     try:
@@ -93,7 +93,7 @@ def _remove_unused(folder: str) -> None:
 
 @contextlib.contextmanager
 def exclusive(
-    path: str, patience_s: float = PATIENCE_S, progress: Callable[[], object] | None = None
+    path: str, timeout_s: float = TIMEOUT_S, progress: Callable[[], object] | None = None
 ) -> Iterator[None]:
     """Holds the lock file ``path`` for the block; waits for whoever holds it.
 
@@ -104,7 +104,7 @@ def exclusive(
     os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
     fd = _open(path)
     try:
-        _wait(fd, path, patience_s, progress or (lambda: None))
+        _wait(fd, path, timeout_s, progress or (lambda: None))
         yield
     finally:
         os.close(fd)
@@ -116,45 +116,45 @@ def _open(path: str) -> int:
         fd = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as exc:
         raise errors.OperationFailed(f"cannot open the lock {path}: {exc.strerror}") from exc
-    found = os.fstat(fd)
-    if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+    status = os.fstat(fd)
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
         os.close(fd)
         raise errors.OperationFailed(f"the lock {path} is no file of its own: remove it")
     return fd
 
 
-def _wait(fd: int, path: str, patience_s: float, progress: Callable[[], object]) -> None:
-    seen, end, pause = progress(), time.monotonic() + patience_s, _PAUSE_S
+def _wait(fd: int, path: str, timeout_s: float, progress: Callable[[], object]) -> None:
+    last_progress, end, pause = progress(), time.monotonic() + timeout_s, _PAUSE_S
     while True:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return
         except BlockingIOError:
             now = progress()
-            if now != seen:
-                seen, end = now, time.monotonic() + patience_s
+            if now != last_progress:
+                last_progress, end = now, time.monotonic() + timeout_s
         if time.monotonic() > end:
             raise errors.OperationFailed(
-                f"waited {patience_s} s for the lock {path}, which {holder(fd)} holds: "
+                f"waited {timeout_s} s for the lock {path}, which {holder(fd)} holds: "
                 "end that, or try again later"
             )
         time.sleep(pause)
-        pause = min(2 * pause, _LONGEST_PAUSE_S)
+        pause = min(2 * pause, _MAX_PAUSE_S)
 
 
 def holder(fd: int) -> str:
     """Who holds the lock of an open file, in words, as the kernel knows it."""
-    found = os.fstat(fd)
+    status = os.fstat(fd)
     with contextlib.suppress(OSError), open("/proc/locks", encoding="ascii") as table:
         for fields in (line.split() for line in table):
-            place = fields[5].split(":") if fields[1] == "FLOCK" else ()
-            if len(place) == 3 and int(place[2]) == found.st_ino and fields[4].isdigit():
+            lock_id = fields[5].split(":") if fields[1] == "FLOCK" else ()
+            if len(lock_id) == 3 and int(lock_id[2]) == status.st_ino and fields[4].isdigit():
                 return f"process {fields[4]} ({_command(fields[4])})"
     return "another process"
 
 
 def _command(pid: str) -> str:
     with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as file:
-        words = file.read(4096).replace(b"\0", b" ").decode("utf-8", "replace").strip()
-        return "".join(char for char in words if char.isprintable())[:80] or "ended"
+        command_line = file.read(4096).replace(b"\0", b" ").decode("utf-8", "replace").strip()
+        return "".join(char for char in command_line if char.isprintable())[:80] or "ended"
     return "ended"

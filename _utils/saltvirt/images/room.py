@@ -9,9 +9,9 @@ import shutil
 from saltvirt import errors
 from saltvirt.units import human_bytes
 
-MOST_BYTES = 2 * 1024**4
-_LEFT_BYTES = 1024**3  # or a twentieth of a small file system
-_STEP = 16 * 1024**2
+MAX_BYTES = 2 * 1024**4
+_RESERVED_BYTES = 1024**3  # or a twentieth of a small file system
+_CHECK_STEP_BYTES = 16 * 1024**2
 
 
 def is_full(exc: BaseException) -> bool:
@@ -19,29 +19,36 @@ def is_full(exc: BaseException) -> bool:
     return isinstance(exc, OSError) and exc.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
-class Room:
+class SpaceGuard:
     """The room for one download. what: its address, as it may be shown. folder: where it goes."""
 
-    def __init__(self, what: str, folder: str) -> None:
-        self._what = what
+    def __init__(self, label: str, folder: str) -> None:
+        self._label = label
         self._folder = folder
-        self._seen, self._next = 0, 0
+        self._last_done_bytes, self._next_check_bytes = 0, 0
 
-    def check(self, done: int, total: int | None) -> None:
+    def check(self, done_bytes: int, total_bytes: int | None) -> None:
         """Called with what is there and what there will be (0 or None: nobody knows), as often
         as one likes. Raises Refused when it is too much."""
-        begun_anew, self._seen = done < self._seen, done
-        if done < self._next and not begun_anew:
+        is_restarted, self._last_done_bytes = done_bytes < self._last_done_bytes, done_bytes
+        if done_bytes < self._next_check_bytes and not is_restarted:
             return
-        self._next = done + _STEP
-        if max(done, total or 0) > MOST_BYTES:
-            raise errors.Refused(f"{self._what} is larger than {human_bytes(MOST_BYTES)}")
+        self._next_check_bytes = done_bytes + _CHECK_STEP_BYTES
+        if max(done_bytes, total_bytes or 0) > MAX_BYTES:
+            raise errors.Refused(f"{self._label} is larger than {human_bytes(MAX_BYTES)}")
         disk = shutil.disk_usage(self._folder)
-        more = max(_STEP, (total or 0) - done) if not total or done < total else 0
-        left = min(_LEFT_BYTES, disk.total // 20)
-        if more + left > disk.free:
-            size = human_bytes(total) if total else f"more than {human_bytes(done)}"
+        missing_bytes = (
+            max(_CHECK_STEP_BYTES, (total_bytes or 0) - done_bytes)
+            if not total_bytes or done_bytes < total_bytes
+            else 0
+        )
+        reserve_bytes = min(_RESERVED_BYTES, disk.total // 20)
+        if missing_bytes + reserve_bytes > disk.free:
+            size = (
+                human_bytes(total_bytes) if total_bytes else f"more than {human_bytes(done_bytes)}"
+            )
             raise errors.Refused(
-                f"{self._what} has {size} and {os.path.abspath(self._folder)} has "
-                f"{human_bytes(disk.free)} free, of which {human_bytes(left)} stay free: make room"
+                f"{self._label} has {size} and {os.path.abspath(self._folder)} has "
+                f"{human_bytes(disk.free)} free, of which {human_bytes(reserve_bytes)} stay free: "
+                f"make room"
             )

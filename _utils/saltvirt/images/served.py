@@ -19,12 +19,12 @@ _RANGE = re.compile(r"bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19}|\*)")
 _PLAIN = (None, "", "identity")
 
 
-class Unfit(OSError):
+class UnusableAnswer(OSError):
     """The answer does not go on where we are: what is there cannot be completed with it."""
 
 
 @dataclass(frozen=True)
-class Sent:
+class BodyRange:
     """start, end: which bytes of the file are sent; end is None where nobody says. total: how long
     the file is, or None. version: what was said of it, see :func:`version`."""
 
@@ -39,19 +39,19 @@ def version(headers: Message) -> Version:
     return {key: headers[key] for key in _KEYS if headers[key]}
 
 
-def length(known: Version) -> int | None:
+def length(expected: Version) -> int | None:
     """The bytes of a version, None where it says none. Some servers say 0 for all they make up."""
-    text = known.get("Content-Length", "")
+    text = expected.get("Content-Length", "")
     return int(text) or None if re.fullmatch("[0-9]{1,19}", text) else None
 
 
-def validator(known: Version) -> str | None:
+def validator(expected: Version) -> str | None:
     """By what a server can be asked whether its file is still of this version; None without."""
-    strong = known.get("ETag", "").startswith('"')
-    return known["ETag"] if strong else known.get("Last-Modified")
+    strong = expected.get("ETag", "").startswith('"')
+    return expected["ETag"] if strong else expected.get("Last-Modified")
 
 
-def judge(status: int, headers: Message, have: int, known: Version) -> Sent:
+def judge(status: int, headers: Message, have: int, expected: Version) -> BodyRange:
     """The Sent of an answer.
 
     have: the bytes that are there, of the version ``known``; the rest was asked for.
@@ -62,48 +62,54 @@ def judge(status: int, headers: Message, have: int, known: Version) -> Sent:
         if (word.lower() if word else word) not in plain:
             raise errors.ImageError(f"the server sends it with {name} {word}, not as it is")
     if status == 206 and have:
-        return _rest(headers, have, known)
+        return _partial(headers, have, expected)
     if status != 200:
         raise errors.ImageError(f"the server answers with HTTP {status}")
-    return _whole(headers, known)
+    return _complete(headers, expected)
 
 
-def _whole(headers: Message, known: Version) -> Sent:
+def _complete(headers: Message, expected: Version) -> BodyRange:
     """All of the file, maybe of another version. Where several servers have one address, each may
     have an ETag and a date of its own for the same file, but no other length."""
-    found, was = version(headers), length(known)
-    if "Content-Length" in found and length(found) is None:
-        raise Unfit(f"its Content-Length is {found['Content-Length']!r}")
-    total = length(found) or was
-    if was and total != was:
+    actual, expected_bytes = version(headers), length(expected)
+    if "Content-Length" in actual and length(actual) is None:
+        raise UnusableAnswer(f"its Content-Length is {actual['Content-Length']!r}")
+    total = length(actual) or expected_bytes
+    if expected_bytes and total != expected_bytes:
         raise errors.ImageError(
-            f"it had {was} bytes when the server was asked, and has {total} now: it changed, "
+            f"it had {expected_bytes} bytes when the server was asked, and has {total} now: it "
+            f"changed, "
             "try again"
         )
-    return Sent(0, total, total, {**known, **found})
+    return BodyRange(0, total, total, {**expected, **actual})
 
 
-def _rest(headers: Message, have: int, known: Version) -> Sent:
+def _partial(headers: Message, have: int, expected: Version) -> BodyRange:
     """What is still missing, of the same version, or a part of it."""
-    found = _RANGE.fullmatch((headers["Content-Range"] or "").strip())
-    if not found:
-        raise Unfit("it sends a part and does not say which")
-    first, last = int(found[1]), int(found[2])
-    total = length(known) or (int(found[3]) if found[3] != "*" else None)
+    match = _RANGE.fullmatch((headers["Content-Range"] or "").strip())
+    if not match:
+        raise UnusableAnswer("it sends a part and does not say which")
+    first, last = int(match[1]), int(match[2])
+    total = length(expected) or (int(match[3]) if match[3] != "*" else None)
     wrong = [
         first != have,
         total is None or not first <= last < total,
-        found[3] not in ("*", str(total)),
+        match[3] not in ("*", str(total)),
         headers["Content-Length"] not in (None, str(last - first + 1)),
-        *(headers[key] not in allowed for key, allowed in _same(known)),
+        *(headers[key] not in allowed for key, allowed in _same(expected)),
     ]
     if any(wrong):
-        raise Unfit("it sends another part than the one that was asked for, or of another file")
-    return Sent(first, last + 1, total, known)
+        raise UnusableAnswer(
+            "it sends another part than the one that was asked for, or of another file"
+        )
+    return BodyRange(first, last + 1, total, expected)
 
 
-def _same(known: Version) -> Iterator[tuple[str, tuple[str | None, ...]]]:
+def _same(expected: Version) -> Iterator[tuple[str, tuple[str | None, ...]]]:
     """What each header may be in the rest of this version."""
     for key in ("ETag", "Last-Modified"):
-        if key in known:
-            yield key, (known[key],) if known[key] == validator(known) else (None, known[key])
+        if key in expected:
+            yield (
+                key,
+                (expected[key],) if expected[key] == validator(expected) else (None, expected[key]),
+            )

@@ -36,7 +36,7 @@ class Client(Protocol):
 SALT, WEB, PATH, POOL = "salt", "web", "path", "pool"
 _ATTEMPTS = 4
 _PAUSE_S = 2
-LONGEST_LIST = 4 * 1024 * 1024  # of a file that lists hashes
+MAX_LIST_BYTES = 4 * 1024 * 1024  # of a file that lists hashes
 
 
 def kind(source: object) -> str:
@@ -94,10 +94,10 @@ def stem(source: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", base).strip(".-_")[:80] or "image"
 
 
-def short(done: int, _total: int | None = None) -> None:
+def check_list_size(done_bytes: int, _total: int | None = None) -> None:
     """Raises ImageError where a list of hashes has more bytes than one is read of."""
-    if done > LONGEST_LIST:
-        raise errors.ImageError(f"a list of hashes is larger than {LONGEST_LIST} bytes")
+    if done_bytes > MAX_LIST_BYTES:
+        raise errors.ImageError(f"a list of hashes is larger than {MAX_LIST_BYTES} bytes")
 
 
 class SaltFiles:
@@ -123,20 +123,20 @@ class SaltFiles:
     def version(self, source: str) -> Version:
         """What the master's file server says of the file: {"hash_type", "hsum"}."""
         try:
-            found = self._call["cp.hash_file"](source, saltenv=self._saltenv)
+            response = self._call["cp.hash_file"](source, saltenv=self._saltenv)
         except Exception as exc:
             raise errors.ImageError(f"cannot ask the master for {source}: {exc}") from exc
-        if not found or not found.get("hsum"):
+        if not response or not response.get("hsum"):
             raise errors.NotFound(
                 f"image {source} does not exist on the master (saltenv {self._saltenv})"
             )
-        return {"hash_type": found["hash_type"], "hsum": found["hsum"]}
+        return {"hash_type": response["hash_type"], "hsum": response["hsum"]}
 
     def fetch(self, source: str, target: str, version: Version, progress: Progress) -> Version:
         """Copies the file to ``target``, past the minion's own cache, when it is our turn. Returns
         the version; that it is of this one, its hash tells."""
         if self._turn is None:
-            self._go_on(source, target, progress)
+            self._resume(source, target, progress)
             return version
         with self._turn(source) as turn:
 
@@ -144,10 +144,10 @@ class SaltFiles:
                 turn.renew()
                 progress(done, total)
 
-            self._go_on(source, target, renewing)
+            self._resume(source, target, renewing)
         return version
 
-    def _go_on(self, source: str, target: str, progress: Progress) -> None:
+    def _resume(self, source: str, target: str, progress: Progress) -> None:
         """Appends to what is there; a master that is busy or restarts is asked again."""
         failures = 0
         with open(target, "ab") as file:
@@ -170,6 +170,6 @@ class SaltFiles:
         """The text of a small file, such as SHA256SUMS."""
         with tempfile.TemporaryDirectory() as folder:
             target = os.path.join(folder, "list")
-            self._go_on(source, target, short)
+            self._resume(source, target, check_list_size)
             with open(target, encoding="utf-8", errors="replace") as file:
                 return file.read()

@@ -27,15 +27,15 @@ def refused(path: str) -> errors.ImageError:
 def descriptor(path: str) -> int:
     """A descriptor for reading. Raises OSError, and ImageError for anything else than storage."""
     try:
-        found = bounded.opened(path)
+        fd = bounded.open_read(path)
     except (ValueError, TypeError):  # a NUL in it, or no path at all
         raise refused(repr(path)) from None
-    if found is None:
+    if fd is None:
         raise refused(path)
-    return found
+    return fd
 
 
-def reading(path: str) -> BinaryIO:
+def open_for_reading(path: str) -> BinaryIO:
     """The file, open for reading as bytes; see :func:`descriptor`."""
     return os.fdopen(descriptor(path), "rb")
 
@@ -43,9 +43,9 @@ def reading(path: str) -> BinaryIO:
 def head(path: str, size: int) -> bytes:
     """The first bytes of it, by a question that has an end. Raises as :func:`descriptor` does."""
     try:
-        found = bounded.head(path, size)
+        data = bounded.head(path, size)
     except ValueError:
         raise refused(repr(path)) from None
-    if found is None:
+    if data is None:
         raise refused(path)
-    return found
+    return data

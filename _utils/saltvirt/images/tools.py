@@ -17,9 +17,9 @@ from saltvirt import errors
 if TYPE_CHECKING:
     from collections.abc import Container, Sequence
 
-_LAST_WORDS = 300
+_MAX_TAIL = 300
 # of what a tool says: it repeats what stands in an image, and an image may hold any number of names
-MOST_BYTES = 16 * 1024**2
+MAX_OUTPUT_BYTES = 16 * 1024**2
 _PIPE = 4096  # so much can be written at once without waiting, where any can
 # for what reads or writes little; who copies disks says how long that may take
 TIMEOUT_S = 600
@@ -47,9 +47,9 @@ def environment() -> dict[str, str]:
     A tool such as systemd-nspawn would tell systemd, by the socket that the minion's service was
     given, that it is stopping; and systemd would believe that the minion is.
     """
-    found = {**os.environ, "LC_ALL": "C"}
-    found.pop("NOTIFY_SOCKET", None)
-    return found
+    variables = {**os.environ, "LC_ALL": "C"}
+    variables.pop("NOTIFY_SOCKET", None)
+    return variables
 
 
 def pipe(stream: IO[bytes] | None) -> IO[bytes]:
@@ -59,19 +59,19 @@ def pipe(stream: IO[bytes] | None) -> IO[bytes]:
     return stream
 
 
-def tell(process: subprocess.Popen[bytes], data: object) -> None:
+def send_json(process: subprocess.Popen[bytes], data: object) -> None:
     """Writes one document of JSON to a process, and that is all that it is told. One that dies
     before it has read it says no more."""
     with contextlib.suppress(BrokenPipeError), pipe(process.stdin) as stdin:
         stdin.write(json.dumps(data).encode())
 
 
-def last_words(text: bytes | str) -> str:
+def last_output(text: bytes | str) -> str:
     """The end of what a tool said, on one line."""
     if isinstance(text, bytes):
         text = text.decode("utf-8", "replace")
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return " / ".join(lines[-3:])[-_LAST_WORDS:] or "it said nothing"
+    return " / ".join(lines[-3:])[-_MAX_TAIL:] or "it said nothing"
 
 
 def missing(name: str) -> errors.Unsupported:
@@ -81,21 +81,22 @@ def missing(name: str) -> errors.Unsupported:
 
 def run(
     argv: Sequence[str],
-    what: str,
+    action: str,
     error: type[errors.VirtError] = errors.OperationFailed,
     *,
     stdin: bytes | None = None,
     timeout_s: float | None = TIMEOUT_S,
-    good: Container[int] = (0,),
+    ok_codes: Container[int] = (0,),
     user: tuple[int, int] | None = None,
     name: str | None = None,
-    not_now: type[errors.VirtError] | None = None,
+    transient_error: type[errors.VirtError] | None = None,
 ) -> bytes:
     """What the tool printed, as bytes.
 
-    argv: list of strings. what: words for the error, e.g. ``clone /a to /b``. stdin: bytes.
-    good: the exit codes that are no failure. user: (uid, gid) of who runs it; None: we.
-    name: of the tool, where argv begins with another. not_now: raised in the place of ``error``
+    argv: list of strings. action: words for the error, e.g. ``clone /a to /b``. stdin: bytes.
+    ok_codes: the exit codes that are no failure. user: (uid, gid) of who runs it; None: we.
+    name: of the tool, where argv begins with another. transient_error: raised in the place of
+    ``error``
     where the tool was killed or took too long, which says nothing of what it looked at.
     Raises ``error`` with the tool's last words when it fails or takes longer than
     ``timeout_s`` seconds (None: however long), and Unsupported when it is not installed.
@@ -116,17 +117,19 @@ def run(
         try:
             out, stderr = _talk(process, stdin, timeout_s)
         except TimeoutError:
-            late = f"cannot {what}: {label} took longer than {timeout_s} s"
-            raise (not_now or error)(late) from None
+            timeout_message = f"cannot {action}: {label} took longer than {timeout_s} s"
+            raise (transient_error or error)(timeout_message) from None
         except BufferError:
-            raise error(f"cannot {what}: {label} said more than {MOST_BYTES} bytes") from None
+            raise error(
+                f"cannot {action}: {label} said more than {MAX_OUTPUT_BYTES} bytes"
+            ) from None
         finally:
             if process.poll() is None:
                 process.kill()
-    if not_now and process.returncode == -signal.SIGKILL:
-        raise not_now(f"cannot {what}: {label} was killed")
-    if process.returncode not in good:
-        raise error(f"cannot {what}: {last_words(stderr or out)}")
+    if transient_error and process.returncode == -signal.SIGKILL:
+        raise transient_error(f"cannot {action}: {label} was killed")
+    if process.returncode not in ok_codes:
+        raise error(f"cannot {action}: {last_output(stderr or out)}")
     return out
 
 
@@ -142,13 +145,13 @@ def _talk(
         if stdin is not None:
             stream = pipe(process.stdin)
             waiting.register(stream, selectors.EVENT_WRITE, (stream, None))
-        left = memoryview(stdin or b"")
+        unwritten = memoryview(stdin or b"")
         while waiting.get_map():
-            for key, _ in waiting.select(_left(end)):
+            for key, _ in waiting.select(_remaining_s(end)):
                 stream, text = key.data
                 if text is None:
-                    left = _told(stream, left)
-                    done = not left
+                    unwritten = _write_some(stream, unwritten)
+                    done = not unwritten
                 else:
                     block = os.read(key.fd, 65536)
                     text += block
@@ -156,27 +159,27 @@ def _talk(
                 if done:
                     waiting.unregister(stream)
                     stream.close()
-            if max(len(out), len(stderr)) > MOST_BYTES:
+            if max(len(out), len(stderr)) > MAX_OUTPUT_BYTES:
                 raise BufferError
-            _left(end)
+            _remaining_s(end)
     try:
-        process.wait(_left(end))
+        process.wait(_remaining_s(end))
     except subprocess.TimeoutExpired:
         raise TimeoutError from None
     return bytes(out), bytes(stderr)
 
 
-def _left(end: float | None) -> float | None:
+def _remaining_s(end: float | None) -> float | None:
     """The seconds that are left; None for any number. Raises TimeoutError."""
     if end is None:
         return None
-    left = end - time.monotonic()
-    if left <= 0:
+    remaining_s = end - time.monotonic()
+    if remaining_s <= 0:
         raise TimeoutError
-    return left
+    return remaining_s
 
 
-def _told(stream: IO[bytes], text: memoryview) -> memoryview:
+def _write_some(stream: IO[bytes], text: memoryview) -> memoryview:
     """Writes a piece to a process; what is left of the text: nothing where nobody listens."""
     with contextlib.suppress(BrokenPipeError):
         return text[os.write(stream.fileno(), text[:_PIPE]) :]

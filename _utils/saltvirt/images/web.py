@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 from saltvirt import errors
 from saltvirt.host.node import boot
 from saltvirt.images import room, served
-from saltvirt.images.sources import LONGEST_LIST, short, shown
+from saltvirt.images.sources import MAX_LIST_BYTES, check_list_size, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,7 +45,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         headers: http.client.HTTPMessage,
         new: str,
     ) -> urllib.request.Request | None:
-        found = super().redirect_request(request, answer, code, message, headers, new)
+        redirected = super().redirect_request(request, answer, code, message, headers, new)
         old, target = urlsplit(request.full_url), urlsplit(new)
         if target.scheme not in ("http", "https") or "@" in target.netloc:
             raise errors.ImageError(f"{shown(request.full_url)} leads to {shown(new)}: refused")
@@ -54,12 +54,12 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
                 f"{shown(request.full_url)} leads from https to http, which anybody on the way "
                 "could change: refused"
             )
-        if found is not None and _place(old) != _place(target):
-            found.remove_header("Authorization")
-        return found
+        if redirected is not None and _origin(old) != _origin(target):
+            redirected.remove_header("Authorization")
+        return redirected
 
 
-def _place(parts: SplitResult) -> tuple[str, str | None, int | None]:
+def _origin(parts: SplitResult) -> tuple[str, str | None, int | None]:
     """Who is spoken to: scheme, host and port."""
     try:
         port = parts.port or {"http": 80, "https": 443}.get(parts.scheme)
@@ -121,7 +121,7 @@ class Http:
         attempt = 0
         while True:
             try:
-                return self._go_on(source, target, noted(target) or version, progress)
+                return self._resume(source, target, read_part_note(target) or version, progress)
             except urllib.error.HTTPError as exc:
                 if exc.code < 500 or attempt == _ATTEMPTS - 1:
                     raise _failed(source, exc) from exc
@@ -133,7 +133,7 @@ class Http:
             time.sleep(_PAUSE_S * 2**attempt)
             attempt += 1
 
-    def _go_on(self, source: str, target: str, version: Version, progress: Progress) -> Version:
+    def _resume(self, source: str, target: str, version: Version, progress: Progress) -> Version:
         have, total = _size(target), served.length(version)
         proof = served.validator(version)
         if have and proof and have == total:
@@ -143,12 +143,12 @@ class Http:
         headers = {"Range": f"bytes={have}-", "If-Range": proof} if have and proof else {}
         try:
             with _answer(source, headers, have) as reply:
-                sent = _judged(source, reply, have, version)
+                sent = _judge(source, reply, have, version)
                 if not sent.start:
-                    remember(target, sent.version)
+                    write_part_note(target, sent.version)
                 with open(target, "r+b" if sent.start else "wb") as file:
                     _receive(reply, file, sent, progress)
-        except served.Unfit:
+        except served.UnusableAnswer:
             forget(target)
             raise
         return sent.version
@@ -160,13 +160,13 @@ def _answer(source: str, headers: dict[str, str], have: int) -> http.client.HTTP
         return _open(_request(source, headers))
     except urllib.error.HTTPError as exc:
         if exc.code == 416 and have:
-            raise served.Unfit(f"it has nothing after byte {have}") from exc
+            raise served.UnusableAnswer(f"it has nothing after byte {have}") from exc
         raise
 
 
-def _judged(
+def _judge(
     source: str, reply: http.client.HTTPResponse, have: int, version: Version
-) -> served.Sent:
+) -> served.BodyRange:
     try:
         return served.judge(reply.status, reply.headers, have, version)
     except errors.ImageError as exc:
@@ -178,14 +178,16 @@ def _size(path: str) -> int:
 
 
 def _receive(
-    reply: http.client.HTTPResponse, file: BinaryIO, sent: served.Sent, progress: Progress
+    reply: http.client.HTTPResponse, file: BinaryIO, sent: served.BodyRange, progress: Progress
 ) -> None:
     """Writes what was announced, and holds the answer to it."""
     done = file.seek(sent.start)
     while block := reply.read(_BLOCK):
         done += len(block)
         if sent.end is not None and done > sent.end:
-            raise served.Unfit(f"it sends more than the {sent.end - sent.start} bytes it announced")
+            raise served.UnusableAnswer(
+                f"it sends more than the {sent.end - sent.start} bytes it announced"
+            )
         file.write(block)
         progress(done, sent.total or done)
     if sent.total is not None and done < sent.total:
@@ -216,14 +218,14 @@ class Ftp:
     def version(self, source: str) -> Version:
         """The size, and the time of the last change where the server tells it."""
         with self._session(source) as (ftp, path):
-            return _told(ftp, path)
+            return _ftp_version(ftp, path)
 
     def fetch(self, source: str, target: str, version: Version, progress: Progress) -> Version:
         """Fetches to ``target``; what is there of the same version is kept and continued."""
         attempt = 0
         while True:
             try:
-                self._go_on(source, target, version, progress)
+                self._resume(source, target, version, progress)
                 return version
             except errors.ImageError:
                 if attempt == _ATTEMPTS - 1:
@@ -231,7 +233,7 @@ class Ftp:
             time.sleep(_PAUSE_S * 2**attempt)
             attempt += 1
 
-    def _go_on(self, source: str, target: str, version: Version, progress: Progress) -> None:
+    def _resume(self, source: str, target: str, version: Version, progress: Progress) -> None:
         total = int(version["size"]) if version["size"].isdigit() else 0
         goes_on = "changed" in version and _size(target) < (total or _size(target) + 1)
         with self._session(source) as (ftp, path), open(target, "ab" if goes_on else "wb") as file:
@@ -244,7 +246,7 @@ class Ftp:
                 progress(file.tell(), total)
 
             ftp.retrbinary(f"RETR {path}", write, rest=file.tell() or None)
-            changed = _told(ftp, path) != version
+            changed = _ftp_version(ftp, path) != version
             if changed:
                 file.truncate(0)
                 raise EOFError("it changed while it was fetched: try again")
@@ -252,11 +254,11 @@ class Ftp:
                 raise EOFError(f"it ended after {file.tell()} of {total} bytes")
 
 
-def _told(ftp: ftplib.FTP, path: str) -> Version:
-    found = {"size": str(ftp.size(path))}
+def _ftp_version(ftp: ftplib.FTP, path: str) -> Version:
+    version = {"size": str(ftp.size(path))}
     with contextlib.suppress(ftplib.Error):
-        found["changed"] = ftp.voidcmd(f"MDTM {path}")
-    return found
+        version["changed"] = ftp.voidcmd(f"MDTM {path}")
+    return version
 
 
 def client(source: str) -> Http | Ftp:
@@ -268,8 +270,8 @@ def read_list(url: str) -> str:
     """The text of a small file, such as SHA256SUMS, whole. Raises NotFound, ImageError."""
     try:
         with _open(_request(url)) as reply:
-            data = reply.read(LONGEST_LIST + 1)
-            short(len(data))
+            data = reply.read(MAX_LIST_BYTES + 1)
+            check_list_size(len(data))
             announced = reply.headers.get("Content-Length", "")
             if announced.isdigit() and len(data) < int(announced):  # read() is content with fewer
                 raise http.client.IncompleteRead(data, int(announced) - len(data))
@@ -278,15 +280,15 @@ def read_list(url: str) -> str:
     return data.decode("utf-8", "replace")
 
 
-def remember(part: str, version: Version) -> None:
+def write_part_note(part: str, version: Version) -> None:
     """Keeps beside a part which version it is a part of; forgets a part of another version."""
-    if noted(part) != version:
+    if read_part_note(part) != version:
         forget(part)
         with open(part + ".json", "w", encoding="utf-8") as file:
             json.dump({"version": version, "boot": boot.current()}, file)
 
 
-def noted(part: str) -> Version | None:
+def read_part_note(part: str) -> Version | None:
     """The version that a part is of, or None. A part from before a restart of this host is of
     none: if the power failed, its last bytes need not be what was written."""
     try:
@@ -299,6 +301,6 @@ def noted(part: str) -> Version | None:
 
 def forget(part: str) -> None:
     """Removes a part and the note beside it."""
-    for left in (part, part + ".json"):
+    for path in (part, part + ".json"):
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(left)
+            os.unlink(path)

@@ -28,15 +28,15 @@ class Family:
 
     name: str
     kind: str
-    says: str
+    help_text: str
     samples: Iterable[Sample]
 
 
-def gauge(name: str, says: str, samples: Iterable[Sample]) -> Family:
+def gauge(name: str, help_text: str, samples: Iterable[Sample]) -> Family:
     """A Family of numbers that go up and down."""
-    return Family(name, GAUGE, says, samples)
+    return Family(name, GAUGE, help_text, samples)
 
 
-def one(name: str, says: str, labels: Labels, value: float) -> Family:
+def single_gauge(name: str, help_text: str, labels: Labels, value: float) -> Family:
     """A gauge with one sample."""
-    return Family(name, GAUGE, says, [Sample(labels, value)])
+    return Family(name, GAUGE, help_text, [Sample(labels, value)])

@@ -18,68 +18,68 @@ log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 
-class Fresh(Generic[_T]):
+class OnDemandReader(Generic[_T]):
     """Reads for each who asks, for several at once once. Whoever asks waits no longer than
     ``within_s``; what hangs is begun once, and asked for again when it has ended.
 
     read: raises VirtError.
     """
 
-    def __init__(self, read: Callable[[], _T], within_s: float) -> None:
-        self.read, self.within_s = read, within_s
+    def __init__(self, read: Callable[[], _T], timeout_s: float) -> None:
+        self.read, self.timeout_s = read, timeout_s
         self._lock = threading.Lock()
         self._under_way: Future[_T] | None = None
 
     def __call__(self) -> _T:
         """Raises VirtError, ConnectionFailed where it takes too long, or cannot begin."""
         with self._lock:
-            mine = self._under_way = self._under_way or self._begun()
+            future = self._under_way = self._under_way or self._start()
         try:
-            return mine.result(timeout=self.within_s)
+            return future.result(timeout=self.timeout_s)
         except NotInTime:
-            raise errors.ConnectionFailed(f"no answer within {self.within_s:g} s") from None
+            raise errors.ConnectionFailed(f"no answer within {self.timeout_s:g} s") from None
 
-    def _begun(self) -> Future[_T]:
-        mine: Future[_T] = Future()
+    def _start(self) -> Future[_T]:
+        future: Future[_T] = Future()
         try:
-            threading.Thread(target=self._run, args=(mine,), daemon=True).start()
+            threading.Thread(target=self._run, args=(future,), daemon=True).start()
         except RuntimeError as exc:  # the system has no room for one
             raise errors.ConnectionFailed(str(exc)) from exc
-        return mine
+        return future
 
-    def _run(self, mine: Future[_T]) -> None:
+    def _run(self, future: Future[_T]) -> None:
         try:
-            mine.set_result(self.read())
+            future.set_result(self.read())
         except errors.VirtError as exc:
-            mine.set_exception(exc)
+            future.set_exception(exc)
         except Exception as exc:
             log.exception("metrics")
-            mine.set_exception(errors.OperationFailed(f"internal error: {exc!r}"))
+            future.set_exception(errors.OperationFailed(f"internal error: {exc!r}"))
         finally:
             with self._lock:
                 self._under_way = None
 
 
 # what was read counts for so many intervals, if a later look hangs
-_INTERVALS = 3
+_VALID_INTERVALS = 3
 
 
-class Look(Generic[_T]):
+class PeriodicReader(Generic[_T]):
     """Reads every ``every_s`` seconds, in a thread of its own; 0: when it is told to, and what was
     read then counts for good. What cannot be read is said once in the log, and nothing old stands
     in for it, also while a look hangs."""
 
-    def __init__(self, read: Callable[[], _T], every_s: float, what: str) -> None:
-        self.read, self.every_s, self.what = read, every_s, what
-        self._found: tuple[_T | None, float | None] = None, None
+    def __init__(self, read: Callable[[], _T], interval_s: float, name: str) -> None:
+        self.read, self.interval_s, self.name = read, interval_s, name
+        self._last: tuple[_T | None, float | None] = None, None
         self._expires_s = 0.0
-        self._why = ""
+        self._last_error = ""
 
     @property
-    def found(self) -> tuple[_T | None, float | None]:
+    def last(self) -> tuple[_T | None, float | None]:
         """(what was read, when, in seconds since 1970); None where it could not be, or not for so
         long that it no longer counts."""
-        return self._found if time.monotonic() < self._expires_s else (None, None)
+        return self._last if time.monotonic() < self._expires_s else (None, None)
 
     def begin(self, stop: threading.Event) -> None:
         """Until it is stopped."""
@@ -88,24 +88,24 @@ class Look(Generic[_T]):
     def _run(self, stop: threading.Event) -> None:
         try:
             while True:
-                self.look()
-                if stop.wait(self.every_s):
+                self.read_once()
+                if stop.wait(self.interval_s):
                     return
         except errors.StaleLibrary:
             stop.set()
 
-    def look(self) -> None:
+    def read_once(self) -> None:
         """Reads once. Raises StaleLibrary."""
-        why: Exception | None = None
+        error: Exception | None = None
         try:
-            self._found = self.read(), time.time()
-            lasts_s = _INTERVALS * self.every_s if self.every_s else math.inf
-            self._expires_s = time.monotonic() + lasts_s
+            self._last = self.read(), time.time()
+            valid_s = _VALID_INTERVALS * self.interval_s if self.interval_s else math.inf
+            self._expires_s = time.monotonic() + valid_s
         except errors.StaleLibrary:
             raise
         except Exception as exc:
-            self._found, why = (None, None), exc
-        if why and str(why) != self._why:
-            unforeseen = None if isinstance(why, errors.VirtError) else why
-            log.error("metrics: %s: %s", self.what, why, exc_info=unforeseen)
-        self._why = str(why or "")
+            self._last, error = (None, None), exc
+        if error and str(error) != self._last_error:
+            unforeseen = None if isinstance(error, errors.VirtError) else error
+            log.error("metrics: %s: %s", self.name, error, exc_info=unforeseen)
+        self._last_error = str(error or "")

@@ -21,10 +21,10 @@ class ServeOptions:
     every_s: float
 
 
-def checked(address: object, port: object, tls: object, every_s: object) -> ServeOptions:
+def validate(address: object, port: object, tls: object, every_s: object) -> ServeOptions:
     """The ServeOptions. Raises InvalidInput, in one line."""
     try:
-        found = ipaddress.ip_address(address if isinstance(address, str) else "")
+        parsed = ipaddress.ip_address(address if isinstance(address, str) else "")
     except ValueError:
         raise _wrong("address", address, "an IP address, such as 127.0.0.1") from None
     if not isinstance(port, int) or isinstance(port, bool) or not 1 <= port <= _PORTS:
@@ -34,10 +34,10 @@ def checked(address: object, port: object, tls: object, every_s: object) -> Serv
     fits = isinstance(every_s, (int, float)) and not isinstance(every_s, bool)
     if not fits or not 1 <= every_s <= 24 * 3600:  # type: ignore[operator]
         raise _wrong("every_s", every_s, "seconds, from 1 to 86400")
-    return ServeOptions(str(found), port, tls, float(every_s))  # type: ignore[arg-type]
+    return ServeOptions(str(parsed), port, tls, float(every_s))  # type: ignore[arg-type]
 
 
-def _wrong(name: str, value: object, wanted: str) -> errors.InvalidInput:
+def _wrong(name: str, value: object, expected: str) -> errors.InvalidInput:
     return errors.InvalidInput(
-        f"the engine virt_exporter: {name} must be {wanted}, not {units.shown(value)}"
+        f"the engine virt_exporter: {name} must be {expected}, not {units.short_repr(value)}"
     )

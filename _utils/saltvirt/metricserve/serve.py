@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from saltvirt.metrics.family import Family, Labels
 from saltvirt.metricserve import source
-from saltvirt.metricserve.look import Look
+from saltvirt.metricserve.look import PeriodicReader
 from saltvirt.metricserve.options import ServeOptions
 from saltvirt.metricserve.server import PATH, Exporter, TlsPair
 
@@ -19,18 +19,18 @@ log = logging.getLogger(__name__)
 def run(
     options: ServeOptions,
     labels: Labels,
-    sources: tuple[Callable[[], Iterator[Family]], Mapping[str, Look[list[Family]]]],
+    sources: tuple[Callable[[], Iterator[Family]], Mapping[str, PeriodicReader[list[Family]]]],
     stop: threading.Event,
     tls: TlsPair | None = None,
 ) -> None:
     """sources: ``now`` and ``looks`` of :func:`source.families`. Raises as Exporter does."""
-    now, looks = sources
+    now, readers = sources
     gc.freeze()  # a collection would write to all that is shared with the minion
     with Exporter(
-        options.address, options.port, lambda: source.families(labels, now, looks), tls
+        options.address, options.port, lambda: source.families(labels, now, readers), tls
     ) as exporter:
-        for look in looks.values():
-            look.begin(stop)
+        for reader in readers.values():
+            reader.begin(stop)
         threading.Thread(target=exporter.serve_forever, daemon=True).start()
         log.info("metrics: %s port %s, %s", options.address, options.port, PATH)
         stop.wait()

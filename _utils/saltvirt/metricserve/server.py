@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 PATH = "/metrics"
 # so many are answered at once; who says nothing for so long is not answered any more, nor who is
 # not done after so long
-_AT_ONCE, _SILENT_S, _LONGEST_S = 8, 10, 60
+_MAX_CONNECTIONS, _IDLE_TIMEOUT_S, _MAX_DURATION_S = 8, 10, 60
 
 # (file of the certificate, file of its key)
 TlsPair = tuple[str, str]
@@ -49,7 +49,7 @@ class Exporter(ThreadingHTTPServer):
     ) -> None:
         self.read, self.tls = read, tls
         self.address_family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        self._room = threading.BoundedSemaphore(_AT_ONCE)
+        self._room = threading.BoundedSemaphore(_MAX_CONNECTIONS)
         self._context: tuple[object, ssl.SSLContext] | None = None
         if tls:
             self._tls_context(tls)
@@ -82,7 +82,7 @@ class Exporter(ThreadingHTTPServer):
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """TLS' handshake is in here: who does not end it hinders nobody."""
         try:
-            request.settimeout(_SILENT_S)
+            request.settimeout(_IDLE_TIMEOUT_S)
             if self.tls:
                 context = self._tls_context(self.tls)
                 request = context.wrap_socket(request, server_side=True)
@@ -109,7 +109,7 @@ def _bounded(request: socket.socket) -> Iterator[None]:
         with contextlib.suppress(OSError):
             socket.socket.shutdown(request, socket.SHUT_RDWR)
 
-    timer = threading.Timer(_LONGEST_S, cut)
+    timer = threading.Timer(_MAX_DURATION_S, cut)
     timer.daemon = True
     timer.start()
     try:
@@ -121,7 +121,7 @@ def _bounded(request: socket.socket) -> Iterator[None]:
 class _Handler(BaseHTTPRequestHandler):
     """Answers one who asks."""
 
-    timeout = _SILENT_S
+    timeout = _IDLE_TIMEOUT_S
     server: Exporter
 
     def version_string(self) -> str:
@@ -131,15 +131,15 @@ class _Handler(BaseHTTPRequestHandler):
         if self.path.partition("?")[0] != PATH:
             self.send_error(HTTPStatus.NOT_FOUND, f"the metrics are at {PATH}")
             return
-        kind, pieces = text.written(self.server.read(), self.headers.get("Accept", ""))
-        packed = "gzip" in self.headers.get("Accept-Encoding", "")
+        kind, pieces = text.render(self.server.read(), self.headers.get("Accept", ""))
+        use_gzip = "gzip" in self.headers.get("Accept-Encoding", "")
         self.send_response(HTTPStatus.OK)
         self.send_header("Content-Type", kind)
-        if packed:
+        if use_gzip:
             self.send_header("Content-Encoding", "gzip")
         self.end_headers()
         try:
-            self._send(pieces, packed)
+            self._send(pieces, use_gzip)
         except Exception:
             self._break_off()
             raise
@@ -152,8 +152,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
         self.connection.close()
 
-    def _send(self, pieces: Iterator[bytes], packed: bool) -> None:
-        if not packed:
+    def _send(self, pieces: Iterator[bytes], use_gzip: bool) -> None:
+        if not use_gzip:
             for piece in pieces:
                 self.wfile.write(piece)
             return

@@ -10,40 +10,42 @@ from collections.abc import Callable, Iterator, Mapping
 
 import saltvirt
 from saltvirt import errors, units
-from saltvirt.metrics.family import Family, Labels, Sample, gauge, one
+from saltvirt.metrics.family import Family, Labels, Sample, gauge, single_gauge
 from saltvirt.metricserve import text
-from saltvirt.metricserve.look import Look
+from saltvirt.metricserve.look import PeriodicReader
 
-Found = list[Family]
+Families = list[Family]
 _FILE = re.compile(r"/[^\x00-\x1f\x7f]*\.prom")
 
 
 def families(
-    labels: Labels, now: Callable[[], Iterator[Family]], looks: Mapping[str, Look[Found]]
+    labels: Labels,
+    now: Callable[[], Iterator[Family]],
+    readers: Mapping[str, PeriodicReader[Families]],
 ) -> Iterator[Family]:
-    """labels: of what is said of the exporter itself. now: what is read for who asks. looks: what
+    """labels: of what is said of the exporter itself. now: what is read for who asks. readers: what
     was read from time to time, by its name."""
     began_s = time.monotonic()
-    yield one("exporter", "1; the version of Salt Virt that exports.",
+    yield single_gauge("exporter", "1; the version of Salt Virt that exports.",
               {**labels, "version": saltvirt.__version__}, 1)  # fmt: skip
     yield from now()
-    found = {part: look.found for part, look in looks.items()}
+    results = {part: reader.last for part, reader in readers.items()}
     yield gauge("look_up", "1 when that part could be read the last time.",
                 [Sample({**labels, "part": part}, int(when_s is not None))
-                 for part, (_, when_s) in found.items()])  # fmt: skip
+                 for part, (_, when_s) in results.items()])  # fmt: skip
     yield gauge("look_timestamp_seconds", "When that part was read.",
                 [Sample({**labels, "part": part}, when_s)
-                 for part, (_, when_s) in found.items() if when_s is not None])  # fmt: skip
-    for several, _ in found.values():
-        yield from several or []
-    yield one("export_seconds", "How long it took to read and write all this.", labels,
+                 for part, (_, when_s) in results.items() if when_s is not None])  # fmt: skip
+    for part_families, _ in results.values():
+        yield from part_families or []
+    yield single_gauge("export_seconds", "How long it took to read and write all this.", labels,
               time.monotonic() - began_s)  # fmt: skip
 
 
-def once(
+def export_once(
     labels: Labels,
     now: Callable[[], Iterator[Family]],
-    looks: Mapping[str, Look[Found]],
+    readers: Mapping[str, PeriodicReader[Families]],
     path: object,
 ) -> str:
     """The same as text, with a look at everything; or the path of the file that it was written to.
@@ -53,16 +55,16 @@ def once(
     if path is not None and not (isinstance(path, str) and _FILE.fullmatch(path)):
         raise errors.InvalidInput(
             f"path must be the absolute path of a file that ends with .prom, not "
-            f"{units.shown(path)}"
+            f"{units.short_repr(path)}"
         )
     text.require_library()
-    for look in looks.values():
-        look.look()
-    _, pieces = text.written(families(labels, now, looks))
-    found = b"".join(pieces)
+    for reader in readers.values():
+        reader.read_once()
+    _, pieces = text.render(families(labels, now, readers))
+    data = b"".join(pieces)
     if path is None:
-        return found.decode()
-    _write(path, found)
+        return data.decode()
+    _write(path, data)
     return path
 
 

@@ -37,7 +37,7 @@ def require_library() -> None:
         )
 
 
-class _Alone:
+class _SingleRegistry:
     """A registry of one metric, as the library's writers ask it."""
 
     def __init__(self, metric: Metric) -> None:
@@ -53,13 +53,13 @@ def _own_name(family: Family) -> str:
 
 
 def _by_library(family: Family, samples: Iterable[Sample], writer: Writer) -> bytes:
-    metric = Metric(PREFIX + family.name, family.says, family.kind)
+    metric = Metric(PREFIX + family.name, family.help_text, family.kind)
     for labels, value in samples:
         metric.add_sample(_own_name(family), labels, value)
-    return writer(_Alone(metric))
+    return writer(_SingleRegistry(metric))
 
 
-def written(families: Iterable[Family], accept: str = "") -> tuple[str, Iterator[bytes]]:
+def render(families: Iterable[Family], accept: str = "") -> tuple[str, Iterator[bytes]]:
     """(the content's type, the text in pieces). A piece is one Family: all of them are never in
     memory at once. accept: what the reader takes, as in HTTP; of nothing it is the older text.
 
@@ -71,54 +71,54 @@ def written(families: Iterable[Family], accept: str = "") -> tuple[str, Iterator
 
 
 def _pieces(families: Iterable[Family], writer: Writer) -> Iterator[bytes]:
-    end, known = b"", _Known()
+    end, cache = b"", _LabelCache()
     for family in families:
-        piece = _written(family, writer, known)
+        piece = _render_family(family, writer, cache)
         if piece.endswith(_END):
             piece, end = piece[: -len(_END)], _END
         yield piece
     yield end
 
 
-def _written(family: Family, writer: Writer, known: _Known) -> bytes:
+def _render_family(family: Family, writer: Writer, cache: _LabelCache) -> bytes:
     """One Family, as the library writes it."""
     samples, name = iter(family.samples), _own_name(family)
     first = list(islice(samples, 1))
-    found = _by_library(family, first, writer)
+    encoded = _by_library(family, first, writer)
     if not first:
-        return found
-    end = _END if found.endswith(_END) else b""
-    if not found.endswith(_line(name, first[0], known).encode() + end):
+        return encoded
+    end = _END if encoded.endswith(_END) else b""
+    if not encoded.endswith(_line(name, first[0], cache).encode() + end):
         return _by_library(family, [*first, *samples], writer)
-    lines = "".join([_line(name, one, known) for one in samples])
-    return found[: len(found) - len(end)] + lines.encode() + end
+    lines = "".join([_line(name, sample, cache) for sample in samples])
+    return encoded[: len(encoded) - len(end)] + lines.encode() + end
 
 
-def _line(name: str, sample: Sample, known: _Known) -> str:
+def _line(name: str, sample: Sample, cache: _LabelCache) -> str:
     value: str = number(sample.value)  # type: ignore[no-untyped-call]
-    return f"{name}{known.labels(sample.labels)} {value}\n"
+    return f"{name}{cache.labels(sample.labels)} {value}\n"
 
 
-class _Known:
+class _LabelCache:
     """Labels as they are written: many metrics have the very same ones."""
 
     def __init__(self) -> None:
         # with the labels themselves: as long as they are here nothing else has their id
-        self._found: dict[int, tuple[Labels, str]] = {}
+        self._entries: dict[int, tuple[Labels, str]] = {}
 
     def labels(self, labels: Labels) -> str:
         """In braces, or nothing where there are none."""
-        found = self._found.get(id(labels))
-        if found is None:
-            found = self._found[id(labels)] = labels, _in_braces(labels)
-        return found[1]
+        entry = self._entries.get(id(labels))
+        if entry is None:
+            entry = self._entries[id(labels)] = labels, _in_braces(labels)
+        return entry[1]
 
 
 def _in_braces(labels: Labels) -> str:
-    several = ",".join([
+    pairs = ",".join([
         '{}="{}"'.format(
-            word, text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+            name, text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
         )
-        for word, text in sorted(labels.items())
+        for name, text in sorted(labels.items())
     ])  # fmt: skip
-    return f"{{{several}}}" if several else ""
+    return f"{{{pairs}}}" if pairs else ""

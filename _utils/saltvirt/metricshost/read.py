@@ -18,13 +18,13 @@ from saltvirt.host.provision import images_folder
 from saltvirt.host.storage import bounded, filesystems
 from saltvirt.images import cache
 from saltvirt.metrics import guests, room
-from saltvirt.metrics.family import Family, Sample, gauge, one
+from saltvirt.metrics.family import Family, Sample, gauge, single_gauge
 from saltvirt.placement import facts, policy
 
 Certificates = Callable[[], dict[str, Certificate]]
 
 
-def seen(conn: libvirt.virConnect, host: str) -> list[guests.GuestSeen]:
+def guest_stats(conn: libvirt.virConnect, host: str) -> list[guests.GuestStats]:
     """All guests, by one bulk call in which libvirt waits for none of them.
 
     Where a file system does not answer, libvirt would wait for ever when it looks at disks there:
@@ -40,68 +40,73 @@ def seen(conn: libvirt.virConnect, host: str) -> list[guests.GuestSeen]:
             with contextlib.suppress(libvirt.libvirtError):  # undefined since
                 definitions.append((dom, [stats.tree(dom)]))
         blocks = stats.blocks(conn, definitions)
-    return [_seen(dom, {**said, **blocks.get(dom.UUIDString(), {})}, host) for dom, said in pairs]
+    return [
+        _guest_stats(dom, {**values, **blocks.get(dom.UUIDString(), {})}, host)
+        for dom, values in pairs
+    ]
 
 
 def _all_storage_answers() -> bool:
-    with bounded.noting() as silent:
+    with bounded.record_timeouts() as silent:
         for mount in filesystems.read().values():
             if mount.local or mount.shared:
                 filesystems.sizes(mount)
     return not silent
 
 
-def _seen(dom: libvirt.virDomain, said: dict[str, Any], host: str) -> guests.GuestSeen:
+def _guest_stats(dom: libvirt.virDomain, values: dict[str, Any], host: str) -> guests.GuestStats:
     labels = {"guest": dom.name(), "host": host, "uuid": dom.UUIDString()}
-    found = waiting.try_one(dom)
-    pending = None if found is None else len(found)
-    return guests.GuestSeen(labels, lookup.state_name(said.get("state.state")), said, pending)
+    changes = waiting.try_for_domain(dom)
+    pending = None if changes is None else len(changes)
+    return guests.GuestStats(labels, lookup.state_name(values.get("state.state")), values, pending)
 
 
-def of_guests(where: settings.Connection, host: str) -> list[guests.GuestSeen]:
+def read_guests(access: settings.Connection, host: str) -> list[guests.GuestStats]:
     """What :func:`seen` says of that libvirt. Raises ConnectionFailed and the like."""
-    with connection.connect(where) as conn:
-        return seen(conn, host)
+    with connection.connect(access) as conn:
+        return guest_stats(conn, host)
 
 
-def families(found: list[guests.GuestSeen] | None, host: str) -> Iterator[Family]:
-    """The Families of the guests. found: None where libvirt did not answer."""
-    yield one("libvirt_up", "1 when libvirt has answered.", {"host": host}, int(found is not None))
-    yield from guests.families(found or [])
+def families(all_stats: list[guests.GuestStats] | None, host: str) -> Iterator[Family]:
+    """The Families of the guests. all_stats: None where libvirt did not answer."""
+    yield single_gauge(
+        "libvirt_up", "1 when libvirt has answered.", {"host": host}, int(all_stats is not None)
+    )
+    yield from guests.families(all_stats or [])
 
 
-def of_room(get: settings.Get, host: str) -> list[Family]:
+def read_capacity(get: settings.Get, host: str) -> list[Family]:
     """What the host has promised and could still, by the configuration's own policy. Raises
     ConnectionFailed, InvalidInput and the like."""
     folder = images_folder.configured(get).folder
     with connection.connect(settings.connection(get, {})) as conn:
-        found = inventory.read(conn, get, folder)
-    own = policy.from_config(settings.option(get, "placement", {}))
-    return list(room.families(facts.host_of(host, found), own))
+        host_inventory = inventory.read(conn, get, folder)
+    host_policy = policy.from_config(settings.option(get, "placement", {}))
+    return list(room.families(facts.host_of(host, host_inventory), host_policy))
 
 
-def of_files(get: settings.Get, host: str, certificates: Certificates) -> list[Family]:
+def read_files(get: settings.Get, host: str, certificates: Certificates) -> list[Family]:
     """What files say: of images, migrations, certificates. Raises VirtError."""
-    images = list(cache.known(images_folder.configured(get).folder))
-    here = {"host": host}
+    images = list(cache.cached_images(images_folder.configured(get).folder))
+    labels = {"host": host}
     moves = move_journal.unfinished().values()
-    going = sum(bool(one.at_work) for one in moves)
+    running = sum(bool(move.at_work) for move in moves)
     return [
-        one("image_cache_images", "Images in the host's cache.", here, len(images)),
-        one("image_cache_bytes", "What the images in the host's cache take.", here,
-            sum(_taken(note.path) for note in images)),
+        single_gauge("image_cache_images", "Images in the host's cache.", labels, len(images)),
+        single_gauge("image_cache_bytes", "What the images in the host's cache take.", labels,
+            sum(_allocated_bytes(note.path) for note in images)),
         gauge("migrations", "Migrations from this host: under way, or broken off.", [
-            Sample({**here, "state": "running"}, going),
-            Sample({**here, "state": "broken_off"}, len(moves) - going),
+            Sample({**labels, "state": "running"}, running),
+            Sample({**labels, "state": "broken_off"}, len(moves) - running),
         ]),
         gauge("certificate_not_after_timestamp_seconds",
               "Until when a certificate holds that the host shows to others.",
-              [Sample({**here, "use": use}, datetime.fromisoformat(found.until).timestamp())
-               for use, found in sorted(certificates().items())]),
+              [Sample({**labels, "use": use}, datetime.fromisoformat(certificate.until).timestamp())
+               for use, certificate in sorted(certificates().items())]),
     ]  # fmt: skip
 
 
-def _taken(path: str) -> int:
+def _allocated_bytes(path: str) -> int:
     try:
         return bounded.stat(path).st_blocks * 512
     except OSError:  # removed since, or on what does not answer

@@ -8,17 +8,17 @@ from collections.abc import Callable, Iterator
 
 from saltvirt import errors, settings
 from saltvirt.metrics.family import Family
-from saltvirt.metrics.guests import GuestSeen
-from saltvirt.metricserve.look import Fresh, Look
+from saltvirt.metrics.guests import GuestStats
+from saltvirt.metricserve.look import OnDemandReader, PeriodicReader
 from saltvirt.metricshost import read
 
 log = logging.getLogger(__name__)
 
 # Prometheus waits for 10 s if it is not told otherwise; storage that dies is waited for 5 s
-WITHIN_S = 8
+TIMEOUT_S = 8
 
 
-class Host:
+class HostMetrics:
     """One hypervisor. get: Salt's ``config.get``. name: its minion id. stop: set
     when another library was synced."""
 
@@ -30,30 +30,33 @@ class Host:
         stop: threading.Event,
     ) -> None:
         self.name, self.stop = name, stop
-        self._why = ""
-        where = settings.connection(get, {})
-        self._guests = Fresh(lambda: read.of_guests(where, name), WITHIN_S)
+        self._last_error = ""
+        access = settings.connection(get, {})
+        self._guests = OnDemandReader(lambda: read.read_guests(access, name), TIMEOUT_S)
         self.reads: dict[str, Callable[[], list[Family]]] = {
-            "room": lambda: read.of_room(get, name),
-            "files": lambda: read.of_files(get, name, certificates),
+            "room": lambda: read.read_capacity(get, name),
+            "files": lambda: read.read_files(get, name, certificates),
         }
 
-    def looks(self, every_s: float) -> dict[str, Look[list[Family]]]:
+    def readers(self, interval_s: float) -> dict[str, PeriodicReader[list[Family]]]:
         """What is read from time to time, by its name."""
-        return {part: Look(found, every_s, part) for part, found in self.reads.items()}
+        return {
+            part: PeriodicReader(read_part, interval_s, part)
+            for part, read_part in self.reads.items()
+        }
 
     def now(self) -> Iterator[Family]:
         """What is read for who asks."""
-        found: list[GuestSeen] | None = None
-        why = ""
+        guests: list[GuestStats] | None = None
+        error = ""
         try:
-            found = self._guests()
+            guests = self._guests()
         except errors.StaleLibrary as exc:
-            why = exc.text
+            error = exc.text
             self.stop.set()
         except errors.VirtError as exc:
-            why = exc.text
-        if why and why != self._why:
-            log.error("metrics: %s", why)
-        self._why = why
-        return read.families(found, self.name)
+            error = exc.text
+        if error and error != self._last_error:
+            log.error("metrics: %s", error)
+        self._last_error = error
+        return read.families(guests, self.name)

@@ -11,49 +11,49 @@ from dataclasses import dataclass, field
 from saltvirt.creation import Phase
 from saltvirt.migration.reservation import Reservation
 from saltvirt.placement.facts import Guest
-from saltvirt.wire import Fact, seldom
+from saltvirt.wire import Message, optional
 
 
 @dataclass(frozen=True)
-class Server(Fact):
+class StorageServer(Message):
     """One that a network disk, or a pool, is on."""
 
     name: str | None = None
     port: str | None = None
-    transport: str | None = seldom(None)
+    transport: str | None = optional(None)
 
 
 @dataclass(frozen=True)
-class NetworkSource(Fact):
+class NetworkSource(Message):
     """What a disk of ``type='network'`` comes from."""
 
     protocol: str | None = None
     name: str | None = None
-    hosts: tuple[Server, ...] = ()
+    hosts: tuple[StorageServer, ...] = ()
 
 
 @dataclass(frozen=True)
-class PoolSource(Fact):
+class PoolSourceReport(Message):
     """Where libvirt has a storage pool from."""
 
-    hosts: tuple[Server, ...] = ()
+    hosts: tuple[StorageServer, ...] = ()
     devices: tuple[str, ...] = ()
     dir: str | None = None
     name: str | None = None
 
 
 @dataclass(frozen=True)
-class PoolReport(Fact):
+class PoolReport(Message):
     """A storage pool. folder: where its volumes are."""
 
     name: str | None
     type: str | None = ""
     folder: str = ""
-    source: PoolSource = PoolSource()
+    source: PoolSourceReport = PoolSourceReport()
 
 
 @dataclass(frozen=True)
-class DeviceIdentity(Fact):
+class DeviceIdentity(Message):
     """volume: the UUID that LVM gave the logical volume, or None. devices: the numbers of the
     devices that hold it; None, or no text, for one without a number."""
 
@@ -62,7 +62,7 @@ class DeviceIdentity(Fact):
 
 
 @dataclass(frozen=True)
-class VolumeIdentity(Fact):
+class VolumeIdentity(Message):
     """A pool's volume, as libvirt knows it; and the device that it is."""
 
     key: str | None = None
@@ -71,7 +71,7 @@ class VolumeIdentity(Fact):
 
 
 @dataclass(frozen=True)
-class BackingFile(Fact):
+class BackingFile(Message):
     """An image, and mostly one that a disk is based on.
 
     used_bytes: allocated; file_bytes: how long the file is. fs: type of the file system. own: it
@@ -85,11 +85,11 @@ class BackingFile(Fact):
     file_bytes: int = 0
     fs: str | None = None
     own: bool = False
-    data_file: str | None = seldom(None)
+    data_file: str | None = optional(None)
 
 
 @dataclass(frozen=True)
-class DiskReport(Fact):
+class DiskReport(Message):
     """A disk of the guest. target: ``vda``; device: disk, cdrom, floppy, lun.
 
     type: what it is in the end: file, block, network, …; source: its path. size_bytes: its
@@ -112,13 +112,13 @@ class DiskReport(Fact):
     used_bytes: int = 0
     fs: str | None = None
     chain: tuple[BackingFile, ...] = ()
-    pool: PoolReport | None = seldom(None)
-    volume: str | None = seldom(None)
-    network: NetworkSource | None = seldom(None)
-    identity: VolumeIdentity | None = seldom(None)
-    trouble: str | None = seldom(None)
-    seed: bool = seldom(False)
-    encrypted: bool = seldom(False)
+    pool: PoolReport | None = optional(None)
+    volume: str | None = optional(None)
+    network: NetworkSource | None = optional(None)
+    identity: VolumeIdentity | None = optional(None)
+    trouble: str | None = optional(None)
+    seed: bool = optional(False)
+    encrypted: bool = optional(False)
 
     @property
     def key(self) -> str:
@@ -132,7 +132,7 @@ class DiskReport(Fact):
 
 
 @dataclass(frozen=True)
-class Nic(Fact):
+class NicReport(Message):
     """A network interface of the guest. source: the bridge, network or link it is plugged into."""
 
     type: str | None
@@ -141,7 +141,7 @@ class Nic(Fact):
 
 
 @dataclass(frozen=True)
-class HostCpu(Fact):
+class HostCpu(Message):
     """The CPU of a host by its libvirt's capabilities: its model, and the features beyond that."""
 
     vendor: str | None = None
@@ -150,7 +150,7 @@ class HostCpu(Fact):
 
 
 @dataclass(frozen=True)
-class SecretReference(Fact):
+class SecretReference(Message):
     """A secret of libvirt to which a device of the guest refers. device: in words. uuid: None where
     the guest's host does not have it either. usage: what it is for, in words, or None. usage_type,
     usage_id: where the guest names it by its usage: each host may have it under its own UUID."""
@@ -158,12 +158,12 @@ class SecretReference(Fact):
     device: str
     uuid: str | None = None
     usage: str | None = None
-    usage_type: str | None = seldom(None)
-    usage_id: str | None = seldom(None)
+    usage_type: str | None = optional(None)
+    usage_id: str | None = optional(None)
 
 
 @dataclass(frozen=True)
-class GuestReport(Fact):
+class GuestReport(Message):
     """The guest, as its host tells of it; also in the journal of its migration.
 
     host, host_uuid: where it is. job: what libvirt is doing to it. snapshots: how many.
@@ -201,28 +201,28 @@ class GuestReport(Fact):
     emulator: str | None = None
     nvram: str | None = None
     cpu: str | None = None
-    nics: tuple[Nic, ...] = ()
+    nics: tuple[NicReport, ...] = ()
     hostdevs: tuple[str, ...] = ()
     filesystems: tuple[str | None, ...] = ()
     tpm: bool = False
     disks: tuple[DiskReport, ...] = ()
     apart: tuple[str, ...] = ()
     stands_on: str | None = None
-    host_cpu: HostCpu | None = seldom(None)
-    phase: str = seldom(Phase.COMPLETE.value)
-    process: str | None = seldom(None)
-    cid: int | None = seldom(None)
-    secrets: tuple[SecretReference, ...] = seldom(())
-    later: tuple[DiskReport, ...] = seldom(())
+    host_cpu: HostCpu | None = optional(None)
+    phase: str = optional(Phase.COMPLETE.value)
+    process: str | None = optional(None)
+    cid: int | None = optional(None)
+    secrets: tuple[SecretReference, ...] = optional(())
+    later: tuple[DiskReport, ...] = optional(())
 
     @property
-    def every_disk(self) -> tuple[DiskReport, ...]:
+    def all_disks(self) -> tuple[DiskReport, ...]:
         """Those that it has, and those that it gets."""
         return (*self.disks, *self.later)
 
 
 @dataclass(frozen=True)
-class PlaceReport:
+class LocationReport:
     """What the target has where a disk, or a file that it is based on, is or would be.
 
     shared: True and False are proven, else None, with ``why``. path: where it is or would be there.
@@ -232,16 +232,16 @@ class PlaceReport:
 
     exists: bool = False
     shared: bool | None = None
-    why: str | None = None
+    reason: str | None = None
     path: str | None = None
     pool: str | None = None
-    trouble: str | None = None
-    same: bool | None = None
-    coming: bool = False
+    error: str | None = None
+    same_content: bool | None = None
+    incoming: bool = False
 
 
 # of a place of which the target was not asked
-UNSEEN = PlaceReport()
+UNKNOWN_LOCATION = LocationReport()
 
 
 @dataclass(frozen=True)
@@ -296,10 +296,10 @@ class TargetReport:
     machine: MachineReport = MachineReport()
     cpu_error: str | None = None
     cpu: HostCpu | None = None
-    places: dict[str, PlaceReport] = field(default_factory=dict)
+    locations: dict[str, LocationReport] = field(default_factory=dict)
     free_bytes: dict[str, int | None] = field(default_factory=dict)
-    lacking: tuple[SecretReference, ...] = ()
+    missing_secrets: tuple[SecretReference, ...] = ()
 
-    def place(self, key: str) -> PlaceReport:
+    def location(self, key: str) -> LocationReport:
         """What it has at a place; UNSEEN of one that it was not asked about."""
-        return self.places.get(key, UNSEEN)
+        return self.locations.get(key, UNKNOWN_LOCATION)

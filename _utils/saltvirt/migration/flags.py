@@ -17,7 +17,11 @@ ZEROES_SINCE = 10009000
 
 
 def flags(
-    options: Options, transport: Transport, storage: str | None, live: bool, proven: bool = False
+    options: Options,
+    transport: Transport,
+    storage: str | None,
+    live: bool,
+    proven_shared: bool = False,
 ) -> set[str]:
     """The names of VIR_MIGRATE_* flags, as a set.
 
@@ -25,19 +29,19 @@ def flags(
     is copied; live: whether the guest runs on while its memory travels; proven: disks stay
     where they are, on storage that our checks found shared and coherent.
     """
-    wanted = {"PEER2PEER"}
-    wanted |= {"LIVE"} if live else set()
-    wanted |= {"TUNNELLED"} if transport.tunnelled else set()
-    wanted |= {"TLS"} if transport.native_tls else set()
-    wanted |= {"UNSAFE"} if proven else set()
-    wanted |= _by_option(options, live)
+    flag_names = {"PEER2PEER"}
+    flag_names |= {"LIVE"} if live else set()
+    flag_names |= {"TUNNELLED"} if transport.tunnelled else set()
+    flag_names |= {"TLS"} if transport.native_tls else set()
+    flag_names |= {"UNSAFE"} if proven_shared else set()
+    flag_names |= _by_option(options, live)
     if storage:
-        wanted.add("NON_SHARED_DISK" if storage == "all" else "NON_SHARED_INC")
-    return wanted
+        flag_names.add("NON_SHARED_DISK" if storage == "all" else "NON_SHARED_INC")
+    return flag_names
 
 
 def _by_option(options: Options, live: bool) -> set[str]:
-    asked = {
+    by_name = {
         "PERSIST_DEST": options.persistent,
         "UNDEFINE_SOURCE": options.undefinesource,
         "COMPRESSED": options.compressed,
@@ -46,7 +50,7 @@ def _by_option(options: Options, live: bool) -> set[str]:
         "AUTO_CONVERGE": live and (options.auto_converge or options.policy == "converge"),
         "ABORT_ON_ERROR": options.abort_on_error,
     }
-    return {name for name, yes in asked.items() if yes}
+    return {name for name, enabled in by_name.items() if enabled}
 
 
 def discarding(guest: GuestReport, host: TargetReport, disks: Iterable[str]) -> list[str]:
@@ -57,8 +61,8 @@ def discarding(guest: GuestReport, host: TargetReport, disks: Iterable[str]) -> 
     """
     if min(guest.libvirt, host.libvirt) < ZEROES_SINCE:
         return []
-    may = {disk.target for disk in guest.disks if disk.discard == "unmap"}
-    return [disk for disk in disks if disk in may]
+    discardable = {disk.target for disk in guest.disks if disk.discard == "unmap"}
+    return [disk for disk in disks if disk in discardable]
 
 
 def tls_destination(
@@ -93,7 +97,7 @@ def parameters(
     disks: target names (``vda``) of the disks to copy; zeroes: of those, see discarding.
     destination: see tls_destination.
     """
-    found = {
+    values = {
         "BANDWIDTH": options.max_bandwidth or configured.bandwidth,
         "BANDWIDTH_POSTCOPY": options.postcopy_bandwidth,
         "PARALLEL_CONNECTIONS": options.parallel_connections,
@@ -109,4 +113,4 @@ def parameters(
         "URI": where.uri(configured.address),
         "TLS_DESTINATION": destination,
     }
-    return {name: value for name, value in found.items() if value not in (None, [])}
+    return {name: value for name, value in values.items() if value not in (None, [])}

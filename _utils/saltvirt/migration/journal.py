@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from saltvirt.migration.facts import GuestReport
-from saltvirt.wire import Fact, seldom
+from saltvirt.wire import Message, optional
 
 # how far it got. BEGUN: the guest can be nowhere but here, whatever the target holds for it.
 # MOVING: it may be on either host. MOVED: both hosts have confirmed that it is on the target
-BEGUN, MOVING, MOVED = "begun", "moving", "moved"
+PREPARING, MOVING, MOVED = "begun", "moving", "moved"
 # that policy=pause is about to pause the guest here; that it has
 PAUSING, PAUSED = "pausing", "paused"
 
 
 @dataclass(frozen=True)
-class PendingFile(Fact):
+class PendingFile(Message):
     """A file that is about to be made on the target. bytes: how long it is before it is filled, by
     which it is known as ours; None of a device."""
 
@@ -25,7 +25,7 @@ class PendingFile(Fact):
 
 
 @dataclass(frozen=True)
-class MadeThere(Fact):
+class TargetFiles(Message):
     """What a migration has made on its target for the guest of that name.
 
     created: files, with the reservation; making: the one that was just being made; folders: in the
@@ -41,7 +41,7 @@ class MadeThere(Fact):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LeftThere(MadeThere):
+class TargetLeftovers(TargetFiles):
     """The same on a target that did not answer. uuid: the guest's; target: libvirt's URI; since:
     seconds of the epoch; vouched: a person said that it does not run the guest."""
 
@@ -52,7 +52,7 @@ class LeftThere(MadeThere):
 
 
 @dataclass(frozen=True)
-class JournalEntry(Fact):
+class JournalEntry(Message):
     """A migration that has begun. target: libvirt's URI.
 
     phase: BEGUN, MOVING or MOVED; None was written by versions that did not know it. over: it is
@@ -74,16 +74,16 @@ class JournalEntry(Fact):
     keep_source: bool = False
     xml: str = ""
     checkpoints: tuple[str, ...] = ()
-    over: bool = seldom(False)
+    over: bool = optional(False)
 
     @property
-    def made(self) -> MadeThere:
+    def target_files(self) -> TargetFiles:
         """What it has made on its target."""
-        return MadeThere(self.report.name, self.created, self.making, self.folders, self.looks)
+        return TargetFiles(self.report.name, self.created, self.making, self.folders, self.looks)
 
 
 @dataclass(frozen=True)
-class LeavingsNote(Fact):
+class LeftoverNote(Message):
     """What the migration of a guest has left on this host. files: path to how it looked; images:
     those of them that are images of many guests; folders: that were made for them."""
 

@@ -22,9 +22,9 @@ COPY_STORAGE = {
 COMPRESSIONS = ("mt", "xbzrle")
 POLICIES = ("safe", "converge", "postcopy", "pause")
 # of no meaning for a guest that is paused
-OF_LIVE = ("policy", "max_downtime", "auto_converge", "postcopy")
+LIVE_ONLY = ("policy", "max_downtime", "auto_converge", "postcopy")
 # old arguments and calls, and what has taken their place
-POINTERS = {
+REPLACEMENTS = {
     "ssh": "name the target by its URI instead: qemu+ssh://HOST/system",
     "force": "target volumes are prepared, and checked, by virt.migrate itself",
 }
@@ -65,22 +65,26 @@ class Options:
     other_cpu: bool = False
 
 
-def parse(given: Mapping[str, Any], tunnel: bool = False, policy: str = Options.policy) -> Options:
+def parse(
+    arguments: Mapping[str, Any], tunnel: bool = False, policy: str = Options.policy
+) -> Options:
     """Options from the ``**kwargs`` of a call.
 
-    given: dict, without connection, username, password and Salt's dunder arguments.
+    arguments: dict, without connection, username, password and Salt's dunder arguments.
     tunnel, policy: what ``virt:tunnel`` and ``virt:migration:policy`` say (checked), where the
     call does not. Who asks for one of OF_LIVE means a guest that runs on.
     Raises InvalidInput, which names the argument.
     """
-    known = {f.name: f for f in fields(Options)}
-    for name in given:
-        if name in POINTERS:
-            raise InvalidInput(f"{name} is gone: {POINTERS[name]}")
-        if name not in known:
-            raise InvalidInput(f"unknown argument: {name}; known: {', '.join(sorted(known))}")
-    values = {name: _value(name, known[name], value) for name, value in given.items()}
-    if any(values.get(name) for name in OF_LIVE):
+    option_fields = {f.name: f for f in fields(Options)}
+    for name in arguments:
+        if name in REPLACEMENTS:
+            raise InvalidInput(f"{name} is gone: {REPLACEMENTS[name]}")
+        if name not in option_fields:
+            raise InvalidInput(
+                f"unknown argument: {name}; known: {', '.join(sorted(option_fields))}"
+            )
+    values = {name: _value(name, option_fields[name], value) for name, value in arguments.items()}
+    if any(values.get(name) for name in LIVE_ONLY):
         values.setdefault("live", True)
     values.setdefault("tunnel", tunnel)
     values.setdefault("policy", policy)

@@ -10,15 +10,15 @@ UNDECIDED = "undecided"
 # by a person, after its migration had begun
 REMOVED = "removed"
 
-GONE, OFF, RUNNING, PAUSED = "gone", "shutdown", "running", "paused"
+ABSENT, OFF, RUNNING, PAUSED = "gone", "shutdown", "running", "paused"
 
 # what to do, each on the host that its name ends with
-END_HERE = "end here"
-FORGET_HERE = "forget here"
-RESUME_HERE = "resume here"
-END_THERE = "end there"
-PAUSE_THERE = "pause there"
-PAUSE_HERE = "pause here"
+END_SOURCE = "end here"
+FORGET_SOURCE = "forget here"
+RESUME_SOURCE = "resume here"
+END_TARGET = "end there"
+PAUSE_TARGET = "pause there"
+PAUSE_SOURCE = "pause here"
 
 
 @dataclass(frozen=True)
@@ -27,48 +27,48 @@ class Side:
     split: it is in post-copy: one part of its memory is here, another on the other host.
     restarted: it runs by another process than the one whose memory was to move."""
 
-    state: str = GONE
-    waits: bool = False
+    state: str = ABSENT
+    is_waiting: bool = False
     split: bool = False
     restarted: bool = False
 
     @property
     def alive(self) -> bool:
         """It is the user's guest: running, or paused by somebody; in post-copy, a part of it."""
-        return self.state in (RUNNING, PAUSED) and not self.waits
+        return self.state in (RUNNING, PAUSED) and not self.is_waiting
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Resolution:
     outcome: str
     actions: tuple[str, ...] = ()
-    words: str = ""
+    message: str = ""
 
 
 def decide(
-    here: Side, there: Side, was_active: bool, was_running: bool, persistent_here: bool = True
-) -> Verdict:
+    source: Side, target: Side, was_active: bool, was_running: bool, source_persistent: bool = True
+) -> Resolution:
     """The Verdict on a guest whose migration ended badly or was never seen to end.
 
     here, there: Side of the source and of the target. was_active, was_running: before the
-    migration. persistent_here: it has a definition on the source, which the target has, too.
+    migration. source_persistent: it has a definition on the source, which the target has, too.
     Nothing that may be the only living guest is ever ended; where both live, one is paused and a
     person decides: here if it was started again here since, for the target then has the memory
     that moved, else on the target.
     """
-    if there.split and there.state == RUNNING and here.state == GONE:
-        there = Side(RUNNING)  # it has all of its memory: libvirt ended the other one then
-    if here.split or there.split:
-        return Verdict(UNDECIDED, words=_SPLIT)
-    if there.state == GONE:
-        return _only_here(here, was_running)
-    if there.alive:
-        return _alive_there(here, persistent_here)
-    if here.alive:
-        return Verdict(UNDONE, (END_THERE,))
-    if there.state == OFF and not was_active:
-        return _cold(here)
-    return _undecided(here, there)
+    if target.split and target.state == RUNNING and source.state == ABSENT:
+        target = Side(RUNNING)  # it has all of its memory: libvirt ended the other one then
+    if source.split or target.split:
+        return Resolution(UNDECIDED, message=_SPLIT)
+    if target.state == ABSENT:
+        return _only_on_source(source, was_running)
+    if target.alive:
+        return _alive_on_target(source, source_persistent)
+    if source.alive:
+        return Resolution(UNDONE, (END_TARGET,))
+    if target.state == OFF and not was_active:
+        return _cold(source)
+    return _undecided(source, target)
 
 
 _SPLIT = (
@@ -84,50 +84,52 @@ _RESTARTED = (
 )
 
 
-def _only_here(here: Side, was_running: bool) -> Verdict:
-    if here.state == GONE:
-        return Verdict(
+def _only_on_source(source: Side, was_running: bool) -> Resolution:
+    if source.state == ABSENT:
+        return Resolution(
             UNDECIDED,
-            words="it is on neither host; its disks were not touched",
+            message="it is on neither host; its disks were not touched",
         )
-    if here.waits and was_running:
-        return Verdict(UNDONE, (RESUME_HERE,))
-    return Verdict(UNDONE)
+    if source.is_waiting and was_running:
+        return Resolution(UNDONE, (RESUME_SOURCE,))
+    return Resolution(UNDONE)
 
 
-def _alive_there(here: Side, persistent_here: bool) -> Verdict:
-    forget = (FORGET_HERE,) if persistent_here else ()
-    if here.state == GONE:
-        return Verdict(MOVED)
-    if here.state == OFF:
-        return Verdict(MOVED, forget)
-    if here.waits:
-        return Verdict(MOVED, (END_HERE, *forget))
-    if here.restarted:
-        return Verdict(UNDECIDED, (PAUSE_HERE,), _RESTARTED)
-    return Verdict(
+def _alive_on_target(source: Side, source_persistent: bool) -> Resolution:
+    forget = (FORGET_SOURCE,) if source_persistent else ()
+    if source.state == ABSENT:
+        return Resolution(MOVED)
+    if source.state == OFF:
+        return Resolution(MOVED, forget)
+    if source.is_waiting:
+        return Resolution(MOVED, (END_SOURCE, *forget))
+    if source.restarted:
+        return Resolution(UNDECIDED, (PAUSE_SOURCE,), _RESTARTED)
+    return Resolution(
         UNDECIDED,
-        (PAUSE_THERE,),
+        (PAUSE_TARGET,),
         "split brain: it ran on both hosts, and was paused on the target: keep one, and virt.stop "
         "and virt.undefine the other",
     )
 
 
-def _cold(here: Side) -> Verdict:
+def _cold(source: Side) -> Resolution:
     """A guest that did not run: until it is forgotten here, it is here."""
-    if here.state == GONE:
-        return Verdict(MOVED)
-    if here.state == OFF:
-        return Verdict(UNDONE, (END_THERE,))
-    return _undecided(here, Side(OFF))
+    if source.state == ABSENT:
+        return Resolution(MOVED)
+    if source.state == OFF:
+        return Resolution(UNDONE, (END_TARGET,))
+    return _undecided(source, Side(OFF))
 
 
-def _undecided(here: Side, there: Side) -> Verdict:
-    if here.state == GONE and there.waits:
-        return Verdict(
-            UNDECIDED, words="it is no longer here and paused on the target: virt.resume it there"
+def _undecided(source: Side, target: Side) -> Resolution:
+    if source.state == ABSENT and target.is_waiting:
+        return Resolution(
+            UNDECIDED, message="it is no longer here and paused on the target: virt.resume it there"
         )
-    return Verdict(
+    return Resolution(
         UNDECIDED,
-        words=f"it is {here.state} here and {there.state} on the target: decide which one to keep",
+        message=(
+            f"it is {source.state} here and {target.state} on the target: decide which one to keep"
+        ),
     )

@@ -70,7 +70,7 @@ class Progress:
     total: int = 0
     processed: int = 0
     remaining: int = 0
-    left: int = 0
+    phase_remaining: int = 0
     speed: int = 0
     dirty_rate: int = 0
     iteration: int = 0
@@ -79,8 +79,8 @@ class Progress:
     postcopy: bool = False
     paused: bool = False
     lowest: int | None = None
-    least: int | None = None
-    began: int = 0
+    best_pass_start: int | None = None
+    pass_start: int = 0
     fruitless: int = 0
     nearer_at: float = 0
     stalled_s: float = 0
@@ -98,19 +98,21 @@ class Progress:
         return max(0, min(100, round(100 * (self.total - self.remaining) / self.total)))
 
 
-def limits(size_bytes: int, given: MigrationSettings, name: str = "converge") -> MigrationPolicy:
+def limits(
+    size_bytes: int, configured: MigrationSettings, name: str = "converge"
+) -> MigrationPolicy:
     """The MigrationPolicy for a guest with that much memory and disk to move."""
-    per_gib = float(given.timeout_per_gib or 300)
-    slowest_s = _SLACK * size_bytes / (given.bandwidth * MIB) if given.bandwidth else 0
-    timeout_s = float(given.timeout or max(300, per_gib * size_bytes / GIB, slowest_s))
-    stall_s = float(given.stall_timeout or 150)
+    per_gib = float(configured.timeout_per_gib or 300)
+    slowest_s = _SLACK * size_bytes / (configured.bandwidth * MIB) if configured.bandwidth else 0
+    timeout_s = float(configured.timeout or max(300, per_gib * size_bytes / GIB, slowest_s))
+    stall_s = float(configured.stall_timeout or 150)
     return MigrationPolicy(
         name=name,
         timeout_s=timeout_s,
         begin_s=stall_s + size_bytes / GIB,
         stall_s=stall_s,
-        step_s=float(given.downtime_step or 10),
-        pause_s=float(given.longest_pause or 60),
+        step_s=float(configured.downtime_step or 10),
+        pause_s=float(configured.longest_pause or 60),
     )
 
 
@@ -125,12 +127,14 @@ def advance(before: Progress, stats: Mapping[str, Any], now_s: float) -> Progres
     remaining, processed = int(stats.get("data_remaining", 0)), int(stats.get("data_processed", 0))
     iteration = int(stats.get("memory_iteration", 0))
     memory = iteration > 0 or bool(int(stats.get("memory_total", 0)))
-    seen = replace(
+    progress = replace(
         before,
         total=int(stats["data_total"]),
         processed=processed,
         remaining=remaining,
-        left=int(stats.get("memory_remaining" if memory else "disk_remaining", remaining)),
+        phase_remaining=int(
+            stats.get("memory_remaining" if memory else "disk_remaining", remaining)
+        ),
         speed=_speed(before, stats, processed, now_s),
         at_s=now_s,
         dirty_rate=int(stats.get("memory_dirty_rate", 0))
@@ -140,32 +144,58 @@ def advance(before: Progress, stats: Mapping[str, Any], now_s: float) -> Progres
         moved_at=now_s if processed > before.processed else before.moved_at,
     )
     # what the guest writes to its disks is copied again: nearer is what never was so little
-    seen = _of_memory(before, seen) if memory else _nearer(seen)
+    progress = _memory_pass(before, progress) if memory else _note_progress(progress)
     throttle = int(stats.get("auto_converge_throttle", 0))
     if throttle > before.throttle:
-        seen = replace(seen, throttle=throttle, throttled_at=now_s, excused=seen.fruitless)
-    return replace(seen, stalled_s=now_s - seen.nearer_at)
+        progress = replace(
+            progress, throttle=throttle, throttled_at=now_s, excused=progress.fruitless
+        )
+    return replace(progress, stalled_s=now_s - progress.nearer_at)
 
 
-def _nearer(seen: Progress) -> Progress:
-    return _lower(seen) if seen.lowest is None or seen.left < seen.lowest else seen
+def _note_progress(progress: Progress) -> Progress:
+    return (
+        _record_lowest(progress)
+        if progress.lowest is None or progress.phase_remaining < progress.lowest
+        else progress
+    )
 
 
-def _of_memory(before: Progress, seen: Progress) -> Progress:
+def _memory_pass(before: Progress, progress: Progress) -> Progress:
     """Each pass over memory ends near nothing: nearer is a pass that began with less than those
     before, and the first one, for as long as it goes on."""
     if not before.memory:
-        return _lower(replace(seen, least=None, began=seen.left, fruitless=0))
-    if seen.iteration <= max(1, before.iteration):
-        return seen if seen.fruitless else _nearer(seen)
-    if seen.least is None or seen.left < seen.least * _GAIN:
-        return _lower(replace(seen, least=seen.left, began=seen.left, fruitless=0, excused=0))
-    passes = seen.iteration - before.iteration
-    return replace(seen, lowest=seen.left, began=seen.left, fruitless=seen.fruitless + passes)
+        return _record_lowest(
+            replace(
+                progress, best_pass_start=None, pass_start=progress.phase_remaining, fruitless=0
+            )
+        )
+    if progress.iteration <= max(1, before.iteration):
+        return progress if progress.fruitless else _note_progress(progress)
+    if (
+        progress.best_pass_start is None
+        or progress.phase_remaining < progress.best_pass_start * _GAIN
+    ):
+        return _record_lowest(
+            replace(
+                progress,
+                best_pass_start=progress.phase_remaining,
+                pass_start=progress.phase_remaining,
+                fruitless=0,
+                excused=0,
+            )
+        )
+    passes = progress.iteration - before.iteration
+    return replace(
+        progress,
+        lowest=progress.phase_remaining,
+        pass_start=progress.phase_remaining,
+        fruitless=progress.fruitless + passes,
+    )
 
 
-def _lower(seen: Progress) -> Progress:
-    return replace(seen, lowest=seen.left, nearer_at=seen.at_s)
+def _record_lowest(progress: Progress) -> Progress:
+    return replace(progress, lowest=progress.phase_remaining, nearer_at=progress.at_s)
 
 
 def _speed(before: Progress, stats: Mapping[str, Any], processed: int, now_s: float) -> int:
@@ -209,23 +239,23 @@ def _stalled(progress: Progress, for_s: float, passes: int) -> bool:
 def _next_step(progress: Progress, policy: MigrationPolicy) -> Action:
     """Raise the tolerated downtime while no pass over memory gets nearer."""
     step = progress.steps + 1
-    due = progress.memory and _stalled(progress, policy.step_s * step, step)
-    if due and step <= len(policy.downtime_ms):
+    is_stalled = progress.memory and _stalled(progress, policy.step_s * step, step)
+    if is_stalled and step <= len(policy.downtime_ms):
         value = policy.downtime_ms[progress.steps]
         return Action(DOWNTIME, value, f"no progress for {progress.stalled_s:.0f} s")
     return Action()
 
 
-def _end(progress: Progress, policy: MigrationPolicy, why: str) -> Action:
+def _end(progress: Progress, policy: MigrationPolicy, reason: str) -> Action:
     if policy.name == "postcopy" and progress.iteration >= 1:
-        return Action(POSTCOPY, reason=why)
+        return Action(POSTCOPY, reason=reason)
     if policy.name != "pause" or not progress.memory:
-        return Action(ABORT, reason=why)
+        return Action(ABORT, reason=reason)
     speed = progress.speed or progress.processed / max(1, progress.at_s)
-    rest_s = max(progress.left, progress.began) / max(1, speed)
+    rest_s = max(progress.phase_remaining, progress.pass_start) / max(1, speed)
     if progress.iteration > 1 and rest_s <= policy.pause_s:
-        return Action(PAUSE, reason=why)
+        return Action(PAUSE, reason=reason)
     return Action(
         ABORT,
-        reason=f"{why}; the rest would take longer than the {policy.pause_s:.0f} s of a pause",
+        reason=f"{reason}; the rest would take longer than the {policy.pause_s:.0f} s of a pause",
     )

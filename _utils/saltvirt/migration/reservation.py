@@ -17,8 +17,8 @@ RENEW_S = 300
 
 
 # of a file's name; the file systems that Linux has take 255 bytes
-_LONGEST = 255
-_MORE = "!"
+_MAX_NAME_BYTES = 255
+_SEPARATOR = "!"
 
 
 @dataclass(frozen=True)
@@ -32,42 +32,42 @@ class Reservation:
     name: str
     memory_kib: int
     vcpus: int
-    made: int
+    created_at: int
     disks: tuple[tuple[str, int], ...] = ()
     page_kib: int | None = None
 
     @property
     def file(self) -> str:
-        found = f"{self.name}~{self.memory_kib}~{self.vcpus}~{self.made}"
+        text = f"{self.name}~{self.memory_kib}~{self.vcpus}~{self.created_at}"
         if self.page_kib is not None:
-            found += f"{_MORE}p{self.page_kib}"
-        for number, (place, size) in enumerate(self.disks):
-            room = (_LONGEST - len(found.encode())) // (len(self.disks) - number)
-            found += _disk(place, size, room)
-        return found
+            text += f"{_SEPARATOR}p{self.page_kib}"
+        for number, (folder, size) in enumerate(self.disks):
+            max_bytes = (_MAX_NAME_BYTES - len(text.encode())) // (len(self.disks) - number)
+            text += _disk(folder, size, max_bytes)
+        return text
 
 
-def _disk(place: str, size: int, room: int) -> str:
+def _disk(folder: str, size: int, max_bytes: int) -> str:
     """A disk's part of the name. A folder that is too long stands for itself by one above it,
     which is on the same file system most of the time."""
-    text = f"{_MORE}d{size}@{quote(place, safe='')}"
-    while len(text) > room and place != "/" and place.startswith("/"):
-        place = place.rpartition("/")[0] or "/"
-        text = f"{_MORE}d{size}@{quote(place, safe='')}"
-    return text if len(text) <= room else ""
+    text = f"{_SEPARATOR}d{size}@{quote(folder, safe='')}"
+    while len(text) > max_bytes and folder != "/" and folder.startswith("/"):
+        folder = folder.rpartition("/")[0] or "/"
+        text = f"{_SEPARATOR}d{size}@{quote(folder, safe='')}"
+    return text if len(text) <= max_bytes else ""
 
 
 def parse(file: str) -> Reservation | None:
     """The Reservation that a file's name tells of, or None."""
-    found, *more = file.split(_MORE)
-    name, *numbers = found.rsplit("~", 3)
+    head, *details = file.split(_SEPARATOR)
+    name, *numbers = head.rsplit("~", 3)
     if len(numbers) != 3 or not all(number.isdecimal() for number in numbers):
         return None
-    pages = [word[1:] for word in more if word.startswith("p") and word[1:].isdecimal()]
-    parts = [word[1:].partition("@") for word in more if word.startswith("d")]
-    disks = tuple((unquote(place), int(size)) for size, _, place in parts if size.isdecimal())
-    memory_kib, vcpus, made = map(int, numbers)
-    return Reservation(name, memory_kib, vcpus, made, disks, int(pages[0]) if pages else None)
+    pages = [item[1:] for item in details if item.startswith("p") and item[1:].isdecimal()]
+    parts = [item[1:].partition("@") for item in details if item.startswith("d")]
+    disks = tuple((unquote(folder), int(size)) for size, _, folder in parts if size.isdecimal())
+    memory_kib, vcpus, created_at = map(int, numbers)
+    return Reservation(name, memory_kib, vcpus, created_at, disks, int(pages[0]) if pages else None)
 
 
 def stale(age_s: float) -> bool:
@@ -81,5 +81,9 @@ def pending(ages: Mapping[str, float], present: Container[str]) -> list[Reservat
     ages: name of the file to seconds since it was made or renewed, by the clock of the host that
     has it; present: names of the host's guests.
     """
-    found = [parse(file) for file, age_s in sorted(ages.items()) if not stale(age_s)]
-    return [reservation for reservation in found if reservation and reservation.name not in present]
+    reservations = [parse(file) for file, age_s in sorted(ages.items()) if not stale(age_s)]
+    return [
+        reservation
+        for reservation in reservations
+        if reservation and reservation.name not in present
+    ]

@@ -12,7 +12,7 @@ from saltvirt.migration.facts import (
     DeviceIdentity,
     NetworkSource,
     PoolReport,
-    Server,
+    StorageServer,
     VolumeIdentity,
 )
 
@@ -36,7 +36,7 @@ _WORLD_WIDE = re.compile(
     r"(?:nvme-)?uuid\.[0-9a-f-]{36}",
     re.IGNORECASE,
 )
-_OWN = re.compile(r"localhost(\..*)?|127\..*|::1|\[::1\]|0\.0\.0\.0|::", re.IGNORECASE)
+_LOCALHOST = re.compile(r"localhost(\..*)?|127\..*|::1|\[::1\]|0\.0\.0\.0|::", re.IGNORECASE)
 
 
 def on_network(fs: str | None) -> bool:
@@ -62,7 +62,7 @@ def network(source: NetworkSource) -> str | None:
     for host in source.hosts:
         if host.transport == "unix" or not host.name:
             return f"its {source.protocol} server is a socket of this host"
-        if _OWN.fullmatch(host.name):
+        if _LOCALHOST.fullmatch(host.name):
             return (
                 f"its {source.protocol} server is called {host.name}, which is each host "
                 "itself: name it by an address that both hosts reach"
@@ -71,46 +71,46 @@ def network(source: NetworkSource) -> str | None:
 
 
 def served(
-    here: PoolReport,
-    there: PoolReport,
-    volume_here: VolumeIdentity,
-    volume_there: VolumeIdentity | None,
+    source_pool: PoolReport,
+    target_pool: PoolReport,
+    source_volume: VolumeIdentity,
+    target_volume: VolumeIdentity | None,
 ) -> str | None:
     """Why a volume may not be the same one in the pools of two hosts, or None.
 
-    volume_there: None when the target has none. What device it is does not count.
+    target_volume: None when the target has none. What device it is does not count.
     """
-    mine, theirs = here.source, there.source
-    for word in ("hosts", "devices", "dir", "name"):
-        ours, others = getattr(mine, word), getattr(theirs, word)
-        if ours != others:
+    source_def, target_def = source_pool.source, target_pool.source
+    for field in ("hosts", "devices", "dir", "name"):
+        source_value, target_value = getattr(source_def, field), getattr(target_def, field)
+        if source_value != target_value:
             return (
-                f"the pools {here.name} of the two hosts have different sources "
-                f"({_short(ours)} and {_short(others)})"
+                f"the pools {source_pool.name} of the two hosts have different sources "
+                f"({_as_text(source_value)} and {_as_text(target_value)})"
             )
-    why = network(NetworkSource(here.type, hosts=mine.hosts))
-    if why:
-        return why
-    if volume_there is None:
-        return f"the target's pool {here.name} does not show the volume"
-    known = volume_there.key, volume_there.size_bytes
-    if (volume_here.key, volume_here.size_bytes) != known:
-        return f"the target's pool {here.name} has another volume of that name"
+    reason = network(NetworkSource(source_pool.type, hosts=source_def.hosts))
+    if reason:
+        return reason
+    if target_volume is None:
+        return f"the target's pool {source_pool.name} does not show the volume"
+    identity = target_volume.key, target_volume.size_bytes
+    if (source_volume.key, source_volume.size_bytes) != identity:
+        return f"the target's pool {source_pool.name} has another volume of that name"
     return None
 
 
-def _short(value: object) -> str:
+def _as_text(value: object) -> str:
     if isinstance(value, tuple):
-        return ", ".join(_short(one) for one in value) or "nothing"
-    if isinstance(value, Server):
+        return ", ".join(_as_text(item) for item in value) or "nothing"
+    if isinstance(value, StorageServer):
         return ":".join(filter(None, (value.name, value.port)))
     return str(value or "nothing")
 
 
-def device(here: DeviceIdentity, there: DeviceIdentity) -> str | None:
+def device(source: DeviceIdentity, target: DeviceIdentity) -> str | None:
     """Why a block device may not be the same one on two hosts, or None."""
-    if not here.devices or not all(map(world_wide, here.devices)):
+    if not source.devices or not all(map(world_wide, source.devices)):
         return "its device has no world-wide number (WWN) here by which it could be known there"
-    if here != there:
+    if source != target:
         return "the target has another device there"
     return None

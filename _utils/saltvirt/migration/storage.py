@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from saltvirt.migration import shared
-from saltvirt.migration.facts import UNSEEN, BackingFile, DiskReport, PlaceReport
+from saltvirt.migration.facts import UNKNOWN_LOCATION, BackingFile, DiskReport, LocationReport
 
 SHARED = "shared"
 COPY = "copy"
@@ -35,7 +35,7 @@ class DiskPlan:
     """
 
     target: str
-    how: str
+    method: str
     path: str = ""
     format: str = ""
     type: str = "file"
@@ -43,57 +43,66 @@ class DiskPlan:
     moved_bytes: int = 0
     backing: BackingFile | None = None
     bases: tuple[BackingFile, ...] = ()
-    there: str = ""
-    why: str = ""
-    own: tuple[BackingFile, ...] = ()
+    target_path: str = ""
+    reason: str = ""
+    owned_files: tuple[BackingFile, ...] = ()
 
     @property
-    def along(self) -> tuple[BackingFile, ...]:
+    def copied_files(self) -> tuple[BackingFile, ...]:
         """The guest's own backing files that are copied: not of a disk that is made one."""
-        return () if self.how == COPY else self.own
+        return () if self.method == COPY else self.owned_files
 
     @property
-    def left(self) -> list[str]:
+    def source_files(self) -> list[str]:
         """The files that stay here when the guest is gone."""
-        copied = self.how in (COPY, OVERLAY, SEED)
-        return [*([self.path] if copied else []), *(b.path for b in self.own)]
+        is_copied = self.method in (COPY, OVERLAY, SEED)
+        return [*([self.path] if is_copied else []), *(b.path for b in self.owned_files)]
 
 
 def plan(
-    disks: Iterable[DiskReport], seen: Mapping[str, PlaceReport], copy_storage: str | None = None
+    disks: Iterable[DiskReport],
+    locations: Mapping[str, LocationReport],
+    copy_storage: str | None = None,
 ) -> list[DiskPlan]:
     """A DiskPlan for each disk.
 
-    seen: what the target says of each, by its key; copy_storage: None (thin overlays stay thin),
+    locations: what the target says of each, by its key; copy_storage: None (thin overlays stay
+    thin),
     "all" (overlays are flattened), "incremental" or "never".
     """
-    return [_plan_one(disk, seen, copy_storage) for disk in disks]
+    return [_plan_one(disk, locations, copy_storage) for disk in disks]
 
 
 def _plan_one(
-    disk: DiskReport, seen: Mapping[str, PlaceReport], copy_storage: str | None
+    disk: DiskReport, locations: Mapping[str, LocationReport], copy_storage: str | None
 ) -> DiskPlan:
-    there = seen.get(disk.key, UNSEEN)
-    if disk.seed and not disk.trouble and there.shared is False and not there.exists:
-        return _made(disk, there, SEED, moved_bytes=disk.used_bytes)
+    location = locations.get(disk.key, UNKNOWN_LOCATION)
+    if disk.seed and not disk.trouble and location.shared is False and not location.exists:
+        return _disk_plan(disk, location, SEED, moved_bytes=disk.used_bytes)
     if not disk.trouble and (disk.read_only or _empty(disk)):
-        return _made(disk, there, KEEP)
-    why = _stuck(disk, there) or _apart(disk, there, copy_storage)
-    if why:
-        return _made(disk, there, REFUSED, why=why)
-    own = tuple(b for b in reversed(disk.chain) if b.own and not seen.get(b.path, UNSEEN).shared)
-    if disk.type == "network" or there.shared:
-        return _made(disk, there, SHARED, bases=_lacking(disk, seen), own=own)
+        return _disk_plan(disk, location, KEEP)
+    reason = _immovable_reason(disk, location) or _unproven_reason(disk, location, copy_storage)
+    if reason:
+        return _disk_plan(disk, location, REFUSED, why=reason)
+    owned_files = tuple(
+        b
+        for b in reversed(disk.chain)
+        if b.own and not locations.get(b.path, UNKNOWN_LOCATION).shared
+    )
+    if disk.type == "network" or location.shared:
+        return _disk_plan(
+            disk, location, SHARED, bases=_missing_bases(disk, locations), own=owned_files
+        )
     if disk.chain and copy_storage != "all":
-        return _made(
-            disk, there, OVERLAY, size_bytes=disk.size_bytes,
-            moved_bytes=disk.used_bytes + sum(b.used_bytes for b in own),
-            backing=disk.chain[0], bases=_lacking(disk, seen), own=own,
+        return _disk_plan(
+            disk, location, OVERLAY, size_bytes=disk.size_bytes,
+            moved_bytes=disk.used_bytes + sum(b.used_bytes for b in owned_files),
+            backing=disk.chain[0], bases=_missing_bases(disk, locations), own=owned_files,
         )  # fmt: skip
-    moved = disk.used_bytes + sum(b.used_bytes for b in disk.chain)
-    return _made(
-        disk, there, COPY, size_bytes=disk.size_bytes,
-        moved_bytes=min(moved, disk.size_bytes), own=own,
+    moved_bytes = disk.used_bytes + sum(b.used_bytes for b in disk.chain)
+    return _disk_plan(
+        disk, location, COPY, size_bytes=disk.size_bytes,
+        moved_bytes=min(moved_bytes, disk.size_bytes), own=owned_files,
     )  # fmt: skip
 
 
@@ -102,30 +111,38 @@ def _empty(disk: DiskReport) -> bool:
     return disk.is_local and not disk.source
 
 
-def _made(disk: DiskReport, there: PlaceReport, how: str, **more: Any) -> DiskPlan:
+def _disk_plan(disk: DiskReport, location: LocationReport, method: str, **values: Any) -> DiskPlan:
     path = disk.source or ""
     return DiskPlan(
-        disk.target, how, path, disk.format, disk.type, there=there.path or path, **more
+        disk.target,
+        method,
+        path,
+        disk.format,
+        disk.type,
+        target_path=location.path or path,
+        **values,
     )
 
 
-def _stuck(disk: DiskReport, there: PlaceReport) -> str | None:
+def _immovable_reason(disk: DiskReport, location: LocationReport) -> str | None:
     """Why nothing at all can be done with a disk, or None."""
     if disk.trouble:
         return disk.trouble
     if disk.type not in ("file", "block", "network"):
         return f"a disk of type {disk.type} is bound to its host"
-    return there.trouble
+    return location.error
 
 
-def _apart(disk: DiskReport, there: PlaceReport, copy_storage: str | None) -> str | None:
+def _unproven_reason(
+    disk: DiskReport, location: LocationReport, copy_storage: str | None
+) -> str | None:
     """Why a disk is neither proven shared nor such that it could be copied, or None."""
     if disk.network:
         return shared.network(disk.network)
-    if there.shared:
+    if location.shared:
         return None
-    if there.shared is None:
-        return there.why or UNKNOWN
+    if location.shared is None:
+        return location.reason or UNKNOWN
     if shared.on_network(disk.fs) and copy_storage not in ("all", "incremental"):
         return (
             f"it is on a network file system here ({disk.fs}), and the target has another one "
@@ -140,14 +157,16 @@ def _apart(disk: DiskReport, there: PlaceReport, copy_storage: str | None) -> st
     return None
 
 
-def _lacking(disk: DiskReport, seen: Mapping[str, PlaceReport]) -> tuple[BackingFile, ...]:
+def _missing_bases(
+    disk: DiskReport, locations: Mapping[str, LocationReport]
+) -> tuple[BackingFile, ...]:
     """The images that the target has to get, deepest first."""
     images = [b for b in reversed(disk.chain) if not b.own]
-    return tuple(b for b in images if not _whole(seen.get(b.path, UNSEEN)))
+    return tuple(b for b in images if not _is_complete(locations.get(b.path, UNKNOWN_LOCATION)))
 
 
-def _whole(there: PlaceReport) -> bool:
-    return there.exists and not there.coming
+def _is_complete(location: LocationReport) -> bool:
+    return location.exists and not location.incoming
 
 
 def by_content(path: str) -> bool:
@@ -155,25 +174,25 @@ def by_content(path: str) -> bool:
     return bool(_BY_CONTENT.search(path))
 
 
-def coming(path: str) -> str:
+def incoming_path(path: str) -> str:
     """The file that lies beside an image for as long as a migration copies it there."""
     folder, _, name = path.rpartition("/")
     return f"{folder}/.{name}.coming"
 
 
-def copied(plans: Iterable[DiskPlan]) -> list[DiskPlan]:
+def copied_plans(plans: Iterable[DiskPlan]) -> list[DiskPlan]:
     """The plans of disks whose data libvirt sends, or we send in its place."""
-    return [p for p in plans if p.how in (COPY, OVERLAY)]
+    return [p for p in plans if p.method in (COPY, OVERLAY)]
 
 
-def proven(plans: Iterable[DiskPlan]) -> bool:
+def is_proven_shared(plans: Iterable[DiskPlan]) -> bool:
     """Whether files or devices are left where they are because it was proven that both hosts share
     them: libvirt knows only some file systems for shared, and would not believe it.
 
     libvirt's own check is for all disks or for none, so one that is refused keeps it on.
     """
-    ours = {p.how for p in plans if p.how == REFUSED or p.type in ("file", "block")}
-    return REFUSED not in ours and SHARED in ours
+    methods = {p.method for p in plans if p.method == REFUSED or p.type in ("file", "block")}
+    return REFUSED not in methods and SHARED in methods
 
 
 def mode(plans: Iterable[DiskPlan]) -> str | None:
@@ -182,35 +201,35 @@ def mode(plans: Iterable[DiskPlan]) -> str | None:
     One call of libvirt knows one way for all its disks. Full copies of disks without
     backing files are the same in both, so one overlay makes it incremental.
     """
-    ways = {p.how for p in copied(plans)}
-    if OVERLAY in ways:
+    methods = {p.method for p in copied_plans(plans)}
+    if OVERLAY in methods:
         return "incremental"
-    return "all" if ways else None
+    return "all" if methods else None
 
 
-def needed(plans: Iterable[DiskPlan]) -> dict[str, int]:
+def required_space(plans: Iterable[DiskPlan]) -> dict[str, int]:
     """Bytes that the target must have free, by directory: {directory: bytes}."""
-    found: dict[str, int] = {}
-    for one in plans:
-        along = [(b.path, b.used_bytes) for b in (*one.bases, *one.along)]
-        moved = one.moved_bytes - sum(b.used_bytes for b in one.along)
-        copied = one.how in (COPY, OVERLAY, SEED)
-        parts = [*([(one.there, moved)] if copied else []), *along]
+    by_directory: dict[str, int] = {}
+    for disk in plans:
+        copied_files = [(b.path, b.used_bytes) for b in (*disk.bases, *disk.copied_files)]
+        moved_bytes = disk.moved_bytes - sum(b.used_bytes for b in disk.copied_files)
+        is_copied = disk.method in (COPY, OVERLAY, SEED)
+        parts = [*([(disk.target_path, moved_bytes)] if is_copied else []), *copied_files]
         for path, size in parts:
             directory = path.rpartition("/")[0] or "/"
-            found[directory] = found.get(directory, 0) + size
-    return found
+            by_directory[directory] = by_directory.get(directory, 0) + size
+    return by_directory
 
 
-def promised(plans: Iterable[DiskPlan]) -> tuple[tuple[str, int], ...]:
+def promised_space(plans: Iterable[DiskPlan]) -> tuple[tuple[str, int], ...]:
     """What the copied disks may become on the target, with what they are based on there: pairs of a
     directory and bytes."""
-    found: dict[str, int] = {}
-    for one in plans:
-        size = max(one.size_bytes, one.moved_bytes)
-        parts = [(one.there, size)] if one.how in (COPY, OVERLAY, SEED) else []
-        parts += [(base.path, base.used_bytes) for base in one.bases]
+    by_directory: dict[str, int] = {}
+    for disk in plans:
+        size = max(disk.size_bytes, disk.moved_bytes)
+        parts = [(disk.target_path, size)] if disk.method in (COPY, OVERLAY, SEED) else []
+        parts += [(base.path, base.used_bytes) for base in disk.bases]
         for path, size in parts:
             directory = path.rpartition("/")[0] or "/"
-            found[directory] = found.get(directory, 0) + size
-    return tuple(sorted(found.items()))
+            by_directory[directory] = by_directory.get(directory, 0) + size
+    return tuple(sorted(by_directory.items()))

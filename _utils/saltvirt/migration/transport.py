@@ -30,7 +30,7 @@ class Transport:
         return self.scheme != "tcp" and not self.tunnelled
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """For a person: what travels how."""
         if self.scheme == "tcp":
             return "TCP without encryption"

@@ -18,16 +18,16 @@ _ENTRY = re.compile(r"[A-Za-z0-9._:/%-]{1,253}")
 _ADDRESS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*|::[0-9a-f:]*")
 
 
-def _entries(given: Any) -> list[str]:
-    if given in (None, ""):
+def _entries(setting: Any) -> list[str]:
+    if setting in (None, ""):
         return []
-    several = given if isinstance(given, (list, tuple)) else [given]
-    for one in several:
-        if not isinstance(one, str) or not _ENTRY.fullmatch(one):
-            raise settings.wrong(
-                "migration:address", one, "an address, a name, a network or a list of those"
+    entries = setting if isinstance(setting, (list, tuple)) else [setting]
+    for entry in entries:
+        if not isinstance(entry, str) or not _ENTRY.fullmatch(entry):
+            raise settings.invalid(
+                "migration:address", entry, "an address, a name, a network or a list of those"
             )
-    return list(several)
+    return list(entries)
 
 
 def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
@@ -37,29 +37,32 @@ def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
         raise InvalidInput(f"virt:migration:address: {text!r} is no network: {exc}") from exc
 
 
-def of_itself(given: Any, own: Callable[[str | None], Any]) -> str | None:
+def advertised(setting: Any, local_addresses: Callable[[str | None], Any]) -> str | None:
     """What a host says of itself; None when it says nothing.
 
-    given: its ``virt:migration:address``. own: a callable, addresses of a name, or with None all
+    setting: its ``virt:migration:address``. local_addresses: a callable, addresses of a name, or
+    with None all
     of the host; what is not the host's own is not said.
     """
-    for entry in _entries(given):
+    for entry in _entries(setting):
         network = _network(entry)
         if network is None:
-            found = [entry] if own(entry) else []
+            matches = [entry] if local_addresses(entry) else []
         else:
-            found = [a for a in own(None) if ipaddress.ip_address(a) in network]
-        if found:
-            return str(found[0])
+            matches = [a for a in local_addresses(None) if ipaddress.ip_address(a) in network]
+        if matches:
+            return str(matches[0])
     return None
 
 
-def of_target(reported: Any, given: Any, own: Callable[[str | None], Any]) -> str | None:
+def target_address(
+    reported: Any, setting: Any, local_addresses: Callable[[str | None], Any]
+) -> str | None:
     """Where the source sends a guest: what the target has said; else, as before there was that,
     an address in the source's own configuration that is not its own. None: the target's name."""
     if not reported:
-        others = (entry for entry in _entries(given) if _network(entry) is None)
-        return next((entry for entry in others if not own(entry)), None)
+        names = (entry for entry in _entries(setting) if _network(entry) is None)
+        return next((entry for entry in names if not local_addresses(entry)), None)
     if not _ADDRESS.fullmatch(str(reported)):
         raise InvalidInput(
             f"the target's address {str(reported)!r} is neither an address nor a name"

@@ -33,7 +33,7 @@ def ask(function: Callable[..., Any], external: dict[str, Any]) -> Any:
 
 def virtkey(functions: Functions) -> Callable[[Any], Any]:
     """A callable that asks the ext_pillar ``virtkey``. functions: ``__salt__`` of the minion."""
-    return lambda asked: (ask(functions["pillar.ext"], {"virtkey": asked}) or {}).get("virtkey")
+    return lambda query: (ask(functions["pillar.ext"], {"virtkey": query}) or {}).get("virtkey")
 
 
 def secrets(functions: Functions, opts: dict[str, Any], name: str) -> dict[str, Any]:
@@ -44,32 +44,32 @@ def secrets(functions: Functions, opts: dict[str, Any], name: str) -> dict[str, 
     from saltvirt.pki.common import seal  # noqa: PLC0415
 
     receiver = seal.Receiver(opts["id"])
-    found = virtkey(functions)({"name": name, "seal": receiver.public}) or {}
-    if not found.get("sealed"):
+    answer = virtkey(functions)({"name": name, "seal": receiver.public}) or {}
+    if not answer.get("sealed"):
         raise errors.OperationFailed(
             f"the master does not give what is secret of {name}: no operation of it is under way "
             "there (on_demand_ext_pillar must have virtkey in its configuration)"
         )
-    told: dict[str, Any] = receiver.open(found["sealed"])
-    return told
+    secret_options: dict[str, Any] = receiver.open(answer["sealed"])
+    return secret_options
 
 
-def hand_in(functions: Functions, name: str, pub_key: str) -> bool:
+def submit_key(functions: Functions, name: str, pub_key: str) -> bool:
     """Hands a guest's key in; True when the master says that it accepted it.
 
     The guest is whole, whatever the master says: its key is then pending as any other's.
     """
-    for left in reversed(range(_TRIES)):
+    for tries_left in reversed(range(_TRIES)):
         try:
             return bool((virtkey(functions)([name, pub_key]) or {}).get(name))
         except Exception as exc:
             log.warning("the key of %s could not be handed to the master: %s", name, exc)
-        if left:
+        if tries_left:
             time.sleep(_PAUSE_S)
     return False
 
 
-def unaccepted(name: str, host: str) -> str:
+def pending_key_note(name: str, host: str) -> str:
     """What the operator is told of a key that was handed in and not accepted. host: this
     hypervisor's minion id."""
     return (

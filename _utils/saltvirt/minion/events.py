@@ -17,15 +17,15 @@ def send_all(opts: dict[str, Any], events: list[tuple[str, dict[str, Any]]]) -> 
     opts: the minion's. events: tags and data. What the minion cannot pass on is lost, as by
     ``event.send``.
     """
-    told = [{"tag": tag, "data": _as_alone(opts, tag, data)} for tag, data in events]
+    messages = [{"tag": tag, "data": _as_single_event(opts, tag, data)} for tag, data in events]
     try:
         with salt.utils.event.MinionEvent(opts, listen=False) as bus:
-            bus.fire_event({"events": told, "data": None, "tag": None, "pretag": None},
+            bus.fire_event({"events": messages, "data": None, "tag": None, "pretag": None},
                            "fire_master")  # fmt: skip
     except (OSError, SaltException) as exc:
         log.warning("%d events of steps were not sent: %s", len(events), exc)
 
 
-def _as_alone(opts: dict[str, Any], tag: str, data: dict[str, Any]) -> dict[str, Any]:
+def _as_single_event(opts: dict[str, Any], tag: str, data: dict[str, Any]) -> dict[str, Any]:
     """Of a single event a master fires the whole message, of several the data of each."""
     return {"id": opts["id"], "cmd": "_minion_event", "pretag": None, "data": data, "tag": tag}

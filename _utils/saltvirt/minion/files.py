@@ -28,16 +28,21 @@ class Chunks:
 
         Raises ImageError when the master does not answer.
         """
-        path, own = salt.utils.url.split_env(source)
+        path, url_saltenv = salt.utils.url.split_env(source)
         path = salt.utils.url.parse(path)[0]
-        load = {"cmd": "_serve_file", "path": path, "saltenv": own or saltenv, "loc": offset}
+        load = {
+            "cmd": "_serve_file",
+            "path": path,
+            "saltenv": url_saltenv or saltenv,
+            "loc": offset,
+        }
         try:
             answer = self._send(load)
         except (salt.exceptions.SaltException, OSError) as exc:
             self._client = None
             raise errors.ImageError(f"the master does not give {source}: {exc}") from exc
-        found = answer if isinstance(answer, dict) else {}
-        data, dest = (found.get(key, found.get(key.encode())) for key in ("data", "dest"))
+        reply = answer if isinstance(answer, dict) else {}
+        data, dest = (reply.get(key, reply.get(key.encode())) for key in ("data", "dest"))
         if not data and not dest:  # the end of a file still says which file it is
             raise errors.ImageError(f"the master does not give {source} now: see its log")
         return data.encode() if isinstance(data, str) else data or b""

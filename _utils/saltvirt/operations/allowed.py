@@ -22,20 +22,20 @@ from saltvirt.fleet.client import Fleet
 from saltvirt.operations import begun, inventory, owners
 from saltvirt.placement import facts
 from saltvirt.rights import grants, verbs
-from saltvirt.rights.grants import Amount, Known
+from saltvirt.rights.grants import GuestIdentity, ResourceAmount
 
 TAG = "salt/virt/rights/denied"
 # what an answer or an event says of other guests, and what stands in its place: who is at work,
 # whose a disk is, what nobody can be proven to use, for whom there is room, who is of a group
-_OTHERS = (
+_REDACTIONS = (
     (re.compile(r"\bof [^;]*?(?=, process \d)", re.DOTALL), "of a guest"),
     (
         re.compile(r"\b(used by|needed by|is a disk of) .*", re.DOTALL),
-        rf"\1 {confidential.SOMEBODY}",
+        rf"\1 {confidential.ANONYMOUS}",
     ),
     (re.compile(r"\b(nobody uses it:) .*", re.DOTALL), rf"\1 {confidential.REASONS}"),
     (re.compile(r"\b(virt:ha:reserve:) [^;]*"), rf"\1 {confidential.ROOM}"),
-    (re.compile(r"\balready has \S+ of group\b"), f"already has {confidential.SOMEBODY} of group"),
+    (re.compile(r"\balready has \S+ of group\b"), f"already has {confidential.ANONYMOUS} of group"),
 )
 # what virt.query has of a host beside its guests
 _OF_HOST = ("freecpu", "freemem", "node_info")
@@ -53,7 +53,7 @@ log = logging.getLogger(__name__)
 
 
 def answer(
-    function: Callable[..., Answer], given: inspect.BoundArguments, injected: object
+    function: Callable[..., Answer], bound: inspect.BoundArguments, injected: object
 ) -> Answer:
     """What a function of the runner gives back, when whoever asks may call it so.
 
@@ -62,17 +62,17 @@ def answer(
     """
     opts = function.__globals__.get("__opts__") or {}
     if not grants.configured(opts):
-        return function(*given.args, **given.kwargs)
+        return function(*bound.args, **bound.kwargs)
     verb = function.__name__
     try:
-        user = asker.of(opts, injected)
+        user = asker.requesting_user(opts, injected)
     except errors.Denied as exc:
         with Fleet(opts) as fleet:
-            _tell(fleet, "", verb, "", exc)
+            _report_denial(fleet, "", verb, "", exc)
         raise
     if user is None:
-        return function(*given.args, **given.kwargs)
-    return _Limited(opts, user, function, given).answer()
+        return function(*bound.args, **bound.kwargs)
+    return _Limited(opts, user, function, bound).answer()
 
 
 def may_still(opts: dict[str, Any], user: str, verb: str, name: str, uuid: str) -> bool:
@@ -81,48 +81,48 @@ def may_still(opts: dict[str, Any], user: str, verb: str, name: str, uuid: str) 
     if not grants.configured(opts):
         return True
     rights = grants.read(opts)
-    own = rights.of(user, asker.groups(opts, rights.eauth, user))
-    return own.everywhere(verb) or own.may(verb, _known(opts, name, uuid))
+    user_rights = rights.for_user(user, asker.groups(opts, rights.eauth, user))
+    return user_rights.everywhere(verb) or user_rights.may(verb, _read_ownership(opts, name, uuid))
 
 
 def may_ever(opts: dict[str, Any], user: str | None, verb: str) -> bool:
     """Whether there may be a guest to which the user may do it. Raises Denied."""
-    own = _limits(opts, user)
-    return own is None or own.may_at_all(verb)
+    user_rights = _limits(opts, user)
+    return user_rights is None or user_rights.may_at_all(verb)
 
 
 def may_all(opts: dict[str, Any], user: str | None, verb: str) -> bool:
     """Whether a verb is the user's without any limit. Raises Denied."""
-    own = _limits(opts, user)
-    return own is None or own.everywhere(verb)
+    user_rights = _limits(opts, user)
+    return user_rights is None or user_rights.everywhere(verb)
 
 
-def seen_by(
+def visible_to(
     opts: dict[str, Any],
     user: str | None,
-    told: Answer,
+    listing: Answer,
     hosts: list[facts.Host],
     unreachable: dict[str, str],
 ) -> Answer:
     """What virt.query has told, of the guests that the user may query. hosts, unreachable: what
     they have, as inventory.gather says. Raises Denied, BadAnswer."""
-    own = _limits(opts, user)
-    if own is None or own.everywhere("query"):
-        return told
-    return _narrow(own, "query", told, _cloud(opts, hosts, unreachable))
+    user_rights = _limits(opts, user)
+    if user_rights is None or user_rights.everywhere("query"):
+        return listing
+    return _narrow(user_rights, "query", listing, _cloud(opts, hosts, unreachable))
 
 
-def makes(opts: dict[str, Any], user: str | None, name: str) -> bool:
+def is_making(opts: dict[str, Any], user: str | None, name: str) -> bool:
     """Whether a guest of this name is being made for the user."""
     return user is not None and owners.maker(opts, name) == user
 
 
-def _limits(opts: dict[str, Any], user: str | None) -> grants.Own | None:
+def _limits(opts: dict[str, Any], user: str | None) -> grants.UserRights | None:
     """The user's rights; None: whoever it is is not limited."""
-    return None if user is None or not grants.configured(opts) else _own(opts, user)
+    return None if user is None or not grants.configured(opts) else _user_rights(opts, user)
 
 
-def _own(opts: Mapping[str, Any], user: str) -> grants.Own:
+def _user_rights(opts: Mapping[str, Any], user: str) -> grants.UserRights:
     try:
         rights = grants.read(opts)
     except errors.InvalidInput as exc:
@@ -130,36 +130,36 @@ def _own(opts: Mapping[str, Any], user: str) -> grants.Own:
             "nothing is allowed to anybody: the master's virt:rights has an error; salt-run "
             "virt.owners shows it to its operator"
         ) from exc
-    return rights.of(user, asker.groups(opts, rights.eauth, user))
+    return rights.for_user(user, asker.groups(opts, rights.eauth, user))
 
 
-def _known(opts: dict[str, Any], name: str, uuid: str) -> Known:
+def _read_ownership(opts: dict[str, Any], name: str, uuid: str) -> GuestIdentity:
     """A guest with what is written down of it. Raises BadAnswer."""
-    written = owners.of(opts, uuid)
-    return Known(name, written.owner, written.labels)
+    record = owners.load(opts, uuid)
+    return GuestIdentity(name, record.owner, record.labels)
 
 
-def asked_by(opts: Mapping[str, Any]) -> str | None:
+def requesting_user(opts: Mapping[str, Any]) -> str | None:
     """Who asks for what is run here; None: somebody who has the master, or nobody is limited, and
     it is not known who."""
     try:
-        return asker.of(opts)
+        return asker.requesting_user(opts)
     except errors.Denied:
         if grants.configured(opts):
             raise
         return None
 
 
-def _tell(fleet: Fleet, user: str, verb: str, about: str, why: errors.VirtError) -> None:
-    told = {"user": user, "verb": verb, "guest": about, "message": why.text}
-    fleet.tell(TAG, {word: plain.line(text) for word, text in told.items()})
+def _report_denial(fleet: Fleet, user: str, verb: str, guest: str, error: errors.VirtError) -> None:
+    fields = {"user": user, "verb": verb, "guest": guest, "message": error.text}
+    fleet.fire_event(TAG, {word: plain.one_line(text) for word, text in fields.items()})
 
 
 @dataclass(frozen=True)
 class _Guest:
     """A guest where a host has it."""
 
-    known: Known
+    ownership: GuestIdentity
     facts: facts.Guest
 
 
@@ -170,14 +170,14 @@ class _Cloud:
     hosts: dict[str, dict[str, _Guest]]
     unreachable: tuple[str, ...]
 
-    def of(self, name: str) -> list[Known]:
+    def instances_of(self, name: str) -> list[GuestIdentity]:
         """The guest, on each host that has it."""
-        return [guests[name].known for guests in self.hosts.values() if name in guests]
+        return [guests[name].ownership for guests in self.hosts.values() if name in guests]
 
     def uuids(self) -> list[str | None]:
         """Those of all guests, as owners knows them."""
-        every = (one.facts.uuid for guests in self.hosts.values() for one in guests.values())
-        return [owners.known_by(uuid) for uuid in every]
+        uuids = (guest.facts.uuid for guests in self.hosts.values() for guest in guests.values())
+        return [owners.normalize_uuid(uuid) for uuid in uuids]
 
     def missing(self, name: str) -> errors.NotFound:
         """The error for a guest that is not there, or is not to be seen."""
@@ -195,346 +195,369 @@ class _Limited:
         opts: Mapping[str, Any],
         user: str,
         function: Callable[..., Answer],
-        given: inspect.BoundArguments,
+        bound: inspect.BoundArguments,
     ) -> None:
         self.opts, self.user, self.verb = dict(opts), user, function.__name__
-        self._function, self._given = function, given
+        self._function, self._bound = function, bound
 
     def answer(self) -> Answer:
         """As the function, or Denied, NotFound, and an event of it."""
         with Fleet(self.opts) as fleet, contextlib.ExitStack() as stack:
             try:
-                self._own = _own(self.opts, self.user)
-                call = self._admitted(fleet, stack)
+                self._rights = _user_rights(self.opts, self.user)
+                call = self._authorized_call(fleet, stack)
             except errors.VirtError as exc:
-                _tell(fleet, self.user, self.verb, self._about(), exc)
+                _report_denial(fleet, self.user, self.verb, self._subject(), exc)
                 raise
-            fleet.rest()
-            with confidential.collected() as parts:
+            fleet.disconnect()
+            with confidential.collect() as parts:
                 try:
-                    found: Answer = self._cut(call(), parts)
-                    return found
+                    result: Answer = self._redact(call(), parts)
+                    return result
                 except errors.VirtError as exc:
-                    raise type(exc)(without_others(self._cut(exc.text, parts))) from exc
+                    raise type(exc)(redact(self._redact(exc.text, parts))) from exc
                 except Exception as exc:  # what it says may be of somebody else's guest
                     log.exception("virt.%s", self.verb)
                     raise errors.OperationFailed(
                         "internal error: the master's log has a traceback; please report it"
                     ) from exc
 
-    def _cut(self, told: Any, parts: list[confidential.Part]) -> Any:
+    def _redact(self, value: Any, parts: list[confidential.Redaction]) -> Any:
         """An answer without what tells of guests of others; who may call the verb of every guest
         sees all of them."""
-        return told if self._own.everywhere(self.verb) else confidential.cut(told, parts)
+        return value if self._rights.everywhere(self.verb) else confidential.redact(value, parts)
 
-    def _about(self) -> str:
-        name = self._given.arguments.get("name") or self._given.arguments.get("host") or ""
-        return name if isinstance(name, str) else units.shown(name)
+    def _subject(self) -> str:
+        name = self._bound.arguments.get("name") or self._bound.arguments.get("host") or ""
+        return name if isinstance(name, str) else units.short_repr(name)
 
-    def _denied(self, why: str = "") -> errors.Denied:
-        return errors.Denied(f"{self.user} may not call virt.{self.verb}{why}")
+    def _denied(self, detail: str = "") -> errors.Denied:
+        return errors.Denied(f"{self.user} may not call virt.{self.verb}{detail}")
 
-    def _admitted(self, fleet: Fleet, stack: contextlib.ExitStack) -> Callable[[], Answer]:
+    def _authorized_call(self, fleet: Fleet, stack: contextlib.ExitStack) -> Callable[[], Answer]:
         """What to call. Raises Denied, NotFound, InvalidInput, OperationFailed."""
-        if not self._own.may_at_all(self.verb):
+        if not self._rights.may_at_all(self.verb):
             raise self._denied()
         self._refuse_connection()
         rule = verbs.RULES[self.verb]
-        everywhere = self._own.everywhere(self.verb)
+        everywhere = self._rights.everywhere(self.verb)
         if everywhere and rule.scope != verbs.MAKING:
             return self._call
         if rule.scope == verbs.CLOUD:
             raise self._denied()
         if not everywhere:
-            self._refuse_others(rule)
+            self._refuse_arguments(rule)
         if rule.scope == verbs.NONE:
             return self._call
         if rule.scope == verbs.MAKING:
-            return self._making(fleet, stack, everywhere)
-        seen = self._look(fleet)
+            return self._creating_call(fleet, stack, everywhere)
+        cloud = self._query_cloud(fleet)
         if rule.scope == verbs.LISTING:
-            return lambda: _narrow(self._own, self.verb, self._call(), seen)
-        name = self._name("name", names.there)
-        self._admit(seen, name)
-        if "new" in self._given.arguments:
-            self._admit_name(seen, self._name("new", names.guest))
-        return lambda: without_others(self._call())
+            return lambda: _narrow(self._rights, self.verb, self._call(), cloud)
+        name = self._name("name", names.existing_guest)
+        self._admit(cloud, name)
+        if "new" in self._bound.arguments:
+            self._admit_name(cloud, self._name("new", names.guest))
+        return lambda: redact(self._call())
 
     def _call(self) -> Answer:
-        return self._function(*self._given.args, **self._given.kwargs)
+        return self._function(*self._bound.args, **self._bound.kwargs)
 
     def _refuse_connection(self) -> None:
         """Raises Denied for an argument that chooses a host's libvirt: its address can name a
         program (``qemu+ext:///system?command=…``), which the host runs as root."""
-        arguments = self._given.arguments
+        arguments = self._bound.arguments
         parts = [arguments, *(value for value in arguments.values() if isinstance(value, dict))]
         for word in settings.CONNECTION:
             if any(word in part for part in parts):
                 raise self._denied(f" with {word}")
 
-    def _refuse_others(self, rule: verbs.Rule) -> None:
+    def _refuse_arguments(self, rule: verbs.VerbRule) -> None:
         """Raises Denied for an argument that is not for users."""
-        given, extra = self._given.arguments, {}
-        for parameter in self._given.signature.parameters.values():
-            if parameter.kind is parameter.VAR_KEYWORD and parameter.name in given:
-                extra = settings.given(given[parameter.name])
-                given = {word: one for word, one in given.items() if word != parameter.name}
-                self._given.arguments[parameter.name] = extra
-        for word in sorted({*given, *extra} - rule.takes):
-            raise self._denied(f" with {plain.line(word)}")
-        for word in sorted(_TEXTS & given.keys()):
-            value = given[word]
-            for one in value if isinstance(value, (list, tuple)) else [value]:
-                if not _TEXT.fullmatch(str(one)):
-                    raise self._denied(f" with {word}={units.shown(one)}")
+        arguments, extra = self._bound.arguments, {}
+        for parameter in self._bound.signature.parameters.values():
+            if parameter.kind is parameter.VAR_KEYWORD and parameter.name in arguments:
+                extra = settings.user_kwargs(arguments[parameter.name])
+                arguments = {
+                    word: item for word, item in arguments.items() if word != parameter.name
+                }
+                self._bound.arguments[parameter.name] = extra
+        for word in sorted({*arguments, *extra} - rule.takes):
+            raise self._denied(f" with {plain.one_line(word)}")
+        for word in sorted(_TEXTS & arguments.keys()):
+            value = arguments[word]
+            for item in value if isinstance(value, (list, tuple)) else [value]:
+                if not _TEXT.fullmatch(str(item)):
+                    raise self._denied(f" with {word}={units.short_repr(item)}")
 
     def _name(self, word: str, fits: Callable[[object], str]) -> str:
         """The name that was given, which from here on is what the function gets."""
-        name = self._given.arguments[word] = fits(str(self._given.arguments[word]))
+        name = self._bound.arguments[word] = fits(str(self._bound.arguments[word]))
         return name
 
-    def _look(self, fleet: Fleet, guest: dict[str, Any] | None = None) -> _Cloud:
+    def _query_cloud(self, fleet: Fleet, guest: dict[str, Any] | None = None) -> _Cloud:
         """What all hosts have, whatever was asked for."""
         self._hosts, unreachable = inventory.gather(fleet, guest=guest, patient=guest is not None)
         return _cloud(self.opts, self._hosts, unreachable)
 
-    def _admit(self, seen: _Cloud, name: str) -> None:
+    def _admit(self, cloud: _Cloud, name: str) -> None:
         """Raises NotFound where the user does not see it on each host that has it, Denied where
         this verb is not the user's."""
-        found = seen.of(name)
-        if not found or not all(map(self._own.sees, found)):
-            raise seen.missing(name)
-        if not all(self._own.may(self.verb, one) for one in found):
+        instances = cloud.instances_of(name)
+        if not instances or not all(map(self._rights.sees, instances)):
+            raise cloud.missing(name)
+        if not all(self._rights.may(self.verb, instance) for instance in instances):
             raise self._denied(f" of {name}")
 
-    def _admit_name(self, seen: _Cloud, name: str) -> None:
+    def _admit_name(self, cloud: _Cloud, name: str) -> None:
         """Raises Denied where no guest of the user may be called so, AlreadyExists where it is
         somebody else's."""
-        if not self._own.may_name(self.verb, name):
+        if not self._rights.may_name(self.verb, name):
             raise self._denied(f" for a guest {name}")
-        if not all(map(self._own.sees, seen.of(name))):
+        if not all(map(self._rights.sees, cloud.instances_of(name))):
             raise errors.AlreadyExists(f"the name {name} is not free")
 
-    def _making(
+    def _creating_call(
         self, fleet: Fleet, stack: contextlib.ExitStack, everywhere: bool
     ) -> Callable[[], Answer]:
         """The call that makes guests, within the quota; they are the user's afterwards."""
-        whole = self._whole()
+        init_args = self._init_arguments()
         if not everywhere:
-            self._refuse_what(whole)
+            self._refuse_guests(init_args)
         with owners.one_at_a_time(self.opts):
             under_way = owners.being_made(self.opts)
-            seen = self._look(fleet, self._as_asked(whole))
+            cloud = self._query_cloud(fleet, self._sizing_arguments(init_args))
             if not everywhere:
-                for name in whole["name"]:
-                    self._admit_name(seen, name)
-            each = self._takes(seen)
-            self._refuse_more(seen, under_way, each, len(whole["name"]))
-            mine = {
-                name: owners.Making(self.user, each.vcpus or 0, each.memory_kib or 0,
-                                    each.disk_bytes or 0)
-                for name in whole["name"]
+                for name in init_args["name"]:
+                    self._admit_name(cloud, name)
+            amount = self._largest_amount(cloud)
+            self._check_quota(cloud, under_way, amount, len(init_args["name"]))
+            pending_guests = {
+                name: owners.PendingGuest(self.user, amount.vcpus or 0, amount.memory_kib or 0,
+                                    amount.disk_bytes or 0)
+                for name in init_args["name"]
             }  # fmt: skip
-            if any(name in under_way for name in mine):
+            if any(name in under_way for name in pending_guests):
                 raise errors.AlreadyExists("one of the names is not free: it is being made")
-            stack.enter_context(owners.making(self.opts, mine))
-        return lambda: self._made(fleet, seen, list(mine))
+            stack.enter_context(owners.making(self.opts, pending_guests))
+        return lambda: self._create(fleet, cloud, list(pending_guests))
 
-    def _whole(self) -> dict[str, Any]:
+    def _init_arguments(self) -> dict[str, Any]:
         """The arguments of virt.init by name, what it adds itself among them."""
-        self._given.apply_defaults()
-        found = dict(self._given.arguments)
-        found.update(settings.given(found.pop("kwargs", {})))
-        several = names.several(found["name"])
-        found["name"] = [names.guest(str(found["name"]))] if several is None else several
-        return found
+        self._bound.apply_defaults()
+        arguments = dict(self._bound.arguments)
+        arguments.update(settings.user_kwargs(arguments.pop("kwargs", {})))
+        several = names.guest_list(arguments["name"])
+        arguments["name"] = [names.guest(str(arguments["name"]))] if several is None else several
+        return arguments
 
-    def _refuse_what(self, whole: dict[str, Any]) -> None:
+    def _refuse_guests(self, init_args: dict[str, Any]) -> None:
         """Raises Denied for guests that the user may not have made."""
-        for words, kinds in (_NUMBERS, (str, int, float)), (_SWITCHES, (bool,)):
-            for word in words:
-                if not isinstance(whole[word], kinds):
-                    raise self._denied(f" with {word}={units.shown(whole[word])}")
-        image, profiles = str(whole["image"]), [str(whole["nic"]), str(whole["disk"])]
-        for name in whole["name"]:
-            if not self._own.may_name(self.verb, name):
+        for keys, kinds in (_NUMBERS, (str, int, float)), (_SWITCHES, (bool,)):
+            for word in keys:
+                if not isinstance(init_args[word], kinds):
+                    raise self._denied(f" with {word}={units.short_repr(init_args[word])}")
+        image, profiles = str(init_args["image"]), [str(init_args["nic"]), str(init_args["disk"])]
+        for name in init_args["name"]:
+            if not self._rights.may_name(self.verb, name):
                 raise self._denied(f" for a guest {name}")
-            if not self._own.may_make(name, image, profiles):
+            if not self._rights.may_make(name, image, profiles):
                 made_of = f"{image} with disk={profiles[1]} nic={profiles[0]}"
                 raise self._denied(f" for a guest {name} of {made_of}")
 
-    def _as_asked(self, whole: dict[str, Any]) -> dict[str, Any]:
+    def _sizing_arguments(self, init_args: dict[str, Any]) -> dict[str, Any]:
         """The arguments by which hosts say what one of them takes."""
-        words = ("cpu", "mem", "image", "hypervisor", "nic", "disk", "disks", "enable_qcow", "seed")
-        return {"name": whole["name"][0], **{word: whole[word] for word in words if word in whole}}
+        keys = ("cpu", "mem", "image", "hypervisor", "nic", "disk", "disks", "enable_qcow", "seed")
+        return {
+            "name": init_args["name"][0],
+            **{word: init_args[word] for word in keys if word in init_args},
+        }
 
-    def _takes(self, seen: _Cloud) -> Amount:
+    def _largest_amount(self, cloud: _Cloud) -> ResourceAmount:
         """The most that one guest takes of any host. Raises Refused where none can say."""
-        found = [
+        amounts = [
             (needs.vcpus, max(needs.memory_kib, needs.max_memory_kib),
              needs.disk_bytes + sum(needs.pools.values()) + sum(d.size_bytes for d in needs.disks))
             for needs in (host.needs for host in self._hosts) if needs and not needs.problem
         ]  # fmt: skip
-        if self._own.quota.unlimited:
-            return Amount()
-        if not found:
+        if self._rights.quota.unlimited:
+            return ResourceAmount()
+        if not amounts:
             raise errors.Refused("no host can say what the guest would take")
-        return Amount(1, *(max(column) for column in zip(*found, strict=True)))
+        return ResourceAmount(1, *(max(column) for column in zip(*amounts, strict=True)))
 
-    def _refuse_more(
-        self, seen: _Cloud, under_way: dict[str, owners.Making], each: Amount, count: int
+    def _check_quota(
+        self,
+        cloud: _Cloud,
+        under_way: dict[str, owners.PendingGuest],
+        amount: ResourceAmount,
+        count: int,
     ) -> None:
         """Raises Denied for more than the quota."""
-        if self._own.quota.unlimited:
+        if self._rights.quota.unlimited:
             return
-        if seen.unreachable:
+        if cloud.unreachable:
             raise errors.Refused(
                 f"what {self.user} has is not known while hosts do not answer: "
-                f"{', '.join(seen.unreachable)}"
+                f"{', '.join(cloud.unreachable)}"
             )
-        has = {
-            one.facts.uuid: Amount(
-                1, one.facts.vcpus, max(one.facts.memory_kib, one.facts.max_memory_kib),
-                sum(disk.size_bytes for disk in one.facts.disks),
+        current = {
+            entry.facts.uuid: ResourceAmount(
+                1, entry.facts.vcpus, max(entry.facts.memory_kib, entry.facts.max_memory_kib),
+                sum(disk.size_bytes for disk in entry.facts.disks),
             )
-            for guests in seen.hosts.values() for one in guests.values()
-            if self._is_mine(one.known.owner)
+            for guests in cloud.hosts.values() for entry in guests.values()
+            if self._is_mine(entry.ownership.owner)
         }  # fmt: skip
         owned = {
-            name for guests in seen.hosts.values() for name, one in guests.items()
-            if self._is_mine(one.known.owner)
+            name for guests in cloud.hosts.values() for name, entry in guests.items()
+            if self._is_mine(entry.ownership.owner)
         }  # fmt: skip
         coming = [
-            one.amount() for name, one in {**self._unrecorded(seen), **under_way}.items()
-            if self._is_mine(one.owner) and name not in owned
+            entry.amount() for name, entry in {**self._unrecorded(cloud), **under_way}.items()
+            if self._is_mine(entry.owner) and name not in owned
         ]  # fmt: skip
-        used = _sum([*has.values(), *coming])
-        why = grants.over(self._own.quota, used, _sum([each] * count))
-        if why:
-            raise errors.Denied(f"the quota of {self.user} does not allow it: {why}")
+        used = _sum([*current.values(), *coming])
+        reason = grants.quota_excess(self._rights.quota, used, _sum([amount] * count))
+        if reason:
+            raise errors.Denied(f"the quota of {self.user} does not allow it: {reason}")
 
-    def _unrecorded(self, seen: _Cloud) -> dict[str, owners.Making]:
+    def _unrecorded(self, cloud: _Cloud) -> dict[str, owners.PendingGuest]:
         """Name to Making, of the guests that were made for users who are not recorded as their
         owners. All hosts have answered: what is no such guest any more is forgotten."""
-        found = owners.unrecorded(self.opts)
-        for name in [*found]:
-            there = seen.of(name)
-            if not there or any(one.owner is not None for one in there):
+        pending_guests = owners.unrecorded(self.opts)
+        for name in [*pending_guests]:
+            instances = cloud.instances_of(name)
+            if not instances or any(instance.owner is not None for instance in instances):
                 owners.forget_unrecorded(self.opts, name)
-                del found[name]
-        return found
+                del pending_guests[name]
+        return pending_guests
 
     def _is_mine(self, owner: str | None) -> bool:
         """Whether it counts: by another spelling of the user's name, too."""
-        return owner is not None and grants.person(owner) == grants.person(self.user)
+        return owner is not None and grants.normalize_user(owner) == grants.normalize_user(
+            self.user
+        )
 
-    def _made(self, fleet: Fleet, before: _Cloud, wanted: list[str]) -> Answer:
+    def _create(self, fleet: Fleet, before: _Cloud, guest_names: list[str]) -> Answer:
         """Calls the function. What it has made under names that were free is the user's."""
         try:
-            told = self._call()
+            result = self._call()
         except errors.VirtError:
-            self._keep_unsure(before, wanted)
+            self._count_unsure(before, guest_names)
             raise
-        made = {
-            name: str(told[name].get("host")) for name in wanted
-            if not before.of(name) and (told.get(name) or {}).get("result") is True
+        created = {
+            name: str(result[name].get("host")) for name in guest_names
+            if not before.instances_of(name) and (result.get(name) or {}).get("result") is True
         }  # fmt: skip
-        self._keep_unsure(before, [name for name in wanted if name not in made])
-        there = self._look(fleet) if made else before
-        for name, host in made.items():
-            guest = there.hosts.get(host, {}).get(name)
-            is_new = guest and self._is_new(guest.facts.uuid, before, there)
-            if not (guest and is_new and self._is_given(guest.facts.uuid, name)):
+        self._count_unsure(before, [name for name in guest_names if name not in created])
+        after = self._query_cloud(fleet) if created else before
+        for name, host in created.items():
+            guest = after.hosts.get(host, {}).get(name)
+            is_new = guest and self._is_new(guest.facts.uuid, before, after)
+            if not (guest and is_new and self._record_owner(guest.facts.uuid, name)):
                 log.warning("%s on %s is nobody's: no new UUID of it is known", name, host)
-                self._keep_unrecorded(name)
-                comment = f"{told[name].get('comment')}; the master could not record that it is "
+                self._count_unrecorded(name)
+                comment = f"{result[name].get('comment')}; the master could not record that it is "
                 comment += f"yours: its operator can, by salt-run virt.own {name} {self.user}"
-                told[name] = {**told[name], "comment": comment}
-        found: Answer = without_others(told)
-        return found
+                result[name] = {**result[name], "comment": comment}
+        redacted: Answer = redact(result)
+        return redacted
 
-    def _keep_unsure(self, before: _Cloud, failed: list[str]) -> None:
+    def _count_unsure(self, before: _Cloud, failed: list[str]) -> None:
         """Of what failed, guests that may exist all the same count: their hosts were asked to make
         them, and it is not known what became of that."""
         for name in failed:
-            if not before.of(name) and begun.of(self.opts, name):
-                self._keep_unrecorded(name)
+            if not before.instances_of(name) and begun.load(self.opts, name):
+                self._count_unrecorded(name)
 
-    def _keep_unrecorded(self, name: str) -> None:
+    def _count_unrecorded(self, name: str) -> None:
         """The guest counts in the quota until its operator says whose it is."""
         try:
-            owners.keep_unrecorded(self.opts, name)
+            owners.store_unrecorded(self.opts, name)
         except OSError:
             log.exception("that %s is of %s", name, self.user)
 
-    def _is_given(self, uuid: str, name: str) -> bool:
+    def _record_owner(self, uuid: str, name: str) -> bool:
         """Whether the guest is written down as the user's."""
         try:
-            owners.give(self.opts, uuid, name, self.user)
+            owners.set_owner(self.opts, uuid, name, self.user)
         except (OSError, errors.VirtError):
             log.exception("the owner of %s", name)
             return False
         return True
 
-    def _is_new(self, uuid: str, before: _Cloud, there: _Cloud) -> bool:
+    def _is_new(self, uuid: str, before: _Cloud, after: _Cloud) -> bool:
         """Whether it can be that of a guest that was just made. Its host says it: by that of
         another one this would be the user's, too."""
-        mine = owners.known_by(uuid)
-        if mine is None or mine in before.uuids() or there.uuids().count(mine) != 1:
+        normalized = owners.normalize_uuid(uuid)
+        if (
+            normalized is None
+            or normalized in before.uuids()
+            or after.uuids().count(normalized) != 1
+        ):
             return False
-        return owners.of(self.opts, uuid) == owners.Owner("")
+        return owners.load(self.opts, uuid) == owners.Owner("")
 
 
 def _cloud(opts: dict[str, Any], hosts: list[facts.Host], unreachable: dict[str, str]) -> _Cloud:
     """What the hosts have, with what is written down of each guest. Raises BadAnswer."""
-    found = {
-        host.name: {one.name: _Guest(_known(opts, one.name, one.uuid), one) for one in host.guests}
+    by_host = {
+        host.name: {
+            guest.name: _Guest(_read_ownership(opts, guest.name, guest.uuid), guest)
+            for guest in host.guests
+        }
         for host in hosts
     }
-    return _Cloud(found, tuple(sorted(unreachable)))
+    return _Cloud(by_host, tuple(sorted(unreachable)))
 
 
-def _narrow(own: grants.Own, verb: str, told: Answer, seen: _Cloud) -> Answer:
+def _narrow(user_rights: grants.UserRights, verb: str, listing: Answer, cloud: _Cloud) -> Answer:
     """What a listing has of the guests that the user may see."""
-    may = {
-        host: {name for name, one in guests.items() if own.may(verb, one.known)}
-        for host, guests in seen.hosts.items()
+    visible = {
+        host: {name for name, guest in guests.items() if user_rights.may(verb, guest.ownership)}
+        for host, guests in cloud.hosts.items()
     }
     return {
-        host: about if host == "retcode" else _of_host(about, may.get(host, set()))
-        for host, about in told.items()
+        host: host_entry
+        if host == "retcode"
+        else _visible_part(host_entry, visible.get(host, set()))
+        for host, host_entry in listing.items()
     }
 
 
-def _sum(amounts: list[Amount]) -> Amount:
-    return Amount(*(
-        sum(getattr(one, what) or 0 for one in amounts)
-        for what in ("guests", "vcpus", "memory_kib", "disk_bytes")
+def _sum(amounts: list[ResourceAmount]) -> ResourceAmount:
+    return ResourceAmount(*(
+        sum(getattr(amount, attribute) or 0 for amount in amounts)
+        for attribute in ("guests", "vcpus", "memory_kib", "disk_bytes")
     ))  # fmt: skip
 
 
-def _of_host(about: Any, may: set[str]) -> Any:
+def _visible_part(host_entry: Any, visible: set[str]) -> Any:
     """What one host has in virt.list, or in virt.query, of the guests with these names."""
-    if not isinstance(about, dict) or "error" in about:
+    if not isinstance(host_entry, dict) or "error" in host_entry:
         return {"error": "it does not answer as it should"}
-    if "vm_info" in about:
-        guests = {name: one for name, one in about["vm_info"].items() if name in may}
-        return {**{word: about[word] for word in _OF_HOST if word in about}, "vm_info": guests}
+    if "vm_info" in host_entry:
+        guests = {name: guest for name, guest in host_entry["vm_info"].items() if name in visible}
+        return {
+            **{word: host_entry[word] for word in _OF_HOST if word in host_entry},
+            "vm_info": guests,
+        }
     states = {
-        state: [name for name in found if name in may]
-        for state, found in about.items()
-        if isinstance(found, list)
+        state: [name for name in guest_names if name in visible]
+        for state, guest_names in host_entry.items()
+        if isinstance(guest_names, list)
     }
-    return {state: found for state, found in states.items() if found}
+    return {state: guest_names for state, guest_names in states.items() if guest_names}
 
 
-def without_others(told: Any) -> Any:
+def redact(value: Any) -> Any:
     """An answer, or an event, without what its words say of other guests."""
-    if isinstance(told, dict):
-        return {word: without_others(one) for word, one in told.items()}
-    if isinstance(told, (list, tuple)):
-        return [without_others(one) for one in told]
-    if isinstance(told, str):
-        for pattern, instead in _OTHERS:
-            told = pattern.sub(instead, told)
-    return told
+    if isinstance(value, dict):
+        return {word: redact(item) for word, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [redact(item) for item in value]
+    if isinstance(value, str):
+        for pattern, instead in _REDACTIONS:
+            value = pattern.sub(instead, value)
+    return value

@@ -8,7 +8,7 @@ from saltvirt.fleet.client import Fleet
 from saltvirt.operations import find, proof, unique
 
 
-def unheard(fleet: Fleet, locations: find.Locations, name: str) -> list[str]:
+def unheard_hosts(fleet: Fleet, locations: find.Locations, name: str) -> list[str]:
     """The hosts that may have the guest and did not say so, each with why. locations: of all hosts.
 
     Where only libvirt is silent its files tell the names. On a master of masters a host that is
@@ -16,24 +16,30 @@ def unheard(fleet: Fleet, locations: find.Locations, name: str) -> list[str]:
     """
     silent = unique.silent(fleet, name, locations.unreachable) if locations.unreachable else {}
     silent.update(proof.unmatched(fleet.opts, fleet.hosts()))
-    where = [f"{one}: {why}" for one, why in sorted(silent.items())]
-    return where + ([find.BELOW] if fleet.opts.get("order_masters") else [])
+    reasons = [f"{host}: {reason}" for host, reason in sorted(silent.items())]
+    return reasons + ([find.BELOW_SYNDIC] if fleet.opts.get("order_masters") else [])
 
 
 def check(
-    fleet: Fleet, locations: find.Locations, name: str, host: str, known: str | None = None
+    fleet: Fleet, locations: find.Locations, name: str, host: str, override_arg: str | None = None
 ) -> None:
     """Raises OperationFailed unless no silent host can have the disks of the guest on ``host``.
 
-    locations: of all hosts. known: the argument by which a person says that the guest runs nowhere
+    locations: of all hosts. override_arg: the argument by which a person says that the guest runs
+    nowhere
     else, where the operation has one.
     """
-    where = unheard(fleet, locations, name)
-    if not where:
+    reasons = unheard_hosts(fleet, locations, name)
+    if not reasons:
         return
-    for path, why in sorted(fleet.one(host, "virt.shared_disks", {"vm_": name}).items()):
+    for path, reason in sorted(fleet.call(host, "virt.shared_disks", {"vm_": name}).items()):
         raise errors.OperationFailed(
-            f"{name} stays as it is on {host}: other hosts may have its disk {path} ({why}), and "
-            f"it may run on one that does not answer: {'; '.join(where)}; wait for that"
-            + (f", or give {known} when you know that it runs nowhere else" if known else "")
+            f"{name} stays as it is on {host}: other hosts may have its disk {path} ({reason}), "
+            f"and "
+            f"it may run on one that does not answer: {'; '.join(reasons)}; wait for that"
+            + (
+                f", or give {override_arg} when you know that it runs nowhere else"
+                if override_arg
+                else ""
+            )
         )

@@ -22,21 +22,21 @@ class Authorize:
         """What the host would be allowed to."""
         reasons = Reasons()
         with reasons:
-            self._look(reasons)
-            comment = f"{self.host} would be allowed to {self._words()}"
+            self._check_request(reasons)
+            comment = f"{self.host} would be allowed to {self._permission_text()}"
             return Checked(self.name, comment, {"authorized": self.host})
         return reasons.checked(self.name)
 
     def run(self) -> Result:
         """Raises InvalidInput, NotFound, Unsupported."""
-        self._look(Reasons(first=True))
+        self._check_request(Reasons(first=True))
         authorization.Authorizations(self.fleet.opts).grant(
             self.host, self.name, pillar=self.pillar
         )
-        comment = f"{self.host} may {self._words()}"
+        comment = f"{self.host} may {self._permission_text()}"
         return Result(self.name, comment, {"authorized": self.host})
 
-    def _look(self, reasons: Reasons) -> None:
+    def _check_request(self, reasons: Reasons) -> None:
         opts = self.fleet.opts
         with reasons:
             target.refuse_host(opts, names.guest(self.name))
@@ -46,8 +46,8 @@ class Authorize:
         with reasons:
             if self.pillar:
                 pillars.check(opts, self.pillar)
-        reasons.hold()
+        reasons.raise_first()
 
-    def _words(self) -> str:
+    def _permission_text(self) -> str:
         minutes = authorization.LIFETIME_S // 60
         return f"hand in the key of {self.name} once, within {minutes} minutes"

@@ -27,17 +27,17 @@ def _path(opts: dict[str, Any], host: str) -> Path:
     return _folder(opts) / host
 
 
-def of(opts: dict[str, Any], host: str) -> Guests:
+def load(opts: dict[str, Any], host: str) -> Guests:
     """The guests that are away from the host."""
     with contextlib.suppress(FileNotFoundError, ValueError):
-        found = json.loads(_path(opts, host).read_text(encoding="utf-8"))
-        if isinstance(found, list):  # as earlier versions wrote it
-            found = {name: name for name in found}
-        return {str(uuid): str(name) for uuid, name in found.items()}
+        data = json.loads(_path(opts, host).read_text(encoding="utf-8"))
+        if isinstance(data, list):  # as earlier versions wrote it
+            data = {name: name for name in data}
+        return {str(uuid): str(name) for uuid, name in data.items()}
     return {}
 
 
-def keep(opts: dict[str, Any], host: str, guests: Mapping[str, str] | None) -> None:
+def store(opts: dict[str, Any], host: str, guests: Mapping[str, str] | None) -> None:
     """These are away now, and no others."""
     if guests:
         private.write(str(_path(opts, host)), json.dumps(dict(guests), sort_keys=True))
@@ -54,27 +54,32 @@ def homes(opts: dict[str, Any], host: str) -> dict[str, list[str]]:
     """UUIDs of guests in the host's record that were away from other hosts already when they left
     this one, to those hosts."""
     with contextlib.suppress(FileNotFoundError, ValueError):
-        found: dict[str, list[str]] = json.loads(_homes_path(opts, host).read_text("utf-8"))
-        return found
+        homes_by_uuid: dict[str, list[str]] = json.loads(_homes_path(opts, host).read_text("utf-8"))
+        return homes_by_uuid
     return {}
 
 
-def leave(opts: dict[str, Any], host: str, uuids: Collection[str], drained: Iterable[str]) -> None:
+def record_homes(
+    opts: dict[str, Any], host: str, uuids: Collection[str], drained: Iterable[str]
+) -> None:
     """Writes down the homes of guests that are about to leave the host. drained: the other hosts
     that take no guests now; what is recorded of a host that takes guests may be out of date."""
-    known, records = homes(opts, host), {other: of(opts, other) for other in drained}
-    found = {uuid: home for uuid, home in known.items() if uuid not in uuids}
+    previous, records = (
+        homes(opts, host),
+        {drained_host: load(opts, drained_host) for drained_host in drained},
+    )
+    updated = {uuid: home for uuid, home in previous.items() if uuid not in uuids}
     for uuid in uuids:
-        home = sorted(other for other, record in records.items() if uuid in record)
-        found |= {uuid: home} if home else {}
-    if found != known:
-        private.write(str(_homes_path(opts, host)), json.dumps(found, sort_keys=True))
+        home = sorted(drained_host for drained_host, record in records.items() if uuid in record)
+        updated |= {uuid: home} if home else {}
+    if updated != previous:
+        private.write(str(_homes_path(opts, host)), json.dumps(updated, sort_keys=True))
 
 
 def forget(opts: dict[str, Any], name: str) -> None:
     """The guest of this name is gone: where an earlier version recorded the name alone, another
     guest of that name is brought back to no host."""
     for path in _folder(opts).glob("[!.]*"):
-        known = of(opts, path.name)
-        if known.pop(name, None):
-            keep(opts, path.name, known)
+        guests = load(opts, path.name)
+        if guests.pop(name, None):
+            store(opts, path.name, guests)

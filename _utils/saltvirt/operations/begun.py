@@ -17,15 +17,15 @@ from saltvirt import errors
 from saltvirt.answers.guests import Leftovers
 from saltvirt.fleet import private
 from saltvirt.operations import away, held
-from saltvirt.revert import Revert
-from saltvirt.wire import Fact, seldom
+from saltvirt.revert import UndoStack
+from saltvirt.wire import Message, optional
 
 # what nobody asked for so long is forgotten
-KEEP_S = 90 * 86400
+RETENTION_S = 90 * 86400
 
 
 @dataclass(frozen=True)
-class BegunNote(Fact):
+class CreateIntent(Message):
     """What is written down of one. what: the operation, for people. since: in seconds since 1970.
     started: False as long as nobody was told to start it. operation: the mark that the guest's
     record has then, None for one that gets none; empty: written by a version that knew no marks."""
@@ -34,14 +34,14 @@ class BegunNote(Fact):
     what: str
     since: float
     started: bool = True
-    operation: str | None = seldom("")
+    operation: str | None = optional("")
 
 
 def _folder(opts: held.Opts) -> Path:
     return Path(opts["cachedir"]) / "virt" / "begun"
 
 
-class Begun:
+class PendingCreate:
     """One operation that makes a guest. Use as a context manager around all of it.
 
     opts: the master's options. what: the operation, for people. undo: the Revert of what it
@@ -50,44 +50,49 @@ class Begun:
     """
 
     def __init__(
-        self, opts: held.Opts, name: str, what: str, undo: Revert, operation: str | None = None
+        self,
+        opts: held.Opts,
+        name: str,
+        function: str,
+        undo: UndoStack,
+        operation: str | None = None,
     ) -> None:
         self._opts, self._name, self._path = opts, name, _folder(opts) / name
-        self._what, self._undo, self._operation = what, undo, operation
+        self._function, self._undo, self._operation = function, undo, operation
 
-    def on(self, host: str) -> None:
+    def record_host(self, host: str) -> None:
         """This host is told to make it, now. It was never moved away from anywhere."""
         away.forget(self._opts, self._name)
-        _write(self._path, BegunNote(host, self._what, time.time(), False, self._operation))
+        _write(self._path, CreateIntent(host, self._function, time.time(), False, self._operation))
 
-    def starting(self) -> None:
+    def mark_started(self) -> None:
         """It is whole and may have been started from now on."""
-        _started(self._path)
+        _mark_started(self._path)
 
-    def __enter__(self) -> Begun:
+    def __enter__(self) -> PendingCreate:
         return self
 
     def __exit__(self, _kind: object, exc: BaseException | None, _traceback: object) -> None:
-        known = exc is None or isinstance(exc, errors.VirtError)
+        is_outcome_known = exc is None or isinstance(exc, errors.VirtError)
         unsure = isinstance(exc, errors.ConnectionFailed) or self._undo.failed
-        if known and not unsure:
+        if is_outcome_known and not unsure:
             self._path.unlink(missing_ok=True)
 
 
-def starting(opts: held.Opts, name: str) -> None:
+def mark_started(opts: held.Opts, name: str) -> None:
     """The same for a guest whose operation was killed before that."""
-    _started(_folder(opts) / name)
+    _mark_started(_folder(opts) / name)
 
 
-def _started(path: Path) -> None:
+def _mark_started(path: Path) -> None:
     _write(path, replace(_read(path), started=True))
 
 
-def _read(path: Path) -> BegunNote:
-    return BegunNote.from_answer(json.loads(path.read_text(encoding="utf-8")), str(path))
+def _read(path: Path) -> CreateIntent:
+    return CreateIntent.from_answer(json.loads(path.read_text(encoding="utf-8")), str(path))
 
 
-def _write(path: Path, note: BegunNote) -> None:
+def _write(path: Path, note: CreateIntent) -> None:
     private.write(str(path), json.dumps(note.to_answer()))
 
 
@@ -96,7 +101,7 @@ def forget(opts: held.Opts, name: str) -> None:
     (_folder(opts) / name).unlink(missing_ok=True)
 
 
-def of(opts: held.Opts, name: str) -> BegunNote | None:
+def load(opts: held.Opts, name: str) -> CreateIntent | None:
     """What is written down of the guest, or None."""
     try:
         return _read(_folder(opts) / name)
@@ -104,23 +109,23 @@ def of(opts: held.Opts, name: str) -> BegunNote | None:
         return None
 
 
-def all_of(opts: held.Opts) -> dict[str, BegunNote]:
+def load_all(opts: held.Opts) -> dict[str, CreateIntent]:
     """Name to what :func:`of` tells, of all."""
-    found: dict[str, BegunNote] = {}
+    intents: dict[str, CreateIntent] = {}
     with contextlib.suppress(FileNotFoundError):
         for name in sorted(os.listdir(_folder(opts))):
-            entry = None if name.startswith(".") else of(opts, name)
-            if entry and time.time() - entry.since < KEEP_S:
-                found[name] = entry
-    return found
+            entry = None if name.startswith(".") else load(opts, name)
+            if entry and time.time() - entry.since < RETENTION_S:
+                intents[name] = entry
+    return intents
 
 
-def by_another(name: str, record: BegunNote, there: Leftovers | None) -> bool:
+def is_by_another(name: str, intent: CreateIntent, leftovers: Leftovers | None) -> bool:
     """Whether a guest has the mark of another operation than the one that was begun.
 
-    record: what ``of`` returns. there: what its host says; None when
+    intent: what ``of`` returns. leftovers: what its host says; None when
     it did not answer.
     """
-    if there is None or there.operations is None or record.operation == "":
+    if leftovers is None or leftovers.operations is None or intent.operation == "":
         return False
-    return there.operations.get(name) != record.operation
+    return leftovers.operations.get(name) != intent.operation

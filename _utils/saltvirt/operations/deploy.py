@@ -15,14 +15,14 @@ from saltvirt import errors, names, plain, units
 from saltvirt.fleet import target
 from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.keys import KeyStore
-from saltvirt.fleet.progress import Screen
+from saltvirt.fleet.progress import ProgressDisplay
 from saltvirt.operations import keepers, lock, promised, unended, unique
-from saltvirt.operations.init import Init, InitRequest, refuse_kept
+from saltvirt.operations.init import Init, InitRequest, refuse_managed
 from saltvirt.operations.operation import Checked, Operation, Reasons, Result, failure
-from saltvirt.operations.picture import Picture, kind_of
+from saltvirt.operations.picture import ClusterSnapshot, kind_of
 from saltvirt.operations.purge import Purge
 from saltvirt.operations.report import OneByOne, Report
-from saltvirt.operations.together import Turn, each
+from saltvirt.operations.together import CreateSlot, create_each
 from saltvirt.placement import facts
 from saltvirt.placement.policy import PlacementPolicy
 from saltvirt.spec import guest, values
@@ -31,8 +31,8 @@ from saltvirt.spec.base import mapping, unknown
 DEPLOYMENT = "deployment"
 # what is seen to of a guest that is there on that host: what was done, or with True would be; None
 # for nothing
-Also = Callable[[Fleet, str, str, bool], "Result | None"]
-_FOR_US = (
+ExtraStep = Callable[[Fleet, str, str, bool], "Result | None"]
+_PLACEMENT_KEYS = (
     *("host", "groups", "group_policy", "labels", "prefer", "size", "memory"),
     *("wait", "wait_for", "timeout", "pillar", "name_is_free", "ha"),
 )
@@ -49,12 +49,12 @@ class DeployPlan:
     host. failed: guest to why."""
 
     placed: dict[str, str] = field(default_factory=dict)
-    again: dict[str, str] = field(default_factory=dict)
-    started: dict[str, str] = field(default_factory=dict)
-    there: dict[str, str] = field(default_factory=dict)
-    differs: dict[str, list[str]] = field(default_factory=dict)
+    recreate: dict[str, str] = field(default_factory=dict)
+    pending_start: dict[str, str] = field(default_factory=dict)
+    existing: dict[str, str] = field(default_factory=dict)
+    differences: dict[str, list[str]] = field(default_factory=dict)
     ha: dict[str, Any] = field(default_factory=dict)
-    kept: dict[str, Result] = field(default_factory=dict)
+    ha_results: dict[str, Result] = field(default_factory=dict)
     warnings: dict[str, str] = field(default_factory=dict)
     unlisted: dict[str, str] = field(default_factory=dict)
     removed: dict[str, str] = field(default_factory=dict)
@@ -63,18 +63,19 @@ class DeployPlan:
     def changes(self) -> dict[str, dict[str, Any]]:
         """``{guest: {"old": host, "new": host}}``, and ``ha``: what changed of how it is kept."""
         new: dict[str, dict[str, Any]] = {
-            name: {"old": self.again.get(name), "new": host} for name, host in self.placed.items()
+            name: {"old": self.recreate.get(name), "new": host}
+            for name, host in self.placed.items()
         }
-        new |= {name: {"old": host, "new": host} for name, host in self.started.items()}
+        new |= {name: {"old": host, "new": host} for name, host in self.pending_start.items()}
         new |= {name: {"old": host, "new": None} for name, host in self.removed.items()}
-        for name, done in self.kept.items():
+        for name, done in self.ha_results.items():
             new[name] = {**new.get(name, {}), **done.changes}
         return new
 
-    def more(self) -> dict[str, dict[str, Any]]:
+    def details(self) -> dict[str, dict[str, Any]]:
         """What else is in the answer."""
         return {
-            "there": self.there, "differs": self.differs, "unlisted": self.unlisted,
+            "there": self.existing, "differs": self.differences, "unlisted": self.unlisted,
             "failed": self.failed,
         }  # fmt: skip
 
@@ -83,21 +84,24 @@ class DeployPlan:
         would = "would be " if test else ""
         parts = [
             _line(f"{would}deployed", self.placed),
-            _line(f"{_HALF} {would}removed before", self.again),
-            _line(f"{_WHOLE} {would}ended", self.started),
+            _line(f"{_PARTIAL} {would}removed before", self.recreate),
+            _line(f"{_COMPLETE} {would}ended", self.pending_start),
             _line(f"{would}removed", self.removed),
-            f"{len(self.there)} there" if self.there else "",
+            f"{len(self.existing)} there" if self.existing else "",
             _line("not listed", self.unlisted),
-            *(done.comment for _, done in sorted(self.kept.items())),
-            *(f"{name}: {why}" for name, why in sorted(self.warnings.items())),
-            *(f"{name} stays as it is: {', '.join(d)}" for name, d in sorted(self.differs.items())),
-            *(f"{name} failed: {why}" for name, why in sorted(self.failed.items())),
+            *(done.comment for _, done in sorted(self.ha_results.items())),
+            *(f"{name}: {reason}" for name, reason in sorted(self.warnings.items())),
+            *(
+                f"{name} stays as it is: {', '.join(d)}"
+                for name, d in sorted(self.differences.items())
+            ),
+            *(f"{name} failed: {reason}" for name, reason in sorted(self.failed.items())),
         ]
         return "; ".join(filter(None, parts)) or "nothing is listed"
 
 
-_HALF = "partially created by an interrupted init, and"
-_WHOLE = "created by an interrupted init, which"
+_PARTIAL = "partially created by an interrupted init, and"
+_COMPLETE = "created by an interrupted init, which"
 
 
 def _line(word: str, guests: dict[str, str]) -> str:
@@ -105,45 +109,45 @@ def _line(word: str, guests: dict[str, str]) -> str:
     return f"{word}: {listed}" if listed else ""
 
 
-def wanted(name: str, definition: dict[str, Any], deployment: str = "default") -> InitRequest:
+def parse_guest(name: str, definition: dict[str, Any], deployment: str = "default") -> InitRequest:
     """The InitRequest of a guest as pillar describes it. Raises InvalidInput."""
     label = f"guest {name}"
-    known = sorted({*guest.arguments(), *_FOR_US})
+    allowed_keys = sorted({*guest.arguments(), *_PLACEMENT_KEYS})
     for word in mapping(definition, label):
-        if word not in known:
-            raise unknown(word, known, label)
-    given = {**_DEFAULTS, **{k: v for k, v in definition.items() if v is not None}}
-    if "size" in given:
-        given["disks"] = _sized(label, given)
-    own = mapping(given.pop("metadata", {}), f"{label}: metadata")
-    marks = {**own, DEPLOYMENT: str(deployment)}
-    memory = given.pop("memory", None)
-    waits = "minion" if values.boolean(given.pop("wait", False), f"{label}: wait") else None
+        if word not in allowed_keys:
+            raise unknown(word, allowed_keys, label)
+    options = {**_DEFAULTS, **{k: v for k, v in definition.items() if v is not None}}
+    if "size" in options:
+        options["disks"] = _sized_disks(label, options)
+    metadata = mapping(options.pop("metadata", {}), f"{label}: metadata")
+    marks = {**metadata, DEPLOYMENT: str(deployment)}
+    memory = options.pop("memory", None)
+    waits = "minion" if values.boolean(options.pop("wait", False), f"{label}: wait") else None
     return InitRequest(
         name=names.guest(name),
-        cpu=given.pop("cpu", 1),
-        mem=given.pop("mem", memory),
-        image=given.pop("image", None),
-        hypervisor=given.pop("hypervisor", "kvm"),
-        host=given.pop("host", None),
-        start=values.boolean(given.pop("start", True), f"{label}: start"),
-        groups=given.pop("groups", ()),
-        group_policy=given.pop("group_policy", "spread"),
-        labels=given.pop("labels", {}),
-        prefer=given.pop("prefer", {}),
-        wait_for=given.pop("wait_for", waits),
-        wait_s=units.parse_number(given.pop("timeout", 300), f"{label}: timeout"),
-        pillar=given.pop("pillar", None),
-        name_is_free=values.boolean(given.pop("name_is_free", False), f"{label}: name_is_free"),
-        ha=given.pop("ha", None),
-        arguments={**given, "metadata": marks},
+        cpu=options.pop("cpu", 1),
+        mem=options.pop("mem", memory),
+        image=options.pop("image", None),
+        hypervisor=options.pop("hypervisor", "kvm"),
+        host=options.pop("host", None),
+        start=values.boolean(options.pop("start", True), f"{label}: start"),
+        groups=options.pop("groups", ()),
+        group_policy=options.pop("group_policy", "spread"),
+        labels=options.pop("labels", {}),
+        prefer=options.pop("prefer", {}),
+        wait_for=options.pop("wait_for", waits),
+        wait_s=units.parse_number(options.pop("timeout", 300), f"{label}: timeout"),
+        pillar=options.pop("pillar", None),
+        name_is_free=values.boolean(options.pop("name_is_free", False), f"{label}: name_is_free"),
+        ha=options.pop("ha", None),
+        arguments={**options, "metadata": marks},
     )
 
 
-def _sized(label: str, given: dict[str, Any]) -> list[dict[str, Any]]:
+def _sized_disks(label: str, options: dict[str, Any]) -> list[dict[str, Any]]:
     """The disks with the size of the first one, which the default profile calls ``system``."""
-    size = given.pop("size")
-    if given.get("disks") or "default" not in (given["disk"], given.get("disk_profile")):
+    size = options.pop("size")
+    if options.get("disks") or "default" not in (options["disk"], options.get("disk_profile")):
         raise errors.InvalidInput(
             f"{label}: size is for the default disk profile; give disks, a list of name and size"
         )
@@ -155,131 +159,146 @@ def plan(
     policy: PlacementPolicy,
     guests: Sequence[InitRequest],
     deployment: str = "default",
-    picture: Picture | None = None,
-    keeper: keepers.Keeper | None = None,
+    cluster: ClusterSnapshot | None = None,
+    provider: keepers.HaProvider | None = None,
 ) -> DeployPlan:
     """What would be done for these InitRequests, the biggest first; each is simulated, so that the
-    next one sees it. Changes nothing. picture: that has then what was placed. keeper: as Init has
+    next one sees it. Changes nothing. cluster: that has then what was placed. provider: as Init has
     it."""
-    picture, found = picture or Picture(fleet, policy, keeper=keeper), DeployPlan()
-    there: dict[str, dict[str, facts.Guest]] = {}
-    for host in picture.hosts:
-        for one in host.guests:
-            there.setdefault(one.name, {})[host.name] = one
-            if one.deployment == str(deployment):
-                found.unlisted[one.name] = host.name
-    requests = [(wanted, wanted.request()) for wanted in guests]
+    cluster, deploy_plan = (
+        cluster or ClusterSnapshot(fleet, policy, provider=provider),
+        DeployPlan(),
+    )
+    existing: dict[str, dict[str, facts.Guest]] = {}
+    for host in cluster.hosts:
+        for item in host.guests:
+            existing.setdefault(item.name, {})[host.name] = item
+            if item.deployment == str(deployment):
+                deploy_plan.unlisted[item.name] = host.name
+    requests = [(init_request, init_request.request()) for init_request in guests]
     # of those of one size the alike ones follow each other: less is looked at anew
-    for wanted, request in sorted(
+    for init_request, request in sorted(
         requests,
         key=lambda pair: (-pair[1].memory_kib, kind_of(pair[0]), pair[1].groups, pair[1].name),
     ):
-        name = wanted.name
-        found.unlisted.pop(name, None)
-        if name in there:
-            _keep(found, wanted, request, there[name])
+        name = init_request.name
+        deploy_plan.unlisted.pop(name, None)
+        if name in existing:
+            _record_existing(deploy_plan, init_request, request, existing[name])
             try:
-                _wish(found, wanted, keeper)
-                _not_ended(fleet, found, wanted, there[name], deployment)
+                _record_ha_options(deploy_plan, init_request, provider)
+                _check_interrupted(fleet, deploy_plan, init_request, existing[name], deployment)
             except errors.VirtError as exc:
-                found.differs.setdefault(name, []).append(exc.text)
+                deploy_plan.differences.setdefault(name, []).append(exc.text)
             continue
         try:
             target.refuse_host(fleet.opts, name)
-            refuse_kept(fleet, keeper, name)
-            unique.refuse_case(name, there)
-            unique.refuse_alike(name, (one for one in found.placed if one != name))
-            wish = keepers.wish(keeper, wanted.ha, bool(wanted.start))
+            refuse_managed(fleet, provider, name)
+            unique.refuse_case(name, existing)
+            unique.refuse_alike(name, (item for item in deploy_plan.placed if item != name))
+            ha_options = keepers.parse_ha_options(
+                provider, init_request.ha, bool(init_request.start)
+            )
             unique.check(
-                fleet, name, picture.unreachable, seeded=wanted.seeded,
-                sure=wanted.name_is_free, files=picture.files,
+                fleet, name, cluster.unreachable, seeded=init_request.seeded,
+                name_is_free=init_request.name_is_free, names_on_disk=cluster.names_on_disk,
             )  # fmt: skip
-            decision = picture.place(fleet, wanted, request, wish=wish)
+            decision = cluster.place_guest(fleet, init_request, request, ha_options=ha_options)
             if not decision.ranked:
                 raise errors.Refused(f"no host can take it: {decision.reasons()}")
-            found.placed[name] = decision.ranked[0].host
+            deploy_plan.placed[name] = decision.ranked[0].host
             if decision.warning:
-                found.warnings[name] = decision.warning
+                deploy_plan.warnings[name] = decision.warning
         except errors.VirtError as exc:
-            found.failed[name] = exc.text
-    return found
+            deploy_plan.failed[name] = exc.text
+    return deploy_plan
 
 
-def _keep(
-    found: DeployPlan,
-    wanted: InitRequest,
+def _record_existing(
+    deploy_plan: DeployPlan,
+    init_request: InitRequest,
     request: facts.PlacementRequest,
-    places: dict[str, facts.Guest],
+    guests_by_host: dict[str, facts.Guest],
 ) -> None:
-    if len(places) > 1:
-        found.failed[wanted.name] = f"it is on more than one host: {', '.join(places)}"
+    if len(guests_by_host) > 1:
+        deploy_plan.failed[init_request.name] = (
+            f"it is on more than one host: {', '.join(guests_by_host)}"
+        )
         return
-    ((host, guest),) = places.items()
-    found.there[wanted.name] = host
-    differs = [f"{what} {has}, not {want}" for what, has, want in _compare(wanted, request, guest)]
-    if wanted.host and wanted.host != host:
-        differs.append(f"host {host}, not {plain.line(wanted.host)}")
-    if differs:
-        found.differs[wanted.name] = differs
+    ((host, guest),) = guests_by_host.items()
+    deploy_plan.existing[init_request.name] = host
+    differences = [
+        f"{attribute} {current}, not {expected}"
+        for attribute, current, expected in _compare(init_request, request, guest)
+    ]
+    if init_request.host and init_request.host != host:
+        differences.append(f"host {host}, not {plain.one_line(init_request.host)}")
+    if differences:
+        deploy_plan.differences[init_request.name] = differences
 
 
-def _wish(found: DeployPlan, wanted: InitRequest, keeper: keepers.Keeper | None) -> None:
+def _record_ha_options(
+    deploy_plan: DeployPlan, init_request: InitRequest, provider: keepers.HaProvider | None
+) -> None:
     """How one that is there is to be kept. One whose wish is wrong has failed."""
     try:
-        wish = keepers.wish(keeper, wanted.ha, bool(wanted.start))
+        ha_options = keepers.parse_ha_options(provider, init_request.ha, bool(init_request.start))
     except errors.VirtError as exc:
-        found.failed[wanted.name] = exc.text
+        deploy_plan.failed[init_request.name] = exc.text
         return
-    if wish is not None:
-        found.ha[wanted.name] = wish
+    if ha_options is not None:
+        deploy_plan.ha[init_request.name] = ha_options
 
 
-def _not_ended(
+def _check_interrupted(
     fleet: Fleet,
-    found: DeployPlan,
-    wanted: InitRequest,
-    places: dict[str, facts.Guest],
+    deploy_plan: DeployPlan,
+    init_request: InitRequest,
+    guests_by_host: dict[str, facts.Guest],
     deployment: str,
 ) -> None:
     """What made it may have died before it was whole, or started."""
-    if len(places) != 1 or keepers.who(fleet.opts, wanted.name):
+    if len(guests_by_host) != 1 or keepers.manager_of(fleet.opts, init_request.name):
         return
-    ((host, guest),) = places.items()
-    what, words = unended.judge(fleet, wanted, guest, host, deployment)
-    if words:
-        found.differs.setdefault(wanted.name, []).append(words)
-    if what == unended.AGAIN:
-        found.again[wanted.name], found.placed[wanted.name] = host, wanted.host or host
-    if what == unended.START:
-        found.started[wanted.name] = host
-    if what:
-        del found.there[wanted.name]
-        found.differs.pop(wanted.name, None)
-    if what == unended.AGAIN:  # its init gives it
-        found.ha.pop(wanted.name, None)
+    ((host, guest),) = guests_by_host.items()
+    action, message = unended.judge(fleet, init_request, guest, host, deployment)
+    if message:
+        deploy_plan.differences.setdefault(init_request.name, []).append(message)
+    if action == unended.RECREATE:
+        deploy_plan.recreate[init_request.name], deploy_plan.placed[init_request.name] = (
+            host,
+            init_request.host or host,
+        )
+    if action == unended.START:
+        deploy_plan.pending_start[init_request.name] = host
+    if action:
+        del deploy_plan.existing[init_request.name]
+        deploy_plan.differences.pop(init_request.name, None)
+    if action == unended.RECREATE:  # its init gives it
+        deploy_plan.ha.pop(init_request.name, None)
 
 
 def _compare(
-    wanted: InitRequest, request: facts.PlacementRequest, guest: facts.Guest
+    init_request: InitRequest, request: facts.PlacementRequest, guest: facts.Guest
 ) -> Iterator[tuple[str, object, object]]:
     """(what, has, wanted) of a guest that is there."""
     if guest.vcpus != request.vcpus:
         yield "cpu", guest.vcpus, request.vcpus
     if guest.memory_kib != request.memory_kib:
-        has, want = guest.memory_kib * 1024, request.memory_kib * 1024
-        yield "memory", units.human_bytes(has), units.human_bytes(want)
+        current, expected = guest.memory_kib * 1024, request.memory_kib * 1024
+        yield "memory", units.human_bytes(current), units.human_bytes(expected)
     if set(guest.groups) != set(request.groups):
         yield "groups", " ".join(guest.groups) or "none", " ".join(request.groups) or "none"
-    if wanted.start and guest.state != "running":
+    if init_request.start and guest.state != "running":
         yield "state", guest.state, "running"
 
 
-def _done(keeping: Operation, test: bool) -> Result | None:
+def _apply_operation(operation: Operation, test: bool) -> Result | None:
     """What was done, or would be; None for nothing. Raises OperationFailed with every reason."""
     if not test:
-        done = keeping.run()
+        done = operation.run()
         return done if isinstance(done, Result) and done.changes else None
-    checked = keeping.check()
+    checked = operation.check()
     if not isinstance(checked, Checked) or checked.nothing:
         return None
     if checked.reasons:
@@ -305,192 +324,237 @@ class Deploy:
         *,
         remove: bool = False,
         at_once: int = 4,
-        screen: Screen | None = None,
-        keeper: keepers.Keeper | None = None,
-        also: Also | None = None,
+        screen: ProgressDisplay | None = None,
+        provider: keepers.HaProvider | None = None,
+        extra_step: ExtraStep | None = None,
     ) -> None:
-        self.keeper, self.also = keeper, also
-        self.fleet, self.policy, self.wishes = fleet, policy, guests
+        self.provider, self.extra_step = provider, extra_step
+        self.fleet, self.policy, self.init_requests = fleet, policy, guests
         self.deployment, self.at_once = deployment, at_once
         self.remove, self.screen = remove, screen
 
     def check(self) -> Checked:
         """Where each guest would be made, and why others would not."""
         reasons = Reasons()
-        with reasons, self._alone():
-            picture = Picture(self.fleet, self.policy, keeper=self.keeper)
-            found = self._plan(picture)
+        with reasons, self._deployment_lock():
+            cluster = ClusterSnapshot(self.fleet, self.policy, provider=self.provider)
+            deploy_plan = self._plan(cluster)
             if self.remove:
-                self.mark_unlisted(found)
-            self._refuse(found, picture)
-            self._keep_all(found, test=True)
-            self._see_to(found, test=True)
-            failed = tuple(f"{name}: {why}" for name, why in sorted(found.failed.items()))
+                self.mark_unlisted(deploy_plan)
+            self._check_placed(deploy_plan, cluster)
+            self._apply_ha(deploy_plan, test=True)
+            self._apply_extra_step(deploy_plan, test=True)
+            failed = tuple(
+                f"{name}: {reason}" for name, reason in sorted(deploy_plan.failed.items())
+            )
             return Checked(
-                self.deployment, found.text(test=True), found.changes(), found.more(),
-                reasons=failed, nothing=not found.changes(),
+                self.deployment, deploy_plan.text(test=True), deploy_plan.changes(),
+                deploy_plan.details(),
+                reasons=failed, nothing=not deploy_plan.changes(),
             )  # fmt: skip
         return reasons.checked(self.deployment)
 
     def run(self) -> Result:
         """Raises InvalidInput for a guest that is described wrongly, and for no guests at all that
         are to be removed."""
-        promising = promised.of(self.fleet.opts, self.keeper)
-        with self._alone(), promising as promises:
-            picture = Picture(self.fleet, self.policy, keeper=self.keeper, promises=promises)
-            found = self._plan(picture)
+        claiming = promised.open_claims(self.fleet.opts, self.provider)
+        with self._deployment_lock(), claiming as claims:
+            cluster = ClusterSnapshot(
+                self.fleet, self.policy, provider=self.provider, claims=claims
+            )
+            deploy_plan = self._plan(cluster)
             if self.remove:
-                self.mark_unlisted(found)
-                self.purge(found)
-            self._carry_out(found, picture)
-            self._keep_all(found, test=False)
-            self._see_to(found, test=False)
-        complete = not found.failed
-        return Result(self.deployment, found.text(), found.changes(), found.more(), complete)
+                self.mark_unlisted(deploy_plan)
+                self.purge(deploy_plan)
+            self._carry_out(deploy_plan, cluster)
+            self._apply_ha(deploy_plan, test=False)
+            self._apply_extra_step(deploy_plan, test=False)
+        complete = not deploy_plan.failed
+        return Result(
+            self.deployment,
+            deploy_plan.text(),
+            deploy_plan.changes(),
+            deploy_plan.details(),
+            complete,
+        )
 
-    def _plan(self, picture: Picture) -> DeployPlan:
-        one = self.fleet, self.policy, self.wishes, self.deployment
-        return plan(*one, picture, self.keeper)
+    def _plan(self, cluster: ClusterSnapshot) -> DeployPlan:
+        arguments = self.fleet, self.policy, self.init_requests, self.deployment
+        return plan(*arguments, cluster, self.provider)
 
-    def _see_to(self, found: DeployPlan, test: bool) -> None:
+    def _apply_extra_step(self, deploy_plan: DeployPlan, test: bool) -> None:
         """What else is wanted of those that are there."""
-        also = self.also
-        if also is None:
+        extra_step = self.extra_step
+        if extra_step is None:
             return
-        for name, host in sorted(found.there.items()):
-            if name in found.failed:
+        for name, host in sorted(deploy_plan.existing.items()):
+            if name in deploy_plan.failed:
                 continue
             try:
-                done = also(self.fleet, name, host, test)
+                done = extra_step(self.fleet, name, host, test)
             except errors.VirtError as exc:
-                found.failed[name] = exc.text
+                deploy_plan.failed[name] = exc.text
                 continue
             if done is not None:
-                before = found.kept.get(name)
+                before = deploy_plan.ha_results.get(name)
                 if before:
-                    words = f"{before.comment}; {done.comment}"
-                    done = replace(done, comment=words, changes={**before.changes, **done.changes})
-                found.kept[name] = done
+                    message = f"{before.comment}; {done.comment}"
+                    done = replace(
+                        done, comment=message, changes={**before.changes, **done.changes}
+                    )
+                deploy_plan.ha_results[name] = done
 
-    def _keep_all(self, found: DeployPlan, test: bool) -> None:
+    def _apply_ha(self, deploy_plan: DeployPlan, test: bool) -> None:
         """Those that are there are kept as they are to be."""
-        for name, wish in sorted(found.ha.items()):
-            if self.keeper is None or name in found.failed:
+        for name, ha_options in sorted(deploy_plan.ha.items()):
+            if self.provider is None or name in deploy_plan.failed:
                 continue
             try:
-                keeping = self.keeper.keeping(self.fleet, name, wish)
-                done = _done(keeping, test) if keeping else None
+                operation = self.provider.plan_change(self.fleet, name, ha_options)
+                done = _apply_operation(operation, test) if operation else None
             except errors.VirtError as exc:
-                found.failed[name] = exc.text
+                deploy_plan.failed[name] = exc.text
                 continue
             if done is None:
                 continue
-            found.kept[name] = done
+            deploy_plan.ha_results[name] = done
             if not done.complete:
-                found.failed[name] = done.comment
+                deploy_plan.failed[name] = done.comment
 
-    def _alone(self) -> AbstractContextManager[None]:
+    def _deployment_lock(self) -> AbstractContextManager[None]:
         return lock.deployment(self.fleet.opts, self.deployment)
 
-    def _refuse(self, found: DeployPlan, picture: Picture) -> None:
+    def _check_placed(self, deploy_plan: DeployPlan, cluster: ClusterSnapshot) -> None:
         """Those that are placed and whose init would be refused all the same have failed."""
-        for wanted in self.wishes:
-            if wanted.name not in found.placed:
+        for init_request in self.init_requests:
+            if init_request.name not in deploy_plan.placed:
                 continue
-            reasons, report = Reasons(), Report(self.fleet, wanted.name, "init")
-            init = Init(self.fleet, self.policy, wanted, report, picture, keeper=self.keeper)
+            reasons, report = Reasons(), Report(self.fleet, init_request.name, "init")
+            init = Init(
+                self.fleet, self.policy, init_request, report, cluster, provider=self.provider
+            )
             with reasons:
                 init.request(reasons)
-                if init.wish and wanted.name not in found.again:
-                    init.check_ties(found.placed[wanted.name], reasons)
+                if init.ha_options and init_request.name not in deploy_plan.recreate:
+                    init.check_resources(deploy_plan.placed[init_request.name], reasons)
             with reasons:
-                if wanted.name not in found.again:  # its key goes with what is half made
-                    init.check_key(wanted.name)
+                if (
+                    init_request.name not in deploy_plan.recreate
+                ):  # its key goes with what is half made
+                    init.check_key(init_request.name)
             with reasons:
-                init.check_secrets([found.placed[wanted.name]])
-            if reasons.words:
-                del found.placed[wanted.name]
-                found.again.pop(wanted.name, None)
-                found.failed[wanted.name] = "; ".join(reasons.words)
-            elif init.wish:
-                words = f"{wanted.name} would be given to high availability"
-                given = {"ha": {"old": None, "new": wanted.ha}}
-                found.kept[wanted.name] = Checked(wanted.name, words, given)
+                init.check_secrets([deploy_plan.placed[init_request.name]])
+            if reasons.texts:
+                del deploy_plan.placed[init_request.name]
+                deploy_plan.recreate.pop(init_request.name, None)
+                deploy_plan.failed[init_request.name] = "; ".join(reasons.texts)
+            elif init.ha_options:
+                message = f"{init_request.name} would be given to high availability"
+                changes = {"ha": {"old": None, "new": init_request.ha}}
+                deploy_plan.ha_results[init_request.name] = Checked(
+                    init_request.name, message, changes
+                )
 
-    def _carry_out(self, found: DeployPlan, picture: Picture) -> None:
-        todo = [
-            wanted for wanted in self.wishes if wanted.name in {**found.placed, **found.started}
+    def _carry_out(self, deploy_plan: DeployPlan, cluster: ClusterSnapshot) -> None:
+        pending = [
+            init_request
+            for init_request in self.init_requests
+            if init_request.name in {**deploy_plan.placed, **deploy_plan.pending_start}
         ]
-        hosts = len(picture.hosts) + len(picture.unreachable)
+        hosts = len(cluster.hosts) + len(cluster.unreachable)
 
-        def make(wanted: InitRequest, turn: Turn) -> str:
-            return self._make(wanted, found, picture, turn)
+        def make(init_request: InitRequest, create_slot: CreateSlot) -> str:
+            return self._make(init_request, deploy_plan, cluster, create_slot)
 
-        for wanted, done in each(todo, make, self.at_once, hosts):
-            name = wanted.name
-            into = found.placed if name in found.placed else found.started
+        for init_request, done in create_each(pending, make, self.at_once, hosts):
+            name = init_request.name
+            into = deploy_plan.placed if name in deploy_plan.placed else deploy_plan.pending_start
             try:
                 into[name] = done.result()
             except Exception as exc:
                 del into[name]
-                found.again.pop(name, None)
-                found.failed[name] = failure(exc, f"the deployment of {name}")
+                deploy_plan.recreate.pop(name, None)
+                deploy_plan.failed[name] = failure(exc, f"the deployment of {name}")
 
-    def _make(self, wanted: InitRequest, found: DeployPlan, picture: Picture, turn: Turn) -> str:
+    def _make(
+        self,
+        init_request: InitRequest,
+        deploy_plan: DeployPlan,
+        cluster: ClusterSnapshot,
+        create_slot: CreateSlot,
+    ) -> str:
         """The host that has made one of them, or started it."""
         with Fleet(self.fleet.opts, like=self.fleet) as fleet:
-            report = Report(fleet, wanted.name, "init", OneByOne(self.screen))
-            if wanted.name in found.started:
-                host = found.started[wanted.name]
-                unended.start(fleet, self.policy, wanted, host, report, turn.look)
+            report = Report(fleet, init_request.name, "init", OneByOne(self.screen))
+            if init_request.name in deploy_plan.pending_start:
+                host = deploy_plan.pending_start[init_request.name]
+                unended.start(
+                    fleet, self.policy, init_request, host, report, create_slot.query_locations
+                )
                 return host
-            if wanted.name in found.again:
-                self._remove_half(fleet, wanted, found, picture)
-            init = Init(fleet, self.policy, wanted, report, picture, turn.look, keeper=self.keeper)
+            if init_request.name in deploy_plan.recreate:
+                self._remove_partial(fleet, init_request, deploy_plan, cluster)
+            init = Init(
+                fleet,
+                self.policy,
+                init_request,
+                report,
+                cluster,
+                create_slot.query_locations,
+                provider=self.provider,
+            )
             done = init.run()
-            if init.kept:
-                found.kept[wanted.name] = init.kept
-            made: str = done.more["host"]
-            return made
+            if init.ha_result:
+                deploy_plan.ha_results[init_request.name] = init.ha_result
+            host_name: str = done.details["host"]
+            return host_name
 
-    def _remove_half(
-        self, fleet: Fleet, wanted: InitRequest, found: DeployPlan, picture: Picture
+    def _remove_partial(
+        self,
+        fleet: Fleet,
+        init_request: InitRequest,
+        deploy_plan: DeployPlan,
+        cluster: ClusterSnapshot,
     ) -> None:
         """What is half made goes; the guest is placed anew, on that host if it can be."""
-        host = found.again[wanted.name]
-        unended.remove(fleet, wanted.name, host)
-        picture.look_again(fleet, host, without=wanted.name)
-        there = replace(wanted, host=found.placed[wanted.name])
-        wish = keepers.wish(self.keeper, wanted.ha, bool(wanted.start))
-        picture.place(fleet, there, there.request(), wish=wish)
+        host = deploy_plan.recreate[init_request.name]
+        unended.remove(fleet, init_request.name, host)
+        cluster.refresh_host(fleet, host, guest_name=init_request.name)
+        placed_request = replace(init_request, host=deploy_plan.placed[init_request.name])
+        ha_options = keepers.parse_ha_options(
+            self.provider, init_request.ha, bool(init_request.start)
+        )
+        cluster.place_guest(fleet, placed_request, placed_request.request(), ha_options=ha_options)
 
-    def mark_unlisted(self, found: DeployPlan) -> None:
+    def mark_unlisted(self, deploy_plan: DeployPlan) -> None:
         """What is not listed is to be removed.
 
         Raises InvalidInput for an empty list: a pillar that failed to render must remove nothing.
         """
-        if not self.wishes:
+        if not self.init_requests:
             raise errors.InvalidInput(
                 f"deployment {self.deployment}: the list of guests is empty; nothing is removed, "
                 "so that no mistake removes them all: salt-run virt.purge removes a guest"
             )
-        for name, host in found.unlisted.items():
+        for name, host in deploy_plan.unlisted.items():
             try:
-                keepers.refuse(self.fleet.opts, name)
-                found.removed[name] = host
+                keepers.refuse_managed(self.fleet.opts, name)
+                deploy_plan.removed[name] = host
             except errors.VirtError as exc:
-                found.failed[name] = exc.text
-        found.unlisted = {name: h for name, h in found.unlisted.items() if name in found.failed}
+                deploy_plan.failed[name] = exc.text
+        deploy_plan.unlisted = {
+            name: h for name, h in deploy_plan.unlisted.items() if name in deploy_plan.failed
+        }
 
-    def purge(self, found: DeployPlan) -> None:
+    def purge(self, deploy_plan: DeployPlan) -> None:
         """Purges the guests that a DeployPlan removes."""
         keys = KeyStore(self.fleet.opts)
-        for name, host in list(found.removed.items()):
+        for name, host in list(deploy_plan.removed.items()):
             try:
                 # the names are the hosts' own: none of them makes another one's guest or key go
-                known = bool(keys.host_of(name))
+                delete_key = bool(keys.host_of(name))
                 deployment = str(self.deployment)
-                Purge(self.fleet, name, known, host, deployment, force=True).run()
+                Purge(self.fleet, name, delete_key, host, deployment, force=True).run()
             except Exception as exc:
-                del found.removed[name]
-                found.failed[name] = failure(exc, f"the removal of {name}")
+                del deploy_plan.removed[name]
+                deploy_plan.failed[name] = failure(exc, f"the removal of {name}")

@@ -27,7 +27,7 @@ class Eject:
                 with lock.guest(self.fleet.opts, self.name, self.verb):
                     host, _ = find.locate(self.fleet, self.name)
                 comment = f"{self.name} on {host} would lose its volume"
-                return Checked(self.name, comment, more={"host": host})
+                return Checked(self.name, comment, details={"host": host})
             return Checked(self.name, self._no_guest(), nothing=True)
         return reasons.checked(self.name)
 
@@ -36,29 +36,29 @@ class Eject:
         if not self._is_ours():
             return Result(self.name, self._no_guest())
         with lock.guest(self.fleet.opts, self.name, self.verb):
-            host, taken = self._where_last_seen() or self._anywhere()
+            host, taken = self._on_cached_host() or self._on_any_host()
         comment = f"{self.name} on {host} has no volume for cloud-init"
         return Result(self.name, comment, {"ejected": True} if taken else {}, {"host": host})
 
-    def _where_last_seen(self) -> tuple[str, bool] | None:
+    def _on_cached_host(self) -> tuple[str, bool] | None:
         """(the host where the guest was last seen, whether there was a volume); None when that host
         alone cannot say that this is the guest."""
-        host = find.hinted(self.fleet, self.name)
+        host = find.cached_host(self.fleet, self.name)
         if host is None:
             return None
-        asked = {"name": self.name, "last_seen": True}
-        answer = self.fleet.gather([host], self.verb, asked, patient=True)[host]
+        arguments = {"name": self.name, "last_seen": True}
+        answer = self.fleet.gather([host], self.verb, arguments, patient=True)[host]
         return (host, answer.data) if answer.ok and answer.data is not None else None
 
-    def _anywhere(self) -> tuple[str, bool]:
+    def _on_any_host(self) -> tuple[str, bool]:
         """The same by what all hosts say."""
         host, _ = find.locate(self.fleet, self.name)
-        return host, self.fleet.one(host, self.verb, {"name": self.name}, long=True)
+        return host, self.fleet.call(host, self.verb, {"name": self.name}, long=True)
 
     def _is_ours(self) -> bool:
         """Whether this master made it. Raises OperationFailed as long as it has not reached it."""
         opts, name = self.fleet.opts, names.guest(self.name)
-        if name not in KeyStore(opts).ours():
+        if name not in KeyStore(opts).guest_ids():
             return False
         if not target.reported(opts, name):
             raise errors.OperationFailed(

@@ -9,7 +9,7 @@ from typing import Any
 
 from saltvirt import errors
 from saltvirt.answers.guests import MigrationFacts
-from saltvirt.answers.migration import Recovered, UnfinishedMigration
+from saltvirt.answers.migration import RecoveryResult, UnfinishedMigration
 from saltvirt.fleet import answer
 from saltvirt.fleet.client import Fleet
 from saltvirt.migration import transport
@@ -18,39 +18,46 @@ from saltvirt.migration import transport
 Unfinished = dict[str, UnfinishedMigration]
 
 
-def ended(
+def end_migration(
     fleet: Fleet,
     host: str,
     name: str,
-    said: Mapping[str, MigrationFacts],
+    host_facts: Mapping[str, MigrationFacts],
     lost: str | None = None,
     removed: bool = False,
-) -> Recovered:
-    """What the host answers. said: host to what it says of itself, of all that answered. lost,
+) -> RecoveryResult:
+    """What the host answers. host_facts: host to what it says of itself, of all that answered.
+    lost,
     removed: see the host's ``virt.migrate_recover``. Raises as Fleet.one does."""
-    asked: dict[str, Any] = {"vm_": name, **({"lost": lost} if lost else {})}
-    asked |= {"removed": True} if removed else {}
-    elsewhere = _elsewhere(fleet, host, name, said)
+    arguments: dict[str, Any] = {"vm_": name, **({"lost": lost} if lost else {})}
+    arguments |= {"removed": True} if removed else {}
+    elsewhere = _elsewhere(fleet, host, name, host_facts)
     if elsewhere:
-        asked["elsewhere"] = elsewhere
-    found = fleet.one(host, "virt.migrate_recover", asked, long=True)
-    return Recovered.from_answer(found, host)
+        arguments["elsewhere"] = elsewhere
+    response = fleet.call(host, "virt.migrate_recover", arguments, long=True)
+    return RecoveryResult.from_answer(response, host)
 
 
 def unfinished(data: Any, host: str) -> Unfinished:
     """What a host answers to ``virt.migrate_unfinished``. Raises BadAnswer."""
-    return {name: UnfinishedMigration.from_answer(one, host) for name, one in data.items()}
+    return {
+        name: UnfinishedMigration.from_answer(migration, host) for name, migration in data.items()
+    }
 
 
-def _elsewhere(fleet: Fleet, host: str, name: str, said: Mapping[str, MigrationFacts]) -> list[str]:
+def _elsewhere(
+    fleet: Fleet, host: str, name: str, host_facts: Mapping[str, MigrationFacts]
+) -> list[str]:
     """The hosts besides the two of the migration that have its guest, under whatever name."""
-    found, _ = answer.facts(fleet.ask([host], "virt.migrate_unfinished"), unfinished)
-    about = found.get(host, {}).get(name)
-    if about is None or about.uuid is None:
+    migrations, _ = answer.facts(fleet.ask([host], "virt.migrate_unfinished"), unfinished)
+    migration = migrations.get(host, {}).get(name)
+    if migration is None or migration.uuid is None:
         return []
     two = {host}
     with contextlib.suppress(errors.InvalidInput):
-        two.add(transport.parse(about.target).host)
+        two.add(transport.parse(migration.target).host)
     return sorted(
-        one for one, its in said.items() if one not in two and about.uuid in its.uuids.values()
+        candidate
+        for candidate, candidate_facts in host_facts.items()
+        if candidate not in two and migration.uuid in candidate_facts.uuids.values()
     )

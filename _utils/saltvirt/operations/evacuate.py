@@ -12,17 +12,17 @@ from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.operations import inventory, keepers, lock, moves, reserved
 from saltvirt.operations import migrate as migrating  # the name is an argument's here
-from saltvirt.operations.evacuation_record import EvacuationRecord, Observed
-from saltvirt.operations.kept import KeptGuests
+from saltvirt.operations.evacuation_record import EvacuationRecord, Observation
+from saltvirt.operations.kept import HaManagedDrain
 from saltvirt.operations.operation import Checked, Reasons, Result
 from saltvirt.operations.report import Report
 from saltvirt.placement import account, choose, facts
 from saltvirt.placement.policy import PlacementPolicy
 
 # a host that goes on getting guests although it is marked is not looked at for ever
-LOOKS = 5
+MAX_ROUNDS = 5
 # those that somebody else moves are waited for so long, without one more gone
-KEPT_S = 600
+HA_TIMEOUT_S = 600
 
 
 def plan(
@@ -30,7 +30,7 @@ def plan(
     source_name: str,
     policy: PlacementPolicy,
     plans: migrating.Plans | None = None,
-    room: keepers.Room | None = None,
+    reserve: keepers.CapacityReserve | None = None,
     pinned: Mapping[str, str] | None = None,
 ) -> tuple[dict[str, str], dict[str, str]]:
     """(guest to target, guest to why it has none), biggest guest first, each simulated.
@@ -51,11 +51,11 @@ def plan(
         if not decision.ranked:
             unplaced[guest.name] = decision.reasons() or "there is no other host"
             continue
-        decision = reserved.sparing(decision, room, guest)
+        decision = reserved.spare_reserve(decision, reserve, guest)
         targets[guest.name] = decision.ranked[0].host
         if plans is not None:
             plans[guest.name] = migrating.planned(cloud, source_name, decision, policy)
-        cloud = account.taken(cloud, targets[guest.name], request, guest)
+        cloud = account.after_placement(cloud, targets[guest.name], request, guest)
     return targets, unplaced
 
 
@@ -82,16 +82,16 @@ class Evacuate:
         reason: str = "evacuated",
         limits: tuple[int, int] = (1, 1),
         plans: migrating.Plans | None = None,
-        keeper: keepers.Keeper | None = None,
-        timeout: object = KEPT_S,
+        provider: keepers.HaProvider | None = None,
+        timeout: object = HA_TIMEOUT_S,
         wait: Callable[[float], None] = time.sleep,
     ) -> None:
-        self.plans, self.keeper = plans, keeper
+        self.plans, self.provider = plans, provider
         self.timeout, self.wait = timeout, wait
         self.fleet, self.host, self.policy = fleet, host, policy
         self.migrate, self.report, self.limits = migrate, report, limits
         self.reason = str(reason or "").strip() or "evacuated"
-        self._here: dict[str, facts.Guest] = {}
+        self._current_guests: dict[str, facts.Guest] = {}
         self._drained: set[str] = set()
 
     def check(self) -> Checked:
@@ -103,20 +103,20 @@ class Evacuate:
             with reasons:
                 lock.refuse_drained(self.fleet.opts, self.host)
             targets, unplaced = self._plan(self._pinned())
-            reasons.hold()
-            kept = keepers.words(self.fleet.opts)
+            reasons.raise_first()
+            managed = keepers.managed_guests(self.fleet.opts)
             rows: list[list[Any]] = [["guest", "goes to", "reason"]]
-            rests = self._rests()
+            idle_reason = self._idle_reason()
             rows += [
-                [guest, None, "; ".join(filter(None, (rests, f"kept by {words}")))]
-                for guest, words in kept.items()
-                if guest in self._here
+                [guest, None, "; ".join(filter(None, (idle_reason, f"kept by {manager}")))]
+                for guest, manager in managed.items()
+                if guest in self._current_guests
             ]
             rows += [[guest, target, ""] for guest, target in targets.items()]
-            rows += [[guest, None, why] for guest, why in unplaced.items()]
+            rows += [[guest, None, reason] for guest, reason in unplaced.items()]
             comment = f"{self.host}: {len(targets)} would move, {len(unplaced)} would stay"
-            more = {"table": rows, "moves": targets, "left": unplaced}
-            return Checked(self.host, comment, {"moved": targets}, more, complete=not unplaced)
+            details = {"table": rows, "moves": targets, "left": unplaced}
+            return Checked(self.host, comment, {"moved": targets}, details, complete=not unplaced)
         return reasons.checked(self.host)
 
     def run(self) -> Result:
@@ -129,57 +129,57 @@ class Evacuate:
             record = EvacuationRecord(fleet, host)
             record.read(record.mark())
             record.close(self.reason)
-            if self.keeper:
-                self.keeper.look_again()
+            if self.provider:
+                self.provider.refresh()
             self.report.step("maintenance", f"{host} gets no new guests: {self.reason}")
             outcome = self._drain(record)
             if self._end(record, outcome):
                 return outcome.result(host, f"the evacuation of {host} was ended")
-            kept = KeptGuests(
+            managed_drain = HaManagedDrain(
                 fleet.opts,
-                self._asked,
+                self._query_hosts,
                 self.report,
                 timeout_s,
                 self.wait,
-                self._rests,
-                self._brings,
+                self._idle_reason,
+                self._pending_arrivals,
             )
-            if host not in outcome.left:  # it was heard at last
-                outcome.add(kept.leave(host, fleet.hosts()))
+            if host not in outcome.unmoved:  # it was heard at last
+                outcome.add(managed_drain.drain(host, fleet.hosts()))
             for guest in self._unfinished():
                 end = f"salt-run virt.migrate_recover {guest}"
-                outcome.left.setdefault(guest, f"its migration from {host} is not ended: {end}")
+                outcome.unmoved.setdefault(guest, f"its migration from {host} is not ended: {end}")
         return outcome.result(host, f"{host} is in maintenance")
 
     def _unfinished(self) -> tuple[str, ...]:
         """The guests whose migration from the host is not ended, also if they live elsewhere: only
         the host can end it."""
-        said = migrating.locations(self.fleet, [self.host]).hosts.get(self.host)
-        return said.unfinished if said else ()
+        host_facts = migrating.locations(self.fleet, [self.host]).hosts.get(self.host)
+        return host_facts.unfinished if host_facts else ()
 
     def _drain(self, record: EvacuationRecord) -> moves.MovesOutcome:
         """Moves what is on the host, as long as guests come to it."""
         outcome = moves.MovesOutcome()
-        for _ in range(LOOKS):
-            targets, unplaced = self._again(outcome)
+        for _ in range(MAX_ROUNDS):
+            targets, unplaced = self._replan(outcome)
             planned = [
                 moves.GuestMove(guest, self.host, target)
                 for guest, target in targets.items()
-                if guest not in outcome.left
+                if guest not in outcome.unmoved
             ]
             if not planned:
                 break
-            if self._stopped(record):  # also while all hosts were asked for the first plan
+            if self._is_stopped(record):  # also while all hosts were asked for the first plan
                 unplaced |= dict.fromkeys(targets, f"the evacuation of {self.host} was ended")
                 break
-            leaving = [self._here[move.guest] for move in planned]
+            leaving = [self._current_guests[move.guest] for move in planned]
             record.leave(leaving, self.reason, self._drained)
             outcome.add(moves.run(planned, self.migrate, self.report, self.limits))
         else:
-            targets, unplaced = self._again(outcome)
+            targets, unplaced = self._replan(outcome)
             came = f"it came to {self.host} during the evacuation: evacuate {self.host} again"
             unplaced.update(dict.fromkeys(targets, came))
-        outcome.left = {**unplaced, **outcome.left}
+        outcome.unmoved = {**unplaced, **outcome.unmoved}
         return outcome
 
     def _end(self, record: EvacuationRecord, outcome: moves.MovesOutcome) -> bool:
@@ -189,24 +189,24 @@ class Evacuate:
             record.settle(outcome)
             mark = record.write()
         except (errors.VirtError, OSError) as exc:
-            words = exc.text if isinstance(exc, errors.VirtError) else plain.line(exc)
-            outcome.left.setdefault(host, f"what was moved is not recorded: {words}")
+            message = exc.text if isinstance(exc, errors.VirtError) else plain.one_line(exc)
+            outcome.unmoved.setdefault(host, f"what was moved is not recorded: {message}")
             return False
         return lock.is_stopped(self.fleet.opts, host) or mark is None or mark.reason != self.reason
 
-    def _stopped(self, record: EvacuationRecord) -> bool:
+    def _is_stopped(self, record: EvacuationRecord) -> bool:
         if lock.is_stopped(self.fleet.opts, self.host):
             return True
         mark = record.mark()
         return mark is None or mark.reason != self.reason
 
-    def _rests(self) -> str:
+    def _idle_reason(self) -> str:
         """Why guests that are kept stay, or nothing."""
-        return self.keeper.rests() if self.keeper else ""
+        return self.provider.idle_reason() if self.provider else ""
 
-    def _brings(self) -> str:
+    def _pending_arrivals(self) -> str:
         """Why guests that are kept may still come to the host, or nothing."""
-        return self.keeper.brings(self.host) if self.keeper else ""
+        return self.provider.pending_arrivals(self.host) if self.provider else ""
 
     def _timeout_s(self) -> float:
         return units.parse_number(self.timeout, "timeout")
@@ -214,20 +214,22 @@ class Evacuate:
     def _is_empty(self) -> bool:
         """Whether no guest is left on the host that is ours to move, by its own word. Raises as
         _plan does."""
-        [here] = self._asked([self.host])
-        return not {guest.name for guest in here.guests} - set(keepers.words(self.fleet.opts))
+        [source] = self._query_hosts([self.host])
+        return not {guest.name for guest in source.guests} - set(
+            keepers.managed_guests(self.fleet.opts)
+        )
 
-    def _asked(self, hosts: list[str]) -> list[facts.Host]:
+    def _query_hosts(self, hosts: list[str]) -> list[facts.Host]:
         """Those of the hosts that answer. Raises when the one to drain does not."""
-        found, unreachable = inventory.gather(self.fleet, hosts)
+        responding, unreachable = inventory.gather(self.fleet, hosts)
         if self.host in unreachable:
             raise errors.ConnectionFailed(f"{self.host}: {unreachable[self.host]}")
-        return found
+        return responding
 
     def _pinned(self) -> dict[str, str]:
         """Guest of the host to why it can go nowhere, as the host itself says of each."""
-        [here] = self._asked([self.host])
-        return migrating.pinned(self.fleet, self.host, [guest.name for guest in here.guests])
+        [source] = self._query_hosts([self.host])
+        return migrating.pinned(self.fleet, self.host, [guest.name for guest in source.guests])
 
     def _plan(
         self, pinned: Mapping[str, str] | None = None
@@ -236,35 +238,35 @@ class Evacuate:
         there is room for it. pinned: guest to why it can go nowhere. Raises when the host does not
         answer."""
         self.fleet.hosts(self.host)
-        hosts = self._asked(self.fleet.hosts())
-        room = self.keeper.room(hosts) if self.keeper else None
-        kept = keepers.words(self.fleet.opts)
-        [here] = [one for one in hosts if one.name == self.host]
-        self._here = {guest.name: guest for guest in here.guests}
-        takes = {one.name for one in hosts if not one.maintenance}
-        self._drained = {*self.fleet.hosts()} - takes - {self.host}
-        targets, unplaced = plan(hosts, self.host, self.policy, self.plans, room, pinned)
+        hosts = self._query_hosts(self.fleet.hosts())
+        reserve = self.provider.capacity_reserve(hosts) if self.provider else None
+        managed = keepers.managed_guests(self.fleet.opts)
+        [source] = [host for host in hosts if host.name == self.host]
+        self._current_guests = {guest.name: guest for guest in source.guests}
+        open_hosts = {host.name for host in hosts if not host.maintenance}
+        self._drained = {*self.fleet.hosts()} - open_hosts - {self.host}
+        targets, unplaced = plan(hosts, self.host, self.policy, self.plans, reserve, pinned)
         if self.plans is not None:
             for name in targets:
                 self.plans[name] = replace(self.plans[name], evacuated=self.reason)
         return (
-            {name: target for name, target in targets.items() if name not in kept},
-            {name: why for name, why in unplaced.items() if name not in kept},
+            {name: target for name, target in targets.items() if name not in managed},
+            {name: reason for name, reason in unplaced.items() if name not in managed},
         )
 
-    def _again(self, outcome: moves.MovesOutcome) -> tuple[dict[str, str], dict[str, str]]:
+    def _replan(self, outcome: moves.MovesOutcome) -> tuple[dict[str, str], dict[str, str]]:
         """The same. Once something was moved, silence is no failure of that: it is in the
         outcome."""
-        begun = outcome.moved or outcome.left
+        has_results = outcome.moved or outcome.unmoved
         try:
-            return ({}, {}) if begun and self._is_empty() else self._plan()
+            return ({}, {}) if has_results and self._is_empty() else self._plan()
         except errors.ConnectionFailed as exc:
-            if not begun:
+            if not has_results:
                 raise
             return {}, {self.host: f"what is left on it is not known: {exc.text}"}
 
 
-class Restore:
+class RestoreHost:
     """Ends the maintenance and brings back what was moved away.
 
     An evacuation of the host that is at work begins no further move, and is waited for. Guests that
@@ -289,17 +291,17 @@ class Restore:
         reasons = Reasons()
         with reasons:
             self.fleet.hosts(self.host)
-            owner = lock.at_host(self.fleet.opts, self.host)
+            owner = lock.host_owner(self.fleet.opts, self.host)
             if owner and not _evacuates(owner):
-                raise lock.drained(self.host, owner)
+                raise lock.drained_error(self.host, owner)
             planned, unknown = self._plan(EvacuationRecord(self.fleet, self.host))
             rows = [["guest", "comes from"], *([m.guest, m.source] for m in planned.values())]
-            rows += [[name, why] for name, why in unknown.items()]
+            rows += [[name, reason] for name, reason in unknown.items()]
             comment = f"{self.host} would take guests again, and {len(planned)} would come back"
             comment += f"; {owner}, would be stopped first" if owner else ""
-            back = {move.guest: self.host for move in planned.values()}
+            returning = {move.guest: self.host for move in planned.values()}
             return Checked(
-                self.host, comment, {"moved": back}, {"table": rows}, complete=not unknown
+                self.host, comment, {"moved": returning}, {"table": rows}, complete=not unknown
             )
         return reasons.checked(self.host)
 
@@ -311,25 +313,25 @@ class Restore:
         with lock.host(fleet.opts, host, f"virt.restore {host}", self._stop):
             record = EvacuationRecord(fleet, host)
             planned, unknown = self._plan(record)
-            others = record.others & set(unknown)
-            record.open(others)
+            foreign_guests = record.foreign_guests & set(unknown)
+            record.open(foreign_guests)
             outcome = moves.run(planned.values(), self.migrate, self.report, self.limits)
             self._settle(record, planned, outcome)
             record.forget(uuid for uuid, move in planned.items() if move.guest in outcome.moved)
-            outcome.left.update(unknown)
-            record.open(others)
+            outcome.unmoved.update(unknown)
+            record.open(foreign_guests)
         return outcome.result(host, f"{host} takes guests again")
 
     def _stop(self, owner: str) -> None:
         """An evacuation is stopped: the host takes guests at once."""
         if not _evacuates(owner):
-            raise lock.drained(self.host, owner)
+            raise lock.drained_error(self.host, owner)
         self._ends_evacuation = True
-        words = f"no further guest leaves {self.host}, those on their way are waited for"
-        self.report.step("stops", f"{owner}, is stopped: {words}")
+        message = f"no further guest leaves {self.host}, those on their way are waited for"
+        self.report.step("stops", f"{owner}, is stopped: {message}")
         mark = EvacuationRecord(self.fleet, self.host).mark()
-        asked = {"off": True, "guests": [*mark.guests] if mark else []}
-        self.fleet.one(self.host, "virt.maintenance", asked)
+        arguments = {"off": True, "guests": [*mark.guests] if mark else []}
+        self.fleet.call(self.host, "virt.maintenance", arguments)
 
     def _plan(self, record: EvacuationRecord) -> tuple[dict[str, moves.GuestMove], dict[str, str]]:
         """(UUID to the move that would bring back what was moved away, guest to why it stays where
@@ -345,34 +347,38 @@ class Restore:
         if mark is None:
             raise errors.InvalidInput(f"{self.host} is not in maintenance")
         record.read(mark)
-        seen = migrating.locations(self.fleet)
+        guest_locations = migrating.locations(self.fleet)
         planned, unknown = {}, {}
-        for uuid, found in record.observed(seen).items():
+        for uuid, observation in record.observe_all(guest_locations).items():
             name = record.guests[uuid]
-            if found.is_back(self.host) or found.is_gone or record.is_at_home(uuid, found):
+            if (
+                observation.is_back(self.host)
+                or observation.is_gone
+                or record.is_at_home(uuid, observation)
+            ):
                 record.forget([uuid])
-            elif why := self._stays(name, found):
-                unknown[name] = why
+            elif reason := self._blocking_reason(name, observation):
+                unknown[name] = reason
             else:
-                [(source, called)] = found.hosts.items()
-                planned[uuid] = moves.GuestMove(called, source, self.host)
-        for name in record.others:
-            places = seen.guests.get(name, {})
-            if self.host not in places and (places or seen.unreachable):
+                [(source, current_name)] = observation.hosts.items()
+                planned[uuid] = moves.GuestMove(current_name, source, self.host)
+        for name in record.foreign_guests:
+            places = guest_locations.guests.get(name, {})
+            if self.host not in places and (places or guest_locations.unreachable):
                 unknown[name] = (
                     f"{self.host} says that it was evacuated from there, "
                     "but this master did not move it"
                 )
         return planned, unknown
 
-    def _stays(self, name: str, found: Observed) -> str | None:
+    def _blocking_reason(self, name: str, observation: Observation) -> str | None:
         """Why a guest that was moved away is not brought back now, or None."""
-        if not found.hosts:
-            return f"it is on no host that answers ({found.silent})"
-        if found.moving:
+        if not observation.hosts:
+            return f"it is on no host that answers ({observation.silent})"
+        if observation.moving:
             return f"a migration of it is not ended: salt-run virt.migrate_recover {name}"
-        if len(found.hosts) > 1:
-            places = ", ".join(sorted(found.hosts))
+        if len(observation.hosts) > 1:
+            places = ", ".join(sorted(observation.hosts))
             return f"it is on more than one host ({places}): salt-run virt.repair name={name}"
         return None
 
@@ -385,22 +391,22 @@ class Restore:
         """Asks all hosts what became of those that are said to be left: the answer may have been
         lost, or somebody else has moved or removed them. A guest is back only if the host that it
         comes from was heard: of a guest on its way that one alone knows."""
-        if not outcome.left:
+        if not outcome.unmoved:
             return
-        seen = migrating.locations(self.fleet)
-        observed = record.observed(seen)
+        guest_locations = migrating.locations(self.fleet)
+        observed = record.observe_all(guest_locations)
         for uuid, move in planned.items():
-            found = observed[uuid]
-            if move.guest not in outcome.left:
+            observation = observed[uuid]
+            if move.guest not in outcome.unmoved:
                 continue
-            if found.is_back(self.host) and move.source in seen.hosts:
-                called = found.hosts[self.host]
-                KeyStore(self.fleet.opts).moved(called, move.source, self.host)
+            if observation.is_back(self.host) and move.source in guest_locations.hosts:
+                current_name = observation.hosts[self.host]
+                KeyStore(self.fleet.opts).rebind(current_name, move.source, self.host)
                 outcome.moved[move.guest] = self.host
-                del outcome.left[move.guest]
-            elif found.is_gone:
+                del outcome.unmoved[move.guest]
+            elif observation.is_gone:
                 record.forget([uuid])
-                del outcome.left[move.guest]
+                del outcome.unmoved[move.guest]
 
 
 def _evacuates(owner: str) -> bool:

@@ -16,24 +16,26 @@ if TYPE_CHECKING:
 def decide(
     fleet: Fleet,
     policy: PlacementPolicy,
-    wanted: InitRequest,
-    keeper: keepers.Keeper | None = None,
-) -> tuple[choose.Decision, dict[str, str]]:
-    """(choose.Decision, host to why it did not answer). Changes nothing. wanted: InitRequest.
-    keeper: as Init has it."""
-    request = wanted.request()
-    wish = keepers.wish(keeper, wanted.ha, bool(wanted.start))
-    hosts, unreachable = inventory.gather(fleet, fleet.hosts(), wanted.for_all())
-    others = keeper.others(request.name, wish, hosts) if keeper and wish else {}
-    able = [host for host in hosts if host.name not in others]
+    init_request: InitRequest,
+    provider: keepers.HaProvider | None = None,
+) -> tuple[choose.PlacementDecision, dict[str, str]]:
+    """(choose.Decision, host to why it did not answer). Changes nothing. init_request: InitRequest.
+    provider: as Init has it."""
+    request = init_request.request()
+    ha_options = keepers.parse_ha_options(provider, init_request.ha, bool(init_request.start))
+    hosts, unreachable = inventory.gather(fleet, fleet.hosts(), init_request.sizing_arguments())
+    ha_rejected = (
+        provider.rejected_hosts(request.name, ha_options, hosts) if provider and ha_options else {}
+    )
+    able = [host for host in hosts if host.name not in ha_rejected]
     decision = choose.choose(able, request, policy)
-    decision.rejected.update(others)
-    room = keeper.room(hosts) if keeper else None
+    decision.rejected.update(ha_rejected)
+    reserve = provider.capacity_reserve(hosts) if provider else None
     by_name = {host.name: host for host in hosts}
-    return reserved.best(decision, room, request, by_name, wish), unreachable
+    return reserved.best(decision, reserve, request, by_name, ha_options), unreachable
 
 
-def table(decision: choose.Decision, unreachable: dict[str, str]) -> list[list[Any]]:
+def table(decision: choose.PlacementDecision, unreachable: dict[str, str]) -> list[list[Any]]:
     """Rows, the first the head: host, score, its parts; or the filter and the reason."""
     names = list(weights.ALL)
     rows: list[list[Any]] = [["host", "score", *names, "rejected by", "reason"]]
@@ -41,7 +43,7 @@ def table(decision: choose.Decision, unreachable: dict[str, str]) -> list[list[A
         parts = [round(candidate.parts.get(name, 0.0), 3) for name in names]
         rows.append([candidate.host, round(candidate.score, 3), *parts, "", ""])
     blank = [None] * len(names)
-    for host, (fell_at, why) in sorted(decision.rejected.items()):
-        rows.append([host, None, *blank, fell_at, why])
-    rows += [[host, None, *blank, "down", why] for host, why in sorted(unreachable.items())]
+    for host, (filter_name, reason) in sorted(decision.rejected.items()):
+        rows.append([host, None, *blank, filter_name, reason])
+    rows += [[host, None, *blank, "down", reason] for host, reason in sorted(unreachable.items())]
     return rows

@@ -14,10 +14,10 @@ from saltvirt.fleet.client import Fleet
 from saltvirt.operations import hints
 from saltvirt.placement import facts
 
-BELOW = "this master has syndics: hosts below one that does not answer are not known here"
+BELOW_SYNDIC = "this master has syndics: hosts below one that does not answer are not known here"
 
 
-class Files:
+class NamesOnDisk:
     """What libvirt's files tell of the names on hosts that did not answer: where libvirt alone is
     silent, they do. The hosts are asked once, when somebody first wants to know."""
 
@@ -32,9 +32,9 @@ class Files:
             if self._names is None:
                 answers = fleet.ask(sorted(self._hosts), "virt.names_on_disk")
                 self._names = {
-                    one.host: frozenset(one.data)
-                    for one in answers
-                    if one.ok and isinstance(one.data, list)
+                    answer.host: frozenset(answer.data)
+                    for answer in answers
+                    if answer.ok and isinstance(answer.data, list)
                 }
             return self._names
 
@@ -42,7 +42,7 @@ class Files:
 LastSeen = Callable[[str], "tuple[str, str] | None"]
 
 
-def seen_on(opts: dict[str, Any], unreachable: Iterable[str]) -> LastSeen:
+def last_seen_lookup(opts: dict[str, Any], unreachable: Iterable[str]) -> LastSeen:
     """What Locations.last_seen is."""
     return lambda name: hints.last_seen(opts, name, unreachable)
 
@@ -56,7 +56,7 @@ class Locations:
     guests: dict[str, dict[str, str]] = field(default_factory=dict)
     unreachable: dict[str, str] = field(default_factory=dict)
     unknown: str | None = None
-    files: Files = field(default_factory=Files, compare=False, repr=False)
+    names_on_disk: NamesOnDisk = field(default_factory=NamesOnDisk, compare=False, repr=False)
     last_seen: LastSeen = field(default=lambda _name: None, compare=False, repr=False)
 
     def host_of(self, name: str) -> str:
@@ -77,10 +77,11 @@ class Locations:
             )
         last = self.last_seen(name)
         if last:
-            host, when = last
-            why = self.unreachable[host]
+            host, last_heard = last
+            reason = self.unreachable[host]
             raise errors.NotFound(
-                f"{name} was last seen on {host}, which does not respond (since {when}): {why}"
+                f"{name} was last seen on {host}, which does not respond (since {last_heard}): "
+                f"{reason}"
             )
         text = f"no guest {name!r} on any hypervisor"
         if self.unreachable:
@@ -89,7 +90,7 @@ class Locations:
         raise errors.NotFound(text)
 
     def unreachable_text(self) -> str:
-        return "; ".join(f"{host}: {why}" for host, why in sorted(self.unreachable.items()))
+        return "; ".join(f"{host}: {reason}" for host, reason in sorted(self.unreachable.items()))
 
 
 def locations(fleet: Fleet, hosts: list[str] | None = None) -> Locations:
@@ -101,45 +102,45 @@ def locations(fleet: Fleet, hosts: list[str] | None = None) -> Locations:
             unreachable[answer.host] = answer.error
         else:
             states[answer.host] = answer.data or {}
-            hints.heard(fleet.opts, answer.host, states[answer.host])
-    unknown = BELOW if fleet.opts.get("order_masters") else None
+            hints.store_host(fleet.opts, answer.host, states[answer.host])
+    unknown = BELOW_SYNDIC if fleet.opts.get("order_masters") else None
     return Locations(
         by_name(states),
         unreachable,
         unknown,
-        Files(unreachable),
-        seen_on(fleet.opts, unreachable),
+        NamesOnDisk(unreachable),
+        last_seen_lookup(fleet.opts, unreachable),
     )
 
 
 def leftovers(fleet: Fleet, host: str, **options: Any) -> Leftovers:
     """What interrupted operations have left on the host. options: as Fleet.one takes them. Raises
     as that does."""
-    return Leftovers.from_answer(fleet.one(host, "virt.leftovers", **options), host)
+    return Leftovers.from_answer(fleet.call(host, "virt.leftovers", **options), host)
 
 
 def by_name(states: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
     """Guest to {host: state}, of host to {guest: state}."""
     guests: dict[str, dict[str, str]] = {}
-    for host, has in states.items():
-        for name, state in has.items():
+    for host, host_states in states.items():
+        for name, state in host_states.items():
             guests.setdefault(name, {})[host] = state
     return guests
 
 
 def locate(fleet: Fleet, name: str) -> tuple[str, str]:
     """(host, state) of the guest. Raises as Locations.host_of does."""
-    found = locations(fleet)
-    host = found.host_of(name)
-    hints.keep(fleet.opts, name, host)
-    return host, found.guests[name][host]
+    guest_locations = locations(fleet)
+    host = guest_locations.host_of(name)
+    hints.store(fleet.opts, name, host)
+    return host, guest_locations.guests[name][host]
 
 
-def hinted(fleet: Fleet, name: str) -> str | None:
+def cached_host(fleet: Fleet, name: str) -> str | None:
     """The host where the guest was last seen, when it is a hypervisor of this master with a
     connection. What is below a syndic is found by asking all."""
-    host = None if fleet.opts.get("order_masters") else hints.of(fleet.opts, name)
-    return host if host in fleet.hosts() and fleet.seen([host]) else None
+    host = None if fleet.opts.get("order_masters") else hints.load(fleet.opts, name)
+    return host if host in fleet.hosts() and fleet.connected([host]) else None
 
 
 def last_seen(fleet: Fleet, name: str) -> tuple[str, str] | None:
@@ -148,7 +149,7 @@ def last_seen(fleet: Fleet, name: str) -> tuple[str, str] | None:
     None when that is not so, or not known: then all are asked. One that is off there may
     run on another.
     """
-    host = hinted(fleet, name)
+    host = cached_host(fleet, name)
     if host is None:
         return None
     answer = fleet.gather([host], "virt.vm_state", {"vm_": name})[host]
@@ -159,12 +160,12 @@ def last_seen(fleet: Fleet, name: str) -> tuple[str, str] | None:
 def info(fleet: Fleet, name: str) -> tuple[str, dict[str, Any]]:
     """(host, what its ``virt.vm_info`` tells of the guest). Of one that is active where it was last
     seen no other host is asked. Raises as Locations.host_of does, and as Fleet.one."""
-    host = hinted(fleet, name)
+    host = cached_host(fleet, name)
     if host:
         answer = fleet.gather([host], "virt.vm_info", {"vm_": name})[host]
         guest = (answer.data or {}).get(name, {})
         if guest.get("state") in facts.ACTIVE:
             return host, answer.data
     host, _ = locate(fleet, name)
-    found: dict[str, Any] = fleet.one(host, "virt.vm_info", {"vm_": name}, long=False)
-    return host, found
+    response: dict[str, Any] = fleet.call(host, "virt.vm_info", {"vm_": name}, long=False)
+    return host, response

@@ -18,20 +18,20 @@ Opts = dict[str, Any]
 T = TypeVar("T")
 
 # a wait for others ends after so long: virt:queue_timeout
-QUEUE_S = 3600
-_LOOK_S = 0.5
-_LONGEST = 300
+QUEUE_TIMEOUT_S = 3600
+_POLL_S = 0.5
+_MAX_OWNER_BYTES = 300
 
 
-def limit_s(opts: Opts) -> int:
+def queue_timeout_s(opts: Opts) -> int:
     """How long one waits for others, by the master's configuration."""
-    return settings.integer(settings.of_master(opts), "queue_timeout", QUEUE_S)
+    return settings.integer(settings.of_master(opts), "queue_timeout", QUEUE_TIMEOUT_S)
 
 
-def take(path: Path, what: str) -> int | None:
+def take(path: Path, purpose: str) -> int | None:
     """The handle of the locked file, with its owner written into it; None when another has it.
 
-    what: the operation, for whoever wants to know.
+    purpose: the operation, for whoever wants to know.
     """
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
@@ -40,7 +40,7 @@ def take(path: Path, what: str) -> int | None:
         os.close(handle)
         return None
     since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
-    text = f"{what}, process {os.getpid()} of {_user()}, since {since}".encode()
+    text = f"{purpose}, process {os.getpid()} of {_user()}, since {since}".encode()
     os.pwrite(handle, text, 0)
     os.ftruncate(handle, len(text))
     return handle
@@ -72,25 +72,26 @@ def owner(path: Path) -> str:
     """Who has locked the file, or had: ``virt.init of web1, process 4711 of root, since …``."""
     try:
         with open(path, "rb") as file:
-            return file.read(_LONGEST).decode(errors="replace") or "an operation"
+            return file.read(_MAX_OWNER_BYTES).decode(errors="replace") or "an operation"
     except OSError:
         return "an operation"
 
 
-def wait(opts: Opts, look: Callable[[], T | None], why: Callable[[], str]) -> T:
+def wait(opts: Opts, acquire: Callable[[], T | None], wait_reason: Callable[[], str]) -> T:
     """What ``look`` returns as soon as that is not None; asks it twice a second.
 
-    why: callable that says what is waited for. Raises OperationFailed after
+    wait_reason: callable that says what is waited for. Raises OperationFailed after
     ``virt:queue_timeout`` seconds.
     """
-    seconds = limit_s(opts)
-    end = time.monotonic() + seconds
+    timeout_s = queue_timeout_s(opts)
+    deadline_s = time.monotonic() + timeout_s
     while True:
-        found = look()
-        if found is not None:
-            return found
-        if time.monotonic() > end:
+        result = acquire()
+        if result is not None:
+            return result
+        if time.monotonic() > deadline_s:
             raise errors.OperationFailed(
-                f"waited {seconds} s (virt:queue_timeout), and it is not its turn yet: {why()}"
+                f"waited {timeout_s} s (virt:queue_timeout), and it is not its turn yet: "
+                f"{wait_reason()}"
             )
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)

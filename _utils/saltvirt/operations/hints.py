@@ -22,9 +22,9 @@ from saltvirt.placement.facts import ACTIVE
 
 FILES = 16384
 # of one host: what is longer is no list of guests
-_MOST_OF_HOST = 1 << 20
+_MAX_HOST_BYTES = 1 << 20
 # longer than an entry ever is: what is not ours is not read
-_MOST = 2048
+_MAX_HINT_BYTES = 2048
 
 
 def _path(opts: dict[str, Any], name: str) -> Path:
@@ -32,19 +32,19 @@ def _path(opts: dict[str, Any], name: str) -> Path:
     return Path(opts["cachedir"]) / "virt" / "seen" / f"{number % FILES}"
 
 
-def of(opts: dict[str, Any], name: str) -> str | None:
+def load(opts: dict[str, Any], name: str) -> str | None:
     """The host where the guest was last seen, or None."""
     with contextlib.suppress(OSError, ValueError, RecursionError):
         with _path(opts, name).open("rb") as file:
-            found = json.loads(file.read(_MOST))
-        if isinstance(found, list) and len(found) == 2 and found[0] == name:
-            return found[1] if isinstance(found[1], str) else None
+            entry = json.loads(file.read(_MAX_HINT_BYTES))
+        if isinstance(entry, list) and len(entry) == 2 and entry[0] == name:
+            return entry[1] if isinstance(entry[1], str) else None
     return None
 
 
-def keep(opts: dict[str, Any], name: str, host: str) -> None:
+def store(opts: dict[str, Any], name: str, host: str) -> None:
     """The guest was seen on the host."""
-    if of(opts, name) == host:
+    if load(opts, name) == host:
         return
     path = _path(opts, name)
     part = path.with_name(f".{secrets.token_hex()}")
@@ -59,7 +59,7 @@ def keep(opts: dict[str, Any], name: str, host: str) -> None:
 
 def forget(opts: dict[str, Any], name: str) -> None:
     """The guest is nowhere any more."""
-    if of(opts, name) is not None:
+    if load(opts, name) is not None:
         with contextlib.suppress(OSError):
             _path(opts, name).unlink()
 
@@ -73,7 +73,7 @@ def _file_of(host: str) -> str:
 
 
 @dataclass(frozen=True)
-class _Heard:
+class _HostRecord:
     """What a host said. guests: names. active, off: those of them that are known to have been so.
     at: when it said that, in seconds since 1970."""
 
@@ -81,14 +81,14 @@ class _Heard:
     guests: frozenset[str] = frozenset()
     active: frozenset[str] = frozenset()
     off: frozenset[str] = frozenset()
-    at: float = 0
+    heard_at_s: float = 0
 
 
-def heard(opts: dict[str, Any], host: str, guests: Mapping[str, str]) -> None:
+def store_host(opts: dict[str, Any], host: str, guests: Mapping[str, str]) -> None:
     """The host has these guests, by its own word, now. guests: names to states."""
     active = sorted(name for name, state in guests.items() if state in ACTIVE)
     path, text = _host_path(opts, host), json.dumps([host, sorted(guests), active])
-    if len(text) > _MOST_OF_HOST:
+    if len(text) > _MAX_HOST_BYTES:
         return
     with contextlib.suppress(OSError):
         if path.exists() and path.read_text(encoding="utf-8") == text:
@@ -103,69 +103,77 @@ def heard(opts: dict[str, Any], host: str, guests: Mapping[str, str]) -> None:
             part.unlink(missing_ok=True)
 
 
-def guests_left(opts: dict[str, Any], host: str) -> tuple[list[str], str]:
+def unseen_guests(opts: dict[str, Any], host: str) -> tuple[list[str], str]:
     """(the guests that the host had when it was last heard and that no other host was heard to have
     since, when that was); ([], "") of one that never was. What another host had before is no sign:
     the guest may have moved from there. Nor is a definition of a guest there that is off, where
     this host had the guest active: it may be what a migration has left."""
-    last = _record(_host_path(opts, host))
-    left = set(last.guests)
-    for path in _host_path(opts, host).parent.glob("host-*") if left else ():
-        other = _record(path)
-        if other.host != host and other.at > last.at:
-            left -= other.active | (other.guests & last.off)
-    return sorted(left), _shown(last.at)
+    last = _read_host(_host_path(opts, host))
+    remaining = set(last.guests)
+    for path in _host_path(opts, host).parent.glob("host-*") if remaining else ():
+        record = _read_host(path)
+        if record.host != host and record.heard_at_s > last.heard_at_s:
+            remaining -= record.active | (record.guests & last.off)
+    return sorted(remaining), _format_time(last.heard_at_s)
 
 
-def _record(path: Path) -> _Heard:
+def _read_host(path: Path) -> _HostRecord:
     """What is in a file; nothing of what is none. An earlier version wrote no states."""
     with contextlib.suppress(OSError, ValueError, RecursionError):
         with path.open("rb") as file:
-            when = os.fstat(file.fileno()).st_mtime
-            found = json.loads(file.read(_MOST_OF_HOST + 1))
-        if isinstance(found, list) and len(found) in (2, 3) and path.name == _file_of(found[0]):
-            guests = _names(found[1])
-            if len(found) == 2:
-                return _Heard(found[0], guests, at=when)
-            active = _names(found[2])
-            return _Heard(found[0], guests, active, guests - active, when)
-    return _Heard()
+            mtime_s = os.fstat(file.fileno()).st_mtime
+            data = json.loads(file.read(_MAX_HOST_BYTES + 1))
+        if isinstance(data, list) and len(data) in (2, 3) and path.name == _file_of(data[0]):
+            guests = _names(data[1])
+            if len(data) == 2:
+                return _HostRecord(data[0], guests, heard_at_s=mtime_s)
+            active = _names(data[2])
+            return _HostRecord(data[0], guests, active, guests - active, mtime_s)
+    return _HostRecord()
 
 
 def _names(value: object) -> frozenset[str]:
-    several = value if isinstance(value, list) else []
-    return frozenset(name for name in several if isinstance(name, str))
+    values = value if isinstance(value, list) else []
+    return frozenset(name for name in values if isinstance(name, str))
 
 
-def _shown(at: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(at)) if at else ""
+def _format_time(timestamp_s: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(timestamp_s)) if timestamp_s else ""
 
 
-def with_last_seen(opts: dict[str, Any], told: dict[str, Any]) -> dict[str, Any]:
+def with_last_seen(opts: dict[str, Any], listing: dict[str, Any]) -> dict[str, Any]:
     """What virt.query has told, and with each host that did not answer ``last_seen``: ``guests``,
     the names of those that it had when it was last heard and that no other host has now, and
     ``at``, when that was."""
-    has = {
-        host: {name: str(one.get("state")) for name, one in about["vm_info"].items()}
-        for host, about in told.items()
-        if isinstance(about, dict) and isinstance(about.get("vm_info"), dict)
+    states = {
+        host: {name: str(guest.get("state")) for name, guest in host_entry["vm_info"].items()}
+        for host, host_entry in listing.items()
+        if isinstance(host_entry, dict) and isinstance(host_entry.get("vm_info"), dict)
     }
-    elsewhere: set[str] = set().union(*has.values())
-    for host, guests in has.items():
-        heard(opts, host, guests)
-    return {host: _with_last_seen(opts, host, about, elsewhere) for host, about in told.items()}
+    elsewhere: set[str] = set().union(*states.values())
+    for host, guests in states.items():
+        store_host(opts, host, guests)
+    return {
+        host: _with_last_seen(opts, host, host_entry, elsewhere)
+        for host, host_entry in listing.items()
+    }
 
 
-def _with_last_seen(opts: dict[str, Any], host: str, about: Any, elsewhere: set[str]) -> Any:
-    if not isinstance(about, dict) or set(about) != {"error"}:
-        return about
-    names, at = guests_left(opts, host)
+def _with_last_seen(opts: dict[str, Any], host: str, host_entry: Any, elsewhere: set[str]) -> Any:
+    if not isinstance(host_entry, dict) or set(host_entry) != {"error"}:
+        return host_entry
+    names, heard_at = unseen_guests(opts, host)
     missing = sorted(set(names) - elsewhere)
-    return {**about, "last_seen": {"guests": missing, "at": at}} if missing else about
+    return (
+        {**host_entry, "last_seen": {"guests": missing, "at": heard_at}} if missing else host_entry
+    )
 
 
 def last_seen(opts: dict[str, Any], name: str, hosts: Iterable[str]) -> tuple[str, str] | None:
     """(which of the hosts had the guest when it was last heard, when that was), or None."""
-    known = (_record(_host_path(opts, host)) for host in hosts)
-    at, host = max(((one.at, one.host) for one in known if name in one.guests), default=(0, ""))
-    return (host, _shown(at)) if host else None
+    records = (_read_host(_host_path(opts, host)) for host in hosts)
+    heard_at_s, host = max(
+        ((record.heard_at_s, record.host) for record in records if name in record.guests),
+        default=(0, ""),
+    )
+    return (host, _format_time(heard_at_s)) if host else None

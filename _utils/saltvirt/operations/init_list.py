@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from saltvirt import errors
 from saltvirt.fleet import secret
 from saltvirt.fleet.client import Fleet
-from saltvirt.fleet.progress import Screen
+from saltvirt.fleet.progress import ProgressDisplay
 from saltvirt.operations import keepers, lock, promised, unique
-from saltvirt.operations.init import Init, InitRequest, check_name, nowhere, planned
-from saltvirt.operations.joint import ALONE, Jobs, Joint
+from saltvirt.operations.init import Init, InitRequest, check_name, no_host_error, planned
+from saltvirt.operations.joint import SINGLE_JOBS, BatchedJobs, Jobs
 from saltvirt.operations.operation import Reasons, Result, Several, failure
-from saltvirt.operations.picture import Picture
+from saltvirt.operations.picture import ClusterSnapshot
 from saltvirt.operations.report import OneByOne, Report
-from saltvirt.operations.together import Turn, each
+from saltvirt.operations.together import CreateSlot, create_each
 from saltvirt.placement import facts
 from saltvirt.placement.policy import PlacementPolicy
 from saltvirt.spec import one as of_one
@@ -38,124 +38,152 @@ class InitList:
         self,
         fleet: Fleet,
         policy: PlacementPolicy,
-        wishes: Sequence[InitRequest],
+        init_requests: Sequence[InitRequest],
         at_once: int,
-        screen: Screen | None = None,
-        keeper: keepers.Keeper | None = None,
+        screen: ProgressDisplay | None = None,
+        provider: keepers.HaProvider | None = None,
     ) -> None:
-        self.keeper = keeper
-        self.fleet, self.policy, self.wishes = fleet, policy, wishes
+        self.provider = provider
+        self.fleet, self.policy, self.init_requests = fleet, policy, init_requests
         self.at_once, self.screen = at_once, screen
-        self.joint = Joint(at_once) if _are_light(wishes[0]) else None
-        self.jobs: Jobs = ALONE if self.joint is None else self.joint
+        self.batched_jobs = BatchedJobs(at_once) if _are_light(init_requests[0]) else None
+        self.jobs: Jobs = SINGLE_JOBS if self.batched_jobs is None else self.batched_jobs
 
     def check(self) -> Several:
         """Where each would be made, or why not. Their hosts are not asked whether they could."""
-        picture = self._picture()
-        hosts = picture.hosts
-        return Several(tuple(self._checked(wanted, picture, hosts) for wanted in self.wishes))
+        cluster = self._query_cluster()
+        hosts = cluster.hosts
+        return Several(
+            tuple(
+                self._check_guest(init_request, cluster, hosts)
+                for init_request in self.init_requests
+            )
+        )
 
     def run(self) -> Several:
         """Raises InvalidInput for what is wrong of all of them, before anything is made."""
-        with promised.of(self.fleet.opts, self.keeper) as promises:
-            return self._all_made(self._picture(promises))
+        with promised.open_claims(self.fleet.opts, self.provider) as claims:
+            return self._create_all(self._query_cluster(claims))
 
-    def _all_made(self, picture: Picture) -> Several:
-        hosts, placed = picture.hosts, []
+    def _create_all(self, cluster: ClusterSnapshot) -> Several:
+        hosts, placed = cluster.hosts, []
         parts: dict[str, Result] = {}
-        for wanted in self.wishes:
+        for init_request in self.init_requests:
             try:
-                self._place(wanted, picture, hosts, Reasons())
-                placed.append(wanted)
+                self._place_guest(init_request, cluster, hosts, Reasons())
+                placed.append(init_request)
             except errors.VirtError as exc:
-                parts[wanted.name] = _failed(wanted, exc)
+                parts[init_request.name] = _failed(init_request, exc)
 
-        if self.joint:
-            self.joint.coming = Counter(filter(None, (picture.host_of(w.name) for w in placed)))
-
-        def make(wanted: InitRequest, turn: Turn) -> Result:
-            return self._make(wanted, picture, turn)
-
-        known = len(hosts) + len(picture.unreachable)
-        turns = THREADS if self.joint else self.at_once
-        for wanted, done in each(placed, make, turns, known):
-            try:
-                parts[wanted.name] = done.result()
-            except Exception as exc:
-                parts[wanted.name] = _failed(wanted, exc)
-        return Several(tuple(parts[wanted.name] for wanted in self.wishes))
-
-    def _picture(self, promises: promised.Promises | None = None) -> Picture:
-        """The hosts. Raises InvalidInput for what cannot be of all of them."""
-        first = self.wishes[0]
-        own = of_one.guests_own(first.arguments)
-        if own:
-            raise errors.InvalidInput(
-                f"{', '.join(own)}: one guest alone can have that, and these are "
-                f"{len(self.wishes)}: name one, or describe each for virt.deployed"
+        if self.batched_jobs:
+            self.batched_jobs.coming = Counter(
+                filter(None, (cluster.host_of(w.name) for w in placed))
             )
-        for number, wanted in enumerate(self.wishes):
-            unique.refuse_alike(wanted.name, (one.name for one in self.wishes[:number]))
-        for question in first.questions():
-            question()
-        keepers.wish(self.keeper, first.ha, bool(first.start))
-        self.fleet.hosts(first.host)
-        return Picture(self.fleet, self.policy, first, self.keeper, promises)
 
-    def _checked(self, wanted: InitRequest, picture: Picture, hosts: list[facts.Host]) -> Result:
+        def make(init_request: InitRequest, create_slot: CreateSlot) -> Result:
+            return self._make(init_request, cluster, create_slot)
+
+        host_count = len(hosts) + len(cluster.unreachable)
+        slot_count = THREADS if self.batched_jobs else self.at_once
+        for init_request, done in create_each(placed, make, slot_count, host_count):
+            try:
+                parts[init_request.name] = done.result()
+            except Exception as exc:
+                parts[init_request.name] = _failed(init_request, exc)
+        return Several(tuple(parts[init_request.name] for init_request in self.init_requests))
+
+    def _query_cluster(self, claims: promised.Claims | None = None) -> ClusterSnapshot:
+        """The hosts. Raises InvalidInput for what cannot be of all of them."""
+        first = self.init_requests[0]
+        unique_args = of_one.unique_arguments(first.arguments)
+        if unique_args:
+            raise errors.InvalidInput(
+                f"{', '.join(unique_args)}: one guest alone can have that, and these are "
+                f"{len(self.init_requests)}: name one, or describe each for virt.deployed"
+            )
+        for number, init_request in enumerate(self.init_requests):
+            unique.refuse_alike(
+                init_request.name, (earlier.name for earlier in self.init_requests[:number])
+            )
+        for validator in first.validators():
+            validator()
+        keepers.parse_ha_options(self.provider, first.ha, bool(first.start))
+        self.fleet.hosts(first.host)
+        return ClusterSnapshot(self.fleet, self.policy, first, self.provider, claims)
+
+    def _check_guest(
+        self, init_request: InitRequest, cluster: ClusterSnapshot, hosts: list[facts.Host]
+    ) -> Result:
         reasons = Reasons()
         with reasons:
             with reasons:
-                lock.refuse_taken(self.fleet.opts, wanted.name)
-            request, chosen = self._place(wanted, picture, hosts, reasons)
-            init = self._init(wanted, picture)
+                lock.refuse_taken(self.fleet.opts, init_request.name)
+            request, chosen = self._place_guest(init_request, cluster, hosts, reasons)
+            init = self._init(init_request, cluster)
             with reasons:
                 init.check_secrets([chosen])
             with reasons:
-                init.wish = keepers.wish(self.keeper, wanted.ha, bool(wanted.start))
-                init.check_ties(chosen, reasons)
-            init.warning = picture.warning_of(wanted.name)
-            reasons.hold()
-            best = next(host for host in picture.hosts if host.name == chosen)
-            return planned(request.at(best), chosen, {}, init.words("would be"))
-        return reasons.checked(wanted.name)
+                init.ha_options = keepers.parse_ha_options(
+                    self.provider, init_request.ha, bool(init_request.start)
+                )
+                init.check_resources(chosen, reasons)
+            init.warning = cluster.warning_of(init_request.name)
+            reasons.raise_first()
+            best = next(host for host in cluster.hosts if host.name == chosen)
+            return planned(request.for_host(best), chosen, {}, init.notes("would be"))
+        return reasons.checked(init_request.name)
 
-    def _place(
-        self, wanted: InitRequest, picture: Picture, hosts: list[facts.Host], reasons: Reasons
+    def _place_guest(
+        self,
+        init_request: InitRequest,
+        cluster: ClusterSnapshot,
+        hosts: list[facts.Host],
+        reasons: Reasons,
     ) -> tuple[facts.PlacementRequest, str]:
         """(what it asks for, the host that it is placed on in the picture). hosts: as they were
         before any was placed. Raises the first reason why there is none."""
-        init = self._init(wanted, picture)
+        init = self._init(init_request, cluster)
         request = init.request(reasons)
         with reasons:
-            check_name(self.fleet, wanted, hosts, picture.unreachable, picture.files)
+            check_name(self.fleet, init_request, hosts, cluster.unreachable, cluster.names_on_disk)
             init.check_key(request.name)
-        reasons.hold()  # who cannot be made takes no other's place
-        decision = picture.place(self.fleet, wanted, request, wish=init.wish)
+        reasons.raise_first()  # who cannot be made takes no other's place
+        decision = cluster.place_guest(
+            self.fleet, init_request, request, ha_options=init.ha_options
+        )
         if not decision.ranked:
-            raise nowhere(request.name, decision)
+            raise no_host_error(request.name, decision)
         return request, decision.ranked[0].host
 
-    def _init(self, wanted: InitRequest, picture: Picture) -> Init:
-        report = self._report(self.fleet, wanted)
-        return Init(self.fleet, self.policy, wanted, report, picture, keeper=self.keeper)
+    def _init(self, init_request: InitRequest, cluster: ClusterSnapshot) -> Init:
+        report = self._report(self.fleet, init_request)
+        return Init(self.fleet, self.policy, init_request, report, cluster, provider=self.provider)
 
-    def _make(self, wanted: InitRequest, picture: Picture, turn: Turn) -> Result:
+    def _make(
+        self, init_request: InitRequest, cluster: ClusterSnapshot, create_slot: CreateSlot
+    ) -> Result:
         with Fleet(self.fleet.opts, like=self.fleet) as fleet:
-            report = self._report(fleet, wanted)
+            report = self._report(fleet, init_request)
             return Init(
-                fleet, self.policy, wanted, report, picture, turn.look, self.jobs, self.keeper
+                fleet,
+                self.policy,
+                init_request,
+                report,
+                cluster,
+                create_slot.query_locations,
+                self.jobs,
+                self.provider,
             ).run()
 
-    def _report(self, fleet: Fleet, wanted: InitRequest) -> Report:
-        return Report(fleet, wanted.name, "init", OneByOne(self.screen))
+    def _report(self, fleet: Fleet, init_request: InitRequest) -> Report:
+        return Report(fleet, init_request.name, "init", OneByOne(self.screen))
 
 
-def _are_light(wanted: InitRequest) -> bool:
+def _are_light(init_request: InitRequest) -> bool:
     """Nothing of it is anybody's alone: no key that comes in while it is made, no secret."""
-    return not wanted.seeded and not secret.split(wanted.for_host())[1]
+    return not init_request.seeded and not secret.split(init_request.host_arguments())[1]
 
 
-def _failed(wanted: InitRequest, error: Exception) -> Result:
-    words = failure(error, f"the deployment of {wanted.name}")
-    return Result(wanted.name, words, complete=False)
+def _failed(init_request: InitRequest, error: Exception) -> Result:
+    message = failure(error, f"the deployment of {init_request.name}")
+    return Result(init_request.name, message, complete=False)

@@ -16,31 +16,38 @@ _CURE = {
 }
 
 
-def versions(fleet: Fleet, own: Versions, host: str | None = None) -> dict[str, Any]:
+def versions(fleet: Fleet, master_versions: Versions, host: str | None = None) -> dict[str, Any]:
     """Of the master's ``own``, and of each hypervisor or of one.
 
     Returns a dict: ``master``; ``hosts``, host to the same or to ``error``; ``lagging``, host to
     what to do about it.
     """
-    asked = fleet.gather(fleet.hosts(host), "virt.versions")
-    found, unreachable = answer.facts(asked.values(), Versions.from_answer)
+    answers = fleet.gather(fleet.hosts(host), "virt.versions")
+    versions_by_host, unreachable = answer.facts(answers.values(), Versions.from_answer)
     lagging = {
-        name: f"another version than the master's: {_CURE.get(one.way, '').format(name)}"
-        for name, one in found.items() if one.digest != own.digest
+        name: f"another version than the master's: {_CURE.get(host_versions.way, '').format(name)}"
+        for name,
+        host_versions in versions_by_host.items() if host_versions.digest != master_versions.digest
     }  # fmt: skip
-    hosts = {name: one.to_answer() for name, one in found.items()}
-    hosts |= {name: {"error": why} for name, why in unreachable.items()}
-    return {"master": own.to_answer(), "hosts": dict(sorted(hosts.items())), "lagging": lagging}
+    hosts = {name: host_versions.to_answer() for name, host_versions in versions_by_host.items()}
+    hosts |= {name: {"error": reason} for name, reason in unreachable.items()}
+    return {
+        "master": master_versions.to_answer(),
+        "hosts": dict(sorted(hosts.items())),
+        "lagging": lagging,
+    }
 
 
-def table(found: dict[str, Any]) -> list[list[Any]]:
+def table(report: dict[str, Any]) -> list[list[Any]]:
     """The rows of ``virt.versions`` on a terminal, the head first."""
-    rows = [_HEAD, _row(MASTER, found["master"], "")]
-    for host, about in found["hosts"].items():
-        rows.append(_row(host, about, about.get("error") or found["lagging"].get(host, "")))
+    rows = [_HEAD, _row(MASTER, report["master"], "")]
+    for host, host_report in report["hosts"].items():
+        rows.append(
+            _row(host, host_report, host_report.get("error") or report["lagging"].get(host, ""))
+        )
     return rows
 
 
-def _row(name: str, about: dict[str, Any], note: str) -> list[Any]:
+def _row(name: str, host_report: dict[str, Any], note: str) -> list[Any]:
     keys = ("salt_virt", "way", "digest", "salt", "python", "libvirt")
-    return [name, *(about.get(key) or "" for key in keys), note]
+    return [name, *(host_report.get(key) or "" for key in keys), note]

@@ -14,7 +14,9 @@ from saltvirt.placement.policy import PlacementPolicy
 OTHER_VERSION = "answers as another version of Salt Virt does: salt {host} saltutil.sync_all"
 
 # the least that a guest can ask for
-_LEAST = facts.PlacementRequest("-", 1, 1, prefer={"-": "-"}, groups=("-",), by_profile=True)
+_MINIMAL_REQUEST = facts.PlacementRequest(
+    "-", 1, 1, prefer={"-": "-"}, groups=("-",), by_profile=True
+)
 
 
 def gather(
@@ -28,24 +30,24 @@ def gather(
     guest: arguments of ``virt.init``: each Host then has the Needs of that guest. patient: with
     busy hosts, as Fleet.ask is.
     """
-    found, unreachable = [], {}
-    asked = {"guest": guest} if guest else None
-    for answer in fleet.ask(hosts or fleet.hosts(), "virt.inventory", asked, patient=patient):
-        one = told(answer)
-        if isinstance(one, facts.Host):
-            found.append(one)
+    responding, unreachable = [], {}
+    arguments = {"guest": guest} if guest else None
+    for answer in fleet.ask(hosts or fleet.hosts(), "virt.inventory", arguments, patient=patient):
+        host = parse_host(answer)
+        if isinstance(host, facts.Host):
+            responding.append(host)
         else:
-            unreachable[answer.host] = one
-    return account.joined(sorted(found, key=lambda h: h.name)), unreachable
+            unreachable[answer.host] = host
+    return account.joined(sorted(responding, key=lambda h: h.name)), unreachable
 
 
-def told(answer: Answer) -> facts.Host | str:
+def parse_host(answer: Answer) -> facts.Host | str:
     """The facts.Host that a host told of itself, without what it shares with others; or why it is
     none."""
     if answer.error is not None:
         return answer.error
     try:
-        return _reckoned(facts.host_from_inventory(answer.host, answer.data))
+        return _checked_host(facts.host_from_inventory(answer.host, answer.data))
     except errors.BadAnswer as exc:
         return f"{exc.text}: {OTHER_VERSION.format(host=answer.host)}"
     except errors.InvalidInput as exc:  # what its own configuration has wrong
@@ -54,17 +56,17 @@ def told(answer: Answer) -> facts.Host | str:
         return OTHER_VERSION.format(host=answer.host)
 
 
-def _reckoned(host: facts.Host) -> facts.Host:
+def _checked_host(host: facts.Host) -> facts.Host:
     """The host, when placement can reckon with all that it says: what it has wrong is found here,
     as its own error, and not in the midst of placing a guest on another one."""
     policy = PlacementPolicy()
-    [alone] = account.joined([host])
-    summary(alone, policy)
-    account.terms(alone, policy)
-    for arch in {None, alone.arch or None}:
-        choose.choose([alone, alone], replace(_LEAST, arch=arch), policy)
-    for guest in alone.guests:
-        facts.of_guest(guest, alone)
+    [single] = account.joined([host])
+    summary(single, policy)
+    account.terms(single, policy)
+    for arch in {None, single.arch or None}:
+        choose.choose([single, single], replace(_MINIMAL_REQUEST, arch=arch), policy)
+    for guest in single.guests:
+        facts.of_guest(guest, single)
     return host
 
 
@@ -72,16 +74,18 @@ def terms(fleet: Fleet, host: str, policy: PlacementPolicy) -> account.Placement
     """What goes with a request to a host: see placement.account. What a host that did not answer
     has promised is not in it."""
     hosts, _ = gather(fleet)
-    return account.terms(next((one for one in hosts if one.name == host), None), policy)
+    return account.terms(
+        next((candidate for candidate in hosts if candidate.name == host), None), policy
+    )
 
 
 def summaries(
     hosts: list[facts.Host], unreachable: dict[str, str], policy: PlacementPolicy
 ) -> dict[str, Any]:
     """What ``virt.host_info`` says of the hosts, and of those that are none why."""
-    found = {host.name: summary(host, policy) for host in hosts}
-    found.update({name: {"error": why} for name, why in unreachable.items()})
-    return found
+    by_host = {host.name: summary(host, policy) for host in hosts}
+    by_host.update({name: {"error": reason} for name, reason in unreachable.items()})
+    return by_host
 
 
 def summary(host: facts.Host, policy: PlacementPolicy) -> dict[str, Any]:

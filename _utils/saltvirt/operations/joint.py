@@ -15,13 +15,13 @@ from typing import Any, Protocol
 
 from saltvirt import errors
 from saltvirt.fleet.answer import Answer
-from saltvirt.fleet.client import Fleet, Quiet, Watch
+from saltvirt.fleet.client import Fleet, StallNotice, Watch
 from saltvirt.operations import slots
 
 # so many guests a job at most: the others see that it gets on
-MOST = 20
+MAX_BATCH = 20
 # while others come, so long after each other, the first one waits for them; and no longer in all
-GATHER_S, MOST_GATHER_S = 0.3, 3
+GATHER_S, MAX_GATHER_S = 0.3, 3
 # what the tags of all events of steps begin with
 _STEPS = "salt/virt/"
 
@@ -36,17 +36,17 @@ class Jobs(Protocol):
         fun: str,
         kwarg: dict[str, Any],
         watch: Watch | None = None,
-        quiet: Quiet | None = None,
+        on_stall: StallNotice | None = None,
     ) -> Answer:
         """Its Answer. What is asked is as Fleet.ask has it, of a long job."""
 
     def deploying(
-        self, opts: dict[str, Any], tell: slots.Tell, what: str
+        self, opts: dict[str, Any], notify: slots.Notify, purpose: str
     ) -> contextlib.AbstractContextManager[slots.Slots]:
         """The slot of a guest's deployment."""
 
 
-class Alone:
+class SingleJobs:
     """A job for each."""
 
     def ask(
@@ -56,33 +56,33 @@ class Alone:
         fun: str,
         kwarg: dict[str, Any],
         watch: Watch | None = None,
-        quiet: Quiet | None = None,
+        on_stall: StallNotice | None = None,
     ) -> Answer:
         """See Jobs."""
-        return fleet.gather([host], fun, kwarg, long=True, watch=watch, quiet=quiet)[host]
+        return fleet.gather([host], fun, kwarg, long=True, watch=watch, quiet=on_stall)[host]
 
     def deploying(
-        self, opts: dict[str, Any], tell: slots.Tell, what: str
+        self, opts: dict[str, Any], notify: slots.Notify, purpose: str
     ) -> contextlib.AbstractContextManager[slots.Slots]:
         """See Jobs."""
-        return slots.deploying(opts, tell, what)
+        return slots.deploying(opts, notify, purpose)
 
 
-ALONE = Alone()
+SINGLE_JOBS = SingleJobs()
 
 
 @dataclass
-class _Asked:
+class _PendingCall:
     """One question, and its Answer or what was raised instead."""
 
     kwarg: dict[str, Any]
     watch: Watch | None
-    quiet: Quiet | None
+    on_stall: StallNotice | None
     answer: Answer | None = None
     error: BaseException | None = None
 
     @property
-    def over(self) -> bool:
+    def is_done(self) -> bool:
         return self.answer is not None or self.error is not None
 
     def get(self) -> Answer:
@@ -93,25 +93,25 @@ class _Asked:
 
 
 @dataclass
-class _Line:
+class _HostQueue:
     """Those that wait for one function of one host. asked: for how many it was."""
 
-    waiting: list[_Asked] = field(default_factory=list)
-    asked: int = 0
+    waiting: list[_PendingCall] = field(default_factory=list)
+    submitted_count: int = 0
     busy: bool = False
 
 
-class Joint:
+class BatchedJobs:
     """A job for all that wait for a host. at_once: so many jobs that make guests at a time, each of
     which makes one guest after the other. coming: host to how many guests are expected there;
     when all have come, nobody is waited for."""
 
     def __init__(self, at_once: int, gather_s: float = GATHER_S) -> None:
         self.coming: dict[str, int] = {}
-        self._turns = threading.Semaphore(at_once)
+        self._slots = threading.Semaphore(at_once)
         self._gather_s = gather_s
         self._changed = threading.Condition()
-        self._lines: dict[tuple[str, str], _Line] = {}
+        self._queues: dict[tuple[str, str], _HostQueue] = {}
 
     def ask(
         self,
@@ -120,66 +120,72 @@ class Joint:
         fun: str,
         kwarg: dict[str, Any],
         watch: Watch | None = None,
-        quiet: Quiet | None = None,
+        on_stall: StallNotice | None = None,
     ) -> Answer:
         """See Jobs. Whoever comes first asks for all that have come by then."""
-        mine = _Asked(kwarg, watch, quiet)
+        own_call = _PendingCall(kwarg, watch, on_stall)
         with self._changed:
-            line = self._lines.setdefault((host, fun), _Line())
-            line.waiting.append(mine)
+            queue = self._queues.setdefault((host, fun), _HostQueue())
+            queue.waiting.append(own_call)
             self._changed.notify_all()
-            self._changed.wait_for(lambda: mine.over or not line.busy)
-            if mine.over:
-                return mine.get()
-            line.busy = True
-        self._ask_all(fleet, host, fun, line, mine)
-        return mine.get()
+            self._changed.wait_for(lambda: own_call.is_done or not queue.busy)
+            if own_call.is_done:
+                return own_call.get()
+            queue.busy = True
+        self._run_batches(fleet, host, fun, queue, own_call)
+        return own_call.get()
 
     def deploying(
-        self, opts: dict[str, Any], tell: slots.Tell, what: str
+        self, opts: dict[str, Any], notify: slots.Notify, purpose: str
     ) -> contextlib.AbstractContextManager[slots.Slots]:
         """See Jobs: the slot is the job's."""
         return contextlib.nullcontext(slots.Slots(()))
 
-    def _ask_all(self, fleet: Fleet, host: str, fun: str, line: _Line, mine: _Asked) -> None:
+    def _run_batches(
+        self, fleet: Fleet, host: str, fun: str, queue: _HostQueue, own_call: _PendingCall
+    ) -> None:
         """Until one's own answer is there; then whoever waits longest goes on."""
         try:
-            while not mine.over:
-                self._together(fleet, host, fun, line)
+            while not own_call.is_done:
+                self._run_batch(fleet, host, fun, queue)
         finally:
             with self._changed:
                 # what failed before it was asked is asked by nobody else
-                line.waiting = [one for one in line.waiting if one is not mine]
-                line.busy = False
+                queue.waiting = [call for call in queue.waiting if call is not own_call]
+                queue.busy = False
                 self._changed.notify_all()
 
-    def _wait_for_more(self, line: _Line, host: str) -> None:
+    def _wait_for_more(self, queue: _HostQueue, host: str) -> None:
         """Until for a while nobody came, or all that are expected."""
-        came, end = 0, time.monotonic() + MOST_GATHER_S
-        known = self.coming.get(host)
-        enough = MOST if known is None else min(MOST, known - line.asked)
+        arrived, deadline_s = 0, time.monotonic() + MAX_GATHER_S
+        expected = self.coming.get(host)
+        enough = MAX_BATCH if expected is None else min(MAX_BATCH, expected - queue.submitted_count)
         with self._changed:
-            while came < len(line.waiting) < enough and time.monotonic() < end:
-                came = len(line.waiting)
-                self._changed.wait_for(lambda: len(line.waiting) >= enough, self._gather_s)
+            while arrived < len(queue.waiting) < enough and time.monotonic() < deadline_s:
+                arrived = len(queue.waiting)
+                self._changed.wait_for(lambda: len(queue.waiting) >= enough, self._gather_s)
 
-    def _together(self, fleet: Fleet, host: str, fun: str, line: _Line) -> None:
+    def _run_batch(self, fleet: Fleet, host: str, fun: str, queue: _HostQueue) -> None:
         """One job with those that have come; each gets its Answer."""
         with self._slot(fleet, host, fun) as slot:
-            self._wait_for_more(line, host)
+            self._wait_for_more(queue, host)
             with self._changed:
-                asked, line.waiting = line.waiting[:MOST], line.waiting[MOST:]
-                line.asked += len(asked)
+                batch, queue.waiting = queue.waiting[:MAX_BATCH], queue.waiting[MAX_BATCH:]
+                queue.submitted_count += len(batch)
             try:
-                calls = [one.kwarg for one in asked]
+                call_arguments = [call.kwarg for call in batch]
                 answers = fleet.each(
-                    host, fun, calls, watch=_watch(asked), quiet=_quiet(asked, slot.free)
+                    host,
+                    fun,
+                    call_arguments,
+                    watch=_watch(batch),
+                    quiet=_combined_notice(batch, slot.free),
                 )
-                for one, found in zip(asked, answers, strict=True):
-                    one.answer = found
+                for call, answer in zip(batch, answers, strict=True):
+                    call.answer = answer
             except BaseException as exc:
-                for one in asked:
-                    one.error = exc
+                for call in batch:
+                    call.error = exc
             finally:
                 with self._changed:
                     self._changed.notify_all()
@@ -190,36 +196,36 @@ class Joint:
         if fun != "virt.init":
             yield slots.Slots(())
             return
-        with self._turns, slots.deploying(fleet.opts, _nobody, f"virt.init on {host}") as slot:
+        with self._slots, slots.deploying(fleet.opts, _ignore_wait, f"virt.init on {host}") as slot:
             yield slot
 
 
-def _nobody(_why: str) -> None:
+def _ignore_wait(_reason: str) -> None:
     """Of many that wait nothing is said: each line is one that was done."""
 
 
-def _watch(asked: list[_Asked]) -> Watch | None:
+def _watch(calls: list[_PendingCall]) -> Watch | None:
     """Steps of all of them, each told to the one that it is of: warnings, and what takes long.
     The lines of all the others would hide them."""
-    watches = [one.watch for one in asked if one.watch]
+    watches = [call.watch for call in calls if call.watch]
 
-    def told(tag: str, data: dict[str, Any]) -> None:
-        for prefix, tell in watches:
+    def forward(tag: str, data: dict[str, Any]) -> None:
+        for prefix, notify in watches:
             if tag.startswith(prefix) and (tag.endswith("/warning") or data.get("within_s")):
-                tell(tag, data)
+                notify(tag, data)
 
-    return (_STEPS, told) if watches else None
+    return (_STEPS, forward) if watches else None
 
 
-def _quiet(asked: list[_Asked], free: Callable[[], None]) -> Quiet | None:
+def _combined_notice(calls: list[_PendingCall], free: Callable[[], None]) -> StallNotice | None:
     """As patient as the least patient of them, and told to all."""
-    found = [one.quiet for one in asked if one.quiet]
-    if not found:
+    notices = [item.on_stall for item in calls if item.on_stall]
+    if not notices:
         return None
 
-    def quiet() -> None:
+    def notify_all() -> None:
         free()
-        for _, _, tell in found:
-            tell()
+        for _, _, notify in notices:
+            notify()
 
-    return min(one[0] for one in found), min(one[1] for one in found), quiet
+    return min(item[0] for item in notices), min(item[1] for item in notices), notify_all

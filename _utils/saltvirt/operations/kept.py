@@ -11,12 +11,12 @@ from saltvirt.operations.held import Opts
 from saltvirt.operations.report import Report
 from saltvirt.placement.facts import Host
 
-LOOK_S = 5
+POLL_S = 5
 # those that are off are no reason to wait: nobody moves them
-_RUN = ("running", "paused")
+_ACTIVE_STATES = ("running", "paused")
 
 
-class KeptGuests:
+class HaManagedDrain:
     """timeout_s: so long it waits without one more of them gone. look: the hosts of those names, by
     their own word; raises ConnectionFailed where one does not answer. wait: sleeps. rests: why
     nobody moves them now, or nothing. brings: why others may still come to the host, or nothing."""
@@ -24,67 +24,80 @@ class KeptGuests:
     def __init__(
         self,
         opts: Opts,
-        look: Callable[[list[str]], list[Host]],
+        read_hosts: Callable[[list[str]], list[Host]],
         report: Report,
         timeout_s: float,
         wait: Callable[[float], None] = time.sleep,
-        rests: Callable[[], str] = str,
-        brings: Callable[[], str] = str,
+        idle_reason: Callable[[], str] = str,
+        pending_arrivals: Callable[[], str] = str,
     ) -> None:
-        self.rests, self.brings = rests, brings
-        self.look, self.report, self.timeout_s, self.wait = look, report, timeout_s, wait
-        self.words = keepers.words(opts)
+        self.idle_reason, self.pending_arrivals = idle_reason, pending_arrivals
+        self.read_hosts, self.report, self.timeout_s, self.wait = (
+            read_hosts,
+            report,
+            timeout_s,
+            wait,
+        )
+        self.managers = keepers.managed_guests(opts)
 
-    def leave(self, host: str, others: list[str]) -> moves.MovesOutcome:
+    def drain(self, host: str, other_hosts: list[str]) -> moves.MovesOutcome:
         """Waits until none of them runs on the host, or comes to it. Who did not leave is named
         with who keeps it."""
         outcome = moves.MovesOutcome()
-        if not self.words:
+        if not self.managers:
             return outcome
         try:
-            coming = self.brings()  # it is asked first: who comes after that is seen on the host
-            here = were = self._running(host)
+            coming = (
+                self.pending_arrivals()
+            )  # it is asked first: who comes after that is seen on the host
+            running = all_running = self._running(host)
         except errors.ConnectionFailed as exc:
-            outcome.left[host] = f"what is left on it is not known: {exc.text}"
+            outcome.unmoved[host] = f"what is left on it is not known: {exc.text}"
             return outcome
         waited_s = 0.0
-        while (here or coming) and waited_s < self.timeout_s and not self.rests():
-            if waited_s == 0 and here:
-                self.report.step("waits", f"{_list(here)} left to whoever keeps them")
-            self.wait(LOOK_S)
-            waited_s += LOOK_S
+        while (running or coming) and waited_s < self.timeout_s and not self.idle_reason():
+            if waited_s == 0 and running:
+                self.report.step("waits", f"{_list(running)} left to whoever keeps them")
+            self.wait(POLL_S)
+            waited_s += POLL_S
             try:
-                coming, found = self.brings(), self._running(host)
+                coming, still_running = self.pending_arrivals(), self._running(host)
             except errors.ConnectionFailed as exc:
-                outcome.left[host] = f"what is left on it is not known: {exc.text}"
+                outcome.unmoved[host] = f"what is left on it is not known: {exc.text}"
                 break
-            if found != here:
-                here, were, waited_s = found, were | found, 0.0
-        why = self.rests() if here else ""
-        why = why or f"it did not leave within {self.timeout_s:.0f} s"
-        left = {name: self.words[name] for name in here if name in self.words}
-        outcome.left |= {name: f"{why}; it is kept by {words}" for name, words in left.items()}
-        if coming and not here and not self.rests():
-            outcome.left.setdefault(host, f"guests may still come to it: {coming}")
-        outcome.moved |= self._where(were - here, [name for name in others if name != host])
+            if still_running != running:
+                running, all_running, waited_s = still_running, all_running | still_running, 0.0
+        reason = self.idle_reason() if running else ""
+        reason = reason or f"it did not leave within {self.timeout_s:.0f} s"
+        unmoved = {name: self.managers[name] for name in running if name in self.managers}
+        outcome.unmoved |= {
+            name: f"{reason}; it is kept by {manager}" for name, manager in unmoved.items()
+        }
+        if coming and not running and not self.idle_reason():
+            outcome.unmoved.setdefault(host, f"guests may still come to it: {coming}")
+        outcome.moved |= self._new_hosts(
+            all_running - running, [name for name in other_hosts if name != host]
+        )
         return outcome
 
     def _running(self, host: str) -> frozenset[str]:
-        [found] = self.look([host])
+        [host_facts] = self.read_hosts([host])
         return frozenset(
-            guest.name for guest in found.guests if guest.name in self.words and guest.state in _RUN
+            guest.name
+            for guest in host_facts.guests
+            if guest.name in self.managers and guest.state in _ACTIVE_STATES
         )
 
-    def _where(self, gone: frozenset[str], others: list[str]) -> dict[str, str]:
-        if not gone:
+    def _new_hosts(self, departed: frozenset[str], other_hosts: list[str]) -> dict[str, str]:
+        if not departed:
             return {}
         return {
-            guest.name: found.name
-            for found in self.look(others)
-            for guest in found.guests
-            if guest.name in gone and guest.state in _RUN
+            guest.name: host_facts.name
+            for host_facts in self.read_hosts(other_hosts)
+            for guest in host_facts.guests
+            if guest.name in departed and guest.state in _ACTIVE_STATES
         }
 
 
 def _list(names: frozenset[str]) -> str:
-    return f"{units.counted(len(names), 'guest')} ({', '.join(sorted(names))})"
+    return f"{units.pluralize(len(names), 'guest')} ({', '.join(sorted(names))})"

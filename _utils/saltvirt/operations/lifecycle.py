@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from saltvirt import errors, names
-from saltvirt.answers.power import Power
+from saltvirt.answers.power import PowerChange
 from saltvirt.fleet.answer import DOWN
 from saltvirt.fleet.client import Fleet
 from saltvirt.operations import alone, begun, find, hints, keepers, reserved
@@ -15,7 +15,7 @@ from saltvirt.placement import account, policy
 
 RUNNING, PAUSED, OFF = "running", "paused", "shutdown"
 # so long a host waits until another operation on the guest has ended: host.domain.guest_lock
-AT_ONCE_S = 20
+LOCK_WAIT_S = 20
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Verb:
     """asked: the verb of the host's ``virt.power``. before: states it makes sense in. after: what
     libvirt must say. runs: the guest writes to its disks then, and did not before."""
 
-    asked: str
+    host_verb: str
     before: tuple[str, ...]
     after: str
     done: str
@@ -69,27 +69,27 @@ def plan(
     """The PowerPlan. Changes nothing. only: the host that has it; the operator knows that it runs
     on no other. Raises NotFound, InvalidInput (the verb makes no sense now), OperationFailed."""
     name = names.guest(name)
-    seen = find.last_seen(fleet, name) if _one_will_do(verb_name, only) else None
-    if seen:
-        return _planned(name, verb_name, *seen)
-    return _of_all(fleet, name, verb_name, only, reasons or Reasons(first=True))
+    last_seen = find.last_seen(fleet, name) if _single_host_ok(verb_name, only) else None
+    if last_seen:
+        return _planned(name, verb_name, *last_seen)
+    return _plan_from_all(fleet, name, verb_name, only, reasons or Reasons(first=True))
 
 
-def _one_will_do(verb_name: str, only: str | None) -> bool:
+def _single_host_ok(verb_name: str, only: str | None) -> bool:
     """Whether it does no harm where the guest should be on a second host, too."""
     return not (VERBS[verb_name].runs or only)
 
 
-def _of_all(
+def _plan_from_all(
     fleet: Fleet, name: str, verb_name: str, only: str | None, reasons: Reasons
 ) -> PowerPlan:
     """The PowerPlan by what all hosts say."""
-    locations, host = _on(fleet, name, only)
-    found = _planned(name, verb_name, host, locations.guests[name][host])
-    if VERBS[verb_name].runs and not found.nothing and not only:
+    locations, host = _locate(fleet, name, only)
+    power_plan = _planned(name, verb_name, host, locations.guests[name][host])
+    if VERBS[verb_name].runs and not power_plan.nothing and not only:
         with reasons:
             alone.check(fleet, locations, name, host, f"host={host}")
-    return found
+    return power_plan
 
 
 def _planned(name: str, verb_name: str, host: str, before: str) -> PowerPlan:
@@ -102,21 +102,21 @@ def _planned(name: str, verb_name: str, host: str, before: str) -> PowerPlan:
     return PowerPlan(host, before, verb.after)
 
 
-def _on(fleet: Fleet, name: str, only: str | None) -> tuple[find.Locations, str]:
+def _locate(fleet: Fleet, name: str, only: str | None) -> tuple[find.Locations, str]:
     """(find.Locations, the host that has the guest)."""
     locations = find.locations(fleet)
     host = locations.host_of(name)
     if only not in (None, host):
         raise errors.NotFound(f"{name} is on {host}, not on {only}")
-    hints.keep(fleet.opts, name, host)
+    hints.store(fleet.opts, name, host)
     return locations, host
 
 
-def writes(fleet: Fleet, name: str, only: str | None = None) -> str:
+def host_for_write(fleet: Fleet, name: str, only: str | None = None) -> str:
     """The host of a guest whose disks are to be written to, whether it runs or not. only: as for
     :func:`plan`. Raises NotFound, OperationFailed."""
     name = names.guest(name)
-    locations, host = _on(fleet, name, only)
+    locations, host = _locate(fleet, name, only)
     if locations.guests[name][host] != RUNNING and not only:
         alone.check(fleet, locations, name, host)
     return host
@@ -138,119 +138,127 @@ class Lifecycle:
         wait_s: float = 0,
         options: dict[str, Any] | None = None,
         host: str | None = None,
-        keeper: keepers.Keeper | None = None,
+        provider: keepers.HaProvider | None = None,
     ) -> None:
         self.fleet, self.name, self.verb = fleet, str(name), verb
         self.wait_s, self.options, self.host = wait_s, options or {}, host
         starts = verb == "start" and not self.options.get("overcommit")
-        self.keeper, self._warning = keeper if starts else None, ""
+        self.provider, self._warning = provider if starts else None, ""
 
     def check(self) -> Checked:
         """What state it would have; of a start also whether its host would admit it."""
         name, reasons = self.name, Reasons()
         with reasons:
             with reasons:
-                keepers.refuse(self.fleet.opts, names.guest(name))
-            found = plan(self.fleet, name, self.verb, self.host, reasons)
-            if self.verb == "start" and not found.nothing:
-                asked = {**_start(self.fleet, name, self.options), "test": True}
+                keepers.refuse_managed(self.fleet.opts, names.guest(name))
+            power_plan = plan(self.fleet, name, self.verb, self.host, reasons)
+            if self.verb == "start" and not power_plan.nothing:
+                arguments = {**_start(self.fleet, name, self.options), "test": True}
                 with reasons:
-                    self.fleet.one(found.host, "virt.start", asked)
+                    self.fleet.call(power_plan.host, "virt.start", arguments)
                 with reasons:
-                    self._spares(found.host)
-            reasons.hold()
-            more = {"host": found.host, "state": found.before}
-            if self._is_done(found):
-                return Checked(name, self._already(found), more=more, nothing=True)
-            words = self._warned(f"{name} on {found.host} would be {VERBS[self.verb].done}")
-            return Checked(name, words, _changes(found), more)
+                    self._check_reserve(power_plan.host)
+            reasons.raise_first()
+            details = {"host": power_plan.host, "state": power_plan.before}
+            if self._is_done(power_plan):
+                return Checked(name, self._already(power_plan), details=details, nothing=True)
+            message = self._with_warning(
+                f"{name} on {power_plan.host} would be {VERBS[self.verb].done}"
+            )
+            return Checked(name, message, _changes(power_plan), details)
         return reasons.checked(name)
 
     def run(self) -> Result:
         """Raises NotFound, InvalidInput, OperationFailed, NoRoom, Refused."""
         name = names.guest(self.name)
-        keepers.refuse(self.fleet.opts, name)
-        done = self._where_last_seen(name) if _one_will_do(self.verb, self.host) else None
+        keepers.refuse_managed(self.fleet.opts, name)
+        done = self._on_cached_host(name) if _single_host_ok(self.verb, self.host) else None
         if done:
             return done
-        found = _of_all(self.fleet, name, self.verb, self.host, Reasons(first=True))
-        if self._is_done(found):
-            return self._done(found)
-        self._spares(found.host)
-        asked = self._asked(name)
-        said = self.fleet.one(found.host, "virt.power", asked, long=True)
-        told = Power.from_answer(said, found.host)
-        if told.before is None:
-            raise errors.NotFound(f"{name} is no longer on {found.host}: run the command again")
-        return self._judged(name, found.host, told)
+        power_plan = _plan_from_all(self.fleet, name, self.verb, self.host, Reasons(first=True))
+        if self._is_done(power_plan):
+            return self._result(power_plan)
+        self._check_reserve(power_plan.host)
+        arguments = self._arguments(name)
+        response = self.fleet.call(power_plan.host, "virt.power", arguments, long=True)
+        power = PowerChange.from_answer(response, power_plan.host)
+        if power.before is None:
+            raise errors.NotFound(
+                f"{name} is no longer on {power_plan.host}: run the command again"
+            )
+        return self._verify(name, power_plan.host, power)
 
-    def _where_last_seen(self, name: str) -> Result | None:
+    def _on_cached_host(self, name: str) -> Result | None:
         """Done by the host where the guest was last seen, when that alone can say that this is the
         one. None when it is not, or was told nothing: then nothing was done.
 
         A host that fails at it is asked first no more: it may be for the guest's being elsewhere.
         """
-        host = find.hinted(self.fleet, name)
+        host = find.cached_host(self.fleet, name)
         if host is None:
             return None
-        asked = {**self._asked(name), "last_seen": True}
-        timeout_s = max(self.fleet.opts["timeout"], AT_ONCE_S) + self.wait_s
-        answer = self.fleet.gather([host], "virt.power", asked, timeout_s=timeout_s, patient=True)[
-            host
-        ]
+        arguments = {**self._arguments(name), "last_seen": True}
+        timeout_s = max(self.fleet.opts["timeout"], LOCK_WAIT_S) + self.wait_s
+        answer = self.fleet.gather(
+            [host], "virt.power", arguments, timeout_s=timeout_s, patient=True
+        )[host]
         if answer.kind == DOWN:
             return None
         try:
-            told = Power.from_answer(answer.get(), host)
+            power = PowerChange.from_answer(answer.get(), host)
         except errors.VirtError:
             hints.forget(self.fleet.opts, name)
             raise
-        return self._judged(name, host, told) if told.before else None
+        return self._verify(name, host, power) if power.before else None
 
-    def _asked(self, name: str) -> dict[str, Any]:
+    def _arguments(self, name: str) -> dict[str, Any]:
         """The arguments of the host's ``virt.power``."""
         verb = VERBS[self.verb]
-        asked: dict[str, Any] = {"name": name, "verb": verb.asked, "when": [*verb.before]}
+        arguments: dict[str, Any] = {"name": name, "verb": verb.host_verb, "when": [*verb.before]}
         if self.verb == "start":
-            asked |= _start(self.fleet, name, self.options)
+            arguments |= _start(self.fleet, name, self.options)
         if self.verb == "shutdown":
-            asked["timeout"] = self.wait_s
-        return asked
+            arguments["timeout"] = self.wait_s
+        return arguments
 
-    def _judged(self, name: str, host: str, told: Power) -> Result:
+    def _verify(self, name: str, host: str, power: PowerChange) -> Result:
         """What its host has done. Raises InvalidInput, OperationFailed when it is not as wanted."""
-        found = _planned(name, self.verb, host, str(told.before))
-        if self._is_done(found):
-            return self._done(found)
-        if told.after != found.after:
+        power_plan = _planned(name, self.verb, host, str(power.before))
+        if self._is_done(power_plan):
+            return self._result(power_plan)
+        if power.after != power_plan.after:
             waited = f" after {self.wait_s:.0f} s" if self.wait_s else ""
             raise errors.OperationFailed(
-                f"{name} on {host} is {told.after}{waited}, not {found.after}"
+                f"{name} on {host} is {power.after}{waited}, not {power_plan.after}"
             )
         if self.verb == "start":  # whoever made it: somebody wants it
             begun.forget(self.fleet.opts, name)
-        return self._done(found)
+        return self._result(power_plan)
 
-    def _done(self, found: PowerPlan) -> Result:
-        more = {"host": found.host, "state": found.after}
-        if self._is_done(found):
-            return Result(self.name, self._already(found), more=more)
-        words = self._warned(f"{self.name} on {found.host} was {VERBS[self.verb].done}")
-        return Result(self.name, words, _changes(found), more)
+    def _result(self, power_plan: PowerPlan) -> Result:
+        details = {"host": power_plan.host, "state": power_plan.after}
+        if self._is_done(power_plan):
+            return Result(self.name, self._already(power_plan), details=details)
+        message = self._with_warning(
+            f"{self.name} on {power_plan.host} was {VERBS[self.verb].done}"
+        )
+        return Result(self.name, message, _changes(power_plan), details)
 
-    def _spares(self, host: str) -> None:
+    def _check_reserve(self, host: str) -> None:
         """Raises Refused where it would take room that is kept."""
-        self._warning = reserved.on_its_host(self.keeper, self.fleet, host, self.name)
+        self._warning = reserved.on_current_host(self.provider, self.fleet, host, self.name)
 
-    def _warned(self, words: str) -> str:
-        return "; ".join(filter(None, (words, self._warning)))
+    def _with_warning(self, message: str) -> str:
+        return "; ".join(filter(None, (message, self._warning)))
 
-    def _is_done(self, found: PowerPlan) -> bool:
-        return found.nothing and self.verb != "reset"
+    def _is_done(self, power_plan: PowerPlan) -> bool:
+        return power_plan.nothing and self.verb != "reset"
 
-    def _already(self, found: PowerPlan) -> str:
-        return f"{self.name} on {found.host} is {found.after} already"
+    def _already(self, power_plan: PowerPlan) -> str:
+        return f"{self.name} on {power_plan.host} is {power_plan.after} already"
 
 
-def _changes(found: PowerPlan) -> dict[str, Any]:
-    return {} if found.nothing else {"state": {"old": found.before, "new": found.after}}
+def _changes(power_plan: PowerPlan) -> dict[str, Any]:
+    return (
+        {} if power_plan.nothing else {"state": {"old": power_plan.before, "new": power_plan.after}}
+    )

@@ -14,48 +14,48 @@ from saltvirt import errors, plain
 from saltvirt.operations import held
 
 # the longest name of a file, in bytes
-_LONGEST = 255
+_MAX_NAME_BYTES = 255
 
 
 def _path(opts: held.Opts, name: str) -> Path:
     """The guest's lock. The name may be what a host calls a guest, of whatever origin."""
-    if not name or "/" in name or name[0] == "." or _no_file(name):
+    if not name or "/" in name or name[0] == "." or _is_unsafe_name(name):
         raise errors.InvalidInput(f"{name!r} cannot be a guest's name")
     return Path(opts["cachedir"]) / "virt" / "locks" / name
 
 
-def _no_file(name: str) -> bool:
+def _is_unsafe_name(name: str) -> bool:
     """Whether no file is to have the name."""
-    return len(name.encode(errors="replace")) > _LONGEST or not name.isprintable()
+    return len(name.encode(errors="replace")) > _MAX_NAME_BYTES or not name.isprintable()
 
 
 @contextlib.contextmanager
-def guest(opts: held.Opts, name: str, what: str) -> Iterator[None]:
+def guest(opts: held.Opts, name: str, purpose: str) -> Iterator[None]:
     """Holds the guest's lock for the block.
 
-    opts: the master's configuration (``cachedir``). what: the operation, for the message
+    opts: the master's configuration (``cachedir``). purpose: the operation, for the message
     that another caller gets. The lock goes with the process, however it ends.
     Raises OperationFailed at once, with who it is, when another operation on that guest is
     under way.
     """
     path = _path(opts, name)
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle = held.take(path, what) or _again(path, what)
+    handle = held.take(path, purpose) or _retry(path, purpose)
     if handle is None:
-        raise _under_way(name, held.owner(path))
+        raise _busy_error(name, held.owner(path))
     try:
         yield
     finally:
         os.close(handle)
 
 
-def _again(path: Path, what: str) -> int | None:
+def _retry(path: Path, purpose: str) -> int | None:
     """Somebody may only have looked whether it is held."""
     time.sleep(0.05)
-    return held.take(path, what)
+    return held.take(path, purpose)
 
 
-def at_work(opts: held.Opts, name: str) -> str | None:
+def guest_owner(opts: held.Opts, name: str) -> str | None:
     """Who works on the guest on this master, or None."""
     path = _path(opts, name)
     return held.owner(path) if held.is_taken(path) else None
@@ -63,12 +63,12 @@ def at_work(opts: held.Opts, name: str) -> str | None:
 
 def refuse_taken(opts: held.Opts, name: str) -> None:
     """Raises what :func:`guest` would raise now."""
-    owner = at_work(opts, name)
+    owner = guest_owner(opts, name)
     if owner:
-        raise _under_way(name, owner)
+        raise _busy_error(name, owner)
 
 
-def _under_way(name: str, owner: str) -> errors.OperationFailed:
+def _busy_error(name: str, owner: str) -> errors.OperationFailed:
     return errors.OperationFailed(f"{name}: {owner}, is under way; wait for it")
 
 
@@ -78,7 +78,7 @@ def _host_path(opts: held.Opts, host: str) -> Path:
 
 @contextlib.contextmanager
 def host(
-    opts: held.Opts, name: str, what: str, stop: Callable[[str], object] | None = None
+    opts: held.Opts, name: str, purpose: str, stop: Callable[[str], object] | None = None
 ) -> Iterator[None]:
     """Holds the lock of what is evacuated from a host for the block. name: of a hypervisor of this
     master. stop: is called with the owner of a lock that is held, and raises unless that operation
@@ -89,14 +89,14 @@ def host(
     """
     path = _host_path(opts, name)
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle = held.take(path, what) or _again(path, what)
+    handle = held.take(path, purpose) or _retry(path, purpose)
     if handle is None:
         owner = held.owner(path)
         if stop is None:
-            raise drained(name, owner)
+            raise drained_error(name, owner)
         stop(owner)
         _stop_path(opts, name).touch()
-        handle = held.wait(opts, lambda: held.take(path, what), lambda: held.owner(path))
+        handle = held.wait(opts, lambda: held.take(path, purpose), lambda: held.owner(path))
     try:
         _stop_path(opts, name).unlink(missing_ok=True)
         yield
@@ -113,7 +113,7 @@ def is_stopped(opts: held.Opts, host: str) -> bool:
     return _stop_path(opts, host).exists()
 
 
-def at_host(opts: held.Opts, name: str) -> str | None:
+def host_owner(opts: held.Opts, name: str) -> str | None:
     """Who holds the lock of what is evacuated from the host, or None."""
     path = _host_path(opts, name)
     return held.owner(path) if held.is_taken(path) else None
@@ -121,12 +121,12 @@ def at_host(opts: held.Opts, name: str) -> str | None:
 
 def refuse_drained(opts: held.Opts, name: str) -> None:
     """Raises what :func:`host` would raise now."""
-    owner = at_host(opts, name)
+    owner = host_owner(opts, name)
     if owner:
-        raise drained(name, owner)
+        raise drained_error(name, owner)
 
 
-def drained(host: str, owner: str) -> errors.OperationFailed:
+def drained_error(host: str, owner: str) -> errors.OperationFailed:
     """What refuses an operation on the host's guests while the owner has its lock."""
     return errors.OperationFailed(
         f"{host}: {owner}, is under way; wait for it, or end it: salt-run virt.restore {host}"
@@ -144,8 +144,8 @@ def deployment(opts: held.Opts, name: str) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
     # users call it as they like, so the name is none for a file
     path = folder / hashlib.sha256(name.encode(errors="replace")).hexdigest()
-    what = f"virt.deployed {plain.line(name)}"
-    handle = held.wait(opts, lambda: held.take(path, what), lambda: held.owner(path))
+    purpose = f"virt.deployed {plain.one_line(name)}"
+    handle = held.wait(opts, lambda: held.take(path, purpose), lambda: held.owner(path))
     try:
         yield
     finally:

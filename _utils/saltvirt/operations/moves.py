@@ -31,24 +31,28 @@ class MovesOutcome:
     """moved: guest to the host it is on now. left: guest to why it was not moved."""
 
     moved: dict[str, str] = field(default_factory=dict)
-    left: dict[str, str] = field(default_factory=dict)
+    unmoved: dict[str, str] = field(default_factory=dict)
 
     def add(self, step: MovesOutcome) -> None:
         """What came out of more moves."""
         self.moved.update(step.moved)
-        self.left.update(step.left)
+        self.unmoved.update(step.unmoved)
 
-    def result(self, about: str, comment: str) -> Result:
+    def result(self, subject: str, comment: str) -> Result:
         """The Result of an operation that made the moves: what is left makes it incomplete."""
-        changes, more = {"moved": self.moved}, {"left": self.left}
-        return Result(about, f"{comment}: {self.text()}", changes, more, complete=not self.left)
+        changes, details = {"moved": self.moved}, {"left": self.unmoved}
+        return Result(
+            subject, f"{comment}: {self.text()}", changes, details, complete=not self.unmoved
+        )
 
     def text(self) -> str:
         """One line: how many moved, and each that did not with its reason."""
         line = f"{len(self.moved)} moved"
-        if self.left:
-            reasons = "; ".join(f"{name}: {why}" for name, why in sorted(self.left.items()))
-            line += f", {len(self.left)} left: {reasons}"
+        if self.unmoved:
+            reasons = "; ".join(
+                f"{name}: {reason}" for name, reason in sorted(self.unmoved.items())
+            )
+            line += f", {len(self.unmoved)} left: {reasons}"
         return line
 
 
@@ -67,28 +71,31 @@ def run(
     with ThreadPoolExecutor(max_workers=limits[0]) as pool:
         while waiting or running:
             for move in [*waiting]:
-                if _may_begin(move, running.values(), limits):
+                if _can_start(move, running.values(), limits):
                     waiting.remove(move)
                     running[pool.submit(migrate, move.guest, move.target)] = move
             for done in wait(running, return_when=FIRST_COMPLETED).done:
-                _note(outcome, running.pop(done).guest, done, report)
+                _record_outcome(outcome, running.pop(done).guest, done, report)
     return outcome
 
 
-def _may_begin(move: GuestMove, running: Iterable[GuestMove], limits: tuple[int, int]) -> bool:
-    busy = [host for one in running for host in (one.source, one.target)]
-    in_all, each = limits
-    return len(busy) // 2 < in_all and max(map(busy.count, (move.source, move.target))) < each
+def _can_start(move: GuestMove, running: Iterable[GuestMove], limits: tuple[int, int]) -> bool:
+    busy = [host for running_move in running for host in (running_move.source, running_move.target)]
+    max_total, max_per_host = limits
+    return (
+        len(busy) // 2 < max_total
+        and max(map(busy.count, (move.source, move.target))) < max_per_host
+    )
 
 
-def _note(outcome: MovesOutcome, guest: str, done: Future[str], report: Report) -> None:
+def _record_outcome(outcome: MovesOutcome, guest: str, done: Future[str], report: Report) -> None:
     try:
         outcome.moved[guest] = done.result()
         report.step("moved", f"{guest} is on {outcome.moved[guest]}", guest=guest)
     except errors.VirtError as exc:
-        outcome.left[guest] = exc.text
+        outcome.unmoved[guest] = exc.text
         report.step("left", f"{guest} stays: {exc.text}", guest=guest)
     except Exception as exc:  # such as a master's full disk: of this guest, not of the others
         log.exception("the move of %s failed", guest)
-        outcome.left[guest] = plain.line(f"{type(exc).__name__}: {exc}")
-        report.step("left", f"{guest} is left: {outcome.left[guest]}", guest=guest)
+        outcome.unmoved[guest] = plain.one_line(f"{type(exc).__name__}: {exc}")
+        report.step("left", f"{guest} is left: {outcome.unmoved[guest]}", guest=guest)

@@ -37,19 +37,19 @@ class Result:
     not every host was heard: the exit code is 1 then.
     """
 
-    about: str
+    subject: str
     comment: str
     changes: dict[str, Any] = field(default_factory=dict)
-    more: dict[str, Any] = field(default_factory=dict)
+    details: dict[str, Any] = field(default_factory=dict)
     complete: bool = True
 
     def answer(self) -> dict[str, Any]:
         """As the runner gives it back."""
-        found = result.done(self.about, self.comment, self.changes, **self.more)
+        data = result.done(self.subject, self.comment, self.changes, **self.details)
         if not self.complete:
-            found[self.about]["result"] = False
-            found["retcode"] = 1
-        return found
+            data[self.subject]["result"] = False
+            data["retcode"] = 1
+        return data
 
 
 @dataclass(frozen=True)
@@ -60,10 +60,10 @@ class Several:
 
     def answer(self) -> dict[str, Any]:
         """As the runner gives it back: one is short, then all of it is."""
-        found: dict[str, Any] = {}
+        data: dict[str, Any] = {}
         for part in self.parts:
-            found.update(part.answer())
-        return found
+            data.update(part.answer())
+        return data
 
 
 @dataclass(frozen=True)
@@ -80,15 +80,15 @@ class Checked(Result):
     def answer(self) -> dict[str, Any]:
         """As the runner gives it back: ``result`` is None where it would be done."""
         if self.reasons:
-            about = plain.line(self.about)
-            found = result.failed(about, self.comment)
-            if self.changes or self.more:  # of the parts that would be
-                found[about].update(changes=self.changes, **self.more)
-            return found
+            subject = plain.one_line(self.subject)
+            data = result.failed(subject, self.comment)
+            if self.changes or self.details:  # of the parts that would be
+                data[subject].update(changes=self.changes, **self.details)
+            return data
         if self.nothing:
-            return result.done(self.about, self.comment, self.changes, **self.more)
-        found = result.planned(self.about, self.comment, self.changes, **self.more)
-        return found if self.complete else {**found, "retcode": 1}
+            return result.done(self.subject, self.comment, self.changes, **self.details)
+        data = result.planned(self.subject, self.comment, self.changes, **self.details)
+        return data if self.complete else {**data, "retcode": 1}
 
 
 class Reasons:
@@ -100,7 +100,7 @@ class Reasons:
 
     def __init__(self, *, first: bool = False) -> None:
         self._first = first
-        self._found: list[errors.VirtError] = []
+        self._errors: list[errors.VirtError] = []
 
     def __enter__(self) -> None:
         pass
@@ -108,31 +108,31 @@ class Reasons:
     def __exit__(self, _kind: object, exc: BaseException | None, _traceback: object) -> bool:
         if self._first or not isinstance(exc, errors.VirtError):
             return False
-        self._found.append(exc)
+        self._errors.append(exc)
         return True
 
-    def hold(self) -> None:
+    def raise_first(self) -> None:
         """Raises the first reason, when there is one: what follows could not be asked."""
-        if self._found:
-            raise self._found[0]
+        if self._errors:
+            raise self._errors[0]
 
     @property
-    def words(self) -> tuple[str, ...]:
+    def texts(self) -> tuple[str, ...]:
         """The sentences, each once."""
-        return tuple(dict.fromkeys(exc.text for exc in self._found))
+        return tuple(dict.fromkeys(exc.text for exc in self._errors))
 
-    def checked(self, about: str) -> Checked:
+    def checked(self, subject: str) -> Checked:
         """The Checked of an operation that would not be done."""
-        return Checked(about, "; ".join(self.words), reasons=self.words)
+        return Checked(subject, "; ".join(self.texts), reasons=self.texts)
 
 
-def failure(error: Exception, what: str) -> str:
-    """Why a part of an operation failed, in one line. what: the part. An error that is none of
+def failure(error: Exception, part: str) -> str:
+    """Why a part of an operation failed, in one line. part: the part. An error that is none of
     ours, such as a full disk of the master, is logged: it does not end what is done to others."""
     if isinstance(error, errors.VirtError):
         return error.text
-    log.error("%s failed", what, exc_info=error)
-    return plain.line(f"{type(error).__name__}: {error}")
+    log.error("%s failed", part, exc_info=error)
+    return plain.one_line(f"{type(error).__name__}: {error}")
 
 
 def perform(operation: Operation, test: bool = False) -> dict[str, Any]:

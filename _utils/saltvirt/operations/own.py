@@ -15,17 +15,18 @@ from saltvirt.rights import grants
 Guests = dict[str, dict[str, facts.Guest]]
 
 
-def _all(fleet: Fleet) -> tuple[find.Locations, Guests]:
+def _query_guests(fleet: Fleet) -> tuple[find.Locations, Guests]:
     """(which host has which guest, the guests), by what all hosts say."""
     hosts, unreachable = inventory.gather(fleet)
-    guests = {host.name: {one.name: one for one in host.guests} for host in hosts}
+    guests = {host.name: {guest.name: guest for guest in host.guests} for host in hosts}
     states = {
-        host: {name: one.state for name, one in there.items()} for host, there in guests.items()
+        host: {name: guest.state for name, guest in host_guests.items()}
+        for host, host_guests in guests.items()
     }
     return find.Locations(find.by_name(states), unreachable), guests
 
 
-class Own:
+class SetOwner:
     """Writes down whose a guest is; owner None: nobody's who is limited."""
 
     def __init__(self, fleet: Fleet, name: str, owner: object) -> None:
@@ -33,37 +34,38 @@ class Own:
 
     def _plan(self) -> tuple[str, str | None, str | None]:
         """(the guest's UUID, its owner, who is to be). Raises InvalidInput, NotFound."""
-        name = names.there(self.name)
+        name = names.existing_guest(self.name)
         owner = None if self.owner in (None, "") else _text("owner must be a user", self.owner)
         if owner and owner.startswith((grants.GROUP, grants.EVERYBODY)):
             raise errors.InvalidInput(
-                f"owner must be one user, not {units.shown(owner)}: what several users may do to a "
+                f"owner must be one user, not {units.short_repr(owner)}: what several users may "
+                f"do to a "
                 "guest is granted by its name, or by a label of virt.label"
             )
         uuid = _uuid(self.fleet, name)
-        return uuid, owners.of(self.fleet.opts, uuid).owner, owner
+        return uuid, owners.load(self.fleet.opts, uuid).owner, owner
 
     def check(self) -> Checked:
         """Whose it would be."""
         reasons = Reasons()
         with reasons:
             _, before, owner = self._plan()
-            words = f"{self.name} would be {_whose(owner)}"
+            message = f"{self.name} would be {_owner_text(owner)}"
             changes = _changes("owner", before, owner)
-            return Checked(self.name, words, changes, nothing=not changes)
+            return Checked(self.name, message, changes, nothing=not changes)
         return reasons.checked(self.name)
 
     def run(self) -> Result:
         """Raises InvalidInput, NotFound, OperationFailed."""
         with owners.one_at_a_time(self.fleet.opts):
             uuid, before, owner = self._plan()
-            owners.give(self.fleet.opts, uuid, self.name, owner)
+            owners.set_owner(self.fleet.opts, uuid, self.name, owner)
             owners.forget_unrecorded(self.fleet.opts, self.name)
-        words = f"{self.name} is {_whose(owner)}"
-        return Result(self.name, words, _changes("owner", before, owner))
+        message = f"{self.name} is {_owner_text(owner)}"
+        return Result(self.name, message, _changes("owner", before, owner))
 
 
-class Label:
+class SetLabels:
     """Writes down the labels of a guest: a list, or one, or None for none."""
 
     def __init__(self, fleet: Fleet, name: str, labels: object) -> None:
@@ -71,81 +73,89 @@ class Label:
 
     def _plan(self) -> tuple[str, list[str], list[str]]:
         """(the guest's UUID, its labels, those it is to have). Raises InvalidInput, NotFound."""
-        name, given = names.there(self.name), self.labels
-        several = given if isinstance(given, list) else [] if given in (None, "") else [given]
-        labels = sorted({_text("labels must be texts", one) for one in several})
+        name, value = names.existing_guest(self.name), self.labels
+        values = value if isinstance(value, list) else [] if value in (None, "") else [value]
+        labels = sorted({_text("labels must be texts", label) for label in values})
         uuid = _uuid(self.fleet, name)
-        return uuid, list(owners.of(self.fleet.opts, uuid).labels), labels
+        return uuid, list(owners.load(self.fleet.opts, uuid).labels), labels
 
     def check(self) -> Checked:
         """What it would have."""
         reasons = Reasons()
         with reasons:
             _, before, labels = self._plan()
-            words = f"{self.name} would have {_shown(labels)}"
+            message = f"{self.name} would have {_labels_text(labels)}"
             changes = _changes("labels", before, labels)
-            return Checked(self.name, words, changes, nothing=not changes)
+            return Checked(self.name, message, changes, nothing=not changes)
         return reasons.checked(self.name)
 
     def run(self) -> Result:
         """Raises InvalidInput, NotFound, OperationFailed."""
         with owners.one_at_a_time(self.fleet.opts):
             uuid, before, labels = self._plan()
-            owners.label(self.fleet.opts, uuid, self.name, tuple(labels))
-        words = f"{self.name} has {_shown(labels)}"
-        return Result(self.name, words, _changes("labels", before, labels))
+            owners.set_labels(self.fleet.opts, uuid, self.name, tuple(labels))
+        message = f"{self.name} has {_labels_text(labels)}"
+        return Result(self.name, message, _changes("labels", before, labels))
 
 
 def _uuid(fleet: Fleet, name: str) -> str:
     """The guest's. Raises NotFound; OperationFailed where another guest has it, too: one of the
     hosts does not say the truth."""
-    locations, guests = _all(fleet)
+    locations, guests = _query_guests(fleet)
     host = locations.host_of(name)
     uuid = guests[host][name].uuid
-    mine = owners.known_by(uuid)
-    for other, there in sorted(guests.items()):
-        for one in there.values():
-            if mine and one.name != name and owners.known_by(one.uuid) == mine:
+    normalized = owners.normalize_uuid(uuid)
+    for other_host, host_guests in sorted(guests.items()):
+        for guest in host_guests.values():
+            if (
+                normalized
+                and guest.name != name
+                and owners.normalize_uuid(guest.uuid) == normalized
+            ):
                 raise errors.OperationFailed(
-                    f"{name} on {host} has the UUID of {one.name} on {other}: which is it?"
+                    f"{name} on {host} has the UUID of {guest.name} on {other_host}: which is it?"
                 )
     return uuid
 
 
-def _text(wanted: str, value: object) -> str:
+def _text(requirement: str, value: object) -> str:
     """A text of one line; YAML reads one of digits as a number."""
-    fits = isinstance(value, (str, int)) and not isinstance(value, bool)
-    if not fits or not str(value).isprintable() or not str(value):
-        raise errors.InvalidInput(f"{wanted}, not {units.shown(value)}")
+    is_valid = isinstance(value, (str, int)) and not isinstance(value, bool)
+    if not is_valid or not str(value).isprintable() or not str(value):
+        raise errors.InvalidInput(f"{requirement}, not {units.short_repr(value)}")
     return str(value)
 
 
-def _whose(owner: str | None) -> str:
+def _owner_text(owner: str | None) -> str:
     return "nobody's" if owner is None else f"{owner}'s"
 
 
-def _shown(labels: list[str]) -> str:
+def _labels_text(labels: list[str]) -> str:
     return f"the labels {', '.join(labels)}" if labels else "no label"
 
 
-def _changes(what: str, before: object, after: object) -> dict[str, Any]:
-    return {} if before == after else {what: {"old": before, "new": after}}
+def _changes(field: str, before: object, after: object) -> dict[str, Any]:
+    return {} if before == after else {field: {"old": before, "new": after}}
 
 
-def owned(fleet: Fleet) -> dict[str, Any]:
+def list_owners(fleet: Fleet) -> dict[str, Any]:
     """As virt.owners shows it. Raises InvalidInput for what virt:rights has wrong."""
     grants.read(fleet.opts)
-    locations, guests = _all(fleet)
-    everyone = {name: one for there in guests.values() for name, one in there.items()}
-    found = {name: owners.of(fleet.opts, one.uuid) for name, one in sorted(everyone.items())}
+    locations, guests = _query_guests(fleet)
+    all_guests = {
+        name: entry for host_guests in guests.values() for name, entry in host_guests.items()
+    }
+    records = {
+        name: owners.load(fleet.opts, entry.uuid) for name, entry in sorted(all_guests.items())
+    }
     rows = [
-        [name, one.owner, ", ".join(one.labels), ", ".join(sorted(locations.guests[name]))]
-        for name, one in found.items()
+        [name, entry.owner, ", ".join(entry.labels), ", ".join(sorted(locations.guests[name]))]
+        for name, entry in records.items()
     ]
-    about = {
+    report = {
         "table": [["guest", "owner", "labels", "host"], *rows],
-        "guests": {name: one.owner for name, one in found.items()},
-        "labels": {name: list(one.labels) for name, one in found.items() if one.labels},
+        "guests": {name: entry.owner for name, entry in records.items()},
+        "labels": {name: list(entry.labels) for name, entry in records.items() if entry.labels},
         "unreachable": locations.unreachable,
     }
-    return {"owners": about, **({"retcode": 1} if locations.unreachable else {})}
+    return {"owners": report, **({"retcode": 1} if locations.unreachable else {})}

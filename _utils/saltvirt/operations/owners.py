@@ -20,21 +20,21 @@ from typing import Any
 from saltvirt import errors, names
 from saltvirt.fleet import private
 from saltvirt.operations import held
-from saltvirt.rights.grants import Amount
-from saltvirt.wire import Fact, seldom
+from saltvirt.rights.grants import ResourceAmount
+from saltvirt.wire import Message, optional
 
 
 @dataclass(frozen=True)
-class Owner(Fact):
+class Owner(Message):
     """Of one guest. guest: its name when it was written. labels: what grants may be about."""
 
     guest: str
     owner: str | None = None
-    labels: tuple[str, ...] = seldom(())
+    labels: tuple[str, ...] = optional(())
 
 
 @dataclass(frozen=True)
-class Making(Fact):
+class PendingGuest(Message):
     """A guest that a user is having made."""
 
     owner: str
@@ -42,9 +42,9 @@ class Making(Fact):
     memory_kib: int
     disk_bytes: int
 
-    def amount(self) -> Amount:
+    def amount(self) -> ResourceAmount:
         """What it will take."""
-        return Amount(1, self.vcpus, self.memory_kib, self.disk_bytes)
+        return ResourceAmount(1, self.vcpus, self.memory_kib, self.disk_bytes)
 
 
 def _folder(opts: held.Opts) -> Path:
@@ -59,7 +59,7 @@ def _unrecorded(opts: held.Opts) -> Path:
     return _making(opts).parent / "unrecorded"
 
 
-def known_by(uuid: str) -> str | None:
+def normalize_uuid(uuid: str) -> str | None:
     """By what a guest is written down, however its UUID is spelled; None for what is no UUID,
     whoever said it."""
     try:
@@ -70,11 +70,11 @@ def known_by(uuid: str) -> str | None:
 
 def _path(opts: held.Opts, uuid: str) -> Path | None:
     """The file of a guest; None for what is no UUID."""
-    name = known_by(uuid)
+    name = normalize_uuid(uuid)
     return None if name is None else _folder(opts) / name
 
 
-def of(opts: held.Opts, uuid: str) -> Owner:
+def load(opts: held.Opts, uuid: str) -> Owner:
     """What is written down of the guest with that UUID; nobody's where it is nothing. Raises
     BadAnswer for a file that is damaged: nobody is taken for its owner."""
     path = _path(opts, uuid)
@@ -90,25 +90,25 @@ def of(opts: held.Opts, uuid: str) -> Owner:
         raise errors.BadAnswer(f"{path} is damaged: remove it, and name the owner again") from exc
 
 
-def give(opts: held.Opts, uuid: str, guest: str, owner: str | None) -> None:
+def set_owner(opts: held.Opts, uuid: str, guest: str, owner: str | None) -> None:
     """The guest is this user's from now on; None: nobody's. Raises OperationFailed."""
-    _write(opts, uuid, replace(of(opts, uuid), guest=guest, owner=owner))
+    _write(opts, uuid, replace(load(opts, uuid), guest=guest, owner=owner))
 
 
-def label(opts: held.Opts, uuid: str, guest: str, labels: tuple[str, ...]) -> None:
+def set_labels(opts: held.Opts, uuid: str, guest: str, labels: tuple[str, ...]) -> None:
     """The guest has these labels from now on, and no others. Raises OperationFailed."""
-    _write(opts, uuid, replace(of(opts, uuid), guest=guest, labels=labels))
+    _write(opts, uuid, replace(load(opts, uuid), guest=guest, labels=labels))
 
 
-def _write(opts: held.Opts, uuid: str, found: Owner) -> None:
+def _write(opts: held.Opts, uuid: str, record: Owner) -> None:
     path = _path(opts, uuid)
     if path is None:
-        why = f"{found.guest} has no UUID that can be written down: {uuid!r}"
-        raise errors.OperationFailed(why)
-    if found.owner is None and not found.labels:
+        message = f"{record.guest} has no UUID that can be written down: {uuid!r}"
+        raise errors.OperationFailed(message)
+    if record.owner is None and not record.labels:
         path.unlink(missing_ok=True)
     else:
-        private.write(str(path), json.dumps(found.to_answer()))
+        private.write(str(path), json.dumps(record.to_answer()))
 
 
 @contextlib.contextmanager
@@ -117,8 +117,8 @@ def one_at_a_time(opts: held.Opts) -> Iterator[None]:
     when others take too long."""
     path = _making(opts).parent / "lock"
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    what = "a look at what users have"
-    handle = held.wait(opts, lambda: held.take(path, what), lambda: held.owner(path))
+    purpose = "a look at what users have"
+    handle = held.wait(opts, lambda: held.take(path, purpose), lambda: held.owner(path))
     try:
         yield
     finally:
@@ -126,23 +126,23 @@ def one_at_a_time(opts: held.Opts) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def making(opts: held.Opts, wanted: dict[str, Making]) -> Iterator[None]:
+def making(opts: held.Opts, pending_guests: dict[str, PendingGuest]) -> Iterator[None]:
     """Around the making of guests, name to Making: they count until it ends, also when its process
     dies. To be entered in one_at_a_time()."""
     folder, handles = _making(opts), []
     try:
-        for name, one in wanted.items():
-            text = json.dumps(one.to_answer())
+        for name, record in pending_guests.items():
+            text = json.dumps(record.to_answer())
             handles.append(private.write_locked(str(folder / name), text))
         yield
     finally:
-        for name in wanted:
+        for name in pending_guests:
             (folder / name).unlink(missing_ok=True)
         for handle in handles:
             os.close(handle)
 
 
-def keep_unrecorded(opts: held.Opts, name: str) -> None:
+def store_unrecorded(opts: held.Opts, name: str) -> None:
     """A guest of this name was made, or may have been, and its owner could not be recorded: it
     counts for that user on. To be called in making(): its file is kept under another name, for
     which a full disk has room. Raises OSError."""
@@ -151,16 +151,16 @@ def keep_unrecorded(opts: held.Opts, name: str) -> None:
     os.replace(_making(opts) / name, folder / name)
 
 
-def unrecorded(opts: held.Opts) -> dict[str, Making]:
+def unrecorded(opts: held.Opts) -> dict[str, PendingGuest]:
     """Name to Making, of the guests whose owners could not be recorded, or whose process died
     before: they may exist."""
-    found: dict[str, Making] = {}
+    pending_guests: dict[str, PendingGuest] = {}
     for path in sorted(_making(opts).glob("[!.]*")) + sorted(_unrecorded(opts).glob("[!.]*")):
         with contextlib.suppress(FileNotFoundError):
             if not held.is_taken(path):
                 data: Any = json.loads(path.read_text(encoding="utf-8"))
-                found[path.name] = Making.from_answer(data, str(path))
-    return found
+                pending_guests[path.name] = PendingGuest.from_answer(data, str(path))
+    return pending_guests
 
 
 def forget_unrecorded(opts: held.Opts, name: str) -> None:
@@ -179,14 +179,14 @@ def maker(opts: held.Opts, name: str) -> str | None:
         if not held.is_taken(path):
             return None
         data: Any = json.loads(path.read_text(encoding="utf-8"))
-        return Making.from_answer(data, name).owner
+        return PendingGuest.from_answer(data, name).owner
     return None
 
 
-def being_made(opts: held.Opts) -> dict[str, Making]:
+def being_made(opts: held.Opts) -> dict[str, PendingGuest]:
     """Name to Making, of all that users are having made now. To be called in one_at_a_time(). What
     a process that died was making is in unrecorded()."""
-    found: dict[str, Making] = {}
+    pending_guests: dict[str, PendingGuest] = {}
     folder = _making(opts)
     names: list[str] = []
     with contextlib.suppress(FileNotFoundError):
@@ -196,5 +196,5 @@ def being_made(opts: held.Opts) -> dict[str, Making]:
         with contextlib.suppress(FileNotFoundError):
             if held.is_taken(path):
                 data: Any = json.loads(path.read_text(encoding="utf-8"))
-                found[name] = Making.from_answer(data, str(path))
-    return found
+                pending_guests[name] = PendingGuest.from_answer(data, str(path))
+    return pending_guests

@@ -26,7 +26,7 @@ _TAKES_NOTHING = ("name", "metadata")
 _ADDRESS = re.compile(r'"(([0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}|(\d{1,3}\.){3}\d{1,3}(/\d{1,2})?)"')
 
 
-class Picture:
+class ClusterSnapshot:
     """The hosts that answered; several threads may place guests in it.
 
     unreachable: host to why it did not answer. files: what the files of those tell of names.
@@ -40,22 +40,22 @@ class Picture:
         fleet: Fleet,
         policy: PlacementPolicy,
         first: InitRequest | None = None,
-        keeper: keepers.Keeper | None = None,
-        promises: promised.Promises | None = None,
+        provider: keepers.HaProvider | None = None,
+        claims: promised.Claims | None = None,
     ) -> None:
-        self._keeper, self.promises = keeper, promises
-        self._room: keepers.Room | None = None
-        self.ties: dict[tuple[str, str], list[str]] = {}
-        asked = first.for_all() if first else None
-        hosts, self.unreachable = inventory.gather(fleet, fleet.hosts(), asked, patient=True)
-        self.files = find.Files([*self.unreachable])
-        self._policy, self._choices = policy, choose.Choices(policy)
+        self._provider, self.claims = provider, claims
+        self._capacity: keepers.CapacityReserve | None = None
+        self.local_resources: dict[tuple[str, str], list[str]] = {}
+        arguments = first.sizing_arguments() if first else None
+        hosts, self.unreachable = inventory.gather(fleet, fleet.hosts(), arguments, patient=True)
+        self.names_on_disk = find.NamesOnDisk([*self.unreachable])
+        self._policy, self._choices = policy, choose.HostSelector(policy)
         self._cloud = {host.name: host for host in hosts}
         # what guests of a kind take of each host, and of which kind the hosts are told now
         self._kind = kind_of(first) if first else ""
         self._needs = {self._kind: {host.name: host.needs for host in hosts}}
-        self._placed: dict[str, _Placed] = {}
-        self._told: set[str] = set()
+        self._placed: dict[str, _Placement] = {}
+        self._reported_hosts: set[str] = set()
         self._lock = threading.Lock()
 
     @property
@@ -63,41 +63,45 @@ class Picture:
         """As they are in the picture now."""
         return [*self._cloud.values()]
 
-    def place(
+    def place_guest(
         self,
         fleet: Fleet,
-        wanted: InitRequest,
+        init_request: InitRequest,
         request: facts.PlacementRequest,
-        but: Collection[str] = (),
-        wish: Any = None,
-    ) -> choose.Decision:
+        excluded: Collection[str] = (),
+        ha_options: Any = None,
+    ) -> choose.PlacementDecision:
         """Where the guest goes. The first of the ranking has it then, in the picture, and no other
-        host. but: hosts that have refused it. wish: of its Keeper."""
+        host. excluded: hosts that have refused it. ha_options: of its Keeper."""
         with self._lock:
             self._placed.pop(request.name, None)
-            self._look(fleet, wanted)
-            others = others_keys(fleet, wanted, self._cloud)
-            if self._keeper and wish:
-                others |= self._keeper.others(request.name, wish, self.hosts)
-            able = [host for name, host in self._cloud.items() if name not in {*others, *but}]
-            decision = self._choices.choose(able, request)
-            decision.rejected.update(others)
-            with promised.turn(self.promises, self._reserve(), self.hosts):
-                decision = reserved.best(decision, self._reserve(), request, self._cloud, wish)
+            self._load_needs(fleet, init_request)
+            rejected = foreign_key_hosts(fleet, init_request, self._cloud)
+            if self._provider and ha_options:
+                rejected |= self._provider.rejected_hosts(request.name, ha_options, self.hosts)
+            candidates = [
+                host for name, host in self._cloud.items() if name not in {*rejected, *excluded}
+            ]
+            decision = self._choices.choose(candidates, request)
+            decision.rejected.update(rejected)
+            with promised.turn(self.claims, self._reserve(), self.hosts):
+                decision = reserved.best(
+                    decision, self._reserve(), request, self._cloud, ha_options
+                )
                 if decision.ranked:
-                    placed = self._take(decision.ranked[0].host, request, wish)
+                    placed = self._record_placement(decision.ranked[0].host, request, ha_options)
                     placed.warning = decision.warning
-                    if self.promises:
-                        self.promises.make(placed.host, placed.guest, wanted.ha)
-            decision.rejected.update(self._silent(wanted))
+                    if self.claims:
+                        self.claims.claim(placed.host, placed.guest, init_request.ha)
+            decision.rejected.update(self._silent(init_request))
             return decision
 
-    def _silent(self, wanted: InitRequest) -> dict[str, choose.Reason]:
+    def _silent(self, init_request: InitRequest) -> dict[str, choose.Reason]:
         """Host to why it is none for the guest: of those that did not answer."""
         return {
-            host: ("down", why)
-            for host, why in self.unreachable.items()
-            if wanted.host in (None, "", host)
+            host: ("down", reason)
+            for host, reason in self.unreachable.items()
+            if init_request.host in (None, "", host)
         }
 
     def host_of(self, name: str) -> str | None:
@@ -112,99 +116,111 @@ class Picture:
             placed = self._placed.get(name)
             return placed.warning if placed else ""
 
-    def untold(self) -> dict[str, str]:
+    def take_unreported(self) -> dict[str, str]:
         """The unreachable, each once: for who first wants to say so."""
         with self._lock:
-            found = {host: why for host, why in self.unreachable.items() if host not in self._told}
-            self._told.update(found)
-            return found
+            unreported = {
+                host: reason
+                for host, reason in self.unreachable.items()
+                if host not in self._reported_hosts
+            }
+            self._reported_hosts.update(unreported)
+            return unreported
 
     def terms(self, host: str) -> account.PlacementTerms:
         """What goes with a request to the host: see placement.account."""
         with self._lock:
             return account.terms(self._cloud.get(host), self._policy)
 
-    def look_again(self, fleet: Fleet, host: str, without: str) -> None:
+    def refresh_host(self, fleet: Fleet, host: str, guest_name: str) -> None:
         """Asks that one host again: it has refused the guest ``without``, or has it no longer. What
         was placed there besides is still to come, unless the host has it."""
-        found, unreachable = inventory.gather(fleet, [host])
+        responding, unreachable = inventory.gather(fleet, [host])
         with self._lock:
-            self._placed.pop(without, None)
+            self._placed.pop(guest_name, None)
             self.unreachable.update(unreachable)
             self._cloud.pop(host, None)
-            self._kind, self._room = "", None
-            if not found:
+            self._kind, self._capacity = "", None
+            if not responding:
                 return
-            hosts = account.joined([*self._cloud.values(), found[0]])
-            self._cloud = {one.name: one for one in hosts}
-            there = {guest.name for guest in found[0].guests}
-            for other, placed in self._placed.items():
-                if placed.host == host and other not in there:
+            hosts = account.joined([*self._cloud.values(), responding[0]])
+            self._cloud = {joined_host.name: joined_host for joined_host in hosts}
+            present_names = {guest.name for guest in responding[0].guests}
+            for placed_name, placed in self._placed.items():
+                if placed.host == host and placed_name not in present_names:
                     self._cloud = placed.in_cloud(self._cloud)
 
-    def _look(self, fleet: Fleet, wanted: InitRequest) -> None:
+    def _load_needs(self, fleet: Fleet, init_request: InitRequest) -> None:
         """Gives each host the Needs of this guest. The hosts are asked once for all guests that
         are alike."""
-        kind = kind_of(wanted)
+        kind = kind_of(init_request)
         if kind not in self._needs:
-            hosts, _ = inventory.gather(fleet, sorted(self._cloud), wanted.for_all(), patient=True)
+            hosts, _ = inventory.gather(
+                fleet, sorted(self._cloud), init_request.sizing_arguments(), patient=True
+            )
             self._needs[kind] = {host.name: host.needs for host in hosts}
         if kind != self._kind:
             needs, self._kind = self._needs[kind], kind
             for name, host in self._cloud.items():
                 self._cloud[name] = replace(host, needs=needs.get(name))
 
-    def _take(self, host: str, request: facts.PlacementRequest, wish: Any) -> _Placed:
-        asked = request.at(self._cloud[host])
-        guest = facts.as_guest(asked)
-        placed = _Placed(host, replace(asked, by_profile=False), guest, wish)
+    def _record_placement(
+        self, host: str, request: facts.PlacementRequest, ha_options: Any
+    ) -> _Placement:
+        host_request = request.for_host(self._cloud[host])
+        guest = facts.as_guest(host_request)
+        placed = _Placement(host, replace(host_request, by_profile=False), guest, ha_options)
         self._placed[request.name] = placed
         self._cloud = placed.in_cloud(self._cloud)
-        if self._room:
-            self._room.take(host, guest, wish)
+        if self._capacity:
+            self._capacity.take(host, guest, ha_options)
         return placed
 
-    def _reserve(self) -> keepers.Room | None:
+    def _reserve(self) -> keepers.CapacityReserve | None:
         """What the Keeper keeps free, with all that were placed."""
-        if self._keeper and self._room is None:
-            room = self._room = self._keeper.room(self.hosts)
+        if self._provider and self._capacity is None:
+            reserve = self._capacity = self._provider.capacity_reserve(self.hosts)
             for placed in self._placed.values():
-                if room and placed.wish:  # the others are in the picture
-                    room.take(placed.host, placed.guest, placed.wish)
-        return self._room
+                if reserve and placed.ha_options:  # the others are in the picture
+                    reserve.take(placed.host, placed.guest, placed.ha_options)
+        return self._capacity
 
 
-class _Placed:
+class _Placement:
     """Where a guest was placed. request: with what the host's profiles make of it. wish: of its
     Keeper."""
 
     def __init__(
-        self, host: str, request: facts.PlacementRequest, guest: facts.Guest, wish: Any
+        self, host: str, request: facts.PlacementRequest, guest: facts.Guest, ha_options: Any
     ) -> None:
-        self.host, self.request, self.guest, self.wish = host, request, guest, wish
+        self.host, self.request, self.guest, self.ha_options = host, request, guest, ha_options
         self.warning = ""
 
     def in_cloud(self, cloud: dict[str, facts.Host]) -> dict[str, facts.Host]:
         """The cloud with the guest on its host."""
-        return account.taken(cloud, self.host, self.request, self.guest)
+        return account.after_placement(cloud, self.host, self.request, self.guest)
 
 
-def kind_of(wanted: InitRequest) -> str:
+def kind_of(init_request: InitRequest) -> str:
     """Guests of one kind take the same of a host: it is asked once for all of them."""
-    takes = {key: value for key, value in wanted.for_all().items() if key not in _TAKES_NOTHING}
-    text = json.dumps(takes, sort_keys=True, default=str)
+    demand = {
+        key: value
+        for key, value in init_request.sizing_arguments().items()
+        if key not in _TAKES_NOTHING
+    }
+    text = json.dumps(demand, sort_keys=True, default=str)
     return _ADDRESS.sub('"an address"', text)
 
 
-def others_keys(
-    fleet: Fleet, wanted: InitRequest, hosts: Iterable[str]
+def foreign_key_hosts(
+    fleet: Fleet, init_request: InitRequest, hosts: Iterable[str]
 ) -> dict[str, choose.Reason]:
     """Host to why it is none for a guest with a key: those that hand it to another master."""
-    found: dict[str, choose.Reason] = {}
-    _, hidden = secret.split(wanted.for_host())
-    for host in hosts if hidden or wanted.seeded else ():
+    rejected: dict[str, choose.Reason] = {}
+    _, hidden = secret.split(init_request.host_arguments())
+    for host in hosts if hidden or init_request.seeded else ():
         try:
-            authorization.refuse_others(fleet.opts, host, wanted.name)
+            authorization.refuse_others(fleet.opts, host, init_request.name)
         except errors.Unsupported as exc:
-            found[host] = ("syndic", exc.text)
-    return found
+            rejected[host] = ("syndic", exc.text)
+    return rejected

@@ -40,54 +40,54 @@ def plan(
 ) -> Removal:
     """What ``virt.purge`` would do on the host, the other hosts asked. Changes nothing. function:
     another one that takes and answers the same."""
-    asked = {"vm_": name, "test": True, **options}
-    found = RemovalPlan.from_answer(fleet.one(host, function, asked, long=False), host)
-    unused, why = proof.elsewhere(fleet, host, found.shared)
-    keep = {path: words for path, words in found.keep.items() if path not in unused}
-    unsure = sorted({*found.unsure} - {*unused})
-    return Removal(sorted({*found.delete, *unused}), {**keep, **why}, unused, unsure)
+    arguments = {"vm_": name, "test": True, **options}
+    removal_plan = RemovalPlan.from_answer(fleet.call(host, function, arguments, long=False), host)
+    unused, retained = proof.unused_elsewhere(fleet, host, removal_plan.shared)
+    keep = {path: reason for path, reason in removal_plan.keep.items() if path not in unused}
+    unsure = sorted({*removal_plan.unsure} - {*unused})
+    return Removal(sorted({*removal_plan.delete, *unused}), {**keep, **retained}, unused, unsure)
 
 
 def on_host(fleet: Fleet, host: str, name: str, **options: Any) -> Removal:
     """Purges the guest there; what was deleted and what stayed. What other hosts may have goes
     only when each of them said that it does not use it."""
-    found = plan(fleet, host, name, **options)
-    asked = {"vm_": name, "unused": found.unused, **options}
-    done = fleet.one(host, "virt.purge", asked, long=True)
-    left = (done.get("left") or {}) if isinstance(done, dict) else {}
-    if not left.keys() - found.keep.keys():
-        return found
+    removal = plan(fleet, host, name, **options)
+    arguments = {"vm_": name, "unused": removal.unused, **options}
+    done = fleet.call(host, "virt.purge", arguments, long=True)
+    leftovers = (done.get("left") or {}) if isinstance(done, dict) else {}
+    if not leftovers.keys() - removal.keep.keys():
+        return removal
     return replace(  # somebody began to use it after the plan was made
-        found,
-        delete=[path for path in found.delete if path not in left],
-        keep={**found.keep, **left},
-        unsure=sorted({*found.unsure, *left}),
+        removal,
+        delete=[path for path in removal.delete if path not in leftovers],
+        keep={**removal.keep, **leftovers},
+        unsure=sorted({*removal.unsure, *leftovers}),
     )
 
 
-def made(fleet: Fleet, host: str, name: str) -> None:
+def remove_orphans(fleet: Fleet, host: str, name: str) -> None:
     """Removes the disks that an operation which died has made for a guest on the host. Raises
     OperationFailed when something stays."""
-    found = plan(fleet, host, name, "virt.remove_made")
+    removal = plan(fleet, host, name, "virt.remove_made")
     try:
-        fleet.one(host, "virt.remove_made", {"vm_": name, "unused": found.unused}, long=True)
+        fleet.call(host, "virt.remove_made", {"vm_": name, "unused": removal.unused}, long=True)
     except errors.OperationFailed as exc:
-        why = "; ".join(f"{path} stays: {words}" for path, words in found.keep.items())
-        raise errors.OperationFailed(why or exc.text) from exc
+        message = "; ".join(f"{path} stays: {reason}" for path, reason in removal.keep.items())
+        raise errors.OperationFailed(message or exc.text) from exc
 
 
-def leftover(fleet: Fleet, host: str, name: str, **options: Any) -> Removal:
+def purge_partial(fleet: Fleet, host: str, name: str, **options: Any) -> Removal:
     """Purges a guest that an init has half made, by who holds its lock. Raises OperationFailed,
     before anything is changed, when it is not half made any more, when it was ever started, and
     when a disk would stay: without its record it would be nobody's."""
-    has = find.leftovers(fleet, host)
-    if name not in has.unfinished:
+    leftovers = find.leftovers(fleet, host)
+    if name not in leftovers.unfinished:
         raise errors.OperationFailed(f"{name} on {host} was changed meanwhile: run this again")
-    if name in has.used:
-        raise errors.OperationFailed(f"{name} on {host} stays: {has.used[name]}")
-    found = plan(fleet, host, name, **options)
-    for path in found.unsure:
-        raise errors.OperationFailed(f"{path} on {host} stays: {found.keep[path]}")
+    if name in leftovers.used:
+        raise errors.OperationFailed(f"{name} on {host} stays: {leftovers.used[name]}")
+    removal = plan(fleet, host, name, **options)
+    for path in removal.unsure:
+        raise errors.OperationFailed(f"{path} on {host} stays: {removal.keep[path]}")
     return on_host(fleet, host, name, force=False, **options)
 
 
@@ -103,11 +103,16 @@ class Purge:
         fleet: Fleet,
         name: str,
         delete_key: bool = True,
-        on: str | None = None,
+        expected_host: str | None = None,
         deployment: str | None = None,
         force: bool = False,
     ) -> None:
-        self.fleet, self.name, self.delete_key, self.on = fleet, str(name), delete_key, on
+        self.fleet, self.name, self.delete_key, self.expected_host = (
+            fleet,
+            str(name),
+            delete_key,
+            expected_host,
+        )
         self.deployment, self.force = deployment, force
 
     def check(self) -> Checked:
@@ -118,46 +123,50 @@ class Purge:
             with reasons:
                 lock.refuse_taken(self.fleet.opts, name)
             with reasons:
-                keepers.refuse(self.fleet.opts, name)
+                keepers.refuse_managed(self.fleet.opts, name)
             host, state, unheard = self._locate(name)
             with reasons:
                 self._refuse_active(host, state)
-            found = plan(self.fleet, host, name)
-            goes, why = self._key(host, unheard)
-            reasons.hold()
-            disks = ", ".join(found.delete) or "no disks"
+            removal = plan(self.fleet, host, name)
+            deletes_key, key_reason = self._key(host, unheard)
+            reasons.raise_first()
+            disks = ", ".join(removal.delete) or "no disks"
             comment = f"{name} would be removed from {host}, with {disks}"
-            comment += " and its key" if goes else ""
-            changes = {"removed": found.would(), "key": goes}
-            return Checked(name, comment + _stays(why, found), changes, {"host": host})
+            comment += " and its key" if deletes_key else ""
+            changes = {"removed": removal.would(), "key": deletes_key}
+            return Checked(
+                name, comment + _retained_text(key_reason, removal), changes, {"host": host}
+            )
         return reasons.checked(self.name)
 
     def run(self) -> Result:
         """Raises NotFound, OperationFailed."""
         fleet, name = self.fleet, names.guest(self.name)
         with lock.guest(fleet.opts, name, "virt.purge"):
-            keepers.refuse(fleet.opts, name)
+            keepers.refuse_managed(fleet.opts, name)
             host, state, unheard = self._locate(name)
             self._refuse_active(host, state)
-            if self.on not in (None, host):
-                raise errors.OperationFailed(f"{name} is on {host} now, not on {self.on}: it stays")
+            if self.expected_host not in (None, host):
+                raise errors.OperationFailed(
+                    f"{name} is on {host} now, not on {self.expected_host}: it stays"
+                )
             self._refuse_others(host)
             options = {} if self.force else {"force": False}
-            removed = on_host(fleet, host, name, **options)
-            there = fleet.one(host, "virt.vm_state") or {}
-            if name in there:
+            removal = on_host(fleet, host, name, **options)
+            states = fleet.call(host, "virt.vm_state") or {}
+            if name in states:
                 raise errors.OperationFailed(f"{host}: libvirt still has {name}")
-            hints.heard(fleet.opts, host, there)
+            hints.store_host(fleet.opts, host, states)
             begun.forget(fleet.opts, name)
             away.forget(fleet.opts, name)
             hints.forget(fleet.opts, name)
-            goes, why = self._key(host, unheard)
-            if goes:
+            deletes_key, key_reason = self._key(host, unheard)
+            if deletes_key:
                 KeyStore(fleet.opts).delete(name)
         comment = f"{name} was removed from {host}"
-        comment += " and its key from the master" if goes else ""
-        changes = {"removed": True, **removed.done()}
-        return Result(name, comment + _stays(why, removed), changes, {"host": host})
+        comment += " and its key from the master" if deletes_key else ""
+        changes = {"removed": True, **removal.done()}
+        return Result(name, comment + _retained_text(key_reason, removal), changes, {"host": host})
 
     def _refuse_active(self, host: str, state: str) -> None:
         """Raises OperationFailed for a guest that is not off, unless that is forced."""
@@ -175,8 +184,10 @@ class Purge:
         hosts, unreachable = inventory.gather(self.fleet, [host])
         if unreachable:
             raise errors.ConnectionFailed(f"{host}: {unreachable[host]}")
-        [marked] = [one.deployment for one in hosts[0].guests if one.name == self.name] or [None]
-        if marked != self.deployment:
+        [deployment] = [
+            guest.deployment for guest in hosts[0].guests if guest.name == self.name
+        ] or [None]
+        if deployment != self.deployment:
             raise errors.OperationFailed(
                 f"{self.name} on {host} is not of deployment {self.deployment} by now: it stays"
             )
@@ -186,11 +197,11 @@ class Purge:
         is off, and run it: in words)."""
         locations = find.locations(self.fleet)
         host = locations.host_of(name)
-        hints.keep(self.fleet.opts, name, host)
+        hints.store(self.fleet.opts, name, host)
         state = locations.guests[name][host]
         if state in facts.ACTIVE:
             return host, state, ""
-        return host, state, "; ".join(alone.unheard(self.fleet, locations, name))
+        return host, state, "; ".join(alone.unheard_hosts(self.fleet, locations, name))
 
     def _key(self, host: str, unheard: str) -> tuple[bool, str | None]:
         """(whether the guest's key goes with it, why it stays when there is one that does not)."""
@@ -201,13 +212,13 @@ class Purge:
             return False, f"{host} is below a syndic: its own master has the key, if it has one"
         if keys.status(self.name) is None:
             return False, None
-        why = keys.stays(self.name, host)
-        if why is None and unheard:
-            why = f"the guest may run on a host that does not answer ({unheard})"
-        return why is None, why
+        reason = keys.retain_reason(self.name, host)
+        if reason is None and unheard:
+            reason = f"the guest may run on a host that does not answer ({unheard})"
+        return reason is None, reason
 
 
-def _stays(why: str | None, found: Removal) -> str:
+def _retained_text(key_reason: str | None, removal: Removal) -> str:
     """Why the key stays, and each disk that does."""
-    words = f"; its key stays: {why}" if why else ""
-    return words + "".join(f"; {path} stays: {reason}" for path, reason in found.keep.items())
+    text = f"; its key stays: {key_reason}" if key_reason else ""
+    return text + "".join(f"; {path} stays: {reason}" for path, reason in removal.keep.items())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from saltvirt import errors, names
-from saltvirt.answers.migration import Recovered
+from saltvirt.answers.migration import RecoveryResult
 from saltvirt.fleet import answer
 from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.keys import KeyStore
@@ -16,7 +16,7 @@ from saltvirt.operations.report import Report
 
 def recover(
     fleet: Fleet, name: str, report: Report, lost: str | None = None, removed: bool = False
-) -> tuple[str | None, Recovered]:
+) -> tuple[str | None, RecoveryResult]:
     """Ends a broken-off migration of the guest, and has its targets cleaned; (the host it began
     on, None where only a target has something of it; what that host says, with what was deleted
     and is left on the targets).
@@ -26,33 +26,37 @@ def recover(
     """
     name = names.guest(str(name))
     with lock.guest(fleet.opts, name, "virt.migrate_recover"):
-        keepers.refuse(fleet.opts, name)
-        seen = migrate.locations(fleet)
-        host = seen.unfinished.get(name) or _left_by(fleet, name)
-        if host is None and (lost or name not in seen.target_leftovers):
-            raise errors.OperationFailed(_none_unfinished(name, seen))
+        keepers.refuse_managed(fleet.opts, name)
+        guest_locations = migrate.locations(fleet)
+        host = guest_locations.unfinished.get(name) or _leftover_source(fleet, name)
+        if host is None and (lost or name not in guest_locations.target_leftovers):
+            raise errors.OperationFailed(_none_unfinished(name, guest_locations))
         if lost:
-            said = _refuse_living(fleet, name, lost, seen, host)
+            minion_note = _refuse_living(fleet, name, lost, guest_locations, host)
             report.step(
                 "lost",
                 f"{name}: its migration ends without {lost}, which the operator declared lost"
-                + said,
+                + minion_note,
             )
-        found = Recovered()
+        recovery = RecoveryResult()
         if host:
-            dead = str(lost) if lost else None
-            found = ending.ended(fleet, host, name, seen.hosts, dead, removed)
-        gone, stay, left = target_leftovers.everywhere(fleet, name)
-        known = {*gone, *stay}
-        found = replace(
-            found,
-            deleted=(*found.deleted, *gone),
-            left={**found.left_on, **left},
-            kept={path: why for path, why in found.kept.items() if path not in known},
+            lost_host = str(lost) if lost else None
+            recovery = ending.end_migration(
+                fleet, host, name, guest_locations.hosts, lost_host, removed
+            )
+        deleted, retained, leftovers = target_leftovers.clean_everywhere(fleet, name)
+        target_paths = {*deleted, *retained}
+        recovery = replace(
+            recovery,
+            deleted=(*recovery.deleted, *deleted),
+            left={**recovery.leftovers_by_host, **leftovers},
+            kept={
+                path: reason for path, reason in recovery.kept.items() if path not in target_paths
+            },
         )
         if host:
             rebind_key(fleet, name, host)
-        return host, found
+        return host, recovery
 
 
 def rebind_key(fleet: Fleet, name: str, host: str) -> None:
@@ -60,23 +64,29 @@ def rebind_key(fleet: Fleet, name: str, host: str) -> None:
     which its migration began."""
     places = sorted(migrate.locations(fleet).guests.get(name, {}))
     if len(places) == 1:
-        KeyStore(fleet.opts).moved(name, host, places[0])
+        KeyStore(fleet.opts).rebind(name, host, places[0])
 
 
 def _refuse_living(
-    fleet: Fleet, name: str, lost: str, seen: migrate.MigrationLocations, source: str | None
+    fleet: Fleet,
+    name: str,
+    lost: str,
+    guest_locations: migrate.MigrationLocations,
+    source: str | None,
 ) -> str:
     """What the minion of the host that is said to be lost says, in words. Raises InvalidInput where
     that host has the guest; also where its libvirt is silent and the guest's process lives. An
     address may be that of any host but the source: all are asked then."""
-    state = seen.guests.get(name, {}).get(lost)
+    state = guest_locations.guests.get(name, {}).get(lost)
     if state:
         raise errors.InvalidInput(f"{lost} answers, and {name} is {state} there")
     hosts = fleet.hosts()
-    asked = [lost] if lost in hosts else [one for one in hosts if one != source]
-    answers = fleet.gather(asked, "virt.running_names") if asked else {}
-    for host, told in answers.items():
-        if told.ok and name in (told.data or ()):
+    query_hosts = (
+        [lost] if lost in hosts else [candidate for candidate in hosts if candidate != source]
+    )
+    answers = fleet.gather(query_hosts, "virt.running_names") if query_hosts else {}
+    for host, response in answers.items():
+        if response.ok and name in (response.data or ()):
             raise errors.InvalidInput(
                 f"{host} is not lost: its minion answers, and the process of {name} lives there; "
                 "start libvirt there, or end that process"
@@ -86,45 +96,53 @@ def _refuse_living(
     return ""
 
 
-def _none_unfinished(name: str, seen: migrate.MigrationLocations) -> str:
+def _none_unfinished(name: str, guest_locations: migrate.MigrationLocations) -> str:
     text = f"no host that answers has an unfinished migration of {name}"
-    silent = ", ".join(f"{host}: {why}" for host, why in sorted(seen.unreachable.items()))
+    silent = ", ".join(
+        f"{host}: {reason}" for host, reason in sorted(guest_locations.unreachable.items())
+    )
     return f"{text}; not asked: {silent}" if silent else text
 
 
-def _left_by(fleet: Fleet, name: str) -> str | None:
+def _leftover_source(fleet: Fleet, name: str) -> str | None:
     """The host that knows of something left for the guest on a host that did not answer."""
-    found = unfinished(fleet)[0]
-    return next((host for host, known in found.items() for k in known if k.startswith(f"{name}@")),
+    migrations = unfinished(fleet)[0]
+    return next((host for host,
+    host_migrations in migrations.items() for k in host_migrations if k.startswith(f"{name}@")),
                 None)  # fmt: skip
 
 
 def unfinished(fleet: Fleet) -> tuple[dict[str, Unfinished], dict[str, str]]:
     """(host to what its ``virt.migrate_unfinished`` says, host to why it did not answer)."""
     answers = fleet.ask(fleet.hosts(), "virt.migrate_unfinished")
-    found, unreachable = answer.facts(answers, ending.unfinished)
-    return {host: known for host, known in found.items() if known}, unreachable
+    migrations, unreachable = answer.facts(answers, ending.unfinished)
+    return {
+        host: host_migrations for host, host_migrations in migrations.items() if host_migrations
+    }, unreachable
 
 
-def recovered(name: str, host: str | None, found: Recovered) -> str:
+def recovery_text(name: str, host: str | None, recovery: RecoveryResult) -> str:
     """What ``virt.migrate_recover`` of the host did, as a sentence."""
-    left = [f"something may be left on {on}: {why}" for on, why in sorted(found.left_on.items())]
-    undone = f"{name} is on {host}" if left else f"{name} is on {host}; the target was cleaned"
-    moved = f"{name} is on {found.target or 'the target'}" + (
-        "" if found.kept else f"; {host} was cleaned"
+    leftovers = [
+        f"something may be left on {on}: {reason}"
+        for on, reason in sorted(recovery.leftovers_by_host.items())
+    ]
+    undone = f"{name} is on {host}" if leftovers else f"{name} is on {host}; the target was cleaned"
+    moved = f"{name} is on {recovery.target or 'the target'}" + (
+        "" if recovery.kept else f"; {host} was cleaned"
     )
-    gone = f"{name} was removed, and its migration from {host} is ended"
-    outcomes = {migrate.MOVED: moved, "undone": undone, "removed": gone}
-    kept = [target_leftovers.words(found.kept)] if found.kept else []
-    again = [target_leftovers.again(name)] if left else []
+    removed = f"{name} was removed, and its migration from {host} is ended"
+    outcomes = {migrate.MOVED: moved, "undone": undone, "removed": removed}
+    retained = [target_leftovers.retained_text(recovery.kept)] if recovery.kept else []
+    next_steps = [target_leftovers.retry_hint(name)] if leftovers else []
     nothing = f"{name}: there was no unfinished migration"
-    return "; ".join([outcomes.get(found.outcome, nothing), *kept, *left, *again])
+    return "; ".join([outcomes.get(recovery.outcome, nothing), *retained, *leftovers, *next_steps])
 
 
-def listed(found: dict[str, Unfinished], unreachable: dict[str, str]) -> str:
+def unfinished_text(migrations: dict[str, Unfinished], unreachable: dict[str, str]) -> str:
     """What ``unfinished`` found, as a sentence."""
-    guests = sorted({name for known in found.values() for name in known})
+    guests = sorted({name for host_migrations in migrations.values() for name in host_migrations})
     parts = [", ".join(guests) or "no migration is unfinished"]
     return "; ".join(
-        parts + [f"{host} was not asked: {why}" for host, why in sorted(unreachable.items())]
+        parts + [f"{host} was not asked: {reason}" for host, reason in sorted(unreachable.items())]
     )

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from saltvirt import errors, plain
 from saltvirt.fleet.client import Fleet
-from saltvirt.fleet.progress import Screen
+from saltvirt.fleet.progress import ProgressDisplay
 from saltvirt.operations import result
 
 # a runner's ``__salt__``
@@ -39,9 +39,9 @@ class OneByOne:
         """How far a copy is would be lost among the lines of the others."""
 
 
-def screen(functions: Functions, opts: dict[str, Any]) -> Screen:
+def screen(functions: Functions, opts: dict[str, Any]) -> ProgressDisplay:
     """Where a runner shows its lines. functions, opts: its ``__salt__`` and ``__opts__``."""
-    return Screen(functions, result.OUTPUTTER, bool(opts.get("output")))
+    return ProgressDisplay(functions, result.OUTPUTTER, bool(opts.get("output")))
 
 
 def of_runner(fleet: Fleet, guest: str, operation: str, functions: Functions) -> Report:
@@ -67,31 +67,31 @@ class Report:
     def show(self, text: str) -> None:
         """A line for the person who waits."""
         if self.screen:
-            self.screen.line(plain.line(text))
+            self.screen.line(plain.one_line(text))
 
     def step(self, step: str, text: str, **data: Any) -> None:
         """Something happened: a line, and the event ``<tag>/<step>`` with the text and data."""
         self.show(text)
-        self._tell(step, text, data)
+        self._send_event(step, text, data)
 
     def done(self, text: str, **data: Any) -> None:
         """The event ``<tag>/done``. The line is the operation's own answer."""
-        self._tell("done", text, data)
+        self._send_event("done", text, data)
 
-    def _tell(self, step: str, text: str, data: dict[str, Any]) -> None:
-        event = {"guest": self.guest, "message": plain.line(text), **data}
-        self.fleet.tell(f"{self.tag}/{step}", event)
+    def _send_event(self, step: str, text: str, data: dict[str, Any]) -> None:
+        event = {"guest": self.guest, "message": plain.one_line(text), **data}
+        self.fleet.fire_event(f"{self.tag}/{step}", event)
 
     def progress(self, percent: float, text: str) -> None:
         """The line about long work."""
         if self.screen:
-            self.screen.update(percent, plain.line(text))
+            self.screen.update(percent, plain.one_line(text))
 
     def failed(self, error: errors.VirtError) -> None:
         """The event ``<tag>/failed``. The line is the operation's own answer."""
-        self.fleet.tell(f"{self.tag}/failed", {"guest": self.guest, "message": str(error)})
+        self.fleet.fire_event(f"{self.tag}/failed", {"guest": self.guest, "message": str(error)})
 
-    def host_says(self, tag: str, data: dict[str, Any]) -> None:
+    def host_event(self, tag: str, data: dict[str, Any]) -> None:
         """For Fleet.ask's ``watch``: what a host reports of its own steps."""
         text = f"{self.guest}: {data.get('message') or tag.rsplit('/', 1)[-1]}"
         if data.get("percent") is None:

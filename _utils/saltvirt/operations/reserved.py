@@ -16,105 +16,112 @@ FILTER = "reserve"
 
 
 def best(
-    decision: choose.Decision,
-    room: keepers.Room | None,
+    decision: choose.PlacementDecision,
+    reserve: keepers.CapacityReserve | None,
     request: facts.PlacementRequest,
     hosts: Mapping[str, facts.Host],
-    wish: Any = None,
-) -> choose.Decision:
+    ha_options: Any = None,
+) -> choose.PlacementDecision:
     """The Decision that begins with a host on which the guest breaks nothing. Those before it are
     rejected. Where only a warning is wanted they come last, and if all break it the first stays,
     with the warning.
 
     Those after it were not looked at: who goes on to the next calls this again.
     """
-    if room is None or not decision.ranked:
+    if reserve is None or not decision.ranked:
         return decision
-    broken: dict[str, str] = {}
-    for place, candidate in enumerate(decision.ranked):
-        guest = facts.as_guest(request.at(hosts[candidate.host]))
-        why = room.refusal(candidate.host, guest, wish)
-        if not why:
-            last = decision.ranked[:place] if room.warns else ()
-            rejected = {} if room.warns else _rejected(broken)
-            return choose.Decision(
-                (*decision.ranked[place:], *last), {**decision.rejected, **rejected}
+    refusals: dict[str, str] = {}
+    for position, candidate in enumerate(decision.ranked):
+        guest = facts.as_guest(request.for_host(hosts[candidate.host]))
+        refusal = reserve.refusal(candidate.host, guest, ha_options)
+        if not refusal:
+            last = decision.ranked[:position] if reserve.warns else ()
+            rejected = {} if reserve.warns else _rejected(refusals)
+            return choose.PlacementDecision(
+                (*decision.ranked[position:], *last), {**decision.rejected, **rejected}
             )
-        broken[candidate.host] = _broken("it", why)
-    if room.warns:
-        return replace(decision, warning=broken[decision.ranked[0].host])
-    return choose.Decision((), {**decision.rejected, **_rejected(broken)})
+        refusals[candidate.host] = _broken("it", refusal)
+    if reserve.warns:
+        return replace(decision, warning=refusals[decision.ranked[0].host])
+    return choose.PlacementDecision((), {**decision.rejected, **_rejected(refusals)})
 
 
-def each(
-    decision: choose.Decision,
-    room: keepers.Room | None,
+def filter_moves(
+    decision: choose.PlacementDecision,
+    reserve: keepers.CapacityReserve | None,
     guest: facts.Guest,
     first: str | None = None,
-) -> tuple[choose.Decision, dict[str, str]]:
+) -> tuple[choose.PlacementDecision, dict[str, str]]:
     """(the Decision without the hosts on which a guest that moves breaks anything, host to what is
     only said of it). first: a host that a person has named: of the others only those are looked at
     that come before one on which nothing is broken."""
-    if room is None:
+    if reserve is None:
         return decision, {}
-    broken: dict[str, str] = {}
-    for candidate in sorted(decision.ranked, key=lambda one: one.host != first):
-        why = room.refusal(candidate.host, guest)
-        if why:
-            broken[candidate.host] = _broken("it", why)
+    refusals: dict[str, str] = {}
+    for candidate in sorted(decision.ranked, key=lambda entry: entry.host != first):
+        refusal = reserve.refusal(candidate.host, guest)
+        if refusal:
+            refusals[candidate.host] = _broken("it", refusal)
         elif candidate.host != first:
             break
-    whole = [one for one in decision.ranked if one.host not in broken]
-    last = [one for one in decision.ranked if one.host in broken]
-    if room.warns:
-        return replace(decision, ranked=(*whole, *last)), broken
-    rejected = {**decision.rejected, **_rejected(broken)}
-    return choose.Decision(tuple(whole), rejected), {}
+    unbroken = [entry for entry in decision.ranked if entry.host not in refusals]
+    last = [entry for entry in decision.ranked if entry.host in refusals]
+    if reserve.warns:
+        return replace(decision, ranked=(*unbroken, *last)), refusals
+    rejected = {**decision.rejected, **_rejected(refusals)}
+    return choose.PlacementDecision(tuple(unbroken), rejected), {}
 
 
-def sparing(
-    decision: choose.Decision, room: keepers.Room | None, guest: facts.Guest
-) -> choose.Decision:
+def spare_reserve(
+    decision: choose.PlacementDecision, reserve: keepers.CapacityReserve | None, guest: facts.Guest
+) -> choose.PlacementDecision:
     """The Decision that begins with a host on which a guest that must move breaks nothing, if there
     is one: it has that then."""
-    if room is None or not decision.ranked:
+    if reserve is None or not decision.ranked:
         return decision
     ranked = [*decision.ranked]
-    best = next((one for one in ranked if not room.refusal(one.host, guest)), ranked[0])
-    room.take(best.host, guest)
-    return replace(decision, ranked=(best, *(one for one in ranked if one is not best)))
+    chosen = next(
+        (candidate for candidate in ranked if not reserve.refusal(candidate.host, guest)), ranked[0]
+    )
+    reserve.take(chosen.host, guest)
+    return replace(
+        decision, ranked=(chosen, *(candidate for candidate in ranked if candidate is not chosen))
+    )
 
 
-def on_its_host(
-    keeper: keepers.Keeper | None,
+def on_current_host(
+    provider: keepers.HaProvider | None,
     fleet: Fleet,
     host: str,
     name: str,
-    copy: str | None = None,
+    clone_name: str | None = None,
     runs: bool = True,
 ) -> str:
     """What it would break that a guest of the host starts, or is copied there, where that is only
-    said; else nothing. copy: the name of the copy. runs: it will run. Raises Refused."""
-    if keeper is None or not keeper.keeps_room:
+    said; else nothing. clone_name: the name of the copy. runs: it will run. Raises Refused."""
+    if provider is None or not provider.has_reserve:
         return ""
     hosts, _ = inventory.gather(fleet)
-    room = keeper.room(hosts)
-    found = [guest for one in hosts if one.name == host for guest in one.guests]
-    guest = next((guest for guest in found if guest.name == name), None)
-    if room is None or guest is None:  # its host says what is wrong
+    reserve = provider.capacity_reserve(hosts)
+    host_guests = [guest for entry in hosts if entry.name == host for guest in entry.guests]
+    guest = next((guest for guest in host_guests if guest.name == name), None)
+    if reserve is None or guest is None:  # its host says what is wrong
         return ""
     state = "running" if runs else guest.state
-    why = room.refusal(host, replace(guest, name=copy or name, state=state))
-    words = _broken(f"{copy or name} on {host}", why)
-    if why and not room.warns:
-        raise errors.Refused(f"{words}; overcommit=True does it all the same")
-    return words if why else ""
+    refusal = reserve.refusal(host, replace(guest, name=clone_name or name, state=state))
+    message = _broken(f"{clone_name or name} on {host}", refusal)
+    if refusal and not reserve.warns:
+        raise errors.Refused(f"{message}; overcommit=True does it all the same")
+    return message if refusal else ""
 
 
-def _broken(what: str, why: str) -> str:
+def _broken(subject: str, detail: str) -> str:
     """The sentence about what breaks the reserve; why names the guests of others."""
-    return f"{what} would break virt:ha:reserve: {confidential.part(why, confidential.ROOM)}"
+    return (
+        f"{subject} would break virt:ha:reserve: "
+        f"{confidential.sensitive(detail, confidential.ROOM)}"
+    )
 
 
-def _rejected(broken: Mapping[str, str]) -> dict[str, choose.Reason]:
-    return {host: (FILTER, why) for host, why in broken.items()}
+def _rejected(refusals: Mapping[str, str]) -> dict[str, choose.Reason]:
+    return {host: (FILTER, reason) for host, reason in refusals.items()}

@@ -29,30 +29,31 @@ def refuse_running(fleet: Fleet, host: str) -> None:
                     "broken into, and other hosts may then start what it runs"
                 )
             return
-    _hear_others(fleet, host)
-    left, when = hints.guests_left(fleet.opts, host)
-    if left:
+    _query_others(fleet, host)
+    guest_names, last_heard = hints.unseen_guests(fleet.opts, host)
+    if guest_names:
         raise errors.OperationFailed(
-            f"{host} does not answer, and had {_listed(left)} when it was last heard ({when}): if "
+            f"{host} does not answer, and had {_listed(guest_names)} when it was last heard "
+            f"({last_heard}): if "
             "it still runs them, other hosts may start them a second time; power it off, then "
             "call this with force=True"
         )
 
 
-def _hear_others(fleet: Fleet, host: str) -> None:
+def _query_others(fleet: Fleet, host: str) -> None:
     """Asks the other hosts what they have now: a guest that moved away is known there from here
     on."""
     with contextlib.suppress(errors.NotFound):  # there is no hypervisor
-        others = [one for one in fleet.hosts() if one != host]
-        if others:
-            find.locations(fleet, others)
+        other_hosts = [candidate for candidate in fleet.hosts() if candidate != host]
+        if other_hosts:
+            find.locations(fleet, other_hosts)
 
 
 def _listed(guests: list[str]) -> str:
-    more = len(guests) - _SHOWN
-    return ", ".join(guests[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+    remaining = len(guests) - _SHOWN
+    return ", ".join(guests[:_SHOWN]) + (f" and {remaining} more" if remaining > 0 else "")
 
 
 def is_known(fleet: Fleet, host: str) -> bool:
     """Whether guests were ever made on the host, so that the master waits for it."""
-    return host in proof.made_guests(fleet.opts)
+    return host in proof.guest_hosts(fleet.opts)

@@ -17,7 +17,7 @@ from saltvirt import settings, units
 from saltvirt.operations import held
 
 # is told why somebody has to wait
-Tell = Callable[[str], None]
+Notify = Callable[[str], None]
 
 AT_ONCE = 8
 PER_HOST = 2
@@ -25,15 +25,15 @@ INITS = 8
 # who makes no progress for so long gives his slot to others; and after this part of the time that
 # others wait for one (virt:queue_timeout) whatever his host says
 QUIET_S = 120
-_OWN_PART = 0.5
+_HOLD_SHARE = 0.5
 _BACKUP_OF, _BACKUP_TO = "backup-of-", "backup-to-"
 
 
 def limits(opts: held.Opts) -> tuple[int, int]:
     """(how many in all, how many of one host) by the master's configuration."""
     get = settings.of_master(opts)
-    in_all = settings.integer(get, "migration:at_once", AT_ONCE)
-    return in_all, settings.integer(get, "migration:at_once_per_host", PER_HOST)
+    max_total = settings.integer(get, "migration:at_once", AT_ONCE)
+    return max_total, settings.integer(get, "migration:at_once_per_host", PER_HOST)
 
 
 class Slots:
@@ -49,29 +49,29 @@ class Slots:
 
 
 @contextlib.contextmanager
-def taken(
+def migrating(
     opts: held.Opts,
     hosts: Iterable[str],
-    tell: Tell,
-    what: str = "a migration",
+    notify: Notify,
+    purpose: str = "a migration",
 ) -> Iterator[Slots]:
     """Holds a slot of the whole and one of each host for the block; waits for them.
 
-    opts: the master's configuration. tell: called once with the reason when it has to wait. what:
+    opts: the master's configuration. notify: called once with the reason when it has to wait. what:
     the operation, for whoever wants to know. Raises OperationFailed when it waited too long.
     """
-    in_all, each = limits(opts)
-    wanted = {"all": in_all, **{f"of-{host}": each for host in hosts}}
-    with _all_of(opts, wanted, tell, what) as slots:
+    max_total, max_per_host = limits(opts)
+    kind_limits = {"all": max_total, **{f"of-{host}": max_per_host for host in hosts}}
+    with _acquire_all(opts, kind_limits, notify, purpose) as slots:
         yield slots
 
 
 @contextlib.contextmanager
-def deploying(opts: held.Opts, tell: Tell, what: str = "a deployment") -> Iterator[Slots]:
+def deploying(opts: held.Opts, notify: Notify, purpose: str = "a deployment") -> Iterator[Slots]:
     """Holds one of the slots for deployments; waits for it. More at once would only make the
     hosts, and Salt between them, so slow that answers are lost. Yields Slots."""
-    wanted = {"init": settings.integer(settings.of_master(opts), "inits_at_once", INITS)}
-    with _all_of(opts, wanted, tell, what) as slots:
+    kind_limits = {"init": settings.integer(settings.of_master(opts), "inits_at_once", INITS)}
+    with _acquire_all(opts, kind_limits, notify, purpose) as slots:
         yield slots
 
 
@@ -80,78 +80,80 @@ def backing_up(
     opts: held.Opts,
     hosts: Mapping[str, int],
     targets: Mapping[str, int],
-    tell: Tell,
-    what: str = "a backup",
+    notify: Notify,
+    purpose: str = "a backup",
 ) -> Iterator[Slots]:
     """Holds a slot of each host and of each target for the block; waits for them. hosts, targets:
     each with how many there are."""
-    wanted = {f"{_BACKUP_OF}{host}": number for host, number in hosts.items()}
-    wanted |= {f"{_BACKUP_TO}{target}": number for target, number in targets.items()}
-    with _all_of(opts, wanted, tell, what) as slots:
+    kind_limits = {f"{_BACKUP_OF}{host}": number for host, number in hosts.items()}
+    kind_limits |= {f"{_BACKUP_TO}{target}": number for target, number in targets.items()}
+    with _acquire_all(opts, kind_limits, notify, purpose) as slots:
         yield slots
 
 
-def place_s(opts: held.Opts) -> float:
+def max_hold_s(opts: held.Opts) -> float:
     """For how many seconds a deployment keeps its slot while its host is at work."""
-    return held.limit_s(opts) * _OWN_PART
+    return held.queue_timeout_s(opts) * _HOLD_SHARE
 
 
 @contextlib.contextmanager
-def _all_of(opts: held.Opts, wanted: dict[str, int], tell: Tell, what: str) -> Iterator[Slots]:
+def _acquire_all(
+    opts: held.Opts, kind_limits: dict[str, int], notify: Notify, purpose: str
+) -> Iterator[Slots]:
     """One slot of each kind, or none while we wait: so nobody waits for one who waits."""
     folder = Path(opts["cachedir"]) / "virt" / "slots"
     folder.mkdir(parents=True, exist_ok=True)
-    lacks: list[str] = []
+    missing_kinds: list[str] = []
 
-    def look() -> list[int] | None:
-        handles, short = _take(folder, wanted, what)
-        if short is None:
+    def acquire() -> list[int] | None:
+        handles, missing_kind = _take(folder, kind_limits, purpose)
+        if missing_kind is None:
             return handles
-        if not lacks:
-            tell(_reason(short, wanted[short]))
-        lacks[:] = [short]
+        if not missing_kinds:
+            notify(_reason(missing_kind, kind_limits[missing_kind]))
+        missing_kinds[:] = [missing_kind]
         return None
 
-    def why() -> str:
-        kind = lacks[0]
-        holders = [held.owner(folder / f"{kind}.{index}") for index in range(wanted[kind])]
-        return f"{_reason(kind, wanted[kind])}: {'; '.join(holders)}"
+    def wait_reason() -> str:
+        kind = missing_kinds[0]
+        holders = [held.owner(folder / f"{kind}.{index}") for index in range(kind_limits[kind])]
+        return f"{_reason(kind, kind_limits[kind])}: {'; '.join(holders)}"
 
-    slots = Slots(held.wait(opts, look, why))
+    slots = Slots(held.wait(opts, acquire, wait_reason))
     try:
         yield slots
     finally:
         slots.free()
 
 
-def _take(folder: Path, wanted: dict[str, int], what: str) -> tuple[list[int], str | None]:
+def _take(folder: Path, kind_limits: dict[str, int], purpose: str) -> tuple[list[int], str | None]:
     """(handles, None), or ([], the kind of which there is none left)."""
     handles: list[int] = []
-    for kind, number in wanted.items():
+    for kind, number in kind_limits.items():
         paths = (folder / f"{kind}.{index}" for index in range(number))
-        taken_one = next(filter(None, (held.take(path, what) for path in paths)), None)
-        if taken_one is None:
+        handle = next(filter(None, (held.take(path, purpose) for path in paths)), None)
+        if handle is None:
             Slots(handles).free()
             return [], kind
-        handles.append(taken_one)
+        handles.append(handle)
     return handles, None
 
 
 def _reason(kind: str, number: int) -> str:
     if kind == "init":
-        return f"{_under_way(number, 'deployment')} (virt:inits_at_once)"
+        return f"{_under_way_text(number, 'deployment')} (virt:inits_at_once)"
     if kind.startswith(_BACKUP_OF):
         about = f" from {kind.removeprefix(_BACKUP_OF)}"
-        return f"{_under_way(number, 'backup', about)} (virt:backup:at_once_per_host)"
+        return f"{_under_way_text(number, 'backup', about)} (virt:backup:at_once_per_host)"
     if kind.startswith(_BACKUP_TO):
         about = f" to {kind.removeprefix(_BACKUP_TO)}"
-        return f"{_under_way(number, 'backup', about)} (virt:backup:at_once_per_target)"
+        return f"{_under_way_text(number, 'backup', about)} (virt:backup:at_once_per_target)"
     if kind == "all":
-        return f"{_under_way(number, 'migration')} (virt:migration:at_once)"
+        return f"{_under_way_text(number, 'migration')} (virt:migration:at_once)"
     host = kind.removeprefix("of-")
     about = f" from or to {host}"
-    return f"{_under_way(number, 'migration', about)} (virt:migration:at_once_per_host)"
+    return f"{_under_way_text(number, 'migration', about)} (virt:migration:at_once_per_host)"
 
 
-def _under_way(number: int, what: str, about: str = "") -> str:
-    return f"{units.counted(number, what)}{about} {'is' if number == 1 else 'are'} under way"
+def _under_way_text(number: int, noun: str, about: str = "") -> str:
+    return f"{units.pluralize(number, noun)}{about} {'is' if number == 1 else 'are'} under way"

@@ -23,12 +23,12 @@ def once(opts: held.Opts, host: str, begin: Callable[[], T]) -> T | None:
     """
     folder = Path(opts["cachedir"]) / "virt" / "starts"
     folder.mkdir(parents=True, exist_ok=True)
-    what, running = f"what {host} gets at its start", folder / host
-    waiting = held.take(folder / f"{host}.next", what)
+    purpose, running = f"what {host} gets at its start", folder / host
+    waiting = held.take(folder / f"{host}.next", purpose)
     if waiting is None:
         return None
     try:
-        handle = held.wait(opts, lambda: held.take(running, what), lambda: held.owner(running))
+        handle = held.wait(opts, lambda: held.take(running, purpose), lambda: held.owner(running))
     finally:
         os.close(waiting)
     try:

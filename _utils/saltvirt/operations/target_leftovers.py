@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from saltvirt import errors
 from saltvirt.answers.guests import MigrationFacts
-from saltvirt.answers.removal import Cleaned, CleanPlan
+from saltvirt.answers.removal import CleanPlan, CleanupResult
 from saltvirt.fleet import answer
 from saltvirt.fleet.client import Fleet
 from saltvirt.operations import proof
@@ -22,32 +22,36 @@ def clean(fleet: Fleet, host: str, name: str) -> tuple[list[str], dict[str, str]
 
     Raises VirtError where the host could not be asked, or could not do it.
     """
-    found = fleet.one(host, "virt.migrate_clean", {"vm_": name, "test": True}, long=False)
-    if not found:
+    plan_data = fleet.call(host, "virt.migrate_clean", {"vm_": name, "test": True}, long=False)
+    if not plan_data:
         return [], {}
-    unused, why = proof.elsewhere(fleet, host, CleanPlan.from_answer(found, host).shared)
-    asked = {"vm_": name, "unused": unused}
-    done = Cleaned.from_answer(fleet.one(host, "virt.migrate_clean", asked, long=True), host)
-    return [*done.deleted], {path: why.get(path, words) for path, words in done.kept.items()}
+    unused, reasons = proof.unused_elsewhere(
+        fleet, host, CleanPlan.from_answer(plan_data, host).shared
+    )
+    arguments = {"vm_": name, "unused": unused}
+    done = CleanupResult.from_answer(
+        fleet.call(host, "virt.migrate_clean", arguments, long=True), host
+    )
+    return [*done.deleted], {path: reasons.get(path, reason) for path, reason in done.kept.items()}
 
 
-def everywhere(fleet: Fleet, name: str) -> tuple[list[str], dict[str, str], dict[str, str]]:
+def clean_everywhere(fleet: Fleet, name: str) -> tuple[list[str], dict[str, str], dict[str, str]]:
     """The same of every host that says that it has some: ([path], {path: why it stays}, {host: why
     something stays there})."""
-    gone: list[str] = []
-    stay: dict[str, str] = {}
-    left: dict[str, str] = {}
-    for host, found in locations(fleet)[0].items():
-        if name in found.noted:
+    all_deleted: list[str] = []
+    all_retained: dict[str, str] = {}
+    host_reasons: dict[str, str] = {}
+    for host, host_facts in locations(fleet)[0].items():
+        if name in host_facts.leftover_guests:
             try:
-                deleted, kept = clean(fleet, host, name)
+                deleted, retained = clean(fleet, host, name)
             except errors.VirtError as exc:
-                left[host] = exc.text
+                host_reasons[host] = exc.text
                 continue
-            gone, stay = [*gone, *deleted], {**stay, **kept}
-            if kept:
-                left[host] = words(kept)
-    return gone, stay, left
+            all_deleted, all_retained = [*all_deleted, *deleted], {**all_retained, **retained}
+            if retained:
+                host_reasons[host] = retained_text(retained)
+    return all_deleted, all_retained, host_reasons
 
 
 def locations(
@@ -62,33 +66,33 @@ def _answers(fleet: Fleet, hosts: list[str]) -> Iterator[answer.Answer]:
     """What each host answers to ``virt.migrate_locations``; one that is not updated yet, to the
     earlier name of it."""
     earlier = []
-    for one in fleet.ask(hosts, "virt.migrate_locations"):
-        if one.error == _NOT_THERE:
-            earlier.append(one.host)
+    for response in fleet.ask(hosts, "virt.migrate_locations"):
+        if response.error == _NOT_THERE:
+            earlier.append(response.host)
         else:
-            yield one
+            yield response
     if earlier:
         yield from fleet.ask(earlier, "virt.migrate_census")
 
 
-def words(kept: dict[str, str]) -> str:
+def retained_text(retained: dict[str, str]) -> str:
     """Why files stay, as a sentence."""
-    return "; ".join(f"{path} stays: {why}" for path, why in sorted(kept.items()))
+    return "; ".join(f"{path} stays: {reason}" for path, reason in sorted(retained.items()))
 
 
 def after_failure(fleet: Fleet, host: str, name: str) -> str:
     """What became of that which a migration that has just failed had made on its target, in words
     for the end of its message."""
     try:
-        gone, kept = clean(fleet, host, name)
+        deleted, retained = clean(fleet, host, name)
     except errors.VirtError as exc:
-        return f"what it may have made on {host} stays: {exc.text}; {again(name)}"
-    if kept:
-        return f"on {host} {words(kept)}; {again(name)}"
-    return f"all of it was removed from {host}" if gone else ""
+        return f"what it may have made on {host} stays: {exc.text}; {retry_hint(name)}"
+    if retained:
+        return f"on {host} {retained_text(retained)}; {retry_hint(name)}"
+    return f"all of it was removed from {host}" if deleted else ""
 
 
-def again(name: str) -> str:
+def retry_hint(name: str) -> str:
     """What the person does about what stays."""
     return f"{_RECOVER} {name} looks again"
 

@@ -14,46 +14,51 @@ from saltvirt.placement import facts
 from saltvirt.placement.policy import PlacementPolicy
 
 # it goes and is made again; all of it is there, and it was never started
-AGAIN, START = "again", "start"
+RECREATE, START = "again", "start"
 
 
 def judge(
-    fleet: Fleet, wanted: InitRequest, guest: facts.Guest, host: str, deployment: str
+    fleet: Fleet, init_request: InitRequest, guest: facts.Guest, host: str, deployment: str
 ) -> tuple[str | None, str | None]:
     """(AGAIN, START or None, what to say of a guest that stays as it is or None).
 
-    wanted: InitRequest. guest: facts.Guest, on ``host``. Changes nothing.
+    init_request: InitRequest. guest: facts.Guest, on ``host``. Changes nothing.
     """
-    opts, name = fleet.opts, wanted.name
-    record = begun.of(opts, name)
-    ours = guest.deployment == str(deployment)
-    if lock.at_work(opts, name):
+    opts, name = fleet.opts, init_request.name
+    record = begun.load(opts, name)
+    in_deployment = guest.deployment == str(deployment)
+    if lock.guest_owner(opts, name):
         return None, None
     if guest.phase is not Phase.COMPLETE:
-        return _half(fleet, name, host, ours)
+        return _judge_partial(fleet, name, host, in_deployment)
     if record is None or record.host != host or guest.state == "running":
         return None, None
-    words = f"{record.what} of it was given up or killed: see salt-run virt.repair name={name}"
-    never = record.what == "virt.init" and not record.started
-    off = guest.state == "shutdown"
-    if not (ours and never and off and _known(fleet, wanted, host)):
-        return None, words
+    message = f"{record.what} of it was given up or killed: see salt-run virt.repair name={name}"
+    never_started = record.what == "virt.init" and not record.started
+    is_off = guest.state == "shutdown"
+    if not (
+        in_deployment and never_started and is_off and _is_registered(fleet, init_request, host)
+    ):
+        return None, message
     # one of the same set that another master made since has the set's name, too
-    there = find.leftovers(fleet, host)
-    return (None, words) if begun.by_another(name, record, there) else (START, None)
+    leftovers = find.leftovers(fleet, host)
+    return (None, message) if begun.is_by_another(name, record, leftovers) else (START, None)
 
 
-def _half(fleet: Fleet, name: str, host: str, ours: bool) -> tuple[str | None, str | None]:
-    has = find.leftovers(fleet, host)
-    if name not in has.unfinished:
+def _judge_partial(
+    fleet: Fleet, name: str, host: str, in_deployment: bool
+) -> tuple[str | None, str | None]:
+    leftovers = find.leftovers(fleet, host)
+    if name not in leftovers.unfinished:
         return None, f"it is being created on {host}: run this again when that is done"
-    if name in has.used:
+    if name in leftovers.used:
         return None, (
-            f"its creation on {host} was interrupted, but {has.used[name]}: it stays as it is; see "
+            f"its creation on {host} was interrupted, but {leftovers.used[name]}: it stays as it "
+            f"is; see "
             f"salt-run virt.repair name={name}"
         )
-    if ours:
-        return AGAIN, None
+    if in_deployment:
+        return RECREATE, None
     return (
         None,
         f"partially created by an interrupted init of somebody else: see salt-run virt.repair "
@@ -61,21 +66,26 @@ def _half(fleet: Fleet, name: str, host: str, ours: bool) -> tuple[str | None, s
     )
 
 
-def _known(fleet: Fleet, wanted: InitRequest, host: str) -> bool:
+def _is_registered(fleet: Fleet, init_request: InitRequest, host: str) -> bool:
     """Whether the master has what it keeps of such a guest: its key and its pillar."""
-    keys, seeded = KeyStore(fleet.opts), wanted.seeded and wanted.image
-    if seeded and not (keys.accepted(wanted.name) and keys.host_of(wanted.name) == host):
+    keys, seeded = KeyStore(fleet.opts), init_request.seeded and init_request.image
+    if seeded and not (
+        keys.accepted(init_request.name) and keys.host_of(init_request.name) == host
+    ):
         return False
-    return not wanted.pillar or Pillars(fleet.opts).of(wanted.name, keys.accepted) == wanted.pillar
+    return (
+        not init_request.pillar
+        or Pillars(fleet.opts).load(init_request.name, keys.accepted) == init_request.pillar
+    )
 
 
 def remove(fleet: Fleet, name: str, host: str) -> None:
     """Takes away what is half made; its host proves again that nobody works on it. The key goes
     that the master accepted for this very guest."""
     with lock.guest(fleet.opts, name, "virt.deployed"):
-        purge.leftover(fleet, host, name)
+        purge.purge_partial(fleet, host, name)
         keys = KeyStore(fleet.opts)
-        if keys.stays(name, host) is None:
+        if keys.retain_reason(name, host) is None:
             keys.delete(name)
         begun.forget(fleet.opts, name)
 
@@ -83,22 +93,24 @@ def remove(fleet: Fleet, name: str, host: str) -> None:
 def start(
     fleet: Fleet,
     policy: PlacementPolicy,
-    wanted: InitRequest,
+    init_request: InitRequest,
     host: str,
     report: Report,
-    look: unique.Look = find.locations,
+    query_locations: unique.LocationQuery = find.locations,
 ) -> str:
     """Ends what the killed one had left to do; libvirt's word for the guest's state then. look:
     asks all hosts, after it is called."""
-    with lock.guest(fleet.opts, wanted.name, "virt.deployed"):
-        record = begun.of(fleet.opts, wanted.name)
+    with lock.guest(fleet.opts, init_request.name, "virt.deployed"):
+        record = begun.load(fleet.opts, init_request.name)
         if record is None or record.host != host or record.started:
             raise errors.OperationFailed(
-                f"{wanted.name} on {host} was changed meanwhile: run this again"
+                f"{init_request.name} on {host} was changed meanwhile: run this again"
             )
-        look(fleet).host_of(wanted.name)  # one of another master is named, and neither is started
-        begun.starting(fleet.opts, wanted.name)
-        by = policy if wanted.start else None
-        state = deliver(fleet, report, host, wanted.name, start_by=by)
-        begun.forget(fleet.opts, wanted.name)
+        query_locations(fleet).host_of(
+            init_request.name
+        )  # one of another master is named, and neither is started
+        begun.mark_started(fleet.opts, init_request.name)
+        start_policy = policy if init_request.start else None
+        state = deliver(fleet, report, host, init_request.name, start_policy=start_policy)
+        begun.forget(fleet.opts, init_request.name)
         return state

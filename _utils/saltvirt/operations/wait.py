@@ -23,7 +23,7 @@ def check(kind: str) -> None:
         raise errors.InvalidInput(f"wait_for {kind!r}: it is one of {', '.join(KINDS)}")
 
 
-def until(fleet: Fleet, host: str, name: str, kind: str, timeout_s: float) -> float:
+def wait_for_answer(fleet: Fleet, host: str, name: str, kind: str, timeout_s: float) -> float:
     """Returns the seconds it took until the guest answered.
 
     kind: ``minion`` (answers test.ping), ``agent`` (QEMU's guest agent tells an address),
@@ -31,10 +31,10 @@ def until(fleet: Fleet, host: str, name: str, kind: str, timeout_s: float) -> fl
     Raises OperationFailed after timeout_s; the guest is left as it is.
     """
     answers = _Minion().answers if kind == "minion" else _address
-    began: float = fleet.now()
-    while fleet.now() - began < timeout_s:
+    started_s: float = fleet.now()
+    while fleet.now() - started_s < timeout_s:
         if answers(fleet, host, name, kind):
-            took_s: float = fleet.now() - began
+            took_s: float = fleet.now() - started_s
             return took_s
         time.sleep(PAUSE_S)
     raise errors.OperationFailed(
@@ -51,27 +51,29 @@ class _Minion:
     """
 
     def __init__(self) -> None:
-        self.asked: float | None = None
+        self.last_ping_s: float | None = None
 
     def answers(self, fleet: Fleet, _host: str, name: str, _kind: str) -> bool:
-        seen, now = name in target.connected(fleet.opts, [name]), fleet.now()
-        if not seen and self.asked is not None and now - self.asked < ASK_S:
+        is_connected, now_s = name in target.connected(fleet.opts, [name]), fleet.now()
+        if not is_connected and self.last_ping_s is not None and now_s - self.last_ping_s < ASK_S:
             return False
-        self.asked = now
-        timeout_s = PING_S if seen else BRIEF_S
+        self.last_ping_s = now_s
+        timeout_s = PING_S if is_connected else BRIEF_S
         answer = fleet.gather([name], "test.ping", timeout_s=timeout_s, signed=False)[name]
         if not (answer.ok and answer.data is True):
             return False
-        known = fleet.opts.get("minion_data_cache", False)
+        caches_data = fleet.opts.get("minion_data_cache", False)
         # one below a syndic reports to its own master
-        return not known or syndic.below(fleet.opts, name) or target.reported(fleet.opts, name)
+        return (
+            not caches_data or syndic.below(fleet.opts, name) or target.reported(fleet.opts, name)
+        )
 
 
 def _address(fleet: Fleet, host: str, name: str, kind: str) -> bool:
-    known = _addresses(fleet, host, name)
+    nics = _addresses(fleet, host, name)
     return any(
         nic.get("addresses") and (kind == "address" or nic.get("source") == "agent")
-        for nic in known.values()
+        for nic in nics.values()
     )
 
 

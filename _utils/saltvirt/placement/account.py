@@ -10,12 +10,12 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from saltvirt.wire import Fact, seldom
+from saltvirt.wire import Message, optional
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from saltvirt.placement.facts import Disk, Guest, Host, PlacementRequest, Store
+    from saltvirt.placement.facts import DiskFootprint, Guest, Host, PlacementRequest, StorageSpace
     from saltvirt.placement.policy import PlacementPolicy
 
 # guests that are no machines: no QEMU works for them
@@ -23,7 +23,7 @@ CONTAINERS = {"lxc", "openvz", "vz"}
 
 
 @dataclass
-class Sum:
+class ResourceSum:
     """What some guests take: ``kib`` without, and ``pages`` of huge pages (size to KiB).
 
     machines, machine_vcpus, machine_kib: those that have a QEMU each.
@@ -55,41 +55,45 @@ def promised_kib(guest: Guest | PlacementRequest) -> int:
     return max(guest.memory_kib, guest.max_memory_kib)
 
 
-def total(guests: Iterable[Guest | PlacementRequest]) -> Sum:
+def total(guests: Iterable[Guest | PlacementRequest]) -> ResourceSum:
     """The Sum of facts.Guests."""
-    found = Sum()
+    resources = ResourceSum()
     for guest in guests:
-        found.add(guest)
-    return found
+        resources.add(guest)
+    return resources
 
 
-def vcpus(found: Sum, _policy: PlacementPolicy) -> int:
+def vcpus(resources: ResourceSum, _policy: PlacementPolicy) -> int:
     """The vCPUs of a Sum."""
-    return found.vcpus
+    return resources.vcpus
 
 
-def memory_kib(found: Sum, policy: PlacementPolicy) -> float:
+def memory_kib(resources: ResourceSum, policy: PlacementPolicy) -> float:
     """The memory of a Sum outside of huge pages, with what QEMU takes for its guests."""
     return (
-        found.kib
-        + found.machines * policy.overhead_kib
-        + found.machine_vcpus * policy.overhead_vcpu_kib
-        + found.machine_kib * policy.overhead_ratio
+        resources.kib
+        + resources.machines * policy.overhead_kib
+        + resources.machine_vcpus * policy.overhead_vcpu_kib
+        + resources.machine_kib * policy.overhead_ratio
     )
 
 
 def share(request: PlacementRequest, host: Host, policy: PlacementPolicy) -> float:
     """How much of the guest counts on the host: 1, or the ratio of stopped ones."""
-    return host.held(policy).stopped_ratio if request.stopped else 1
+    return host.effective_policy(policy).stopped_ratio if request.stopped else 1
 
 
-def takes(
+def demand(
     request: PlacementRequest, host: Host, policy: PlacementPolicy
 ) -> tuple[float, float, dict[int, float]]:
     """(vCPUs, KiB of memory, huge pages: size to KiB) that a PlacementRequest takes of a host."""
-    found, part = total([request]), share(request, host, policy)
-    pages = {host.usual_page_kib(size): kib * part for size, kib in found.pages.items()}
-    return found.vcpus * part, memory_kib(found, host.held(policy)) * part, pages
+    resources, part = total([request]), share(request, host, policy)
+    pages = {host.usual_page_kib(size): kib * part for size, kib in resources.pages.items()}
+    return (
+        resources.vcpus * part,
+        memory_kib(resources, host.effective_policy(policy)) * part,
+        pages,
+    )
 
 
 def longest(mounts: Collection[str], path: str | None) -> str | None:
@@ -107,40 +111,40 @@ def storage(request: PlacementRequest, host: Host) -> Counter[str]:
     A disk that lies on storage which the host reaches, too, is promised there already. Pools that
     the host does not have are passed over: a filter names them.
     """
-    found: Counter[str] = Counter()
+    promised: Counter[str] = Counter()
     if request.disk_bytes:
-        found[host.images_store] += request.disk_bytes
+        promised[host.images_store] += request.disk_bytes
     for pool, size in request.pools.items():
         if pool in host.pools:
-            found[host.pool_store(pool)] += size
+            promised[host.pool_store(pool)] += size
     for disk in request.disks:
         store = store_of(disk, host)
-        if store and not _there(disk, host.storage[store]):
-            found[store] += disk.size_bytes
-    return found
+        if store and not _is_shared(disk, host.storage[store]):
+            promised[store] += disk.size_bytes
+    return promised
 
 
-def store_of(disk: Disk, host: Host) -> str | None:
+def store_of(disk: DiskFootprint, host: Host) -> str | None:
     """The id of the host's Store that a facts.Disk would be on; None for a pool it lacks."""
     if disk.pool:
         return host.pool_store(disk.pool) if disk.pool in host.pools else None
     return host.folder_store(disk.path)
 
 
-def _there(disk: Disk, store: Store) -> bool:
+def _is_shared(disk: DiskFootprint, store: StorageSpace) -> bool:
     return disk.shared is not None and disk.shared == store.shared
 
 
-def lacks(
+def shortfalls(
     request: PlacementRequest, host: Host, policy: PlacementPolicy
 ) -> dict[str, tuple[int, float]]:
     """{id of a Store: (bytes wanted, bytes free)} of those without room for the request."""
-    found = {}
-    for store, wanted in storage(request, host).items():
+    shortfalls = {}
+    for store, wanted_bytes in storage(request, host).items():
         free = max(0, host.free_store_bytes(policy, store))
-        if wanted > free:
-            found[store] = (wanted, free)
-    return found
+        if wanted_bytes > free:
+            shortfalls[store] = (wanted_bytes, free)
+    return shortfalls
 
 
 def joined(hosts: Iterable[Host]) -> list[Host]:
@@ -163,57 +167,59 @@ def _knowing(host: Host, promised: Counter[str | None]) -> Host:
 
 def with_reserved(host: Host, elsewhere: dict[str, int]) -> Host:
     """The facts.Host, told what others promise: {name of shared storage: bytes}."""
-    found = {
+    changed = {
         name: replace(store, elsewhere_bytes=elsewhere[store.shared])
         for name, store in host.storage.items()
         if store.shared in elsewhere
     }
-    return replace(host, stores={**host.stores, **found}) if found else host
+    return replace(host, stores={**host.stores, **changed}) if changed else host
 
 
 @dataclass(frozen=True)
-class PlacementTerms(Fact):
+class PlacementTerms(Message):
     """What goes with a request to a host, as its ``placement``. policy: the master's, which
     ``policy.from_config`` reads there; None: that of the host's configuration. elsewhere: name of
     shared storage to the bytes that the thin disks of other hosts' guests may still grow, which the
     host cannot know."""
 
     policy: dict[str, Any] | None = None
-    elsewhere: dict[str, int] = seldom({})
+    elsewhere: dict[str, int] = optional({})
 
 
 def terms(host: Host | None, policy: PlacementPolicy) -> PlacementTerms:
     """What goes with a request to a host. host: a facts.Host of :func:`joined`, or None."""
     stores = host.storage.values() if host else ()
     elsewhere = {
-        one.shared: one.elsewhere_bytes for one in stores if one.shared and one.elsewhere_bytes
+        store.shared: store.elsewhere_bytes
+        for store in stores
+        if store.shared and store.elsewhere_bytes
     }
-    return PlacementTerms(policy.sent(), elsewhere)
+    return PlacementTerms(policy.to_wire(), elsewhere)
 
 
-def taken(
+def after_placement(
     cloud: dict[str, Host], name: str, request: PlacementRequest, guest: Guest
 ) -> dict[str, Host]:
     """The cloud (name to facts.Host) after the host has taken the guest of a PlacementRequest."""
     host = cloud[name]
-    asked = request.at(host)
+    host_request = request.for_host(host)
     stores = dict(host.stores)
-    grown = storage(asked, host)
+    grown = storage(host_request, host)
     for store, size in grown.items():
         old = host.storage[store]
         stores[store] = replace(old, promised_bytes=old.promised_bytes + size)
-    found = {**cloud, name: replace(host, guests=(*host.guests, guest), stores=stores)}
+    updated = {**cloud, name: replace(host, guests=(*host.guests, guest), stores=stores)}
     sizes = [(host.storage[store].shared, size) for store, size in grown.items()]
     shared = {name: size for name, size in sizes if name}
-    for other in [o for o in found.values() if shared and o.name != name]:
-        found[other.name] = _grown(other, shared)
-    return found
+    for other_host in [o for o in updated.values() if shared and o.name != name]:
+        updated[other_host.name] = _grown(other_host, shared)
+    return updated
 
 
 def _grown(host: Host, shared: dict[str, int]) -> Host:
-    more = {
+    changed = {
         name: replace(store, elsewhere_bytes=store.elsewhere_bytes + shared[store.shared])
         for name, store in host.storage.items()
         if store.shared in shared
     }
-    return replace(host, stores={**host.stores, **more}) if more else host
+    return replace(host, stores={**host.stores, **changed}) if changed else host

@@ -43,45 +43,45 @@ def capacity(hosts: Iterable[Host], request: PlacementRequest, policy: Placement
         fits={name: number for name, (number, _) in counted.items()},
         limits={name: limit for name, (_, limit) in counted.items()},
         lost={host.name: _without(host, hosts, request, policy) for host in hosts},
-        total=_in_all(hosts, {name: number for name, (number, _) in counted.items()}, request,
+        total=_total_fits(hosts, {name: number for name, (number, _) in counted.items()}, request,
                       policy),
     )  # fmt: skip
 
 
-def _in_all(
+def _total_fits(
     hosts: Iterable[Host],
     fits: Mapping[str, int],
     request: PlacementRequest,
     policy: PlacementPolicy,
 ) -> int:
     """The sum, where storage that several hosts reach gives its room once."""
-    left: dict[str | None, float] = {}
-    found = 0
-    for host in (one for one in hosts if fits[one.name]):
-        asked, number = request.at(host), fits[host.name]
-        for store, size in _shared(asked, host).items():
+    remaining: dict[str | None, float] = {}
+    total = 0
+    for host in (candidate for candidate in hosts if fits[candidate.name]):
+        host_request, number = request.for_host(host), fits[host.name]
+        for store, size in _shared(host_request, host).items():
             name = host.storage[store].shared
             free = host.free_store_bytes(policy, store)
-            left[name] = min(left.get(name, free), free)
-            number = min(number, int(left[name] // size))
-        for store, size in _shared(asked, host).items():
-            left[host.storage[store].shared] -= number * size
-        found += number
-    return found
+            remaining[name] = min(remaining.get(name, free), free)
+            number = min(number, int(remaining[name] // size))
+        for store, size in _shared(host_request, host).items():
+            remaining[host.storage[store].shared] -= number * size
+        total += number
+    return total
 
 
-def _shared(asked: PlacementRequest, host: Host) -> dict[str, int]:
-    wanted = account.storage(asked, host)
-    return {s: size for s, size in wanted.items() if size and host.storage[s].shared}
+def _shared(host_request: PlacementRequest, host: Host) -> dict[str, int]:
+    sizes = account.storage(host_request, host)
+    return {s: size for s, size in sizes.items() if size and host.storage[s].shared}
 
 
 def count(host: Host, request: PlacementRequest, policy: PlacementPolicy) -> tuple[int, str]:
     """(how many fit on the host, the filter that refuses the next one)."""
-    fell = choose.first_reason(host, request, policy)
-    if fell:
-        return 0, fell[0]
-    request = request.at(host)
-    vcpus, memory_kib, pages = account.takes(request, host, policy)
+    rejection = choose.first_reason(host, request, policy)
+    if rejection:
+        return 0, rejection[0]
+    request = request.for_host(host)
+    vcpus, memory_kib, pages = account.demand(request, host, policy)
     room: dict[str, float] = {"vcpu": host.free_vcpus(policy) // vcpus}
     if memory_kib:
         room["memory"] = host.free_memory_kib(policy) // memory_kib
@@ -98,19 +98,19 @@ def count(host: Host, request: PlacementRequest, policy: PlacementPolicy) -> tup
 
 
 def _without(
-    gone: Host, hosts: list[Host], request: PlacementRequest, policy: PlacementPolicy
+    lost: Host, hosts: list[Host], request: PlacementRequest, policy: PlacementPolicy
 ) -> tuple[int, list[str]]:
     """(how many fit when ``gone`` is lost, names of its guests that find no place)."""
-    left = {host.name: host for host in hosts if host is not gone}
+    remaining = {host.name: host for host in hosts if host is not lost}
     unplaced = []
-    for guest in sorted(gone.guests, key=lambda g: -g.memory_kib):
+    for guest in sorted(lost.guests, key=lambda g: -g.memory_kib):
         if not guest.meant_to_run:
             continue
-        moving = facts.of_guest(guest, gone)
-        ranked = choose.choose(left.values(), moving, policy).ranked
+        moving = facts.of_guest(guest, lost)
+        ranked = choose.choose(remaining.values(), moving, policy).ranked
         if ranked:
-            left = account.taken(left, ranked[0].host, moving, guest)
+            remaining = account.after_placement(remaining, ranked[0].host, moving, guest)
         else:
             unplaced.append(guest.name)
-    fits = {host.name: count(host, request, policy)[0] for host in left.values()}
-    return _in_all(left.values(), fits, request, policy), unplaced
+    fits = {host.name: count(host, request, policy)[0] for host in remaining.values()}
+    return _total_fits(remaining.values(), fits, request, policy), unplaced

@@ -39,7 +39,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Decision:
+class PlacementDecision:
     """ranked: Candidates, best first. rejected: host to (filter, reason). warning: what speaks
     against the first, and is only said."""
 
@@ -50,9 +50,9 @@ class Decision:
     def reasons(self) -> str:
         """One clause per reason, for a message: each with the hosts that it rejects."""
         hosts: dict[str, list[str]] = {}
-        for host, (_, why) in sorted(self.rejected.items()):
-            hosts.setdefault(why, []).append(host)
-        return "; ".join(f"{_some(found)}: {why}" for why, found in hosts.items())
+        for host, (_, reason) in sorted(self.rejected.items()):
+            hosts.setdefault(reason, []).append(host)
+        return "; ".join(f"{_some(names)}: {reason}" for reason, names in hosts.items())
 
 
 def _some(hosts: list[str]) -> str:
@@ -60,100 +60,121 @@ def _some(hosts: list[str]) -> str:
     return f"{shown} and {len(hosts) - NAMED} more" if len(hosts) > NAMED else shown
 
 
-def choose(hosts: Iterable[Host], request: PlacementRequest, policy: PlacementPolicy) -> Decision:
+def choose(
+    hosts: Iterable[Host], request: PlacementRequest, policy: PlacementPolicy
+) -> PlacementDecision:
     """Decides where the guest of the request may go.
 
     hosts: iterable of facts.Host. Returns a Decision; no host left is an empty ranking.
     """
-    return Choices(policy).choose(hosts, request)
+    return HostSelector(policy).choose(hosts, request)
 
 
 @dataclass(frozen=True)
-class _Seen:
+class _Evaluation:
     """What was found of a host: the reason it fell for, or weigher to its raw score."""
 
     host: Host
-    fell: Reason | None
+    rejection: Reason | None
     scores: dict[str, float]
 
 
-class Choices:
+class HostSelector:
     """The same for many guests, one after the other. Of guests that differ in nothing but their
     names only the hosts are looked at again that changed since: those that are another object."""
 
     def __init__(self, policy: PlacementPolicy) -> None:
         self._policy = policy
-        self._alike: PlacementRequest | None = None
-        self._seen: dict[str, _Seen] = {}
+        self._nameless: PlacementRequest | None = None
+        self._evaluations: dict[str, _Evaluation] = {}
 
-    def choose(self, hosts: Iterable[Host], request: PlacementRequest) -> Decision:
+    def choose(self, hosts: Iterable[Host], request: PlacementRequest) -> PlacementDecision:
         """As :func:`choose`."""
-        alike = replace(request, name="")  # no filter and no weigher goes by the name
-        if alike != self._alike:
-            self._alike, self._seen = alike, {}
-        found = [self._look(host, request) for host in hosts]
-        passed = {one.host.name: one.scores for one in found if not one.fell}
-        rejected = {one.host.name: one.fell for one in found if one.fell}
-        return Decision(tuple(_rank(passed, request.name, self._policy)), rejected)
+        nameless = replace(request, name="")  # no filter and no weigher goes by the name
+        if nameless != self._nameless:
+            self._nameless, self._evaluations = nameless, {}
+        evaluations = [self._evaluate(host, request) for host in hosts]
+        passed = {
+            evaluation.host.name: evaluation.scores
+            for evaluation in evaluations
+            if not evaluation.rejection
+        }
+        rejected = {
+            evaluation.host.name: evaluation.rejection
+            for evaluation in evaluations
+            if evaluation.rejection
+        }
+        return PlacementDecision(tuple(_rank(passed, request.name, self._policy)), rejected)
 
-    def _look(self, host: Host, request: PlacementRequest) -> _Seen:
-        seen = self._seen.get(host.name)
-        if seen is None or seen.host is not host:
-            asked = request.at(host)
-            fell = _first(host, asked, self._policy, filters.ALL)
-            scores = {} if fell else _scores(host, asked, self._policy)
-            seen = self._seen[host.name] = _Seen(host, fell, scores)
-        return seen
+    def _evaluate(self, host: Host, request: PlacementRequest) -> _Evaluation:
+        evaluation = self._evaluations.get(host.name)
+        if evaluation is None or evaluation.host is not host:
+            host_request = request.for_host(host)
+            rejection = _first(host, host_request, self._policy, filters.ALL)
+            scores = {} if rejection else _scores(host, host_request, self._policy)
+            evaluation = self._evaluations[host.name] = _Evaluation(host, rejection, scores)
+        return evaluation
 
 
 def admits(
     host: Host,
     request: PlacementRequest,
     policy: PlacementPolicy,
-    but: Collection[str] = (),
-    only: Collection[str] | None = None,
+    skip_filters: Collection[str] = (),
+    only_filters: Collection[str] | None = None,
 ) -> Reason | None:
     """(filter, reason) why the host does not take the guest, or None. It may have it already: a
     guest that wants more, or that is started, does not stand in its own way."""
-    others = tuple(guest for guest in host.guests if guest.name != request.name)
-    coming = tuple(guest for guest in host.arriving if guest.name != request.name)
-    there = replace(host, guests=others, arriving=coming)
-    return first_reason(there, request, policy, but, only)
+    other_guests = tuple(guest for guest in host.guests if guest.name != request.name)
+    other_arrivals = tuple(guest for guest in host.arriving if guest.name != request.name)
+    host_without = replace(host, guests=other_guests, arriving=other_arrivals)
+    return first_reason(host_without, request, policy, skip_filters, only_filters)
 
 
 def first_reason(
     host: Host,
     request: PlacementRequest,
     policy: PlacementPolicy,
-    but: Collection[str] = (),
-    only: Collection[str] | None = None,
+    skip_filters: Collection[str] = (),
+    only_filters: Collection[str] | None = None,
 ) -> Reason | None:
     """(filter, reason) of the first filter that the host falls at, or None.
 
-    but: names of filters that are not asked; only: of those that are.
+    skip_filters: names of filters that are not asked; only: of those that are.
     """
-    return _first(host, request.at(host), policy, _some_filters(but, only))
+    return _first(host, request.for_host(host), policy, _some_filters(skip_filters, only_filters))
 
 
 def _first(
-    host: Host, asked: PlacementRequest, policy: PlacementPolicy, modules: Iterable[ModuleType]
+    host: Host,
+    host_request: PlacementRequest,
+    policy: PlacementPolicy,
+    modules: Iterable[ModuleType],
 ) -> Reason | None:
     for module in modules:
-        why = module.reason(host, asked, policy)
-        if why:
-            return filters.name_of(module), why
+        reason = module.reason(host, host_request, policy)
+        if reason:
+            return filters.name_of(module), reason
     return None
 
 
-def _some_filters(but: Collection[str], only: Collection[str] | None) -> list[ModuleType]:
-    named = {filters.name_of(module): module for module in filters.ALL}
-    return [named[name] for name in named if name not in but and name in (only or named)]
+def _some_filters(
+    skip_filters: Collection[str], only_filters: Collection[str] | None
+) -> list[ModuleType]:
+    by_name = {filters.name_of(module): module for module in filters.ALL}
+    return [
+        by_name[name]
+        for name in by_name
+        if name not in skip_filters and name in (only_filters or by_name)
+    ]
 
 
-def _scores(host: Host, asked: PlacementRequest, policy: PlacementPolicy) -> dict[str, float]:
-    """Weigher to its raw score. asked: the PlacementRequest as it is on the host."""
+def _scores(
+    host: Host, host_request: PlacementRequest, policy: PlacementPolicy
+) -> dict[str, float]:
+    """Weigher to its raw score. host_request: the PlacementRequest as it is on the host."""
     return {
-        name: module.score(host, asked, policy)
+        name: module.score(host, host_request, policy)
         for name, module in weights.ALL.items()
         if policy.weights.get(name, 0)
     }
@@ -168,8 +189,10 @@ def _rank(
         raw = {host: scores[name] for host, scores in passed.items()}
         for host, value in _scaled(raw).items():
             parts[host][name] = policy.weights[name] * value
-    found = [Candidate(host, sum(shares.values()), shares) for host, shares in parts.items()]
-    return sorted(found, key=lambda c: (-round(c.score / EPSILON), _digest(guest, c.host), c.host))
+    candidates = [Candidate(host, sum(shares.values()), shares) for host, shares in parts.items()]
+    return sorted(
+        candidates, key=lambda c: (-round(c.score / EPSILON), _digest(guest, c.host), c.host)
+    )
 
 
 def _digest(guest: str, host: str) -> bytes:

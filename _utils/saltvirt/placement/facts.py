@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from saltvirt.creation import Phase
 from saltvirt.placement import account, policy
-from saltvirt.wire import Fact, seldom, untold
+from saltvirt.wire import Message, optional, transient
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,18 +25,18 @@ SPREAD = "spread"
 
 
 @dataclass(frozen=True)
-class Disk(Fact):
+class DiskFootprint(Message):
     """A disk that a guest has: how large it may become, the file or folder it is in or its storage
     pool, and the name of the storage where several hosts reach it."""
 
     size_bytes: int
-    path: str | None = seldom(None)
-    pool: str | None = seldom(None)
-    shared: str | None = seldom(None)
+    path: str | None = optional(None)
+    pool: str | None = optional(None)
+    shared: str | None = optional(None)
 
 
 @dataclass(frozen=True)
-class Guest(Fact):
+class Guest(Message):
     """One guest that a host has: its full size at its start, whether it is meant to run, and what
     it was made for.
 
@@ -58,20 +58,20 @@ class Guest(Fact):
     autostart: bool = False
     groups: tuple[str, ...] = ()
     deployment: str | None = None
-    creating: bool = seldom(False)
-    interrupted: bool = seldom(False)
-    max_memory_kib: int = seldom(0)
-    page_kib: int | None = seldom(None)
-    type: str | None = seldom(None)
-    arch: str | None = seldom(None)
-    cpu_model: str | None = seldom(None)
-    bridges: frozenset[str] = seldom(frozenset())
-    networks: frozenset[str] = seldom(frozenset())
-    group_policy: str | None = seldom(None)
-    labels: dict[str, Any] = seldom({})
-    prefer: dict[str, Any] = seldom({})
-    disks: tuple[Disk, ...] = seldom(())
-    backup: str | None = seldom(None)
+    creating: bool = optional(False)
+    interrupted: bool = optional(False)
+    max_memory_kib: int = optional(0)
+    page_kib: int | None = optional(None)
+    type: str | None = optional(None)
+    arch: str | None = optional(None)
+    cpu_model: str | None = optional(None)
+    bridges: frozenset[str] = optional(frozenset())
+    networks: frozenset[str] = optional(frozenset())
+    group_policy: str | None = optional(None)
+    labels: dict[str, Any] = optional({})
+    prefer: dict[str, Any] = optional({})
+    disks: tuple[DiskFootprint, ...] = optional(())
+    backup: str | None = optional(None)
 
     @property
     def phase(self) -> Phase:
@@ -87,7 +87,7 @@ class Guest(Fact):
 
 
 @dataclass(frozen=True)
-class Arriving(Fact):
+class Arriving(Message):
     """What a host has promised to a guest on its way to it. page_kib: as a Guest has it."""
 
     vcpus: int
@@ -96,7 +96,7 @@ class Arriving(Fact):
 
 
 @dataclass(frozen=True)
-class Store(Fact):
+class StorageSpace(Message):
     """A file system or storage pool: what it has, what is free, what its thin disks may still
     grow.
 
@@ -107,26 +107,26 @@ class Store(Fact):
     total_bytes: int = 0
     free_bytes: int = 0
     promised_bytes: int = 0
-    shared: str | None = seldom(None)
-    elsewhere_bytes: int = untold(0)
+    shared: str | None = optional(None)
+    elsewhere_bytes: int = transient(0)
 
 
 @dataclass(frozen=True)
-class Pool(Store):
+class StoragePool(StorageSpace):
     """A storage pool. store: the id of what it is on, when others are on it, too."""
 
     store: str | None = None
 
 
 @dataclass(frozen=True)
-class Folder(Pool):
+class ImagesStorage(StoragePool):
     """The folder of images, with what it is on."""
 
     path: str | None = None
 
 
 @dataclass(frozen=True)
-class Needs(Fact):
+class Needs(Message):
     """What a guest would take of one host, by the profiles of that host.
 
     disk_bytes: in the images folder; disks: in other folders; pools: name to bytes. cpu_models:
@@ -141,8 +141,8 @@ class Needs(Fact):
     cpu_model: str | None = None
     cpu_models: frozenset[str] | None = None
     image_here: bool = False
-    problem: str | None = seldom(None)
-    disks: tuple[Disk, ...] = ()
+    problem: str | None = optional(None)
+    disks: tuple[DiskFootprint, ...] = ()
     vcpus: int = 0
     memory_kib: int = 0
     max_memory_kib: int = 0
@@ -150,7 +150,7 @@ class Needs(Fact):
 
 
 @dataclass(frozen=True)
-class Inventory(Fact):
+class Inventory(Message):
     """What a host answers to ``virt.inventory``; a Host is made of it.
 
     cpus: threads. hugepages: the size of pages in KiB to how many KiB of the memory are such;
@@ -170,20 +170,20 @@ class Inventory(Fact):
     hugepage_kib: int | None = None
     guests: dict[str, Guest] = field(default_factory=dict)
     arriving: dict[str, Arriving] = field(default_factory=dict)
-    images_folder: Folder = Folder()
+    images_folder: ImagesStorage = ImagesStorage()
     images: frozenset[str] = frozenset()
     bridges: frozenset[str] = frozenset()
     networks: frozenset[str] = frozenset()
-    stores: dict[str, Store] = field(default_factory=dict)
+    stores: dict[str, StorageSpace] = field(default_factory=dict)
     mounts: dict[str, str] = field(default_factory=dict)
-    pools: dict[str, Pool] = field(default_factory=dict)
+    pools: dict[str, StoragePool] = field(default_factory=dict)
     labels: Any = None
     ratios: Any = None
     placement: Any = None
     maintenance: str | None = None
     libvirt: int = 0
-    silent: tuple[str, ...] = seldom(())
-    guest: Needs | None = seldom(None)
+    silent: tuple[str, ...] = optional(())
+    guest: Needs | None = optional(None)
 
 
 @dataclass(frozen=True)
@@ -209,7 +209,7 @@ class Host:
     disk_promised_bytes: int = 0
     bridges: frozenset[str] = frozenset()
     networks: frozenset[str] = frozenset()
-    pools: dict[str, Pool] = field(default_factory=dict)
+    pools: dict[str, StoragePool] = field(default_factory=dict)
     images: frozenset[str] = frozenset()
     labels: dict[str, Any] = field(default_factory=dict)
     maintenance: str | None = None
@@ -218,40 +218,44 @@ class Host:
     limits: dict[str, float] = field(default_factory=dict)
     hugepages: dict[int, int] = field(default_factory=dict)
     page_kib: int = 0
-    stores: dict[str, Store] = field(default_factory=dict)
+    stores: dict[str, StorageSpace] = field(default_factory=dict)
     mounts: dict[str, str] = field(default_factory=dict)
     images_store: str = IMAGES
     silent: tuple[str, ...] = ()
 
-    def held(self, policy: PlacementPolicy) -> PlacementPolicy:
+    def effective_policy(self, policy: PlacementPolicy) -> PlacementPolicy:
         """The policy with what this host's own configuration says more strictly."""
         return policy.stricter(self.limits)
 
     def ratio(self, policy: PlacementPolicy, name: str) -> float:
         """The host's own ratio where it has one, else the policy's."""
-        own = self.ratios.get(name)
-        return float(getattr(self.held(policy), f"{name}_ratio") if own is None else own)
+        host_ratio = self.ratios.get(name)
+        return float(
+            getattr(self.effective_policy(policy), f"{name}_ratio")
+            if host_ratio is None
+            else host_ratio
+        )
 
     @cached_property
-    def sums(self) -> tuple[account.Sum, account.Sum]:
+    def sums(self) -> tuple[account.ResourceSum, account.ResourceSum]:
         """(account.Sum of all that counts in full, of the stopped guests)."""
         full = [guest for guest in self.guests if guest.meant_to_run]
         stopped = [guest for guest in self.guests if not guest.meant_to_run]
         return account.total([*full, *self.arriving]), account.total(stopped)
 
-    def used(self, policy: PlacementPolicy, what: str) -> float:
+    def used(self, policy: PlacementPolicy, resource: str) -> float:
         """``vcpus`` or ``memory_kib`` that its guests take, stopped ones by ratio, and those that
         are on their way to it; memory with what QEMU takes for each."""
-        policy = self.held(policy)
-        count: Callable[[account.Sum, PlacementPolicy], float] = getattr(account, what)
-        full, stopped = (count(one, policy) for one in self.sums)
+        policy = self.effective_policy(policy)
+        count: Callable[[account.ResourceSum, PlacementPolicy], float] = getattr(account, resource)
+        full, stopped = (count(resources, policy) for resources in self.sums)
         return full + stopped * policy.stopped_ratio
 
     def capacity_vcpus(self, policy: PlacementPolicy) -> float:
         return self.cpus * self.ratio(policy, "cpu")
 
     def capacity_memory_kib(self, policy: PlacementPolicy) -> float:
-        reserve = self.held(policy).reserve_kib(self.memory_kib)
+        reserve = self.effective_policy(policy).reserve_kib(self.memory_kib)
         usable = max(0, self.memory_kib - sum(self.hugepages.values()) - reserve)
         return usable * self.ratio(policy, "memory")
 
@@ -268,20 +272,20 @@ class Host:
     def free_hugepages_kib(self, policy: PlacementPolicy, size: int) -> float:
         """Of huge pages of one size; they are never promised twice."""
         full, stopped = (
-            sum(kib for page, kib in one.pages.items() if self.usual_page_kib(page) == size)
-            for one in self.sums
+            sum(kib for page, kib in resources.pages.items() if self.usual_page_kib(page) == size)
+            for resources in self.sums
         )
-        used = full + stopped * self.held(policy).stopped_ratio
+        used = full + stopped * self.effective_policy(policy).stopped_ratio
         return self.hugepages.get(size, 0) - used
 
     @cached_property
-    def storage(self) -> dict[str, Store]:
+    def storage(self) -> dict[str, StorageSpace]:
         """Id to Store: every file system, and every pool that is on none of them."""
         sizes = (self.disk_total_bytes, self.disk_free_bytes, self.disk_promised_bytes)
-        found = {self.images_store: Store(*sizes), **self.stores}
+        stores = {self.images_store: StorageSpace(*sizes), **self.stores}
         for name, pool in self.pools.items():
-            found.setdefault(self.pool_store(name), pool)
-        return found
+            stores.setdefault(self.pool_store(name), pool)
+        return stores
 
     def pool_store(self, name: str) -> str:
         """The id of the Store that a pool is on."""
@@ -289,19 +293,19 @@ class Host:
 
     def folder_store(self, path: str | None) -> str:
         """The id of the Store that a path is on; of none, that of images."""
-        found = account.longest(self.mounts, path)
-        return self.images_store if found is None else self.mounts[found]
+        mount = account.longest(self.mounts, path)
+        return self.images_store if mount is None else self.mounts[mount]
 
     def is_silent(self, store: str) -> bool:
         """Whether a Store is on a file system that does not answer."""
-        return store in {self.mounts.get(place, place) for place in self.silent}
+        return store in {self.mounts.get(mount, mount) for mount in self.silent}
 
     def free_store_bytes(self, policy: PlacementPolicy, store: str) -> float:
         """What may still be promised: free space, less what thin disks can still grow."""
-        found, policy = self.storage[store], self.held(policy)
-        kept = policy.reserved_disk_bytes if store == self.images_store else 0
-        promised = found.promised_bytes + found.elsewhere_bytes
-        return (found.free_bytes - kept) * self.ratio(policy, "disk") - promised
+        space, policy = self.storage[store], self.effective_policy(policy)
+        reserved_bytes = policy.reserved_disk_bytes if store == self.images_store else 0
+        promised = space.promised_bytes + space.elsewhere_bytes
+        return (space.free_bytes - reserved_bytes) * self.ratio(policy, "disk") - promised
 
     def free_disk_bytes(self, policy: PlacementPolicy) -> float:
         """The same of the images folder."""
@@ -328,8 +332,8 @@ def host_of(name: str, inventory: Inventory) -> Host:
     """
     folder = inventory.images_folder
     arriving = tuple(
-        Guest(guest, vcpus=one.vcpus, memory_kib=one.memory_kib, page_kib=one.page_kib)
-        for guest, one in sorted(inventory.arriving.items())
+        Guest(guest, vcpus=arrival.vcpus, memory_kib=arrival.memory_kib, page_kib=arrival.page_kib)
+        for guest, arrival in sorted(inventory.arriving.items())
     )
     host = Host(
         name=name,
@@ -393,7 +397,7 @@ class PlacementRequest:
     by_profile: bool = False
     max_memory_kib: int = 0
     page_kib: int | None = None
-    disks: tuple[Disk, ...] = ()
+    disks: tuple[DiskFootprint, ...] = ()
     stopped: bool = False
 
     @property
@@ -401,7 +405,7 @@ class PlacementRequest:
         """The same word as a Guest's."""
         return self.hypervisor
 
-    def at(self, host: Host) -> PlacementRequest:
+    def for_host(self, host: Host) -> PlacementRequest:
         """The request with what the host's own profiles make of it."""
         needs = host.needs if self.by_profile else None
         if not needs:
@@ -421,11 +425,11 @@ class PlacementRequest:
         )
 
 
-def as_guest(asked: PlacementRequest) -> Guest:
-    """The Guest that it will be, and run. asked: the request, as its host counts it."""
+def as_guest(request: PlacementRequest) -> Guest:
+    """The Guest that it will be, and run. request: the request, as its host counts it."""
     return Guest(
-        asked.name, "", "running", asked.vcpus, asked.memory_kib, groups=asked.groups,
-        max_memory_kib=asked.max_memory_kib, page_kib=asked.page_kib, type=asked.type,
+        request.name, "", "running", request.vcpus, request.memory_kib, groups=request.groups,
+        max_memory_kib=request.max_memory_kib, page_kib=request.page_kib, type=request.type,
     )  # fmt: skip
 
 

@@ -62,26 +62,26 @@ class PlacementPolicy:
         share = min(memory_kib * self.reserved_memory_ratio, self.reserved_memory_most_kib)
         return max(self.reserved_memory_kib, share)
 
-    def sent(self) -> dict[str, Any]:
+    def to_wire(self) -> dict[str, Any]:
         """The part that goes with a request to a host, which ``from_config`` reads again there."""
-        return {key: getattr(self, key) for key in sorted(KNOWN)}
+        return {key: getattr(self, key) for key in sorted(SETTINGS)}
 
-    def stricter(self, own: Mapping[str, float]) -> PlacementPolicy:
+    def stricter(self, host_settings: Mapping[str, float]) -> PlacementPolicy:
         """This policy where the settings of ``own`` (checked) are not stricter."""
-        found = {}
-        for key, value in own.items():
+        changes = {}
+        for key, value in host_settings.items():
             pick = min if key in _LOOSER_IS_MORE else max
-            found[key] = pick(value, getattr(self, key))
-        return replace(self, **found) if found else self
+            changes[key] = pick(value, getattr(self, key))
+        return replace(self, **changes) if changes else self
 
 
-KNOWN = frozenset(f.name for f in fields(PlacementPolicy)) - {"exclude", "weights"}
+SETTINGS = frozenset(f.name for f in fields(PlacementPolicy)) - {"exclude", "weights"}
 
 
 def of_master(opts: Mapping[str, Any]) -> PlacementPolicy:
     """The PlacementPolicy of the master whose options these are."""
     get = settings.of_master(opts)
-    return from_config(settings.mapping(get, "placement"), settings.words(get, "exclude"))
+    return from_config(settings.mapping(get, "placement"), settings.name_list(get, "exclude"))
 
 
 def from_config(placement: object, exclude: Iterable[str] | None = ()) -> PlacementPolicy:
@@ -106,7 +106,7 @@ def limits(placement: object) -> dict[str, Any]:
     """
     placement = mapping(placement, "virt:placement")
     placement.pop("weights", None)  # the master ranks
-    unknown = sorted(set(placement) - KNOWN, key=str)
+    unknown = sorted(set(placement) - SETTINGS, key=str)
     if unknown:
         raise _unknown(unknown)
     for key, value in placement.items():
@@ -116,37 +116,39 @@ def limits(placement: object) -> dict[str, Any]:
 
 RATIOS = ("cpu", "memory", "disk")
 # far above all that any host has: what is counted with it stays a number
-_MOST = 2**60
+_MAX_NUMBER = 2**60
 
 
-def ratios(given: object) -> dict[str, Any]:
+def ratios(raw: object) -> dict[str, Any]:
     """A host's own ``virt:ratios``. Raises InvalidInput, which names the ratio."""
-    given = mapping(given, "virt:ratios")
-    for key, value in given.items():
+    raw = mapping(raw, "virt:ratios")
+    for key, value in raw.items():
         if key not in RATIOS:
             raise InvalidInput(f"virt:ratios: unknown ratio {key}; known: {', '.join(RATIOS)}")
         number(value, key, "virt:ratios")
-    return given
+    return raw
 
 
-def mapping(given: object, where: str) -> dict[str, Any]:
+def mapping(value: object, setting: str) -> dict[str, Any]:
     """The setting as a dictionary. Raises InvalidInput for what is none."""
-    if given is not None and not isinstance(given, dict):
-        raise InvalidInput(f"{where} must be a mapping, not {units.shown(given)}")
-    return dict(given or {})
+    if value is not None and not isinstance(value, dict):
+        raise InvalidInput(f"{setting} must be a mapping, not {units.short_repr(value)}")
+    return dict(value or {})
 
 
 def _unknown(names: Iterable[object]) -> InvalidInput:
     return InvalidInput(
         f"virt:placement: unknown setting {', '.join(map(str, names))}; "
-        f"known: {', '.join(sorted(KNOWN))}, weights of {', '.join(sorted(WEIGHTS))}"
+        f"known: {', '.join(sorted(SETTINGS))}, weights of {', '.join(sorted(WEIGHTS))}"
     )
 
 
-def number(value: Any, key: str, where: str) -> None:
+def number(value: Any, key: str, setting: str) -> None:
     """Raises InvalidInput unless the value is a number from 0 with which one can count."""
     fits = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if fits and value > _MOST:
-        raise InvalidInput(f"{where}: {key} is larger than 2^60")
+    if fits and value > _MAX_NUMBER:
+        raise InvalidInput(f"{setting}: {key} is larger than 2^60")
     if not fits or not value >= 0:
-        raise InvalidInput(f"{where}: {key} must be a number from 0, not {units.shown(value)}")
+        raise InvalidInput(
+            f"{setting}: {key} must be a number from 0, not {units.short_repr(value)}"
+        )

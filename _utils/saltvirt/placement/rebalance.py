@@ -53,57 +53,62 @@ def plan(
     hosts: Iterable[Host],
     policy: PlacementPolicy,
     threshold: float = THRESHOLD,
-    most: int = 50,
-    stay: Collection[str] = (),
+    max_moves: int = 50,
+    pinned: Collection[str] = (),
 ) -> list[RebalanceMove]:
     """The moves, in order. Empty when the score is under the threshold or nothing gains.
 
-    hosts: iterable of facts.Host; those in maintenance are left alone. most: at most so many. stay:
+    hosts: iterable of facts.Host; those in maintenance are left alone. max_moves: at most so many.
+    stay:
     guests that are left where they are. No guest moves twice.
     """
     cloud = {host.name: host for host in hosts if not host.maintenance}
     moves: list[RebalanceMove] = []
     now = score(list(cloud.values()), policy)
-    while now > threshold and len(moves) < most:
-        best = _best(cloud, policy, now, {*stay, *(move.guest for move in moves)})
+    while now > threshold and len(moves) < max_moves:
+        best = _best(cloud, policy, now, {*pinned, *(move.guest for move in moves)})
         if best is None or now - best.after < LEAST_GAIN:
             break
         moves.append(best)
-        cloud = moved(cloud, best)
+        cloud = apply_move(cloud, best)
         now = best.after
     return moves
 
 
-def moved(cloud: dict[str, Host], move: RebalanceMove) -> dict[str, Host]:
+def apply_move(cloud: dict[str, Host], move: RebalanceMove) -> dict[str, Host]:
     """The cloud (name to Host) after the move. The source's disks stay counted there: they are
     deleted when the guest has moved, and until then nobody can have their room."""
     source = cloud[move.source]
     guest = next(g for g in source.guests if g.name == move.guest)
-    rest = tuple(g for g in source.guests if g.name != move.guest)
-    found = account.taken(cloud, move.target, facts.of_guest(guest, source), guest)
-    return {**found, source.name: replace(found[source.name], guests=rest)}
+    other_guests = tuple(g for g in source.guests if g.name != move.guest)
+    cloud_after = account.after_placement(cloud, move.target, facts.of_guest(guest, source), guest)
+    return {**cloud_after, source.name: replace(cloud_after[source.name], guests=other_guests)}
 
 
 def _best(
-    cloud: dict[str, Host], policy: PlacementPolicy, now: float, stay: Collection[str]
+    cloud: dict[str, Host], policy: PlacementPolicy, now: float, pinned: Collection[str]
 ) -> RebalanceMove | None:
     by_load = sorted(
         cloud.values(), key=lambda h: _fraction(h.used(policy, "memory_kib"), h.memory_kib)
     )
-    found = [
+    moves = [
         move
         for source in by_load[-EDGE:]
         for guest in source.guests
-        if guest.state == "running" and guest.name not in stay
+        if guest.state == "running" and guest.name not in pinned
         for move in _moves(guest, source, by_load[:EDGE], cloud, policy, now)
     ]
-    least = min((move.after for move in found), default=0.0)
+    best_score = min((move.after for move in moves), default=0.0)
     # the one with less to copy must be worth its move, too: else the plan would end with it
-    near = [
-        move for move in found if move.after - least < LEAST_GAIN and now - move.after >= LEAST_GAIN
+    close_moves = [
+        move
+        for move in moves
+        if move.after - best_score < LEAST_GAIN and now - move.after >= LEAST_GAIN
     ]
     copied = {guest.name: _copied_bytes(guest) for host in by_load for guest in host.guests}
-    return min(near, key=lambda m: (copied[m.guest], m.after, m.guest, m.target), default=None)
+    return min(
+        close_moves, key=lambda m: (copied[m.guest], m.after, m.guest, m.target), default=None
+    )
 
 
 def _copied_bytes(guest: Guest) -> int:
@@ -124,5 +129,5 @@ def _moves(
         if target is source or choose.first_reason(target, request, policy):
             continue
         move = RebalanceMove(guest.name, source.name, target.name, now, 0.0)
-        after = score(list(moved(cloud, move).values()), policy)
+        after = score(list(apply_move(cloud, move).values()), policy)
         yield replace(move, after=after)

@@ -18,49 +18,51 @@ except ImportError:
     libvirt_qemu = None  # type: ignore[assignment]
 
 # for one command; an agent answers in moments, what it begins goes on without it
-PATIENCE_S = 20
+TIMEOUT_S = 20
 # for one that may bring much
-MUCH_S = 90
+LONG_TIMEOUT_S = 90
 _LEAD = re.compile(r".*unable to execute QEMU agent command '[^']*': ", re.DOTALL)
-_OFF = re.compile("has been disabled|has not been found|not allowed|is blocked", re.IGNORECASE)
+_DISABLED = re.compile("has been disabled|has not been found|not allowed|is blocked", re.IGNORECASE)
 # libvirt's errors for an agent that hangs; not each binding has all of them
-_GONE = (
+_UNRESPONSIVE = (
     "VIR_ERR_AGENT_UNRESPONSIVE", "VIR_ERR_AGENT_UNSYNCED", "VIR_ERR_AGENT_COMMAND_TIMEOUT",
     "VIR_ERR_OPERATION_TIMEOUT",
 )  # fmt: skip
-_FILES = re.compile("No such file or directory")
+_NO_SUCH_FILE = re.compile("No such file or directory")
 
 
 class Agent:
     """Of one guest. say: called with a command as JSON and so many seconds; returns the answer as
     JSON, or raises VirtError."""
 
-    def __init__(self, name: str, say: Callable[[str, int], object]) -> None:
+    def __init__(self, name: str, send: Callable[[str, int], object]) -> None:
         self.name = name
-        self._say = say
+        self._send = send
 
-    def ask(self, word: str, timeout_s: int = PATIENCE_S, **arguments: Any) -> Any:
+    def ask(self, command_name: str, timeout_s: int = TIMEOUT_S, **arguments: Any) -> Any:
         """What the agent returns. Raises Unsupported: it does not do this; NotFound: no such file;
         ConnectionFailed: it does not answer; OperationFailed: its own words; BadAnswer."""
         try:
-            return words.returned(self._say(words.command(word, **arguments), timeout_s), word)
+            return words.return_value(
+                self._send(words.command(command_name, **arguments), timeout_s), command_name
+            )
         except errors.BadAnswer:
             raise
         except errors.OperationFailed as exc:
-            raise self._told(word, exc) from exc
+            raise self._explain_error(command_name, exc) from exc
 
-    def _told(self, word: str, exc: errors.OperationFailed) -> errors.VirtError:
+    def _explain_error(self, command_name: str, exc: errors.OperationFailed) -> errors.VirtError:
         text = _LEAD.sub("", exc.text)
-        if _OFF.search(text):
+        if _DISABLED.search(text):
             return errors.Unsupported(
-                f"the guest agent of {self.name} has {word} switched off: what does its "
+                f"the guest agent of {self.name} has {command_name} switched off: what does its "
                 f"configuration in the guest block? It says: {text}"
             )
-        kind = errors.NotFound if _FILES.search(text) else errors.OperationFailed
+        kind = errors.NotFound if _NO_SUCH_FILE.search(text) else errors.OperationFailed
         return kind(f"the guest agent of {self.name}: {text}")
 
 
-def of_domain(dom: libvirt.virDomain) -> Agent:
+def for_domain(dom: libvirt.virDomain) -> Agent:
     """Of a running guest. Raises Refused: it is off; Unsupported: it has no channel, or no agent
     is there."""
     name = dom.name()
@@ -72,22 +74,22 @@ def of_domain(dom: libvirt.virDomain) -> Agent:
         )
     require(dom, name)
 
-    gone = {getattr(libvirt, word, None) for word in _GONE} - {None}
+    unresponsive = {getattr(libvirt, word, None) for word in _UNRESPONSIVE} - {None}
 
-    def say(text: str, timeout_s: int) -> object:
+    def send(text: str, timeout_s: int) -> object:
         try:
             with connection.translated():
                 return libvirt_qemu.qemuAgentCommand(dom, text, timeout_s, 0)
         except errors.VirtError as exc:
             code = getattr(exc.__cause__, "get_error_code", lambda: None)()
-            if code in gone:
+            if code in unresponsive:
                 raise errors.ConnectionFailed(
                     f"the guest agent of {name} does not answer (is qemu-guest-agent at work "
                     f"there?): {exc.text}"
                 ) from exc
             raise
 
-    return Agent(name, say)
+    return Agent(name, send)
 
 
 def require(dom: libvirt.virDomain, name: str) -> None:

@@ -21,10 +21,10 @@ from saltvirt.reachhost import agent, relay
 from saltvirt.reachhost.relay import RelayRequest
 
 RUN = f"{places.RUN}/reach"
-_BEGINS_S = 60
+_START_TIMEOUT_S = 60
 
 
-def look(conn: libvirt.virConnect, name: str, kind: str, number: int = 0) -> tuple[str, str]:
+def probe(conn: libvirt.virConnect, name: str, kind: str, number: int = 0) -> tuple[str, str]:
     """(UUID, type of display or of serial port) of a guest that can be reached so. Raises NotFound,
     OperationFailed: it is off, or has none."""
     dom = lookup.lookup(conn, name)
@@ -35,10 +35,10 @@ def look(conn: libvirt.virConnect, name: str, kind: str, number: int = 0) -> tup
         agent.require(dom, name)
         return dom.UUIDString(), reach.AGENT
     if kind == reach.DISPLAY:
-        found = [one.get("type") or "" for one in tree.iterfind("devices/graphics")]
-        if number >= len(found):
-            raise errors.OperationFailed(f"{name} has no display{f' {number}' if found else ''}")
-        return dom.UUIDString(), found[number]
+        types = [graphics.get("type") or "" for graphics in tree.iterfind("devices/graphics")]
+        if number >= len(types):
+            raise errors.OperationFailed(f"{name} has no display{f' {number}' if types else ''}")
+        return dom.UUIDString(), types[number]
     serial = next(tree.iterfind("devices/console"), None)
     if serial is None:
         serial = next(tree.iterfind("devices/serial"), None)
@@ -47,42 +47,42 @@ def look(conn: libvirt.virConnect, name: str, kind: str, number: int = 0) -> tup
     return dom.UUIDString(), "pty"
 
 
-def begin(library: str, asked: RelayRequest) -> int:
+def start_relay(library: str, request: RelayRequest) -> int:
     """The port at which the caller is waited for. library: the folder of the package saltvirt.
     Raises OperationFailed, and then he is not."""
-    path = program.kept(library, relay.MODULE, locks.private(RUN))
+    path = program.unpacked_folder(library, relay.MODULE, locks.private(RUN))
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(
-            [sys.executable, path, asked.uuid], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            [sys.executable, path, request.uuid], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             stderr=log, env=tools.environment(), cwd="/", start_new_session=True,
         )  # fmt: skip
-        tools.tell(process, asked.to_answer())
+        tools.send_json(process, request.to_answer())
         return _port(process, log)
 
 
 def _port(process: subprocess.Popen[bytes], log: IO[bytes]) -> int:
-    line = _line(tools.pipe(process.stdout))
+    line = _read_line(tools.pipe(process.stdout))
     with contextlib.suppress(ValueError):
-        said = json.loads(line)
-        if "port" in said:
-            return int(said["port"])
+        response = json.loads(line)
+        if "port" in response:
+            return int(response["port"])
         process.wait()
-        raise errors.OperationFailed(str(said.get("error", "it did not say why")))
+        raise errors.OperationFailed(str(response.get("error", "it did not say why")))
     process.kill()
     process.wait()
     log.seek(0)
-    raise errors.OperationFailed(f"nobody can be let in: {tools.last_words(log.read())}")
+    raise errors.OperationFailed(f"nobody can be let in: {tools.last_output(log.read())}")
 
 
-def _line(stdout: IO[bytes]) -> bytes:
+def _read_line(stdout: IO[bytes]) -> bytes:
     """What it said first; nothing where it died, or takes too long."""
-    found, deadline = b"", time.monotonic() + _BEGINS_S
-    while not found.endswith(b"\n"):
-        left = deadline - time.monotonic()
-        if left <= 0 or not select.select([stdout], [], [], left)[0]:
+    line, deadline = b"", time.monotonic() + _START_TIMEOUT_S
+    while not line.endswith(b"\n"):
+        remaining_s = deadline - time.monotonic()
+        if remaining_s <= 0 or not select.select([stdout], [], [], remaining_s)[0]:
             return b""
-        more = os.read(stdout.fileno(), 4096)
-        if not more:
+        chunk = os.read(stdout.fileno(), 4096)
+        if not chunk:
             return b""
-        found += more
-    return found
+        line += chunk
+    return line

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from saltvirt import errors
 from saltvirt.guestagent import words
-from saltvirt.guestagent.asked import Command, Ended, checked
-from saltvirt.reachhost.agent import MUCH_S, Agent
+from saltvirt.guestagent.asked import Command, CommandResult, validate
+from saltvirt.reachhost.agent import LONG_TIMEOUT_S, Agent
 
 # A shell of the guest runs the words, without reading them, and lets so much of each output pass;
 # the rest is read and thrown away, so that the command ends as it would. An agent keeps all, and
@@ -27,50 +27,54 @@ _GROUP = """if command -v setsid >/dev/null 2>&1; then exec setsid /bin/sh -c "$
 exec /bin/sh -c "$0" sh "$@"
 """
 _SHELL = "/bin/sh"
-_SCRIPT_S = 60
+_SCRIPT_TIMEOUT_S = 60
 # between two looks whether it has ended
-_FIRST_S, _LAST_S = 0.02, 1.0
+_MIN_PAUSE_S, _MAX_PAUSE_S = 0.02, 1.0
 
 
-def run(agent: Agent, command: Command, stdin: bytes = b"") -> tuple[Ended, bytes, bytes]:
+def run(agent: Agent, command: Command, stdin: bytes = b"") -> tuple[CommandResult, bytes, bytes]:
     """(what became of it, what it wrote to stdout, and to stderr). Raises InvalidInput, and as
     Agent.ask does."""
-    checked(command, stdin)
-    most = words.MOST_OUTPUT_BYTES
-    bounded = (_SHELL, "-c", _GROUP, _BOUNDED, str(most + 1), *command.argv)
+    validate(command, stdin)
+    max_bytes = words.MAX_OUTPUT_BYTES
+    bounded = (_SHELL, "-c", _GROUP, _BOUNDED, str(max_bytes + 1), *command.argv)
     try:
-        pid = _begun(agent, bounded, command.env, stdin)
+        pid = _start(agent, bounded, command.env, stdin)
     except errors.NotFound:  # Windows, or a guest with nothing in it
-        pid = _begun(agent, command.argv, command.env, stdin)
-    found = _awaited(agent, pid, command.timeout_s)
-    out, err = found.stdout[:most], found.stderr[:most]
-    is_cut = found.is_cut or len(out) + len(err) < len(found.stdout) + len(found.stderr)
-    return Ended(pid, found.has_ended, found.exit_code, found.signal, len(out), is_cut), out, err
+        pid = _start(agent, command.argv, command.env, stdin)
+    status = _wait_for_end(agent, pid, command.timeout_s)
+    out, err = status.stdout[:max_bytes], status.stderr[:max_bytes]
+    is_cut = status.is_cut or len(out) + len(err) < len(status.stdout) + len(status.stderr)
+    return (
+        CommandResult(pid, status.has_ended, status.exit_code, status.signal, len(out), is_cut),
+        out,
+        err,
+    )
 
 
-def _awaited(agent: Agent, pid: int, timeout_s: float) -> words.Status:
+def _wait_for_end(agent: Agent, pid: int, timeout_s: float) -> words.ProcessStatus:
     """What has become of a process, at its end or after so long."""
-    until, pause = time.monotonic() + timeout_s, _FIRST_S
-    while not (found := _status(agent, pid)).has_ended:
-        if time.monotonic() >= until:
-            return found
-        time.sleep(min(pause, max(0.0, until - time.monotonic())))
-        pause = min(_LAST_S, pause * 1.5)
-    return found
+    deadline, pause = time.monotonic() + timeout_s, _MIN_PAUSE_S
+    while not (status := _status(agent, pid)).has_ended:
+        if time.monotonic() >= deadline:
+            return status
+        time.sleep(min(pause, max(0.0, deadline - time.monotonic())))
+        pause = min(_MAX_PAUSE_S, pause * 1.5)
+    return status
 
 
-def _begun(agent: Agent, argv: Sequence[str], env: Sequence[str] | None, stdin: bytes = b"") -> int:
+def _start(agent: Agent, argv: Sequence[str], env: Sequence[str] | None, stdin: bytes = b"") -> int:
     """The process id."""
-    told = agent.ask(
+    response = agent.ask(
         "guest-exec", path=argv[0], arg=list(argv[1:]), env=None if env is None else list(env),
         input_data=base64.b64encode(stdin).decode() if stdin else None, capture_output=True,
     )  # fmt: skip
-    return words.pid(told)
+    return words.pid(response)
 
 
-def _status(agent: Agent, pid: int) -> words.Status:
+def _status(agent: Agent, pid: int) -> words.ProcessStatus:
     try:
-        return words.status(agent.ask("guest-exec-status", MUCH_S, pid=pid))
+        return words.status(agent.ask("guest-exec-status", LONG_TIMEOUT_S, pid=pid))
     except errors.VirtError as exc:
         raise type(exc)(
             f"process {pid} was begun in {agent.name}; how it ended is not known: {exc.text}"
@@ -80,11 +84,11 @@ def _status(agent: Agent, pid: int) -> words.Status:
 def script(agent: Agent, text: str, *arguments: str) -> tuple[int | None, str]:
     """(exit code, what it printed) of a script of ours, for any POSIX shell. Raises as run does,
     and OperationFailed where it does not end."""
-    pid = _begun(agent, (_SHELL, "-c", text, "sh", *arguments), None)
-    found = _awaited(agent, pid, _SCRIPT_S)
-    if not found.has_ended:
+    pid = _start(agent, (_SHELL, "-c", text, "sh", *arguments), None)
+    status = _wait_for_end(agent, pid, _SCRIPT_TIMEOUT_S)
+    if not status.has_ended:
         raise errors.OperationFailed(
-            f"process {pid} in {agent.name} did not end within {_SCRIPT_S} s"
+            f"process {pid} in {agent.name} did not end within {_SCRIPT_TIMEOUT_S} s"
         )
-    said = found.stdout if found.exit_code == 0 else found.stderr
-    return found.exit_code, said.decode(errors="replace")
+    output = status.stdout if status.exit_code == 0 else status.stderr
+    return status.exit_code, output.decode(errors="replace")

@@ -24,25 +24,25 @@ from saltvirt.answers import reach
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt
 from saltvirt.reachhost import agent, session
-from saltvirt.wire import Fact
+from saltvirt.wire import Message
 
 MODULE = "reachhost.relay"
-PORT, PORTS = 10840, 64
+PORT, PORT_COUNT = 10840, 64
 # so long is waited for the caller
-WAIT_S = 40
+CALLER_TIMEOUT_S = 40
 # who may be connected and has not shown his certificate yet, and for how long
-_STRANGERS = 16
-_HELLO_S = 10
+_MAX_PENDING = 16
+_HELLO_TIMEOUT_S = 10
 _CHUNK_BYTES = 64 * 1024
 # what a caller who is gone has left half in a guest is taken away
-_CLEANS_S = 120
+_CLEANUP_TIMEOUT_S = 120
 # the first line that the caller gets
-_OK, _NO = b"ok\n", "no "
+_OK, _REFUSED = b"ok\n", "no "
 _FULL = "so many screens and serial ports are looked at from here"
 
 
 @dataclass(frozen=True)
-class RelayRequest(Fact):
+class RelayRequest(Message):
     """uuid: of the guest. kind: DISPLAY, SERIAL or AGENT of reach. number: of the screen. force: a
     serial port is taken from whom has it. uri, username, password: of libvirt. door: where, and for
     whom."""
@@ -54,52 +54,52 @@ class RelayRequest(Fact):
     uri: str | None
     username: str | None
     password: str | None
-    door: doors.Door
+    door: doors.TlsEndpoint
 
 
 def port(get: settings.Get) -> int:
     """The first of the ports, by the host's configuration. Raises InvalidInput."""
-    return settings.integer(get, "reach:port", PORT, most=65535 - PORTS)
+    return settings.integer(get, "reach:port", PORT, maximum=65535 - PORT_COUNT)
 
 
-def main(_words: list[str]) -> int:
+def main(_arguments: list[str]) -> int:
     """The program: what is asked on its standard input; one line of JSON on its standard output
     with the port, or why not."""
-    asked = RelayRequest.from_answer(json.load(sys.stdin), "what is to be reached")
+    request = RelayRequest.from_answer(json.load(sys.stdin), "what is to be reached")
     try:
-        context = doors.context(asked.door.credentials)
-        listener = doors.listening(asked.door, _STRANGERS, _FULL)
+        context = doors.context(request.door.credentials)
+        listener = doors.listening(request.door, _MAX_PENDING, _FULL)
     except errors.VirtError as exc:
         print(json.dumps({"error": exc.text}), flush=True)
         return 1
     print(json.dumps({"port": listener.getsockname()[1]}), flush=True)
-    caller = _caller(listener, context)
+    caller = _accept_caller(listener, context)
     if caller is not None:
         with caller:
-            _serve(caller, asked)
+            _serve(caller, request)
     return 0
 
 
-def _caller(listener: socket.socket, context: ssl.SSLContext) -> ssl.SSLSocket | None:
+def _accept_caller(listener: socket.socket, context: ssl.SSLContext) -> ssl.SSLSocket | None:
     """The first who shows the right certificate; nobody is let in after him."""
-    found: Queue[ssl.SSLSocket] = Queue()
-    until, strangers = time.monotonic() + WAIT_S, doors.Strangers(_STRANGERS)
+    callers: Queue[ssl.SSLSocket] = Queue()
+    deadline, limiter = time.monotonic() + CALLER_TIMEOUT_S, doors.ConnectionLimiter(_MAX_PENDING)
 
-    def welcome(stranger: socket.socket, address: str) -> None:
+    def welcome(raw_socket: socket.socket, address: str) -> None:
         try:
             with contextlib.suppress(OSError, ValueError):
-                found.put(_secured(stranger, context))
+                callers.put(_handshake(raw_socket, context))
         finally:
-            strangers.leave(address)
+            limiter.release(address)
 
     with listener:
-        while time.monotonic() < until:
+        while time.monotonic() < deadline:
             with contextlib.suppress(Empty):
-                return found.get_nowait()
+                return callers.get_nowait()
             if not select.select([listener], [], [], 0.05)[0]:
                 continue
             stranger, (address, *_) = listener.accept()
-            if strangers.come(address):
+            if limiter.acquire(address):
                 args = (stranger, address)
                 threading.Thread(target=welcome, args=args, daemon=True).start()
             else:
@@ -107,44 +107,44 @@ def _caller(listener: socket.socket, context: ssl.SSLContext) -> ssl.SSLSocket |
     return None
 
 
-def _secured(stranger: socket.socket, context: ssl.SSLContext) -> ssl.SSLSocket:
+def _handshake(raw_socket: socket.socket, context: ssl.SSLContext) -> ssl.SSLSocket:
     """Raises OSError for anybody else, and for one who takes too long, however he does it."""
-    until = time.monotonic() + _HELLO_S
+    deadline = time.monotonic() + _HELLO_TIMEOUT_S
     try:
-        doors.prepare(stranger)
-        stranger.setblocking(False)
-        tls = context.wrap_socket(stranger, server_side=True, do_handshake_on_connect=False)
+        doors.prepare(raw_socket)
+        raw_socket.setblocking(False)
+        tls = context.wrap_socket(raw_socket, server_side=True, do_handshake_on_connect=False)
     except BaseException:
-        stranger.close()
+        raw_socket.close()
         raise
     try:
         while True:
-            left = until - time.monotonic()
-            if left <= 0:
+            remaining_s = deadline - time.monotonic()
+            if remaining_s <= 0:
                 raise TimeoutError("no certificate was shown")
             try:
                 tls.do_handshake()
                 return tls
             except ssl.SSLWantReadError:
-                select.select([tls], [], [], left)
+                select.select([tls], [], [], remaining_s)
             except ssl.SSLWantWriteError:
-                select.select([], [tls], [], left)
+                select.select([], [tls], [], remaining_s)
     except BaseException:
         tls.close()
         raise
 
 
-def _serve(caller: ssl.SSLSocket, asked: RelayRequest) -> None:
+def _serve(caller: ssl.SSLSocket, request: RelayRequest) -> None:
     """Until one side ends."""
-    caller.settimeout(_HELLO_S)
+    caller.settimeout(_HELLO_TIMEOUT_S)
     try:
-        with _opened(asked) as inner:
+        with _open_device(request) as inner:
             caller.sendall(_OK)
             with contextlib.suppress(OSError):
                 doors.pump(caller, inner)
     except errors.VirtError as exc:
         with contextlib.suppress(OSError):
-            caller.sendall(f"{_NO}{exc.text}\n".encode())
+            caller.sendall(f"{_REFUSED}{exc.text}\n".encode())
     with contextlib.suppress(OSError, ValueError):
         caller.setblocking(True)
         caller.settimeout(1)
@@ -152,14 +152,14 @@ def _serve(caller: ssl.SSLSocket, asked: RelayRequest) -> None:
 
 
 @contextlib.contextmanager
-def _opened(asked: RelayRequest) -> Iterator[socket.socket]:
+def _open_device(request: RelayRequest) -> Iterator[socket.socket]:
     """What is the guest's, as a socket. Raises VirtError."""
-    local = settings.Connection(asked.uri, asked.username, asked.password)
+    local = settings.Connection(request.uri, request.username, request.password)
     with connection.connect(local) as conn:
-        dom = _running(conn, asked.uuid)
-        opened = {reach.DISPLAY: _display, reach.SERIAL: _serial, reach.AGENT: _agent}[asked.kind]
-        with opened(conn, dom, asked) as found:
-            yield found
+        dom = _running(conn, request.uuid)
+        opener = {reach.DISPLAY: _display, reach.SERIAL: _serial, reach.AGENT: _agent}[request.kind]
+        with opener(conn, dom, request) as sock:
+            yield sock
 
 
 def _running(conn: libvirt.virConnect, uuid: str) -> libvirt.virDomain:
@@ -172,21 +172,21 @@ def _running(conn: libvirt.virConnect, uuid: str) -> libvirt.virDomain:
 
 @contextlib.contextmanager
 def _display(
-    _conn: libvirt.virConnect, dom: libvirt.virDomain, asked: RelayRequest
+    _conn: libvirt.virConnect, dom: libvirt.virDomain, request: RelayRequest
 ) -> Iterator[socket.socket]:
     """That of a screen, without its password: who is let in here has been asked for more."""
     with connection.translated(f"open the display of {dom.name()}"):
-        handle = dom.openGraphicsFD(asked.number, libvirt.VIR_DOMAIN_OPEN_GRAPHICS_SKIPAUTH)
-    with socket.socket(fileno=handle) as found:
-        yield found
+        handle = dom.openGraphicsFD(request.number, libvirt.VIR_DOMAIN_OPEN_GRAPHICS_SKIPAUTH)
+    with socket.socket(fileno=handle) as sock:
+        yield sock
 
 
 @contextlib.contextmanager
 def _serial(
-    conn: libvirt.virConnect, dom: libvirt.virDomain, asked: RelayRequest
+    conn: libvirt.virConnect, dom: libvirt.virDomain, request: RelayRequest
 ) -> Iterator[socket.socket]:
     """A serial port's: libvirt's stream is read by one thread and written by another."""
-    flags = libvirt.VIR_DOMAIN_CONSOLE_FORCE if asked.force else 0
+    flags = libvirt.VIR_DOMAIN_CONSOLE_FORCE if request.force else 0
     stream = conn.newStream(0)
     try:
         with connection.translated(f"open the serial console of {dom.name()}"):
@@ -197,11 +197,11 @@ def _serial(
                 f"somebody else has the serial console of {dom.name()}"
             ) from exc
         raise
-    ours, theirs = socket.socketpair()
+    caller_end, guest_end = socket.socketpair()
 
     def up() -> None:
         with contextlib.suppress(OSError, libvirt.libvirtError):
-            while data := theirs.recv(_CHUNK_BYTES):
+            while data := guest_end.recv(_CHUNK_BYTES):
                 while data:
                     data = data[stream.send(data) :]
         with contextlib.suppress(libvirt.libvirtError):
@@ -210,30 +210,30 @@ def _serial(
     def down() -> None:
         with contextlib.suppress(OSError, libvirt.libvirtError):
             while data := stream.recv(_CHUNK_BYTES):
-                theirs.sendall(data)
+                guest_end.sendall(data)
         with contextlib.suppress(OSError):
-            theirs.shutdown(socket.SHUT_RDWR)
+            guest_end.shutdown(socket.SHUT_RDWR)
 
-    threads = [threading.Thread(target=one, daemon=True) for one in (up, down)]
-    for one in threads:
-        one.start()
-    with ours, theirs:
-        yield ours
+    threads = [threading.Thread(target=thread, daemon=True) for thread in (up, down)]
+    for thread in threads:
+        thread.start()
+    with caller_end, guest_end:
+        yield caller_end
         with contextlib.suppress(OSError):
-            theirs.shutdown(socket.SHUT_RDWR)
-        for one in threads:
-            one.join(timeout=2)
+            guest_end.shutdown(socket.SHUT_RDWR)
+        for thread in threads:
+            thread.join(timeout=2)
 
 
 @contextlib.contextmanager
 def _agent(
-    _conn: libvirt.virConnect, dom: libvirt.virDomain, _asked: RelayRequest
+    _conn: libvirt.virConnect, dom: libvirt.virDomain, _request: RelayRequest
 ) -> Iterator[socket.socket]:
     """That of a guest's agent: what the caller says is understood here, and never handed on."""
-    found = agent.of_domain(dom)
-    ours, theirs = socket.socketpair()
-    thread = threading.Thread(target=session.serve, args=(theirs, found), daemon=True)
+    guest_agent = agent.for_domain(dom)
+    caller_end, guest_end = socket.socketpair()
+    thread = threading.Thread(target=session.serve, args=(guest_end, guest_agent), daemon=True)
     thread.start()
-    with ours:
-        yield ours
-    thread.join(_CLEANS_S)
+    with caller_end:
+        yield caller_end
+    thread.join(_CLEANUP_TIMEOUT_S)

@@ -7,61 +7,61 @@ import socket
 from typing import Any
 
 from saltvirt import errors
-from saltvirt.guestagent.asked import Command, Get, Put
-from saltvirt.guesttalk import Line
+from saltvirt.guestagent.asked import Command, GetFile, PutFile
+from saltvirt.guesttalk import Stream
 from saltvirt.reachhost import guest_exec
 from saltvirt.reachhost.agent import Agent
 from saltvirt.reachhost.guest_files import Incoming, Outgoing
 
-_WHOSE = "the master"
+_SENDER = "the master"
 
 
 def serve(line: socket.socket, agent: Agent) -> None:
     """Until the caller goes, or says what nobody understands."""
-    talk = Line(line)
+    stream = Stream(line)
     with line, contextlib.suppress(errors.VirtError):
         while True:
-            head, data = talk.hear()
+            head, data = stream.receive()
             try:
-                _one(talk, agent, head, data)
+                _handle_request(stream, agent, head, data)
             except errors.VirtError as exc:
-                talk.refuse(exc)
+                stream.refuse(exc)
 
 
-def _one(talk: Line, agent: Agent, head: dict[str, Any], data: bytes) -> None:
-    what, word = head.get("what"), head.get("do")
-    if word == "exec":
-        ended, out, err = guest_exec.run(agent, Command.from_answer(what, _WHOSE), data)
-        talk.say({"answer": ended.to_answer()}, out + err)
-    elif word == "put":
-        _take(talk, agent, Put.from_answer(what, _WHOSE))
-    elif word == "get":
-        _give(talk, agent, Get.from_answer(what, _WHOSE))
+def _handle_request(stream: Stream, agent: Agent, head: dict[str, Any], data: bytes) -> None:
+    arguments, operation = head.get("what"), head.get("do")
+    if operation == "exec":
+        outcome, out, err = guest_exec.run(agent, Command.from_answer(arguments, _SENDER), data)
+        stream.send({"answer": outcome.to_answer()}, out + err)
+    elif operation == "put":
+        _receive_file(stream, agent, PutFile.from_answer(arguments, _SENDER))
+    elif operation == "get":
+        _send_file(stream, agent, GetFile.from_answer(arguments, _SENDER))
     else:
         raise errors.InvalidInput("this hypervisor has an older Salt Virt than the master")
 
 
-def _take(talk: Line, agent: Agent, asked: Put) -> None:
+def _receive_file(stream: Stream, agent: Agent, request: PutFile) -> None:
     """Pieces come until one is the end."""
-    with Incoming(agent, asked) as file:
-        talk.say({"answer": {}})
+    with Incoming(agent, request) as file:
+        stream.send({"answer": {}})
         while True:
-            head, data = talk.hear()
+            head, data = stream.receive()
             if head.get("do") == "end":
                 break
             file.write(data)
-            talk.say({"answer": {}})
+            stream.send({"answer": {}})
         file.end()
-    talk.say({"answer": {}})
+    stream.send({"answer": {}})
 
 
-def _give(talk: Line, agent: Agent, asked: Get) -> None:
+def _send_file(stream: Stream, agent: Agent, request: GetFile) -> None:
     """A piece for each that is asked for; an empty one is the end."""
-    with Outgoing(agent, asked.path) as file:
-        talk.say({"answer": {}})
+    with Outgoing(agent, request.path) as file:
+        stream.send({"answer": {}})
         while True:
-            talk.hear()
+            stream.receive()
             data = file.read()
-            talk.say({"answer": {}}, data)
+            stream.send({"answer": {}}, data)
             if not data:
                 return

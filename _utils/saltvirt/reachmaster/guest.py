@@ -18,8 +18,8 @@ from saltvirt.fleet import asker
 from saltvirt.fleet.client import Fleet
 from saltvirt.guestagent import asked as asking
 from saltvirt.guestagent import words
-from saltvirt.guestagent.asked import Command, Ended, Get, Put
-from saltvirt.guesttalk import Line
+from saltvirt.guestagent.asked import Command, CommandResult, GetFile, PutFile
+from saltvirt.guesttalk import Stream
 from saltvirt.operations import result
 from saltvirt.operations.report import Report
 from saltvirt.reachmaster import way
@@ -28,15 +28,15 @@ STDIN = "-"
 
 
 @contextlib.contextmanager
-def line(fleet: Fleet, name: str) -> Iterator[tuple[str, Line]]:
+def agent_stream(fleet: Fleet, name: str) -> Iterator[tuple[str, Stream]]:
     """(its host, a line to the guest's agent). Raises NotFound, Refused, Unsupported, and as
     Fleet.one does."""
-    found = way.opened(fleet, name, reach.AGENT)
-    with way.connected(found) as connected:
+    connection = way.request_relay(fleet, name, reach.AGENT)
+    with way.connect(connection) as tls_socket:
         try:
-            yield found.host, Line(connected)
+            yield connection.host, Stream(tls_socket)
         except errors.ConnectionFailed as exc:
-            raise errors.ConnectionFailed(f"{name} on {found.host}: {exc.text}") from exc
+            raise errors.ConnectionFailed(f"{name} on {connection.host}: {exc.text}") from exc
 
 
 def read_input(stdin: object) -> bytes:
@@ -44,26 +44,27 @@ def read_input(stdin: object) -> bytes:
     process' own. Raises InvalidInput."""
     if stdin is None:
         return b""
-    most = words.MOST_INPUT_BYTES
+    max_bytes = words.MAX_INPUT_BYTES
     try:
         if stdin == STDIN:
-            found = sys.stdin.buffer.read(most + 1)
+            data = sys.stdin.buffer.read(max_bytes + 1)
         else:
-            with newfile.there(str(stdin)) as file:
-                found = file.read(most + 1)
+            with newfile.open_existing(str(stdin)) as file:
+                data = file.read(max_bytes + 1)
     except OSError as exc:
         raise errors.InvalidInput(
-            f"stdin={units.shown(stdin)} cannot be read: {exc.strerror}"
+            f"stdin={units.short_repr(stdin)} cannot be read: {exc.strerror}"
         ) from exc
-    if len(found) > most:
+    if len(data) > max_bytes:
         raise errors.InvalidInput(
-            f"stdin={units.shown(stdin)} has more than {most // 1024} KiB: bring it by virt.put"
+            f"stdin={units.short_repr(stdin)} has more than {max_bytes // 1024} KiB: bring it by "
+            f"virt.put"
         )
-    return found
+    return data
 
 
 @dataclass(frozen=True)
-class Asked:
+class ExecRequest:
     """A command for a guest. is_raw: its output is returned in base64, as it is."""
 
     command: Command
@@ -71,42 +72,46 @@ class Asked:
     is_raw: bool = False
 
 
-def run(fleet: Fleet, name: str, asked: Asked) -> dict[str, Any]:
+def run(fleet: Fleet, name: str, request: ExecRequest) -> dict[str, Any]:
     """Raises InvalidInput, and as line does, and what the agent says."""
-    command = asked.command
-    asking.checked(command, asked.stdin)
-    with line(fleet, name) as (host, talk):
-        told, data = talk.ask(
-            "exec", command, asked.stdin, command.timeout_s + guesttalk.PATIENCE_S
+    command = request.command
+    asking.validate(command, request.stdin)
+    with agent_stream(fleet, name) as (host, stream):
+        response, data = stream.ask(
+            "exec", command, request.stdin, command.timeout_s + guesttalk.TIMEOUT_S
         )
-        ended = Ended.from_answer(told, host)
-    return answer(name, host, asked, ended, data)
+        outcome = CommandResult.from_answer(response, host)
+    return answer(name, host, request, outcome, data)
 
 
-def answer(name: str, host: str, asked: Asked, ended: Ended, data: bytes) -> dict[str, Any]:
+def answer(
+    name: str, host: str, request: ExecRequest, outcome: CommandResult, data: bytes
+) -> dict[str, Any]:
     """What the runner returns of it."""
-    written = (data[: ended.stdout_bytes], data[ended.stdout_bytes :])
+    outputs = (data[: outcome.stdout_bytes], data[outcome.stdout_bytes :])
     stdout, stderr = (
-        base64.b64encode(one).decode() if asked.is_raw else asking.shown(one) for one in written
+        base64.b64encode(output).decode() if request.is_raw else asking.printable(output)
+        for output in outputs
     )
-    good, comment = asking.said(f"{name} on {host}", asked.command, ended)
-    told = {
-        "result": good, "comment": comment, "host": host, "pid": ended.pid,
-        "exit_code": ended.exit_code, "signal": ended.signal, "stdout": stdout, "stderr": stderr,
-        "truncated": ended.is_cut,
+    is_success, comment = asking.describe_result(f"{name} on {host}", request.command, outcome)
+    response = {
+        "result": is_success, "comment": comment, "host": host, "pid": outcome.pid,
+        "exit_code": outcome.exit_code, "signal": outcome.signal, "stdout": stdout,
+        "stderr": stderr,
+        "truncated": outcome.is_cut,
     }  # fmt: skip
-    return {name: told} if good else {name: told, "retcode": 1}
+    return {name: response} if is_success else {name: response, "retcode": 1}
 
 
-def only_here(opts: dict[str, Any]) -> None:
+def require_local_user(opts: dict[str, Any]) -> None:
     """Raises Denied where somebody asks, for what reads or writes files of this master, who has not
     this master."""
-    if asker.of(opts) is not None:
+    if asker.requesting_user(opts) is not None:
         raise errors.Denied("it is about files of the master: for those alone who have the master")
 
 
 @dataclass(frozen=True)
-class Copy:
+class FileCopy:
     """local: the path of a file of this machine, remote: in the guest."""
 
     local: str
@@ -115,40 +120,45 @@ class Copy:
 
 
 def put(
-    fleet: Fleet, name: str, copy: Copy, mode: int | None, atomic: bool, report: Report
+    fleet: Fleet, name: str, copy: FileCopy, mode: int | None, atomic: bool, report: Report
 ) -> dict[str, Any]:
     """Raises InvalidInput, AlreadyExists, and as line does, and what the agent says."""
-    with newfile.there(copy.local) as file:
+    with newfile.open_existing(copy.local) as file:
         status = os.fstat(file.fileno())
-        wanted = stat.S_IMODE(status.st_mode) & 0o777 if mode is None and atomic else mode
-        asked = Put(copy.remote, wanted, copy.overwrite, atomic)
-        with line(fleet, name) as (host, talk):
-            talk.ask("put", asked)
-            done = 0
+        file_mode = stat.S_IMODE(status.st_mode) & 0o777 if mode is None and atomic else mode
+        request = PutFile(copy.remote, file_mode, copy.overwrite, atomic)
+        with agent_stream(fleet, name) as (host, stream):
+            stream.ask("put", request)
+            done_bytes = 0
             while data := file.read(words.PIECE_BYTES):
-                talk.ask("piece", data=data)
-                done += len(data)
-                _progress(report, f"{name}: {copy.remote}", done, status.st_size)
-            talk.ask("end")
-    comment = f"{copy.local} is {copy.remote} of {name} on {host}, {units.human_bytes(done)}"
+                stream.ask("piece", data=data)
+                done_bytes += len(data)
+                _progress(report, f"{name}: {copy.remote}", done_bytes, status.st_size)
+            stream.ask("end")
+    comment = f"{copy.local} is {copy.remote} of {name} on {host}, {units.human_bytes(done_bytes)}"
     changes = {"path": copy.remote}
-    return result.done(name, comment, changes, host=host, size_bytes=done)
+    return result.done(name, comment, changes, host=host, size_bytes=done_bytes)
 
 
-def get(fleet: Fleet, name: str, copy: Copy, most_bytes: int, report: Report) -> dict[str, Any]:
+def get(fleet: Fleet, name: str, copy: FileCopy, max_bytes: int, report: Report) -> dict[str, Any]:
     """Raises InvalidInput, AlreadyExists, and as line does, and what the agent says."""
-    with newfile.new(copy.local, copy.overwrite) as write, line(fleet, name) as (host, talk):
-        talk.ask("get", Get(copy.remote))
+    with (
+        newfile.create(copy.local, copy.overwrite) as write,
+        agent_stream(fleet, name) as (host, stream),
+    ):
+        stream.ask("get", GetFile(copy.remote))
 
-        def tell(done: int) -> None:
-            _progress(report, f"{name}: {copy.local}", done, None)
+        def on_progress(done_bytes: int) -> None:
+            _progress(report, f"{name}: {copy.local}", done_bytes, None)
 
-        done = asking.copied(lambda: talk.ask("piece")[1], write, most_bytes, copy.remote, tell)
-    comment = f"{copy.remote} of {name} on {host} is {copy.local}, {units.human_bytes(done)}"
-    return result.done(name, comment, {"path": copy.local}, host=host, size_bytes=done)
+        done_bytes = asking.copy_limited(
+            lambda: stream.ask("piece")[1], write, max_bytes, copy.remote, on_progress
+        )
+    comment = f"{copy.remote} of {name} on {host} is {copy.local}, {units.human_bytes(done_bytes)}"
+    return result.done(name, comment, {"path": copy.local}, host=host, size_bytes=done_bytes)
 
 
-def _progress(report: Report, what: str, done: int, whole: int | None) -> None:
-    if done > words.PIECE_BYTES:
-        percent = min(100, 100 * done / whole) if whole else 0
-        report.progress(percent, f"{what}: {units.human_bytes(done)}")
+def _progress(report: Report, label: str, done_bytes: int, total_bytes: int | None) -> None:
+    if done_bytes > words.PIECE_BYTES:
+        percent = min(100, 100 * done_bytes / total_bytes) if total_bytes else 0
+        report.progress(percent, f"{label}: {units.human_bytes(done_bytes)}")

@@ -6,66 +6,70 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 # functions of the runner after which nothing is otherwise
-_READING = frozenset({
+_READ_ONLY = frozenset({
     "query", "list", "host_info", "vm_info", "where", "explain", "capacity", "migratable", "certs",
     "backups", "ha_status", "versions", "metrics", "owners", "next_host", "migrate_unfinished",
     "ha_simulate", "display", "screenshot", "snapshots", "ticket", "watch",
 })  # fmt: skip
 # what has the guest's name after it, in the tags of its steps
-_SWAPPED = ("migrate", "backup", "ha")
+_NAME_LAST = ("migrate", "backup", "ha")
 # of a step's data
-_WORDS = ("message", "text", "percent")
+_STEP_KEYS = ("message", "text", "percent")
 # what may have changed something, and is not told itself
-_ASK = ("salt/engines/libvirt_events", "salt/virt/ha/wish")
+_REFRESH_TAGS = ("salt/engines/libvirt_events", "salt/virt/ha/wish")
 _RUN, _VIRT = "salt/run/", "runner.virt."
 
 
 @dataclass(frozen=True)
-class News:
+class PageEvent:
     """about: the guest, or host. user: of whom alone it is; None: of each who sees the guest.
     changes: the hypervisors are to be asked. is_told: pages are told, with tag and data."""
 
     tag: str
     data: dict[str, Any] = field(default_factory=dict)
-    about: str = ""
+    subject: str = ""
     user: str | None = None
-    changes: bool = False
-    is_told: bool = True
+    needs_refresh: bool = False
+    is_shown: bool = True
 
 
-class Listener(Protocol):
+class PageListener(Protocol):
     """Who watches."""
 
-    def looked(self) -> None: ...
+    def snapshot_taken(self) -> None: ...
 
-    def heard(self, told: News) -> None: ...
+    def event_received(self, event: PageEvent) -> None: ...
 
 
-def read(tag: str, data: dict[str, Any]) -> News | None:
+def read(tag: str, data: dict[str, Any]) -> PageEvent | None:
     """None: it is no page's concern. Anybody's minion can send events: none is more than a reason
     to ask, and words about a guest."""
     parts = tag.split("/")
     if tag.startswith(_RUN) and len(parts) == 4 and parts[3] == "ret":
-        return _ended(tag, data)
+        return _job_ended(tag, data)
     if parts[:2] == ["salt", "virt"] and len(parts) == 5:
         return _step(tag, parts, data)
-    if tag.startswith(_ASK) or "/lifecycle/" in tag:
-        return News(tag, changes=True, is_told=False)
+    if tag.startswith(_REFRESH_TAGS) or "/lifecycle/" in tag:
+        return PageEvent(tag, needs_refresh=True, is_shown=False)
     return None
 
 
-def _ended(tag: str, data: dict[str, Any]) -> News | None:
+def _job_ended(tag: str, data: dict[str, Any]) -> PageEvent | None:
     fun = str(data.get("fun"))
     if not fun.startswith(_VIRT):
         return None
-    is_change = fun.removeprefix(_VIRT) not in _READING
-    told = {"fun": fun, "return": data.get("return")}
-    return News(tag, told, user=str(data.get("user")), changes=is_change, is_told=is_change)
+    is_change = fun.removeprefix(_VIRT) not in _READ_ONLY
+    payload = {"fun": fun, "return": data.get("return")}
+    return PageEvent(
+        tag, payload, user=str(data.get("user")), needs_refresh=is_change, is_shown=is_change
+    )
 
 
-def _step(tag: str, parts: list[str], data: dict[str, Any]) -> News:
-    about = parts[3] if parts[2] in _SWAPPED else parts[2]
+def _step(tag: str, parts: list[str], data: dict[str, Any]) -> PageEvent:
+    subject = parts[3] if parts[2] in _NAME_LAST else parts[2]
     inner = data.get("data") if data.get("cmd") == "_minion_event" else data
     inner = inner if isinstance(inner, dict) else {}
-    told = {word: inner[word] for word in _WORDS if isinstance(inner.get(word), (str, int, float))}
-    return News(tag, told, about, changes=parts[4] in ("done", "failed"))
+    payload = {
+        word: inner[word] for word in _STEP_KEYS if isinstance(inner.get(word), (str, int, float))
+    }
+    return PageEvent(tag, payload, subject, needs_refresh=parts[4] in ("done", "failed"))

@@ -21,104 +21,105 @@ except ImportError:  # Salt 3006 has its own
     from salt.ext.tornado import locks  # type: ignore[no-redef]
 
 if TYPE_CHECKING:
-    from saltvirt.reachmaster.news import News
-    from saltvirt.reachmaster.view import Look, Seen, View
+    from saltvirt.reachmaster.news import PageEvent
+    from saltvirt.reachmaster.view import ClusterView, UserView, ViewSnapshot
 
 # what a page says when it wants the hypervisors asked
-LOOK = "look"
-_LOOK_S = 0.2
+REFRESH_COMMAND = "look"
+_REFRESH_DELAY_S = 0.2
 # events that a page which is slow has not taken yet, of more the oldest are lost; and words LOOK
 # that are not answered yet, more are not heard
-_MOST_EVENTS, _MOST_ASKED = 200, 100
+_MAX_EVENTS, _MAX_PENDING = 200, 100
 
 # calls a function with one argument in another thread
-Asked = Callable[[Callable[[Any], Any], Any], Awaitable[Any]]
+RunInThread = Callable[[Callable[[Any], Any], Any], Awaitable[Any]]
 
 
-class Page:
+class PageSession:
     """say: sends it a text, and is awaited until the page takes more. loop: of all pages."""
 
     def __init__(
-        self, view: View, user: str | None, say: Callable[[str], Awaitable[None]], loop: Any
+        self, view: ClusterView, user: str | None, send: Callable[[str], Awaitable[None]], loop: Any
     ) -> None:
-        self._view, self._user, self._say, self._loop = view, user, say, loop
-        self._news = locks.Event()
-        self._events: deque[News] = deque(maxlen=_MOST_EVENTS)
-        self._told: dict[str, str] = {}
-        self._last: Look | None = None
+        self._view, self._user, self._send, self._loop = view, user, send, loop
+        self._wakeup = locks.Event()
+        self._events: deque[PageEvent] = deque(maxlen=_MAX_EVENTS)
+        self._sent_digests: dict[str, str] = {}
+        self._last: ViewSnapshot | None = None
         # of its words LOOK: the look that is the answer to each; how many are answered
-        self._asked: deque[int] = deque()
+        self._pending: deque[int] = deque()
         self._answered = 0
-        self._is_over = False
+        self._is_closed = False
 
-    def look(self) -> None:
+    def request_refresh(self) -> None:
         """It wants the hypervisors asked."""
-        if len(self._asked) < _MOST_ASKED:
-            self._asked.append(self._view.soon(_LOOK_S))
+        if len(self._pending) < _MAX_PENDING:
+            self._pending.append(self._view.request_refresh(_REFRESH_DELAY_S))
 
     def close(self) -> None:
         """It is gone."""
-        self._is_over = True
-        self._news.set()
+        self._is_closed = True
+        self._wakeup.set()
 
-    def looked(self) -> None:
+    def snapshot_taken(self) -> None:
         """In another thread: there is a new look."""
-        self._loop.add_callback(self._news.set)
+        self._loop.add_callback(self._wakeup.set)
 
-    def heard(self, told: News) -> None:
+    def event_received(self, event: PageEvent) -> None:
         """In another thread: an event."""
-        self._loop.add_callback(self._hear, told)
+        self._loop.add_callback(self._queue_event, event)
 
-    def _hear(self, told: News) -> None:
-        self._events.append(told)
-        self._news.set()
+    def _queue_event(self, event: PageEvent) -> None:
+        self._events.append(event)
+        self._wakeup.set()
 
-    async def run(self, asked: Asked) -> None:
+    async def run(self, run_in_thread: RunInThread) -> None:
         """Until it is closed."""
-        with self._view.watched(self):
-            while not self._is_over:
-                self._news.clear()
-                await self._tell_events(asked)
-                await self._tell_look(asked)
-                await self._news.wait()
+        with self._view.subscribed(self):
+            while not self._is_closed:
+                self._wakeup.clear()
+                await self._send_events(run_in_thread)
+                await self._send_snapshot(run_in_thread)
+                await self._wakeup.wait()
 
-    async def _tell_events(self, asked: Asked) -> None:
-        while self._events and not self._is_over:
-            told = self._events.popleft()
-            data = await asked(self._words_of, told)
+    async def _send_events(self, run_in_thread: RunInThread) -> None:
+        while self._events and not self._is_closed:
+            event = self._events.popleft()
+            data = await run_in_thread(self._event_data, event)
             if data is not None:
-                await self._say(json.dumps({"event": [told.tag, data]}))
+                await self._send(json.dumps({"event": [event.tag, data]}))
 
-    def _words_of(self, told: News) -> dict[str, Any] | None:
+    def _event_data(self, event: PageEvent) -> dict[str, Any] | None:
         try:
-            return self._view.told_to(self._user, told)
+            return self._view.event_for_user(self._user, event)
         except errors.VirtError:
             return None
 
-    async def _tell_look(self, asked: Asked) -> None:
-        if self._view.last is self._last or self._is_over or not self._view.last.number:
+    async def _send_snapshot(self, run_in_thread: RunInThread) -> None:
+        if self._view.last is self._last or self._is_closed or not self._view.last.number:
             return
         try:
-            seen: Seen = await asked(self._view.seen, self._user)
+            user_view: UserView = await run_in_thread(self._view.for_user, self._user)
         except errors.VirtError as exc:
             self._last = self._view.last
-            await self._say(json.dumps({"error": exc.text}))
+            await self._send(json.dumps({"error": exc.text}))
             return
-        self._last = seen.look
-        await self._say(self._news_of(seen))
+        self._last = user_view.snapshot
+        await self._send(self._snapshot_text(user_view))
 
-    def _news_of(self, seen: Seen) -> str:
-        while self._asked and self._asked[0] <= seen.look.number:
-            self._asked.popleft()
+    def _snapshot_text(self, user_view: UserView) -> str:
+        while self._pending and self._pending[0] <= user_view.snapshot.number:
+            self._pending.popleft()
             self._answered += 1
         head: dict[str, Any] = {
-            "at": seen.look.at, "answered": self._answered, "disarmed": seen.look.disarmed,
+            "at": user_view.snapshot.taken_at, "answered": self._answered,
+            "disarmed": user_view.snapshot.disarmed,
         }  # fmt: skip
-        if seen.look.why:
-            return json.dumps({**head, "error": seen.look.why})
-        other = {host: text for host, (digest, text) in seen.texts.items()
-                 if self._told.get(host) != digest}  # fmt: skip
-        head["gone"] = sorted(self._told.keys() - seen.texts.keys())
-        self._told = {host: digest for host, (digest, _) in seen.texts.items()}
-        hosts = ", ".join(f"{json.dumps(host)}: {text}" for host, text in other.items())
+        if user_view.snapshot.error:
+            return json.dumps({**head, "error": user_view.snapshot.error})
+        changed = {host: text for host, (digest, text) in user_view.texts.items()
+                 if self._sent_digests.get(host) != digest}  # fmt: skip
+        head["gone"] = sorted(self._sent_digests.keys() - user_view.texts.keys())
+        self._sent_digests = {host: digest for host, (digest, _) in user_view.texts.items()}
+        hosts = ", ".join(f"{json.dumps(host)}: {text}" for host, text in changed.items())
         return f'{json.dumps(head)[:-1]}, "hosts": {{{hosts}}}}}'

@@ -40,8 +40,8 @@ except ImportError:  # Salt 3006 has its own
     )
 
 if TYPE_CHECKING:
-    from saltvirt.reachmaster.view import View
-    from saltvirt.reachmaster.way import Way
+    from saltvirt.reachmaster.view import ClusterView
+    from saltvirt.reachmaster.way import GuestConnection
 
 # of gen.with_timeout
 _TimedOut: type[Exception] = gen.TimeoutError  # type: ignore[attr-defined,unused-ignore]
@@ -50,32 +50,32 @@ log = logging.getLogger(__name__)
 
 PATH = "/reach"
 # connections, of those that have shown no good ticket yet, and of one user: to guests, of pages
-MOST, MOST_STRANGERS, MOST_OF_USER, MOST_PAGES = 400, 64, 20, 100
+MAX_CONNECTIONS, MAX_PENDING, MAX_PER_USER, MAX_PAGES_PER_USER = 400, 64, 20, 100
 # so long may one take to say what he is to say
-_HELLO_S = 10
+_HELLO_TIMEOUT_S = 10
 # so often is asked whether a user may still, and whether the library on the disk is another one
-STANDS_S, UPDATE_S = 10, 30
+RECHECK_S, UPDATE_S = 10, 30
 _MESSAGE_BYTES = 1024**2
 _FIRST_BYTES = 256
 _CHUNK_BYTES = 64 * 1024
 # a browser that is gone without a word is noticed after twice that
 _PING_S = 30
 # of WebSocket: at its end all is well; the ticket, or the guest, is none
-_OVER, _REFUSED = 1000, 4001
-_MOST_REASON = 120
+_NORMAL_CLOSURE, _REFUSED = 1000, 4001
+_MAX_REASON_BYTES = 120
 _UPDATED = "Salt Virt was updated: this ends when nobody has a guest's console, and begins anew"
 
 
 @dataclass(frozen=True)
-class Rules:
+class ProxyRules:
     """redeem: the Ticket of a secret; raises Denied. stands: why a ticket's user may not any more,
     or None. view: of the cloud, for pages. origins: of pages that may connect; none: those of the
     address that is asked. is_updated: is the library on the disk another one than in this process?
     The hypervisors are asked by no old one."""
 
     redeem: Callable[[str], Ticket]
-    stands: Callable[[Ticket], str | None]
-    view: View
+    denial_reason: Callable[[Ticket], str | None]
+    view: ClusterView
     origins: tuple[str, ...] = ()
     is_updated: Callable[[], bool] = saltvirt.stale
 
@@ -83,20 +83,20 @@ class Rules:
 class Proxy:
     """Who is connected, and the one server."""
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: ProxyRules) -> None:
         self.rules = rules
         self.strangers = 0
         self.users: Counter[tuple[str | None, bool]] = Counter()
-        self.pages: set[_Line] = set()
+        self.pages: set[_BrowserSession] = set()
         self.is_updated = False
         self.pool = ThreadPoolExecutor(4, "salt-virt-reach")
         application = web.Application(
-            [(PATH, _Line, {"proxy": self})], websocket_ping_interval=_PING_S,
+            [(PATH, _BrowserSession, {"proxy": self})], websocket_ping_interval=_PING_S,
             websocket_ping_timeout=_PING_S, websocket_max_message_size=_MESSAGE_BYTES,
             log_function=lambda _handler: None,
         )  # fmt: skip
         self.server = _Server(
-            application, idle_connection_timeout=_HELLO_S, body_timeout=_HELLO_S,
+            application, idle_connection_timeout=_HELLO_TIMEOUT_S, body_timeout=_HELLO_TIMEOUT_S,
             max_header_size=16 * 1024, max_body_size=1024,
         )  # fmt: skip
         self.server.lines = lambda: self.strangers + self.users.total()
@@ -127,7 +127,7 @@ class Proxy:
         while not self.is_updated or any(not is_page for _, is_page in self.users):
             await gen.sleep(UPDATE_S)
             try:
-                self.is_updated = await self.asked(lambda _: self.rules.is_updated(), None)
+                self.is_updated = await self.run_in_thread(lambda _: self.rules.is_updated(), None)
             except Exception:
                 log.exception("reach: whether the library was updated is not known")
             for page in [*self.pages] if self.is_updated else ():
@@ -135,11 +135,13 @@ class Proxy:
         log.info("reach: %s", _UPDATED)
         loop.stop()
 
-    def asked(self, function: Callable[[Any], Any], given: Any) -> Awaitable[Any]:
+    def run_in_thread(self, function: Callable[[Any], Any], argument: Any) -> Awaitable[Any]:
         """What a function returns that reads files and may ask others, without waiting for it."""
-        found = self.pool.submit(function, given)
-        waited: Awaitable[Any] = gen.with_timeout(datetime.timedelta(seconds=_HELLO_S), found)
-        return waited
+        future = self.pool.submit(function, argument)
+        bounded: Awaitable[Any] = gen.with_timeout(
+            datetime.timedelta(seconds=_HELLO_TIMEOUT_S), future
+        )
+        return bounded
 
 
 class _Server(httpserver.HTTPServer):  # type: ignore[misc,name-defined,unused-ignore]
@@ -149,7 +151,7 @@ class _Server(httpserver.HTTPServer):  # type: ignore[misc,name-defined,unused-i
     lines: Callable[[], int]
 
     def handle_stream(self, stream: Any, address: Any) -> None:
-        if len(self._connections) + self.lines() >= MOST:
+        if len(self._connections) + self.lines() >= MAX_CONNECTIONS:
             stream.close()
         else:
             super().handle_stream(stream, address)
@@ -159,25 +161,27 @@ def same_origin(origin: str, host: str, allowed: tuple[str, ...]) -> bool:
     """Whether a page of that origin may connect. host: as the browser has asked for it. What
     proxies add to a request decides nothing, for anybody can."""
     if allowed:
-        return origin.lower() in {one.lower().rstrip("/") for one in allowed}
-    found = urlsplit(origin)
-    return found.scheme in ("https", "http") and bool(host) and found.netloc.lower() == host.lower()
+        return origin.lower() in {allowed_origin.lower().rstrip("/") for allowed_origin in allowed}
+    parsed = urlsplit(origin)
+    return (
+        parsed.scheme in ("https", "http") and bool(host) and parsed.netloc.lower() == host.lower()
+    )
 
 
-class _Line(websocket.WebSocketHandler):  # type: ignore[misc,name-defined,unused-ignore]
+class _BrowserSession(websocket.WebSocketHandler):  # type: ignore[misc,name-defined,unused-ignore]
     """One browser, and one guest, or the cloud."""
 
     def initialize(self, proxy: Proxy) -> None:
         self._proxy = proxy
         self._ticket: Ticket | None = None
         self._inner: Any = None
-        self._page: pages.Page | None = None
+        self._page: pages.PageSession | None = None
         self._is_stranger = self._is_done = False
         self._timer: Any = None
 
     def prepare(self) -> None:
         """Browsers tell whose page it is; who does not is no browser."""
-        if "Origin" not in self.request.headers or self._proxy.strangers >= MOST_STRANGERS:
+        if "Origin" not in self.request.headers or self._proxy.strangers >= MAX_PENDING:
             self.set_status(403 if "Origin" not in self.request.headers else 503)
             self.finish()
 
@@ -189,7 +193,9 @@ class _Line(websocket.WebSocketHandler):  # type: ignore[misc,name-defined,unuse
         self._proxy.strangers += 1
         self._is_stranger = True
         self.set_nodelay(True)
-        self._timer = ioloop.IOLoop.current().call_later(_HELLO_S, self._end, "no ticket was shown")
+        self._timer = ioloop.IOLoop.current().call_later(
+            _HELLO_TIMEOUT_S, self._end, "no ticket was shown"
+        )
 
     async def on_message(self, message: str | bytes) -> None:
         if self._inner is not None and isinstance(message, bytes):
@@ -197,8 +203,8 @@ class _Line(websocket.WebSocketHandler):  # type: ignore[misc,name-defined,unuse
                 await self._inner.write(message)
             except iostream.StreamClosedError:
                 self._end("the guest has ended it")
-        elif self._page is not None and message == pages.LOOK:
-            self._page.look()
+        elif self._page is not None and message == pages.REFRESH_COMMAND:
+            self._page.request_refresh()
         elif self._ticket is None and self._is_stranger:
             await self._begin(message)
         else:
@@ -206,34 +212,36 @@ class _Line(websocket.WebSocketHandler):  # type: ignore[misc,name-defined,unuse
 
     async def _begin(self, message: str | bytes) -> None:
         """Once: whatever is said before the answer is too much."""
-        self._known()
+        self._authenticated()
         try:
             if not isinstance(message, str) or len(message) > _FIRST_BYTES:
                 raise errors.Denied("this is no ticket")
-            ticket: Ticket = await self._proxy.asked(self._proxy.rules.redeem, message)
+            ticket: Ticket = await self._proxy.run_in_thread(self._proxy.rules.redeem, message)
             await self._admit(ticket)
-            inner = await _reached(ticket.way) if ticket.way else None
+            inner = await _connect_guest(ticket.way) if ticket.way else None
         except (errors.VirtError, _TimedOut) as exc:
-            why = exc.text if isinstance(exc, errors.VirtError) else "the master is too slow"
-            log.info("reach: refused: %s", why)
-            self._say({"error": plain.line(why, None)})
-            self._end(why, _REFUSED)
+            reason = exc.text if isinstance(exc, errors.VirtError) else "the master is too slow"
+            log.info("reach: refused: %s", reason)
+            self._send({"error": plain.one_line(reason, None)})
+            self._end(reason, _REFUSED)
             return
         self._inner = inner  # first: where the browser has gone meanwhile it is closed
         loop = ioloop.IOLoop.current()
         loop.spawn_callback(self._watch)
         if ticket.way is None:
             self._proxy.pages.add(self)
-            self._say({"page": True})
-            self._page = pages.Page(self._proxy.rules.view, ticket.user, self.write_message, loop)
+            self._send({"page": True})
+            self._page = pages.PageSession(
+                self._proxy.rules.view, ticket.user, self.write_message, loop
+            )
             loop.spawn_callback(self._show, self._page)
             return
-        found = ticket.way
-        self._say({"guest": found.guest, "kind": found.kind, "type": found.type})
+        connection = ticket.way
+        self._send({"guest": connection.guest, "kind": connection.kind, "type": connection.type})
         loop.spawn_callback(self._down)
-        log.info("reach: %s has the %s of %s", ticket.user, found.kind, found.guest)
+        log.info("reach: %s has the %s of %s", ticket.user, connection.kind, connection.guest)
 
-    def _known(self) -> None:
+    def _authenticated(self) -> None:
         """No stranger any more."""
         if self._is_stranger:
             self._proxy.strangers -= 1
@@ -246,14 +254,14 @@ class _Line(websocket.WebSocketHandler):  # type: ignore[misc,name-defined,unuse
         """Raises Denied where the ticket's user may not, or has too many."""
         if ticket.is_page and self._proxy.is_updated:
             raise errors.Denied(_UPDATED)
-        most, what = (MOST_OF_USER, "guests") if ticket.way else (MOST_PAGES, "pages")
-        if self._proxy.users[ticket.user, ticket.is_page] >= most:
-            raise errors.Denied(f"you look at {most} {what}: close one")
+        limit, noun = (MAX_PER_USER, "guests") if ticket.way else (MAX_PAGES_PER_USER, "pages")
+        if self._proxy.users[ticket.user, ticket.is_page] >= limit:
+            raise errors.Denied(f"you look at {limit} {noun}: close one")
         self._ticket = ticket
         self._proxy.users[ticket.user, ticket.is_page] += 1
-        why = await self._proxy.asked(self._proxy.rules.stands, ticket)
-        if why:
-            raise errors.Denied(why)
+        reason = await self._proxy.run_in_thread(self._proxy.rules.denial_reason, ticket)
+        if reason:
+            raise errors.Denied(reason)
 
     async def _down(self) -> None:
         """What the guest says, until it does no more."""
@@ -264,10 +272,10 @@ class _Line(websocket.WebSocketHandler):  # type: ignore[misc,name-defined,unuse
         except (iostream.StreamClosedError, websocket.WebSocketClosedError):
             self._end("the guest has ended it")
 
-    async def _show(self, page: pages.Page) -> None:
+    async def _show(self, page: pages.PageSession) -> None:
         """The cloud, as long as the browser is there."""
         try:
-            await page.run(self._proxy.asked)
+            await page.run(self._proxy.run_in_thread)
         except (iostream.StreamClosedError, websocket.WebSocketClosedError):
             self._end("")
         except Exception:
@@ -276,30 +284,32 @@ class _Line(websocket.WebSocketHandler):  # type: ignore[misc,name-defined,unuse
 
     async def _watch(self) -> None:
         """Ends it when the user may not any more. An error of ours is no leave to go on."""
-        why = None
-        while not why and not self._is_done:
-            await gen.sleep(STANDS_S)
+        reason = None
+        while not reason and not self._is_done:
+            await gen.sleep(RECHECK_S)
             try:
-                why = await self._proxy.asked(self._proxy.rules.stands, self._ticket)
+                reason = await self._proxy.run_in_thread(
+                    self._proxy.rules.denial_reason, self._ticket
+                )
             except Exception:
                 log.exception("reach: %s", self._ticket and self._ticket.user)
-                why = "it is not known whether you may"
-        if why:
-            self._end(why, _REFUSED)
+                reason = "it is not known whether you may"
+        if reason:
+            self._end(reason, _REFUSED)
 
-    def _say(self, data: dict[str, Any]) -> None:
+    def _send(self, data: dict[str, Any]) -> None:
         try:
             self.write_message(json.dumps(data))
         except websocket.WebSocketClosedError:
             self._end("")
 
-    def end(self, why: str) -> None:
+    def end(self, message: str) -> None:
         """Closes it, without fault of the browser's."""
-        self._end(why)
+        self._end(message)
 
-    def _end(self, why: str, code: int = _OVER) -> None:
+    def _end(self, message: str, code: int = _NORMAL_CLOSURE) -> None:
         """Closes both sides."""
-        reason = plain.line(why, None).encode()[:_MOST_REASON].decode(errors="ignore")
+        reason = plain.one_line(message, None).encode()[:_MAX_REASON_BYTES].decode(errors="ignore")
         self.close(code, reason)
         self._forget()
 
@@ -307,7 +317,7 @@ class _Line(websocket.WebSocketHandler):  # type: ignore[misc,name-defined,unuse
         self._forget()
 
     def _forget(self) -> None:
-        self._known()
+        self._authenticated()
         if self._is_done:
             return
         self._is_done = True
@@ -321,32 +331,34 @@ class _Line(websocket.WebSocketHandler):  # type: ignore[misc,name-defined,unuse
             self._proxy.users += Counter()  # without those who have none
 
 
-async def _reached(way: Way) -> Any:
+async def _connect_guest(connection: GuestConnection) -> Any:
     """The line to the guest. Raises ConnectionFailed, OperationFailed."""
-    limit = datetime.timedelta(seconds=ways.CONNECT_S)
-    late = (OSError, iostream.StreamClosedError)
-    own: socket.socket | None = None
-    with contextlib.ExitStack() as ends:
+    limit = datetime.timedelta(seconds=ways.CONNECT_TIMEOUT_S)
+    quiet_errors = (OSError, iostream.StreamClosedError)
+    raw_socket: socket.socket | None = None
+    with contextlib.ExitStack() as stack:
         try:
-            context = ways.context(way)
+            context = ways.context(connection)
             plain_line = await gen.with_timeout(
-                limit, tcpclient.TCPClient().connect(way.address, way.port), quiet_exceptions=late
+                limit,
+                tcpclient.TCPClient().connect(connection.address, connection.port),
+                quiet_exceptions=quiet_errors,
             )
             plain_line.set_nodelay(True)
             # by which it is ended: while TLS begins, the line has its socket no more
-            own = ends.enter_context(plain_line.socket.dup())
-            started = plain_line.start_tls(False, context, server_hostname=reach.DOOR)
-            inner = await gen.with_timeout(limit, started, quiet_exceptions=late)
+            raw_socket = stack.enter_context(plain_line.socket.dup())
+            started = plain_line.start_tls(False, context, server_hostname=reach.CERTIFICATE_NAME)
+            inner = await gen.with_timeout(limit, started, quiet_exceptions=quiet_errors)
             read = inner.read_until(b"\n", max_bytes=4096)
-            said = await gen.with_timeout(limit, read, quiet_exceptions=late)
+            first_line = await gen.with_timeout(limit, read, quiet_exceptions=quiet_errors)
         except (OSError, _TimedOut, iostream.StreamClosedError,
                 iostream.UnsatisfiableReadError) as exc:  # fmt: skip
-            if own is not None:
+            if raw_socket is not None:
                 with contextlib.suppress(OSError):
-                    own.shutdown(socket.SHUT_RDWR)
-            raise ways.unreached(way, exc) from exc
-    why = ways.refusal(said)
-    if why is not None:
+                    raw_socket.shutdown(socket.SHUT_RDWR)
+            raise ways.unreachable(connection, exc) from exc
+    reason = ways.refusal(first_line)
+    if reason is not None:
         inner.close()
-        raise errors.OperationFailed(f"{way.host}: {why}")
+        raise errors.OperationFailed(f"{connection.host}: {reason}")
     return inner

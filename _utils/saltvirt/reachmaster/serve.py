@@ -9,12 +9,12 @@ from typing import Any
 from saltvirt import errors, units
 from saltvirt.operations import allowed
 from saltvirt.reachmaster import tickets
-from saltvirt.reachmaster.proxy import Proxy, Rules
+from saltvirt.reachmaster.proxy import Proxy, ProxyRules
 from saltvirt.reachmaster.tickets import Ticket
-from saltvirt.reachmaster.view import View
+from saltvirt.reachmaster.view import ClusterView
 
 PORT = 8003
-VERB, PAGES = "ticket", "watch"
+VERB, PAGE_VERB = "ticket", "watch"
 
 
 def run(
@@ -26,23 +26,23 @@ def run(
 ) -> None:
     """Until the process ends. disarmed: is high availability? Raises InvalidInput,
     OperationFailed."""
-    where = _address(address), _port(port)
-    rules = Rules(
-        lambda secret: tickets.redeemed(opts, secret),
-        lambda ticket: why_not(opts, ticket),
-        View(opts, disarmed),
+    endpoint = _address(address), _port(port)
+    rules = ProxyRules(
+        lambda secret: tickets.redeem(opts, secret),
+        lambda ticket: denial_reason(opts, ticket),
+        ClusterView(opts, disarmed),
         _origins(origins),
     )
-    Proxy(rules).run(*where)
+    Proxy(rules).run(*endpoint)
 
 
-def why_not(opts: dict[str, Any], ticket: Ticket) -> str | None:
+def denial_reason(opts: dict[str, Any], ticket: Ticket) -> str | None:
     """Why its user may not use it, by what virt:rights and the owners are now."""
     if ticket.user is None:
         return None
     try:
         if ticket.way is None:
-            may = allowed.may_ever(opts, ticket.user, PAGES)
+            may = allowed.may_ever(opts, ticket.user, PAGE_VERB)
             return None if may else f"{ticket.user} may not watch any more"
         if allowed.may_still(opts, ticket.user, VERB, ticket.way.guest, ticket.way.uuid):
             return None
@@ -65,14 +65,14 @@ def _port(value: object) -> int:
 
 
 def _origins(value: object) -> tuple[str, ...]:
-    found = value if isinstance(value, (list, tuple)) else [value] if value else []
-    for one in found:
-        if not isinstance(one, str) or not one.startswith(("https://", "http://")):
+    origins = value if isinstance(value, (list, tuple)) else [value] if value else []
+    for origin in origins:
+        if not isinstance(origin, str) or not origin.startswith(("https://", "http://")):
             raise _wrong("origins", "a list of such as https://master.example.com:8000", value)
-    return tuple(found)
+    return tuple(origins)
 
 
-def _wrong(name: str, wanted: str, value: object) -> errors.InvalidInput:
+def _wrong(name: str, expected: str, value: object) -> errors.InvalidInput:
     return errors.InvalidInput(
-        f"the engine virt_reach: {name} must be {wanted}, not {units.shown(value)}"
+        f"the engine virt_reach: {name} must be {expected}, not {units.short_repr(value)}"
     )

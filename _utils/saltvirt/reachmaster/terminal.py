@@ -26,11 +26,11 @@ from saltvirt import errors, units
 ESCAPE = "^]"
 _CHUNK_BYTES = 16 * 1024
 # so much that was typed waits at most for a line that takes nothing
-_MOST_TYPED = 64 * 1024
+_MAX_TYPED_BYTES = 64 * 1024
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
 # what a program in the guest may have left on: scrolling within some lines, the second screen,
 # reports of the mouse and of pasting, keys of applications, no cursor, no wrapping, colours, lines
-_CALM = (
+_RESET_SEQUENCE = (
     b"\x1b7\x1b[r\x1b8\x1b[?47l\x1b[?1;1000;1002;1003;1004;1005;1006;1015;2004l"
     b"\x1b>\x1b[?7;25h\x1b[4l\x1b[0m\x1b(B\x0f"
 )
@@ -51,7 +51,7 @@ class Terminal:
         return shutil.get_terminal_size()
 
 
-def own() -> Terminal:
+def from_stdio() -> Terminal:
     """That of this process. Raises Refused where it has none."""
     if not (os.isatty(0) and os.isatty(1)):
         raise errors.Refused("it needs a terminal to type at: call it without a pipe")
@@ -64,11 +64,11 @@ def escape_byte(text: object) -> bytes:
     if len(word) == 2 and word[0] == "^" and 0x40 <= ord(word[1].upper()) < 0x60:
         return bytes([ord(word[1].upper()) ^ 0x40])
     raise errors.InvalidInput(
-        f"escape must be ^ and a letter or one of @[\\]^_, not {units.shown(text)}"
+        f"escape must be ^ and a letter or one of @[\\]^_, not {units.short_repr(text)}"
     )
 
 
-class Ended(Exception):
+class SignalReceived(Exception):
     """A signal came."""
 
     def __init__(self, number: int) -> None:
@@ -82,13 +82,13 @@ def raw(terminal: Terminal) -> Iterator[int]:
     should end it. At the end it is as it was, and what was typed and not read is thrown away.
     Raises termios.error: it has gone."""
     before = termios.tcgetattr(terminal.typed)
-    with _signals() as came:
+    with _signals() as signal_fd:
         try:
             tty.setraw(terminal.typed, termios.TCSAFLUSH)
-            yield came
+            yield signal_fd
         finally:
             with contextlib.suppress(OSError):
-                _show(terminal.shown, _CALM, patience_s=1)
+                _show(terminal.shown, _RESET_SEQUENCE, timeout_s=1)
             with contextlib.suppress(termios.error):
                 termios.tcsetattr(terminal.typed, termios.TCSAFLUSH, before)
 
@@ -114,47 +114,55 @@ def _signals() -> Iterator[int]:
         os.close(writer)
 
 
-def _show(where: int, data: bytes, patience_s: float) -> None:
+def _show(descriptor: int, data: bytes, timeout_s: float) -> None:
     """Raises OSError, also where the terminal takes nothing."""
     while data:
-        if not select.select([], [where], [], patience_s)[1]:
+        if not select.select([], [descriptor], [], timeout_s)[1]:
             raise TimeoutError("the terminal takes nothing")
-        data = data[os.write(where, data[:512]) :]
+        data = data[os.write(descriptor, data[:512]) :]
 
 
-def attach(line: ssl.SSLSocket, terminal: Terminal, escape: bytes, came: int) -> str:
-    """How it ended: ESCAPED, LINE_ENDED or TERMINAL_ENDED. came: as raw has it. Raises Ended for a
+def attach(line: ssl.SSLSocket, terminal: Terminal, escape: bytes, signal_fd: int) -> str:
+    """How it ended: ESCAPED, LINE_ENDED or TERMINAL_ENDED. signal_fd: as raw has it. Raises Ended
+    for a
     signal, OSError where the other side is gone without a word."""
-    return _Session(line, terminal, escape, came).run()
+    return _Session(line, terminal, escape, signal_fd).run()
 
 
 class _Session:
-    def __init__(self, line: ssl.SSLSocket, terminal: Terminal, escape: bytes, came: int) -> None:
-        self._line, self._terminal, self._escape, self._came = line, terminal, escape, came
+    def __init__(
+        self, line: ssl.SSLSocket, terminal: Terminal, escape: bytes, signal_fd: int
+    ) -> None:
+        self._line, self._terminal, self._escape, self._signal_fd = (
+            line,
+            terminal,
+            escape,
+            signal_fd,
+        )
         self._typed, self._shown = b"", b""
         line.setblocking(False)
 
     def run(self) -> str:
         while True:
-            moved = self._hear()
-            if moved is None:
+            received_bytes = self._receive()
+            if received_bytes is None:
                 return LINE_ENDED
-            if self._say() or moved:
+            if self._send() or received_bytes:
                 continue
-            reading: list[int | ssl.SSLSocket] = [self._came]
+            reading: list[int | ssl.SSLSocket] = [self._signal_fd]
             reading += [] if self._shown else [self._line]
-            reading += [] if len(self._typed) > _MOST_TYPED else [self._terminal.typed]
+            reading += [] if len(self._typed) > _MAX_TYPED_BYTES else [self._terminal.typed]
             writing: list[int | ssl.SSLSocket] = [self._line] if self._typed else []
             writing += [self._terminal.shown] if self._shown else []
             ready, writable, _ = select.select(reading, writing, [])
-            if self._came in ready:
-                raise Ended(os.read(self._came, 1)[0])
+            if self._signal_fd in ready:
+                raise SignalReceived(os.read(self._signal_fd, 1)[0])
             if self._terminal.shown in writable and not self._display():
                 return TERMINAL_ENDED
             if self._terminal.typed in ready:
-                how = self._type()
-                if how:
-                    return how
+                ending = self._type()
+                if ending:
+                    return ending
 
     def _display(self) -> bool:
         """Shows what the terminal takes; is it still there?"""
@@ -176,21 +184,21 @@ class _Session:
         before, mark, _ = data.partition(self._escape)
         self._typed += before
         if mark:
-            self._say()
+            self._send()
             return ESCAPED
         return None
 
-    def _say(self) -> int:
+    def _send(self) -> int:
         """How much the line took now."""
         if not self._typed:
             return 0
         with contextlib.suppress(ssl.SSLWantReadError, ssl.SSLWantWriteError):
-            sent = self._line.send(self._typed)
-            self._typed = self._typed[sent:]
-            return sent
+            sent_bytes = self._line.send(self._typed)
+            self._typed = self._typed[sent_bytes:]
+            return sent_bytes
         return 0
 
-    def _hear(self) -> int | None:
+    def _receive(self) -> int | None:
         """How much came now; None at the end. Nothing is read while the terminal has to show."""
         if self._shown:
             return 0

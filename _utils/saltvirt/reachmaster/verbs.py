@@ -16,22 +16,26 @@ ENGINE = "virt_reach"
 def display(fleet: Fleet, name: str) -> dict[str, Any]:
     """Raises NotFound, and as Fleet.one does."""
     host, _ = find.last_seen(fleet, name) or find.locate(fleet, name)
-    answer = fleet.one(host, "virt.display", {"vm_": name}, long=False)
-    found = reach.Displays.from_answer(answer, host)
-    kinds = ", ".join(one.type for one in found.displays) or "no display and no serial port"
-    comment = f"{name} on {host} is {found.state} and has {kinds}"
-    listed = [one.to_answer() for one in found.displays]
+    answer = fleet.call(host, "virt.display", {"vm_": name}, long=False)
+    displays = reach.Displays.from_answer(answer, host)
+    kinds = (
+        ", ".join(device.type for device in displays.displays) or "no display and no serial port"
+    )
+    comment = f"{name} on {host} is {displays.state} and has {kinds}"
+    listed = [device.to_answer() for device in displays.displays]
     return result.done(
-        name, comment, host=host, uuid=found.uuid, state=found.state, displays=listed
+        name, comment, host=host, uuid=displays.uuid, state=displays.state, displays=listed
     )
 
 
 def screenshot(fleet: Fleet, name: str, width: object, screen: object) -> dict[str, Any]:
     """Raises NotFound, OperationFailed, and as Fleet.one does."""
     host = way.host_of(fleet, name)
-    asked = {"vm_": name, "width": width, "screen": screen}
-    found = reach.Screen.from_answer(fleet.one(host, "virt.screen", asked, long=False), host)
-    return result.done(name, f"the screen of {name} on {host}", host=host, png=found.png)
+    arguments = {"vm_": name, "width": width, "screen": screen}
+    image = reach.Screenshot.from_answer(
+        fleet.call(host, "virt.screen", arguments, long=False), host
+    )
+    return result.done(name, f"the screen of {name} on {host}", host=host, png=image.png)
 
 
 def ticket(
@@ -40,14 +44,14 @@ def ticket(
     """Makes one. user: for whom, None: somebody who has the master. Raises InvalidInput, NotFound,
     OperationFailed, AlreadyExists, and as Fleet.one does."""
     if kind not in reach.KINDS:
-        known = " or ".join(reach.KINDS)
-        raise errors.InvalidInput(f"kind must be {known}, not {units.shown(kind)}")
-    with tickets.making(fleet.opts, user, digest) as found:
-        found.append(way.opened(fleet, name, kind, **options))
-    [made] = found
-    comment = f"the {kind} of {name} on {made.host} can be reached within {tickets.LIFE_S} s"
+        kinds = " or ".join(reach.KINDS)
+        raise errors.InvalidInput(f"kind must be {kinds}, not {units.short_repr(kind)}")
+    with tickets.issuing(fleet.opts, user, digest) as connections:
+        connections.append(way.request_relay(fleet, name, kind, **options))
+    [connection] = connections
+    comment = f"the {kind} of {name} on {connection.host} can be reached within {tickets.LIFE_S} s"
     return result.done(
-        name, comment, host=made.host, uuid=made.uuid, kind=kind, type=made.type,
+        name, comment, host=connection.host, uuid=connection.uuid, kind=kind, type=connection.type,
         seconds=tickets.LIFE_S,
     )  # fmt: skip
 
@@ -55,11 +59,11 @@ def ticket(
 def watch(opts: dict[str, Any], user: str | None, digest: object) -> dict[str, Any]:
     """Makes a page's. Raises InvalidInput, OperationFailed, AlreadyExists."""
     engines = opts.get("engines") or []
-    if not any(ENGINE in one for one in engines if isinstance(one, (str, dict))):
+    if not any(ENGINE in engine for engine in engines if isinstance(engine, (str, dict))):
         raise errors.OperationFailed(
             f"this master's configuration has no engine {ENGINE}: docs/reach.md"
         )
-    with tickets.making(opts, user, digest):
+    with tickets.issuing(opts, user, digest):
         pass
     comment = f"the cloud can be watched within {tickets.LIFE_S} s"
     return result.done("page", comment, seconds=tickets.LIFE_S)

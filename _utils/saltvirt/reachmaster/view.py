@@ -26,8 +26,8 @@ from saltvirt.reachmaster import news
 
 # the hypervisors are asked so often; so long after what may have changed something, for more may
 # come; and never sooner after the last time
-EVERY_S, SOON_S, REST_S = 30, 1.5, 3
-_AGAIN_S = 10
+INTERVAL_S, REFRESH_DELAY_S, MIN_INTERVAL_S = 30, 1.5, 3
+_RETRY_S = 10
 _EVENT_WAIT_S = 5
 # what changes with each moment, and no page shows
 _UNSHOWN, _UNSHOWN_OF_GUEST = ("freecpu", "freemem"), ("cputime",)
@@ -36,36 +36,36 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Look:
+class ViewSnapshot:
     """What was seen at one time. number: of looks until it. at: seconds since 1970. told, info: as
     virt.query and virt.host_info have them. disarmed: high availability is. why: there is none of
     it."""
 
     number: int
-    at: float
-    told: dict[str, Any] = field(default_factory=dict)
+    taken_at: float
+    query: dict[str, Any] = field(default_factory=dict)
     info: dict[str, Any] = field(default_factory=dict)
     hosts: list[facts.Host] = field(default_factory=list)
     unreachable: dict[str, str] = field(default_factory=dict)
     disarmed: bool = False
-    why: str = ""
+    error: str = ""
 
 
-NONE = Look(0, 0.0)
+NONE = ViewSnapshot(0, 0.0)
 
 
 @dataclass(frozen=True)
-class Seen:
+class UserView:
     """What one user sees of a look. texts: host to (digest of its text, its text: JSON with
     ``query`` and ``info``). guests: names. is_all: the user may see each guest."""
 
-    look: Look
+    snapshot: ViewSnapshot
     texts: dict[str, tuple[str, str]] = field(default_factory=dict)
     guests: frozenset[str] = frozenset()
     is_all: bool = False
 
 
-class View:
+class ClusterView:
     """opts: of the master. disarmed: is high availability? fleet: makes one."""
 
     def __init__(
@@ -76,22 +76,22 @@ class View:
     ) -> None:
         self.opts, self._disarmed, self._fleet = opts, disarmed, fleet
         self._change = threading.Condition()
-        self._watching: list[news.Listener] = []
+        self._watching: list[news.PageListener] = []
         self._threads: list[threading.Thread] = []
-        self._due = 0.0
-        self._begun = 0
+        self._next_at = 0.0
+        self._last_number = 0
         self.last = NONE
-        self._seen: dict[str | None, Seen] = {}
+        self._user_views: dict[str | None, UserView] = {}
 
     @contextlib.contextmanager
-    def watched(self, one: news.Listener) -> Iterator[None]:
+    def subscribed(self, listener: news.PageListener) -> Iterator[None]:
         """While it is told of each look and event. Its methods are called in other threads."""
         with self._change:
-            self._watching.append(one)
+            self._watching.append(listener)
             if len(self._watching) == 1:
-                self.last, self._due = NONE, time.monotonic()
+                self.last, self._next_at = NONE, time.monotonic()
             if not self._threads:
-                for work in (self._look_on, self._listen):
+                for work in (self._poll, self._listen):
                     self._threads.append(threading.Thread(target=work, daemon=True))
                     self._threads[-1].start()
             self._change.notify_all()
@@ -99,77 +99,83 @@ class View:
             yield
         finally:
             with self._change:
-                self._watching.remove(one)
+                self._watching.remove(listener)
 
-    def soon(self, in_s: float = SOON_S) -> int:
+    def request_refresh(self, delay_s: float = REFRESH_DELAY_S) -> int:
         """Has the hypervisors asked before long. The number of the look that has seen what is so
         now."""
         with self._change:
-            self._due = min(self._due, time.monotonic() + in_s)
+            self._next_at = min(self._next_at, time.monotonic() + delay_s)
             self._change.notify_all()
-            return self._begun + 1
+            return self._last_number + 1
 
-    def seen(self, user: str | None) -> Seen:
+    def for_user(self, user: str | None) -> UserView:
         """What this user may see of the last look. Raises Denied, BadAnswer."""
-        look, found = self.last, self._seen.get(user)
-        if found is None or found.look is not look:
-            found = self._shown(look, user)
-            if len(self._seen) > len(self._watching):
-                self._seen = {}
-            self._seen[user] = found
-        return found
+        snapshot, user_view = self.last, self._user_views.get(user)
+        if user_view is None or user_view.snapshot is not snapshot:
+            user_view = self._build_user_view(snapshot, user)
+            if len(self._user_views) > len(self._watching):
+                self._user_views = {}
+            self._user_views[user] = user_view
+        return user_view
 
-    def _shown(self, look: Look, user: str | None) -> Seen:
+    def _build_user_view(self, snapshot: ViewSnapshot, user: str | None) -> UserView:
         is_all = allowed.may_all(self.opts, user, "query")
-        if look.why:
-            return Seen(look, is_all=is_all)
-        told = allowed.seen_by(self.opts, user, look.told, look.hosts, look.unreachable)
-        info = look.info if allowed.may_all(self.opts, user, "host_info") else {}
+        if snapshot.error:
+            return UserView(snapshot, is_all=is_all)
+        query = allowed.visible_to(
+            self.opts, user, snapshot.query, snapshot.hosts, snapshot.unreachable
+        )
+        info = snapshot.info if allowed.may_all(self.opts, user, "host_info") else {}
         texts, guests = {}, set[str]()
-        for host in sorted({*told, *info}):
-            asked = _shown_of(told.get(host))
-            guests |= (asked.get("vm_info") or {}).keys()
-            both = {"query": asked, **({"info": info[host]} if host in info else {})}
-            text = json.dumps(both, sort_keys=True)
+        for host in sorted({*query, *info}):
+            host_query = _shown_query(query.get(host))
+            guests |= (host_query.get("vm_info") or {}).keys()
+            host_data = {"query": host_query, **({"info": info[host]} if host in info else {})}
+            text = json.dumps(host_data, sort_keys=True)
             texts[host] = hashlib.sha256(text.encode()).hexdigest(), text
-        return Seen(look, texts, frozenset(guests), is_all)
+        return UserView(snapshot, texts, frozenset(guests), is_all)
 
     def _wait(self) -> None:
         """Until somebody watches and it is time."""
         with self._change:
-            while not self._watching or (left := self._due - time.monotonic()) > 0:
-                self._change.wait(left if self._watching else None)
-            self._due = time.monotonic() + EVERY_S
-            self._begun += 1
+            while not self._watching or (remaining_s := self._next_at - time.monotonic()) > 0:
+                self._change.wait(remaining_s if self._watching else None)
+            self._next_at = time.monotonic() + INTERVAL_S
+            self._last_number += 1
 
-    def _look_on(self) -> None:
+    def _poll(self) -> None:
         while True:
             self._wait()
-            self.last = self._looked()
+            self.last = self._query_cluster()
             with self._change:
                 watching = list(self._watching)
-            for one in watching:
-                one.looked()
-            time.sleep(REST_S)
+            for listener in watching:
+                listener.snapshot_taken()
+            time.sleep(MIN_INTERVAL_S)
 
-    def _looked(self) -> Look:
-        number, at = self._begun, time.time()
+    def _query_cluster(self) -> ViewSnapshot:
+        number, taken_at = self._last_number, time.time()
         try:
             with self._fleet(self.opts) as fleet:
                 hosts = fleet.hosts()
-                told = {
+                query = {
                     host: answer.data if answer.ok else {"error": answer.error}
                     for host, answer in fleet.gather(hosts, "virt.full_info").items()
                 }
-                found, unreachable = inventory.gather(fleet, hosts)
-            info = inventory.summaries(found, unreachable, policy.of_master(self.opts))
-            told = hints.with_last_seen(self.opts, told)
-            return Look(number, at, told, info, found, unreachable, self._disarmed())
+                host_facts, unreachable = inventory.gather(fleet, hosts)
+            info = inventory.summaries(host_facts, unreachable, policy.of_master(self.opts))
+            query = hints.with_last_seen(self.opts, query)
+            return ViewSnapshot(
+                number, taken_at, query, info, host_facts, unreachable, self._disarmed()
+            )
         except errors.VirtError as exc:
-            return Look(number, at, why=exc.text)
+            return ViewSnapshot(number, taken_at, error=exc.text)
         except Exception:
             log.exception("the hypervisors cannot be asked for pages")
-            return Look(number, at, why="the master's log says why the hypervisors are not asked")
+            return ViewSnapshot(
+                number, taken_at, error="the master's log says why the hypervisors are not asked"
+            )
 
     def _listen(self) -> None:
         """Reads the master's events while somebody watches."""
@@ -181,59 +187,59 @@ class View:
                 self._read()
             except Exception:
                 log.exception("the master's events cannot be read for pages")
-                time.sleep(_AGAIN_S)
+                time.sleep(_RETRY_S)
 
     def _read(self) -> None:
         with salt.utils.event.get_event(
             "master", sock_dir=self.opts["sock_dir"], opts=self.opts, listen=True
         ) as bus:
             while self._watching:
-                found = bus.get_event(wait=_EVENT_WAIT_S, full=True, auto_reconnect=True)
-                if found and isinstance(found.get("data"), dict):
-                    self.heard(str(found["tag"]), found["data"])
+                event = bus.get_event(wait=_EVENT_WAIT_S, full=True, auto_reconnect=True)
+                if event and isinstance(event.get("data"), dict):
+                    self.handle_event(str(event["tag"]), event["data"])
 
-    def heard(self, tag: str, data: dict[str, Any]) -> None:
+    def handle_event(self, tag: str, data: dict[str, Any]) -> None:
         """An event of the master."""
-        told = news.read(tag, data)
-        if told is None:
+        event = news.read(tag, data)
+        if event is None:
             return
-        if told.changes:
-            self.soon()
-        if told.is_told:
+        if event.needs_refresh:
+            self.request_refresh()
+        if event.is_shown:
             with self._change:
                 watching = list(self._watching)
-            for one in watching:
-                one.heard(told)
+            for listener in watching:
+                listener.event_received(event)
 
-    def told_to(self, user: str | None, told: news.News) -> dict[str, Any] | None:
+    def event_for_user(self, user: str | None, event: news.PageEvent) -> dict[str, Any] | None:
         """What the user is told of an event: of a guest that he sees or is having made, of what he
         has begun; None: nothing. By the rights that he had at the last look: to ask Salt's
         authentication for his groups takes longer than events are apart. Raises Denied,
         BadAnswer."""
-        if told.user is not None:
-            return told.data if user is None or told.user == user else None
-        seen = self.seen(user)
-        if seen.is_all:
-            return told.data
-        if told.about in seen.guests or allowed.makes(self.opts, user, told.about):
-            found: dict[str, Any] = allowed.without_others(told.data)
-            return found
+        if event.user is not None:
+            return event.data if user is None or event.user == user else None
+        user_view = self.for_user(user)
+        if user_view.is_all:
+            return event.data
+        if event.subject in user_view.guests or allowed.is_making(self.opts, user, event.subject):
+            redacted: dict[str, Any] = allowed.redact(event.data)
+            return redacted
         return None
 
 
-def _shown_of(about: Any) -> dict[str, Any]:
+def _shown_query(host_query: Any) -> dict[str, Any]:
     """What a page shows of what virt.query has of one host."""
-    if not isinstance(about, dict):
+    if not isinstance(host_query, dict):
         return {}
-    found = _without(about, _UNSHOWN)
-    guests = about.get("vm_info")
+    shown = _without(host_query, _UNSHOWN)
+    guests = host_query.get("vm_info")
     if isinstance(guests, dict):
-        found["vm_info"] = {
-            name: _without(one, _UNSHOWN_OF_GUEST) for name, one in guests.items()
-            if isinstance(one, dict)
+        shown["vm_info"] = {
+            name: _without(guest, _UNSHOWN_OF_GUEST) for name, guest in guests.items()
+            if isinstance(guest, dict)
         }  # fmt: skip
-    return found
+    return shown
 
 
-def _without(data: dict[str, Any], words: tuple[str, ...]) -> dict[str, Any]:
-    return {word: value for word, value in data.items() if word not in words}
+def _without(data: dict[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
+    return {key: value for key, value in data.items() if key not in keys}

@@ -20,16 +20,16 @@ from saltvirt.operations import find
 from saltvirt.pki.common import certs
 from saltvirt.pki.host import own_pair
 from saltvirt.placement import facts
-from saltvirt.wire import Fact
+from saltvirt.wire import Message
 
-CONNECT_S = 10
+CONNECT_TIMEOUT_S = 10
 _DAYS = 1
 # the hypervisor's first line
-_MOST_LINE = 4096
+_MAX_LINE_BYTES = 4096
 
 
 @dataclass(frozen=True)
-class Way(Fact):
+class GuestConnection(Message):
     """uuid: of the guest. host: a minion id; address, port: where it waits. authority: of the
     certificate that it shows. certificate, key: what the caller shows; all in PEM. type: of the
     display, or of the serial port's device."""
@@ -46,29 +46,29 @@ class Way(Fact):
     key: str = field(repr=False)
 
 
-def opened(fleet: Fleet, name: str, kind: str, **options: Any) -> Way:
+def request_relay(fleet: Fleet, name: str, kind: str, **options: Any) -> GuestConnection:
     """Has the guest's hypervisor wait for a caller, for 40 s. options: of its virt.reach. Raises
     NotFound, Refused, and as Fleet.one does."""
     host = host_of(fleet, name)
-    pair = own_pair.made(reach.DOOR, certs.CLIENT, _DAYS)
-    wanted = {"vm_": name, "kind": kind, "caller": pair.authority, **options}
-    found = reach.Reach.from_answer(fleet.one(host, "virt.reach", wanted, long=False), host)
-    if found.kind != kind or not 0 < found.port < 65536:
+    pair = own_pair.generate(reach.CERTIFICATE_NAME, certs.CLIENT, _DAYS)
+    arguments = {"vm_": name, "kind": kind, "caller": pair.authority, **options}
+    response = reach.Reach.from_answer(fleet.call(host, "virt.reach", arguments, long=False), host)
+    if response.kind != kind or not 0 < response.port < 65536:
         raise errors.BadAnswer(f"{host} answers of something else than was asked for")
-    told = own_pair.authority(found.authority, f"{host}: authority")
+    authority = own_pair.authority(response.authority, f"{host}: authority")
     address = address_of(settings.of_master(fleet.opts), host)
-    return Way(
-        name, found.uuid, host, kind, found.type, address, found.port, told,
+    return GuestConnection(
+        name, response.uuid, host, kind, response.type, address, response.port, authority,
         pair.certificate, pair.key,
     )  # fmt: skip
 
 
 def address_of(get: settings.Get, host: str) -> str:
     """Where a hypervisor is, by the master's configuration. Raises InvalidInput."""
-    for one, address in settings.mapping(get, "reach:addresses").items():
+    for minion_id, address in settings.mapping(get, "reach:addresses").items():
         if not isinstance(address, str) or not address:
-            raise settings.wrong(f"reach:addresses:{one}", address, "a name or an address")
-        if one == host:
+            raise settings.invalid(f"reach:addresses:{minion_id}", address, "a name or an address")
+        if minion_id == host:
             return address
     return host
 
@@ -81,56 +81,62 @@ def host_of(fleet: Fleet, name: str) -> str:
     return host
 
 
-def context(way: Way) -> ssl.SSLContext:
+def context(connection: GuestConnection) -> ssl.SSLContext:
     """By which the caller is known to that hypervisor, and trusts nobody else."""
-    credentials = doors.Credentials(way.authority, way.certificate, way.key, way.authority)
+    credentials = doors.TlsCredentials(
+        connection.authority, connection.certificate, connection.key, connection.authority
+    )
     return doors.context(credentials, ssl.PROTOCOL_TLS_CLIENT)
 
 
-def connected(way: Way) -> ssl.SSLSocket:
+def connect(connection: GuestConnection) -> ssl.SSLSocket:
     """A line to what is the guest's: what is read and written is its own. Raises OperationFailed:
     the hypervisor says why not; ConnectionFailed: it is not reached."""
     try:
-        plain = socket.create_connection((way.address, way.port), CONNECT_S)
-        doors.prepare(plain)
-        line = context(way).wrap_socket(plain, server_hostname=reach.DOOR)
+        raw_socket = socket.create_connection(
+            (connection.address, connection.port), CONNECT_TIMEOUT_S
+        )
+        doors.prepare(raw_socket)
+        line = context(connection).wrap_socket(raw_socket, server_hostname=reach.CERTIFICATE_NAME)
     except OSError as exc:
-        raise unreached(way, exc) from exc
+        raise unreachable(connection, exc) from exc
     try:
-        said = _line(line)
+        first_line = _read_line(line)
     except OSError as exc:
         line.close()
-        raise unreached(way, exc) from exc
-    why = refusal(said)
-    if why is not None:
+        raise unreachable(connection, exc) from exc
+    reason = refusal(first_line)
+    if reason is not None:
         line.close()
-        raise errors.OperationFailed(f"{way.host}: {why}")
+        raise errors.OperationFailed(f"{connection.host}: {reason}")
     line.settimeout(None)
     return line
 
 
-def unreached(way: Way, exc: Exception) -> errors.ConnectionFailed:
+def unreachable(connection: GuestConnection, exc: Exception) -> errors.ConnectionFailed:
     """The error for a hypervisor that cannot be connected to."""
     return errors.ConnectionFailed(
-        f"{way.host} is not reached at {way.address} port {way.port}: {exc}; "
+        f"{connection.host} is not reached at {connection.address} port {connection.port}: {exc}; "
         "virt:reach:addresses says where it is, and its firewall lets this master in"
     )
 
 
-def refusal(said: bytes) -> str | None:
+def refusal(first_line: bytes) -> str | None:
     """Why the hypervisor does not let the caller in; None where it does."""
-    if said == b"ok\n":
+    if first_line == b"ok\n":
         return None
-    return said.decode(errors="replace").removeprefix("no ").strip() or "it ended without a word"
+    return (
+        first_line.decode(errors="replace").removeprefix("no ").strip() or "it ended without a word"
+    )
 
 
-def _line(line: ssl.SSLSocket) -> bytes:
+def _read_line(line: ssl.SSLSocket) -> bytes:
     """The hypervisor's first line, and nothing of what follows."""
-    found, until = b"", time.monotonic() + CONNECT_S
-    while not found.endswith(b"\n") and len(found) < _MOST_LINE:
-        line.settimeout(max(0.1, until - time.monotonic()))
-        more = line.recv(1)
-        if not more or time.monotonic() > until:
+    data, deadline = b"", time.monotonic() + CONNECT_TIMEOUT_S
+    while not data.endswith(b"\n") and len(data) < _MAX_LINE_BYTES:
+        line.settimeout(max(0.1, deadline - time.monotonic()))
+        chunk = line.recv(1)
+        if not chunk or time.monotonic() > deadline:
             break
-        found += more
-    return found
+        data += chunk
+    return data

@@ -20,7 +20,7 @@ _STEPS = re.compile(r"(^|/)\.\.(/|$)|[?|#%\\\s\x00-\x1f\x7f]")
 
 
 @dataclass(frozen=True)
-class Known:
+class GuestIdentity:
     """A guest as rights see it. owner: who deployed it; None: nobody who is limited. labels: as
     virt.label has written them down. Both are the master's own record."""
 
@@ -30,7 +30,7 @@ class Known:
 
 
 @dataclass(frozen=True)
-class Amount:
+class ResourceAmount:
     """What an owner has, or may have; None: no limit."""
 
     guests: int | None = None
@@ -40,7 +40,7 @@ class Amount:
 
     @property
     def unlimited(self) -> bool:
-        return self == Amount()
+        return self == ResourceAmount()
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Grant:
     deployed. images, profiles: patterns of what a guest may be made of. everything: the verbs are
     theirs without any limit."""
 
-    who: frozenset[str]
+    subjects: frozenset[str]
     verbs: frozenset[str]
     guests: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
@@ -59,49 +59,53 @@ class Grant:
     profiles: tuple[str, ...] = ("default",)
     everything: bool = False
 
-    def has(self, user: str, guest: Known) -> bool:
+    def covers(self, user: str, guest: GuestIdentity) -> bool:
         """Whether it is about the guest."""
-        named = self.everything or _any_of(self.guests, guest.name)
-        labelled = any(_any_of(self.labels, label) for label in guest.labels)
+        named = self.everything or _matches_any(self.guests, guest.name)
+        labelled = any(_matches_any(self.labels, label) for label in guest.labels)
         return named or labelled or (self.owned and guest.owner == user)
 
 
 @dataclass(frozen=True)
-class Own:
+class UserRights:
     """The rights of one user."""
 
     user: str
     grants: tuple[Grant, ...]
-    quota: Amount = Amount()
+    quota: ResourceAmount = ResourceAmount()
 
-    def may(self, verb: str, guest: Known) -> bool:
+    def may(self, verb: str, guest: GuestIdentity) -> bool:
         """Whether the user may do it to this guest."""
-        return any(verb in one.verbs and one.has(self.user, guest) for one in self.grants)
+        return any(verb in grant.verbs and grant.covers(self.user, guest) for grant in self.grants)
 
-    def sees(self, guest: Known) -> bool:
+    def sees(self, guest: GuestIdentity) -> bool:
         """Whether there is anything that the user may do to it."""
-        return any(one.verbs & verbs.SEEING and one.has(self.user, guest) for one in self.grants)
+        return any(
+            grant.verbs & verbs.SEEING and grant.covers(self.user, guest) for grant in self.grants
+        )
 
     def may_at_all(self, verb: str) -> bool:
         """Whether there may be a guest to which the user may do it."""
-        return any(verb in one.verbs for one in self.grants)
+        return any(verb in grant.verbs for grant in self.grants)
 
     def everywhere(self, verb: str) -> bool:
         """Whether the verb is the user's without any limit."""
-        return any(one.everything and verb in one.verbs for one in self.grants)
+        return any(grant.everything and verb in grant.verbs for grant in self.grants)
 
     def may_name(self, verb: str, name: str) -> bool:
         """Whether a guest may get this name by it."""
-        return any(verb in one.verbs and _any_of(one.guests, name) for one in self.grants)
+        return any(
+            verb in grant.verbs and _matches_any(grant.guests, name) for grant in self.grants
+        )
 
     def may_make(self, name: str, image: str, profiles: Collection[str]) -> bool:
         """Whether a guest of this name may be made of the image, with profiles of disks, NICs."""
         return not _STEPS.search(image) and any(
-            "init" in one.verbs
-            and _any_of(one.guests, name)
-            and _any_of(one.images, image)
-            and all(_any_of(one.profiles, profile) for profile in profiles)
-            for one in self.grants
+            "init" in grant.verbs
+            and _matches_any(grant.guests, name)
+            and _matches_any(grant.images, image)
+            and all(_matches_any(grant.profiles, profile) for profile in profiles)
+            for grant in self.grants
         )
 
 
@@ -112,15 +116,17 @@ class Rights:
 
     grants: tuple[Grant, ...]
     groups: dict[str, frozenset[str]]
-    quotas: dict[str, Amount]
+    quotas: dict[str, ResourceAmount]
     eauth: str | None = None
 
-    def of(self, user: str, more: Iterable[str] = ()) -> Own:
-        """The rights of a user. more: names of groups that somebody else says."""
-        named = {name for name, users in self.groups.items() if user in users} | set(more)
+    def for_user(self, user: str, extra_groups: Iterable[str] = ()) -> UserRights:
+        """The rights of a user. extra_groups: names of groups that somebody else says."""
+        named = {name for name, users in self.groups.items() if user in users} | set(extra_groups)
         ids = {user, EVERYBODY, *(GROUP + name for name in named)}
-        quota = self.quotas.get(person(user), self.quotas.get(EVERYBODY, Amount()))
-        return Own(user, tuple(one for one in self.grants if one.who & ids), quota)
+        quota = self.quotas.get(normalize_user(user), self.quotas.get(EVERYBODY, ResourceAmount()))
+        return UserRights(
+            user, tuple(grant for grant in self.grants if grant.subjects & ids), quota
+        )
 
 
 def configured(opts: Mapping[str, Any]) -> bool:
@@ -136,124 +142,133 @@ def read(opts: Mapping[str, Any]) -> Rights:
     get = settings.of_master(opts)
     grants = settings.option(get, "rights:grants", [])
     if not isinstance(grants, (list, tuple)):
-        raise settings.wrong("rights:grants", grants, "a list")
+        raise settings.invalid("rights:grants", grants, "a list")
     return Rights(
-        tuple(_grant(one, f"rights:grants:{number}") for number, one in enumerate(grants)),
+        tuple(_grant(grant, f"rights:grants:{number}") for number, grant in enumerate(grants)),
         {
-            _name(name, "rights:groups"): frozenset(_words(users, f"rights:groups:{name}"))
+            _name(name, "rights:groups"): frozenset(_text_list(users, f"rights:groups:{name}"))
             for name, users in settings.mapping(get, "rights:groups").items()
         },
         {
-            person(_name(name, "rights:quotas")): _amount(about, f"rights:quotas:{name}")
+            normalize_user(_name(name, "rights:quotas")): _amount(about, f"rights:quotas:{name}")
             for name, about in settings.mapping(get, "rights:quotas").items()
         },
         settings.text(get, "rights:eauth"),
     )
 
 
-def _grant(value: object, where: str) -> Grant:
-    about = _section(value, where, _KEYS)
-    asked = _words(about.get("verbs"), f"{where}:verbs")
-    everything = _boolean(about, "everything", where)
-    found: set[str] = set()
-    for word in asked:
+def _grant(value: object, setting: str) -> Grant:
+    about = _section(value, setting, _KEYS)
+    verb_names = _text_list(about.get("verbs"), f"{setting}:verbs")
+    everything = _boolean(about, "everything", setting)
+    verb_set: set[str] = set()
+    for word in verb_names:
         if word == "*" and everything:
-            found |= verbs.RULES.keys()
+            verb_set |= verbs.RULES.keys()
         elif word in verbs.SETS:
-            found |= verbs.SETS[word]
+            verb_set |= verbs.SETS[word]
         elif word in verbs.RULES:
-            found.add(word)
+            verb_set.add(word)
         else:
-            known = ", ".join([*verbs.SETS, *sorted(verbs.RULES)])
-            raise InvalidInput(f"virt:{where}:verbs: {units.shown(word)} is none of {known}")
-    cloud = sorted(verb for verb in found if verbs.RULES[verb].scope == verbs.CLOUD)
+            choices = ", ".join([*verbs.SETS, *sorted(verbs.RULES)])
+            raise InvalidInput(
+                f"virt:{setting}:verbs: {units.short_repr(word)} is none of {choices}"
+            )
+    cloud = sorted(verb for verb in verb_set if verbs.RULES[verb].scope == verbs.CLOUD)
     if cloud and not everything:
         raise InvalidInput(
-            f"virt:{where}:verbs: {cloud[0]} acts on the whole cloud: grant it with everything: "
+            f"virt:{setting}:verbs: {cloud[0]} acts on the whole cloud: grant it with everything: "
             "True, to those who answer for all guests"
         )
     if not about.get("who"):
-        raise settings.wrong(f"{where}:who", about.get("who"), "a list of users")
+        raise settings.invalid(f"{setting}:who", about.get("who"), "a list of users")
     return Grant(
-        frozenset(_words(about["who"], f"{where}:who")),
-        frozenset(found),
-        _words(about.get("guests"), f"{where}:guests"),
-        _words(about.get("labels"), f"{where}:labels"),
-        _boolean(about, "owned", where),
-        _words(about.get("images"), f"{where}:images"),
-        _words(about.get("profiles", ["default"]), f"{where}:profiles"),
+        frozenset(_text_list(about["who"], f"{setting}:who")),
+        frozenset(verb_set),
+        _text_list(about.get("guests"), f"{setting}:guests"),
+        _text_list(about.get("labels"), f"{setting}:labels"),
+        _boolean(about, "owned", setting),
+        _text_list(about.get("images"), f"{setting}:images"),
+        _text_list(about.get("profiles", ["default"]), f"{setting}:profiles"),
         everything,
     )
 
 
-def _amount(value: object, where: str) -> Amount:
-    about = _section(value, where, {"guests", "vcpus", "memory", "disk"})
-    count = {word: _count(about[word], f"{where}:{word}") for word in ("guests", "vcpus")
+def _amount(value: object, setting: str) -> ResourceAmount:
+    about = _section(value, setting, {"guests", "vcpus", "memory", "disk"})
+    count = {word: _count(about[word], f"{setting}:{word}") for word in ("guests", "vcpus")
              if about.get(word) is not None}  # fmt: skip
-    size = {word: units.parse_bytes(about[word], what=f"virt:{where}:{word}")
+    size = {word: units.parse_bytes(about[word], argument=f"virt:{setting}:{word}")
             for word in ("memory", "disk") if about.get(word) is not None}  # fmt: skip
     memory = size.get("memory")
-    return Amount(
+    return ResourceAmount(
         count.get("guests"), count.get("vcpus"),
         None if memory is None else memory // 1024, size.get("disk"),
     )  # fmt: skip
 
 
-def _count(value: object, where: str) -> int:
+def _count(value: object, setting: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise settings.wrong(where, value, "a whole number from 0")
+        raise settings.invalid(setting, value, "a whole number from 0")
     return value
 
 
-def _section(value: object, where: str, known: set[str]) -> Mapping[str, Any]:
+def _section(value: object, setting: str, allowed_keys: set[str]) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
-        raise settings.wrong(where, value, "a mapping")
+        raise settings.invalid(setting, value, "a mapping")
     for key in value:
-        if key not in known:
-            words = ", ".join(sorted(known))
-            raise InvalidInput(f"virt:{where}: unknown setting {units.shown(key)}; known: {words}")
+        if key not in allowed_keys:
+            choices = ", ".join(sorted(allowed_keys))
+            raise InvalidInput(
+                f"virt:{setting}: unknown setting {units.short_repr(key)}; known: {choices}"
+            )
     return value
 
 
-def _words(value: object, where: str) -> tuple[str, ...]:
+def _text_list(value: object, setting: str) -> tuple[str, ...]:
     """A tuple of texts, of a list or of one; a number is one as YAML reads it."""
     several = value if isinstance(value, (list, tuple)) else [] if value is None else [value]
-    return tuple(_name(one, where) for one in several)
+    return tuple(_name(item, setting) for item in several)
 
 
-def _name(value: object, where: str) -> str:
+def _name(value: object, setting: str) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
-        value = units.shown(value)
+        value = units.short_repr(value)
     if not isinstance(value, str) or not value or not value.isprintable():
-        raise settings.wrong(where, value, "texts of one line")
+        raise settings.invalid(setting, value, "texts of one line")
     return value
 
 
-def _boolean(about: Mapping[str, Any], word: str, where: str) -> bool:
+def _boolean(about: Mapping[str, Any], word: str, setting: str) -> bool:
     value = about.get(word, False)
     if not isinstance(value, bool):
-        raise settings.wrong(f"{where}:{word}", value, "True or False")
+        raise settings.invalid(f"{setting}:{word}", value, "True or False")
     return value
 
 
-def _any_of(patterns: Iterable[str], text: str) -> bool:
+def _matches_any(patterns: Iterable[str], text: str) -> bool:
     return any(fnmatch.fnmatchcase(text, pattern) for pattern in patterns)
 
 
-def person(user: str) -> str:
+def normalize_user(user: str) -> str:
     """The same for all spellings that a directory may take for one user, such as ``Anna`` and
     ``anna ``: who logs in by another one has no second quota."""
     return " ".join(unicodedata.normalize("NFKC", user).casefold().split())
 
 
-def over(quota: Amount, used: Amount, asked: Amount) -> str | None:
+def quota_excess(
+    quota: ResourceAmount, used: ResourceAmount, request: ResourceAmount
+) -> str | None:
     """What would be more than the quota, in words, or None. used, asked: without any None."""
-    for what, word, shown in (
+    for field, word, shown in (
         ("guests", "guests", str), ("vcpus", "vCPUs", str),
         ("memory_kib", "memory", lambda kib: units.human_bytes(kib * 1024)),
         ("disk_bytes", "disk", units.human_bytes),
     ):  # fmt: skip
-        most, has, more = (getattr(one, what) for one in (quota, used, asked))
-        if most is not None and has + more > most:
-            return f"{word}: {shown(has)} of {shown(most)} are used, {shown(more)} more wanted"
+        limit, current, addition = (getattr(amount, field) for amount in (quota, used, request))
+        if limit is not None and current + addition > limit:
+            return (
+                f"{word}: {shown(current)} of {shown(limit)} are used, {shown(addition)} more "
+                f"wanted"
+            )
     return None

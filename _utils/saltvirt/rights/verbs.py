@@ -13,7 +13,7 @@ GUEST, LISTING, MAKING, NONE, CLOUD = "guest", "listing", "making", "none", "clo
 
 
 @dataclass(frozen=True)
-class Rule:
+class VerbRule:
     """scope: what it acts on. takes: the arguments that a limited user may give; the others are for
     those who answer for the whole cloud."""
 
@@ -21,8 +21,8 @@ class Rule:
     takes: frozenset[str] = frozenset()
 
 
-def _rule(scope: str, takes: str = "") -> Rule:
-    return Rule(scope, frozenset(takes.split()))
+def _rule(scope: str, takes: str = "") -> VerbRule:
+    return VerbRule(scope, frozenset(takes.split()))
 
 
 _GUEST, _CLOUD = _rule(GUEST, "name test"), _rule(CLOUD)

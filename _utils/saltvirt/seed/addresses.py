@@ -18,8 +18,8 @@ def _sections(text: str) -> Iterator[tuple[str, str]]:
     """(section, line) of a text like that of systemd or NetworkManager."""
     section = ""
     for line in text.splitlines():
-        found = _SECTION.match(line)
-        section = found.group(1) if found else section
+        match = _SECTION.match(line)
+        section = match.group(1) if match else section
         yield section, line
 
 
@@ -77,20 +77,20 @@ def ifupdown(text: str) -> str:
     stanzas: set[tuple[str, str]] = set()
     static = skipped = False
     for line in text.splitlines():
-        words = line.split()
-        if words[:1] == ["iface"] and len(words) > 3:
-            name, family = words[1].partition(":")[0], words[2]
-            static = words[3] == "static"
+        fields = line.split()
+        if fields[:1] == ["iface"] and len(fields) > 3:
+            name, family = fields[1].partition(":")[0], fields[2]
+            static = fields[3] == "static"
             skipped = static and (name, family) in stanzas
             stanzas.add((name, family))
             method = "dhcp" if family == "inet" else "auto"
-            kept = f"iface {name} {family} {method}" if static else line
+            new_line = f"iface {name} {family} {method}" if static else line
         else:
             if line[:1].strip() and not line.startswith("#"):
                 static = skipped = False
-            kept = line
+            new_line = line
         if not skipped and not (static and _FIXED.match(line)):
-            lines.append(kept)
+            lines.append(new_line)
     return "\n".join(lines) + "\n"
 
 
@@ -100,10 +100,10 @@ def in_ifcfg(text: str) -> bool:
 
 def ifcfg(text: str) -> str:
     """Of the network scripts of EL, and of SUSE's."""
-    gone = re.compile(
+    pattern = re.compile(
         r"\s*(IPADDR|NETMASK|PREFIX|GATEWAY|IPV6ADDR|IPV6_DEFAULTGW|BROADCAST|IPV6_AUTOCONF"
         r"|IPV6_FORCE_ACCEPT_RA)[A-Z0-9_]*="
     )
-    lines = [line for line in text.splitlines() if not gone.match(line)]
+    lines = [line for line in text.splitlines() if not pattern.match(line)]
     lines = [line for line in lines if not re.match(r"\s*BOOTPROTO=", line)]
     return "\n".join([*lines, "BOOTPROTO=dhcp"]) + "\n"

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     import contextlib
 
     from saltvirt.seed.data import SeedData
-    from saltvirt.seed.tree import System
+    from saltvirt.seed.tree import GuestSystem
 
 AUTO, GUESTFS, FUSE, NBD, DIRECTORY = "auto", "libguestfs", "fuse", "nbd", "directory"
 BACKENDS = (AUTO, GUESTFS, FUSE, NBD, DIRECTORY)
-_WANTED = {
+_INSTALL_HINTS = {
     GUESTFS: "install guestfs-tools (EL, SUSE: libguestfs-tools), or, for images that you trust, "
     "set virt:seed:backend to fuse or nbd, by which this host's own kernel reads them",
     FUSE: "install qemu-storage-daemon, and let this host have /dev/fuse",
@@ -47,20 +47,22 @@ def choose(path: str, backend: str = AUTO) -> str:
     if backend == DIRECTORY:
         raise errors.InvalidInput(f"{path} is no directory, as virt:seed:backend demands")
     name = GUESTFS if backend == AUTO else backend
-    there = guestfish.available() if name == GUESTFS else mounted.available(name)
-    if not there:
-        raise errors.Unsupported(f"this host cannot seed an image by {name}: {_WANTED[name]}")
+    is_available = guestfish.available() if name == GUESTFS else mounted.available(name)
+    if not is_available:
+        raise errors.Unsupported(
+            f"this host cannot seed an image by {name}: {_INSTALL_HINTS[name]}"
+        )
     return name
 
 
 def _shown(
     path: str, format: str | None, chosen: str, programs: bool
-) -> contextlib.AbstractContextManager[System]:
+) -> contextlib.AbstractContextManager[GuestSystem]:
     if chosen == DIRECTORY or format is None:
         return DirTree(path)
     if chosen == GUESTFS:
-        return guestfish.opened(path, format, programs)
-    return mounted.opened(path, format, chosen, programs)
+        return guestfish.open_tree(path, format, programs)
+    return mounted.open_tree(path, format, chosen, programs)
 
 
 def apply(disk_path: str, disk_format: str | None, data: SeedData, backend: str = AUTO) -> str:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _PKI = "/etc/salt/pki/minion"
 _BOOTSTRAP = "/etc/salt/salt-virt-bootstrap.sh"
-_OURS = "#cloud-config\n{"  # an operator writes YAML
+_OWN_HEADER = "#cloud-config\n{"  # an operator writes YAML
 # ours wins where both say something; lists are joined
 _MERGE = "dict(no_replace,recurse_list)+list(append)+str(no_replace)"
 _KINDS = (
@@ -81,8 +81,8 @@ def _names(data: SeedData) -> dict[str, Any]:
 
 def cloud_config(data: SeedData) -> dict[str, Any]:
     """Our cloud-config as a dict."""
-    start, more = _start(data)
-    return {"write_files": [*_files(data), *more], **start, **_names(data)}
+    start, extra_files = _start(data)
+    return {"write_files": [*_files(data), *extra_files], **start, **_names(data)}
 
 
 def _text(config: Mapping[str, Any]) -> str:
@@ -104,11 +104,11 @@ def user_data(data: SeedData, extra: str | None = None) -> str:
     extra: the operator's text in any form that cloud-init takes. Where both are cloud-config,
     cloud-init merges them: lists are joined, and ours wins for the rest.
     """
-    ours = _text(cloud_config(data))
+    own_text = _text(cloud_config(data))
     if not extra:
-        return ours
+        return own_text
     parts = MIMEMultipart()
-    for text in (ours, extra):
+    for text in (own_text, extra):
         part = MIMEText(text, _kind(text).split("/")[1], "utf-8")
         part.add_header("Merge-Type", _MERGE)
         parts.attach(part)
@@ -123,19 +123,19 @@ def reissued(files: Mapping[str, str], data: SeedData, macs: Mapping[str, str]) 
     address asks DHCP in the copy. Raises SeedFailed for what we did not write.
     """
     try:
-        about = {**json.loads(files["meta-data"]), "local-hostname": data.id}
-        made = {**files, "meta-data": json.dumps(about) + "\n"}
-        made["user-data"] = _with_identity(files["user-data"], data)
+        metadata = {**json.loads(files["meta-data"]), "local-hostname": data.id}
+        new_files = {**files, "meta-data": json.dumps(metadata) + "\n"}
+        new_files["user-data"] = _with_identity(files["user-data"], data)
         if macs and "network-config" in files:
-            made["network-config"] = _bound(files["network-config"], macs)
+            new_files["network-config"] = _bind_macs(files["network-config"], macs)
     except (ValueError, TypeError, KeyError, AttributeError) as exc:
         raise errors.SeedFailed(
             f"the volume for cloud-init of {data.id} is not ours: {exc}"
         ) from exc
-    return made
+    return new_files
 
 
-def _bound(text: str, macs: Mapping[str, str]) -> str:
+def _bind_macs(text: str, macs: Mapping[str, str]) -> str:
     config = json.loads(text)
     for nic in config["ethernets"].values():
         match = nic["match"]
@@ -148,22 +148,22 @@ def _bound(text: str, macs: Mapping[str, str]) -> str:
 
 def _with_identity(text: str, data: SeedData) -> str:
     """The user-data, in whose cloud-config of ours all that is the guest's own is replaced."""
-    if text.startswith(_OURS):
-        return _replaced(text, data)
+    if text.startswith(_OWN_HEADER):
+        return _replace_identity(text, data)
     message = email.message_from_string(text)
     for part in message.walk():
         payload = b"" if part.is_multipart() else part.get_payload(decode=True)
-        own = payload.decode() if isinstance(payload, bytes) else ""
-        if own.startswith(_OURS):
+        part_text = payload.decode() if isinstance(payload, bytes) else ""
+        if part_text.startswith(_OWN_HEADER):
             del part["Content-Transfer-Encoding"]
-            part.set_payload(_replaced(own, data), "utf-8")
+            part.set_payload(_replace_identity(part_text, data), "utf-8")
             return message.as_string()
     raise ValueError("its user-data has no part of ours")
 
 
-def _replaced(text: str, data: SeedData) -> str:
+def _replace_identity(text: str, data: SeedData) -> str:
     config = json.loads(text.partition("\n")[2])
-    files = {one["path"]: one for one in [*config["write_files"], *_files(data)]}
+    files = {file["path"]: file for file in [*config["write_files"], *_files(data)]}
     config["write_files"] = [*files.values()]
     if "salt_minion" in config:
         config["salt_minion"] = _module(data)
@@ -173,8 +173,8 @@ def _replaced(text: str, data: SeedData) -> str:
 
 def meta_data(name: str) -> str:
     """The meta-data; each guest that is made is a new instance to cloud-init."""
-    found = {"instance-id": f"{name}-{secrets.token_hex(8)}", "local-hostname": name}
-    return json.dumps(found) + "\n"
+    metadata = {"instance-id": f"{name}-{secrets.token_hex(8)}", "local-hostname": name}
+    return json.dumps(metadata) + "\n"
 
 
 def network_config(nics: Iterable[Nic]) -> str:
@@ -183,7 +183,7 @@ def network_config(nics: Iterable[Nic]) -> str:
     nics: list of dicts: ``mac``, and for a static address ``addresses`` (list of CIDR),
     ``gateways`` (list), ``nameservers`` (list), ``search`` (list). Others ask DHCP.
     """
-    found = {}
+    ethernets = {}
     for number, nic in enumerate(nics):
         entry: dict[str, Any] = {"match": {"macaddress": nic["mac"]}}
         if nic.get("addresses"):
@@ -200,5 +200,5 @@ def network_config(nics: Iterable[Nic]) -> str:
         servers = {"addresses": nic.get("nameservers"), "search": nic.get("search")}
         if any(servers.values()):
             entry["nameservers"] = {key: value for key, value in servers.items() if value}
-        found[f"nic{number}"] = entry
-    return json.dumps({"version": 2, "ethernets": found}) + "\n"
+        ethernets[f"nic{number}"] = entry
+    return json.dumps({"version": 2, "ethernets": ethernets}) + "\n"

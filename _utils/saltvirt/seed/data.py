@@ -56,14 +56,14 @@ class SeedData:
     bootstrap_args: str = ""
     nics: list[Nic] = field(default_factory=list)
     macs: Mapping[str, str] = field(default_factory=dict)
-    tell: Callable[[str], object] = _ignore
+    report: Callable[[str], object] = _ignore
 
     def __post_init__(self) -> None:
         names.guest(self.id)
         if self.hostname is not None:
             names.guest(self.hostname)
-        known = (INSTALL_IN_IMAGE, INSTALL_AT_BOOT, INSTALL_NEVER, INSTALL_BY_CLOUD_INIT)
-        if self.install not in known:
+        choices = (INSTALL_IN_IMAGE, INSTALL_AT_BOOT, INSTALL_NEVER, INSTALL_BY_CLOUD_INIT)
+        if self.install not in choices:
             raise errors.InvalidInput(f"install is image, boot or never, not {self.install!r}")
 
 

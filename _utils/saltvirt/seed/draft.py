@@ -11,7 +11,7 @@ from saltvirt import errors, units
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from saltvirt.seed.tree import System
+    from saltvirt.seed.tree import GuestSystem
 
 _BLOCK = 4096
 PART = "it is partially seeded: correct that and seed it again, or create the guest again"
@@ -29,7 +29,7 @@ def _named(path: str) -> Iterator[None]:
 class Draft:
     """Has the methods of a tree: reads at once, and does nothing else before ``commit``."""
 
-    def __init__(self, tree: System) -> None:
+    def __init__(self, tree: GuestSystem) -> None:
         self._tree = tree
         self._steps: list[tuple[Any, ...]] = []
         self._folders = {"/"}  # that are there, or will be
@@ -77,15 +77,15 @@ class Draft:
 
     def _prove_folder(self, path: str) -> None:
         """The path, or what is there of it, is a folder."""
-        above = path
-        while above not in self._folders and not self.is_dir(above):
-            if self.exists(above):
-                raise errors.SeedFailed(f"{above} in the guest is no folder")
-            above = posixpath.dirname(above)
+        parent = path
+        while parent not in self._folders and not self.is_dir(parent):
+            if self.exists(parent):
+                raise errors.SeedFailed(f"{parent} in the guest is no folder")
+            parent = posixpath.dirname(parent)
         self._folders.add(path)
 
     def _prove_room(self) -> None:
-        room = self._tree.room()
+        room = self._tree.free_space()
         sizes = [len(step[2]) for step in self._steps if step[0] == "write"]
         if room.read_only:
             raise errors.SeedFailed("the guest's file system is read-only: repair it (fsck)")
@@ -93,14 +93,14 @@ class Draft:
             raise errors.SeedFailed(f"the guest's file system is full: {room.free_bytes} bytes")
         if room.free_files is not None and room.free_files < len(sizes):
             raise errors.SeedFailed(
-                f"the guest's file system has {units.counted(room.free_files, 'free inode')}"
+                f"the guest's file system has {units.pluralize(room.free_files, 'free inode')}"
             )
 
     def commit(self) -> None:
         """Does all of it, in order. Raises SeedFailed, which says that a part is done."""
         self._prove_room()
         for name, path, *arguments in self._steps:
-            with partly(), _named(path):
+            with partially_seeded(), _named(path):
                 if name == "link":
                     self._tree.link(arguments[0], path)
                 else:
@@ -108,7 +108,7 @@ class Draft:
 
 
 @contextlib.contextmanager
-def partly() -> Iterator[None]:
+def partially_seeded() -> Iterator[None]:
     """An error inside says that the guest is partially seeded."""
     try:
         yield

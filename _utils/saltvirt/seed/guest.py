@@ -18,11 +18,11 @@ from saltvirt.seed.data import (
     minion_config,
     to_yaml,
 )
-from saltvirt.seed.draft import Draft, partly
+from saltvirt.seed.draft import Draft, partially_seeded
 
 if TYPE_CHECKING:
     from saltvirt.seed.data import SeedData
-    from saltvirt.seed.tree import Files, System
+    from saltvirt.seed.tree import GuestFiles, GuestSystem
 
 _MINIONS = (
     "/usr/bin/salt-minion",
@@ -39,7 +39,7 @@ _SSH_SERVERS = ("/usr/sbin/sshd", "/usr/bin/sshd")
 DROP_IN = "zz-salt-virt.conf"
 
 
-def _service(tree: Files) -> tuple[str | None, str]:
+def _service(tree: GuestFiles) -> tuple[str | None, str]:
     """(name of the minion's service, its configuration folder), or (None, /etc/salt).
 
     A program that nothing starts is no minion.
@@ -51,13 +51,13 @@ def _service(tree: Files) -> tuple[str | None, str]:
     return None, "/etc/salt"
 
 
-def _starts(tree: Files, service: str) -> bool:
+def _starts(tree: GuestFiles, service: str) -> bool:
     """Whether the system has something that starts the service at boot."""
     places = [f"{folder}/{service}.service" for folder in _UNIT_FOLDERS]
     return not has_systemd(tree) or any(map(tree.exists, [*places, f"/etc/init.d/{service}"]))
 
 
-def _write_config(tree: Files, data: SeedData, folder: str) -> str:
+def _write_config(tree: GuestFiles, data: SeedData, folder: str) -> str:
     """The configuration, and the same again where the image's own drop-ins would win."""
     config = minion_config(data)
     pki = config.get("pki_dir") or f"{folder}/pki/minion"
@@ -70,7 +70,7 @@ def _write_config(tree: Files, data: SeedData, folder: str) -> str:
     return pki
 
 
-def _write_keys(tree: Files, data: SeedData, pki: str) -> None:
+def _write_keys(tree: GuestFiles, data: SeedData, pki: str) -> None:
     tree.make_dir(pki, 0o700)
     tree.write(f"{pki}/minion.pem", data.private_key.encode(), 0o400)
     tree.write(f"{pki}/minion.pub", data.public_key.encode(), 0o600)
@@ -85,7 +85,7 @@ def _write_keys(tree: Files, data: SeedData, pki: str) -> None:
             tree.remove(f"{pki}/{name}")
 
 
-def _write_hostname(tree: Files, hostname: str) -> None:
+def _write_hostname(tree: GuestFiles, hostname: str) -> None:
     tree.write("/etc/hostname", f"{hostname}\n".encode(), 0o644)
     names = hostname if "." not in hostname else f"{hostname} {hostname.split('.', maxsplit=1)[0]}"
     for path, line, new in (
@@ -99,7 +99,7 @@ def _write_hostname(tree: Files, hostname: str) -> None:
                 tree.write(path, changed, 0o644)
 
 
-def _reset_machine_id(tree: Files) -> None:
+def _reset_machine_id(tree: GuestFiles) -> None:
     """An empty file makes systemd write a new id at the next boot."""
     if tree.exists("/etc/machine-id"):
         tree.write("/etc/machine-id", b"", 0o444)
@@ -107,11 +107,11 @@ def _reset_machine_id(tree: Files) -> None:
         tree.remove("/var/lib/dbus/machine-id")
 
 
-def has_systemd(tree: Files) -> bool:
+def has_systemd(tree: GuestFiles) -> bool:
     return any(tree.exists(f"{folder}/multi-user.target") for folder in _UNIT_FOLDERS)
 
 
-def enable(tree: Files, unit: str) -> None:
+def enable(tree: GuestFiles, unit: str) -> None:
     """Lets systemd start a unit at boot."""
     for folder in _UNIT_FOLDERS:
         if tree.exists(f"{folder}/{unit}"):
@@ -120,22 +120,22 @@ def enable(tree: Files, unit: str) -> None:
             return
 
 
-def _ssh_keys(tree: Files, reset: bool) -> None:
+def _ssh_keys(tree: GuestFiles, reset: bool) -> None:
     """The host keys of the image go with ``reset``. Where there are none then, the system makes its
     own at boot: images of Debian and Ubuntu have none, and leave them to cloud-init."""
     paths = [f"/etc/ssh/{n}" for n in tree.names("/etc/ssh") if n.startswith("ssh_host_")]
-    found = [path for path in paths if not tree.is_dir(path)]
+    host_keys = [path for path in paths if not tree.is_dir(path)]
     serves = any(map(tree.exists, _SSH_SERVERS))
     # first: who is killed in between finds no keys the next time, and nothing would make new ones
-    if (reset or not found) and (found or serves) and has_systemd(tree):
+    if (reset or not host_keys) and (host_keys or serves) and has_systemd(tree):
         tree.write(f"{_UNIT_FOLDERS[0]}/{firstboot.SSH_UNIT}", firstboot.SSH_KEYS.encode(), 0o644)
         enable(tree, firstboot.SSH_UNIT)
     if reset:
-        for path in found:
+        for path in host_keys:
             tree.remove(path)
 
 
-def _install(tree: Files, data: SeedData) -> str | None:
+def _install(tree: GuestFiles, data: SeedData) -> str | None:
     """Puts a minion where there is none; the script that has to be run for it, or None."""
     if data.install == INSTALL_NEVER:
         raise errors.SeedFailed(
@@ -154,13 +154,13 @@ def _install(tree: Files, data: SeedData) -> str | None:
     return None
 
 
-def _run(tree: System, script: str, args: str) -> None:
+def _run(tree: GuestSystem, script: str, args: str) -> None:
     tree.run_script(script, args)
     if not _service(tree)[0]:
         raise errors.SeedFailed("the bootstrap script ended well but left no salt-minion")
 
 
-def seed(tree: System, data: SeedData) -> None:
+def seed(tree: GuestSystem, data: SeedData) -> None:
     """Prepares the guest. Raises SeedFailed when the tree holds no system or cannot take it.
 
     All is looked at before anything is written: what cannot be seeded is as it was, unless the
@@ -195,11 +195,11 @@ def seed(tree: System, data: SeedData) -> None:
         tree.prove_scripts()
     draft.commit()
     if script:
-        with partly():
+        with partially_seeded():
             _run(tree, script, data.bootstrap_args)
     for note in notes:
-        data.tell(note)
+        data.report(note)
 
 
-def _text(tree: Files, path: str) -> bytes:
+def _text(tree: GuestFiles, path: str) -> bytes:
     return tree.read(path) if tree.exists(path) else b""

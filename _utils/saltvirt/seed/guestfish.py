@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from saltvirt import errors, places
 from saltvirt.images import locks, tools
-from saltvirt.seed.tree import MOST_BYTES, SCRIPT_TIMEOUT_S, Room
+from saltvirt.seed.tree import MAX_FILE_BYTES, SCRIPT_TIMEOUT_S, FreeSpace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _LARGEST_INLINE = 32 * 1024
-_MOST_BYTES = 4 * MOST_BYTES  # of what one command says, a list of files, too
-_MOST_WORDS = 64 * 1024
+_MAX_OUTPUT_BYTES = 4 * MAX_FILE_BYTES  # of what one command says, a list of files, too
+_MAX_ARGUMENT_BYTES = 64 * 1024
 _PLAIN = {"ext2", "ext3", "ext4", "xfs"}
 _NO_ROOT = {"", "vfat", "swap", "unknown"}
-_MOST_PARTITIONS = 64  # the appliance takes seconds for each where it runs without KVM
-_MOST_MOUNTS = 32  # of what the guest's fstab names
+_MAX_PARTITIONS = 64  # the appliance takes seconds for each where it runs without KVM
+_MAX_MOUNTS = 32  # of what the guest's fstab names
 _ERROR = "libguestfs: error: "
 # one command, the start of the appliance with emulation among them; and its end
 _COMMAND_S, _END_S = 600, 60
@@ -86,7 +86,7 @@ class Session:
         if software_only:
             env["LIBGUESTFS_BACKEND_SETTINGS"] = "force_tcg"
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by __exit__
-        self._seen = 0
+        self._error_offset = 0
         self._process = subprocess.Popen(
             ["guestfish"],
             stdin=subprocess.PIPE,
@@ -124,44 +124,47 @@ class Session:
 
     def _new_errors(self) -> str:
         size = os.fstat(self._errors.fileno()).st_size
-        length = min(size - self._seen, _MOST_WORDS)
+        length = min(size - self._error_offset, _MAX_ARGUMENT_BYTES)
         output = os.pread(self._errors.fileno(), length, size - length)
-        self._seen = size
+        self._error_offset = size
         return output.decode("utf-8", "replace")
 
-    def _until(
+    def _read_until(
         self,
         mark: bytes,
         command: str,
         timeout_s: float,
-        take: Callable[[bytes], object] | None,
+        on_data: Callable[[bytes], object] | None,
     ) -> bytes:
         """What came before the mark; the session is over where it does not come, or too much.
-        take: it gets all that came before instead; then timeout_s is from one piece to the next."""
+        on_data: it gets all that came before instead; then timeout_s is from one piece to the
+        next."""
         out, end = b"", time.monotonic() + timeout_s
         stream = tools.pipe(self._process.stdout).fileno()
         while not out.endswith(mark):
-            left = end - time.monotonic()
-            if left <= 0 or not select.select([stream], [], [], left)[0]:
+            remaining_s = end - time.monotonic()
+            if remaining_s <= 0 or not select.select([stream], [], [], remaining_s)[0]:
                 self._kill()
                 raise errors.SeedFailed(f"guestfish did not answer within {timeout_s} s: {command}")
             block = os.read(stream, 65536)
             if not block:
-                raise errors.SeedFailed(f"guestfish ended: {tools.last_words(self._new_errors())}")
+                raise errors.SeedFailed(f"guestfish ended: {tools.last_output(self._new_errors())}")
             out += block
-            if take:
-                take(out[: -len(mark)])
+            if on_data:
+                on_data(out[: -len(mark)])
                 out, end = out[-len(mark) :], time.monotonic() + timeout_s
-            elif len(out) > _MOST_BYTES:
+            elif len(out) > _MAX_OUTPUT_BYTES:
                 self._kill()
-                raise errors.SeedFailed(f"guestfish: {command} said more than {_MOST_BYTES} bytes")
+                raise errors.SeedFailed(
+                    f"guestfish: {command} said more than {_MAX_OUTPUT_BYTES} bytes"
+                )
         return out[: -len(mark)]
 
     def save(self, take: Callable[[bytes], object], command: str, *arguments: object) -> None:
         """Hands over what one command prints, piece by piece, however much that is. The session is
         over where take raises. Raises as run does."""
         try:
-            self._said(command, arguments, _COMMAND_S, take)
+            self._execute(command, arguments, _COMMAND_S, take)
         except BaseException:
             self._kill()
             raise
@@ -169,9 +172,9 @@ class Session:
     def run(self, command: str, *arguments: object, timeout_s: float | None = None) -> bytes:
         """What one command printed, as bytes. Raises SeedFailed with guestfish's own words, or
         when it takes longer than ``timeout_s``."""
-        return self._said(command, arguments, timeout_s or _COMMAND_S)
+        return self._execute(command, arguments, timeout_s or _COMMAND_S)
 
-    def _said(
+    def _execute(
         self,
         command: str,
         arguments: Sequence[object],
@@ -179,15 +182,15 @@ class Session:
         take: Callable[[bytes], object] | None = None,
     ) -> bytes:
         mark = secrets.token_hex(12)
-        line = " ".join([f"-{command}", *(quote(str(one)) for one in arguments)])
+        line = " ".join([f"-{command}", *(quote(str(argument)) for argument in arguments)])
         try:
             stdin = tools.pipe(self._process.stdin)
             stdin.write(f"{line}\necho {mark}\n".encode("utf-8", "surrogateescape"))
             stdin.flush()
         except OSError:
-            words = tools.last_words(self._new_errors())
-            raise errors.SeedFailed(f"guestfish ended: {words}") from None
-        out = self._until(f"{mark}\n".encode(), command, timeout_s, take)
+            error_text = tools.last_output(self._new_errors())
+            raise errors.SeedFailed(f"guestfish ended: {error_text}") from None
+        out = self._read_until(f"{mark}\n".encode(), command, timeout_s, take)
         output = self._new_errors()
         reasons = [line.split(_ERROR, 1)[1] for line in output.splitlines() if _ERROR in line]
         if reasons or "unknown command" in output:
@@ -208,7 +211,7 @@ def _has_living(group: int) -> bool:
     return False
 
 
-class Tree:
+class GuestfishTree:
     """The guest's files. Paths are the guest's; links are followed inside of it alone."""
 
     def __init__(self, session: Session) -> None:
@@ -231,8 +234,8 @@ class Tree:
     def read(self, path: str) -> bytes:
         if self._text("is-file", path, "followsymlinks:true") != "true":
             raise errors.SeedFailed(f"{path} in the guest is no regular file")
-        if int(self._text("filesize", path)) > MOST_BYTES:
-            raise errors.SeedFailed(f"{path} in the guest is larger than {MOST_BYTES} bytes")
+        if int(self._text("filesize", path)) > MAX_FILE_BYTES:
+            raise errors.SeedFailed(f"{path} in the guest is larger than {MAX_FILE_BYTES} bytes")
         return self._run("download", path, "-")  # cat would end it with a new line
 
     def make_dir(self, path: str, mode: int) -> None:
@@ -262,12 +265,14 @@ class Tree:
     def link(self, target: str, path: str) -> None:
         self._run("ln-sf", target, path)
 
-    def room(self) -> Room:
+    def free_space(self) -> FreeSpace:
         """The Room of its file system."""
         lines = (line.partition(": ") for line in self._text("statvfs", "/").splitlines())
-        found = {name: int(number) for name, _, number in lines}
-        free = found["ffree"] if found["files"] else None
-        return Room(bool(found["flag"] & os.ST_RDONLY), found["bfree"] * found["frsize"], free)
+        values = {name: int(number) for name, _, number in lines}
+        free = values["ffree"] if values["files"] else None
+        return FreeSpace(
+            bool(values["flag"] & os.ST_RDONLY), values["bfree"] * values["frsize"], free
+        )
 
     @staticmethod
     def prove_scripts() -> None:
@@ -287,8 +292,8 @@ class Tree:
 def _kinds(session: Session) -> dict[str, str]:
     """What is in each partition, or on each disk where there are none, as libblkid calls it."""
     devices = session.text("list-partitions").split() or session.text("list-devices").split()
-    if len(devices) > _MOST_PARTITIONS:
-        raise errors.SeedFailed(f"it has {len(devices)} partitions, more than {_MOST_PARTITIONS}")
+    if len(devices) > _MAX_PARTITIONS:
+        raise errors.SeedFailed(f"it has {len(devices)} partitions, more than {_MAX_PARTITIONS}")
     return {device: session.text("vfs-type", device) for device in devices}
 
 
@@ -313,7 +318,7 @@ def _mount_inspected(session: Session) -> bool:
     for line in session.text("inspect-get-mountpoints", roots[0]).splitlines():
         point, _, device = line.partition(":")
         mounts[point.strip()] = device.strip()
-    for point in sorted(mounts, key=len)[:_MOST_MOUNTS]:
+    for point in sorted(mounts, key=len)[:_MAX_MOUNTS]:
         try:
             session.run("mount", mounts[point], point)
         except errors.SeedFailed:
@@ -345,24 +350,24 @@ def _mount(session: Session) -> None:
             return
         session.run("umount-all")
     if not _mount_inspected(session):
-        there = f" (there is {'; there is '.join(_special(kinds))})" if _special(kinds) else ""
-        raise errors.SeedFailed(f"no file system on it has an operating system{there}")
+        contents = f" (there is {'; there is '.join(_special(kinds))})" if _special(kinds) else ""
+        raise errors.SeedFailed(f"no file system on it has an operating system{contents}")
 
 
 @contextlib.contextmanager
-def launched(
+def launch(
     disks: Sequence[Added], network: bool = False, scratch: str | None = None
 ) -> Iterator[Session]:
     """A session whose appliance runs; by software alone where the host's KVM is not usable. Raises
     SeedFailed."""
     failed: errors.SeedFailed | None = None
-    for software_only in _ways():
+    for software_only in _software_modes():
         with Session(software_only, scratch) as session:
             for disk in disks:
-                how = ["readonly:true"] if disk.read_only else []
+                options = ["readonly:true"] if disk.read_only else []
                 if disk.socket:
-                    how += ["protocol:nbd", f"server:unix:{disk.socket}"]
-                session.run("add", disk.path, f"format:{disk.format}", *how)
+                    options += ["protocol:nbd", f"server:unix:{disk.socket}"]
+                session.run("add", disk.path, f"format:{disk.format}", *options)
             if network:
                 session.run("set-network", "true")
             try:
@@ -378,7 +383,7 @@ def launched(
                 return
 
 
-def _ways() -> tuple[bool, ...]:
+def _software_modes() -> tuple[bool, ...]:
     """By software alone, or by KVM first, and where that fails by software."""
     if not os.path.exists("/dev/kvm"):
         return (True,)
@@ -399,14 +404,14 @@ def _remember(failed: errors.SeedFailed) -> None:
 
 
 @contextlib.contextmanager
-def opened(path: str, format: str, network: bool = False) -> Iterator[Tree]:
+def open_tree(path: str, format: str, network: bool = False) -> Iterator[GuestfishTree]:
     """The Tree of the system on a disk image, for the block; written back when it ends.
 
     path: absolute path of an image that no guest uses. format: its declared format.
     Raises SeedFailed.
     """
-    with launched([Added(path, format)], network) as session:
+    with launch([Added(path, format)], network) as session:
         _mount(session)
-        yield Tree(session)
+        yield GuestfishTree(session)
         session.run("umount-all")
         session.run("shutdown")

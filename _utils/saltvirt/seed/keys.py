@@ -32,9 +32,9 @@ def generate(bits: int = DEFAULT_BITS) -> tuple[str, str]:
 def begin(bits: int = DEFAULT_BITS) -> Future[tuple[str, str]]:
     """Like :func:`generate`, beside other work: a Future of the pair."""
     pool = ThreadPoolExecutor(1)
-    found = pool.submit(generate, bits)
+    future = pool.submit(generate, bits)
     pool.shutdown(wait=False)
-    return found
+    return future
 
 
 def public_of(private: str) -> str:

@@ -47,20 +47,20 @@ class SeedRequest:
 
 
 @overload
-def _text(given: str, what: str) -> str: ...
+def _text(value: str, label: str) -> str: ...
 @overload
-def _text(given: None, what: str) -> None: ...
+def _text(value: None, label: str) -> None: ...
 @overload
-def _text(given: str | None, what: str) -> str | None: ...
-def _text(given: str | None, what: str) -> str | None:
+def _text(value: str | None, label: str) -> str | None: ...
+def _text(value: str | None, label: str) -> str | None:
     """The PEM itself, of a PEM or of an absolute path."""
-    if given and str(given).startswith("/"):
+    if value and str(value).startswith("/"):
         try:
-            with open(given, encoding="utf-8") as file:
+            with open(value, encoding="utf-8") as file:
                 return file.read()
         except OSError as exc:
-            raise errors.InvalidInput(f"{what}: cannot read {given}: {exc.strerror}") from exc
-    return given
+            raise errors.InvalidInput(f"{label}: cannot read {value}: {exc.strerror}") from exc
+    return value
 
 
 def _macs(nics: Iterable[Nic]) -> dict[str, str]:
@@ -77,7 +77,7 @@ class Hypervisor:
     def __init__(self, call: Mapping[str, Callable[..., Any]], opts: Mapping[str, Any]) -> None:
         self._call = call
         self._opts = opts
-        self._begun: Future[tuple[str, str]] | None = None
+        self._pending_pair: Future[tuple[str, str]] | None = None
         self._volume = False  # the guest has one: cloud-init installs its minion
 
     def _set(self, read: Callable[..., T], key: str, *default: Any) -> T:
@@ -90,13 +90,13 @@ class Hypervisor:
         if script and script.startswith("salt://"):
             script = self._call["cp.cache_file"](script)
         elif not script:
-            script = self._fetched()
+            script = self._fetch_bootstrap()
         text = _text(script or "/nonexistent", "virt:seed:bootstrap")
         if not text.startswith("#!"):
             raise errors.SeedFailed(f"the bootstrap script {script} is no script")
         return text
 
-    def _fetched(self) -> str:
+    def _fetch_bootstrap(self) -> str:
         try:
             script: str = self._call["config.gather_bootstrap_script"]()
         except OSError as exc:
@@ -110,8 +110,8 @@ class Hypervisor:
             raise errors.InvalidInput("give both pub_key and priv_key, or neither")
         if request.priv_key:
             return keys.pair(_text(request.priv_key, "priv_key"), _text(request.pub_key, "pub_key"))
-        if self._begun:
-            return self._begun.result()
+        if self._pending_pair:
+            return self._pending_pair.result()
         return keys.generate(self._keysize())
 
     def _keysize(self) -> int:
@@ -121,9 +121,9 @@ class Hypervisor:
         """Begins to make the guest's keys, which takes a while, beside other work. Its disk and
         its volume for cloud-init get the same."""
         if not request.priv_key:
-            self._begun = keys.begin(self._keysize())
+            self._pending_pair = keys.begin(self._keysize())
 
-    def _own(self, name: str) -> str | None:
+    def _own_key(self, name: str) -> str | None:
         """A key that our own minion holds of its master."""
         try:
             with open(os.path.join(self._opts["pki_dir"], name), encoding="utf-8") as file:
@@ -150,7 +150,7 @@ class Hypervisor:
     def data(self, name: str, request: SeedRequest) -> SeedData:
         """The SeedData for the guest ``name``. Raises InvalidInput."""
         config = self.config(request)
-        ours = config["master"] == self._opts.get("master")
+        is_own_master = config["master"] == self._opts.get("master")
         private, public = self._pair(request)
         new = not request.same_system
         return SeedData(
@@ -159,8 +159,8 @@ class Hypervisor:
             public_key=public,
             master=config.pop("master"),
             config=config,
-            master_public_key=self._own("minion_master.pub") if ours else None,
-            master_sign_key=self._own("master_sign.pub") if ours else None,
+            master_public_key=self._own_key("minion_master.pub") if is_own_master else None,
+            master_sign_key=self._own_key("master_sign.pub") if is_own_master else None,
             grains=request.grains or {},
             startup_states=request.startup_states,
             autosign_grains=request.autosign_grains or {},
@@ -179,16 +179,16 @@ class Hypervisor:
         format: str | None,
         request: SeedRequest,
         nics: Iterable[Nic] = (),
-        tell: Callable[[str], object] | None = None,
+        report: Callable[[str], object] | None = None,
     ) -> str:
         """Seeds a disk or folder and returns the guest's public key (PEM).
 
-        nics: the guest's interfaces, see network.configure. tell: see SeedData.
+        nics: the guest's interfaces, see network.configure. report: see SeedData.
         Raises SeedFailed, InvalidInput, Unsupported.
         """
         nics = list(nics)
         data = dataclasses.replace(self.data(name, request), nics=nics, macs=_macs(nics))
-        data = dataclasses.replace(data, tell=tell) if tell else data
+        data = dataclasses.replace(data, report=report) if report else data
         backend = self._set(settings.choice, "backend", backends.AUTO, backends.BACKENDS)
         backends.apply(path, format, data, backend)
         return data.public_key

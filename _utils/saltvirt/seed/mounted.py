@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING
 from saltvirt import errors
 from saltvirt.images import locks, tools
 from saltvirt.seed import partitions, rooted
-from saltvirt.seed.draft import partly
+from saltvirt.seed.draft import partially_seeded
 from saltvirt.seed.tree import DirTree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 _TIMEOUT_S = 20
-_MOST_REASONS = 5  # why a file system was passed over
+_MAX_REASONS = 5  # why a file system was passed over
 # an ext file system may say that the kernel is to panic at an error in it
 _EXT = ",errors=remount-ro"
 _OPTIONS = {
@@ -68,21 +68,21 @@ class Space:
         """The argv that runs inside."""
         return ["nsenter", f"--mount=/proc/{self._holder.pid}/ns/mnt", "--", *argv]
 
-    def run(self, argv: Sequence[str], what: str) -> bytes:
-        return tools.run(self.enter(argv), what, errors.SeedFailed, timeout_s=_TIMEOUT_S)
+    def run(self, argv: Sequence[str], action: str) -> bytes:
+        return tools.run(self.enter(argv), action, errors.SeedFailed, timeout_s=_TIMEOUT_S)
 
     def outside(self, path: str) -> str:
         """The path by which we reach what is mounted inside."""
         return f"/proc/{self._holder.pid}/root{path}"
 
 
-def _until(ready: Callable[[], object], process: subprocess.Popen[bytes], what: str) -> None:
+def _wait_until(ready: Callable[[], object], process: subprocess.Popen[bytes], action: str) -> None:
     end = time.monotonic() + _TIMEOUT_S
     while not ready():
         if process.poll() is not None or time.monotonic() > end:
             process.kill()
-            words = tools.last_words(tools.pipe(process.stderr).read())
-            raise errors.SeedFailed(f"cannot {what}: {words}")
+            error_text = tools.last_output(tools.pipe(process.stderr).read())
+            raise errors.SeedFailed(f"cannot {action}: {error_text}")
         time.sleep(0.01)
 
 
@@ -123,7 +123,7 @@ def _fuse(space: Space, path: str, format: str) -> Iterator[str]:
     argv += ["--blockdev", f"driver={format},node-name=disk,file=file"]
     argv += ["--export", f"type=fuse,id=show,node-name=disk,mountpoint={shown},writable=on"]
     with _daemon(space.enter(argv)) as process:
-        _until(lambda: os.path.getsize(space.outside(shown)), process, f"show {path}")
+        _wait_until(lambda: os.path.getsize(space.outside(shown)), process, f"show {path}")
         yield shown
 
 
@@ -148,7 +148,7 @@ def _nbd(_space: Space, path: str, format: str) -> Iterator[str]:
                 with open(size_file, encoding="ascii") as file:
                     return int(file.read()) > 0
 
-            _until(ready, process, f"show {path} at {device}")
+            _wait_until(ready, process, f"show {path} at {device}")
         yield device
 
 
@@ -185,80 +185,81 @@ def _system(space: Space, mounted: str) -> DirTree | None:
 
 
 @contextlib.contextmanager
-def _mounted(
-    space: Space, shown: str, place: partitions.Partition, programs: bool
+def _mount(
+    space: Space, shown: str, partition: partitions.Partition, programs: bool
 ) -> Iterator[str]:
     """The place, mounted. programs: may programs out of it be run?"""
     target = os.path.join(space.folder, "root")
     os.makedirs(target, exist_ok=True)
-    options = "nosuid,nodev" + ("" if programs else ",noexec") + _OPTIONS.get(place.kind, "")
-    options += f",loop,offset={place.offset},sizelimit={place.size}"
-    space.run(["mount", "-t", place.kind, "-o", options, shown, target], "mount the disk")
+    options = "nosuid,nodev" + ("" if programs else ",noexec") + _OPTIONS.get(partition.kind, "")
+    options += f",loop,offset={partition.offset},sizelimit={partition.size}"
+    space.run(["mount", "-t", partition.kind, "-o", options, shown, target], "mount the disk")
     try:
         yield target
     finally:
         space.run(["umount", target], "unmount the disk")
 
 
-def _places(space: Space, shown: str) -> tuple[list[partitions.Partition], list[str]]:
+def _partitions(space: Space, shown: str) -> tuple[list[partitions.Partition], list[str]]:
     path = space.outside(shown)
-    found, others = partitions.find(path, _size(path))
+    candidates, other_kinds = partitions.find(path, _size(path))
     # the system is rarely on the smallest
-    return sorted(found, key=lambda place: -place.size), others
+    return sorted(candidates, key=lambda partition: -partition.size), other_kinds
 
 
 @contextlib.contextmanager
-def _one_at_a_time(place: partitions.Partition) -> Iterator[None]:
+def _one_at_a_time(partition: partitions.Partition) -> Iterator[None]:
     """Two file systems with one UUID confuse the kernel's btrfs, and clones have one UUID."""
-    if place.kind != "btrfs":
+    if partition.kind != "btrfs":
         yield
         return
     with locks.exclusive(f"{locks.RUN}/btrfs.lock"):
         try:
             yield
         finally:
-            tools.run(["btrfs", "device", "scan", "--forget"], "forget it", good=range(256))
+            tools.run(["btrfs", "device", "scan", "--forget"], "forget it", ok_codes=range(256))
 
 
-def _seen(
+def _mount_system(
     space: Space,
     shown: str,
-    place: partitions.Partition,
+    partition: partitions.Partition,
     programs: bool,
     stack: contextlib.ExitStack,
 ) -> tuple[DirTree | None, str]:
     """The DirTree of the system at a place, for as long as ``stack`` lasts, or None; and where
     it is mounted."""
-    stack.enter_context(_one_at_a_time(place))
-    target = stack.enter_context(_mounted(space, shown, place, programs))
+    stack.enter_context(_one_at_a_time(partition))
+    target = stack.enter_context(_mount(space, shown, partition, programs))
     tree = _system(space, target)
     return tree and stack.enter_context(tree), target
 
 
 @contextlib.contextmanager
-def opened(path: str, format: str, backend: str, programs: bool = False) -> Iterator[DirTree]:
+def open_tree(path: str, format: str, backend: str, programs: bool = False) -> Iterator[DirTree]:
     """The DirTree of the system on a disk image, for the block; written back when it ends.
 
     path: absolute path of an image that no guest uses. format: its declared format.
     backend: ``fuse`` or ``nbd``. programs: a script will be run inside. Raises SeedFailed.
     """
     with Space() as space, _SHOW[backend](space, path, format) as shown:
-        found, others = _places(space, shown)
-        why = [f"there is {kind}" for kind in others]
-        for place in found:
+        candidates, other_kinds = _partitions(space, shown)
+        reasons = [f"there is {kind}" for kind in other_kinds]
+        for partition in candidates:
             with contextlib.ExitStack() as stack:
                 try:
-                    tree, target = _seen(space, shown, place, programs, stack)
+                    tree, target = _mount_system(space, shown, partition, programs, stack)
                 except (OSError, errors.SeedFailed) as exc:
-                    why.append(f"{place.kind} at {place.offset}: {exc}")
+                    reasons.append(f"{partition.kind} at {partition.offset}: {exc}")
                     continue
                 if tree is not None:
                     yield tree
-                    with partly():  # umount does not say what could not be written
+                    with partially_seeded():  # umount does not say what could not be written
                         space.run(["sync", "-f", target], "write the disk")
                     return
-    words = f" ({'; '.join(why[:_MOST_REASONS])})" if why else ""
+    details = f" ({'; '.join(reasons[:_MAX_REASONS])})" if reasons else ""
     raise errors.SeedFailed(
-        f"no file system on it has an operating system that can be seen here{words}: take another "
+        f"no file system on it has an operating system that can be seen here{details}: take "
+        f"another "
         "image, or the back end libguestfs, which reads more"
     )

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from saltvirt.seed.data import Nic
-    from saltvirt.seed.tree import Files
+    from saltvirt.seed.tree import GuestFiles
 
 _WANTS = (
     "/etc/systemd/system",
@@ -33,14 +33,14 @@ _RESOLVERS = (
     "/usr/sbin/resolvconf",
 )
 _INTERFACES = "/etc/network/interfaces"
-MOST_BYTES = 1024**2  # of netplan's files together
+MAX_BYTES = 1024**2  # of netplan's files together
 
 
-def _enabled(tree: Files) -> set[str]:
+def _enabled(tree: GuestFiles) -> set[str]:
     return {name for folder in _WANTS for name in tree.names(folder)}
 
 
-def _netplan(tree: Files) -> bytes | None:
+def _netplan(tree: GuestFiles) -> bytes | None:
     """All that netplan reads, as one text; None without netplan."""
     files = [name for name in tree.names("/etc/netplan") if name.endswith(".yaml")]
     if not files or not tree.exists("/usr/sbin/netplan"):
@@ -48,13 +48,17 @@ def _netplan(tree: Files) -> bytes | None:
     text = b""
     for name in files:
         text += tree.read(f"/etc/netplan/{name}") + b"\n"
-        if len(text) > MOST_BYTES:
-            raise errors.SeedFailed(f"/etc/netplan in the guest has more than {MOST_BYTES} bytes")
+        if len(text) > MAX_BYTES:
+            raise errors.SeedFailed(f"/etc/netplan in the guest has more than {MAX_BYTES} bytes")
     return text
 
 
 def _family(version: int, nic: Nic, key: str) -> list[str]:
-    return [one for one in nic.get(key) or () if ipaddress.ip_interface(one).version == version]
+    return [
+        address
+        for address in nic.get(key) or ()
+        if ipaddress.ip_interface(address).version == version
+    ]
 
 
 def _keyfile(number: int, nic: Nic) -> str:
@@ -69,29 +73,29 @@ def _keyfile(number: int, nic: Nic) -> str:
             continue
         lines.append("method=manual")
         lines += [f"address{n}={address}" for n, address in enumerate(addresses, 1)]
-        lines += [f"gateway={one}" for one in _family(version, nic, "gateways")[:1]]
+        lines += [f"gateway={entry}" for entry in _family(version, nic, "gateways")[:1]]
         servers = _family(version, nic, "nameservers")
-        lines += [f"dns={''.join(one + ';' for one in servers)}"] if servers else []
+        lines += [f"dns={''.join(entry + ';' for entry in servers)}"] if servers else []
         search = nic.get("search")
-        lines += [f"dns-search={''.join(one + ';' for one in search)}"] if search else []
+        lines += [f"dns-search={''.join(entry + ';' for entry in search)}"] if search else []
     return "\n".join(lines) + "\n"
 
 
-def _network_manager(tree: Files, nics: Sequence[Nic]) -> None:
+def _network_manager(tree: GuestFiles, nics: Sequence[Nic]) -> None:
     for number, nic in enumerate(nics):
         if nic.get("addresses"):
             path = f"/etc/NetworkManager/system-connections/salt-virt-{number}.nmconnection"
             tree.write(path, _keyfile(number, nic).encode(), 0o600)
 
 
-def _networkd(tree: Files, nics: Sequence[Nic]) -> None:
+def _networkd(tree: GuestFiles, nics: Sequence[Nic]) -> None:
     # the number comes before that of what netplan writes
     for number, nic in enumerate(nics):
         if nic.get("addresses"):
             lines = ["[Match]", f"MACAddress={nic['mac']}", "[Network]", "DHCP=no"]
-            lines += [f"Address={one}" for one in nic["addresses"]]
-            lines += [f"Gateway={one}" for one in nic.get("gateways") or ()]
-            lines += [f"DNS={one}" for one in nic.get("nameservers") or ()]
+            lines += [f"Address={entry}" for entry in nic["addresses"]]
+            lines += [f"Gateway={entry}" for entry in nic.get("gateways") or ()]
+            lines += [f"DNS={entry}" for entry in nic.get("nameservers") or ()]
             lines += [f"Domains={' '.join(nic['search'])}"] if nic.get("search") else []
             path = f"/etc/systemd/network/05-salt-virt-{number}.network"
             tree.write(path, ("\n".join(lines) + "\n").encode(), 0o644)
@@ -108,14 +112,14 @@ def _stanza(name: str, nic: Nic) -> Iterator[str]:
         for address in _family(version, nic, "addresses"):
             yield f"iface {name} {word} static"
             yield f"  address {address}"
-            yield from (f"  gateway {one}" for one in gateways)
+            yield from (f"  gateway {gateway}" for gateway in gateways)
             gateways = []
     for key, option in (("nameservers", "dns-nameservers"), ("search", "dns-search")):
         if nic.get(key):
             yield f"  {option} {' '.join(nic[key])}"
 
 
-def _ifupdown(tree: Files, nics: Sequence[Nic]) -> None:
+def _ifupdown(tree: GuestFiles, nics: Sequence[Nic]) -> None:
     """All interfaces, under names that do not depend on where they are plugged in."""
     lines = [
         "# Written by Salt Virt when this guest was made.",
@@ -130,7 +134,7 @@ def _ifupdown(tree: Files, nics: Sequence[Nic]) -> None:
     tree.write(_INTERFACES, ("\n".join(lines) + "\n").encode(), 0o644)
 
 
-def _manager_of(tree: Files) -> tuple[Callable[[Files, Sequence[Nic]], None], str | None]:
+def _manager_of(tree: GuestFiles) -> tuple[Callable[[GuestFiles, Sequence[Nic]], None], str | None]:
     """(who configures the network of the system, the unit that has to be enabled or None)."""
     enabled, netplan = _enabled(tree), _netplan(tree)
     if netplan is not None:
@@ -150,17 +154,17 @@ def _manager_of(tree: Files) -> tuple[Callable[[Files, Sequence[Nic]], None], st
     )
 
 
-def _name_servers(tree: Files, nics: Sequence[Nic]) -> None:
+def _name_servers(tree: GuestFiles, nics: Sequence[Nic]) -> None:
     """For a system in which nobody else writes resolv.conf."""
-    lines = [f"nameserver {one}" for nic in nics for one in nic.get("nameservers") or ()]
-    search = [one for nic in nics for one in nic.get("search") or ()]
+    lines = [f"nameserver {entry}" for nic in nics for entry in nic.get("nameservers") or ()]
+    search = [entry for nic in nics for entry in nic.get("search") or ()]
     if lines and not any(tree.exists(path) for path in _RESOLVERS):
         lines += [f"search {' '.join(search)}"] if search else []
         tree.remove("/etc/resolv.conf")  # a link would lead elsewhere
         tree.write("/etc/resolv.conf", ("\n".join(lines) + "\n").encode(), 0o644)
 
 
-def configure(tree: Files, nics: Sequence[Nic]) -> str | None:
+def configure(tree: GuestFiles, nics: Sequence[Nic]) -> str | None:
     """Writes the addresses; the unit that has to be enabled for them, or None.
 
     nics: all the guest's interfaces in order, dicts of ``mac`` and perhaps ``addresses`` (CIDR),

@@ -43,7 +43,7 @@ def write(path: str, files: Mapping[str, str]) -> None:
     Raises SeedFailed, Unsupported.
     """
     maker = _maker()
-    with locks.for_now(locks.RUN, "cidata-") as folder:
+    with locks.temporary_folder(locks.RUN, "cidata-") as folder:
         content, volume = os.path.join(folder, "content"), os.path.join(folder, "volume")
         os.mkdir(content)
         for name, text in files.items():
@@ -51,20 +51,20 @@ def write(path: str, files: Mapping[str, str]) -> None:
                 file.write(text)
         options = ["-quiet", "-output", volume, "-volid", "cidata", "-joliet", "-rock"]
         tools.run([*maker, *options, content], f"make {path}", errors.SeedFailed)
-        _place(volume, path)
+        _publish(volume, path)
 
 
 _SECTOR = 2048
 _FIRST_DESCRIPTOR, _JOLIET, _LAST = 16, 2, 255  # the first sector; kinds of descriptors
-MOST_BYTES = 16 * 1024**2
+MAX_BYTES = 16 * 1024**2
 
 
 def read(path: str) -> dict[str, str]:
     """The files of a volume that :func:`write` made: {name: text}. Raises SeedFailed."""
     try:
         with open(path, "rb") as file:
-            content = file.read(MOST_BYTES + 1)
-        if len(content) > MOST_BYTES:
+            content = file.read(MAX_BYTES + 1)
+        if len(content) > MAX_BYTES:
             raise ValueError("it is too large")
         return dict(_entries(content))
     except (OSError, ValueError, struct.error) as exc:
@@ -74,25 +74,25 @@ def read(path: str) -> dict[str, str]:
 def _entries(content: bytes) -> Iterator[tuple[str, str]]:
     """(name, text) by the records of its Joliet folder, which has the names as they are."""
     start, size = _extent(content, _joliet(content) + 156)
-    at, end = start, start + size
-    while at < end:
-        length = content[at]
+    offset, end = start, start + size
+    while offset < end:
+        length = content[offset]
         if not length:  # no record goes beyond its sector
-            at += _SECTOR - at % _SECTOR
+            offset += _SECTOR - offset % _SECTOR
             continue
-        name = content[at + 33 : at + 33 + content[at + 32]]
-        if not content[at + 25] & 2 and len(name) > 1:  # no folder
-            first, size = _extent(content, at)
+        name = content[offset + 33 : offset + 33 + content[offset + 32]]
+        if not content[offset + 25] & 2 and len(name) > 1:  # no folder
+            first, size = _extent(content, offset)
             yield name.decode("utf-16-be").partition(";")[0], content[first : first + size].decode()
-        at += length
+        offset += length
 
 
 def _joliet(content: bytes) -> int:
-    for at in range(_FIRST_DESCRIPTOR * _SECTOR, len(content), _SECTOR):
-        if content[at + 1 : at + 6] != b"CD001" or content[at] == _LAST:
+    for offset in range(_FIRST_DESCRIPTOR * _SECTOR, len(content), _SECTOR):
+        if content[offset + 1 : offset + 6] != b"CD001" or content[offset] == _LAST:
             break
-        if content[at] == _JOLIET:
-            return at
+        if content[offset] == _JOLIET:
+            return offset
     raise ValueError("it is no volume of ours")
 
 
@@ -104,7 +104,7 @@ def _extent(content: bytes, record: int) -> tuple[int, int]:
     return sector * _SECTOR, size
 
 
-def _place(volume: str, path: str) -> None:
+def _publish(volume: str, path: str) -> None:
     """What has the name is another file's from then on, and stays whole for who has it open."""
     with clone.part_of(path) as part:
         with open(part, "r+b") as target, open(volume, "rb") as source:

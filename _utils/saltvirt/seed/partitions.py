@@ -19,8 +19,8 @@ _LVM = "LVM2_member"
 _SECTOR = 512
 _AREA_MAGIC = b" LVM2 x[5A%r0N*>"
 _TIMEOUT_S = 60
-_TEXT_MAX, _MOST_VOLUMES = 1024 * 1024, 256
-_MOST_PARTITIONS = 256  # as many as Linux shows of a disk
+_TEXT_MAX, _MAX_VOLUMES = 1024 * 1024, 256
+_MAX_PARTITIONS = 256  # as many as Linux shows of a disk
 _AMBIVALENT = 8  # blkid's code where signatures contradict each other
 _METADATA_MAX = 16 * 1024 * 1024
 
@@ -34,34 +34,34 @@ class Partition:
     kind: str
 
 
-def _asked(argv: list[str], good: Container[int]) -> bytes:
-    what = "read its partitions"
-    return tools.run(argv, what, errors.SeedFailed, good=good, timeout_s=_TIMEOUT_S)
+def _run_tool(argv: list[str], ok_codes: Container[int]) -> bytes:
+    action = "read its partitions"
+    return tools.run(argv, action, errors.SeedFailed, ok_codes=ok_codes, timeout_s=_TIMEOUT_S)
 
 
 def _blkid(path: str, offset: int, size: int) -> dict[str, str]:
     """What is at a place: blkid's values, {} for nothing known."""
     argv = ["blkid", "-p", "-o", "export", "-O", str(offset), "-S", str(size), path]
-    out = _asked(argv, (0, 2, _AMBIVALENT)).decode("utf-8", "replace")
+    out = _run_tool(argv, (0, 2, _AMBIVALENT)).decode("utf-8", "replace")
     return dict(line.split("=", 1) for line in out.splitlines() if "=" in line)
 
 
 def _table(path: str, size: int) -> list[tuple[int, int]]:
     """The (offset, size) of each partition; the whole disk where there is no table."""
     argv = ["sfdisk", "--json", path]
-    out = _asked(argv, (0, 1))
+    out = _run_tool(argv, (0, 1))
     if not out:
         return [(0, size)]
     try:
         table = json.loads(out)["partitiontable"]
         sector = table.get("sectorsize", _SECTOR)
         parts = table.get("partitions", [])
-        found = [(part["start"] * sector, part["size"] * sector) for part in parts]
+        extents = [(part["start"] * sector, part["size"] * sector) for part in parts]
     except (ValueError, KeyError, TypeError) as exc:
         raise errors.SeedFailed("its table of partitions cannot be read") from exc
-    if len(found) > _MOST_PARTITIONS:
-        raise errors.SeedFailed(f"it has {len(found)} partitions, more than {_MOST_PARTITIONS}")
-    return [(start, length) for start, length in found if 0 < length <= size - start]
+    if len(extents) > _MAX_PARTITIONS:
+        raise errors.SeedFailed(f"it has {len(extents)} partitions, more than {_MAX_PARTITIONS}")
+    return [(start, length) for start, length in extents if 0 < length <= size - start]
 
 
 def _section(text: str, name: str) -> str:
@@ -69,16 +69,16 @@ def _section(text: str, name: str) -> str:
     start = re.search(rf"(?m)^[ \t]*{re.escape(name)} \{{$", text)
     if not start:
         return ""
-    depth, at = 1, start.end()
-    while depth and at < len(text):
-        depth += {"{": 1, "}": -1}.get(text[at], 0)
-        at += 1
-    return text[start.end() : at - 1]
+    depth, position = 1, start.end()
+    while depth and position < len(text):
+        depth += {"{": 1, "}": -1}.get(text[position], 0)
+        position += 1
+    return text[start.end() : position - 1]
 
 
 def _number(text: str, name: str) -> int | None:
-    found = re.search(rf"(?m)^[ \t]*{name} = (\d{{1,15}})\b", text)
-    return int(found.group(1)) if found else None
+    match = re.search(rf"(?m)^[ \t]*{name} = (\d{{1,15}})\b", text)
+    return int(match.group(1)) if match else None
 
 
 def _metadata(head: bytes) -> str:
@@ -116,7 +116,7 @@ def linear_volumes(text: str) -> Iterator[tuple[int, int]]:
         return
     logical = _section(text, "logical_volumes")
     for name in re.findall(r"(?m)^([A-Za-z0-9+_.-]+) \{$", logical.replace("\t", ""))[
-        :_MOST_VOLUMES
+        :_MAX_VOLUMES
     ]:
         volume = _section(logical, name)
         stripes = re.findall(r'stripes = \[\s*"pv0", (\d{1,15})\s*\]', volume)
@@ -142,21 +142,23 @@ def find(path: str, size: int) -> tuple[list[Partition], list[str]]:
 
     path: a file or block device that shows the disk raw. size: in bytes.
     """
-    found: list[Partition] = []
-    others: set[str | None] = set()
+    partitions: list[Partition] = []
+    other_kinds: set[str | None] = set()
 
-    def look(offset: int, length: int) -> str | None:
+    def probe(offset: int, length: int) -> str | None:
         kind = _blkid(path, offset, length).get("TYPE")
         if kind in FILE_SYSTEMS:
-            found.append(Partition(offset, length, kind))
+            partitions.append(Partition(offset, length, kind))
         return kind
 
     for offset, length in _table(path, size):
-        kind = look(offset, length)
+        kind = probe(offset, length)
         if kind == _LVM:
             for start, volume_size in _volumes(path, offset):
                 if 0 < volume_size <= size - start:
-                    others.add(look(start, volume_size))
+                    other_kinds.add(probe(start, volume_size))
         else:
-            others.add(kind)
-    return found, sorted({kind for kind in others if kind is not None} - set(FILE_SYSTEMS))
+            other_kinds.add(kind)
+    return partitions, sorted(
+        {kind for kind in other_kinds if kind is not None} - set(FILE_SYSTEMS)
+    )

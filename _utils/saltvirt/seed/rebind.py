@@ -19,16 +19,16 @@ from saltvirt import errors
 from saltvirt.seed import addresses
 
 if TYPE_CHECKING:
-    from saltvirt.seed.tree import Files
+    from saltvirt.seed.tree import GuestFiles
 
 _MAC = re.compile(
     rb"(?<![0-9A-Za-z:.-])(?:[0-9A-Fa-f]{2}([:-]))(?:[0-9A-Fa-f]{2}\1){4}[0-9A-Fa-f]{2}"
     rb"(?![0-9A-Za-z:.-])"
 )
-_OURS = re.compile(r"salt-virt-|cloud-init")
-_BY_US = (b"# Written by Salt Virt ", b"# Created by cloud-init")
+_OWN_NAMES = re.compile(r"salt-virt-|cloud-init")
+_MARKERS = (b"# Written by Salt Virt ", b"# Created by cloud-init")
 _HEAD = 4096  # where a file says who wrote it
-MOST_FILES, MOST_BYTES = 1000, 8 * 1024**2
+MAX_FILES, MAX_BYTES = 1000, 8 * 1024**2
 # what clients of DHCP remember: they would ask for the address of the original
 _LEASES = {
     "/var/lib/dhcp": "dhclient*",
@@ -40,7 +40,7 @@ _LEASES = {
 
 
 @dataclass(frozen=True)
-class _Place:
+class _ConfigFolder:
     """A folder with configuration. names: of its files. mode: what a file has that was changed.
     static: whether a text gives an address. by_dhcp: the same text without addresses."""
 
@@ -54,40 +54,41 @@ class _Place:
 def _json_netplan(text: str) -> str:
     """Of what cloud-init wrote: each interface that it names by its MAC address asks DHCP; if it
     names none so, each network card."""
-    macs = sorted({found.group().decode() for found in _MAC.finditer(text.encode())})
+    macs = sorted({mac_match.group().decode() for mac_match in _MAC.finditer(text.encode())})
     matches = [{"macaddress": mac} for mac in macs] or [{"name": "e*"}]
-    one = {f"nic{n}": {"match": match, "dhcp4": True} for n, match in enumerate(matches)}
-    network: dict[str, object] = {"version": 2, "ethernets": one}
+    ethernets = {f"nic{n}": {"match": match, "dhcp4": True} for n, match in enumerate(matches)}
+    network: dict[str, object] = {"version": 2, "ethernets": ethernets}
     if re.search(r"(?m)^\s*renderer:\s*[\"']?NetworkManager", text):
         network["renderer"] = "NetworkManager"
     head = "# Written by Salt Virt when this guest was made, in place of cloud-init's.\n"
     return head + json.dumps({"network": network}) + "\n"
 
 
-_PLACES = (
-    _Place("/etc/netplan", "*.yaml", 0o600, addresses.in_netplan, _json_netplan),
+_CONFIG_FOLDERS = (
+    _ConfigFolder("/etc/netplan", "*.yaml", 0o600, addresses.in_netplan, _json_netplan),
     *(
-        _Place("/etc/systemd/network", names, 0o644, addresses.in_networkd, addresses.networkd)
+        _ConfigFolder("/etc/systemd/network", names, 0o644, addresses.in_networkd,
+        addresses.networkd)
         for names in ("*.network", "*.link", "*.netdev")
     ),
-    _Place(
+    _ConfigFolder(
         "/etc/NetworkManager/system-connections", "*", 0o600,
         addresses.in_keyfile, addresses.keyfile,
     ),
     *(
-        _Place(folder, names, 0o644, addresses.in_ifupdown, addresses.ifupdown)
+        _ConfigFolder(folder, names, 0o644, addresses.in_ifupdown, addresses.ifupdown)
         for folder, names in (("/etc/network", "interfaces"), ("/etc/network/interfaces.d", "*"))
     ),
     *(
-        _Place(folder, "ifcfg-*", 0o644, addresses.in_ifcfg, addresses.ifcfg)
+        _ConfigFolder(folder, "ifcfg-*", 0o644, addresses.in_ifcfg, addresses.ifcfg)
         for folder in ("/etc/sysconfig/network-scripts", "/etc/sysconfig/network")
     ),
-    _Place("/etc/udev/rules.d", "*.rules"),
-    _Place("/etc/cloud/cloud.cfg.d", "*.cfg", 0o600),
+    _ConfigFolder("/etc/udev/rules.d", "*.rules"),
+    _ConfigFolder("/etc/cloud/cloud.cfg.d", "*.cfg", 0o600),
 )  # fmt: skip
 
 
-def rebind(tree: Files, macs: Mapping[str, str]) -> list[str]:
+def rebind(tree: GuestFiles, macs: Mapping[str, str]) -> list[str]:
     """Rewrites it, and forgets leases; what the operator should know.
 
     macs: of each interface the original's MAC address to the copy's. Raises SeedFailed.
@@ -95,23 +96,28 @@ def rebind(tree: Files, macs: Mapping[str, str]) -> list[str]:
     if not macs:
         return []
     notes, new = [], {old.lower().encode(): mac.lower().encode() for old, mac in macs.items()}
-    for place, path, content in _files(tree):
-        changed = _MAC.sub(lambda found: _other(found, new), content)
+    for config_folder, path, content in _files(tree):
+        changed = _MAC.sub(lambda match: _replace_mac(match, new), content)
         try:
             text = changed.decode()
         except UnicodeDecodeError:
             text = ""
         loopback = path.endswith("/ifcfg-lo")  # each machine has its address
-        if place.static and place.by_dhcp and place.static(text) and not loopback:
-            if _ours(path, content):
-                changed = place.by_dhcp(text).encode()
+        if (
+            config_folder.static
+            and config_folder.by_dhcp
+            and config_folder.static(text)
+            and not loopback
+        ):
+            if _is_generated(path, content):
+                changed = config_folder.by_dhcp(text).encode()
                 notes.append(
                     f"{path}: the fixed addresses stay the original's; the interface asks DHCP"
                 )
             else:
                 notes.append(f"{path} gives it the same fixed address as its original: change that")
         if changed != content:
-            tree.write(path, changed, place.mode)
+            tree.write(path, changed, config_folder.mode)
     for folder, names in _LEASES.items():
         for name in fnmatch.filter(tree.names(folder), names):
             if tree.is_file(f"{folder}/{name}"):
@@ -119,30 +125,33 @@ def rebind(tree: Files, macs: Mapping[str, str]) -> list[str]:
     return notes
 
 
-def _files(tree: Files) -> Iterator[tuple[_Place, str, bytes]]:
+def _files(tree: GuestFiles) -> Iterator[tuple[_ConfigFolder, str, bytes]]:
     count = size = 0
-    for place in _PLACES:
-        for name in fnmatch.filter(tree.names(place.folder), place.names):
-            path = f"{place.folder}/{name}"
+    for config_folder in _CONFIG_FOLDERS:
+        for name in fnmatch.filter(tree.names(config_folder.folder), config_folder.names):
+            path = f"{config_folder.folder}/{name}"
             if not tree.is_file(path):  # such as a link to /dev/null
                 continue
             content = tree.read(path)
             count, size = count + 1, size + len(content)
-            if count > MOST_FILES or size > MOST_BYTES:
+            if count > MAX_FILES or size > MAX_BYTES:
                 raise errors.SeedFailed(
-                    f"{place.folder}: the configuration of its network is more than {MOST_FILES} "
-                    f"files or {MOST_BYTES} bytes"
+                    f"{config_folder.folder}: the configuration of its network is more than "
+                    f"{MAX_FILES} "
+                    f"files or {MAX_BYTES} bytes"
                 )
-            yield place, path, content
+            yield config_folder, path, content
 
 
-def _other(found: re.Match[bytes], macs: Mapping[bytes, bytes]) -> bytes:
-    separator = found.group(1)
-    mac = macs.get(found.group().lower().replace(separator, b":"))
-    return mac.replace(b":", separator) if mac else found.group()
+def _replace_mac(match: re.Match[bytes], macs: Mapping[bytes, bytes]) -> bytes:
+    separator = match.group(1)
+    mac = macs.get(match.group().lower().replace(separator, b":"))
+    return mac.replace(b":", separator) if mac else match.group()
 
 
-def _ours(path: str, content: bytes) -> bool:
+def _is_generated(path: str, content: bytes) -> bool:
     """Whether Salt Virt or cloud-init wrote it, rather than a person."""
     head = content[:_HEAD]
-    return bool(_OURS.search(path.rpartition("/")[2])) or any(one in head for one in _BY_US)
+    return bool(_OWN_NAMES.search(path.rpartition("/")[2])) or any(
+        marker in head for marker in _MARKERS
+    )

@@ -19,8 +19,8 @@ from saltvirt import errors
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_MOST_LINKS = 40
-_MOST_PARTS = 4096
+_MAX_LINKS = 40
+_MAX_PARTS = 4096
 
 
 class _Is(enum.Enum):
@@ -80,7 +80,7 @@ class Walk:
                 self.name = part
                 return
             links += 1
-            if links > _MOST_LINKS or len(todo) > _MOST_PARTS:
+            if links > _MAX_LINKS or len(todo) > _MAX_PARTS:
                 raise errors.SeedFailed(f"{self._path} in the guest is a circle of links")
             if target.startswith("/"):
                 self._back_to(1)
@@ -115,7 +115,7 @@ class Walk:
 
 
 @contextlib.contextmanager
-def found(root: int, path: str, follow: bool = True, make: bool = False) -> Iterator[Walk]:
+def open_walk(root: int, path: str, follow: bool = True, make: bool = False) -> Iterator[Walk]:
     """The Walk to a guest's path, for the block.
 
     root: a descriptor of the guest's root. follow: the last part, too, where it is a link.

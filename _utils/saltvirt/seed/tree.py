@@ -20,15 +20,15 @@ from saltvirt.seed import rooted
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-MOST_BYTES = 4 * 1024**2  # of a file that seeding reads: names, settings
-MOST_NAMES = 100_000
+MAX_FILE_BYTES = 4 * 1024**2  # of a file that seeding reads: names, settings
+MAX_NAMES = 100_000
 SCRIPT_TIMEOUT_S = 1800
 # not in /tmp, over which systemd-nspawn mounts another
 _SCRIPT = "/root/.salt-virt-bootstrap.sh"
 
 
 @dataclass(frozen=True)
-class Room:
+class FreeSpace:
     """What a file system takes: free_bytes, and free_files, None for any number."""
 
     read_only: bool
@@ -36,7 +36,7 @@ class Room:
     free_files: int | None
 
 
-class Files(Protocol):
+class GuestFiles(Protocol):
     """A guest's files, by whom they may be shown. Paths are the guest's absolute ones."""
 
     def exists(self, path: str) -> bool: ...
@@ -58,10 +58,10 @@ class Files(Protocol):
     def link(self, target: str, path: str) -> None: ...
 
 
-class System(Files, Protocol):
+class GuestSystem(GuestFiles, Protocol):
     """A guest's whole system: its files, the room among them, and programs that may be run."""
 
-    def room(self) -> Room: ...
+    def free_space(self) -> FreeSpace: ...
 
     def prove_scripts(self) -> None: ...
 
@@ -99,15 +99,15 @@ class DirTree:
         """Lets go of the folder, which can be unmounted then."""
         os.close(self._root)
 
-    def _walk(self, path: str, **how: bool) -> contextlib.AbstractContextManager[rooted.Walk]:
-        return rooted.found(self._root, path, **how)
+    def _walk(self, path: str, **options: bool) -> contextlib.AbstractContextManager[rooted.Walk]:
+        return rooted.open_walk(self._root, path, **options)
 
     def _mode(self, path: str, follow: bool = True) -> int:
         """The mode of what is there; 0 for nothing."""
         try:
             with self._walk(path, follow=follow) as walk:
-                found = rooted.status(walk)
-                return found.st_mode if found else 0
+                status = rooted.status(walk)
+                return status.st_mode if status else 0
         except (FileNotFoundError, NotADirectoryError):
             return 0
 
@@ -129,25 +129,25 @@ class DirTree:
                 walk.name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=walk.folder
             )
         try:
-            found = []
+            names = []
             for entry in os.scandir(fd):
-                found.append(entry.name)
-                if len(found) > MOST_NAMES:
-                    raise errors.SeedFailed(f"{path} in the guest has more than {MOST_NAMES} files")
-            return sorted(found)
+                names.append(entry.name)
+                if len(names) > MAX_NAMES:
+                    raise errors.SeedFailed(f"{path} in the guest has more than {MAX_NAMES} files")
+            return sorted(names)
         finally:
             os.close(fd)
 
     def read(self, path: str) -> bytes:
         with self._walk(path) as walk:
-            found = rooted.status(walk)
-            if found is not None and not stat.S_ISREG(found.st_mode):
+            status = rooted.status(walk)
+            if status is not None and not stat.S_ISREG(status.st_mode):
                 raise errors.SeedFailed(f"{path} in the guest is no regular file")
             flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
             with os.fdopen(os.open(walk.name, flags, dir_fd=walk.folder), "rb") as file:
-                content = file.read(MOST_BYTES + 1)
-        if len(content) > MOST_BYTES:
-            raise errors.SeedFailed(f"{path} in the guest is larger than {MOST_BYTES} bytes")
+                content = file.read(MAX_FILE_BYTES + 1)
+        if len(content) > MAX_FILE_BYTES:
+            raise errors.SeedFailed(f"{path} in the guest is larger than {MAX_FILE_BYTES} bytes")
         return content
 
     def make_dir(self, path: str, mode: int) -> str:
@@ -196,12 +196,12 @@ class DirTree:
         with self._walk(path, follow=False) as walk:
             os.symlink(target, walk.name, dir_fd=walk.folder)
 
-    def room(self) -> Room:
+    def free_space(self) -> FreeSpace:
         """The Room of its file system."""
-        found = os.fstatvfs(self._root)
-        return Room(
-            bool(found.f_flag & os.ST_RDONLY), found.f_bfree * found.f_frsize,
-            found.f_ffree if found.f_files else None,
+        stats = os.fstatvfs(self._root)
+        return FreeSpace(
+            bool(stats.f_flag & os.ST_RDONLY), stats.f_bfree * stats.f_frsize,
+            stats.f_ffree if stats.f_files else None,
         )  # fmt: skip
 
     @staticmethod

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from saltvirt import errors
-from saltvirt.snapshot.tree import EXTERNAL, INTERNAL, Snapshot, Tree
+from saltvirt.snapshot.tree import EXTERNAL, INTERNAL, SnapshotNode, SnapshotTree
 from saltvirt.units import human_bytes
 
 # QEMU looks for a snapshot's name among the IDs of all snapshots first; it counts them from 1
@@ -22,7 +22,7 @@ _DEVICES_BYTES = 64 * 1024**2
 
 
 @dataclass(frozen=True)
-class GuestDisk:
+class WritableDisk:
     """A disk that a guest may write to. target: e.g. ``vda``. kind: libvirt's type of it (``file``,
     ``block``, ``volume``, ``network``). format: e.g. ``qcow2``. path: the file or device on this
     host, None where there is none. regular: path is a plain file. place: as tree.SnapshotDisk has
@@ -33,12 +33,12 @@ class GuestDisk:
     format: str
     path: str | None = None
     regular: bool = True
-    place: str | None = None
+    location: str | None = None
     shareable: bool = False
 
 
 @dataclass(frozen=True)
-class Guest:
+class SnapshotGuest:
     """What of a guest its snapshots depend on. memory_kib: what it has of its memory now; what the
     balloon has taken is not in a snapshot. variables: it has firmware that keeps variables.
     tpm: it has an emulated TPM. disks: those that it may write to. compared: {target: place} of all
@@ -50,17 +50,17 @@ class Guest:
     memory_kib: int = 0
     variables: bool = False
     tpm: bool = False
-    disks: tuple[GuestDisk, ...] = ()
-    compared: Mapping[str, str | None] | None = None
+    disks: tuple[WritableDisk, ...] = ()
+    current_sources: Mapping[str, str | None] | None = None
 
 
 @dataclass(frozen=True)
-class Choice:
+class SnapshotKind:
     """The kind of a snapshot to take. why: what of the guest decided it; None where nothing had
     to."""
 
     kind: str
-    why: str | None = None
+    reason: str | None = None
 
     @property
     def external(self) -> bool:
@@ -68,8 +68,8 @@ class Choice:
 
 
 def choose(
-    guest: Guest, tree: Tree, disk_only: bool | None = None, quiesce: bool = False
-) -> Choice:
+    guest: SnapshotGuest, tree: SnapshotTree, disk_only: bool | None = None, quiesce: bool = False
+) -> SnapshotKind:
     """The Choice for the guest's next snapshot. disk_only: True for an external one, False for an
     internal one, None for what suits the guest. Raises InvalidInput, Refused, Unsupported."""
     if quiesce and disk_only is False:
@@ -82,14 +82,14 @@ def choose(
             f"disk {', '.join(shared)} of {guest.name} is shareable: libvirt takes no snapshot of "
             "a guest with such a disk"
         )
-    must = next(_external_only(guest), None)
-    if disk_only is False and must:
+    external_reason = next(_external_only(guest), None)
+    if disk_only is False and external_reason:
         raise errors.Unsupported(
-            f"{guest.name} cannot have an internal snapshot: {must}; leave disk_only out"
+            f"{guest.name} cannot have an internal snapshot: {external_reason}; leave disk_only out"
         )
     kinds = {snapshot.kind for snapshot in tree}
-    reason = must
-    if not must and EXTERNAL in kinds:
+    reason = external_reason
+    if not external_reason and EXTERNAL in kinds:
         reason = f"its snapshots are external ({_names(tree, EXTERNAL)})"
     external = disk_only if disk_only is not None else bool(quiesce or reason)
     kind = EXTERNAL if external else INTERNAL
@@ -98,15 +98,15 @@ def choose(
         raise errors.Refused(
             f"{guest.name} has {mixed} snapshots ({_names(tree, mixed)}), and an {kind} one beside "
             "them would be lost or corrupted by going back to one of them: delete those first"
-            + ("" if must else ", or leave disk_only out")
-            + (f" ({must})" if must else "")
+            + ("" if external_reason else ", or leave disk_only out")
+            + (f" ({external_reason})" if external_reason else "")
         )
     if external:
         _refuse_servers(guest)
-    return Choice(kind, reason if external and disk_only is None and not quiesce else None)
+    return SnapshotKind(kind, reason if external and disk_only is None and not quiesce else None)
 
 
-def refuse_name(name: str, choice: Choice) -> None:
+def refuse_name(name: str, choice: SnapshotKind) -> None:
     """Raises InvalidInput for a name by which QEMU does not find an internal snapshot again."""
     if choice.external:
         return
@@ -122,17 +122,18 @@ def refuse_name(name: str, choice: Choice) -> None:
         )
 
 
-def refuse_unknown(guest: Guest) -> None:
+def refuse_unknown(guest: SnapshotGuest) -> None:
     """Raises Refused for a volume whose path is not known, so that neither is what it needs."""
     for disk in guest.disks:
         if disk.kind == "volume" and disk.path is None:
             raise errors.Refused(
-                f"disk {disk.target} of {guest.name} is the volume {disk.place}, which this host "
+                f"disk {disk.target} of {guest.name} is the volume {disk.location}, which this "
+                f"host "
                 "does not have now: start its storage pool first"
             )
 
 
-def refuse_layer(guest: Guest, path: str) -> None:
+def refuse_layer(guest: SnapshotGuest, path: str) -> None:
     """Raises InvalidInput for the path of a layer that libvirt makes elsewhere: it doubles each
     comma where it has qemu-img make the layers of a guest that is off."""
     if "," in path and not guest.running:
@@ -142,7 +143,7 @@ def refuse_layer(guest: Guest, path: str) -> None:
         )
 
 
-def _external_only(guest: Guest) -> Iterator[str]:
+def _external_only(guest: SnapshotGuest) -> Iterator[str]:
     """Why the guest can have no internal snapshot."""
     if guest.variables:
         yield "it boots with UEFI firmware (pflash)"
@@ -153,7 +154,7 @@ def _external_only(guest: Guest) -> Iterator[str]:
             yield f"its disk {disk.target} is no file"
 
 
-def _refuse_servers(guest: Guest) -> None:
+def _refuse_servers(guest: SnapshotGuest) -> None:
     """libvirt begins a layer on what a server has only while the guest runs."""
     for disk in guest.disks:
         if disk.kind == "network" and not guest.running:
@@ -163,11 +164,11 @@ def _refuse_servers(guest: Guest) -> None:
             )
 
 
-def _names(tree: Tree, kind: str) -> str:
+def _names(tree: SnapshotTree, kind: str) -> str:
     return ", ".join(snapshot.name for snapshot in tree if snapshot.kind == kind)
 
 
-def room(guest: Guest, choice: Choice) -> dict[str, int]:
+def required_bytes(guest: SnapshotGuest, choice: SnapshotKind) -> dict[str, int]:
     """Path of a disk to the bytes that the snapshot needs at once on its file system."""
     files = [disk.path for disk in guest.disks if disk.path and disk.regular]
     if choice.external:
@@ -193,16 +194,16 @@ class RevertPlan:
     deleted: tuple[str, ...] = ()
 
 
-def known(guest: str, names: Collection[str], tree: Tree) -> list[str]:
+def check_names(guest: str, names: Collection[str], tree: SnapshotTree) -> list[str]:
     """The names. Raises NotFound for one that the guest does not have."""
     missing = [str(name) for name in names if str(name) not in tree]
     if missing:
-        has = ", ".join(tree.newest_first()) or "none"
-        raise errors.NotFound(f"{guest} has no snapshot {', '.join(missing)}; it has {has}")
+        existing = ", ".join(tree.newest_first()) or "none"
+        raise errors.NotFound(f"{guest} has no snapshot {', '.join(missing)}; it has {existing}")
     return [str(name) for name in names]
 
 
-def previous(guest: str, tree: Tree) -> str:
+def previous(guest: str, tree: SnapshotTree) -> str:
     """The one before the current. Raises NotFound."""
     current = tree.current
     parent = current.parent if current else None
@@ -214,13 +215,15 @@ def previous(guest: str, tree: Tree) -> str:
     return parent
 
 
-def revert(guest: str, tree: Tree, name: str | None = None, cleanup: bool = False) -> RevertPlan:
+def revert(
+    guest: str, tree: SnapshotTree, name: str | None = None, cleanup: bool = False
+) -> RevertPlan:
     """The RevertPlan. name: None for the one before the current. cleanup: all that are newer go.
     Raises NotFound, and InvalidInput where others would be lost that are to stay."""
     if not len(tree):
         raise errors.NotFound(f"{guest} has no snapshots")
-    name = known(guest, [name], tree)[0] if name else previous(guest, tree)
-    doomed = lost(tree, name)
+    name = check_names(guest, [name], tree)[0] if name else previous(guest, tree)
+    doomed = invalidated(tree, name)
     if doomed and not cleanup:
         raise errors.InvalidInput(
             f"{', '.join(_ordered(tree, doomed))} would be lost: made on top of {name}; "
@@ -229,11 +232,11 @@ def revert(guest: str, tree: Tree, name: str | None = None, cleanup: bool = Fals
     return RevertPlan(name, tuple(_ordered(tree, doomed | newer(tree, name)) if cleanup else ()))
 
 
-def _ordered(tree: Tree, names: Collection[str]) -> list[str]:
+def _ordered(tree: SnapshotTree, names: Collection[str]) -> list[str]:
     return [name for name in tree.newest_first() if name in names]
 
 
-def newer(tree: Tree, name: str) -> set[str]:
+def newer(tree: SnapshotTree, name: str) -> set[str]:
     """Those made after this one, or on top of it. What it was taken on top of is older, whatever
     the clock said that day."""
     created_at = tree[name].created
@@ -243,7 +246,7 @@ def newer(tree: Tree, name: str) -> set[str]:
     return later | tree.descendants(name)
 
 
-def lost(tree: Tree, name: str) -> set[str]:
+def invalidated(tree: SnapshotTree, name: str) -> set[str]:
     """Those that cannot outlive going back to this one.
 
     Going back changes files: an internal snapshot is put back inside the disk's file, the layers of
@@ -264,23 +267,26 @@ def lost(tree: Tree, name: str) -> set[str]:
     return (lost_names | above) - {name}
 
 
-def deletion_order(guest: Guest, tree: Tree, doomed: Collection[str]) -> list[str]:
+def deletion_order(guest: SnapshotGuest, tree: SnapshotTree, doomed: Collection[str]) -> list[str]:
     """These names in an order in which libvirt can delete all of them.
 
     Raises Refused, with what to do first, where there is none; nothing is to be deleted then.
     """
     stay, order = {snapshot.name: snapshot for snapshot in tree}, list[str]()
-    disks, has = {disk.place for disk in guest.disks}, guest.compared
+    disks, current = {disk.location for disk in guest.disks}, guest.current_sources
     while True:
         refusal = None
         for name in (name for name in tree.newest_first() if name in doomed and name in stay):
-            reason = _in_the_way(tree, stay, stay[name], disks, guest.running)
-            reason = reason or _not_while_it_runs(stay[name], has)
+            reason = _obstacle(tree, stay, stay[name], disks, guest.running)
+            reason = reason or _running_obstacle(stay[name], current)
             if reason is None:
                 order.append(name)
-                gone = stay.pop(name)
-                disks = _merged(gone, disks)
-                has = has and {to: next(iter(_merged(gone, {at}))) for to, at in has.items()}
+                deleted = stay.pop(name)
+                disks = _after_deletion(deleted, disks)
+                current = current and {
+                    to: next(iter(_after_deletion(deleted, {location})))
+                    for to, location in current.items()
+                }
                 break
             refusal = f"snapshot {name} of {guest.name} cannot be deleted: {reason}"
         else:
@@ -289,78 +295,106 @@ def deletion_order(guest: Guest, tree: Tree, doomed: Collection[str]) -> list[st
             return order
 
 
-def _merged(gone: Snapshot, disks: set[str | None]) -> set[str | None]:
+def _after_deletion(deleted: SnapshotNode, disks: set[str | None]) -> set[str | None]:
     """Where the guest's disks are once a snapshot is deleted: a layer goes into what is below."""
-    bases = {disk.layer: disk.base for disk in gone.disks if disk.layer}
+    bases = {disk.layer: disk.base for disk in deleted.disks if disk.layer}
     return {bases.get(disk_place, disk_place) if disk_place else None for disk_place in disks}
 
 
-def _other(one: Snapshot, has: Mapping[str, str | None] | None) -> tuple[str, str, str] | None:
+def _changed_drive(
+    snapshot: SnapshotNode, current: Mapping[str, str | None] | None
+) -> tuple[str, str, str] | None:
     """(target, what was there at an internal snapshot, what is there now) of a disk or drive that
-    has another place now; None without one. has: see Guest.compared."""
-    for disk in one.disks if has is not None and not one.external else ():
-        then = disk.base or "empty"
-        now = (has.get(disk.target) or "empty") if has and disk.target in has else "not there"
-        if now != then:
-            return disk.target, then, now
+    has another place now; None without one. current: see Guest.compared."""
+    for disk in snapshot.disks if current is not None and not snapshot.external else ():
+        earlier_source = disk.base or "empty"
+        current_source = (
+            (current.get(disk.target) or "empty")
+            if current and disk.target in current
+            else "not there"
+        )
+        if current_source != earlier_source:
+            return disk.target, earlier_source, current_source
     return None
 
 
-def _not_while_it_runs(one: Snapshot, has: Mapping[str, str | None] | None) -> str | None:
+def _running_obstacle(
+    snapshot: SnapshotNode, current: Mapping[str, str | None] | None
+) -> str | None:
     """Why libvirt deletes an internal snapshot only while the guest is off."""
-    other = _other(one, has)
-    if other is None:
+    changed_drive = _changed_drive(snapshot, current)
+    if changed_drive is None:
         return None
-    target, then, now = other
-    return f"{target} was {then} at that time and is {now}: stop the guest first"
+    target, earlier_source, current_source = changed_drive
+    return (
+        f"{target} was {earlier_source} at that time and is {current_source}: stop the guest first"
+    )
 
 
-def refuse_left(guest: str, tree: Tree, plan: RevertPlan, lost: Collection[str] = ()) -> None:
+def refuse_undeletable(
+    guest: str, tree: SnapshotTree, plan: RevertPlan, emptied_targets: Collection[str] = ()
+) -> None:
     """Raises Refused for a snapshot that is to go after the guest was put back, and that libvirt
-    does not delete from the guest that runs then. lost: targets of the drives that are empty
+    does not delete from the guest that runs then. emptied_targets: targets of the drives that are
+    empty
     then."""
     target = tree[plan.name]
-    has = {disk.target: None if disk.target in lost else disk.base for disk in target.disks}
-    for one in (tree[name] for name in plan.deleted):
-        other = _other(one, has) if one.inside <= target.inside else None
-        if other:
-            drive, then, now = other
+    current = {
+        disk.target: None if disk.target in emptied_targets else disk.base for disk in target.disks
+    }
+    for snapshot in (tree[name] for name in plan.deleted):
+        changed_drive = (
+            _changed_drive(snapshot, current) if snapshot.inside <= target.inside else None
+        )
+        if changed_drive:
+            drive, earlier_source, current_source = changed_drive
             raise errors.Refused(
-                f"cannot revert {guest}: {one.name} could not be deleted afterwards, as {drive} is "
-                f"{now} at {plan.name} and {then} at {one.name}: stop {guest} and delete "
-                f"{one.name} first"
+                f"cannot revert {guest}: {snapshot.name} could not be deleted afterwards, as "
+                f"{drive} is "
+                f"{current_source} at {plan.name} and {earlier_source} at {snapshot.name}: stop "
+                f"{guest} and delete "
+                f"{snapshot.name} first"
             )
 
 
-def left_inside(guest: str, tree: Tree, plan: RevertPlan) -> list[str]:
+def internal_leftovers(guest: str, tree: SnapshotTree, plan: RevertPlan) -> list[str]:
     """Sentences about the snapshots that go after the guest was put back, and stay inside disks
     that it has then: they were of more disks than these, and libvirt deletes no part of one."""
-    now, notes = tree[plan.name].inside, []
-    for one in (tree[name] for name in plan.deleted if now and not tree[plan.name].external):
-        files = sorted(one.inside & now)
-        if not one.external and files and not one.inside <= now:
+    current_files, notes = tree[plan.name].inside, []
+    for snapshot in (
+        tree[name] for name in plan.deleted if current_files and not tree[plan.name].external
+    ):
+        files = sorted(snapshot.inside & current_files)
+        if not snapshot.external and files and not snapshot.inside <= current_files:
             notes.append(
-                f"{one.name} still takes room inside {', '.join(files)}: while {guest} is off, "
-                f"`qemu-img snapshot -d {shlex.quote(one.name)} FILE` deletes it"
+                f"{snapshot.name} still takes room inside {', '.join(files)}: while {guest} is "
+                f"off, "
+                f"`qemu-img snapshot -d {shlex.quote(snapshot.name)} FILE` deletes it"
             )
     return notes
 
 
-def _in_the_way(
-    tree: Tree, stay: dict[str, Snapshot], one: Snapshot, disks: set[str | None], running: bool
+def _obstacle(
+    tree: SnapshotTree,
+    stay: dict[str, SnapshotNode],
+    snapshot: SnapshotNode,
+    disks: set[str | None],
+    running: bool,
 ) -> str | None:
     """Why libvirt cannot delete this one now, or deleting it would take another one with it."""
-    if not one.external:
-        if running and disks and one.inside and not one.inside & disks:
+    if not snapshot.external:
+        if running and disks and snapshot.inside and not snapshot.inside & disks:
             return "the guest runs on a layer above the file that it is in: stop the guest first"
         return None
     for remaining in stay.values():
-        if remaining.inside & one.layers:
+        if remaining.inside & snapshot.layers:
             return f"{remaining.name} is inside its layer: delete {remaining.name} with it"
-    parent = _parent(tree, stay, one)
+    parent = _parent(tree, stay, snapshot)
     if parent is not None and not parent.external:
         return f"{parent.name}, on which it stands, is internal: delete {parent.name} with it"
-    above = [name for name in stay if name in tree.descendants(one.name) and stay[name].external]
+    above = [
+        name for name in stay if name in tree.descendants(snapshot.name) and stay[name].external
+    ]
     if above and not running:
         return (
             f"{', '.join(above)} on top of it would lose what it stands on: delete "
@@ -369,9 +403,11 @@ def _in_the_way(
     return None
 
 
-def _parent(tree: Tree, stay: dict[str, Snapshot], one: Snapshot) -> Snapshot | None:
+def _parent(
+    tree: SnapshotTree, stay: dict[str, SnapshotNode], snapshot: SnapshotNode
+) -> SnapshotNode | None:
     """The nearest below it that is still there: libvirt gives those above a deleted one to it."""
-    name = one.parent
+    name = snapshot.parent
     while name is not None and name not in stay:
         name = tree[name].parent if name in tree else None
     return stay[name] if name is not None else None

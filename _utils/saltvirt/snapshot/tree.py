@@ -27,7 +27,7 @@ class SnapshotDisk:
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class SnapshotNode:
     """One snapshot. parent: the name of the one that it was taken on top of. created: in seconds
     since 1970, as no clock is turned back in it. memory: INTERNAL, EXTERNAL or NO. current: the
     next one is taken on top of it. variables, tpm: the guest had firmware variables in a file, and
@@ -75,7 +75,7 @@ def of_pool(pool: str, volume: str) -> str:
     return f"{pool}/{volume}"
 
 
-def place(source: ElementTree.Element | None, volume: VolumePath = of_pool) -> str | None:
+def location(source: ElementTree.Element | None, volume: VolumePath = of_pool) -> str | None:
     """Where a disk has its data: a path, or the name of what a server has. volume: tells the path
     of a volume by pool and name."""
     if source is None:
@@ -85,22 +85,22 @@ def place(source: ElementTree.Element | None, volume: VolumePath = of_pool) -> s
     return source.get("file") or source.get("dev") or source.get("name")
 
 
-def read(text: str, current: bool = False, volume: VolumePath = of_pool) -> Snapshot:
+def read(text: str, current: bool = False, volume: VolumePath = of_pool) -> SnapshotNode:
     """The Snapshot in libvirt's XML. volume: as for :func:`place`."""
     root = ElementTree.fromstring(text)
     memory = root.find("memory")
     bases = {}
     for disk in root.iterfind("domain/devices/disk"):
         target = disk.find("target")
-        bases[target.get("dev") if target is not None else None] = place(
+        bases[target.get("dev") if target is not None else None] = location(
             disk.find("source"), volume
         )
     disks = []
     for disk in root.iterfind("disks/disk"):
         name, kind = disk.get("name", ""), disk.get("snapshot", NO)
-        layer = place(disk.find("source"), volume) if kind == EXTERNAL else None
+        layer = location(disk.find("source"), volume) if kind == EXTERNAL else None
         disks.append(SnapshotDisk(name, kind, bases.get(name), layer))
-    return Snapshot(
+    return SnapshotNode(
         name=root.findtext("name") or "",
         parent=root.findtext("parent/name"),
         created=int(root.findtext("creationTime") or 0),
@@ -126,13 +126,13 @@ def has_variables(domain: ElementTree.Element | None) -> bool:
     return flash or efi or domain.find("os/nvram") is not None
 
 
-class Tree:
+class SnapshotTree:
     """The snapshots of one guest, by name; each comes after the one that it was taken on top of."""
 
-    def __init__(self, snapshots: Iterable[Snapshot] = ()) -> None:
+    def __init__(self, snapshots: Iterable[SnapshotNode] = ()) -> None:
         self._named = {snapshot.name: snapshot for snapshot in snapshots}
 
-    def __iter__(self) -> Iterator[Snapshot]:
+    def __iter__(self) -> Iterator[SnapshotNode]:
         return iter(self._named.values())
 
     def __len__(self) -> int:
@@ -141,11 +141,11 @@ class Tree:
     def __contains__(self, name: object) -> bool:
         return name in self._named
 
-    def __getitem__(self, name: str) -> Snapshot:
+    def __getitem__(self, name: str) -> SnapshotNode:
         return self._named[name]
 
     @property
-    def current(self) -> Snapshot | None:
+    def current(self) -> SnapshotNode | None:
         """The one on top of which the next is taken."""
         return next((snapshot for snapshot in self._named.values() if snapshot.current), None)
 
@@ -174,7 +174,7 @@ class Tree:
         """These, and all that were taken on top of them."""
         return {*names}.union(*map(self.descendants, names))
 
-    def below(self, place: str) -> set[str]:
+    def below(self, layer: str) -> set[str]:
         """What a layer stands on, as far as the snapshots tell."""
         bases = {
             disk.layer: disk.base
@@ -183,7 +183,7 @@ class Tree:
             if disk.layer and disk.base
         }
         places: set[str] = set()
-        while place in bases and bases[place] not in places:
-            place = bases[place]
-            places.add(place)
+        while layer in bases and bases[layer] not in places:
+            layer = bases[layer]
+            places.add(layer)
         return places

@@ -38,7 +38,7 @@ class _Remove:
 REMOVE: Any = _Remove()
 
 T = TypeVar("T")
-P = TypeVar("P", bound="Part")
+P = TypeVar("P", bound="Spec")
 # checks a value; the text names it in errors
 Parser = Callable[[Any, str], T]
 
@@ -48,28 +48,28 @@ def key(parse: Parser[Any], name: str | None = None, repr: bool = True) -> Any:
     return field(default=None, repr=repr, metadata={"parse": parse, "name": name})
 
 
-def given(value: T | None) -> T | None:
+def value_or_none(value: T | None) -> T | None:
     """The value, or None where the user gave none or REMOVE."""
     return None if value is REMOVE else value
 
 
-def unknown(word: object, known: Collection[Any], what: str) -> InvalidInput:
+def unknown(word: object, choices: Collection[Any], argument: str) -> InvalidInput:
     """The error for a word that is not known, with the nearest one that is."""
-    near = difflib.get_close_matches(str(word), [str(k) for k in known], n=1)
-    hint = f", did you mean {near[0]!r}?" if near else f"; known: {', '.join(sorted(known))}"
-    return InvalidInput(f"{what}: unknown {word!r}{hint}")
+    near = difflib.get_close_matches(str(word), [str(k) for k in choices], n=1)
+    hint = f", did you mean {near[0]!r}?" if near else f"; known: {', '.join(sorted(choices))}"
+    return InvalidInput(f"{argument}: unknown {word!r}{hint}")
 
 
-def mapping(value: Any, what: str) -> dict[Any, Any]:
+def mapping(value: Any, argument: str) -> dict[Any, Any]:
     """The value, when it is a dictionary. Raises InvalidInput, which does not show the value: there
     may be a password in it."""
     if not isinstance(value, dict):
-        raise InvalidInput(f"{what} must be a dictionary, not {type(value).__name__}")
+        raise InvalidInput(f"{argument} must be a dictionary, not {type(value).__name__}")
     return value
 
 
 @dataclass
-class Part:
+class Spec:
     """A dictionary of the user, checked."""
 
     NONE_REMOVES = True
@@ -82,36 +82,36 @@ class Part:
         return {f.metadata["name"] or f.name: f for f in fields(cls) if f.metadata}
 
     @classmethod
-    def parse(cls: type[P], value: Any, what: str) -> P:
+    def parse(cls: type[P], value: Any, argument: str) -> P:
         """A Part from a dictionary; ``what`` names it in errors, e.g. ``cpu:topology``.
 
         Raises InvalidInput for an unknown key or a wrong value.
         """
-        found: dict[str, Any] = {}
-        known = cls.keys()
-        for word, item in mapping(value, what).items():
+        field_values: dict[str, Any] = {}
+        known_keys = cls.keys()
+        for word, item in mapping(value, argument).items():
             if str(word).startswith("__"):
                 continue
-            if word not in known:
-                raise unknown(word, known, what)
-            entry = known[word]
+            if word not in known_keys:
+                raise unknown(word, known_keys, argument)
+            entry = known_keys[word]
             if item is None:
                 removes = cls.NONE_REMOVES and entry.name not in cls.NONE_LEAVES
-                found[entry.name] = REMOVE if removes else None
+                field_values[entry.name] = REMOVE if removes else None
             else:
-                found[entry.name] = entry.metadata["parse"](item, f"{what}:{word}")
-        part = cls(**found)
-        part.check(what)
+                field_values[entry.name] = entry.metadata["parse"](item, f"{argument}:{word}")
+        part = cls(**field_values)
+        part.check(argument)
         return part
 
-    def removed(self) -> set[str]:
+    def removed_fields(self) -> set[str]:
         """The fields whose setting is to be taken away."""
         return {f.name for f in fields(self) if getattr(self, f.name) is REMOVE}
 
-    def check(self, what: str) -> None:
+    def check(self, argument: str) -> None:
         """For what a single value cannot show. Raises InvalidInput."""
 
 
-def part(cls: type[P]) -> Parser[P]:
+def nested(cls: type[P]) -> Parser[P]:
     """A parser for a key whose value is itself a dictionary."""
     return cls.parse

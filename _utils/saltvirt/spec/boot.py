@@ -8,21 +8,21 @@ from typing import Any
 
 from saltvirt.errors import InvalidInput
 from saltvirt.spec import values
-from saltvirt.spec.base import Part, given, key
+from saltvirt.spec.base import Spec, key, value_or_none
 
 DEVICES = ("hd", "cdrom", "network", "fd")
 _URL = re.compile(r"(https?|ftp|salt|file)://\S+")
 
 
-def path_or_url(value: Any, what: str) -> str:
+def path_or_url(value: Any, argument: str) -> str:
     """An absolute path, or a URL that Salt can fetch."""
     if _URL.fullmatch(str(value)):
         return str(value)
-    return values.path(value, what)
+    return values.path(value, argument)
 
 
 @dataclass
-class BootSpec(Part):
+class BootSpec(Spec):
     """The ``boot`` argument."""
 
     kernel: str | None = key(path_or_url)
@@ -33,21 +33,21 @@ class BootSpec(Part):
     efi: bool | None = key(values.boolean)
     secure: bool | None = key(values.boolean)
 
-    def check(self, what: str) -> None:
-        loader, nvram = given(self.loader), given(self.nvram)
+    def check(self, argument: str) -> None:
+        loader, nvram = value_or_none(self.loader), value_or_none(self.nvram)
         if self.efi and (loader or nvram):
-            raise InvalidInput(f"{what}: give either efi or loader and nvram")
+            raise InvalidInput(f"{argument}: give either efi or loader and nvram")
         if bool(loader) != bool(nvram):
             missing = "nvram" if loader else "loader"
-            raise InvalidInput(f"{what}: loader and nvram go together: {missing} is missing")
+            raise InvalidInput(f"{argument}: loader and nvram go together: {missing} is missing")
 
 
-def boot_devices(value: Any, what: str = "boot_dev") -> list[str]:
+def boot_devices(value: Any, argument: str = "boot_dev") -> list[str]:
     """``network hd`` or a list as a list of boot devices."""
-    words = value.split() if isinstance(value, str) else value
-    if not isinstance(words, (list, tuple)):
-        raise InvalidInput(f"{what} {value!r} is not a list of boot devices")
-    devices = [values.choice(*DEVICES)(word, what) for word in words]
+    device_names = value.split() if isinstance(value, str) else value
+    if not isinstance(device_names, (list, tuple)):
+        raise InvalidInput(f"{argument} {value!r} is not a list of boot devices")
+    devices = [values.choice(*DEVICES)(word, argument) for word in device_names]
     if len(set(devices)) != len(devices):
-        raise InvalidInput(f"{what} {value!r} names a device twice")
+        raise InvalidInput(f"{argument} {value!r} names a device twice")
     return devices

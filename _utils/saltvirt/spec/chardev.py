@@ -7,7 +7,7 @@ from typing import Any
 
 from saltvirt.errors import InvalidInput
 from saltvirt.spec import values
-from saltvirt.spec.base import Part, key
+from saltvirt.spec.base import Spec, key
 
 TYPES = ("pty", "tcp", "udp", "file", "dev", "pipe", "unix", "null", "stdio", "vc", "nmdm")
 PATH_NEEDED = ("file", "dev", "pipe")
@@ -16,7 +16,7 @@ LOCAL = "127.0.0.1"
 
 
 @dataclass
-class CharSpec(Part):
+class CharSpec(Spec):
     """One serial port or console."""
 
     NONE_REMOVES = False
@@ -32,30 +32,30 @@ class CharSpec(Part):
     log_file: str | None = key(values.path)
 
     @classmethod
-    def parse_any(cls, value: Any, what: str) -> CharSpec:
+    def parse_any(cls, value: Any, argument: str) -> CharSpec:
         """From the type's name, or a dictionary."""
-        return cls.parse(value if isinstance(value, dict) else {"type": value}, what)
+        return cls.parse(value if isinstance(value, dict) else {"type": value}, argument)
 
-    def check(self, what: str) -> None:
+    def check(self, argument: str) -> None:
         if self.type is None and (self.host or self.port or self.protocol):
             self.type = "tcp"
         if self.type in PATH_NEEDED and not self.path:
-            raise InvalidInput(f"{what}: type {self.type} needs a path")
+            raise InvalidInput(f"{argument}: type {self.type} needs a path")
 
     def complete(self) -> CharSpec:
         """The same with what a new device gets where its user said nothing."""
-        found = replace(self, type=self.type or "pty")
-        if found.type in ("tcp", "udp"):
-            found.host, found.port = found.host or LOCAL, found.port or DEFAULT_PORT
-        if found.type == "tcp":
-            found.protocol = found.protocol or "telnet"
-        return found
+        result = replace(self, type=self.type or "pty")
+        if result.type in ("tcp", "udp"):
+            result.host, result.port = result.host or LOCAL, result.port or DEFAULT_PORT
+        if result.type == "tcp":
+            result.protocol = result.protocol or "telnet"
+        return result
 
 
-def parse(value: Any, what: str) -> list[CharSpec] | None:
+def parse(value: Any, argument: str) -> list[CharSpec] | None:
     """A list of CharSpec from a list, one dictionary or one type; None says nothing."""
     if value is None:
         return None
     if not isinstance(value, list | tuple):
         value = [value]
-    return values.list_of(CharSpec.parse_any)(value, what)
+    return values.list_of(CharSpec.parse_any)(value, argument)

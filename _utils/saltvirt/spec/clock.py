@@ -7,24 +7,26 @@ from typing import Any
 
 from saltvirt.errors import InvalidInput
 from saltvirt.spec import values
-from saltvirt.spec.base import Part, given, key, part
+from saltvirt.spec.base import Spec, key, nested, value_or_none
 
 TIMERS = ("platform", "hpet", "kvmclock", "pit", "rtc", "tsc", "hypervclock", "armvtimer")
 
 
-def _adjustment(value: Any, what: str) -> int | str:
+def _adjustment(value: Any, argument: str) -> int | str:
     """Seconds, or ``reset``."""
     if value == "reset":
         return "reset"
-    return values.number(-(2**62))(value, what)
+    return values.number(-(2**62))(value, argument)
 
 
-def _catchup(value: Any, what: str) -> dict[str, int]:
-    return values.map_of(values.choice("slew", "threshold", "limit"), values.number())(value, what)
+def _catchup(value: Any, argument: str) -> dict[str, int]:
+    return values.map_of(values.choice("slew", "threshold", "limit"), values.number())(
+        value, argument
+    )
 
 
 @dataclass
-class TimerSpec(Part):
+class TimerSpec(Spec):
     """One timer."""
 
     track: str | None = key(values.choice("boot", "guest", "wall", "realtime"))
@@ -37,31 +39,31 @@ class TimerSpec(Part):
     limit: int | None = key(values.number())
     catchup: dict[str, int] | None = key(_catchup)
 
-    def check(self, what: str) -> None:
-        for name, value in (given(self.catchup) or {}).items():
+    def check(self, argument: str) -> None:
+        for name, value in (value_or_none(self.catchup) or {}).items():
             setattr(self, name, value)
 
 
 @dataclass
-class ClockSpec(Part):
+class ClockSpec(Spec):
     """The ``clock`` argument."""
 
     utc: bool | None = key(values.boolean)
     adjustment: int | str | None = key(_adjustment)
     timezone: str | None = key(values.text)
     timers: dict[str, TimerSpec] | None = key(
-        values.map_of(values.choice(*TIMERS), part(TimerSpec))
+        values.map_of(values.choice(*TIMERS), nested(TimerSpec))
     )
 
-    def check(self, what: str) -> None:
-        if given(self.timezone) and given(self.adjustment):
-            raise InvalidInput(f"{what}: timezone and adjustment exclude each other")
+    def check(self, argument: str) -> None:
+        if value_or_none(self.timezone) and value_or_none(self.adjustment):
+            raise InvalidInput(f"{argument}: timezone and adjustment exclude each other")
 
     def offset(self) -> str:
         """libvirt's word for it: utc, localtime, timezone or variable."""
-        if given(self.timezone):
+        if value_or_none(self.timezone):
             return "timezone"
-        if given(self.adjustment) not in (None, "reset"):
+        if value_or_none(self.adjustment) not in (None, "reset"):
             return "variable"
         return "localtime" if self.utc is False else "utc"
 

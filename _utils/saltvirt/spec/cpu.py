@@ -8,14 +8,14 @@ from typing import Any
 from saltvirt import units
 from saltvirt.errors import InvalidInput
 from saltvirt.spec import values
-from saltvirt.spec.base import REMOVE, Part, given, key, part
+from saltvirt.spec.base import REMOVE, Spec, key, nested, value_or_none
 from saltvirt.spec.cputune import CpuTuneSpec
 
 POLICIES = ("force", "require", "optional", "disable", "forbid")
 
 
 @dataclass
-class VcpuSpec(Part):
+class VcpuSpec(Spec):
     """The state of one virtual CPU."""
 
     enabled: bool | None = key(values.boolean)
@@ -24,25 +24,27 @@ class VcpuSpec(Part):
 
 
 @dataclass
-class ModelSpec(Part):
+class ModelSpec(Spec):
     """The CPU model by name."""
 
     name: str | None = key(values.word)
     fallback: str | None = key(values.choice("allow", "forbid"))
     vendor_id: str | None = key(values.text)
 
-    def check(self, what: str) -> None:
-        vendor_id = given(self.vendor_id)
+    def check(self, argument: str) -> None:
+        vendor_id = value_or_none(self.vendor_id)
         if vendor_id and (len(vendor_id) != 12 or "," in vendor_id):
-            raise InvalidInput(f"{what}:vendor_id {vendor_id!r} must be of 12 characters, no comma")
+            raise InvalidInput(
+                f"{argument}:vendor_id {vendor_id!r} must be of 12 characters, no comma"
+            )
 
 
-def _model(value: Any, what: str) -> ModelSpec:
-    return ModelSpec.parse({"name": value} if isinstance(value, str) else value, what)
+def _model(value: Any, argument: str) -> ModelSpec:
+    return ModelSpec.parse({"name": value} if isinstance(value, str) else value, argument)
 
 
 @dataclass
-class TopologySpec(Part):
+class TopologySpec(Spec):
     """Sockets, dies, clusters, cores, threads."""
 
     sockets: int | None = key(values.count)
@@ -53,15 +55,19 @@ class TopologySpec(Part):
 
     def total(self) -> int | None:
         """The number of CPUs it makes, or None where a part is not given."""
-        sockets, cores, threads = given(self.sockets), given(self.cores), given(self.threads)
+        sockets, cores, threads = (
+            value_or_none(self.sockets),
+            value_or_none(self.cores),
+            value_or_none(self.threads),
+        )
         if not (sockets and cores and threads):
             return None
-        groups = (given(self.dies) or 1) * (given(self.clusters) or 1)
+        groups = (value_or_none(self.dies) or 1) * (value_or_none(self.clusters) or 1)
         return sockets * groups * cores * threads
 
 
 @dataclass
-class CacheSpec(Part):
+class CacheSpec(Spec):
     """The CPU cache that the guest sees."""
 
     level: int | None = key(values.number(1, 3))
@@ -69,7 +75,7 @@ class CacheSpec(Part):
 
 
 @dataclass
-class CellSpec(Part):
+class CellSpec(Spec):
     """One NUMA cell of the guest."""
 
     cpus: str | None = key(values.cpuset)
@@ -80,42 +86,42 @@ class CellSpec(Part):
 
 
 @dataclass
-class CpuSpec(Part):
+class CpuSpec(Spec):
     """The ``cpu`` argument."""
 
     maximum: int | None = key(values.count)
     current: int | None = key(values.count)
     placement: str | None = key(values.choice("static", "auto"))
     cpuset: str | None = key(values.cpuset)
-    vcpus: dict[int, VcpuSpec] | None = key(values.map_of(values.number(), part(VcpuSpec)))
+    vcpus: dict[int, VcpuSpec] | None = key(values.map_of(values.number(), nested(VcpuSpec)))
     match: str | None = key(values.choice("minimum", "exact", "strict"))
     mode: str | None = key(values.choice("custom", "host-model", "host-passthrough", "maximum"))
     check_: str | None = key(values.choice("none", "partial", "full"), name="check")
     migratable: bool | None = key(values.boolean)
     vendor: str | None = key(values.word)
     model: ModelSpec | None = key(_model)
-    topology: TopologySpec | None = key(part(TopologySpec))
-    cache: CacheSpec | None = key(part(CacheSpec))
+    topology: TopologySpec | None = key(nested(TopologySpec))
+    cache: CacheSpec | None = key(nested(CacheSpec))
     features: dict[str, str] | None = key(values.map_of(values.word, values.choice(*POLICIES)))
-    numa: dict[int, CellSpec] | None = key(values.map_of(values.number(), part(CellSpec)))
-    tuning: CpuTuneSpec | None = key(part(CpuTuneSpec))
+    numa: dict[int, CellSpec] | None = key(values.map_of(values.number(), nested(CellSpec)))
+    tuning: CpuTuneSpec | None = key(nested(CpuTuneSpec))
     iothreads: int | None = key(values.count)
 
-    def check(self, what: str) -> None:
-        maximum, current = given(self.maximum), given(self.current)
+    def check(self, argument: str) -> None:
+        maximum, current = value_or_none(self.maximum), value_or_none(self.current)
         if maximum and current and current > maximum:
-            raise InvalidInput(f"{what}: current {current} is more than maximum {maximum}")
-        topology = given(self.topology)
+            raise InvalidInput(f"{argument}: current {current} is more than maximum {maximum}")
+        topology = value_or_none(self.topology)
         total = topology.total() if topology else None
         if total and maximum and total != maximum:
-            cpus = units.counted(total, "CPU")
-            raise InvalidInput(f"{what}: the topology makes {cpus}, maximum says {maximum}")
-        for number in given(self.vcpus) or {}:
+            cpus = units.pluralize(total, "CPU")
+            raise InvalidInput(f"{argument}: the topology makes {cpus}, maximum says {maximum}")
+        for number in value_or_none(self.vcpus) or {}:
             if maximum and number >= maximum:
-                raise InvalidInput(f"{what}:vcpus has {number}, the last one is {maximum - 1}")
+                raise InvalidInput(f"{argument}:vcpus has {number}, the last one is {maximum - 1}")
 
 
-def parse_cpu(value: Any, what: str = "cpu") -> CpuSpec:
+def parse_cpu(value: Any, argument: str = "cpu") -> CpuSpec:
     """A CpuSpec from a number or a dictionary; None or 0 say nothing.
 
     A number alone is how many CPUs there shall be, all of them running.
@@ -123,5 +129,5 @@ def parse_cpu(value: Any, what: str = "cpu") -> CpuSpec:
     if value in (None, 0, "", "0"):
         return CpuSpec()
     if isinstance(value, dict):
-        return CpuSpec.parse(value, what)
-    return CpuSpec(maximum=values.count(value, what), current=REMOVE)
+        return CpuSpec.parse(value, argument)
+    return CpuSpec(maximum=values.count(value, argument), current=REMOVE)

@@ -7,7 +7,7 @@ from typing import Any
 
 from saltvirt.errors import InvalidInput
 from saltvirt.spec import values
-from saltvirt.spec.base import Part, key, mapping, part
+from saltvirt.spec.base import Spec, key, mapping, nested
 
 SCHEDULERS = ("batch", "idle", "fifo", "rr")
 _US = values.number(1)
@@ -15,7 +15,7 @@ _QUOTA = values.number(-1)
 
 
 @dataclass
-class SchedSpec(Part):
+class SchedSpec(Spec):
     """A scheduler for some threads."""
 
     scheduler: str = key(values.choice(*SCHEDULERS))
@@ -23,13 +23,13 @@ class SchedSpec(Part):
     vcpus: str | None = key(values.cpuset)
     iothreads: str | None = key(values.cpuset)
 
-    def check(self, what: str) -> None:
+    def check(self, argument: str) -> None:
         if not self.scheduler:
-            raise InvalidInput(f"{what}: scheduler is missing; one of {', '.join(SCHEDULERS)}")
+            raise InvalidInput(f"{argument}: scheduler is missing; one of {', '.join(SCHEDULERS)}")
 
 
 @dataclass
-class CacheShareSpec(Part):
+class CacheShareSpec(Spec):
     """A part of one CPU cache."""
 
     level: int | None = key(values.number(1, 3))
@@ -46,29 +46,29 @@ class CacheTuneSpec:
     monitors: dict[str, int]
 
 
-def _cachetune(value: Any, what: str) -> CacheTuneSpec:
+def _cachetune(value: Any, argument: str) -> CacheTuneSpec:
     caches: dict[int, CacheShareSpec] = {}
     monitors: dict[str, int] = {}
-    for name, item in mapping(value, what).items():
+    for name, item in mapping(value, argument).items():
         if name == "monitor":
             monitors = values.map_of(values.cpuset, values.number(1, 3))(
-                item or {}, f"{what}:monitor"
+                item or {}, f"{argument}:monitor"
             )
         elif item is not None:
-            cache = values.number()(name, what)
-            caches[cache] = CacheShareSpec.parse(item, f"{what}:{name}")
+            cache = values.number()(name, argument)
+            caches[cache] = CacheShareSpec.parse(item, f"{argument}:{name}")
     return CacheTuneSpec(caches, monitors)
 
 
-def _emulatorsched(value: Any, what: str) -> SchedSpec:
+def _emulatorsched(value: Any, argument: str) -> SchedSpec:
     """Salt's documents show a list of one; a dictionary is meant."""
     if isinstance(value, list) and len(value) == 1:
         value = value[0]
-    return SchedSpec.parse(value, what)
+    return SchedSpec.parse(value, argument)
 
 
 @dataclass
-class CpuTuneSpec(Part):
+class CpuTuneSpec(Spec):
     """``cpu:tuning``; periods and quotas in microseconds."""
 
     vcpupin: dict[int, str] | None = key(values.map_of(values.number(), values.cpuset))
@@ -83,8 +83,8 @@ class CpuTuneSpec(Part):
     emulator_quota: int | None = key(_QUOTA)
     iothread_period: int | None = key(_US)
     iothread_quota: int | None = key(_QUOTA)
-    vcpusched: list[SchedSpec] | None = key(values.list_of(part(SchedSpec)))
-    iothreadsched: list[SchedSpec] | None = key(values.list_of(part(SchedSpec)))
+    vcpusched: list[SchedSpec] | None = key(values.list_of(nested(SchedSpec)))
+    iothreadsched: list[SchedSpec] | None = key(values.list_of(nested(SchedSpec)))
     emulatorsched: SchedSpec | None = key(_emulatorsched)
     cachetune: dict[str, CacheTuneSpec] | None = key(values.map_of(values.cpuset, _cachetune))
     memorytune: dict[str, dict[int, int]] | None = key(

@@ -7,22 +7,22 @@ from typing import Any
 
 from saltvirt.errors import InvalidInput
 from saltvirt.spec import values
-from saltvirt.spec.base import Part, key, mapping
+from saltvirt.spec.base import Spec, key, mapping
 
 CLOUD_INIT = "seed.cloud_init"
 
 
-def _anything(value: Any, what: str) -> Any:
+def _anything(value: Any, argument: str) -> Any:
     return value
 
 
-def seed(value: Any, what: str) -> bool | str:
+def seed(value: Any, argument: str) -> bool | str:
     """True, False, or ``cloud-init``: a way of seeding is seeding."""
-    return value if value == "cloud-init" else values.boolean(value, what)
+    return value if value == "cloud-init" else values.boolean(value, argument)
 
 
 @dataclass
-class DeploySpec(Part):
+class DeploySpec(Spec):
     """Arguments of ``init`` that shape no XML."""
 
     NONE_REMOVES = False
@@ -46,7 +46,7 @@ class DeploySpec(Part):
     user_data: str | None = key(values.secret, repr=False)
     approve_key: bool | None = key(values.boolean)
 
-    def check(self, what: str) -> None:
+    def check(self, argument: str) -> None:
         for name in ("start", "seed", "install", "approve_key"):
             if getattr(self, name) is None:
                 setattr(self, name, True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from saltvirt.errors import InvalidInput
 from saltvirt.spec import values
-from saltvirt.spec.base import Part, key
+from saltvirt.spec.base import Spec, key
 
 if TYPE_CHECKING:
     from saltvirt.spec.base import P, Parser
@@ -16,7 +16,7 @@ NONE = "none"
 
 
 @dataclass
-class TpmSpec(Part):
+class TpmSpec(Spec):
     """``tpm``: True, a model, or a dictionary."""
 
     model: str | None = key(values.word)
@@ -25,13 +25,13 @@ class TpmSpec(Part):
     device: str | None = key(values.path)
     persistent_state: bool | None = key(values.boolean)
 
-    def check(self, what: str) -> None:
+    def check(self, argument: str) -> None:
         if self.device and self.type != "passthrough":
-            raise InvalidInput(f"{what}: device is for type passthrough")
+            raise InvalidInput(f"{argument}: device is for type passthrough")
 
 
 @dataclass
-class RngSpec(Part):
+class RngSpec(Spec):
     """``rng``: True, the host's device, or a dictionary; rate in bytes a period (ms)."""
 
     model: str | None = key(values.word)
@@ -42,7 +42,7 @@ class RngSpec(Part):
 
 
 @dataclass
-class WatchdogSpec(Part):
+class WatchdogSpec(Spec):
     """``watchdog``: a model, or a dictionary."""
 
     model: str | None = key(values.choice("i6300esb", "ib700", "diag288", "itco", NONE))
@@ -52,7 +52,7 @@ class WatchdogSpec(Part):
 
 
 @dataclass
-class BalloonSpec(Part):
+class BalloonSpec(Spec):
     """``memballoon``: a model (``none`` to have no balloon), or a dictionary."""
 
     model: str | None = key(values.word)
@@ -61,20 +61,20 @@ class BalloonSpec(Part):
     period_s: int | None = key(values.count, name="period")
 
 
-def parser(cls: type[P], short: str) -> Parser[P | str | None]:
+def parser(cls: type[P], shorthand_key: str) -> Parser[P | str | None]:
     """A parser of a device: a dictionary, ``short`` alone, True for defaults, False for none.
 
     Returns None where nothing was said, ``NONE`` where the device shall not be.
     """
 
-    def parse(value: Any, what: str) -> P | str | None:
+    def parse(value: Any, argument: str) -> P | str | None:
         if value is None:
             return None
         if value is False or str(value).lower() == NONE:
             return NONE
         if value is True:
             return cls()
-        return cls.parse(value if isinstance(value, dict) else {short: value}, what)
+        return cls.parse(value if isinstance(value, dict) else {shorthand_key: value}, argument)
 
     return parse
 

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from saltvirt import units
 from saltvirt.errors import InvalidInput
 from saltvirt.spec import values
-from saltvirt.spec.base import Part, key, part
+from saltvirt.spec.base import Spec, key, nested
 
 BUSES = ("virtio", "scsi", "sata", "ide", "usb", "fdc", "xen", "sd")
 PROTOCOLS = ("rbd", "gluster", "http", "https", "ftp", "ftps", "tftp", "iscsi", "nbd", "ssh")
@@ -21,7 +21,7 @@ _HOST = re.compile(r"(?P<name>\[[0-9a-fA-F:.]+\]|[^:\s/]+)(:(?P<port>\d+))?")
 
 
 @dataclass
-class HostSpec(Part):
+class HostSpec(Spec):
     """A server: ``name:port``, or a dictionary."""
 
     NONE_REMOVES = False
@@ -32,20 +32,20 @@ class HostSpec(Part):
     socket: str | None = key(values.path)
 
 
-def host(value: Any, what: str) -> HostSpec:
+def host(value: Any, argument: str) -> HostSpec:
     """A HostSpec from ``name``, ``name:port``, ``[ipv6]:port`` or a dictionary."""
     if isinstance(value, dict):
-        return HostSpec.parse(value, what)
+        return HostSpec.parse(value, argument)
     match = _HOST.fullmatch(str(value))
     if not match:
-        raise InvalidInput(f"{what} {value!r} is not a host name with an optional port")
-    found = match.groupdict()
-    number = values.port(found["port"], what) if found["port"] else None
-    return HostSpec(name=found["name"].strip("[]"), port=number)
+        raise InvalidInput(f"{argument} {value!r} is not a host name with an optional port")
+    groups = match.groupdict()
+    number = values.port(groups["port"], argument) if groups["port"] else None
+    return HostSpec(name=groups["name"].strip("[]"), port=number)
 
 
 @dataclass
-class AuthSpec(Part):
+class AuthSpec(Spec):
     """Who we are to a server; the password stands in a libvirt secret."""
 
     NONE_REMOVES = False
@@ -55,13 +55,13 @@ class AuthSpec(Part):
     usage: str | None = key(values.text)
     uuid: str | None = key(values.word)
 
-    def check(self, what: str) -> None:
+    def check(self, argument: str) -> None:
         if bool(self.usage) == bool(self.uuid):
-            raise InvalidInput(f"{what}: name the libvirt secret by either usage or uuid")
+            raise InvalidInput(f"{argument}: name the libvirt secret by either usage or uuid")
 
 
 @dataclass
-class NetworkSourceSpec(Part):
+class NetworkSourceSpec(Spec):
     """A disk on a server."""
 
     NONE_REMOVES = False
@@ -74,65 +74,68 @@ class NetworkSourceSpec(Part):
     config_file: str | None = key(values.path)
     initiator: str | None = key(values.text)
     tls: bool | None = key(values.boolean)
-    auth: AuthSpec | None = key(part(AuthSpec))
+    auth: AuthSpec | None = key(nested(AuthSpec))
 
-    def check(self, what: str) -> None:
+    def check(self, argument: str) -> None:
         if not self.protocol:
-            raise InvalidInput(f"{what}: protocol is missing; one of {', '.join(PROTOCOLS)}")
+            raise InvalidInput(f"{argument}: protocol is missing; one of {', '.join(PROTOCOLS)}")
         if self.protocol != "rbd" and not self.hosts:
-            raise InvalidInput(f"{what}: hosts is missing")
+            raise InvalidInput(f"{argument}: hosts is missing")
         if self.protocol != "nbd" and not self.name:
-            raise InvalidInput(f"{what}: name is missing")
+            raise InvalidInput(f"{argument}: name is missing")
 
 
-def from_url(url: str, what: str) -> NetworkSourceSpec:
+def from_url(url: str, argument: str) -> NetworkSourceSpec:
     """A NetworkSourceSpec from ``http://host:port/path?query``, ``rbd://host/pool/image``…"""
-    shown = units.shown(_CREDENTIALS.sub("//…@", url))
+    safe_url = units.short_repr(_CREDENTIALS.sub("//…@", url))
     try:
         split = urlsplit(url)
         port = split.port
     except ValueError:
-        raise InvalidInput(f"{what} {shown} is not a URL: its host or port is none") from None
+        raise InvalidInput(
+            f"{argument} {safe_url} is not a URL: its host or port is none"
+        ) from None
     if split.scheme not in PROTOCOLS or not split.hostname:
-        raise InvalidInput(f"{what} {shown} is not a URL of {', '.join(PROTOCOLS)}")
+        raise InvalidInput(f"{argument} {safe_url} is not a URL of {', '.join(PROTOCOLS)}")
     if "@" in split.netloc:
         raise InvalidInput(
-            f"{what} {shown} names a user, which a URL cannot hand over safely: give source as a "
+            f"{argument} {safe_url} names a user, which a URL cannot hand over safely: give "
+            f"source as a "
             "dictionary, with the user as auth: username and the libvirt secret as auth: usage"
         )
-    found = NetworkSourceSpec(
+    source = NetworkSourceSpec(
         protocol=split.scheme,
         name=split.path if split.scheme in ("http", "https") else split.path.lstrip("/"),
         hosts=[HostSpec(name=split.hostname, port=port)],
         query=split.query or None,
     )
-    found.check(what)
-    return found
+    source.check(argument)
+    return source
 
 
-def _source(value: Any, what: str) -> NetworkSourceSpec:
+def _source(value: Any, argument: str) -> NetworkSourceSpec:
     if isinstance(value, str):
-        return from_url(value, what)
-    return NetworkSourceSpec.parse(value, what)
+        return from_url(value, argument)
+    return NetworkSourceSpec.parse(value, argument)
 
 
-def _target(value: Any, what: str) -> str:
+def _target(value: Any, argument: str) -> str:
     if not _TARGET.fullmatch(str(value)):
-        raise InvalidInput(f"{what} {value!r} is not a target such as vda, sda, hda or xvda")
+        raise InvalidInput(f"{argument} {value!r} is not a target such as vda, sda, hda or xvda")
     return str(value)
 
 
-def detach(value: Any, what: str) -> bool | list[str]:
+def detach(value: Any, argument: str) -> bool | list[str]:
     """Which disks may leave a guest though they are not listed: none, all, or those named."""
     if isinstance(value, (list, tuple)):
-        return [values.word(item, what) for item in value]
+        return [values.word(item, argument) for item in value]
     if str(value).lower() in ("true", "false", "yes", "no", "on", "off"):
-        return values.boolean(value, what)
-    return [values.word(item, what) for item in str(value).split(",")]
+        return values.boolean(value, argument)
+    return [values.word(item, argument) for item in str(value).split(",")]
 
 
 @dataclass
-class DiskSpec(Part):
+class DiskSpec(Spec):
     """One item of ``disks`` or of a disk profile."""
 
     NONE_LEAVES = frozenset(
@@ -176,8 +179,8 @@ class DiskSpec(Part):
     size_is_default: bool = False
 
     @classmethod
-    def parse(cls, value: Any, what: str) -> DiskSpec:
-        result = super().parse(value, what)
+    def parse(cls, value: Any, argument: str) -> DiskSpec:
+        result = super().parse(value, argument)
         result.device = result.device or "disk"
         # a drive without medium is written source_file: None, or just not given
         result.empty = result.removable and not (
@@ -190,22 +193,22 @@ class DiskSpec(Part):
         """True for CD drives and floppies."""
         return self.device in ("cdrom", "floppy")
 
-    def check(self, what: str) -> None:
+    def check(self, argument: str) -> None:
         if not self.name:
-            raise InvalidInput(f"{what}: name is missing")
+            raise InvalidInput(f"{argument}: name is missing")
         if self.backing_store_path and not self.backing_store_format:
-            raise InvalidInput(f"{what}: backing_store_path needs backing_store_format")
+            raise InvalidInput(f"{argument}: backing_store_path needs backing_store_format")
         if self.overlay_image and not self.image:
-            raise InvalidInput(f"{what}: overlay_image needs image, the base image")
+            raise InvalidInput(f"{argument}: overlay_image needs image, the base image")
         if self.overlay_image and self.format not in (None, "qcow2"):
-            raise InvalidInput(f"{what}: overlay_image needs format qcow2, not {self.format}")
+            raise InvalidInput(f"{argument}: overlay_image needs format qcow2, not {self.format}")
         if self.existing and (self.source or self.source_file):
             raise InvalidInput(
-                f"{what}: existing is for the disk of this name; give it or a source"
+                f"{argument}: existing is for the disk of this name; give it or a source"
             )
         if self.source and self.source_file:
-            raise InvalidInput(f"{what}: give either source or source_file")
+            raise InvalidInput(f"{argument}: give either source or source_file")
         if self.source_file and "://" in self.source_file:
-            self.source, self.source_file = from_url(self.source_file, what), None
+            self.source, self.source_file = from_url(self.source_file, argument), None
         elif self.source_file and not self.pool:
-            values.path(self.source_file, f"{what}:source_file")
+            values.path(self.source_file, f"{argument}:source_file")

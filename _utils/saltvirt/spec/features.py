@@ -24,23 +24,23 @@ VALUES = {
 }
 
 
-def parse_features(value: Any, what: str = "hypervisor_features") -> dict[str, Any] | None:
+def parse_features(value: Any, argument: str = "hypervisor_features") -> dict[str, Any] | None:
     """{property of xml.features.Features: value} from the user's dictionary, or None.
 
     Dashes and underscores are the same in names.
     """
     if value is None:
         return None
-    found = {}
-    for name, item in mapping(value, what).items():
+    properties = {}
+    for name, item in mapping(value, argument).items():
         word = str(name).replace("_", "-")
         if word in SWITCHES:
-            found[SWITCHES[word]] = (
-                REMOVE if item is None else values.boolean(item, f"{what}:{name}")
+            properties[SWITCHES[word]] = (
+                REMOVE if item is None else values.boolean(item, f"{argument}:{name}")
             )
         elif word in VALUES:
             target, check = VALUES[word]
-            found[target] = REMOVE if item is None else check(item, f"{what}:{name}")
+            properties[target] = REMOVE if item is None else check(item, f"{argument}:{name}")
         else:
-            raise unknown(name, [*SWITCHES, *VALUES], what)
-    return found
+            raise unknown(name, [*SWITCHES, *VALUES], argument)
+    return properties

@@ -8,18 +8,18 @@ from typing import Any
 
 from saltvirt.errors import InvalidInput
 from saltvirt.spec import values
-from saltvirt.spec.base import Part, given, key
+from saltvirt.spec.base import Spec, key, value_or_none
 
 TYPES = ("vnc", "spice", "none", "sdl", "rdp", "egl-headless")
 
 
-def _listen(value: Any, what: str) -> ListenSpec:
+def _listen(value: Any, argument: str) -> ListenSpec:
     """A dictionary, or just the address."""
-    return ListenSpec.parse({"address": value} if isinstance(value, str) else value, what)
+    return ListenSpec.parse({"address": value} if isinstance(value, str) else value, argument)
 
 
 @dataclass
-class ListenSpec(Part):
+class ListenSpec(Spec):
     """Where to listen; ``type: none`` for nowhere."""
 
     NONE_REMOVES = False
@@ -29,19 +29,19 @@ class ListenSpec(Part):
     network: str | None = key(values.text)
     socket: str | None = key(values.path)
 
-    def check(self, what: str) -> None:
+    def check(self, argument: str) -> None:
         self.type = (self.type or ("network" if self.network else "address")).lower()
         if self.type == "network" and not self.network:
-            raise InvalidInput(f"{what}: network is missing")
+            raise InvalidInput(f"{argument}: network is missing")
         if self.address and ":" in self.address:
             try:
                 ipaddress.ip_address(self.address)
             except ValueError as exc:
-                raise InvalidInput(f"{what}: {self.address!r} is not an address") from exc
+                raise InvalidInput(f"{argument}: {self.address!r} is not an address") from exc
 
 
 @dataclass
-class GraphicsSpec(Part):
+class GraphicsSpec(Spec):
     """The ``graphics`` argument. The password is in no repr and no error."""
 
     type: str = key(values.choice(*TYPES))
@@ -52,16 +52,16 @@ class GraphicsSpec(Part):
     password: str | None = key(values.secret, repr=False)
     keymap: str | None = key(values.word)
 
-    def check(self, what: str) -> None:
-        if not given(self.type):
-            raise InvalidInput(f"{what}: type is missing; one of {', '.join(TYPES)}")
-        if given(self.tls_port) and self.type != "spice":
-            raise InvalidInput(f"{what}: tls_port is for spice")
+    def check(self, argument: str) -> None:
+        if not value_or_none(self.type):
+            raise InvalidInput(f"{argument}: type is missing; one of {', '.join(TYPES)}")
+        if value_or_none(self.tls_port) and self.type != "spice":
+            raise InvalidInput(f"{argument}: tls_port is for spice")
 
 
-def parse_graphics(value: Any, what: str = "graphics") -> GraphicsSpec | None:
+def parse_graphics(value: Any, argument: str = "graphics") -> GraphicsSpec | None:
     """A GraphicsSpec from a dictionary or just the type; None says nothing."""
     if value is None:
         return None
     just_type = isinstance(value, str) and value.isalnum()
-    return GraphicsSpec.parse({"type": value} if just_type else value, what)
+    return GraphicsSpec.parse({"type": value} if just_type else value, argument)

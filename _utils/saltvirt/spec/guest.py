@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from saltvirt import names, settings
 from saltvirt.spec import chardev, devices, guest_devices, profiles, rules, values
-from saltvirt.spec.base import part, unknown
+from saltvirt.spec.base import nested, unknown
 from saltvirt.spec.boot import BootSpec, boot_devices
 from saltvirt.spec.clock import ClockSpec
 from saltvirt.spec.cpu import CpuSpec, parse_cpu
@@ -29,22 +29,22 @@ ON_CRASH = (*ON_STOP, "coredump-destroy", "coredump-restart")
 
 
 def _optional(parse: Parser[T]) -> Parser[T | None]:
-    return lambda value, what: None if value is None else parse(value, what)
+    return lambda value, argument: None if value is None else parse(value, argument)
 
 
 def _key(parse: Parser[Any]) -> Any:
     return field(default=None, metadata={"parse": parse})
 
 
-def _hypervisor(value: Any, what: str) -> str:
+def _hypervisor(value: Any, argument: str) -> str:
     """A word of libvirt's; ``esxi`` and ``esx`` are other words for vmware."""
-    return {"esxi": "vmware", "esx": "vmware"}.get(str(value)) or values.word(value, what)
+    return {"esxi": "vmware", "esx": "vmware"}.get(str(value)) or values.word(value, argument)
 
 
-def _os_type(value: Any, what: str) -> str:
+def _os_type(value: Any, argument: str) -> str:
     """hvm, xen, xenpvh or exe; ``linux`` is an old word for xen."""
     return {"linux": "xen"}.get(str(value)) or values.choice("hvm", "xen", "xenpvh", "exe")(
-        value, what
+        value, argument
     )
 
 
@@ -64,11 +64,11 @@ class GuestSpec:
     machine: str | None = _key(_optional(values.word))
     title: str | None = _key(_optional(values.line))
     description: str | None = _key(_optional(values.text))
-    boot: BootSpec | None = _key(_optional(part(BootSpec)))
+    boot: BootSpec | None = _key(_optional(nested(BootSpec)))
     boot_dev: list[str] | None = _key(_optional(boot_devices))
-    numatune: NumaTuneSpec | None = _key(_optional(part(NumaTuneSpec)))
+    numatune: NumaTuneSpec | None = _key(_optional(nested(NumaTuneSpec)))
     features: dict[str, Any] | None = _key(parse_features)
-    clock: ClockSpec | None = _key(_optional(part(ClockSpec)))
+    clock: ClockSpec | None = _key(_optional(nested(ClockSpec)))
     on_poweroff: str | None = _key(_optional(values.choice(*ON_STOP)))
     on_reboot: str | None = _key(_optional(values.choice(*ON_STOP)))
     on_crash: str | None = _key(_optional(values.choice(*ON_CRASH)))
@@ -99,7 +99,7 @@ _ALIASES = {
     "hypervisor_type": "hypervisor",
 }
 _SHAPED = {"disk", "disk_profile", "disks", "nic", "nic_profile", "interfaces"}
-_SHORT = {"enable_vnc", "serial_type", "stop_on_reboot", "kvm_hidden"}
+_SHORTHANDS = {"enable_vnc", "serial_type", "stop_on_reboot", "kvm_hidden"}
 
 
 def _fields() -> dict[str, Parser[Any]]:
@@ -109,7 +109,7 @@ def _fields() -> dict[str, Parser[Any]]:
 def arguments() -> list[str]:
     """All argument names that :func:`parse` takes, besides ``name``."""
     plain = set(_fields()) - set(_ALIASES.values()) | {"hypervisor"}
-    return sorted(plain | set(_ALIASES) | _SHAPED | _SHORT | set(DeploySpec.keys()))
+    return sorted(plain | set(_ALIASES) | _SHAPED | _SHORTHANDS | set(DeploySpec.keys()))
 
 
 def parse(
@@ -120,7 +120,7 @@ def parse(
     known_profiles: Profiles | None = None,
     update: bool = False,
     hypervisor: Any = None,
-    **more: Any,
+    **options: Any,
 ) -> GuestSpec:
     """A GuestSpec from the arguments of virt.init, virt.update, virt.defined, virt.running.
 
@@ -128,26 +128,26 @@ def parse(
     known_profiles: :class:`saltvirt.spec.profiles.Profiles`.
     update: for a guest that exists: what is not said stays, no profile applies by itself.
     hypervisor: kvm, qemu, xen, lxc, …; None lets the host's capabilities decide.
-    more: every other argument by its name, see :func:`arguments`.
+    options: every other argument by its name, see :func:`arguments`.
 
     Raises InvalidInput, which names the argument.
     """
-    spec = GuestSpec(names.there(name) if update else names.guest(name))
-    more = settings.given(more)
-    for word in more:
+    spec = GuestSpec(names.existing_guest(name) if update else names.guest(name))
+    options = settings.user_kwargs(options)
+    for word in options:
         if word not in arguments():
             raise unknown(word, arguments(), "argument")
-    given = {"cpu": cpu, "mem": mem, "hypervisor": hypervisor, **more}
-    for word, value in given.items():
+    all_options = {"cpu": cpu, "mem": mem, "hypervisor": hypervisor, **options}
+    for word, value in all_options.items():
         target = _ALIASES.get(word, word)
         if target in _fields() and (value is not None or getattr(spec, target) is None):
             setattr(spec, target, _fields()[target](value, word))
-    rules.shorthands(spec, more)
-    guest_devices.fill(spec, more, known_profiles or profiles.Profiles(), update)
+    rules.shorthands(spec, options)
+    guest_devices.fill(spec, options, known_profiles or profiles.Profiles(), update)
     deploying = set(DeploySpec.keys())
-    deploy = {key: value for key, value in more.items() if key in deploying}
+    deploy = {key: value for key, value in options.items() if key in deploying}
     spec.deploy = DeploySpec.parse(deploy, "init")
     rules.agree(spec)
     if not update:
-        rules.complete(spec, more)
+        rules.complete(spec, options)
     return spec

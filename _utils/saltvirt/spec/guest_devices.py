@@ -18,52 +18,54 @@ if TYPE_CHECKING:
 _ABSENT = object()
 
 
-def _profile(more: Mapping[str, Any], short: str, update: bool) -> Any:
+def _profile(options: Mapping[str, Any], kind: str, update: bool) -> Any:
     """The profile's name: ``disk`` or ``disk_profile``; the default one unless told none."""
-    for word in (f"{short}_profile", short):
-        value = more.get(word, _ABSENT)
-        if value is not _ABSENT and (value is not None or word == short):
+    for word in (f"{kind}_profile", kind):
+        value = options.get(word, _ABSENT)
+        if value is not _ABSENT and (value is not None or word == kind):
             return value
     return None if update else profiles.DEFAULT
 
 
-def fill(spec: GuestSpec, more: Mapping[str, Any], known: Profiles, update: bool) -> None:
+def fill(
+    spec: GuestSpec, options: Mapping[str, Any], host_profiles: Profiles, update: bool
+) -> None:
     """Sets disks and nics of a GuestSpec; None where an update leaves them alone."""
-    for short, extra, target, cls in (
+    for kind, extra, target, cls in (
         ("disk", "disks", "disks", DiskSpec),
         ("nic", "interfaces", "nics", NicSpec),
     ):
-        profile, own = _profile(more, short, update), more.get(extra)
-        if profile is None and own is None:
+        profile, requested = _profile(options, kind, update), options.get(extra)
+        if profile is None and requested is None:
             setattr(spec, target, None if update else [])
             continue
-        if own is not None and not isinstance(own, list | tuple):
-            raise InvalidInput(f"{extra} must be a list of dictionaries, not {own!r}")
-        if short == "disk":
-            found = profiles.disks(known, profile, own)
+        if requested is not None and not isinstance(requested, list | tuple):
+            raise InvalidInput(f"{extra} must be a list of dictionaries, not {requested!r}")
+        if kind == "disk":
+            merged = profiles.disks(host_profiles, profile, requested)
         else:
             # a guest that is there keeps its models, whatever a new one would get
             hypervisor = None if update else spec.hypervisor
-            found = profiles.nics(known, profile, own, hypervisor, update)
-        setattr(spec, target, _parsed(cls, found, extra))
-        if short == "disk" and profile == profiles.DEFAULT not in known.disk:
-            _mark_default(spec.disks or [], own or ())
+            merged = profiles.nics(host_profiles, profile, requested, hypervisor, update)
+        setattr(spec, target, _parse_devices(cls, merged, extra))
+        if kind == "disk" and profile == profiles.DEFAULT not in host_profiles.disk:
+            _mark_default(spec.disks or [], requested or ())
 
 
-def _mark_default(disks: list[DiskSpec], own: Iterable[Device]) -> None:
+def _mark_default(disks: list[DiskSpec], requested: Iterable[Device]) -> None:
     """Marks the sizes that nobody asked for."""
-    sized = {item["name"] for item in own if item.get("size") is not None and "name" in item}
+    sized = {item["name"] for item in requested if item.get("size") is not None and "name" in item}
     for disk in disks:
         disk.size_is_default = disk.name in profiles.DEFAULT_NAMES - sized
 
 
-def _parsed(cls: type[DiskSpec | NicSpec], found: Iterable[Any], what: str) -> list[Any]:
+def _parse_devices(cls: type[DiskSpec | NicSpec], items: Iterable[Any], argument: str) -> list[Any]:
     result = []
-    for at, item in enumerate(found):
-        label = item.get("name", at) if isinstance(item, dict) else at
-        result.append(cls.parse(item, f"{what}:{label}"))
-    seen = [item.name for item in result if item.name]
-    twice = {name for name in seen if seen.count(name) > 1}
+    for index, item in enumerate(items):
+        label = item.get("name", index) if isinstance(item, dict) else index
+        result.append(cls.parse(item, f"{argument}:{label}"))
+    item_names = [item.name for item in result if item.name]
+    twice = {name for name in item_names if item_names.count(name) > 1}
     if twice:
-        raise InvalidInput(f"{what}: the name {sorted(twice)[0]!r} is there twice")
+        raise InvalidInput(f"{argument}: the name {sorted(twice)[0]!r} is there twice")
     return result

@@ -9,7 +9,7 @@ from typing import Any
 from saltvirt import units
 from saltvirt.errors import InvalidInput
 from saltvirt.spec import values
-from saltvirt.spec.base import Part, key
+from saltvirt.spec.base import Spec, key
 
 _PCI = re.compile(
     r"(?:pci_|0x)?([0-9a-f]{4})[:_]([0-9a-f]{2})[:_]([0-9a-f]{2})[._]([0-7])", re.IGNORECASE
@@ -18,14 +18,14 @@ _HEX = re.compile(r"(0x)?[0-9a-f]{1,8}", re.IGNORECASE)
 _USB = re.compile(r"([0-9a-f]{4}):([0-9a-f]{4})", re.IGNORECASE)
 
 
-def _hex(value: Any, what: str) -> int:
-    if not _HEX.fullmatch(units.written(value)):
-        raise InvalidInput(f"{what} {units.shown(value)} is not a hexadecimal number")
+def _hex(value: Any, argument: str) -> int:
+    if not _HEX.fullmatch(units.number_text(value)):
+        raise InvalidInput(f"{argument} {units.short_repr(value)} is not a hexadecimal number")
     return int(str(value), 16)
 
 
 @dataclass
-class HostDeviceSpec(Part):
+class HostDeviceSpec(Spec):
     """A device: by PCI address, USB ids, or a name that the host looks up.
 
     name: libvirt's name of it, where there is one.
@@ -45,10 +45,10 @@ class HostDeviceSpec(Part):
     rom_file: str | None = key(values.path)
 
     @classmethod
-    def parse_any(cls, value: Any, what: str) -> HostDeviceSpec:
+    def parse_any(cls, value: Any, argument: str) -> HostDeviceSpec:
         """From ``pci_0000_03_00_0``, ``0000:03:00.0``, ``046d:c52b``, a name or a dictionary."""
         if isinstance(value, dict):
-            return cls.parse(value, what)
+            return cls.parse(value, argument)
         if match := _PCI.fullmatch(str(value)):
             numbers = [int(part, 16) for part in match.groups()]
             domain, bus, slot, function = numbers
@@ -57,17 +57,17 @@ class HostDeviceSpec(Part):
         if match := _USB.fullmatch(str(value)):
             vendor, product = (int(part, 16) for part in match.groups())
             return cls(type="usb", vendor=vendor, product=product)
-        return cls(name=values.word(value, what))
+        return cls(name=values.word(value, argument))
 
     @property
     def resolved(self) -> bool:
         """False when only the host can say what the name means."""
         return self.type is not None
 
-    def check(self, what: str) -> None:
-        wanted = {"pci": ("bus", "slot", "function"), "usb": ("vendor", "product")}
-        missing = [n for n in wanted.get(self.type or "", ()) if getattr(self, n) is None]
+    def check(self, argument: str) -> None:
+        required_keys = {"pci": ("bus", "slot", "function"), "usb": ("vendor", "product")}
+        missing = [n for n in required_keys.get(self.type or "", ()) if getattr(self, n) is None]
         if missing:
-            raise InvalidInput(f"{what}: {', '.join(missing)} missing")
+            raise InvalidInput(f"{argument}: {', '.join(missing)} missing")
         if not self.type and not self.name:
-            raise InvalidInput(f"{what}: name or type is missing")
+            raise InvalidInput(f"{argument}: name or type is missing")

@@ -7,26 +7,26 @@ from typing import Any
 
 from saltvirt.errors import InvalidInput
 from saltvirt.spec import values
-from saltvirt.spec.base import Part, given, key, part
+from saltvirt.spec.base import Spec, key, nested, value_or_none
 
 
 @dataclass
-class PageSpec(Part):
+class PageSpec(Spec):
     """Huge pages of one size, for some NUMA cells."""
 
     size_kib: int | None = key(values.kib, name="size")
     nodeset: str | None = key(values.cpuset)
 
 
-def _hugepages(value: Any, what: str) -> list[PageSpec]:
+def _hugepages(value: Any, argument: str) -> list[PageSpec]:
     """A list of pages, or True for the host's default size."""
     if isinstance(value, bool):
         return [PageSpec()] if value else []
-    return values.list_of(part(PageSpec))(value, what)
+    return values.list_of(nested(PageSpec))(value, argument)
 
 
 @dataclass
-class MemorySpec(Part):
+class MemorySpec(Spec):
     """The ``mem`` argument; numbers without a unit are MiB."""
 
     boot_kib: int | None = key(values.kib, name="boot")
@@ -45,20 +45,24 @@ class MemorySpec(Part):
     allocation: str | None = key(values.choice("immediate", "ondemand"))
     discard: bool | None = key(values.boolean)
 
-    def check(self, what: str) -> None:
-        boot, current, most = given(self.boot_kib), given(self.current_kib), given(self.max_kib)
+    def check(self, argument: str) -> None:
+        boot, current, maximum = (
+            value_or_none(self.boot_kib),
+            value_or_none(self.current_kib),
+            value_or_none(self.max_kib),
+        )
         if boot and current and current > boot:
-            raise InvalidInput(f"{what}: current is more than boot")
-        if boot and most and boot > most:
-            raise InvalidInput(f"{what}: boot is more than max")
-        if most and self.slots is None:
-            raise InvalidInput(f"{what}: max needs slots, the number of memory modules to add")
+            raise InvalidInput(f"{argument}: current is more than boot")
+        if boot and maximum and boot > maximum:
+            raise InvalidInput(f"{argument}: boot is more than max")
+        if maximum and self.slots is None:
+            raise InvalidInput(f"{argument}: max needs slots, the number of memory modules to add")
 
 
-def parse_memory(value: Any, what: str = "mem") -> MemorySpec:
+def parse_memory(value: Any, argument: str = "mem") -> MemorySpec:
     """A MemorySpec from a size in MiB (or with a unit) or a dictionary; None or 0 say nothing."""
     if value in (None, 0, "", "0"):
         return MemorySpec()
     if isinstance(value, dict):
-        return MemorySpec.parse(value, what)
-    return MemorySpec(boot_kib=values.kib(value, what))
+        return MemorySpec.parse(value, argument)
+    return MemorySpec(boot_kib=values.kib(value, argument))

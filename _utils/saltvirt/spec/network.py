@@ -7,7 +7,7 @@ from typing import Any
 
 from saltvirt.errors import InvalidInput
 from saltvirt.spec import values
-from saltvirt.spec.base import Part, key, part
+from saltvirt.spec.base import Spec, key, nested
 from saltvirt.spec.hostdev import HostDeviceSpec
 from saltvirt.spec.network_dns import DnsSpec
 from saltvirt.spec.network_ip import IpSpec
@@ -20,42 +20,42 @@ OWN_BRIDGE = (None, "nat", "route", "open")
 DIRECT = ("private", "vepa", "passthrough")
 
 
-def forward_mode(value: Any, what: str) -> str | None:
+def forward_mode(value: Any, argument: str) -> str | None:
     """A forward mode; ``router`` is Salt's old word for route, ``none`` means isolated."""
     text = {"router": "route", "none": None, "isolated": None}.get(str(value).lower(), value)
-    return None if text is None else values.choice(*MODES)(text, what)
+    return None if text is None else values.choice(*MODES)(text, argument)
 
 
-def words(value: Any, what: str) -> list[str]:
+def name_list(value: Any, argument: str) -> list[str]:
     """Names separated by white space, or a list of them."""
     items = value.split() if isinstance(value, str) else value
-    return values.list_of(values.word)(items, what)
+    return values.list_of(values.word)(items, argument)
 
 
-def pci_addresses(value: Any, what: str) -> list[HostDeviceSpec]:
+def pci_addresses(value: Any, argument: str) -> list[HostDeviceSpec]:
     """PCI addresses such as 0000:04:00.1, separated by white space, or a list of them."""
     items = value.split() if isinstance(value, str) else value
-    found = values.list_of(HostDeviceSpec.parse_any)(items, what)
-    for device, item in zip(found, items, strict=True):
+    devices = values.list_of(HostDeviceSpec.parse_any)(items, argument)
+    for device, item in zip(devices, items, strict=True):
         if device.type != "pci":
-            raise InvalidInput(f"{what} {item!r} is not a PCI address such as 0000:04:00.1")
-    return found
+            raise InvalidInput(f"{argument} {item!r} is not a PCI address such as 0000:04:00.1")
+    return devices
 
 
 @dataclass
-class EndsSpec(Part):
+class BoundsSpec(Spec):
     """From one to another."""
 
     start: Any = None
     end: Any = None
 
-    def check(self, what: str) -> None:
+    def check(self, argument: str) -> None:
         if not (self.start and self.end):
-            raise InvalidInput(f"{what}: start and end are needed")
+            raise InvalidInput(f"{argument}: start and end are needed")
 
 
 @dataclass
-class RangeSpec(EndsSpec):
+class RangeSpec(BoundsSpec):
     """From this address to that."""
 
     start: str = key(values.text)
@@ -63,7 +63,7 @@ class RangeSpec(EndsSpec):
 
 
 @dataclass
-class PortRangeSpec(EndsSpec):
+class PortRangeSpec(BoundsSpec):
     """From this port to that."""
 
     start: int = key(values.port)
@@ -71,32 +71,32 @@ class PortRangeSpec(EndsSpec):
 
 
 @dataclass
-class NatSpec(Part):
+class NatSpec(Spec):
     """What addresses and ports the guests appear with outside."""
 
-    address: RangeSpec | None = key(part(RangeSpec))
-    port: PortRangeSpec | None = key(part(PortRangeSpec))
+    address: RangeSpec | None = key(nested(RangeSpec))
+    port: PortRangeSpec | None = key(nested(PortRangeSpec))
     ipv6: bool | None = key(values.boolean)
 
 
 @dataclass
-class DomainNameSpec(Part):
+class DomainNameSpec(Spec):
     """The DNS domain of the guests."""
 
     name: str = key(values.word)
     local_only: bool | None = key(values.boolean, name="localOnly")
 
-    def check(self, what: str) -> None:
+    def check(self, argument: str) -> None:
         if not self.name:
-            raise InvalidInput(f"{what}: name is missing")
+            raise InvalidInput(f"{argument}: name is missing")
 
 
-def _domain_name(value: Any, what: str) -> DomainNameSpec:
-    return DomainNameSpec.parse({"name": value} if isinstance(value, str) else value, what)
+def _domain_name(value: Any, argument: str) -> DomainNameSpec:
+    return DomainNameSpec.parse({"name": value} if isinstance(value, str) else value, argument)
 
 
 @dataclass
-class PortGroupSpec(Part):
+class PortGroupSpec(Spec):
     """A class of connections."""
 
     NONE_REMOVES = False
@@ -105,15 +105,15 @@ class PortGroupSpec(Part):
     default: bool | None = key(values.boolean)
     vlan: VlanSpec | None = key(VlanSpec.parse_any)
     virtualport: VirtualPortSpec | None = key(VirtualPortSpec.parse_any)
-    bandwidth: BandwidthSpec | None = key(part(BandwidthSpec))
+    bandwidth: BandwidthSpec | None = key(nested(BandwidthSpec))
 
-    def check(self, what: str) -> None:
+    def check(self, argument: str) -> None:
         if not self.name:
-            raise InvalidInput(f"{what}: name is missing")
+            raise InvalidInput(f"{argument}: name is missing")
 
 
 @dataclass
-class NetworkSpec(Part):
+class NetworkSpec(Spec):
     """The arguments of network_define, network_update, network_defined, network_running."""
 
     NONE_REMOVES = False
@@ -127,19 +127,19 @@ class NetworkSpec(Part):
     ipv6: IpSpec | None = key(IpSpec.family(6), name="ipv6_config")
     mtu: int | None = key(values.number(68, 65535))
     domain: DomainNameSpec | None = key(_domain_name)
-    nat: NatSpec | None = key(part(NatSpec))
-    interfaces: list[str] | None = key(words)
+    nat: NatSpec | None = key(nested(NatSpec))
+    interfaces: list[str] | None = key(name_list)
     addresses: list[HostDeviceSpec] | None = key(pci_addresses)
     physical_function: str | None = key(values.word)
-    dns: DnsSpec | None = key(part(DnsSpec))
+    dns: DnsSpec | None = key(nested(DnsSpec))
     dev: str | None = key(values.word)
     stp: bool | None = key(values.boolean)
     delay_s: int | None = key(values.number(), name="delay")
-    bandwidth: BandwidthSpec | None = key(part(BandwidthSpec))
-    portgroups: list[PortGroupSpec] | None = key(values.list_of(part(PortGroupSpec)))
+    bandwidth: BandwidthSpec | None = key(nested(BandwidthSpec))
+    portgroups: list[PortGroupSpec] | None = key(values.list_of(nested(PortGroupSpec)))
     isolated_ports: bool | None = key(values.boolean)
 
-    def check(self, what: str) -> None:
+    def check(self, argument: str) -> None:
         if not self.name:
             raise InvalidInput("network: name is missing")
         label = f"network {self.name}"
@@ -161,17 +161,18 @@ class NetworkSpec(Part):
 
     def _allowed(self) -> tuple[tuple[str, bool], ...]:
         """What libvirt takes in this forward mode."""
-        own, mode = self.forward in OWN_BRIDGE, self.forward
+        has_own_bridge, mode = self.forward in OWN_BRIDGE, self.forward
         return (
-            ("bridge", own or mode == "bridge"),
-            ("ipv4", own), ("ipv6", own), ("dns", own), ("domain", own), ("mtu", own),
-            ("stp", own), ("delay_s", own),
+            ("bridge", has_own_bridge or mode == "bridge"),
+            ("ipv4", has_own_bridge), ("ipv6", has_own_bridge), ("dns", has_own_bridge), ("domain",
+            has_own_bridge), ("mtu", has_own_bridge),
+            ("stp", has_own_bridge), ("delay_s", has_own_bridge),
             ("dev", mode in ("nat", "route")),
             ("nat", mode == "nat"),
             ("interfaces", mode in ("bridge", *DIRECT)),
             ("addresses", mode == "hostdev"),
             ("physical_function", mode in ("hostdev", "passthrough")),
-            ("vport", not own), ("tag", not own),
+            ("vport", not has_own_bridge), ("tag", not has_own_bridge),
             ("bandwidth", mode not in ("hostdev", "passthrough")),
         )  # fmt: skip
 

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from saltvirt.errors import InvalidInput
 from saltvirt.spec import values
-from saltvirt.spec.base import Part, key, part
+from saltvirt.spec.base import Spec, key, nested
 from saltvirt.spec.network_ip import ip_text
 
 
 @dataclass
-class ForwarderSpec(Part):
+class ForwarderSpec(Spec):
     """Another server to ask, for all names or those of one domain."""
 
     NONE_REMOVES = False
@@ -19,13 +19,13 @@ class ForwarderSpec(Part):
     domain: str | None = key(values.text)
     addr: str | None = key(ip_text)
 
-    def check(self, what: str) -> None:
+    def check(self, argument: str) -> None:
         if not (self.domain or self.addr):
-            raise InvalidInput(f"{what}: domain or addr is needed")
+            raise InvalidInput(f"{argument}: domain or addr is needed")
 
 
 @dataclass
-class SrvSpec(Part):
+class SrvSpec(Spec):
     """A SRV record."""
 
     NONE_REMOVES = False
@@ -38,19 +38,19 @@ class SrvSpec(Part):
     priority: int | None = key(values.number(0, 65535))
     weight: int | None = key(values.number(0, 65535))
 
-    def check(self, what: str) -> None:
+    def check(self, argument: str) -> None:
         if not (self.name and self.protocol):
-            raise InvalidInput(f"{what}: name and protocol are needed")
+            raise InvalidInput(f"{argument}: name and protocol are needed")
 
 
 @dataclass
-class DnsSpec(Part):
+class DnsSpec(Spec):
     """``dns``."""
 
     NONE_REMOVES = False
 
     enable: bool | None = key(values.boolean)
-    forwarders: list[ForwarderSpec] | None = key(values.list_of(part(ForwarderSpec)))
+    forwarders: list[ForwarderSpec] | None = key(values.list_of(nested(ForwarderSpec)))
     txt: dict[str, str] | None = key(values.map_of(values.text, values.text))
     hosts: dict[str, list[str]] | None = key(values.map_of(ip_text, values.list_of(values.word)))
-    srvs: list[SrvSpec] | None = key(values.list_of(part(SrvSpec)))
+    srvs: list[SrvSpec] | None = key(values.list_of(nested(SrvSpec)))

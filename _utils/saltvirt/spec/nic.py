@@ -9,41 +9,43 @@ from typing import Any
 
 from saltvirt.errors import InvalidInput
 from saltvirt.spec import values
-from saltvirt.spec.base import Part, key, part
+from saltvirt.spec.base import Spec, key, nested
 from saltvirt.spec.switch import VirtualPortSpec, VlanSpec
 
 TYPES = ("bridge", "network", "direct", "user", "ethernet")
 
 
-def _target(value: Any, what: str) -> str:
+def _target(value: Any, argument: str) -> str:
     """The interface's name on the host; libvirt gives some names itself and drops them."""
-    name = values.word(value, what)
+    name = values.word(value, argument)
     if re.fullmatch(r"(vnet|vif|macvtap|macvlan)\d+", name) or len(name) > 15:
-        raise InvalidInput(f"{what} {value!r}: at most 15 characters, and none of libvirt's own")
+        raise InvalidInput(
+            f"{argument} {value!r}: at most 15 characters, and none of libvirt's own"
+        )
     return name
 
 
-def _address(value: Any, what: str) -> str:
+def _address(value: Any, argument: str) -> str:
     """An IP address, as text."""
     try:
         return str(ipaddress.ip_address(str(value)))
     except ValueError as exc:
-        raise InvalidInput(f"{what} {value!r} is no IP address") from exc
+        raise InvalidInput(f"{argument} {value!r} is no IP address") from exc
 
 
-def _cidr(value: Any, what: str) -> str:
+def _cidr(value: Any, argument: str) -> str:
     """An IP address with the length of its network's prefix, as text."""
     try:
-        found = ipaddress.ip_interface(str(value))
+        interface = ipaddress.ip_interface(str(value))
     except ValueError as exc:
-        raise InvalidInput(f"{what} {value!r} is no address such as 192.0.2.7/24") from exc
+        raise InvalidInput(f"{argument} {value!r} is no address such as 192.0.2.7/24") from exc
     if "/" not in str(value):
-        raise InvalidInput(f"{what} {value!r}: give the prefix too, as in {value}/24")
-    return str(found)
+        raise InvalidInput(f"{argument} {value!r}: give the prefix too, as in {value}/24")
+    return str(interface)
 
 
 @dataclass
-class LimitSpec(Part):
+class LimitSpec(Spec):
     """Limits one way: average and peak in KiB/s, burst in KiB, floor in KiB/s."""
 
     average: int | None = key(values.count)
@@ -53,15 +55,15 @@ class LimitSpec(Part):
 
 
 @dataclass
-class BandwidthSpec(Part):
+class BandwidthSpec(Spec):
     """Limits both ways."""
 
-    inbound: LimitSpec | None = key(part(LimitSpec))
-    outbound: LimitSpec | None = key(part(LimitSpec))
+    inbound: LimitSpec | None = key(nested(LimitSpec))
+    outbound: LimitSpec | None = key(nested(LimitSpec))
 
 
 @dataclass
-class NicSpec(Part):
+class NicSpec(Spec):
     """One item of ``interfaces`` or of a nic profile."""
 
     NONE_LEAVES = frozenset(
@@ -78,7 +80,7 @@ class NicSpec(Part):
     portgroup: str | None = key(values.text)
     vlan: VlanSpec | None = key(VlanSpec.parse_any)
     virtualport: VirtualPortSpec | None = key(VirtualPortSpec.parse_any)
-    bandwidth: BandwidthSpec | None = key(part(BandwidthSpec))
+    bandwidth: BandwidthSpec | None = key(nested(BandwidthSpec))
     mtu: int | None = key(values.number(68, 65535))
     queues: int | None = key(values.count)
     target: str | None = key(_target)
@@ -90,8 +92,8 @@ class NicSpec(Part):
     nameservers: list[str] | None = key(values.list_of(_address))
     search: list[str] | None = key(values.list_of(values.text))
 
-    def check(self, what: str) -> None:
+    def check(self, argument: str) -> None:
         if self.mode and self.type != "direct":
-            raise InvalidInput(f"{what}: mode is for interfaces of type direct")
+            raise InvalidInput(f"{argument}: mode is for interfaces of type direct")
         if self.type in ("bridge", "network", "direct") and not self.source:
-            raise InvalidInput(f"{what}: source is missing: the name of the {self.type}")
+            raise InvalidInput(f"{argument}: source is missing: the name of the {self.type}")

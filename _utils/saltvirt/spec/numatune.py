@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 
 from saltvirt.spec import values
-from saltvirt.spec.base import Part, key, part
+from saltvirt.spec.base import Spec, key, nested
 
 MODES = ("strict", "preferred", "interleave", "restrictive")
 
 
 @dataclass
-class NumaMemorySpec(Part):
+class NumaMemorySpec(Spec):
     """Where the memory comes from."""
 
     mode: str | None = key(values.choice(*MODES))
@@ -18,10 +18,10 @@ class NumaMemorySpec(Part):
 
 
 @dataclass
-class NumaTuneSpec(Part):
+class NumaTuneSpec(Spec):
     """``numatune``: for the whole guest, and for cells of it."""
 
-    memory: NumaMemorySpec | None = key(part(NumaMemorySpec))
+    memory: NumaMemorySpec | None = key(nested(NumaMemorySpec))
     memnodes: dict[int, NumaMemorySpec] | None = key(
-        values.map_of(values.number(), part(NumaMemorySpec))
+        values.map_of(values.number(), nested(NumaMemorySpec))
     )

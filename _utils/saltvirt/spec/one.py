@@ -13,22 +13,22 @@ _KEYS = {
     "consoles": ("port", "path", "log_file"),
     "config": ("id",),
 }
-_WHOLE = ("pub_key", "priv_key", "host_devices")
+_ARGUMENTS = ("pub_key", "priv_key", "host_devices")
 # a disk that several may have
 _SHARED = ("read_only", "shareable")
 _MEDIA = ("cdrom", "floppy")
 
 
-def guests_own(arguments: dict[str, Any]) -> list[str]:
+def unique_arguments(arguments: dict[str, Any]) -> list[str]:
     """What there is of it in the arguments of ``virt.init``, such as ``interfaces: mac``."""
-    found = [word for word in _WHOLE if arguments.get(word)]
+    result = [word for word in _ARGUMENTS if arguments.get(word)]
     for word, keys in _KEYS.items():
-        given = arguments.get(word)
-        parts = given if isinstance(given, list) else [given]
-        own = [part for part in parts if isinstance(part, dict) and not _of_many(part)]
-        found += [f"{word}: {key}" for key in keys if any(part.get(key) for part in own)]
-    return found
+        argument = arguments.get(word)
+        parts = argument if isinstance(argument, list) else [argument]
+        dict_parts = [part for part in parts if isinstance(part, dict) and not _is_shared(part)]
+        result += [f"{word}: {key}" for key in keys if any(part.get(key) for part in dict_parts)]
+    return result
 
 
-def _of_many(part: dict[str, Any]) -> bool:
+def _is_shared(part: dict[str, Any]) -> bool:
     return part.get("device") in _MEDIA or any(part.get(key) for key in _SHARED)

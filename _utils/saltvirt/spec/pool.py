@@ -7,7 +7,7 @@ from typing import Any
 
 from saltvirt.errors import InvalidInput
 from saltvirt.spec import values
-from saltvirt.spec.base import Part, key, mapping, part, unknown
+from saltvirt.spec.base import Spec, key, mapping, nested, unknown
 from saltvirt.spec.disk import HostSpec, host
 from saltvirt.spec.storage import PermissionsSpec
 
@@ -16,8 +16,8 @@ from saltvirt.spec.storage import PermissionsSpec
 class PoolType:
     """What a type of pool must and may have, and where its volumes appear by default."""
 
-    needs: tuple[str, ...]
-    may: tuple[str, ...] = ()
+    required: tuple[str, ...]
+    optional: tuple[str, ...] = ()
     target: str | None = None
 
 
@@ -41,7 +41,7 @@ TYPES = {
 
 
 @dataclass
-class DeviceSpec(Part):
+class DeviceSpec(Spec):
     """A source device: a path, or for iSCSI the target's qualified name."""
 
     NONE_REMOVES = False
@@ -49,32 +49,32 @@ class DeviceSpec(Part):
     path: str = key(values.text)
     part_separator: bool | None = key(values.boolean)
 
-    def check(self, what: str) -> None:
+    def check(self, argument: str) -> None:
         if not self.path:
-            raise InvalidInput(f"{what}: path is missing")
+            raise InvalidInput(f"{argument}: path is missing")
 
 
-def _device(value: Any, what: str) -> DeviceSpec:
-    return DeviceSpec.parse({"path": value} if isinstance(value, str) else value, what)
+def _device(value: Any, argument: str) -> DeviceSpec:
+    return DeviceSpec.parse({"path": value} if isinstance(value, str) else value, argument)
 
 
 @dataclass
-class SecretSpec(Part):
+class SecretSpec(Spec):
     """Which libvirt secret holds the password."""
 
     type: str | None = key(values.choice("uuid", "usage"))
     value: str | None = key(values.text)
     uuid: str | None = key(values.text)
 
-    def check(self, what: str) -> None:
+    def check(self, argument: str) -> None:
         # Salt's documents call it both ways
         self.value = self.value or self.uuid
         if not (self.type and self.value):
-            raise InvalidInput(f"{what}: type and value are needed")
+            raise InvalidInput(f"{argument}: type and value are needed")
 
 
 @dataclass
-class PoolAuthSpec(Part):
+class PoolAuthSpec(Spec):
     """``source_auth``: a libvirt secret, or the password for one that is made."""
 
     NONE_REMOVES = False
@@ -82,17 +82,17 @@ class PoolAuthSpec(Part):
     type: str | None = key(values.choice("ceph", "chap"))
     username: str | None = key(values.text)
     password: str | None = key(values.secret, repr=False)
-    secret: SecretSpec | None = key(part(SecretSpec))
+    secret: SecretSpec | None = key(nested(SecretSpec))
 
-    def check(self, what: str) -> None:
+    def check(self, argument: str) -> None:
         if not self.username:
-            raise InvalidInput(f"{what}: username is missing")
+            raise InvalidInput(f"{argument}: username is missing")
         if bool(self.password) == bool(self.secret):
-            raise InvalidInput(f"{what}: give either password or secret")
+            raise InvalidInput(f"{argument}: give either password or secret")
 
 
 @dataclass
-class PciSpec(Part):
+class PciSpec(Spec):
     """A PCI address, in hexadecimal."""
 
     domain: str | None = key(values.word)
@@ -102,17 +102,17 @@ class PciSpec(Part):
 
 
 @dataclass
-class ParentAddressSpec(Part):
+class ParentAddressSpec(Spec):
     """The adapter's parent by its place."""
 
     NONE_REMOVES = False
 
     unique_id: int | None = key(values.number())
-    address: PciSpec | None = key(part(PciSpec))
+    address: PciSpec | None = key(nested(PciSpec))
 
 
 @dataclass
-class AdapterSpec(Part):
+class AdapterSpec(Spec):
     """``source_adapter``."""
 
     NONE_REMOVES = False
@@ -126,11 +126,11 @@ class AdapterSpec(Part):
     parent_fabric_wwn: str | None = key(values.word)
     wwnn: str | None = key(values.word)
     wwpn: str | None = key(values.word)
-    parent_address: ParentAddressSpec | None = key(part(ParentAddressSpec))
+    parent_address: ParentAddressSpec | None = key(nested(ParentAddressSpec))
 
 
 @dataclass
-class PoolSpec(Part):
+class PoolSpec(Spec):
     """The arguments of pool_define, pool_update, pool_defined, pool_running."""
 
     NONE_REMOVES = False
@@ -138,35 +138,35 @@ class PoolSpec(Part):
     name: str = key(values.text)
     type: str = key(values.choice(*TYPES), name="ptype")
     target: str | None = key(values.path)
-    permissions: PermissionsSpec | None = key(part(PermissionsSpec))
+    permissions: PermissionsSpec | None = key(nested(PermissionsSpec))
     source_devices: list[DeviceSpec] | None = key(values.list_of(_device))
     source_dir: str | None = key(values.text)
     source_initiator: str | None = key(values.text)
-    source_adapter: AdapterSpec | None = key(part(AdapterSpec))
+    source_adapter: AdapterSpec | None = key(nested(AdapterSpec))
     source_hosts: list[HostSpec] | None = key(values.list_of(host))
-    source_auth: PoolAuthSpec | None = key(part(PoolAuthSpec))
+    source_auth: PoolAuthSpec | None = key(nested(PoolAuthSpec))
     source_name: str | None = key(values.text)
     source_format: str | None = key(values.word)
 
-    def check(self, what: str) -> None:
+    def check(self, argument: str) -> None:
         if not self.name:
-            raise InvalidInput(f"{what}: name is missing")
+            raise InvalidInput(f"{argument}: name is missing")
         if not self.type:
-            raise InvalidInput(f"{what}: ptype is missing; one of {', '.join(sorted(TYPES))}")
+            raise InvalidInput(f"{argument}: ptype is missing; one of {', '.join(sorted(TYPES))}")
         kind = TYPES[self.type]
-        for word in kind.needs:
+        for word in kind.required:
             if not getattr(self, word):
-                raise InvalidInput(f"{what}: a pool of type {self.type} needs {word}")
+                raise InvalidInput(f"{argument}: a pool of type {self.type} needs {word}")
         if kind.target and not self.target:
             self.target = kind.target.format(name=self.source_name or self.name)
-        allowed = {*kind.needs, *kind.may}
+        allowed = {*kind.required, *kind.optional}
         for word in ("source_" + n for n in _SOURCES):
             if getattr(self, word) and word not in allowed:
-                raise InvalidInput(f"{what}: a pool of type {self.type} has no {word}")
+                raise InvalidInput(f"{argument}: a pool of type {self.type} has no {word}")
         if self.source_dir and (self.type, self.source_format) == ("netfs", "cifs"):
             self.source_dir = self.source_dir.lstrip("/")  # a share's name
         if self.source_dir and self.type != "netfs":
-            values.path(self.source_dir, f"{what}: source_dir")
+            values.path(self.source_dir, f"{argument}: source_dir")
         if self.source_auth and not self.source_auth.type:
             self.source_auth.type = "ceph" if self.type == "rbd" else "chap"
 
@@ -181,8 +181,10 @@ def parse(name: object, ptype: object, **arguments: Any) -> PoolSpec:
 
 def from_state(name: object, ptype: object, source: Any, **arguments: Any) -> PoolSpec:
     """A PoolSpec from the arguments of a state, where what begins with ``source_`` is a dict."""
-    given = mapping(source or {}, f"pool {name}: source")
-    for word in given:
+    state_arguments = mapping(source or {}, f"pool {name}: source")
+    for word in state_arguments:
         if word not in _SOURCES:
             raise unknown(word, _SOURCES, f"pool {name}: source")
-    return parse(name, ptype, **arguments, **{f"source_{w}": item for w, item in given.items()})
+    return parse(
+        name, ptype, **arguments, **{f"source_{w}": item for w, item in state_arguments.items()}
+    )

@@ -61,25 +61,25 @@ class Profiles:
 
 def read(get: Get) -> Profiles:
     """The Profiles of a configuration; ``get`` is Salt's config.get."""
-    found = {}
+    by_kind = {}
     for kind in ("disk", "nic"):
-        found[kind] = settings.mapping(get, kind)
-    return Profiles(**found)
+        by_kind[kind] = settings.mapping(get, kind)
+    return Profiles(**by_kind)
 
 
-def _items(content: Any, what: str) -> Iterator[Device]:
+def _items(content: Any, argument: str) -> Iterator[Device]:
     """The devices of a profile: plain dictionaries with their ``name``."""
     if isinstance(content, dict):
         content = [{name: device} for name, device in content.items()]
     if not isinstance(content, list | tuple):
-        raise InvalidInput(f"{what} must be a list or a dictionary of devices")
+        raise InvalidInput(f"{argument} must be a list or a dictionary of devices")
     for entry in content:
         if not isinstance(entry, dict) or not entry:
-            raise InvalidInput(f"{what}: {units.shown(entry)} is not a device")
-        yield from _named(entry, what)
+            raise InvalidInput(f"{argument}: {units.short_repr(entry)} is not a device")
+        yield from _named_devices(entry, argument)
 
 
-def _named(entry: Device, what: str) -> Iterator[Device]:
+def _named_devices(entry: Device, argument: str) -> Iterator[Device]:
     heads = [name for name, value in entry.items() if value is None or isinstance(value, dict)]
     if "name" in entry:
         yield copy.deepcopy(entry)
@@ -90,7 +90,7 @@ def _named(entry: Device, what: str) -> Iterator[Device]:
         rest = {k: copy.deepcopy(v) for k, v in entry.items() if k != heads[0]}
         yield {**rest, "name": heads[0]}
     else:
-        raise InvalidInput(f"{what}: {units.shown(entry)} has no name")
+        raise InvalidInput(f"{argument}: {units.short_repr(entry)} has no name")
 
 
 def _content(
@@ -105,12 +105,12 @@ def _content(
     raise unknown(name, sorted({*table, DEFAULT}), f"{kind} profile")
 
 
-def _merge(devices: Iterable[Device], extra: Iterable[Any] | None, what: str) -> list[Device]:
+def _merge(devices: Iterable[Device], extra: Iterable[Any] | None, argument: str) -> list[Device]:
     """Lays the caller's devices over the profile's, by name."""
     merged = [dict(device) for device in devices]
-    for at, device in enumerate(extra or ()):
+    for index, device in enumerate(extra or ()):
         if not isinstance(device, dict):
-            raise InvalidInput(f"{what}[{at}] must be a dictionary, not {device!r}")
+            raise InvalidInput(f"{argument}[{index}] must be a dictionary, not {device!r}")
         same = [m for m in merged if "name" in device and m.get("name") == device["name"]]
         if same:
             same[0].update(copy.deepcopy(device))
@@ -124,8 +124,8 @@ def disks(profiles: Profiles, name: object, extra: Iterable[Any] | None = None) 
 
     Raises InvalidInput for a profile that does not exist, with those that do.
     """
-    found = _content(profiles.disk, name, DISKS, "disk") if name else []
-    return _merge(found, extra, "disks")
+    profile_disks = _content(profiles.disk, name, DISKS, "disk") if name else []
+    return _merge(profile_disks, extra, "disks")
 
 
 def nics(
@@ -140,13 +140,13 @@ def nics(
     With no hypervisor named, the model is left to the host's capabilities. update: one that is
     known by its MAC and of which no more is said stays joined to what it is.
     """
-    found = _content(profiles.nic, name, NICS, "nic") if name else []
-    merged = _merge(map(_source, found), map(_source, extra or ()), "interfaces")
+    profile_nics = _content(profiles.nic, name, NICS, "nic") if name else []
+    merged = _merge(map(_source, profile_nics), map(_source, extra or ()), "interfaces")
     defaults = NIC_DEFAULTS.get(hypervisor or "", BRIDGE)
-    return [nic if update and _known(nic) else _complete(nic, defaults) for nic in merged]
+    return [nic if update and _means_existing(nic) else _complete(nic, defaults) for nic in merged]
 
 
-def _known(nic: Any) -> bool:
+def _means_existing(nic: Any) -> bool:
     return (
         isinstance(nic, dict)
         and bool(nic.get("mac"))
@@ -179,14 +179,16 @@ def _complete(nic: Device, defaults: Mapping[str, Any]) -> Device:
 
 def show(profiles: Profiles, hypervisor: object = "kvm") -> dict[str, dict[str, list[Device]]]:
     """All profiles with the defaults filled in: ``{"disk": {name: [...]}, "nic": {...}}``."""
-    shown: dict[str, dict[str, list[Device]]] = {"disk": {}, "nic": {}}
+    result: dict[str, dict[str, list[Device]]] = {"disk": {}, "nic": {}}
     hypervisor = str(hypervisor)
     for name in {DEFAULT: None, **profiles.disk}:
         defaults = DISK_DEFAULTS.get(hypervisor, {})
-        shown["disk"][name] = [{**_drive(disk, defaults), **disk} for disk in disks(profiles, name)]
+        result["disk"][name] = [
+            {**_drive(disk, defaults), **disk} for disk in disks(profiles, name)
+        ]
     for name in {DEFAULT: None, **profiles.nic}:
-        shown["nic"][name] = nics(profiles, name, hypervisor=hypervisor)
-    return shown
+        result["nic"][name] = nics(profiles, name, hypervisor=hypervisor)
+    return result
 
 
 def _drive(disk: Device, defaults: Device) -> Device:

@@ -13,18 +13,18 @@ if TYPE_CHECKING:
     from saltvirt.spec.guest import GuestSpec
 
 
-def shorthands(spec: GuestSpec, more: Mapping[str, Any]) -> None:
+def shorthands(spec: GuestSpec, options: Mapping[str, Any]) -> None:
     """The arguments that stand for a longer one."""
-    if values.boolean(more.get("enable_vnc") or False, "enable_vnc") and spec.graphics is None:
+    if values.boolean(options.get("enable_vnc") or False, "enable_vnc") and spec.graphics is None:
         spec.graphics = graphics.parse_graphics("vnc")
-    kind = more.get("serial_type")
+    kind = options.get("serial_type")
     if kind not in (None, "None", "none", "") and spec.serials is None:
         spec.serials = chardev.parse({"type": kind}, "serial_type")
         spec.consoles = spec.consoles or chardev.parse({"type": kind}, "serial_type")
-    if more.get("stop_on_reboot") is not None:
-        _stop_on_reboot(spec, values.boolean(more["stop_on_reboot"], "stop_on_reboot"))
-    if more.get("kvm_hidden") is not None:
-        hidden = values.boolean(more["kvm_hidden"], "kvm_hidden")
+    if options.get("stop_on_reboot") is not None:
+        _stop_on_reboot(spec, values.boolean(options["stop_on_reboot"], "stop_on_reboot"))
+    if options.get("kvm_hidden") is not None:
+        hidden = values.boolean(options["kvm_hidden"], "kvm_hidden")
         spec.features = {**(spec.features or {}), "kvm_hidden": hidden}
 
 
@@ -51,14 +51,14 @@ def agree(spec: GuestSpec) -> None:
         )
 
 
-def complete(spec: GuestSpec, more: Mapping[str, Any]) -> None:
+def complete(spec: GuestSpec, options: Mapping[str, Any]) -> None:
     """What a new guest must have. Raises InvalidInput."""
     if not spec.cpu.maximum:
         raise InvalidInput("cpu is missing: the number of virtual CPUs")
     if not spec.memory.boot_kib:
         raise InvalidInput("mem is missing: the memory in MiB")
     if spec.deploy.image:
-        _image(spec, more)
+        _image(spec, options)
     elif spec.deploy.image_hash:
         raise InvalidInput("image_hash needs image")
     made_from = [disk for disk in spec.disks or () if disk.image and disk.device == "disk"]
@@ -69,14 +69,16 @@ def complete(spec: GuestSpec, more: Mapping[str, Any]) -> None:
             disk.overlay_image = True
 
 
-def _image(spec: GuestSpec, more: Mapping[str, Any]) -> None:
+def _image(spec: GuestSpec, options: Mapping[str, Any]) -> None:
     """Puts the image on the first hard disk; over the profile's, but not over the caller's."""
     image = spec.deploy.image
     disk = next((disk for disk in spec.disks or () if disk.device == "disk"), None)
     if disk is None:
         raise InvalidInput("image needs a disk to go on: the disk profile has none")
-    own = [item.get("image") for item in more.get("disks") or () if item.get("name") == disk.name]
-    if any(own) and own[-1] != image:
+    requested_images = [
+        item.get("image") for item in options.get("disks") or () if item.get("name") == disk.name
+    ]
+    if any(requested_images) and requested_images[-1] != image:
         raise InvalidInput(f"image and the image of disk {disk.name} contradict each other")
     disk.image = image
     disk.image_hash = spec.deploy.image_hash or disk.image_hash

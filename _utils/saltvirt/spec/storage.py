@@ -8,19 +8,19 @@ from typing import Any
 
 from saltvirt.errors import InvalidInput
 from saltvirt.spec import values
-from saltvirt.spec.base import Part, key
+from saltvirt.spec.base import Spec, key
 
 
-def octal_mode(value: Any, what: str) -> str:
+def octal_mode(value: Any, argument: str) -> str:
     """File permissions: octal text such as 0711, or a number that YAML read as octal."""
     text = f"{value:o}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
     if not re.fullmatch(r"0?[0-7]{3,4}", text):
-        raise InvalidInput(f"{what} {value!r} is not an octal mode such as '0711'")
+        raise InvalidInput(f"{argument} {value!r} is not an octal mode such as '0711'")
     return f"{int(text, 8):04o}"
 
 
 @dataclass
-class PermissionsSpec(Part):
+class PermissionsSpec(Spec):
     """``permissions``."""
 
     NONE_REMOVES = False
@@ -31,8 +31,8 @@ class PermissionsSpec(Part):
     label: str | None = key(values.text)
 
     @classmethod
-    def parse(cls, value: Any, what: str) -> PermissionsSpec:
+    def parse(cls, value: Any, argument: str) -> PermissionsSpec:
         """From a dictionary; Salt's documents also write a list of them, of one key each."""
         if isinstance(value, list) and all(isinstance(item, dict) for item in value):
-            value = {word: item for one in value for word, item in one.items()}
-        return super().parse(value, what)
+            value = {word: item for entry in value for word, item in entry.items()}
+        return super().parse(value, argument)

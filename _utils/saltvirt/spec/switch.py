@@ -7,14 +7,14 @@ from typing import Any
 
 from saltvirt.errors import InvalidInput
 from saltvirt.spec import values
-from saltvirt.spec.base import Part, key, part
+from saltvirt.spec.base import Spec, key, nested
 
 PORT_TYPES = ("openvswitch", "midonet", "802.1Qbg", "802.1Qbh")
 PARAMETERS = ("interfaceid", "profileid", "managerid", "typeid", "typeidversion", "instanceid")
 
 
 @dataclass
-class TagSpec(Part):
+class TagSpec(Spec):
     """One VLAN tag."""
 
     NONE_REMOVES = False
@@ -22,44 +22,44 @@ class TagSpec(Part):
     id: int | None = key(values.number(0, 4095))
     native_mode: str | None = key(values.choice("tagged", "untagged"), name="nativeMode")
 
-    def check(self, what: str) -> None:
+    def check(self, argument: str) -> None:
         if self.id is None:
-            raise InvalidInput(f"{what}: id is missing")
+            raise InvalidInput(f"{argument}: id is missing")
 
 
 @dataclass
-class VlanSpec(Part):
+class VlanSpec(Spec):
     """VLAN tags, on a trunk or not."""
 
     trunk: bool | None = key(values.boolean)
-    tags: list[TagSpec] | None = key(values.list_of(part(TagSpec)))
+    tags: list[TagSpec] | None = key(values.list_of(nested(TagSpec)))
 
     @classmethod
-    def parse_any(cls, value: Any, what: str) -> VlanSpec:
+    def parse_any(cls, value: Any, argument: str) -> VlanSpec:
         """From one tag's number, or a dictionary with ``tags`` and ``trunk``."""
         if isinstance(value, dict):
-            return cls.parse(value, what)
-        return cls(tags=[TagSpec(id=values.number(0, 4095)(value, what))])
+            return cls.parse(value, argument)
+        return cls(tags=[TagSpec(id=values.number(0, 4095)(value, argument))])
 
-    def check(self, what: str) -> None:
+    def check(self, argument: str) -> None:
         if not self.tags:
-            raise InvalidInput(f"{what}: tags is missing")
+            raise InvalidInput(f"{argument}: tags is missing")
         if self.trunk is False and len(self.tags) > 1:
-            raise InvalidInput(f"{what}: more than one tag needs trunk")
+            raise InvalidInput(f"{argument}: more than one tag needs trunk")
 
 
 @dataclass
-class VirtualPortSpec(Part):
+class VirtualPortSpec(Spec):
     """How to join a switch such as Open vSwitch."""
 
     type: str = key(values.choice(*PORT_TYPES))
     parameters: dict[str, str] | None = key(values.map_of(values.choice(*PARAMETERS), values.word))
 
     @classmethod
-    def parse_any(cls, value: Any, what: str) -> VirtualPortSpec:
+    def parse_any(cls, value: Any, argument: str) -> VirtualPortSpec:
         """From the type's name, or a dictionary with ``type`` and ``parameters``."""
-        return cls.parse(value if isinstance(value, dict) else {"type": value}, what)
+        return cls.parse(value if isinstance(value, dict) else {"type": value}, argument)
 
-    def check(self, what: str) -> None:
+    def check(self, argument: str) -> None:
         if not self.type:
-            raise InvalidInput(f"{what}: type is missing; one of {', '.join(PORT_TYPES)}")
+            raise InvalidInput(f"{argument}: type is missing; one of {', '.join(PORT_TYPES)}")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 K = TypeVar("K")
 
 _CPUSET = re.compile(r"\^?\d{1,9}(-\d{1,9})?(,\^?\d{1,9}(-\d{1,9})?)*")
-_WHOLE = re.compile(r"-?[0-9]{1,20}")
+_INTEGER = re.compile(r"-?[0-9]{1,20}")
 _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:+-]*")
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff]")
@@ -26,128 +26,130 @@ _TRUE = {"true": True, "yes": True, "on": True, "1": True}
 _FALSE = {"false": False, "no": False, "off": False, "0": False}
 
 
-def count(value: Any, what: str) -> int:
+def count(value: Any, argument: str) -> int:
     """A whole number, at least 1."""
-    return units.parse_count(value, what)
+    return units.parse_count(value, argument)
 
 
 def number(low: int = 0, high: int | None = None) -> Parser[int]:
     """A parser for whole numbers in a range."""
 
-    def parse(value: Any, what: str) -> int:
-        if isinstance(value, bool) or not _WHOLE.fullmatch(units.written(value)):
-            raise InvalidInput(f"{what} {units.shown(value)} is not a whole number")
+    def parse(value: Any, argument: str) -> int:
+        if isinstance(value, bool) or not _INTEGER.fullmatch(units.number_text(value)):
+            raise InvalidInput(f"{argument} {units.short_repr(value)} is not a whole number")
         result = int(value)
         if result < low or (high is not None and result > high):
             limit = f"from {low} to {high}" if high is not None else f"at least {low}"
-            raise InvalidInput(f"{what} {value!r} must be {limit}")
+            raise InvalidInput(f"{argument} {value!r} must be {limit}")
         return result
 
     return parse
 
 
-def kib(value: Any, what: str) -> int:
+def kib(value: Any, argument: str) -> int:
     """A size in KiB; numbers without a unit are MiB."""
-    return units.parse_kib(value, "MiB", what)
+    return units.parse_kib(value, "MiB", argument)
 
 
-def size_bytes(value: Any, what: str) -> int:
+def size_bytes(value: Any, argument: str) -> int:
     """A size in bytes; numbers without a unit are MiB."""
-    return units.parse_bytes(value, "MiB", what)
+    return units.parse_bytes(value, "MiB", argument)
 
 
-def boolean(value: Any, what: str) -> bool:
+def boolean(value: Any, argument: str) -> bool:
     """True or False; also yes, no, on, off, 1, 0."""
     result = {**_TRUE, **_FALSE}.get(str(value).lower())
     if result is None:
-        raise InvalidInput(f"{what} {value!r} is not true or false")
+        raise InvalidInput(f"{argument} {value!r} is not true or false")
     return result
 
 
-def flag(value: Any, what: str) -> bool:
+def flag(value: Any, argument: str) -> bool:
     """As ``boolean``; what is empty is False."""
-    return boolean(value or False, what)
+    return boolean(value or False, argument)
 
 
-def text(value: Any, what: str) -> str:
+def text(value: Any, argument: str) -> str:
     """Text without control characters, not empty."""
     if isinstance(value, dict | list | bool) or _CONTROL.search(str(value)) or str(value) == "":
-        raise InvalidInput(f"{what} {value!r} is not a text")
+        raise InvalidInput(f"{argument} {value!r} is not a text")
     return str(value)
 
 
-def line(value: Any, what: str) -> str:
+def line(value: Any, argument: str) -> str:
     """Text on one line."""
-    found = text(value, what)
-    if len(found.splitlines()) > 1 or found[-1:] in "\r\n":
-        raise InvalidInput(f"{what} {value!r} is more than one line")
-    return found
+    checked = text(value, argument)
+    if len(checked.splitlines()) > 1 or checked[-1:] in "\r\n":
+        raise InvalidInput(f"{argument} {value!r} is more than one line")
+    return checked
 
 
-def label(value: Any, what: str) -> str:
+def label(value: Any, argument: str) -> str:
     """Text on one line without tabs, which an attribute of XML gives back as they are."""
-    found = line(value, what)
-    if "\t" in found:
-        raise InvalidInput(f"{what} {value!r} has a tab")
-    return found
+    checked = line(value, argument)
+    if "\t" in checked:
+        raise InvalidInput(f"{argument} {value!r} has a tab")
+    return checked
 
 
-def secret(value: Any, what: str) -> str:
+def secret(value: Any, argument: str) -> str:
     """Text that no error shows."""
     if not isinstance(value, str | int) or _CONTROL.search(str(value)) or str(value) == "":
-        raise InvalidInput(f"{what} is not a text")
+        raise InvalidInput(f"{argument} is not a text")
     return str(value)
 
 
-def word(value: Any, what: str) -> str:
+def word(value: Any, argument: str) -> str:
     """A name of letters, digits, ``_ . : + -``."""
     if not _WORD.fullmatch(str(value)):
-        raise InvalidInput(f"{what} {value!r} is not a name of letters, digits, '_', '.', '-'")
+        raise InvalidInput(f"{argument} {value!r} is not a name of letters, digits, '_', '.', '-'")
     return str(value)
 
 
-def address(value: Any, what: str) -> str:
+def address(value: Any, argument: str) -> str:
     """A host's name or address; one of IPv6 may begin with a colon, as ``::`` does."""
     try:
         return str(ipaddress.ip_address(str(value)))
     except ValueError:
-        return word(value, what)
+        return word(value, argument)
 
 
-def path(value: Any, what: str) -> str:
+def path(value: Any, argument: str) -> str:
     """An absolute path with no ``..`` in it."""
-    result = text(value, what)
+    result = text(value, argument)
     if not result.startswith("/") or ".." in result.split("/"):
-        raise InvalidInput(f"{what} {value!r} is not an absolute path")
+        raise InvalidInput(f"{argument} {value!r} is not an absolute path")
     return result
 
 
-def choice(*words: str) -> Parser[str]:
+def choice(*choices: str) -> Parser[str]:
     """A parser for one word of a few."""
 
-    def parse(value: Any, what: str) -> str:
-        if str(value) not in words:
-            raise unknown(value, words, what)
+    def parse(value: Any, argument: str) -> str:
+        if str(value) not in choices:
+            raise unknown(value, choices, argument)
         return str(value)
 
     return parse
 
 
-def paths(value: Any, what: str) -> list[str]:
+def paths(value: Any, argument: str) -> list[str]:
     """A list of paths."""
-    if not isinstance(value, (list, tuple)) or not all(isinstance(one, str) for one in value):
-        raise InvalidInput(f"{what} {value!r} is not a list of paths")
+    if not isinstance(value, (list, tuple)) or not all(isinstance(item, str) for item in value):
+        raise InvalidInput(f"{argument} {value!r} is not a list of paths")
     return list(value)
 
 
-def cpuset(value: Any, what: str) -> str:
+def cpuset(value: Any, argument: str) -> str:
     """A set of CPUs or nodes, ``0-3,^2`` or a number, as libvirt writes it: ``0-1,3``."""
     text = str(value).replace(" ", "")
     if not _CPUSET.fullmatch(text):
-        raise InvalidInput(f"{what} {units.shown(value)} is not a set of numbers such as 0-3,^2,8")
+        raise InvalidInput(
+            f"{argument} {units.short_repr(value)} is not a set of numbers such as 0-3,^2,8"
+        )
     chosen = numbers(text)
     if not chosen:
-        raise InvalidInput(f"{what} {value!r} is an empty set")
+        raise InvalidInput(f"{argument} {value!r} is an empty set")
     return ranges(chosen)
 
 
@@ -156,8 +158,8 @@ def numbers(text: str | None) -> set[int]:
     chosen: set[int] = set()
     for item in text.split(",") if text else ():
         first, _, last = item.lstrip("^").partition("-")
-        found = range(int(first), min(int(last or first), 65535) + 1)
-        chosen = chosen - set(found) if item.startswith("^") else chosen | set(found)
+        span = range(int(first), min(int(last or first), 65535) + 1)
+        chosen = chosen - set(span) if item.startswith("^") else chosen | set(span)
     return chosen
 
 
@@ -172,28 +174,30 @@ def ranges(chosen: Iterable[int]) -> str:
     return ",".join(f"{a}-{b}" if b > a else f"{a}" for a, b in runs)
 
 
-def mac(value: Any, what: str) -> str:
+def mac(value: Any, argument: str) -> str:
     """A MAC address of one interface, in lower case."""
     result = str(value).lower().replace("-", ":")
     if not _MAC.fullmatch(result):
-        raise InvalidInput(f"{what} {value!r} is not a MAC address such as 52:54:00:12:34:56")
+        raise InvalidInput(f"{argument} {value!r} is not a MAC address such as 52:54:00:12:34:56")
     if int(result[:2], 16) & 1:
-        raise InvalidInput(f"{what} {value!r} is a multicast address: its first byte must be even")
+        raise InvalidInput(
+            f"{argument} {value!r} is a multicast address: its first byte must be even"
+        )
     return result
 
 
-def port(value: Any, what: str) -> int:
+def port(value: Any, argument: str) -> int:
     """A TCP or UDP port."""
-    return number(1, 65535)(value, what)
+    return number(1, 65535)(value, argument)
 
 
 def list_of(parse: Parser[T]) -> Parser[list[T]]:
     """A parser for a list whose items ``parse`` checks."""
 
-    def parse_list(value: Any, what: str) -> list[T]:
+    def parse_list(value: Any, argument: str) -> list[T]:
         if not isinstance(value, list | tuple):
-            raise InvalidInput(f"{what} must be a list, not {value!r}")
-        return [parse(item, f"{what}[{at}]") for at, item in enumerate(value)]
+            raise InvalidInput(f"{argument} must be a list, not {value!r}")
+        return [parse(item, f"{argument}[{index}]") for index, item in enumerate(value)]
 
     return parse_list
 
@@ -201,11 +205,11 @@ def list_of(parse: Parser[T]) -> Parser[list[T]]:
 def map_of(parse_key: Parser[K], parse: Parser[T]) -> Parser[dict[K, T]]:
     """A parser for a dictionary with free keys; ``None`` as a value means remove."""
 
-    def parse_map(value: Any, what: str) -> dict[K, T]:
+    def parse_map(value: Any, argument: str) -> dict[K, T]:
         result = {}
-        for name, item in mapping(value, what).items():
-            known = parse_key(name, what)
-            result[known] = REMOVE if item is None else parse(item, f"{what}:{name}")
+        for name, item in mapping(value, argument).items():
+            parsed_key = parse_key(name, argument)
+            result[parsed_key] = REMOVE if item is None else parse(item, f"{argument}:{name}")
         return result
 
     return parse_map

@@ -7,39 +7,41 @@ from typing import Any
 
 from saltvirt.errors import InvalidInput
 from saltvirt.spec import values
-from saltvirt.spec.base import Part, key, part
+from saltvirt.spec.base import Spec, key, nested
 from saltvirt.spec.storage import PermissionsSpec
 
 TYPES = ("file", "block", "dir", "network", "netdir", "ploop")
 
 
-def _allocation(value: Any, what: str) -> int:
+def _allocation(value: Any, argument: str) -> int:
     """A size that may be zero."""
-    return 0 if str(value) in ("0", "0.0") else values.size_bytes(value, what)
+    return 0 if str(value) in ("0", "0.0") else values.size_bytes(value, argument)
 
 
-def _name(value: Any, what: str) -> str:
+def _name(value: Any, argument: str) -> str:
     """A volume's name: a file name, on ESX with a folder."""
-    text = values.label(value, what)
+    text = values.label(value, argument)
     if text.startswith("/") or ".." in text.split("/"):
-        raise InvalidInput(f"{what} {value!r} is not a volume's name")
+        raise InvalidInput(f"{argument} {value!r} is not a volume's name")
     return text
 
 
 @dataclass
-class BackingSpec(Part):
+class BackingSpec(Spec):
     """The image a volume is based on."""
 
     path: str = key(values.text)
     format: str = key(values.word)
 
-    def check(self, what: str) -> None:
+    def check(self, argument: str) -> None:
         if not (self.path and self.format):
-            raise InvalidInput(f"{what}: path and format are needed: a guessed format is unsafe")
+            raise InvalidInput(
+                f"{argument}: path and format are needed: a guessed format is unsafe"
+            )
 
 
 @dataclass
-class VolumeSpec(Part):
+class VolumeSpec(Spec):
     """The arguments of volume_define; sizes without a unit are MiB."""
 
     NONE_REMOVES = False
@@ -49,17 +51,17 @@ class VolumeSpec(Part):
     allocation_bytes: int | None = key(_allocation, name="allocation")
     format: str | None = key(values.word)
     type: str | None = key(values.choice(*TYPES))
-    permissions: PermissionsSpec | None = key(part(PermissionsSpec))
-    backing_store: BackingSpec | None = key(part(BackingSpec))
+    permissions: PermissionsSpec | None = key(nested(PermissionsSpec))
+    backing_store: BackingSpec | None = key(nested(BackingSpec))
     nocow: bool | None = key(values.boolean)
 
-    def check(self, what: str) -> None:
+    def check(self, argument: str) -> None:
         if not self.name:
-            raise InvalidInput(f"{what}: name is missing")
+            raise InvalidInput(f"{argument}: name is missing")
         if not self.size_bytes:
-            raise InvalidInput(f"{what}: size is missing")
+            raise InvalidInput(f"{argument}: size is missing")
         if (self.allocation_bytes or 0) > self.size_bytes:
-            raise InvalidInput(f"{what}: allocation is more than size")
+            raise InvalidInput(f"{argument}: allocation is more than size")
 
 
 def parse(name: object, size: object, **arguments: Any) -> VolumeSpec:

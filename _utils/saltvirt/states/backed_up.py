@@ -13,5 +13,5 @@ if TYPE_CHECKING:
 
 def backed_up(host: StateHost, name: str, hours: object = 24, to: str | None = None) -> Answer:
     """See ``virt.backed_up``."""
-    asked = {"guests": [glob.escape(name)], "hours": hours, "to": to}
-    return on_master.told(host, name, "virt.backup_due", asked)
+    arguments = {"guests": [glob.escape(name)], "hours": hours, "to": to}
+    return on_master.run_on_master(host, name, "virt.backup_due", arguments)

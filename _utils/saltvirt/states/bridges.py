@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from saltvirt.states.result import Answer, StateHost
 
 
-def made(
+def present(
     host: StateHost,
     name: str,
     interface: str | None,
@@ -23,21 +23,21 @@ def made(
     """See ``virt.bridge``."""
     plan = host.call("bridge_plan", name, interface, vlan, type)
     if plan["there"]:
-        wrong = _made_otherwise(name, plan, interface, vlan, type)
+        wrong = _differences(name, plan, interface, vlan, type)
         return answer(name, comment=f"The bridge {name} is there", failures=wrong)
     if plan["made"]:
         down = f"{name} was made here, is still configured, and is not there now: bring it up"
         return answer(name, failures=[f"{down}, or remove it with virt.bridge_absent"])
-    over = plan["interface"] or "nothing"
+    lower_device = plan["interface"] or "nothing"
     if vlan is not None:
-        over = f"VLAN {vlan} of {plan['interface']}"
+        lower_device = f"VLAN {vlan} of {plan['interface']}"
     comment = f"The bridge {name} would be made"
     if not host.test:
         comment = host.call("bridge_create", name, interface, timeout_s, vlan, type, force)
-    return answer(name, {name: f"over {over}"}, comment, host.test)
+    return answer(name, {name: f"over {lower_device}"}, comment, host.test)
 
 
-def _made_otherwise(
+def _differences(
     name: str, plan: dict[str, Any], interface: str | None, vlan: object, type: str
 ) -> list[str]:
     """Why a bridge that we made is none to leave as it is: it is over something else."""
@@ -45,14 +45,14 @@ def _made_otherwise(
         return []
     if plan["type"] != type:
         return [f"{name} was made as {plan['type']}, not {type}: remove it first"]
-    was = plan.get("vlan")
-    if str(was) != str(vlan):
-        over = "no VLAN" if was is None else f"VLAN {was}"
+    old_vlan = plan.get("vlan")
+    if str(old_vlan) != str(vlan):
+        lower_device = "no VLAN" if old_vlan is None else f"VLAN {old_vlan}"
     elif interface and plan["interface"] != interface:
-        over = f"{plan['interface'] or 'nothing'}, not {interface}"
+        lower_device = f"{plan['interface'] or 'nothing'}, not {interface}"
     else:
         return []
-    return [f"{name} was made over {over}: remove it first, with virt.bridge_absent"]
+    return [f"{name} was made over {lower_device}: remove it first, with virt.bridge_absent"]
 
 
 def absent(host: StateHost, name: str, timeout_s: int, force: bool = False) -> Answer:

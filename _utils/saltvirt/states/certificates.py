@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 SUBJECT = ("country", "state", "locality", "organization", "expiration_days")
 
 
-def placed(host: StateHost, name: str, **given: Any) -> Answer:
+def placed(host: StateHost, name: str, **options: Any) -> Answer:
     """See ``virt.keys``."""
-    found = host.call("tls_update", test=host.test, **given)
+    response = host.call("tls_update", test=host.test, **options)
     comment = "All keys are correct"
-    if found["changes"] and host.test:
+    if response["changes"] and host.test:
         comment = "Libvirt keys are set to be updated"
-    elif found["changes"]:
-        comment = ". ".join(["Updated libvirt certs and keys", *found["notes"]])
-    return answer(name, found["changes"], comment, host.test)
+    elif response["changes"]:
+        comment = ". ".join(["Updated libvirt certs and keys", *response["notes"]])
+    return answer(name, response["changes"], comment, host.test)

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from saltvirt.states.result import Answer, StateHost
 
 
-def deployed(host: StateHost, name: str, **given: Any) -> Answer:
+def deployed(host: StateHost, name: str, **options: Any) -> Answer:
     """See ``virt.deployed``."""
     deployment = str(name)
-    arguments = {**given, "deployment": deployment}
-    return on_master.told(host, deployment, "virt.deployed", arguments)
+    arguments = {**options, "deployment": deployment}
+    return on_master.run_on_master(host, deployment, "virt.deployed", arguments)

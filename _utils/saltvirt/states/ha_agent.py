@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 def installed(host: StateHost, name: str, settings: dict[str, Any] | None = None) -> Answer:
     """See ``virt.ha_agent``."""
-    found = host.call("ha_install", test=host.test)
-    changes, comment = dict(found["changes"]), found["comment"]
+    response = host.call("ha_install", test=host.test)
+    changes, comment = dict(response["changes"]), response["comment"]
     if settings is not None:
-        found = host.call("ha_settings", settings, test=host.test)
-        changes, comment = {**changes, **found["changes"]}, found["comment"]
+        response = host.call("ha_settings", settings, test=host.test)
+        changes, comment = {**changes, **response["changes"]}, response["comment"]
     return answer(name, changes, comment, host.test)

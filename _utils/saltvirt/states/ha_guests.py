@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from saltvirt.states.result import Answer, StateHost
 
 
-def enabled(host: StateHost, name: str, **given: Any) -> Answer:
+def enabled(host: StateHost, name: str, **options: Any) -> Answer:
     """See ``virt.ha_enabled``."""
-    asked = {word: value for word, value in given.items() if value is not None}
-    return on_master.told(host, name, "virt.ha_enable", {"name": name, **asked})
+    arguments = {word: value for word, value in options.items() if value is not None}
+    return on_master.run_on_master(host, name, "virt.ha_enable", {"name": name, **arguments})
 
 
 def disabled(host: StateHost, name: str) -> Answer:
     """See ``virt.ha_disabled``."""
-    return on_master.told(host, name, "virt.ha_disable", {"name": name, "missing": True})
+    return on_master.run_on_master(host, name, "virt.ha_disable", {"name": name, "missing": True})

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from saltvirt.states.outcome import Outcome
+from saltvirt.states.outcome import StateOutcome
 from saltvirt.states.result import answer
 
 if TYPE_CHECKING:
     from saltvirt.states.result import Answer, StateHost
 
 
-def cached(host: StateHost, name: str, **given: Any) -> Answer:
+def cached(host: StateHost, name: str, **options: Any) -> Answer:
     """See ``virt.image_cached``."""
-    found = host.call("image_fetch", name, test=True, **given)
-    outcome = Outcome(f"image {found['source']}", quiet="is in the cache")
-    if found["replaces"] is None:
-        outcome.quiet = "is on this host"
-    if found["path"] is None:
-        old = ", ".join(found["replaces"]) or None
-        outcome.switch("image", old, found["source"], "fetched")
+    image = host.call("image_fetch", name, test=True, **options)
+    outcome = StateOutcome(f"image {image['source']}", unchanged_text="is in the cache")
+    if image["replaces"] is None:
+        outcome.unchanged_text = "is on this host"
+    if image["path"] is None:
+        old = ", ".join(image["replaces"]) or None
+        outcome.switch("image", old, image["source"], "fetched")
         if not host.test:
-            host.call("image_fetch", name, **given)
+            host.call("image_fetch", name, **options)
     return answer(name, outcome.changes, outcome.comment(host.test), host.test)

@@ -21,16 +21,16 @@ def arguments() -> list[str]:
 
 def migrated(host: StateHost, name: str, target: str, me: str, **options: Any) -> Answer:
     """See ``virt.migrated``. me: this host's name."""
-    there = transport.parse(target)
+    destination = transport.parse(target)
     if name in host.call("list_domains"):
-        if there.host == me:
+        if destination.host == me:
             return answer(name, comment=f"{name} is on {me}")
         return _move(host, name, target, me, options)
-    if there.host == me:
+    if destination.host == me:
         raise NotFound(f"{name} is not on {me}; apply this on the host that has it")
-    if name in host.call("list_domains", connection=there.uri):
-        return answer(name, comment=f"{name} is on {there.host}")
-    raise NotFound(f"{name} is neither on {me} nor on {there.host}")
+    if name in host.call("list_domains", connection=destination.uri):
+        return answer(name, comment=f"{name} is on {destination.host}")
+    raise NotFound(f"{name} is neither on {me} nor on {destination.host}")
 
 
 def on_host(host: StateHost, name: str, target: str, me: str, **options: Any) -> Answer:
@@ -43,11 +43,11 @@ def on_host(host: StateHost, name: str, target: str, me: str, **options: Any) ->
 
 
 def _move(host: StateHost, name: str, target: str, me: str, options: dict[str, Any]) -> Answer:
-    shown = {name: {"host": {"old": me, "new": transport.parse(target).host}}}
+    move_changes = {name: {"host": {"old": me, "new": transport.parse(target).host}}}
     if host.test:
         verdict = host.call("migratable", name, target, **options)
         if not verdict["migratable"]:
             raise VirtError("; ".join(verdict["reasons"]))
-        return answer(name, shown, f"{name} would be moved to {target}", test=True)
+        return answer(name, move_changes, f"{name} would be moved to {target}", test=True)
     host.call("migrate", name, target, **options)
-    return answer(name, shown, f"{name} was moved to {target}")
+    return answer(name, move_changes, f"{name} was moved to {target}")

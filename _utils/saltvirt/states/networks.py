@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from saltvirt.states.outcome import Outcome, by_path
+from saltvirt.states.outcome import StateOutcome, by_path
 
 if TYPE_CHECKING:
     from saltvirt.diff.network_changes import NetworkChange
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from saltvirt.states.result import Answer, StateHost
 
 
-def defined(host: StateHost, name: str, **given: Any) -> Answer:
+def defined(host: StateHost, name: str, **options: Any) -> Answer:
     """See ``virt.network_defined``."""
-    return host.converged(name, "network_converge", name, **given)
+    return host.converged(name, "network_converge", name, **options)
 
 
-def running(host: StateHost, name: str, **given: Any) -> Answer:
+def running(host: StateHost, name: str, **options: Any) -> Answer:
     """See ``virt.network_running``."""
-    return host.converged(name, "network_converge", name, running=True, **given)
+    return host.converged(name, "network_converge", name, running=True, **options)
 
 
 def absent(host: StateHost, name: str, force: bool) -> Answer:
@@ -59,9 +59,9 @@ class NetworkFacts:
     users: list[str]
 
 
-def created(desired: DesiredNetwork) -> Outcome:
+def created(desired: DesiredNetwork) -> StateOutcome:
     """The Outcome where there is no such network."""
-    outcome = Outcome(f"network {desired.spec.name}")
+    outcome = StateOutcome(f"network {desired.spec.name}")
     outcome.switch("defined", False, True, "defined")
     outcome.switch("autostart", False, desired.autostart, "marked for autostart")
     outcome.switch("active", False, bool(desired.running), "started")
@@ -73,25 +73,25 @@ def restarts(desired: DesiredNetwork, facts: NetworkFacts) -> bool:
     return bool(facts.waiting and desired.running and (desired.restart or not facts.users))
 
 
-def changed(desired: DesiredNetwork, facts: NetworkFacts) -> Outcome:
+def changed(desired: DesiredNetwork, facts: NetworkFacts) -> StateOutcome:
     """The Outcome for a network that is there."""
-    outcome = Outcome(f"network {desired.spec.name}")
-    again = restarts(desired, facts)
-    now = [*facts.live, *facts.waiting] if again else facts.live
-    outcome.changes = {**by_path(now), **by_path(facts.redefined)}
+    outcome = StateOutcome(f"network {desired.spec.name}")
+    needs_restart = restarts(desired, facts)
+    live_changes = [*facts.live, *facts.waiting] if needs_restart else facts.live
+    outcome.changes = {**by_path(live_changes), **by_path(facts.redefined)}
     if outcome.changes:
-        outcome.done.append("updated")
+        outcome.actions.append("updated")
     outcome.switch("persistent", facts.persistent, True, "defined")
     word = "marked for autostart" if desired.autostart else "no longer started with the host"
     outcome.switch("autostart", facts.autostart, desired.autostart, word)
     if desired.running:
         outcome.switch("active", facts.active, True, "started")
-    if again:
-        outcome.done.append("restarted")
+    if needs_restart:
+        outcome.actions.append("restarted")
         if facts.users:
             outcome.notes.append(_unplugged(facts))
     elif facts.waiting:
-        outcome.notes.append(_waits(desired, facts))
+        outcome.notes.append(_pending_note(desired, facts))
     return outcome
 
 
@@ -102,7 +102,7 @@ def _unplugged(facts: NetworkFacts) -> str:
     )
 
 
-def _waits(desired: DesiredNetwork, facts: NetworkFacts) -> str:
+def _pending_note(desired: DesiredNetwork, facts: NetworkFacts) -> str:
     text = "What was changed takes effect when the network is started again"
     if facts.users:
         text += f": {', '.join(facts.users)} uses it"

@@ -9,27 +9,27 @@ from saltvirt.states.result import answer
 if TYPE_CHECKING:
     from saltvirt.states.result import Answer, StateHost
 
-_WHERE = "this state is for an orchestration on the master"
+_MASTER_ONLY = "this state is for an orchestration on the master"
 
 
-def told(host: StateHost, name: str, verb: str, arguments: dict[str, Any]) -> Answer:
+def run_on_master(host: StateHost, name: str, verb: str, arguments: dict[str, Any]) -> Answer:
     """What the verb answers of that name, as the state's answer."""
     if "saltutil.runner" not in host.salt:
-        return answer(name, failures=[_WHERE])
-    asked = {**arguments, "test": host.test}
-    said = host.salt["saltutil.runner"](verb, kwarg=asked)
-    data = said.get("data") if isinstance(said, dict) else None
-    about = data.get(name) if isinstance(data, dict) else None
-    if not isinstance(about, dict) or "result" not in about:
+        return answer(name, failures=[_MASTER_ONLY])
+    runner_kwargs = {**arguments, "test": host.test}
+    response = host.salt["saltutil.runner"](verb, kwarg=runner_kwargs)
+    data = response.get("data") if isinstance(response, dict) else None
+    guest_answer = data.get(name) if isinstance(data, dict) else None
+    if not isinstance(guest_answer, dict) or "result" not in guest_answer:
         parts = data.values() if isinstance(data, dict) else ()
-        whys = [str(part["comment"]) for part in parts if _says(part)]
-        nothing = f"{verb} gave no answer: {said}. {_WHERE[0].upper()}{_WHERE[1:]}"
-        return answer(name, failures=whys or [nothing])
-    changes, comment = about.get("changes", {}), str(about.get("comment", ""))
-    if about["result"] is False:
+        reasons = [str(part["comment"]) for part in parts if _has_comment(part)]
+        nothing = f"{verb} gave no answer: {response}. {_MASTER_ONLY[0].upper()}{_MASTER_ONLY[1:]}"
+        return answer(name, failures=reasons or [nothing])
+    changes, comment = guest_answer.get("changes", {}), str(guest_answer.get("comment", ""))
+    if guest_answer["result"] is False:
         return answer(name, changes, failures=[comment])
     return answer(name, changes, comment, host.test)
 
 
-def _says(part: object) -> bool:
+def _has_comment(part: object) -> bool:
     return isinstance(part, dict) and bool(part.get("comment"))

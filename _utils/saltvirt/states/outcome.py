@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Outcome:
+class StateOutcome:
     """What was changed; with ``test`` what would be.
 
     subject: e.g. ``network lab``. changes: ``{path: {"old", "new"}}``. done: the words for it,
@@ -23,27 +23,27 @@ class Outcome:
 
     subject: str
     changes: dict[str, Any] = field(default_factory=dict)
-    done: list[str] = field(default_factory=list)
+    actions: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    quiet: str = "is as it should be"
+    unchanged_text: str = "is as it should be"
 
-    def switch(self, what: str, old: object, new: object, word: str) -> bool:
+    def switch(self, setting: str, old: object, new: object, word: str) -> bool:
         """Notes one setting that changes; True when it does."""
         if old == new:
             return False
-        self.changes[what] = {"old": old, "new": new}
-        self.done.append(word)
+        self.changes[setting] = {"old": old, "new": new}
+        self.actions.append(word)
         return True
 
     def comment(self, test: bool) -> str:
         """One line of what was done, then the notes."""
-        if self.done:
+        if self.actions:
             would = "would be " if test else ""
-            first = f"{self.subject} {would}{', '.join(dict.fromkeys(self.done))}"
+            first = f"{self.subject} {would}{', '.join(dict.fromkeys(self.actions))}"
         elif self.changes:
             first = f"{self.subject} {'would be ' if test else ''}updated"
         else:
-            first = f"{self.subject} {self.quiet}"
+            first = f"{self.subject} {self.unchanged_text}"
         text = ". ".join([first, *self.notes])
         return text[0].upper() + text[1:]
 
@@ -54,10 +54,10 @@ class Outcome:
 
 def by_path(changes: Iterable[Change | NetworkChange]) -> dict[str, dict[str, object]]:
     """``{path: {"old", "new"}}`` of changes; several of one path become lists."""
-    found: dict[str, list[Change | NetworkChange]] = {}
+    grouped: dict[str, list[Change | NetworkChange]] = {}
     for change in changes:
-        found.setdefault(change.path, []).append(change)
-    return {path: _both(those) for path, those in found.items()}
+        grouped.setdefault(change.path, []).append(change)
+    return {path: _both(those) for path, those in grouped.items()}
 
 
 def _both(changes: list[Change | NetworkChange]) -> dict[str, object]:

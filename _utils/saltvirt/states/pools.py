@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from saltvirt import errors
-from saltvirt.states.outcome import Outcome, by_path
+from saltvirt.states.outcome import StateOutcome, by_path
 
 if TYPE_CHECKING:
     from saltvirt.diff.change import Change
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 _HIDDEN = "(hidden)"
 
 
-def defined(host: StateHost, name: str, **given: Any) -> Answer:
+def defined(host: StateHost, name: str, **options: Any) -> Answer:
     """See ``virt.pool_defined``."""
-    return host.converged(name, "pool_converge", name, **given)
+    return host.converged(name, "pool_converge", name, **options)
 
 
-def running(host: StateHost, name: str, **given: Any) -> Answer:
+def running(host: StateHost, name: str, **options: Any) -> Answer:
     """See ``virt.pool_running``."""
-    return host.converged(name, "pool_converge", name, running=True, **given)
+    return host.converged(name, "pool_converge", name, running=True, **options)
 
 
 def deleted(host: StateHost, name: str, purge: bool, force: bool) -> Answer:
@@ -60,18 +60,18 @@ class PoolFacts:
     persistent: bool
     autostart: bool
     redefined: list[Change]
-    now: list[Change]
+    live_changes: list[Change]
     new_password: bool = False
     users: tuple[str, ...] = ()
 
 
-def created(desired: DesiredPool, hostname: str) -> Outcome:
+def created(desired: DesiredPool, hostname: str) -> StateOutcome:
     """The Outcome where there is no such pool. Raises InvalidInput when nothing says what it is."""
     if desired.spec is None:
         raise errors.InvalidInput(
             f"there is no storage pool {desired.name} on {hostname}: to make it, ptype is needed"
         )
-    outcome = Outcome(f"storage pool {desired.name}")
+    outcome = StateOutcome(f"storage pool {desired.name}")
     outcome.switch("defined", False, True, "defined")
     autostart = desired.autostart and not desired.transient
     outcome.switch("autostart", False, autostart, "marked for autostart")
@@ -94,7 +94,7 @@ class PoolStep:
     @property
     def stops(self) -> bool:
         """Whether all of it holds only after it was stopped."""
-        return bool(self.facts.now or (self.forgets and self.facts.active))
+        return bool(self.facts.live_changes or (self.forgets and self.facts.active))
 
     @property
     def restarts(self) -> bool:
@@ -103,27 +103,27 @@ class PoolStep:
         return bool(self.stops and runs and (self.desired.restart or not self.facts.users))
 
     @property
-    def made_anew(self) -> bool:
+    def recreates(self) -> bool:
         """Whether it is taken away and made again, as a transient one."""
         return self.forgets or (self.desired.transient and self.restarts)
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> StateOutcome:
         """What changes. Raises InvalidInput for a transient pool that would have to be stopped."""
-        outcome = Outcome(f"storage pool {self.desired.name}")
-        outcome.changes = by_path(self.facts.now) if self.restarts else {}
+        outcome = StateOutcome(f"storage pool {self.desired.name}")
+        outcome.changes = by_path(self.facts.live_changes) if self.restarts else {}
         outcome.changes.update(by_path(self.facts.redefined))
         if self.facts.new_password:
             outcome.changes["password"] = {"old": _HIDDEN, "new": _HIDDEN}
         if outcome.changes:
-            outcome.done.append("updated")
-        self._life(outcome)
+            outcome.actions.append("updated")
+        self._lifecycle(outcome)
         if self.restarts:
-            outcome.done.append("restarted")
+            outcome.actions.append("restarted")
         elif self.stops:
-            outcome.notes.append(self._waits())
+            outcome.notes.append(self._pending_note())
         return outcome
 
-    def _life(self, outcome: Outcome) -> None:
+    def _lifecycle(self, outcome: StateOutcome) -> None:
         desired, facts = self.desired, self.facts
         stays = facts.persistent
         if desired.spec:
@@ -137,13 +137,14 @@ class PoolStep:
         if desired.running or not stays:
             outcome.switch("active", facts.active, True, "started")
 
-    def _waits(self) -> str:
+    def _pending_note(self) -> str:
         users = ", ".join(self.facts.users)
-        by = f", as {users} has volumes of it open" if users else ""
+        reason = f", as {users} has volumes of it open" if users else ""
         if self.desired.transient:
             raise errors.InvalidInput(
-                f"transient storage pool {self.desired.name} cannot be changed while it runs{by}; "
+                f"transient storage pool {self.desired.name} cannot be changed while it "
+                f"runs{reason}; "
                 "restart: True stops it and makes it again"
             )
-        text = f"What was changed takes effect when the pool is started again{by}"
+        text = f"What was changed takes effect when the pool is started again{reason}"
         return text + (" (restart: True does it now)" if self.desired.running else "")

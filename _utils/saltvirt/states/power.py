@@ -19,11 +19,11 @@ OFF = "shutdown"
 
 def matching(host: StateHost, pattern: str) -> list[str]:
     """The names that a shell's pattern means on the host; a name means itself."""
-    there: list[str] = host.call("list_domains")
-    found = [pattern] if pattern in there else fnmatch.filter(there, str(pattern))
-    if not found:
+    guest_names: list[str] = host.call("list_domains")
+    matches = [pattern] if pattern in guest_names else fnmatch.filter(guest_names, str(pattern))
+    if not matches:
         raise NotFound(f"no guest of this host is {pattern}")
-    return found
+    return matches
 
 
 def state_of(host: StateHost, name: str) -> str:
@@ -36,28 +36,30 @@ def each(
     pattern: str,
     act: Callable[[str], dict[str, Any] | None],
     section: str,
-    words: str,
+    action: str,
 ) -> Answer:
     """The answer when ``act(name)`` was done to every guest that the pattern means.
 
     act: returns what ``changes`` shows of the guest, or None when nothing was to be done. One
     that fails does not keep the others from their turn. section: the key in ``changes``.
-    words: what was done, for the comment.
+    action: what was done, for the comment.
     """
-    done: list[dict[str, Any]] = []
+    changed_guests: list[dict[str, Any]] = []
     failures: list[object] = []
     for name in matching(host, pattern):
         try:
-            shown = act(name)
+            change = act(name)
         except SaltException as exc:
             failures.append(exc)
         else:
-            done += [{"domain": name, **shown}] if shown else []
-    names = ", ".join(one["domain"] for one in done)
-    comment = f"{'would be ' * host.test}{words}: {names}" if done else ""
-    if not done and not failures:
-        comment = f"nothing to be {words}"
-    return answer(pattern, {section: done} if done else {}, comment, host.test, failures)
+            changed_guests += [{"domain": name, **change}] if change else []
+    names = ", ".join(entry["domain"] for entry in changed_guests)
+    comment = f"{'would be ' * host.test}{action}: {names}" if changed_guests else ""
+    if not changed_guests and not failures:
+        comment = f"nothing to be {action}"
+    return answer(
+        pattern, {section: changed_guests} if changed_guests else {}, comment, host.test, failures
+    )
 
 
 def stopped(host: StateHost, name: str, timeout: object, force: object) -> Answer:
@@ -113,7 +115,7 @@ def rebooted(host: StateHost, name: str) -> Answer:
 
 def no_guests(host: StateHost, name: str) -> Answer:
     """See ``virt.no_guests``."""
-    found = host.call("running_names")
-    if found:
-        return answer(name, failures=[f"Guests run here: {', '.join(found)}"])
+    running_guests = host.call("running_names")
+    if running_guests:
+        return answer(name, failures=[f"Guests run here: {', '.join(running_guests)}"])
     return answer(name, comment="No guest runs here")

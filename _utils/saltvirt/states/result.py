@@ -14,7 +14,7 @@ from saltvirt.spec.base import unknown
 Answer = dict[str, Any]
 Functions = Mapping[str, Callable[..., Any]]
 # what Salt hands to a state, too: of any state in an SLS, and what state.single is given for itself
-_SALTS = ("aggregate", "concurrent", "pillar", "pillar_enc")
+_SALT_ARGUMENTS = ("aggregate", "concurrent", "pillar", "pillar_enc")
 
 
 def answer(
@@ -29,26 +29,26 @@ def answer(
     failures: sentences of what went wrong; the changes that were made all the same stay.
     """
     result = None if changes and test else True
-    said = [str(failure) for failure in failures]
-    if said:
-        result, comment = False, ". ".join([*filter(None, [comment]), *said])
-    comment = plain.line(comment, None)
+    sentences = [str(failure) for failure in failures]
+    if sentences:
+        result, comment = False, ". ".join([*filter(None, [comment]), *sentences])
+    comment = plain.one_line(comment, None)
     return {"name": name, "changes": changes or {}, "result": result, "comment": comment}
 
 
-def more(
-    kwargs: Mapping[str, Any], allowed: Collection[str], known: Collection[str], what: str
+def state_arguments(
+    kwargs: Mapping[str, Any], allowed: Collection[str], choices: Collection[str], state: str
 ) -> dict[str, Any]:
     """The arguments without Salt's own (``__id__`` and the like).
 
-    Raises InvalidInput for one that is not allowed, naming the nearest of ``known``. what: whose
+    Raises InvalidInput for one that is not allowed, naming the nearest of ``known``. state: whose
     argument it is.
     """
-    found = {word: value for word, value in kwargs.items() if word in allowed}
+    accepted = {word: value for word, value in kwargs.items() if word in allowed}
     for word in kwargs:
-        if word not in (*found, *_SALTS) and not str(word).startswith("__"):
-            raise unknown(word, known, what)
-    return found
+        if word not in (*accepted, *_SALT_ARGUMENTS) and not str(word).startswith("__"):
+            raise unknown(word, choices, state)
+    return accepted
 
 
 class StateHost:
@@ -69,39 +69,41 @@ class StateHost:
             raise Unsupported(f"this minion has no {name}: run saltutil.sync_all on it, then again")
         return self.salt[name](*args, **{**self.connect, **kwargs})
 
-    def kept(self, name: str) -> str:
+    def ha_reason(self, name: str) -> str:
         """Who keeps a guest besides, and starts it wherever it is to run; or nothing."""
-        asked = self.salt.get("virt.ha_kept")
-        return str(asked(name)) if asked else ""
+        ha_kept = self.salt.get("virt.ha_kept")
+        return str(ha_kept(name)) if ha_kept else ""
 
     def converged(self, name: str, function: str, *args: Any, **kwargs: Any) -> Answer:
         """The answer of a state that is one call of the execution module, which brings a thing to
         what is given and returns ``changes`` and ``comment``."""
-        found = self.call(function, *args, test=self.test, **kwargs)
-        return answer(name, found["changes"], found["comment"], self.test)
+        response = self.call(function, *args, test=self.test, **kwargs)
+        return answer(name, response["changes"], response["comment"], self.test)
 
 
 def run(
     state: str,
-    given: Mapping[str, Any],
+    state_kwargs: Mapping[str, Any],
     salt: Functions,
     test: object,
     function: Callable[..., Answer],
-    known: Collection[str] = (),
+    extra_arguments: Collection[str] = (),
 ) -> Answer:
     """What ``function(host, name, **arguments)`` answers; an error of Salt's becomes its result.
 
-    state: its name, for errors. given: ``locals()`` of the state: its arguments, more of them in
-    ``kwargs``. salt: ``__salt__``. known: the names that may be in ``kwargs``; any other is
+    state: its name, for errors. state_kwargs: ``locals()`` of the state: its arguments, more of
+    them in
+    ``kwargs``. salt: ``__salt__``. extra_arguments: the names that may be in ``kwargs``; any other
+    is
     refused with the nearest that the state has.
     """
-    arguments = dict(given)
+    arguments = dict(state_kwargs)
     name, kwargs = str(arguments.pop("name")), arguments.pop("kwargs", {})
-    words = {"name", *arguments, *known}
+    choices = {"name", *arguments, *extra_arguments}
     connect = {word: arguments.pop(word) for word in CONNECTION if word in arguments}
     connect = {word: value for word, value in connect.items() if value is not None}
     try:
-        arguments.update(more(kwargs, known, words, state))
+        arguments.update(state_arguments(kwargs, extra_arguments, choices, state))
         return function(StateHost(salt, connect, bool(test)), name, **arguments)
     except SaltException as exc:
         return answer(name, failures=[exc])

@@ -25,30 +25,32 @@ def taken(
     suffix: object,
     snapshot: object = None,
     keep: object = None,
-    **how: Any,
+    **options: Any,
 ) -> Answer:
     """See ``virt.snapshot``."""
     count = None if keep is None else values.number(1)(keep, "keep")
     if count and snapshot:
         raise InvalidInput("keep is for snapshots that are named by their time: omit snapshot")
-    given = {"name": snapshot, "suffix": suffix, **how}
-    given = {word: value for word, value in given.items() if value is not None}
+    snapshot_options = {"name": snapshot, "suffix": suffix, **options}
+    snapshot_options = {
+        word: value for word, value in snapshot_options.items() if value is not None
+    }
     for word in ("disk_only", "quiesce"):
-        if word in given:
-            given[word] = values.boolean(given[word], word)
+        if word in snapshot_options:
+            snapshot_options[word] = values.boolean(snapshot_options[word], word)
 
     def act(guest: str) -> dict[str, Any] | None:
-        wanted = "-".join(str(part) for part in (snapshot, suffix) if part) if snapshot else None
-        if wanted and wanted in _names(host, guest):
+        full_name = "-".join(str(part) for part in (snapshot, suffix) if part) if snapshot else None
+        if full_name and full_name in _names(host, guest):
             return None
         if host.test:
-            planned = host.call("snapshot", guest, **given, test=True)
-            shown = wanted or "-".join([guest, "DATE", "TIME", *_said(suffix)])
+            planned = host.call("snapshot", guest, **snapshot_options, test=True)
+            snapshot_name = full_name or "-".join([guest, "DATE", "TIME", *_suffix_parts(suffix)])
             deleted = _older(host, guest, suffix, count - 1) if count else []
-            return {"snapshot": shown, **_notes(planned), **_deleted(deleted)}
-        done = host.call("snapshot", guest, **given)
-        deleted = prune(guest, done["name"]) if count else []
-        return {"snapshot": done["name"], **_notes(done), **_deleted(deleted)}
+            return {"snapshot": snapshot_name, **_notes(planned), **_deleted(deleted)}
+        response = host.call("snapshot", guest, **snapshot_options)
+        deleted = prune(guest, response["name"]) if count else []
+        return {"snapshot": response["name"], **_notes(response), **_deleted(deleted)}
 
     stay: list[str] = []
 
@@ -60,11 +62,11 @@ def taken(
             stay.append(f"{guest}: {', '.join(older)} not deleted: {exc}")
             return []
 
-    found = each(host, name, act, "saved", "saved in a snapshot")
+    state_answer = each(host, name, act, "saved", "saved in a snapshot")
     if stay:
-        words = [found["comment"], *stay]
-        return answer(found["name"], found["changes"], "", host.test, words)
-    return found
+        sentences = [state_answer["comment"], *stay]
+        return answer(state_answer["name"], state_answer["changes"], "", host.test, sentences)
+    return state_answer
 
 
 def _older(
@@ -73,9 +75,9 @@ def _older(
     """The guest's snapshots that are named by their time with this suffix, the oldest first, but
     for ``new`` and the latest ``keep`` of the others. A clock that was turned back, as at the end
     of summer time, gives ``new`` the name of an older one."""
-    end = "".join(f"-{re.escape(word)}" for word in _said(suffix))
+    end = "".join(f"-{re.escape(word)}" for word in _suffix_parts(suffix))
     dated = re.compile(rf"{re.escape(guest)}-\d{{8}}-\d{{6}}{end}")
-    names = sorted({one for one in _names(host, guest) if dated.fullmatch(one)} - {new})
+    names = sorted({name for name in _names(host, guest) if dated.fullmatch(name)} - {new})
     return names[: max(0, len(names) - keep)]
 
 
@@ -87,13 +89,13 @@ def _notes(answer: dict[str, Any]) -> dict[str, Any]:
     return {"notes": answer["notes"]} if answer.get("notes") else {}
 
 
-def _said(suffix: object) -> list[str]:
+def _suffix_parts(suffix: object) -> list[str]:
     return [str(suffix)] if suffix else []
 
 
 def _names(host: StateHost, guest: str) -> list[str]:
-    found = host.call("list_snapshots", guest)[guest]
-    return [one["name"] for one in found] if isinstance(found, list) else []
+    snapshots = host.call("list_snapshots", guest)[guest]
+    return [snapshot["name"] for snapshot in snapshots] if isinstance(snapshots, list) else []
 
 
 def reverted(host: StateHost, name: str, snapshot: object, cleanup: object) -> Answer:
@@ -102,7 +104,7 @@ def reverted(host: StateHost, name: str, snapshot: object, cleanup: object) -> A
     def act(guest: str) -> dict[str, Any] | None:
         if not _names(host, guest):
             raise NotFound(f"{guest} has no snapshots")
-        done = host.call("revert_snapshot", guest, snapshot, cleanup, test=host.test)
-        return {"current": done["reverted"], "deleted": done["deleted"], **_notes(done)}
+        response = host.call("revert_snapshot", guest, snapshot, cleanup, test=host.test)
+        return {"current": response["reverted"], "deleted": response["deleted"], **_notes(response)}
 
     return each(host, name, act, "reverted", "reverted")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from saltvirt import errors, units
-from saltvirt.states.outcome import Outcome
+from saltvirt.states.outcome import StateOutcome
 
 if TYPE_CHECKING:
     from saltvirt.spec.volume import VolumeSpec
@@ -17,9 +17,9 @@ _ROUNDED = {"logical": 64 << 20, "disk": 16 << 20, "zfs": 1 << 20}
 _SECTOR = 512
 
 
-def defined(host: StateHost, name: str, pool: str, **given: Any) -> Answer:
+def defined(host: StateHost, name: str, pool: str, **options: Any) -> Answer:
     """See ``virt.volume_defined``."""
-    return host.converged(name, "volume_converge", pool, name, **given)
+    return host.converged(name, "volume_converge", pool, name, **options)
 
 
 def absent(host: StateHost, name: str, pool: str, force: bool) -> Answer:
@@ -61,27 +61,27 @@ class VolumeFacts:
     users: tuple[str, ...] = ()
 
 
-def created(desired: DesiredVolume) -> Outcome:
+def created(desired: DesiredVolume) -> StateOutcome:
     """The Outcome where there is no such volume."""
-    outcome = Outcome(desired.subject)
+    outcome = StateOutcome(desired.subject)
     outcome.switch("defined", False, True, "defined")
     return outcome
 
 
 def needs_users(desired: DesiredVolume, facts: VolumeFacts) -> bool:
     """Whether it matters who uses it: another size, owner or group."""
-    given = desired.spec.permissions
-    owned = given is not None and (given.owner, given.group) != (None, None)
+    options = desired.spec.permissions
+    owned = options is not None and (options.owner, options.group) != (None, None)
     return owned or not _fits(desired, facts)
 
 
-def changed(desired: DesiredVolume, facts: VolumeFacts) -> Outcome:
+def changed(desired: DesiredVolume, facts: VolumeFacts) -> StateOutcome:
     """The Outcome for a volume that is there.
 
     Raises OperationFailed for what cannot be changed in it.
     """
     _refuse_other(desired, facts)
-    outcome = Outcome(desired.subject)
+    outcome = StateOutcome(desired.subject)
     _size(desired, facts, outcome)
     _permissions(desired, facts, outcome)
     return outcome
@@ -89,18 +89,20 @@ def changed(desired: DesiredVolume, facts: VolumeFacts) -> Outcome:
 
 def _refuse_other(desired: DesiredVolume, facts: VolumeFacts) -> None:
     """What a volume is made as stays so."""
-    spec, found = desired.spec, []
+    spec, mismatches = desired.spec, []
     if spec.type and spec.type != facts.type:
-        found.append(f"type {facts.type}, not {spec.type}")
+        mismatches.append(f"type {facts.type}, not {spec.type}")
     if spec.format and facts.format and spec.format != facts.format:
-        found.append(f"format {facts.format}, not {spec.format}")
-    wanted = (spec.backing_store.path, spec.backing_store.format) if spec.backing_store else None
-    if wanted != facts.backing:
-        found.append(f"backing store {_backing(facts.backing)}, not {_backing(wanted)}")
-    if found:
+        mismatches.append(f"format {facts.format}, not {spec.format}")
+    backing_store = (
+        (spec.backing_store.path, spec.backing_store.format) if spec.backing_store else None
+    )
+    if backing_store != facts.backing:
+        mismatches.append(f"backing store {_backing(facts.backing)}, not {_backing(backing_store)}")
+    if mismatches:
         raise errors.OperationFailed(
             f"volume {spec.name} is in storage pool {desired.pool} with another "
-            f"{' and '.join(found)}; this cannot be changed in a volume that is there"
+            f"{' and '.join(mismatches)}; this cannot be changed in a volume that is there"
         )
 
 
@@ -110,32 +112,34 @@ def _backing(pair: tuple[Any, Any] | None) -> str:
 
 def _fits(desired: DesiredVolume, facts: VolumeFacts) -> bool:
     """Whether it has the size, as its pool rounds it."""
-    wanted = desired.spec.size_bytes or 0
-    return wanted <= facts.size_bytes < wanted + _ROUNDED.get(facts.pool_type or "", _SECTOR)
+    size_bytes = desired.spec.size_bytes or 0
+    return (
+        size_bytes <= facts.size_bytes < size_bytes + _ROUNDED.get(facts.pool_type or "", _SECTOR)
+    )
 
 
-def _size(desired: DesiredVolume, facts: VolumeFacts, outcome: Outcome) -> None:
-    wanted, has = desired.spec.size_bytes or 0, facts.size_bytes
+def _size(desired: DesiredVolume, facts: VolumeFacts, outcome: StateOutcome) -> None:
+    size_bytes, current_bytes = desired.spec.size_bytes or 0, facts.size_bytes
     if _fits(desired, facts):
         return
-    if wanted < has and not desired.shrink:
+    if size_bytes < current_bytes and not desired.shrink:
         raise errors.OperationFailed(
-            f"{desired.subject} has {units.human_bytes(has)}, "
-            f"more than {units.human_bytes(wanted)}; shrink: True cuts it off"
+            f"{desired.subject} has {units.human_bytes(current_bytes)}, "
+            f"more than {units.human_bytes(size_bytes)}; shrink: True cuts it off"
         )
     if facts.users:
         raise errors.OperationFailed(
             f"{desired.subject} cannot become "
-            f"{units.human_bytes(wanted)} as it is open in {', '.join(facts.users)}; "
+            f"{units.human_bytes(size_bytes)} as it is open in {', '.join(facts.users)}; "
             "virt.resize_disk grows the disk of a running guest"
         )
-    outcome.switch("size_bytes", has, wanted, "resized")
+    outcome.switch("size_bytes", current_bytes, size_bytes, "resized")
 
 
-def _permissions(desired: DesiredVolume, facts: VolumeFacts, outcome: Outcome) -> None:
+def _permissions(desired: DesiredVolume, facts: VolumeFacts, outcome: StateOutcome) -> None:
     """While a guest runs, libvirt lends it the file: owner and group are not compared then."""
-    given = desired.spec.permissions
+    requested = desired.spec.permissions
     for name in ("mode", "label", *(() if facts.users else ("owner", "group"))):
-        new = getattr(given, name, None)
+        new = getattr(requested, name, None)
         if new is not None:
             outcome.switch(name, getattr(facts, name), new, "its permissions changed")

@@ -4,7 +4,7 @@ from saltvirt.xml.base import Children, Element, Prop
 from saltvirt.xml.kinds import INT, YES_NO
 
 
-class BackupDisk(Element):
+class DomainBackupDisk(Element):
     """``<disk>`` of a backup."""
 
     TAG = "disk"
@@ -12,7 +12,7 @@ class BackupDisk(Element):
     name = Prop("@name")
     backup = Prop("@backup", YES_NO)
     mode = Prop("@backupmode")
-    since = Prop("@incremental")
+    incremental = Prop("@incremental")
     export = Prop("@exportname")
     bitmap = Prop("@exportbitmap")
     type = Prop("@type")
@@ -20,7 +20,7 @@ class BackupDisk(Element):
     scratch_file = Prop("scratch/@file")
 
 
-class Backup(Element):
+class DomainBackup(Element):
     """``<domainbackup>``."""
 
     TAG = "domainbackup"
@@ -28,7 +28,7 @@ class Backup(Element):
     mode = Prop("@mode")
     transport = Prop("server/@transport")
     socket = Prop("server/@socket")
-    disks = Children("disks/disk", BackupDisk)
+    disks = Children("disks/disk", DomainBackupDisk)
 
 
 class CheckpointDisk(Element):

@@ -39,8 +39,8 @@ class Element:
     TAG: ClassVar[str]
 
     def __init__(self, node: ElementTree.Element | None = None, /, **properties: Any) -> None:
-        found = ElementTree.Element(self.TAG) if node is None else node
-        self._node: ElementTree.Element | None = found
+        root = ElementTree.Element(self.TAG) if node is None else node
+        self._node: ElementTree.Element | None = root
         self._owner: Element | None = None
         self._path: Steps = ()
         for name, value in properties.items():
@@ -49,7 +49,7 @@ class Element:
             setattr(self, name, value)
 
     @classmethod
-    def at(cls: type[E], owner: Element, path: Steps) -> E:
+    def placeholder(cls: type[E], owner: Element, path: Steps) -> E:
         """The element at these steps below another, which need not be there yet."""
         element = cls()
         element._node, element._owner, element._path = None, owner, path
@@ -200,7 +200,7 @@ class Child(Generic[E]):
     def __get__(self, element: Element | None, owner: Any = None) -> Child[E] | E:
         if element is None:
             return self
-        return self.kind.at(element, self.steps)
+        return self.kind.placeholder(element, self.steps)
 
     def __set__(self, element: Element, value: E | None) -> None:
         node = find(element.node, self.steps) if element.node is not None else None
@@ -250,8 +250,8 @@ class Elements(Generic[E]):
     def _list(self) -> list[E]:
         node, steps = self._element.node, self._declared.steps
         parent = find(node, steps[:-1]) if node is not None else None
-        found = parent.findall(steps[-1]) if parent is not None else []
-        return [self._declared.kind(child) for child in found]
+        nodes = parent.findall(steps[-1]) if parent is not None else []
+        return [self._declared.kind(child) for child in nodes]
 
     def __iter__(self) -> Iterator[E]:
         return iter(self._list())
@@ -277,8 +277,8 @@ class Elements(Generic[E]):
 
     def remove(self, value: E) -> None:
         """Takes one away: an element got from this list."""
-        found, node = find(self._element.node, self._declared.steps[:-1]), value.need()
-        parent = cast(ElementTree.Element, found)
+        parent_node, node = find(self._element.node, self._declared.steps[:-1]), value.need()
+        parent = cast(ElementTree.Element, parent_node)
         index = list(parent).index(node)
         if index == len(parent) - 1 and index > 0:
             parent[index - 1].tail = node.tail

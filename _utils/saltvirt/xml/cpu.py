@@ -6,7 +6,7 @@ from saltvirt.xml.base import Children, Element, Prop
 from saltvirt.xml.kinds import INT, KIB, ON_OFF, YES_NO
 
 
-class Feature(Element):
+class CpuFeature(Element):
     """``<feature>``: one CPU feature and its policy."""
 
     TAG = "feature"
@@ -68,5 +68,5 @@ class Cpu(Element):
     threads = Prop("topology/@threads", INT)
     cache_level = Prop("cache/@level", INT)
     cache_mode = Prop("cache/@mode")
-    features = Children("feature", Feature)
+    features = Children("feature", CpuFeature)
     cells = Children("numa/cell", Cell)

@@ -52,7 +52,7 @@ class DiskSource(Element):
     readahead_bytes = Prop("readahead/@size", INT)
     timeout_s = Prop("timeout/@seconds", INT)
 
-    def place(self) -> str | None:
+    def location(self) -> str | None:
         """The path, ``pool/volume`` or address of the source, as one text, or None."""
         if not self:
             return None

@@ -29,17 +29,17 @@ class HostDevice(Device):
 
     def source_key(self) -> tuple[str | int | None, ...]:
         """What tells this device of the host from the others."""
-        at = self.source_address
+        address = self.source_address
         if self.type == "usb" and self.vendor:
             return ("usb", int(self.vendor, 16), int(self.product or "", 16))
         if self.type == "mdev":
             return ("mdev", self.mdev_uuid)
         if self.type == "scsi":
-            return ("scsi", self.adapter, at.bus, at.target, at.unit)
+            return ("scsi", self.adapter, address.bus, address.target, address.unit)
         return (
             self.type,
-            at.domain or 0,
-            at.bus,
-            at.device if at.slot is None else at.slot,
-            at.function,
+            address.domain or 0,
+            address.bus,
+            address.device if address.slot is None else address.slot,
+            address.function,
         )

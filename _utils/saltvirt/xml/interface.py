@@ -38,5 +38,5 @@ class Interface(Device):
     @property
     def source(self) -> str | None:
         """The name of the network, bridge or host device it is joined to, or None."""
-        found = {"network": self.network, "bridge": self.bridge, "direct": self.dev}
-        return found.get(self.type or "", self.network or self.bridge or self.dev)
+        by_type = {"network": self.network, "bridge": self.bridge, "direct": self.dev}
+        return by_type.get(self.type or "", self.network or self.bridge or self.dev)

@@ -20,8 +20,10 @@ class Kind(Generic[T]):
 
     def read(self, node: Element, attribute: str | None) -> T | None:
         """The value at a node, or None."""
-        found = node.get(attribute) if attribute else (node.text or "").strip()
-        return None if found is None or (found == "" and not attribute) else self.parse(found)
+        raw_text = node.get(attribute) if attribute else (node.text or "").strip()
+        return (
+            None if raw_text is None or (raw_text == "" and not attribute) else self.parse(raw_text)
+        )
 
     def write(self, node: Element, attribute: str | None, value: T | str) -> None:
         """Puts a value at a node; a text is written as it is."""
@@ -42,14 +44,14 @@ class Kind(Generic[T]):
         return str(value)
 
 
-class Text(Kind[str]):
+class TextKind(Kind[str]):
     """The text itself."""
 
     def parse(self, text: str) -> str:
         return text
 
 
-class Number(Kind[int]):
+class NumberKind(Kind[int]):
     """A whole number; what is none (a driver's own word) stays text."""
 
     def parse(self, text: str) -> int:
@@ -59,23 +61,23 @@ class Number(Kind[int]):
             return cast(int, text)  # it is compared and written, not counted with
 
 
-class Choice(Kind[bool]):
+class BooleanKind(Kind[bool]):
     """Two words that mean yes and no."""
 
     writes_false = True
 
-    def __init__(self, yes: str, no: str) -> None:
-        self.words = {True: yes, False: no}
+    def __init__(self, true_text: str, false_text: str) -> None:
+        self.texts = {True: true_text, False: false_text}
 
     def parse(self, text: str) -> bool:
-        known = {word: value for value, word in self.words.items()}
-        return known[text] if text in known else cast(bool, text)  # another word stays
+        by_text = {word: value for value, word in self.texts.items()}
+        return by_text[text] if text in by_text else cast(bool, text)  # another word stays
 
     def format(self, value: bool | str) -> str:
-        return self.words[value] if isinstance(value, bool) else str(value)
+        return self.texts[value] if isinstance(value, bool) else str(value)
 
 
-class Presence(Kind[bool]):
+class PresenceKind(Kind[bool]):
     """True when the element is there."""
 
     def read(self, _node: Element, _attribute: str | None) -> bool:
@@ -88,7 +90,7 @@ class Presence(Kind[bool]):
         pass
 
 
-class State(Kind[bool]):
+class StateKind(Kind[bool]):
     """An element that means yes unless its attribute ``state`` says off."""
 
     writes_false = True
@@ -103,7 +105,7 @@ class State(Kind[bool]):
         node.attrib.pop("state", None)
 
 
-class Size(Kind[int]):
+class SizeKind(Kind[int]):
     """A size as text with an attribute ``unit``; read and written as a number of ``unit``s."""
 
     def __init__(self, unit: str, default: str) -> None:
@@ -130,11 +132,11 @@ class Size(Kind[int]):
         node.attrib.pop("unit", None)
 
 
-STR = Text()
-INT = Number()
-YES_NO = Choice("yes", "no")
-ON_OFF = Choice("on", "off")
-FLAG = Presence()
-STATE = State()
-KIB = Size("KiB", "KiB")
-BYTES = Size("bytes", "bytes")
+STR = TextKind()
+INT = NumberKind()
+YES_NO = BooleanKind("yes", "no")
+ON_OFF = BooleanKind("on", "off")
+FLAG = PresenceKind()
+STATE = StateKind()
+KIB = SizeKind("KiB", "KiB")
+BYTES = SizeKind("bytes", "bytes")

@@ -6,7 +6,7 @@ from saltvirt.xml.base import Children, Element, Prop
 from saltvirt.xml.kinds import FLAG, INT
 
 
-class Page(Element):
+class HugePage(Element):
     """``<page>``: huge pages of one size for some NUMA cells."""
 
     TAG = "page"
@@ -22,7 +22,7 @@ class MemoryBacking(Element):
     TAG = "memoryBacking"
 
     hugepages = Prop("hugepages", FLAG)
-    pages = Children("hugepages/page", Page)
+    pages = Children("hugepages/page", HugePage)
     nosharepages = Prop("nosharepages", FLAG)
     locked = Prop("locked", FLAG)
     source = Prop("source/@type")

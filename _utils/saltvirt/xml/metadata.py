@@ -62,7 +62,7 @@ class DeviceNames(Element):
     interfaces = Children(tag("named-interface"), NamedInterface)
 
 
-class Entry(Element):
+class MetadataEntry(Element):
     """A value of the caller's own."""
 
     TAG = tag("entry")
@@ -86,4 +86,4 @@ class GuestRecord(Element):
     image_hash = Prop(tag("image") + "/@hash")
     disks = Children(tag("disk"), OwnDisk)
     devices = Child(tag("devices"), DeviceNames)
-    entries = Children(tag("entry"), Entry)
+    entries = Children(tag("entry"), MetadataEntry)

@@ -5,7 +5,7 @@ from saltvirt.xml.domain import Domain
 from saltvirt.xml.kinds import INT
 
 
-class SnapshotDisk(Element):
+class DomainSnapshotDisk(Element):
     """``<disk>``: how one disk is snapshotted."""
 
     TAG = "disk"
@@ -18,7 +18,7 @@ class SnapshotDisk(Element):
     dev = Prop("source/@dev")
 
 
-class Snapshot(Element):
+class DomainSnapshot(Element):
     """``<domainsnapshot>``."""
 
     TAG = "domainsnapshot"
@@ -30,5 +30,5 @@ class Snapshot(Element):
     parent = Prop("parent/name")
     memory = Prop("memory/@snapshot")
     memory_file = Prop("memory/@file")
-    disks = Children("disks/disk", SnapshotDisk)
+    disks = Children("disks/disk", DomainSnapshotDisk)
     domain = Child("domain", Domain)

@@ -10,7 +10,7 @@ from saltvirt.errors import InvalidInput
 _NAMESPACE = re.compile(r"""\sxmlns:([\w.-]+)\s*=\s*["']([^"'<>]+)["']""")
 _STEP = re.compile(r"(?:\{[^}]*\}|[^/])+")
 _RESERVED_PREFIX = re.compile(r"ns\d+")
-_OWN: dict[str, str] = {}
+_OWN_NAMESPACES: dict[str, str] = {}
 
 # tags, from a node down to one below it
 Steps = tuple[str, ...]
@@ -19,7 +19,7 @@ Steps = tuple[str, ...]
 def own_namespace(prefix: str, uri: str) -> None:
     """Writes our namespace with this prefix, whatever a document that is read calls it."""
     ElementTree.register_namespace(prefix, uri)
-    _OWN[prefix] = uri
+    _OWN_NAMESPACES[prefix] = uri
 
 
 def parse(text: object) -> ElementTree.Element:
@@ -30,8 +30,8 @@ def parse(text: object) -> ElementTree.Element:
     if not isinstance(text, str):
         raise InvalidInput(f"not an XML document: {text!r}")
     for prefix, uri in _NAMESPACE.findall(text):
-        ours = prefix in _OWN or uri in _OWN.values()
-        if not ours and not _RESERVED_PREFIX.fullmatch(prefix):
+        is_own = prefix in _OWN_NAMESPACES or uri in _OWN_NAMESPACES.values()
+        if not is_own and not _RESERVED_PREFIX.fullmatch(prefix):
             ElementTree.register_namespace(prefix, uri)
     try:
         return ElementTree.fromstring(text)
@@ -59,15 +59,19 @@ def find(node: ElementTree.Element | None, steps: Steps) -> ElementTree.Element 
 def insert(parent: ElementTree.Element, child: ElementTree.Element, order: list[str]) -> None:
     """Puts a child after the siblings that come before it in ``order``."""
     rank = {tag: number for number, tag in enumerate(order)}
-    own = rank.get(child.tag, len(order))
-    before = [at for at, known in enumerate(parent) if rank.get(known.tag, len(order)) <= own]
-    at = before[-1] + 1 if before else 0
+    child_rank = rank.get(child.tag, len(order))
+    before = [
+        index
+        for index, sibling in enumerate(parent)
+        if rank.get(sibling.tag, len(order)) <= child_rank
+    ]
+    index = before[-1] + 1 if before else 0
     if len(parent):  # keep the layout of the document
-        previous = parent[at - 1] if at else None
+        previous = parent[index - 1] if index else None
         child.tail = previous.tail if previous is not None else parent.text
-        if previous is not None and at == len(parent):
-            previous.tail = parent[at - 2].tail if at > 1 else parent.text
-    parent.insert(at, child)
+        if previous is not None and index == len(parent):
+            previous.tail = parent[index - 2].tail if index > 1 else parent.text
+    parent.insert(index, child)
 
 
 def empty(node: ElementTree.Element) -> bool:
@@ -77,7 +81,7 @@ def empty(node: ElementTree.Element) -> bool:
 
 def child(node: ElementTree.Element, path: str) -> ElementTree.Element:
     """The node below ``node`` that every document of its kind has. Raises InvalidInput without."""
-    found = node.find(path)
-    if found is None:
+    element = node.find(path)
+    if element is None:
         raise InvalidInput(f"<{node.tag}> has no <{path}>")
-    return found
+    return element

@@ -1,8 +1,8 @@
 """Records and stocks as tests need them."""
 
 from saltvirt.backups import chains
-from saltvirt.backups.record import DEFINITION, BackupDisk, Record
-from saltvirt.backups.stock import Backup, Stock
+from saltvirt.backups.record import DEFINITION, BackupDiskRecord, BackupRecord
+from saltvirt.backups.stock import Catalog, StoredBackup
 
 UUID = "b7d1f0a2-52a3-4c0e-9d53-0f8f6e1f4d11"
 SHA = "a" * 64
@@ -25,7 +25,7 @@ def disk(target="vda", parent=None, of=1, **other):
         "checkpoint": chains.checkpoint(ident(of)),
         "stored_bytes": 7,
     }
-    return BackupDisk(target, **{**given, **other})
+    return BackupDiskRecord(target, **{**given, **other})
 
 
 def record(number=1, disks=None, **other):
@@ -41,16 +41,16 @@ def record(number=1, disks=None, **other):
         "definition_sha256": SHA,
         "disks": (disk(of=number),) if disks is None else tuple(disks),
     }
-    return Record(**{**given, **other})
+    return BackupRecord(**{**given, **other})
 
 
 def backup(number, disks=None, verified=None, without=(), **other):
     """without: files that are gone."""
     made = record(number, disks, **other)
     lengths = {one.file: one.stored_bytes for one in made.parts}
-    lengths |= {one.pieces: 9 for one in made.parts} | {DEFINITION: 11}
+    lengths |= {one.checksums: 9 for one in made.parts} | {DEFINITION: 11}
     kept = {name: length for name, length in lengths.items() if name not in without}
-    return Backup(made.ident, made, lengths=kept, verified=verified)
+    return StoredBackup(made.ident, made, lengths=kept, verification=verified)
 
 
 def chain(numbers, target="vda", first=None):
@@ -63,4 +63,4 @@ def chain(numbers, target="vda", first=None):
 
 
 def stock(*backups):
-    return Stock(backups)
+    return Catalog(backups)

@@ -39,19 +39,19 @@ def link():
 
 
 def test_what_was_packed_is_unpacked():
-    assert archive.unpacked(archive.packed(FILES), "it") == FILES
+    assert archive.unpack(archive.pack(FILES), "it") == FILES
 
 
 @pytest.mark.parametrize("data", [
     sparse(8 * 1024**3), link(), tar_of(tarfile.TarInfo("variables.fd")), b"", bytes(65536), b"x",
-    archive.packed(FILES).replace(b"secret", b"Secret"),
+    archive.pack(FILES).replace(b"secret", b"Secret"),
 ], ids=["sparse", "a link", "no digests", "nothing", "zeros", "no archive", "another"])  # fmt: skip
 def test_what_is_not_as_its_digests_say_is_refused(data):
     with pytest.raises(BadAnswer, match=r"^it: "):
-        archive.unpacked(data, "it")
+        archive.unpack(data, "it")
 
 
 @pytest.mark.parametrize("name", ["../x", "/etc/passwd", "tpm/../x", "variables.sh", "tpm/a/b/c/d"])
 def test_no_name_leads_elsewhere(name):
     with pytest.raises(BadAnswer, match="is no name of a file in it"):
-        archive.packed({name: b""})
+        archive.pack({name: b""})

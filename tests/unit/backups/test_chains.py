@@ -5,9 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from saltvirt.backups import chains
-from saltvirt.backups.chains import DISABLED, GOOD, INCONSISTENT, DiskSeen, GuestSeen
-from saltvirt.backups.marks import Verified
-from saltvirt.backups.stock import Backup
+from saltvirt.backups.chains import (
+    DISABLED,
+    GOOD,
+    INCONSISTENT,
+    BackupSourceDisk,
+    BackupSourceGuest,
+)
+from saltvirt.backups.marks import Verification
+from saltvirt.backups.stock import StoredBackup
 from tests.unit.backups import made
 
 WHEN = "2026-11-23T16:00:00Z"
@@ -16,12 +22,12 @@ TWO = made.chain([1, 2])
 
 
 def seen(*disks, host="hv1", checkpoints=(LAST,)):
-    return GuestSeen(made.UUID, host, disks or (disk(),), checkpoints)
+    return BackupSourceGuest(made.UUID, host, disks or (disk(),), checkpoints)
 
 
 def disk(target="vda", **other):
     given = {"size_bytes": made.GIB, "source": made.SOURCE, "bitmaps": {LAST: GOOD}}
-    return DiskSeen(target, **{**given, **other})
+    return BackupSourceDisk(target, **{**given, **other})
 
 
 def plan(guest, *backups, **how):
@@ -32,7 +38,7 @@ def plan(guest, *backups, **how):
 def test_the_next_is_an_increment_on_the_last():
     found = plan(seen())
     assert (found.parent, found.since, found.reason) == (made.ident(2), LAST, None)
-    assert not found.is_whole
+    assert not found.is_full
 
 
 def test_also_on_another_host_where_the_bitmap_came_along():
@@ -43,19 +49,21 @@ def test_also_on_another_host_where_the_bitmap_came_along():
 
 def test_also_of_a_guest_that_was_renamed_with_its_files():
     renamed = disk(source="file /srv/web9_system.qcow2")
-    as_web9 = GuestSeen(made.UUID, "hv1", (renamed,), (LAST,), "web9")
+    as_web9 = BackupSourceGuest(made.UUID, "hv1", (renamed,), (LAST,), "web9")
     assert plan(as_web9).parent == made.ident(2)
     other = disk(source="file /srv/web9_data.qcow2")
     for guest in (
-        GuestSeen(made.UUID, "hv1", (other,), (LAST,), "web9"),
-        GuestSeen(made.UUID, "hv1", (renamed,), (LAST,), "web1"),
-        GuestSeen(made.UUID, "hv1", (renamed, disk("vdb", source=renamed.source)), (LAST,), "web9"),
+        BackupSourceGuest(made.UUID, "hv1", (other,), (LAST,), "web9"),
+        BackupSourceGuest(made.UUID, "hv1", (renamed,), (LAST,), "web1"),
+        BackupSourceGuest(
+            made.UUID, "hv1", (renamed, disk("vdb", source=renamed.source)), (LAST,), "web9"
+        ),
     ):
         assert "it was replaced" in chains.plan(guest, made.stock(*TWO))[0].reason
 
 
 def broken(number, why="the piece at 0 is another"):
-    mark = Verified(WHEN, ("vda",), {"vda": why})
+    mark = Verification(WHEN, ("vda",), {"vda": why})
     return made.backup(number, [made.disk(parent=number - 1 or None, of=number)], mark)
 
 
@@ -63,11 +71,11 @@ CASES = {
     "asked": (seen(), TWO, {"whole": True}, "it was asked for"),
     "first": (seen(), [], {}, "the first backup of the guest at this target"),
     "unreadable": (
-        seen(), [*TWO, Backup(made.ident(3), trouble="it is no JSON")], {},
+        seen(), [*TWO, StoredBackup(made.ident(3), record_error="it is no JSON")], {},
         "the last backup cannot be read: it is no JSON",
     ),
     "without a record": (
-        seen(), [*TWO, Backup(made.ident(3))], {},
+        seen(), [*TWO, StoredBackup(made.ident(3))], {},
         "the last backup cannot be read: it has no record",
     ),
     "moved on its host": (
@@ -186,7 +194,7 @@ def test_disks_that_changed_places_are_no_increments():
     turned = [disk("vda", source=sources[1]), disk("vdb", source=sources[0])]
     for host in ("hv1", "hv2"):
         found = chains.plan(seen(*turned, host=host), made.stock(made.backup(2, both)))
-        assert all(one.is_whole for one in found), host
+        assert all(one.is_full for one in found), host
 
 
 def test_increments_are_a_targets_own():
@@ -204,7 +212,7 @@ def test_a_checkpoint_goes_when_its_own_target_does_not_go_on_from_it():
     theirs = [first, LAST, "salt-virt.another", "a-users"]
     assert chains.superseded(theirs, made.stock(*TWO)) == {first}
     assert chains.superseded([LAST], made.stock()) == set(), "it may be another master's"
-    unreadable = made.stock(*TWO, Backup(made.ident(3), trouble="it is no JSON"))
+    unreadable = made.stock(*TWO, StoredBackup(made.ident(3), record_error="it is no JSON"))
     assert chains.superseded([LAST], unreadable) == {LAST}, "the next one there is whole"
 
 
@@ -239,7 +247,7 @@ def stocks(draw):
             checkpoint=draw(st.sampled_from([None, chains.checkpoint(made.ident(number))])),
         )  # fmt: skip
         bad = draw(st.sampled_from([False, False, True]))
-        mark = Verified(WHEN, (made_disk.target,), {made_disk.target: "x"}) if bad else None
+        mark = Verification(WHEN, (made_disk.target,), {made_disk.target: "x"}) if bad else None
         found.append(made.backup(number, [made_disk], mark))
     return made.stock(*found)
 
@@ -249,13 +257,15 @@ def test_an_increment_is_always_on_a_good_one_that_its_bitmap_was_made_with(
     one, stock, host, chain, whole
 ):
     checkpoints = [chains.checkpoint(made.ident(n)) for n in range(6)]
-    [found] = chains.plan(GuestSeen(made.UUID, host, (one,), checkpoints), stock, chain, whole)
-    if found.is_whole:
+    [found] = chains.plan(
+        BackupSourceGuest(made.UUID, host, (one,), checkpoints), stock, chain, whole
+    )
+    if found.is_full:
         assert found.reason and not found.since
         return
     taken = stock.backups[found.parent].record.disk(one.target)
     assert found.parent == max(stock.backups)
-    assert stock.wrong_disk(found.parent, one.target) is None
+    assert stock.disk_problem(found.parent, one.target) is None
     assert found.since == taken.checkpoint == chains.checkpoint(found.parent)
     assert one.bitmaps[found.since] == GOOD
     assert (one.size_bytes, one.format) == (taken.size_bytes, "qcow2")

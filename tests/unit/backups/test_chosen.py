@@ -4,10 +4,10 @@ import pytest
 
 from saltvirt import errors
 from saltvirt.backuphost import keep
-from saltvirt.backups.stock import Stock
+from saltvirt.backups.stock import Catalog
 from tests.unit.backups.made import backup, ident
 
-STOCKS = {"u1": Stock([backup(1), backup(2)]), "u2": Stock([backup(2), backup(3)])}
+STOCKS = {"u1": Catalog([backup(1), backup(2)]), "u2": Catalog([backup(2), backup(3)])}
 
 
 @pytest.mark.parametrize(("asked", "found"), [
@@ -18,11 +18,13 @@ STOCKS = {"u1": Stock([backup(1), backup(2)]), "u2": Stock([backup(2), backup(3)
     ("all", [("u1", 1), ("u1", 2), ("u2", 2), ("u2", 3)]),
 ])  # fmt: skip
 def test_a_guest_without_a_backup_of_the_number_hinders_no_other(asked, found):
-    chosen = keep._chosen(STOCKS, asked)
-    assert [(uuid, one.ident) for uuid, one in chosen] == [(uuid, ident(n)) for uuid, n in found]
+    chosen = keep._select_backups(STOCKS, asked)
+    assert [(uuid, one.backup_id) for uuid, one in chosen] == [
+        (uuid, ident(n)) for uuid, n in found
+    ]
 
 
 def test_a_number_that_no_guest_has_is_not_found():
     with pytest.raises(errors.NotFound, match="there is no backup '7' of it"):
-        keep._chosen(STOCKS, "7")
-    assert keep._chosen({}, "7") == []
+        keep._select_backups(STOCKS, "7")
+    assert keep._select_backups({}, "7") == []

@@ -51,11 +51,11 @@ class Cloud:
         return found
 
     def due(self, guests="*", hours=24, to=None, at_once=4, said=False):
-        asked = due.DueRequest.parse(guests, hours, to, at_once, said)
-        return due.Due(self, asked, None, "ann", lambda: NOW_S)
+        asked = due.OverdueRequest.parse(guests, hours, to, at_once, said)
+        return due.BackUpOverdue(self, asked, None, "ann", lambda: NOW_S)
 
     def would(self, *words, **more):
-        return [one.about for one in self.due(*words, **more).check().parts if one.changes]
+        return [one.subject for one in self.due(*words, **more).check().parts if one.changes]
 
 
 @pytest.fixture
@@ -83,8 +83,8 @@ def cloud(monkeypatch):
             pass
 
     monkeypatch.setattr(due.inventory, "gather", found.gather)
-    monkeypatch.setattr(due.backup, "at", found.at)
-    monkeypatch.setattr(due.backup, "Backup", Backup)
+    monkeypatch.setattr(due.backup, "list_at", found.at)
+    monkeypatch.setattr(due.backup, "CreateBackup", Backup)
     monkeypatch.setattr(due, "Fleet", Fleet)
     return found
 
@@ -123,7 +123,7 @@ def test_one_that_fails_hinders_no_other_and_is_no_success(cloud):
     assert cloud.made == [("web1", "vault", "ann"), ("web2", "vault", "ann")]
     assert (web1.comment, web1.complete) == ("the target is full", False)
     assert (web2.changes, web2.complete) == ({"backup": "x"}, True)
-    assert hv2.about == "hv2" and "it is silent" in hv2.comment and not hv2.complete
+    assert hv2.subject == "hv2" and "it is silent" in hv2.comment and not hv2.complete
 
 
 def test_by_patterns_of_names(cloud):
@@ -162,8 +162,8 @@ def test_all_that_is_asked_for_is_read(cloud):
     for guests in (["web1", 7], ["web1", None], 7):
         with pytest.raises(errors.InvalidInput, match="a pattern of names or a list of them"):
             cloud.due(guests)
-    assert cloud.due(["web1", "web2"], at_once=2).asked.at_once == 2
-    assert cloud.due(at_once=10**6).asked.at_once == due._MOST_AT_ONCE
+    assert cloud.due(["web1", "web2"], at_once=2).request.at_once == 2
+    assert cloud.due(at_once=10**6).request.at_once == due._MAX_AT_ONCE
 
 
 def test_where_all_are_young_or_a_host_is_silent_there_is_something_to_say(cloud):
@@ -172,7 +172,7 @@ def test_where_all_are_young_or_a_host_is_silent_there_is_something_to_say(cloud
     assert well.nothing and well.comment.endswith("1.0 hours old")
     cloud.silent = {"hv2": "it is silent"}
     [silent] = cloud.due("db*").check().parts
-    assert silent.about == "hv2"
+    assert silent.subject == "hv2"
     cloud.silent = {}
     with pytest.raises(errors.NotFound, match=r"there is no guest db\*"):
         cloud.due("db*").check()
@@ -200,7 +200,7 @@ def test_where_only_who_says_so_is_backed_up_the_others_target_may_be_silent(clo
     cloud.listed = {"vault": errors.ConnectionFailed("vault is silent")}
     del said["web3"]
     [web1] = cloud.due(said=True).check().parts
-    assert (web1.about, web1.complete) == ("web1", True)
+    assert (web1.subject, web1.complete) == ("web1", True)
 
 
 def test_a_schedule_that_backs_up_nobody_is_an_error(cloud, said):
@@ -219,7 +219,7 @@ def test_a_schedule_that_backs_up_nobody_is_an_error(cloud, said):
 def test_where_nobody_can_be_backed_up_it_is_said_why_and_not_that_there_is_nobody(cloud, said):
     said["web1"] = "to=nowhere"
     [failed] = cloud.due("web1").check().parts
-    assert (failed.about, failed.complete) == ("web1", False)
+    assert (failed.subject, failed.complete) == ("web1", False)
     assert "there is no target 'nowhere'" in failed.comment
 
 
@@ -236,17 +236,17 @@ def test_a_guest_that_says_it_itself(cloud, said):
     cloud.listed = {}
     assert cloud.would() == ["web1", "web3", "web4"]
     found = cloud.due(said=True)
-    assert [one.about for one in found.check().parts] == ["web1", "web3"]
+    assert [one.subject for one in found.check().parts] == ["web1", "web3"]
     found.run()
     assert sorted(cloud.made) == [("web1", "attic", "ann"), ("web3", None, "ann")]
     said["web1"] = "hours=1.0 to=nowhere"
     done = found.run()
-    [failed] = [one for one in done.parts if not one.complete and one.about == "web1"]
+    [failed] = [one for one in done.parts if not one.complete and one.subject == "web1"]
     assert "there is no target 'nowhere'" in failed.comment
     cloud.listed = {"attic": errors.ConnectionFailed("attic is silent")}
     said["web1"] = "to=attic"
     [failed] = [one for one in found.check().parts if not one.complete]
-    assert (failed.about, failed.comment) == ("web1", "attic is silent")
+    assert (failed.subject, failed.comment) == ("web1", "attic is silent")
 
 
 def test_a_target_whose_clock_is_ahead_has_backups_all_the_same(cloud):
@@ -270,10 +270,10 @@ def test_a_newest_backup_that_is_not_good_is_told_of(cloud):
 
 
 def test_no_host_waits_for_another():
-    turns = due._Turns({"a1": "hv1", "a2": "hv1", "b1": "hv2"}, 1)
+    turns = due._HostSlots({"a1": "hv1", "a2": "hv1", "b1": "hv2"}, 1)
     assert [turns.take(), turns.take()] == ["a1", "b1"], "a2 would wait for a1"
-    turns.done("b1")
-    turns.done("a1")
+    turns.release("b1")
+    turns.release("a1")
     assert (turns.take(), turns.take()) == ("a2", None)
 
 
@@ -282,7 +282,7 @@ def test_one_that_an_earlier_run_still_backs_up_is_left(cloud, tmp_path):
     cloud.opts["cachedir"] = str(tmp_path)
     with lock.guest(cloud.opts, "web1", "virt.backup"):
         web2, web1 = cloud.due().run().parts
-    assert cloud.made == [("web2", None, "ann")] and web2.about == "web2"
+    assert cloud.made == [("web2", None, "ann")] and web2.subject == "web2"
     assert web1.complete and "is under way" in web1.comment
 
 
@@ -294,6 +294,6 @@ def test_all_are_backed_up_whatever_becomes_of_one(cloud, at_once, error):
     cloud.guests = [f"web{number}" for number in range(1, 8)]
     found = cloud.due(at_once=at_once).run().parts
     assert sorted(name for name, *_ in cloud.made) == cloud.guests
-    assert [one.about for one in found] == cloud.guests
+    assert [one.subject for one in found] == cloud.guests
     assert [one.complete for one in found] == [False] + [True] * 6
     assert "at work" in found[0].comment or "the disk is full" in found[0].comment

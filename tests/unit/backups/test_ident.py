@@ -47,7 +47,7 @@ def test_no_name_is_made_that_is_none(when, chance):
     "text", ["", "..", "1", ONE.upper(), f"{ONE}\n", f"../{ONE}", ONE[1:], 7, None, ONE.encode()]
 )
 def test_what_is_no_name(text):
-    assert not ident.is_ident(text)
+    assert not ident.is_backup_id(text)
 
 
 @pytest.mark.parametrize("asked", [ONE, "1", 1, " 1 ", "latest", "000001"])
@@ -83,7 +83,7 @@ def test_a_disk_that_is_not_in_it_is_named_with_those_that_are():
         ident.refuse_unknown_disk(backup, "vdc")
 
 
-meant = functools.partial(ident.meant, target="vault")
+meant = functools.partial(ident.find_listed, target="vault")
 
 
 def test_of_several_guests_of_one_name_the_uuid_says_which_is_meant():

@@ -13,7 +13,7 @@ def test_so_much_is_read_in_a_second_at_most(monkeypatch, limit, seconds):
     clock = Clock(1000)
     monkeypatch.setattr(pull, "time", clock)
     told = []
-    progress = pull._Progress(100 * MIB, told.append, limit)
+    progress = pull._PullProgress(100 * MIB, told.append, limit)
     for _ in range(100):
         progress.add(MIB)
     assert clock.now - 1000 == pytest.approx(seconds)
@@ -23,7 +23,7 @@ def test_so_much_is_read_in_a_second_at_most(monkeypatch, limit, seconds):
 def test_a_slow_host_is_not_made_up_for_by_waiting(monkeypatch):
     clock = Clock(1000)
     monkeypatch.setattr(pull, "time", clock)
-    progress = pull._Progress(100 * MIB, lambda said: None, 10)
+    progress = pull._PullProgress(100 * MIB, lambda said: None, 10)
     for _ in range(100):
         clock.now += 1
         progress.add(MIB)
@@ -31,5 +31,5 @@ def test_a_slow_host_is_not_made_up_for_by_waiting(monkeypatch):
 
 
 def test_the_limit_travels_with_the_work():
-    job = pull.Pull("/b", "hv1", 10809, "/pki", (), 7)
-    assert pull.Pull.from_answer(job.to_answer(), "x").bandwidth_mib_s == 7
+    job = pull.PullJob("/b", "hv1", 10809, "/pki", (), 7)
+    assert pull.PullJob.from_answer(job.to_answer(), "x").bandwidth_mib_s == 7

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from saltvirt.backups import pieces
-from saltvirt.backups.pieces import Piece
+from saltvirt.backups.pieces import ChecksumBlock
 from saltvirt.errors import BadAnswer
 
 A = "a" * 64
@@ -20,12 +20,12 @@ def read(*found, size=100, whole=True):
 
 
 def test_a_whole_disk():
-    both = [Piece(0, 60, A), pieces.zeros(60, 40)]
+    both = [ChecksumBlock(0, 60, A), pieces.zeros(60, 40)]
     assert read(*both) == both
 
 
 def test_an_increment_has_what_changed():
-    assert read(Piece(10, 5, A), Piece(90, 10, A), whole=False)
+    assert read(ChecksumBlock(10, 5, A), ChecksumBlock(90, 10, A), whole=False)
     assert read(whole=False) == []
 
 
@@ -33,11 +33,11 @@ def test_an_increment_has_what_changed():
     ("found", "words"),
     [
         ([], "from 0 on there is no piece of 100 bytes"),
-        ([Piece(0, 99, A)], "from 99 on there is no piece"),
-        ([Piece(1, 99, A)], "from 0 to 1 there is no piece"),
-        ([Piece(0, 10, A), Piece(20, 80, A)], "from 10 to 20 there is no piece"),
-        ([Piece(0, 60, A), Piece(50, 50, A)], "the piece at 50 overlaps"),
-        ([Piece(0, 101, A)], "the piece at 0 is behind the disk's end"),
+        ([ChecksumBlock(0, 99, A)], "from 99 on there is no piece"),
+        ([ChecksumBlock(1, 99, A)], "from 0 to 1 there is no piece"),
+        ([ChecksumBlock(0, 10, A), ChecksumBlock(20, 80, A)], "from 10 to 20 there is no piece"),
+        ([ChecksumBlock(0, 60, A), ChecksumBlock(50, 50, A)], "the piece at 50 overlaps"),
+        ([ChecksumBlock(0, 101, A)], "the piece at 0 is behind the disk's end"),
         ([b"0 100 " + A.encode()], "is no line of a piece"),
         ([b"0 0 " + A.encode() + b"\n"], "is no line of a piece"),
         ([b"00 100 " + A.encode() + b"\n"], "is no line of a piece"),
@@ -54,23 +54,23 @@ def test_what_is_wrong_is_said(found, words):
 
 def test_no_piece_takes_all_memory():
     with pytest.raises(BadAnswer, match="too long"):
-        read(Piece(0, 17 * 2**20, A), size=17 * 2**20)
-    assert read(Piece(0, 16 * 2**20, A), size=16 * 2**20)
+        read(ChecksumBlock(0, 17 * 2**20, A), size=17 * 2**20)
+    assert read(ChecksumBlock(0, 16 * 2**20, A), size=16 * 2**20)
     assert read(pieces.zeros(0, 2**40), size=2**40)
 
 
 def test_fewer_zeros_than_there_were_are_not_the_same():
     """A file that ends too early reads as nothing."""
-    assert pieces.zeros(0, 10).is_of(bytes(10)) is True
+    assert pieces.zeros(0, 10).matches(bytes(10)) is True
     for other in (b"", bytes(9), bytes(11)):
-        assert pieces.zeros(0, 10).is_of(other) is False
-    assert not pieces.zeros(0, 10).is_of(bytes(9) + b"\1")
+        assert pieces.zeros(0, 10).matches(other) is False
+    assert not pieces.zeros(0, 10).matches(bytes(9) + b"\1")
 
 
 def test_of_an_encrypted_disk_a_digest_says_nothing_without_its_key():
-    one = pieces.of(0, b"secret", b"key")
-    assert one.is_of(b"secret", b"key") and not one.is_of(b"other!", b"key")
-    assert not one.is_of(b"secret") and not one.is_of(b"secret", b"another key")
+    one = pieces.compute(0, b"secret", b"key")
+    assert one.matches(b"secret", b"key") and not one.matches(b"other!", b"key")
+    assert not one.matches(b"secret") and not one.matches(b"secret", b"another key")
     assert one.sha256 == hmac.new(b"key", b"secret", hashlib.sha256).hexdigest()
 
 
@@ -78,7 +78,7 @@ def test_of_an_encrypted_disk_a_digest_says_nothing_without_its_key():
 def test_any_other_bytes_are_seen(data, at):
     at %= len(data)
     other = data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
-    one = pieces.of(0, data)
-    assert one.is_of(data) and not one.is_of(other) and not one.is_of(data + b"\0")
-    assert pieces.zeros(0, len(data)).is_of(bytes(len(data)))
-    assert not pieces.zeros(0, len(data)).is_of(data[:at] + b"\1" + data[at + 1 :])
+    one = pieces.compute(0, data)
+    assert one.matches(data) and not one.matches(other) and not one.matches(data + b"\0")
+    assert pieces.zeros(0, len(data)).matches(bytes(len(data)))
+    assert not pieces.zeros(0, len(data)).matches(data[:at] + b"\1" + data[at + 1 :])

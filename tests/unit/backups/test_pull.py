@@ -74,7 +74,7 @@ def test_what_is_read_are_whole_sectors_or_clusters_and_each_once(seed, cluster)
     kinds = [chance.choice([DATA, DATA, ZEROS, None]) for _ in range(chance.randrange(4, 90, 4))]
     given = [Extent(n * block, block, kind) for n, kind in enumerate(kinds) if kind]
     found, end = {}, 0
-    for one in pull._rounded(merged(given), cluster):
+    for one in pull._align(merged(given), cluster):
         assert one.offset >= end and one.length > 0
         assert one.offset % cluster == one.length % cluster == 0
         end = one.end
@@ -97,9 +97,9 @@ def merged(extents):
 
 
 def test_data_is_cut_at_the_grid_and_zeros_are_not():
-    grid = pull.PIECE_BYTES
+    grid = pull.BLOCK_BYTES
     given = [Extent(grid - 512, 2 * grid, DATA), Extent(5 * grid, 9 * grid, ZEROS)]
-    assert list(pull._cut(given)) == [
+    assert list(pull._split(given)) == [
         Extent(grid - 512, 512, DATA),
         Extent(grid, grid, DATA),
         Extent(2 * grid, grid - 512, DATA),
@@ -128,24 +128,26 @@ class Disk:
 @pytest.mark.parametrize("overlay", [False, True])
 def test_zeros_are_written_where_something_is_below(overlay):
     """Also data that is nothing but zeros."""
-    size = 3 * pull.PIECE_BYTES
+    size = 3 * pull.BLOCK_BYTES
     source, sink = Disk(size), Disk(size)
-    source.held[pull.PIECE_BYTES : 2 * pull.PIECE_BYTES] = bytes(pull.PIECE_BYTES)
-    kinds = [Extent(0, 2 * pull.PIECE_BYTES, DATA), Extent(2 * pull.PIECE_BYTES, 4096, ZEROS)]
-    found = list(pull._Copy([source] * pull.READERS, [sink] * pull.READERS, overlay).all(kinds))
+    source.held[pull.BLOCK_BYTES : 2 * pull.BLOCK_BYTES] = bytes(pull.BLOCK_BYTES)
+    kinds = [Extent(0, 2 * pull.BLOCK_BYTES, DATA), Extent(2 * pull.BLOCK_BYTES, 4096, ZEROS)]
+    found = list(
+        pull._DiskCopy([source] * pull.READERS, [sink] * pull.READERS, overlay).copy_all(kinds)
+    )
     assert [(one.offset_bytes, one.length_bytes, one.sha256 == "zero") for one, _ in found] == [
-        (0, pull.PIECE_BYTES, False),
-        (pull.PIECE_BYTES, pull.PIECE_BYTES, True),
-        (2 * pull.PIECE_BYTES, 4096, True),
+        (0, pull.BLOCK_BYTES, False),
+        (pull.BLOCK_BYTES, pull.BLOCK_BYTES, True),
+        (2 * pull.BLOCK_BYTES, 4096, True),
     ]
-    assert [moved for _, moved in found] == [pull.PIECE_BYTES, pull.PIECE_BYTES, 0]
-    assert sink.held[: pull.PIECE_BYTES] == source.held[: pull.PIECE_BYTES]
+    assert [moved for _, moved in found] == [pull.BLOCK_BYTES, pull.BLOCK_BYTES, 0]
+    assert sink.held[: pull.BLOCK_BYTES] == source.held[: pull.BLOCK_BYTES]
     assert bool(sink.zeroed) is overlay
 
 
 def test_more_than_was_told_is_not_read_and_a_full_target_ends_it(tmp_path, monkeypatch):
     told, watched = [], []
-    progress = pull._Progress(3 * pull.MIB, told.append, None, str(tmp_path), watched.append)
+    progress = pull._PullProgress(3 * pull.MIB, told.append, None, str(tmp_path), watched.append)
     progress.add(pull.MIB)
     assert told == [{"done_bytes": pull.MIB, "total_bytes": 3 * pull.MIB}]
     assert watched == [pull.SILENT_S]
@@ -153,9 +155,9 @@ def test_more_than_was_told_is_not_read_and_a_full_target_ends_it(tmp_path, monk
         progress.add(2 * pull.MIB + 1)
     assert len(told) == len(watched) == 1
     # others write there, too
-    monkeypatch.setattr(pull, "ROOM_BYTES", 2**62)
-    monkeypatch.setattr(pull, "_TELL_S", 0)
-    full = pull._Progress(pull.MIB, told.append, None, str(tmp_path))
+    monkeypatch.setattr(pull, "RESERVED_BYTES", 2**62)
+    monkeypatch.setattr(pull, "_REPORT_S", 0)
+    full = pull._PullProgress(pull.MIB, told.append, None, str(tmp_path))
     with pytest.raises(errors.OperationFailed, match=r"the target has .* free, after 1 B were"):
         full.add(1)
     assert len(told) == 1
@@ -166,7 +168,7 @@ def test_so_much_is_read_a_second_at_most(monkeypatch):
     now, slept = [100.0], []
     monkeypatch.setattr(pull.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(pull.time, "sleep", lambda s: (slept.append(s), now.append(0)))
-    progress = pull._Progress(10 * pull.MIB, lambda told: None, bandwidth_mib_s=2)
+    progress = pull._PullProgress(10 * pull.MIB, lambda told: None, bandwidth_mib_s=2)
     progress.add(pull.MIB)
     now[0] = 100.6
     progress.add(pull.MIB)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from saltvirt.backups import marks, record
-from saltvirt.backups.marks import Verified
+from saltvirt.backups.marks import Verification
 from saltvirt.errors import BadAnswer
 from tests.unit.backups import made
 
@@ -25,20 +25,20 @@ def with_disk(**changes):
 
 def test_it_is_read_as_it_was_written():
     one = made.record(3, [made.disk(parent=2), made.disk("vdb", checkpoint=None)])
-    data = record.written(one)
+    data = record.serialize(one)
     assert record.parse(data, "it", record.seal(data)) == one
     assert one.parents == {made.ident(2)}
 
 
 def test_a_disk_is_found_by_its_name():
     one = made.record(3, [made.disk(), made.disk("vdb")])
-    assert [disk.pieces for disk in one.disks] == ["vda.pieces", "vdb.pieces"]
+    assert [disk.checksums for disk in one.disks] == ["vda.pieces", "vdb.pieces"]
     assert one.disk("vdb") is one.disks[1]
     assert one.disk("vdc") is None
 
 
 def test_it_can_be_compared_and_read_by_people():
-    lines = record.written(made.record()).decode().splitlines()
+    lines = record.serialize(made.record()).decode().splitlines()
     assert lines[:2] == ["{", ' "by": "root",']
     keys = [line.split('"')[1] for line in lines if line.startswith(' "')]
     assert keys == sorted(keys) and len(keys) > 9
@@ -46,13 +46,13 @@ def test_it_can_be_compared_and_read_by_people():
 
 def test_what_could_not_be_read_again_is_not_written(monkeypatch):
     with pytest.raises(BadAnswer, match="the new record: guest cannot be"):
-        record.written(made.record(guest=".."))
-    length = len(record.written(made.record()))
-    monkeypatch.setattr(record, "MOST_BYTES", length)
-    record.parse(record.written(made.record()), "it")
-    monkeypatch.setattr(record, "MOST_BYTES", length - 1)
+        record.serialize(made.record(guest=".."))
+    length = len(record.serialize(made.record()))
+    monkeypatch.setattr(record, "MAX_BYTES", length)
+    record.parse(record.serialize(made.record()), "it")
+    monkeypatch.setattr(record, "MAX_BYTES", length - 1)
     with pytest.raises(BadAnswer, match=f"longer than {length - 1} bytes"):
-        record.written(made.record())
+        record.serialize(made.record())
 
 
 def test_what_is_just_in_bounds():
@@ -73,7 +73,7 @@ def test_the_seal_is_sha256sums():
 
 
 def test_a_changed_byte_is_seen():
-    data = record.written(made.record())
+    data = record.serialize(made.record())
     with pytest.raises(BadAnswer, match=r"not what record\.sha256 was made of"):
         record.parse(data.replace(b"frozen", b"crash"), "it", record.seal(data))
 
@@ -195,7 +195,7 @@ def test_one_of_a_later_format_is_named_as_such():
         parsed(format=2, ident=7)
 
 
-@pytest.mark.parametrize("key", [one.name for one in dataclasses.fields(record.Record)])
+@pytest.mark.parametrize("key", [one.name for one in dataclasses.fields(record.BackupRecord)])
 @pytest.mark.parametrize("value", [None, 7, -1, 1.5, True, "x" * 9, [], {}, [[]], {"a": {}}])
 def test_wrong_types_are_one_line(key, value):
     if (key, value) in [("disks", []), ("guest", "x" * 9), ("by", "x" * 9), ("host", "x" * 9),
@@ -213,21 +213,21 @@ ANY = st.recursive(
 )
 
 
-@given(st.sampled_from([one.name for one in dataclasses.fields(record.BackupDisk)]), ANY)
+@given(st.sampled_from([one.name for one in dataclasses.fields(record.BackupDiskRecord)]), ANY)
 def test_whatever_is_in_a_disk_it_is_refused_or_written_again(key, value):
     try:
         found = with_disk(**{key: value})
     except BadAnswer as exc:
         assert "\n" not in exc.text
     else:
-        assert record.parse(record.written(found), "it") == found
+        assert record.parse(record.serialize(found), "it") == found
 
 
 def test_a_mark_is_read_as_it_was_written():
-    one = Verified("2026-11-23T16:00:00Z", ("vda", "vdb"), {"vdb": "the piece at 0 is another"})
+    one = Verification("2026-11-23T16:00:00Z", ("vda", "vdb"), {"vdb": "the piece at 0 is another"})
     assert marks.parse(record.as_json(one), "it") == one
     assert one.is_good is False
-    assert Verified(one.when).is_good is True
+    assert Verification(one.when).is_good is True
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b'{"when": 7}', b'{"when": "never"}'])

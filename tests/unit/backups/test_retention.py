@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from saltvirt.backups import record, retention
-from saltvirt.backups.marks import Verified
+from saltvirt.backups.marks import Verification
 from saltvirt.backups.retention import Retention
-from saltvirt.backups.stock import Backup
+from saltvirt.backups.stock import StoredBackup
 from tests.unit.backups import made
 
 RULES = ("last", "hourly", "daily", "weekly", "monthly", "yearly")
@@ -29,12 +29,12 @@ def every(hours, count):
 def kept(backups, held=None, **rules):
     """The numbers of those that stay."""
     found = retention.judge(made.stock(*backups), Retention(**rules), held or {})
-    return sorted(int(one.ident[:6]) for one in found if one.stays)
+    return sorted(int(one.backup_id[:6]) for one in found if one.retained)
 
 
 def why(backups, number, **rules):
     found = retention.judge(made.stock(*backups), Retention(**rules))
-    return next(one.why for one in found if one.ident == made.ident(number))
+    return next(one.reason for one in found if one.backup_id == made.ident(number))
 
 
 def test_the_last():
@@ -84,7 +84,7 @@ def test_what_a_chain_needs_stays():
 
 
 def broken(number, parent=None):
-    mark = Verified("2026-11-23T16:00:00Z", ("vda",), {"vda": "the piece at 0 is another"})
+    mark = Verification("2026-11-23T16:00:00Z", ("vda",), {"vda": "the piece at 0 is another"})
     return made.backup(number, [made.disk(parent=parent, of=number)], mark)
 
 
@@ -123,7 +123,9 @@ def test_the_last_of_a_disk_that_later_ones_skip_stays():
 
 
 def test_of_a_disk_that_later_ones_skip_the_last_that_can_be_read_stays():
-    mark = Verified("2026-11-23T16:00:00Z", ("vda", "vdb"), {"vdb": "the piece at 0 is another"})
+    mark = Verification(
+        "2026-11-23T16:00:00Z", ("vda", "vdb"), {"vdb": "the piece at 0 is another"}
+    )
     disks = [[made.disk(of=n), made.disk("vdb", of=n)] for n in (1, 2)]
     backups = [made.backup(1, disks[0]), made.backup(2, disks[1], mark)]
     backups += [made.backup(n, skipped={"vdb": "it has a size of 0"}) for n in (3, 4)]
@@ -165,7 +167,7 @@ def test_what_stands_on_a_broken_one_is_broken():
 
 
 def test_nothing_older_goes_than_one_whose_record_cannot_be_read():
-    backups = [made.backup(1), made.backup(2), Backup(made.ident(3), trouble="x")]
+    backups = [made.backup(1), made.backup(2), StoredBackup(made.ident(3), record_error="x")]
     later = [made.backup(n) for n in (4, 5, 6)]
     assert kept([*backups, *later], last=1) == [1, 2, 3, 6]
     assert "remove it by hand" in why([*backups, *later], 3, last=1)
@@ -174,19 +176,19 @@ def test_nothing_older_goes_than_one_whose_record_cannot_be_read():
 
 def test_what_stands_on_one_that_cannot_be_read_stays_as_it_may_be_good():
     """However far above; what stands on nothing of it goes."""
-    below = [made.backup(1), Backup(made.ident(2), trouble="x")]
+    below = [made.backup(1), StoredBackup(made.ident(2), record_error="x")]
     backups = [*below, *made.chain([3, 4], first=2), *made.chain([5, 6]), made.backup(7)]
     assert kept(backups, last=1) == [1, 2, 3, 4, 7]
     said = f"{made.ident(2)}, which it stands on, may be good"
     assert why(backups, 3, last=1) == said
     assert why(backups, 4, last=1) == said
     # somebody has looked at it, and removed it
-    assert kept([one for one in backups if one.ident != made.ident(2)], last=1) == [7]
+    assert kept([one for one in backups if one.backup_id != made.ident(2)], last=1) == [7]
 
 
 def test_one_of_which_nobody_can_tell_whether_it_is_good_stays_with_its_chain():
     told = "verified.json cannot be read"
-    mark = Verified("2026-11-23T16:00:00Z", broken={"vda": told})
+    mark = Verification("2026-11-23T16:00:00Z", broken={"vda": told})
     unsure = dataclasses.replace(at(2, NOON, parent=1, verified=mark), unsure=told)
     backups = [made.backup(1), unsure, at(3, NOON, parent=2), broken(4), made.backup(5)]
     assert kept(backups, last=1) == [1, 2, 3, 5]
@@ -199,7 +201,7 @@ def test_what_is_being_read_stays_with_what_it_stands_on():
     held = {made.ident(2): retention.READ}
     assert kept(backups, held, last=1) == [1, 2, 4]
     found = retention.judge(made.stock(*backups), Retention(last=1), held)
-    assert [one.why for one in found if one.ident == made.ident(2)] == ["it is being read"]
+    assert [one.reason for one in found if one.backup_id == made.ident(2)] == ["it is being read"]
 
 
 def test_a_clock_that_was_wrong_once_keeps_its_backup_no_longer():
@@ -209,7 +211,7 @@ def test_a_clock_that_was_wrong_once_keeps_its_backup_no_longer():
 
 def test_children_are_removed_before_what_they_stand_on():
     found = retention.judge(made.stock(*made.chain([1, 2, 3]), made.backup(4)), Retention(last=1))
-    assert [one.ident for one in found] == [made.ident(n) for n in (4, 3, 2, 1)]
+    assert [one.backup_id for one in found] == [made.ident(n) for n in (4, 3, 2, 1)]
 
 
 def mended(backup):
@@ -224,7 +226,7 @@ def stocks(draw):
         kind = draw(st.sampled_from(["good"] * 6 + ["broken", "unread", "gone"]))
         parent = draw(st.sampled_from([None, *range(max(1, number - 3), number)]))
         if kind == "unread":
-            found.append(Backup(made.ident(number), trouble="x"))
+            found.append(StoredBackup(made.ident(number), record_error="x"))
         elif kind == "broken":
             found.append(broken(number, parent))
         elif kind == "good":
@@ -236,25 +238,27 @@ def stocks(draw):
 def test_whenever_it_is_killed_all_that_is_left_is_whole(stock, counts, data):
     rules = Retention(*counts)
     found = retention.judge(stock, rules)
-    assert [one.ident for one in found] == sorted(stock.backups, reverse=True)
-    gone = [one.ident for one in found if not one.stays]
+    assert [one.backup_id for one in found] == sorted(stock.backups, reverse=True)
+    gone = [one.backup_id for one in found if not one.retained]
     gone = gone[: data.draw(st.integers(0, len(gone)))]
-    left = made.stock(*(one for one in stock if one.ident not in gone))
+    left = made.stock(*(one for one in stock if one.backup_id not in gone))
     # what was good, and is there, is good
-    assert left.good == [one for one in stock.good if one not in gone]
-    if stock.good:
-        assert stock.good[-1] in left.good
+    assert left.good_ids == [one for one in stock.good_ids if one not in gone]
+    if stock.good_ids:
+        assert stock.good_ids[-1] in left.good_ids
     # one that is broken stays where it would if it were good
     found = retention.judge(made.stock(*(mended(one) for one in stock)), rules)
-    as_good = {one.ident for one in found if one.why.startswith("among")}
-    assert as_good <= {one.ident for one in retention.judge(stock, rules) if one.stays}
+    as_good = {one.backup_id for one in found if one.reason.startswith("among")}
+    assert as_good <= {one.backup_id for one in retention.judge(stock, rules) if one.retained}
     # what the rule says of the last ones holds
-    assert set(stock.good[len(stock.good) - rules.last :] if rules.last else []) <= set(left.good)
+    assert set(stock.good_ids[len(stock.good_ids) - rules.last :] if rules.last else []) <= set(
+        left.good_ids
+    )
 
 
 @given(stocks(), st.tuples(*(st.integers(0, 3) for _ in RULES)))
 def test_a_second_prune_removes_nothing_more(stock, counts):
     rules = Retention(*counts)
-    stays = [one.ident for one in retention.judge(stock, rules) if one.stays]
-    left = made.stock(*(one for one in stock if one.ident in stays))
-    assert all(one.stays for one in retention.judge(left, rules))
+    stays = [one.backup_id for one in retention.judge(stock, rules) if one.retained]
+    left = made.stock(*(one for one in stock if one.backup_id in stays))
+    assert all(one.retained for one in retention.judge(left, rules))

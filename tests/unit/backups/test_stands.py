@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from saltvirt.backups.stands import Stand
+from saltvirt.backups.stands import BackupPin
 
-WEB1 = Stand("web1", "hv1", "2026-11-26T15:00:00Z")
+WEB1 = BackupPin("web1", "hv1", "2026-11-26T15:00:00Z")
 
 
 @pytest.mark.parametrize(
@@ -14,8 +14,8 @@ WEB1 = Stand("web1", "hv1", "2026-11-26T15:00:00Z")
     [({}, True), ({"since": ""}, True), ({"guest": "web2"}, False), ({"host": "hv2"}, False)],
 )
 def test_it_is_the_same_guest_on_the_same_host_since_whenever(changes, same):
-    assert WEB1.is_of(replace(WEB1, **changes)) is same
+    assert WEB1.is_same_guest(replace(WEB1, **changes)) is same
 
 
 def test_it_says_why_the_backup_stays():
-    assert WEB1.why == "web1 on hv1 stands on it"
+    assert WEB1.hold_reason == "web1 on hv1 stands on it"

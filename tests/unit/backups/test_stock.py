@@ -1,16 +1,16 @@
 """What a target has of a guest, and what of it is good."""
 
-from saltvirt.backups.marks import Verified
-from saltvirt.backups.stock import Backup
+from saltvirt.backups.marks import Verification
+from saltvirt.backups.stock import StoredBackup
 from tests.unit.backups import made
 
 WHEN = "2026-11-23T16:00:00Z"
 ONE, TWO, THREE = (made.ident(number) for number in (1, 2, 3))
-FELL = Verified(WHEN, ("vda",), {"vda": "the piece at 0 is another"})
+FELL = Verification(WHEN, ("vda",), {"vda": "the piece at 0 is another"})
 
 
 def unreadable(number, trouble="it is no JSON"):
-    return Backup(made.ident(number), trouble=trouble)
+    return StoredBackup(made.ident(number), record_error=trouble)
 
 
 def on(number, parent=None, **more):
@@ -21,10 +21,10 @@ def on(number, parent=None, **more):
 
 def test_they_come_the_oldest_first_whatever_the_order():
     stock = made.stock(on(2, 1), unreadable(3), on(1))
-    assert [one.ident for one in stock] == [ONE, TWO, THREE]
+    assert [one.backup_id for one in stock] == [ONE, TWO, THREE]
     assert list(stock.backups) == [ONE, TWO, THREE]
     assert [one.ident for one in stock.records] == [ONE, TWO]
-    assert stock.last.ident == THREE
+    assert stock.last.backup_id == THREE
     assert made.stock().last is None
     assert made.stock().records == []
 
@@ -49,111 +49,116 @@ def test_a_chain_ends_where_something_is_missing():
 def test_nothing_is_wrong_with_a_whole_chain():
     stock = made.stock(*made.chain([1, 2, 3]))
     for one in (ONE, TWO, THREE):
-        assert stock.wrong(one) is None
-        assert stock.wrong_disk(one, "vda") is None
-        assert stock.unfit(one, "vda") is None
-    assert stock.good == [ONE, TWO, THREE]
+        assert stock.problem(one) is None
+        assert stock.disk_problem(one, "vda") is None
+        assert stock.file_problem(one, "vda") is None
+    assert stock.good_ids == [ONE, TWO, THREE]
     assert [one.ident for one in stock.good_records] == [ONE, TWO, THREE]
 
 
 def test_what_is_wrong_is_said_of_the_lowest():
     stock = made.stock(on(1), on(2, 1, verified=FELL), on(3, 2, verified=FELL))
-    assert stock.wrong_disk(ONE, "vda") is None
-    assert stock.wrong_disk(TWO, "vda") == "the piece at 0 is another"
+    assert stock.disk_problem(ONE, "vda") is None
+    assert stock.disk_problem(TWO, "vda") == "the piece at 0 is another"
     why = f"{TWO}, which it stands on: the piece at 0 is another"
-    assert stock.wrong_disk(THREE, "vda") == why
-    assert stock.wrong(THREE) == f"vda: {why}"
-    assert stock.good == [ONE]
+    assert stock.disk_problem(THREE, "vda") == why
+    assert stock.problem(THREE) == f"vda: {why}"
+    assert stock.good_ids == [ONE]
 
 
 def test_a_mark_of_another_disk_is_not_this_one_s():
-    mark = Verified(WHEN, ("vda", "vdb"), {"vdb": "it fell"})
+    mark = Verification(WHEN, ("vda", "vdb"), {"vdb": "it fell"})
     stock = made.stock(made.backup(1, [made.disk(), made.disk("vdb")], mark))
-    assert stock.wrong_disk(ONE, "vda") is None
-    assert stock.wrong_disk(ONE, "vdb") == "it fell"
-    assert stock.wrong(ONE) == "vdb: it fell"
+    assert stock.disk_problem(ONE, "vda") is None
+    assert stock.disk_problem(ONE, "vdb") == "it fell"
+    assert stock.problem(ONE) == "vdb: it fell"
 
 
 def test_a_definition_that_has_changed():
-    stock = made.stock(on(1, verified=Verified(WHEN, (), {"": "domain.xml has changed"})), on(2, 1))
-    assert stock.wrong(ONE) == "domain.xml has changed"
+    stock = made.stock(
+        on(1, verified=Verification(WHEN, (), {"": "domain.xml has changed"})), on(2, 1)
+    )
+    assert stock.problem(ONE) == "domain.xml has changed"
     # its disks are good: what stands on it is, too
-    assert stock.wrong_disk(ONE, "vda") is None
-    assert stock.good == [TWO]
+    assert stock.disk_problem(ONE, "vda") is None
+    assert stock.good_ids == [TWO]
 
 
 def test_one_that_was_read_back_and_is_good():
-    assert made.stock(on(1, verified=Verified(WHEN, ("vda",), {}))).good == [ONE]
+    assert made.stock(on(1, verified=Verification(WHEN, ("vda",), {}))).good_ids == [ONE]
 
 
 def test_what_it_stands_on_is_gone_or_cannot_be_read():
     gone = made.stock(on(3, 2), on(1))
-    assert gone.wrong_disk(THREE, "vda") == f"{TWO}, which it stands on: it is gone"
-    assert gone.unfit(THREE, "vda") == f"it stands on {TWO}: it is gone"
+    assert gone.disk_problem(THREE, "vda") == f"{TWO}, which it stands on: it is gone"
+    assert gone.file_problem(THREE, "vda") == f"it stands on {TWO}: it is gone"
     bad = made.stock(on(3, 2), unreadable(2), on(1))
-    assert bad.wrong_disk(THREE, "vda") == f"{TWO}, which it stands on: it is no JSON"
-    assert bad.unfit(THREE, "vda") == f"it stands on {TWO}: it is no JSON"
+    assert bad.disk_problem(THREE, "vda") == f"{TWO}, which it stands on: it is no JSON"
+    assert bad.file_problem(THREE, "vda") == f"it stands on {TWO}: it is no JSON"
     mute = made.stock(on(3, 2), unreadable(2, None))
-    assert mute.wrong_disk(THREE, "vda") == f"{TWO}, which it stands on: it has no record"
+    assert mute.disk_problem(THREE, "vda") == f"{TWO}, which it stands on: it has no record"
     other = made.stock(on(3, 2), made.backup(2, [made.disk("vdb", of=2)]))
-    assert other.wrong_disk(THREE, "vda") == f"{TWO}, which it stands on: it has no disk vda"
+    assert other.disk_problem(THREE, "vda") == f"{TWO}, which it stands on: it has no disk vda"
 
 
 def test_far_below_something_is_gone():
     stock = made.stock(on(3, 2), on(2, 1))
-    assert stock.wrong_disk(THREE, "vda") == f"{ONE}, which it stands on: it is gone"
-    assert stock.unfit(THREE, "vda") == f"{TWO}, which it stands on: it stands on {ONE}: it is gone"
+    assert stock.disk_problem(THREE, "vda") == f"{ONE}, which it stands on: it is gone"
+    assert (
+        stock.file_problem(THREE, "vda")
+        == f"{TWO}, which it stands on: it stands on {ONE}: it is gone"
+    )
 
 
 def test_a_disk_that_is_not_in_it():
     stock = made.stock(on(1), unreadable(2), unreadable(3, None))
-    assert stock.wrong_disk(ONE, "vdz") == "it has no disk vdz"
-    assert stock.wrong_disk(TWO, "vda") == "it is no JSON"
-    assert stock.wrong_disk(THREE, "vda") == "it has no record"
-    assert stock.wrong_disk(made.ident(9), "vda") == "it is gone"
-    assert stock.wrong(TWO) == "it is no JSON"
-    assert stock.wrong(THREE) == "it has no record"
-    assert stock.unfit(ONE, "vdz") is None
+    assert stock.disk_problem(ONE, "vdz") == "it has no disk vdz"
+    assert stock.disk_problem(TWO, "vda") == "it is no JSON"
+    assert stock.disk_problem(THREE, "vda") == "it has no record"
+    assert stock.disk_problem(made.ident(9), "vda") == "it is gone"
+    assert stock.problem(TWO) == "it is no JSON"
+    assert stock.problem(THREE) == "it has no record"
+    assert stock.file_problem(ONE, "vdz") is None
 
 
 def test_files_that_are_gone_or_have_another_length():
     for without in ("vda.qcow2", "vda.pieces"):
         stock = made.stock(on(1, without=(without,)), on(2, 1))
-        assert stock.wrong(ONE) == f"vda: {without} is gone"
-        assert stock.unfit(ONE, "vda") == f"{without} is gone"
-        assert stock.unfit(TWO, "vda") == f"{ONE}, which it stands on: {without} is gone"
-        assert stock.good == []
+        assert stock.problem(ONE) == f"vda: {without} is gone"
+        assert stock.file_problem(ONE, "vda") == f"{without} is gone"
+        assert stock.file_problem(TWO, "vda") == f"{ONE}, which it stands on: {without} is gone"
+        assert stock.good_ids == []
     short = made.backup(1)
     short.lengths["vda.qcow2"] = 6
-    assert made.stock(short).wrong(ONE) == "vda: vda.qcow2 has 6 bytes, it had 7"
-    assert made.stock(short).unfit(ONE, "vda") == "vda.qcow2 has 6 bytes, it had 7"
+    assert made.stock(short).problem(ONE) == "vda: vda.qcow2 has 6 bytes, it had 7"
+    assert made.stock(short).file_problem(ONE, "vda") == "vda.qcow2 has 6 bytes, it had 7"
 
 
 def test_what_was_found_when_it_was_read_makes_it_not_unfit():
     """It may be read again, and be good."""
-    assert made.stock(on(1, verified=FELL)).unfit(ONE, "vda") is None
+    assert made.stock(on(1, verified=FELL)).file_problem(ONE, "vda") is None
 
 
 def test_one_that_stands_on_a_disk_of_another_size():
     stock = made.stock(on(1), on(2, 1, size_bytes=2 * made.GIB), on(3, 2, size_bytes=2 * made.GIB))
-    assert stock.wrong_disk(TWO, "vda") == f"{ONE}, which it stands on, has another size"
+    assert stock.disk_problem(TWO, "vda") == f"{ONE}, which it stands on, has another size"
     why = f"{TWO}, which it stands on: {ONE}, which it stands on, has another size"
-    assert stock.wrong_disk(THREE, "vda") == why
+    assert stock.disk_problem(THREE, "vda") == why
 
 
 def test_a_file_that_is_gone_is_said():
     stock = made.stock(on(1, without=("vda.qcow2",)))
-    assert stock.unfit(ONE, "vda") == "vda.qcow2 is gone"
-    assert stock.wrong_disk(ONE, "vda") == "vda.qcow2 is gone"
+    assert stock.file_problem(ONE, "vda") == "vda.qcow2 is gone"
+    assert stock.disk_problem(ONE, "vda") == "vda.qcow2 is gone"
     alone = made.stock(on(2, 1, without=("vda.qcow2",)))
-    assert alone.unfit(TWO, "vda") == "vda.qcow2 is gone"
+    assert alone.file_problem(TWO, "vda") == "vda.qcow2 is gone"
 
 
 def test_without_its_definition_no_guest_can_be_made_of_it():
     stock = made.stock(on(1, without=("domain.xml",)), on(2, 1))
-    assert stock.wrong(ONE) == "domain.xml is gone"
-    assert stock.unfit(ONE, "vda") is None
-    assert stock.wrong_disk(TWO, "vda") is None
+    assert stock.problem(ONE) == "domain.xml is gone"
+    assert stock.file_problem(ONE, "vda") is None
+    assert stock.disk_problem(TWO, "vda") is None
 
 
 def test_the_first_disk_that_is_not_good_is_named():
@@ -161,22 +166,22 @@ def test_the_first_disk_that_is_not_good_is_named():
         made.backup(1, [made.disk(), made.disk("vdb"), made.disk("vdc")],
                     without=("vdb.qcow2", "vdc.qcow2"))
     )  # fmt: skip
-    assert stock.wrong(ONE) == "vdb: vdb.qcow2 is gone"
+    assert stock.problem(ONE) == "vdb: vdb.qcow2 is gone"
 
 
 def test_what_a_backup_needs():
     stock = made.stock(*made.chain([1, 2, 3]))
-    assert stock.needs(THREE) == {ONE, TWO}
-    assert stock.needs(TWO) == {ONE}
-    assert stock.needs(ONE) == set()
+    assert stock.dependencies(THREE) == {ONE, TWO}
+    assert stock.dependencies(TWO) == {ONE}
+    assert stock.dependencies(ONE) == set()
     two = made.stock(
         *made.chain([1, 2]), made.backup(3, [made.disk("vda", 2, 3), made.disk("vdb", of=3)])
     )
-    assert two.needs(THREE) == {ONE, TWO}
+    assert two.dependencies(THREE) == {ONE, TWO}
 
 
 def test_of_what_it_needs_only_what_is_there():
-    assert made.stock(on(3, 2), on(1)).needs(THREE) == set()
+    assert made.stock(on(3, 2), on(1)).dependencies(THREE) == set()
     # one that cannot be read is there, and what is below it nobody knows
-    assert made.stock(on(3, 2), unreadable(2), on(1)).needs(THREE) == {TWO}
-    assert made.stock(on(1), unreadable(2)).needs(TWO) == set()
+    assert made.stock(on(3, 2), unreadable(2), on(1)).dependencies(THREE) == {TWO}
+    assert made.stock(on(1), unreadable(2)).dependencies(TWO) == set()

@@ -3,7 +3,7 @@
 import pytest
 
 from saltvirt.backups import wish
-from saltvirt.backups.wish import Wish
+from saltvirt.backups.wish import BackupSchedule
 from saltvirt.errors import InvalidInput
 
 
@@ -17,7 +17,7 @@ from saltvirt.errors import InvalidInput
 def test_what_is_said_is_what_is_read(given, text):
     found = wish.parse(given, "guest web1")
     assert found.text == text
-    assert wish.of_text(text) == found
+    assert wish.from_text(text) == found
 
 
 @pytest.mark.parametrize(
@@ -32,9 +32,12 @@ def test_what_makes_no_sense_is_refused(given):
 
 @pytest.mark.parametrize("text", [None, "", "x", "hours=inf", "hours=-1", "hours=a", "what=1"])
 def test_what_nobody_can_read_says_nothing(text):
-    assert wish.of_text(text) is None
+    assert wish.from_text(text) is None
 
 
 def test_it_is_taken_out_of_what_a_guest_says():
-    assert wish.taken({"mem": 1, "backup": {"to": "v"}}, "g") == ({"mem": 1}, Wish(True, None, "v"))
-    assert wish.taken({"mem": 1, "backup": None}, "g") == ({"mem": 1}, None)
+    assert wish.split_options({"mem": 1, "backup": {"to": "v"}}, "g") == (
+        {"mem": 1},
+        BackupSchedule(True, None, "v"),
+    )
+    assert wish.split_options({"mem": 1, "backup": None}, "g") == ({"mem": 1}, None)

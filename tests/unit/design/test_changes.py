@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 import pytest
 
 from saltvirt.design import caps, domain
-from saltvirt.design.context import Given
+from saltvirt.design.context import GuestInputs
 from saltvirt.design.source import Source
 from saltvirt.diff.changes import changes
 from saltvirt.errors import InvalidInput, Unsupported
@@ -16,12 +16,12 @@ from saltvirt.xml.watchdog import Watchdog
 from tests import golden
 
 CAPS = caps.parse(golden.read("caps/qemu.xml"), golden.read("caps/qemu-kvm-domain.xml"))
-MADE = Source(path="/srv/web1_system.qcow2", format="qcow2", made=True)
+MADE = Source(path="/srv/web1_system.qcow2", format="qcow2", created=True)
 
 
 def given(**sources):
     numbers = iter(range(1, 100))
-    return Given(
+    return GuestInputs(
         sources={"system": MADE, **sources},
         mac=lambda _nic: f"52:54:00:00:00:{next(numbers):02x}",
     )
@@ -105,7 +105,7 @@ def test_a_disk_is_attached_and_detached():
     actual = existing()
     data = {"name": "data", "size": 100}
     disks = [{"name": "system"}, data]
-    sources = {"data": Source(path="/srv/web1_data.qcow2", format="qcow2", made=True)}
+    sources = {"data": Source(path="/srv/web1_data.qcow2", format="qcow2", created=True)}
     (change,) = update(actual, sources, disks=disks)
     assert (change.path, change.action, change.live) == ("disks:vdb", "attach", True)
     assert "/srv/web1_data.qcow2" in change.xml
@@ -140,7 +140,7 @@ def test_another_file_does_not_get_the_layers_below_the_old_one():
     spec = guest.parse("web1", update=True, disks=[other])
     elsewhere = Source(path="/srv/other.qcow2", format="qcow2")
     targets = {"system": "vda"}
-    known = Given(sources={"system": elsewhere}, disk_targets=targets)
+    known = GuestInputs(sources={"system": elsewhere}, disk_targets=targets)
     wanted = domain.amend(spec, actual, CAPS, known)
     (disk,) = wanted.disks
     assert (disk.source.file, disk.need().find("backingStore")) == ("/srv/other.qcow2", None)
@@ -213,7 +213,7 @@ def test_a_first_password_waits_for_the_next_start():
 def test_the_controller_comes_before_its_disk():
     wish = [{"name": "system"}, {"name": "s", "source_file": "/s.img", "model": "scsi"}]
     found = update(existing(), disks=wish)
-    assert [(change.what, change.action, change.live) for change in found] == [
+    assert [(change.subject, change.action, change.live) for change in found] == [
         ("controllers", "attach", True),
         ("disks", "attach", True),
     ]
@@ -386,7 +386,7 @@ def test_a_disk_gets_another_bus():
     actual.disks[0].address.type = "pci"
     spec = guest.parse("web1", update=True, disks=[{"name": "system", "model": "scsi"}])
     known = Source(path=MADE.path, format="qcow2")
-    wanted = domain.amend(spec, actual, CAPS, Given(sources={"system": known}))
+    wanted = domain.amend(spec, actual, CAPS, GuestInputs(sources={"system": known}))
     (disk,) = wanted.disks
     assert (disk.bus, disk.target, disk.source.file) == ("scsi", "sda", MADE.path)
     assert not disk.address

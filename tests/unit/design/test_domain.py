@@ -4,7 +4,7 @@ import pytest
 
 from saltvirt import errors
 from saltvirt.design import caps, domain
-from saltvirt.design.context import Given
+from saltvirt.design.context import GuestInputs
 from saltvirt.design.source import Source
 from saltvirt.errors import InvalidInput, Unsupported, VirtError
 from saltvirt.spec import guest
@@ -22,10 +22,10 @@ def host(name="qemu", domain_caps="qemu-kvm-domain"):
 def made(**sources):
     numbers = iter(range(1, 100))
     found = {
-        "system": Source(path="/srv/images/web1_system.qcow2", format="qcow2", made=True),
-        "data": Source(path="/srv/images/web1_data.qcow2", format="qcow2", made=True),
+        "system": Source(path="/srv/images/web1_system.qcow2", format="qcow2", created=True),
+        "data": Source(path="/srv/images/web1_data.qcow2", format="qcow2", created=True),
     }
-    return Given(
+    return GuestInputs(
         uuid=UUID,
         mac=lambda _nic: f"52:54:00:00:00:{next(numbers):02x}",
         sources={**found, **sources},

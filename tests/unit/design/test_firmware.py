@@ -76,13 +76,13 @@ def test_a_guest_does_not_start_with_other_firmware_on_its_old_variables(
     named = amended(plain, loader="/f/code.fd", nvram="/f/vars.fd")
     for actual, wanted in ((plain, secure), (secure, plain), (plain, named)):
         if not there:
-            firmware.refuse_other("web1", actual, wanted, CAPS)
+            firmware.refuse_change("web1", actual, wanted, CAPS)
             continue
         with pytest.raises(errors.Refused, match=f"{variables}: shut it down, move that file away"):
-            firmware.refuse_other("web1", actual, wanted, CAPS)
+            firmware.refuse_change("web1", actual, wanted, CAPS)
     bios = existing()
     for pair in ((plain, plain), (bios, secure), (plain, bios), (plain, amended(plain, efi=True))):
-        firmware.refuse_other("web1", *pair, CAPS)
+        firmware.refuse_change("web1", *pair, CAPS)
 
 
 def test_what_libvirt_chose_by_itself_is_what_the_machine_can(monkeypatch, tmp_path):
@@ -91,6 +91,6 @@ def test_what_libvirt_chose_by_itself_is_what_the_machine_can(monkeypatch, tmp_p
     old = existing(boot={"efi": True})
     old.os.firmware_features = []  # as versions before this one made it
     with pytest.raises(errors.Refused, match="without secure boot in the place of firmware with"):
-        firmware.refuse_other("web1", old, amended(old, secure=False), CAPS)
-    firmware.refuse_other("web1", old, amended(old, secure=False), _READ)
-    firmware.refuse_other("web1", old, amended(old, secure=True), CAPS)
+        firmware.refuse_change("web1", old, amended(old, secure=False), CAPS)
+    firmware.refuse_change("web1", old, amended(old, secure=False), _READ)
+    firmware.refuse_change("web1", old, amended(old, secure=True), CAPS)

@@ -3,14 +3,14 @@
 import pytest
 
 from saltvirt.design import caps, domain
-from saltvirt.design.context import Given
+from saltvirt.design.context import GuestInputs
 from saltvirt.design.source import Source
 from saltvirt.diff.changes import changes
 from saltvirt.errors import InvalidInput, Unsupported
 from saltvirt.spec import guest
 from saltvirt.xml.cputune import VcpuPin
 from saltvirt.xml.domain import Domain
-from saltvirt.xml.memory_backing import Page
+from saltvirt.xml.memory_backing import HugePage
 from saltvirt.xml.vcpu import VcpuState
 from tests import golden
 
@@ -37,7 +37,7 @@ def there(memory=GIB, cpu="", devices=""):
 
 
 def amended(actual, **arguments):
-    return domain.amend(guest.parse("g1", update=True, **arguments), actual, CAPS, Given())
+    return domain.amend(guest.parse("g1", update=True, **arguments), actual, CAPS, GuestInputs())
 
 
 STRANGE = {
@@ -147,7 +147,7 @@ def test_a_disk_whose_source_we_cannot_name_keeps_it():
     (disk,) = actual.disks
     assert Source.of_disk(disk) is None
     kept = guest.parse("g1", update=True, disks=[{"name": "d", "target": "vda", "cache": "none"}])
-    wanted = domain.amend(kept, actual, CAPS, Given(sources={"d": Source.of_disk(disk)}))
+    wanted = domain.amend(kept, actual, CAPS, GuestInputs(sources={"d": Source.of_disk(disk)}))
     assert [change.path for change in changes(wanted, actual)] == ["disks:vda:cache"]
     assert wanted.disks[0].source.node.find("address") is not None
 
@@ -155,7 +155,7 @@ def test_a_disk_whose_source_we_cannot_name_keeps_it():
 def test_huge_pages_of_the_hosts_own_size_take_the_place_of_others():
     actual = there()
     actual.memory_backing.hugepages = True
-    actual.memory_backing.pages.append(Page(size=1048576, unit="KiB"))
+    actual.memory_backing.pages.append(HugePage(size=1048576, unit="KiB"))
     wanted = amended(actual, mem={"hugepages": True})
     assert wanted.memory_backing.hugepages and not len(wanted.memory_backing.pages)
     assert changes(wanted, actual)
@@ -200,12 +200,12 @@ def test_an_interface_of_another_type_takes_nothing_of_its_source_along():
     ],
 )
 def test_what_has_no_firmware_is_given_none(kind, asked):
-    host = caps.Caps(caps.HostCapabilities(), (caps.Guest(kind, "x86_64", ("xen",)),))
+    host = caps.Caps(caps.HostCapabilities(), (caps.CapsGuest(kind, "x86_64", ("xen",)),))
     actual = Domain.fromstring(
         f"<domain type='xen'><name>g1</name><os><type arch='x86_64'>{kind}</type></os></domain>"
     )
     with pytest.raises(Unsupported, match="boot"):
-        domain.amend(guest.parse("g1", update=True, **asked), actual, host, Given())
+        domain.amend(guest.parse("g1", update=True, **asked), actual, host, GuestInputs())
 
 
 def test_a_cpu_model_makes_void_what_was_said_of_another_mode():

@@ -6,7 +6,7 @@ Written down here is what libvirt 9.0 had of them; the devices of each are its o
 import pytest
 
 from saltvirt.design import caps, domain
-from saltvirt.design.context import Given
+from saltvirt.design.context import GuestInputs
 from saltvirt.design.source import Source
 from saltvirt.diff.changes import changes
 from saltvirt.errors import InvalidInput, Unsupported
@@ -43,7 +43,7 @@ def there(devices="", settings=UTC):
 
 def amended(actual, warnings=None, **arguments):
     spec = guest.parse("g1", update=True, **arguments)
-    return domain.amend(spec, actual, CAPS, Given(sources={"system": SYSTEM}), warnings)
+    return domain.amend(spec, actual, CAPS, GuestInputs(sources={"system": SYSTEM}), warnings)
 
 
 def found(actual, **arguments):
@@ -248,7 +248,9 @@ def test_timers_alone_leave_the_time_as_it_is(timers):
         actual = amended(there(), clock={**clock, "timers": {"rtc": {"track": "wall"}}})
         changed = [path for path, _, _ in found(actual, clock={"timers": timers})]
         assert changed and all(path.startswith("clock:timers") for path in changed)
-    new = domain.build(guest.parse("n", 1, 512, disk=None, clock={"timers": timers}), CAPS, Given())
+    new = domain.build(
+        guest.parse("n", 1, 512, disk=None, clock={"timers": timers}), CAPS, GuestInputs()
+    )
     assert new.clock.offset == "utc"
 
 
@@ -263,7 +265,7 @@ def test_xen_gets_a_pools_volume_by_its_path(block, kind):
     xen = caps.parse(golden.read("caps/xen.xml"), golden.read("caps/xen-pv-domain.xml"))
     source = Source(path="/p/g1_system", block=block, pool="p", volume="g1_system", direct=True)
     spec = guest.parse("g1", 1, 64, os_type="xen", disk="default", nic=None)
-    (disk,) = domain.build(spec, xen, Given(sources={"system": source})).disks
+    (disk,) = domain.build(spec, xen, GuestInputs(sources={"system": source})).disks
     assert (disk.type, disk.source.file or disk.source.dev) == (kind, "/p/g1_system")
     assert disk.source.pool is None
 

@@ -55,10 +55,10 @@ def test_the_place_comes_before_the_target():
 )
 def test_what_a_file_name_proves_of_a_disk_without_a_record(path, name):
     domain = guest((path, "vda"))
-    assert not identity.recorded(domain)
+    assert not identity.has_device_names(domain)
     identity.upgrade(domain)
     assert identity.disk_names(domain) == ({"vda": name} if name else {})
-    assert identity.recorded(domain) == bool(name)
+    assert identity.has_device_names(domain) == bool(name)
 
 
 def test_a_copy_has_the_names_for_its_own_files_and_macs():
@@ -102,7 +102,7 @@ def test_names_of_what_is_gone_go():
     identity.forget_nics(domain)
     assert [named.name for named in domain.record.devices.disks] == ["system"]
     assert list(domain.record.devices.interfaces) == []
-    assert identity.recorded(domain)
+    assert identity.has_device_names(domain)
 
 
 def test_a_name_that_is_recorded_again_keeps_its_place_in_the_record():
@@ -120,7 +120,9 @@ def test_a_name_that_is_recorded_again_keeps_its_place_in_the_record():
     pool = Source(pool="p", volume="v")
     identity.name_disk(domain.record, "system", system, pool)
     assert [named.name for named in domain.record.devices.disks] == ["system", "cd"]
-    assert identity.named_places(identity.entry(domain.record, "system")) == {("volume", "p", "v")}
+    assert identity.named_locations(identity.entry(domain.record, "system")) == {
+        ("volume", "p", "v")
+    }
 
 
 def test_a_medium_takes_no_name_to_another_drive():
@@ -140,4 +142,4 @@ def test_a_medium_takes_no_name_to_another_drive():
     identity.name_disk(domain.record, "cd1", first)
     identity.name_disk(domain.record, "cd2", second, Source(path="/i/a.iso"))
     assert identity.disk_names(domain) == names
-    assert identity.named_places(identity.entry(domain.record, "cd1")) == set()
+    assert identity.named_locations(identity.entry(domain.record, "cd1")) == set()

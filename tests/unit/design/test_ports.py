@@ -3,7 +3,7 @@
 import pytest
 
 from saltvirt.design import caps, domain
-from saltvirt.design.ports import MODEL, OWN, SPARE
+from saltvirt.design.ports import MODEL, RESERVED, SPARE
 from saltvirt.diff.changes import changes
 from saltvirt.errors import InvalidInput, Unsupported
 from saltvirt.spec import guest
@@ -23,7 +23,7 @@ def ports(built):
 
 def test_a_new_guest_has_places_for_what_comes_while_it_runs():
     built = made(machine="q35")
-    assert ports(built) == OWN + 2 + SPARE, "a disk and an interface"
+    assert ports(built) == RESERVED + 2 + SPARE, "a disk and an interface"
     assert [item.index for item in built.controllers if item.model == "pcie-root"] == [0]
     assert ports(made(machine="q35", pcie_ports=3)) == 3
     assert ports(made()) == 0, "i440fx has slots on its only bus"

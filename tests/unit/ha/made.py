@@ -4,17 +4,17 @@ master, a guest web1 that runs on h1, and nothing wrong. Each test changes what 
 from dataclasses import replace
 
 from saltvirt.ha import agent_view, facts, place
-from saltvirt.ha.facts import ArrivedBeat, Beat, Call, GuestThere
+from saltvirt.ha.facts import GuestStatus, Heartbeat, LeaderMessage, ReceivedHeartbeat
 from saltvirt.ha.guests import GuestCase
 from saltvirt.ha.policy import HaPolicy
-from saltvirt.ha.registry import PLACED, UP, GuestPlace, GuestRecord, HostRecord, Registry
-from saltvirt.ha.view import GuestWanted, MasterKept, MasterState, View
+from saltvirt.ha.registry import PLACED, UP, GuestLocation, HaGuestRecord, HostRecord, Registry
+from saltvirt.ha.view import GuestConfig, MasterState, SavedMasterState, View
 from saltvirt.placement.facts import Guest, Host
 
 HOSTS = ("h1", "h2", "h3")
 POLICY = HaPolicy(feed_lease_s=8, watchdog_s=10, lead_lease_s=6, suspect_s=6, max_fences=2)
 NOW_S = 1000
-RUNS = GuestThere(1, facts.RUNNING)
+RUNS = GuestStatus(1, facts.RUNNING)
 SIZE = Guest("web1", vcpus=1, memory_kib=1024**2)
 
 
@@ -22,13 +22,13 @@ def record(host="h1", **changes):
     """Of a guest that runs there in boot 1, by epoch 1."""
     given = {
         "state": PLACED, "epoch": 1, "host": host, "boot": 1, "run": True, "last": host,
-        "places": (GuestPlace(host, 1),),
+        "places": (GuestLocation(host, 1),),
     }  # fmt: skip
-    return GuestRecord(**{**given, **changes})
+    return HaGuestRecord(**{**given, **changes})
 
 
 def wanted(name="web1", host="h1", **changes):
-    return GuestWanted(name, host, size=replace(SIZE, name=name), **changes)
+    return GuestConfig(name, host, size=replace(SIZE, name=name), **changes)
 
 
 def registry(guests=None, hosts=None, **changes):
@@ -41,12 +41,12 @@ def registry(guests=None, hosts=None, **changes):
 def beat(host="h1", at_s=NOW_S - 1, **changes):
     """One that has come."""
     given = {"boot": 1, "seq": 7, "applied": 5, "stored": 5, "stored_term": 1}
-    return ArrivedBeat(Beat(host, **{**given, **changes}), at_s)
+    return ReceivedHeartbeat(Heartbeat(host, **{**given, **changes}), at_s)
 
 
 def call(master="m1", at_s=NOW_S - 1, **changes):
     """One that has come."""
-    return facts.ArrivedCall(Call(master, **{"term": 1, "seq": 7, **changes}), at_s)
+    return facts.ReceivedMessage(LeaderMessage(master, **{"term": 1, "seq": 7, **changes}), at_s)
 
 
 def seen(beats=(), **changes):
@@ -62,7 +62,7 @@ def seen(beats=(), **changes):
 def master(**changes):
     """A MasterState: it leads, and enough hosts keep its registry. kept: of a MasterKept."""
     given = {"leading_s": NOW_S - 100, "ready": True, "committed": 5, "began_s": 0}
-    return MasterState("m1", **{**given, "kept": MasterKept(term=1), **changes})
+    return MasterState("m1", **{**given, "kept": SavedMasterState(term=1), **changes})
 
 
 def case(of=None, there=RUNS, name="web1", now_s=NOW_S, **more):
@@ -76,7 +76,7 @@ def case(of=None, there=RUNS, name="web1", now_s=NOW_S, **more):
     told = {name: there} if there else {}
     beats = [beat(of.host, guests=told)] if of.host else []
     asked = more.pop("wanted", None) or wanted(name)
-    kept = MasterKept(term=1, registry=known, pledges=more.pop("pledges", {}))
+    kept = SavedMasterState(term=1, registry=known, pledges=more.pop("pledges", {}))
     state = more.pop("state", None) or master(kept=kept)
     beats += more.pop("beats", ())
     sees = more.pop("view", None)
@@ -84,7 +84,7 @@ def case(of=None, there=RUNS, name="web1", now_s=NOW_S, **more):
         sees, more = seen(beats, guests={name: asked}, **more), {}
     assert not more
     return GuestCase(
-        name, of, asked, known, state, sees, place.Room(sees, known, now_s), now_s
+        name, of, asked, known, state, sees, place.HostCapacity(sees, known, now_s), now_s
     )  # fmt: skip
 
 
@@ -92,7 +92,7 @@ def agent(kept=None, **changes):
     """The AgentState of h1 in boot 1: it works, its lease holds. kept: of a Kept; its registry is
     acted by."""
     given = {"term": 1, "leader": "m1", "pending": registry(), "registry": registry()}
-    own = agent_view.Kept(**{**given, **(kept or {})})
+    own = agent_view.SavedAgentState(**{**given, **(kept or {})})
     begun = {"seq": 100, "lease_from_s": NOW_S - 1, "granted_s": NOW_S - 1, "kept": own}
     return agent_view.AgentState("h1", 1, **{**begun, **changes})
 

@@ -7,9 +7,9 @@ import pytest
 
 from saltvirt.ha import agent, agent_view, facts, wished
 from saltvirt.ha.agent_view import REBOOT, SHUTDOWN, STOP
-from saltvirt.ha.facts import GuestThere, Heard, Pledge, Promise
+from saltvirt.ha.facts import FenceVote, GuestStatus, HeartbeatAck, HostState
 from saltvirt.ha.policy import CONDITIONAL, FAILOVER, FREEZE, MIGRATE
-from saltvirt.ha.registry import SUSPECTED, HostRecord, Wished
+from saltvirt.ha.registry import SUSPECTED, CommittedConfig, HostRecord
 from tests.unit.ha import made
 
 NOW_S, TWO = made.NOW_S, ("h1", "h2")
@@ -24,7 +24,7 @@ def step(state=None, sees=None, **policy):
 
 def kept_after(kept, *calls):
     state = made.agent(kept, granted_s=kept.pop("granted_s", NOW_S - 1))
-    sees = made.agent_sees(calls={one.call.master: one for one in calls})
+    sees = made.agent_sees(calls={one.message.master: one for one in calls})
     return step(state, sees).state
 
 
@@ -35,7 +35,7 @@ def heard(*beats, **changes):
 
 def acked(seq, boot=1):
     """What acknowledges that beat of h1."""
-    return {"h1": Heard(boot, seq)}
+    return {"h1": HeartbeatAck(boot, seq)}
 
 
 # -- whom it acknowledges --------------------------------------------------------------------------
@@ -64,36 +64,36 @@ def test_the_last_beat_of_a_peer_is_acknowledged_and_what_it_said_is_kept(
     def sources(of):
         return {"h2": said(*of)} if of else {}
 
-    kept = {"pledges": {"h2": said(*known).beat.pledge} if known else {}}
-    before = made.agent(kept, acks={"h2": Heard(*known)} if known else {})
+    kept = {"pledges": {"h2": said(*known).beat.host_state} if known else {}}
+    before = made.agent(kept, acks={"h2": HeartbeatAck(*known)} if known else {})
     sees = made.agent_sees(beats=sources(network), stored=sources(stored))
     found = step(before, sees)
-    assert found.beat.acks == found.state.acks == {"h2": Heard(*boot_seq)}
-    assert found.state.kept.pledges == {"h2": said(*boot_seq).beat.pledge}
+    assert found.beat.acks == found.state.acks == {"h2": HeartbeatAck(*boot_seq)}
+    assert found.state.saved.pledges == {"h2": said(*boot_seq).beat.host_state}
 
 
 def test_what_a_peer_said_last_is_kept_over_the_agents_restart():
     """An older beat that is still on a pool changes nothing of it."""
-    last = Pledge(1, 9, phase=facts.OVER)
+    last = HostState(1, 9, phase=facts.SHUT_DOWN)
     before = made.agent({"pledges": {"h2": last}})
     found = step(before, made.agent_sees(beats={}, stored={"h2": made.beat("h2", seq=7)}))
-    assert found.state.kept.pledges == {"h2": last}
+    assert found.state.saved.pledges == {"h2": last}
 
 
-@pytest.mark.parametrize("boot, acks", [(1, {}), (2, {}), (3, {"h2": Heard(3, 7)})])
+@pytest.mark.parametrize("boot, acks", [(1, {}), (2, {}), (3, {"h2": HeartbeatAck(3, 7)})])
 def test_whom_it_has_promised_to_give_up_is_not_acknowledged_before_it_boots_again(boot, acks):
     """By whatever way its beat comes; nor is what that says kept."""
-    before = made.agent({"promises": {"h2": Promise(2, 1, 4)}})
+    before = made.agent({"promises": {"h2": FenceVote(2, 1, 4)}})
     said = {"h2": made.beat("h2", boot=boot)}
     for ways in ({"beats": said}, {"beats": {}, "stored": said}):
         found = step(before, made.agent_sees(calls={}, **ways))
         assert found.beat.acks == found.state.acks == acks
-        assert list(found.state.kept.pledges) == list(acks)
+        assert list(found.state.saved.pledges) == list(acks)
 
 
 def test_it_does_not_acknowledge_what_it_heard_before_it_promised():
-    ballot = {"h2": Promise(1, 1, 4)}
-    before = made.agent(acks={"h2": Heard(1, 7)}, since_s=NOW_S - 10)
+    ballot = {"h2": FenceVote(1, 1, 4)}
+    before = made.agent(acks={"h2": HeartbeatAck(1, 7)}, since_s=NOW_S - 10)
     sees = heard(calls={"m1": made.call(leading=True, ballots=ballot)})
     found = step(before, sees)
     assert found.beat.promises == ballot
@@ -127,7 +127,7 @@ def test_a_lead_is_granted_once_for_each_call(call, granted):
     before = {"term": 4, "leader": "m1", "claim": 7, "granted_s": NOW_S - 5.9}
     after = kept_after(before, made.call(call[0], term=call[1], seq=call[2]))
     master, term, seq = call if granted else ("m1", 4, 7)
-    assert (after.kept.leader, after.kept.term, after.kept.claim) == (master, term, seq)
+    assert (after.saved.leader, after.saved.term, after.saved.claim) == (master, term, seq)
     assert after.granted_s == (NOW_S if granted else NOW_S - 5.9)
 
 
@@ -137,7 +137,7 @@ def test_another_master_gets_the_lead_in_a_later_term_when_the_time_of_the_first
 ):
     before = {"term": 4, "leader": "m1", "claim": 7, "granted_s": granted_s}
     after = kept_after(before, made.call("m2", term=5, seq=1))
-    assert after.kept.leader == leader
+    assert after.saved.leader == leader
 
 
 def test_a_lead_lasts_as_long_as_it_was_granted_for_whatever_the_settings_say_since():
@@ -145,14 +145,14 @@ def test_a_lead_lasts_as_long_as_it_was_granted_for_whatever_the_settings_say_si
     before = made.agent({"term": 4, "leader": "m1", "claim": 7}, lead_lease_s=20)
     sees = made.agent_sees(calls={"m2": made.call("m2", term=5, seq=1)})
     for ago_s, leader, lease_s in ((19.9, "m1", 20), (20, "m2", made.POLICY.lead_lease_s)):
-        after = step(before.begun(NOW_S - ago_s), sees).state
-        assert (after.kept.leader, after.lead_lease_s) == (leader, lease_s)
+        after = step(before.after_restart(NOW_S - ago_s), sees).state
+        assert (after.saved.leader, after.lead_lease_s) == (leader, lease_s)
 
 
 def test_who_does_not_ask_gets_no_lead():
     before = {"term": 4, "leader": "m1", "claim": 7}
     after = kept_after(before, made.call("m1", term=5, seq=8, asks=False))
-    assert (after.kept.term, after.kept.claim) == (4, 7)
+    assert (after.saved.term, after.saved.claim) == (4, 7)
 
 
 def test_of_two_calls_the_one_that_may_not_be_granted_does_not_hide_the_other():
@@ -160,7 +160,7 @@ def test_of_two_calls_the_one_that_may_not_be_granted_does_not_hide_the_other():
     refused = [made.call("m0", asks=False, term=5), made.call("m2", term=3),
                made.call("m3", term=5)]  # fmt: skip
     after = kept_after(before, *refused, made.call("m1", term=4, seq=8))
-    assert after.kept.claim == 8
+    assert after.saved.claim == 8
 
 
 # -- what it promises ------------------------------------------------------------------------------
@@ -178,30 +178,30 @@ def test_of_two_calls_the_one_that_may_not_be_granted_does_not_hide_the_other():
 def test_it_promises_to_give_up_only_whom_it_has_not_heard_for_long_itself(
     heard_s, since_s, promises
 ):
-    asked = {"h2": Promise(1, 1, 4)}
+    asked = {"h2": FenceVote(1, 1, 4)}
     sees = heard(calls={"m1": made.call(leading=True, ballots=asked)})
     found = step(made.agent(heard_s=heard_s, since_s=since_s), sees)
-    assert found.state.kept.promises == found.beat.promises == (asked if promises else {})
+    assert found.state.saved.promises == found.beat.promises == (asked if promises else {})
 
 
 @pytest.mark.parametrize(
     "acks, asked, promises",
     [
         ({}, 0, True),  # nobody has ever heard it
-        ({"h2": Heard(2, 7)}, 3, True),
-        ({"h2": Heard(2, 7)}, 2, True),
-        ({"h2": Heard(2, 7)}, 1, False),
+        ({"h2": HeartbeatAck(2, 7)}, 3, True),
+        ({"h2": HeartbeatAck(2, 7)}, 2, True),
+        ({"h2": HeartbeatAck(2, 7)}, 1, False),
     ],
 )
 def test_it_does_not_give_up_a_boot_when_it_knows_of_a_later_one(acks, asked, promises):
     """Where the leader does not know yet that the host has booted again."""
-    ballots = {"h2": Promise(asked, 1, 4)}
+    ballots = {"h2": FenceVote(asked, 1, 4)}
     sees = heard(calls={"m1": made.call(leading=True, ballots=ballots)})
     found = step(made.agent(acks=acks, heard_s={"h2": 0}), sees)
-    assert found.state.kept.promises == (ballots if promises else {})
+    assert found.state.saved.promises == (ballots if promises else {})
 
 
-ASKED = Promise(1, 1, 4)
+ASKED = FenceVote(1, 1, 4)
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ ASKED = Promise(1, 1, 4)
 def test_a_promise_is_kept_until_the_leader_takes_it_back(call, promises):
     before = made.agent({"promises": {"h2": ASKED}}, since_s=NOW_S)
     found = step(before, heard(calls={"m1": made.call(**{"leading": True, **call})}))
-    assert found.state.kept.promises == promises
+    assert found.state.saved.promises == promises
 
 
 # -- by which registry it acts ---------------------------------------------------------------------
@@ -246,7 +246,7 @@ def test_a_registry_is_kept_when_it_comes_and_acted_by_when_enough_keep_it(
     pending, sent, committed, keeps, acts
 ):
     call = made.call(leading=True, registry=sent and version(sent), committed=committed)
-    after = kept_after({"registry": version(5), "pending": version(pending)}, call).kept
+    after = kept_after({"registry": version(5), "pending": version(pending)}, call).saved
     assert (after.pending, after.registry) == (version(keeps), version(acts))
 
 
@@ -262,15 +262,17 @@ def test_a_registry_is_kept_when_it_comes_and_acted_by_when_enough_keep_it(
 def test_what_is_kept_of_an_earlier_term_is_never_acted_by(pending, sent, keeps, acts):
     registry = sent and version(*sent)
     call = made.call(term=3, leading=True, registry=registry, committed=9)
-    after = kept_after({"term": 3, "registry": version(5), "pending": version(*pending)}, call).kept
+    after = kept_after(
+        {"term": 3, "registry": version(5), "pending": version(*pending)}, call
+    ).saved
     assert (after.pending, after.registry) == (version(*keeps), version(*acts))
 
 
 def test_one_that_has_the_lead_not_yet_is_not_obeyed():
     call = made.call(leading=False, registry=version(6), committed=6)
     after = kept_after({}, call)
-    assert (after.kept.pending, after.kept.registry) == (version(5), version(5))
-    assert after.kept.claim == 7
+    assert (after.saved.pending, after.saved.registry) == (version(5), version(5))
+    assert after.saved.claim == 7
 
 
 # -- how long it may feed its watchdog -------------------------------------------------------------
@@ -288,7 +290,7 @@ SENT = {91: 991.0, 92: 992.0, 93: 993.0, 94: 994.0}
         (made.HOSTS, {}, acked(93), 994, 994),  # an acknowledgement that came late
         (made.HOSTS, {}, acked(93, boot=2), None, None),
         (made.HOSTS, {}, acked(90), None, None),  # too long ago
-        (made.HOSTS, {}, {"h2": Heard(1, 93)}, None, None),
+        (made.HOSTS, {}, {"h2": HeartbeatAck(1, 93)}, None, None),
         (made.HOSTS, {"h2": 92}, None, None, 992),
         (made.HOSTS, {"h2": 92, "h3": 93}, acked(91), None, 993),
         (made.HOSTS, {"h2": 92, "h3": 93}, acked(94), None, 994),
@@ -337,13 +339,13 @@ RUNNING = {"web1": made.RUNS}
         (facts.WORKING, STOP, RUNNING, facts.RESTING),
         (facts.WORKING, SHUTDOWN, RUNNING, facts.LEAVING),
         (facts.WORKING, REBOOT, RUNNING, facts.LEAVING),
-        (facts.LEAVING, SHUTDOWN, {}, facts.OVER),
-        (facts.LEAVING, REBOOT, {"web1": GuestThere(1, facts.OFF)}, facts.OVER),
+        (facts.LEAVING, SHUTDOWN, {}, facts.SHUT_DOWN),
+        (facts.LEAVING, REBOOT, {"web1": GuestStatus(1, facts.OFF)}, facts.SHUT_DOWN),
         (facts.RESTING, "", RUNNING, facts.WORKING),  # a new agent works on
         # nothing is taken back that others may have gone by
-        (facts.OVER, "", {}, facts.OVER),
-        (facts.OVER, SHUTDOWN, RUNNING, facts.OVER),
-        (facts.OVER, STOP, {}, facts.OVER),
+        (facts.SHUT_DOWN, "", {}, facts.SHUT_DOWN),
+        (facts.SHUT_DOWN, SHUTDOWN, RUNNING, facts.SHUT_DOWN),
+        (facts.SHUT_DOWN, STOP, {}, facts.SHUT_DOWN),
     ],
 )
 def test_what_it_says_that_it_is_about(before, asked, guests, phase):
@@ -361,7 +363,7 @@ def test_what_it_says_that_it_is_about(before, asked, guests, phase):
 )
 def test_it_knows_since_when_it_is_asked_to_stop(before, asked, since):
     found = step(made.agent(asked_s=before), made.agent_sees(asked=asked))
-    assert found.state.asked_s == since
+    assert found.state.stop_since_s == since
 
 
 @pytest.mark.parametrize(
@@ -434,12 +436,12 @@ def test_others_may_count_on_a_watchdog_until_enough_know_that_it_is_at_rest(
 @pytest.mark.parametrize(
     "before, there, tried",
     [
-        ({}, GuestThere(4, facts.RUNNING), {"web1": 4}),
-        ({}, GuestThere(0, facts.RUNNING), {"web1": 0}),
-        ({}, GuestThere(4, facts.STOPPED), {"web1": 4}),
-        ({}, GuestThere(4, facts.OFF), {}),  # a definition
-        ({"web1": 5}, GuestThere(4, facts.RUNNING), {"web1": 5}),
-        ({"web1": 3, "web2": 9}, GuestThere(4, facts.RUNNING), {"web1": 4, "web2": 9}),
+        ({}, GuestStatus(4, facts.RUNNING), {"web1": 4}),
+        ({}, GuestStatus(0, facts.RUNNING), {"web1": 0}),
+        ({}, GuestStatus(4, facts.STOPPED), {"web1": 4}),
+        ({}, GuestStatus(4, facts.OFF), {}),  # a definition
+        ({"web1": 5}, GuestStatus(4, facts.RUNNING), {"web1": 5}),
+        ({"web1": 3, "web2": 9}, GuestStatus(4, facts.RUNNING), {"web1": 4, "web2": 9}),
         ({"web1": 3}, None, {"web1": 3}),
     ],
 )
@@ -455,7 +457,7 @@ def test_what_it_starts_it_has_tried():
         "web2": made.record("h2", epoch=3),
         "web3": made.record(epoch=5),
     }
-    there = {"web2": GuestThere(2, facts.RUNNING), "web3": GuestThere(4, facts.RUNNING)}
+    there = {"web2": GuestStatus(2, facts.RUNNING), "web3": GuestStatus(4, facts.RUNNING)}
     state = made.agent({"registry": made.registry(guests)}, tried={"web1": 5})
     found = step(state, made.agent_sees(guests=there))
     did = [(one.kind, one.guest) for one in found.actions]
@@ -467,10 +469,10 @@ def test_what_it_starts_it_has_tried():
 @pytest.mark.parametrize(
     "host, tried, there, told",
     [
-        ("h1", {"web1": 4}, None, GuestThere(4, facts.STOPPED)),
+        ("h1", {"web1": 4}, None, GuestStatus(4, facts.STOPPED)),
         ("h1", {}, None, None),  # it was never here
         ("h2", {"web1": 4}, None, None),
-        ("h1", {"web1": 4}, GuestThere(4, facts.OFF), GuestThere(4, facts.OFF)),
+        ("h1", {"web1": 4}, GuestStatus(4, facts.OFF), GuestStatus(4, facts.OFF)),
         ("h2", {}, made.RUNS, made.RUNS),
     ],
 )
@@ -514,7 +516,7 @@ DOUBTED = made.registry(hosts={"h2": HostRecord(SUSPECTED, boot=1)})
     ],
 )
 def test_it_tells_what_a_host_said_last_of_which_the_leader_may_ask(kept, heard_s, told):
-    said = {"h2": Pledge(1, 7, armed=True), "h3": Pledge(1, 8)}
+    said = {"h2": HostState(1, 7, armed=True), "h3": HostState(1, 8)}
     state = made.agent({"pledges": said, **kept}, heard_s={"h2": heard_s, "h3": NOW_S})
     assert step(state, heard(calls={})).beat.pledges == ({"h2": said["h2"]} if told else {})
 
@@ -543,9 +545,9 @@ def test_the_registry_is_sent_to_the_leader_that_asks_for_it(kept, call, sends):
 def test_what_persons_want_is_told_in_full_when_a_master_asks_this_host(asked, text):
     calls = {f"m{place}": made.call(f"m{place}", ask_wished=host)
              for place, host in enumerate(asked, 1)}  # fmt: skip
-    registry = made.registry(wished=Wished(1, 4, "all"))
+    registry = made.registry(wished=CommittedConfig(1, 4, "all"))
     beat = step(made.agent({"registry": registry}), made.agent_sees(calls=calls)).beat
-    assert beat.wished == Wished(1, 4, text, wished.digest("all"))
+    assert beat.wished == CommittedConfig(1, 4, text, wished.digest("all"))
 
 
 def test_a_beat_says_what_the_agent_keeps_and_sees():
@@ -556,8 +558,9 @@ def test_a_beat_says_what_the_agent_keeps_and_sees():
     sees = made.agent_sees(
         calls={}, watchdog_s=12, storage_silent_s=3.5, leases={"web1": 4}, guests=RUNNING
     )
-    assert step(state, sees).beat == facts.Beat(
+    assert step(state, sees).beat == facts.Heartbeat(
         "h1", 1, 101, watchdog_s=12, storage_silent_s=3.5, guests=RUNNING,
-        acks={"h2": Heard(1, 7), "h3": Heard(1, 7)}, term=3, leader="m1", claim=9, granted_s=2,
+        acks={"h2": HeartbeatAck(1, 7), "h3": HeartbeatAck(1, 7)}, term=3, leader="m1", claim=9,
+        granted_s=2,
         stored_term=2, stored=6, applied=5, leases={"web1": 4}, terms=made.POLICY.terms(""),
     )  # fmt: skip

@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 
 from saltvirt.ha import facts
-from saltvirt.ha.agent_acts import Acting
-from saltvirt.ha.facts import GuestThere, Heard
+from saltvirt.ha.agent_acts import ActionPlanner
+from saltvirt.ha.facts import GuestStatus, HeartbeatAck
 from saltvirt.ha.registry import BLOCKED, ERROR, IGNORED, NEW, RECOVERING, UP, HostRecord
 from tests.unit.ha import made
 from tests.unit.ha.made import NOW_S, POLICY, RUNS, record
 
-OFF = GuestThere(1, facts.OFF)
+OFF = GuestStatus(1, facts.OFF)
 WAITED_S = NOW_S - POLICY.shutdown_wait_s
 FAILOVER, MIGRATE, FREEZE = (
     replace(POLICY, shutdown_policy=policy) for policy in ("failover", "migrate", "freeze")
@@ -25,12 +25,14 @@ def acts(guests, lease=True, state=None, policy=POLICY, hosts=None, known=None, 
     there = {name: has for name, (_, has) in guests.items() if has}
     registry = made.registry(records, hosts, **(known or {}))
     agent = made.agent({"registry": registry}, **(state or {}))
-    return Acting(agent, made.agent_sees(guests=there, **sees), policy, lease, NOW_S).actions()
+    return ActionPlanner(
+        agent, made.agent_sees(guests=there, **sees), policy, lease, NOW_S
+    ).actions()
 
 
 def told(actions):
     """Of each action what it is, of which guest, and why."""
-    return [(one.kind, one.guest, one.why) for one in actions]
+    return [(one.kind, one.guest, one.reason) for one in actions]
 
 
 def kinds(actions):
@@ -39,7 +41,7 @@ def kinds(actions):
 
 def knows(seq, host="h2"):
     """A peer has heard that beat of h1."""
-    return made.beat(host, acks={"h1": Heard(1, seq)})
+    return made.beat(host, acks={"h1": HeartbeatAck(1, seq)})
 
 
 MINE = {"web1": (record(), RUNS)}
@@ -52,8 +54,8 @@ TO_START = {"web1": (record(), None)}
 
 
 THREE = {
-    "web1": (record(), RUNS), "web2": (record(), GuestThere(1, facts.STARTING)),
-    "db1": (record(), GuestThere(1, facts.CRASHED)),
+    "web1": (record(), RUNS), "web2": (record(), GuestStatus(1, facts.STARTING)),
+    "db1": (record(), GuestStatus(1, facts.CRASHED)),
 }  # fmt: skip
 GIVEN_UP = {"h1": HostRecord(UP, boot=2, gone=2)}
 
@@ -102,7 +104,7 @@ def test_a_watchdog_is_armed_where_guests_run_or_are_to(guests, watchdog, lease,
     assert (("arm", "", why) in done) is armed
 
 
-OVER_STATE = {"phase": facts.OVER}
+OVER_STATE = {"phase": facts.SHUT_DOWN}
 
 
 @pytest.mark.parametrize(
@@ -120,16 +122,16 @@ def test_a_host_without_guests_counts_as_started_anew_where_its_number_is_used_u
     state, sees, renews
 ):
     before = replace(made.agent(), **state)
-    acting = Acting(before, made.agent_sees(**sees), made.POLICY, True, made.NOW_S)
+    acting = ActionPlanner(before, made.agent_sees(**sees), made.POLICY, True, made.NOW_S)
     assert (kinds(acting.actions()) == ["renew"]) is renews
 
 
 def test_a_renewed_host_has_a_number_above_all_that_others_know():
     known = made.registry(None, {"h1": HostRecord("up", boot=7, gone=4)})
-    state = replace(made.agent({"registry": known}, phase=facts.OVER), boot=3)
-    assert (state.renewed().boot, state.renewed().phase) == (8, facts.WORKING)
+    state = replace(made.agent({"registry": known}, phase=facts.SHUT_DOWN), boot=3)
+    assert (state.after_reboot().boot, state.after_reboot().phase) == (8, facts.WORKING)
     gone = made.registry(None, {"h1": HostRecord("fenced", boot=3, gone=9)})
-    assert replace(made.agent({"registry": gone}), boot=3).renewed().boot == 9
+    assert replace(made.agent({"registry": gone}), boot=3).after_reboot().boot == 9
 
 
 @pytest.mark.parametrize("guests", [MINE, {}])
@@ -145,7 +147,7 @@ def test_it_is_fed_while_the_lease_holds_also_when_it_is_not_needed_any_more(gue
         ({}, 51, {}, "feed"),  # they heard the beat before
         ({}, 0, {}, "feed"),  # it was not said yet
         (MINE, 50, {}, "feed"),
-        (MINE, 51, {"phase": facts.OVER}, "disarm"),
+        (MINE, 51, {"phase": facts.SHUT_DOWN}, "disarm"),
     ],
 )
 def test_it_is_put_at_rest_when_enough_know_or_nothing_runs_in_this_boot(
@@ -168,7 +170,7 @@ def done_with(of, there, lease=True, **more):
     """What is done with web1, on a host without a watchdog: the one action, or None."""
     found = acts({"web1": (of, there)}, lease, **more)
     assert len(found) < 2
-    return (found[0].kind, found[0].epoch, found[0].host, found[0].why) if found else None
+    return (found[0].kind, found[0].epoch, found[0].host, found[0].reason) if found else None
 
 
 BETTER = record(why="so", target="h2", epoch=4)
@@ -180,33 +182,33 @@ TOLD = record(why="so", epoch=4)
     [
         # it is to be down
         (record(why="so", run=False), RUNS, ("stop", 0, "", "so")),
-        (record(run=False), GuestThere(1, facts.STARTING), None),
+        (record(run=False), GuestStatus(1, facts.STARTING), None),
         (record(run=False), OFF, None),
         (record(run=False), None, None),
         # it is to run
         (TOLD, None, ("start", 4, "", "so")),
         (TOLD, OFF, ("start", 4, "", "so")),
         (record(), None, ("start", 1, "", "")),
-        (TOLD, GuestThere(4, facts.RUNNING), None),
-        (TOLD, GuestThere(5, facts.RUNNING), None),
-        (TOLD, GuestThere(4, facts.STARTING), None),
+        (TOLD, GuestStatus(4, facts.RUNNING), None),
+        (TOLD, GuestStatus(5, facts.RUNNING), None),
+        (TOLD, GuestStatus(4, facts.STARTING), None),
         # one that ended in that very start is the leader's
-        *((TOLD, GuestThere(3, state), ("start", 4, "", "so"))
+        *((TOLD, GuestStatus(3, state), ("start", 4, "", "so"))
           for state in (facts.CRASHED, facts.FAILED, facts.STOPPED)),
-        *((TOLD, GuestThere(4, state), None)
+        *((TOLD, GuestStatus(4, state), None)
           for state in (facts.CRASHED, facts.FAILED, facts.STOPPED)),
-        (TOLD, GuestThere(5, facts.CRASHED), None),
-        (TOLD, GuestThere(4, facts.OFF), ("start", 4, "", "so")),
+        (TOLD, GuestStatus(5, facts.CRASHED), None),
+        (TOLD, GuestStatus(4, facts.OFF), ("start", 4, "", "so")),
         # one that runs since an earlier epoch
-        (TOLD, GuestThere(3, facts.RUNNING), ("adopt", 4, "", "")),
-        (replace(TOLD, anew=4), GuestThere(3, facts.RUNNING), ("kill", 3, "", "so")),
-        (replace(TOLD, anew=3), GuestThere(2, facts.RUNNING), ("adopt", 4, "", "")),
-        (replace(TOLD, anew=4), GuestThere(4, facts.RUNNING), None),
+        (TOLD, GuestStatus(3, facts.RUNNING), ("adopt", 4, "", "")),
+        (replace(TOLD, anew=4), GuestStatus(3, facts.RUNNING), ("kill", 3, "", "so")),
+        (replace(TOLD, anew=3), GuestStatus(2, facts.RUNNING), ("adopt", 4, "", "")),
+        (replace(TOLD, anew=4), GuestStatus(4, facts.RUNNING), None),
         # it is to migrate
-        (BETTER, GuestThere(4, facts.RUNNING), ("migrate", 5, "h2", "so")),
-        (BETTER, GuestThere(4, facts.RUNNING, migrated=4), ("migrate", 5, "h2", "so")),
-        (BETTER, GuestThere(4, facts.RUNNING, migrated=5), None),
-        (BETTER, GuestThere(4, facts.STARTING), None),
+        (BETTER, GuestStatus(4, facts.RUNNING), ("migrate", 5, "h2", "so")),
+        (BETTER, GuestStatus(4, facts.RUNNING, migrated=4), ("migrate", 5, "h2", "so")),
+        (BETTER, GuestStatus(4, facts.RUNNING, migrated=5), None),
+        (BETTER, GuestStatus(4, facts.STARTING), None),
     ],
 )  # fmt: skip
 def test_what_is_done_with_a_guest_that_is_its_own(of, there, done):
@@ -255,21 +257,21 @@ NOWHERE = record("", boot=0, run=False)
         *((record("h2", state=state), RUNS, ("kill", 1, "", NOT_MINE))
           for state in (RECOVERING, BLOCKED, ERROR)),
         (record("h2"), None, None),
-        (record("h2"), GuestThere(3, facts.RUNNING), ("kill", 3, "", NOT_MINE)),
+        (record("h2"), GuestStatus(3, facts.RUNNING), ("kill", 3, "", NOT_MINE)),
         (record(boot=2), RUNS, ("kill", 1, "", NOT_MINE)),
         (NOWHERE, RUNS, ("kill", 1, "", NOT_MINE)),
         # it is shut down where it is well, and may be
-        (record("h2", gentle=True), GuestThere(3, facts.RUNNING), ("stop", 3, "", NOT_MINE)),
-        (record("h2", gentle=True), GuestThere(3, facts.STARTING), ("kill", 3, "", NOT_MINE)),
-        (record("h2", gentle=True), GuestThere(3, facts.RUNNING, trouble=facts.PANICKED),
+        (record("h2", gentle=True), GuestStatus(3, facts.RUNNING), ("stop", 3, "", NOT_MINE)),
+        (record("h2", gentle=True), GuestStatus(3, facts.STARTING), ("kill", 3, "", NOT_MINE)),
+        (record("h2", gentle=True), GuestStatus(3, facts.RUNNING, trouble=facts.PANICKED),
          ("kill", 3, "", NOT_MINE)),
         # one on its way here
-        (COMES, GuestThere(1, facts.INCOMING), None),
-        (replace(COMES, target_boot=2), GuestThere(1, facts.INCOMING), ("kill", 1, "", NOT_MINE)),
-        (replace(COMES, target="h3"), GuestThere(1, facts.INCOMING), ("kill", 1, "", NOT_MINE)),
+        (COMES, GuestStatus(1, facts.INCOMING), None),
+        (replace(COMES, target_boot=2), GuestStatus(1, facts.INCOMING), ("kill", 1, "", NOT_MINE)),
+        (replace(COMES, target="h3"), GuestStatus(1, facts.INCOMING), ("kill", 1, "", NOT_MINE)),
         # a definition may be the only one that there is
-        (record("h2"), GuestThere(3, facts.OFF), ("drop", 3, "", ELSEWHERE)),
-        (record("h2"), GuestThere(3, facts.CRASHED), ("drop", 3, "", ELSEWHERE)),
+        (record("h2"), GuestStatus(3, facts.OFF), ("drop", 3, "", ELSEWHERE)),
+        (record("h2"), GuestStatus(3, facts.CRASHED), ("drop", 3, "", ELSEWHERE)),
         (NOWHERE, OFF, None),
         (record(boot=2), OFF, None),
         (COMES, OFF, None),
@@ -293,7 +295,7 @@ def test_what_is_done_with_a_guest_that_is_not_its_own(of, there, done):
 def test_a_definition_that_is_older_than_what_was_told_since_goes(last, there, told, done):
     """The guest was elsewhere since, where a disk or a snapshot may have been added to it."""
     of = replace(NOWHERE, last=last)
-    assert done_with(of, GuestThere(3, there), definitions=told) == done
+    assert done_with(of, GuestStatus(3, there), definitions=told) == done
 
 
 # -- the lease of a guest's disks ------------------------------------------------------------------
@@ -391,7 +393,7 @@ def test_what_lives_elsewhere_is_killed_before_it_ends_and_nothing_else_is_done(
 
 
 LEAVES = {"phase": facts.LEAVING, "phase_seq": 60, "asked_s": NOW_S - 1}
-IS_OVER = {**LEAVES, "phase": facts.OVER}
+IS_OVER = {**LEAVES, "phase": facts.SHUT_DOWN}
 GOES = [("power off", "", "none of its guests runs here any more")]
 DOWN = {"web1": (record(), OFF), "web2": (record("h2"), OFF), "db1": (record("h2"), RUNS)}
 
@@ -407,7 +409,7 @@ def shuts_down(guests, state, policy=FAILOVER, **more):
      (POLICY, "shutdown", "failover"), (POLICY, "reboot", "freeze")],
 )  # fmt: skip
 def test_its_guests_are_shut_down(policy, asked, way):
-    guests = {**LOST, "web2": (record(), GuestThere(1, facts.STARTING)), "db1": (record(), OFF)}
+    guests = {**LOST, "web2": (record(), GuestStatus(1, facts.STARTING)), "db1": (record(), OFF)}
     why = f"the host shuts down: {way}"
     done = shuts_down(guests, LEAVES, policy, asked=asked, works=True)
     assert told(done) == [("feed", "", ""), ("stop", "web1", why), ("stop", "web2", why)]

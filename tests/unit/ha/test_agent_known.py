@@ -7,9 +7,9 @@ import pytest
 
 from saltvirt.ha import agent_known, agent_view, facts
 from saltvirt.ha.agent_view import REBOOT, SHUTDOWN
-from saltvirt.ha.facts import GuestThere, Heard
+from saltvirt.ha.facts import GuestStatus, HeartbeatAck
 from saltvirt.ha.policy import CONDITIONAL, FAILOVER, FREEZE, MIGRATE
-from saltvirt.ha.registry import GuestPlace
+from saltvirt.ha.registry import GuestLocation
 from tests.unit.ha import made
 
 NOW_S, TWO = made.NOW_S, ("h1", "h2")
@@ -21,7 +21,7 @@ def acting_by(registry, **changes):
 
 def heard(seq, boot=1):
     """What acknowledges that beat of h1."""
-    return {"h1": Heard(boot, seq)}
+    return {"h1": HeartbeatAck(boot, seq)}
 
 
 def beats(acks):
@@ -36,7 +36,7 @@ def beats(acks):
         ({}, {"h2": heard(7)}, {"h2": 7}),
         ({"h2": heard(7)}, {"h2": heard(8), "h3": heard(6)}, {"h2": 8, "h3": 6}),
         ({"h2": heard(8)}, {"h2": heard(7)}, {"h2": 8}),
-        ({"h2": {}, "h3": {"h2": Heard(1, 9)}}, {}, {}),
+        ({"h2": {}, "h3": {"h2": HeartbeatAck(1, 9)}}, {}, {}),
         ({"h2": heard(7, boot=2), "h3": heard(7)}, {}, {"h3": 7}),
         ({"stranger": heard(7)}, {"stranger": heard(7)}, {}),
     ],
@@ -44,13 +44,13 @@ def beats(acks):
 def test_peers_acknowledge_a_beat_by_the_network_or_by_storage(network, stored, known):
     sees = made.agent_sees(beats=beats(network), stored=beats(stored))
     found = agent_known.acks_of_peers(made.agent(), sees)
-    assert found == {host: Heard(1, seq) for host, seq in known.items()}
+    assert found == {host: HeartbeatAck(1, seq) for host, seq in known.items()}
 
 
 @pytest.mark.parametrize("seq, many", [(6, 2), (7, 1), (8, 0)])
 def test_who_acknowledged_a_later_beat_knows_of_the_earlier_ones(seq, many):
     sees = made.agent_sees(beats=beats({"h2": heard(7), "h3": heard(6)}))
-    assert agent_known.knowing(made.agent(), sees, seq) == many
+    assert agent_known.count_acks(made.agent(), sees, seq) == many
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_who_acknowledged_a_later_beat_knows_of_the_earlier_ones(seq, many):
         (TWO, True, heard(7), 1),
         (TWO, True, heard(6), 0),
         (TWO, True, heard(7, boot=2), 0),
-        (TWO, True, {"h2": Heard(1, 7)}, 0),
+        (TWO, True, {"h2": HeartbeatAck(1, 7)}, 0),
         (TWO, False, heard(7), 0),
         (made.HOSTS, True, heard(7), 0),
     ],
@@ -67,7 +67,7 @@ def test_who_acknowledged_a_later_beat_knows_of_the_earlier_ones(seq, many):
 def test_of_two_hosts_the_only_master_counts_among_those_that_know(members, alone, acks, many):
     state = acting_by(made.registry(members=members))
     sees = made.agent_sees(calls={"m1": made.call(alone=alone, acks=acks)})
-    assert agent_known.knowing(state, sees, 7) == many
+    assert agent_known.count_acks(state, sees, 7) == many
 
 
 @pytest.mark.parametrize(
@@ -106,12 +106,12 @@ def test_what_becomes_of_guests_where_their_host_goes_down(policy, asked, way):
 
 def test_alive_is_what_may_write_to_its_disks():
     states = [facts.STARTING, facts.STOPPED, facts.RUNNING, facts.OFF, facts.INCOMING]
-    there = {state: GuestThere(1, state) for state in states}
+    there = {state: GuestStatus(1, state) for state in states}
     found = agent_known.alive(made.agent_sees(guests=there))
     assert found == [facts.STARTING, facts.RUNNING, facts.INCOMING]
 
 
-HERE = GuestThere(1, facts.RUNNING)
+HERE = GuestStatus(1, facts.RUNNING)
 AWAY = made.record("h2")
 
 
@@ -119,11 +119,11 @@ AWAY = made.record("h2")
     "record, here, wants",
     [
         (AWAY, {}, False),
-        (AWAY, {"web2": GuestThere(1, facts.OFF)}, False),
+        (AWAY, {"web2": GuestStatus(1, facts.OFF)}, False),
         (AWAY, {"web2": HERE}, True),  # not this host's, and yet here
         (made.record("h1", places=()), {}, True),
         (made.record("h2", target="h1"), {}, True),
-        (made.record("h2", places=(GuestPlace("h2", 1), GuestPlace("h1", 1))), {}, True),
+        (made.record("h2", places=(GuestLocation("h2", 1), GuestLocation("h1", 1))), {}, True),
     ],
 )
 def test_a_watchdog_is_needed_where_a_guest_runs_or_is_to_run(record, here, wants):
@@ -138,7 +138,7 @@ def test_a_watchdog_is_needed_where_a_guest_runs_or_is_to_run(record, here, want
         (facts.WORKING, {}, True),
         (facts.LEAVING, {}, True),
         (facts.RESTING, {}, False),
-        (facts.OVER, {}, False),
+        (facts.SHUT_DOWN, {}, False),
         (facts.WORKING, {"armed": False}, False),
         (facts.WORKING, {"members": TWO}, True),
         (facts.WORKING, {"members": ("h1",)}, False),  # nobody could start them elsewhere

@@ -7,8 +7,8 @@ import pytest
 
 from saltvirt.ha import decide, facts, quiet
 from saltvirt.ha import pledges as believed
-from saltvirt.ha.decide import has_registry, spared
-from saltvirt.ha.facts import Call, GuestThere, Heard, Pledge, Promise
+from saltvirt.ha.decide import has_registry, without_stored
+from saltvirt.ha.facts import FenceVote, GuestStatus, HeartbeatAck, HostState, LeaderMessage
 from saltvirt.ha.registry import (
     BLOCKED,
     FENCED,
@@ -20,11 +20,11 @@ from saltvirt.ha.registry import (
     SUSPECTED,
     UNKNOWN,
     UP,
-    GuestPlace,
+    CommittedConfig,
+    GuestLocation,
     HostRecord,
-    Wished,
 )
-from saltvirt.ha.view import Attempt, Decided, Fence, FenceSeen, MasterKept
+from saltvirt.ha.view import Fence, FenceAttempt, FenceResult, SavedMasterState, StateChange
 from tests.unit.ha import made
 from tests.unit.ha.made import HOSTS, NOW_S, POLICY, RUNS, record, wanted
 
@@ -38,7 +38,7 @@ def grants(host, at_s=NOW_S - 1, **changes):
 
 
 def state(registry=None, pledges=None, **changes):
-    kept = MasterKept(term=1, registry=registry or made.registry(), pledges=pledges or {})
+    kept = SavedMasterState(term=1, registry=registry or made.registry(), pledges=pledges or {})
     return made.master(**{"seq": SEQ, "asked_s": {SEQ: NOW_S - 1}, "kept": kept, **changes})
 
 
@@ -61,14 +61,14 @@ def decided(hosts=None, records=None, beats=None, known=None, led=None, pledges=
 
 def after(*given, **changes):
     """The registry afterwards."""
-    return decided(*given, **changes).state.kept.registry
+    return decided(*given, **changes).state.saved.registry
 
 
 MISS = {"h1": POLICY.suspect_s}
 # h1 is silent; the others say so, and have promised not to acknowledge it
 GONE = {
     "h1": None,
-    **{host: grants(host, silent_s=MISS, promises={"h1": Promise(1, 1, BALLOT)})
+    **{host: grants(host, silent_s=MISS, promises={"h1": FenceVote(1, 1, BALLOT)})
        for host in ("h2", "h3")},
 }  # fmt: skip
 GIVEN_UP = {"h1": HostRecord(FENCING, boot=1, ballot=BALLOT)}
@@ -94,8 +94,8 @@ EMPTY = "a person wants it empty"
 def test_where_nothing_is_wrong_nothing_is_changed():
     guests = {"web1": record(changed=2)}
     found = decided(records=guests, beats=there(web1=RUNS))
-    assert (found.decided, found.fences) == ((), ())
-    assert found.state.kept.registry == made.registry(guests)
+    assert (found.changes, found.fences) == ((), ())
+    assert found.state.saved.registry == made.registry(guests)
 
 
 LATER = {host: grants(host, stored=9) for host in HOSTS}
@@ -113,8 +113,8 @@ EARLIER = {host: grants(host, stored=4) for host in HOSTS}
 def test_a_master_decides_while_it_leads_by_a_registry_that_enough_hosts_keep(led, beats):
     mark = {"maintenance": frozenset({"h1"})}
     found = decided(beats=beats, led=led, **mark)
-    assert (found.decided, found.state.kept.registry) == ((), made.registry())
-    assert decided(**mark).decided == (Decided("host", "h1", UP, MAINTENANCE, EMPTY),)
+    assert (found.changes, found.state.saved.registry) == ((), made.registry())
+    assert decided(**mark).changes == (StateChange("host", "h1", UP, MAINTENANCE, EMPTY),)
 
 
 @pytest.mark.parametrize(
@@ -128,15 +128,15 @@ def test_a_master_decides_while_it_leads_by_a_registry_that_enough_hosts_keep(le
 )
 def test_promises_count_from_when_a_leader_sees_them(led, beats, counts):
     found = decided(GIVEN_UP, beats=beats, led=led)
-    assert found.state.promised_s == ({"h1": (BALLOT, NOW_S)} if counts else {})
+    assert found.state.voted_s == ({"h1": (BALLOT, NOW_S)} if counts else {})
 
 
 def test_each_decision_is_a_call_and_what_was_asked_long_ago_is_forgotten():
     asked = {48: NOW_S - POLICY.lead_lease_s, 49: NOW_S - POLICY.lead_lease_s + 0.1,
              SEQ: NOW_S - 1}  # fmt: skip
     found = decided(led={"asked_s": asked})
-    assert found.state.seq == found.call.seq == SEQ + 1
-    assert found.state.asked_s == {49: asked[49], SEQ: asked[SEQ], SEQ + 1: NOW_S}
+    assert found.state.seq == found.message.seq == SEQ + 1
+    assert found.state.sent_s == {49: asked[49], SEQ: asked[SEQ], SEQ + 1: NOW_S}
 
 
 # -- what was heard --------------------------------------------------------------------------------
@@ -156,18 +156,20 @@ def test_each_decision_is_a_call_and_what_was_asked_long_ago_is_forgotten():
 def test_the_last_that_a_host_said_is_acknowledged_and_kept(known, told, later):
     boot, seq = told
     beats = {"h1": grants("h1", boot=boot, seq=seq, freeze=True)}
-    acks, pledges = ({"h1": kind(*known)} if known else {} for kind in (Heard, Pledge))
+    acks, pledges = ({"h1": kind(*known)} if known else {} for kind in (HeartbeatAck, HostState))
     found = decided(beats=beats, led={"acks": acks}, pledges=pledges).state
     kept = told if later else known
-    assert found.acks["h1"] == Heard(*kept)
-    assert found.kept.pledges["h1"] == Pledge(*kept, freeze=later)
-    assert set(found.acks) == set(found.kept.pledges) == set(HOSTS)
+    assert found.acks["h1"] == HeartbeatAck(*kept)
+    assert found.saved.pledges["h1"] == HostState(*kept, freeze=later)
+    assert set(found.acks) == set(found.saved.pledges) == set(HOSTS)
 
 
 def test_what_was_heard_before_is_not_forgotten():
-    last = Pledge(1, 5, armed=True)
-    found = decided(beats={"h1": None}, led={"acks": {"h1": Heard(1, 5)}}, pledges={"h1": last})
-    assert (found.state.acks["h1"], found.state.kept.pledges["h1"]) == (Heard(1, 5), last)
+    last = HostState(1, 5, armed=True)
+    found = decided(
+        beats={"h1": None}, led={"acks": {"h1": HeartbeatAck(1, 5)}}, pledges={"h1": last}
+    )
+    assert (found.state.acks["h1"], found.state.saved.pledges["h1"]) == (HeartbeatAck(1, 5), last)
 
 
 @pytest.mark.parametrize(
@@ -182,15 +184,15 @@ def test_what_was_heard_before_is_not_forgotten():
 )
 def test_of_one_that_is_in_doubt_the_last_counts_that_anybody_heard(suspected, words, kept):
     """It is not written down: it is not proven who said it."""
-    beats = {host: grants(host, pledges={"h1": Pledge(*one)}) for host, one in words.items()}
+    beats = {host: grants(host, pledges={"h1": HostState(*one)}) for host, one in words.items()}
     hosts = {"h1": HostRecord(suspected, boot=1)}
-    registry, own = made.registry(None, hosts), {"h1": Pledge(1, 5)}
+    registry, own = made.registry(None, hosts), {"h1": HostState(1, 5)}
     sees = view({"h1": None, **beats})
-    said = believed.of("h1", state(registry, own), sees)
+    said = believed.believed_state("h1", state(registry, own), sees)
     assert (said.boot, said.seq) == kept
     found = decided(hosts, beats={"h1": None, **beats}, pledges=own)
-    assert found.state.kept.pledges["h1"] == Pledge(1, 5)
-    assert found.state.kept.pledges["h2"].seq == 7
+    assert found.state.saved.pledges["h1"] == HostState(1, 5)
+    assert found.state.saved.pledges["h2"].seq == 7
 
 
 # -- promises --------------------------------------------------------------------------------------
@@ -209,7 +211,7 @@ def test_of_one_that_is_in_doubt_the_last_counts_that_anybody_heard(suspected, w
 )
 def test_it_is_known_since_when_a_majority_has_promised_for_this_question(known, beats, promised):
     found = decided(GIVEN_UP, beats=beats, led={"promised_s": known}).state
-    assert found.promised_s == ({"h1": promised} if promised else {})
+    assert found.voted_s == ({"h1": promised} if promised else {})
 
 
 @pytest.mark.parametrize(
@@ -222,9 +224,9 @@ def test_it_is_known_since_when_a_majority_has_promised_for_this_question(known,
     ],
 )
 def test_promises_count_of_a_host_that_is_given_up_in_what_enough_hosts_keep(state, ballot, counts):
-    beats = but(GONE, promises={"h1": Promise(1, 1, ballot)})
+    beats = but(GONE, promises={"h1": FenceVote(1, 1, ballot)})
     hosts = {"h1": HostRecord(state, boot=1, ballot=ballot)}
-    assert ("h1" in decided(hosts, beats=beats).state.promised_s) is counts
+    assert ("h1" in decided(hosts, beats=beats).state.voted_s) is counts
 
 
 # -- what persons want -----------------------------------------------------------------------------
@@ -260,17 +262,17 @@ def test_a_guest_that_a_person_took_out_is_forgotten_and_the_others_are_not():
 
 
 def test_what_persons_want_is_agreed_on_by_the_version_in_which_it_is_written():
-    found = after(masters=("m1", "m2"), wished=Wished(1, 3, "wishes"))
-    assert found.wished == Wished(1, VERSION + 1, "wishes")
+    found = after(masters=("m1", "m2"), wished=CommittedConfig(1, 3, "wishes"))
+    assert found.wished == CommittedConfig(1, VERSION + 1, "wishes")
 
 
 def test_guests_that_nothing_happens_to_are_the_very_objects_which_are_not_looked_at_again():
     """See ``quiet``."""
     guests = {"web1": record(changed=2)}
     found = decided(records=guests, beats=there(web1=RUNS), maintenance=frozenset({"h3"})).state
-    assert found.kept.registry.version == VERSION + 1
-    assert found.kept.registry.guests is guests
-    assert found.quiet.records is guests and found.quiet.seen.keys() == {"h1"}
+    assert found.saved.registry.version == VERSION + 1
+    assert found.saved.registry.guests is guests
+    assert found.idle.records is guests and found.idle.statuses.keys() == {"h1"}
 
 
 # -- hosts -----------------------------------------------------------------------------------------
@@ -280,11 +282,11 @@ def test_a_host_is_given_up_by_the_version_in_which_it_is_written():
     hosts = {"h1": HostRecord(SUSPECTED, boot=1)}
     found = decided(hosts, {"web1": record(changed=2)}, GONE, maintenance=frozenset({"h3"}))
     why = "a majority does not hear it"
-    assert found.state.kept.registry.hosts["h1"] == HostRecord(FENCING, why, 1, ballot=VERSION + 1)
-    assert found.decided[0] == Decided("host", "h1", SUSPECTED, FENCING, why)
-    assert [one.name for one in found.decided] == ["h1", "h3", "web1"]
+    assert found.state.saved.registry.hosts["h1"] == HostRecord(FENCING, why, 1, ballot=VERSION + 1)
+    assert found.changes[0] == StateChange("host", "h1", SUSPECTED, FENCING, why)
+    assert [one.name for one in found.changes] == ["h1", "h3", "web1"]
     assert found.state.fenced_s == {"h1": NOW_S}
-    assert found.state.kept.registry.fences == ("h1",)
+    assert found.state.saved.registry.fences == ("h1",)
 
 
 @pytest.mark.parametrize("fenced, state", [({}, FENCING), ({"h3": NOW_S}, SUSPECTED)])
@@ -302,7 +304,7 @@ def test_of_two_hosts_the_second_is_given_up_only_where_the_first_left_it_a_fenc
 def test_that_a_host_was_given_up_counts_for_the_window(ago_s, remains):
     found = decided(led={"fenced_s": {"h2": NOW_S - ago_s}}, known={"fences": ("h2",)})
     assert found.state.fenced_s == ({"h2": NOW_S - ago_s} if remains else {})
-    assert found.state.kept.registry.fences == (("h2",) if remains else ())
+    assert found.state.saved.registry.fences == (("h2",) if remains else ())
 
 
 def test_hosts_that_were_given_up_are_in_order_whichever_was_first():
@@ -318,18 +320,18 @@ NO_GUEST = "no guest of high availability runs there"
 def test_why_a_silent_host_is_left_alone_is_said_once(stuck, why, said):
     hosts = {"h1": HostRecord(SUSPECTED, why, boot=1, stuck=stuck)}
     found = decided(hosts, beats={"h1": None}, maintenance=frozenset({"h3"}))
-    assert found.state.kept.registry.hosts["h1"] == HostRecord(SUSPECTED, NO_GUEST, 1, stuck=True)
-    words = [Decided("host", "h1", SUSPECTED, SUSPECTED, NO_GUEST)] if said else []
-    assert found.decided == (*words, Decided("host", "h3", UP, MAINTENANCE, EMPTY))
+    assert found.state.saved.registry.hosts["h1"] == HostRecord(SUSPECTED, NO_GUEST, 1, stuck=True)
+    words = [StateChange("host", "h1", SUSPECTED, SUSPECTED, NO_GUEST)] if said else []
+    assert found.changes == (*words, StateChange("host", "h3", UP, MAINTENANCE, EMPTY))
 
 
 def test_nothing_is_said_of_a_silent_host_of_which_a_proof_is_awaited():
     found = decided(GIVEN_UP, beats=GONE, fence_levels={"h1": 1})
-    assert (found.decided, found.state.kept.registry.version) == ((), VERSION)
+    assert (found.changes, found.state.saved.registry.version) == ((), VERSION)
 
 
 def test_a_host_that_is_quiet_is_passed_over_and_the_next_is_not(monkeypatch):
-    monkeypatch.setattr(quiet, "is_host", lambda name, *_: name == "h1")
+    monkeypatch.setattr(quiet, "is_idle_host", lambda name, *_: name == "h1")
     found = after(maintenance=frozenset(HOSTS))
     assert [found.hosts[host].state for host in HOSTS] == [UP, MAINTENANCE, MAINTENANCE]
 
@@ -347,11 +349,11 @@ def test_guests_are_started_by_priority_then_by_name_while_there_is_room(priorit
              for name, one in zip(("db1", "web1"), priorities, strict=True)}  # fmt: skip
     found = after(
         records={"web1": DOWN, "db1": DOWN}, guests=asked,
-        rooms={"h1": made.seen().rooms["h1"]}, policy=replace(POLICY, starts_at_once=1),
+        rooms={"h1": made.seen().placement_hosts["h1"]}, policy=replace(POLICY, starts_at_once=1),
     ).guests  # fmt: skip
     (other,) = {"web1", "db1"} - {first}
     placed = replace(DOWN, why="it gets a place", host="h1", boot=1, run=True, last="h1", epoch=2,
-                     places=(GuestPlace("h1", 1),), changed=VERSION + 1)  # fmt: skip
+                     places=(GuestLocation("h1", 1),), changed=VERSION + 1)  # fmt: skip
     assert found[first] == placed
     assert (found[other].state, found[other].why) == (BLOCKED, "h1: as many start as may")
 
@@ -365,7 +367,7 @@ def test_it_is_known_since_when_a_guest_runs_in_this_epoch(epoch, since_s):
 
 
 def test_one_that_does_not_run_has_run_for_no_time():
-    starts = there(web1=GuestThere(1, facts.STARTING))
+    starts = there(web1=GuestStatus(1, facts.STARTING))
     found = decided(records={"web1": record(state=RECOVERING)}, beats=starts,
                     led={"ran_s": {"web1": (1, NOW_S - 50)}})  # fmt: skip
     assert found.state.ran_s == {}
@@ -375,17 +377,17 @@ def test_a_guest_that_is_new_is_recorded_and_its_host_asked():
     found = decided(guests={"web1": wanted()})
     version = VERSION + 1
     new = made.GuestRecord(epoch=2 * version, changed=version)
-    assert found.state.kept.registry.guests["web1"] == new
-    assert found.decided == (Decided("guest", "web1", NEW, NEW, ""),)
+    assert found.state.saved.registry.guests["web1"] == new
+    assert found.changes == (StateChange("guest", "web1", NEW, NEW, ""),)
 
 
 def test_a_guest_that_is_new_and_has_no_host_is_free():
     found = decided(guests={"web1": wanted(host="")})
     why = "its host says that it does not run"
-    assert found.decided == (Decided("guest", "web1", NEW, RECOVERING, why),)
+    assert found.changes == (StateChange("guest", "web1", NEW, RECOVERING, why),)
 
 
-STRAY = (GuestPlace("h1", 1), GuestPlace("h2", 1))
+STRAY = (GuestLocation("h1", 1), GuestLocation("h2", 1))
 
 
 @pytest.mark.parametrize(
@@ -399,9 +401,9 @@ STRAY = (GuestPlace("h1", 1), GuestPlace("h2", 1))
 )
 def test_a_record_that_changes_has_the_version_in_which_it_did(of, told):
     found = decided(records={"web1": of}, beats=there(web1=RUNS))
-    assert found.state.kept.registry.guests["web1"] == (told or of)
-    assert found.state.kept.registry.version == VERSION + bool(told)
-    assert found.decided == ()
+    assert found.state.saved.registry.guests["web1"] == (told or of)
+    assert found.state.saved.registry.version == VERSION + bool(told)
+    assert found.changes == ()
 
 
 def test_the_same_reason_again_is_no_change():
@@ -411,18 +413,18 @@ def test_the_same_reason_again_is_no_change():
              "maintenance": frozenset(HOSTS)}  # fmt: skip
     of = replace(DOWN, state=BLOCKED, why=why, changed=2)
     found = decided(records={"web1": of}, **empty)
-    assert (found.decided, found.state.kept.registry.version) == ((), VERSION)
+    assert (found.changes, found.state.saved.registry.version) == ((), VERSION)
     other = decided(records={"web1": replace(of, why="other")}, **empty)
-    assert other.decided == (Decided("guest", "web1", BLOCKED, BLOCKED, why),)
-    assert other.state.kept.registry.guests["web1"] == replace(of, changed=VERSION + 1)
+    assert other.changes == (StateChange("guest", "web1", BLOCKED, BLOCKED, why),)
+    assert other.state.saved.registry.guests["web1"] == replace(of, changed=VERSION + 1)
 
 
 def test_a_guests_new_state_is_said_though_the_reason_is_the_same():
     of = replace(DOWN, state=PLACED, why="it is proven that it runs nowhere",
-                 host="h1", boot=1, run=True, places=(GuestPlace("h1", 1),))  # fmt: skip
+                 host="h1", boot=1, run=True, places=(GuestLocation("h1", 1),))  # fmt: skip
     hosts = {"h1": HostRecord(FENCED, boot=1, gone=2)}
     found = decided(hosts, {"web1": of}, {"h1": None})
-    assert found.decided == (Decided("guest", "web1", PLACED, RECOVERING, of.why),)
+    assert found.changes == (StateChange("guest", "web1", PLACED, RECOVERING, of.why),)
 
 
 @pytest.mark.parametrize("of", [record(changed=2), DOWN])
@@ -430,9 +432,9 @@ def test_for_how_long_a_guests_agent_may_be_silent_is_recorded_without_a_word(of
     asked = {"web1": wanted(agent_silent_s=60)}
     changed = decided(records={"web1": of}, beats=there(web1=RUNS), guests=asked)
     as_it_was = decided(records={"web1": of}, beats=there(web1=RUNS))
-    expected = replace(as_it_was.state.kept.registry.guests["web1"], agent_silent_s=60)
-    assert changed.state.kept.registry.guests["web1"] == expected
-    assert changed.decided == as_it_was.decided
+    expected = replace(as_it_was.state.saved.registry.guests["web1"], agent_silent_s=60)
+    assert changed.state.saved.registry.guests["web1"] == expected
+    assert changed.changes == as_it_was.changes
 
 
 # -- fences ----------------------------------------------------------------------------------------
@@ -443,7 +445,7 @@ TWO_FENCES = {"h1": 2}
 
 def tried(number, ago_s=999, question="1.4"):
     """An attempt to fence h1."""
-    return Attempt(question, number, NOW_S - ago_s)
+    return FenceAttempt(question, number, NOW_S - ago_s)
 
 
 def fenced(last=None, levels=TWO_FENCES, seen=None, hosts=GIVEN_UP, **led):
@@ -495,10 +497,10 @@ def test_attempts_of_an_earlier_question_do_not_count():
 @pytest.mark.parametrize(
     "seen, wait_s",
     [
-        (FenceSeen("1.4.1", "on"), 30),
+        (FenceResult("1.4.1", "on"), 30),
         (None, 120),
-        (FenceSeen("1.4.0", "on"), 120),
-        (FenceSeen("1.3.1", "on"), 120),
+        (FenceResult("1.4.0", "on"), 120),
+        (FenceResult("1.3.1", "on"), 120),
     ],
 )
 def test_a_fence_is_tried_again_some_time_after_it_ended_or_much_later(seen, wait_s):
@@ -512,25 +514,26 @@ NOT_LEADING = {"asked_s": {}}
 
 
 def test_a_leader_says_who_it_is_and_gives_the_registry_that_enough_hosts_keep():
-    assert decided().call == Call(
-        "m1", 1, SEQ + 1, asks=True, leading=True, acks={host: Heard(1, 7) for host in HOSTS},
+    assert decided().message == LeaderMessage(
+        "m1", 1, SEQ + 1, asks=True, leading=True, acks={host: HeartbeatAck(1,
+        7) for host in HOSTS},
         registry=made.registry(), committed=VERSION,
     )  # fmt: skip
 
 
 def test_one_who_does_not_lead_asks_for_the_lead_and_gives_no_registry():
-    call = decided(led=NOT_LEADING).call
+    call = decided(led=NOT_LEADING).message
     assert (call.asks, call.leading, call.registry, call.ask_registry) == (True, False, None, False)
 
 
 def test_one_who_leads_without_knowing_the_last_registry_asks_for_it():
-    call = decided(beats=LATER, led={"ready": False}).call
+    call = decided(beats=LATER, led={"ready": False}).message
     assert (call.asks, call.leading, call.registry, call.ask_registry) == (True, False, None, True)
 
 
 SEVERAL = {"masters": ("m1", "m2")}
 OLD = {host: grants(host, NOW_S - POLICY.suspect_s) for host in HOSTS}
-WISHES = Wished(1, 3, "wishes")
+WISHES = CommittedConfig(1, 3, "wishes")
 
 
 @pytest.mark.parametrize(
@@ -538,21 +541,21 @@ WISHES = Wished(1, 3, "wishes")
     [
         (NOT_LEADING, {}, WISHES, True),
         (NOT_LEADING, OLD, WISHES, False),  # it hears no majority
-        (NOT_LEADING, {}, Wished(), False),  # it does not know what persons want
+        (NOT_LEADING, {}, CommittedConfig(), False),  # it does not know what persons want
         ({}, OLD, WISHES, True),
-        ({}, {}, Wished(), True),
+        ({}, {}, CommittedConfig(), True),
     ],
 )
 def test_who_may_lead_asks_and_who_leads_asks_on(led, beats, wished, asks):
-    assert decided(led=led, beats=beats, wished=wished, **SEVERAL).call.asks is asks
+    assert decided(led=led, beats=beats, wished=wished, **SEVERAL).message.asks is asks
 
 
 def test_it_asks_for_what_persons_want_where_another_has_agreed_on_it_later():
     """A majority has it: the word of one host is not enough."""
-    beats = {host: grants(host, wished=Wished(1, 4)) for host in ("h1", "h2")}
+    beats = {host: grants(host, wished=CommittedConfig(1, 4)) for host in ("h1", "h2")}
     seen = {"led": NOT_LEADING, "wished": WISHES, **SEVERAL}
-    assert decided(beats=beats, **seen).call.ask_wished in beats
-    assert decided(beats={"h2": beats["h2"]}, **seen).call.ask_wished == ""
+    assert decided(beats=beats, **seen).message.ask_wished in beats
+    assert decided(beats={"h2": beats["h2"]}, **seen).message.ask_wished == ""
 
 
 @pytest.mark.parametrize(
@@ -574,8 +577,8 @@ def test_a_leader_acknowledges_no_boot_that_it_has_given_up(
     state, heard, led, masters, acknowledged
 ):
     hosts = {"h1": HostRecord(state, boot=1, gone=2 * (state == FENCED), ballot=BALLOT)}
-    known = {"acks": {"h1": Heard(heard, 7)}}
-    call = decided(hosts, beats=GONE, led={**known, **led}, masters=masters).call
+    known = {"acks": {"h1": HeartbeatAck(heard, 7)}}
+    call = decided(hosts, beats=GONE, led={**known, **led}, masters=masters).message
     assert ("h1" in call.acks) is acknowledged
 
 
@@ -591,8 +594,8 @@ def test_a_leader_acknowledges_no_boot_that_it_has_given_up(
 )
 def test_others_are_asked_to_give_up_a_host_when_enough_keep_that(state, ballot, led, asked):
     hosts = {"h1": HostRecord(state, boot=1, ballot=ballot)}
-    call = decided(hosts, beats=GONE, led=led, fence_levels={"h1": 1}).call
-    assert call.ballots == ({"h1": Promise(1, 1, ballot)} if asked else {})
+    call = decided(hosts, beats=GONE, led=led, fence_levels={"h1": 1}).message
+    assert call.ballots == ({"h1": FenceVote(1, 1, ballot)} if asked else {})
 
 
 @pytest.mark.parametrize(
@@ -606,6 +609,6 @@ def test_others_are_asked_to_give_up_a_host_when_enough_keep_that(state, ballot,
     ],
 )
 def test_a_host_is_spared_the_registry_that_it_keeps(registry, beat, has):
-    call = Call("m1", 1, 7, registry=registry)
+    call = LeaderMessage("m1", 1, 7, registry=registry)
     assert has_registry(call, beat) is has
-    assert spared(call, beat) == replace(call, registry=None if has else registry)
+    assert without_stored(call, beat) == replace(call, registry=None if has else registry)

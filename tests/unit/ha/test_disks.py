@@ -52,7 +52,7 @@ def test_a_guest_is_taken_from_a_host_that_lost_its_pool(pools, lost):
     told = made.beat(guests={"web1": RUNS}, **LOST)
     assert made.case(beats=[told], pools=pools).has_no_storage() is lost
     sees = made.seen([made.beat(**LOST)], pools=pools, guests={"web1": made.wanted()})
-    room = place.Room(sees, made.registry(), NOW_S)
+    room = place.HostCapacity(sees, made.registry(), NOW_S)
     assert room.usable("h1", "web1") == ("does not reach its storage" if lost else "")
 
 

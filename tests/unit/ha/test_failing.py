@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from saltvirt.ha import facts, failing
-from saltvirt.ha.facts import GuestThere
+from saltvirt.ha.facts import GuestStatus
 
-RUNS = GuestThere(1, facts.RUNNING)
+RUNS = GuestStatus(1, facts.RUNNING)
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ RUNS = GuestThere(1, facts.RUNNING)
 )
 @pytest.mark.parametrize("seen", ["", "libvirt's words"])
 def test_a_guest_has_failed_when_it_is_down_unasked(state, said, seen):
-    assert failing.failure(GuestThere(1, state, seen=seen), 1) == (said and (seen or said))
+    assert failing.failure(GuestStatus(1, state, seen=seen), 1) == (said and (seen or said))
 
 
 @pytest.mark.parametrize(
@@ -49,8 +49,8 @@ def test_what_ails_one_that_runs_is_mended_by_a_restart_or_is_in_its_way(trouble
 
 @pytest.mark.parametrize("state", [facts.STARTING, facts.INCOMING, facts.OFF])
 def test_nothing_ails_one_that_does_not_run(state):
-    assert failing.failure(GuestThere(1, state, trouble=facts.PANICKED, resets=5), 1) == ""
-    assert failing.obstacle(GuestThere(1, state, trouble=facts.FULL)) == ""
+    assert failing.failure(GuestStatus(1, state, trouble=facts.PANICKED, resets=5), 1) == ""
+    assert failing.obstacle(GuestStatus(1, state, trouble=facts.FULL)) == ""
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from saltvirt.ha import facts
-from saltvirt.ha.facts import GuestThere
+from saltvirt.ha.facts import GuestStatus
 from saltvirt.ha.registry import ERROR, FENCING, MAINTENANCE, REST, SUSPECTED, UP, HostRecord
 from tests.unit.ha import made
 
-CRASHED = GuestThere(1, facts.CRASHED)
+CRASHED = GuestStatus(1, facts.CRASHED)
 SAID = "it failed: QEMU or its kernel crashed: "
 TRIES = ("may_restart", "may_relocate", "has_failed")
 
@@ -21,7 +21,7 @@ def crashed(of=None, there=CRASHED, restarts=2, relocates=2, **more):
 
 def held(case):
     """What would be done, and why."""
-    return {when: case.why for when in TRIES if getattr(case, when)() is not False}
+    return {when: case.reason for when in TRIES if getattr(case, when)() is not False}
 
 
 @pytest.mark.parametrize(
@@ -100,12 +100,12 @@ def test_its_io_may_fail_with_its_hosts_storage(trouble, silent_s, failed):
     (made.RUNS, ""),
     (replace(made.RUNS, trouble=facts.PANICKED), ""),
     (replace(made.RUNS, trouble=facts.FULL, seen="no space on /srv"), "no space on /srv"),
-    (GuestThere(2, facts.RUNNING, trouble=facts.FULL), ""),
+    (GuestStatus(2, facts.RUNNING, trouble=facts.FULL), ""),
 ])  # fmt: skip
 def test_a_guest_waits_for_storage_that_is_full(there, said):
     case = made.case(there=there)
     assert case.waits_for_storage() is bool(said)
-    assert case.why == said
+    assert case.reason == said
 
 
 @pytest.mark.parametrize("tries", [{"restarts": 1}, {"relocates": 1}, {"failed": ("h2",)}])
@@ -135,7 +135,7 @@ def test_a_guest_that_is_not_seen_running_is_not_stable_however_soon_one_is():
     (None, 0),
     (CRASHED, 0),
     (made.RUNS, 2),
-    (GuestThere(1, facts.STARTING), 2),
+    (GuestStatus(1, facts.STARTING), 2),
 ])  # fmt: skip
 def test_a_restart_is_a_new_start_and_kills_one_that_is_alive_first(there, anew):
     case = made.case(made.record(restarts=1), there)
@@ -152,7 +152,7 @@ def test_a_guest_goes_elsewhere_and_not_back_to_where_it_failed():
 
 @pytest.mark.parametrize("there, kept", [
     (made.RUNS, True),
-    (GuestThere(1, facts.STARTING), True),
+    (GuestStatus(1, facts.STARTING), True),
     (CRASHED, False),
     (None, False),
 ])  # fmt: skip

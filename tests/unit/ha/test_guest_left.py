@@ -18,13 +18,13 @@ from saltvirt.ha.registry import (
     STOPPED,
     SUSPECTED,
     UP,
-    GuestPlace,
+    GuestLocation,
     HostRecord,
 )
 from tests.unit.ha import made
 
 GONE = HostRecord(FENCED, boot=1, gone=2)
-H1, H2, H3 = (GuestPlace(name, 1) for name in made.HOSTS)
+H1, H2, H3 = (GuestLocation(name, 1) for name in made.HOSTS)
 # as of a registry that no host acts by yet: none of them says that it has no copy
 RUNS = made.record(changed=6)
 MOVES = replace(RUNS, places=(H1, H2), target="h2", target_boot=1)
@@ -32,7 +32,7 @@ DOWN = replace(RUNS, state=STOPPED, run=False)
 
 
 def on_h2(state):
-    return made.beat("h2", guests={"web1": facts.GuestThere(2, state)})
+    return made.beat("h2", guests={"web1": facts.GuestStatus(2, state)})
 
 
 def disarmed(case):
@@ -94,7 +94,7 @@ BOTH = replace(RUNS, places=(H1, H2))
 def test_it_is_in_doubt_where_no_proof_is_to_be_expected_of_a_silent_host(of, hosts, why, awaits):
     case = made.case(of, hosts=hosts)
     assert case.is_in_doubt() is bool(why)
-    assert case.why == why
+    assert case.reason == why
     assert case.awaits_proof() is awaits
 
 
@@ -103,14 +103,14 @@ def test_it_is_in_doubt_where_no_proof_is_to_be_expected_of_a_silent_host(of, ho
     [
         # its host goes down without it
         (RUNS, made.RUNS, {"phase": facts.LEAVING}, True),
-        (RUNS, made.RUNS, {"phase": facts.OVER}, True),
+        (RUNS, made.RUNS, {"phase": facts.SHUT_DOWN}, True),
         (RUNS, made.RUNS, {"phase": facts.WORKING}, False),
         (RUNS, made.RUNS, {"phase": facts.RESTING}, False),
         (RUNS, made.RUNS, {"phase": facts.LEAVING, "freeze": True}, False),
         (RUNS, made.RUNS, {"phase": facts.LEAVING, "boot": 2}, False),
         # its guests migrate first: it is released when it runs there no more
         (RUNS, made.RUNS, {"phase": facts.LEAVING, "live": True}, False),
-        (RUNS, made.RUNS, {"phase": facts.OVER, "live": True}, True),
+        (RUNS, made.RUNS, {"phase": facts.SHUT_DOWN, "live": True}, True),
         (RUNS, replace(made.RUNS, state=facts.STOPPED), {"phase": facts.LEAVING, "live": True},
          True),
         (RUNS, None, {"phase": facts.LEAVING, "live": True}, True),
@@ -187,7 +187,7 @@ def test_the_best_host_where_no_copy_may_be_is_to_take_the_lease(places, taker):
         one.host: stuck(FENCING) for one in places
     })  # fmt: skip
     row = case.next()
-    assert row.when == "may_ask_for_lease"
+    assert row.condition == "may_ask_for_lease"
     why = f"{places[0].host} is fencing: nothing is to be expected"
     assert case.changed(row, 9) == replace(of, taker=taker, changed=9, why=why)
 
@@ -249,8 +249,8 @@ def test_what_is_proven_is_written_down(of, hosts, beats, after):
     wanted = made.wanted(wanted=view.STOPPED if of.state == STOPPED else view.STARTED)
     case = made.case(of, wanted=wanted, hosts=hosts, beats=beats)
     row = case.next()
-    assert row.do == "leave"
-    told = {"state": row.to, "why": row.why, "changed": 9}
+    assert row.action == "leave"
+    told = {"state": row.to, "why": row.reason, "changed": 9}
     assert case.changed(row, 9) == replace(of, **told, **after)
 
 
@@ -279,4 +279,4 @@ def test_it_is_taken_from_its_host_and_shut_down_there_or_killed(of, epoch, do, 
 def test_what_becomes_of_one_whose_host_is_not_well(state, hosts, beat, found):
     told = [made.beat("h1", guests={"web1": made.RUNS}, **beat)]
     row = made.case(replace(RUNS, state=state), hosts=hosts, beats=told).next()
-    assert (row and (row.when, row.to)) == found
+    assert (row and (row.condition, row.to)) == found

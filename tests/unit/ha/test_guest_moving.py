@@ -13,17 +13,17 @@ from saltvirt.ha.registry import (
     RECOVERING,
     SUSPECTED,
     UP,
-    GuestPlace,
+    GuestLocation,
     HostRecord,
 )
 from saltvirt.placement.facts import Host
 from tests.unit.ha import made
 
 GONE, EMPTIED = HostRecord(FENCED, boot=1, gone=2), HostRecord(MAINTENANCE, boot=1)
-H1, H2, H3 = (GuestPlace(name, 1) for name in made.HOSTS)
+H1, H2, H3 = (GuestLocation(name, 1) for name in made.HOSTS)
 # as of a registry that no host acts by yet: none of them says that it has no copy
 RUNS = made.record(epoch=4, changed=6)
-THERE = facts.GuestThere(4, facts.RUNNING)
+THERE = facts.GuestStatus(4, facts.RUNNING)
 MOVES = replace(RUNS, places=(H1, H2), target="h2", target_boot=1)
 
 
@@ -32,11 +32,11 @@ def case(of=RUNS, there=THERE, **more):
 
 
 def on_h2(state, epoch=5, **more):
-    return [made.beat("h2", guests={"web1": facts.GuestThere(epoch, state)}, **more)]
+    return [made.beat("h2", guests={"web1": facts.GuestStatus(epoch, state)}, **more)]
 
 
 def wish(host, kind=view.MIGRATE, number=1):
-    return {"web1": view.Wish(number, kind, host)}
+    return {"web1": view.RelocationRequest(number, kind, host)}
 
 
 def likes(*guests, **hosts):
@@ -134,7 +134,7 @@ def test_its_target_is_lost_when_that_is_proven_to_be_over(of, hosts, lost):
         (MOVES, wish("h3", view.MIGRATE), {}, None),
         (RUNS, wish("h2", view.RELOCATE), {"hosts": {"h2": EMPTIED}}, None),
         (RUNS, wish("h2", view.MIGRATE), {"hosts": {"h2": EMPTIED}}, None),
-        (RUNS, wish("h2"), {"tied": {"web1": view.Tied("h1", "its disk")}}, None),
+        (RUNS, wish("h2"), {"tied": {"web1": view.HostBinding("h1", "its disk")}}, None),
         (RUNS, wish("h1", view.RELOCATE), {}, "is_where_wished"),
         (RUNS, wish("h1", view.MIGRATE), {}, "is_where_wished"),
         (replace(RUNS, wish=1), wish("h1"), {}, None),
@@ -143,7 +143,7 @@ def test_its_target_is_lost_when_that_is_proven_to_be_over(of, hosts, lost):
 )
 def test_what_is_done_for_where_a_person_wants_it(of, wishes, more, found):
     row = case(of, wishes=wishes, **more).next()
-    assert (row and row.when) == found
+    assert (row and row.condition) == found
 
 
 FULL_H2 = {name: Host(name, 8, (name != "h2") * 8 * 1024**2, types=("kvm",)) for name in made.HOSTS}
@@ -233,7 +233,7 @@ def test_it_leaves_a_host_that_is_to_be_empty_or_shuts_down(more, goes):
 
 
 def test_it_stays_where_it_is_to_leave_while_no_host_takes_it():
-    tied = {"web1": view.Tied("h1", "its disk")}
+    tied = {"web1": view.HostBinding("h1", "its disk")}
     assert case(hosts={"h1": EMPTIED}, tied=tied).goal == ""
 
 
@@ -253,14 +253,14 @@ SAME = likes(h1=1, h2=1)
         (RUNS, {"rules": likes(h2=1) + likes(h1=2)}, ""),
         (RUNS, {"rules": likes(h3=2) + likes(h1=1)}, "h3"),
         (RUNS, {"rules": likes(h2=1, h3=2), "hosts": {"h3": EMPTIED}}, "h2"),
-        (RUNS, {"rules": likes(h2=1), "tied": {"web1": view.Tied("h1", "its disk")}}, ""),
-        (RUNS, {"rules": likes(h2=1), "tied": {"web1": view.Tied("h9", "its disk")}}, ""),
+        (RUNS, {"rules": likes(h2=1), "tied": {"web1": view.HostBinding("h1", "its disk")}}, ""),
+        (RUNS, {"rules": likes(h2=1), "tied": {"web1": view.HostBinding("h9", "its disk")}}, ""),
         (RUNS, {"rules": likes(h2=1), "hosts": {"h1": HostRecord(SUSPECTED, boot=1)}}, ""),
         (replace(RUNS, failed=("h3",)), {"rules": likes(h2=1)}, ""),
         # it did not start there in that boot
         (replace(RUNS, refused=(H3,)), {"rules": likes(h2=1, h3=2)}, "h2"),
         (replace(RUNS, refused=(H2, H3)), {"rules": likes(h2=1, h3=2)}, ""),
-        (replace(RUNS, refused=(GuestPlace("h3", 0),)), {"rules": likes(h2=1, h3=2)}, "h3"),
+        (replace(RUNS, refused=(GuestLocation("h3", 0),)), {"rules": likes(h2=1, h3=2)}, "h3"),
         # back from what was planned
         (replace(RUNS, home="h2"), {}, "h2"),
         (replace(RUNS, home="h2"), {"rules": SAME}, "h2"),
@@ -297,7 +297,7 @@ def test_it_goes_to_a_host_that_it_likes_better_than_its_own(of, more, better):
 def test_placement_is_asked_only_where_a_better_host_may_be(of, more):
     """It is asked of many guests in each beat, as long as their host is in maintenance."""
     found = case(of, **more)
-    found.room.ranked = refuse
+    found.capacity.ranked = refuse
     assert found.goal == ""
 
 
@@ -309,7 +309,7 @@ def test_only_one_that_is_well_is_stopped_for_a_better_host(of):
 @pytest.mark.parametrize("starts, back", [(3, "h2"), (4, "")])
 def test_it_is_not_stopped_for_a_host_where_it_would_wait(starts, back):
     found = case(wanted=made.wanted(failback=view.RESTART), rules=likes(h2=1))
-    found.room.starting["h2"] = starts
+    found.capacity.starting["h2"] = starts
     assert found.back == back
 
 
@@ -351,18 +351,18 @@ def test_a_person_has_not_to_wait_after_a_migration_that_failed():
 def test_one_that_is_sent_has_two_places_and_remembers_its_home(of, more, home):
     found = case(of, **more)
     row = found.next()
-    assert row.when == "is_to_migrate"
+    assert row.condition == "is_to_migrate"
     assert found.changed(row, 9) == replace(
-        of, why=row.why, changed=9, target="h2", target_boot=1, places=(H1, H2), home=home
+        of, why=row.reason, changed=9, target="h2", target_boot=1, places=(H1, H2), home=home
     )
-    assert (found.room.at["h2"], found.room.starting["h2"]) == ({"web1"}, 0)
+    assert (found.capacity.guests_on["h2"], found.capacity.starting["h2"]) == ({"web1"}, 0)
 
 
 def test_one_that_is_sent_goes_to_the_boot_in_which_its_target_is_now():
     hosts = {"h2": HostRecord(UP, boot=7)}
     found = case(hosts=hosts, beats=[made.beat("h2", boot=7)], **TO_H2)
     after = found.changed(found.next(), 9)
-    assert (after.target_boot, after.places) == (7, (H1, GuestPlace("h2", 7)))
+    assert (after.target_boot, after.places) == (7, (H1, GuestLocation("h2", 7)))
 
 
 @pytest.mark.parametrize(
@@ -413,12 +413,12 @@ def test_one_whose_migration_failed_runs_on_where_it_was(of, more, changes):
 def test_one_that_goes_to_a_better_host_by_a_restart_is_shut_down_first():
     found = case(wanted=made.wanted(failback=view.RESTART), rules=likes(h2=1))
     row = found.next()
-    assert row.when == "is_to_restart_there"
+    assert row.condition == "is_to_restart_there"
     assert found.changed(row, 9) == replace(
-        RUNS, state=RECOVERING, why=row.why, changed=9, host="", run=False, gentle=True,
+        RUNS, state=RECOVERING, why=row.reason, changed=9, host="", run=False, gentle=True,
         better="h2", left="h1",
     )  # fmt: skip
-    assert (found.room.at["h2"], found.room.starting["h2"]) == ({"web1"}, 1)
+    assert (found.capacity.guests_on["h2"], found.capacity.starting["h2"]) == ({"web1"}, 1)
 
 
 WENT = replace(RUNS, state=RECOVERING, host="h2", last="h2", places=(H2,), better="h2", left="h1")
@@ -437,12 +437,12 @@ FAILED = replace(THERE, state=facts.FAILED)
 def test_one_that_does_not_start_on_the_better_host_goes_back(of, there, back):
     found = case(of, there)
     assert found.did_not_start_there() is back
-    assert found.why == ("it failed: it did not start: back to h1" if back else "")
+    assert found.reason == ("it failed: it did not start: back to h1" if back else "")
 
 
 @pytest.mark.parametrize(
     "before, after",
-    [((), (H2,)), ((H3,), (H3, H2)), ((GuestPlace("h2", 0), H3), (H3, H2))],
+    [((), (H2,)), ((H3,), (H3, H2)), ((GuestLocation("h2", 0), H3), (H3, H2))],
 )  # fmt: skip
 def test_it_does_not_go_there_again_before_that_host_has_booted_anew(before, after):
     """No try is used up."""

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from saltvirt.ha import facts
-from saltvirt.ha.facts import GuestThere
+from saltvirt.ha.facts import GuestStatus
 from saltvirt.ha.registry import (
     FENCED,
     FENCING,
@@ -15,7 +15,7 @@ from saltvirt.ha.registry import (
     RETURNING,
     SUSPECTED,
     UP,
-    GuestPlace,
+    GuestLocation,
     HostRecord,
 )
 from tests.unit.ha import made
@@ -41,9 +41,9 @@ def test_a_guest_is_seen_running_on_a_host_that_is_well(state, known):
 
 @pytest.mark.parametrize("of, there", [
     ({}, None),
-    ({}, GuestThere(1, facts.STARTING)),
-    ({}, GuestThere(2, facts.RUNNING)),
-    ({}, GuestThere(1, facts.RUNNING, trouble=facts.FULL)),
+    ({}, GuestStatus(1, facts.STARTING)),
+    ({}, GuestStatus(2, facts.RUNNING)),
+    ({}, GuestStatus(1, facts.RUNNING, trouble=facts.FULL)),
     ({"run": False}, made.RUNS),
     ({"places": ()}, made.RUNS),
 ])  # fmt: skip
@@ -56,8 +56,8 @@ def test_a_guest_does_not_run_before_the_start_that_is_meant_is_seen_where_it_ma
     ({"run": True}, True),
     ({"host": "h1", "boot": 1}, True),
     ({"host": "h1", "boot": 1, "run": True}, False),
-    ({"places": (GuestPlace("h2", 1),)}, False),  # it runs there still
-    ({"places": (GuestPlace("h3", 1),)}, True),  # that host has given it back
+    ({"places": (GuestLocation("h2", 1),)}, False),  # it runs there still
+    ({"places": (GuestLocation("h3", 1),)}, True),  # that host has given it back
 ])  # fmt: skip
 @pytest.mark.parametrize("hosts, room", [({}, True), (ALL_HOSTS, False)])
 def test_a_guest_gets_a_place_when_it_has_none_and_can_run_nowhere(of, free, hosts, room):
@@ -76,9 +76,9 @@ def test_no_guest_gets_a_place_while_all_is_disarmed():
 def test_a_guest_waits_for_its_last_host_when_that_is_at_rest_or_returns(state, of):
     case = made.case(down(**of), hosts={"h1": HostRecord(state, "its reason", boot=1)})
     if state in (REST, RETURNING) and not of:
-        assert (case.choice, case.why) == ("", "it waits for h1: its reason")
+        assert (case.choice, case.reason) == ("", "it waits for h1: its reason")
     else:
-        assert case.choice and not case.why
+        assert case.choice and not case.reason
 
 
 @pytest.mark.parametrize("of, hosts, chosen", [
@@ -109,12 +109,12 @@ def test_where_as_many_start_as_may_no_other_starts(of, busy, chosen, why):
     )  # fmt: skip
     others = {f"of-{host}": starting(host) for host in busy.split()}
     case = made.case(down(**of), view=view, guests=others, hosts={"h3": HostRecord(MAINTENANCE)})
-    assert (case.choice, case.why) == (chosen, why)
+    assert (case.choice, case.reason) == (chosen, why)
 
 
 def test_a_guest_that_no_host_takes_has_the_reason_of_each():
     case = made.case(down(), hosts={**ALL_HOSTS, "h2": HostRecord(FENCED)})
-    assert (case.choice, case.why) == ("", "h1: in maintenance; h2: fenced; h3: in maintenance")
+    assert (case.choice, case.reason) == ("", "h1: in maintenance; h2: fenced; h3: in maintenance")
 
 
 @pytest.mark.parametrize("home, kept", [("", ""), ("h1", ""), ("h2", "h2")])
@@ -131,8 +131,8 @@ def test_a_place_is_a_new_start_on_that_host_in_its_boot_and_takes_of_its_room()
         epoch=4, last="h1", better="h2", gentle=True, target="h3", taker="h3", turned=2, home="h1",
     )  # fmt: skip
     case = made.case(record, beats=[made.beat("h2", boot=3)], hosts=hosts)
-    assert case.place(record) == down(
-        epoch=5, host="h2", boot=3, run=True, places=(GuestPlace("h2", 3),), last="h2",
+    assert case.assign(record) == down(
+        epoch=5, host="h2", boot=3, run=True, places=(GuestLocation("h2", 3),), last="h2",
         better="h2", home="h1",
     )  # fmt: skip
-    assert case.room.at["h2"] == {"web1"} and case.room.starting["h2"] == 1
+    assert case.capacity.guests_on["h2"] == {"web1"} and case.capacity.starting["h2"] == 1

@@ -3,16 +3,16 @@
 import pytest
 
 from saltvirt.ha import facts, guest_seen
-from saltvirt.ha.facts import GuestThere, Pledge
-from saltvirt.ha.registry import FENCED, IGNORED, MAINTENANCE, PLACED, UP, GuestPlace, HostRecord
-from saltvirt.ha.view import MIGRATE, RELOCATE, Wish
+from saltvirt.ha.facts import GuestStatus, HostState
+from saltvirt.ha.registry import FENCED, IGNORED, MAINTENANCE, PLACED, UP, GuestLocation, HostRecord
+from saltvirt.ha.view import MIGRATE, RELOCATE, RelocationRequest
 from tests.unit.ha import made
 
-ALIVE = GuestThere(1, facts.RUNNING)
-INCOMING = GuestThere(2, facts.INCOMING)
-LEFT = {"host": "", "run": False, "places": (GuestPlace("h2", 1),)}
+ALIVE = GuestStatus(1, facts.RUNNING)
+INCOMING = GuestStatus(2, facts.INCOMING)
+LEFT = {"host": "", "run": False, "places": (GuestLocation("h2", 1),)}
 MOVES = {
-    "target": "h2", "target_boot": 1, "places": (GuestPlace("h1", 1), GuestPlace("h2", 1)),
+    "target": "h2", "target_boot": 1, "places": (GuestLocation("h1", 1), GuestLocation("h2", 1)),
 }  # fmt: skip
 
 
@@ -22,8 +22,8 @@ def of_h2(there=None, **changes):
 
 @pytest.mark.parametrize("beat, cleared", [
     ({}, True),
-    ({"there": GuestThere(1, facts.OFF)}, True),
-    ({"there": GuestThere(1, facts.STOPPED)}, True),
+    ({"there": GuestStatus(1, facts.OFF)}, True),
+    ({"there": GuestStatus(1, facts.STOPPED)}, True),
     ({"there": ALIVE}, False),
     ({"boot": 2}, False),
     ({"applied": 3}, True),
@@ -31,37 +31,37 @@ def of_h2(there=None, **changes):
 ])  # fmt: skip
 @pytest.mark.parametrize("boot", [1, 0])
 def test_a_place_that_the_guest_left_is_struck_off_by_its_hosts_word(beat, cleared, boot):
-    left = {**LEFT, "places": (GuestPlace("h2", boot),), "changed": 3}
+    left = {**LEFT, "places": (GuestLocation("h2", boot),), "changed": 3}
     case = made.case(made.record(**left), beats=[of_h2(**beat)])
-    assert case.places == (() if cleared else case.record.places)
+    assert case.locations == (() if cleared else case.record.places)
 
 
 @pytest.mark.parametrize("there, state, cleared", [
-    (None, IGNORED, True), (GuestThere(1, facts.STOPPED), IGNORED, True), (ALIVE, IGNORED, False),
+    (None, IGNORED, True), (GuestStatus(1, facts.STOPPED), IGNORED, True), (ALIVE, IGNORED, False),
     (None, PLACED, False),
 ])  # fmt: skip
 def test_a_place_of_one_that_is_ignored_is_struck_off_when_a_person_moved_it(there, state, cleared):
     """``ha_ignore``, ``virt.migrate``, ``ha_ignore off=True``: that was refused."""
     left = {"host": "h2", "boot": 1, "run": True, "places": LEFT["places"], "state": state}
     case = made.case(made.record(**left), beats=[of_h2(there)])
-    assert (case.places == ()) is cleared
+    assert (case.locations == ()) is cleared
 
 
 @pytest.mark.parametrize("committed, cleared", [(4, False), (5, True), (6, True)])
 def test_that_word_counts_once_enough_hosts_keep_the_registry(committed, cleared):
     case = made.case(made.record(**LEFT), state=made.master(committed=committed))
-    assert (case.places == ()) is cleared
+    assert (case.locations == ()) is cleared
 
 
 def test_a_host_of_which_nothing_is_heard_gives_nothing_back():
     case = made.case(made.record(**LEFT))
     del case.view.beats["h2"]
-    assert case.places == case.record.places
+    assert case.locations == case.record.places
 
 
 def test_the_word_of_an_earlier_boot_says_nothing_of_a_later_one():
-    case = made.case(made.record(**{**LEFT, "places": (GuestPlace("h2", 2),)}))
-    assert case.places == case.record.places
+    case = made.case(made.record(**{**LEFT, "places": (GuestLocation("h2", 2),)}))
+    assert case.locations == case.record.places
 
 
 @pytest.mark.parametrize("boot, host, cleared", [
@@ -75,20 +75,20 @@ def test_the_word_of_an_earlier_boot_says_nothing_of_a_later_one():
 def test_a_place_is_struck_off_when_its_host_is_proven_to_be_gone_or_has_booted_again(
     boot, host, cleared
 ):
-    left = {**LEFT, "places": (GuestPlace("h2", boot),)}
+    left = {**LEFT, "places": (GuestLocation("h2", boot),)}
     case = made.case(made.record(**left), beats=[of_h2(ALIVE)], hosts={"h2": host})
-    assert (case.places == ()) is cleared
+    assert (case.locations == ()) is cleared
 
 
 @pytest.mark.parametrize("pledge, cleared", [
-    (Pledge(boot=1, phase=facts.OVER), True),
-    (Pledge(boot=1, phase=facts.OVER, freeze=True), False),
-    (Pledge(boot=2, phase=facts.OVER), False),
-    (Pledge(boot=1, phase=facts.LEAVING), False),
+    (HostState(boot=1, phase=facts.SHUT_DOWN), True),
+    (HostState(boot=1, phase=facts.SHUT_DOWN, freeze=True), False),
+    (HostState(boot=2, phase=facts.SHUT_DOWN), False),
+    (HostState(boot=1, phase=facts.LEAVING), False),
 ])  # fmt: skip
 def test_a_place_is_struck_off_when_its_host_said_that_none_of_its_guests_will_run(pledge, cleared):
     case = made.case(pledges={"h1": pledge})
-    assert (case.places == ()) is cleared
+    assert (case.locations == ()) is cleared
 
 
 @pytest.mark.parametrize("changes, kept", [
@@ -102,13 +102,13 @@ def test_a_place_is_struck_off_when_its_host_said_that_none_of_its_guests_will_r
 ])  # fmt: skip
 def test_a_place_to_which_the_guest_is_to_come_is_not_given_back_before_it_came(changes, kept):
     case = made.case(made.record(**{**changes, "places": LEFT["places"]}), there=None)
-    assert bool(case.places) is kept
+    assert bool(case.locations) is kept
 
 
 @pytest.mark.parametrize("places, held", [
-    ((GuestPlace("h1", 1),), True),
-    ((GuestPlace("h2", 0), GuestPlace("h1", 1)), True),
-    ((GuestPlace("h2", 0),), False),
+    ((GuestLocation("h1", 1),), True),
+    ((GuestLocation("h2", 0), GuestLocation("h1", 1)), True),
+    ((GuestLocation("h2", 0),), False),
     ((), False),
 ])  # fmt: skip
 def test_a_guest_is_held_while_it_may_run_at_its_host(places, held):
@@ -120,8 +120,8 @@ def test_a_guest_is_held_while_it_may_run_at_its_host(places, held):
     (facts.RESTING, False, False),
     (facts.LEAVING, False, True),
     (facts.LEAVING, True, False),
-    (facts.OVER, False, True),
-    (facts.OVER, True, False),
+    (facts.SHUT_DOWN, False, True),
+    (facts.SHUT_DOWN, True, False),
 ])  # fmt: skip
 def test_a_guest_is_left_by_a_host_that_wants_to_be_rid_of_it(phase, freeze, left):
     beat = made.beat(guests={"web1": ALIVE}, phase=phase, freeze=freeze)
@@ -143,8 +143,8 @@ def test_a_host_misses_its_storage_when_that_is_silent_for_so_long(silent_s, los
 
 @pytest.mark.parametrize("beats, h2, comes", [
     ([of_h2(INCOMING)], {}, True),
-    ([of_h2(GuestThere(2, facts.RUNNING))], {}, True),
-    ([of_h2(GuestThere(2, facts.CRASHED))], {}, False),
+    ([of_h2(GuestStatus(2, facts.RUNNING))], {}, True),
+    ([of_h2(GuestStatus(2, facts.CRASHED))], {}, False),
     ([of_h2()], {}, False),
     ([of_h2(INCOMING, boot=2)], {}, False),
     ([of_h2(INCOMING)], {"gone": 2}, False),
@@ -157,11 +157,11 @@ def test_a_guest_whose_old_host_is_gone_is_lost_unless_its_target_has_it(beats, 
 
 @pytest.mark.parametrize("wish, host, followed", [
     (None, {}, False),
-    (Wish(5, RELOCATE, "h2"), {}, True),
-    (Wish(4, RELOCATE, "h2"), {}, False),
-    (Wish(3, RELOCATE, "h2"), {}, False),
-    (Wish(5, MIGRATE, "h2"), {}, False),
-    (Wish(5, RELOCATE, "h2"), {"state": MAINTENANCE}, False),
+    (RelocationRequest(5, RELOCATE, "h2"), {}, True),
+    (RelocationRequest(4, RELOCATE, "h2"), {}, False),
+    (RelocationRequest(3, RELOCATE, "h2"), {}, False),
+    (RelocationRequest(5, MIGRATE, "h2"), {}, False),
+    (RelocationRequest(5, RELOCATE, "h2"), {"state": MAINTENANCE}, False),
 ])  # fmt: skip
 def test_a_persons_wish_is_followed_once_where_its_host_takes_guests(wish, host, followed):
     hosts = {"h2": HostRecord(**{"state": UP, "boot": 1, **host})}
@@ -172,4 +172,4 @@ def test_a_persons_wish_is_followed_once_where_its_host_takes_guests(wish, host,
 
 @pytest.mark.parametrize("changes, last", [({}, 1), (MOVES, 2)])
 def test_a_migration_has_the_epoch_after_the_records(changes, last):
-    assert guest_seen.unused(made.record(**changes)) == last
+    assert guest_seen.last_epoch(made.record(**changes)) == last

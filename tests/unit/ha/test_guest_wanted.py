@@ -15,19 +15,19 @@ from saltvirt.ha.registry import (
     SUSPECTED,
     UNKNOWN,
     UP,
-    GuestPlace,
-    GuestRecord,
+    GuestLocation,
+    HaGuestRecord,
     HostRecord,
 )
 from tests.unit.ha import made
 
-FRESH = GuestRecord(changed=5)
-ASSUMED = replace(FRESH, places=(GuestPlace("h1", 1),), last="h1")
+FRESH = HaGuestRecord(changed=5)
+ASSUMED = replace(FRESH, places=(GuestLocation("h1", 1),), last="h1")
 
 
 def new(there, of=FRESH, state=UP, wanted="h1", **beat):
     """A guest that is new, and was on h1 when it was given. there: what h1 says of it."""
-    told = {"web1": facts.GuestThere(3, there)} if there else {}
+    told = {"web1": facts.GuestStatus(3, there)} if there else {}
     return made.case(
         of, beats=[made.beat("h1", guests=told, **beat)], wanted=made.wanted(host=wanted),
         hosts={"h1": HostRecord(state, boot=1)},
@@ -48,7 +48,7 @@ def test_of_one_that_is_new_its_host_says_whether_it_runs(there, runs):
     "of, beat",
     [
         (FRESH, {"applied": 4}),  # by a registry that does not name it
-        (GuestRecord(changed=0), {}),  # no registry names it yet
+        (HaGuestRecord(changed=0), {}),  # no registry names it yet
         (FRESH, {"boot": 2}),  # a start of the host that is not known yet
     ],
 )
@@ -61,7 +61,7 @@ def test_what_is_no_answer_about_it_decides_nothing(there, of, beat):
 
 
 def test_the_first_registry_that_can_name_one_is_enough():
-    of = GuestRecord(changed=1)
+    of = HaGuestRecord(changed=1)
     assert new(facts.RUNNING, of, applied=1).is_there()
     assert new(None, of, applied=1).is_nowhere()
 
@@ -79,7 +79,7 @@ def test_a_host_that_this_master_does_not_hear_decides_nothing():
 )  # fmt: skip
 def test_only_a_host_that_is_heard_is_believed_and_a_silent_one_may_run_it(state, found):
     row = new(facts.RUNNING, state=state).next()
-    assert (row.when if row else None) == found
+    assert (row.condition if row else None) == found
 
 
 @pytest.mark.parametrize("state", [SUSPECTED, FENCED])
@@ -91,8 +91,8 @@ def test_it_is_assumed_once_that_a_silent_host_may_run_it(state):
 def test_one_that_is_on_no_host_is_placed_anywhere():
     case = new(None, wanted="")
     row = case.next()
-    assert row.when == "is_nowhere"
-    assert case.changed(row, 9) == GuestRecord(
+    assert row.condition == "is_nowhere"
+    assert case.changed(row, 9) == HaGuestRecord(
         "recovering", "its host says that it does not run", changed=9
     )
 
@@ -100,16 +100,16 @@ def test_one_that_is_on_no_host_is_placed_anywhere():
 @pytest.mark.parametrize(
     "there, of, state, after",
     [
-        (facts.RUNNING, FRESH, UP, GuestRecord(
+        (facts.RUNNING, FRESH, UP, HaGuestRecord(
             "placed", "it runs there already", epoch=4, host="h1", boot=1, run=True, changed=9,
-            places=(GuestPlace("h1", 1),), last="h1")),
-        (facts.OFF, FRESH, UP, GuestRecord(
+            places=(GuestLocation("h1", 1),), last="h1")),
+        (facts.OFF, FRESH, UP, HaGuestRecord(
             "recovering", "its host says that it does not run", epoch=3, changed=9, last="h1")),
-        (None, ASSUMED, UP, GuestRecord(
+        (None, ASSUMED, UP, HaGuestRecord(
             "recovering", "its host says that it does not run", epoch=0, changed=9, last="h1")),
-        (None, FRESH, SUSPECTED, GuestRecord(
+        (None, FRESH, SUSPECTED, HaGuestRecord(
             "new", "its host is silent, and may run it", changed=9,
-            places=(GuestPlace("h1", 1),), last="h1")),
+            places=(GuestLocation("h1", 1),), last="h1")),
     ],
 )  # fmt: skip
 def test_what_is_known_of_one_that_is_new_is_written_down(there, of, state, after):
@@ -127,8 +127,8 @@ def test_what_a_person_wants_of_it(wanted, ignored, unwanted, started):
     case = made.case(wanted=made.wanted(wanted=wanted))
     assert case.is_ignored() is ignored
     assert case.is_noticed() is not ignored
-    assert case.is_unwanted() is unwanted
-    assert case.is_wanted() is started
+    assert case.is_to_stop() is unwanted
+    assert case.is_to_start() is started
 
 
 def test_one_that_is_no_longer_ignored_is_as_it_was():
@@ -141,11 +141,11 @@ def test_one_that_was_ignored_and_has_no_place_left_is_looked_for_where_it_is_no
     """It was stopped before, or its host has booted: whoever started it since was a person."""
     old = made.record(state="ignored", epoch=7, places=(), wish=3, agent_silent_s=60, last="h2")
     case = made.case(old)
-    after = GuestRecord("new", "it is looked for where a person left it", epoch=7, changed=9,
+    after = HaGuestRecord("new", "it is looked for where a person left it", epoch=7, changed=9,
                         wish=3, agent_silent_s=60)  # fmt: skip
     assert case.changed(case.next(), 9) == after
     booted = made.case(made.record(state="ignored"), hosts={"h1": HostRecord(UP, boot=2)})
-    assert booted.next().when == "is_noticed_anew"
+    assert booted.next().condition == "is_noticed_anew"
     there = new(facts.RUNNING, replace(after, changed=5))
     assert there.changed(there.next(), 9).epoch == 8
     down = new(None, replace(after, changed=5))
@@ -153,7 +153,7 @@ def test_one_that_was_ignored_and_has_no_place_left_is_looked_for_where_it_is_no
 
 
 MOVES = made.record(
-    epoch=4, target="h2", target_boot=1, places=(GuestPlace("h1", 1), GuestPlace("h2", 1)),
+    epoch=4, target="h2", target_boot=1, places=(GuestLocation("h1", 1), GuestLocation("h2", 1)),
 )  # fmt: skip
 # as of a registry that no host acts by yet
 DOWN = made.record(state=STOPPED, run=False, changed=6, places=MOVES.places)
@@ -165,7 +165,7 @@ H2_GONE = {"h2": HostRecord(FENCED, boot=1, gone=2)}
     [
         (made.record(epoch=4), {}, {}),
         (MOVES, {}, {"target": "", "epoch": 5}),  # the migration had the next epoch
-        (MOVES, H2_GONE, {"target": "", "epoch": 5, "places": (GuestPlace("h1", 1),)}),
+        (MOVES, H2_GONE, {"target": "", "epoch": 5, "places": (GuestLocation("h1", 1),)}),
     ],
 )
 def test_one_that_is_to_be_down_is_shut_down_where_it_is(of, hosts, changes):
@@ -185,13 +185,13 @@ def test_no_host_holds_one_that_is_to_be_down_for_its_lease(asked):
 
 
 @pytest.mark.parametrize("hosts, places", [
-    ({}, (GuestPlace("h1", 1), GuestPlace("h2", 1))), (H2_GONE, (GuestPlace("h1", 1),)),
+    ({}, (GuestLocation("h1", 1), GuestLocation("h2", 1))), (H2_GONE, (GuestLocation("h1", 1),)),
 ])  # fmt: skip
 def test_one_that_is_to_be_started_gets_a_host_anew_and_all_its_tries(hosts, places):
     down = replace(DOWN, gentle=True, epoch=4)
     tried = {
         "restarts": 1, "relocates": 1, "failed": ("h1",), "left": "h1", "turned": 3,
-        "refused": (GuestPlace("h2", 1),),
+        "refused": (GuestLocation("h2", 1),),
     }  # fmt: skip
     case = made.case(replace(down, **tried), hosts=hosts)
     assert case.changed(case.next(), 9) == replace(

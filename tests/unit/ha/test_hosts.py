@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from saltvirt.ha import hosts
-from saltvirt.ha.facts import OFF, Pledge, Promise
+from saltvirt.ha.facts import OFF, FenceVote, HostState
 from saltvirt.ha.registry import (
     FENCED,
     FENCING,
@@ -18,18 +18,18 @@ from saltvirt.ha.registry import (
     SUSPECTED,
     UNKNOWN,
     UP,
-    GuestPlace,
+    GuestLocation,
     HostRecord,
 )
 from saltvirt.ha.transitions import Row
-from saltvirt.ha.view import FenceSeen
+from saltvirt.ha.view import FenceResult
 from tests.unit.ha import made
 from tests.unit.ha.made import NOW_S, POLICY, record
 
 # in this version of the registry the others were asked to give h1 up
 BALLOT = 4
 SUSPECT_S = POLICY.suspect_s
-ARMED = Pledge(boot=2, armed=True, watchdog_s=10, terms=POLICY.terms(""))
+ARMED = HostState(boot=2, armed=True, watchdog_s=10, terms=POLICY.terms(""))
 FIRED_S = POLICY.must_have_fired_s(10)
 
 
@@ -45,7 +45,7 @@ def case(state=UP, beats=None, pledge=None, guests=None, known=None, led=None, *
     left = {name: one for name, one in sees.beats.items() if beats.get(name, one)}
     master = made.master(**(led or {}))
     pledges = {"h1": pledge} if pledge else {}
-    master = replace(master, kept=replace(master.kept, registry=registry, pledges=pledges))
+    master = replace(master, kept=replace(master.saved, registry=registry, pledges=pledges))
     return hosts.HostCase("h1", of, registry, master, replace(sees, beats=left), NOW_S)
 
 
@@ -61,7 +61,7 @@ def miss(silent_s=SUSPECT_S, ago_s=1, peers=("h2", "h3")):
 
 def promise(term=1, ballot=BALLOT, peers=("h2", "h3")):
     """The beats of peers that have promised not to acknowledge h1."""
-    asked = Promise(2, term, ballot)
+    asked = FenceVote(2, term, ballot)
     return {name: made.beat(name, promises={"h1": asked}) for name in peers}
 
 
@@ -81,7 +81,7 @@ MINE = {"web1": record("h1")}
         (None, 0, None, False),
         (came(1), 2, None, True),
         (came(1), 3, None, False),
-        (came(1), 0, Pledge(2, freeze=True), False),
+        (came(1), 0, HostState(2, freeze=True), False),
     ],
 )
 def test_a_host_is_heard_by_a_beat_of_late_of_a_boot_that_is_not_over(beat, gone, pledge, heard):
@@ -136,12 +136,12 @@ def test_a_host_is_silent_when_nothing_came_for_so_long_since_the_lead_was_taken
 @pytest.mark.parametrize(
     "boot, pledge, rests",
     [
-        (2, Pledge(2, freeze=True), True),
-        (1, Pledge(1, freeze=True), True),
-        (2, Pledge(2, freeze=False), False),
-        (2, Pledge(1, freeze=True), False),
-        (2, Pledge(3, freeze=True), False),
-        (0, Pledge(0, freeze=True), False),
+        (2, HostState(2, freeze=True), True),
+        (1, HostState(1, freeze=True), True),
+        (2, HostState(2, freeze=False), False),
+        (2, HostState(1, freeze=True), False),
+        (2, HostState(3, freeze=True), False),
+        (0, HostState(0, freeze=True), False),
         (2, None, False),
     ],
 )
@@ -155,8 +155,8 @@ def test_a_host_rests_when_it_said_so_in_the_boot_that_is_known(boot, pledge, re
 @pytest.mark.parametrize("marked", [True, False])
 def test_a_host_is_to_be_empty_while_a_person_wants_it(marked):
     host = case(maintenance=frozenset({"h2", "h1"} if marked else {"h2"}))
-    assert host.is_marked() is marked
-    assert host.is_unmarked() is (not marked)
+    assert host.in_maintenance() is marked
+    assert host.not_maintained() is (not marked)
 
 
 @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ LATELY = {"h2": NOW_S, "h3": NOW_S}
         ({"db1": record("h2"), **MINE}, {}, ""),
         ({"web1": record("h1", state=STOPPED)}, {}, ""),
         # one that migrates away, one that is to go elsewhere
-        ({"web1": record("h2", places=(GuestPlace("h2", 1), GuestPlace("h1", 2)))}, {}, ""),
+        ({"web1": record("h2", places=(GuestLocation("h2", 1), GuestLocation("h1", 2)))}, {}, ""),
         (MINE, {"known": {"armed": False}}, "high availability is disarmed"),
         (MINE, {"beats": SILENT}, NO_MAJORITY),
         (MINE, {"led": {"fenced_s": LATELY}}, "2 others were fenced in 600 s"),
@@ -225,14 +225,14 @@ LATELY = {"h2": NOW_S, "h3": NOW_S}
 )
 def test_a_silent_host_is_left_alone_for_a_reason(guests, changes, why):
     host = case(SUSPECTED, **{"beats": GONE, **changes}, guests=guests)
-    assert host.stays() == hosts.stuck_why(host) == why
+    assert host.unfenced_reason() == hosts.stuck_reason(host) == why
     assert host.is_to_be_fenced() is (why == "")
 
 
 @pytest.mark.parametrize("state", [UNKNOWN, UP, MAINTENANCE, REST, FENCED, RETURNING])
 def test_only_of_a_host_that_is_suspected_or_given_up_there_is_such_a_reason(state):
-    assert hosts.stuck_why(case(state, SILENT)) == ""
-    assert hosts.stuck_why(case(state, {**SILENT, **promise()})) == ""
+    assert hosts.stuck_reason(case(state, SILENT)) == ""
+    assert hosts.stuck_reason(case(state, {**SILENT, **promise()})) == ""
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,7 @@ def test_only_of_a_host_that_is_suspected_or_given_up_there_is_such_a_reason(sta
     ],
 )
 def test_a_majority_has_promised_by_the_words_of_others_about_this_question(beats, promised):
-    assert case(FENCING, beats).has_promises() is promised
+    assert case(FENCING, beats).has_votes() is promised
 
 
 # -- proofs, and what is no longer to be hoped for -------------------------------------------------
@@ -256,12 +256,12 @@ def test_a_majority_has_promised_by_the_words_of_others_about_this_question(beat
 @pytest.mark.parametrize(
     "seen, proves",
     [
-        ({"h1": FenceSeen("1.4.0", "off")}, True),
-        ({"h1": FenceSeen("1.4.7", "off")}, True),
-        ({"h1": FenceSeen("1.4.0", "on")}, False),
-        ({"h1": FenceSeen("1.3.0", "off")}, False),
-        ({"h1": FenceSeen("2.4.0", "off")}, False),
-        ({"h2": FenceSeen("1.4.0", "off")}, False),
+        ({"h1": FenceResult("1.4.0", "off")}, True),
+        ({"h1": FenceResult("1.4.7", "off")}, True),
+        ({"h1": FenceResult("1.4.0", "on")}, False),
+        ({"h1": FenceResult("1.3.0", "off")}, False),
+        ({"h1": FenceResult("2.4.0", "off")}, False),
+        ({"h2": FenceResult("1.4.0", "off")}, False),
     ],
 )
 def test_a_host_is_off_by_a_fence_that_was_run_for_this_question(seen, proves):
@@ -297,20 +297,20 @@ FENCES = {"fence_levels": {"h1": 1}}
         ({}, None, {}, ""),
         (promise(), None, {"fence_levels": {"h1": 0, "h2": 1}}, NO_FENCE),
         (promise(), None, FENCES, ""),
-        (promise(), None, {**FENCES, "fences": {"h2": FenceSeen("1.4.0", "on")}}, ""),
+        (promise(), None, {**FENCES, "fences": {"h2": FenceResult("1.4.0", "on")}}, ""),
         # that it failed before says nothing of this time
-        (promise(), None, {**FENCES, "fences": {"h1": FenceSeen("1.3.0", "on")}}, ""),
+        (promise(), None, {**FENCES, "fences": {"h1": FenceResult("1.3.0", "on")}}, ""),
         (
-            promise(), None, {**FENCES, "fences": {"h1": FenceSeen("1.4.0", "timed out")}},
+            promise(), None, {**FENCES, "fences": {"h1": FenceResult("1.4.0", "timed out")}},
             "its fence says timed out, and it had no watchdog that was armed",
         ),
-        (promise(), ARMED, {**FENCES, "fences": {"h1": FenceSeen("1.4.0", "on")}}, ""),
+        (promise(), ARMED, {**FENCES, "fences": {"h1": FenceResult("1.4.0", "on")}}, ""),
     ],
 )  # fmt: skip
 def test_no_proof_is_to_be_expected_where_neither_a_fence_nor_a_watchdog_gives_it(
     beats, pledge, sees, why
 ):
-    assert hosts.stuck_why(case(FENCING, beats, pledge, **sees)) == why
+    assert hosts.stuck_reason(case(FENCING, beats, pledge, **sees)) == why
 
 
 # -- one that comes back ---------------------------------------------------------------------------
@@ -359,13 +359,13 @@ def test_a_host_is_clean_by_its_word_in_the_boot_that_is_known(beat, gone, clean
         (UP, {}, None),
         (UP, {"maintenance": frozenset({"h1"})}, ("is_marked", MAINTENANCE)),
         (UP, {"beats": SILENT, "maintenance": frozenset({"h1"})}, ("is_silent", SUSPECTED)),
-        (UP, {"beats": SILENT, "pledge": Pledge(2, freeze=True)}, ("rests", REST)),
+        (UP, {"beats": SILENT, "pledge": HostState(2, freeze=True)}, ("rests", REST)),
         (FENCING, {"beats": {"h1": came(1, boot=3)}}, ("has_booted", RETURNING)),
     ],
 )
 def test_of_the_rows_of_its_state_the_first_that_holds_is_taken(state, changes, row):
     found = case(state, **changes).next()
-    assert (found and (found.when, found.to)) == row
+    assert (found and (found.condition, found.to)) == row
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from saltvirt.ha import facts
-from saltvirt.ha.facts import GuestThere
-from saltvirt.ha.place import Room
+from saltvirt.ha.facts import GuestStatus
+from saltvirt.ha.place import HostCapacity
 from saltvirt.ha.registry import (
     BLOCKED,
     ERROR,
@@ -17,16 +17,16 @@ from saltvirt.ha.registry import (
     RECOVERING,
     SUSPECTED,
     UP,
-    GuestPlace,
+    GuestLocation,
     HostRecord,
 )
-from saltvirt.ha.view import APART, TOGETHER, GuestRule, Tied
+from saltvirt.ha.view import AFFINITY, ANTI_AFFINITY, GuestRule, HostBinding
 from saltvirt.placement import filters
 from saltvirt.placement.facts import Guest, Host
 from tests.unit.ha import made
 
 DOWN = made.record("", boot=0, run=False, places=(), last="")
-BOTH = GuestRule(("web1", "web2"), TOGETHER)
+BOTH = GuestRule(("web1", "web2"), AFFINITY)
 
 
 def room(records=None, hosts=None, beats=(), guests=(), **seen):
@@ -35,7 +35,7 @@ def room(records=None, hosts=None, beats=(), guests=(), **seen):
     records = records or {}
     wanted = {name: made.wanted(name) for name in guests or ("web1", *records)}
     view = made.seen(beats, guests=wanted, **seen)
-    return Room(view, made.registry(records, hosts), made.NOW_S)
+    return HostCapacity(view, made.registry(records, hosts), made.NOW_S)
 
 
 def sized(**gib):
@@ -108,25 +108,27 @@ def test_a_guest_that_all_hosts_take_has_no_reason():
     (GuestRule(("web1",), "", {"h1": 0}), "h3", "a strict rule names other hosts"),
     (GuestRule(("web1",), "", {"h1": 0}, strict=False), "h3", ""),
     (GuestRule(("web2",), "", {"h1": 0}), "h3", ""),
-    (GuestRule(("web1", "web2"), APART), "h2", "a guest is there that it must be apart from"),
-    (GuestRule(("web1", "web2"), APART), "h1", ""),
-    (GuestRule(("web1", "web2"), APART, strict=False), "h2", ""),
-    (GuestRule(("web2", "web3"), APART), "h2", ""),
+    (GuestRule(("web1", "web2"), ANTI_AFFINITY), "h2", (
+        "a guest is there that it must be apart from"
+    )),
+    (GuestRule(("web1", "web2"), ANTI_AFFINITY), "h1", ""),
+    (GuestRule(("web1", "web2"), ANTI_AFFINITY, strict=False), "h2", ""),
+    (GuestRule(("web2", "web3"), ANTI_AFFINITY), "h2", ""),
     (BOTH, "h2", ""),
     (BOTH, "h3", "a guest that it must be with is elsewhere"),
-    (GuestRule(("web1", "web2"), TOGETHER, strict=False), "h3", ""),
-    (GuestRule(("web2", "web3"), TOGETHER), "h3", ""),
-    (GuestRule(("web1", "web4"), TOGETHER), "h3", ""),  # that one is nowhere
+    (GuestRule(("web1", "web2"), AFFINITY, strict=False), "h3", ""),
+    (GuestRule(("web2", "web3"), AFFINITY), "h3", ""),
+    (GuestRule(("web1", "web4"), AFFINITY), "h3", ""),  # that one is nowhere
 ])  # fmt: skip
 def test_a_strict_rule_keeps_a_guest_off_a_host(rule, host, why):
     records = {"web1": made.record("h1"), "web2": made.record("h2")}
     found = room(records, rules=(rule,))
-    assert found.against("web1", host) == why
+    assert found.conflict("web1", host) == why
     assert (host in found.ranked("web1")[0]) is not bool(why)
 
 
 def test_a_guest_that_is_tied_to_a_host_goes_to_no_other():
-    tied = {"web1": Tied("h1", "its disk is there")}
+    tied = {"web1": HostBinding("h1", "its disk is there")}
     found = room({"web2": made.record("h1")}, tied=tied, rules=(BOTH,))
     why = "it can run on h1 alone: its disk is there"
     assert found.ranked("web1") == (["h1"], f"h2: {why}; h3: {why}")
@@ -135,8 +137,8 @@ def test_a_guest_that_is_tied_to_a_host_goes_to_no_other():
 @pytest.mark.parametrize("there, record, left_over", [
     (None, made.record("h1"), False),
     (made.RUNS, made.record("h1"), True),
-    (GuestThere(1, facts.STARTING), made.record("h1"), True),
-    (GuestThere(1, facts.CRASHED), made.record("h1"), False),
+    (GuestStatus(1, facts.STARTING), made.record("h1"), True),
+    (GuestStatus(1, facts.CRASHED), made.record("h1"), False),
     (made.RUNS, made.record("h2"), False),
     (made.RUNS, made.record("h1", target="h2"), False),
     (made.RUNS, DOWN, True),
@@ -146,7 +148,7 @@ def test_a_host_gets_no_guest_of_which_an_older_start_is_alive_there(there, reco
     records = {"web1": record} if record else {}
     beat = made.beat("h2", guests={"web1": there} if there else {})
     why = "an older start of it is alive there, and is to be killed first" if left_over else ""
-    assert room(records, beats=[beat]).against("web1", "h2") == why
+    assert room(records, beats=[beat]).conflict("web1", "h2") == why
 
 
 @pytest.mark.parametrize("gone, left_over", [(1, True), (2, False)])
@@ -154,13 +156,13 @@ def test_nothing_is_left_over_from_a_boot_that_is_proven_to_be_over(gone, left_o
     hosts = {"h2": HostRecord(FENCED, boot=1, gone=gone)}
     beat = made.beat("h2", guests={"web1": made.RUNS})
     found = room({"web1": made.record("h1")}, hosts, [beat])
-    assert bool(found.against("web1", "h2")) is left_over
+    assert bool(found.conflict("web1", "h2")) is left_over
 
 
 def test_nothing_is_left_over_on_a_host_that_was_never_heard():
     found = room({"web1": made.record()})
     del found.view.beats["h2"]
-    assert found.against("web1", "h2") == ""
+    assert found.conflict("web1", "h2") == ""
 
 
 def test_the_highest_rank_of_all_rules_counts_and_none_is_zero():
@@ -168,7 +170,7 @@ def test_the_highest_rank_of_all_rules_counts_and_none_is_zero():
         GuestRule(("web1",), "", {"h1": 2, "h2": 1}, strict=False),
         GuestRule(("web1", "web2"), "", {"h1": 1, "h3": -1}, strict=False),
         GuestRule(("web2",), "", {"h3": 9}, strict=False),
-        GuestRule(("web1", "web2"), APART),
+        GuestRule(("web1", "web2"), ANTI_AFFINITY),
     )  # fmt: skip
     found = room(rules=rules)
     assert [found.rank("web1", host) for host in made.HOSTS] == [2, 1, 0]
@@ -180,11 +182,11 @@ MORE = {"web4": made.record("h2"), "web5": made.record("h1")}
 
 
 def together(*guests):
-    return GuestRule(("web1", *guests), TOGETHER, strict=False)
+    return GuestRule(("web1", *guests), AFFINITY, strict=False)
 
 
 def apart(*guests):
-    return GuestRule(("web1", *guests), APART, strict=False)
+    return GuestRule(("web1", *guests), ANTI_AFFINITY, strict=False)
 
 
 def hosts(**ranks):
@@ -221,7 +223,7 @@ def test_the_guests_of_a_host_are_its_own_and_those_that_the_registry_has_there(
     records = {
         "web1": made.record("h2"),
         "web3": made.record("h1", target="h2", places=()),
-        "web2": made.record("h3", places=(GuestPlace("h1", 1), GuestPlace("h3", 1))),
+        "web2": made.record("h3", places=(GuestLocation("h1", 1), GuestLocation("h3", 1))),
         "gone": made.record("h1"),
         "web4": DOWN,
     }
@@ -231,7 +233,7 @@ def test_the_guests_of_a_host_are_its_own_and_those_that_the_registry_has_there(
     found.view.guests["web2"] = replace(made.wanted("web2"), size=runs)
     assert found.hosts["h1"].guests == (own, runs, Guest("web3", state="running", vcpus=3))
     assert found.hosts["h1"].guests[1] is runs  # thousands of guests need not be copied
-    assert found.at == {
+    assert found.guests_on == {
         "h1": {"web2", "web3", "gone"}, "h2": {"web1", "web3"}, "h3": {"web2"},
     }  # fmt: skip
 
@@ -245,8 +247,8 @@ def test_the_guests_of_a_host_are_its_own_and_those_that_the_registry_has_there(
 ])  # fmt: skip
 def test_a_guest_that_is_to_be_down_and_is_keeps_no_other_one_off_its_host(changes, there):
     records = {"web1": DOWN, "web2": made.record("h2", **changes)}
-    found = room(records, rules=(GuestRule(("web1", "web2"), APART),))
-    assert bool(found.against("web1", "h2")) is there
+    found = room(records, rules=(GuestRule(("web1", "web2"), ANTI_AFFINITY),))
+    assert bool(found.conflict("web1", "h2")) is there
 
 
 def test_a_guest_is_not_in_its_own_way():
@@ -259,9 +261,9 @@ def test_a_guest_is_not_in_its_own_way():
 @pytest.mark.parametrize("rule, friend, fit", [
     (BOTH, DOWN, "h2 h3"),
     (BOTH, None, "h2 h3"),
-    (GuestRule(("web1", "web2"), TOGETHER, strict=False), DOWN, "h1 h2 h3"),
-    (GuestRule(("web1", "web2"), APART), DOWN, "h1 h2 h3"),
-    (GuestRule(("web1", "web9"), TOGETHER), DOWN, "h1 h2 h3"),  # not of high availability
+    (GuestRule(("web1", "web2"), AFFINITY, strict=False), DOWN, "h1 h2 h3"),
+    (GuestRule(("web1", "web2"), ANTI_AFFINITY), DOWN, "h1 h2 h3"),
+    (GuestRule(("web1", "web9"), AFFINITY), DOWN, "h1 h2 h3"),  # not of high availability
     (BOTH, made.record("h1"), ""),
 ])  # fmt: skip
 @pytest.mark.parametrize("cpus", [None, 8])
@@ -295,7 +297,7 @@ EMPTIED = {"h1": HostRecord(MAINTENANCE, boot=1)}
     (UP, {"phase": facts.LEAVING}, True),
     (UP, {"phase": facts.LEAVING, "freeze": True}, False),
     (UP, {"phase": facts.LEAVING, "boot": 2}, False),
-    (UP, {"phase": facts.OVER}, True),
+    (UP, {"phase": facts.SHUT_DOWN}, True),
     (SUSPECTED, {"phase": facts.LEAVING}, False),
     (UP, {"storage_silent_s": 19.9}, False),
     (UP, {"storage_silent_s": 20}, True),
@@ -309,13 +311,13 @@ def test_guests_that_must_be_together_leave_a_host_one_after_the_other_where_all
     if beat is None:
         del found.view.beats["h1"]
     why = "" if emptied else "a guest that it must be with is elsewhere"
-    assert found.against("web1", "h2") == why
+    assert found.conflict("web1", "h2") == why
 
 
 def test_a_host_that_knows_of_no_storage_is_not_left_for_it_however_soon_it_would_be():
     records = {"web1": made.record("h1"), "web2": made.record("h1")}
     found = room(records, rules=(BOTH,), policy=replace(made.POLICY, storage_lost_s=1))
-    assert found.against("web1", "h2")
+    assert found.conflict("web1", "h2")
 
 
 @pytest.mark.parametrize("record, more, follows", [
@@ -325,13 +327,13 @@ def test_a_host_that_knows_of_no_storage_is_not_left_for_it_however_soon_it_woul
     (made.record("h1", state=IGNORED), {}, False),
     (made.record("h2"), {}, True),
     (made.record("h3"), {}, False),
-    (made.record("h1"), {"tied": {"web2": Tied("h1", "")}}, False),
+    (made.record("h1"), {"tied": {"web2": HostBinding("h1", "")}}, False),
     (made.record("h1"), {"rules": (BOTH, GuestRule(("web2",), "", {"h1": 1}))}, False),
 ])  # fmt: skip
 def test_a_guest_leaves_one_that_it_must_be_with_only_where_that_follows(record, more, follows):
     records = {"web1": made.record("h1"), "web2": record}
     found = room(records, EMPTIED, **{"rules": (BOTH,), **more})
-    assert (found.against("web1", "h2") == "") is follows
+    assert (found.conflict("web1", "h2") == "") is follows
 
 
 @pytest.mark.parametrize("h2, h3, first", [(2, 3, ["h3"]), (2, 2, [])])
@@ -345,7 +347,7 @@ def test_guests_that_must_be_together_leave_a_host_for_one_that_takes_both(h2, h
 
 
 def test_those_that_are_down_do_not_hold_up_the_others_on_a_host_that_all_are_to_leave():
-    rule = GuestRule(("web1", "web2", "web3"), TOGETHER)
+    rule = GuestRule(("web1", "web2", "web3"), AFFINITY)
     records = {"web1": made.record("h1"), "web2": made.record("h1"), "web3": DOWN}
     found = room(records, EMPTIED, rules=(rule,), rooms=sized(h1=8, h2=2, h3=3))
     assert found.ranked("web1")[0] == ["h3"]
@@ -394,7 +396,7 @@ def test_a_guest_takes_of_its_hosts_room_and_of_its_starts(starts, busy):
     assert found.is_busy("h1") is busy
     assert [guest.name for guest in found.hosts["h1"].guests] == ["web1", "web2"]
     found.take("web1", "h9")  # one of which no room is known
-    assert (found.at["h9"], found.starting["h9"]) == ({"web1"}, 1)
+    assert (found.guests_on["h9"], found.starting["h9"]) == ({"web1"}, 1)
 
 
 @pytest.fixture(name="looks")
@@ -428,11 +430,11 @@ def test_a_guest_whose_friend_is_there_needs_no_room_but_its_own(looks):
 def test_what_a_like_room_found_out_of_hosts_holds_where_they_are_the_same(looks):
     now = room({"web2": made.record("h1")}, guests=["web1", "web2", "web3"])
     now.ranked("web1")
-    small = replace(now.view.rooms["h1"], memory_kib=2 * 1024**2)
-    view = replace(now.view, rooms={**now.view.rooms, "h1": small})
+    small = replace(now.view.placement_hosts["h1"], memory_kib=2 * 1024**2)
+    view = replace(now.view, rooms={**now.view.placement_hosts, "h1": small})
     more = made.registry({"web2": made.record("h1"), "web3": made.record("h3")})
     looks.clear()
-    after = Room(view, more, made.NOW_S, now)
-    assert after.hosts == Room(view, more, made.NOW_S).hosts
+    after = HostCapacity(view, more, made.NOW_S, now)
+    assert after.hosts == HostCapacity(view, more, made.NOW_S).hosts
     assert sorted(after.ranked("web1")[0]) == ["h2", "h3"]
     assert looks == ["h1", "h3"]

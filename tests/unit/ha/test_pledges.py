@@ -5,25 +5,25 @@ from dataclasses import replace
 import pytest
 
 from saltvirt.ha import pledges
-from saltvirt.ha.facts import OVER, WORKING, Pledge
+from saltvirt.ha.facts import SHUT_DOWN, WORKING, HostState
 from saltvirt.ha.policy import Terms
 from saltvirt.ha.registry import FENCING, UP, HostRecord
-from saltvirt.ha.view import MasterKept
+from saltvirt.ha.view import SavedMasterState
 from tests.unit.ha import made
 from tests.unit.ha.made import POLICY
 
 TERMS = POLICY.terms("")
-OWN = Pledge(1, 5, False, 10, WORKING, False, TERMS)
+OWN = HostState(1, 5, False, 10, WORKING, False, TERMS)
 ARMED = replace(OWN, seq=9, armed=True)
 # what one that lies would tell: the shortest watchdog, and that nothing runs there any more
-LIE = Pledge(1, 2**40, True, 0, OVER, False, TERMS)
+LIE = HostState(1, 2**40, True, 0, SHUT_DOWN, False, TERMS)
 
 
 def believed(told, own=OWN, state=FENCING, members=made.HOSTS):
     known = made.registry(None, {"h1": HostRecord(state, boot=1)}, members=members)
-    kept = MasterKept(term=1, registry=known, pledges={"h1": own} if own else {})
+    kept = SavedMasterState(term=1, registry=known, pledges={"h1": own} if own else {})
     beats = [made.beat(peer, pledges={"h1": one}) for peer, one in told.items()]
-    return pledges.of("h1", made.master(kept=kept), made.seen(beats))
+    return pledges.believed_state("h1", made.master(kept=kept), made.seen(beats))
 
 
 def test_one_that_lies_makes_no_proof_of_a_silent_host():

@@ -5,9 +5,16 @@ from dataclasses import replace
 import pytest
 
 from saltvirt.ha import facts, quiet, registry
-from saltvirt.ha.facts import GuestThere, Pledge
-from saltvirt.ha.registry import RECOVERING, UP, GuestPlace, HostRecord
-from saltvirt.ha.view import IGNORED, STOPPED, GuestRule, MasterKept, Quiet, Wish
+from saltvirt.ha.facts import GuestStatus, HostState
+from saltvirt.ha.registry import RECOVERING, UP, GuestLocation, HostRecord
+from saltvirt.ha.view import (
+    IGNORED,
+    STOPPED,
+    GuestRule,
+    IdleGuests,
+    RelocationRequest,
+    SavedMasterState,
+)
 from tests.unit.ha import made
 from tests.unit.ha.made import NOW_S, POLICY, RUNS
 
@@ -19,7 +26,7 @@ def grouped(of=RECORD, wanted=None):
     """Of web1, and of web2, which is wanted and not recorded yet."""
     known = made.registry({"web1": of})
     seen = made.seen(guests={"web1": wanted or made.wanted(), "web2": made.wanted("web2")})
-    return quiet.grouped(Quiet(), known, seen)
+    return quiet.grouped(IdleGuests(), known, seen)
 
 
 # -- guests of which nothing is under way ----------------------------------------------------------
@@ -33,7 +40,7 @@ def test_a_guest_that_is_placed_goes_with_its_host_and_a_new_one_is_looked_at():
 def test_guests_of_one_host_go_together():
     known = made.registry({"web1": RECORD, "web2": RECORD, "db1": replace(RECORD, host="h2")})
     seen = made.seen(guests={name: made.wanted(name) for name in known.guests})
-    found = quiet.grouped(Quiet(), known, seen)
+    found = quiet.grouped(IdleGuests(), known, seen)
     assert found.by_host == {"h1": ["web1", "web2"], "h2": ["db1"]} and found.loud == ()
 
 
@@ -42,7 +49,7 @@ def test_guests_of_one_host_go_together():
     [
         {"state": RECOVERING}, {"target": "h2"}, {"home": "h2"}, {"better": "h2"},
         {"restarts": 1}, {"relocates": 1}, {"failed": ("h2",)},
-        {"places": ()}, {"places": (GuestPlace("h1", 1), GuestPlace("h2", 1))},
+        {"places": ()}, {"places": (GuestLocation("h1", 1), GuestLocation("h2", 1))},
         {"changed": 0}, {"agent_silent_s": 60},
     ],
 )  # fmt: skip
@@ -69,12 +76,12 @@ def test_one_that_is_recorded_as_it_is_wanted_is_not():
 )
 def test_what_is_remembered_holds_for_the_very_records_and_wishes(records, wanted, same):
     known, seen = made.registry({"web1": RECORD}), made.seen(guests={"web1": made.wanted()})
-    before = quiet.grouped(Quiet(), known, seen)
+    before = quiet.grouped(IdleGuests(), known, seen)
     known = known if records else replace(known, guests=dict(known.guests))
     seen = seen if wanted else replace(seen, guests=dict(seen.guests))
     found = quiet.grouped(before, known, seen)
     assert (found is before) is same
-    assert found.records is known.guests and found.wanted is seen.guests
+    assert found.records is known.guests and found.configs is seen.guests
 
 
 # -- guests to be looked at ------------------------------------------------------------------------
@@ -89,8 +96,8 @@ def looked_at(told=None, before=None, hosts=None, silent=False, of=RECORD, **say
     seen = made.seen([made.beat(guests=told, **says)], guests=guests)
     if silent:
         seen = replace(seen, beats={})
-    found = Quiet(known.guests, guests, {"h1": ["web1", "web2"]}, (), before or {})
-    return quiet.looked_at(found, known, seen)
+    found = IdleGuests(known.guests, guests, {"h1": ["web1", "web2"]}, (), before or {})
+    return quiet.select(found, known, seen)
 
 
 BOTH = {"web1", "web2"}
@@ -100,22 +107,22 @@ def test_guests_that_run_as_they_are_to_are_passed_over_and_it_is_remembered_why
     told = {"web1": RUNS, "web2": RUNS}
     found, names = looked_at(told)
     assert names == set()
-    boot, there = found.seen["h1"]
+    boot, there = found.statuses["h1"]
     assert boot == 1 and there is told
 
 
 @pytest.mark.parametrize(
     "there",
     [
-        None, GuestThere(1, facts.STARTING), GuestThere(1, facts.CRASHED),
-        GuestThere(0, facts.RUNNING), GuestThere(2, facts.RUNNING),
+        None, GuestStatus(1, facts.STARTING), GuestStatus(1, facts.CRASHED),
+        GuestStatus(0, facts.RUNNING), GuestStatus(2, facts.RUNNING),
         replace(RUNS, trouble=facts.FULL), replace(RUNS, resets=1),
     ],
 )  # fmt: skip
 def test_one_that_does_not_run_well_is_looked_at_each_time(there):
     told = {"web2": RUNS, **({"web1": there} if there else {})}
     found, names = looked_at(told)
-    assert names == {"web1"} and found.seen == {}
+    assert names == {"web1"} and found.statuses == {}
 
 
 def test_one_that_is_to_run_in_another_boot_is_looked_at():
@@ -134,7 +141,7 @@ def test_one_that_is_to_run_in_another_boot_is_looked_at():
 )
 def test_all_guests_of_a_host_with_which_something_is_the_matter_are_looked_at(case):
     found, names = looked_at(before={"h1": (1, {})}, **case)
-    assert names == BOTH and found.seen == {}
+    assert names == BOTH and found.statuses == {}
 
 
 @pytest.mark.parametrize("silent_s, names", [(None, set()), (0, set()), (19.9, set()), (20, BOTH)])
@@ -142,7 +149,7 @@ def test_a_host_reaches_its_storage_by_its_own_word(silent_s, names):
     assert looked_at(storage_silent_s=silent_s)[1] == names
 
 
-DOWN = {"web1": GuestThere(1, facts.CRASHED), "web2": RUNS}
+DOWN = {"web1": GuestStatus(1, facts.CRASHED), "web2": RUNS}
 
 
 @pytest.mark.parametrize(
@@ -157,15 +164,15 @@ DOWN = {"web1": GuestThere(1, facts.CRASHED), "web2": RUNS}
 def test_a_host_that_says_what_it_said_before_is_passed_over(before, names):
     found, looked = looked_at(DOWN, {"h1": before})
     assert looked == names
-    assert found.seen == ({} if names else {"h1": (1, DOWN)})
+    assert found.statuses == ({} if names else {"h1": (1, DOWN)})
 
 
 def test_those_of_other_hosts_are_looked_at_for_themselves():
     records = {"db1": replace(RECORD, host="h2"), "web1": RECORD, "web2": RECORD}
     known, guests = made.registry(records), {name: made.wanted(name) for name in records}
     seen = made.seen([made.beat(guests={"web1": RUNS, "web2": RUNS})], guests=guests)
-    found, names = quiet.looked_at(quiet.grouped(Quiet(), known, seen), known, seen)
-    assert names == {"db1"} and set(found.seen) == {"h1"}
+    found, names = quiet.select(quiet.grouped(IdleGuests(), known, seen), known, seen)
+    assert names == {"db1"} and set(found.statuses) == {"h1"}
 
 
 @pytest.mark.parametrize(
@@ -173,7 +180,8 @@ def test_those_of_other_hosts_are_looked_at_for_themselves():
     [
         ({"rules": (GuestRule(("web1", "gone"), hosts={"h2": 1}),)}, {"web1"}),
         ({"rules": (GuestRule(("web1", "web2"), "apart"),)}, set()),
-        ({"wishes": {"web1": Wish(1, "migrate", "h2"), "gone": Wish(2, "migrate", "h2")}},
+        ({"wishes": {"web1": RelocationRequest(1, "migrate", "h2"), "gone": RelocationRequest(2,
+        "migrate", "h2")}},
          {"web1"}),
     ],
 )  # fmt: skip
@@ -183,10 +191,10 @@ def test_those_that_may_be_better_elsewhere_are_looked_at_and_those_that_are_not
     known = made.registry({"web1": RECORD})
     guests = {"web1": made.wanted(), "web2": made.wanted("web2")}
     seen = made.seen([made.beat(guests={"web1": RUNS})], guests=guests, **view)
-    before = quiet.grouped(Quiet(), known, seen)
-    found, looked = quiet.looked_at(before, known, seen)
+    before = quiet.grouped(IdleGuests(), known, seen)
+    found, looked = quiet.select(before, known, seen)
     assert looked == {"web2", *names}
-    assert replace(found, seen={}) == before and found.by_host is before.by_host
+    assert replace(found, statuses={}) == before and found.by_host is before.by_host
 
 
 # -- hosts -----------------------------------------------------------------------------------------
@@ -199,14 +207,14 @@ HOST = HostRecord(UP, boot=1)
     "record, beat, pledge, maintenance, passed",
     [
         (HOST, {}, None, (), True),
-        (HOST, {}, Pledge(1, 7), ("h2",), True),
+        (HOST, {}, HostState(1, 7), ("h2",), True),
         (HOST, {"at_s": NOW_S - POLICY.suspect_s + 0.1}, None, (), True),
         (HostRecord(registry.RETURNING, boot=1), {}, None, (), False),
         (HostRecord(UP, boot=2), {}, None, (), False),
         (HOST, {"boot": 2}, None, (), False),
         (HOST, {"at_s": NOW_S - POLICY.suspect_s}, None, (), False),
         (HOST, None, None, (), False),
-        (HOST, {}, Pledge(1, 7, freeze=True), (), False),
+        (HOST, {}, HostState(1, 7, freeze=True), (), False),
         (HOST, {}, None, ("h1",), False),
     ],
 )
@@ -215,5 +223,5 @@ def test_a_host_of_which_nothing_can_change_is_passed_over(
 ):
     beats = {} if beat is None else {"h1": made.beat(**beat)}
     seen = made.seen(maintenance=frozenset(maintenance))
-    state = made.master(kept=MasterKept(pledges={"h1": pledge} if pledge else {}))
-    assert quiet.is_host("h1", record, state, replace(seen, beats=beats), NOW_S) is passed
+    state = made.master(kept=SavedMasterState(pledges={"h1": pledge} if pledge else {}))
+    assert quiet.is_idle_host("h1", record, state, replace(seen, beats=beats), NOW_S) is passed

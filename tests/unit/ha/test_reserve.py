@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from saltvirt.ha import registry, reserve
-from saltvirt.ha.registry import GuestPlace, HostRecord
+from saltvirt.ha.registry import GuestLocation, HostRecord
 from saltvirt.ha.reserve import Reserve
-from saltvirt.ha.view import APART, GuestRule
+from saltvirt.ha.view import ANTI_AFFINITY, GuestRule
 from saltvirt.placement.facts import Guest, Host
 from tests.unit.ha import made
 
@@ -41,7 +41,7 @@ def cloud(*, hosts=made.HOSTS, count=1, rules=(), priority=None, rooms=None, **g
 
 
 def lose(of, *hosts, **more):
-    return reserve.lose(*of, hosts, made.NOW_S, **more)
+    return reserve.simulate_loss(*of, hosts, made.NOW_S, **more)
 
 
 # what becomes of them
@@ -51,14 +51,14 @@ def test_the_guests_of_a_host_that_dies_go_to_the_others_and_take_their_room():
     of = cloud(a=("h1", 3), b=("h1", 3), c=("h2", 3), d=("h3", 3))
     found = lose(of, "h1")
     assert found.hosts == ("h1",)
-    assert {*found.moved} == {"a", "b"} and {*found.moved.values()} == {"h2", "h3"}
+    assert {*found.placements} == {"a", "b"} and {*found.placements.values()} == {"h2", "h3"}
     assert found.unplaced == {}
 
 
 def test_who_finds_no_host_is_named_with_why():
     of = cloud(a=("h1", 3), b=("h1", 5), c=("h2", 3), d=("h3", 3))
     found = lose(of, "h1")
-    assert {*found.moved} == {"a"} and [*found.unplaced] == ["b"]
+    assert {*found.placements} == {"a"} and [*found.unplaced] == ["b"]
     assert "h1: lost" in found.unplaced["b"] and "memory" in found.unplaced["b"]
 
 
@@ -70,31 +70,31 @@ def test_who_matters_more_gets_the_room_and_of_equals_the_first_by_name(priority
 
 def test_two_hosts_die_at_once():
     of = cloud(a=("h1", 3), b=("h2", 3), c=("h3", 1))
-    assert lose(of, "h1", "h2").moved == {"a": "h3", "b": "h3"}
+    assert lose(of, "h1", "h2").placements == {"a": "h3", "b": "h3"}
     assert lose(of, "h1", "h2").text() == "if h1 and h2 died, no host would take "
 
 
 def test_what_may_run_there_counts_and_what_nobody_wants_any_more_does_not():
     view, known = cloud(a=("h1", 3), b=("h2", 3), c=("h1", 3))
-    moving = replace(known.guests["b"], places=(GuestPlace("h2", 1), GuestPlace("h1", 1)))
+    moving = replace(known.guests["b"], places=(GuestLocation("h2", 1), GuestLocation("h1", 1)))
     known = replace(known, guests={**known.guests, "b": moving})
     view = replace(view, guests={name: one for name, one in view.guests.items() if name != "c"})
-    assert {*lose((view, known), "h1").moved} == {"a", "b"}
+    assert {*lose((view, known), "h1").placements} == {"a", "b"}
 
 
 def test_a_guest_that_waits_for_a_host_needs_one_besides():
     view, known = cloud(a=("h1", 3), b=("h2", 3))
     nowhere = replace(known.guests["b"], places=(), host="")
     known = replace(known, guests={**known.guests, "b": nowhere})
-    assert {*lose((view, known), "h1").moved} == {"a"}
-    assert {*lose((view, known), "h1", waiting=["b"]).moved} == {"a", "b"}
+    assert {*lose((view, known), "h1").placements} == {"a"}
+    assert {*lose((view, known), "h1", waiting=["b"]).placements} == {"a", "b"}
 
 
 @pytest.mark.parametrize(
     "names, text", [(None, "a, b"), (["b"], "b"), ((), "")], ids=["all", "some", "none"]
 )
 def test_what_is_short_is_one_line(names, text):
-    lost = reserve.Lost(("h1", "h2"), {}, {"a": "why", "b": "why"})
+    lost = reserve.HostLoss(("h1", "h2"), {}, {"a": "why", "b": "why"})
     assert lost.text(names) == f"if h1 and h2 died, no host would take {text}"
 
 
@@ -128,14 +128,14 @@ def many(number, **guests):
 
 def test_of_sixty_sets_and_fewer_each_is_looked_at(monkeypatch):
     assert len(reserve.worst(*many(11), made.NOW_S)) == 55
-    monkeypatch.setattr(reserve, "MOST_SETS", 55)
+    monkeypatch.setattr(reserve, "MAX_SETS", 55)
     assert len(reserve.worst(*many(11), made.NOW_S)) == 55
-    monkeypatch.setattr(reserve, "MOST_SETS", 54)
+    monkeypatch.setattr(reserve, "MAX_SETS", 54)
     assert len(reserve.worst(*many(11), made.NOW_S)) == 10
 
 
 def test_of_one_host_each_is_looked_at_however_many_there_are(monkeypatch):
-    monkeypatch.setattr(reserve, "MOST_SETS", 2)
+    monkeypatch.setattr(reserve, "MAX_SETS", 2)
     assert reserve.worst(*cloud(), made.NOW_S) == [("h1",), ("h2",), ("h3",)]
 
 
@@ -164,7 +164,9 @@ def test_a_guest_that_nobody_wants_any_more_is_no_loss():
 
 def test_a_host_of_which_no_room_is_known_takes_none():
     view, known = many(12, rooms=with_room("h00", 1))
-    view = replace(view, rooms={name: one for name, one in view.rooms.items() if name != "h07"})
+    view = replace(
+        view, rooms={name: one for name, one in view.placement_hosts.items() if name != "h07"}
+    )
     sets = reserve.worst(view, known, made.NOW_S)
     assert ("h01", "h07") in sets and ("h00", "h01") in sets
 
@@ -179,8 +181,8 @@ def kept(**how):
 
 
 def test_the_losses_that_leave_somebody_without_a_place_are_short():
-    assert kept().short == []
-    [found] = kept(a=("h1", 6)).short
+    assert kept().shortfalls == []
+    [found] = kept(a=("h1", 6)).shortfalls
     assert (found.hosts, [*found.unplaced]) == (("h1",), ["a"])
 
 
@@ -230,20 +232,20 @@ def test_a_host_that_is_not_known_takes_no_room():
 
 
 def test_rules_count_as_they_are_then():
-    apart = (GuestRule(("a", "b"), APART), GuestRule(("a", "c"), APART))
+    apart = (GuestRule(("a", "b"), ANTI_AFFINITY), GuestRule(("a", "c"), ANTI_AFFINITY))
     assert kept().refusal("h1", sized("d", 1), None, apart) == ""
     why = "if h1 died, no host would take a"
     assert kept().refusal("h1", sized("d", 1), made.wanted("d"), apart).startswith(why)
     one = kept()
     one.take("h1", sized("d", 1), made.wanted("d"), apart)
-    assert {lost.hosts for lost in one.short} >= {("h1",)}
+    assert {lost.hosts for lost in one.shortfalls} >= {("h1",)}
 
 
 def test_what_was_taken_counts_for_the_next():
     one = kept()
     assert one.refusal("h2", sized("e")) == ""
     one.take("h1", sized("d"), made.wanted("d"))
-    assert one.short == [] and one.refusal("h2", sized("e", 1)) == ""
+    assert one.shortfalls == [] and one.refusal("h2", sized("e", 1)) == ""
     assert one.refusal("h2", sized("e")).startswith("if h1 died, no host would take ")
 
 
@@ -297,10 +299,10 @@ def test_what_is_over_goes_to_hosts_one_by_one():
 
 def test_a_loss_is_looked_at_again_only_where_somebody_goes_to_what_gets_fuller(monkeypatch):
     one, looked = Reserve(*cloud(a=("h1", 3)), made.NOW_S), []
-    [to] = {host for lost in one._lost.values() for host in lost.moved.values()}
+    [to] = {host for lost in one._losses.values() for host in lost.placements.values()}
     other = next(host for host in made.HOSTS if host not in ("h1", to))
-    whole = reserve.lose
-    monkeypatch.setattr(reserve, "lose", lambda *how: looked.append(how[2]) or whole(*how))
+    whole = reserve.simulate_loss
+    monkeypatch.setattr(reserve, "simulate_loss", lambda *how: looked.append(how[2]) or whole(*how))
     assert (fit(one, **{to: 0, other: 1}), looked) == (1, [])
     assert (fit(one, **{to: 1, other: 0}), looked) == (1, [("h1",)])
 
@@ -336,7 +338,7 @@ def test_one_that_is_known_already_is_counted_once():
     of = cloud(**{**FULL, "b": ("h2", 1)}, d=("h1", 5))
     why = "if h1 died, no host would take d"
     assert reserve.refusal(*of, "d", made.NOW_S) == why
-    apart = (GuestRule(("a", "d"), APART),)
+    apart = (GuestRule(("a", "d"), ANTI_AFFINITY),)
     of = cloud(a=("h1", 3), b=("h2", 1), c=("h3", 5), d=("h2", 1), rules=apart)
     why = "if h1 died, no host would take a"
     assert reserve.refusal(*of, "d", made.NOW_S) == why

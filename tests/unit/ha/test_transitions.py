@@ -37,8 +37,8 @@ def test_the_first_row_of_a_state_whose_condition_holds_is_taken(rows, row):
 def test_each_row_leads_to_a_state_by_a_condition_and_a_change_that_are_there(table, case, states):
     known = {state.name for state in states}
     for row in table:
-        assert {row.state, row.to} <= known and row.why
-        assert callable(getattr(case, row.when)) and callable(getattr(case, row.do))
+        assert {row.state, row.to} <= known and row.reason
+        assert callable(getattr(case, row.condition)) and callable(getattr(case, row.action))
 
 
 def test_what_is_up_is_left_in_doubt_before_it_is_given_up():

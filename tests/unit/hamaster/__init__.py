@@ -2,10 +2,10 @@
 
 import copy
 
-from saltvirt.placement.facts import Store
+from saltvirt.placement.facts import StorageSpace
 from tests.counted import HOST, Cloud
 
-SHARED = Store(1 << 43, 1 << 43, 0, shared="nfs filer:/disks")
+SHARED = StorageSpace(1 << 43, 1 << 43, 0, shared="nfs filer:/disks")
 MEMBERS = {
     "hv000": {
         "address": "10.0.0.1",

@@ -8,11 +8,11 @@ from dataclasses import replace
 from unittest import mock
 
 from saltvirt.ha import view
-from saltvirt.ha.facts import Call
+from saltvirt.ha.facts import LeaderMessage
 from saltvirt.hamaster import config, files
 from saltvirt.hamaster.engine import Engine
-from saltvirt.hamaster.engine import World as Touched
-from saltvirt.hamaster.wishes import Wishes, WishStore
+from saltvirt.hamaster.engine import EngineContext as Touched
+from saltvirt.hamaster.wishes import DesiredState, DesiredStateStore
 from saltvirt.placement.policy import PlacementPolicy
 from tests.ha import machines
 
@@ -34,7 +34,7 @@ class EngineMaster(machines.Machine):
     def __init__(self, cloud, name):
         super().__init__(cloud, name)
         self.opts = {"cachedir": str(self.folder / name), "id": name}
-        self.kept, self.state, self.running = view.MasterKept(), None, 0
+        self.kept, self.state, self.running = view.SavedMasterState(), None, 0
         self.engine, self.wishes = None, None
         self.levels = dict.fromkeys(cloud.hosts, 1)
 
@@ -43,7 +43,7 @@ class EngineMaster(machines.Machine):
     def start(self):
         if self.state is not None:
             return
-        if self.kept == view.MasterKept():  # at first, or its disk was lost
+        if self.kept == view.SavedMasterState():  # at first, or its disk was lost
             (files.folder(self.opts) / "kept.json").unlink(missing_ok=True)
         self.running += 1
         self.inbox, self.arrived = [], {}
@@ -74,7 +74,7 @@ class EngineMaster(machines.Machine):
         for (kind, sender), (_, beat) in self.arrived.items():
             if kind == "beat":
                 self.engine.inbox.clock = lambda at=self.arrived[kind, sender][0]: self.now(at)
-                self.engine.inbox.hear(sender, kind, json.loads(json.dumps(beat.to_answer())))
+                self.engine.inbox.receive(sender, kind, json.loads(json.dumps(beat.to_answer())))
         try:
             with mock.patch("saltvirt.fleet.private.os.replace", self._replace):
                 self.engine.beat()
@@ -83,10 +83,10 @@ class EngineMaster(machines.Machine):
             self.stop()
             self.world.at(3, self.start)
             return
-        self.state, self.kept = self.engine.state, self.engine.state.kept
+        self.state, self.kept = self.engine.state, self.engine.state.saved
 
     def _on_disk(self):
-        return files.read(files.folder(self.opts) / "kept.json", view.MasterKept) or self.kept
+        return files.read(files.folder(self.opts) / "kept.json", view.SavedMasterState) or self.kept
 
     def _replace(self, source, target):
         self.dies(WRITES)
@@ -95,16 +95,16 @@ class EngineMaster(machines.Machine):
 
     def _wish(self):
         cloud = self.world
-        wishes = Wishes(
+        wishes = DesiredState(
             armed=cloud.armed,
-            guests={name: replace(one, size=view.GuestWanted("").size)
+            guests={name: replace(one, size=view.GuestConfig("").size)
                     for name, one in cloud.wanted.items()},
             sizes={name: one.size for name, one in cloud.wanted.items()},
             rules={str(place): rule for place, rule in enumerate(cloud.scenario.rules)},
             wishes=dict(cloud.wishes), confirmed=dict(cloud.confirmed),
         )  # fmt: skip
         if wishes != self.wishes:
-            store, alone = WishStore(self.opts), len(cloud.masters) == 1
+            store, alone = DesiredStateStore(self.opts), len(cloud.masters) == 1
             (store.change if alone else store.offer)(
                 "the test",
                 lambda old: replace(
@@ -116,14 +116,14 @@ class EngineMaster(machines.Machine):
 
     # what the engine touches
 
-    def tell(self, host, kind, body):
+    def send(self, host, kind, body):
         self.dies(TELLS)
         if kind == "call":
-            call = Call.from_answer(json.loads(json.dumps(body)), self.name)
+            call = LeaderMessage.from_answer(json.loads(json.dumps(body)), self.name)
             self.world.send(self, self.world.hosts[host], kind, call)
 
     @property
-    def seen(self):
+    def results(self):
         return self.world.fences
 
     def begin(self, fence):
@@ -132,7 +132,7 @@ class EngineMaster(machines.Machine):
         self.dies(FENCES)
         return True
 
-    def ended(self):
+    def take_finished(self):
         return []
 
     @property
@@ -149,7 +149,7 @@ class EngineMaster(machines.Machine):
             name: self.now()
             for name, host in self.world.hosts.items()
             if host.is_on and not host.hung
-            and self.world.connected(self, host) and self.world.connected(host, self)
+            and self.world.connect(self, host) and self.world.connect(host, self)
         }  # fmt: skip
 
 

@@ -16,20 +16,20 @@ pytest.importorskip("salt")
 from saltvirt import errors
 from saltvirt.fleet.answer import Answer, down
 from saltvirt.ha import agent, agent_view
-from saltvirt.ha.facts import ArrivedCall, Beat, Call, digest
-from saltvirt.ha.place import Room
+from saltvirt.ha.facts import Heartbeat, LeaderMessage, ReceivedMessage, digest
+from saltvirt.ha.place import HostCapacity
 from saltvirt.ha.policy import HaPolicy
-from saltvirt.ha.registry import GuestPlace, GuestRecord, HostRecord, Wished
-from saltvirt.ha.view import GuestWanted, Tied, Wish
+from saltvirt.ha.registry import CommittedConfig, GuestLocation, HaGuestRecord, HostRecord
+from saltvirt.ha.view import GuestConfig, HostBinding, RelocationRequest
 from saltvirt.haagent import definitions
 from saltvirt.hamaster import files, rooms, seen, serve, wishes
 from saltvirt.hamaster.config import HaConfig, Member
-from saltvirt.hamaster.definitions import Definitions
-from saltvirt.hamaster.engine import Engine, World
-from saltvirt.hamaster.journal import Journal
-from saltvirt.hamaster.leased import Leased
-from saltvirt.hamaster.wishes import Wishes
-from saltvirt.placement.facts import Guest, Host, Store
+from saltvirt.hamaster.definitions import DefinitionStore
+from saltvirt.hamaster.engine import Engine, EngineContext
+from saltvirt.hamaster.journal import HaJournal
+from saltvirt.hamaster.leased import LeaseDetector
+from saltvirt.hamaster.wishes import DesiredState
+from saltvirt.placement.facts import Guest, Host, StorageSpace
 from saltvirt.placement.policy import PlacementPolicy
 from tests.clock import until
 from tests.ha import simulate, world
@@ -61,7 +61,7 @@ SOME = (
 def test_it_looks_at_the_loss_of_so_many_as_the_reserve_is_for(run, tmp_path):
     run("reserve-is-used", change=lambda text: text.replace("reserve: 1", "reserve: 2"))
     [path] = tmp_path.glob("*/virt/ha/outlook.json")
-    found = files.read(path, seen.OutlookSeen)
+    found = files.read(path, seen.SimulationReport)
     assert any(" and " in name for name in found.losses), found.losses
 
 
@@ -76,7 +76,7 @@ def test_what_it_says_of_losses_is_soon_of_the_hosts_as_they_are(run, tmp_path):
 
     run("maintenance-on", change=change)
     [path] = tmp_path.glob("*/virt/ha/outlook.json")
-    found = files.read(path, seen.OutlookSeen).losses
+    found = files.read(path, seen.SimulationReport).losses
     assert found["hyper1"].moved and not any(one.unplaced for one in found.values()), found
 
 
@@ -112,20 +112,22 @@ class Still:
         self.now_s, self.told, self.fired, self.ends = 100.0, [], [], []
         self.levels, self.seen, self.hosts, self.answered_s = {}, {}, {}, {}
 
-    def tell(self, host, kind, body):
+    def send(self, host, kind, body):
         self.told.append((host, kind, body))
 
     def begin(self, _fence):
         return True
 
-    def ended(self):
+    def take_finished(self):
         found, self.ends = self.ends, []
         return found
 
     def engine(self, opts, **more):
         members = {name: Member(name) for name in ("hv1", "hv2", "hv3")}
         found = HaConfig("salt", more.pop("masters", ("salt",)), members, **more)
-        touched = World(self, self, self, lambda *one: self.fired.append(one), lambda: self.now_s)
+        touched = EngineContext(
+            self, self, self, lambda *one: self.fired.append(one), lambda: self.now_s
+        )
         return Engine(opts, found, PlacementPolicy(), touched)
 
 
@@ -142,19 +144,20 @@ def opts(tmp_path):
 def leads(engine, still, beats=6):
     """Three agents answer until this master leads."""
     states = {
-        name: agent_view.begun(name, 1, agent_view.Kept(), 5) for name in engine.config.members
+        name: agent_view.initial_state(name, 1, agent_view.SavedAgentState(), 5)
+        for name in engine.config.members
     }
     for _ in range(beats):
-        engine.safely()
+        engine.safe_beat()
         calls = {host: body for host, kind, body in still.told if kind == "call"}
         still.told.clear()
         still.now_s += 1
         for name, state in states.items():
-            call = ArrivedCall(Call.from_answer(calls[name], "salt"), still.now_s)
-            seen_ = agent_view.AgentView(calls={"salt": call})
+            call = ReceivedMessage(LeaderMessage.from_answer(calls[name], "salt"), still.now_s)
+            seen_ = agent_view.AgentView(messages={"salt": call})
             taken = agent.step(state, seen_, still.now_s, engine.config.policy)
             states[name] = taken.state
-            engine.inbox.hear(name, "beat", taken.beat.to_answer())
+            engine.inbox.receive(name, "beat", taken.beat.to_answer())
     return states
 
 
@@ -163,31 +166,31 @@ def test_nothing_goes_out_before_what_must_not_be_forgotten_is_written(still, op
     order = []
     write = files.write
     monkeypatch.setattr(files, "write", lambda *a: (order.append("write"), write(*a)))
-    still.tell = lambda host, kind, body: order.append("tell")
-    engine.inbox.hear("hv1", "beat", Beat("hv1", 1, 1).to_answer())
-    engine.inbox.hear("hv2", "beat", Beat("hv2", 1, 1).to_answer())
+    still.send = lambda host, kind, body: order.append("tell")
+    engine.inbox.receive("hv1", "beat", Heartbeat("hv1", 1, 1).to_answer())
+    engine.inbox.receive("hv2", "beat", Heartbeat("hv2", 1, 1).to_answer())
     engine.beat()
     assert order == ["write", "tell", "tell", "tell"]
 
 
 def test_what_cannot_be_written_is_not_told_either(still, opts, monkeypatch):
     engine = still.engine(opts)
-    engine.inbox.hear("hv1", "beat", Beat("hv1", 1, 1).to_answer())
-    engine.inbox.hear("hv2", "beat", Beat("hv2", 1, 1).to_answer())
+    engine.inbox.receive("hv1", "beat", Heartbeat("hv1", 1, 1).to_answer())
+    engine.inbox.receive("hv2", "beat", Heartbeat("hv2", 1, 1).to_answer())
     before = engine.state
 
     def full(*_args):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(files, "write", full)
-    engine.safely()
-    calls = [Call.from_answer(body, "salt") for _, _, body in still.told]
-    assert calls == [Call("salt", 0, 0, asks=False)] * 3 and engine.state is before
+    engine.safe_beat()
+    calls = [LeaderMessage.from_answer(body, "salt") for _, _, body in still.told]
+    assert calls == [LeaderMessage("salt", 0, 0, asks=False)] * 3 and engine.state is before
     still.told.clear()
     assert "No space left" in engine.problem
-    assert "No space left" in files.read(seen.path(opts), seen.EngineSeen).problem
+    assert "No space left" in files.read(seen.report_path(opts), seen.EngineReport).problem
     monkeypatch.undo()
-    engine.safely()
+    engine.safe_beat()
     assert engine.problem == "" and len(still.told) == 3
 
 
@@ -197,25 +200,27 @@ def test_a_master_whose_disk_takes_nothing_hears_the_hosts_still(still, opts, mo
     states = leads(engine, still, 8)
     still.told.clear()
     for name, boot in (("hv1", 2), ("hv2", 1), ("hv3", 1)):
-        beat = Beat(name, boot, states[name].seq + 1, armed=False)
-        engine.inbox.hear(name, "beat", replace(
+        beat = Heartbeat(name, boot, states[name].seq + 1, armed=False)
+        engine.inbox.receive(name, "beat", replace(
             beat, terms=engine.inbox.beats()[name].beat.terms,
             watchdog_s=engine.inbox.beats()[name].beat.watchdog_s,
         ).to_answer())  # fmt: skip
     full = mock.Mock(side_effect=OSError(28, "No space left on device"))
     monkeypatch.setattr(files, "write", full)
-    engine.safely()
-    for call in [Call.from_answer(body, "salt") for _, kind, body in still.told if kind == "call"]:
+    engine.safe_beat()
+    for call in [
+        LeaderMessage.from_answer(body, "salt") for _, kind, body in still.told if kind == "call"
+    ]:
         assert set(call.acks) == {"hv2", "hv3"} and call.acks["hv2"].seq == states["hv2"].seq + 1
         assert not (call.asks or call.leading or call.ballots or call.registry)
     assert "No space left" in engine.problem and len(still.told) == 3
     monkeypatch.undo()
-    engine.safely()
+    engine.safe_beat()
     assert set(engine.state.acks) == {"hv1", "hv2", "hv3"} and engine.problem == ""
 
 
 def _problem_shown(opts):
-    found = files.read(seen.path(opts), seen.EngineSeen)
+    found = files.read(seen.report_path(opts), seen.EngineReport)
     return found and found.problem
 
 
@@ -242,13 +247,13 @@ def test_a_fault_of_its_own_ends_one_beat_and_not_the_engine(still, opts, monkey
 
 def test_what_can_be_told_to_nobody_is_done_all_the_same(still, opts, monkeypatch, caplog):
     """The journal and what is shown cannot be written; Salt's bus is gone."""
-    for path in (Journal(opts).path, seen.path(opts)):
+    for path in (HaJournal(opts).path, seen.report_path(opts)):
         path.mkdir(parents=True)
 
     def gone(*_told):
         raise RuntimeError("no bus")
 
-    monkeypatch.setattr(still, "fired", SimpleNamespace(append=gone))
+    monkeypatch.setattr(still, "on_watchdog", SimpleNamespace(append=gone))
     engine = still.engine(opts)
     leads(engine, still, 12)
     assert {one.state for one in engine.registry.hosts.values()} == {"up"}
@@ -261,7 +266,7 @@ def test_what_can_be_told_to_nobody_is_done_all_the_same(still, opts, monkeypatc
 def test_a_host_is_heard_until_it_is_silent_for_too_long(still, opts):
     engine = still.engine(opts)
     assert not engine.hears("hv1")
-    engine.inbox.hear("hv1", "beat", Beat("hv1", 1, 1).to_answer())
+    engine.inbox.receive("hv1", "beat", Heartbeat("hv1", 1, 1).to_answer())
     assert engine.hears("hv1") and not engine.hears("hv2")
     still.now_s += engine.config.policy.suspect_s
     assert not engine.hears("hv1")
@@ -272,11 +277,11 @@ def test_a_beat_that_only_counts_is_not_written(still, opts, monkeypatch):
     leads(engine, still)
     written = []
     monkeypatch.setattr(files, "write", lambda *a: written.append(a))
-    leads_on = Beat.from_answer(engine.inbox.beats()["hv1"].beat.to_answer(), "hv1")
-    engine.inbox.hear("hv1", "beat", replace(leads_on, seq=leads_on.seq + 1).to_answer())
+    leads_on = Heartbeat.from_answer(engine.inbox.beats()["hv1"].beat.to_answer(), "hv1")
+    engine.inbox.receive("hv1", "beat", replace(leads_on, seq=leads_on.seq + 1).to_answer())
     engine.beat()
     assert written == []
-    engine.inbox.hear(
+    engine.inbox.receive(
         "hv1", "beat", replace(leads_on, seq=leads_on.seq + 2, armed=True).to_answer()
     )
     engine.beat()
@@ -286,30 +291,30 @@ def test_a_beat_that_only_counts_is_not_written(still, opts, monkeypatch):
 def test_what_it_sees_is_shown(still, opts):
     engine = still.engine(opts)
     leads(engine, still, 12)
-    found = files.read(seen.path(opts), seen.EngineSeen)
+    found = files.read(seen.report_path(opts), seen.EngineReport)
     assert (found.leading, found.leader, found.settled) == (True, "salt", True)
     assert (found.heard, found.needed) == (3, 2)
     assert found.hosts["hv1"].boot == 1 and found.hosts["hv1"].heard_s < 2
     assert {one.new for one in found.decided} == {"returning", "up"}
-    tags = {tag for tag, _ in still.fired}
+    tags = {tag for tag, _ in still.on_watchdog}
     assert "salt/virt/ha/host/hv1" in tags
-    assert Journal(opts).last(1)[0]["new"] == "up"
+    assert HaJournal(opts).last(1)[0]["new"] == "up"
 
 
 def test_what_is_large_is_written_only_when_it_changes(still, opts):
     still.hosts = {name: Host(name, 8, 1 << 23) for name in ("hv1", "hv2", "hv3")}
     engine = still.engine(opts)
     leads(engine, still, 30)
-    large, small = seen.outlook(opts), seen.path(opts)
+    large, small = seen.simulation_path(opts), seen.report_path(opts)
     view = engine.view(still.now_s)
-    assert files.read(large, seen.OutlookSeen).losses.keys() == still.hosts.keys()
+    assert files.read(large, seen.SimulationReport).losses.keys() == still.hosts.keys()
     for path in (large, small):
         path.write_text("")
-    engine._show(view, still.now_s)
-    assert files.read(small, seen.EngineSeen).leading and large.read_text() == ""
-    engine._losses = {**engine._losses, "hv1": seen.LossSeen({"web1": "hv2"})}
-    engine._show(view, still.now_s)
-    assert files.read(large, seen.OutlookSeen).losses["hv1"].moved == {"web1": "hv2"}
+    engine._write_report(view, still.now_s)
+    assert files.read(small, seen.EngineReport).leading and large.read_text() == ""
+    engine._losses = {**engine._losses, "hv1": seen.LossReport({"web1": "hv2"})}
+    engine._write_report(view, still.now_s)
+    assert files.read(large, seen.SimulationReport).losses["hv1"].moved == {"web1": "hv2"}
 
 
 def grown(gib):
@@ -329,12 +334,12 @@ def keeps(still, opts):
     engine = still.engine(opts, policy=HaPolicy(reserve=1))
     still.hosts = grown(1)
     leads(engine, still, 12)
-    wanted = {"on-hv1": GuestWanted("on-hv1", "hv1")}
+    wanted = {"on-hv1": GuestConfig("on-hv1", "hv1")}
     engine.store.change("x", lambda old: replace(old, guests=wanted))
     engine.beat()
-    placed = GuestRecord("placed", host="hv1", run=True, places=(GuestPlace("hv1", 1),))
+    placed = HaGuestRecord("placed", host="hv1", run=True, places=(GuestLocation("hv1", 1),))
     registry = replace(engine.registry, guests={"on-hv1": placed})
-    engine.state = replace(engine.state, kept=replace(engine.state.kept, registry=registry))
+    engine.state = replace(engine.state, kept=replace(engine.state.saved, registry=registry))
     return engine
 
 
@@ -343,8 +348,8 @@ def unplaced(engine, still, seconds, **changed):
     engine sees."""
     view = replace(engine.view(still.now_s), **changed)
     for _ in range(seconds):  # whose clock stands still, so that all hosts are heard
-        engine._lost_s -= 1
-        engine._think(view, still.now_s)
+        engine._simulated_s -= 1
+        engine._simulate_losses(view, still.now_s)
     return set(engine._losses["hv1"].unplaced)
 
 
@@ -352,7 +357,7 @@ def test_one_that_is_no_longer_tied_is_soon_seen_to_have_a_place(keeps, still):
     """Found in a lab: its host was back before its storage, and was said for three minutes to have
     its disk alone."""
     assert unplaced(keeps, still, 180) == set()
-    assert unplaced(keeps, still, 20, tied={"on-hv1": Tied("hv1", "its disk")}) == {"on-hv1"}
+    assert unplaced(keeps, still, 20, tied={"on-hv1": HostBinding("hv1", "its disk")}) == {"on-hv1"}
     assert unplaced(keeps, still, 20) == set()
 
 
@@ -368,11 +373,12 @@ def test_a_guest_that_grew_and_takes_what_is_kept_for_a_loss_is_told_once(keeps,
     """Whoever grew it: on a hypervisor nobody knows the reserve."""
 
     def told():
-        still.fired.clear()
+        still.on_watchdog.clear()
         for _ in range(9):  # each host's loss in turn
-            keeps._lost_s = float("-inf")
-            keeps._think(keeps.view(still.now_s), still.now_s)
-        return [(one["name"], one["old"], one["new"], one["message"]) for tag, one in still.fired
+            keeps._simulated_s = float("-inf")
+            keeps._simulate_losses(keeps.view(still.now_s), still.now_s)
+        return [(one["name"], one["old"], one["new"], one["message"]) for tag,
+        one in still.on_watchdog
                 if tag == "salt/virt/ha/reserve/hv1"]  # fmt: skip
 
     assert told() == []
@@ -387,21 +393,21 @@ def test_a_guest_that_grew_and_takes_what_is_kept_for_a_loss_is_told_once(keeps,
 def test_by_wishes_that_cannot_be_read_no_guest_is_forgotten(still, opts):
     engine = still.engine(opts)
     leads(engine, still)
-    good = {"web1": GuestWanted("web1", "hv1")}
+    good = {"web1": GuestConfig("web1", "hv1")}
     engine.store.change("x", lambda old: replace(old, guests=good))
-    engine.safely()
+    engine.safe_beat()
     still.told.clear()
     text = engine.store.path.read_text()
     engine.store.path.write_text("{")
-    engine.safely()
+    engine.safe_beat()
     still.now_s += 6
-    engine.safely()
-    assert len(still.told) == 6 and set(engine.wishes.guests) == {"web1"}
-    shown = files.read(seen.path(opts), seen.EngineSeen)
+    engine.safe_beat()
+    assert len(still.told) == 6 and set(engine.desired.guests) == {"web1"}
+    shown = files.read(seen.report_path(opts), seen.EngineReport)
     assert "the last wishes that it could read" in shown.problem
     engine.store.path.write_text(text)
-    engine.safely()
-    assert engine.doubt == ""
+    engine.safe_beat()
+    assert engine.state_warning == ""
     engine.store.path.write_text("{")
     with pytest.raises(errors.OperationFailed):
         still.engine(opts)
@@ -410,7 +416,7 @@ def test_by_wishes_that_cannot_be_read_no_guest_is_forgotten(still, opts):
 def given(engine, still, opts):
     """An engine that leads, two guests of which a majority keeps what persons want."""
     leads(engine, still)
-    good = {"web1": GuestWanted("web1", "hv1", priority=7), "db1": GuestWanted("db1", "hv2")}
+    good = {"web1": GuestConfig("web1", "hv1", priority=7), "db1": GuestConfig("db1", "hv2")}
     engine.store.change("x", lambda old: replace(old, guests=good))
     return leads(engine, still, 8)
 
@@ -418,16 +424,16 @@ def given(engine, still, opts):
 def told_by(engine, still, states, beats=12):
     """The agents, which keep what they kept, answer a master."""
     for _ in range(beats):
-        engine.safely()
+        engine.safe_beat()
         calls = {host: body for host, kind, body in still.told if kind == "call"}
         still.told.clear()
         still.now_s += 1
         for name, state in states.items():
-            call = ArrivedCall(Call.from_answer(calls[name], "salt"), still.now_s)
-            taken = agent.step(state, agent_view.AgentView(calls={"salt": call}), still.now_s,
+            call = ReceivedMessage(LeaderMessage.from_answer(calls[name], "salt"), still.now_s)
+            taken = agent.step(state, agent_view.AgentView(messages={"salt": call}), still.now_s,
                                engine.config.policy)  # fmt: skip
             states[name] = taken.state
-            engine.inbox.hear(name, "beat", taken.beat.to_answer())
+            engine.inbox.receive(name, "beat", taken.beat.to_answer())
 
 
 def test_a_missing_file_of_wishes_never_means_that_there_are_no_guests(still, opts, caplog):
@@ -438,9 +444,9 @@ def test_a_missing_file_of_wishes_never_means_that_there_are_no_guests(still, op
     assert set(engine.registry.guests) == {"web1", "db1"}
     with pytest.raises(errors.OperationFailed, match="is missing, and there are guests"):
         engine.store.change("x", lambda old: replace(old, armed=False))
-    engine.safely()
+    engine.safe_beat()
     assert engine.store.read().guests["web1"].priority == 7
-    assert set(engine.registry.guests) == {"web1", "db1"} and engine.doubt == ""
+    assert set(engine.registry.guests) == {"web1", "db1"} and engine.state_warning == ""
     assert "was made anew by what was last known" in caplog.text
 
 
@@ -458,8 +464,8 @@ def test_without_any_copy_of_the_wishes_the_guests_that_were_decided_on_are_kept
     """As hosts have them of a version that did not tell them."""
     states = given(still.engine(opts), still, opts)
     for state in states.values():
-        for one in (state.kept.pending, state.kept.registry):
-            object.__setattr__(one, "wished", Wished())
+        for one in (state.saved.pending, state.saved.registry):
+            object.__setattr__(one, "wished", CommittedConfig())
     anew = still.engine({**opts, "cachedir": str(tmp_path / "anew")})
     told_by(anew, still, states)
     found = anew.store.read()
@@ -470,7 +476,7 @@ def test_without_any_copy_of_the_wishes_the_guests_that_were_decided_on_are_kept
 
 def enabled(store, name):
     """As by virt.ha_enable."""
-    new = GuestWanted(name, "hv3")
+    new = GuestConfig(name, "hv3")
     store.change("x", lambda old: replace(old, guests={**old.guests, name: new}))
 
 
@@ -489,7 +495,7 @@ def test_a_guest_that_is_given_where_all_files_were_lost_strikes_off_no_other(
     told_by(engine, still, states)
     found = engine.store.read()
     assert set(found.guests) == set(engine.registry.guests) == {"web1", "db1", "mail"}
-    assert found.guests["web1"].priority == 7 and not found.fresh and engine.doubt == ""
+    assert found.guests["web1"].priority == 7 and not found.fresh and engine.state_warning == ""
     assert "what was last known was added" in caplog.text
 
 
@@ -501,23 +507,25 @@ def test_the_first_guest_of_all_is_one(still, opts):
 
 
 def test_what_was_lost_is_joined_with_what_was_said_since():
-    wish = Wish(2, "move", "hv2")
-    before = Wishes(
-        armed=False, guests={"a": GuestWanted("a", "hv1"), "b": GuestWanted("b", "hv1")}, number=5
+    wish = RelocationRequest(2, "move", "hv2")
+    before = DesiredState(
+        armed=False, guests={"a": GuestConfig("a", "hv1"), "b": GuestConfig("b", "hv1")}, number=5
     )
-    own = Wishes(guests={"b": GuestWanted("b", "hv2")}, wishes={"b": wish}, number=2, fresh=True)
-    found = wishes.joined(own, before)
+    own = DesiredState(
+        guests={"b": GuestConfig("b", "hv2")}, wishes={"b": wish}, number=2, fresh=True
+    )
+    found = wishes.merge_states(own, before)
     assert {name: one.host for name, one in found.guests.items()} == {"a": "hv1", "b": "hv2"}
     assert (found.armed, found.number, found.wishes["b"].number) == (False, 7, 7)
-    assert wishes.joined(own, Wishes()) == replace(own, fresh=False)
+    assert wishes.merge_states(own, DesiredState()) == replace(own, fresh=False)
 
 
 def test_a_file_that_does_not_even_name_no_guests_is_damaged(still, opts):
     engine = still.engine(opts)
     given(engine, still, opts)
     engine.store.path.write_text("{}")
-    engine.safely()
-    assert "names no guests at all" in engine.doubt
+    engine.safe_beat()
+    assert "names no guests at all" in engine.state_warning
     assert set(engine.registry.guests) == {"web1", "db1"}
 
 
@@ -527,16 +535,16 @@ def test_who_is_kept_is_told_to_other_verbs_again(still, opts, monkeypatch):
     folder = Path(opts["cachedir"]) / "virt" / "keepers"
     shutil.rmtree(folder)
     still.now_s += 61
-    engine.safely()
+    engine.safe_beat()
     assert sorted(os.listdir(folder)) == ["db1", "web1"]
     full = mock.Mock(side_effect=OSError(28, "No space left on device"))
     monkeypatch.setattr(engine.store, "guard", full)
-    engine.own = replace(engine.own, number=9)
-    engine.safely()
-    assert "other verbs do not know yet" in engine.doubt
+    engine.own_desired = replace(engine.own_desired, number=9)
+    engine.safe_beat()
+    assert "other verbs do not know yet" in engine.state_warning
     monkeypatch.undo()
-    engine.safely()
-    assert engine.doubt == ""
+    engine.safe_beat()
+    assert engine.state_warning == ""
 
 
 def test_the_files_leave_the_cache_when_an_engine_of_this_version_begins(tmp_path):
@@ -545,18 +553,18 @@ def test_the_files_leave_the_cache_when_an_engine_of_this_version_begins(tmp_pat
     old.mkdir(parents=True)
     (old / "wishes.json").write_text('{"guests": {}}')
     assert files.folder(opts) == old
-    assert files.settle(opts) == ""
+    assert files.move_folder(opts) == ""
     new = tmp_path / "lib/salt/master/virt/ha"
     assert files.folder(opts) == new and (new / "wishes.json").exists()
-    assert files.settle(opts) == ""
+    assert files.move_folder(opts) == ""
     # an engine of the version before finds them where it looks, and what it writes is not lost
     assert (old / "wishes.json").read_text() == '{"guests": {}}'
-    files.write(old / "wishes.json", Wishes(guests={"web1": GuestWanted("web1", "hv1")}))
-    assert files.settle(opts) == ""
-    assert list(files.read(new / "wishes.json", Wishes).guests) == ["web1"]
+    files.write(old / "wishes.json", DesiredState(guests={"web1": GuestConfig("web1", "hv1")}))
+    assert files.move_folder(opts) == ""
+    assert list(files.read(new / "wishes.json", DesiredState).guests) == ["web1"]
     # the cache was deleted
     shutil.rmtree(tmp_path / "cache")
-    assert files.settle(opts) == ""
+    assert files.move_folder(opts) == ""
     assert (old / "wishes.json").exists() and files.folder(opts) == new
 
 
@@ -566,19 +574,19 @@ def test_wishes_of_a_version_before_that_came_back_without_the_files_are_not_for
     old, new = tmp_path / "cache/salt/master/virt/ha", tmp_path / "lib/salt/master/virt/ha"
     for folder in (old, new):
         folder.mkdir(parents=True)
-    assert files.settle(opts) == "" and old.is_symlink()
+    assert files.move_folder(opts) == "" and old.is_symlink()
     old.unlink()
     old.mkdir()
     (old / "wishes.json").write_text('{"guests": {}}')
     with pytest.raises(errors.OperationFailed, match=f"{old} has the wishes that an older"):
-        files.settle(opts)
+        files.move_folder(opts)
     assert (old / "wishes.json").exists()
 
 
 def test_where_they_cannot_leave_the_cache_that_is_said(tmp_path):
     opts = {"cachedir": str(tmp_path / "cache/salt/master"), "id": "salt"}
     (tmp_path / "lib").write_text("no folder")
-    assert "which is a cache and may be deleted" in files.settle(opts)
+    assert "which is a cache and may be deleted" in files.move_folder(opts)
     assert files.folder(opts) == tmp_path / "cache/salt/master/virt/ha"
 
 
@@ -586,7 +594,7 @@ def test_one_of_several_masters_that_knows_no_wishes_asks_for_no_lead(still, opt
     engine = still.engine(opts, masters=("salt", "salt2"))
     leads(engine, still)
     assert engine.state.leading_s is None
-    engine.safely()
+    engine.safe_beat()
     assert not any(body["asks"] for _, kind, body in still.told if kind == "call")
 
 
@@ -598,18 +606,18 @@ def test_one_of_several_masters_that_knows_no_wishes_asks_for_no_lead(still, opt
 def test_a_beat_that_is_none_is_refused(still, opts, body):
     engine = still.engine(opts)
     with pytest.raises(errors.BadAnswer):
-        engine.inbox.hear("hv1", "beat", body)
+        engine.inbox.receive("hv1", "beat", body)
     with pytest.raises(errors.BadAnswer):
-        engine.inbox.hear("nobody", "beat", Beat("nobody", 1, 1).to_answer())
+        engine.inbox.receive("nobody", "beat", Heartbeat("nobody", 1, 1).to_answer())
     assert engine.inbox.beats() == {}
 
 
 def test_an_older_beat_takes_no_newer_ones_place(still, opts):
     engine = still.engine(opts)
     for seq in (5, 4):
-        engine.inbox.hear("hv1", "beat", Beat("hv1", 1, seq).to_answer())
+        engine.inbox.receive("hv1", "beat", Heartbeat("hv1", 1, seq).to_answer())
     assert engine.inbox.beats()["hv1"].beat.seq == 5
-    engine.inbox.hear("hv1", "beat", Beat("hv1", 2, 1).to_answer())
+    engine.inbox.receive("hv1", "beat", Heartbeat("hv1", 2, 1).to_answer())
     assert engine.inbox.beats()["hv1"].beat.boot == 2
 
 
@@ -624,7 +632,7 @@ def definition(name="web1", uuid="1", more=""):
 @pytest.fixture
 def cloud(still, opts):
     engine = still.engine(opts)
-    wanted = {"web1": GuestWanted("web1", "hv1")}
+    wanted = {"web1": GuestConfig("web1", "hv1")}
     engine.store.change("x", lambda old: replace(old, guests=wanted))
     engine.beat()
     return engine
@@ -635,94 +643,100 @@ LOCAL = "<devices><disk type='file'><source file='/srv/x'/><target dev='vdb'/></
 
 def test_a_guest_that_was_tied_to_its_host_since_is_shown_and_goes_nowhere_else(cloud, still, opts):
     still.hosts = {name: Host(name, 8, 1 << 23) for name in cloud.config.members}
-    record = GuestRecord("placed", host="hv1", boot=1, run=True, places=(GuestPlace("hv1", 1),))
-    known = replace(cloud.state.kept.registry, guests={"web1": record}, version=1)
-    cloud.state = replace(cloud.state, kept=replace(cloud.state.kept, registry=known))
-    cloud.inbox.hear("hv1", "definition", definition())
+    record = HaGuestRecord(
+        "placed", host="hv1", boot=1, run=True, places=(GuestLocation("hv1", 1),)
+    )
+    known = replace(cloud.state.saved.registry, guests={"web1": record}, version=1)
+    cloud.state = replace(cloud.state, kept=replace(cloud.state.saved, registry=known))
+    cloud.inbox.receive("hv1", "definition", definition())
     cloud.beat()
-    assert cloud.view(still.now_s).tied == {}
-    cloud.inbox.hear("hv1", "definition", definition(more=LOCAL))
-    cloud._words()
+    assert cloud.view(still.now_s).bindings == {}
+    cloud.inbox.receive("hv1", "definition", definition(more=LOCAL))
+    cloud._process_messages()
     found = cloud.view(still.now_s)
     why = "disk vdb is /srv/x on hv1 alone, not on storage that others reach"
-    assert found.tied == {"web1": Tied("hv1", why)}
-    room = Room(found, replace(known, hosts=dict.fromkeys(known.members, HostRecord("up"))), 0)
+    assert found.bindings == {"web1": HostBinding("hv1", why)}
+    room = HostCapacity(
+        found, replace(known, hosts=dict.fromkeys(known.members, HostRecord("up"))), 0
+    )
     assert room.ranked("web1")[0] == [] and why in room.ranked("web1")[1]
-    lost = replace(cloud.state.kept.registry, version=2, guests={"web1": GuestRecord("blocked")})
-    cloud.state = replace(cloud.state, kept=replace(cloud.state.kept, registry=lost))
-    assert cloud.view(still.now_s).tied == found.tied  # its host is gone: it is tied all the same
-    shared = Store(9, 9, 0, shared="nfs filer:/srv")
+    lost = replace(cloud.state.saved.registry, version=2, guests={"web1": HaGuestRecord("blocked")})
+    cloud.state = replace(cloud.state, kept=replace(cloud.state.saved, registry=lost))
+    assert (
+        cloud.view(still.now_s).bindings == found.bindings
+    )  # its host is gone: it is tied all the same
+    shared = StorageSpace(9, 9, 0, shared="nfs filer:/srv")
     still.hosts = {"hv1": Host("hv1", 8, 1 << 23, stores={"/": shared}, mounts={"/": "/"})}
-    cloud.state = replace(cloud.state, kept=replace(cloud.state.kept, registry=known))
-    assert cloud.view(still.now_s).tied == {}
+    cloud.state = replace(cloud.state, kept=replace(cloud.state.saved, registry=known))
+    assert cloud.view(still.now_s).bindings == {}
 
 
 def test_of_a_guest_that_runs_nowhere_its_last_host_alone_tells_the_definition(cloud, still):
     """The host where it was given has died since, and is back with an older one."""
     new, old = definition(more="<vcpu>2</vcpu>"), definition(more="<vcpu>1</vcpu>")
-    record = GuestRecord("stopped", last="hv2")
-    known = replace(cloud.state.kept.registry, guests={"web1": record}, version=1)
-    cloud.state = replace(cloud.state, kept=replace(cloud.state.kept, registry=known))
-    cloud.inbox.hear("hv2", "definition", new)
-    cloud.inbox.hear("hv1", "definition", old)
-    cloud._words()
-    assert cloud.definitions.known["web1"].xml == new["xml"]
-    assert cloud.definitions.known["web1"].host == "hv2"
+    record = HaGuestRecord("stopped", last="hv2")
+    known = replace(cloud.state.saved.registry, guests={"web1": record}, version=1)
+    cloud.state = replace(cloud.state, kept=replace(cloud.state.saved, registry=known))
+    cloud.inbox.receive("hv2", "definition", new)
+    cloud.inbox.receive("hv1", "definition", old)
+    cloud._process_messages()
+    assert cloud.definitions.by_name["web1"].xml == new["xml"]
+    assert cloud.definitions.by_name["web1"].host == "hv2"
 
 
 def test_a_guest_on_storage_that_leases_is_known_to_be_leased(cloud, still):
-    cloud._leased = Leased(["/srv"])
+    cloud._lease_detector = LeaseDetector(["/srv"])
     assert not cloud.view(still.now_s).guests["web1"].leased
-    cloud.inbox.hear("hv1", "definition", definition(more=LOCAL))
-    cloud._words()
+    cloud.inbox.receive("hv1", "definition", definition(more=LOCAL))
+    cloud._process_messages()
     assert cloud.view(still.now_s).guests["web1"].leased
 
 
 def test_a_definition_is_kept_and_told_to_all_who_are_heard(cloud, still, opts):
-    cloud.inbox.hear("hv1", "definition", definition())
+    cloud.inbox.receive("hv1", "definition", definition())
     for host in ("hv1", "hv2"):
-        cloud.inbox.hear(host, "beat", Beat(host, 1, 1).to_answer())
+        cloud.inbox.receive(host, "beat", Heartbeat(host, 1, 1).to_answer())
     still.told.clear()
     cloud.beat()
     told = [(host, body["name"]) for host, kind, body in still.told if kind == "definition"]
     assert told == [("hv1", "web1"), ("hv2", "web1")]
-    assert still.engine(opts).definitions.known == cloud.definitions.known
+    assert still.engine(opts).definitions.by_name == cloud.definitions.by_name
     still.told.clear()
-    cloud.inbox.hear("hv1", "definition", definition(more="<vcpu>2</vcpu>"))
-    cloud.inbox.hear("hv2", "beat", Beat("hv2", 2, 1).to_answer())
+    cloud.inbox.receive("hv1", "definition", definition(more="<vcpu>2</vcpu>"))
+    cloud.inbox.receive("hv2", "beat", Heartbeat("hv2", 2, 1).to_answer())
     cloud.beat()
     assert [kind for _, kind, _ in still.told].count("definition") == 2
 
 
 def names_of(found, definitions="", host="hv2", guests=("web1", "web2")):
-    beat = Beat(host, 1, 1, definitions=definitions)
-    return [one.name for one in found.untold(beat, guests)]
+    beat = Heartbeat(host, 1, 1, definitions=definitions)
+    return [one.name for one in found.unsent(beat, guests)]
 
 
 def test_what_was_told_is_told_again_one_at_a_time_until_the_host_says_that_it_has_it(opts):
     """An agent that ended before it had written it down would never have it."""
-    found = Definitions(opts)
+    found = DefinitionStore(opts)
     assert names_of(found) == []
     for name in ("web1", "web2"):
-        found.take("hv1", definition(name, name))
+        found.put("hv1", definition(name, name))
     told = [names_of(found) for _ in range(5)]
     assert told == [["web1", "web2"], ["web1"], ["web2"], ["web1"], ["web2"]]
-    has = digest({name: one.digest for name, one in found.known.items()})
+    has = digest({name: one.digest for name, one in found.by_name.items()})
     assert names_of(found, has) == []
-    found.take("hv1", definition("web2", "web2", "<vcpu>3</vcpu>"))
+    found.put("hv1", definition("web2", "web2", "<vcpu>3</vcpu>"))
     assert names_of(found, has) == ["web2"]
     assert [len(names_of(found, has)) for _ in range(2)] == [1, 1]
-    found.keep_only(["web2"])
+    found.retain_only(["web2"])
     assert names_of(found) == ["web2"]
 
 
 def test_a_host_and_a_master_agree_on_what_it_keeps(opts, tmp_path):
-    master = Definitions(opts)
-    host = definitions.Definitions(str(tmp_path / "kept"), ())
+    master = DefinitionStore(opts)
+    host = definitions.DefinitionCache(str(tmp_path / "kept"), ())
     for name in ("web1", "web2", "old"):
         told = definition(name, name, "<memory>1024</memory>")
-        master.take("hv1", told)
-        host.keep(definitions.parse(name, told["xml"]))
+        master.put("hv1", told)
+        host.put(definitions.parse(name, told["xml"]))
     guests = {"web1": 1, "web2": 2}
     assert names_of(master, host.digest(guests), guests=guests) == []
     assert names_of(master, host.digest({"web1": 1}), guests=guests) != []
@@ -736,46 +750,46 @@ def test_a_host_and_a_master_agree_on_what_it_keeps(opts, tmp_path):
     ("hv1", {**definition(), "xml": "x" * (1 << 21)}), ("hv1", {**definition(), "xml": 7}),
 ), ids=lambda one: str(one)[:50])  # fmt: skip
 def test_what_a_host_may_not_say_is_passed_over(cloud, host, body):
-    cloud.inbox.hear(host, "definition", body)
-    cloud.safely()
-    assert cloud.problem == "" and cloud.definitions.known == {}
+    cloud.inbox.receive(host, "definition", body)
+    cloud.safe_beat()
+    assert cloud.problem == "" and cloud.definitions.by_name == {}
     assert not list(cloud.definitions.folder.glob("**/*"))
 
 
 @pytest.mark.parametrize("damaged", ["{", "[]", '{"name": "../x", "digest": "", "xml": ""}',
                                      '{"name": "web2", "digest": "", "xml": ""}'])  # fmt: skip
 def test_a_definition_that_is_damaged_is_passed_over_and_told_again(cloud, opts, damaged):
-    cloud.inbox.hear("hv1", "definition", definition())
-    cloud.safely()
+    cloud.inbox.receive("hv1", "definition", definition())
+    cloud.safe_beat()
     path = cloud.definitions.folder / "web1.json"
     path.write_text(damaged)
-    again = Definitions(opts)
-    assert again.known == {}
-    assert again.take("hv1", definition()) and set(Definitions(opts).known) == {"web1"}
+    again = DefinitionStore(opts)
+    assert again.by_name == {}
+    assert again.put("hv1", definition()) and set(DefinitionStore(opts).by_name) == {"web1"}
 
 
 def test_another_guest_of_the_same_name_takes_no_place(cloud):
-    cloud.inbox.hear("hv1", "definition", definition())
-    cloud.inbox.hear("hv1", "definition", definition(uuid="2"))
-    cloud.safely()
-    assert "<uuid>1</uuid>" in cloud.definitions.known["web1"].xml
+    cloud.inbox.receive("hv1", "definition", definition())
+    cloud.inbox.receive("hv1", "definition", definition(uuid="2"))
+    cloud.safe_beat()
+    assert "<uuid>1</uuid>" in cloud.definitions.by_name["web1"].xml
 
 
 def test_a_guest_that_is_taken_back_leaves_no_definition(cloud):
-    cloud.inbox.hear("hv1", "definition", definition())
-    cloud.safely()
+    cloud.inbox.receive("hv1", "definition", definition())
+    cloud.safe_beat()
     cloud.store.change("x", lambda old: old.without("web1"))
-    cloud.safely()
-    assert cloud.definitions.known == {} and not list(cloud.definitions.folder.glob("*"))
+    cloud.safe_beat()
+    assert cloud.definitions.by_name == {} and not list(cloud.definitions.folder.glob("*"))
 
 
 def test_what_a_host_did_is_in_the_journal(cloud, opts):
     body = {"action": "start", "guest": "web1", "why": "it is\nits own", "at": 7}
-    cloud.inbox.hear("hv1", "journal", body)
-    cloud.inbox.hear("hv1", "journal", {})
-    cloud.inbox.hear("hv1", "unknown", {})
-    cloud.safely()
-    lines = Journal(opts).last(2)
+    cloud.inbox.receive("hv1", "journal", body)
+    cloud.inbox.receive("hv1", "journal", {})
+    cloud.inbox.receive("hv1", "unknown", {})
+    cloud.safe_beat()
+    lines = HaJournal(opts).last(2)
     assert (lines[0]["action"], lines[0]["why"]) == ("start", "it is its own")
 
 
@@ -793,9 +807,9 @@ def test_a_host_that_is_silent_keeps_what_it_told():
         return answers.pop(0)
 
     faults = [ValueError("x"), errors.ConnectionFailed("no master")]
-    found = rooms.Rooms(ask, ("hv1", "hv2"), lambda: next(now))
+    found = rooms.InventoryPoller(ask, ("hv1", "hv2"), lambda: next(now))
     for _ in range(4):
-        found.look()
+        found.poll()
     assert {name: host.cpus for name, host in found.hosts.items()} == {"hv1": 8, "hv2": 9}
     assert found.answered_s == {"hv1": 5.0, "hv2": 6.0}
 
@@ -805,18 +819,20 @@ def test_an_engine_that_begins_shows_nothing_of_the_one_before_it(tmp_path, monk
     the engine before still told its settings."""
     members = {"hv1": {"address": "10.0.0.1"}}
     opts = {"id": "salt", "cachedir": str(tmp_path), "virt": {"ha": {"members": members}}}
-    files.show(seen.path(opts), seen.EngineSeen(1.0, "salt", settings="of before"))
+    files.write_volatile(
+        seen.report_path(opts), seen.EngineReport(1.0, "salt", settings="of before")
+    )
     begun = []
 
     def ensure(opts, _name):
-        begun.append(seen.look(opts))
+        begun.append(seen.load(opts))
         raise errors.OperationFailed("as far as this test goes")
 
     monkeypatch.setattr(serve.credentials, "ensure", ensure)
     with pytest.raises(errors.OperationFailed, match="as far as"):
         serve.serve(opts, lambda *_: None, threading.Event())
     [found] = begun
-    assert (found.why, found.seen.settings) == ("the engine virt_ha has begun right now", "")
+    assert (found.problem, found.report.settings) == ("the engine virt_ha has begun right now", "")
 
 
 def test_an_engine_that_begins_while_no_minion_answers_knows_what_was_told(tmp_path, caplog):
@@ -824,18 +840,18 @@ def test_an_engine_that_begins_while_no_minion_answers_knows_what_was_told(tmp_p
     path = tmp_path / "rooms.json"
     told = {"hv1": {"cpus": 8, "memory_kib": 9}, "hv2": {"cpus": "many"}, "hv9": {"cpus": 1}}
     rooms.write(path, told)
-    known = serve.told_before(path)
+    known = serve.cached_hosts(path)
 
     def ask(_members):
         raise errors.ConnectionFailed("no minion answers")
 
-    found = rooms.Rooms(ask, ("hv1", "hv2"), lambda: 5.0, known=known)
-    found.look()
+    found = rooms.InventoryPoller(ask, ("hv1", "hv2"), lambda: 5.0, cached=known)
+    found.poll()
     assert {name: host.cpus for name, host in found.hosts.items()} == {"hv1": 8}
     assert found.answered_s == {}
     path.write_text("{")
-    assert serve.told_before(path) == [] and "cannot be read" in caplog.text
-    assert serve.told_before(tmp_path / "none") == []
+    assert serve.cached_hosts(path) == [] and "cannot be read" in caplog.text
+    assert serve.cached_hosts(tmp_path / "none") == []
     rooms.write(path, {"hv1": object()})
     assert "is not written down" in caplog.text
 
@@ -847,7 +863,7 @@ def test_hosts_are_asked_at_once_when_somebody_wants_it(tmp_path):
         asked.append(1)
         return [Host("hv1", 8, 9)]
 
-    found = rooms.Rooms(ask, ("hv1",), lambda: 5.0, path)
+    found = rooms.InventoryPoller(ask, ("hv1",), lambda: 5.0, path)
     found.begin()
     until(lambda: len(asked) == 1, "they are asked")
     path.touch()
@@ -864,7 +880,7 @@ def test_a_dead_host_holds_up_nobody_elses_room():
         go.wait(60)
         yield Host("hv2", 8, 9)
 
-    found = rooms.Rooms(ask, ("hv1", "hv2"), lambda: 5.0)
+    found = rooms.InventoryPoller(ask, ("hv1", "hv2"), lambda: 5.0)
     found.begin()
     until(lambda: set(found.hosts) == {"hv1"}, "the first is known")
     go.set()
@@ -899,7 +915,7 @@ def test_members_alone_are_asked_and_one_that_tells_nothing_costs_no_other(
 ):
     caplog.set_level("INFO", serve.__name__)
     monkeypatch.setattr(serve, "Fleet", Fleet)
-    ask = serve._asking({"id": "salt_master", "cachedir": str(tmp_path)})
+    ask = serve._make_ask({"id": "salt_master", "cachedir": str(tmp_path)})
     [told] = ask(("hv3", "hv2", "hv1", "not accepted"))
     assert (told.name, told.cpus) == ("hv1", 8)
     assert "hv3: its room is not known anew: down: no connection" in caplog.text

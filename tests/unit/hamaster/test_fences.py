@@ -80,7 +80,7 @@ ENDS = (
 @pytest.mark.parametrize("off, status, end, words", ENDS)
 def test_nothing_else_is_a_proof(bmc, off, status, end, words):
     bmc.does(off, status)
-    assert fences.off(bmc.setting) == fences.Outcome(end, words)
+    assert fences.off(bmc.setting) == fences.FenceOutcome(end, words)
 
 
 @pytest.mark.parametrize("text", [
@@ -91,7 +91,7 @@ def test_a_program_that_its_interpreter_cannot_run_is_no_proof(bmc, text):
     """It ends with 2, whatever it is asked, which is what an agent says of a host that is off."""
     (bmc.folder / "fence_fake").write_text(text)
     found = fences.off(bmc.setting)
-    assert found.state == "timed out" and found.words.endswith(": the agent does not work here")
+    assert found.state == "timed out" and found.message.endswith(": the agent does not work here")
 
 
 def test_a_fence_without_a_password_is_told_none(bmc):
@@ -102,7 +102,7 @@ def test_a_fence_without_a_password_is_told_none(bmc):
 
 def test_no_password_is_in_what_is_said(bmc):
     bmc.does(FAILED, FAILED)
-    words = fences.off(bmc.setting).words
+    words = fences.off(bmc.setting).message
     assert "Connection refused …" in words
     assert "secret1" not in words
 
@@ -120,9 +120,9 @@ def test_a_program_that_hangs_ends_with_its_children(bmc):
     gc.collect()  # what others left open
     with warnings.catch_warnings(record=True) as left_open:
         warnings.simplefilter("always", ResourceWarning)
-        found = fences.off(bmc.setting, patience_s=2)
+        found = fences.off(bmc.setting, timeout_s=2)
         gc.collect()
-    assert found == fences.Outcome("off", "fence_fake off took longer than 2 s")
+    assert found == fences.FenceOutcome("off", "fence_fake off took longer than 2 s")
     assert left_open == []
     assert time.monotonic() - began < 60
     child = int((bmc.folder / "child").read_text())
@@ -151,7 +151,7 @@ def test_who_is_interrupted_leaves_no_program_at_work(bmc):
 
 def test_a_program_that_says_very_much_is_cut(bmc):
     bmc.does(status="yes x | head -c 3000000; exit 1")
-    assert len(fences.status(bmc.setting).words) < 500
+    assert len(fences.status(bmc.setting).message) < 500
 
 
 def test_a_program_that_is_not_there_is_named(bmc):
@@ -165,7 +165,7 @@ def test_a_program_that_cannot_be_run_is_no_proof_and_the_next_is_tried(bmc):
     broken = bmc.folder / "fence_broken"
     broken.write_bytes(b"\x7fELF")
     broken.chmod(0o755)
-    last, said = fences.in_turn((FenceSetting("fence_broken"), bmc.setting), "hv1")
+    last, said = fences.try_levels((FenceSetting("fence_broken"), bmc.setting), "hv1")
     assert last.state == "off" and len(said) == 2
     assert said[0].endswith(f": {broken}: Exec format error")
 
@@ -210,7 +210,7 @@ def test_levels_are_tried_in_turn_until_one_sees_it_off(bmc, tmp_path):
     second.chmod(0o755)
     levels = (FenceSetting("fence_gone"), bmc.setting, FenceSetting("fence_second"),
               FenceSetting("fence_never"))  # fmt: skip
-    last, said = fences.in_turn(levels, "hv1")
+    last, said = fences.try_levels(levels, "hv1")
     assert last.state == "off"
     assert [one.split(":")[1].split()[0] for one in said] == ["timed", "on", "off"]
     assert "not installed" in said[0]
@@ -219,14 +219,14 @@ def test_levels_are_tried_in_turn_until_one_sees_it_off(bmc, tmp_path):
 def test_what_each_level_said_is_told_with_how_long_it_took(monkeypatch):
     clock = Clock(100)
     monkeypatch.setattr(fences, "time", clock)
-    ends = iter([fences.Outcome("timed out", "no route"), fences.Outcome("on")])
+    ends = iter([fences.FenceOutcome("timed out", "no route"), fences.FenceOutcome("on")])
 
     def run(_fence):
         clock.sleep(7)
         return next(ends)
 
     levels = (FenceSetting("fence_a"), FenceSetting("fence_b"))
-    assert fences.in_turn(levels, "hv1", run) == (fences.Outcome("on"), [
+    assert fences.try_levels(levels, "hv1", run) == (fences.FenceOutcome("on"), [
         "fence 1 (fence_a): timed out after 7 s: no route", "fence 2 (fence_b): on after 7 s",
     ])  # fmt: skip
 
@@ -248,12 +248,12 @@ def test_of_the_hosts_that_run_a_fence_the_first_that_sees_it_off_is_the_last(
         found.append(host)
         if isinstance(hosts[host], Exception):
             raise hosts[host]
-        return fences.Outcome(hosts[host])
+        return fences.FenceOutcome(hosts[host])
 
-    assert fences.by_first(hosts, ask) == fences.Outcome(state, words)
+    assert fences.try_hosts(hosts, ask) == fences.FenceOutcome(state, words)
     assert "".join(found) == asked
 
 
 def test_without_a_fence_nothing_is_proven():
-    last, said = fences.in_turn((), "hv1")
+    last, said = fences.try_levels((), "hv1")
     assert (last.state, said) == ("timed out", [])

@@ -10,37 +10,47 @@ import pytest
 pytest.importorskip("salt")
 
 from saltvirt import errors
-from saltvirt.ha.facts import Beat, Call, GuestThere, Heard, Pledge, Promise
-from saltvirt.ha.registry import GuestPlace, GuestRecord, HostRecord, Registry
+from saltvirt.ha.facts import (
+    FenceVote,
+    GuestStatus,
+    Heartbeat,
+    HeartbeatAck,
+    HostState,
+    LeaderMessage,
+)
+from saltvirt.ha.registry import GuestLocation, HaGuestRecord, HostRecord, Registry
 from saltvirt.haagent import inbox as of_agent
-from saltvirt.haagent.fencing import Fencing
+from saltvirt.haagent.fencing import FenceRunner
 from saltvirt.haagent.service import Service
-from saltvirt.hafence.setting import FenceAsked, FenceSetting, FenceTold
+from saltvirt.hafence.setting import FenceReply, FenceRequest, FenceSetting
 from saltvirt.hamaster import inbox as of_master
-from saltvirt.hamaster.definitions import Definitions
+from saltvirt.hamaster.definitions import DefinitionStore
 from saltvirt.hamaster.engine import Engine
-from saltvirt.hamaster.journal import Journal
-from saltvirt.hamaster.remote import Remote
+from saltvirt.hamaster.journal import HaJournal
+from saltvirt.hamaster.remote import RemoteFences
 from saltvirt.hatalk import frames
 from tests.functional import hostile
 
 XML = "<domain type='kvm'><name>web1</name><uuid>u</uuid><memory>9</memory><vcpu>1</vcpu></domain>"
 REGISTRY = Registry(
-    guests={"web1": GuestRecord(places=(GuestPlace("hv1", 1),))}, hosts={"hv2": HostRecord("fine")}
+    guests={"web1": HaGuestRecord(places=(GuestLocation("hv1", 1),))},
+    hosts={"hv2": HostRecord("fine")},
 )
-BEAT = Beat(
-    "hv1", 1, 7, guests={"web1": GuestThere(1, "running")}, acks={"hv2": Heard(1, 3)},
-    silent_s={"hv3": 2.5}, promises={"hv3": Promise(1, 1, 1)}, pledges={"hv3": Pledge(1, 2, True)},
+BEAT = Heartbeat(
+    "hv1", 1, 7, guests={"web1": GuestStatus(1, "running")}, acks={"hv2": HeartbeatAck(1, 3)},
+    silent_s={"hv3": 2.5}, promises={"hv3": FenceVote(1, 1, 1)}, pledges={"hv3": HostState(1, 2,
+    True)},
     leases={"web1": 4}, registry=REGISTRY,
 )  # fmt: skip
-CALL = Call("m", 1, 5, leading=True, acks={"hv1": Heard(1, 3)}, ballots={"hv3": Promise(1, 1, 1)},
+CALL = LeaderMessage("m", 1, 5, leading=True, acks={"hv1": HeartbeatAck(1, 3)},
+ballots={"hv3": FenceVote(1, 1, 1)},
             registry=REGISTRY)  # fmt: skip
 SIZE = {"vcpus": 1, "memory_kib": 9}
 WORDS = {
     frames.BEAT: BEAT.to_answer(), frames.CALL: CALL.to_answer(),
     frames.DEFINITION: {"name": "web1", "digest": "d", "xml": XML, "size": SIZE},
-    frames.FENCE: FenceAsked("hv3", "1.1.1", FenceSetting("fence_none", {"ip": "x"})).to_answer(),
-    frames.FENCED: FenceTold("hv3", "1.1.1", "off", "it is off").to_answer(),
+    frames.FENCE: FenceRequest("hv3", "1.1.1", FenceSetting("fence_none", {"ip": "x"})).to_answer(),
+    frames.FENCED: FenceReply("hv3", "1.1.1", "off", "it is off").to_answer(),
     frames.JOURNAL: {"action": "start", "guest": "web1", "why": "because"},
     frames.INCOMING: {"guest": "web1", "epoch": 1},
     frames.INCOMING_ANSWER: {"guest": "web1", "epoch": 1, "yes": True},
@@ -90,23 +100,24 @@ class Agent:
     """What of the agent's service takes words."""
 
     def __init__(self):
-        self.inbox = of_agent.Inbox(("m",), lambda: 1.0)
+        self.inbox = of_agent.AgentInbox(("m",), lambda: 1.0)
         self.kept, self.told, self.fenced = [], [], []
         self.guests = self.moves = self.talk = self
-        self.fencing = Fencing("hv1", lambda: self.inbox.calls, lambda: 1.0, 9, self.tell_master,
+        self.fencing = FenceRunner("hv1", lambda: self.inbox.leader_messages, lambda: 1.0, 9,
+        self.tell_master,
                                self.fenced.append)  # fmt: skip
         self.guests.kept = self
 
-    def keep(self, found):
+    def put(self, found):
         assert found.name == "web1"
 
     def consents(self, _guest, _epoch):
         return True
 
-    def answered(self, _host, guest, epoch, _yes):
+    def handle_answer(self, _host, guest, epoch, _yes):
         assert isinstance(guest, str) and isinstance(epoch, int)
 
-    def tell(self, host, frame):
+    def send(self, host, frame):
         assert host == "x" and frame.data
 
     def tell_master(self, master, told):
@@ -120,12 +131,12 @@ def test_an_agent_takes_no_harm(kind):
 
     def hear(body):
         agent.inbox.on_frame(sender, kind, body)
-        assert {*agent.inbox.beats, *agent.inbox.calls} <= {sender}
+        assert {*agent.inbox.beats, *agent.inbox.leader_messages} <= {sender}
         agent.inbox.believable(2.0, ())
         with pytest.raises(queue.Empty):
             while True:
-                Service._answer(agent, agent.inbox.asked.get_nowait())
-        Service._answer(agent, of_agent.Asked("x", kind, body, 1.0))
+                Service._handle(agent, agent.inbox.requests.get_nowait())
+        Service._handle(agent, of_agent.PeerRequest("x", kind, body, 1.0))
 
     hold(kind, hear)
     # the master was never heard to lead but in its own words
@@ -135,24 +146,24 @@ def test_an_agent_takes_no_harm(kind):
 @pytest.mark.parametrize("kind", [frames.BEAT, frames.DEFINITION, frames.JOURNAL, frames.FENCED])
 def test_a_master_takes_no_harm(kind, tmp_path):
     opts = {"cachedir": str(tmp_path)}
-    box = of_master.Inbox(("hv1", "hv2"), lambda: 1.0)
-    remote, kept = Remote(lambda *_: None, lambda _host: True), Definitions(opts)
+    box = of_master.MasterInbox(("hv1", "hv2"), lambda: 1.0)
+    remote, kept = RemoteFences(lambda *_: None, lambda _host: True), DefinitionStore(opts)
 
     class Master:
-        inbox, journal = box, Journal(opts)
-        _deed = Engine._deed
+        inbox, journal = box, HaJournal(opts)
+        _journal_act = Engine._journal_act
 
     Master.remote = remote
-    Master._definition = lambda _self, host, body: kept.take(host, body)
+    Master._definition = lambda _self, host, body: kept.put(host, body)
 
     def hear(body):
-        box.hear("hv1", kind, body)
+        box.receive("hv1", kind, body)
         assert {*box.beats()} <= {"hv1"}
-        Engine._words(Master())
-        assert {*kept.known} <= {"web1"}
+        Engine._process_messages(Master())
+        assert {*kept.by_name} <= {"web1"}
         assert {path.name for path in kept.folder.glob("*")} <= {"web1.json"}
-        Definitions(opts)
+        DefinitionStore(opts)
 
     hold(kind, hear)
-    for line in Journal(opts).last(10):
+    for line in HaJournal(opts).last(10):
         assert line["what"] == "host" and line["name"] == "hv1"

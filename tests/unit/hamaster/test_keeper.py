@@ -15,12 +15,12 @@ pytest.importorskip("salt")
 from saltvirt import errors
 from saltvirt.ha import reserve
 from saltvirt.ha.policy import HaPolicy
-from saltvirt.ha.registry import MAINTENANCE, UP, GuestRecord, HostRecord, Registry
-from saltvirt.ha.view import GuestRule, MasterKept, View
+from saltvirt.ha.registry import MAINTENANCE, UP, HaGuestRecord, HostRecord, Registry
+from saltvirt.ha.view import GuestRule, SavedMasterState, View
 from saltvirt.hamaster import files, of_master, rooms, seen
-from saltvirt.hamaster.enable import Asked, Enable, Ignore
-from saltvirt.hamaster.keeper import HaKeeper
-from saltvirt.hamaster.wishes import WishStore
+from saltvirt.hamaster.enable import Enable, HaOptions, Ignore
+from saltvirt.hamaster.keeper import ClusterHaProvider
+from saltvirt.hamaster.wishes import DesiredStateStore
 from saltvirt.operations import (
     deploy,
     explain,
@@ -32,12 +32,12 @@ from saltvirt.operations import (
     reserved,
 )
 from saltvirt.operations.evacuate import Evacuate
-from saltvirt.operations.identity import Clone, Rename
+from saltvirt.operations.identity import CloneGuest, RenameGuest
 from saltvirt.operations.init import Init, InitRequest
 from saltvirt.operations.init_list import InitList
 from saltvirt.operations.lifecycle import Lifecycle
 from saltvirt.operations.migrate import Migrate
-from saltvirt.operations.picture import Picture
+from saltvirt.operations.picture import ClusterSnapshot
 from saltvirt.operations.rebalance import Rebalance
 from saltvirt.operations.report import Report
 from saltvirt.placement import facts, policy
@@ -61,7 +61,7 @@ def narrow(tmp_path):
     """The guest of hv000 has room on hv002 alone; another one has on both others."""
     big, old = guest(memory_kib=BIG_GIB << 20), guest(memory_kib=240 << 20)
     found = HaCloud(tmp_path, {"hv000": {"big0": big}, "hv001": {"old1": old}}, reserve=1)
-    Enable(found, "big0", Asked()).run()
+    Enable(found, "big0", HaOptions()).run()
     return found
 
 
@@ -71,12 +71,12 @@ def full(tmp_path):
     big = guest(memory_kib=BIG_GIB << 20)
     found = HaCloud(tmp_path, {"hv000": {"big0": big}, "hv001": {"big1": big}}, reserve=1)
     for name in ("big0", "big1"):
-        Enable(found, name, Asked()).run()
+        Enable(found, name, HaOptions()).run()
     return found
 
 
 def wishes(cloud):
-    return WishStore(cloud.opts).read()
+    return DesiredStateStore(cloud.opts).read()
 
 
 def steps(cloud):
@@ -87,7 +87,7 @@ def init(cloud, name="web1", mem=512, **more):
     more.setdefault("arguments", {"seed": False})
     wanted = InitRequest(name, 1, mem, None, **more)
     report = Report(cloud, name, "init")
-    return Init(cloud, BY, wanted, report, keeper=of_master.keeper(cloud.opts))
+    return Init(cloud, BY, wanted, report, provider=of_master.ha_provider(cloud.opts))
 
 
 # -- virt.init -------------------------------------------------------------------------------------
@@ -101,8 +101,8 @@ def test_a_guest_is_made_started_and_then_given(cloud):
     seen = []
     cloud.first = lambda host, fun, kwarg: seen.append((fun, dict(wishes(cloud).guests)))
     done = one.run()
-    host = done.more["host"]
-    kept = wishes(cloud).sized["web1"]
+    host = done.details["host"]
+    kept = wishes(cloud).sized_guests["web1"]
     assert (kept.host, kept.wanted, kept.priority, kept.failback) == (host, "started", 7, False)
     assert kept.size.memory_kib == 512 << 10
     assert done.changes["ha"]["new"]["priority"] == 7
@@ -114,7 +114,7 @@ def test_a_guest_is_made_started_and_then_given(cloud):
 
 @pytest.mark.parametrize("ha", (None, False))
 def test_nothing_is_asked_for_a_guest_that_is_not_to_be_kept(cloud, ha, monkeypatch):
-    monkeypatch.setattr(HaKeeper, "keeping", lambda *_asked, **_more: 1 / 0)
+    monkeypatch.setattr(ClusterHaProvider, "plan_change", lambda *_asked, **_more: 1 / 0)
     init(cloud, ha=ha).run()
     assert wishes(cloud).guests == {}
     plain = dict(cloud.jobs)
@@ -126,8 +126,8 @@ def test_nothing_is_asked_for_a_guest_that_is_not_to_be_kept(cloud, ha, monkeypa
 
 def test_without_a_word_of_configuration_no_file_is_read(cloud, monkeypatch):
     del cloud.opts["virt"]["ha"]
-    assert of_master.keeper(cloud.opts) is None
-    monkeypatch.setattr(WishStore, "read", lambda _: 1 / 0)
+    assert of_master.ha_provider(cloud.opts) is None
+    monkeypatch.setattr(DesiredStateStore, "read", lambda _: 1 / 0)
     init(cloud).run()
     with pytest.raises(errors.InvalidInput, match="high availability is not configured"):
         init(cloud, "web2", ha=True).run()
@@ -160,13 +160,13 @@ class Keeping:
 def test_a_guest_that_somebody_else_has_given_meanwhile_is_made_all_the_same(
     cloud, monkeypatch, keeping
 ):
-    monkeypatch.setattr(HaKeeper, "keeping", lambda *_asked, **_more: keeping)
+    monkeypatch.setattr(ClusterHaProvider, "plan_change", lambda *_asked, **_more: keeping)
     done = init(cloud, ha=True).run()
-    assert done.more["state"] == "running" and "ha" not in done.changes
+    assert done.details["state"] == "running" and "ha" not in done.changes
 
 
 def test_that_it_was_given_is_a_step_of_its_own(cloud):
-    host = init(cloud, ha=True).run().more["host"]
+    host = init(cloud, ha=True).run().details["host"]
     [told] = [data for tag, data in cloud.told if tag.endswith("/kept")]
     assert (told["message"], told["host"]) == ("web1: given to high availability", host)
 
@@ -198,11 +198,11 @@ def test_what_was_made_and_is_tied_all_the_same_goes_again(cloud):
 def test_when_it_cannot_be_written_down_the_guest_goes_again_and_nobody_keeps_it(
     cloud, monkeypatch
 ):
-    whole = WishStore.guard
-    monkeypatch.setattr(WishStore, "guard", lambda *_: 1 / 0)
+    whole = DesiredStateStore.guard
+    monkeypatch.setattr(DesiredStateStore, "guard", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         init(cloud, ha=True).run()
-    monkeypatch.setattr(WishStore, "guard", whole)
+    monkeypatch.setattr(DesiredStateStore, "guard", whole)
     assert not any(cloud.guests.values()) and wishes(cloud).guests == {}
 
 
@@ -238,9 +238,9 @@ def test_a_wrong_wish_is_refused_before_anything_is_asked(cloud, ha, words):
 
 
 def test_it_goes_to_members_and_where_its_rules_let_it(cloud):
-    Enable(cloud, "web1", Asked())
+    Enable(cloud, "web1", HaOptions())
     cloud.guests["hv000"]["web1"] = guest()
-    Enable(cloud, "web1", Asked()).run()
+    Enable(cloud, "web1", HaOptions()).run()
     rule = GuestRule(("web1",), "apart", strict=True)
     hosts = GuestRule((), "", {"hv000": 1, "hv001": 1}, strict=True)
 
@@ -248,21 +248,22 @@ def test_it_goes_to_members_and_where_its_rules_let_it(cloud):
         return type(known)(guests=known.guests, sizes=known.sizes,
                            rules={"apart": rule, "few": hosts})  # fmt: skip
 
-    WishStore(cloud.opts).change("the test", make)
-    assert init(cloud, "web2", ha={"group": "apart"}).run().more["host"] != "hv000"
+    DesiredStateStore(cloud.opts).change("the test", make)
+    assert init(cloud, "web2", ha={"group": "apart"}).run().details["host"] != "hv000"
     found = init(cloud, "web3", ha={"group": "few"}, host="hv002").check()
     assert "a strict rule names other hosts" in found.comment
     assert "web2" in wishes(cloud).rules["apart"].guests
     del cloud.opts["virt"]["ha"]["members"]["hv002"]
     with pytest.raises(errors.Refused, match="hv002: takes no part in high availability"):
         init(cloud, "web4", ha=True, host="hv002").run()
-    assert init(cloud, "web4", host="hv002").run().more["host"] == "hv002"
+    assert init(cloud, "web4", host="hv002").run().details["host"] == "hv002"
 
 
 NEW = {
     "init": lambda cloud: init(cloud, "web1", name_is_free=True),
-    "clone": lambda cloud: Clone(cloud, Report(cloud, "x", "clone"), "db1", "web1", sure=True),
-    "rename": lambda cloud: Rename(cloud, Report(cloud, "x", "rename"), "db1", "web1", sure=True),
+    "clone": lambda cloud: CloneGuest(cloud, Report(cloud, "x", "clone"), "db1", "web1", sure=True),
+    "rename": lambda cloud: RenameGuest(cloud, Report(cloud, "x", "rename"), "db1", "web1",
+    name_is_free=True),
 }  # fmt: skip
 
 
@@ -270,7 +271,7 @@ NEW = {
 def test_a_name_that_is_kept_is_not_given_to_a_second_guest(cloud, verb):
     """It is on no host while it waits to be started anew."""
     cloud.guests["hv000"] = {"web1": guest(), "db1": guest(state="shutdown")}
-    Enable(cloud, "web1", Asked()).run()
+    Enable(cloud, "web1", HaOptions()).run()
     del cloud.guests["hv000"]["web1"]
     with pytest.raises(errors.OperationFailed, match="web1 is kept by high availability"):
         NEW[verb](cloud).run()
@@ -279,7 +280,7 @@ def test_a_name_that_is_kept_is_not_given_to_a_second_guest(cloud, verb):
 
 def test_nor_is_that_of_one_that_is_ignored(cloud):
     cloud.guests["hv000"]["web1"] = guest()
-    Enable(cloud, "web1", Asked()).run()
+    Enable(cloud, "web1", HaOptions()).run()
     Ignore(cloud, "web1").run()
     del cloud.guests["hv000"]["web1"]
     with pytest.raises(errors.AlreadyExists, match="web1 is a guest of high availability"):
@@ -293,7 +294,7 @@ def many(cloud, monkeypatch, count, test=False, mem=512, **more):
     monkeypatch.setattr(init_list, "Fleet", cloud)
     asked = [InitRequest(f"web{number}", 1, mem, None, arguments={"seed": False}, **more)
              for number in range(count)]  # fmt: skip
-    one = InitList(cloud, BY, asked, 4, keeper=of_master.keeper(cloud.opts))
+    one = InitList(cloud, BY, asked, 4, provider=of_master.ha_provider(cloud.opts))
     return operation.perform(one, test)
 
 
@@ -307,13 +308,13 @@ def test_all_of_a_list_are_given(cloud, monkeypatch):
 
 
 def test_what_ties_alike_guests_to_a_host_is_asked_of_it_once(cloud, monkeypatch):
-    asked, ties = [], HaKeeper.ties
+    asked, ties = [], ClusterHaProvider.local_resources
 
     def counted(keeper, fleet, name, host, arguments):
         asked.append(host.name)
         return ties(keeper, fleet, name, host, arguments)
 
-    monkeypatch.setattr(HaKeeper, "ties", counted)
+    monkeypatch.setattr(ClusterHaProvider, "local_resources", counted)
     assert "retcode" not in many(cloud, monkeypatch, 6, ha=True)
     assert len(asked) == len(set(asked)) > 1
 
@@ -336,23 +337,23 @@ def test_what_would_take_the_last_room_for_the_loss_of_a_host_is_refused(full):
         init(full, "huge", BIG_GIB << 10).run()
     found = init(full, "huge", BIG_GIB << 10).check()
     assert "no host would take big0" in found.comment
-    assert init(full, "small", 1024).run().more["host"]
+    assert init(full, "small", 1024).run().details["host"]
     del full.opts["virt"]["ha"]["reserve"]
-    assert init(full, "huge", BIG_GIB << 10).run().more["host"] == "hv002"
+    assert init(full, "huge", BIG_GIB << 10).run().details["host"] == "hv002"
 
 
 def test_one_goes_where_it_breaks_nothing(narrow):
     """By placement it would go to the empty host."""
     found = init(narrow, "mid", 240 << 10).check()
-    assert found.more["host"] == "hv001"
-    assert [row[-2] for row in found.more["table"] if row[0] == "hv002"] == ["reserve"]
-    assert init(narrow, "mid", 240 << 10).run().more["host"] == "hv001"
+    assert found.details["host"] == "hv001"
+    assert [row[-2] for row in found.details["table"] if row[0] == "hv002"] == ["reserve"]
+    assert init(narrow, "mid", 240 << 10).run().details["host"] == "hv001"
 
 
 def test_virt_explain_shows_it(narrow):
     def decide(**more):
         wanted = InitRequest("mid", 1, 240 << 10, None, arguments={"seed": False}, **more)
-        return explain.decide(narrow, BY, wanted, of_master.keeper(narrow.opts))[0]
+        return explain.decide(narrow, BY, wanted, of_master.ha_provider(narrow.opts))[0]
 
     assert decide().ranked[0].host == "hv001"
     assert decide().rejected["hv002"][0] == "reserve"
@@ -372,7 +373,7 @@ def test_where_a_warning_is_wanted_it_is_made_with_one(full):
 def test_with_a_warning_it_goes_all_the_same_where_it_breaks_nothing(narrow):
     narrow.opts["virt"]["ha"]["reserve_policy"] = "warn"
     found = init(narrow, "mid", 240 << 10).check()
-    assert found.more["host"] == "hv001" and "reserve" not in found.comment
+    assert found.details["host"] == "hv001" and "reserve" not in found.comment
 
 
 def test_the_next_host_that_is_asked_keeps_it_too(narrow):
@@ -462,7 +463,7 @@ def test_one_that_failed_meanwhile_takes_no_room(full, monkeypatch):
         return found
 
     monkeypatch.setattr(inventory, "gather", ask)
-    assert init(full, "late", mem, host="hv002").run().more["host"] == "hv002"
+    assert init(full, "late", mem, host="hv002").run().details["host"] == "hv002"
 
 
 def promise_of(cloud, name):
@@ -479,28 +480,28 @@ def test_when_a_host_refuses_the_next_one_is_promised(full):
             seen.append((host, promise_of(full, "late")))
 
     full.first = first
-    host = init(full, "late", 1024).run().more["host"]
+    host = init(full, "late", 1024).run().details["host"]
     assert seen == [("hv002", "hv002"), (host, host)]
     assert promise_of(full, "late") == host
 
 
 def test_what_fails_of_many_gives_its_room_back_while_the_others_are_at_work(full):
-    keeper = of_master.keeper(full.opts)
+    keeper = of_master.ha_provider(full.opts)
     full.refuses = dict.fromkeys(full.names, "refused: no image")
-    with promised.of(full.opts, keeper) as promises:
-        seen = Picture(full, BY, keeper=keeper, promises=promises)
+    with promised.open_claims(full.opts, keeper) as promises:
+        seen = ClusterSnapshot(full, BY, provider=keeper, claims=promises)
         wanted = InitRequest("late", 1, 1024, None, arguments={"seed": False})
-        seen.place(full, wanted, wanted.request())
+        seen.place_guest(full, wanted, wanted.request())
         assert promise_of(full, "late") == "hv002"
         with pytest.raises(errors.Refused, match="no host took late"):
-            Init(full, BY, wanted, Report(full, "late", "init"), seen, keeper=keeper).run()
+            Init(full, BY, wanted, Report(full, "late", "init"), seen, provider=keeper).run()
         assert promise_of(full, "late") is None
 
 
 def test_one_that_was_purged_since_has_no_room_any_more(full):
-    assert init(full, "first", 180 << 10, host="hv002").run().more["host"] == "hv002"
+    assert init(full, "first", 180 << 10, host="hv002").run().details["host"] == "hv002"
     full.guests["hv002"].clear()
-    assert init(full, "late", 180 << 10, host="hv002").run().more["host"] == "hv002"
+    assert init(full, "late", 180 << 10, host="hv002").run().details["host"] == "hv002"
 
 
 @pytest.mark.parametrize("text", (
@@ -513,44 +514,47 @@ def test_a_damaged_promise_stops_nobody(full, text):
     (folder / "first").write_text(text, encoding="utf-8")
     (folder / "withdrawn").symlink_to("nowhere")
     os.utime(folder / "first", (time.time() + 60,) * 2)
-    assert init(full, "late", 180 << 10, host="hv002").run().more["host"] == "hv002"
+    assert init(full, "late", 180 << 10, host="hv002").run().details["host"] == "hv002"
 
 
 def test_a_promise_by_a_rule_that_is_gone_since_has_its_room(full):
-    with promised.of(full.opts, of_master.keeper(full.opts)) as promises:
+    with promised.open_claims(full.opts, of_master.ha_provider(full.opts)) as promises:
         early = facts.Guest("early", vcpus=1, memory_kib=180 << 20)
-        promises.make("hv002", early, {"group": "gone"})
+        promises.claim("hv002", early, {"group": "gone"})
         with pytest.raises(errors.Refused, match="it would break virt:ha:reserve"):
             init(full, "late", 180 << 10, host="hv002").run()
 
 
 def test_of_two_of_one_name_the_first_has_the_promise(full):
     """One of them will be refused, and takes nothing of the other away."""
-    keeper = of_master.keeper(full.opts)
-    with promised.of(full.opts, keeper) as one, promised.of(full.opts, keeper) as other:
-        one.make("hv002", facts.Guest("web1"), None)
-        other.make("hv001", facts.Guest("web1"), None)
+    keeper = of_master.ha_provider(full.opts)
+    with (
+        promised.open_claims(full.opts, keeper) as one,
+        promised.open_claims(full.opts, keeper) as other,
+    ):
+        one.claim("hv002", facts.Guest("web1"), None)
+        other.claim("hv001", facts.Guest("web1"), None)
         other.withdraw("web1")
         assert promise_of(full, "web1") == "hv002"
 
 
 def test_of_a_guest_that_its_host_does_not_tell_of_nothing_is_said(full):
     """Its host says what is wrong with it."""
-    keeper = of_master.keeper(full.opts)
-    assert reserved.on_its_host(keeper, full, "hv002", "nobody") == ""
+    keeper = of_master.ha_provider(full.opts)
+    assert reserved.on_current_host(keeper, full, "hv002", "nobody") == ""
 
 
 @pytest.mark.parametrize("name", ("../../wishes", ".hidden", "", "a/b", "a\nb"))
 def test_what_is_no_guest_s_name_is_kept_by_nobody(cloud, name):
     """A host may call one of its own anything."""
-    assert keepers.who(cloud.opts, name) == ""
+    assert keepers.manager_of(cloud.opts, name) == ""
 
 
 def test_promises_of_many_hold_one_file_open_and_old_ones_go(full):
     folder, before = Path(full.opts["cachedir"]) / "virt/promised", open_files()
-    with promised.of(full.opts, of_master.keeper(full.opts)) as promises:
+    with promised.open_claims(full.opts, of_master.ha_provider(full.opts)) as promises:
         for number in range(50):
-            promises.make("hv002", facts.Guest(f"web{number}"), None)
+            promises.claim("hv002", facts.Guest(f"web{number}"), None)
         assert open_files() == before + 1
     assert len([*folder.glob("web*")]) == 50 and not [*folder.glob(".of-*")]
     (folder / ".of-crashed").touch()
@@ -578,7 +582,7 @@ def test_so_many_hosts_as_the_reserve_is_for(tmp_path):
     cloud = HaCloud(tmp_path, {"hv000": {"a": guest(memory_kib=200 << 20)},
                                "hv001": {"b": guest(memory_kib=200 << 20)}})  # fmt: skip
     for name in ("a", "b"):
-        Enable(cloud, name, Asked()).run()
+        Enable(cloud, name, HaOptions()).run()
     for number, refused in ((1, False), (2, True)):
         cloud.opts["virt"]["ha"]["reserve"] = number
         found = init(cloud, "huge", 250 << 10).check()
@@ -591,7 +595,7 @@ def test_of_many_hosts_the_worst_are_lost_together():
         f"hv{number:02}": Host(f"hv{number:02}", 8, (8 + number) << 20) for number in range(20)
     }
     records = {name: HostRecord("up") for name in hosts}
-    view = View(("salt",), tuple(hosts), {}, rooms=hosts, policy=HaPolicy(reserve=2))
+    view = View(("salt",), tuple(hosts), {}, placement_hosts=hosts, policy=HaPolicy(reserve=2))
     found = reserve.worst(view, Registry(hosts=records), 0)
     assert len(found) == 19  # the two largest are each other's
     assert all("hv19" in one or "hv18" in one for one in found)
@@ -614,9 +618,12 @@ def test_a_wrong_setting_is_named(cloud, key, value, words):
 def test_ha_enable_warns_where_that_is_wanted(full):
     full.guests["hv002"]["big2"] = guest(memory_kib=BIG_GIB << 20)
     with pytest.raises(errors.OperationFailed, match="big2 would break virt:ha:reserve"):
-        Enable(full, "big2", Asked()).run()
+        Enable(full, "big2", HaOptions()).run()
     full.opts["virt"]["ha"]["reserve_policy"] = "warn"
-    assert "big2 would break virt:ha:reserve: if hv0" in Enable(full, "big2", Asked()).run().comment
+    assert (
+        "big2 would break virt:ha:reserve: if hv0"
+        in Enable(full, "big2", HaOptions()).run().comment
+    )
 
 
 def test_a_move_keeps_it_unless_a_person_wants_it(narrow):
@@ -624,8 +631,8 @@ def test_a_move_keeps_it_unless_a_person_wants_it(narrow):
 
     def move(target, **options):
         report = Report(narrow, "mid", "migrate")
-        keeps = of_master.keeper(narrow.opts)
-        return Migrate(narrow, BY, "mid", target, report, options, keeper=keeps)
+        keeps = of_master.ha_provider(narrow.opts)
+        return Migrate(narrow, BY, "mid", target, report, options, provider=keeps)
 
     found = move("hv002").check()
     assert "hv002: it would break virt:ha:reserve" in found.comment
@@ -644,8 +651,8 @@ def test_a_start_keeps_it_unless_a_person_wants_it(narrow):
     narrow.guests["hv002"]["mid"] = guest(memory_kib=203 << 20, state="shutdown")
 
     def start(**options):
-        keeps = of_master.keeper(narrow.opts)
-        return Lifecycle(narrow, "mid", "start", options=options, keeper=keeps)
+        keeps = of_master.ha_provider(narrow.opts)
+        return Lifecycle(narrow, "mid", "start", options=options, provider=keeps)
 
     why = "mid on hv002 would break virt:ha:reserve: if hv000 died, no host would take big0"
     assert any(why in one for one in start().check().reasons)
@@ -664,8 +671,8 @@ def test_a_copy_keeps_it_unless_a_person_wants_it(narrow):
     narrow.virt_clone = lambda _host, **_asked: {"disks": {}}
 
     def copy(**options):
-        keeps, report = of_master.keeper(narrow.opts), Report(narrow, "new", "clone")
-        return Clone(narrow, report, "mid", "new", {"seed": False, **options}, keeper=keeps)
+        keeps, report = of_master.ha_provider(narrow.opts), Report(narrow, "new", "clone")
+        return CloneGuest(narrow, report, "mid", "new", {"seed": False, **options}, provider=keeps)
 
     why = "new on hv002 would break virt:ha:reserve: if hv000 died, no host would take big0"
     assert any(why in one for one in copy().check().reasons)
@@ -680,35 +687,35 @@ def test_a_rebalance_keeps_it(narrow):
     narrow.guests["hv000"]["mid"] = guest(memory_kib=203 << 20)
     even = Rebalance(narrow, BY, 0, lambda *_: None, Report(narrow, "x", "rebalance"))
     assert even.check().changes["moved"]["mid"] == "hv002"
-    even.keeper = of_master.keeper(narrow.opts)
+    even.provider = of_master.ha_provider(narrow.opts)
     why = "the plan ends here: mid on hv002 would break virt:ha:reserve: if hv000 died"
     found = even.check()
     assert found.changes["moved"] == {} and why in found.comment
     done = even.run()
     assert done.changes["moved"] == {} and why in done.comment and "warning" in steps(narrow)
     narrow.opts["virt"]["ha"]["reserve_policy"] = "warn"
-    even.keeper = of_master.keeper(narrow.opts)
+    even.provider = of_master.ha_provider(narrow.opts)
     assert even.check().changes["moved"]["mid"] == "hv002"
     assert "mid on hv002 would break virt:ha:reserve" in even.check().comment
 
 
 def test_nobody_waits_for_those_who_are_kept_while_all_is_disarmed(cloud):
     cloud.guests["hv000"]["web1"] = guest()
-    Enable(cloud, "web1", Asked()).run()
+    Enable(cloud, "web1", HaOptions()).run()
 
     def stuck(_seconds):
         raise AssertionError("it waits")
 
     def drain():
-        keeps, report = of_master.keeper(cloud.opts), Report(cloud, "hv000", "evacuate")
-        return Evacuate(cloud, "hv000", BY, None, report, keeper=keeps, wait=stuck)
+        keeps, report = of_master.ha_provider(cloud.opts), Report(cloud, "hv000", "evacuate")
+        return Evacuate(cloud, "hv000", BY, None, report, provider=keeps, wait=stuck)
 
     with pytest.raises(AssertionError, match="it waits"):
         drain().run()
-    files.write(seen.kept(cloud.opts), MasterKept(1, Registry(1, 3, armed=False)))
+    files.write(seen.state_path(cloud.opts), SavedMasterState(1, Registry(1, 3, armed=False)))
     why = "high availability is disarmed: salt-run virt.ha_arm; "
-    assert drain().run().more["left"]["web1"].startswith(f"{why}it is kept by high availability")
-    [row] = [row for row in drain().check().more["table"] if row[0] == "web1"]
+    assert drain().run().details["left"]["web1"].startswith(f"{why}it is kept by high availability")
+    [row] = [row for row in drain().check().details["table"] if row[0] == "web1"]
     assert row[2].startswith(f"{why}kept by high availability")
 
 
@@ -720,24 +727,26 @@ def test_nobody_waits_for_those_who_are_kept_while_all_is_disarmed(cloud):
 def test_whether_guests_may_still_come_to_a_host(cloud, monkeypatch, hosts, guests, words):
     registry = Registry(
         1, 3, hosts={name: HostRecord(state) for name, state in hosts.items()},
-        guests={name: GuestRecord(target=host) for name, host in guests.items()},
+        guests={name: HaGuestRecord(target=host) for name, host in guests.items()},
     )  # fmt: skip
-    keeps, leads = of_master.keeper(cloud.opts), seen.EngineSeen(0, "salt", leading=True)
-    monkeypatch.setattr(seen, "look", lambda _opts: seen.Engine("", leads, registry))
-    assert keeps.brings("hv000").startswith(words) and bool(keeps.brings("hv000")) is bool(words)
-    assert keeps.brings("hv9") == ""
-    for other in (seen.Engine("it hangs", leads, registry),
-                  seen.Engine("", replace(leads, leading=False), registry)):  # fmt: skip
-        monkeypatch.setattr(seen, "look", lambda _opts, other=other: other)
-        assert keeps.brings("hv000") == ""
+    keeps, leads = of_master.ha_provider(cloud.opts), seen.EngineReport(0, "salt", leading=True)
+    monkeypatch.setattr(seen, "load", lambda _opts: seen.EngineStatus("", leads, registry))
+    assert keeps.pending_arrivals("hv000").startswith(words) and bool(
+        keeps.pending_arrivals("hv000")
+    ) is bool(words)
+    assert keeps.pending_arrivals("hv9") == ""
+    for other in (seen.EngineStatus("it hangs", leads, registry),
+                  seen.EngineStatus("", replace(leads, leading=False), registry)):  # fmt: skip
+        monkeypatch.setattr(seen, "load", lambda _opts, other=other: other)
+        assert keeps.pending_arrivals("hv000") == ""
 
 
 def test_the_engine_is_told_to_ask_the_hosts(cloud):
-    keeps, path = of_master.keeper(cloud.opts), rooms.again(cloud.opts)
-    keeps.look_again()
+    keeps, path = of_master.ha_provider(cloud.opts), rooms.refresh_path(cloud.opts)
+    keeps.refresh()
     before = path.stat().st_mtime_ns
     os.utime(path, (1, 1))
-    keeps.look_again()
+    keeps.refresh()
     assert path.stat().st_mtime_ns >= before
 
 
@@ -753,9 +762,9 @@ def _runner(cloud):
 
 def test_who_looks_at_the_cloud_is_told_that_all_is_disarmed(cloud, tmp_path):
     assert of_master.disarmed(cloud.opts) == ""
-    files.write(seen.kept(cloud.opts), MasterKept(1, Registry(1, 3, armed=False)))
+    files.write(seen.state_path(cloud.opts), SavedMasterState(1, Registry(1, 3, armed=False)))
     assert of_master.disarmed(cloud.opts) == "high availability is disarmed: salt-run virt.ha_arm"
-    seen.kept(cloud.opts).write_text("{", encoding="utf-8")
+    seen.state_path(cloud.opts).write_text("{", encoding="utf-8")
     assert of_master.disarmed(cloud.opts) == ""  # what is damaged stops nobody who only looks
     assert of_master.disarmed({"cachedir": str(tmp_path)}) == ""
 
@@ -775,13 +784,13 @@ def test_each_verb_that_shows_the_cloud_says_that_all_is_disarmed(cloud, monkeyp
     asked = (1, 512) if verb == "capacity" else ()
     assert ask(*asked)["data"]["retcode"] == 1
     assert said == []
-    files.write(seen.kept(cloud.opts), MasterKept(1, Registry(1, 3, armed=False)))
+    files.write(seen.state_path(cloud.opts), SavedMasterState(1, Registry(1, 3, armed=False)))
     assert ask(*asked)["data"]["retcode"] == 1
     assert said == ["high availability is disarmed: salt-run virt.ha_arm"]
 
 
 def test_how_many_more_fit(full):
-    keeps = of_master.keeper(full.opts)
+    keeps = of_master.ha_provider(full.opts)
     wanted = InitRequest("capacity", 1, 50 << 10, None)
     hosts, _ = inventory.gather(full)
     shown = keeps.capacity(hosts, wanted.request(), dict.fromkeys(full.names, 9))
@@ -795,9 +804,11 @@ def test_how_many_more_fit(full):
 
 def deployed(cloud, monkeypatch, guests, test=False, **more):
     monkeypatch.setattr(deploy, "Fleet", cloud)
-    asked = [deploy.wanted(name, {"mem": 512, "seed": False, **one}, "shop")
+    asked = [deploy.parse_guest(name, {"mem": 512, "seed": False, **one}, "shop")
              for name, one in guests.items()]  # fmt: skip
-    one = deploy.Deploy(cloud, BY, asked, "shop", keeper=of_master.keeper(cloud.opts), **more)
+    one = deploy.Deploy(
+        cloud, BY, asked, "shop", provider=of_master.ha_provider(cloud.opts), **more
+    )
     return operation.perform(one, test)["shop"]
 
 
@@ -850,12 +861,12 @@ def test_one_that_had_only_its_start_left_is_kept_when_it_runs(cloud, monkeypatc
 
 def test_one_that_is_made_again_is_given_by_its_init_alone(cloud, monkeypatch):
     cloud.guests["hv000"]["web1"] = guest(memory_kib=512 << 10, state="shutdown")
-    monkeypatch.setattr(deploy.unended, "judge", lambda *_asked: (deploy.unended.AGAIN, None))
-    wanted = deploy.wanted("web1", {"mem": 512, "seed": False, "ha": True}, "shop")
-    found = deploy.plan(cloud, BY, [wanted], "shop", keeper=of_master.keeper(cloud.opts))
-    assert (found.again, found.ha) == ({"web1": "hv000"}, {})
+    monkeypatch.setattr(deploy.unended, "judge", lambda *_asked: (deploy.unended.RECREATE, None))
+    wanted = deploy.parse_guest("web1", {"mem": 512, "seed": False, "ha": True}, "shop")
+    found = deploy.plan(cloud, BY, [wanted], "shop", provider=of_master.ha_provider(cloud.opts))
+    assert (found.recreate, found.ha) == ({"web1": "hv000"}, {})
     # its host would say that there is one of the name already
-    monkeypatch.setattr(HaKeeper, "ties", lambda *_asked: 1 / 0)
+    monkeypatch.setattr(ClusterHaProvider, "local_resources", lambda *_asked: 1 / 0)
     assert not deployed(cloud, monkeypatch, {"web1": {"ha": True}}, test=True)["failed"]
 
 
@@ -872,7 +883,7 @@ def test_one_that_is_there_and_whose_wish_is_wrong_has_failed(cloud, monkeypatch
 def test_one_that_is_not_given_whole_has_failed(cloud, monkeypatch):
     cloud.guests["hv000"]["web1"] = guest(memory_kib=512 << 10)
     done = operation.Result("web1", "given, but its host is silent", {"ha": 1}, complete=False)
-    monkeypatch.setattr(HaKeeper, "keeping", lambda *_asked, **_more: Keeping(done))
+    monkeypatch.setattr(ClusterHaProvider, "plan_change", lambda *_asked, **_more: Keeping(done))
     found = deployed(cloud, monkeypatch, {"web1": {"ha": True}})
     assert found["failed"] == {"web1": "given, but its host is silent"}
     assert found["result"] is False
@@ -910,7 +921,7 @@ def test_a_guest_that_waits_for_its_start_is_not_made_a_second_time(cloud, monke
 
 def test_one_that_is_no_longer_listed_is_not_removed_while_it_is_kept(cloud, monkeypatch):
     cloud.guests["hv000"]["web1"] = guest(deployment="shop")
-    Enable(cloud, "web1", Asked()).run()
+    Enable(cloud, "web1", HaOptions()).run()
     for test in (True, False):
         found = deployed(cloud, monkeypatch, {"web2": {}}, test=test, remove=True)
         assert "web1 is kept by high availability" in found["failed"]["web1"]

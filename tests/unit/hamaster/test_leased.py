@@ -4,8 +4,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from saltvirt.hamaster.definitions import Definition
-from saltvirt.hamaster.leased import Leased, Pooled, is_leased
+from saltvirt.hamaster.definitions import StoredDefinition
+from saltvirt.hamaster.leased import LeaseDetector, PoolLocator, is_leased
 
 DISK = "<disk type='file'><source file='/srv/shared/web1.raw'/></disk>"
 CD = "<disk type='file' device='cdrom'><source file='/x.iso'/><readonly/></disk>"
@@ -84,25 +84,34 @@ def test_what_qemu_locks_not_there_is_not_leased(found):
 
 
 def test_it_is_looked_at_anew_when_the_definition_changes():
-    one = Leased(["/srv/shared"])
-    known = {"web1": Definition("web1", "a", xml(DISK)), "web2": Definition("web2", "b", xml(CD))}
-    assert one.look(known) == {"web1"}
-    assert one.look({"web1": Definition("web1", "a", "not read again")}) == {"web1"}
-    assert one.look({"web1": Definition("web1", "c", xml(CD))}) == frozenset()
-    assert one.look({}) == frozenset()
+    one = LeaseDetector(["/srv/shared"])
+    known = {
+        "web1": StoredDefinition("web1", "a", xml(DISK)),
+        "web2": StoredDefinition("web2", "b", xml(CD)),
+    }
+    assert one.evaluate(known) == {"web1"}
+    assert one.evaluate({"web1": StoredDefinition("web1", "a", "not read again")}) == {"web1"}
+    assert one.evaluate({"web1": StoredDefinition("web1", "c", xml(CD))}) == frozenset()
+    assert one.evaluate({}) == frozenset()
 
 
 def test_without_such_storage_no_definition_is_read():
-    assert Leased([]).look({"web1": Definition("web1", "a", "not read")}) == frozenset()
+    assert (
+        LeaseDetector([]).evaluate({"web1": StoredDefinition("web1", "a", "not read")})
+        == frozenset()
+    )
 
 
 def test_the_pools_of_guests_are_looked_up_anew_when_a_definition_changes():
     xml = "<domain><devices><disk type='file'><source file='{}'/></disk></devices></domain>"
     volume = xml.replace("type='file'", "type='volume'").replace("file='{}'", "pool='p' volume='v'")
-    one = Pooled(["/srv/a", "/srv/b"])
-    web1, db1 = Definition("web1", "1", xml.format("/srv/b/x")), Definition("db1", "2", volume)
+    one = PoolLocator(["/srv/a", "/srv/b"])
+    web1, db1 = (
+        StoredDefinition("web1", "1", xml.format("/srv/b/x")),
+        StoredDefinition("db1", "2", volume),
+    )
     known = {"web1": web1, "db1": db1}
-    found = one.look(known)
-    assert found == {"web1": ("/srv/b",)} and one.look(known) is found
-    moved = Definition("web1", "3", xml.format("/srv/a/x"))
-    assert one.look({"web1": moved}) == {"web1": ("/srv/a",)}
+    found = one.evaluate(known)
+    assert found == {"web1": ("/srv/b",)} and one.evaluate(known) is found
+    moved = StoredDefinition("web1", "3", xml.format("/srv/a/x"))
+    assert one.evaluate({"web1": moved}) == {"web1": ("/srv/a",)}

@@ -7,15 +7,15 @@ import pytest
 pytest.importorskip("salt")
 
 from saltvirt import errors
-from saltvirt.ha.facts import ArrivedCall, Call, Promise
-from saltvirt.ha.view import Fence, FenceSeen
-from saltvirt.haagent.fencing import Fencing
-from saltvirt.hafence.agents import Outcome
+from saltvirt.ha.facts import FenceVote, LeaderMessage, ReceivedMessage
+from saltvirt.ha.view import Fence, FenceResult
+from saltvirt.haagent.fencing import FenceRunner
+from saltvirt.hafence.agents import FenceOutcome
 from saltvirt.hafence.setting import FenceSetting
 from saltvirt.hamaster import remote
 from saltvirt.hamaster.config import Member
-from saltvirt.hamaster.fencer import Fencer
-from saltvirt.hamaster.remote import Remote
+from saltvirt.hamaster.fencer import FenceAgentPool
+from saltvirt.hamaster.remote import RemoteFences
 from tests.clock import Clock, until
 
 SETTING = FenceSetting("fence_x", {"ip": "10.1.0.1"}, "/etc/salt/bmc", ("hv2", "hv3"))
@@ -46,14 +46,14 @@ class Hosts:
     def __init__(self, **says):
         self.says, self.heard, self.asked = says, {"hv2", "hv3"}, []
         self.on_asked = lambda: None
-        self.remote = Remote(self.tell, self.heard.__contains__)
+        self.remote = RemoteFences(self.tell, self.heard.__contains__)
 
     def tell(self, host, kind, body):
         self.asked.append((host, kind, body))
         self.on_asked()
         if host in self.says:
             told = {"host": "hv1", "attempt": body["attempt"], **self.says[host]}
-            threading.Thread(target=self.remote.answered, args=(host, told)).start()
+            threading.Thread(target=self.remote.handle_reply, args=(host, told)).start()
 
     def names(self):
         return [host for host, _, _ in self.asked]
@@ -61,7 +61,7 @@ class Hosts:
 
 def test_the_first_that_sees_it_off_is_the_last_that_is_asked():
     hosts = Hosts(hv2={"state": "off"}, hv3={"state": "off"})
-    assert hosts.remote.off(FENCE, SETTING) == Outcome("off", "from hv2: off")
+    assert hosts.remote.off(FENCE, SETTING) == FenceOutcome("off", "from hv2: off")
     [(host, kind, body)] = hosts.asked
     assert (host, kind) == ("hv2", "fence")
     assert body == {"host": "hv1", "attempt": "4.7.0", "fence": SETTING.to_answer()}
@@ -71,11 +71,11 @@ def test_one_that_does_not_reach_the_board_is_followed_by_the_next():
     hosts = Hosts(hv2={"state": "timed out", "words": "no route\x1b"}, hv3={"state": "off"})
     found = hosts.remote.off(FENCE, SETTING)
     assert (found.state, hosts.names()) == ("off", ["hv2", "hv3"])
-    assert "from hv2: timed out: no route" in found.words and "\x1b" not in found.words
+    assert "from hv2: timed out: no route" in found.message and "\x1b" not in found.message
 
 
 def test_one_that_is_gone_is_not_asked_and_one_that_dies_meanwhile_is_given_up(monkeypatch):
-    monkeypatch.setattr(remote, "_LOOK_S", 0.01)
+    monkeypatch.setattr(remote, "_POLL_S", 0.01)
     hosts = Hosts()
     hosts.heard.discard("hv2")
     hosts.on_asked = threading.Timer(0.1, hosts.heard.clear).start
@@ -84,40 +84,40 @@ def test_one_that_is_gone_is_not_asked_and_one_that_dies_meanwhile_is_given_up(m
 
 
 def test_one_that_says_nothing_is_not_waited_for_without_end(monkeypatch):
-    monkeypatch.setattr(remote, "_LOOK_S", 0.01)
-    monkeypatch.setattr(remote, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(remote, "_POLL_S", 0.01)
+    monkeypatch.setattr(remote, "TIMEOUT_S", 0.05)
     found = Hosts().remote.off(FENCE, SETTING)
-    assert found.state == "timed out" and found.words.count("did not answer") == 2
+    assert found.state == "timed out" and found.message.count("did not answer") == 2
 
 
 def test_nobody_is_believed_for_more_than_he_was_asked(monkeypatch):
-    monkeypatch.setattr(remote, "_LOOK_S", 0.01)
+    monkeypatch.setattr(remote, "_POLL_S", 0.01)
     hosts = Hosts()
     told = {"host": "hv1", "attempt": "4.7.0", "state": "off"}
-    hosts.remote.answered("hv2", told)  # before it was asked
+    hosts.remote.handle_reply("hv2", told)  # before it was asked
     found = []
     worker = threading.Thread(target=lambda: found.append(hosts.remote.off(FENCE, SETTING)))
     worker.start()
     until(lambda: hosts.asked, "the question")
-    hosts.remote.answered("hv3", told)
-    hosts.remote.answered("hv2", {**told, "attempt": "4.7.1"})
-    hosts.remote.answered("hv2", {**told, "host": "hv9"})
+    hosts.remote.handle_reply("hv3", told)
+    hosts.remote.handle_reply("hv2", {**told, "attempt": "4.7.1"})
+    hosts.remote.handle_reply("hv2", {**told, "host": "hv9"})
     with pytest.raises(errors.BadAnswer, match=r"ended 'off{18}'$"):
-        hosts.remote.answered("hv2", {**told, "state": f"off{'f' * 30}"})
+        hosts.remote.handle_reply("hv2", {**told, "state": f"off{'f' * 30}"})
     assert not found
     hosts.heard.clear()
     worker.join(60)
     assert found[0].state == "timed out"
-    assert hosts.remote._waiting == {}, "it keeps nothing of those that it asked"
+    assert hosts.remote._pending == {}, "it keeps nothing of those that it asked"
 
 
 def test_an_attempt_goes_to_other_hosts_where_its_fence_says_so():
     hosts = Hosts(hv2={"state": "off"})
-    fencer = Fencer({"hv1": Member("hv1", fences=(SETTING,))}, lambda _: 1 / 0)
+    fencer = FenceAgentPool({"hv1": Member("hv1", fences=(SETTING,))}, lambda _: 1 / 0)
     fencer.remote = hosts.remote
     fencer.begin(FENCE)
-    until(lambda: fencer.seen, "it ended")
-    assert fencer.seen == {"hv1": FenceSeen("4.7.0", "off")}
+    until(lambda: fencer.results, "it ended")
+    assert fencer.results == {"hv1": FenceResult("4.7.0", "off")}
 
 
 # -- the host that runs it -------------------------------------------------------------------------
@@ -128,14 +128,14 @@ class Runs:
 
     def __init__(self, **call):
         self.clock, self.told, self.ran = Clock(100), [], []
-        ballots = {"hv1": Promise(3, 4, 7)}
-        self.call = Call("salt", 4, 1, **{"leading": True, "ballots": ballots, **call})
+        ballots = {"hv1": FenceVote(3, 4, 7)}
+        self.call = LeaderMessage("salt", 4, 1, **{"leading": True, "ballots": ballots, **call})
         self.at_s, self.gate = 99, threading.Event()
         self.gate.set()
-        self.one = Fencing("hv2", self.calls, self.clock.monotonic, 6, self.tell, self.off)
+        self.one = FenceRunner("hv2", self.calls, self.clock.monotonic, 6, self.tell, self.off)
 
     def calls(self):
-        return {"salt": ArrivedCall(self.call, self.at_s)} if self.call else {}
+        return {"salt": ReceivedMessage(self.call, self.at_s)} if self.call else {}
 
     def tell(self, master, told):
         self.told.append((master, told))
@@ -143,12 +143,12 @@ class Runs:
     def off(self, setting):
         self.ran.append(setting)
         self.gate.wait(120)
-        return Outcome("off", "done")
+        return FenceOutcome("off", "done")
 
     def asks(self, master="salt", **more):
         body = {"host": "hv1", "attempt": "4.7.0", "fence": SETTING.to_answer(), **more}
         before = len(self.told)
-        self.one.asked(master, body)
+        self.one.handle(master, body)
         until(lambda: len(self.told) > before, "an answer")
         return self.told[-1][1]
 
@@ -191,14 +191,14 @@ def test_a_question_that_came_late_is_not_followed():
 
 def test_what_is_no_question_is_refused():
     with pytest.raises(errors.BadAnswer):
-        Runs().one.asked("salt", {"host": "hv1"})
+        Runs().one.handle("salt", {"host": "hv1"})
 
 
 def test_a_fence_is_run_once_at_a_time():
     runs = Runs()
     runs.gate.clear()
     body = {"host": "hv1", "attempt": "4.7.0", "fence": SETTING.to_answer()}
-    runs.one.asked("salt", body)
+    runs.one.handle("salt", body)
     until(lambda: runs.ran, "it runs")
     assert "at work still" in runs.asks(attempt="4.7.1").words
     runs.gate.set()
@@ -209,7 +209,7 @@ def test_a_fence_is_run_once_at_a_time():
 def test_a_fence_at_work_keeps_no_agent_from_its_end():
     runs = Runs()
     runs.gate.clear()
-    runs.one.asked("salt", {"host": "hv1", "attempt": "4.7.0", "fence": SETTING.to_answer()})
+    runs.one.handle("salt", {"host": "hv1", "attempt": "4.7.0", "fence": SETTING.to_answer()})
     until(lambda: runs.ran, "it runs")
     assert at_work()["fence hv1"] is True
     runs.gate.set()

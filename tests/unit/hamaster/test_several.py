@@ -10,13 +10,13 @@ pytest.importorskip("salt")
 
 from saltvirt import errors
 from saltvirt.ha import agent, agent_view, wished
-from saltvirt.ha.facts import ArrivedCall, Beat, Call
-from saltvirt.ha.registry import Wished
-from saltvirt.ha.view import GuestWanted
+from saltvirt.ha.facts import Heartbeat, LeaderMessage, ReceivedMessage
+from saltvirt.ha.registry import CommittedConfig
+from saltvirt.ha.view import GuestConfig
 from saltvirt.hamaster import files, seen
 from saltvirt.hamaster.config import HaConfig, Member
-from saltvirt.hamaster.person import Person
-from saltvirt.hamaster.wishes import Wishes, WishStore
+from saltvirt.hamaster.person import AdminRequest
+from saltvirt.hamaster.wishes import DesiredState, DesiredStateStore
 from saltvirt.placement.policy import PlacementPolicy
 from tests.unit.hamaster import test_engine
 
@@ -29,7 +29,10 @@ class Cloud:
     def __init__(self, folder):
         self.folder, self.now_s = folder, 100.0
         self.engines, self.touched, self.calls = {}, {}, {host: {} for host in HOSTS}
-        self.states = {host: agent_view.begun(host, 1, agent_view.Kept(), 5) for host in HOSTS}
+        self.states = {
+            host: agent_view.initial_state(host, 1, agent_view.SavedAgentState(), 5)
+            for host in HOSTS
+        }
         for name in NAMES:
             self.start(name)
 
@@ -51,29 +54,29 @@ class Cloud:
         for _ in range(beats):
             for name in set(NAMES) - set(but):
                 self.touched[name].told.clear()
-                self.engines[name].safely()
+                self.engines[name].safe_beat()
                 assert self.engines[name].problem == ""
                 for host, kind, body in self.touched[name].told:
                     if kind == "call":
-                        call = Call.from_answer(json.loads(json.dumps(body)), name)
-                        self.calls[host][name] = ArrivedCall(call, self.now_s)
+                        call = LeaderMessage.from_answer(json.loads(json.dumps(body)), name)
+                        self.calls[host][name] = ReceivedMessage(call, self.now_s)
             self.now_s += 1
             for host, state in self.states.items():
-                told = agent_view.AgentView(calls=dict(self.calls[host]))
+                told = agent_view.AgentView(messages=dict(self.calls[host]))
                 taken = agent.step(state, told, self.now_s, self.engines["a"].config.policy)
                 self.states[host] = taken.state
                 for name in set(NAMES) - set(but):
                     body = json.loads(json.dumps(taken.beat.to_master().to_answer()))
-                    self.engines[name].inbox.hear(host, "beat", body)
+                    self.engines[name].inbox.receive(host, "beat", body)
 
     def offer(self, name, guest):
         """A person gives a guest to high availability there."""
-        wanted = GuestWanted(guest, "hv1")
-        store = WishStore(self.opts(name))
+        wanted = GuestConfig(guest, "hv1")
+        store = DesiredStateStore(self.opts(name))
         store.offer("x", lambda old: replace(old, guests={**old.guests, guest: wanted}))
 
     def file(self, name):
-        return set(WishStore(self.opts(name)).read().guests)
+        return set(DesiredStateStore(self.opts(name)).read().guests)
 
     def leader(self):
         [name] = [n for n, one in self.engines.items() if one.state.leading_s is not None]
@@ -92,9 +95,9 @@ def test_a_master_that_nobody_told_anything_learns_what_the_other_was_told(cloud
     cloud.go(12)
     assert cloud.leader() == "a"
     assert cloud.file("a") == cloud.file("b") == {"web1"}
-    assert not WishStore(cloud.opts("a")).read().offers
+    assert not DesiredStateStore(cloud.opts("a")).read().offers
     assert set(cloud.engines["a"].registry.guests) == {"web1"}
-    asked = [call.call.ask_wished for calls in cloud.calls.values() for call in calls.values()]
+    asked = [call.message.ask_wished for calls in cloud.calls.values() for call in calls.values()]
     assert set(asked) == {""}, "who has learned it asks no more"
 
 
@@ -113,7 +116,7 @@ def test_a_stale_master_that_comes_back_acts_by_what_was_agreed_on_meanwhile(clo
     engine = cloud.engines["b"]
     assert cloud.file("b") == {"web1", "web2"} == set(engine.registry.guests)
     assert engine.state.leading_s is not None
-    assert WishStore(cloud.opts("b")).read().offers == ()
+    assert DesiredStateStore(cloud.opts("b")).read().offers == ()
 
 
 def test_a_stale_master_whose_file_learns_nothing_offers_nothing_older(cloud, monkeypatch):
@@ -126,11 +129,11 @@ def test_a_stale_master_whose_file_learns_nothing_offers_nothing_older(cloud, mo
     def full(*_args):
         raise errors.OperationFailed("its disk is full")
 
-    monkeypatch.setattr(wished, "to_ask", lambda *_: "")
-    monkeypatch.setattr(WishStore, "learn", full)
+    monkeypatch.setattr(wished, "host_to_ask", lambda *_: "")
+    monkeypatch.setattr(DesiredStateStore, "learn", full)
     cloud.go(20, "a")
     engine = cloud.engines["b"]
-    assert engine.state.leading_s is not None and "its disk is full" in engine.doubt
+    assert engine.state.leading_s is not None and "its disk is full" in engine.state_warning
     assert set(engine.registry.guests) == {"web1", "web2"}
     assert cloud.file("b") == {"web1", "old"}
 
@@ -144,7 +147,7 @@ def test_of_two_persons_at_two_masters_one_is_followed_and_the_other_is_told(clo
     cloud.go(8)
     assert cloud.file("a") == cloud.file("b") == {"web1", "web2"}
     [lost] = (cloud.folder / "b/virt/ha").glob("wishes-given-up-*.json")
-    assert set(files.read(lost, Wishes).guests) == {"web1", "web3"}
+    assert set(files.read(lost, DesiredState).guests) == {"web1", "web3"}
     journal = (cloud.folder / "b/virt/ha/journal.jsonl").read_text()
     assert "given up" in journal and lost.name in journal
     assert set(cloud.engines["a"].registry.guests) == {"web1", "web2"}
@@ -176,27 +179,27 @@ def test_a_lost_file_is_learned_again_and_never_taken_for_no_wishes(cloud):
 
 def test_who_holds_the_file_holds_up_no_engine(cloud):
     cloud.offer("a", "web1")
-    store = WishStore(cloud.opts("a"))
+    store = DesiredStateStore(cloud.opts("a"))
     with files.locked(store.path.with_suffix(".lock"), "a verb that hangs"):
         cloud.go(12)
         assert set(cloud.engines["a"].registry.guests) == {"web1"}
-        assert "is under way" in cloud.engines["a"].doubt
+        assert "is under way" in cloud.engines["a"].state_warning
     cloud.go(2)
-    assert store.read().offers == () and cloud.engines["a"].doubt == ""
+    assert store.read().offers == () and cloud.engines["a"].state_warning == ""
 
 
 def test_wishes_that_cannot_be_read_stop_the_engine_and_are_not_taken_for_none(cloud):
     cloud.offer("a", "web1")
     cloud.go(12)
     engine = cloud.engines["a"]
-    kept = engine.state.kept
+    kept = engine.state.saved
     bad = replace(kept.registry, wished=replace(kept.registry.wished, text="{"))
     engine.state = replace(engine.state, kept=replace(kept, registry=bad))
-    engine.safely()
+    engine.safe_beat()
     assert "cannot be read" in engine.problem
 
 
-A, B = Wished(1, 3, "a"), Wished(1, 5, "b")
+A, B = CommittedConfig(1, 3, "a"), CommittedConfig(1, 5, "b")
 
 
 @pytest.mark.parametrize(
@@ -204,19 +207,19 @@ A, B = Wished(1, 3, "a"), Wished(1, 5, "b")
     [
         (A, (), B, (B, (), False)),  # it is behind
         (B, (), A, (B, (), False)),  # they are
-        (A, (), Wished(2, 1, "b"), (Wished(2, 1, "b"), (), False)),
+        (A, (), CommittedConfig(2, 1, "b"), (CommittedConfig(2, 1, "b"), (), False)),
         (replace(A, text="b"), ("b",), B, (B, (), False)),  # that was its own
         (replace(A, text="c"), ("b", "c"), B, (replace(B, text="c"), ("c",), False)),
         (replace(A, text="c"), ("c",), B, (B, (), True)),
         (replace(A, text="c"), ("c",), A, (replace(A, text="c"), ("c",), False)),
         (A, ("c", "a"), A, (A, (), False)),  # a person took it back
-        (A, (), Wished(), (A, (), False)),
+        (A, (), CommittedConfig(), (A, (), False)),
     ],
 )
 def test_what_a_file_says_after_something_was_agreed_on(own, offers, news, found):
     offered = tuple(wished.digest(one) for one in offers)
     left = tuple(wished.digest(one) for one in found[1])
-    assert wished.learned(own, offered, news) == (found[0], left, found[2])
+    assert wished.merge(own, offered, news) == (found[0], left, found[2])
 
 
 def test_a_host_tells_what_was_agreed_on_to_a_master_that_asks(cloud):
@@ -224,7 +227,7 @@ def test_a_host_tells_what_was_agreed_on_to_a_master_that_asks(cloud):
     cloud.go(12)
     beat = cloud.engines["b"].inbox.beats()["hv1"].beat
     assert beat.wished.stamp > (0, 0) and beat.wished.text == ""
-    assert beat.to_peers().wished == Beat("hv1", 1, 1).wished
+    assert beat.to_peers().wished == Heartbeat("hv1", 1, 1).wished
 
 
 @pytest.mark.parametrize("leader, why", [("b", "b leads"), ("a", None), ("", None)])
@@ -232,25 +235,27 @@ def test_a_person_is_sent_to_the_master_that_leads(cloud, leader, why, monkeypat
     members = dict.fromkeys(HOSTS, "10.0.0.1")
     given = {"name": "a", "masters": list(NAMES), "members": members}
     opts = {**cloud.opts("a"), "virt": {"ha": given}}
-    files.write(seen.kept(opts), cloud.engines["a"].state.kept)
+    files.write(seen.state_path(opts), cloud.engines["a"].state.saved)
 
     class Fleet:
         def __init__(self):
             self.opts = opts
 
-        def tell(self, tag, data):
+        def fire_event(self, tag, data):
             pass
 
-    person = Person(Fleet(), "ha_enable")
-    found = seen.EngineSeen(0, "a", leading=leader == "a", leader=leader)
-    monkeypatch.setattr(seen, "look", lambda _: seen.Engine("", found, cloud.engines["a"].registry))
+    person = AdminRequest(Fleet(), "ha_enable")
+    found = seen.EngineReport(0, "a", leading=leader == "a", leader=leader)
+    monkeypatch.setattr(
+        seen, "load", lambda _: seen.EngineStatus("", found, cloud.engines["a"].registry)
+    )
     monkeypatch.setattr("saltvirt.hamaster.person.WAIT_S", 0.1)
-    wanted = {"web1": GuestWanted("web1", "hv1")}
+    wanted = {"web1": GuestConfig("web1", "hv1")}
     if why:
         with pytest.raises(errors.OperationFailed, match=why):
-            person.wish("web1", "x", lambda old: replace(old, guests=wanted))
+            person.submit("web1", "x", lambda old: replace(old, guests=wanted))
         assert cloud.file("a") == set()
     else:
-        person.wish("web1", "x", lambda old: replace(old, guests=wanted))
+        person.submit("web1", "x", lambda old: replace(old, guests=wanted))
         assert cloud.file("a") == {"web1"}
-        assert "have not agreed" in person.beside
+        assert "have not agreed" in person.notice

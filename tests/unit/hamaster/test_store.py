@@ -13,21 +13,21 @@ pytest.importorskip("salt")
 
 from saltvirt import errors
 from saltvirt.fleet import private
-from saltvirt.ha.registry import GuestRecord, HostRecord, Registry
-from saltvirt.ha.view import GuestRule, GuestWanted, MasterKept, Wish
+from saltvirt.ha.registry import HaGuestRecord, HostRecord, Registry
+from saltvirt.ha.view import GuestConfig, GuestRule, RelocationRequest, SavedMasterState
 from saltvirt.hamaster import files, seen
-from saltvirt.hamaster.journal import Journal
-from saltvirt.hamaster.wishes import Wishes, WishStore
+from saltvirt.hamaster.journal import HaJournal
+from saltvirt.hamaster.wishes import DesiredState, DesiredStateStore
 from saltvirt.operations import keepers
 from saltvirt.placement.facts import Guest
 
-WISHES = Wishes(
+WISHES = DesiredState(
     armed=False,
-    guests={"web1": GuestWanted("web1", "hv1", priority=3)},
+    guests={"web1": GuestConfig("web1", "hv1", priority=3)},
     sizes={"web1": Guest("web1", vcpus=2)},
     rules={"webs": GuestRule(("web1", "web2"), "apart"),
            "near": GuestRule(("web1",), "", {"hv1": 2}, strict=False)},
-    wishes={"web1": Wish(1, "migrate", "hv2")},
+    wishes={"web1": RelocationRequest(1, "migrate", "hv2")},
     autostarted=frozenset({"web1"}), confirmed={"hv3": 4}, number=1,
 )  # fmt: skip
 
@@ -37,11 +37,11 @@ FRESH = replace(WISHES, fresh=True)
 
 @pytest.fixture
 def store(tmp_path):
-    return WishStore({"cachedir": str(tmp_path)})
+    return DesiredStateStore({"cachedir": str(tmp_path)})
 
 
 def test_what_is_wished_is_read_again(store):
-    assert store.read() == Wishes()
+    assert store.read() == DesiredState()
     assert store.change("x", lambda old: WISHES) == FRESH
     assert store.read() == FRESH
     assert store.path.stat().st_mode & 0o777 == 0o600
@@ -49,16 +49,16 @@ def test_what_is_wished_is_read_again(store):
 
 
 def test_news_are_told_once(store):
-    assert store.news() == Wishes()
-    assert store.news() is None
+    assert store.read_if_changed() == DesiredState()
+    assert store.read_if_changed() is None
     store.change("x", lambda old: WISHES)
-    assert store.news() == FRESH
-    assert store.news() is None
+    assert store.read_if_changed() == FRESH
+    assert store.read_if_changed() is None
 
 
 def test_a_guest_that_goes_is_in_nothing_any_more(store):
     left = WISHES.without("web1")
-    assert WISHES.sized["web1"].size.vcpus == 2
+    assert WISHES.sized_guests["web1"].size.vcpus == 2
     assert not left.guests and not left.sizes and not left.wishes and not left.autostarted
     assert left.rules["webs"].guests == ("web2",)
 
@@ -83,7 +83,7 @@ def test_of_two_at_once_none_is_lost(store):
     def add(place):
         def make(old):
             name = f"web{place}"
-            return replace(old, guests={**old.guests, name: GuestWanted(name)})
+            return replace(old, guests={**old.guests, name: GuestConfig(name)})
 
         store.change("x", make)
 
@@ -107,7 +107,7 @@ def test_a_full_disk_gets_no_file_for_each_try(store, monkeypatch):
         with monkeypatch.context() as patch:
             patch.setattr(private.os, name, full)
             with pytest.raises(OSError, match="No space"):
-                store.change("x", lambda old: Wishes())
+                store.change("x", lambda old: DesiredState())
     assert sorted(os.listdir(store.path.parent)) == before
 
 
@@ -119,7 +119,7 @@ def test_who_dies_while_he_writes_leaves_the_old_one(store, monkeypatch):
 
     monkeypatch.setattr(private.os, "replace", die)
     with pytest.raises(KeyboardInterrupt):
-        store.change("x", lambda old: Wishes())
+        store.change("x", lambda old: DesiredState())
     monkeypatch.undo()
     assert store.read() == FRESH
 
@@ -138,17 +138,17 @@ def test_what_is_written_is_on_the_disk_before_it_has_its_name(store, monkeypatc
 def test_what_a_master_must_not_forget_is_read_again(tmp_path):
     path = tmp_path / "kept.json"
     registry = Registry(3, 7, members=("hv1",), hosts={"hv1": HostRecord("up", boot=2)},
-                        guests={"web1": GuestRecord("placed", epoch=4)})  # fmt: skip
-    kept = MasterKept(3, registry)
+                        guests={"web1": HaGuestRecord("placed", epoch=4)})  # fmt: skip
+    kept = SavedMasterState(3, registry)
     files.write(path, kept)
-    assert files.read(path, MasterKept) == kept
+    assert files.read(path, SavedMasterState) == kept
 
 
 # -- the journal -----------------------------------------------------------------------------------
 
 
 def test_the_journal_has_the_last_lines_and_an_end(tmp_path):
-    journal = Journal({"cachedir": str(tmp_path)}, most_bytes=2000)
+    journal = HaJournal({"cachedir": str(tmp_path)}, max_bytes=2000)
     for count in range(100):
         journal.write("host", f"hv{count}", why="a\nb\x1b[31m")
     found = journal.last(5)
@@ -159,7 +159,7 @@ def test_the_journal_has_the_last_lines_and_an_end(tmp_path):
 
 
 def test_a_line_that_was_cut_off_is_passed_over(tmp_path):
-    journal = Journal({"cachedir": str(tmp_path)})
+    journal = HaJournal({"cachedir": str(tmp_path)})
     journal.write("host", "hv1")
     with open(journal.path, "ab") as file:
         file.write(b'{"at": "20\n7\n\xff\n')
@@ -168,7 +168,7 @@ def test_a_line_that_was_cut_off_is_passed_over(tmp_path):
 
 
 def test_the_journal_follows_no_link(tmp_path):
-    journal = Journal({"cachedir": str(tmp_path)})
+    journal = HaJournal({"cachedir": str(tmp_path)})
     journal.path.parent.mkdir(parents=True)
     journal.path.symlink_to(tmp_path / "passwd")
     with pytest.raises(OSError):
@@ -180,15 +180,15 @@ def test_the_journal_follows_no_link(tmp_path):
 def test_a_wish_that_cannot_be_written_whole_changes_nothing(tmp_path, monkeypatch, fails):
     """The disk is full: the wish was there, and the verb said that it had failed."""
     opts = {"cachedir": str(tmp_path)}
-    one = WishStore(opts)
-    one.change("virt.ha_enable", lambda old: replace(old, guests={"db1": GuestWanted("db1")}))
-    more = {"db1": GuestWanted("db1"), "web1": GuestWanted("web1")}
+    one = DesiredStateStore(opts)
+    one.change("virt.ha_enable", lambda old: replace(old, guests={"db1": GuestConfig("db1")}))
+    more = {"db1": GuestConfig("db1"), "web1": GuestConfig("web1")}
     target = (keepers, "keep") if fails == "guard" else (files, "write")
     with monkeypatch.context() as full:
         full.setattr(*target, lambda *_: _no_room())
         with pytest.raises(OSError, match="No space left"):
             one.change("virt.ha_enable", lambda old: replace(old, guests=more))
-    assert sorted(one.read().guests) == sorted(keepers.words(opts)) == ["db1"]
+    assert sorted(one.read().guests) == sorted(keepers.managed_guests(opts)) == ["db1"]
 
 
 def _no_room():
@@ -199,23 +199,23 @@ def _no_room():
 
 
 def test_an_engine_that_does_not_run_is_said(tmp_path):
-    assert "does not run" in seen.look({"cachedir": str(tmp_path)}).why
+    assert "does not run" in seen.load({"cachedir": str(tmp_path)}).problem
 
 
 def test_an_engine_that_hangs_is_said(tmp_path):
     opts = {"cachedir": str(tmp_path)}
-    with files.locked(seen.lock(opts), "the engine"):
-        assert "begun right now" in seen.look(opts).why
-        files.write(seen.path(opts), seen.EngineSeen(1, "salt"))
-        assert "it hangs" in seen.look(opts).why
-        now = json.loads(seen.path(opts).read_text())
-        seen.path(opts).write_text(json.dumps({**now, "at_s": time.time()}))
-        assert seen.look(opts).why == ""
+    with files.locked(seen.lock_path(opts), "the engine"):
+        assert "begun right now" in seen.load(opts).problem
+        files.write(seen.report_path(opts), seen.EngineReport(1, "salt"))
+        assert "it hangs" in seen.load(opts).problem
+        now = json.loads(seen.report_path(opts).read_text())
+        seen.report_path(opts).write_text(json.dumps({**now, "at_s": time.time()}))
+        assert seen.load(opts).problem == ""
         # since then the clock on the wall was set back; and one of before this boot
         for clock_s, why in ((seen.boot_time(), ""), (seen.boot_time() - 60, "it hangs"),
                              (seen.boot_time() + 60, "begun right now")):  # fmt: skip
             told = {**now, "at_s": time.time() + 86400, "clock_s": clock_s}
-            seen.path(opts).write_text(json.dumps(told))
-            assert why in seen.look(opts).why and bool(why) == bool(seen.look(opts).why)
-        seen.path(opts).write_text("{")
-        assert "engine.json cannot be read" in seen.look(opts).why
+            seen.report_path(opts).write_text(json.dumps(told))
+            assert why in seen.load(opts).problem and bool(why) == bool(seen.load(opts).problem)
+        seen.report_path(opts).write_text("{")
+        assert "engine.json cannot be read" in seen.load(opts).problem

@@ -5,15 +5,15 @@ from xml.etree import ElementTree
 import pytest
 
 from saltvirt.hamaster import suits
-from saltvirt.placement.facts import Host, Pool, Store
+from saltvirt.placement.facts import Host, StoragePool, StorageSpace
 
-SHARED = Store(10, 10, 0, shared="nfs filer:/disks")
+SHARED = StorageSpace(10, 10, 0, shared="nfs filer:/disks")
 HOST = Host(
     "hv1", 8, 1 << 23,
-    stores={"/disks": SHARED, "/": Store(10, 10)},
+    stores={"/disks": SHARED, "/": StorageSpace(10, 10)},
     mounts={"/disks": "/disks", "/": "/"}, images_store="/",
-    pools={"ours": Pool(10, 10, 0, store="/"), "all": Pool(10, 10, 0, store="/disks"),
-           "ceph": Pool(10, 10, 0, shared="rbd mon pool")},
+    pools={"ours": StoragePool(10, 10, 0, store="/"), "all": StoragePool(10, 10, 0, store="/disks"),
+           "ceph": StoragePool(10, 10, 0, shared="rbd mon pool")},
 )  # fmt: skip
 
 

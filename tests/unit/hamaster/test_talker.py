@@ -4,7 +4,7 @@ import pytest
 
 from saltvirt.ha.policy import HaPolicy
 from saltvirt.hamaster.config import HaConfig, Member
-from saltvirt.hamaster.talker import AgentsTalker
+from saltvirt.hamaster.talker import AgentSender
 from saltvirt.hatalk import frames
 
 
@@ -12,7 +12,7 @@ class Talk:
     def __init__(self):
         self.told, self.hurries_s = [], []
 
-    def tell(self, name, frame):
+    def send(self, name, frame):
         self.told.append((name, frame.slot))
 
     def hurry(self, for_s):
@@ -33,20 +33,20 @@ QUIET = {"master": "salt", "registry": None, "ballots": {}}
 )
 def test_it_hears_sooner_while_something_is_decided(kind, body, hurries):
     config = HaConfig("salt", ("salt",), {"hv1": Member("10.0.0.1")}, policy=HaPolicy(beat_s=1))
-    talker = AgentsTalker(config, None)
-    talk = talker._talk = Talk()
-    talker.tell("hv1", kind, body)
+    talker = AgentSender(config, None)
+    talk = talker._network = Talk()
+    talker.send("hv1", kind, body)
     assert [name for name, _ in talk.told] == ["hv1"]
     assert talk.hurries_s == hurries
 
 
 def test_what_is_too_long_for_a_host_is_told_to_nobody_and_named(caplog):
     config = HaConfig("salt", ("salt",), {"hv1": Member("10.0.0.1")}, policy=HaPolicy(beat_s=1))
-    talker = AgentsTalker(config, None)
-    talker.tell("hv1", frames.CALL, QUIET)  # nobody is called yet
+    talker = AgentSender(config, None)
+    talker.send("hv1", frames.CALL, QUIET)  # nobody is called yet
     talker.end()
-    talk = talker._talk = Talk()
-    talker.tell("hv1", frames.DEFINITION, {"xml": "x" * (frames.MOST_BYTES + 1)})
+    talk = talker._network = Talk()
+    talker.send("hv1", frames.DEFINITION, {"xml": "x" * (frames.MAX_BYTES + 1)})
     assert talk.told == [] and "definition" in caplog.text
-    talker.tell("hv1", frames.CALL, QUIET)
+    talker.send("hv1", frames.CALL, QUIET)
     assert [name for name, _ in talk.told] == ["hv1"]

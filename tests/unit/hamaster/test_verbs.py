@@ -11,27 +11,33 @@ pytest.importorskip("salt")
 
 from saltvirt import errors
 from saltvirt.fleet.keys import KeyStore
-from saltvirt.ha.registry import GuestPlace, GuestRecord, HostRecord, Registry, Wished
-from saltvirt.ha.view import GuestRule, GuestWanted, MasterKept, Tied, Wish
+from saltvirt.ha.registry import CommittedConfig, GuestLocation, HaGuestRecord, HostRecord, Registry
+from saltvirt.ha.view import (
+    GuestConfig,
+    GuestRule,
+    HostBinding,
+    RelocationRequest,
+    SavedMasterState,
+)
 from saltvirt.haagent import settings as agent_settings
 from saltvirt.hafence import agents as fences
 from saltvirt.hamaster import arm, config, files, person, seen, waiting
 from saltvirt.hamaster import enable as module
 from saltvirt.hamaster.arm import Arm, ConfirmOff
-from saltvirt.hamaster.definitions import Definitions
-from saltvirt.hamaster.enable import Asked, Disable, Enable, Ignore
+from saltvirt.hamaster.definitions import DefinitionStore
+from saltvirt.hamaster.enable import Disable, Enable, HaOptions, Ignore
 from saltvirt.hamaster.fencing import FenceHost
-from saltvirt.hamaster.move import Move
-from saltvirt.hamaster.rule import Rule
+from saltvirt.hamaster.move import MoveGuest
+from saltvirt.hamaster.rule import ConfigureRule
 from saltvirt.hamaster.setup import Setup
-from saltvirt.hamaster.status import Simulate, Status
-from saltvirt.hamaster.wishes import Wishes, WishStore
+from saltvirt.hamaster.status import HaStatus, Simulate
+from saltvirt.hamaster.wishes import DesiredState, DesiredStateStore
 from saltvirt.operations import lock, operation
-from saltvirt.operations.identity import Clone, Rename
+from saltvirt.operations.identity import CloneGuest, RenameGuest
 from saltvirt.operations.lifecycle import Lifecycle
 from saltvirt.operations.migrate import Migrate
 from saltvirt.operations.purge import Purge
-from saltvirt.operations.snapshots import Revert
+from saltvirt.operations.snapshots import RevertToSnapshot
 from saltvirt.placement import policy
 from tests.clock import Clock
 from tests.unit.hamaster import HaCloud, guest
@@ -45,25 +51,25 @@ def cloud(tmp_path):
 
 
 def wishes(cloud):
-    return WishStore(cloud.opts).read()
+    return DesiredStateStore(cloud.opts).read()
 
 
 def enable(cloud, name, **asked):
-    return Enable(cloud, name, Asked(**asked))
+    return Enable(cloud, name, HaOptions(**asked))
 
 
 def write_engine(cloud, registry, hosts=None, losses=None, tied=None, **more):
-    files.write(seen.kept(cloud.opts), MasterKept(1, registry))
-    files.write(seen.outlook(cloud.opts), seen.OutlookSeen(losses or {}, tied or {}))
+    files.write(seen.state_path(cloud.opts), SavedMasterState(1, registry))
+    files.write(seen.simulation_path(cloud.opts), seen.SimulationReport(losses or {}, tied or {}))
     leads = {"leading": True, "leader": "salt", "settled": True, **more}
-    told = seen.EngineSeen(time.time(), "salt", heard=3, needed=2, hosts=hosts or {}, **leads)
-    files.write(seen.path(cloud.opts), told)
+    told = seen.EngineReport(time.time(), "salt", heard=3, needed=2, hosts=hosts or {}, **leads)
+    files.write(seen.report_path(cloud.opts), told)
 
 
 @pytest.fixture
 def engine(cloud):
     """An engine runs: what it has written is believed."""
-    with files.locked(seen.lock(cloud.opts), "the engine"):
+    with files.locked(seen.lock_path(cloud.opts), "the engine"):
         yield
 
 
@@ -77,7 +83,7 @@ def test_a_guest_is_given_with_what_was_asked(cloud):
     answer = operation.perform(one)
     assert answer["web1"]["result"] is True
     assert "the engine virt_ha does not run" in answer["web1"]["comment"]
-    kept = wishes(cloud).sized["web1"]
+    kept = wishes(cloud).sized_guests["web1"]
     assert (kept.host, kept.wanted, kept.priority, kept.restarts, kept.failback) == (
         "hv000", "started", 3, 2, False)  # fmt: skip
     assert (kept.agent_silent_s, kept.size.memory_kib) == (90, 1 << 20)
@@ -169,7 +175,7 @@ def test_its_key_is_bound_to_the_host_on_which_it_was_started(cloud, keys):
     for host, bound in (("hv000", "hv000"), ("hv002", "hv002"), ("", "hv001")):
         keys._record("web1", "hv001", "KEY")
         enable(cloud, "web1").run()
-        write_engine(cloud, Registry(guests={"web1": GuestRecord(state="placed", host=host)}))
+        write_engine(cloud, Registry(guests={"web1": HaGuestRecord(state="placed", host=host)}))
         Disable(cloud, "web1").run()
         assert keys.host_of("web1") == bound
         write_engine(cloud, Registry())  # it has let go of it
@@ -180,17 +186,17 @@ def test_the_key_of_one_that_is_ignored_follows_whoever_moves_it(cloud, keys):
     """``ha_ignore``, ``virt.migrate``, ``ha_disable``: it was bound to the host that it left."""
     keys._record("web1", "hv000", "KEY")
     enable(cloud, "web1").run()
-    write_engine(cloud, Registry(guests={"web1": GuestRecord(state="placed", host="hv001")}))
+    write_engine(cloud, Registry(guests={"web1": HaGuestRecord(state="placed", host="hv001")}))
     Ignore(cloud, "web1").run()
     assert keys.host_of("web1") == "hv001"  # there it was started after a failover
-    write_engine(cloud, Registry(guests={"web1": GuestRecord(state="ignored", host="hv001")}))
-    keys.moved("web1", "hv001", "hv002")
+    write_engine(cloud, Registry(guests={"web1": HaGuestRecord(state="ignored", host="hv001")}))
+    keys.rebind("web1", "hv001", "hv002")
     Disable(cloud, "web1").run()
     assert keys.host_of("web1") == "hv002"
 
 
 def test_what_cannot_be_written_leaves_its_start_as_it_was(cloud, monkeypatch):
-    monkeypatch.setattr(WishStore, "change", lambda *_: 1 / 0)
+    monkeypatch.setattr(DesiredStateStore, "change", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         enable(cloud, "db1").run()
     assert cloud.auto == {("hv001", "db1"): "on"}
@@ -230,7 +236,7 @@ def test_a_cloud_that_configures_nothing_is_told_what_to_do(cloud):
     del cloud.opts["virt"]["ha"]
     with pytest.raises(errors.InvalidInput, match="virt:ha:members"):
         enable(cloud, "web1").run()
-    answer = operation.perform(Status(cloud))
+    answer = operation.perform(HaStatus(cloud))
     assert answer["ha"]["result"] and "retcode" not in answer
     assert cloud.published == []
 
@@ -275,16 +281,16 @@ def test_a_guest_that_is_ignored_is_taken_back_only_where_it_was_left(cloud, sta
     """It was moved by hand: the engine would start it where it left it, beside the other one."""
     enable(cloud, "web1").run()
     Ignore(cloud, "web1").run()
-    record = GuestRecord("ignored", host="hv001", places=(GuestPlace("hv001", 1),))
+    record = HaGuestRecord("ignored", host="hv001", places=(GuestLocation("hv001", 1),))
     write_engine(cloud, Registry(1, 1, guests={"web1": record}))
-    again = Enable(cloud, "web1", Asked(state=state))
+    again = Enable(cloud, "web1", HaOptions(state=state))
     assert "give it anew, virt.ha_disable and virt.ha_enable" in again.check().reasons[0]
     with pytest.raises(errors.OperationFailed, match="high availability left it on hv001"):
         again.run()
     assert wishes(cloud).guests["web1"].wanted == "ignored"
-    record = replace(record, host="hv000", places=(GuestPlace("hv000", 1),))
+    record = replace(record, host="hv000", places=(GuestLocation("hv000", 1),))
     write_engine(cloud, Registry(1, 1, guests={"web1": record}))
-    Enable(cloud, "web1", Asked(state=state)).run()
+    Enable(cloud, "web1", HaOptions(state=state)).run()
     assert wishes(cloud).guests["web1"].wanted == state
 
 
@@ -293,8 +299,8 @@ def test_a_guest_is_taken_back_once_its_host_says_that_it_works(cloud, engine, h
     """Masters would take the end of its last boot for the proof that the guest runs nowhere."""
     enable(cloud, "web1").run()
     Ignore(cloud, "web1").run()
-    record = GuestRecord("ignored", host="hv000", places=(GuestPlace("hv000", 1),))
-    hosts = {"hv000": seen.HostSeen(1, heard_s, phase=phase)}
+    record = HaGuestRecord("ignored", host="hv000", places=(GuestLocation("hv000", 1),))
+    hosts = {"hv000": seen.HostReport(1, heard_s, phase=phase)}
     write_engine(cloud, Registry(1, 1, guests={"web1": record}), hosts)
     if phase == "working":
         Ignore(cloud, "web1", off=True).run()
@@ -313,7 +319,9 @@ def test_another_guest_of_its_name_is_not_taken_for_one_that_was_ignored(cloud, 
     started elsewhere by the definition of the other one."""
     xml = "<domain><name>web1</name><uuid>{}</uuid></domain>"
     enable(cloud, "web1").run()
-    Definitions(cloud.opts).take("hv000", {"name": "web1", "digest": "", "xml": xml.format("u1")})
+    DefinitionStore(cloud.opts).put(
+        "hv000", {"name": "web1", "digest": "", "xml": xml.format("u1")}
+    )
     Ignore(cloud, "web1").run()
     monkeypatch.setattr(cloud, "virt_get_xml", lambda _host, vm_: xml.format(uuid))
     again = Ignore(cloud, "web1", off=True)
@@ -337,8 +345,8 @@ class Engine:
             write_engine(self.cloud, registry, settled=settled)
 
 
-PLACED = Registry(1, 1, guests={"web1": GuestRecord("placed", host="hv000")})
-LEFT_ALONE = Registry(1, 2, guests={"web1": GuestRecord("ignored", host="hv000")})
+PLACED = Registry(1, 1, guests={"web1": HaGuestRecord("placed", host="hv000")})
+LEFT_ALONE = Registry(1, 2, guests={"web1": HaGuestRecord("ignored", host="hv000")})
 GONE = Registry(1, 2)
 
 
@@ -382,7 +390,7 @@ def test_a_guest_that_is_taken_back_without_an_engine_is_not_left_alone(cloud):
 def test_a_guest_that_was_just_taken_back_is_given_again_once_it_is_let_go(
     cloud, engine, monkeypatch
 ):
-    WishStore(cloud.opts).change("x", lambda old: old)
+    DesiredStateStore(cloud.opts).change("x", lambda old: old)
     write_engine(cloud, PLACED)
     waits = Engine(cloud, (PLACED, True), (GONE, True))
     monkeypatch.setattr(module.time, "sleep", waits.sleep)
@@ -412,7 +420,7 @@ def test_one_that_was_moved_meanwhile_is_to_be_given_anew(cloud):
     """The engine would start it where it left it, and it runs elsewhere."""
     enable(cloud, "web1").run()
     Ignore(cloud, "web1").run()
-    record = GuestRecord("ignored", host="hv000", places=(GuestPlace("hv000", 1),))
+    record = HaGuestRecord("ignored", host="hv000", places=(GuestLocation("hv000", 1),))
     write_engine(cloud, Registry(1, 1, guests={"web1": record}))
     cloud.guests["hv001"]["web1"] = cloud.guests["hv000"].pop("web1")
     with pytest.raises(errors.OperationFailed, match=r"web1 is on hv001 now, .* on hv000, .* give"):
@@ -428,7 +436,7 @@ def test_one_that_a_person_started_elsewhere_is_looked_for_there(cloud, give_bac
     beside the one that runs."""
     enable(cloud, "web1", state="stopped").run()
     Ignore(cloud, "web1").run()
-    write_engine(cloud, Registry(1, 1, guests={"web1": GuestRecord("ignored", last="hv000")}))
+    write_engine(cloud, Registry(1, 1, guests={"web1": HaGuestRecord("ignored", last="hv000")}))
     cloud.guests["hv001"]["web1"] = cloud.guests["hv000"].pop("web1")
     give_back(cloud).run()
     found = wishes(cloud).guests["web1"]
@@ -439,7 +447,7 @@ def test_one_of_which_the_engine_does_not_know_that_it_was_ignored_is_not_taken_
     """It would find it wanted as it was before, and start it beside the one that a person has."""
     enable(cloud, "web1", state="stopped").run()
     Ignore(cloud, "web1").run()
-    write_engine(cloud, Registry(1, 1, guests={"web1": GuestRecord("stopped", last="hv000")}))
+    write_engine(cloud, Registry(1, 1, guests={"web1": HaGuestRecord("stopped", last="hv000")}))
     for one in (Ignore(cloud, "web1", off=True), enable(cloud, "web1", state="started")):
         with pytest.raises(errors.OperationFailed, match="does not know yet that web1 is ignored"):
             one.run()
@@ -457,7 +465,7 @@ def test_one_that_was_moved_to_a_host_that_takes_no_part_is_not_taken_back(cloud
 
 def test_one_that_another_master_took_back_meanwhile_is_not_given_again():
     with pytest.raises(errors.NotFound, match="web1 was taken from high availability meanwhile"):
-        module._wanting(Wishes(), GuestWanted("web1", wanted="ignored"))
+        module._with_desired(DesiredState(), GuestConfig("web1", wanted="ignored"))
 
 
 def test_one_that_was_never_given_is_named(cloud):
@@ -477,9 +485,9 @@ OTHERS = {
     "shutdown": lambda cloud: Lifecycle(cloud, "web1", "shutdown"),
     "force_off": lambda cloud: Lifecycle(cloud, "web1", "force_off"),
     "purge": lambda cloud: Purge(cloud, "web1"),
-    "rename": lambda cloud: Rename(cloud, Silent(), "web1", "web9"),
-    "clone": lambda cloud: Clone(cloud, Silent(), "web1", "web9"),
-    "revert": lambda cloud: Revert(cloud, "web1", "before"),
+    "rename": lambda cloud: RenameGuest(cloud, Silent(), "web1", "web9"),
+    "clone": lambda cloud: CloneGuest(cloud, Silent(), "web1", "web9"),
+    "revert": lambda cloud: RevertToSnapshot(cloud, "web1", "before"),
 }  # fmt: skip
 
 
@@ -513,7 +521,7 @@ def test_one_that_is_ignored_or_taken_back_is_anybodys(cloud, how):
 
 def placed(cloud, host="hv000", armed=True, leading=True, **more):
     hosts = {name: HostRecord("up", boot=1) for name in cloud.names}
-    record = GuestRecord("placed", host=host, places=(GuestPlace(host, 1),), **more)
+    record = HaGuestRecord("placed", host=host, places=(GuestLocation(host, 1),), **more)
     known = Registry(1, 3, armed=armed, hosts=hosts, guests={"web1": record})
     write_engine(cloud, known, leading=leading)
 
@@ -521,21 +529,21 @@ def placed(cloud, host="hv000", armed=True, leading=True, **more):
 def test_the_engine_moves_it_and_the_wish_has_an_end(cloud, engine):
     enable(cloud, "web1").run()
     placed(cloud)
-    assert Move(cloud, "web1", "hv001").check().changes
+    assert MoveGuest(cloud, "web1", "hv001").check().changes
     asked = []
 
     def wait(_s):
         asked.append(wishes(cloud).wishes["web1"])
         placed(cloud, "hv001", wish=asked[-1].number)
 
-    found = Move(cloud, "web1", "hv001", wait=wait).run()
+    found = MoveGuest(cloud, "web1", "hv001", wait=wait).run()
     assert found.comment == "web1 was moved from hv000 to hv001"
-    assert asked == [Wish(1, "migrate", "hv001")] and wishes(cloud).wishes == {}
-    assert Move(cloud, "web1", "hv001").check().nothing
-    assert Move(cloud, "web1", "hv001", wait=wait).run().changes == {} and len(asked) == 1
+    assert asked == [RelocationRequest(1, "migrate", "hv001")] and wishes(cloud).wishes == {}
+    assert MoveGuest(cloud, "web1", "hv001").check().nothing
+    assert MoveGuest(cloud, "web1", "hv001", wait=wait).run().changes == {} and len(asked) == 1
     placed(cloud)
-    Move(cloud, "web1", "hv001", live=False, wait=wait).run()
-    assert asked[-1] == Wish(2, "relocate", "hv001")
+    MoveGuest(cloud, "web1", "hv001", live=False, wait=wait).run()
+    assert asked[-1] == RelocationRequest(2, "relocate", "hv001")
 
 
 def test_a_move_that_fails_says_where_it_is(cloud, engine):
@@ -546,7 +554,7 @@ def test_a_move_that_fails_says_where_it_is(cloud, engine):
         placed(cloud, "hv000", wish=1, why="its migration failed")
 
     with pytest.raises(errors.OperationFailed, match="not on hv001 but on hv000: its migration"):
-        Move(cloud, "web1", "hv001", wait=fails).run()
+        MoveGuest(cloud, "web1", "hv001", wait=fails).run()
     assert wishes(cloud).wishes == {}
 
 
@@ -559,7 +567,7 @@ def test_a_guest_that_is_taken_back_while_it_moves_is_waited_for_no_longer(cloud
 
     why = "web1 is not on hv001 but on hv000: it is no longer of high availability"
     with pytest.raises(errors.OperationFailed, match=why):
-        Move(cloud, "web1", "hv001", wait=taken_back).run()
+        MoveGuest(cloud, "web1", "hv001", wait=taken_back).run()
     assert wishes(cloud).wishes == {}
 
 
@@ -567,20 +575,20 @@ def test_how_it_is_to_be_moved_is_yes_or_no(cloud, engine):
     enable(cloud, "web1").run()
     placed(cloud)
     with pytest.raises(errors.InvalidInput, match="live must be True or False, not 'no'"):
-        Move(cloud, "web1", "hv001", live="no").run()
+        MoveGuest(cloud, "web1", "hv001", live="no").run()
     assert wishes(cloud).wishes == {}
 
 
 def test_what_cannot_be_moved_now_is_said(cloud, engine):
     enable(cloud, "web2").run()
     write_engine(cloud, Registry(1, 3, hosts={"hv001": HostRecord("suspected", "silent")}))
-    reasons = Move(cloud, "web2", "hv001").check().reasons
+    reasons = MoveGuest(cloud, "web2", "hv001").check().reasons
     assert [one.split(":")[0] for one in reasons] == [
         "web2 is new, or moves", "web2 is stopped", "hv001 is suspected",
     ]  # fmt: skip
     for name, host in (("web1", "hv001"), ("web2", "hv9")):
         with pytest.raises(errors.NotFound):
-            Move(cloud, name, host).run()
+            MoveGuest(cloud, name, host).run()
 
 
 @pytest.mark.parametrize("live", [True, False])
@@ -589,22 +597,22 @@ def test_while_all_is_disarmed_nothing_moves(cloud, engine, live):
     enable(cloud, "web1").run()
     placed(cloud, armed=False)
     why = "high availability is disarmed: salt-run virt.ha_arm"
-    assert Move(cloud, "web1", "hv001", live).check().reasons == (why,)
+    assert MoveGuest(cloud, "web1", "hv001", live).check().reasons == (why,)
     with pytest.raises(errors.OperationFailed, match=why):
-        Move(cloud, "web1", "hv001", live).run()
+        MoveGuest(cloud, "web1", "hv001", live).run()
     assert wishes(cloud).wishes == {}
 
 
 def test_what_a_master_that_does_not_lead_knows_of_it_may_be_old(cloud, engine):
     enable(cloud, "web1").run()
     placed(cloud, armed=False, leading=False)
-    assert Move(cloud, "web1", "hv001").check().changes
+    assert MoveGuest(cloud, "web1", "hv001").check().changes
 
 
 def test_without_the_engine_nothing_moves(cloud):
     enable(cloud, "web1").run()
     with pytest.raises(errors.OperationFailed, match="does not run"):
-        Move(cloud, "web1", "hv001").run()
+        MoveGuest(cloud, "web1", "hv001").run()
 
 
 # -- ha_setup --------------------------------------------------------------------------------------
@@ -652,10 +660,12 @@ def test_settings_that_the_engine_does_not_go_by_are_told_to_nobody(cloud, engin
 def test_a_guest_on_a_host_that_takes_no_part_is_named(cloud, engine):
     """The host was taken out of virt:ha:members while the guest was there: nobody watches it."""
     enable(cloud, "web1").run()
-    record = GuestRecord("placed", host="hv9", boot=1, run=True, places=(GuestPlace("hv9", 1),))
+    record = HaGuestRecord(
+        "placed", host="hv9", boot=1, run=True, places=(GuestLocation("hv9", 1),)
+    )
     hosts = {name: HostRecord("up", boot=1) for name in cloud.names}
     write_engine(cloud, Registry(1, 3, hosts=hosts, guests={"web1": record}))
-    found = Status(cloud).run()
+    found = HaStatus(cloud).run()
     assert not found.complete
     assert "web1 may run on hv9, which is no member of virt:ha" in found.comment
 
@@ -665,17 +675,17 @@ def test_of_several_masters_a_move_that_ended_is_forgotten_by_all(cloud, engine,
     monkeypatch.setattr(person, "WAIT_S", 0.3)
     enable(cloud, "web1").run()
     cloud.opts["virt"]["ha"].update(name="salt", masters=["salt", "salt2"])
-    record = GuestRecord("placed", host="hv000", boot=1, run=True)
+    record = HaGuestRecord("placed", host="hv000", boot=1, run=True)
     up = {name: HostRecord("up", boot=1) for name in cloud.names}
     write_engine(cloud, Registry(1, 3, hosts=up, guests={"web1": record}))
-    store, agreed = WishStore(cloud.opts), []
+    store, agreed = DesiredStateStore(cloud.opts), []
 
     def agree(_seconds=0):
-        agreed.append(store.read().wished.text)
-        store.learn(Wished(1, 3 + len(agreed), agreed[-1]), Path("/nowhere"))
+        agreed.append(store.read().shared_config.text)
+        store.learn(CommittedConfig(1, 3 + len(agreed), agreed[-1]), Path("/nowhere"))
         write_engine(cloud, Registry(1, 3, hosts=up, guests={"web1": replace(record, wish=1)}))
 
-    move = Move(cloud, "web1", "hv001", wait=agree)
+    move = MoveGuest(cloud, "web1", "hv001", wait=agree)
     with pytest.raises(errors.OperationFailed, match="web1 is not on hv001 but on hv000"):
         move.run()
     assert store.read().wishes == {} and store.read().offers != ()
@@ -688,7 +698,7 @@ def test_members_change_only_while_disarmed(cloud, engine):
         Setup(cloud).run()
     cloud.virt_ha_install = lambda host, test: {"changes": {}, "comment": ""}
     cloud.virt_ha_settings = lambda host, settings, test: {"changes": {}, "comment": ""}
-    WishStore(cloud.opts).change("x", lambda old: replace(old, armed=False))
+    DesiredStateStore(cloud.opts).change("x", lambda old: replace(old, armed=False))
     assert all(one.complete for one in Setup(cloud).run().parts)
 
 
@@ -696,7 +706,7 @@ def test_members_change_only_while_disarmed(cloud, engine):
 
 
 def rule(cloud, name, remove=False, **given):
-    return Rule(cloud, name, given, remove)
+    return ConfigureRule(cloud, name, given, remove)
 
 
 def test_rules_are_kept_and_joined(cloud):
@@ -777,7 +787,7 @@ def test_what_the_engine_has_not_done_is_not_said_to_be_done(cloud):
 @pytest.mark.parametrize("make", (
     lambda cloud: Arm(cloud, True), lambda cloud: ConfirmOff(cloud, "hv000"),
     lambda cloud: FenceHost(cloud, "hv000"), lambda cloud: Simulate(cloud, "hv000"),
-    lambda cloud: Rule(cloud, "r", {}, False), lambda cloud: enable(cloud, "web1"),
+    lambda cloud: ConfigureRule(cloud, "r", {}, False), lambda cloud: enable(cloud, "web1"),
 ), ids=range(6))  # fmt: skip
 def test_settings_that_are_wrong_are_a_reason_and_nothing_is_wished(cloud, make):
     cloud.opts["virt"]["ha"]["members"]["hv000"] = {"address": 7}
@@ -797,11 +807,13 @@ def test_what_the_journal_cannot_keep_is_wished_all_the_same(cloud, caplog):
 
 
 def test_disarmed_is_when_the_last_watchdog_is_at_rest(cloud, engine):
-    armed = {"hv000": seen.HostSeen(1, 0.5, armed=True)}
+    armed = {"hv000": seen.HostReport(1, 0.5, armed=True)}
     write_engine(cloud, Registry(1, 2, armed=True), armed)
     steps = [
         lambda: write_engine(cloud, Registry(1, 3, armed=False), armed),
-        lambda: write_engine(cloud, Registry(1, 3, armed=False), {"hv000": seen.HostSeen(1, 0.5)}),
+        lambda: write_engine(
+            cloud, Registry(1, 3, armed=False), {"hv000": seen.HostReport(1, 0.5)}
+        ),
     ]
     found = Arm(cloud, False, wait=lambda _s: steps.pop(0)()).run()
     assert found.complete and steps == []
@@ -811,16 +823,17 @@ def test_disarmed_is_when_the_last_watchdog_is_at_rest(cloud, engine):
 
 def test_who_waits_for_a_watchdog_is_told_which(cloud, engine, monkeypatch):
     monkeypatch.setattr(arm, "WAIT_S", 1)
-    write_engine(cloud, Registry(1, 3, armed=False), {"hv2": seen.HostSeen(1, 0.5, armed=True)})
+    write_engine(cloud, Registry(1, 3, armed=False), {"hv2": seen.HostReport(1, 0.5, armed=True)})
     found = Arm(cloud, False, wait=lambda _s: None).run()
     assert not found.complete and "the watchdogs of hv2 are not at rest yet" in found.comment
 
 
 def test_a_persons_word_is_for_the_last_start_of_the_host(cloud, engine):
     registry = Registry(1, 3, hosts={"hv001": HostRecord("suspected", boot=7)},
-                        guests={"db1": GuestRecord(places=(GuestPlace("hv001", 7),))})  # fmt: skip
-    given = {"db1": GuestWanted("db1", "hv001")}
-    WishStore(cloud.opts).change("x", lambda old: replace(old, guests=given))
+                        guests={"db1": HaGuestRecord(places=(GuestLocation("hv001", 7),
+                        ))})  # fmt: skip
+    given = {"db1": GuestConfig("db1", "hv001")}
+    DesiredStateStore(cloud.opts).change("x", lambda old: replace(old, guests=given))
     write_engine(cloud, registry)
     cloud.dead = {"hv001"}
     found = ConfirmOff(cloud, "hv001").check()
@@ -831,7 +844,7 @@ def test_a_persons_word_is_for_the_last_start_of_the_host(cloud, engine):
 
 
 def test_a_host_that_answers_is_not_off(cloud, engine):
-    write_engine(cloud, Registry(1, 3), {"hv001": seen.HostSeen(7, 0.4)})
+    write_engine(cloud, Registry(1, 3), {"hv001": seen.HostReport(7, 0.4)})
     found = ConfirmOff(cloud, "hv001").check()
     assert found.reasons == (
         "hv001 is not off: its agent was heard", "hv001 is not off: its minion answers",
@@ -853,13 +866,13 @@ def test_all_that_is_wrong_is_said_with_the_exit_code(cloud, engine):
         1, 3,
         hosts={"hv000": HostRecord("up", boot=1), "hv001": HostRecord("fencing", "a majority"),
                "hv002": HostRecord("up")},
-        guests={"web1": GuestRecord("placed", host="hv000"),
-                "db1": GuestRecord("blocked", "its host is silent", last="hv001")},
+        guests={"web1": HaGuestRecord("placed", host="hv000"),
+                "db1": HaGuestRecord("blocked", "its host is silent", last="hv001")},
     )  # fmt: skip
-    losses = {"hv000": seen.LossSeen({}, {"web1": "no room"}),
-              "hv002": seen.LossSeen({"x": "hv000"}, {})}  # fmt: skip
-    write_engine(cloud, registry, {"hv000": seen.HostSeen(1, 0.4, armed=True)}, losses=losses)
-    answer = operation.perform(Status(cloud))
+    losses = {"hv000": seen.LossReport({}, {"web1": "no room"}),
+              "hv002": seen.LossReport({"x": "hv000"}, {})}  # fmt: skip
+    write_engine(cloud, registry, {"hv000": seen.HostReport(1, 0.4, armed=True)}, losses=losses)
+    answer = operation.perform(HaStatus(cloud))
     found = answer["ha"]
     assert answer["retcode"] == 1
     assert found["problems"] == [
@@ -883,12 +896,12 @@ def test_of_several_masters_it_is_said_that_the_first_word_is_a_persons(cloud, e
     monkeypatch.setattr(person, "WAIT_S", 0.3)
     cloud.opts["virt"]["ha"].update(name="salt", masters=["salt", "salt2"])
     write_engine(cloud, Registry(), leading=False, leader="")
-    answer = operation.perform(Status(cloud))
+    answer = operation.perform(HaStatus(cloud))
     assert answer["retcode"] == 1
     assert "before a person said what is wanted: salt-run virt.ha_enable" in answer["ha"]["comment"]
     enable(cloud, "web1").run()
     write_engine(cloud, Registry(), leading=False, leader="")
-    assert "hosts are heard" in operation.perform(Status(cloud))["ha"]["problems"][0]
+    assert "hosts are heard" in operation.perform(HaStatus(cloud))["ha"]["problems"][0]
 
 
 def test_what_is_short_of_the_reserve_is_said(cloud, engine):
@@ -896,13 +909,13 @@ def test_what_is_short_of_the_reserve_is_said(cloud, engine):
     enable(cloud, "web1").run()
     registry = Registry(
         1, 1, hosts={name: HostRecord("up", boot=1) for name in cloud.names},
-        guests={"web1": GuestRecord("placed", host="hv000")},
+        guests={"web1": HaGuestRecord("placed", host="hv000")},
     )  # fmt: skip
     short = "if hv000 and hv001 died, no host would take web1"
     for unplaced, words in (({"web1": "no room"}, short), ({}, "for the loss of 2 hosts")):
-        lost = {"hv000": seen.LossSeen(), "hv000 and hv001": seen.LossSeen({}, unplaced)}
+        lost = {"hv000": seen.LossReport(), "hv000 and hv001": seen.LossReport({}, unplaced)}
         write_engine(cloud, registry, losses=lost)
-        answer = operation.perform(Status(cloud))
+        answer = operation.perform(HaStatus(cloud))
         assert words in answer["ha"]["comment"]
         assert answer.get("retcode", 0) == bool(unplaced)
         shown = answer["ha"]["reserve"]
@@ -919,9 +932,9 @@ def test_one_that_is_not_kept_need_not_be_taken_back(cloud):
 def test_when_nothing_is_wrong_it_says_so(cloud, engine):
     enable(cloud, "web1").run()
     hosts = {name: HostRecord("up", boot=1) for name in ("hv000", "hv001", "hv002")}
-    guests = {"web1": GuestRecord("placed", host="hv000")}
+    guests = {"web1": HaGuestRecord("placed", host="hv000")}
     write_engine(cloud, Registry(1, 3, hosts=hosts, guests=guests))
-    answer = operation.perform(Status(cloud))
+    answer = operation.perform(HaStatus(cloud))
     assert "retcode" not in answer
     assert answer["ha"]["comment"] == "armed: 3 hosts, 1 guest"
     assert cloud.published[-1][0] != "virt.ha_status"
@@ -929,20 +942,20 @@ def test_when_nothing_is_wrong_it_says_so(cloud, engine):
 
 def test_a_guest_that_was_tied_to_its_host_since_is_wrong(cloud, engine):
     enable(cloud, "web1").run()
-    guests = {"web1": GuestRecord("placed", host="hv000")}
+    guests = {"web1": HaGuestRecord("placed", host="hv000")}
     hosts = {name: HostRecord("up", boot=1) for name in ("hv000", "hv001", "hv002")}
-    tied = {"web1": Tied("hv000", "disk vdb is /srv/x on hv000 alone")}
+    tied = {"web1": HostBinding("hv000", "disk vdb is /srv/x on hv000 alone")}
     write_engine(cloud, Registry(1, 3, hosts=hosts, guests=guests), tied=tied)
-    answer = operation.perform(Status(cloud))
+    answer = operation.perform(HaStatus(cloud))
     why = "it can run on hv000 alone: disk vdb is /srv/x on hv000 alone"
     assert answer["ha"]["problems"] == [f"web1 would not run again if its host died: {why}"]
     found = Simulate(cloud, "hv000").run()
-    assert not found.complete and why in found.more["unplaced"]["web1"]
+    assert not found.complete and why in found.details["unplaced"]["web1"]
 
 
 @pytest.mark.parametrize("test", [False, True])
 def test_an_engine_that_does_not_run_is_wrong(cloud, test):
-    answer = operation.perform(Status(cloud), test)
+    answer = operation.perform(HaStatus(cloud), test)
     assert answer["retcode"] == 1 and "does not run" in answer["ha"]["comment"]
 
 
@@ -950,14 +963,14 @@ def test_where_guests_would_go_is_by_what_hosts_say_now(cloud):
     for name in ("web1", "db1"):
         enable(cloud, name).run()
     found = Simulate(cloud, "hv000").run()
-    assert found.complete and set(found.more["moved"]) == {"web1"}
-    assert found.more["moved"]["web1"] in ("hv001", "hv002")
+    assert found.complete and set(found.details["moved"]) == {"web1"}
+    assert found.details["moved"]["web1"] in ("hv001", "hv002")
     rule(cloud, "only", guests="web1", hosts="hv000").run()
     answer = operation.perform(Simulate(cloud, "hv000"), test=True)
     assert answer["retcode"] == 1
     assert "a strict rule names other hosts" in answer["hv000"]["unplaced"]["web1"]
     cloud.dead = {"hv002"}
-    assert set(Simulate(cloud, "hv001").run().more["silent"]) == {"hv002"}
+    assert set(Simulate(cloud, "hv001").run().details["silent"]) == {"hv002"}
     with pytest.raises(errors.ConnectionFailed):
         Simulate(cloud, "hv002").run()
     assert "'hv9' is no member" in Simulate(cloud, "hv9").check().comment
@@ -980,7 +993,7 @@ def test_a_fence_is_asked_and_nothing_switched(cloud, bmc):
     assert found.answer()["hv000"]["result"] is None
     assert found.comment == "hv000 is on and would be switched off"
     assert found.changes == {"power": {"new": "off"}}
-    assert found.more["table"][1] == [1, "fence_fake", "", "on", ""]
+    assert found.details["table"][1] == [1, "fence_fake", "", "on", ""]
     assert [one["action"] for one in bmc.told()] == ["status"]
 
 
@@ -1005,11 +1018,11 @@ def test_fences_that_do_not_agree_whether_it_is_on_switch_two_machines(cloud, bm
 
 def test_a_fence_that_sees_a_host_off_that_lives_is_named(cloud, bmc, engine):
     """It switches another machine, or is a program that its interpreter cannot run."""
-    write_engine(cloud, Registry(1, 3), {"hv000": seen.HostSeen(1, 0.5)})
+    write_engine(cloud, Registry(1, 3), {"hv000": seen.HostReport(1, 0.5)})
     bmc.does(status=OFF)
     found = FenceHost(cloud, "hv000").check()
     assert "its agent is heard, and a fence says that hv000 is off" in found.reasons[0]
-    write_engine(cloud, Registry(1, 3), {"hv000": seen.HostSeen(1, 9)})
+    write_engine(cloud, Registry(1, 3), {"hv000": seen.HostReport(1, 9)})
     assert FenceHost(cloud, "hv000").check().reasons == ()
 
 
@@ -1049,7 +1062,7 @@ def test_a_host_that_is_off_is_said_to_be_where_that_cannot_be_written(
     def full(*_):
         raise OSError("no space left")
 
-    monkeypatch.setattr(WishStore, "change", full)
+    monkeypatch.setattr(DesiredStateStore, "change", full)
     bmc.does(off=ON, status=OFF)
     assert not_written(cloud) == "no space left"
 
@@ -1086,7 +1099,7 @@ def elsewhere(cloud):
 def test_each_host_that_is_to_run_a_fence_is_asked_whether_it_could(elsewhere):
     found = FenceHost(elsewhere, "hv000").check()
     assert not found.reasons
-    assert [row[2:4] for row in found.more["table"][1:]] == [["hv001", "on"], ["hv002", "on"]]
+    assert [row[2:4] for row in found.details["table"][1:]] == [["hv001", "on"], ["hv002", "on"]]
     assert elsewhere.told_minions[0] == (
         "hv001", {"agent": "fence_fake", "options": {"ip": "10.1.0.1"},
                   "password_file": "/etc/salt/bmc", "action": "status"},
@@ -1118,4 +1131,4 @@ def test_a_host_says_of_a_fence_that_it_sees_it_on_or_off_or_that_it_timed_out(e
     elsewhere.says = {"hv001": "?" * 30, "hv002": "on"}
     found = FenceHost(elsewhere, "hv000").check()
     assert found.reasons == (f"hv001: virt.ha_fence answered '{'?' * 20}'",)
-    assert [row[2] for row in found.more["table"][1:]] == ["hv002"]
+    assert [row[2] for row in found.details["table"][1:]] == ["hv002"]

@@ -8,8 +8,8 @@ from saltvirt.migration.facts import (
     DiskReport,
     DomainReport,
     GuestReport,
+    LocationReport,
     MachineReport,
-    PlaceReport,
     TargetReport,
 )
 from saltvirt.migration.reservation import Reservation
@@ -34,7 +34,7 @@ _HOST = {
     "hostname": "hv2", "host_uuid": "h-2", "domains": [], "hypervisor": "QEMU", "qemu": 7002022,
     "cpu_error": None, "cpus": 8, "memory_kib": 4 * 2**20, "reservations": [], "libvirt": 11003000,
     "bridges": ["br0"], "links": ["eth0"], "networks": {"default": True},
-    "places": {"/vm/web1_vda.qcow2": PlaceReport(shared=False)},
+    "places": {"/vm/web1_vda.qcow2": LocationReport(shared=False)},
     "free_bytes": {"/vm": 2**34},
 }  # fmt: skip
 _MACHINE = {"max_vcpus": 255, "emulator": "/usr/bin/kvm", "has_emulator": True}
@@ -71,7 +71,7 @@ def host(**changes):
 
 def place(exists=False, shared=False, **more):
     """What the target has at a place."""
-    return PlaceReport(exists, shared, **more)
+    return LocationReport(exists, shared, **more)
 
 
 def volume(kind="dir", **changes):

@@ -12,9 +12,9 @@ from tests.unit.migration import facts
 def reasons(guest, host=None, target="hv2", **asked):
     host = host or facts.host()
     opts = options.parse(asked)
-    plans = storage.plan(guest.disks, host.places, opts.copy_storage)
+    plans = storage.plan(guest.disks, host.locations, opts.copy_storage)
     request = checks.CheckedMigration(opts, transport.parse(target, opts.tunnel), plans)
-    return checks.standing(guest, request) + checks.against(guest, host, request)
+    return checks.guest_reasons(guest, request) + checks.target_reasons(guest, host, request)
 
 
 def test_a_guest_that_fits_has_no_reason():
@@ -97,7 +97,7 @@ def test_a_guest_with_the_cpu_of_its_host_needs_the_same_one_there(there, words)
         assert words in found[0]
         assert "host-passthrough" in found[0]
     asked = checks.CheckedMigration(options.parse({"other_cpu": True}), transport.parse("hv2"))
-    assert checks.cpu.differs(*(HostCpu.from_answer(INTEL, "x"),) * 2) is None
+    assert checks.cpu.describe_mismatch(*(HostCpu.from_answer(INTEL, "x"),) * 2) is None
     assert [*checks.cpu.reasons(guest, host, asked)] == []
     assert reasons(replace(guest, active=False, state="shutdown"), host) == []
     assert reasons(facts.guest(), host) == [], "a model that libvirt compares"
@@ -269,15 +269,15 @@ def test_a_container_has_no_qemu_that_takes_memory():
 def test_the_variables_of_another_guests_firmware_are_not_written_over():
     store = "/nvram/web1_VARS.fd"
     there = facts.host()
-    there.places[store] = facts.place(True)
+    there.locations[store] = facts.place(True)
     assert store in reasons(facts.guest(nvram=store), there)[0]
-    there.places[store] = facts.place(True, None, why="nobody could look")
+    there.locations[store] = facts.place(True, None, why="nobody could look")
     assert "nobody could look" in reasons(facts.guest(nvram=store), there)[0]
-    there.places[store] = facts.place(True, True)
+    there.locations[store] = facts.place(True, True)
     assert reasons(facts.guest(nvram=store), there) == []
-    there.places[store] = facts.place(True, None)
+    there.locations[store] = facts.place(True, None)
     assert "both hosts share it is not known" in reasons(facts.guest(nvram=store), there)[0]
-    there.places[store] = facts.place(False, False)
+    there.locations[store] = facts.place(False, False)
     assert reasons(facts.guest(nvram=store), there) == []
     assert "in no file" in reasons(facts.guest(nvram=""), there)[0]
     assert reasons(facts.guest(nvram=None), there) == []
@@ -286,12 +286,12 @@ def test_the_variables_of_another_guests_firmware_are_not_written_over():
 def test_a_volume_of_that_name_on_the_target_is_somebody_elses():
     there = facts.host(free_bytes={"/data": 2**34})
     seen = facts.place(pool="data", path="/data/web1_vda")
-    there.places["data/web1_vda"] = seen
+    there.locations["data/web1_vda"] = seen
     guest = facts.guest(disks=[facts.volume()])
     assert reasons(guest, there) == []
-    there.places["data/web1_vda"] = replace(seen, exists=True)
+    there.locations["data/web1_vda"] = replace(seen, exists=True)
     assert "already has /data/web1_vda" in reasons(guest, there)[0]
-    there.places["data/web1_vda"] = facts.place(shared=None, trouble="hv2 has no pool")
+    there.locations["data/web1_vda"] = facts.place(shared=None, trouble="hv2 has no pool")
     assert reasons(guest, there) == ["disk vda (data/web1_vda) stays: hv2 has no pool"]
 
 
@@ -307,7 +307,7 @@ def test_a_shared_overlay_stands_on_the_same_image_there():
     overlay = facts.guest(disks=[facts.disk(cache="none", chain=[facts.BASE])])
     there = facts.host(places=SHARED | {facts.BASE["path"]: facts.place(True, None, same=False)})
     assert "another /images/debian.qcow2" in reasons(overlay, there)[0]
-    there.places[facts.BASE["path"]] = facts.place(True, None, same=True)
+    there.locations[facts.BASE["path"]] = facts.place(True, None, same=True)
     assert reasons(overlay, there) == []
 
 
@@ -315,16 +315,16 @@ def test_the_disk_as_it_was_before_a_snapshot_comes_to_its_own_place():
     own = facts.BASE | {"own": True}
     guest = facts.guest(disks=[facts.disk(chain=[own])], active=False, state="shutdown")
     there = facts.host()
-    there.places[own["path"]] = facts.place()
+    there.locations[own["path"]] = facts.place()
     assert reasons(guest, there) == []
-    there.places[own["path"]] = facts.place(True)
+    there.locations[own["path"]] = facts.place(True)
     assert "which is not the backing file of disk vda" in reasons(guest, there)[0]
-    there.places[own["path"]] = facts.place(True, None, why="nobody can write there")
+    there.locations[own["path"]] = facts.place(True, None, why="nobody can write there")
     assert "nobody can write there" in reasons(guest, there)[0]
     volume = facts.guest(disks=[facts.volume(chain=[own | {"path": "/data/web1_vda.old"}])])
     there = facts.host(free_bytes={})
-    there.places["data/web1_vda"] = facts.place(path="/srv/web1_vda")
-    there.places["/data/web1_vda.old"] = facts.place()
+    there.locations["data/web1_vda"] = facts.place(path="/srv/web1_vda")
+    there.locations["/data/web1_vda.old"] = facts.place()
     [why] = reasons(volume, there)
     assert "pool data is in /srv on hv2: delete the guest's snapshots first" in why
 
@@ -415,12 +415,12 @@ def test_the_disks_may_become_as_large_as_they_are_and_fit_beside_what_is_promis
 ):
     """One disk of 1 GiB, of which 10 MiB are used; 64 MiB have to stay free while it is copied."""
     host = facts.host(**{"free_bytes": {"/vm": 2**30}, **changes})
-    plans = storage.plan(facts.guest().disks, host.places, None)
+    plans = storage.plan(facts.guest().disks, host.locations, None)
     by = policy.PlacementPolicy(**placement)
     request = checks.CheckedMigration(
         options.parse({}), transport.parse("hv2"), plans, placement=by
     )
-    found = checks.against(facts.guest(), host, request)
+    found = checks.target_reasons(facts.guest(), host, request)
     expected = f"hv2: 1 GiB of disk wanted in /vm, {left} free that are promised to nobody"
     assert found == ([expected] if left else [])
 
@@ -428,7 +428,7 @@ def test_the_disks_may_become_as_large_as_they_are_and_fit_beside_what_is_promis
 def test_who_asks_for_overcommit_gets_it():
     full = facts.host(memory_kib=1024, cpus=1)
     request = checks.CheckedMigration(options.parse({}), transport.parse("hv2"), overcommit=True)
-    assert checks.against(facts.guest(), full, request) == []
+    assert checks.target_reasons(facts.guest(), full, request) == []
 
 
 def test_what_an_earlier_attempt_left_of_the_guest_itself_does_not_count():
@@ -459,7 +459,7 @@ def test_an_overlay_of_a_running_guest_can_be_made_whole_and_of_a_stopped_one_no
     thin = facts.guest(disks=[facts.disk(chain=[facts.BASE])])
     off = {"active": False, "state": "shutdown"}
     other = facts.host()
-    other.places[facts.BASE["path"]] = facts.place(True, same=False)
+    other.locations[facts.BASE["path"]] = facts.place(True, same=False)
     assert reasons(thin, other, copy_storage="all") == [], "it needs no image there then"
     [why] = reasons(replace(thin, **off), copy_storage="all")
     assert "copy_storage is all, but the overlay /vm/web1_vda.qcow2 of a stopped guest" in why
@@ -470,7 +470,7 @@ def test_an_overlay_of_a_running_guest_can_be_made_whole_and_of_a_stopped_one_no
 def test_an_image_that_both_hosts_mount_is_the_same_one():
     base = facts.BASE | {"fs": "nfs"}
     there = facts.host()
-    there.places[base["path"]] = facts.place(True, True)
+    there.locations[base["path"]] = facts.place(True, True)
     assert reasons(facts.guest(disks=[facts.disk(chain=[base])]), there) == []
 
 
@@ -478,12 +478,12 @@ def test_the_disk_as_it_was_before_a_snapshot_may_lie_on_shared_storage_or_in_th
     own = facts.BASE | {"own": True}
     guest = facts.guest(disks=[facts.disk(chain=[own])], active=False, state="shutdown")
     there = facts.host()
-    there.places[own["path"]] = facts.place(True, True)
+    there.locations[own["path"]] = facts.place(True, True)
     assert reasons(guest, there) == []
     volume = facts.guest(disks=[facts.volume(chain=[own | {"path": "/data/web1_vda.old"}])])
     there = facts.host(free_bytes={})
-    there.places["data/web1_vda"] = facts.place(path="/data/web1_vda")
-    there.places["/data/web1_vda.old"] = facts.place()
+    there.locations["data/web1_vda"] = facts.place(path="/data/web1_vda")
+    there.locations["/data/web1_vda.old"] = facts.place()
     assert reasons(volume, there) == []
 
 
@@ -558,11 +558,11 @@ def test_nothing_is_copied_below_a_mount_point_on_which_nothing_is_mounted(
     guest = facts.guest(active=False, state="shutdown", **changes)
     paths = ["/vm/web1_vda.qcow2", facts.BASE["path"], guest.nvram or "-"]
     host = facts.host(places={path: facts.place(shared=shared, exists=shared) for path in paths})
-    plans = storage.plan(guest.disks, host.places)
+    plans = storage.plan(guest.disks, host.locations)
     request = checks.CheckedMigration(
         options.parse({}), transport.parse("hv2"), plans, unmounted=(point,) if point != "/" else ()
     )
-    found = checks.against(guest, host, request)
+    found = checks.target_reasons(guest, host, request)
     said = f"{point} is not mounted on hv2: nothing is copied to {folder} there; mount it, or see "
     assert found == ([f"{said}virt.forget_mount"] if folder and not shared else [])
 

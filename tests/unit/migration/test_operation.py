@@ -5,7 +5,7 @@ import contextlib
 import pytest
 
 from saltvirt import errors
-from saltvirt.answers.migration import Certificate, Migratable
+from saltvirt.answers.migration import Certificate, MigrationCheck
 from saltvirt.fleet.answer import Answer, down, silent
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.operations import keepers, migrate, recover, slots
@@ -64,7 +64,7 @@ class Cloud:
             self.guests[asked["target"]][asked["vm_"]] = self.guests[host].pop(asked["vm_"])
         return self.answer or Answer(host, data=DONE)
 
-    def one(self, host, fun, kwarg=None, **options):
+    def call(self, host, fun, kwarg=None, **options):
         if fun == "virt.migrate_clean":
             return self._clean(host, **kwarg)
         self.asked.append((host, fun))
@@ -81,7 +81,7 @@ class Cloud:
         self.left[host] = {vm_: list(kept)} if kept else {}
         return {"deleted": [path for path in files if path not in kept], "kept": kept}
 
-    def tell(self, tag, data):
+    def fire_event(self, tag, data):
         pass
 
 
@@ -114,7 +114,7 @@ def operation(cloud, name, target, report, options=None):
 def test_it_is_found_moved_and_confirmed(tmp_path):
     cloud = Cloud(tmp_path, hv1={"web1": "running"}, hv2={})
     found = run(cloud, policy="safe")["web1"]
-    terms = {"policy": policy.PlacementPolicy().sent()}
+    terms = {"policy": policy.PlacementPolicy().to_wire()}
     asked = {"policy": "safe", "vm_": "web1", "target": "hv2", "ratios": {"memory": 2}}
     asked["placement"] = terms
     assert cloud.asked == [("hv1", asked)]
@@ -165,7 +165,7 @@ def test_a_host_in_maintenance_gets_no_guest(tmp_path):
 
 def test_the_standing_answer_knows_what_the_target_itself_would_say(tmp_path):
     cloud = Cloud(tmp_path, hv1={"web1": "running"}, hv2={}, hv3={})
-    assert migrate.examine(cloud, "web1", "hv2") == Migratable(True, ())
+    assert migrate.examine(cloud, "web1", "hv2") == MigrationCheck(True, ())
     cloud.maintenance, cloud.down = {"hv2": "new disks"}, {"hv3"}
     for target, why in (("hv2", "hv2 is in maintenance: new disks"), ("hv3", "hv3: down")):
         found = migrate.examine(cloud, "web1", target)
@@ -178,12 +178,12 @@ def test_the_standing_answer_as_a_sentence():
         Certificate(host, "/c", f"20{year}-05-01T00:00:00+00:00")
         for host, year in (("hv1", 28), ("hv2", 27))
     )
-    found = Migratable(True, (), disks={"vda": "overlay"}, certificates=until)
+    found = MigrationCheck(True, (), disks={"vda": "overlay"}, certificates=until)
     assert migrate.verdict("web1", "hv2", found) == (
         "web1 can be moved to hv2; disks: vda overlay; certificates hold until 2027-05-01 (hv2)"
     )
-    assert migrate.verdict("web1", "", Migratable(True, ())) == "web1 can be moved"
-    no = Migratable(False, ("a", "b"), disks={}, certificates=until)
+    assert migrate.verdict("web1", "", MigrationCheck(True, ())) == "web1 can be moved"
+    no = MigrationCheck(False, ("a", "b"), disks={}, certificates=until)
     assert migrate.verdict("web1", "hv2", no) == "web1 cannot be moved to hv2: a; b"
 
 
@@ -264,7 +264,7 @@ def test_recovery_as_a_verb(tmp_path):
     cloud = Cloud(tmp_path, hv1={"web1": "running"}, hv2={})
     cloud.unfinished, cloud.recovered = {"hv1": ["web1"]}, {"outcome": "undone", "left": {}}
     host, found = recover.recover(cloud, "web1", Report())
-    assert recover.recovered("web1", host, found) == "web1 is on hv1; the target was cleaned"
+    assert recover.recovery_text("web1", host, found) == "web1 is on hv1; the target was cleaned"
     cloud.down = {"hv2"}
     with pytest.raises(errors.OperationFailed, match=r"no unfinished migration|hv2: down"):
         recover.recover(cloud, "web1", Report())
@@ -273,7 +273,7 @@ def test_recovery_as_a_verb(tmp_path):
 def test_what_somebody_keeps_is_his_to_recover(tmp_path):
     cloud = Cloud(tmp_path, hv1={"web1": "running"}, hv2={})
     cloud.unfinished = {"hv1": ["web1"]}
-    keepers.keep(cloud.opts, {"web1": "somebody"})
+    keepers.store_managed(cloud.opts, {"web1": "somebody"})
     with pytest.raises(errors.OperationFailed, match="web1 is kept by somebody"):
         recover.recover(cloud, "web1", Report())
     assert cloud.asked == []
@@ -289,10 +289,10 @@ def test_a_host_that_answers_and_has_the_guest_is_not_lost(tmp_path):
 
 def test_what_is_unfinished_and_who_was_not_heard(tmp_path):
     cloud = Cloud(tmp_path, hv1={"web1": "running"}, hv2={})
-    assert recover.listed(*recover.unfinished(cloud)) == "no migration is unfinished"
+    assert recover.unfinished_text(*recover.unfinished(cloud)) == "no migration is unfinished"
     left = {"target": "t", "at_work": False, "left": True}
     cloud.known, cloud.down = {"hv1": {"web1": {"target": "t"}, "db@hv3": left}}, {"hv2"}
-    said = recover.listed(*recover.unfinished(cloud))
+    said = recover.unfinished_text(*recover.unfinished(cloud))
     assert said.startswith("db@hv3, web1; hv2 was not asked: down")
     host, _ = recover.recover(cloud, "db", Report())
     assert host == "hv1"
@@ -391,11 +391,11 @@ def test_the_person_who_waits_is_told_each_step(tmp_path):
 
 
 def test_who_has_to_wait_for_others_and_who_is_refused_is_told_so(tmp_path, monkeypatch):
-    monkeypatch.setattr(slots.held, "limit_s", lambda opts: 0)
+    monkeypatch.setattr(slots.held, "queue_timeout_s", lambda opts: 0)
     cloud, told = Cloud(tmp_path, hv1={"web1": "running"}, hv2={}), Told()
     cloud.opts["virt"] = {"migration": {"at_once": 1}}
     with (
-        slots.taken(cloud.opts, ("hv8", "hv9"), told.show),
+        slots.migrating(cloud.opts, ("hv8", "hv9"), told.show),
         pytest.raises(errors.OperationFailed, match="1 migration is under way"),
     ):
         operation(cloud, "web1", "", told).run()
@@ -419,7 +419,7 @@ def waits(monkeypatch):
             call()
         yield
 
-    monkeypatch.setattr(slots, "taken", taken)
+    monkeypatch.setattr(slots, "migrating", taken)
     return during
 
 
@@ -632,7 +632,7 @@ def test_what_was_made_before_a_libvirt_refused_is_removed_and_another_host_is_t
     terms = dict.fromkeys(("hv2", "hv3"), account.PlacementTerms())
     plan = migrate.MovePlan("hv1", migrate.Targets(["hv2", "hv3"], terms))
     one = migrate.Migrate(
-        cloud, policy.PlacementPolicy(), "web1", None, Report(), others=True, plan=plan
+        cloud, policy.PlacementPolicy(), "web1", None, Report(), allow_others=True, plan=plan
     )
     assert one.run().answer()["web1"]["changes"] == {"host": {"old": "hv1", "new": "hv3"}}
     assert cloud.asked == [("hv1", "hv2"), ("hv2", "virt.migrate_clean"), ("hv1", "hv3")]
@@ -660,7 +660,7 @@ def test_what_only_a_target_has_is_taken_away_by_the_verb(tmp_path):
     cloud.kept = {"/a": "used by db1"}
     host, found = recover.recover(cloud, "web1", Report())
     assert (host, found.deleted) == (None, ("/b",))
-    said = recover.recovered("web1", host, found)
+    said = recover.recovery_text("web1", host, found)
     assert "something may be left on hv2: /a stays: used by db1" in said
     assert said.endswith("salt-run virt.migrate_recover web1 looks again")
     with pytest.raises(errors.OperationFailed, match="unfinished"):
@@ -675,7 +675,7 @@ def test_the_verb_names_what_stays_and_not_what_is_gone(tmp_path):
     host, found = recover.recover(cloud, "web1", Report())
     assert found.deleted == ("/p", "/b")
     assert found.kept == {"/dev/x": "a device"}
-    said = recover.recovered("web1", host, found)
+    said = recover.recovery_text("web1", host, found)
     assert said == "web1 is on hv1; the target was cleaned; /dev/x stays: a device"
 
 

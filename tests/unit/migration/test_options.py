@@ -207,7 +207,7 @@ def test_wrong_targets_are_refused(target):
 )
 def test_what_travels_how_is_told(target, tunnelled, port, words):
     found = transport.parse(target, tunnelled)
-    assert (found.port, found.words) == (port, words)
+    assert (found.port, found.description) == (port, words)
 
 
 def test_libvirt_is_told_what_is_copied_and_what_was_proven_shared():

@@ -135,13 +135,13 @@ def test_a_pause_is_never_longer_than_it_may_be():
     policy, gib = p.MigrationPolicy("pause"), 2**30
     stalled = p.Progress(
         memory=True, iteration=6, fruitless=5, stalled_s=200, moved_at=900, at_s=900,
-        speed=112 * 10**6, left=100, began=16 * gib,
+        speed=112 * 10**6, phase_remaining=100, pass_start=16 * gib,
     )  # fmt: skip
     told = p.decide(stalled, 900, policy)
     assert (told.kind, "longer than the 60 s of a pause" in told.reason) == (p.ABORT, True)
-    assert p.decide(p.replace(stalled, began=6 * gib), 900, policy).kind == p.PAUSE
+    assert p.decide(p.replace(stalled, pass_start=6 * gib), 900, policy).kind == p.PAUSE
     assert p.decide(stalled, 900, p.replace(policy, pause_s=200)).kind == p.PAUSE
-    first = p.replace(stalled, iteration=1, began=6 * gib)
+    first = p.replace(stalled, iteration=1, pass_start=6 * gib)
     assert p.decide(first, 900, policy).kind == p.ABORT
 
 
@@ -201,7 +201,7 @@ def test_how_much_the_guest_writes_is_told_in_bytes():
 
 def test_disks_are_measured_by_what_is_left_of_them():
     found = p.advance(p.Progress(), stats(900, disk_remaining=700), 1)
-    assert found.left == 700
+    assert found.phase_remaining == 700
 
 
 @pytest.mark.parametrize("each", [stats(900), memory(900, 1), memory(0, 1)])
@@ -212,7 +212,7 @@ def test_what_stays_as_it_was_got_no_nearer(each):
 def test_a_pass_is_better_by_a_twentieth_or_fruitless():
     assert passes(1000, 950).fruitless == 1
     assert passes(1000, 949).fruitless == 0
-    assert passes(500, 400).began == 400 * MIB, "as much as the whole pass has to send"
+    assert passes(500, 400).pass_start == 400 * MIB, "as much as the whole pass has to send"
     better = passes(500, 500, 300)
     assert (better.fruitless, better.excused) == (0, 0)
 
@@ -280,7 +280,7 @@ def test_when_anything_was_sent_and_when_the_guest_was_slowed_is_kept():
     assert (first.moved_at, still.moved_at) == (1.0, 1.0)
     behind = memory(900, memory_remaining=700, disk_remaining=5, auto_converge_throttle=20)
     slowed = p.advance(p.replace(still, fruitless=2), behind, 6.0)
-    assert slowed.left == 700
+    assert slowed.phase_remaining == 700
     assert (slowed.throttle, slowed.throttled_at, slowed.excused) == (20, 6.0, 2)
     as_before = p.advance(slowed, behind, 7.0)
     assert as_before.throttled_at == 6.0

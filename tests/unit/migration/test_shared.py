@@ -9,8 +9,8 @@ from saltvirt.migration.facts import (
     DeviceIdentity,
     NetworkSource,
     PoolReport,
-    PoolSource,
-    Server,
+    PoolSourceReport,
+    StorageServer,
     VolumeIdentity,
 )
 
@@ -41,9 +41,9 @@ def test_which_numbers_no_other_device_has(number, known):
     ("hosts", "words"),
     [
         ([], "names no server"),
-        ([Server("localhost")], "each host itself"),
-        ([Server("ceph1"), Server("127.0.0.1")], "each host itself"),
-        ([Server(transport="unix")], "a socket of this host"),
+        ([StorageServer("localhost")], "each host itself"),
+        ([StorageServer("ceph1"), StorageServer("127.0.0.1")], "each host itself"),
+        ([StorageServer(transport="unix")], "a socket of this host"),
     ],
 )
 def test_a_network_disk_of_a_server_that_is_another_one_there(hosts, words):
@@ -51,13 +51,13 @@ def test_a_network_disk_of_a_server_that_is_another_one_there(hosts, words):
 
 
 def test_a_network_disk_of_named_servers_is_the_same_one_everywhere():
-    hosts = [Server("ceph1", "6789"), Server("10.0.0.2")]
+    hosts = [StorageServer("ceph1", "6789"), StorageServer("10.0.0.2")]
     assert shared.network(NetworkSource("rbd", "p/i", tuple(hosts))) is None
 
 
 def pool(**source):
-    own = {"hosts": (Server("san1", ""),), "devices": ("iqn.2026-11.org:one",)}
-    return PoolReport("san", "iscsi", source=PoolSource(**{**own, **source}))
+    own = {"hosts": (StorageServer("san1", ""),), "devices": ("iqn.2026-11.org:one",)}
+    return PoolReport("san", "iscsi", source=PoolSourceReport(**{**own, **source}))
 
 
 LUN = VolumeIdentity(WWN, 2**30)
@@ -70,7 +70,7 @@ def test_a_servers_volume_is_shared_by_server_target_and_key():
 @pytest.mark.parametrize(
     ("there", "volume", "words"),
     [
-        (pool(hosts=(Server("san2", ""),)), LUN, "different sources (san1 and san2)"),
+        (pool(hosts=(StorageServer("san2", ""),)), LUN, "different sources (san1 and san2)"),
         (pool(devices=("iqn.2026-11.org:two",)), LUN, "different sources"),
         (pool(), None, "does not show the volume"),
         (pool(), replace(LUN, key="3600140500000000000000000000000ff"), "another volume"),
@@ -82,7 +82,7 @@ def test_equal_names_of_pools_and_volumes_prove_nothing(there, volume, words):
 
 
 def test_a_pool_from_each_host_itself_is_not_shared():
-    own = pool(hosts=(Server("127.0.0.1", ""),))
+    own = pool(hosts=(StorageServer("127.0.0.1", ""),))
     assert "each host itself" in shared.served(own, own, LUN, LUN)
 
 
@@ -111,7 +111,7 @@ def test_a_copied_volume_group_is_not_a_shared_one(here, there, words):
 
 
 def test_a_server_without_a_name_is_a_socket_of_each_host():
-    for host in (Server("g1", transport="unix"), Server("", transport="tcp")):
+    for host in (StorageServer("g1", transport="unix"), StorageServer("", transport="tcp")):
         source = NetworkSource("gluster", "vol/img", (host,))
         assert "server is a socket of this host" in shared.network(source)
 

@@ -141,7 +141,7 @@ class Keeps:
     def __init__(self, why=None, keeps_room=True):
         self.keeps_room, self.why, self.warns, self.seen = keeps_room, why or {}, False, None
 
-    def room(self, hosts):
+    def capacity_reserve(self, hosts):
         self.seen = [host.name for host in hosts]
         return self
 
@@ -181,7 +181,7 @@ def test_the_masters_policy_goes_with_the_request(tmp_path):
     by = policy.from_config({"memory_ratio": 2, "stopped_ratio": 0.5})
     cloud = Choosy(tmp_path, hv1={"web1": "running"}, hv2={})
     run(cloud, "hv2", by)
-    assert cloud.asked[0][1]["placement"] == {"policy": by.sent()}
+    assert cloud.asked[0][1]["placement"] == {"policy": by.to_wire()}
     assert policy.from_config(cloud.asked[0][1]["placement"]["policy"]) == by
 
 

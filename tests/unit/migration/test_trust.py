@@ -25,7 +25,7 @@ ALL = {
     ],
 )
 def test_only_those_count_that_the_move_needs(target, tunnelled, files):
-    found = trust.shown(ALL, transport.parse(target, tunnelled))
+    found = trust.required(ALL, transport.parse(target, tunnelled))
     assert [one.file for one in found] == [f"/etc/pki/{name}.pem" for name in files]
 
 
@@ -34,11 +34,11 @@ def test_one_that_does_not_hold_is_named_with_its_host():
         "source": {},
         "target": {"qemu-server": certificate("hv2", "s", "expired on 2026-01-01")},
     }
-    assert list(trust.wrong(given, transport.parse("hv2"))) == [
+    assert list(trust.invalid_reasons(given, transport.parse("hv2"))) == [
         "/etc/pki/s.pem on hv2 expired on 2026-01-01: apply libvirt.keys there"
     ]
-    assert list(trust.wrong(given, transport.parse("hv2", tunnelled=True))) == []
+    assert list(trust.invalid_reasons(given, transport.parse("hv2", tunnelled=True))) == []
 
 
 def test_certificates_that_hold_are_no_reason():
-    assert list(trust.wrong(ALL, transport.parse("hv2"))) == []
+    assert list(trust.invalid_reasons(ALL, transport.parse("hv2"))) == []

@@ -8,7 +8,14 @@ import pytest
 from saltvirt.errors import InvalidInput
 from saltvirt.operations import inventory
 from saltvirt.placement import account, capacity, choose, facts, policy
-from saltvirt.placement.facts import Disk, Guest, Host, PlacementRequest, Pool, Store
+from saltvirt.placement.facts import (
+    DiskFootprint,
+    Guest,
+    Host,
+    PlacementRequest,
+    StoragePool,
+    StorageSpace,
+)
 from tests.unit.placement import NOTHING_BESIDE
 
 GIB_KIB = 1024**2
@@ -90,11 +97,11 @@ def test_huge_pages_are_memory_of_their_own():
 
 def test_a_disk_is_charged_to_the_file_system_that_it_is_on():
     there = host(
-        stores={"/": Store(100 * GIB, 10 * GIB), "/data": Store(100 * GIB, 50 * GIB)},
+        stores={"/": StorageSpace(100 * GIB, 10 * GIB), "/data": StorageSpace(100 * GIB, 50 * GIB)},
         mounts={"/": "/", "/data": "/data"}, images_store="/",
-        pools={"data": Pool(100 * GIB, 50 * GIB, store="/data")},
+        pools={"data": StoragePool(100 * GIB, 50 * GIB, store="/data")},
     )  # fmt: skip
-    in_data = PlacementRequest("new", 1, 1, disks=(Disk(20 * GIB, "/data/vm/new.qcow2"),))
+    in_data = PlacementRequest("new", 1, 1, disks=(DiskFootprint(20 * GIB, "/data/vm/new.qcow2"),))
     assert why(there, in_data) is None
     assert why(there, PlacementRequest("new", 1, 1, disk_bytes=20 * GIB))[0] == "disk"
     fell = why(there, replace(in_data, pools={"data": 31 * GIB}))
@@ -104,17 +111,17 @@ def test_a_disk_is_charged_to_the_file_system_that_it_is_on():
 
 
 def test_a_disk_of_which_no_place_is_told_is_where_images_are():
-    there = host(stores={"/": Store(GIB, GIB), "/srv": Store(GIB, GIB)},
+    there = host(stores={"/": StorageSpace(GIB, GIB), "/srv": StorageSpace(GIB, GIB)},
                  mounts={"/": "/", "/srv": "/srv"}, images_store="/srv")  # fmt: skip
-    assert account.store_of(Disk(GIB), there) == "/srv"
-    assert account.store_of(Disk(GIB, "/x"), there) == "/"
-    fell = why(there, PlacementRequest("new", 1, 1, disks=(Disk(9 * GIB),)))
+    assert account.store_of(DiskFootprint(GIB), there) == "/srv"
+    assert account.store_of(DiskFootprint(GIB, "/x"), there) == "/"
+    fell = why(there, PlacementRequest("new", 1, 1, disks=(DiskFootprint(9 * GIB),)))
     assert fell == ("disk", "9 GiB of disk wanted, 1 GiB free")
 
 
 def shared(name, promised, free=100):
-    pool = Pool(200 * GIB, free * GIB, promised * GIB, "nfs nas:/vm", store="/nfs")
-    store = Store(200 * GIB, free * GIB, promised * GIB, "nfs nas:/vm")
+    pool = StoragePool(200 * GIB, free * GIB, promised * GIB, "nfs nas:/vm", store="/nfs")
+    store = StorageSpace(200 * GIB, free * GIB, promised * GIB, "nfs nas:/vm")
     return host(name, pools={"nfs": pool}, stores={"/nfs": store}, mounts={"/nfs": "/nfs"})
 
 
@@ -126,7 +133,9 @@ def test_a_shared_pool_is_promised_once_for_all_its_hosts():
     found = capacity.capacity(hosts, replace(wants, pools={"nfs": 10 * GIB}), PLAIN)
     assert (found.fits, found.total) == ({"hv1": 3, "hv2": 3}, 3)
     cloud = {one.name: one for one in hosts}
-    cloud = account.taken(cloud, "hv1", replace(wants, pools={"nfs": 25 * GIB}), guest("new"))
+    cloud = account.after_placement(
+        cloud, "hv1", replace(wants, pools={"nfs": 25 * GIB}), guest("new")
+    )
     assert cloud["hv2"].free_pool_bytes(PLAIN, "nfs") == 5 * GIB
     assert cloud["hv1"].free_pool_bytes(PLAIN, "nfs") == 5 * GIB
 
@@ -140,13 +149,13 @@ def test_a_host_is_told_what_others_promise():
     assert account.with_reserved(alone, terms.elsewhere).free_pool_bytes(PLAIN, "nfs") == 30 * GIB
     assert "elsewhere" not in account.terms(host(), PLAIN).to_answer()
     assert account.terms(account.joined([alone])[0], PLAIN).elsewhere == {}, "nobody else has it"
-    local = host(stores={"/x": Store(GIB, GIB, elsewhere_bytes=7)})
+    local = host(stores={"/x": StorageSpace(GIB, GIB, elsewhere_bytes=7)})
     assert account.terms(local, PLAIN).elsewhere == {}, "nobody else can reach it"
 
 
 def test_a_guest_on_shared_storage_moves_without_wanting_room_there():
-    disk = Disk(60 * GIB, pool="nfs", shared="nfs nas:/vm")
-    beside = Disk(5 * GIB, "/nfs/a.qcow2", shared="nfs nas:/vm")
+    disk = DiskFootprint(60 * GIB, pool="nfs", shared="nfs nas:/vm")
+    beside = DiskFootprint(5 * GIB, "/nfs/a.qcow2", shared="nfs nas:/vm")
     moving = guest("web1", disks=(disk, beside))
     request = facts.of_guest(moving, host())
     full = shared("hv2", 100)
@@ -163,7 +172,7 @@ def test_a_guest_is_known_by_its_definition_and_by_what_it_was_made_for():
         "web1", bridges=frozenset({"br7"}), networks=frozenset({"lan"}), labels={"rack": "a"},
         prefer={"disk": "ssd"},
         group_policy="separate", cpu_model="Skylake-Server", page_kib=2048, type="kvm",
-        disks=(Disk(GIB, pool="ssd"),),
+        disks=(DiskFootprint(GIB, pool="ssd"),),
     )  # fmt: skip
     request = facts.of_guest(replace(kept, groups=("web",)), host())
     there = host("hv2")
@@ -178,7 +187,7 @@ def test_a_guest_is_known_by_its_definition_and_by_what_it_was_made_for():
     ):  # fmt: skip
         there = replace(there, **changes)
         assert why(there, request)[0] == fell_at
-    pool = Pool(GIB, 2 * GIB)
+    pool = StoragePool(GIB, 2 * GIB)
     assert why(replace(there, pools={"ssd": pool}), request) is None
     assert request.prefer == {"disk": "ssd"}
 
@@ -201,9 +210,9 @@ def test_a_hosts_own_stricter_limits_hold_as_well():
 
 def test_a_policy_travels_as_plain_data():
     found = policy.from_config({"memory_ratio": 2, "overhead_kib": 0}, ["hv9"])
-    again = policy.from_config(found.sent())
+    again = policy.from_config(found.to_wire())
     assert again == replace(found, exclude=())
-    assert set(found.sent()) == policy.KNOWN
+    assert set(found.to_wire()) == policy.SETTINGS
 
 
 @pytest.mark.parametrize(
@@ -267,9 +276,9 @@ def test_one_host_that_tells_nonsense_costs_only_itself(bad):
 def test_of_a_stopped_guest_the_policys_part_counts():
     half = replace(PLAIN, stopped_ratio=0.5)
     off = PlacementRequest("off", 5, 7 * GIB_KIB, stopped=True)
-    assert account.takes(off, host(), half) == (2.5, 3.5 * GIB_KIB, {})
+    assert account.demand(off, host(), half) == (2.5, 3.5 * GIB_KIB, {})
     pages = replace(off, page_kib=2048)
-    assert account.takes(pages, host(), half) == (2.5, 0, {2048: 3.5 * GIB_KIB})
+    assert account.demand(pages, host(), half) == (2.5, 0, {2048: 3.5 * GIB_KIB})
 
 
 def test_a_path_is_on_the_longest_mount_above_it():
@@ -283,10 +292,12 @@ def test_a_path_is_on_the_longest_mount_above_it():
 
 def test_storage_of_which_nothing_is_wanted_or_that_is_not_there_is_not_charged():
     assert account.storage(PlacementRequest("new", 1, 1), host()) == {}
-    elsewhere = PlacementRequest("new", 1, 1, disks=(Disk(GIB, pool="ssd"),), pools={"hdd": 5})
+    elsewhere = PlacementRequest(
+        "new", 1, 1, disks=(DiskFootprint(GIB, pool="ssd"),), pools={"hdd": 5}
+    )
     assert account.storage(elsewhere, host()) == {}
     over = host(disk_promised_bytes=200 * GIB)
-    assert account.lacks(PlacementRequest("new", 1, 1, disk_bytes=1), over, PLAIN) == {
+    assert account.shortfalls(PlacementRequest("new", 1, 1, disk_bytes=1), over, PLAIN) == {
         "images": (1, 0)
     }
 
@@ -296,11 +307,13 @@ def test_who_shares_nothing_is_as_he_was_and_keeps_what_was_counted():
     assert account.joined([alone, sharing])[0] is alone
     assert account.with_reserved(alone, {"nfs nas:/vm": 5}) is alone
     asked = PlacementRequest("new", 1, 1, disk_bytes=GIB, pools={"nfs": GIB})
-    cloud = {one.name: one for one in (alone, sharing, host("hv3", stores={"/": Store(9, 9)}))}
-    after = account.taken(cloud, "hv2", asked, guest("new"))
+    cloud = {
+        one.name: one for one in (alone, sharing, host("hv3", stores={"/": StorageSpace(9, 9)}))
+    }
+    after = account.after_placement(cloud, "hv2", asked, guest("new"))
     assert after["hv1"] is alone
     assert after["hv3"] is cloud["hv3"], "another host's own disk is not the one that was taken"
-    local = account.taken(cloud, "hv1", replace(asked, pools={}), guest("new"))
+    local = account.after_placement(cloud, "hv1", replace(asked, pools={}), guest("new"))
     assert local["hv3"] is cloud["hv3"]
     assert local["hv2"] is sharing
 
@@ -310,7 +323,7 @@ def test_numbers_that_are_not_told_are_nothing():
     assert account.promised_kib(Guest("g")) == 0
     assert host(memory_kib=100).capacity_memory_kib(policy.PlacementPolicy()) == 0
     assert PLAIN.stricter({}) is PLAIN
-    assert host().held(PLAIN) is PLAIN
+    assert host().effective_policy(PLAIN) is PLAIN
 
 
 def test_huge_pages_without_a_size_are_the_hosts_usual_ones():
@@ -329,10 +342,10 @@ def test_huge_pages_without_a_size_are_the_hosts_usual_ones():
 
 
 def test_a_disk_in_a_pool_is_charged_to_the_pool():
-    there = host(pools={"ssd": Pool(9 * GIB, 9 * GIB)})
-    moving = PlacementRequest("web1", 1, 1, disks=(Disk(5 * GIB, pool="ssd"),))
+    there = host(pools={"ssd": StoragePool(9 * GIB, 9 * GIB)})
+    moving = PlacementRequest("web1", 1, 1, disks=(DiskFootprint(5 * GIB, pool="ssd"),))
     assert account.storage(moving, there) == {"pool ssd": 5 * GIB}
 
 
 def test_of_a_host_that_was_not_heard_only_the_policy_is_known():
-    assert account.terms(None, PLAIN).to_answer() == {"policy": PLAIN.sent()}
+    assert account.terms(None, PLAIN).to_answer() == {"policy": PLAIN.to_wire()}

@@ -170,7 +170,7 @@ def crowd(guests, hosts, memory_gib, attempts=None):
                 break
             if choose.admits(now[candidate.host], asked, by) is None:
                 new = facts.Guest(asked.name, "", "running", 2, asked.memory_kib)
-                now = account.taken(now, candidate.host, asked, new)
+                now = account.after_placement(now, candidate.host, asked, new)
                 placed += 1
                 tried.append(turn)
                 break

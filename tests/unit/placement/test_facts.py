@@ -7,7 +7,15 @@ import pytest
 
 from saltvirt.errors import BadAnswer
 from saltvirt.placement import account, facts, policy
-from saltvirt.placement.facts import Disk, Guest, Host, Needs, PlacementRequest, Pool, Store
+from saltvirt.placement.facts import (
+    DiskFootprint,
+    Guest,
+    Host,
+    Needs,
+    PlacementRequest,
+    StoragePool,
+    StorageSpace,
+)
 from tests.unit.placement import NOTHING_BESIDE
 
 PLAIN = policy.from_config(NOTHING_BESIDE)
@@ -60,9 +68,9 @@ def test_the_largest_numbers_that_a_host_may_tell_can_be_counted():
     for limits in ({}, {"reserved_memory_kib": 2**60, "stopped_ratio": 2**60}):
         told = {**said, "placement": limits, "ratios": {"memory": 2**60}}
         host = facts.host_from_inventory("hv1", told)
-        asked = PlacementRequest("w", 1, 1, by_profile=True).at(host)
+        asked = PlacementRequest("w", 1, 1, by_profile=True).for_host(host)
         assert host.free_memory_kib(PLAIN) < most * 2**60
-        assert account.takes(asked, host, PLAIN)[2] == {most: most}
+        assert account.demand(asked, host, PLAIN)[2] == {most: most}
 
 
 def test_all_that_a_host_tells():
@@ -95,11 +103,11 @@ def test_all_that_a_host_tells():
         arriving=(Guest("c", vcpus=1, memory_kib=4, page_kib=0),),
         arch="x86_64", arches=("x86_64",), types=("kvm",), disk_total_bytes=30, disk_free_bytes=20,
         disk_promised_bytes=10, bridges=frozenset({"br0"}), networks=frozenset({"lan"}),
-        pools={"p": Pool(9, 5, 1, "nas", store="/")}, images=frozenset({"i"}),
+        pools={"p": StoragePool(9, 5, 1, "nas", store="/")}, images=frozenset({"i"}),
         labels={"rack": "a"}, maintenance="disks", ratios={"cpu": 0}, limits={"cpu_ratio": 1},
         needs=Needs(disk_bytes=7, bridges=frozenset({"br1"}), networks=frozenset({"n"}),
-                    cpu_models=frozenset({"m"}), disks=(Disk(3, pool="p"),)),
-        hugepages={2048: 512}, page_kib=2048, stores={"/": Store(9, 5, 1, "nas")},
+                    cpu_models=frozenset({"m"}), disks=(DiskFootprint(3, pool="p"),)),
+        hugepages={2048: 512}, page_kib=2048, stores={"/": StorageSpace(9, 5, 1, "nas")},
         mounts={"/": "/"}, images_store="/", silent=("/nfs",),
     )  # fmt: skip
     told = facts.Inventory.from_answer(said, "hv1").to_answer()
@@ -126,22 +134,24 @@ def test_who_is_meant_to_run():
 
 def test_a_guest_by_the_profiles_of_the_host_that_is_asked():
     asked = PlacementRequest("new", 1, 2, disk_bytes=3, bridges=frozenset({"a"}),
-                             networks=frozenset({"c"}), pools={"p": 1, "q": 1}, disks=(Disk(1),),
+                             networks=frozenset({"c"}), pools={"p": 1, "q": 1},
+                             disks=(DiskFootprint(1),),
                              by_profile=True)  # fmt: skip
     plain = Host("hv1", 1, 1)
-    assert asked.at(plain) is asked
+    assert asked.for_host(plain) is asked
     needs = Needs(disk_bytes=4, pools={"q": 5}, bridges=frozenset({"b"}),
-                  networks=frozenset({"d"}), cpu_model="m", disks=(Disk(2),), vcpus=6,
+                  networks=frozenset({"d"}), cpu_model="m", disks=(DiskFootprint(2),), vcpus=6,
                   memory_kib=7, max_memory_kib=8, page_kib=0)  # fmt: skip
     host = replace(plain, needs=needs)
-    assert replace(asked, by_profile=False).at(host) == replace(asked, by_profile=False)
-    assert asked.at(host) == PlacementRequest(
+    assert replace(asked, by_profile=False).for_host(host) == replace(asked, by_profile=False)
+    assert asked.for_host(host) == PlacementRequest(
         "new", 6, 7, disk_bytes=7, bridges=frozenset({"a", "b"}), networks=frozenset({"c", "d"}),
-        pools={"p": 1, "q": 5}, disks=(Disk(1), Disk(2)), by_profile=True, cpu_model="m",
+        pools={"p": 1, "q": 5}, disks=(DiskFootprint(1), DiskFootprint(2)), by_profile=True,
+        cpu_model="m",
         max_memory_kib=8, page_kib=0,
     )  # fmt: skip
     own = replace(asked, cpu_model="own", max_memory_kib=9, page_kib=2048)
-    found = own.at(replace(plain, needs=Needs(cpu_model="m")))
+    found = own.for_host(replace(plain, needs=Needs(cpu_model="m")))
     assert (found.vcpus, found.memory_kib, found.max_memory_kib) == (1, 2, 9)
     assert (found.cpu_model, found.page_kib) == ("own", 2048)
 
@@ -155,13 +165,13 @@ def test_a_guest_that_exists_is_asked_for_as_it_is():
     more = {
         "type": "lxc", "arch": "i686", "bridges": frozenset("b"), "networks": frozenset("n"),
         "labels": {"l": 1}, "prefer": {"p": 1}, "group_policy": "gather", "max_memory_kib": 3,
-        "page_kib": 0, "disks": (Disk(4, "/a"),), "cpu_model": "m",
+        "page_kib": 0, "disks": (DiskFootprint(4, "/a"),), "cpu_model": "m",
     }  # fmt: skip
     found = facts.of_guest(Guest("a", "", "running", 1, 2, groups=("g",), **more), here)
     assert found == PlacementRequest(
         "a", 1, 2, hypervisor="lxc", arch="i686", bridges=frozenset({"b"}),
         networks=frozenset({"n"}), cpu_model="m", labels={"l": 1}, prefer={"p": 1}, groups=("g",),
-        group_policy="gather", max_memory_kib=3, page_kib=0, disks=(Disk(4, "/a"),),
+        group_policy="gather", max_memory_kib=3, page_kib=0, disks=(DiskFootprint(4, "/a"),),
     )  # fmt: skip
     assert found.type == "lxc"
 
@@ -170,8 +180,8 @@ def test_storage_is_free_less_what_was_promised_and_what_stays_free():
     by = replace(PLAIN, reserved_disk_bytes=10, disk_ratio=2.0)
     host = Host(
         "hv1", 1, 1, disk_total_bytes=100, disk_free_bytes=50, disk_promised_bytes=5,
-        stores={"/data": Store(100, 40, 3, "nas", 4)}, mounts={"/data": "/data"},
-        pools={"p": Pool(9, 8, 7), "d": Pool(100, 40, 3, store="/data")},
+        stores={"/data": StorageSpace(100, 40, 3, "nas", 4)}, mounts={"/data": "/data"},
+        pools={"p": StoragePool(9, 8, 7), "d": StoragePool(100, 40, 3, store="/data")},
     )  # fmt: skip
     assert host.free_disk_bytes(by) == (50 - 10) * 2 - 5
     assert host.free_pool_bytes(by, "d") == 40 * 2 - 3 - 4

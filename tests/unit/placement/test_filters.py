@@ -6,7 +6,15 @@ import pytest
 
 from saltvirt.errors import InvalidInput
 from saltvirt.placement import choose, policy, weights
-from saltvirt.placement.facts import Disk, Guest, Host, Needs, PlacementRequest, Pool, Store
+from saltvirt.placement.facts import (
+    DiskFootprint,
+    Guest,
+    Host,
+    Needs,
+    PlacementRequest,
+    StoragePool,
+    StorageSpace,
+)
 from tests.unit.placement import NOTHING_BESIDE
 
 GIB_KIB = 1024**2
@@ -21,7 +29,7 @@ ASK = PlacementRequest("web1", 2, GIB_KIB)
 
 def fell(name, host=HV, request=ASK, by=PLAIN):
     """Why this filter alone rejects the host."""
-    found = choose.first_reason(host, request, by, only=(name,))
+    found = choose.first_reason(host, request, by, only_filters=(name,))
     return found and found[1]
 
 
@@ -76,7 +84,7 @@ def test_all_that_is_missing_is_named():
     assert fell("bridges", request=replace(ASK, bridges=many)) == "has no bridge a, b"
     networks = replace(ASK, networks=many)
     assert fell("networks", request=networks) == "has no active libvirt network a, b"
-    pools = replace(ASK, pools={"b": 1}, disks=(Disk(1, pool="a"), Disk(1, "/x")))
+    pools = replace(ASK, pools={"b": 1}, disks=(DiskFootprint(1, pool="a"), DiskFootprint(1, "/x")))
     assert fell("pools", request=pools) == "has no storage pool a, b"
     labels = replace(ASK, labels={"rack": "a"})
     assert fell("labels", request=labels) == "has no label rack, 'a' is wanted"
@@ -87,14 +95,20 @@ def test_all_that_is_missing_is_named():
 
 
 def test_a_storage_that_does_not_answer_is_no_place_and_the_others_are():
-    stores = {"/": Store(100 * GIB, 80 * GIB), "/nfs": Store(100 * GIB, 80 * GIB)}
-    pools = {"nfs": Pool(100 * GIB, 80 * GIB, store="/nfs"), "ssd": Pool(100 * GIB, 80 * GIB)}
+    stores = {"/": StorageSpace(100 * GIB, 80 * GIB), "/nfs": StorageSpace(100 * GIB, 80 * GIB)}
+    pools = {
+        "nfs": StoragePool(100 * GIB, 80 * GIB, store="/nfs"),
+        "ssd": StoragePool(100 * GIB, 80 * GIB),
+    }
     host = replace(
         HV, stores=stores, pools=pools, mounts={"/": "/", "/nfs": "/nfs"}, images_store="/"
     )
     hung = replace(host, silent=("/nfs",))
-    images, ssd = replace(ASK, disk_bytes=GIB), replace(ASK, disks=(Disk(GIB, pool="ssd"),))
-    in_nfs = replace(ASK, disks=(Disk(GIB, "/nfs/a.qcow2"),))
+    images, ssd = (
+        replace(ASK, disk_bytes=GIB),
+        replace(ASK, disks=(DiskFootprint(GIB, pool="ssd"),)),
+    )
+    in_nfs = replace(ASK, disks=(DiskFootprint(GIB, "/nfs/a.qcow2"),))
     of_nfs = replace(ASK, pools={"nfs": GIB})
     assert fell("disk", hung, images) is None
     assert fell("disk", hung, in_nfs) == "/nfs does not answer"
@@ -173,7 +187,7 @@ def test_what_is_left_counts_as_a_part_of_the_hosts_own_size():
     assert score("disk") == 0.8
     assert score("disk", request=replace(ASK, disk_bytes=20 * GIB)) == 0.6
     assert [score(name, nothing) for name in ("memory", "vcpu", "disk")] == [0.0, 0.0, 0.0]
-    pool = replace(HV, pools={"ssd": Pool(10 * GIB, 5 * GIB)})
+    pool = replace(HV, pools={"ssd": StoragePool(10 * GIB, 5 * GIB)})
     both = replace(ASK, disk_bytes=20 * GIB, pools={"ssd": 4 * GIB})
     assert score("disk", pool, both) == 0.1, "of what is left least of"
 

@@ -6,8 +6,8 @@ import pytest
 
 from saltvirt import errors
 from saltvirt.snapshot import rules, tree
-from saltvirt.snapshot.rules import Guest, GuestDisk
-from saltvirt.snapshot.tree import EXTERNAL, INTERNAL, Snapshot, SnapshotDisk, Tree
+from saltvirt.snapshot.rules import SnapshotGuest, WritableDisk
+from saltvirt.snapshot.tree import EXTERNAL, INTERNAL, SnapshotDisk, SnapshotNode, SnapshotTree
 
 SYSTEM = "/i/g.qcow2"
 
@@ -23,20 +23,20 @@ def chain(kinds, branches=None):
         layer = f"/i/g.{name}" if letter == "e" else None
         kind = EXTERNAL if layer else INTERNAL
         disk = SnapshotDisk("vda", kind, base, layer)
-        found.append(Snapshot(name, at, 100 + number, disks=(disk,)))
+        found.append(SnapshotNode(name, at, 100 + number, disks=(disk,)))
         place[name] = layer or base
         at = name
-    return Tree(found)
+    return SnapshotTree(found)
 
 
 def guest(running=False, place=SYSTEM, **more):
-    disk = GuestDisk("vda", "file", "qcow2", place, True, place)
-    return Guest("g", running, 1024, disks=(disk,), **more)
+    disk = WritableDisk("vda", "file", "qcow2", place, True, place)
+    return SnapshotGuest("g", running, 1024, disks=(disk,), **more)
 
 
 def disk(target="vdb", kind="file", format="qcow2", **more):
     path = f"/i/{target}"
-    return GuestDisk(target, kind, format, **{"path": path, "place": path, **more})
+    return WritableDisk(target, kind, format, **{"path": path, "place": path, **more})
 
 
 @pytest.mark.parametrize(
@@ -46,27 +46,33 @@ def disk(target="vdb", kind="file", format="qcow2", **more):
         (guest(running=True), False, None),
         (guest(variables=True), True, "it boots with UEFI firmware"),
         (guest(running=True, variables=True), True, "it boots with UEFI firmware"),
-        (Guest("g", disks=(disk(), disk("vdc", format="raw"))), True, "its disk vdc is raw"),
-        (Guest("g", disks=(disk(kind="volume"),)), False, None),
-        (Guest("g", disks=(disk(kind="volume", regular=False),)), True, "its disk vdb is no file"),
-        (Guest("g", True, disks=(disk(kind="network", path=None),)), True, "vdb is no file"),
+        (SnapshotGuest("g", disks=(disk(), disk("vdc", format="raw"))), True, (
+            "its disk vdc is raw"
+        )),
+        (SnapshotGuest("g", disks=(disk(kind="volume"),)), False, None),
+        (SnapshotGuest("g", disks=(disk(kind="volume", regular=False),)), True, (
+            "its disk vdb is no file"
+        )),
+        (SnapshotGuest("g", True, disks=(disk(kind="network", path=None),)), True, (
+            "vdb is no file"
+        )),
     ],
 )
 def test_the_kind_is_chosen_from_the_guest(about, external, why):
-    choice = rules.choose(about, Tree())
+    choice = rules.choose(about, SnapshotTree())
     assert choice.external is external
-    assert (why is None and choice.why is None) or why in choice.why
-    assert rules.choose(about, Tree(), disk_only=True).external
+    assert (why is None and choice.reason is None) or why in choice.reason
+    assert rules.choose(about, SnapshotTree(), disk_only=True).external
     if external:
         with pytest.raises(errors.Unsupported, match=f"internal snapshot: .*{why}.*disk_only out"):
-            rules.choose(about, Tree(), disk_only=False)
+            rules.choose(about, SnapshotTree(), disk_only=False)
     else:
-        assert not rules.choose(about, Tree(), disk_only=False).external
+        assert not rules.choose(about, SnapshotTree(), disk_only=False).external
 
 
 def test_a_guest_goes_on_with_the_kind_that_it_has():
     choice = rules.choose(guest(), chain("e"))
-    assert (choice.external, choice.why) == (True, "its snapshots are external (e0)")
+    assert (choice.external, choice.reason) == (True, "its snapshots are external (e0)")
     assert not rules.choose(guest(), chain("ii")).external
 
 
@@ -84,25 +90,32 @@ def test_both_kinds_beside_one_another_are_refused(kinds, disk_only, about, word
 
 
 def test_quiesce_is_of_running_guests_and_external():
-    assert rules.choose(guest(running=True), Tree(), quiesce=True).external
+    assert rules.choose(guest(running=True), SnapshotTree(), quiesce=True).external
     with pytest.raises(errors.InvalidInput, match=r"disk_only=True"):
-        rules.choose(guest(running=True), Tree(), disk_only=False, quiesce=True)
+        rules.choose(guest(running=True), SnapshotTree(), disk_only=False, quiesce=True)
     with pytest.raises(errors.InvalidInput, match=r"g is not running"):
-        rules.choose(guest(), Tree(), quiesce=True)
+        rules.choose(guest(), SnapshotTree(), quiesce=True)
 
 
 def test_a_disk_on_a_server_has_a_layer_only_while_the_guest_runs():
     server = (disk(kind="network", path=None, format="raw"),)
-    assert rules.choose(Guest("g", True, disks=server), Tree()).external
+    assert rules.choose(SnapshotGuest("g", True, disks=server), SnapshotTree()).external
     with pytest.raises(errors.Unsupported, match=r"vdb of g is on a server.*while the guest runs"):
-        rules.choose(Guest("g", disks=server), Tree())
+        rules.choose(SnapshotGuest("g", disks=server), SnapshotTree())
 
 
 def test_what_room_it_needs_at_once():
-    about = Guest("g", True, 1024**2, disks=(disk("vda"), disk("vdb"), disk("vdc", path=None)))
-    assert rules.room(about, rules.Choice(INTERNAL)) == {"/i/vda": 1024**3 + 64 * 1024**2}
-    assert rules.room(about, rules.Choice(EXTERNAL)) == {"/i/vda": 1024**2, "/i/vdb": 1024**2}
-    assert rules.room(guest(), rules.Choice(INTERNAL)) == {SYSTEM: 1024**2}
+    about = SnapshotGuest(
+        "g", True, 1024**2, disks=(disk("vda"), disk("vdb"), disk("vdc", path=None))
+    )
+    assert rules.required_bytes(about, rules.SnapshotKind(INTERNAL)) == {
+        "/i/vda": 1024**3 + 64 * 1024**2
+    }
+    assert rules.required_bytes(about, rules.SnapshotKind(EXTERNAL)) == {
+        "/i/vda": 1024**2,
+        "/i/vdb": 1024**2,
+    }
+    assert rules.required_bytes(guest(), rules.SnapshotKind(INTERNAL)) == {SYSTEM: 1024**2}
     rules.refuse_without_room("g", "/i/vda", 5, 5)
     with pytest.raises(errors.Refused, match=r"a snapshot of g needs 2 GiB beside /i/vda"):
         rules.refuse_without_room("g", "/i/vda", 2 * 1024**3, 1024**3)
@@ -126,7 +139,7 @@ LOSES = [
 @pytest.mark.parametrize(("kinds", "name", "lost"), LOSES)
 def test_what_going_back_loses(kinds, name, lost):
     snapshots = chain(kinds)
-    assert rules.lost(snapshots, name) == set(lost.split())
+    assert rules.invalidated(snapshots, name) == set(lost.split())
     if lost:
         with pytest.raises(errors.InvalidInput, match=f"would be lost: made on top of {name}; cle"):
             rules.revert("g", snapshots, name)
@@ -138,7 +151,7 @@ def test_what_going_back_loses(kinds, name, lost):
 def test_a_layer_on_a_branch_is_lost_where_its_base_is_put_back():
     """i1 is no ancestor of e2, but both are of one file."""
     snapshots = chain("iie", {"e2": "i0"})
-    assert rules.lost(snapshots, "i1") == {"e2"}
+    assert rules.invalidated(snapshots, "i1") == {"e2"}
 
 
 def test_no_snapshot_that_stays_stands_on_a_file_that_a_revert_changes():
@@ -149,7 +162,7 @@ def test_no_snapshot_that_stays_stands_on_a_file_that_a_revert_changes():
             for target in snapshots:
                 changed = target.inside | target.layers
                 for one in set(snapshots) - {target}:
-                    if one.name in rules.lost(snapshots, target.name):
+                    if one.name in rules.invalidated(snapshots, target.name):
                         continue
                     files = set().union(*map(snapshots.below, one.layers | one.inside))
                     assert not files & changed, (kinds, target.name, one.name)
@@ -162,25 +175,27 @@ def test_which_goes_with_cleanup_and_in_which_order():
 
 
 def test_what_is_made_in_the_same_second_on_top_of_it_is_newer():
-    first = Snapshot("a", None, 5)
-    snapshots = Tree([first, Snapshot("b", "a", 5), Snapshot("c", None, 5)])
+    first = SnapshotNode("a", None, 5)
+    snapshots = SnapshotTree([first, SnapshotNode("b", "a", 5), SnapshotNode("c", None, 5)])
     assert rules.newer(snapshots, "a") == {"b"}
 
 
 def test_what_it_was_taken_on_top_of_is_older_though_a_clock_said_otherwise():
-    first, second = Snapshot("a", None, 9), Snapshot("b", "a", 9)
-    snapshots = Tree([first, second, Snapshot("c", "b", 5), Snapshot("d", "c", 4)])
+    first, second = SnapshotNode("a", None, 9), SnapshotNode("b", "a", 9)
+    snapshots = SnapshotTree([first, second, SnapshotNode("c", "b", 5), SnapshotNode("d", "c", 4)])
     assert rules.revert("g", snapshots, "c", cleanup=True).deleted == ("d",)
 
 
 def test_going_back_without_a_name():
-    current = Snapshot("b", "a", 2, current=True)
-    snapshots = Tree([Snapshot("a", None, 1), current])
+    current = SnapshotNode("b", "a", 2, current=True)
+    snapshots = SnapshotTree([SnapshotNode("a", None, 1), current])
     assert rules.revert("g", snapshots).name == "a"
     with pytest.raises(errors.NotFound, match=r"g has no snapshots"):
-        rules.revert("g", Tree())
+        rules.revert("g", SnapshotTree())
     with pytest.raises(errors.NotFound, match=r"no snapshot before the current one; name one"):
-        rules.revert("g", Tree([Snapshot("a", None, 1, current=True), Snapshot("b", "a", 2)]))
+        rules.revert(
+            "g", SnapshotTree([SnapshotNode("a", None, 1, current=True), SnapshotNode("b", "a", 2)])
+        )
     with pytest.raises(errors.NotFound, match=r"g has no snapshot z; it has b, a"):
         rules.revert("g", snapshots, "z")
 
@@ -226,13 +241,13 @@ def test_what_libvirt_cannot_delete_is_refused_with_the_way_out(kinds, running, 
 
 
 def test_nothing_to_delete_is_an_order():
-    assert rules.deletion_order(guest(), Tree(), []) == []
+    assert rules.deletion_order(guest(), SnapshotTree(), []) == []
 
 
 def with_drive(name, medium, parent=None, at=1):
     """An internal snapshot of a guest with a drive."""
     disks = SnapshotDisk("vda", INTERNAL, SYSTEM), SnapshotDisk("hda", "no", medium)
-    return Snapshot(name, parent, at, "running", memory=INTERNAL, disks=disks)
+    return SnapshotNode(name, parent, at, "running", memory=INTERNAL, disks=disks)
 
 
 @pytest.mark.parametrize(
@@ -246,7 +261,9 @@ def with_drive(name, medium, parent=None, at=1):
     ],
 )
 def test_libvirt_deletes_no_snapshot_of_a_running_guest_with_other_disks(now, words):
-    snapshots = Tree([with_drive("a", "/i/a.iso"), with_drive("b", now and now.get("hda"), "a")])
+    snapshots = SnapshotTree(
+        [with_drive("a", "/i/a.iso"), with_drive("b", now and now.get("hda"), "a")]
+    )
     if words is None:
         found = rules.deletion_order(guest(True, compared=now), snapshots, ["a"])
         assert found == ["a"]
@@ -256,27 +273,29 @@ def test_libvirt_deletes_no_snapshot_of_a_running_guest_with_other_disks(now, wo
 
 
 def test_what_could_not_be_deleted_after_a_revert_is_refused_before():
-    snapshots = Tree([with_drive("a", "/i/a.iso"), with_drive("b", "/i/b.iso", "a", 2)])
+    snapshots = SnapshotTree([with_drive("a", "/i/a.iso"), with_drive("b", "/i/b.iso", "a", 2)])
     plan = rules.revert("g", snapshots, "a", cleanup=True)
     with pytest.raises(errors.Refused, match=r"hda is /i/a.iso at a and /i/b.iso at b: stop g"):
-        rules.refuse_left("g", snapshots, plan)
+        rules.refuse_undeletable("g", snapshots, plan)
     with pytest.raises(errors.Refused, match=r"hda is empty at a"):
-        rules.refuse_left("g", snapshots, plan, {"hda": "/i/a.iso"})
-    same = Tree([with_drive("a", "/i/a.iso"), with_drive("b", "/i/a.iso", "a", 2)])
-    rules.refuse_left("g", same, plan)
-    rules.refuse_left("g", snapshots, rules.revert("g", snapshots, "b"))
+        rules.refuse_undeletable("g", snapshots, plan, {"hda": "/i/a.iso"})
+    same = SnapshotTree([with_drive("a", "/i/a.iso"), with_drive("b", "/i/a.iso", "a", 2)])
+    rules.refuse_undeletable("g", same, plan)
+    rules.refuse_undeletable("g", snapshots, rules.revert("g", snapshots, "b"))
 
 
 def test_a_snapshot_of_more_disks_that_stays_inside_is_named():
-    first = Snapshot("a", disks=(SnapshotDisk("vda", INTERNAL, SYSTEM),))
+    first = SnapshotNode("a", disks=(SnapshotDisk("vda", INTERNAL, SYSTEM),))
     more = (*first.disks, SnapshotDisk("vdb", INTERNAL, "/i/vdb"))
-    snapshots = Tree([first, Snapshot("b c", "a", 2, disks=more), Snapshot("d", "a", 3)])
-    found = rules.left_inside("g", snapshots, rules.RevertPlan("a", ("d", "b c")))
+    snapshots = SnapshotTree(
+        [first, SnapshotNode("b c", "a", 2, disks=more), SnapshotNode("d", "a", 3)]
+    )
+    found = rules.internal_leftovers("g", snapshots, rules.RevertPlan("a", ("d", "b c")))
     assert found == [
         f"b c still takes room inside {SYSTEM}: while g is off, "
         "`qemu-img snapshot -d 'b c' FILE` deletes it"
     ]
-    assert rules.left_inside("g", snapshots, rules.RevertPlan("b c", ("d",))) == []
+    assert rules.internal_leftovers("g", snapshots, rules.RevertPlan("b c", ("d",))) == []
 
 
 def test_libvirt_makes_no_layer_with_a_comma_while_the_guest_is_off():

@@ -8,7 +8,7 @@ import pytest
 
 import saltvirt.spec
 from saltvirt.spec import features, guest, pool
-from saltvirt.spec.base import Part
+from saltvirt.spec.base import Spec
 
 MANUAL = Path(__file__).resolve().parents[3] / "docs" / "reference" / "definitions.md"
 
@@ -18,7 +18,7 @@ def keys():
         loaded = importlib.import_module(f"saltvirt.spec.{module.name}")
         for value in vars(loaded).values():
             own = isinstance(value, type) and value.__module__ == loaded.__name__
-            if own and issubclass(value, Part):
+            if own and issubclass(value, Spec):
                 for key in value.keys():  # noqa: SIM118 - a method of Part
                     yield value.__name__, key
     yield from (("guest", word) for word in guest.arguments())
@@ -44,5 +44,5 @@ def test_the_table_of_pools():
     rows = {cell[0]: cell[1:] for cell in cells if len(cell) == 3}
     for name, kind in pool.TYPES.items():
         needs, may = rows[name]
-        assert needs == ", ".join(f"`{word}`" for word in kind.needs)
-        assert {word.strip("`") for word in may.split(", ") if word} == set(kind.may)
+        assert needs == ", ".join(f"`{word}`" for word in kind.required)
+        assert {word.strip("`") for word in may.split(", ") if word} == set(kind.optional)

@@ -278,9 +278,9 @@ def test_what_the_execution_module_brings_about_is_the_states_answer():
     found = pools.defined(host, "data", autostart=True)
     assert (found["result"], found["comment"]) == (None, "done")
     assert asked == {"connection": "test:///", "test": True, "autostart": True}
-    assert host.kept("web1") == ""
+    assert host.ha_reason("web1") == ""
     keeping = result.StateHost({"virt.ha_kept": lambda name: f"{name} is kept"}, {}, False)
-    assert keeping.kept("web1") == "web1 is kept"
+    assert keeping.ha_reason("web1") == "web1 is kept"
 
 
 def test_several_changes_of_one_path_are_lists():

@@ -60,10 +60,10 @@ def test_a_pool_that_is_only_defined_waits_for_its_next_start():
 
 def test_a_pool_that_becomes_transient():
     step = pool_step({"transient": True})
-    assert (step.forgets, step.stops, step.restarts, step.made_anew) == (True,) * 4
+    assert (step.forgets, step.stops, step.restarts, step.recreates) == (True,) * 4
     assert step.outcome().changes == {"persistent": {"old": True, "new": False}}
     stopped = pool_step({"transient": True}, active=False, autostart=False)
-    assert (stopped.made_anew, stopped.restarts) == (True, False)
+    assert (stopped.recreates, stopped.restarts) == (True, False)
     assert stopped.outcome().changes["active"] == {"old": False, "new": True}
     used = pool_step({"transient": True}, users=("web1",))
     with pytest.raises(InvalidInput, match="as web1 has volumes of it open; restart: True"):
@@ -218,7 +218,7 @@ def test_an_image_is_fetched_where_it_is_not(path, replaces, changes, comment):
 )
 def test_a_bridge_that_is_there_is_left_alone(plan, vlan, kind, words):
     host = Host(bridge_plan={"there": True, "interface": "eth0", **plan})
-    answer = bridges.made(host, "br0", "eth0", 60, vlan, kind)
+    answer = bridges.present(host, "br0", "eth0", 60, vlan, kind)
     assert (answer["changes"], words in answer["comment"]) == ({}, True)
     assert answer["result"] is ("remove it" not in answer["comment"])
     assert [call[0] for call in host.calls] == ["bridge_plan"]
@@ -231,18 +231,18 @@ def test_a_bridge_that_is_there_is_left_alone(plan, vlan, kind, words):
 def test_a_new_bridge_is_over_what_the_plan_found(interface, vlan, over):
     plan = {"there": False, "made": False, "interface": interface}
     host = Host(bridge_plan=plan, bridge_create="made br0")
-    answer = bridges.made(host, "br0", None, 60, vlan, "linux")
+    answer = bridges.present(host, "br0", None, 60, vlan, "linux")
     assert (answer["changes"], answer["comment"]) == ({"br0": over}, "made br0")
     assert host.calls[1] == ("bridge_create", "br0", None, 60, vlan, "linux", False)
     host.test, host.calls = True, []
-    answer = bridges.made(host, "br0", None, 60, vlan, "linux")
+    answer = bridges.present(host, "br0", None, 60, vlan, "linux")
     assert (answer["result"], answer["comment"]) == (None, "The bridge br0 would be made")
     assert [call[0] for call in host.calls] == ["bridge_plan"]
 
 
 def test_a_bridge_of_ours_that_is_down_is_neither_made_again_nor_passed_over():
     host = Host(bridge_plan={"there": False, "made": True}, bridge_remove="eth0 is as it was")
-    answer = bridges.made(host, "br0", None, 60, None, "linux")
+    answer = bridges.present(host, "br0", None, 60, None, "linux")
     assert (answer["result"], answer["changes"]) == (False, {})
     assert answer["comment"].endswith("bring it up, or remove it with virt.bridge_absent")
     answer = bridges.absent(host, "br0", 60)

@@ -16,7 +16,7 @@ class Host:
         self.calls = []
         self.keeps = ""
 
-    def kept(self, _name):
+    def ha_reason(self, _name):
         return self.keeps
 
     def call(self, function, *args, **kwargs):
@@ -111,7 +111,7 @@ def test_a_host_on_which_guests_run_is_not_idle(names, result, comment):
     ],
 )
 def test_what_was_done_is_one_line(changes, done, test, comment):
-    found = outcome.Outcome("pool p", changes, done, ["Read this"]).show(test)
+    found = outcome.StateOutcome("pool p", changes, done, ["Read this"]).show(test)
     assert found["changes"] == changes
     assert found["comment"].startswith(comment)
 

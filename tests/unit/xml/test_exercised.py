@@ -6,17 +6,17 @@ import pkgutil
 import pytest
 
 import saltvirt.xml
-from saltvirt.xml.backup import Backup, Checkpoint
+from saltvirt.xml.backup import Checkpoint, DomainBackup
 from saltvirt.xml.base import Child, Children, Element, Prop
 from saltvirt.xml.domain import Domain
 from saltvirt.xml.network import Network
 from saltvirt.xml.pool import Pool
 from saltvirt.xml.secret import Secret
-from saltvirt.xml.snapshot import Snapshot
+from saltvirt.xml.snapshot import DomainSnapshot
 from saltvirt.xml.volume import Volume
 from tests.golden import HOME
 
-DOCUMENTS = (Domain, Network, Pool, Volume, Secret, Snapshot, Backup, Checkpoint)
+DOCUMENTS = (Domain, Network, Pool, Volume, Secret, DomainSnapshot, DomainBackup, Checkpoint)
 ROOTS = {cls.TAG: cls for cls in DOCUMENTS}
 
 

@@ -15,7 +15,7 @@ Enums = dict[str | None, list[str | None]]
 
 def parse(caps: Element) -> dict[str, Any]:
     """A dict for a ``<domainCapabilities>`` element: see ``virt.domain_capabilities``."""
-    found: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "emulator": caps.findtext("path"),
         "domain": caps.findtext("domain"),
         "machine": caps.findtext("machine"),
@@ -25,8 +25,8 @@ def parse(caps: Element) -> dict[str, Any]:
         parser = _PARSERS.get(child.tag)
         value = parser(child) if parser else None
         if value is not None:
-            found["max_vcpus" if child.tag == "vcpu" else child.tag] = value
-    return found
+            facts["max_vcpus" if child.tag == "vcpu" else child.tag] = value
+    return facts
 
 
 def _enums(element: Element) -> Enums:
@@ -34,17 +34,17 @@ def _enums(element: Element) -> Enums:
 
 
 def _os(element: Element) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
     firmware = _enums(element).get("firmware")
     if firmware:
-        found["firmware"] = firmware
+        facts["firmware"] = firmware
     loader = element.find("loader")
     if loader is not None and loader.get("supported") == "yes":
-        found["loader"] = _enums(loader)
+        facts["loader"] = _enums(loader)
         values = [v.text for v in loader.findall("value")]
         if values:
-            found["loader"]["values"] = values
-    return found
+            facts["loader"]["values"] = values
+    return facts
 
 
 def _supported(element: Element) -> dict[str, Enums] | None:
@@ -54,33 +54,33 @@ def _supported(element: Element) -> dict[str, Enums] | None:
 
 def _cpu(element: Element) -> dict[str, Any] | None:
     modes = {m.get("name"): m for m in element.findall("mode") if m.get("supported") == "yes"}
-    found: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
     if "host-passthrough" in modes:
-        found["host-passthrough"] = True
+        facts["host-passthrough"] = True
     if "host-model" in modes:
-        found["host-model"] = _host_model(modes["host-model"])
+        facts["host-model"] = _host_model(modes["host-model"])
     if "custom" in modes:
         models = {m.text: m.get("usable") for m in modes["custom"].findall("model")}
-        found["custom"] = {"models": models} if models else {}
-    return found or None
+        facts["custom"] = {"models": models} if models else {}
+    return facts or None
 
 
 def _host_model(mode: Element) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
     model = mode.find("model")
     if model is not None:
-        found["model"] = {"name": model.text}
+        facts["model"] = {"name": model.text}
         for key in ("vendor_id", "fallback"):
             if model.get(key):
-                found["model"][key] = model.get(key)
+                facts["model"][key] = model.get(key)
     if mode.findtext("vendor"):
-        found["vendor"] = mode.findtext("vendor")
+        facts["vendor"] = mode.findtext("vendor")
     features = {f.get("name"): f.get("policy") for f in mode.findall("feature")}
-    return {**found, "features": features} if features else found
+    return {**facts, "features": features} if features else facts
 
 
 _PARSERS: dict[str, Callable[[Element], Any]] = {
-    "vcpu": lambda element: int(most) if (most := element.get("max")) else None,
+    "vcpu": lambda element: int(max_vcpus) if (max_vcpus := element.get("max")) else None,
     "iothreads": lambda element: element.get("supported") == "yes",
     "os": _os,
     "cpu": _cpu,

@@ -32,25 +32,25 @@ class Arch(TypedDict, total=False):
     emulator: str | None
 
 
-class Feature(TypedDict):
+class GuestFeature(TypedDict):
     """toggle: whether it can be turned on and off. default: whether it is on by itself."""
 
     toggle: bool
     default: bool
 
 
-class Guest(TypedDict, total=False):
+class GuestCaps(TypedDict, total=False):
     """What can be run of one type and architecture."""
 
     os_type: str | None
     arch: Arch
-    features: dict[str, Feature]
+    features: dict[str, GuestFeature]
 
 
-def parse(guest: Element) -> Guest:
+def parse(guest: Element) -> GuestCaps:
     """A dict for a ``<guest>`` element: ``os_type``, ``arch``, ``features``."""
     arch = tree.child(guest, "arch")
-    found: Guest = {
+    facts: GuestCaps = {
         "os_type": guest.findtext("os_type"),
         "arch": {
             "name": arch.get("name"),
@@ -66,30 +66,30 @@ def parse(guest: Element) -> Guest:
     }
     wordsize = arch.findtext("wordsize")
     if wordsize is not None:
-        found["arch"]["wordsize"] = int(wordsize)
+        facts["arch"]["wordsize"] = int(wordsize)
     if arch.find("emulator") is not None:
-        found["arch"]["emulator"] = arch.findtext("emulator")
+        facts["arch"]["emulator"] = arch.findtext("emulator")
     features = guest.find("features")
     if features is not None:
-        found["features"] = {feature.tag: _feature(feature) for feature in features}
-    return found
+        facts["features"] = {feature.tag: _feature(feature) for feature in features}
+    return facts
 
 
 def machines(element: Element) -> dict[str | None, Machine]:
     """Machine types by canonical name, each with its other names and CPU limit."""
-    found: dict[str | None, Machine] = {}
+    machine_types: dict[str | None, Machine] = {}
     for node in element.findall("machine"):
         canonical = node.get("canonical")
-        machine = found.setdefault(canonical or node.text, {"alternate_names": []})
+        machine = machine_types.setdefault(canonical or node.text, {"alternate_names": []})
         if canonical:
             machine["alternate_names"].append(node.text)
-        most = node.get("maxCpus")
-        if most:
-            machine["maxcpus"] = int(most)
-    return found
+        max_cpus = node.get("maxCpus")
+        if max_cpus:
+            machine["maxcpus"] = int(max_cpus)
+    return machine_types
 
 
-def _feature(feature: Element) -> Feature:
+def _feature(feature: Element) -> GuestFeature:
     return {
         "toggle": feature.get("toggle", "no") == "yes",
         "default": feature.get("default", "on") == "on",

@@ -25,26 +25,26 @@ def sized(element: Element) -> str:
 
 def parse(host: Element) -> dict[str, Any]:
     """A dict for a ``<host>`` element; what the element lacks, the dict lacks."""
-    found: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
     for tag, parser in _PARSERS.items():
         element = host.find(tag)
         if element is not None:
             key, value = parser(element)
-            found[key] = value
-    found["security"] = [_security(element) for element in host.findall("secmodel")]
-    return found
+            facts[key] = value
+    facts["security"] = [_security(element) for element in host.findall("secmodel")]
+    return facts
 
 
 def _cpu(cpu: Element) -> Parsed:
-    found: dict[str, Any] = {key: text(cpu, key) for key in ("arch", "model", "vendor")}
-    found["features"] = [f.get("name") for f in cpu.findall("feature")]
-    found["pages"] = [{"size": sized(p)} for p in cpu.findall("pages")]
+    facts: dict[str, Any] = {key: text(cpu, key) for key in ("arch", "model", "vendor")}
+    facts["features"] = [f.get("name") for f in cpu.findall("feature")]
+    facts["pages"] = [{"size": sized(p)} for p in cpu.findall("pages")]
     microcode, topology = cpu.find("microcode"), cpu.find("topology")
     if microcode is not None:
-        found["microcode"] = microcode.get("version")
+        facts["microcode"] = microcode.get("version")
     if topology is not None:
-        found.update({key: int(value) for key, value in topology.attrib.items()})
-    return "cpu", found
+        facts.update({key: int(value) for key, value in topology.attrib.items()})
+    return "cpu", facts
 
 
 def _migration(element: Element) -> Parsed:
@@ -56,10 +56,10 @@ def _migration(element: Element) -> Parsed:
 
 
 def _cell(cell: Element) -> dict[str, Any]:
-    found: dict[str, Any] = {"id": int(cell.attrib["id"])}
+    facts: dict[str, Any] = {"id": int(cell.attrib["id"])}
     memory = cell.find("memory")
     if memory is not None:
-        found["memory"] = f"{memory.text} {memory.get('unit', 'KiB')}"
+        facts["memory"] = f"{memory.text} {memory.get('unit', 'KiB')}"
     lists: dict[str, Any] = {
         "pages": [
             {"size": sized(p), "available": int(p.text or "")} for p in cell.findall("pages")
@@ -69,8 +69,8 @@ def _cell(cell: Element) -> dict[str, Any]:
         },
         "cpus": [_cell_cpu(c) for c in cell.findall("cpus/cpu")],
     }
-    found.update({key: value for key, value in lists.items() if value})
-    return found
+    facts.update({key: value for key, value in lists.items() if value})
+    return facts
 
 
 def _cell_cpu(cpu: Element) -> dict[str, str | int]:
@@ -82,7 +82,7 @@ def _cell_cpu(cpu: Element) -> dict[str, str | int]:
 
 
 def _bank(bank: Element) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "id": int(bank.attrib["id"]),
         "level": int(bank.attrib["level"]),
         "type": bank.get("type"),
@@ -90,19 +90,19 @@ def _bank(bank: Element) -> dict[str, Any]:
         "cpus": bank.get("cpus"),
     }
     controls = [_control(c) for c in bank.findall("control")]
-    return {**found, "controls": controls} if controls else found
+    return {**facts, "controls": controls} if controls else facts
 
 
 def _control(control: Element) -> dict[str, str | int | None]:
     unit = control.get("unit")
-    found: dict[str, str | int | None] = {
+    facts: dict[str, str | int | None] = {
         "granularity": f"{control.get('granularity')} {unit}",
         "type": control.get("type"),
         "maxAllocs": int(control.attrib["maxAllocs"]),
     }
     if control.get("min"):
-        found["min"] = f"{control.get('min')} {unit}"
-    return found
+        facts["min"] = f"{control.get('min')} {unit}"
+    return facts
 
 
 def _security(model: Element) -> dict[str, Any]:

@@ -35,7 +35,7 @@ def parse(text: str) -> list[PoolKind]:
 
 
 def _pool(pool: ElementTree.Element) -> PoolKind:
-    found: PoolKind = {"name": pool.get("type"), "supported": pool.get("supported") == "yes"}
+    facts: PoolKind = {"name": pool.get("type"), "supported": pool.get("supported") == "yes"}
     options = {
         kind: _options(element)
         for kind, tag in (("pool", "poolOptions"), ("volume", "volOptions"))
@@ -43,15 +43,15 @@ def _pool(pool: ElementTree.Element) -> PoolKind:
     }
     options = {kind: value for kind, value in options.items() if value}
     if options:
-        found["options"] = options
-    return found
+        facts["options"] = options
+    return facts
 
 
 def _options(element: ElementTree.Element) -> Options:
-    found: Options = {
+    parsed: Options = {
         e.get("name"): [v.text for v in e.findall("value")] for e in element.findall("enum")
     }
     default = element.find("defaultFormat")
     if default is not None:
-        found["default_format"] = default.get("type")
-    return found
+        parsed["default_format"] = default.get("type")
+    return parsed

@@ -35,14 +35,16 @@ def everything(conn: libvirt.virConnect) -> dict[str, Any]:
     A combination that libvirt cannot answer for costs its own entry an ``error``.
     """
     root = ElementTree.fromstring(conn.getCapabilities())
-    wanted = [
+    combinations = [
         (kind.findtext("emulator") or arch.findtext("emulator"), arch.get("name"), kind.get("type"))
         for arch in root.iterfind("guest/arch")
         for kind in arch.findall("domain")
     ]
     return {
         "host": _host(root),
-        "domains": [_one(conn, *combination) for combination in dict.fromkeys(wanted)],
+        "domains": [
+            _domain_or_error(conn, *combination) for combination in dict.fromkeys(combinations)
+        ],
     }
 
 
@@ -66,10 +68,10 @@ def cpu_baseline(
 
 def preferred_type(conn: libvirt.virConnect) -> str:
     """The domain type to run guests with here: KVM before others. Raises Unsupported."""
-    found = caps.parse(conn.getCapabilities()).virt_types
-    if not found:
+    virt_types = caps.parse(conn.getCapabilities()).virt_types
+    if not virt_types:
         raise errors.Unsupported(f"libvirt can run no guest on {conn.getHostname()}")
-    return found[0]
+    return virt_types[0]
 
 
 def _host(root: ElementTree.Element) -> dict[str, Any]:
@@ -79,7 +81,7 @@ def _host(root: ElementTree.Element) -> dict[str, Any]:
     }
 
 
-def _one(
+def _domain_or_error(
     conn: libvirt.virConnect, emulator: str | None, arch: str | None, virttype: str | None
 ) -> dict[str, Any]:
     try:

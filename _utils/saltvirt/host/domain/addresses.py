@@ -13,7 +13,7 @@ AGENT_PATIENCE_S = 2
 _KINDS = {0: "ipv4", 1: "ipv6"}
 
 
-class Address(TypedDict):
+class GuestAddress(TypedDict):
     """prefix: how many bits of it are the network's; None where nobody tells."""
 
     address: str
@@ -21,16 +21,16 @@ class Address(TypedDict):
     type: str
 
 
-class Interface(TypedDict):
+class GuestInterface(TypedDict):
     """interface: its name in the guest, or on the host. source: who knows: lease, agent or arp."""
 
     interface: str
     source: str
-    addresses: list[Address]
+    addresses: list[GuestAddress]
 
 
 # by MAC address
-Addresses = dict[str, Interface]
+Addresses = dict[str, GuestInterface]
 
 
 def _agent_is_there(dom: libvirt.virDomain) -> bool:
@@ -50,10 +50,10 @@ def _sources(dom: libvirt.virDomain) -> Iterator[tuple[str, int]]:
     yield "arp", libvirt.VIR_DOMAIN_INTERFACE_ADDRESSES_SRC_ARP
 
 
-def _plain(found: dict[str, dict[str, Any]] | None, source: str) -> Addresses:
+def _parse(interfaces: dict[str, dict[str, Any]] | None, source: str) -> Addresses:
     """libvirt's answer by MAC, without loopbacks."""
     result: Addresses = {}
-    for interface, facts in (found or {}).items():
+    for interface, facts in (interfaces or {}).items():
         mac, addresses = facts.get("hwaddr"), facts.get("addrs")
         if not addresses or not mac or mac == "00:00:00:00:00:00":
             continue
@@ -62,11 +62,11 @@ def _plain(found: dict[str, dict[str, Any]] | None, source: str) -> Addresses:
             "source": source,
             "addresses": [
                 {
-                    "address": one["addr"],
-                    "prefix": one.get("prefix"),
-                    "type": _KINDS.get(one["type"], str(one["type"])),
+                    "address": address["addr"],
+                    "prefix": address.get("prefix"),
+                    "type": _KINDS.get(address["type"], str(address["type"])),
                 }
-                for one in addresses
+                for address in addresses
             ],
         }
     return result
@@ -76,36 +76,38 @@ def _own_arp_table(macs: Collection[str], path: str = "/proc/net/arp") -> Addres
     """The host's IPv4 neighbours among these MACs: libvirt (seen in 9.0 on Linux 6.18, "wrong
     nlmsg len") cannot read every kernel's table. Of no use for a libvirt on another host,
     whose guests are not in it."""
-    found: Addresses = {}
+    neighbours: Addresses = {}
     with contextlib.suppress(OSError), open(path, encoding="ascii") as table:
         for line in table.readlines()[1:]:
             address, _, flags, mac, _, _ = line.split()
             if mac in macs and int(flags, 16):
-                entry: Address = {"address": address, "prefix": 0, "type": "ipv4"}
-                one = found.setdefault(mac, {"interface": "N/A", "source": "arp", "addresses": []})
-                one["addresses"].append(entry)
-    return found
+                entry: GuestAddress = {"address": address, "prefix": 0, "type": "ipv4"}
+                interface = neighbours.setdefault(
+                    mac, {"interface": "N/A", "source": "arp", "addresses": []}
+                )
+                interface["addresses"].append(entry)
+    return neighbours
 
 
 def of_domain(dom: libvirt.virDomain) -> Addresses:
     """{mac: {"interface", "source", "addresses"}}; empty when nobody knows."""
-    found: Addresses = {}
+    result: Addresses = {}
     if not dom.isActive():
-        return found
+        return result
     for name, source in _sources(dom):
         with contextlib.suppress(libvirt.libvirtError):
-            answer = _plain(dom.interfaceAddresses(source, 0), name)
-            found = {**answer, **found}
+            answer = _parse(dom.interfaceAddresses(source, 0), name)
+            result = {**answer, **result}
     macs = {mac.lower() for mac in describe.macs(stats.tree(dom))}
-    return {**_own_arp_table(macs - set(found)), **found}
+    return {**_own_arp_table(macs - set(result)), **result}
 
 
 def addresses(conn: libvirt.virConnect, name: str | None = None) -> dict[str, Addresses]:
     """of_domain of one guest, or of all active ones, by name."""
     if name:
         return {str(name): of_domain(lookup.lookup(conn, name))}
-    found = {}
+    by_guest = {}
     for dom in conn.listAllDomains(lookup.ACTIVE):
         with contextlib.suppress(libvirt.libvirtError):  # gone meanwhile
-            found[dom.name()] = of_domain(dom)
-    return dict(sorted(found.items()))
+            by_guest[dom.name()] = of_domain(dom)
+    return dict(sorted(by_guest.items()))

@@ -12,13 +12,13 @@ from xml.etree import ElementTree
 from saltvirt import errors, places
 from saltvirt.host import own_files
 from saltvirt.host.migration import move_journal
-from saltvirt.wire import Fact, seldom
+from saltvirt.wire import Message, optional
 
 FOLDER = f"{places.STATE}/aside"
 
 
 @dataclass(frozen=True)
-class KeptState(Fact):
+class SavedState(Message):
     """A file of firmware variables, or a folder of TPM state. path: where libvirt has it. kept:
     what it was before is called. was_there: there was something before."""
 
@@ -28,7 +28,7 @@ class KeptState(Fact):
 
 
 @dataclass(frozen=True)
-class Aside(Fact):
+class ReplacedGuest(Message):
     """uuid, name: the guest's. backup: what took its place. definition: libvirt's, as it was, with
     what is secret. made: the files that are disks now and were not then. state: what became of its
     firmware variables and TPM state. stay: real paths of the disks that it kept. unfinished: the
@@ -39,9 +39,9 @@ class Aside(Fact):
     backup: str
     definition: str
     made: tuple[str, ...]
-    state: tuple[KeptState, ...] = seldom(())
-    stay: tuple[str, ...] = seldom(())
-    unfinished: bool = seldom(False)
+    state: tuple[SavedState, ...] = optional(())
+    stay: tuple[str, ...] = optional(())
+    unfinished: bool = optional(False)
 
     @property
     def tree(self) -> ElementTree.Element:
@@ -49,11 +49,11 @@ class Aside(Fact):
         return ElementTree.fromstring(self.definition)
 
 
-def keep(found: Aside) -> None:
+def store(guest: ReplacedGuest) -> None:
     """Puts it down, on the disk before this returns. Raises OperationFailed."""
     with own_files.permitted():
         os.makedirs(FOLDER, mode=0o700, exist_ok=True)
-        move_journal.put(_path(found.uuid), found)
+        move_journal.store(_path(guest.uuid), guest)
 
 
 def forget(uuid: str) -> None:
@@ -62,13 +62,13 @@ def forget(uuid: str) -> None:
         os.unlink(_path(uuid))
 
 
-def of(uuid: str) -> Aside | None:
+def load(uuid: str) -> ReplacedGuest | None:
     """What is kept of a guest, or None. Raises OperationFailed where that cannot be read."""
     try:
-        found = move_journal.read(_path(uuid), Aside)
-        if found is not None and found.tree.tag != "domain":
+        guest = move_journal.read(_path(uuid), ReplacedGuest)
+        if guest is not None and guest.tree.tag != "domain":
             raise errors.BadAnswer("it has no definition of a guest")
-        return found
+        return guest
     except (errors.BadAnswer, ElementTree.ParseError) as exc:
         raise errors.OperationFailed(
             f"{_path(uuid)} cannot be read: {exc}; it says how a guest was before a backup took "
@@ -76,12 +76,12 @@ def of(uuid: str) -> Aside | None:
         ) from exc
 
 
-def every() -> Iterator[Aside]:
+def load_all() -> Iterator[ReplacedGuest]:
     """All that is kept here. Raises as ``of``."""
     for uuid in move_journal.names(FOLDER):
-        found = of(uuid)
-        if found:
-            yield found
+        guest = load(uuid)
+        if guest:
+            yield guest
 
 
 def _path(uuid: str) -> str:

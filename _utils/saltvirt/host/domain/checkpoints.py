@@ -16,7 +16,7 @@ from saltvirt.host.connection import libvirt
 _UNKNOWN = ("VIR_ERR_NO_SUPPORT", "VIR_ERR_OPERATION_UNSUPPORTED")
 
 
-def every(dom: libvirt.virDomain) -> list[libvirt.virDomainCheckpoint]:
+def list_all(dom: libvirt.virDomain) -> list[libvirt.virDomainCheckpoint]:
     """All, parents first; none where libvirt's driver has no checkpoints."""
     try:
         return dom.listAllCheckpoints(libvirt.VIR_DOMAIN_CHECKPOINT_LIST_TOPOLOGICAL)
@@ -29,8 +29,8 @@ def every(dom: libvirt.virDomain) -> list[libvirt.virDomainCheckpoint]:
 def texts(dom: libvirt.virDomain) -> tuple[str, ...]:
     """The XML of each, without the guest's definition, parents first."""
     texts = []
-    for checkpoint in every(dom):
-        with _unless_deleted():
+    for checkpoint in list_all(dom):
+        with _skip_deleted():
             texts.append(checkpoint.getXMLDesc(libvirt.VIR_DOMAIN_CHECKPOINT_XML_NO_DOMAIN))
     return tuple(texts)
 
@@ -40,11 +40,11 @@ def names(dom: libvirt.virDomain) -> list[str]:
     return [_name(text) for text in texts(dom)]
 
 
-def tell(dom: libvirt.virDomain, known: Iterable[str]) -> dict[str, str]:
+def redefine(dom: libvirt.virDomain, definitions: Iterable[str]) -> dict[str, str]:
     """Tells libvirt of checkpoints whose bitmaps came with the disks. Those that it knows already
     stay as they are. Returns the name of each of which it did not want to know to its reason."""
     refused: dict[str, str] = {}
-    for text in known:
+    for text in definitions:
         name = _name(text)
         try:
             if name not in names(dom):
@@ -60,8 +60,8 @@ def _name(text: str) -> str:
 
 def forget(dom: libvirt.virDomain) -> None:
     """libvirt knows of none any more; the bitmaps stay in the disks."""
-    for checkpoint in every(dom):
-        with _unless_deleted():
+    for checkpoint in list_all(dom):
+        with _skip_deleted():
             checkpoint.delete(libvirt.VIR_DOMAIN_CHECKPOINT_DELETE_METADATA_ONLY)
 
 
@@ -76,7 +76,7 @@ def delete(dom: libvirt.virDomain, checkpoint: libvirt.virDomainCheckpoint) -> N
 
 
 @contextlib.contextmanager
-def _unless_deleted() -> Iterator[None]:
+def _skip_deleted() -> Iterator[None]:
     """Passes over one that went since it was listed."""
     try:
         yield

@@ -23,44 +23,44 @@ def _bracketed(address: str) -> str:
 def _screen(node: Element, host: str) -> dict[str, Any]:
     """One display: where it listens, and the commands to reach it."""
     kind, port = node.get("type"), int(node.get("port") or -1)
-    found: dict[str, Any] = {
+    display: dict[str, Any] = {
         "type": kind,
         "listen": node.get("listen") or "127.0.0.1",
         "port": None,
     }
     socket = node.get("socket") or next((n.get("socket") for n in node.iter("listen")), None)
     if socket:
-        found["socket"] = socket
+        display["socket"] = socket
     if port <= 0:
-        return found
-    found["port"] = port
+        return display
+    display["port"] = port
     viewer = _VIEWER.get(kind or "", "{0}:{1}")
-    if found["listen"] in ("127.0.0.1", "::1", "localhost"):
-        address = _bracketed(found["listen"])
-        found["tunnel"] = f"ssh -N -L {port}:{address}:{port} root@{host}"
-        found["connect"] = viewer.format("localhost", port)
+    if display["listen"] in ("127.0.0.1", "::1", "localhost"):
+        address = _bracketed(display["listen"])
+        display["tunnel"] = f"ssh -N -L {port}:{address}:{port} root@{host}"
+        display["connect"] = viewer.format("localhost", port)
     else:
-        reached = host if found["listen"] in _ANY else _bracketed(found["listen"])
-        found["connect"] = viewer.format(reached, port)
-    return found
+        host_address = host if display["listen"] in _ANY else _bracketed(display["listen"])
+        display["connect"] = viewer.format(host_address, port)
+    return display
 
 
 def _serial(node: Element, name: str, host: str, uri: str) -> dict[str, Any]:
     """One serial port or console: its device, and the command to reach it."""
     target = node.find("target")
     port = int(target.get("port", 0)) if target is not None else 0
-    found: dict[str, Any] = {"type": node.get("type"), "port": port}
+    serial: dict[str, Any] = {"type": node.get("type"), "port": port}
     source = node.find("source")
-    if found["type"] == "pty":
-        found["path"] = node.get("tty") or (source.get("path") if source is not None else None)
+    if serial["type"] == "pty":
+        serial["path"] = node.get("tty") or (source.get("path") if source is not None else None)
         alias = node.find("alias")
         device = f" --devname {alias.get('name')}" if alias is not None else ""
-        found["connect"] = f"ssh -t root@{host} virsh -c {uri} console {name}{device}"
-    elif found["type"] == "tcp" and source is not None:
-        found["connect"] = f"nc {source.get('host')} {source.get('service')}"
+        serial["connect"] = f"ssh -t root@{host} virsh -c {uri} console {name}{device}"
+    elif serial["type"] == "tcp" and source is not None:
+        serial["connect"] = f"nc {source.get('host')} {source.get('service')}"
     elif source is not None and source.get("path"):
-        found["path"] = source.get("path")
-    return found
+        serial["path"] = source.get("path")
+    return serial
 
 
 def console(conn: libvirt.virConnect, name: str) -> dict[str, Any]:
@@ -80,20 +80,21 @@ def console(conn: libvirt.virConnect, name: str) -> dict[str, Any]:
 
 def displays(conn: libvirt.virConnect, name: str) -> Displays:
     """The same as Facts; see ``virt.display``."""
-    found = console(conn, name)
+    details = console(conn, name)
     return Displays(
-        lookup.lookup(conn, name).UUIDString(), found["host"], found["state"],
+        lookup.lookup(conn, name).UUIDString(), details["host"], details["state"],
         (
             *(
                 Display(
-                    one["type"] or "?", one["listen"] if one["port"] else None, one["port"],
-                    one.get("socket"), one.get("connect"), one.get("tunnel"),
+                    device["type"] or "?", device["listen"] if device["port"] else None,
+                    device["port"],
+                    device.get("socket"), device.get("connect"), device.get("tunnel"),
                 )
-                for one in found["graphics"]
+                for device in details["graphics"]
             ),
             *(
-                Display("serial", socket=one.get("path"), connect=one.get("connect"))
-                for one in found["serials"]
+                Display("serial", socket=device.get("path"), connect=device.get("connect"))
+                for device in details["serials"]
             ),
         ),
     )  # fmt: skip

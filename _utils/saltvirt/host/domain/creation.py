@@ -60,11 +60,12 @@ def require_complete(dom: libvirt.virDomain, action: str) -> None:
         phase = of_domain(dom)
     if phase is Phase.COMPLETE:
         return
-    where = f"cannot {action} {dom.name()} on {dom.connect().getHostname()}"
+    prefix = f"cannot {action} {dom.name()} on {dom.connect().getHostname()}"
     if phase is Phase.CREATING:
-        raise errors.Incomplete(f"{where}: it is being created: wait until that has ended")
+        raise errors.Incomplete(f"{prefix}: it is being created: wait until that has ended")
     raise errors.Incomplete(
-        f"{where}: its creation was interrupted: salt-run virt.repair name={dom.name()} shows what "
+        f"{prefix}: its creation was interrupted: salt-run virt.repair name={dom.name()} shows "
+        f"what "
         "to do"
     )
 
@@ -75,7 +76,7 @@ def interrupted(conn: libvirt.virConnect, name: str) -> libvirt.virDomain | None
     return dom if dom and of_domain(dom) is Phase.INTERRUPTED else None
 
 
-def use(dom: libvirt.virDomain) -> str | None:
+def evidence_of_use(dom: libvirt.virDomain) -> str | None:
     """How it is known that the guest runs or was started since it was defined, in words; None if
     nothing shows that."""
     if dom.isActive():
@@ -86,18 +87,18 @@ def use(dom: libvirt.virDomain) -> str | None:
     with contextlib.suppress(libvirt.libvirtError):
         if dom.snapshotNum():
             return "it has snapshots"
-    at = _last_start(dom)
-    return f"it was started at {at}" if at else None
+    started_at = _last_start(dom)
+    return f"it was started at {started_at}" if started_at else None
 
 
 def refuse_used(dom: libvirt.virDomain) -> None:
     """Raises Incomplete if a guest whose creation was interrupted runs or was ever started: it may
     hold data that exists nowhere else."""
-    why = use(dom)
-    if why:
+    evidence = evidence_of_use(dom)
+    if evidence:
         name, host = dom.name(), dom.connect().getHostname()
         raise errors.Incomplete(
-            f"{name} on {host} stays: its creation was interrupted, but {why}: salt {host} "
+            f"{name} on {host} stays: its creation was interrupted, but {evidence}: salt {host} "
             f"virt.mark_complete {name} keeps it as it is, salt-run virt.purge {name} force=True "
             "removes it with its disks"
         )
@@ -119,7 +120,7 @@ def _last_start(dom: libvirt.virDomain) -> str | None:
     if folder is None or not connection.is_local(conn):
         return None
     created = _record(dom).created or ""
-    starts = (at for file in _logs(folder, dom.name()) for at in _starts(file))
+    starts = (start for file in _logs(folder, dom.name()) for start in _starts(file))
     last = max(starts, default="")
     return last if last >= created else None
 
@@ -131,9 +132,9 @@ def _logs(folder: str, name: str) -> list[str]:
 
 def _starts(path: str) -> Iterator[str]:
     """When a guest was started, by one of its logs; as GuestRecord.created has it."""
-    opened = gzip.open if path.endswith(".gz") else open
-    with contextlib.suppress(OSError, EOFError), opened(path, "rb") as file:
+    opener = gzip.open if path.endswith(".gz") else open
+    with contextlib.suppress(OSError, EOFError), opener(path, "rb") as file:
         for line in cast("IO[bytes]", file):
-            found = _START.match(line)
-            if found:
-                yield f"{found[1].decode()}T{found[2].decode()}Z"
+            match = _START.match(line)
+            if match:
+                yield f"{match[1].decode()}T{match[2].decode()}Z"

@@ -92,31 +92,31 @@ def _text(tree: Element, path: str, default: str | None = None) -> str | None:
 
 def nic(node: Element) -> Nic:
     """One interface as a dict: type, mac, model, target, source, address, virtualport…"""
-    found: Nic = {"type": node.get("type")}
+    interface: Nic = {"type": node.get("type")}
     for part in node:
         if part.tag == "mac":
-            found["mac"] = part.get("address")
+            interface["mac"] = part.get("address")
         elif part.tag == "model":
-            found["model"] = part.get("type")
+            interface["model"] = part.get("type")
         elif part.tag == "target":
-            found["target"] = part.get("dev")
+            interface["target"] = part.get("dev")
         elif part.tag == "source":
-            found["source"] = dict(part.attrib)
+            interface["source"] = dict(part.attrib)
         elif part.tag == "driver":
-            found["driver"] = dict(part.attrib)
+            interface["driver"] = dict(part.attrib)
         elif part.tag == "address":
-            found["address"] = dict(part.attrib)
+            interface["address"] = dict(part.attrib)
         elif part.tag == "virtualport":
-            found["virtualport"] = dict(part.attrib)
-    for volatile in _VOLATILE_SOURCE.get(found["type"] or "", ()):
-        found.get("source", {}).pop(volatile, None)
-    return found
+            interface["virtualport"] = dict(part.attrib)
+    for volatile in _VOLATILE_SOURCE.get(interface["type"] or "", ()):
+        interface.get("source", {}).pop(volatile, None)
+    return interface
 
 
 def nics(tree: Element) -> dict[str, Nic]:
     """The interfaces, by MAC address."""
     all_nics = (nic(node) for node in tree.iterfind("devices/interface"))
-    return {mac: one for one in all_nics if (mac := one.get("mac"))}
+    return {mac: interface for interface in all_nics if (mac := interface.get("mac"))}
 
 
 def macs(tree: Element) -> list[str]:
@@ -126,10 +126,10 @@ def macs(tree: Element) -> list[str]:
 
 def graphics(tree: Element) -> dict[str, str]:
     """The display's attributes; each of Salt's five keys is there, ``"None"`` when unset."""
-    found = dict.fromkeys(_GRAPHICS, "None")
+    attributes = dict.fromkeys(_GRAPHICS, "None")
     for node in tree.iterfind("devices/graphics"):
-        found.update((k, v) for k, v in node.attrib.items() if k != "passwd")
-    return found
+        attributes.update((k, v) for k, v in node.attrib.items() if k != "passwd")
+    return attributes
 
 
 def loader(tree: Element) -> dict[str, str]:
@@ -145,11 +145,11 @@ def _network_source(node: Element, device: str | None) -> str:
     host = node.find("host")
     if device != "cdrom" or host is None:
         return f"{protocol}:{name}" if name else protocol
-    where = host.get("name", "")
+    address = host.get("name", "")
     if host.get("port"):
-        where += f":{host.get('port')}"
+        address += f":{host.get('port')}"
     query = f"?{node.get('query')}" if node.get("query") else ""
-    return f"{protocol}://{where}/{name.lstrip('/')}{query}"
+    return f"{protocol}://{address}/{name.lstrip('/')}{query}"
 
 
 def source_of(node: Element) -> str | None:
@@ -170,55 +170,55 @@ def _backing(node: Element) -> Backing | None:
     path = source_of(below) if below is not None else None
     if below is None or not path:
         return None
-    found: Backing = {"file": path}
+    backing: Backing = {"file": path}
     form = below.find("format")
     if form is not None:
-        found["file format"] = form.get("type")
-    deeper = _backing(below)
-    if deeper:
-        found["backing file"] = deeper
-    return found
+        backing["file format"] = form.get("type")
+    nested = _backing(below)
+    if nested:
+        backing["backing file"] = nested
+    return backing
 
 
 def block_stats(stats: Stats) -> dict[str, Stats]:
     """libvirt's ``block.N.…`` statistics as {target: {key: value}} of the top images."""
-    found: dict[str, Stats] = {}
+    by_target: dict[str, Stats] = {}
     for index in range(stats.get("block.count", 0)):
         prefix = f"block.{index}."
-        one = {k[len(prefix) :]: v for k, v in stats.items() if k.startswith(prefix)}
-        if "name" in one:
-            found.setdefault(one["name"], one)
-    return found
+        block = {k[len(prefix) :]: v for k, v in stats.items() if k.startswith(prefix)}
+        if "name" in block:
+            by_target.setdefault(block["name"], block)
+    return by_target
 
 
 def disk(node: Element, stats: Stats, active: bool) -> DiskInfo:
     """One disk as a dict: file, type, file format, sizes in bytes, backing file."""
-    found: DiskInfo = {"file": source_of(node), "type": node.get("device", "disk")}
+    details: DiskInfo = {"file": source_of(node), "type": node.get("device", "disk")}
     driver = node.find("driver")
     if driver is not None and driver.get("type"):
-        found["file format"] = driver.get("type")
+        details["file format"] = driver.get("type")
     if "capacity" in stats:
-        found["virtual size"] = stats["capacity"]
+        details["virtual size"] = stats["capacity"]
         # what the image takes on the storage: libvirt calls it differently by state
-        found["disk size"] = stats.get("physical" if active else "allocation", 0)
-    elif stats and node.get("type") in _LOCAL and found["type"] == "disk":
-        found["error"] = "libvirt cannot read this disk: is its pool started, its file there?"
+        details["disk size"] = stats.get("physical" if active else "allocation", 0)
+    elif stats and node.get("type") in _LOCAL and details["type"] == "disk":
+        details["error"] = "libvirt cannot read this disk: is its pool started, its file there?"
     backing = _backing(node)
     if backing:
-        found["backing file"] = backing
-    return found
+        details["backing file"] = backing
+    return details
 
 
 def disks(tree: Element, stats: Stats, active: bool) -> dict[str, DiskInfo]:
     """The disks that have a source, by target (vda, sda, …)."""
     sizes = block_stats(stats)
-    found = {}
+    by_target = {}
     for node in tree.iterfind("devices/disk"):
         target = node.find("target")
         name = target.get("dev") if target is not None else None
         if name and source_of(node) is not None:
-            found[name] = disk(node, sizes.get(name, {}), active)
-    return found
+            by_target[name] = disk(node, sizes.get(name, {}), active)
+    return by_target
 
 
 def vcpus(tree: Element, stats: Stats) -> int:
@@ -250,7 +250,7 @@ def vm(reading: Reading) -> Vm:
         return {"state": reading.state, "error": reading.error}
     tree, stats = reading.tree, reading.stats
     maximum, current = memory_kib(tree, stats)
-    found: Vm = {
+    details: Vm = {
         "cpu": vcpus(tree, stats),
         "cputime": cpu_time(stats) if reading.active else 0,
         "disks": disks(tree, stats, reading.active),
@@ -266,5 +266,5 @@ def vm(reading: Reading) -> Vm:
         "state": reading.state,
     }
     if reading.pending is not None:
-        found["pending"] = reading.pending
-    return found
+        details["pending"] = reading.pending
+    return details

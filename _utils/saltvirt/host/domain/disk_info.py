@@ -15,24 +15,24 @@ if TYPE_CHECKING:
 _PATIENCE_S = 30
 
 
-def _when(seconds: int, nanoseconds: int) -> datetime.datetime:
+def _utc_time(seconds: int, nanoseconds: int) -> datetime.datetime:
     moment = datetime.datetime.fromtimestamp(seconds + nanoseconds / 1e9, datetime.timezone.utc)
     return moment.replace(tzinfo=None)
 
 
 def _snapshot(raw: dict[str, Any]) -> dict[str, Any]:
-    clock = _when(raw["vm-clock-sec"], raw["vm-clock-nsec"])
+    clock = _utc_time(raw["vm-clock-sec"], raw["vm-clock-nsec"])
     return {
         "id": raw["id"],
         "tag": raw["name"],
         "vmsize": raw["vm-state-size"],
-        "date": _when(raw["date-sec"], raw["date-nsec"]).isoformat(),
+        "date": _utc_time(raw["date-sec"], raw["date-nsec"]).isoformat(),
         "vmclock": clock.time().isoformat(),
     }
 
 
 def _image(raw: dict[str, Any]) -> DiskInfo:
-    found: DiskInfo = {
+    details: DiskInfo = {
         "file": raw["filename"],
         "file format": raw["format"],
         "disk size": raw.get("actual-size"),
@@ -40,8 +40,8 @@ def _image(raw: dict[str, Any]) -> DiskInfo:
         "cluster size": raw.get("cluster-size"),
     }
     if raw.get("snapshots"):
-        found["snapshots"] = [_snapshot(one) for one in raw["snapshots"]]
-    return found
+        details["snapshots"] = [_snapshot(snapshot) for snapshot in raw["snapshots"]]
+    return details
 
 
 def nested(chain: list[dict[str, Any]]) -> DiskInfo:
@@ -49,17 +49,17 @@ def nested(chain: list[dict[str, Any]]) -> DiskInfo:
 
     Raises ValueError for a list of nothing.
     """
-    found: DiskInfo | None = None
+    details: DiskInfo | None = None
     for raw in reversed(chain):
         image = _image(raw)
-        if found is not None:
-            image["backing file"] = found
+        if details is not None:
+            image["backing file"] = details
         elif raw.get("full-backing-filename"):
             image["backing file"] = {"file": raw["full-backing-filename"]}
-        found = image
-    if found is None:
+        details = image
+    if details is None:
         raise ValueError("nothing")
-    return found
+    return details
 
 
 def read(path: str, format: str) -> DiskInfo:
@@ -83,12 +83,12 @@ def complete(disk: DiskInfo) -> None:
     if disk["type"] != "disk" or not path.startswith("/"):
         return
     try:
-        found = read(path, disk.get("file format") or "raw")
+        details = read(path, disk.get("file format") or "raw")
     except errors.VirtError as exc:
         if "virtual size" not in disk:
             disk["error"] = str(exc)
         return
-    found["file"] = disk["file"]
+    details["file"] = disk["file"]
     disk.pop("error", None)
-    known = {key: value for key, value in found.items() if value is not None}
-    disk.update(cast("DiskInfo", known))
+    known_values = {key: value for key, value in details.items() if value is not None}
+    disk.update(cast("DiskInfo", known_values))

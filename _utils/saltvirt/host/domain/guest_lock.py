@@ -21,10 +21,10 @@ from saltvirt.images import locks
 FOLDER = places.LOCKS
 # most operations take less; a longer one is named to whoever waits
 WAIT_S = 20
-_STEP_S = 0.2
-_LONGEST = 200
+_POLL_S = 0.2
+_MAX_NAME_CHARS = 200
 
-_mine = threading.local()
+_thread_locks = threading.local()
 
 
 def folder(get: settings.Get) -> str:
@@ -33,56 +33,60 @@ def folder(get: settings.Get) -> str:
 
 
 @contextlib.contextmanager
-def held(where: str, what: str, *names: str, wait_s: float | None = None) -> Iterator[None]:
+def acquire(
+    lock_dir: str, operation: str, *names: str, wait_s: float | None = None
+) -> Iterator[None]:
     """Holds the guests' locks for the block; within it the same thread has them already.
 
-    where: of :func:`folder`. what: the operation, for who waits. Waits for ``wait_s``
+    lock_dir: of :func:`folder`. operation: the operation, for who waits. Waits for ``wait_s``
     (WAIT_S), then raises OperationFailed with who has the lock, and since when. Raises Refused
     where a guest stands on a backup, and that is nothing for such a one.
     """
     deadline = time.monotonic() + (WAIT_S if wait_s is None else wait_s)
     with contextlib.ExitStack() as stack:
         for name in sorted({str(name) for name in names}):
-            stack.enter_context(_one(where, what, name, deadline))
-            stands.refuse(what, name)
+            stack.enter_context(_acquire_one(lock_dir, operation, name, deadline))
+            stands.refuse(operation, name)
         yield
 
 
 @contextlib.contextmanager
-def _one(where: str, what: str, name: str, deadline: float) -> Iterator[None]:
-    path = os.path.join(str(where), f"{quote(name, '', errors='surrogatepass')[:_LONGEST]}.lock")
-    mine = _mine.__dict__.setdefault("paths", set())
-    if path in mine:
+def _acquire_one(lock_dir: str, operation: str, name: str, deadline: float) -> Iterator[None]:
+    path = os.path.join(
+        str(lock_dir), f"{quote(name, '', errors='surrogatepass')[:_MAX_NAME_CHARS]}.lock"
+    )
+    held_paths = _thread_locks.__dict__.setdefault("paths", set())
+    if path in held_paths:
         yield
         return
     try:
         locks.private(os.path.dirname(path))
-        handle = _waited(path, name, deadline)
+        handle = _wait_for_lock(path, name, deadline)
     except OSError as exc:
         raise errors.OperationFailed(f"cannot lock {name}: {path}: {exc.strerror}") from exc
     try:
-        mine.add(path)
+        held_paths.add(path)
         since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
         with contextlib.suppress(OSError):  # no room: who waits is told less
             os.ftruncate(handle, 0)
-            os.pwrite(handle, f"{what}, process {os.getpid()}, since {since}".encode(), 0)
+            os.pwrite(handle, f"{operation}, process {os.getpid()}, since {since}".encode(), 0)
         yield
     finally:
-        mine.discard(path)
+        held_paths.discard(path)
         os.unlink(path)
         os.close(handle)
 
 
-def owners(where: str) -> dict[str, str]:
+def owners(lock_dir: str) -> dict[str, str]:
     """{guest: who is at work on it} of all whose lock is held."""
-    found = {}
+    by_guest = {}
     with contextlib.suppress(FileNotFoundError):
-        for file in sorted(os.listdir(where)):
+        for file in sorted(os.listdir(lock_dir)):
             with contextlib.suppress(FileNotFoundError):
-                owner = _owner(os.path.join(where, file))
+                owner = _owner(os.path.join(lock_dir, file))
                 if owner:
-                    found[unquote(file.removesuffix(".lock"))] = owner
-    return found
+                    by_guest[unquote(file.removesuffix(".lock"))] = owner
+    return by_guest
 
 
 def _owner(path: str) -> str | None:
@@ -95,20 +99,20 @@ def _owner(path: str) -> str | None:
     return None
 
 
-def _waited(path: str, name: str, deadline: float) -> int:
+def _wait_for_lock(path: str, name: str, deadline: float) -> int:
     """The locked file."""
     while True:
-        handle, owner = _take(path)
+        handle, owner = _try_lock(path)
         if handle is not None:
             return handle
         if time.monotonic() >= deadline:
             raise errors.OperationFailed(
                 f"{name}: another operation is at work on it here, {owner}: wait for it"
             )
-        time.sleep(_STEP_S)
+        time.sleep(_POLL_S)
 
 
-def _take(path: str) -> tuple[int | None, str | None]:
+def _try_lock(path: str) -> tuple[int | None, str | None]:
     """(locked file or None, who has it)."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     owner = ""

@@ -15,11 +15,11 @@ _STEP_S = 0.25
 CTRL_ALT_DEL = (29, 56, 111)  # Linux key codes
 
 
-def _confirm(dom: libvirt.virDomain, what: str, *wanted: str) -> bool:
-    found = lookup.state(dom)
-    if found not in wanted:
+def _confirm(dom: libvirt.virDomain, action: str, *expected: str) -> bool:
+    state = lookup.state(dom)
+    if state not in expected:
         raise errors.OperationFailed(
-            f"cannot {what} {dom.name()}: libvirt accepted the command, but its state is {found}"
+            f"cannot {action} {dom.name()}: libvirt accepted the command, but its state is {state}"
         )
     return True
 
@@ -53,21 +53,22 @@ def shutdown(dom: libvirt.virDomain, timeout_s: float = 0) -> bool:
 
 
 def off_within(
-    dom: libvirt.virDomain, timeout_s: float, asking: Callable[[], object] = lambda: None
+    dom: libvirt.virDomain, timeout_s: float, before_request: Callable[[], object] = lambda: None
 ) -> bool:
     """Asks the guest's system to power down, again and again until it is off: a system that boots
-    does not hear it. Whether it is off within that time. asking: called each time before."""
+    does not hear it. Whether it is off within that time. before_request: called each time
+    before."""
     end = time.monotonic() + timeout_s
     with connection.translated(f"shut down {dom.name()}"):
         while True:
-            asking()
-            if not _pressed(dom, min(end, time.monotonic() + PRESS_AGAIN_S)):
+            before_request()
+            if not _press_power(dom, min(end, time.monotonic() + PRESS_AGAIN_S)):
                 return True
             if time.monotonic() >= end:
                 return False
 
 
-def _pressed(dom: libvirt.virDomain, end: float) -> bool:
+def _press_power(dom: libvirt.virDomain, end: float) -> bool:
     """Asks once and waits; whether the domain is still active at the end."""
     try:
         dom.shutdown()
@@ -75,8 +76,8 @@ def _pressed(dom: libvirt.virDomain, end: float) -> bool:
             time.sleep(_STEP_S)
         return bool(dom.isActive())
     except libvirt.libvirtError as exc:
-        gone = (libvirt.VIR_ERR_OPERATION_INVALID, libvirt.VIR_ERR_NO_DOMAIN)
-        if exc.get_error_code() in gone and not _active(dom):
+        gone_codes = (libvirt.VIR_ERR_OPERATION_INVALID, libvirt.VIR_ERR_NO_DOMAIN)
+        if exc.get_error_code() in gone_codes and not _active(dom):
             return False
         raise
 

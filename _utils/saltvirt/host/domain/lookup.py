@@ -39,7 +39,7 @@ def off_with_source(conn: libvirt.virConnect, device: str, attribute: str, value
     """
     names = set()
     for dom in conn.listAllDomains():
-        with connection.unless_gone():
+        with connection.skip_undefined():
             sources = ElementTree.fromstring(dom.XMLDesc(0)).iterfind(f"devices/{device}/source")
             if not dom.isActive() and any(source.get(attribute) == value for source in sources):
                 names.add(dom.name())
@@ -53,11 +53,11 @@ def state(dom: libvirt.virDomain) -> str:
 
 def states(conn: libvirt.virConnect) -> dict[str, str]:
     """Every domain's state by name, without those that go meanwhile."""
-    found = {}
+    by_name = {}
     for dom in conn.listAllDomains():
-        with connection.unless_gone():
-            found[dom.name()] = state(dom)
-    return found
+        with connection.skip_undefined():
+            by_name[dom.name()] = state(dom)
+    return by_name
 
 
 def uuids(conn: libvirt.virConnect) -> dict[str, str]:
@@ -83,11 +83,11 @@ def find(conn: libvirt.virConnect, name: str) -> libvirt.virDomain | None:
 
 def names(conn: libvirt.virConnect, flags: int = 0) -> list[str]:
     """Sorted names of the domains; flags: VIR_CONNECT_LIST_DOMAINS_*."""
-    found = []
+    domain_names = []
     for dom in conn.listAllDomains(flags):
         with contextlib.suppress(libvirt.libvirtError):  # it may be gone by now
-            found.append(dom.name())
-    return sorted(found)
+            domain_names.append(dom.name())
+    return sorted(domain_names)
 
 
 def from_file(path: str) -> str:
@@ -104,10 +104,10 @@ def from_file(path: str) -> str:
 def names_in(xml: str) -> list[str]:
     """A list with the name that a domain's XML gives it; empty where there is none to read."""
     try:
-        found = ElementTree.fromstring(xml).findtext("name")
+        name = ElementTree.fromstring(xml).findtext("name")
     except (ElementTree.ParseError, TypeError, ValueError):  # libvirt says what is wrong with it
         return []
-    return [found] if found else []
+    return [name] if name else []
 
 
 def define(conn: libvirt.virConnect, xml: str) -> libvirt.virDomain:

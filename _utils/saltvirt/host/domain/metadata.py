@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
-from saltvirt.design.source import own_places
+from saltvirt.design.source import own_locations
 from saltvirt.host.connection import libvirt
 from saltvirt.host.node import boot
 from saltvirt.host.provision import existing_disk
@@ -37,25 +37,25 @@ def unmark(record: GuestRecord) -> None:
     record.entries = [entry for entry in record.entries if entry.key not in _MARKS]
 
 
-def reverted(before: GuestRecord, now: GuestRecord) -> GuestRecord:
+def reverted(previous: GuestRecord, restored: GuestRecord) -> GuestRecord:
     """The record of a guest that a snapshot has put back. A snapshot brings back the record of its
     day: the entries are those of today, and disks made since stay the guest's own, with their
     names, though it does not have them now.
 
-    before: its record until then. now: the one that the snapshot has brought back.
+    previous: its record until then. restored: the one that the snapshot has brought back.
     """
-    found = now.copy()
-    found.entries = before.entries
-    places = [own_places(own) for own in now.disks]
-    for own in before.disks:
-        if not any(own_places(own) & its for its in places):
-            found.disks.append(own.copy())
-    names = {named.name for named in now.devices.disks}
-    for named in before.devices.disks:
-        if named.name not in names:
-            found.devices.version = before.devices.version
-            found.devices.disks.append(named.copy())
-    return found
+    record = restored.copy()
+    record.entries = previous.entries
+    restored_places = [own_locations(disk) for disk in restored.disks]
+    for disk in previous.disks:
+        if not any(own_locations(disk) & locations for locations in restored_places):
+            record.disks.append(disk.copy())
+    names = {device.name for device in restored.devices.disks}
+    for device in previous.devices.disks:
+        if device.name not in names:
+            record.devices.version = previous.devices.version
+            record.devices.disks.append(device.copy())
+    return record
 
 
 def disk_paths(conn: libvirt.virConnect, trees: Iterable[ElementTree.Element]) -> set[str]:
@@ -64,7 +64,7 @@ def disk_paths(conn: libvirt.virConnect, trees: Iterable[ElementTree.Element]) -
     A block device that no pool made for the guest was there before: an image was put onto it,
     and it is still the operator's.
     """
-    found = set()
+    paths = set()
     for tree in trees:
         for disk in of_tree(tree).disks:
             path = disk.path
@@ -73,8 +73,8 @@ def disk_paths(conn: libvirt.virConnect, trees: Iterable[ElementTree.Element]) -
             elif path and existing_disk.is_block(path):
                 continue
             if path:
-                found.add(path)
-    return found
+                paths.add(path)
+    return paths
 
 
 def write(dom: libvirt.virDomain, record: GuestRecord) -> None:
@@ -83,14 +83,14 @@ def write(dom: libvirt.virDomain, record: GuestRecord) -> None:
     if dom.isActive():
         flags = flags * bool(dom.isPersistent()) | libvirt.VIR_DOMAIN_AFFECT_LIVE
     kind = libvirt.VIR_DOMAIN_METADATA_ELEMENT
-    dom.setMetadata(kind, _plain(record), "saltvirt", NAMESPACE, flags)
+    dom.setMetadata(kind, _without_namespace(record), "saltvirt", NAMESPACE, flags)
 
 
-def _plain(record: GuestRecord) -> str:
+def _without_namespace(record: GuestRecord) -> str:
     """The record's text without our namespace: libvirt puts it in itself."""
     node = record.copy().need()
-    for one in node.iter():
-        one.tag = one.tag.rpartition("}")[2]
+    for element in node.iter():
+        element.tag = element.tag.rpartition("}")[2]
     return ElementTree.tostring(node, encoding="unicode")
 
 

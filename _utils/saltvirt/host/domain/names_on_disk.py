@@ -23,12 +23,12 @@ def read(uri: str | None, folders: Sequence[str] = FOLDERS) -> list[str]:
     """
     parts = urlsplit(uri or "")
     scheme = parts.scheme.partition("+")[0]
-    ours = scheme in DRIVERS and parts.path in ("/system", "/") and not parts.hostname
-    if uri and not ours:
+    is_supported = scheme in DRIVERS and parts.path in ("/system", "/") and not parts.hostname
+    if uri and not is_supported:
         raise errors.Unsupported(f"where {uri} keeps its domains is not known")
     drivers = {DRIVERS[scheme]} if uri else set(DRIVERS.values())
-    places = [Path(folder, driver) for folder in folders for driver in sorted(drivers)]
-    there = [place for place in places if place.is_dir()]
-    if not any(place.parent == Path(folders[0]) for place in there):
+    candidates = [Path(folder, driver) for folder in folders for driver in sorted(drivers)]
+    existing = [path for path in candidates if path.is_dir()]
+    if not any(path.parent == Path(folders[0]) for path in existing):
         raise errors.Unsupported(f"libvirt keeps no definitions in {folders[0]}")
-    return sorted({file.stem for place in there for file in place.glob("*.xml")})
+    return sorted({file.stem for path in existing for file in path.glob("*.xml")})

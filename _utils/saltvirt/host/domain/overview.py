@@ -44,38 +44,38 @@ def _volumes(conn: libvirt.virConnect, tree: Element, disks: dict[str, DiskInfo]
             _, disk["virtual size"], disk["disk size"] = volume.info()
         except libvirt.libvirtError as exc:
             disk["error"] = connection.translate(exc).text
-        except bounded.Silent as exc:
+        except bounded.StorageTimeout as exc:
             disk["error"] = exc.strerror
 
 
 def _vm(conn: libvirt.virConnect, reading: Reading) -> Vm:
-    found = describe.vm(reading)
+    details = describe.vm(reading)
     if reading.tree is not None:
-        _volumes(conn, reading.tree, found["disks"])
-    return found
+        _volumes(conn, reading.tree, details["disks"])
+    return details
 
 
 def vm_info(conn: libvirt.virConnect, name: str | None = None) -> dict[str, Vm]:
     """describe.vm of each domain, by name; of one named domain with its images' details."""
-    found = {one: _vm(conn, reading) for one, reading in stats.read(conn, name).items()}
+    by_name = {guest: _vm(conn, reading) for guest, reading in stats.read(conn, name).items()}
     if name:
-        for disk in found[str(name)].get("disks", {}).values():
+        for disk in by_name[str(name)].get("disks", {}).values():
             disk_info.complete(disk)
-    return found
+    return by_name
 
 
 def disks(conn: libvirt.virConnect, name: str) -> dict[str, DiskInfo]:
     """The disks of one domain, with their images' details. Raises NotFound, OperationFailed."""
     lookup.lookup(conn, name)  # an empty name would mean all of them
-    found = vm_info(conn, name)[str(name)]
-    if "error" in found:  # it went meanwhile
-        raise errors.OperationFailed(f"cannot read the disks of {name}: {found['error']}")
-    return found["disks"]
+    details = vm_info(conn, name)[str(name)]
+    if "error" in details:  # it went meanwhile
+        raise errors.OperationFailed(f"cannot read the disks of {name}: {details['error']}")
+    return details["disks"]
 
 
 def vm_state(conn: libvirt.virConnect, name: str | None = None) -> dict[str, str]:
     """The state's word of each domain, by name."""
-    return {name: one.state for name, one in stats.read(conn, name, with_xml=False).items()}
+    return {name: reading.state for name, reading in stats.read(conn, name, with_xml=False).items()}
 
 
 def full_info(conn: libvirt.virConnect) -> dict[str, Any]:
@@ -83,12 +83,13 @@ def full_info(conn: libvirt.virConnect) -> dict[str, Any]:
     node = info.node(conn)
     readings = stats.read_all(conn)
     running = [(r.tree, r.stats) for r in readings.values() if r.active and r.tree is not None]
-    memory_kib = sum(describe.memory_kib(tree, told)[1] for tree, told in running)
+    memory_kib = sum(describe.memory_kib(tree, guest_stats)[1] for tree, guest_stats in running)
     return {
-        "freecpu": node["cpus"] - sum(describe.vcpus(tree, told) for tree, told in running),
+        "freecpu": node["cpus"]
+        - sum(describe.vcpus(tree, guest_stats) for tree, guest_stats in running),
         "freemem": node["phymemory"] - info.RESERVED_MIB - memory_kib // 1024,
         "node_info": node,
-        "vm_info": {name: _vm(conn, one) for name, one in readings.items()},
+        "vm_info": {name: _vm(conn, reading) for name, reading in readings.items()},
     }
 
 
@@ -97,8 +98,8 @@ def _cpu_times(
 ) -> tuple[float, dict[str, tuple[int, int]]]:
     readings = stats.read(conn, name, with_xml=False)
     return time.monotonic(), {
-        one: (describe.cpu_time(r.stats), r.stats.get("vcpu.current", 1)) if r.active else (0, 1)
-        for one, r in readings.items()
+        guest: (describe.cpu_time(r.stats), r.stats.get("vcpu.current", 1)) if r.active else (0, 1)
+        for guest, r in readings.items()
     }
 
 
@@ -107,43 +108,45 @@ def vm_cputime(conn: libvirt.virConnect, name: str | None = None) -> dict[str, d
 
     The percentage is measured over half a second when a guest runs.
     """
-    then, before = _cpu_times(conn, name)
-    now, after = then, before
+    start_s, before = _cpu_times(conn, name)
+    end_s, after = start_s, before
     if any(used for used, _ in before.values()):
         time.sleep(SAMPLE_S)
-        now, after = _cpu_times(conn, name)
-    found = {}
+        end_s, after = _cpu_times(conn, name)
+    by_guest = {}
     for guest, (used, vcpus) in after.items():
         percent = 0
-        if now > then and guest in before:
+        if end_s > start_s and guest in before:
             delta_ns = max(0, used - before[guest][0])
-            percent = round(100 * delta_ns / ((now - then) * 1e9 * vcpus))
-        found[guest] = {"cputime": used, "cputime_percent": min(100, percent)}
-    return found
+            percent = round(100 * delta_ns / ((end_s - start_s) * 1e9 * vcpus))
+        by_guest[guest] = {"cputime": used, "cputime_percent": min(100, percent)}
+    return by_guest
 
 
 def _summed(stats: dict[str, Any], kind: str, names: dict[str, str]) -> dict[str, int]:
     total = dict.fromkeys(names.values(), 0)
     for index in range(stats.get(f"{kind}.count", 0)):
-        for theirs, ours in names.items():
-            total[ours] += stats.get(f"{kind}.{index}.{theirs}", 0)
+        for counter, field in names.items():
+            total[field] += stats.get(f"{kind}.{index}.{counter}", 0)
     return total
 
 
 def vm_netstats(conn: libvirt.virConnect, name: str | None = None) -> dict[str, dict[str, int]]:
     """Counters of all interfaces of each domain together, since it started."""
     names = {
-        f"{way}.{theirs}": f"{way}_{ours}" for way in ("rx", "tx") for theirs, ours in _NET.items()
+        f"{direction}.{counter}": f"{direction}_{field}"
+        for direction in ("rx", "tx")
+        for counter, field in _NET.items()
     }
     readings = stats.read(conn, name, with_xml=False)
-    return {guest: _summed(one.stats, "net", names) for guest, one in readings.items()}
+    return {guest: _summed(reading.stats, "net", names) for guest, reading in readings.items()}
 
 
 def vm_diskstats(conn: libvirt.virConnect, name: str | None = None) -> dict[str, dict[str, int]]:
     """Counters of all disks of each active domain together, since it started."""
     readings = stats.read(conn, name)
     return {
-        guest: _summed(one.stats, "block", _DISK)
-        for guest, one in readings.items()
-        if one.active or name
+        guest: _summed(reading.stats, "block", _DISK)
+        for guest, reading in readings.items()
+        if reading.active or name
     }

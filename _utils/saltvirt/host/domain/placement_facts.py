@@ -34,7 +34,7 @@ def read(name: str, trees: list[Element]) -> facts.Guest:
     kind = first.find("os/type")
     record = of_tree(first)
     phase = creation.of_record(record)
-    asked = {entry.key: entry.value for entry in record.entries} if record else {}
+    options = {entry.key: entry.value for entry in record.entries} if record else {}
     return facts.Guest(
         name=name,
         vcpus=max(int(tree.findtext("vcpu") or 1) for tree in trees),
@@ -49,12 +49,12 @@ def read(name: str, trees: list[Element]) -> facts.Guest:
         bridges=frozenset(name for tree in trees for name in _plugged(tree, "bridge")),
         networks=frozenset(name for tree in trees for name in _plugged(tree, "network")),
         # what the runner was asked for when it made the guest is kept with it
-        groups=tuple((asked.get("groups") or "").split()),
-        deployment=asked.get("deployment"),
-        group_policy=asked.get("group_policy") or None,
-        labels=_mapping(asked.get("labels")),
-        prefer=_mapping(asked.get("prefer")),
-        backup=asked.get("backup") or None,
+        groups=tuple((options.get("groups") or "").split()),
+        deployment=options.get("deployment"),
+        group_policy=options.get("group_policy") or None,
+        labels=_mapping(options.get("labels")),
+        prefer=_mapping(options.get("prefer")),
+        backup=options.get("backup") or None,
     )
 
 
@@ -90,7 +90,7 @@ def _plugged(tree: Element, kind: str) -> Iterator[str]:
 def _mapping(text: str | None) -> dict[str, Any]:
     """A mapping that was written as JSON; none where somebody has written something else."""
     try:
-        found = json.loads(text or "{}")
+        value = json.loads(text or "{}")
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return value if isinstance(value, dict) else {}

@@ -34,18 +34,18 @@ def resume(dom: libvirt.virDomain) -> bool:
     """Lets it run on. Raises OperationFailed for one that waits for the target of a migration that
     was broken off: it may run there."""
     with translated():
-        seen = recovery.side(dom)
-    if seen.waits or seen.split:
-        move_journal.may_start(dom)
+        source = recovery.side(dom)
+    if source.is_waiting or source.split:
+        move_journal.require_startable(dom)
     return lifecycle.resume(dom)
 
 
 def _surely_here(dom: libvirt.virDomain) -> bool:
-    moved = [libvirt.VIR_DOMAIN_PAUSED, libvirt.VIR_DOMAIN_PAUSED_MIGRATION]
+    migrated_state = [libvirt.VIR_DOMAIN_PAUSED, libvirt.VIR_DOMAIN_PAUSED_MIGRATION]
     with translated():
         return (
             lookup.state(dom) in facts.ACTIVE
-            and dom.state() != moved
+            and dom.state() != migrated_state
             and dom.name() not in move_journal.names()
             and not _has_job(dom)
         )
@@ -53,7 +53,7 @@ def _surely_here(dom: libvirt.virDomain) -> bool:
 
 def _has_job(dom: libvirt.virDomain) -> bool:
     """Whether libvirt works at something with it. A driver that knows no jobs moves nothing."""
-    found = False
+    is_busy = False
     with contextlib.suppress(errors.Unsupported), translated():
-        found = recovery.has_job(dom)
-    return found
+        is_busy = recovery.has_job(dom)
+    return is_busy

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 # which disks go with a guest
-OWN, MADE, NONE = "own", "made", "none"
+OWN_DISKS, RECORDED_DISKS, NO_DISKS = "own", "made", "none"
 NOT_MADE = "not made for this guest"
 OTHER_FILE = "its interrupted creation has not made this file: somebody has put it there since"
 
@@ -41,7 +41,7 @@ class PurgePlan:
     delete: list[str] = field(default_factory=list)
     keep: dict[str, str] = field(default_factory=dict)
     shared: dict[str, FileIdentity] = field(default_factory=dict)
-    unsure: list[str] = field(default_factory=list)
+    uncertain: list[str] = field(default_factory=list)
     variables: list[str] = field(default_factory=list)
 
 
@@ -86,7 +86,7 @@ def plan(
     conn: libvirt.virConnect,
     dom: libvirt.virDomain,
     cache_dir: str | None = None,
-    disks: str = OWN,
+    disks: str = OWN_DISKS,
     unused: Collection[str] = (),
 ) -> PurgePlan:
     """The PurgePlan for a domain; changes nothing. disks: OWN, MADE (what a record names) or NONE.
@@ -97,63 +97,75 @@ def plan(
     hosts may have only when it is in ``unused``: they were asked.
     """
     trees = files.trees(dom)
-    for source in (one for tree in trees for one in tree.iterfind("devices/disk/source[@pool]")):
+    for source in (item for tree in trees for item in tree.iterfind("devices/disk/source[@pool]")):
         files.require_pool(conn, source.get("pool", ""))
     recorded = any(metadata.of_tree(tree) for tree in trees)
-    ours = recorded or disks != OWN
-    made = {files.real(path) for path in metadata.disk_paths(conn, trees)}
-    found: dict[str, str | None] = dict.fromkeys(made)
+    only_recorded = recorded or disks != OWN_DISKS
+    recorded_paths = {files.real(path) for path in metadata.disk_paths(conn, trees)}
+    candidates: dict[str, str | None] = dict.fromkeys(recorded_paths)
     for path, format, memory in _snapshot_files(dom):
-        its = not ours or (
-            recorded and (memory or not made.isdisjoint(files.chain_paths(path, format)))
+        is_owned = not only_recorded or (
+            recorded and (memory or not recorded_paths.isdisjoint(files.chain_paths(path, format)))
         )
-        found[files.real(path)] = None if its else NOT_MADE
-    for path, format, reason in (one for tree in trees for one in own_disks(conn, tree)):
+        candidates[files.real(path)] = None if is_owned else NOT_MADE
+    for path, format, reason in (item for tree in trees for item in own_disks(conn, tree)):
         chain = files.chain_paths(path, format)
-        if not ours:
-            found[files.real(path)] = reason
-        elif made.isdisjoint(chain):
-            found[files.real(path)] = reason or NOT_MADE
+        if not only_recorded:
+            candidates[files.real(path)] = reason
+        elif recorded_paths.isdisjoint(chain):
+            candidates[files.real(path)] = reason or NOT_MADE
         else:
-            above = itertools.takewhile(lambda one: one not in made, chain)
-            found.update(dict.fromkeys(above))
-    found.update(_put_there(trees, made))
-    variables, kept = removal.variables_plan(conn, dom)
-    if disks == NONE:
-        keep = {path: reason or "not asked for" for path, reason in found.items()}
-        return PurgePlan(keep=keep | kept, variables=variables)
-    used = usage.read(conn, dom.UUIDString(), below=_images(cache_dir), beside=found)
+            layers = itertools.takewhile(lambda item: item not in recorded_paths, chain)
+            candidates.update(dict.fromkeys(layers))
+    candidates.update(_foreign_files(trees, recorded_paths))
+    variables, retained = removal.variables_plan(conn, dom)
+    if disks == NO_DISKS:
+        keep = {path: reason or "not asked for" for path, reason in candidates.items()}
+        return PurgePlan(keep=keep | retained, variables=variables)
+    used = usage.read(
+        conn, dom.UUIDString(), below_folder=_images(cache_dir), sibling_paths=candidates
+    )
     cache = files.real(cache_dir) + os.sep if cache_dir else None
-    for path in found:
+    for path in candidates:
         if cache and path.startswith(cache):
-            found[path] = "an image of the cache"
-    own = {path for path, reason in found.items() if reason is None}
-    delete, keep, shared = usage.decide(conn, found, used, map(files.real, unused))
-    keep |= {path: why for path, why in _before(conn, dom).items() if path not in found}
-    return PurgePlan(delete, keep | kept, shared, sorted(own - set(delete)), variables)
+            candidates[path] = "an image of the cache"
+    deletable = {path for path, reason in candidates.items() if reason is None}
+    delete, keep, shared = usage.decide(conn, candidates, used, map(files.real, unused))
+    keep |= {
+        path: explanation
+        for path, explanation in _replaced_disks(conn, dom).items()
+        if path not in candidates
+    }
+    return PurgePlan(delete, keep | retained, shared, sorted(deletable - set(delete)), variables)
 
 
-def _put_there(trees: list[ElementTree.Element], made: Collection[str]) -> dict[str, str]:
+def _foreign_files(
+    trees: list[ElementTree.Element], recorded_paths: Collection[str]
+) -> dict[str, str]:
     """Real path of each file to why it stays, that lies where an interrupted creation was to make a
     disk, and does not have its mark."""
     marks = {record.mark for record in map(metadata.of_tree, trees) if record.creating}
     return {
         path: OTHER_FILE
-        for path in made
+        for path in recorded_paths
         for mark in marks
-        if mark and files.is_regular(path) and file_mark.has(path, mark) is False
+        if mark and files.is_regular(path) and file_mark.matches(path, mark) is False
     }
 
 
-def _before(conn: libvirt.virConnect, dom: libvirt.virDomain) -> dict[str, str]:
+def _replaced_disks(conn: libvirt.virConnect, dom: libvirt.virDomain) -> dict[str, str]:
     """Real path of each disk that the guest had before a backup took its place, to who deletes
     it."""
-    kept = aside.of(dom.UUIDString())
-    if kept is None:
+    guest = aside.load(dom.UUIDString())
+    if guest is None:
         return {}
-    how = f"virt.backup_confirm {dom.name()} host=HOST deletes it"
-    why = f"{dom.name()} as it was before {kept.backup} has it: {how}"
-    return {files.real(path): why for path, _, other in own_disks(conn, kept.tree) if not other}
+    instruction = f"virt.backup_confirm {dom.name()} host=HOST deletes it"
+    reason = f"{dom.name()} as it was before {guest.backup} has it: {instruction}"
+    return {
+        files.real(path): reason
+        for path, _, keep_reason in own_disks(conn, guest.tree)
+        if not keep_reason
+    }
 
 
 def _images(cache_dir: str | None) -> str | None:
@@ -215,11 +227,11 @@ def _delete(
 ) -> None:
     """Deletes the disks of a guest that was stopped; all of them or, where somebody has begun to
     use one since it was asked, or has just started the guest, none."""
-    again = f"{name} is stopped and still defined: purge again when that has ended"
-    with usage.closed(conn, paths) as held:
-        used = usage.read(conn, uuid, below=images, beside=paths)
-        for path, why in usage.decide(conn, held, used, map(files.real, unused))[1].items():
-            raise errors.OperationFailed(f"{path} stays: {why}; {again}")
+    advice = f"{name} is stopped and still defined: purge again when that has ended"
+    with usage.prevent_open(conn, paths) as claims:
+        used = usage.read(conn, uuid, below_folder=images, sibling_paths=paths)
+        for path, reason in usage.decide(conn, claims, used, map(files.real, unused))[1].items():
+            raise errors.OperationFailed(f"{path} stays: {reason}; {advice}")
         now = lookup.find(conn, name)
         if now is not None and now.isActive():
             raise errors.OperationFailed(
@@ -237,7 +249,7 @@ def purge(
     cache_dir: str | None = None,
     images_dir: str | None = None,
     dirs: bool = False,
-    disks: str = OWN,
+    disks: str = OWN_DISKS,
     unused: Collection[str] = (),
     force: bool = True,
 ) -> PurgePlan:

@@ -32,9 +32,9 @@ def variables(conn: libvirt.virConnect, dom: libvirt.virDomain) -> Iterator[str]
     """For the block, what to do with the file of the firmware's variables: NVRAM (it goes), or
     KEEP_NVRAM where it is not proven that it is the guest's own and that nobody else uses it. So
     does one stay that is older than a guest that was never whole: an earlier guest has left it."""
-    with usage.closed(conn, _variables(dom)) as held:
-        why = _kept(conn, dom, held)
-        yield "KEEP_NVRAM" if any(why.values()) else "NVRAM"
+    with usage.prevent_open(conn, _variables(dom)) as claims:
+        reasons = _retention_reasons(conn, dom, claims)
+        yield "KEEP_NVRAM" if any(reasons.values()) else "NVRAM"
 
 
 def variables_plan(
@@ -42,61 +42,66 @@ def variables_plan(
 ) -> tuple[list[str], dict[str, str]]:
     """(the files of firmware variables that go with the definition, path of each that stays to the
     reason). Changes nothing."""
-    why = _kept(conn, dom, dict.fromkeys(_variables(dom)))
-    found = {path: words for path, words in why.items() if words}
-    if not found:
-        return sorted(why), {}
-    beside = f"{', '.join(sorted(found))} stays"
-    return [], {path: words or beside for path, words in why.items() if path}
+    reasons = _retention_reasons(conn, dom, dict.fromkeys(_variables(dom)))
+    retained = {path: reason for path, reason in reasons.items() if reason}
+    if not retained:
+        return sorted(reasons), {}
+    shared_reason = f"{', '.join(sorted(retained))} stays"
+    return [], {path: reason or shared_reason for path, reason in reasons.items() if path}
 
 
 def _variables(dom: libvirt.virDomain) -> list[str]:
     """Where the definitions of a guest have its firmware variables; "" for what is no file."""
-    trees = [ElementTree.fromstring(text) for text in usage.texts(dom)]
-    places = {files.variables_of(tree) for tree in trees}
-    return sorted(path for path in places if path is not None)
+    trees = [ElementTree.fromstring(text) for text in usage.domain_xmls(dom)]
+    paths = {files.variables_of(tree) for tree in trees}
+    return sorted(path for path in paths if path is not None)
 
 
-def _kept(
-    conn: libvirt.virConnect, dom: libvirt.virDomain, held: Mapping[str, str | None]
+def _retention_reasons(
+    conn: libvirt.virConnect, dom: libvirt.virDomain, claims: Mapping[str, str | None]
 ) -> dict[str, str | None]:
     """Path of each file of firmware variables that exists to the reason to keep it, or None. held:
     as of usage.closed."""
-    found = {path: why for path, why in held.items() if usage.is_there(conn, path)}
-    if not found:
+    reasons = {path: reason for path, reason in claims.items() if usage.is_there(conn, path)}
+    if not reasons:
         return {}
     used = usage.read(conn, dom.UUIDString(), images=False)
-    for path, why in found.items():
+    for path, reason in reasons.items():
         shared = usage.others_may_have(conn, path)
         foreign = not files.are_own_variables(path, dom.name())
         older = _is_older(dom, path)
-        found[path] = (
-            why
-            or used.why(usage.keys_of(conn, path))
+        reasons[path] = (
+            reason
+            or used.keep_reason(usage.keys_of(conn, path))
             or (f"other hosts may have it ({shared})" if shared else None)
             or (f"{NOT_PROVEN} {dom.name()}" if foreign else None)
             or (f"it is older than {dom.name()}, which was never whole" if older else None)
         )
-    return found
+    return reasons
 
 
 def _is_older(dom: libvirt.virDomain, path: str) -> bool:
     """Whether a file was there before the creation of a guest that was never whole; also where
     nobody can know."""
-    begun = _begun(ElementTree.fromstring(text) for text in usage.texts(dom))
-    if not begun:
+    created_times = _incomplete_since(
+        ElementTree.fromstring(text) for text in usage.domain_xmls(dom)
+    )
+    if not created_times:
         return False
     try:
         written = os.stat(path).st_mtime
     except OSError:
         return True
-    return any(time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(written)) < one for one in begun)
+    return any(
+        time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(written)) < created
+        for created in created_times
+    )
 
 
-def _begun(trees: Iterable[ElementTree.Element]) -> list[str]:
+def _incomplete_since(trees: Iterable[ElementTree.Element]) -> list[str]:
     """When the creation of a guest that was never whole began, by its definitions."""
-    incomplete = [one for one in trees if creation.of_tree(one) is not Phase.COMPLETE]
-    return [metadata.of_tree(one).created or _NEVER for one in incomplete]
+    incomplete = [tree for tree in trees if creation.of_tree(tree) is not Phase.COMPLETE]
+    return [metadata.of_tree(tree).created or _NEVER for tree in incomplete]
 
 
 def tpm(conn: libvirt.virConnect, dom: libvirt.virDomain) -> str | None:
@@ -105,16 +110,20 @@ def tpm(conn: libvirt.virConnect, dom: libvirt.virDomain) -> str | None:
     deletes all that is in it), and of a guest that was never whole: what is there is of an earlier
     one of its UUID, which a backup was to bring back. None without one. libvirt takes it away with
     the definition unless it is told."""
-    trees = [ElementTree.fromstring(text) for text in usage.texts(dom)]
-    backends = [one for t in trees for one in t.iterfind("devices/tpm/backend[@type='emulator']")]
+    trees = [ElementTree.fromstring(text) for text in usage.domain_xmls(dom)]
+    backends = [
+        backend for t in trees for backend in t.iterfind("devices/tpm/backend[@type='emulator']")
+    ]
     if not backends:
         return None
-    own = f"{files.TPM_STATE}/{dom.UUIDString()}"
-    sources = (one.find("source") for one in backends)
-    places = {own if source is None else source.get("path", own) for source in sources}
-    never_whole = bool(_begun(trees))
-    shared = any(usage.others_may_have(conn, path) for path in places)
-    foreign = {files.real(path) for path in places} != {files.real(own)}
+    default_path = f"{files.TPM_STATE}/{dom.UUIDString()}"
+    sources = (backend.find("source") for backend in backends)
+    paths = {
+        default_path if source is None else source.get("path", default_path) for source in sources
+    }
+    never_whole = bool(_incomplete_since(trees))
+    shared = any(usage.others_may_have(conn, path) for path in paths)
+    foreign = {files.real(path) for path in paths} != {files.real(default_path)}
     return "KEEP_TPM" if shared or never_whole or foreign else "TPM"
 
 

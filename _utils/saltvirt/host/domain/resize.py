@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 from saltvirt import errors
-from saltvirt.design.source import places
+from saltvirt.design.source import disk_locations
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt
 from saltvirt.host.domain import creation, describe, lookup, saved_memory
@@ -50,11 +50,11 @@ def _nodes(dom: libvirt.virDomain, flags: int) -> dict[str, ElementTree.Element]
 def _find(conn: libvirt.virConnect, dom: libvirt.virDomain, target: str) -> _Disk:
     """The _Disk with this target, of the running guest or of its definition; of two the latter."""
     target = str(target)
-    now = _nodes(dom, 0) if _two(dom, target) is None else {}
-    nodes = {**_nodes(dom, libvirt.VIR_DOMAIN_XML_INACTIVE), **now}
+    running = _nodes(dom, 0) if _conflicting_disks(dom, target) is None else {}
+    nodes = {**_nodes(dom, libvirt.VIR_DOMAIN_XML_INACTIVE), **running}
     if target not in nodes:
-        there = ", ".join(sorted(nodes)) or "none"
-        raise errors.NotFound(f"{dom.name()} has no disk {target}; it has {there}")
+        available = ", ".join(sorted(nodes)) or "none"
+        raise errors.NotFound(f"{dom.name()} has no disk {target}; it has {available}")
     node, volume = nodes[target], None
     if node.get("device", "disk") != "disk" or node.find("readonly") is not None:
         raise errors.InvalidInput(f"disk {target} of {dom.name()} cannot be written to")
@@ -69,30 +69,32 @@ def _find(conn: libvirt.virConnect, dom: libvirt.virDomain, target: str) -> _Dis
     else:
         path = describe.source_of(node)
     format = driver.get("type", "raw") if driver is not None else "raw"
-    return _Disk(target, path, format, bool(dom.isActive() and target in now), volume, on_server)
+    return _Disk(
+        target, path, format, bool(dom.isActive() and target in running), volume, on_server
+    )
 
 
-def _two(dom: libvirt.virDomain, target: str) -> tuple[Disk, Disk] | None:
+def _conflicting_disks(dom: libvirt.virDomain, target: str) -> tuple[Disk, Disk] | None:
     """(the disk that the running guest has at the target, the one that its definition has there)
     where these are not the same: it has not released the former."""
     if not dom.isActive():
         return None
-    now = _nodes(dom, 0).get(target)
-    then = _nodes(dom, libvirt.VIR_DOMAIN_XML_INACTIVE).get(target)
-    if now is None or then is None:
+    running = _nodes(dom, 0).get(target)
+    configured = _nodes(dom, libvirt.VIR_DOMAIN_XML_INACTIVE).get(target)
+    if running is None or configured is None:
         return None
-    here, there = Disk(now), Disk(then)
-    same = not here.source or not there.source or places(here) & places(there)
-    return None if same else (here, there)
+    live, stored = Disk(running), Disk(configured)
+    same = not live.source or not stored.source or disk_locations(live) & disk_locations(stored)
+    return None if same else (live, stored)
 
 
-def refuse_two(dom: libvirt.virDomain, target: str) -> None:
+def refuse_conflict(dom: libvirt.virDomain, target: str) -> None:
     """Raises Refused where the running guest has another disk at the target than its definition:
     it is not clear which of them is meant."""
-    if found := _two(dom, target):
-        here, there = (disk.source.place() for disk in found)
+    if conflict := _conflicting_disks(dom, target):
+        live, stored = (disk.source.location() for disk in conflict)
         raise errors.Refused(
-            f"{dom.name()} still runs with {here} at {target}, and its definition has {there} "
+            f"{dom.name()} still runs with {live} at {target}, and its definition has {stored} "
             "there: stop it first"
         )
 
@@ -104,12 +106,12 @@ def _volume_of(conn: libvirt.virConnect, disk: Disk) -> libvirt.virStorageVol | 
         with contextlib.suppress(libvirt.libvirtError):
             volume = pool.storageVolLookupByName(base)
             source = pool_source.direct(conn, pool, base)
-            if source and source.protocol and source.places() & places(disk):
+            if source and source.protocol and source.locations() & disk_locations(disk):
                 return volume
     return None
 
 
-def _now(dom: libvirt.virDomain, disk: _Disk) -> int:
+def _current_size(dom: libvirt.virDomain, disk: _Disk) -> int:
     """The disk's size in bytes at this moment. Raises NotFound."""
     if disk.runs:
         return dom.blockInfo(disk.target)[0]
@@ -125,7 +127,7 @@ def _now(dom: libvirt.virDomain, disk: _Disk) -> int:
 
 def size_of(conn: libvirt.virConnect, dom: libvirt.virDomain, target: str) -> int:
     """The size in bytes of the disk with this target."""
-    return _now(dom, _find(conn, dom, target))
+    return _current_size(dom, _find(conn, dom, target))
 
 
 def refuse_shared(conn: libvirt.virConnect, dom: libvirt.virDomain, target: str) -> None:
@@ -139,7 +141,7 @@ def refuse_shared(conn: libvirt.virConnect, dom: libvirt.virDomain, target: str)
     if not path or shareable:
         return
     used = usage.read(conn, dom.UUIDString(), images=False)
-    users = used.of(usage.keys_of(conn, path))
+    users = used.users_of(usage.keys_of(conn, path))
     if users:
         raise errors.Refused(f"{path} cannot grow: {', '.join(users)} uses it, too")
 
@@ -160,27 +162,27 @@ def _grow_stopped(conn: libvirt.virConnect, path: str, format: str, size_bytes: 
     confined.run(argv, f"grow {path}", reads=chain.names(path, format)[1:], writes=[path])
 
 
-def place(source: DiskSource, more_bytes: int) -> facts.Disk:
+def disk_growth(source: DiskSource, more_bytes: int) -> facts.DiskFootprint:
     """What a disk gets more, as a facts.Disk. source: of the disk's xml element."""
     path = source.file or source.dev
-    return facts.Disk(more_bytes, path and files.real(path), source.pool)
+    return facts.DiskFootprint(more_bytes, path and files.real(path), source.pool)
 
 
-def _room(
+def _check_capacity(
     conn: libvirt.virConnect,
     admission_config: AdmissionConfig,
     dom: libvirt.virDomain,
     target: str,
-    more: int,
+    more_bytes: int,
 ) -> None:
     """Raises NoRoom when the host has promised the room to others."""
     built = Domain.fromstring(dom.XMLDesc(0))
     stored = Domain.fromstring(dom.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE))
     request = admission.request_of(built)
-    found = [d for d in (*built.disks, *stored.disks) if d.target == target and d.source]
-    grown = [place(disk.source, more) for disk in found[:1]]
-    wanted = replace(request, disks=tuple(d for d in grown if d.path or d.pool))
-    admission.check(conn, admission_config, wanted, new=False, only=("disk", "pools"))
+    matches = [d for d in (*built.disks, *stored.disks) if d.target == target and d.source]
+    grown = [disk_growth(disk.source, more_bytes) for disk in matches[:1]]
+    demand = replace(request, disks=tuple(d for d in grown if d.path or d.pool))
+    admission.check(conn, admission_config, demand, is_new=False, filter_names=("disk", "pools"))
 
 
 def grow(
@@ -197,10 +199,10 @@ def grow(
     """
     dom = lookup.lookup(conn, name)
     creation.require_complete(dom, f"grow disk {target} of")
-    refuse_two(dom, str(target))
+    refuse_conflict(dom, str(target))
     disk = _find(conn, dom, target)
     with connection.translated(f"grow disk {target} of {name}"):
-        before = _now(dom, disk)
+        before = _current_size(dom, disk)
         if size_bytes < before:
             raise errors.InvalidInput(
                 f"disk {target} of {name} has {human_bytes(before)}; a disk is never shrunk"
@@ -210,14 +212,14 @@ def grow(
             refuse_shared(conn, dom, target)
             with admission_config.lock() if admission_config else contextlib.nullcontext():
                 if admission_config:
-                    _room(conn, admission_config, dom, target, size_bytes - before)
+                    _check_capacity(conn, admission_config, dom, target, size_bytes - before)
                 if disk.runs:
                     dom.blockResize(target, size_bytes, libvirt.VIR_DOMAIN_BLOCK_RESIZE_BYTES)
                 elif disk.on_server is not None:
                     disk.on_server.resize(size_bytes)
                 elif disk.path:
                     _grow_stopped(conn, disk.path, disk.format, size_bytes)
-        after = _now(dom, disk)
+        after = _current_size(dom, disk)
     if after < size_bytes:
         raise errors.OperationFailed(f"disk {target} of {name} still has {human_bytes(after)}")
     return before, after

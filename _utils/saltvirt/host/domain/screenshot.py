@@ -13,7 +13,7 @@ import zlib
 from typing import TYPE_CHECKING
 
 from saltvirt import errors, units
-from saltvirt.answers.reach import Screen
+from saltvirt.answers.reach import Screenshot
 from saltvirt.host import connection
 
 if TYPE_CHECKING:
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 _PPM = re.compile(rb"P6\s+(?:#[^\n]*\n\s*)*(\d+)\s+(\d+)\s+(\d+)\s")
 PNG = b"\x89PNG\r\n\x1a\n"
 # in base64 it must fit into an event of Salt's, which has 1 MiB
-_TRAVELS_BYTES = 700 * 1024
+_MAX_EVENT_BYTES = 700 * 1024
 # of a screen of 8K; how large it is the guest says
-_MOST_BYTES = 128 * 1024**2
+_MAX_BYTES = 128 * 1024**2
 
 
 def _chunk(kind: bytes, data: bytes) -> bytes:
@@ -43,22 +43,25 @@ def png_of_ppm(data: bytes, widest: int | None = None) -> bytes:
     if len(pixels) < row * height:
         raise errors.OperationFailed("the hypervisor's picture ends too early")
     step = -(-width // (widest or width))
-    lines = [_thinned(pixels[at : at + row], step) for at in range(0, row * height, row * step)]
-    rows = b"".join(b"\0" + one for one in lines)
+    lines = [
+        _subsample(pixels[offset : offset + row], step)
+        for offset in range(0, row * height, row * step)
+    ]
+    rows = b"".join(b"\0" + line for line in lines)
     header = struct.pack(">IIBBBBB", len(lines[0]) // 3, len(lines), 8, 2, 0, 0, 0)
     return (
         PNG + _chunk(b"IHDR", header) + _chunk(b"IDAT", zlib.compress(rows)) + _chunk(b"IEND", b"")
     )
 
 
-def _thinned(row: bytes, step: int) -> bytes:
+def _subsample(row: bytes, step: int) -> bytes:
     """Every so many pixels of a row."""
     if step == 1:
         return row
-    found = bytearray(3 * len(row[:: 3 * step]))
+    pixels = bytearray(3 * len(row[:: 3 * step]))
     for colour in range(3):
-        found[colour::3] = row[colour :: 3 * step]
-    return bytes(found)
+        pixels[colour::3] = row[colour :: 3 * step]
+    return bytes(pixels)
 
 
 def take(
@@ -71,32 +74,32 @@ def take(
 
 def _read(conn: libvirt.virConnect, dom: libvirt.virDomain, screen: int) -> bytes:
     """The picture as the hypervisor gives it. Raises OperationFailed for more than one takes."""
-    found = bytearray()
+    image = bytearray()
 
-    def keep(_stream: libvirt.virStream, data: bytes, _opaque: object) -> int:
-        found.extend(data)
-        if len(found) > _MOST_BYTES:
-            most = units.human_bytes(_MOST_BYTES)
-            raise errors.OperationFailed(f"the screen of {dom.name()} is larger than {most}")
+    def receive(_stream: libvirt.virStream, data: bytes, _opaque: object) -> int:
+        image.extend(data)
+        if len(image) > _MAX_BYTES:
+            limit = units.human_bytes(_MAX_BYTES)
+            raise errors.OperationFailed(f"the screen of {dom.name()} is larger than {limit}")
         return len(data)
 
     with connection.translated(f"take a screenshot of {dom.name()}"):
         stream = conn.newStream(0)
         dom.screenshot(stream, screen, 0)
-        stream.recvAll(keep, None)
+        stream.recvAll(receive, None)
         stream.finish()
-    return bytes(found)
+    return bytes(image)
 
 
-def small(conn: libvirt.virConnect, dom: libvirt.virDomain, screen: int, widest: int) -> Screen:
+def small(conn: libvirt.virConnect, dom: libvirt.virDomain, screen: int, widest: int) -> Screenshot:
     """A picture that travels. Raises OperationFailed for one that is too large for that."""
     data = take(conn, dom, screen, widest)
-    if len(data) > _TRAVELS_BYTES:
+    if len(data) > _MAX_EVENT_BYTES:
         raise errors.OperationFailed(
             f"the picture of {dom.name()} has {len(data)} bytes: virt.screenshot on its host keeps "
             "it in a file"
         )
-    return Screen(dom.UUIDString(), base64.b64encode(data).decode())
+    return Screenshot(dom.UUIDString(), base64.b64encode(data).decode())
 
 
 def save(data: bytes, name: str, folder: str, path: str | None = None) -> str:

@@ -17,7 +17,7 @@ from saltvirt import errors, places
 from saltvirt.host import connection, own_files
 from saltvirt.host.connection import libvirt
 from saltvirt.host.storage import files
-from saltvirt.snapshot.tree import Snapshot
+from saltvirt.snapshot.tree import SnapshotNode
 
 FOLDER = f"{places.STATE}/snapshots"
 _VARIABLES, _TPM = "variables", "tpm"
@@ -31,35 +31,35 @@ _TRIES = 5
 def unsaved(conn: libvirt.virConnect, domain: libvirt.virDomain) -> list[str]:
     """Sentences about what of the guest can be saved with no snapshot."""
     root = _definition(domain)
-    found, path = [], files.variables_of(root)
+    warnings, path = [], files.variables_of(root)
     if path is not None and not _is_own(conn, path, domain.name()):
-        found.append(
+        warnings.append(
             f"its firmware variables in {path or 'no file'} are not saved with it, as that is not "
             f"proven to be the file of {domain.name()}"
         )
     state = _tpm(root, domain.UUIDString())
     if state is not None and not (connection.is_local(conn) and state):
-        found.append("the state of its TPM is not saved with it")
-    return found
+        warnings.append("the state of its TPM is not saved with it")
+    return warnings
 
 
-def save(conn: libvirt.virConnect, domain: libvirt.virDomain, snapshot: Snapshot) -> None:
+def save(conn: libvirt.virConnect, domain: libvirt.virDomain, snapshot: SnapshotNode) -> None:
     """Copies firmware variables and TPM state for a snapshot that has just been taken, and removes
     what was saved for snapshots that are gone."""
     root, uuid = _definition(domain), domain.UUIDString()
     variables, tpm = files.variables_of(root), _tpm(root, uuid)
-    own = variables is not None and _is_own(conn, variables, domain.name())
-    if not connection.is_local(conn) or not (own or tpm):
+    own_variables = variables is not None and _is_own(conn, variables, domain.name())
+    if not connection.is_local(conn) or not (own_variables or tpm):
         return
     target = _folder(uuid, snapshot)
     part = f"{target}.part"
-    with own_files.permitted(), _words("save the firmware variables and the TPM state"):
+    with own_files.permitted(), _os_errors_as("save the firmware variables and the TPM state"):
         shutil.rmtree(part, ignore_errors=True)
         for folder in (FOLDER, os.path.dirname(part), part):  # with the mode of each
             os.makedirs(folder, mode=0o700, exist_ok=True)
-        if own and variables and os.path.exists(variables):
+        if own_variables and variables and os.path.exists(variables):
             _copy_steady(variables, f"{part}/{_VARIABLES}")
-        elif own:
+        elif own_variables:
             os.mkdir(f"{part}/{_NONE}")
         if tpm and os.path.isdir(tpm):
             for path in _files(tpm):
@@ -68,56 +68,56 @@ def save(conn: libvirt.virConnect, domain: libvirt.virDomain, snapshot: Snapshot
         os.rename(part, target)
 
 
-def not_restored(domain: libvirt.virDomain, snapshot: Snapshot) -> list[str]:
+def not_restored(domain: libvirt.virDomain, snapshot: SnapshotNode) -> list[str]:
     """Sentences about what going back to the snapshot leaves as it is."""
     if snapshot.memory != "no":
         return []
-    saved = _folder(domain.UUIDString(), snapshot)
-    variables = any(os.path.exists(f"{saved}/{name}") for name in (_VARIABLES, _NONE))
-    what = [
+    saved_dir = _folder(domain.UUIDString(), snapshot)
+    variables = any(os.path.exists(f"{saved_dir}/{name}") for name in (_VARIABLES, _NONE))
+    missing = [
         *(["firmware variables"] if snapshot.variables and not variables else []),
-        *(["TPM state"] if snapshot.tpm and not os.path.isdir(f"{saved}/{_TPM}") else []),
+        *(["TPM state"] if snapshot.tpm and not os.path.isdir(f"{saved_dir}/{_TPM}") else []),
     ]
-    if not what:
+    if not missing:
         return []
-    return [f"the {' and the '.join(what)} stay as they are now: {snapshot.name} has none saved"]
+    return [f"the {' and the '.join(missing)} stay as they are now: {snapshot.name} has none saved"]
 
 
-def restore(conn: libvirt.virConnect, domain: libvirt.virDomain, snapshot: Snapshot) -> None:
+def restore(conn: libvirt.virConnect, domain: libvirt.virDomain, snapshot: SnapshotNode) -> None:
     """Puts back what was saved for a snapshot to which the guest, which is off, was reverted."""
     root, uuid = _definition(domain), domain.UUIDString()
-    saved = _folder(uuid, snapshot)
-    if domain.isActive() or not os.path.isdir(saved):
+    saved_dir = _folder(uuid, snapshot)
+    if domain.isActive() or not os.path.isdir(saved_dir):
         return
     path, state = files.variables_of(root), _tpm(root, uuid)
-    with own_files.permitted(), _words("put back the firmware variables and the TPM state"):
-        known = any(os.path.exists(f"{saved}/{name}") for name in (_VARIABLES, _NONE))
-        if known and path and _is_own(conn, path, domain.name()):
-            _put_back(f"{saved}/{_VARIABLES}", path)
-        if state and os.path.isdir(f"{saved}/{_TPM}"):
-            kept = _files(f"{saved}/{_TPM}")
-            for name in kept:
-                _put_back(f"{saved}/{_TPM}/{name}", f"{state}/{name}")
-            for name in set(_files(state)) - set(kept):
+    with own_files.permitted(), _os_errors_as("put back the firmware variables and the TPM state"):
+        has_variables = any(os.path.exists(f"{saved_dir}/{name}") for name in (_VARIABLES, _NONE))
+        if has_variables and path and _is_own(conn, path, domain.name()):
+            _put_back(f"{saved_dir}/{_VARIABLES}", path)
+        if state and os.path.isdir(f"{saved_dir}/{_TPM}"):
+            saved_files = _files(f"{saved_dir}/{_TPM}")
+            for name in saved_files:
+                _put_back(f"{saved_dir}/{_TPM}/{name}", f"{state}/{name}")
+            for name in set(_files(state)) - set(saved_files):
                 os.unlink(f"{state}/{name}")
 
 
-def saved(uuid: str) -> tuple[list[str], list[str]]:
+def list_saved(uuid: str) -> tuple[list[str], list[str]]:
     """(files, empty folders) of what was saved for the snapshots of a guest: it moves with them."""
-    found: list[str] = []
+    paths: list[str] = []
     empty: list[str] = []
     with own_files.permitted():
         for parent, folders, names in os.walk(os.path.join(FOLDER, uuid)):
             folders[:] = [name for name in folders if not name.endswith(".part")]
-            found += [os.path.join(parent, name) for name in sorted(names)]
+            paths += [os.path.join(parent, name) for name in sorted(names)]
             empty += [] if folders or names else [parent]
-    return found, empty
+    return paths, empty
 
 
-def forget(uuid: str, snapshots: Collection[Snapshot]) -> None:
+def forget(uuid: str, snapshots: Collection[SnapshotNode]) -> None:
     """Removes what was saved for snapshots that are gone."""
-    for one in snapshots:
-        shutil.rmtree(_folder(uuid, one), ignore_errors=True)
+    for snapshot in snapshots:
+        shutil.rmtree(_folder(uuid, snapshot), ignore_errors=True)
     with contextlib.suppress(OSError):  # others have something saved
         os.rmdir(os.path.join(FOLDER, uuid))
 
@@ -127,7 +127,7 @@ def forget_all(uuid: str) -> None:
     shutil.rmtree(os.path.join(FOLDER, uuid), ignore_errors=True)
 
 
-def _folder(uuid: str, snapshot: Snapshot) -> str:
+def _folder(uuid: str, snapshot: SnapshotNode) -> str:
     """Another snapshot of that name was taken at another time."""
     name = urllib.parse.quote(snapshot.name, safe="")
     return os.path.join(FOLDER, uuid, f"{name}@{snapshot.created}")
@@ -152,13 +152,13 @@ def _tpm(root: ElementTree.Element, uuid: str) -> str | None:
 
 def _files(folder: str) -> list[str]:
     """The plain files below a folder, by their path in it."""
-    found = []
+    paths = []
     for parent, _, names in os.walk(folder):
         for name in names:
             path = os.path.join(parent, name)
             if name != _LOCK and stat.S_ISREG(os.lstat(path).st_mode):
-                found.append(os.path.relpath(path, folder))
-    return found
+                paths.append(os.path.relpath(path, folder))
+    return paths
 
 
 def _read(path: str) -> bytes:
@@ -180,35 +180,35 @@ def _copy_steady(path: str, target: str) -> None:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
-    _like(target, os.stat(path))
+    _copy_owner(target, os.stat(path))
 
 
-def _like(path: str, model: os.stat_result) -> None:
+def _copy_owner(path: str, model: os.stat_result) -> None:
     os.chown(path, model.st_uid, model.st_gid)
     os.chmod(path, stat.S_IMODE(model.st_mode))
 
 
-def _put_back(saved: str, path: str) -> None:
+def _put_back(source: str, path: str) -> None:
     """Puts a file back. One that was not there is removed: libvirt makes it from its template."""
-    if not os.path.exists(saved):
+    if not os.path.exists(source):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
         return
     part = f"{path}.part"
     os.makedirs(os.path.dirname(path), mode=0o711, exist_ok=True)
-    shutil.copyfile(saved, part)
-    _like(part, os.stat(saved))
+    shutil.copyfile(source, part)
+    _copy_owner(part, os.stat(source))
     with open(part, "rb") as file:
         os.fsync(file.fileno())
     os.rename(part, path)
 
 
 @contextlib.contextmanager
-def _words(what: str) -> Iterator[None]:
+def _os_errors_as(action: str) -> Iterator[None]:
     """For the block: an OSError is an OperationFailed, in one line."""
     try:
         yield
     except PermissionError:
         raise
     except OSError as exc:
-        raise errors.OperationFailed(f"cannot {what}: {exc.filename}: {exc.strerror}") from exc
+        raise errors.OperationFailed(f"cannot {action}: {exc.filename}: {exc.strerror}") from exc

@@ -15,11 +15,11 @@ from urllib.parse import quote
 
 from saltvirt import errors, places
 from saltvirt.host import own_files
-from saltvirt.wire import Fact
+from saltvirt.wire import Message
 
 FOLDER = f"{places.STATE}/stands"
 # who asks whether there is one has its lock for a moment, too
-_LOOKED_S = 1
+_LOCK_WAIT_S = 1
 # what neither moves such a guest nor reads its disks as if they were whole
 ALLOWED = frozenset({
     "virt.start", "virt.shutdown", "virt.stop", "virt.pause", "virt.resume", "virt.reboot",
@@ -30,7 +30,7 @@ ALLOWED = frozenset({
 
 
 @dataclass(frozen=True)
-class Stood(Fact):
+class LiveRestoreRecord(Message):
     """uuid: of the guest. ident: of the backup. host, port, authority: who shows it, and by which
     certificate he is known. disks: those that stood on it at the beginning. policies: disk to what
     it did at an error before, of libvirt's error_policy and rerror_policy."""
@@ -46,14 +46,14 @@ class Stood(Fact):
     policies: dict[str, tuple[str, ...]] | None = None
 
 
-def put(found: Stood) -> None:
+def store(record: LiveRestoreRecord) -> None:
     """Puts it down, on the disk before this returns. Raises OperationFailed."""
     with own_files.permitted():
         os.makedirs(FOLDER, mode=0o700, exist_ok=True)
-        path = _path(found.guest)
+        path = _path(record.guest)
         fd = os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with open(fd, "w", encoding="utf-8") as file:
-            json.dump(found.to_answer(), file, indent=1)
+            json.dump(record.to_answer(), file, indent=1)
             file.flush()
             os.fsync(file.fileno())
         os.replace(f"{path}.new", path)
@@ -64,15 +64,15 @@ def put(found: Stood) -> None:
             os.close(folder)
 
 
-def of(name: str) -> Stood | None:
+def load(name: str) -> LiveRestoreRecord | None:
     """The guest's, or None. Raises OperationFailed where it cannot be read."""
     return _read(_path(name))
 
 
-def _read(path: str) -> Stood | None:
+def _read(path: str) -> LiveRestoreRecord | None:
     try:
         with open(path, encoding="utf-8") as file:
-            return Stood.from_answer(json.load(file), path)
+            return LiveRestoreRecord.from_answer(json.load(file), path)
     except FileNotFoundError:
         return None
     except (errors.BadAnswer, OSError, ValueError, RecursionError) as exc:
@@ -87,18 +87,18 @@ def forget(name: str) -> None:
         os.unlink(_path(name))
 
 
-def every() -> Iterator[Stood]:
+def load_all() -> Iterator[LiveRestoreRecord]:
     """All that stand on a backup here. Raises as ``of``."""
     with own_files.permitted():
-        there = os.listdir(FOLDER) if os.path.isdir(FOLDER) else []
-    for file in sorted(one for one in there if one.endswith(".json")):
-        found = _read(os.path.join(FOLDER, file))
-        if found:
-            yield found
+        files = os.listdir(FOLDER) if os.path.isdir(FOLDER) else []
+    for file in sorted(name for name in files if name.endswith(".json")):
+        record = _read(os.path.join(FOLDER, file))
+        if record:
+            yield record
 
 
 @contextlib.contextmanager
-def kept(name: str) -> Iterator[None]:
+def server_lock(name: str) -> Iterator[None]:
     """For the block this process keeps the backup shown here. Raises OperationFailed where another
     one does."""
     with open(_lock(name), "a+", encoding="ascii") as file:
@@ -110,19 +110,19 @@ def kept(name: str) -> Iterator[None]:
 
 
 def _take(file: IO[str], name: str) -> None:
-    until = time.monotonic() + _LOOKED_S
+    deadline = time.monotonic() + _LOCK_WAIT_S
     while True:
         try:
             return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as exc:
-            if time.monotonic() > until:
+            if time.monotonic() > deadline:
                 raise errors.OperationFailed(
                     f"another process keeps the backup shown on which {name} stands"
                 ) from exc
         time.sleep(0.05)
 
 
-def keeper(name: str) -> int | None:
+def server_pid(name: str) -> int | None:
     """The process that keeps the backup shown here, None where none does."""
     try:
         with open(_lock(name), encoding="ascii") as file:
@@ -137,10 +137,10 @@ def keeper(name: str) -> int | None:
 
 def may_start(name: str) -> None:
     """Raises OperationFailed for a guest whose blocks cannot be read now."""
-    found = of(name)
-    if found and keeper(name) is None:
+    record = load(name)
+    if record and server_pid(name) is None:
         raise errors.OperationFailed(
-            f"{name} stands on the backup {found.ident}, which is not shown to this host: "
+            f"{name} stands on the backup {record.ident}, which is not shown to this host: "
             f"salt-run virt.backup_instant {name} has it shown again, then it can be started"
         )
 
@@ -150,14 +150,15 @@ def _lock(name: str) -> str:
     return f"{_path(name).removesuffix('.json')}.lock"
 
 
-def refuse(what: str, name: str) -> None:
+def refuse(operation: str, name: str) -> None:
     """Raises Refused where that must not be done to the guest now."""
-    if what.partition(" ")[0] in ALLOWED or not os.path.exists(_path(name)):
+    if operation.partition(" ")[0] in ALLOWED or not os.path.exists(_path(name)):
         return
-    found = of(name)
-    if found:
+    record = load(name)
+    if record:
         raise errors.Refused(
-            f"{name} still stands on the backup {found.ident}, no {what} before all its blocks are "
+            f"{name} still stands on the backup {record.ident}, no {operation} before all its "
+            f"blocks are "
             f"here: salt-run virt.backup_instant {name} waits for that"
         )
 

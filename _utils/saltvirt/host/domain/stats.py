@@ -57,10 +57,10 @@ def blocks(
 ) -> dict[str, dict[str, Any]]:
     """libvirt's statistics of the disks, by UUID, for pairs of a virDomain and its parsed
     definitions; none of a domain for whose disks libvirt would wait for ever."""
-    answer = [dom for dom, trees in domains if answers.disks(conn, trees)]
-    wanted = libvirt.VIR_DOMAIN_STATS_BLOCK
-    pairs = conn.domainListGetStats(answer, wanted, _NOWAIT) if answer else []
-    return {dom.UUIDString(): found for dom, found in pairs}
+    readable = [dom for dom, trees in domains if answers.disks(conn, trees)]
+    flags = libvirt.VIR_DOMAIN_STATS_BLOCK
+    pairs = conn.domainListGetStats(readable, flags, _NOWAIT) if readable else []
+    return {dom.UUIDString(): block_stats for dom, block_stats in pairs}
 
 
 def tree(dom: libvirt.virDomain) -> ElementTree.Element:
@@ -75,7 +75,7 @@ def _read(dom: libvirt.virDomain, stats: dict[str, Any], with_xml: bool) -> Read
         if with_xml:
             text = dom.XMLDesc(0)
             reading.tree = ElementTree.fromstring(text)
-            reading.pending = waiting.try_one(dom, text) if reading.active else []
+            reading.pending = waiting.try_for_domain(dom, text) if reading.active else []
     except libvirt.libvirtError as exc:
         reading.error = connection.translate(exc).text
     return reading
@@ -88,8 +88,8 @@ def read_all(conn: libvirt.virConnect, with_xml: bool = True) -> dict[str, Readi
     job) gives what it can without being waited for; one that vanishes meanwhile, or cannot be read,
     has an ``error``.
     """
-    found = _readings(conn, conn.getAllDomainStats(kinds(), _NOWAIT), with_xml)
-    return {r.name: r for r in sorted(found, key=lambda r: r.name)}
+    readings = _readings(conn, conn.getAllDomainStats(kinds(), _NOWAIT), with_xml)
+    return {r.name: r for r in sorted(readings, key=lambda r: r.name)}
 
 
 def _readings(
@@ -97,11 +97,11 @@ def _readings(
     pairs: Iterable[tuple[libvirt.virDomain, dict[str, Any]]],
     with_xml: bool,
 ) -> list[Reading]:
-    found = {dom.UUIDString(): (dom, _read(dom, stats, with_xml)) for dom, stats in pairs}
-    seen = [(dom, [one.tree]) for dom, one in found.values() if one.tree is not None]
-    for uuid, more in blocks(conn, seen).items():
-        found[uuid][1].stats.update(more)
-    return [reading for _, reading in found.values()]
+    by_uuid = {dom.UUIDString(): (dom, _read(dom, stats, with_xml)) for dom, stats in pairs}
+    domains = [(dom, [entry.tree]) for dom, entry in by_uuid.values() if entry.tree is not None]
+    for uuid, block_stats in blocks(conn, domains).items():
+        by_uuid[uuid][1].stats.update(block_stats)
+    return [reading for _, reading in by_uuid.values()]
 
 
 def read_one(conn: libvirt.virConnect, name: str, with_xml: bool = True) -> Reading:

@@ -25,19 +25,21 @@ def _grows(
     Less than it may have already was promised to it when it was made.
     """
     guest = placement_facts.read(dom.name(), placement_facts.definitions(dom, False))
-    more = {
+    growth = {
         "vcpu": vcpus > guest.vcpus,
         "memory": memory_kib > account.promised_kib(guest),
     }
-    asked = [name for name, grows in more.items() if grows]
-    if asked:
+    resources = [name for name, grows in growth.items() if grows]
+    if resources:
         host = admission.host_facts(dom.connect(), admission_config)
         request = facts.of_guest(guest, host)
-        wanted = replace(
+        demand = replace(
             request, vcpus=max(vcpus, guest.vcpus), stopped=False,
             memory_kib=max(memory_kib, guest.memory_kib),
         )  # fmt: skip
-        admission.check(dom.connect(), admission_config, wanted, new=False, only=asked)
+        admission.check(
+            dom.connect(), admission_config, demand, is_new=False, filter_names=resources
+        )
 
 
 def _apply(

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from saltvirt import errors
-from saltvirt.answers.migration import Certificate, Migratable, Recovered
+from saltvirt.answers.migration import Certificate, MigrationCheck, RecoveryResult
 from saltvirt.host.connection import libvirt
 from saltvirt.host.domain import guest_lock, lookup
 from saltvirt.host.migration import (
@@ -57,17 +57,17 @@ class MigrationJob:
     certificates: dict[str, dict[str, Certificate]] = field(default_factory=dict)
     journals: str = move_journal.FOLDER
     locks: str = guest_lock.FOLDER
-    tell: Callable[[dict[str, Any]], None] = lambda event: None
-    given_up: Callable[[str], object] = lambda host: None
+    notify: Callable[[dict[str, Any]], None] = lambda event: None
+    on_target_lost: Callable[[str], object] = lambda host: None
 
     def peer(self) -> AbstractContextManager[libvirt.virConnect]:
         return peer.connect(self.transport, self.username, self.password)
 
-    def say(self, text: str) -> None:
-        self.tell({"text": text})
+    def report_step(self, text: str) -> None:
+        self.notify({"text": text})
 
 
-def migrate(conn: libvirt.virConnect, job: MigrationJob) -> Recovered:
+def migrate(conn: libvirt.virConnect, job: MigrationJob) -> RecoveryResult:
     """Moves the guest: a Moved; a Recovered where an earlier attempt had moved it already.
 
     What an earlier attempt left half done is ended first. Raises NotFound,
@@ -75,59 +75,59 @@ def migrate(conn: libvirt.virConnect, job: MigrationJob) -> Recovered:
     then where it was, and the target clean
     unless the message says what is left.
     """
-    what = f"virt.migrate to {job.transport.host}"
+    operation = f"virt.migrate to {job.transport.host}"
     with (
-        move_journal.Journal(job.journals, job.name) as journal,
-        guest_lock.held(job.locks, what, job.name),
+        move_journal.MigrationJournal(job.journals, job.name) as journal,
+        guest_lock.acquire(job.locks, operation, job.name),
     ):
-        ended = _end_earlier(conn, job, journal)
-        if ended:
-            return ended
+        earlier = _end_earlier(conn, job, journal)
+        if earlier:
+            return earlier
         dom = lookup.lookup(conn, job.name)
-        with _reached(job) as peer:
-            _, _, still = unreachable_target.take_away(job, job.transport.host)
-            for held in still.values():
-                raise errors.MigrationFailed(f"{job.name} stays where it is: {held}")
+        with _connected(job) as peer:
+            _, _, unreachable = unreachable_target.hand_over(job, job.transport.host)
+            for obstacle in unreachable.values():
+                raise errors.MigrationFailed(f"{job.name} stays where it is: {obstacle}")
             report, host, request = examine(dom, peer, job)
-            standing = checks.standing(report, request)
-            why = standing + checks.against(report, host, request)
-            if why:  # what is against this target alone need not be against another
+            guest_reasons = checks.guest_reasons(report, request)
+            reasons = guest_reasons + checks.target_reasons(report, host, request)
+            if reasons:  # what is against this target alone need not be against another
                 kind: type[errors.MigrationFailed] = (
-                    errors.MigrationFailed if standing else errors.TargetRefused
+                    errors.MigrationFailed if guest_reasons else errors.TargetRefused
                 )
-                raise kind(f"{job.name} stays on {report.host}: " + "; ".join(why))
-            ends = migration.Ends(conn, peer, dom)
-            return migration.Migration(ends, report, host, request, job, journal).run()
+                raise kind(f"{job.name} stays on {report.host}: " + "; ".join(reasons))
+            endpoints = migration.Endpoints(conn, peer, dom)
+            return migration.Migration(endpoints, report, host, request, job, journal).run()
 
 
 def _end_earlier(
-    conn: libvirt.virConnect, job: MigrationJob, journal: move_journal.Journal
-) -> Recovered | None:
+    conn: libvirt.virConnect, job: MigrationJob, journal: move_journal.MigrationJournal
+) -> RecoveryResult | None:
     """Ends what a killed migration of this guest began: its result if that has moved it."""
     if journal.read() is None:
         return None
-    job.say("ending an earlier migration of this guest")
-    outcome = unreachable_target.ended(conn, journal, job)
-    for host in outcome.left_on:
-        job.say(f"{host} does not answer: what it holds for {job.name} is taken away later")
+    job.report_step("ending an earlier migration of this guest")
+    outcome = unreachable_target.end_migration(conn, journal, job)
+    for host in outcome.leftovers_by_host:
+        job.report_step(f"{host} does not answer: what it holds for {job.name} is taken away later")
     return outcome if outcome.outcome == recovery.MOVED else None
 
 
 @contextlib.contextmanager
-def _reached(job: MigrationJob) -> Iterator[libvirt.virConnect]:
+def _connected(job: MigrationJob) -> Iterator[libvirt.virConnect]:
     """The connection to the target for the block; without it the guest stays, and says so."""
     with contextlib.ExitStack() as stack:
         try:
             peer = stack.enter_context(job.peer())
         except errors.ConnectionFailed as exc:
-            why = "; ".join(_unreachable(job, exc))
-            raise errors.TargetRefused(f"{job.name} stays where it is: {why}") from exc
+            reason = "; ".join(_unreachable(job, exc))
+            raise errors.TargetRefused(f"{job.name} stays where it is: {reason}") from exc
         yield peer
 
 
 def _unreachable(job: MigrationJob, exc: Exception) -> list[str]:
     """Why there is no connection: what is known of certificates, then libvirt's words."""
-    return [*checks.trust.wrong(job.certificates, job.transport), str(exc)]
+    return [*checks.trust.invalid_reasons(job.certificates, job.transport), str(exc)]
 
 
 def examine(
@@ -137,9 +137,9 @@ def examine(
     report = facts.guest(dom)
     with facts.marked(report) as marks:
         host = facts.target(peer, report, marks)
-    coming = reservations.there(peer, {found.guest.name for found in host.domains})
-    host = replace(host, reservations=tuple(coming))
-    plans = storage.plan(report.disks, host.places, job.options.copy_storage)
+    arriving = reservations.remote(peer, {domain.guest.name for domain in host.domains})
+    host = replace(host, reservations=tuple(arriving))
+    plans = storage.plan(report.disks, host.locations, job.options.copy_storage)
     request = checks.CheckedMigration(
         job.options, job.transport, plans, job.placement, job.ratios, job.limits,
         job.certificates, job.overcommit, job.unmounted,
@@ -147,23 +147,23 @@ def examine(
     return report, host, request
 
 
-def migratable(conn: libvirt.virConnect, job: MigrationJob, against: bool) -> Migratable:
-    """The standing answer. against: also ask the target of the job."""
+def migratable(conn: libvirt.virConnect, job: MigrationJob, check_target: bool) -> MigrationCheck:
+    """The standing answer. check_target: also ask the target of the job."""
     dom = lookup.lookup(conn, job.name)
-    if not against:
+    if not check_target:
         request = checks.CheckedMigration(job.options, job.transport)
-        why = checks.standing(facts.guest(dom), request)
-        return Migratable(not why, tuple(why))
-    shown = tuple(checks.trust.shown(job.certificates, job.transport))
+        reasons = checks.guest_reasons(facts.guest(dom), request)
+        return MigrationCheck(not reasons, tuple(reasons))
+    certificates = tuple(checks.trust.required(job.certificates, job.transport))
     try:
         with job.peer() as peer:
             report, host, request = examine(dom, peer, job)
     except errors.ConnectionFailed as exc:
-        return Migratable(False, tuple(_unreachable(job, exc)), certificates=shown)
-    standing = checks.standing(report, request)
-    why = standing + checks.against(report, host, request)
-    disks = {plan.target: plan.how for plan in request.plans}
-    return Migratable(not why, tuple(why), bool(standing), disks, shown)
+        return MigrationCheck(False, tuple(_unreachable(job, exc)), certificates=certificates)
+    guest_reasons = checks.guest_reasons(report, request)
+    reasons = guest_reasons + checks.target_reasons(report, host, request)
+    disks = {plan.target: plan.method for plan in request.plans}
+    return MigrationCheck(not reasons, tuple(reasons), bool(guest_reasons), disks, certificates)
 
 
 def recover(
@@ -172,18 +172,18 @@ def recover(
     lost: str | None = None,
     elsewhere: Collection[str] = (),
     removed: bool = False,
-) -> Recovered:
+) -> RecoveryResult:
     """Ends a killed migration: see unreachable_target.ended; outcome "nothing" without one. Then
     hands over what earlier ones have left to hosts that did not answer."""
     with (
-        move_journal.Journal(job.journals, job.name) as journal,
-        guest_lock.held(job.locks, "virt.migrate_recover", job.name),
+        move_journal.MigrationJournal(job.journals, job.name) as journal,
+        guest_lock.acquire(job.locks, "virt.migrate_recover", job.name),
     ):
-        done = Recovered(name=job.name, outcome=recovery.NOTHING)
+        result = RecoveryResult(name=job.name, outcome=recovery.NOTHING)
         if journal.read() is not None:
-            done = unreachable_target.ended(conn, journal, job, lost, elsewhere, removed)
+            result = unreachable_target.end_migration(conn, journal, job, lost, elsewhere, removed)
         elif lost:
             raise errors.InvalidInput(f"no migration of {job.name} from here is unfinished")
-        gone, kept, still = unreachable_target.take_away(job)
-        kept = {**done.kept, **kept}
-        return replace(done, deleted=(*done.deleted, *gone), kept=kept, left=still)
+        deleted, retained, unreachable = unreachable_target.hand_over(job)
+        retained = {**result.kept, **retained}
+        return replace(result, deleted=(*result.deleted, *deleted), kept=retained, left=unreachable)

@@ -21,21 +21,21 @@ from saltvirt.migration import storage
 from saltvirt.migration.facts import BackingFile
 
 if TYPE_CHECKING:
-    from saltvirt.host.migration.prepare import Target
+    from saltvirt.host.migration.prepare import MigrationTarget
 
 # a copy that another migration has begun and that does not grow for so long has died
 STALLED_S = 60
 _MODE = "0444"
 
 
-def bring(target: Target, base: BackingFile) -> None:
+def transfer(target: MigrationTarget, base: BackingFile) -> None:
     """Sees to it that the target has the image, whole and the same as ours.
 
     target: a prepare.Target; base: of a storage.DiskPlan. Raises MigrationFailed.
     """
     path, named_by_content = base.path, storage.by_content(base.path)
-    is_ours = _copied(target, base) or named_by_content
-    if not is_ours and not same_content.same_there(target.peer, path):
+    is_ours = _ensure_copy(target, base) or named_by_content
+    if not is_ours and not same_content.equals_remote(target.peer, path):
         raise errors.MigrationFailed(
             f"the target has another {path} than the backing file of the guest's disk"
         )
@@ -43,66 +43,66 @@ def bring(target: Target, base: BackingFile) -> None:
         _record(target, path)
 
 
-def _copied(target: Target, base: BackingFile) -> bool:
+def _ensure_copy(target: MigrationTarget, base: BackingFile) -> bool:
     """Whether we have brought it. False: it was there, or another migration has."""
-    while not _there(target, base):
+    while not _is_available(target, base):
         with contextlib.suppress(errors.AlreadyExists):  # another one was quicker
             _copy(target, base)
             return True
     return False
 
 
-def _copy(target: Target, base: BackingFile) -> None:
+def _copy(target: MigrationTarget, base: BackingFile) -> None:
     """Copies the image; raises AlreadyExists when somebody else does, or has."""
-    path, turn = base.path, storage.coming(base.path)
-    target.file(turn, "raw", 0, None)
+    path, incoming = base.path, storage.incoming_path(base.path)
+    target.create_file(incoming, "raw", 0, None)
     try:
-        before = _signs(path)
-        target.say(f"copying the image {path}")
+        before = _fingerprint(path)
+        target.report_step(f"copying the image {path}")
         target.copy(path, _MODE)
     except errors.AlreadyExists:
-        target.remove(turn)
+        target.remove(incoming)
         raise
-    if _signs(path) != before or target.size(path) != base.file_bytes:
+    if _fingerprint(path) != before or target.size(path) != base.file_bytes:
         raise errors.MigrationFailed(f"{path} changed while it was copied: try again")
     same_content.remember(target.peer, path)
-    target.keep(path)
-    target.remove(turn)
+    target.retain(path)
+    target.remove(incoming)
 
 
-def _signs(path: str) -> tuple[int, int, int]:
+def _fingerprint(path: str) -> tuple[int, int, int]:
     """What changes when somebody writes to a file."""
     stat = os.stat(path)
     return stat.st_ino, stat.st_size, stat.st_mtime_ns
 
 
-def _there(target: Target, base: BackingFile) -> bool:
+def _is_available(target: MigrationTarget, base: BackingFile) -> bool:
     """Whether the whole image is there; waits for another migration that is bringing it."""
     path, since = base.path, time.monotonic()
-    seen: tuple[int | None, bool] | None = None
+    last_state: tuple[int | None, bool] | None = None
     while True:
-        size, busy = target.size(path), target.size(storage.coming(path)) is not None
+        size, busy = target.size(path), target.size(storage.incoming_path(path)) is not None
         if not busy and size in (None, base.file_bytes):
             return size is not None
-        if seen is None:
-            target.say(f"waiting for the image {path}, which another migration is copying")
-        if (size, busy) != seen:
-            seen, since = (size, busy), time.monotonic()
+        if last_state is None:
+            target.report_step(f"waiting for the image {path}, which another migration is copying")
+        if (size, busy) != last_state:
+            last_state, since = (size, busy), time.monotonic()
         elif time.monotonic() - since > STALLED_S:
             raise errors.MigrationFailed(
                 f"{path} on the target is incomplete and does not grow: virt.repair ends the "
                 f"migration that has left it, else look whose it is, and remove it and "
-                f"{storage.coming(path)} there"
+                f"{storage.incoming_path(path)} there"
             )
-        target.watch.end_if_asked()
+        target.watch.check_abort()
         time.sleep(1)
 
 
-def _record(target: Target, path: str) -> None:
+def _record(target: MigrationTarget, path: str) -> None:
     """What our cache knows of the image, for the target's."""
     folder, name = os.path.split(path)
     record = os.path.join(folder, ".meta", f"{name}.json")
     if os.path.exists(record):
         with contextlib.suppress(errors.AlreadyExists):
             target.copy(record, "0600")
-            target.keep(record)
+            target.retain(record)

@@ -15,22 +15,22 @@ from saltvirt.migration.facts import DeviceIdentity
 def identity(conn: libvirt.virConnect, path: str) -> DeviceIdentity:
     """What saltvirt.migration.shared.device compares, of a path."""
     try:
-        found = conn.storageVolLookupByPath(path)
+        volume = conn.storageVolLookupByPath(path)
     except libvirt.libvirtError:
         return DeviceIdentity(None, (_number(conn, path),))
-    return of_volume(found)
+    return volume_identity(volume)
 
 
-def of_volume(found: libvirt.virStorageVol) -> DeviceIdentity:
+def volume_identity(volume: libvirt.virStorageVol) -> DeviceIdentity:
     """The same of a volume that a storage pool shows."""
-    conn, pool = found.connect(), found.storagePoolLookupByVolume()
+    conn, pool = volume.connect(), volume.storagePoolLookupByVolume()
     if pool_source.type_of(pool) == "logical":
-        source = ElementTree.fromstring(found.XMLDesc()).iterfind("source/device")
+        source = ElementTree.fromstring(volume.XMLDesc()).iterfind("source/device")
         devices = {device.get("path", "") for device in source}
-        return DeviceIdentity(found.key(), tuple(sorted(_number(conn, d) or "" for d in devices)))
+        return DeviceIdentity(volume.key(), tuple(sorted(_number(conn, d) or "" for d in devices)))
     # of a SCSI device the key is what scsi_id tells of it; of others it is a path
-    known = found.key() if shared.world_wide(found.key()) else _number(conn, found.path())
-    return DeviceIdentity(None, (known,))
+    number = volume.key() if shared.world_wide(volume.key()) else _number(conn, volume.path())
+    return DeviceIdentity(None, (number,))
 
 
 def _number(conn: libvirt.virConnect, path: str) -> str | None:

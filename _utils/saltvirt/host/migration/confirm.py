@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from saltvirt import errors
 from saltvirt.host.connection import libvirt, translated
-from saltvirt.host.domain import checkpoints as known
+from saltvirt.host.domain import checkpoints as guest_checkpoints
 from saltvirt.host.migration import remote_storage, target_leftovers
 from saltvirt.host.storage import files, usage
 from saltvirt.migration.facts import GuestReport
@@ -35,39 +35,41 @@ def confirm(
     Raises MigrationFailed, which says what libvirt shows on both ends.
     """
     with translated():
-        there = find(peer, report.uuid)
-        here = find(conn, report.uuid)
-        if there is None or bool(there.isActive()) != report.active:
-            seen = "not active" if report.active else "active"
+        target_dom = find(peer, report.uuid)
+        source_dom = find(conn, report.uuid)
+        if target_dom is None or bool(target_dom.isActive()) != report.active:
+            observed = "not active" if report.active else "active"
             raise errors.MigrationFailed(
                 f"libvirt reported success, but on {peer.getHostname()} the guest is "
-                f"{'unknown' if there is None else seen}; nothing was removed"
+                f"{'unknown' if target_dom is None else observed}; nothing was removed"
             )
-        if persistent and not there.isPersistent():
+        if persistent and not target_dom.isPersistent():
             raise errors.MigrationFailed(f"the guest is not defined on {peer.getHostname()}")
-        if here is not None and here.isActive():
+        if source_dom is not None and source_dom.isActive():
             raise errors.MigrationFailed(
                 f"split brain: the guest is running on both {peer.getHostname()} and "
                 f"{conn.getHostname()}; nothing was removed"
             )
-    return there
+    return target_dom
 
 
-def autostart(conn: libvirt.virConnect, peer: libvirt.virConnect, report: GuestReport) -> None:
+def transfer_autostart(
+    conn: libvirt.virConnect, peer: libvirt.virConnect, report: GuestReport
+) -> None:
     """Lets the target start the guest with itself as this host did, which libvirt does not carry
     over; and this host no more, where its definition stays.
 
     Only when the guest is not this host's any more: after a loss of power it would run on both.
     """
     with translated():
-        here, there = find(conn, report.uuid), find(peer, report.uuid)
-        if here is not None and here.isPersistent():
-            here.setAutostart(0)
-        if there is not None and there.isPersistent():
-            there.setAutostart(int(report.autostart))
+        source_dom, target_dom = find(conn, report.uuid), find(peer, report.uuid)
+        if source_dom is not None and source_dom.isPersistent():
+            source_dom.setAutostart(0)
+        if target_dom is not None and target_dom.isPersistent():
+            target_dom.setAutostart(int(report.autostart))
 
 
-def not_by_itself(dom: libvirt.virDomain, report: GuestReport) -> None:
+def disable_autostart(dom: libvirt.virDomain, report: GuestReport) -> None:
     """This host does not start the guest with itself while it is handed over: a host that lost its
     power just then would start its old copy at boot. Who ends the migration sets it again, here or
     there."""
@@ -76,16 +78,16 @@ def not_by_itself(dom: libvirt.virDomain, report: GuestReport) -> None:
             dom.setAutostart(0)
 
 
-def by_itself(conn: libvirt.virConnect, report: GuestReport) -> None:
+def restore_autostart(conn: libvirt.virConnect, report: GuestReport) -> None:
     """The guest stays here, and starts with the host as before."""
     if report.autostart:
         with translated():
-            here = find(conn, report.uuid)
-            if here is not None and here.isPersistent():
-                here.setAutostart(1)
+            source_dom = find(conn, report.uuid)
+            if source_dom is not None and source_dom.isPersistent():
+                source_dom.setAutostart(1)
 
 
-def checkpoints(peer: libvirt.virConnect, entry: JournalEntry) -> dict[str, str]:
+def send_checkpoints(peer: libvirt.virConnect, entry: JournalEntry) -> dict[str, str]:
     """Tells the target of the guest's checkpoints: libvirt brings their bitmaps, but not them. Of a
     guest that is not there, nothing.
 
@@ -93,8 +95,12 @@ def checkpoints(peer: libvirt.virConnect, entry: JournalEntry) -> dict[str, str]
     whole what would have stood on it.
     """
     try:
-        there = find(peer, entry.report.uuid)
-        return known.tell(there, entry.checkpoints) if there is not None else {}
+        target_dom = find(peer, entry.report.uuid)
+        return (
+            guest_checkpoints.redefine(target_dom, entry.checkpoints)
+            if target_dom is not None
+            else {}
+        )
     except libvirt.libvirtError as exc:  # the move stands all the same
         return {"all": str(exc)}
 
@@ -112,28 +118,28 @@ def remove_source(
         if find(conn, report.uuid) is not None:
             return [], dict.fromkeys(paths, f"{report.name} is defined here")
         names = {files.real(path): path for path in paths}
-        with usage.closed(conn, names) as held:
-            used = usage.read(conn, report.uuid, beside=paths)
-            doomed, stay, elsewhere = usage.decide(conn, held, used)
+        with usage.prevent_open(conn, names) as claims:
+            used = usage.read(conn, report.uuid, sibling_paths=paths)
+            deletable, reasons, shared_paths = usage.decide(conn, claims, used)
             try:
-                if elsewhere:
-                    target_leftovers.note_here(report.name, filter(os.path.isfile, elsewhere))
+                if shared_paths:
+                    target_leftovers.record_local(report.name, filter(os.path.isfile, shared_paths))
             except (errors.VirtError, OSError) as exc:  # the move stands all the same
                 note = f"it could not be noted: {exc}"
-                stay.update((path, f"{stay[path]}; {note}") for path in elsewhere)
-            deleted, kept = [], {names[path]: why for path, why in stay.items()}
-            for real in doomed:
+                reasons.update((path, f"{reasons[path]}; {note}") for path in shared_paths)
+            deleted, retained = [], {names[path]: reason for path, reason in reasons.items()}
+            for real in deletable:
                 path = names[real]
                 # the disk, not the link to it; a device by its name
-                place = real if os.path.isfile(real) else path
+                volume_path = real if os.path.isfile(real) else path
                 try:
-                    gone = remote_storage.delete(conn, place)
-                    if gone and os.path.islink(path):
+                    was_deleted = remote_storage.delete(conn, volume_path)
+                    if was_deleted and os.path.islink(path):
                         os.unlink(path)
-                    if os.path.lexists(place):
-                        kept[path] = "libvirt's storage pool does not show it"
-                    elif gone:
+                    if os.path.lexists(volume_path):
+                        retained[path] = "libvirt's storage pool does not show it"
+                    elif was_deleted:
                         deleted.append(path)
                 except errors.VirtError as exc:
-                    kept[path] = str(exc)
-    return deleted, kept
+                    retained[path] = str(exc)
+    return deleted, retained

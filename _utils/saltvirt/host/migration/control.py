@@ -31,16 +31,16 @@ def abort(conn: libvirt.virConnect, name: str, journals: str = move_journal.FOLD
 
     While disks are copied by us, and not by libvirt, the process that does it is asked to.
     """
-    journal = move_journal.Journal(journals, name)
+    journal = move_journal.MigrationJournal(journals, name)
     with translated(f"abort the migration of {name}"):
         dom = lookup.lookup(conn, name)
-        ours = move_journal.at_work(journal)
-        if not ours and not _outgoing(dom):
+        is_active = move_journal.at_work(journal)
+        if not is_active and not _outgoing(dom):
             raise _nothing(conn, name)
-        if ours:
-            journal.ask_to_end()
+        if is_active:
+            journal.request_abort()
         deadline = time.monotonic() + _WAIT_S
-        while _still(dom, journal):
+        while _abort_job(dom, journal):
             if time.monotonic() > deadline:
                 raise errors.OperationFailed(
                     f"{name}: the command was taken, but it still migrates after {_WAIT_S} s"
@@ -51,7 +51,7 @@ def abort(conn: libvirt.virConnect, name: str, journals: str = move_journal.FOLD
     return True
 
 
-def _still(dom: libvirt.virDomain, journal: move_journal.Journal) -> bool:
+def _abort_job(dom: libvirt.virDomain, journal: move_journal.MigrationJournal) -> bool:
     """Ends libvirt's part, whenever it begins; whether anything is at work."""
     outgoing = _outgoing(dom)
     if outgoing:

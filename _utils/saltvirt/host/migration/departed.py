@@ -12,7 +12,7 @@ from saltvirt import places
 FOLDER = f"{places.STATE}/moved"
 
 
-def note(name: str, target: str, folder: str | None = None) -> None:
+def record_departure(name: str, target: str, folder: str | None = None) -> None:
     """The guest is on that host from now on."""
     folder = folder or FOLDER
     with contextlib.suppress(OSError):  # the move stands all the same
@@ -23,14 +23,14 @@ def note(name: str, target: str, folder: str | None = None) -> None:
         os.replace(f"{path}.new", path)
 
 
-def why(name: str, folder: str | None = None) -> str | None:
+def departure_reason(name: str, folder: str | None = None) -> str | None:
     """Why the guest is not to be made here, in words; None when it never left."""
     try:
         with open(os.path.join(folder or FOLDER, name), encoding="utf-8") as file:
             record = json.load(file)
-        when = time.strftime("%Y-%m-%d", time.gmtime(record["at"]))
+        date = time.strftime("%Y-%m-%d", time.gmtime(record["at"]))
         return (
-            f"{name} was moved from here to {record['host']} on {when}: describe it in the SLS of "
+            f"{name} was moved from here to {record['host']} on {date}: describe it in the SLS of "
             "that host; where it is gone for good, virt.init on this host creates it again"
         )
     except (OSError, ValueError, KeyError, TypeError):

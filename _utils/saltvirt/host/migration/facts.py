@@ -10,7 +10,7 @@ from dataclasses import replace
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
-from saltvirt.host.connection import libvirt, translated, unless_gone
+from saltvirt.host.connection import libvirt, skip_undefined, translated
 from saltvirt.host.domain import creation, describe, lookup, metadata, placement_facts, stands
 from saltvirt.host.migration import (
     block_devices,
@@ -31,9 +31,9 @@ from saltvirt.migration.facts import (
     DomainReport,
     GuestReport,
     HostCpu,
+    LocationReport,
     MachineReport,
-    Nic,
-    PlaceReport,
+    NicReport,
     TargetReport,
 )
 from saltvirt.placement import facts
@@ -49,10 +49,10 @@ def guest(dom: libvirt.virDomain) -> GuestReport:
         active = bool(dom.isActive())
         root = ElementTree.fromstring(dom.XMLDesc(libvirt.VIR_DOMAIN_XML_MIGRATABLE))
         kind, cpu = root.find("os/type"), root.find("cpu")
-        stood = stands.of(dom.name())
+        restore = stands.load(dom.name())
         # what it stands on is read from another machine, if that can be reached
-        disks, apart = ((), ()) if stood else _storage(dom, root)
-        later = () if stood or not active else _later(dom, root)
+        disks, orphaned_layers = ((), ()) if restore else _storage(dom, root)
+        pending_disks = () if restore or not active else _pending_disks(dom, root)
         return GuestReport(
             name=dom.name(),
             uuid=dom.UUIDString(),
@@ -84,12 +84,12 @@ def guest(dom: libvirt.virDomain) -> GuestReport:
             filesystems=tuple(t.get("dir") for t in root.iterfind("devices/filesystem/target")),
             tpm=root.find("devices/tpm/backend[@type='emulator']") is not None,
             disks=disks,
-            apart=apart,
-            stands_on=stood.ident if stood else None,
+            apart=orphaned_layers,
+            stands_on=restore.ident if restore else None,
             process=process(dom),
             cid=min(_cids([root]), default=None),
-            secrets=secrets.of(conn, root),
-            later=later,
+            secrets=secrets.references(conn, root),
+            later=pending_disks,
         )
 
 
@@ -105,22 +105,22 @@ def process(dom: libvirt.virDomain) -> str | None:
 
 def _cids(trees: Iterable[Element]) -> set[int]:
     """The fixed CIDs of a guest's vsock, by its definitions."""
-    found = [cid for tree in trees for cid in tree.iterfind("devices/vsock/cid")]
-    fixed = [cid for cid in found if cid.get("auto") != "yes"]
+    elements = [cid for tree in trees for cid in tree.iterfind("devices/vsock/cid")]
+    fixed = [cid for cid in elements if cid.get("auto") != "yes"]
     return {int(cid.get("address", "")) for cid in fixed if cid.get("address", "").isdigit()}
 
 
 def _snapshots(dom: libvirt.virDomain) -> list[Element]:
     """The XML of the guest's snapshots, parsed."""
-    found = []
+    snapshots = []
     for snapshot in dom.listAllSnapshots():
-        with unless_deleted():
-            found.append(ElementTree.fromstring(snapshot.getXMLDesc(0)))
-    return found
+        with skip_deleted():
+            snapshots.append(ElementTree.fromstring(snapshot.getXMLDesc(0)))
+    return snapshots
 
 
 @contextlib.contextmanager
-def unless_deleted() -> Iterator[None]:
+def skip_deleted() -> Iterator[None]:
     """Passes over a snapshot that went since it was listed."""
     try:
         yield
@@ -138,36 +138,38 @@ def _storage(
     overlay.
     """
     conn, snapshots = dom.connect(), _snapshots(dom)
-    own = metadata.disk_paths(conn, [root]).union(*map(guest_disks.before, snapshots))
-    disks = guest_disks.read(root, conn, {files.real(path) for path in own})
-    seen = {disk.source for disk in disks} | {b.path for disk in disks for b in disk.chain}
-    theirs = set[str]().union(*map(guest_disks.of_snapshot, snapshots))
-    known = {files.real(path) for path in seen if path}
-    return disks, tuple(sorted(p for p in theirs if files.real(p) not in known))
+    owned_paths = metadata.disk_paths(conn, [root]).union(
+        *map(guest_disks.overlaid_paths, snapshots)
+    )
+    disks = guest_disks.read(root, conn, {files.real(path) for path in owned_paths})
+    disk_files = {disk.source for disk in disks} | {b.path for disk in disks for b in disk.chain}
+    snapshot_files = set[str]().union(*map(guest_disks.snapshot_paths, snapshots))
+    real_files = {files.real(path) for path in disk_files if path}
+    return disks, tuple(sorted(p for p in snapshot_files if files.real(p) not in real_files))
 
 
-def _later(dom: libvirt.virDomain, root: Element) -> tuple[DiskReport, ...]:
+def _pending_disks(dom: libvirt.virDomain, root: Element) -> tuple[DiskReport, ...]:
     """The disks that a running guest has not yet: libvirt takes its definition along, and nobody
     would copy them. root: what it runs with."""
     if not dom.isPersistent():
         return ()
     definition = ElementTree.fromstring(dom.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE))
-    return guest_disks.read(definition, dom.connect(), but=root)
+    return guest_disks.read(definition, dom.connect(), excluding=root)
 
 
-def _nic(nic: Element) -> Nic:
+def _nic(nic: Element) -> NicReport:
     source, mac = nic.find("source"), nic.find("mac")
     kind = nic.get("type", "")
     name = (source.get(kind) or source.get("dev")) if source is not None else None
-    return Nic(kind, name, mac.get("address", "").lower() if mac is not None else "")
+    return NicReport(kind, name, mac.get("address", "").lower() if mac is not None else "")
 
 
 def _hostdevs(root: Element) -> tuple[str, ...]:
     """The devices of the host in the guest; a virtual function of a network card (SR-IOV) is an
     interface of its own type."""
-    found = [_hostdev(dev) for dev in root.iterfind("devices/hostdev")]
+    devices = [_hostdev(dev) for dev in root.iterfind("devices/hostdev")]
     nics = root.iterfind("devices/interface[@type='hostdev']")
-    return (*found, *(f"network interface {_nic(nic).mac}" for nic in nics))
+    return (*devices, *(f"network interface {_nic(nic).mac}" for nic in nics))
 
 
 def _hostdev(dev: Element) -> str:
@@ -192,7 +194,7 @@ def host_cpu(conn: libvirt.virConnect) -> HostCpu | None:
     cpu = ElementTree.fromstring(conn.getCapabilities()).find("host/cpu")
     if cpu is None or cpu.findtext("model") is None:
         return None
-    features = frozenset(one.get("name", "") for one in cpu.iterfind("feature"))
+    features = frozenset(feature.get("name", "") for feature in cpu.iterfind("feature"))
     return HostCpu(cpu.findtext("vendor"), cpu.findtext("model"), features)
 
 
@@ -207,7 +209,7 @@ def target(
     with translated():
         capabilities = ElementTree.fromstring(peer.getCapabilities())
         _, memory_mib, cpus, *_ = peer.getInfo()
-        found = TargetReport(
+        host_report = TargetReport(
             hostname=peer.getHostname(),
             host_uuid=capabilities.findtext("host/uuid"),
             hypervisor=peer.getType(),
@@ -215,7 +217,7 @@ def target(
             libvirt=peer.getLibVersion(),
             domains=domains(peer),
             growth=growth(peer),
-            hugepages=hugepages.huge(capabilities, memory_mib * 1024),
+            hugepages=hugepages.huge_pages(capabilities, memory_mib * 1024),
             cpus=cpus,
             memory_kib=memory_mib * 1024,
             networks={net.name(): bool(net.isActive()) for net in peer.listAllNetworks()},
@@ -224,21 +226,21 @@ def target(
             machine=_machine(peer, report),
             cpu_error=_cpu_error(peer, report),
             cpu=host_cpu(peer) if report.host_cpu else None,
-            lacking=secrets.lacking(peer, report.secrets),
+            missing_secrets=secrets.missing(peer, report.secrets),
         )
-    places, free = _folders(peer, report, marks or {})
-    return replace(found, places=places, free_bytes=free)
+    locations, free = _folders(peer, report, marks or {})
+    return replace(host_report, locations=locations, free_bytes=free)
 
 
 def domains(peer: libvirt.virConnect) -> tuple[DomainReport, ...]:
     """The target's guests, and what they are promised."""
     flags = libvirt.VIR_CONNECT_LIST_DOMAINS_AUTOSTART
     autostarted = {dom.UUIDString() for dom in peer.listAllDomains(flags)}
-    found = []
+    reports = []
     for dom in peer.listAllDomains():
-        with unless_gone():
-            found.append(_domain(dom, dom.UUIDString() in autostarted))
-    return tuple(found)
+        with skip_undefined():
+            reports.append(_domain(dom, dom.UUIDString() in autostarted))
+    return tuple(reports)
 
 
 def _domain(dom: libvirt.virDomain, autostart: bool) -> DomainReport:
@@ -247,10 +249,12 @@ def _domain(dom: libvirt.virDomain, autostart: bool) -> DomainReport:
     macs = trees[-1].iterfind("devices/interface/mac")
     used = trees[-1].find("devices/vsock/cid[@address]") if len(trees) > 1 else None
     running = {int(used.get("address", 0))} if used is not None else set()
-    about = placement_facts.read(dom.name(), trees)
+    guest_facts = placement_facts.read(dom.name(), trees)
     return DomainReport(
         # whether its process lives can be asked on its own host only: it counts as being created
-        replace(about, uuid=dom.UUIDString(), state=state, autostart=autostart, interrupted=False),
+        replace(
+            guest_facts, uuid=dom.UUIDString(), state=state, autostart=autostart, interrupted=False
+        ),
         tuple(mac.get("address", "").lower() for mac in macs),
         frozenset(_cids(trees) | running),
     )
@@ -258,19 +262,19 @@ def _domain(dom: libvirt.virDomain, autostart: bool) -> DomainReport:
 
 def growth(peer: libvirt.virConnect) -> dict[str, int]:
     """What the thin disks of the target's guests may still grow, by folder."""
-    found: dict[str, int] = {}
+    by_folder: dict[str, int] = {}
     for _, stats in peer.getAllDomainStats(
         libvirt.VIR_DOMAIN_STATS_STATE | libvirt.VIR_DOMAIN_STATS_BLOCK,
         libvirt.VIR_CONNECT_GET_ALL_DOMAINS_STATS_NOWAIT,
     ):
         active = lookup.state_name(stats.get("state.state")) in facts.ACTIVE
         for disk in describe.block_stats(stats).values():
-            has = disk.get("physical" if active else "allocation", 0)
-            more = disk.get("capacity", 0) - has
-            if more > 0 and disk.get("path", "").startswith("/"):
+            allocated = disk.get("physical" if active else "allocation", 0)
+            growth_bytes = disk.get("capacity", 0) - allocated
+            if growth_bytes > 0 and disk.get("path", "").startswith("/"):
                 folder = os.path.dirname(disk["path"])
-                found[folder] = found.get(folder, 0) + more
-    return found
+                by_folder[folder] = by_folder.get(folder, 0) + growth_bytes
+    return by_folder
 
 
 def _links(peer: libvirt.virConnect, kind: str | None = None) -> list[str] | None:
@@ -279,18 +283,18 @@ def _links(peer: libvirt.virConnect, kind: str | None = None) -> list[str] | Non
     None when libvirt cannot say; it then refuses the guest itself when it arrives.
     """
     try:
-        found = peer.listAllInterfaces()
+        links = peer.listAllInterfaces()
         if kind is not None:
-            found = [link for link in found if f"type='{kind}'" in link.XMLDesc(0)]
-        return sorted(link.name() for link in found) or None
+            links = [link for link in links if f"type='{kind}'" in link.XMLDesc(0)]
+        return sorted(link.name() for link in links) or None
     except libvirt.libvirtError:
         return None
 
 
 def _machine(peer: libvirt.virConnect, report: GuestReport) -> MachineReport:
-    wanted = (report.arch, report.machine, report.virt_type, 0)
+    machine = (report.arch, report.machine, report.virt_type, 0)
     try:
-        text = peer.getDomainCapabilities(None, *wanted)
+        text = peer.getDomainCapabilities(None, *machine)
     except libvirt.libvirtError as exc:
         return MachineReport(exc.get_error_message())
     root = ElementTree.fromstring(text)
@@ -299,18 +303,18 @@ def _machine(peer: libvirt.virConnect, report: GuestReport) -> MachineReport:
     return MachineReport(
         max_vcpus=int(vcpu.get("max", 0)) if vcpu is not None else None,
         emulator=emulator,
-        has_emulator=report.emulator in (None, emulator) or _runs(peer, report.emulator, wanted),
+        has_emulator=report.emulator in (None, emulator) or _runs(peer, report.emulator, machine),
     )
 
 
 def _runs(
     peer: libvirt.virConnect,
     emulator: str | None,
-    wanted: tuple[str | None, str | None, str | None, int],
+    machine: tuple[str | None, str | None, str | None, int],
 ) -> bool:
     """Whether the host has an emulator of that path for the machine."""
     try:
-        peer.getDomainCapabilities(emulator, *wanted)
+        peer.getDomainCapabilities(emulator, *machine)
     except libvirt.libvirtError:
         return False
     return True
@@ -335,52 +339,54 @@ def _cpu_error(peer: libvirt.virConnect, report: GuestReport) -> str | None:
 def paths(report: GuestReport) -> list[str]:
     """Every path of the source that matters at the same place on the target: disks that are no
     volumes, backing files, variables."""
-    found: list[str | None] = []
-    for disk in report.every_disk:
-        if _is_there(disk):
-            found += [] if disk.pool else [disk.source]
-            found += [base.path for base in disk.chain]
-    return list(dict.fromkeys(filter(None, [*found, report.nvram])))
+    candidates: list[str | None] = []
+    for disk in report.all_disks:
+        if _is_readable(disk):
+            candidates += [] if disk.pool else [disk.source]
+            candidates += [base.path for base in disk.chain]
+    return list(dict.fromkeys(filter(None, [*candidates, report.nvram])))
 
 
-def _is_there(disk: DiskReport) -> bool:
+def _is_readable(disk: DiskReport) -> bool:
     """Whether it is in a file or device of this host that could be looked at."""
     return bool(disk.source) and disk.is_local and not disk.trouble
 
 
 def _folders(
     peer: libvirt.virConnect, report: GuestReport, marks: Mapping[str, str]
-) -> tuple[dict[str, PlaceReport], dict[str, int | None]]:
+) -> tuple[dict[str, LocationReport], dict[str, int | None]]:
     """(what the target has of all places, the bytes that are free in each folder there)."""
     by_folder: dict[str, list[str]] = {}
     for path in paths(report):
         by_folder.setdefault(os.path.dirname(path), []).append(path)
-    bases = {base.path: base for disk in report.every_disk for base in disk.chain}
-    blocks = {disk.source: disk for disk in report.every_disk if disk.type == "block"}
-    seen: dict[str, PlaceReport] = {}
+    bases = {base.path: base for disk in report.all_disks for base in disk.chain}
+    blocks = {disk.source: disk for disk in report.all_disks if disk.type == "block"}
+    locations: dict[str, LocationReport] = {}
     free: dict[str, int | None] = {}
-    for folder, inside in by_folder.items():
+    for folder, folder_paths in by_folder.items():
         compared: dict[str, Callable[[], bool]] = {}
-        with remote_storage.opened(peer, folder) as pool:
+        with remote_storage.open_pool(peer, folder) as pool:
             free[folder] = pool.info()[3] if pool is not None else None
-            files = [path for path in inside if path not in blocks]
+            files = [path for path in folder_paths if path not in blocks]
             proof = _proof(pool, marks.get(folder), folder) if files else (None, None)
             for path in files:
-                seen[path] = _path(pool, path, proof)
-                if pool and path in bases and seen[path].exists and not seen[path].shared:
-                    seen[path], compared[path] = _base(peer, pool, seen[path], bases[path])
-            for path in set(inside) & {*blocks}:
-                seen[path] = _device(peer, pool, path, blocks[path])
+                locations[path] = _path(pool, path, proof)
+                if pool and path in bases and locations[path].exists and not locations[path].shared:
+                    locations[path], compared[path] = _base(
+                        peer, pool, locations[path], bases[path]
+                    )
+            for path in set(folder_paths) & {*blocks}:
+                locations[path] = _device(peer, pool, path, blocks[path])
         for path, same in compared.items():  # now that others can have the folder: it may take long
-            seen[path] = replace(seen[path], same=same())
-    for disk in report.every_disk:
+            locations[path] = replace(locations[path], same_content=same())
+    for disk in report.all_disks:
         if disk.pool and not disk.trouble:
             mark = marks.get(os.path.dirname(disk.source or ""))
-            found, room = volumes.there(peer, disk, disk.pool, mark)
-            seen[disk.key] = found
-            if room is not None:
-                free[os.path.dirname(found.path or "")] = room
-    return seen, free
+            location, free_bytes = volumes.inspect_remote(peer, disk, disk.pool, mark)
+            locations[disk.key] = location
+            if free_bytes is not None:
+                free[os.path.dirname(location.path or "")] = free_bytes
+    return locations, free
 
 
 def _proof(
@@ -394,67 +400,67 @@ def _proof(
 
 def _path(
     pool: libvirt.virStoragePool | None, path: str, proof: shared_folders.Proof
-) -> PlaceReport:
+) -> LocationReport:
     """What the target has at a path."""
     exists = pool is not None and remote_storage.volume(pool, path) is not None
-    shared, why = shared_folders.of(path, proof)
+    shared, reason = shared_folders.file_proof(path, proof)
     if shared and not exists:
-        shared, why = None, f"the target shares the folder, but does not show {path}"
-    return PlaceReport(exists, shared, why, path, _name(pool))
+        shared, reason = None, f"the target shares the folder, but does not show {path}"
+    return LocationReport(exists, shared, reason, path, _name(pool))
 
 
 def _name(pool: libvirt.virStoragePool | None) -> str | None:
     """The name of a pool of the user's."""
-    return None if pool is None or remote_storage.is_passing(pool) else pool.name()
+    return None if pool is None or remote_storage.is_transient(pool) else pool.name()
 
 
 def _device(
     peer: libvirt.virConnect, pool: libvirt.virStoragePool | None, path: str, disk: DiskReport
-) -> PlaceReport:
+) -> LocationReport:
     """What the target has at the path of a block device. Without a pool of a kind that can be
     filled there it can only be proven shared."""
     exists = pool is not None and remote_storage.volume(pool, path) is not None
     name = _name(pool) if pool and pool_source.type_of(pool) in shared.FILLED_POOLS else None
-    found = PlaceReport(exists, path=path, pool=name)
-    mine = (disk.identity and disk.identity.device) or DeviceIdentity()
-    why = shared.device(mine, block_devices.identity(peer, path))
-    if why is None:
-        return replace(found, shared=True)
+    location = LocationReport(exists, path=path, pool=name)
+    device = (disk.identity and disk.identity.device) or DeviceIdentity()
+    reason = shared.device(device, block_devices.identity(peer, path))
+    if reason is None:
+        return replace(location, shared=True)
     if name and not exists:
-        return replace(found, shared=False)
+        return replace(location, shared=False)
     if not exists:
-        why += ", and the target has no storage pool into which it could be copied"
-    return replace(found, why=why)
+        reason += ", and the target has no storage pool into which it could be copied"
+    return replace(location, reason=reason)
 
 
 def _base(
     peer: libvirt.virConnect,
     pool: libvirt.virStoragePool,
-    seen: PlaceReport,
+    location: LocationReport,
     base: BackingFile,
-) -> tuple[PlaceReport, Callable[[], bool]]:
+) -> tuple[LocationReport, Callable[[], bool]]:
     """Of a backing file that is there: with ``coming``; and what says whether it is the same, for
     when the pool is closed.
 
     A file that our image cache named by its content need not be read; one that is shorter
     is still being copied.
     """
-    if remote_storage.volume(pool, storage.coming(base.path)) is not None:
-        return replace(seen, coming=True), lambda: True
-    there = remote_storage.volume(pool, base.path)
-    whole = there is not None and remote_storage.physical_bytes(there) == base.file_bytes
+    if remote_storage.volume(pool, storage.incoming_path(base.path)) is not None:
+        return replace(location, incoming=True), lambda: True
+    volume = remote_storage.volume(pool, base.path)
+    is_complete = volume is not None and remote_storage.physical_bytes(volume) == base.file_bytes
     if storage.by_content(base.path):
-        return replace(seen, coming=not whole), lambda: True
-    if there is None or not whole:
-        return seen, lambda: False
-    return seen, same_content.begin(there, base.path, host_uuid(peer))
+        return replace(location, incoming=not is_complete), lambda: True
+    if volume is None or not is_complete:
+        return location, lambda: False
+    return location, same_content.begin(volume, base.path, host_uuid(peer))
 
 
 def marked(report: GuestReport) -> AbstractContextManager[dict[str, str]]:
     """Puts a file with a name of its own beside each file of the guest for the block:
     {folder: name}, see shared_folders."""
-    found: list[str] = [report.nvram] if report.nvram else []
-    for disk in report.every_disk:
-        if _is_there(disk) and disk.type == "file" and (disk.seed or not disk.read_only):
-            found += [disk.source or "", *(base.path for base in disk.chain)]
-    return shared_folders.put(found)
+    file_paths: list[str] = [report.nvram] if report.nvram else []
+    for disk in report.all_disks:
+        if _is_readable(disk) and disk.type == "file" and (disk.seed or not disk.read_only):
+            file_paths += [disk.source or "", *(base.path for base in disk.chain)]
+    return shared_folders.place_markers(file_paths)

@@ -19,7 +19,7 @@ from saltvirt.migration.facts import (
     DiskReport,
     NetworkSource,
     PoolReport,
-    Server,
+    StorageServer,
     VolumeIdentity,
 )
 
@@ -29,66 +29,70 @@ _SOURCE = ("file", "dev", "name", "volume", "dir")
 def read(
     root: Element,
     conn: libvirt.virConnect,
-    own: Collection[str] = (),
-    but: Element | None = None,
+    owned: Collection[str] = (),
+    excluding: Element | None = None,
 ) -> tuple[DiskReport, ...]:
     """The disks of a domain.
 
     root: the domain's XML as an Element; conn: of its host; own: real paths of the guest's own
     files. Sizes and backing files come from the files themselves, read without taking their locks.
-    but: the XML of a domain whose disks, and drives without a medium, are left out.
+    excluding: the XML of a domain whose disks, and drives without a medium, are left out.
     """
-    known = {_place(disk) for disk in but.iterfind("devices/disk")} if but is not None else set()
-    found = [
+    excluded = (
+        {_medium(disk) for disk in excluding.iterfind("devices/disk")}
+        if excluding is not None
+        else set()
+    )
+    reports = [
         _disk(element, conn)
         for element in root.iterfind("devices/disk")
-        if but is None or (any(_place(element)) and _place(element) not in known)
+        if excluding is None or (any(_medium(element)) and _medium(element) not in excluded)
     ]
     return tuple(
         _seed(
-            replace(disk, chain=tuple(replace(b, own=_is_own(b.path, own)) for b in disk.chain)),
-            own,
+            replace(disk, chain=tuple(replace(b, own=_is_own(b.path, owned)) for b in disk.chain)),
+            owned,
         )
-        for disk in found
+        for disk in reports
     )
 
 
-def _seed(disk: DiskReport, own: Collection[str]) -> DiskReport:
+def _seed(disk: DiskReport, owned: Collection[str]) -> DiskReport:
     """The disk, marked where it is the volume for cloud-init that was made for the guest."""
-    place = disk.source or ""
-    in_seeds = os.path.basename(os.path.dirname(place)) == storage.SEED_FOLDER
+    medium_path = disk.source or ""
+    in_seeds = os.path.basename(os.path.dirname(medium_path)) == storage.SEED_FOLDER
     if disk.type != "file" or not disk.read_only or disk.trouble or not in_seeds:
         return disk
-    if files.real(place) not in own or not os.path.isfile(place):
+    if files.real(medium_path) not in owned or not os.path.isfile(medium_path):
         return disk
-    return replace(disk, seed=True, used_bytes=os.path.getsize(place))
+    return replace(disk, seed=True, used_bytes=os.path.getsize(medium_path))
 
 
-def _place(disk: Element) -> tuple[str, ...]:
+def _medium(disk: Element) -> tuple[str, ...]:
     """What a disk's medium is, without its format and its options."""
     source = disk.find("source")
-    found = {} if source is None else source.attrib
-    local = [files.real(found[word]) for word in ("file", "dev", "dir") if found.get(word)]
-    return (*local, *(found.get(word, "") for word in ("pool", "volume", "protocol", "name")))
+    attributes = {} if source is None else source.attrib
+    local = [files.real(attributes[key]) for key in ("file", "dev", "dir") if attributes.get(key)]
+    return (*local, *(attributes.get(key, "") for key in ("pool", "volume", "protocol", "name")))
 
 
-def _is_own(path: str, own: Collection[str]) -> bool:
-    return files.real(path) in own and not storage.by_content(path)
+def _is_own(path: str, owned: Collection[str]) -> bool:
+    return files.real(path) in owned and not storage.by_content(path)
 
 
-def before(root: Element) -> set[str]:
+def overlaid_paths(root: Element) -> set[str]:
     """The paths of the disks on which a snapshot set an overlay. root: the snapshot's XML."""
-    outside = {
+    external = {
         disk.get("name")
         for disk in root.iterfind("disks/disk")
         if disk.get("snapshot") == "external"
     }
-    found = {
+    paths = {
         path(disk.find("source"))
         for disk in root.iterfind("domain/devices/disk")
-        if _target(disk) in outside
+        if _target(disk) in external
     }
-    return set(filter(None, found))
+    return set(filter(None, paths))
 
 
 def _target(disk: Element) -> str:
@@ -96,21 +100,21 @@ def _target(disk: Element) -> str:
     return "" if target is None else target.get("dev", "")
 
 
-def of_snapshot(root: Element) -> set[str]:
+def snapshot_paths(root: Element) -> set[str]:
     """Every file of an external snapshot: what its disks were, their overlays, its memory."""
-    found = {
+    paths = {
         path(disk.find("source"))
         for disk in root.iterfind("disks/disk")
         if disk.get("snapshot") == "external"
     }
     memory = root.find("memory")
-    found.add(memory.get("file") if memory is not None else None)
-    return before(root).union(filter(None, found))
+    paths.add(memory.get("file") if memory is not None else None)
+    return overlaid_paths(root).union(filter(None, paths))
 
 
 def _disk(element: Element, conn: libvirt.virConnect) -> DiskReport:
     source = element.find("source")
-    found = DiskReport(
+    report = DiskReport(
         target=_target(element),
         device=element.get("device", "disk"),
         type=element.get("type", ""),
@@ -122,17 +126,17 @@ def _disk(element: Element, conn: libvirt.virConnect) -> DiskReport:
         shareable=element.find("shareable") is not None,
         encrypted=element.find(".//encryption") is not None,
     )
-    if source is not None and found.source and found.type == "volume":
-        found = _volume(conn, found, source)
-    elif source is not None and found.type == "network":
-        found = replace(found, network=_network(source))
-    return _looked(found, conn)
+    if source is not None and report.source and report.type == "volume":
+        report = _volume(conn, report, source)
+    elif source is not None and report.type == "network":
+        report = replace(report, network=_network(source))
+    return _inspect(report, conn)
 
 
 def _volume(conn: libvirt.virConnect, disk: DiskReport, source: Element) -> DiskReport:
     direct = source.get("mode") == "direct"
-    named = replace(disk, pool=PoolReport(source.get("pool")), volume=source.get("volume"))
-    return volumes.local(conn, named, direct)
+    pool_disk = replace(disk, pool=PoolReport(source.get("pool")), volume=source.get("volume"))
+    return volumes.inspect_local(conn, pool_disk, direct)
 
 
 def _network(source: Element) -> NetworkSource:
@@ -140,11 +144,11 @@ def _network(source: Element) -> NetworkSource:
     return NetworkSource(
         source.get("protocol"),
         source.get("name"),
-        tuple(Server(h.get("name"), h.get("port"), h.get("transport")) for h in hosts),
+        tuple(StorageServer(h.get("name"), h.get("port"), h.get("transport")) for h in hosts),
     )
 
 
-def _looked(disk: DiskReport, conn: libvirt.virConnect) -> DiskReport:
+def _inspect(disk: DiskReport, conn: libvirt.virConnect) -> DiskReport:
     """With what the disk's file or device tells of itself."""
     path = disk.source
     if not path or not disk.is_local or disk.trouble:
@@ -158,17 +162,17 @@ def _looked(disk: DiskReport, conn: libvirt.virConnect) -> DiskReport:
         disk = replace(disk, identity=VolumeIdentity(device=device))
     if disk.read_only:
         return disk
-    first, *below = images(path, disk.format)
-    for image in (first, *below):
+    top, *backing = images(path, disk.format)
+    for image in (top, *backing):
         if image.data_file:
-            trouble = (
+            error = (
                 f"{image.path} keeps its data in another file, {image.data_file}: convert it "
                 "to one without (qemu-img convert)"
             )
-            return replace(disk, trouble=trouble)
+            return replace(disk, trouble=error)
     # of a device qemu-img says that it takes no space
-    used_bytes = first.size_bytes if disk.type == "block" else first.used_bytes
-    return replace(disk, chain=tuple(below), size_bytes=first.size_bytes, used_bytes=used_bytes)
+    used_bytes = top.size_bytes if disk.type == "block" else top.used_bytes
+    return replace(disk, chain=tuple(backing), size_bytes=top.size_bytes, used_bytes=used_bytes)
 
 
 def _driver(element: Element, name: str, default: str) -> str:

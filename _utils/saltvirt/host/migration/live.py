@@ -25,7 +25,7 @@ from saltvirt.migration.policy import (
     decide,
 )
 
-LOOK_S = 0.5
+POLL_S = 0.5
 # libvirt needs a moment to end what it was told to end
 END_S = 30
 # what a binding that was built with an older libvirt does not name, but passes on
@@ -50,18 +50,18 @@ class Job:
     pausing: Callable[[str], None] = lambda step: None
 
 
-class _Call(threading.Thread):
+class _MigrateCall(threading.Thread):
     """libvirt's blocking call, on a thread of its own."""
 
     def __init__(self, dom: libvirt.virDomain, job: Job):
         super().__init__(name=f"migrate {dom.name()}", daemon=True)
         self.dom = dom
-        self.asked = (job.uri, parameters(job.parameters), flags(job.flags))
+        self.arguments = (job.uri, parameters(job.parameters), flags(job.flags))
         self.error: libvirt.libvirtError | None = None
 
     def run(self) -> None:
         try:
-            self.dom.migrateToURI3(*self.asked)
+            self.dom.migrateToURI3(*self.arguments)
         except libvirt.libvirtError as exc:
             self.error = exc
 
@@ -77,64 +77,64 @@ def flags(names: Iterable[str]) -> int:
     return number
 
 
-def parameters(named: Mapping[str, Any]) -> dict[str, Any]:
+def parameters(by_name: Mapping[str, Any]) -> dict[str, Any]:
     """libvirt's parameters for the names of VIR_MIGRATE_PARAM_*. Raises Unsupported."""
-    found = {}
-    for name, value in named.items():
+    values = {}
+    for name, value in by_name.items():
         key = getattr(libvirt, f"VIR_MIGRATE_PARAM_{name}", _NEWER.get(name))
         if key is None:
             raise errors.Unsupported(f"this libvirt binding does not know the parameter {name}")
-        found[key] = value
-    return found
+        values[key] = value
+    return values
 
 
 def perform(
     dom: libvirt.virDomain,
     job: Job,
-    tell: Callable[[Progress, float, str | None], None],
+    notify: Callable[[Progress, float, str | None], None],
 ) -> Progress:
     """Migrates and watches; returns the last Progress.
 
-    tell: called with (Progress, elapsed seconds, text or None) at each look.
+    notify: called with (Progress, elapsed seconds, text or None) at each look.
     Raises MigrationFailed with libvirt's words and, when we ended it, why; TargetRefused where
     nothing of the guest was seen to be sent, so that another host may take it.
     """
     if job.max_downtime:
         with contextlib.suppress(libvirt.libvirtError):
             dom.migrateSetMaxDowntime(job.max_downtime)
-    call = _Call(dom, job)
+    call = _MigrateCall(dom, job)
     call.start()
     try:
-        progress, ended = _watched(dom, job, call, tell)
+        progress, abort_reason = _watch(dom, job, call, notify)
     except BaseException:  # this process is to end: nobody decides while libvirt goes on
         _abandon(dom, call)
         raise
     if call.error is not None:
         if progress.paused:
             _resume(dom)
-        raise _failure(call.error, ended, bool(progress.processed or progress.postcopy))
+        raise _failure(call.error, abort_reason, bool(progress.processed or progress.postcopy))
     return progress
 
 
-def _abandon(dom: libvirt.virDomain, call: _Call) -> None:
+def _abandon(dom: libvirt.virDomain, call: _MigrateCall) -> None:
     """Ends libvirt's part, and waits for its end. In post-copy it goes on."""
     with contextlib.suppress(libvirt.libvirtError):
         dom.abortJob()
     call.join(END_S)
 
 
-def _watched(
+def _watch(
     dom: libvirt.virDomain,
     job: Job,
-    call: _Call,
-    tell: Callable[[Progress, float, str | None], None],
+    call: _MigrateCall,
+    notify: Callable[[Progress, float, str | None], None],
 ) -> tuple[Progress, str | None]:
     """(the last Progress, why we ended it or None)."""
     started = time.monotonic()
     progress = Progress()
-    ended: str | None = None
+    abort_reason: str | None = None
     while call.is_alive():
-        call.join(LOOK_S)
+        call.join(POLL_S)
         if not call.is_alive():
             break
         elapsed_s = time.monotonic() - started
@@ -142,9 +142,9 @@ def _watched(
         if in_postcopy(dom):
             progress = replace(progress, postcopy=True)
         action = decide(progress, elapsed_s, job.policy)
-        tell(progress, elapsed_s, action.reason or None)
-        progress, ended = _act(dom, job, action, progress, ended)
-    return progress, ended
+        notify(progress, elapsed_s, action.reason or None)
+        progress, abort_reason = _act(dom, job, action, progress, abort_reason)
+    return progress, abort_reason
 
 
 def _resume(dom: libvirt.virDomain) -> None:
@@ -182,36 +182,40 @@ def _act(
     job: Job,
     action: Action,
     progress: Progress,
-    ended: str | None,
+    abort_reason: str | None,
 ) -> tuple[Progress, str | None]:
     """(the Progress with what was done noted, why we ended it or None)."""
     try:
-        if action.kind == ABORT and ended is None:
+        if action.kind == ABORT and abort_reason is None:
             dom.abortJob()
             return progress, action.reason
         if action.kind == DOWNTIME and action.value is not None:
             dom.migrateSetMaxDowntime(action.value)
-            return replace(progress, steps=progress.steps + 1), ended
+            return replace(progress, steps=progress.steps + 1), abort_reason
         if action.kind == POSTCOPY:
             dom.migrateStartPostCopy()
-            return replace(progress, postcopy=True), ended
+            return replace(progress, postcopy=True), abort_reason
         if action.kind == PAUSE:
             job.pausing(journal.PAUSING)
             dom.suspend()
             job.pausing(journal.PAUSED)
-            return replace(progress, paused=True), ended
+            return replace(progress, paused=True), abort_reason
     except libvirt.libvirtError:
         # the job has just ended, or is not yet where it can take this: the next look tells
-        return progress, ended
-    return progress, ended
+        return progress, abort_reason
+    return progress, abort_reason
 
 
-def _failure(error: libvirt.libvirtError, ended: str | None, sent: bool) -> errors.MigrationFailed:
-    words = str(translate(error))
-    if _QEMUS_PORT.search(words):
-        words += " (TCP ports 49152-49215 must be open between hypervisors)"
-    if ended:
-        return errors.MigrationFailed(f"aborted: {ended} ({words})")
+def _failure(
+    error: libvirt.libvirtError, abort_reason: str | None, data_sent: bool
+) -> errors.MigrationFailed:
+    message = str(translate(error))
+    if _QEMUS_PORT.search(message):
+        message += " (TCP ports 49152-49215 must be open between hypervisors)"
+    if abort_reason:
+        return errors.MigrationFailed(f"aborted: {abort_reason} ({message})")
     # somebody who ends the job wants no other host
     by_hand = error.get_error_code() == libvirt.VIR_ERR_OPERATION_ABORTED
-    return errors.MigrationFailed(words) if sent or by_hand else errors.TargetRefused(words)
+    return (
+        errors.MigrationFailed(message) if data_sent or by_hand else errors.TargetRefused(message)
+    )

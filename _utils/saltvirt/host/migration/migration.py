@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from saltvirt import errors
-from saltvirt.answers.migration import Moved
+from saltvirt.answers.migration import MigrationResult
 from saltvirt.host.connection import libvirt, translated
 from saltvirt.host.domain import checkpoints
 from saltvirt.host.migration import (
@@ -28,19 +28,19 @@ from saltvirt.host.storage import files, unchanged_disks
 from saltvirt.migration import flags, policy, reservation, storage
 from saltvirt.migration.checks import CheckedMigration
 from saltvirt.migration.facts import GuestReport, TargetReport
-from saltvirt.migration.journal import BEGUN, MOVED, MOVING, JournalEntry, PendingFile
+from saltvirt.migration.journal import MOVED, MOVING, PREPARING, JournalEntry, PendingFile
 from saltvirt.migration.options import is_not_live
 from saltvirt.migration.policy import Progress
 
 if TYPE_CHECKING:
     from saltvirt.host.migration.api import MigrationJob
-    from saltvirt.host.migration.move_journal import Journal
+    from saltvirt.host.migration.move_journal import MigrationJournal
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Ends:
+class Endpoints:
     """The connections to both libvirts, and the guest's domain here."""
 
     conn: libvirt.virConnect
@@ -53,80 +53,87 @@ class Migration:
 
     def __init__(
         self,
-        ends: Ends,
+        endpoints: Endpoints,
         report: GuestReport,
         host: TargetReport,
         request: CheckedMigration,
         job: MigrationJob,
-        journal: Journal,
+        journal: MigrationJournal,
     ):
-        self.conn, self.peer, self.dom = ends.conn, ends.peer, ends.dom
+        self.conn, self.peer, self.dom = endpoints.conn, endpoints.peer, endpoints.dom
         self.report, self.host, self.request = report, host, request
-        self.plans, self.copied = request.plans, storage.copied(request.plans)
+        self.plans, self.copied_plans = request.plans, storage.copied_plans(request.plans)
         self.job, self.journal = job, journal
         self.not_live = is_not_live(job.options, report.virt_type)
-        self.reservation, self.renewed = reservations.place(report, request.plans), 0.0
+        self.reservation, self.renewed_at_s = (
+            reservations.reservation_path(report, request.plans),
+            0.0,
+        )
         self.entry = JournalEntry(
-            report, job.transport.uri, BEGUN, left=tuple(self._left()),
+            report, job.transport.uri, PREPARING, left=tuple(self._source_files()),
             keep_source=job.options.keep_source or not job.options.undefinesource,
             xml=offline.definition(self.dom), checkpoints=checkpoints.texts(self.dom),
         )  # fmt: skip
 
-    def run(self) -> Moved:
+    def run(self) -> MigrationResult:
         """What virt.migrate returns. Raises MigrationFailed; the guest is then where it was."""
         self._write()
-        with contextlib.ExitStack() as held:
+        with contextlib.ExitStack() as stack:
             try:
-                there = self._do(held)
+                target_dom = self._do(stack)
             except BaseException as exc:
                 return self._failed(exc)
             self._note_moved(phase=MOVED)
         # nothing of ours holds the disks any more: who does now is somebody else
-        return self._clean(self._result(there))
+        return self._clean(self._result(target_dom))
 
-    def _do(self, held: contextlib.ExitStack) -> libvirt.virDomain:
+    def _do(self, stack: contextlib.ExitStack) -> libvirt.virDomain:
         active = self.report.active
         self._write(created=(self.reservation,))
-        self.renewed = time.monotonic()
+        self.renewed_at_s = time.monotonic()
         reservations.reserve(self.peer, self.reservation, self.report, self.host, self.request)
-        watch = progress.Watch(self.journal, self.job.tell, self._beat, self._bytes_s())
-        target = prepare.Target(self.peer, self._note, self.job.say, watch)
+        watch = progress.Watch(
+            self.journal, self.job.notify, self._renew_reservation, self._max_bytes_s()
+        )
+        target = prepare.MigrationTarget(self.peer, self._note, self.job.report_step, watch)
         prepare.disks(target, self.plans, active)
         if active:
             variables = self._own_variables()
             if variables:
                 prepare.variables(target, variables)
-            watch.end_if_asked()
+            watch.check_abort()
             self._write(phase=MOVING)
-            confirm.not_by_itself(self.dom, self.report)
+            confirm.disable_autostart(self.dom, self.report)
             self._live()
         else:
-            self._cold(target, held)
-        there = confirm.confirm(self.conn, self.peer, self.report, self.job.options.persistent)
+            self._cold(target, stack)
+        target_dom = confirm.confirm(self.conn, self.peer, self.report, self.job.options.persistent)
         if not active and self.job.options.undefinesource:
             recovery.undefine(self.dom)
-        confirm.autostart(self.conn, self.peer, self.report)
-        return there
+        confirm.transfer_autostart(self.conn, self.peer, self.report)
+        return target_dom
 
-    def _bytes_s(self) -> int | None:
+    def _max_bytes_s(self) -> int | None:
         """How much may be sent in a second, also by what is no copy of libvirt's."""
         mib_s = self.job.options.max_bandwidth or self.job.configured.bandwidth
         return mib_s * flags.MIB if mib_s else None
 
-    def _cold(self, target: prepare.Target, held: contextlib.ExitStack) -> None:
+    def _cold(self, target: prepare.MigrationTarget, stack: contextlib.ExitStack) -> None:
         """Moves files. Until the guest is forgotten here, whoever starts it is kept out."""
-        disks = [path for plan in self.plans for path in plan.left]
-        unchanged = held.enter_context(unchanged_disks.Unchanged(self.report.name, disks))
+        disks = [path for plan in self.plans for path in plan.source_files]
+        unchanged = stack.enter_context(unchanged_disks.UnchangedDisks(self.report.name, disks))
         offline.still_off(self.dom)
         offline.copy(target, self.report, self.plans, self._own_variables())
         unchanged.check()
-        looks = {path: remote_storage.look(self.peer, path) for path in target.made}
-        self._write(phase=MOVING, looks=looks)
+        fingerprints = {
+            path: remote_storage.fingerprint(self.peer, path) for path in target.created
+        }
+        self._write(phase=MOVING, looks=fingerprints)
         offline.define(target, self.dom, self.report, self.host)
 
-    def _note(self, target: prepare.Target, making: PendingFile | None = None) -> None:
+    def _note(self, target: prepare.MigrationTarget, making: PendingFile | None = None) -> None:
         """Writes down what was made on the target so far. making: see prepare.Target."""
-        created = (self.reservation, *target.made)
+        created = (self.reservation, *target.created)
         self._write(created=created, folders=tuple(target.folders), making=making)
 
     def _write(self, **changes: Any) -> None:
@@ -139,32 +146,34 @@ class Migration:
         try:
             self._write(**changes)
         except errors.OperationFailed as exc:
-            self.job.say(f"{self.report.name} has moved, and that is not written down: {exc}")
+            self.job.report_step(
+                f"{self.report.name} has moved, and that is not written down: {exc}"
+            )
 
     def _pausing(self, step: str) -> None:
         self._write(pause=step)
 
-    def _left(self) -> list[str]:
+    def _source_files(self) -> list[str]:
         """The files of the guest that stay here when the guest is gone."""
         variables = self._own_variables()
-        found = [path for plan in self.plans for path in plan.left]
-        own = variables and files.are_own_variables(variables, self.report.name)
-        return [*found, variables] if variables and own else found
+        paths = [path for plan in self.plans for path in plan.source_files]
+        is_own = variables and files.are_own_variables(variables, self.report.name)
+        return [*paths, variables] if variables and is_own else paths
 
     def _own_variables(self) -> str | None:
         """The file of the firmware's variables, where the hosts do not share it."""
         store = self.report.nvram
-        return store if store and not self.host.place(store).shared else None
+        return store if store and not self.host.location(store).shared else None
 
     def _live(self) -> None:
         options = self.job.options
-        size = self.report.memory_kib * 1024 + sum(plan.moved_bytes for plan in self.copied)
+        size = self.report.memory_kib * 1024 + sum(plan.moved_bytes for plan in self.copied_plans)
         configured = self.job.configured
         if options.timeout:
             configured = replace(configured, timeout=options.timeout)
         if options.max_bandwidth:
             configured = replace(configured, bandwidth=options.max_bandwidth)
-        disks = [plan.target for plan in self.copied]
+        disks = [plan.target for plan in self.copied_plans]
         zeroes = flags.discarding(self.report, self.host, disks)
         job = live.Job(
             uri=peer.batch(self.job.transport),
@@ -174,7 +183,7 @@ class Migration:
                     self.job.transport,
                     storage.mode(self.plans),
                     live=not self.not_live,
-                    proven=storage.proven(self.plans),
+                    proven_shared=storage.is_proven_shared(self.plans),
                 )
             ),
             parameters=flags.parameters(
@@ -190,30 +199,30 @@ class Migration:
             max_downtime=options.max_downtime,
             pausing=self._pausing,
         )
-        why = _NOT_LIVE if self.not_live else ""
-        self.job.say(
+        note = _NOT_LIVE if self.not_live else ""
+        self.job.report_step(
             f"moving {self.report.name} from {self.report.host} to "
-            f"{self.host.hostname} over {self.job.transport.words}{why}"
+            f"{self.host.hostname} over {self.job.transport.description}{note}"
         )
         try:
-            live.perform(self.dom, job, self._watch)
+            live.perform(self.dom, job, self._on_progress)
         except errors.TargetRefused as exc:
-            if self.journal.is_to_end():
+            if self.journal.abort_requested():
                 raise errors.MigrationFailed(exc.text) from exc
             raise
 
-    def _beat(self) -> None:
+    def _renew_reservation(self) -> None:
         """Renews the reservation: without that it ends, an hour after this process has died."""
-        if time.monotonic() - self.renewed > reservation.RENEW_S:
-            self.renewed = time.monotonic()
+        if time.monotonic() - self.renewed_at_s > reservation.RENEW_S:
+            self.renewed_at_s = time.monotonic()
             try:
                 reservations.renew(self.peer, self.reservation)
             except errors.VirtError as exc:
                 log.info("the reservation to %s is renewed later: %s", self.report.name, exc)
 
-    def _watch(self, progress: Progress, elapsed_s: float, reason: str | None) -> None:
-        self._beat()
-        self.job.tell(
+    def _on_progress(self, progress: Progress, elapsed_s: float, reason: str | None) -> None:
+        self._renew_reservation()
+        self.job.notify(
             {
                 "text": reason,
                 "percent": progress.percent,
@@ -224,90 +233,92 @@ class Migration:
             }
         )
 
-    def _failed(self, exc: BaseException) -> Moved:
+    def _failed(self, exc: BaseException) -> MigrationResult:
         """Back to where it began. Returns the result when libvirt has moved it all the same."""
         try:
-            recovery.not_run_there(self.conn, self.peer, self.entry)
+            recovery.refuse_foreign(self.conn, self.peer, self.entry)
             outcome = recovery.resolve(self.conn, self.peer, self.report)
             if outcome == recovery.MOVED:
-                confirm.autostart(self.conn, self.peer, self.report)
+                confirm.transfer_autostart(self.conn, self.peer, self.report)
         except errors.MigrationFailed as unsure:
-            raise errors.MigrationFailed(f"{_words(exc)}; {unsure}") from exc
+            raise errors.MigrationFailed(f"{_message(exc)}; {unsure}") from exc
         except errors.VirtError:
             return self._reconnected(exc)
         if outcome == recovery.MOVED:
-            return self._clean(self._result(self._there()))
+            return self._clean(self._result(self._target_domain()))
         try:
-            _, kept = recovery.cleaned(self.peer, self.entry.made)
+            _, retained = recovery.undo_target(self.peer, self.entry.target_files)
         except errors.VirtError as unclean:
-            raise self._stays(exc, f"not cleaned: {unclean}; {_AGAIN}") from exc
+            raise self._stays(exc, f"not cleaned: {unclean}; {_RETRY_HINT}") from exc
         try:
-            recovery.run_on(self.conn, self.report, self.entry.pause)
+            recovery.resume_source(self.conn, self.report, self.entry.pause)
         except errors.VirtError as unsure:  # the journal stays: who ends it tries again
-            raise errors.MigrationFailed(f"{_words(exc)}; {unsure}") from exc
+            raise errors.MigrationFailed(f"{_message(exc)}; {unsure}") from exc
         self.journal.close()
         if not isinstance(exc, Exception):
             raise exc
-        raise self._stays(exc, self._left_there(kept)) from exc
+        raise self._stays(exc, self._describe_retained(retained)) from exc
 
-    def _there(self) -> libvirt.virDomain | None:
+    def _target_domain(self) -> libvirt.virDomain | None:
         """The guest's domain on the target, for what it tells of the move; None without one."""
         with contextlib.suppress(libvirt.libvirtError):
             return confirm.find(self.peer, self.report.uuid)
         return None
 
-    def _left_there(self, kept: dict[str, str]) -> str:
-        return "; ".join(f"{path} on {self.host.hostname}: {why}" for path, why in kept.items())
+    def _describe_retained(self, retained: dict[str, str]) -> str:
+        return "; ".join(
+            f"{path} on {self.host.hostname}: {reason}" for path, reason in retained.items()
+        )
 
-    def _reconnected(self, exc: BaseException) -> Moved:
+    def _reconnected(self, exc: BaseException) -> MigrationResult:
         """A connection is gone, or a host is just tidying up: ask both anew, for a while."""
-        self.job.say("asking both hosts again")
+        self.job.report_step("asking both hosts again")
         try:
-            done = recovery.retry(self.journal, self.job)
+            result = recovery.retry(self.journal, self.job)
         except errors.VirtError as unsure:
-            raise errors.MigrationFailed(f"{_words(exc)}; {unsure}; {_AGAIN}") from exc
-        if done.outcome == recovery.MOVED:
-            return replace(self._result(None), **vars(done))
-        raise self._stays(exc, self._left_there(done.kept)) from exc
+            raise errors.MigrationFailed(f"{_message(exc)}; {unsure}; {_RETRY_HINT}") from exc
+        if result.outcome == recovery.MOVED:
+            return replace(self._result(None), **vars(result))
+        raise self._stays(exc, self._describe_retained(result.kept)) from exc
 
-    def _stays(self, exc: BaseException, more: str | None = None) -> errors.MigrationFailed:
+    def _stays(self, exc: BaseException, detail: str | None = None) -> errors.MigrationFailed:
         verb = "runs" if self.report.active else "stays"
-        text = f"{_words(exc)}; {self.report.name} {verb} on {self.report.host}"
+        text = f"{_message(exc)}; {self.report.name} {verb} on {self.report.host}"
         refused = isinstance(exc, errors.TargetRefused)
         kind: type[errors.MigrationFailed] = (
             errors.TargetRefused if refused else errors.MigrationFailed
         )
-        return kind(f"{text}; {more}" if more else text)
+        return kind(f"{text}; {detail}" if detail else text)
 
-    def _result(self, there: libvirt.virDomain | None) -> Moved:
-        done = live.completed(there) if there and self.report.active else {}
-        return Moved(
+    def _result(self, target_dom: libvirt.virDomain | None) -> MigrationResult:
+        stats = live.completed(target_dom) if target_dom and self.report.active else {}
+        return MigrationResult(
             name=self.report.name,
             outcome=recovery.MOVED,
             source=self.report.host,
             target=self.host.hostname,
             live=self.report.active and not self.not_live,
-            transport=self.job.transport.words,
-            time_ms=done.get("time_elapsed"),
-            downtime_ms=done.get("downtime"),
-            memory_bytes=done.get("memory_processed"),
-            disk_bytes=sum(plan.moved_bytes for plan in self.copied),
-            disks={plan.target: plan.how for plan in self.plans},
+            transport=self.job.transport.description,
+            time_ms=stats.get("time_elapsed"),
+            downtime_ms=stats.get("downtime"),
+            memory_bytes=stats.get("memory_processed"),
+            disk_bytes=sum(plan.moved_bytes for plan in self.copied_plans),
+            disks={plan.target: plan.method for plan in self.plans},
         )
 
-    def _clean(self, moved: Moved) -> Moved:
+    def _clean(self, result: MigrationResult) -> MigrationResult:
         """Removes what the guest left here; the move stands, whatever becomes of this."""
-        departed.note(self.report.name, self.host.hostname)
-        lost = confirm.checkpoints(self.peer, self.entry)
+        departed.record_departure(self.report.name, self.host.hostname)
+        lost_checkpoints = confirm.send_checkpoints(self.peer, self.entry)
         deleted: list[str] = []
-        kept: dict[str, str] = {}
+        retained: dict[str, str] = {}
         if not self.entry.keep_source:
-            deleted, kept = confirm.remove_source(self.conn, self.report, self.entry.left)
-        self._over()
-        moved = replace(moved, checkpoints_lost=lost or None)
-        return replace(moved, deleted=tuple(deleted), kept=kept)
+            deleted, retained = confirm.remove_source(self.conn, self.report, self.entry.left)
+        self._complete()
+        result = replace(result, checkpoints_lost=lost_checkpoints or None)
+        return replace(result, deleted=tuple(deleted), kept=retained)
 
-    def _over(self) -> None:
+    def _complete(self) -> None:
         """Releases the reservation: the guest is there and counts as what it is. Where the target
         cannot be reached any more, the journal keeps just that for virt.repair."""
         self._note_moved(
@@ -322,13 +333,15 @@ class Migration:
             else:
                 recovery.recover(self.conn, self.journal, self.job)
         except errors.VirtError as exc:
-            self.job.say(f"{self.host.hostname} keeps {self.reservation}: {exc}; {_AGAIN}")
+            self.job.report_step(
+                f"{self.host.hostname} keeps {self.reservation}: {exc}; {_RETRY_HINT}"
+            )
 
 
 _NOT_LIVE = "; its CPU is emulated, without KVM: it is paused while its memory is moved"
-_AGAIN = "call virt.migrate again, or virt.repair, when the hosts reach each other"
+_RETRY_HINT = "call virt.migrate again, or virt.repair, when the hosts reach each other"
 
 
-def _words(exc: BaseException) -> str:
+def _message(exc: BaseException) -> str:
     """What went wrong, for the user."""
     return str(exc) or type(exc).__name__

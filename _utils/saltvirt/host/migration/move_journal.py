@@ -17,13 +17,13 @@ from saltvirt import errors, places
 from saltvirt.answers.migration import UnfinishedMigration
 from saltvirt.host import own_files
 from saltvirt.host.connection import libvirt
-from saltvirt.migration.journal import MOVING, JournalEntry, LeftThere
-from saltvirt.wire import AnyFact, Fact
+from saltvirt.migration.journal import MOVING, JournalEntry, TargetLeftovers
+from saltvirt.wire import AnyMessage, Message
 
 FOLDER = f"{places.STATE}/migrations"
 
 
-class Journal:
+class MigrationJournal:
     """The journal of one guest, held by one process at a time.
 
     folder: where the journals are; name: the guest's. Use as a context manager: raises
@@ -35,15 +35,15 @@ class Journal:
         self.name = name
         self._lock: int | None = None
 
-    def __enter__(self) -> Journal:
+    def __enter__(self) -> MigrationJournal:
         with own_files.permitted():
             os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
             while self._lock is None:
-                self._lock = self._take()
+                self._lock = self._try_lock()
         self._forget("abort")
         return self
 
-    def _take(self) -> int | None:
+    def _try_lock(self) -> int | None:
         """The locked file, or None when its last holder has just removed it."""
         handle = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -83,7 +83,7 @@ class Journal:
                 "has the guest, and remove the file when only one has"
             ) from exc
 
-    def begun(self) -> JournalEntry:
+    def require_entry(self) -> JournalEntry:
         """What is written of a migration that has begun."""
         entry = self.read()
         if entry is None:
@@ -92,13 +92,13 @@ class Journal:
 
     def write(self, entry: JournalEntry) -> None:
         """Replaces the journal, on the disk before this returns."""
-        put(self.path, entry)
+        store(self.path, entry)
 
-    def is_to_end(self) -> bool:
+    def abort_requested(self) -> bool:
         """Whether virt.migrate_abort has asked for it."""
         return os.path.exists(f"{self.path}.abort")
 
-    def ask_to_end(self) -> None:
+    def request_abort(self) -> None:
         """Tells the process that holds the journal."""
         os.close(os.open(f"{self.path}.abort", os.O_WRONLY | os.O_CREAT, 0o600))
 
@@ -108,20 +108,20 @@ class Journal:
             os.unlink(self.path)
         self._forget("new")
 
-    def _forget(self, what: str) -> None:
+    def _forget(self, suffix: str) -> None:
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(f"{self.path}.{what}")
+            os.unlink(f"{self.path}.{suffix}")
 
 
-def put(path: str, fact: Fact) -> None:
+def store(path: str, fact: Message) -> None:
     """Replaces a file of JSON, on the disk before this returns. Raises OperationFailed."""
     try:
-        _put(path, json.dumps(fact.to_answer(), indent=1))
+        _write(path, json.dumps(fact.to_answer(), indent=1))
     except OSError as exc:
         raise errors.OperationFailed(f"cannot write {path}: {exc.strerror}") from exc
 
 
-def _put(path: str, text: str) -> None:
+def _write(path: str, text: str) -> None:
     fd = os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with open(fd, "w", encoding="utf-8") as file:
         file.write(text)
@@ -135,7 +135,7 @@ def _put(path: str, text: str) -> None:
         os.close(folder)
 
 
-def read(path: str, kind: type[AnyFact]) -> AnyFact | None:
+def read(path: str, kind: type[AnyMessage]) -> AnyMessage | None:
     """The Fact of that class in a file, or None when there is no file.
 
     Raises BadAnswer, which names the file, where something else is in it or it cannot be read.
@@ -159,17 +159,17 @@ def names(folder: str = FOLDER) -> list[str]:
     return []
 
 
-def of_domain(dom: libvirt.virDomain, folder: str = FOLDER) -> JournalEntry | None:
+def load_for_domain(dom: libvirt.virDomain, folder: str = FOLDER) -> JournalEntry | None:
     """What is written of a migration of this domain from here that is not over; None without."""
-    entry = Journal(folder, dom.name()).read()
-    ours = entry and not entry.over and entry.report.uuid == dom.UUIDString()
-    return entry if ours else None
+    entry = MigrationJournal(folder, dom.name()).read()
+    is_current = entry and not entry.over and entry.report.uuid == dom.UUIDString()
+    return entry if is_current else None
 
 
-def may_start(dom: libvirt.virDomain, folder: str = FOLDER) -> None:
+def require_startable(dom: libvirt.virDomain, folder: str = FOLDER) -> None:
     """Raises OperationFailed for a guest that may be on another host, too: its migration there
     was broken off when both could have it."""
-    entry = of_domain(dom, folder)
+    entry = load_for_domain(dom, folder)
     if entry and entry.phase == MOVING:
         raise errors.OperationFailed(
             f"{dom.name()} may be on the target of a migration that was broken off, "
@@ -177,10 +177,10 @@ def may_start(dom: libvirt.virDomain, folder: str = FOLDER) -> None:
         )
 
 
-def at_work(journal: Journal) -> bool:
+def at_work(journal: MigrationJournal) -> bool:
     """Whether a process holds the journal, this one included; who holds it goes on to."""
     try:
-        with Journal(os.path.dirname(journal.path), journal.name):
+        with MigrationJournal(os.path.dirname(journal.path), journal.name):
             return False
     except errors.OperationFailed:
         return True
@@ -188,19 +188,21 @@ def at_work(journal: Journal) -> bool:
 
 def unfinished(folder: str = FOLDER) -> dict[str, UnfinishedMigration]:
     """The migrations that have a journal, by the name of the guest."""
-    found = {}
+    by_guest = {}
     for name in names(folder):
-        journal = Journal(folder, name)
-        about = told(journal.read)
-        if about:
-            found[name] = replace(about, at_work=at_work(journal))
-    return found
+        journal = MigrationJournal(folder, name)
+        migration = describe(journal.read)
+        if migration:
+            by_guest[name] = replace(migration, at_work=at_work(journal))
+    return by_guest
 
 
-def told(read_it: Callable[[], JournalEntry | LeftThere | None]) -> UnfinishedMigration | None:
+def describe(
+    read_entry: Callable[[], JournalEntry | TargetLeftovers | None],
+) -> UnfinishedMigration | None:
     """What is read of a migration, None without it."""
     try:
-        entry = read_it()
+        entry = read_entry()
     except errors.BadAnswer as exc:
         return UnfinishedMigration("", wrong=str(exc))
     if entry is None:

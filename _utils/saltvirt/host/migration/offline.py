@@ -23,50 +23,50 @@ def definition(dom: libvirt.virDomain) -> str:
 def for_target(text: str, report: GuestReport, host: TargetReport) -> str:
     """The XML of a guest or of its snapshot as the target can run it: its own emulator in place of
     one that it does not have (distributions put it at different paths)."""
-    mine, its = report.emulator, host.machine.emulator
-    if host.machine.has_emulator is not False or not mine or not its:
+    emulator, target_emulator = report.emulator, host.machine.emulator
+    if host.machine.has_emulator is not False or not emulator or not target_emulator:
         return text
-    return text.replace(f"<emulator>{escape(mine)}<", f"<emulator>{escape(its)}<")
+    return text.replace(f"<emulator>{escape(emulator)}<", f"<emulator>{escape(target_emulator)}<")
 
 
 def copy(
-    target: prepare.Target,
+    target: prepare.MigrationTarget,
     report: GuestReport,
     plans: Iterable[storage.DiskPlan],
     variables: str | None,
 ) -> None:
     """Copies the disks' files. variables: the file of the firmware's, where it comes along."""
     for plan in plans:
-        prepare.own(target, plan)
-    for plan in storage.copied(plans):
-        target.say(f"copying disk {plan.target} of {report.name}")
+        prepare.copy_owned_files(target, plan)
+    for plan in storage.copied_plans(plans):
+        target.report_step(f"copying disk {plan.target} of {report.name}")
         prepare.copy(target, plan)
     if variables and os.path.exists(variables):
         target.copy(variables)
-    _saved(target, report)
+    _copy_saved_state(target, report)
 
 
-def _saved(target: prepare.Target, report: GuestReport) -> None:
+def _copy_saved_state(target: prepare.MigrationTarget, report: GuestReport) -> None:
     """What is kept beside libvirt for the guest's snapshots goes there, too: here it is forgotten
     with the guest."""
-    found, empty = snapshot_state.saved(report.uuid)
+    paths, empty = snapshot_state.list_saved(report.uuid)
     for folder in empty:
-        target.folder(os.path.join(folder, "-"))
-    for path in found:
+        target.create_folder(os.path.join(folder, "-"))
+    for path in paths:
         if target.size(path) is None:  # else it was there before, with this very snapshot
             target.copy(path)
 
 
 def define(
-    target: prepare.Target, dom: libvirt.virDomain, report: GuestReport, host: TargetReport
+    target: prepare.MigrationTarget, dom: libvirt.virDomain, report: GuestReport, host: TargetReport
 ) -> None:
     """Defines the guest on the target, whose report is ``host``. Its definition stays here: the
     caller confirms first, then forgets it."""
     with translated():
         still_off(dom)
         _not_there(target.peer, dom)
-        there = target.peer.defineXML(for_target(definition(dom), report, host))
-        _snapshots(dom, there, lambda text: for_target(text, report, host))
+        target_dom = target.peer.defineXML(for_target(definition(dom), report, host))
+        _snapshots(dom, target_dom, lambda text: for_target(text, report, host))
         still_off(dom)
 
 
@@ -83,13 +83,13 @@ def still_off(dom: libvirt.virDomain) -> None:
 
 
 def _snapshots(
-    dom: libvirt.virDomain, there: libvirt.virDomain, fitted: Callable[[str], str]
+    dom: libvirt.virDomain, target_dom: libvirt.virDomain, adapt: Callable[[str], str]
 ) -> None:
-    """Tells the target of the snapshots that travelled with the disks. fitted: see for_target."""
+    """Tells the target of the snapshots that travelled with the disks. adapt: see for_target."""
     current = dom.snapshotCurrent().getName() if dom.hasCurrentSnapshot() else None
     for snapshot in dom.listAllSnapshots(libvirt.VIR_DOMAIN_SNAPSHOT_LIST_TOPOLOGICAL):
         flags = libvirt.VIR_DOMAIN_SNAPSHOT_CREATE_REDEFINE
         if snapshot.getName() == current:
             flags |= libvirt.VIR_DOMAIN_SNAPSHOT_CREATE_CURRENT
         text = snapshot.getXMLDesc(libvirt.VIR_DOMAIN_SNAPSHOT_XML_SECURE)
-        there.snapshotCreateXML(fitted(text), flags)
+        target_dom.snapshotCreateXML(adapt(text), flags)

@@ -19,7 +19,7 @@ _MODE = "0600"
 
 
 @dataclass
-class Target:
+class MigrationTarget:
     """The other host while it is prepared.
 
     note: called with this and, before a file is made, its
@@ -30,19 +30,19 @@ class Target:
 
     peer: libvirt.virConnect
     note: Callable[..., None]
-    say: Callable[[str], None]
+    report_step: Callable[[str], None]
     watch: Watch
-    made: list[str] = field(default_factory=list)
+    created: list[str] = field(default_factory=list)
     folders: list[str] = field(default_factory=list)
 
-    def folder(self, path: str) -> None:
+    def create_folder(self, path: str) -> None:
         """Makes the folder of a file, if there is none."""
         folder = os.path.dirname(path)
         if remote_storage.make_folder(self.peer, folder):
             self.folders.append(folder)
             self.note(self)
 
-    def file(
+    def create_file(
         self,
         path: str,
         format: str,
@@ -58,20 +58,20 @@ class Target:
         Raises AlreadyExists when it is there.
         """
         path = re.sub("/+", "/", path)  # so the target's minion takes it for a path of ours
-        self.folder(path)
+        self.create_folder(path)
         send = None
-        with remote_storage.present(self.peer, os.path.dirname(path)) as pool:
+        with remote_storage.require_pool(self.peer, os.path.dirname(path)) as pool:
             if remote_storage.volume(pool, path) is not None:
                 raise errors.AlreadyExists(f"{path} has just appeared on the target")
             making = remote_storage.sign(pool, path)
             self.note(self, making)
             try:
-                found = self._make(pool, making, (format, size_bytes, backing), mode)
+                volume = self._make(pool, making, (format, size_bytes, backing), mode)
             except errors.AlreadyExists:
                 self.note(self)  # somebody else's
                 raise
             if source:
-                send = remote_storage.begin_upload(found, source)
+                send = remote_storage.begin_upload(volume, source)
         if send:  # for as long as it takes: others need the folder's pool
             self.watch.begin()
             send(self.watch)
@@ -80,45 +80,45 @@ class Target:
         self,
         pool: libvirt.virStoragePool,
         making: PendingFile,
-        wanted: tuple[str, int, BackingFile | None],
+        volume_spec: tuple[str, int, BackingFile | None],
         mode: str,
     ) -> libvirt.virStorageVol:
         """The volume, which is ours: so it is noted before anything is written to it."""
         path, claimed = making.path, making.bytes is not None
         if claimed:
-            found = remote_storage.claim(pool, making, mode)
+            volume = remote_storage.claim(pool, making, mode)
         else:
-            found = remote_storage.create(pool, path, *wanted, mode)
-        self.made.append(path)
+            volume = remote_storage.create(pool, path, *volume_spec, mode)
+        self.created.append(path)
         self.note(self)
         if claimed:
-            remote_storage.shape(found, *wanted)
-        return found
+            remote_storage.shape(volume, *volume_spec)
+        return volume
 
-    def keep(self, path: str) -> None:
+    def retain(self, path: str) -> None:
         """The file stays (or is gone), whatever becomes of the migration."""
-        if path in self.made:
-            self.made.remove(path)
+        if path in self.created:
+            self.created.remove(path)
             self.note(self)
 
     def remove(self, path: str) -> None:
         """Removes a file that was made for a while."""
         remote_storage.delete(self.peer, path)
-        self.keep(path)
+        self.retain(path)
 
     def copy(self, path: str, mode: str = _MODE, source: str | None = None) -> None:
         """Makes a file there with the bytes of ours. source: its path here, if it is another."""
         # its own format would be written into it: the bytes that come have it already
-        self.file(path, "raw", 0, None, mode=mode, source=source or path)
+        self.create_file(path, "raw", 0, None, mode=mode, source=source or path)
 
     def size(self, path: str) -> int | None:
         """How long the file is there in bytes, or None."""
-        with remote_storage.opened(self.peer, os.path.dirname(path)) as pool:
-            found = remote_storage.volume(pool, path) if pool is not None else None
-            return None if found is None else remote_storage.physical_bytes(found)
+        with remote_storage.open_pool(self.peer, os.path.dirname(path)) as pool:
+            volume = remote_storage.volume(pool, path) if pool is not None else None
+            return None if volume is None else remote_storage.physical_bytes(volume)
 
 
-def disks(target: Target, plans: Iterable[storage.DiskPlan], active: bool) -> None:
+def disks(target: MigrationTarget, plans: Iterable[storage.DiskPlan], active: bool) -> None:
     """Makes the volumes of all plans on the target.
 
     active: QEMU will fill them; else they are made when they are copied, but for block
@@ -127,31 +127,31 @@ def disks(target: Target, plans: Iterable[storage.DiskPlan], active: bool) -> No
     """
     for plan in plans:
         for base in plan.bases:
-            backing_images.bring(target, base)
-        if plan.how == storage.SEED:
-            target.copy(plan.there, source=plan.path)
+            backing_images.transfer(target, base)
+        if plan.method == storage.SEED:
+            target.copy(plan.target_path, source=plan.path)
         if active:
-            own(target, plan)
-        if active and plan in storage.copied(plans):
-            target.file(plan.there, plan.format, plan.size_bytes, plan.backing)
+            copy_owned_files(target, plan)
+        if active and plan in storage.copied_plans(plans):
+            target.create_file(plan.target_path, plan.format, plan.size_bytes, plan.backing)
 
 
-def own(target: Target, plan: storage.DiskPlan) -> None:
+def copy_owned_files(target: MigrationTarget, plan: storage.DiskPlan) -> None:
     """Copies the guest's own files on which a disk stands."""
-    for base in plan.along:
-        target.say(f"copying {base.path}, on which disk {plan.target} stands")
+    for base in plan.copied_files:
+        target.report_step(f"copying {base.path}, on which disk {plan.target} stands")
         target.copy(base.path)
 
 
-def variables(target: Target, path: str) -> None:
+def variables(target: MigrationTarget, path: str) -> None:
     """The file of the firmware's variables. libvirt would make it, QEMU fills it when the guest
     comes: made by us it is known as ours."""
     target.copy(path)
 
 
-def copy(target: Target, plan: storage.DiskPlan) -> None:
+def copy(target: MigrationTarget, plan: storage.DiskPlan) -> None:
     """Copies the disk of a guest that does not run, as it is."""
     if plan.type == "block":
-        target.file(plan.there, plan.format, plan.size_bytes, None, source=plan.path)
+        target.create_file(plan.target_path, plan.format, plan.size_bytes, None, source=plan.path)
     else:
-        target.copy(plan.there, source=plan.path)
+        target.copy(plan.target_path, source=plan.path)

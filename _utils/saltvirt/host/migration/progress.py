@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from saltvirt import errors
-from saltvirt.host.migration.move_journal import Journal
+from saltvirt.host.migration.move_journal import MigrationJournal
 
-LOOK_S = 0.5
+POLL_S = 0.5
 
 
 class Watch:
@@ -22,50 +22,50 @@ class Watch:
 
     def __init__(
         self,
-        journal: Journal,
-        tell: Callable[[dict[str, Any]], None],
-        beat: Callable[[], None] = lambda: None,
+        journal: MigrationJournal,
+        notify: Callable[[dict[str, Any]], None],
+        renew: Callable[[], None] = lambda: None,
         bytes_s: int | None = None,
     ):
-        self.journal, self.tell, self.beat = journal, tell, beat
+        self.journal, self.notify, self.renew = journal, notify, renew
         self.bytes_s = bytes_s
-        self.began = self.looked = time.monotonic()
-        self.before = 0
+        self.started_at = self.polled_at = time.monotonic()
+        self.done_before = 0
 
     def begin(self) -> None:
         """Another file."""
-        self.began = self.looked = time.monotonic()
-        self.before = 0
-        self.end_if_asked()
+        self.started_at = self.polled_at = time.monotonic()
+        self.done_before = 0
+        self.check_abort()
 
-    def end_if_asked(self) -> None:
-        self.beat()
-        if self.journal.is_to_end():
+    def check_abort(self) -> None:
+        self.renew()
+        if self.journal.abort_requested():
             raise errors.MigrationFailed("aborted by virt.migrate_abort")
 
     def _keep_pace(self, done: int) -> None:
         """Waits until so many bytes may have been sent."""
         while self.bytes_s:
-            early_s = done / self.bytes_s - (time.monotonic() - self.began)
+            early_s = done / self.bytes_s - (time.monotonic() - self.started_at)
             if early_s <= 0:
                 return
-            time.sleep(min(early_s, LOOK_S))
-            self.end_if_asked()
+            time.sleep(min(early_s, POLL_S))
+            self.check_abort()
 
     def __call__(self, done: int, total: int) -> None:
         self._keep_pace(done)
         now = time.monotonic()
-        took_s = now - self.looked
-        if took_s < LOOK_S:
+        took_s = now - self.polled_at
+        if took_s < POLL_S:
             return
-        self.end_if_asked()
-        self.tell(
+        self.check_abort()
+        self.notify(
             {
                 "percent": round(100 * done / max(1, total)),
                 "remaining_bytes": total - done,
-                "speed": int((done - self.before) / took_s),
+                "speed": int((done - self.done_before) / took_s),
                 "dirty_rate": 0,
-                "elapsed_s": round(now - self.began, 1),
+                "elapsed_s": round(now - self.started_at, 1),
             }
         )
-        self.looked, self.before = now, done
+        self.polled_at, self.done_before = now, done

@@ -35,17 +35,17 @@ STALE_S = 30
 PATIENCE_S = 300
 # a pool of the user's that is filling a volume cannot be refreshed: it is asked for so long
 BUSY_S = 15
-_OURS = "salt-virt-"
+_PREFIX = "salt-virt-"
 # a pool that we made has the UUID that its name gives here: a pool of a user's cannot have it
 _NAMESPACE = uuid.UUID("6f1d3c0a-53c8-4f0f-9f5e-4c1f6a0d7be2")
 _BLOCK = 1024 * 1024
 _EXISTS = re.compile("File exists|already exists")
 _DEVICES = ("dev", "proc", "sys")
-_LONGEST = 2**30
+_MAX_SIGNATURE = 2**30
 
 if TYPE_CHECKING:
     # how a file (bytes, nanoseconds of two times) or a device (its key) looks
-    Look = list[int] | str
+    Fingerprint = list[int] | str
     # called with the bytes that are done, and all
     Progress = Callable[[int, int], None]
     # a pool, and how to put it back as it was
@@ -53,13 +53,13 @@ if TYPE_CHECKING:
 
 
 @contextlib.contextmanager
-def unless_deleted() -> Iterator[None]:
+def skip_deleted() -> Iterator[None]:
     """Passes over a pool or volume that went since it was listed; other errors are errors."""
     try:
         yield
     except libvirt.libvirtError as exc:
-        gone = (libvirt.VIR_ERR_NO_STORAGE_POOL, libvirt.VIR_ERR_NO_STORAGE_VOL)
-        if exc.get_error_code() not in gone:
+        gone_codes = (libvirt.VIR_ERR_NO_STORAGE_POOL, libvirt.VIR_ERR_NO_STORAGE_VOL)
+        if exc.get_error_code() not in gone_codes:
             raise
 
 
@@ -70,7 +70,7 @@ def _folder(pool: libvirt.virStoragePool) -> str:
 def _find(conn: libvirt.virConnect, folder: str) -> libvirt.virStoragePool | None:
     """The pool that shows the folder, active or not, or None."""
     for pool in conn.listAllStoragePools():
-        with unless_deleted():
+        with skip_deleted():
             if _folder(pool) == os.path.normpath(folder):
                 return pool
     return None
@@ -81,11 +81,13 @@ def _uuid_of(name: str) -> str:
 
 
 def _pool_xml(folder: str) -> str:
-    name = f"{_OURS}{int(time.time())}-{uuid.uuid4().hex[:8]}"
+    name = f"{_PREFIX}{int(time.time())}-{uuid.uuid4().hex[:8]}"
     return Pool(type="dir", name=name, uuid=_uuid_of(name), path=folder).tostring()
 
 
-def _passing(conn: libvirt.virConnect, folder: str, create: bool) -> libvirt.virStoragePool | None:
+def _transient_pool(
+    conn: libvirt.virConnect, folder: str, create: bool
+) -> libvirt.virStoragePool | None:
     """A transient pool on the folder; None when another one is in its way just now.
 
     Raises FileNotFoundError when there is no such folder, and for folders of devices: libvirt
@@ -107,10 +109,10 @@ def _passing(conn: libvirt.virConnect, folder: str, create: bool) -> libvirt.vir
 
 def make_folder(conn: libvirt.virConnect, folder: str) -> bool:
     """Makes the folder on the host when there is none; whether it did."""
-    with opened(conn, folder) as pool:
+    with open_pool(conn, folder) as pool:
         if pool is not None:
             return False
-    with opened(conn, folder, create=True):
+    with open_pool(conn, folder, create=True):
         return True
 
 
@@ -127,7 +129,7 @@ def remove_folder(conn: libvirt.virConnect, folder: str) -> None:
 
 
 @contextlib.contextmanager
-def opened(
+def open_pool(
     conn: libvirt.virConnect, folder: str, create: bool = False
 ) -> Iterator[libvirt.virStoragePool | None]:
     """The active libvirt pool of a folder (or volume group) for the block; None without one.
@@ -147,11 +149,11 @@ def opened(
 
 
 @contextlib.contextmanager
-def present(
+def require_pool(
     conn: libvirt.virConnect, folder: str, create: bool = False
 ) -> Iterator[libvirt.virStoragePool]:
     """The same of a folder that must be there. Raises OperationFailed."""
-    with opened(conn, folder, create) as pool:
+    with open_pool(conn, folder, create) as pool:
         if pool is None:
             raise errors.OperationFailed(f"{conn.getHostname()} has no folder {folder}")
         yield pool
@@ -182,29 +184,29 @@ def _start_again(pool: libvirt.virStoragePool) -> None:
             pool.create(0)
 
 
-def is_passing(pool: libvirt.virStoragePool) -> bool:
+def is_transient(pool: libvirt.virStoragePool) -> bool:
     """Whether the pool is one of ours, for the time of a block: by the UUID that we gave it, for
     a user may call a pool as he likes."""
-    return pool.name().startswith(_OURS) and pool.UUIDString() == _uuid_of(pool.name())
+    return pool.name().startswith(_PREFIX) and pool.UUIDString() == _uuid_of(pool.name())
 
 
 def _open(conn: libvirt.virConnect, folder: str, create: bool) -> _Opened:
     """(pool, how to put it back as it was)."""
     deadline = time.monotonic() + PATIENCE_S
-    seen: dict[str, float] = {}
+    first_seen: dict[str, float] = {}
     with translated():
         while True:
             pool = _find(conn, folder)
             if pool is None:
                 try:
-                    pool = _passing(conn, folder, create)
+                    pool = _transient_pool(conn, folder, create)
                 except FileNotFoundError:
                     return None, None
                 if pool is not None:
                     return pool, pool.destroy
-            elif not is_passing(pool):
-                return _users(pool, create)
-            elif time.monotonic() - seen.setdefault(pool.name(), time.monotonic()) > STALE_S:
+            elif not is_transient(pool):
+                return _user_pool(pool, create)
+            elif time.monotonic() - first_seen.setdefault(pool.name(), time.monotonic()) > STALE_S:
                 _remove(pool)
             if time.monotonic() > deadline:
                 raise errors.OperationFailed(
@@ -213,7 +215,7 @@ def _open(conn: libvirt.virConnect, folder: str, create: bool) -> _Opened:
             time.sleep(0.2)
 
 
-def _users(pool: libvirt.virStoragePool, create: bool) -> _Opened:
+def _user_pool(pool: libvirt.virStoragePool, create: bool) -> _Opened:
     """A pool of the user's; one that is not active is only for the time of the block."""
     if pool.isActive():
         return pool, None
@@ -251,25 +253,25 @@ def create(
 
     backing: what it is based on. mode: octal text.
     """
-    whole = pool_source.type_of(pool) in shared.BLOCK_POOLS
-    wanted = Volume(
+    is_block = pool_source.type_of(pool) in shared.BLOCK_POOLS
+    definition = Volume(
         name=os.path.basename(path),
         capacity_bytes=size_bytes,
-        allocation_bytes=size_bytes * whole,
+        allocation_bytes=size_bytes * is_block,
         format=format,
         compat="1.1" if format == "qcow2" else None,
     )
-    wanted.permissions.mode = mode
+    definition.permissions.mode = mode
     if backing:
-        wanted.backing_path, wanted.backing_format = backing.path, backing.format
+        definition.backing_path, definition.backing_format = backing.path, backing.format
     with translated():
-        found = _made(pool, wanted.tostring())
-        if whole and found.info()[1] != size_bytes:
-            found.delete(0)
+        vol = _create_volume(pool, definition.tostring())
+        if is_block and vol.info()[1] != size_bytes:
+            vol.delete(0)
             raise errors.OperationFailed(
                 f"{path} would be of another size on the target: its pool rounds to other extents"
             )
-        return found
+        return vol
 
 
 def sign(pool: libvirt.virStoragePool, path: str) -> PendingFile:
@@ -277,7 +279,7 @@ def sign(pool: libvirt.virStoragePool, path: str) -> PendingFile:
     and no whole sector, and empty. None of a device: it has no length of its own."""
     if pool_source.type_of(pool) in shared.BLOCK_POOLS:
         return PendingFile(path, None)
-    return PendingFile(path, 2 * secrets.randbelow(_LONGEST // 2) + 1)
+    return PendingFile(path, 2 * secrets.randbelow(_MAX_SIGNATURE // 2) + 1)
 
 
 def claim(pool: libvirt.virStoragePool, making: PendingFile, mode: str) -> libvirt.virStorageVol:
@@ -286,7 +288,7 @@ def claim(pool: libvirt.virStoragePool, making: PendingFile, mode: str) -> libvi
 
 
 def shape(
-    found: libvirt.virStorageVol,
+    vol: libvirt.virStorageVol,
     format: str,
     size_bytes: int,
     backing: BackingFile | None = None,
@@ -294,7 +296,7 @@ def shape(
     """Makes a claimed file what it is to be: an empty one of that format and virtual size."""
     with translated():
         raw = format == "raw"
-        found.resize(size_bytes if raw else 0, libvirt.VIR_STORAGE_VOL_RESIZE_SHRINK)
+        vol.resize(size_bytes if raw else 0, libvirt.VIR_STORAGE_VOL_RESIZE_SHRINK)
         if raw:
             return
     with tempfile.TemporaryDirectory() as folder:
@@ -303,42 +305,44 @@ def shape(
         argv += ["-o", "compat=1.1"] if format == "qcow2" else []
         argv += ["-b", backing.path, "-F", backing.format] if backing else []
         tools.run([*argv, path, str(size_bytes)], f"make an empty {format} file")
-        begin_upload(found, path)(lambda _done, _total: None)
+        begin_upload(vol, path)(lambda _done, _total: None)
 
 
-def claimed(conn: libvirt.virConnect, making: PendingFile) -> tuple[Look | None, str | None]:
+def inspect_claim(
+    conn: libvirt.virConnect, making: PendingFile
+) -> tuple[Fingerprint | None, str | None]:
     """Of what was being made when it was broken off: (how it looks, as :func:`look` says it, when
     it is still as it was claimed; else None, and why what has that path is not ours)."""
     path = making.path
-    with opened(conn, os.path.dirname(path)) as pool:
-        found = volume(pool, path) if pool is not None else None
-        if pool is None or found is None:
+    with open_pool(conn, os.path.dirname(path)) as pool:
+        vol = volume(pool, path) if pool is not None else None
+        if pool is None or vol is None:
             return None, None
         if making.bytes is None:
             return None, "a device that the migration was about to make, or that somebody made"
         with translated():
-            _, _, used = found.info()
-            if used or physical_bytes(found) != making.bytes:
+            _, _, used = vol.info()
+            if used or physical_bytes(vol) != making.bytes:
                 return None, "not what the migration was about to make: somebody else's"
-            return _look(pool, found), None
+            return _fingerprint(pool, vol), None
 
 
-def look(conn: libvirt.virConnect, path: str) -> Look | None:
+def fingerprint(conn: libvirt.virConnect, path: str) -> Fingerprint | None:
     """How a file or volume looks at this moment, to tell later whether it is still that one: a
     file's length in bytes and the nanoseconds of its last writing and change, a device's key.
     None when there is none."""
-    with opened(conn, os.path.dirname(path)) as pool:
-        found = volume(pool, path) if pool is not None else None
+    with open_pool(conn, os.path.dirname(path)) as pool:
+        vol = volume(pool, path) if pool is not None else None
         with translated():
-            return None if pool is None or found is None else _look(pool, found)
+            return None if pool is None or vol is None else _fingerprint(pool, vol)
 
 
-def _look(pool: libvirt.virStoragePool, found: libvirt.virStorageVol) -> Look:
+def _fingerprint(pool: libvirt.virStoragePool, vol: libvirt.virStorageVol) -> Fingerprint:
     if pool_source.type_of(pool) in shared.BLOCK_POOLS:
-        return found.key()
-    root = ElementTree.fromstring(found.XMLDesc(0))
-    times = [root.findtext(f"target/timestamps/{what}") for what in ("mtime", "ctime")]
-    return [physical_bytes(found), *map(_nanoseconds, times)]
+        return vol.key()
+    root = ElementTree.fromstring(vol.XMLDesc(0))
+    times = [root.findtext(f"target/timestamps/{field}") for field in ("mtime", "ctime")]
+    return [physical_bytes(vol), *map(_nanoseconds, times)]
 
 
 def _nanoseconds(text: str | None) -> int:
@@ -347,21 +351,21 @@ def _nanoseconds(text: str | None) -> int:
     return int(seconds) * 10**9 + int(fraction.ljust(9, "0")[:9] or 0)
 
 
-def put(conn: libvirt.virConnect, path: str, text: str) -> None:
+def write_file(conn: libvirt.virConnect, path: str, text: str) -> None:
     """Makes a file of that text, with its folder; one of that path is replaced."""
-    left = text.encode()
-    with present(conn, os.path.dirname(path), create=True) as pool, translated():
+    remaining = text.encode()
+    with require_pool(conn, os.path.dirname(path), create=True) as pool, translated():
         earlier = volume(pool, path)
         if earlier is not None:
             earlier.delete(0)
         stream = conn.newStream(0)
-        create(pool, path, "raw", 0, mode="0600").upload(stream, 0, len(left), 0)
-        while left:
-            left = left[stream.send(left) :]
+        create(pool, path, "raw", 0, mode="0600").upload(stream, 0, len(remaining), 0)
+        while remaining:
+            remaining = remaining[stream.send(remaining) :]
         stream.finish()
 
 
-def _made(pool: libvirt.virStoragePool, xml: str) -> libvirt.virStorageVol:
+def _create_volume(pool: libvirt.virStoragePool, xml: str) -> libvirt.virStorageVol:
     """The new volume. Raises AlreadyExists also where libvirt has another word for it."""
     try:
         return pool.createXML(xml, 0)
@@ -373,26 +377,26 @@ def _made(pool: libvirt.virStoragePool, xml: str) -> libvirt.virStorageVol:
 
 def delete(conn: libvirt.virConnect, path: str) -> bool:
     """Removes a file or volume; whether there was one."""
-    with opened(conn, os.path.dirname(path)) as pool:
-        found = volume(pool, path) if pool is not None else None
-        if found is None:
+    with open_pool(conn, os.path.dirname(path)) as pool:
+        vol = volume(pool, path) if pool is not None else None
+        if vol is None:
             return False
         with translated():
-            found.delete(0)
+            vol.delete(0)
         return True
 
 
-def written_at(found: libvirt.virStorageVol) -> float | None:
+def written_at(vol: libvirt.virStorageVol) -> float | None:
     """When the volume's file was last written to, in seconds by its own host's clock; None where
     libvirt does not say."""
     with translated():
-        when = ElementTree.fromstring(found.XMLDesc(0)).findtext("target/timestamps/mtime")
-    return float(when) if when else None
+        mtime = ElementTree.fromstring(vol.XMLDesc(0)).findtext("target/timestamps/mtime")
+    return float(mtime) if mtime else None
 
 
-def physical_bytes(found: libvirt.virStorageVol) -> int:
+def physical_bytes(vol: libvirt.virStorageVol) -> int:
     """How long the volume's file is."""
-    return int(found.infoFlags(libvirt.VIR_STORAGE_VOL_GET_PHYSICAL)[2])
+    return int(vol.infoFlags(libvirt.VIR_STORAGE_VOL_GET_PHYSICAL)[2])
 
 
 def _length(file: BinaryIO) -> int:
@@ -406,21 +410,21 @@ def _sections(file: BinaryIO) -> Iterator[tuple[bool, int, int]]:
     if not stat.S_ISREG(os.fstat(fd).st_mode):  # a device does not tell its holes
         yield from [(True, 0, size)] if size else []
         return
-    here = 0
-    while here < size:
+    offset = 0
+    while offset < size:
         try:
-            start = os.lseek(fd, here, os.SEEK_DATA)
+            start = os.lseek(fd, offset, os.SEEK_DATA)
         except OSError as exc:
             # no data after here; or a file system that does not tell: then all is data
-            start = size if exc.errno == errno.ENXIO else here
+            start = size if exc.errno == errno.ENXIO else offset
             end = size
         else:
-            end = os.lseek(fd, here, os.SEEK_HOLE) if start == here else start
-        yield start == here, here, end - here
-        here = end
+            end = os.lseek(fd, offset, os.SEEK_HOLE) if start == offset else start
+        yield start == offset, offset, end - offset
+        offset = end
 
 
-def begin_upload(found: libvirt.virStorageVol, path: str) -> Callable[[Progress], None]:
+def begin_upload(vol: libvirt.virStorageVol, path: str) -> Callable[[Progress], None]:
     """Opens a volume of the other host for the bytes of a local file or block device, over
     libvirt's own connection. Returns what sends them, a callable that takes a callable(bytes done,
     bytes in all); the volume's pool need not be there any more then.
@@ -429,10 +433,10 @@ def begin_upload(found: libvirt.virStorageVol, path: str) -> Callable[[Progress]
     """
     with _open_here(path) as file:
         size, sparse = _length(file), stat.S_ISREG(os.fstat(file.fileno()).st_mode)
-    stream = found.connect().newStream(0)
+    stream = vol.connect().newStream(0)
     flags = libvirt.VIR_STORAGE_VOL_UPLOAD_SPARSE_STREAM if sparse else 0
     with translated():
-        found.upload(stream, 0, size, flags)
+        vol.upload(stream, 0, size, flags)
     return functools.partial(_upload, stream, path)
 
 
@@ -440,7 +444,7 @@ def begin_upload(found: libvirt.virStorageVol, path: str) -> Callable[[Progress]
 def _open_here(path: str) -> Iterator[BinaryIO]:
     """The local file, opened to be read. Raises OperationFailed."""
     try:
-        file = storage.reading(path)
+        file = storage.open_for_reading(path)
     except OSError as exc:
         raise errors.OperationFailed(f"cannot read {path} to copy it: {exc.strerror}") from exc
     with file:
@@ -456,8 +460,8 @@ def _upload(stream: libvirt.virStream, path: str, progress: Progress) -> None:
                 if not is_data:
                     stream.sendHole(length)
                     continue
-                for sent in _sent(stream, file, path, (start, length)):
-                    done += sent
+                for block_bytes in _send_section(stream, file, path, (start, length)):
+                    done += block_bytes
                     progress(done, total)
             stream.finish()
         except BaseException:
@@ -466,7 +470,7 @@ def _upload(stream: libvirt.virStream, path: str, progress: Progress) -> None:
             raise
 
 
-def _sent(
+def _send_section(
     stream: libvirt.virStream, file: BinaryIO, path: str, section: tuple[int, int]
 ) -> Iterator[int]:
     """Sends a section (where, bytes); yields the size of each block that went."""
@@ -505,12 +509,12 @@ class _Comparer:
             size -= part
 
 
-def begin_compare(found: libvirt.virStorageVol, path: str) -> Callable[[], bool]:
+def begin_compare(vol: libvirt.virStorageVol, path: str) -> Callable[[], bool]:
     """Begins to read a volume of the other host: a callable that says whether it has the same bytes
     as the local file; the volume's pool need not be there any more then."""
-    stream = found.connect().newStream(0)
+    stream = vol.connect().newStream(0)
     with translated():
-        found.download(stream, 0, 0, libvirt.VIR_STORAGE_VOL_DOWNLOAD_SPARSE_STREAM)
+        vol.download(stream, 0, 0, libvirt.VIR_STORAGE_VOL_DOWNLOAD_SPARSE_STREAM)
     return functools.partial(_equals, stream, path)
 
 

@@ -27,10 +27,10 @@ from saltvirt.migration.reservation import Reservation
 
 FOLDER = f"{places.STATE}/arrivals"
 # below locks.RUN, which a restart of the host empties
-_SEEN = "arrivals.json"
+_STATE_FILE = "arrivals.json"
 
 
-def here(present: Container[str], folder: str = FOLDER) -> list[Reservation]:
+def local(present: Container[str], folder: str = FOLDER) -> list[Reservation]:
     """The Reservations of this host. present: names of its guests. Raises OperationFailed."""
     written = {}
     with (
@@ -42,39 +42,41 @@ def here(present: Container[str], folder: str = FOLDER) -> list[Reservation]:
             with contextlib.suppress(FileNotFoundError):  # released just now
                 if reservation.parse(file.name):
                     written[file.name] = file.stat().st_mtime_ns
-    return reservation.pending(_since_seen(written), present)
+    return reservation.pending(_unchanged_s(written), present)
 
 
-def _since_seen(written: dict[str, int]) -> dict[str, float]:
+def _unchanged_s(written: dict[str, int]) -> dict[str, float]:
     """File to the seconds for which it was seen here as it is: no clock that is put forward ends a
     reservation. written: file to the time that its file system says."""
-    now, path = time.clock_gettime(time.CLOCK_BOOTTIME), os.path.join(locks.RUN, _SEEN)
-    known = _read(path)
-    seen = {
-        file: known[file] if file in known and known[file][0] == time_ns else [time_ns, now]
+    now, path = time.clock_gettime(time.CLOCK_BOOTTIME), os.path.join(locks.RUN, _STATE_FILE)
+    previous = _read(path)
+    current = {
+        file: previous[file]
+        if file in previous and previous[file][0] == time_ns
+        else [time_ns, now]
         for file, time_ns in written.items()
     }
-    if seen != known:
-        _write(path, seen)
-    return {file: now - since for file, (_, since) in seen.items()}
+    if current != previous:
+        _write(path, current)
+    return {file: now - since for file, (_, since) in current.items()}
 
 
 def _read(path: str) -> dict[str, list[float]]:
     try:
         with open(path, encoding="utf-8") as file:
-            found: dict[str, list[float]] = json.load(file)
-            return found
+            entries: dict[str, list[float]] = json.load(file)
+            return entries
     except (OSError, ValueError):
         return {}
 
 
-def _write(path: str, seen: dict[str, list[float]]) -> None:
+def _write(path: str, entries: dict[str, list[float]]) -> None:
     """What cannot be written down is seen for the first time again: its reservation holds on."""
     with contextlib.suppress(OSError, errors.OperationFailed):
         locks.private(os.path.dirname(path))
-        with locks.exclusive(f"{path}.lock", patience_s=0):
+        with locks.exclusive(f"{path}.lock", timeout_s=0):
             with open(f"{path}.new", "w", encoding="utf-8") as file:
-                json.dump(seen, file)
+                json.dump(entries, file)
             os.replace(f"{path}.new", path)
 
 
@@ -83,26 +85,26 @@ def is_reservation(path: str) -> bool:
     return os.path.dirname(path) == FOLDER
 
 
-def there(
+def remote(
     peer: libvirt.virConnect, present: Container[str], without: Container[str] = ()
 ) -> list[Reservation]:
     """The same of another host. without: files that do not count."""
-    with remote_storage.opened(peer, FOLDER) as pool:
+    with remote_storage.open_pool(peer, FOLDER) as pool:
         return reservation.pending(_ages(pool, without), present) if pool is not None else []
 
 
 def _ages(pool: libvirt.virStoragePool, without: Container[str] = ()) -> dict[str, float]:
     """File to the seconds since it was made or renewed, by the clock of the pool's own host."""
     parsed = {file: reservation.parse(file) for file in pool.listVolumes() if file not in without}
-    found = {file: one for file, one in parsed.items() if one}
-    if not found:
+    by_file = {file: entry for file, entry in parsed.items() if entry}
+    if not by_file:
         return {}
     now, ages = _clock(pool), {}
-    for file, one in found.items():
-        with remote_storage.unless_deleted():
+    for file, entry in by_file.items():
+        with remote_storage.skip_deleted():
             written = remote_storage.written_at(pool.storageVolLookupByName(file))
             if now is None or written is None:
-                ages[file] = time.time() - one.made
+                ages[file] = time.time() - entry.created_at
             else:
                 ages[file] = now - written
     return ages
@@ -111,33 +113,33 @@ def _ages(pool: libvirt.virStoragePool, without: Container[str] = ()) -> dict[st
 def _clock(pool: libvirt.virStoragePool) -> float | None:
     """What time it is where the pool is: of a file that is made there now."""
     file = f".clock-{uuid.uuid4().hex}"
-    found = remote_storage.create(pool, os.path.join(FOLDER, file), "raw", 0, mode="0600")
+    volume = remote_storage.create(pool, os.path.join(FOLDER, file), "raw", 0, mode="0600")
     try:
-        return remote_storage.written_at(found)
+        return remote_storage.written_at(volume)
     finally:
-        with remote_storage.unless_deleted():
-            found.delete(0)
+        with remote_storage.skip_deleted():
+            volume.delete(0)
 
 
 def renew(peer: libvirt.virConnect, path: str) -> None:
     """Says that the reservation of that path holds on: its migration lives."""
-    with remote_storage.present(peer, FOLDER, create=True) as pool, translated():
-        found = remote_storage.volume(pool, path)
-        if found is None:
-            found = remote_storage.create(pool, path, "raw", 0, mode="0600")
+    with remote_storage.require_pool(peer, FOLDER, create=True) as pool, translated():
+        volume = remote_storage.volume(pool, path)
+        if volume is None:
+            volume = remote_storage.create(pool, path, "raw", 0, mode="0600")
         stream = peer.newStream(0)
-        found.upload(stream, 0, 1, 0)
+        volume.upload(stream, 0, 1, 0)
         stream.send(b".")
         stream.finish()
 
 
-def place(report: GuestReport, plans: Iterable[storage.DiskPlan]) -> str:
+def reservation_path(report: GuestReport, plans: Iterable[storage.DiskPlan]) -> str:
     """The path of the reservation that a guest will have; it is written down before it is made."""
-    mine = Reservation(
+    promise = Reservation(
         report.name, report.memory_kib, report.vcpus, int(time.time()),
-        storage.promised(plans), report.page_kib,
+        storage.promised_space(plans), report.page_kib,
     )  # fmt: skip
-    return os.path.join(FOLDER, mine.file)
+    return os.path.join(FOLDER, promise.file)
 
 
 def reserve(
@@ -152,17 +154,17 @@ def reserve(
     report, host, request: as the checks have them. Raises TargetRefused when others were
     promised the room since the checks.
     """
-    with remote_storage.present(peer, FOLDER, create=True) as pool, translated():
+    with remote_storage.require_pool(peer, FOLDER, create=True) as pool, translated():
         _tidy(pool, report.name)
-        made = remote_storage.create(pool, path, "raw", 0, mode="0600")
+        volume = remote_storage.create(pool, path, "raw", 0, mode="0600")
         domains = facts.domains(peer)
-        coming = reservation.pending(_ages(pool), {domain.guest.name for domain in domains})
-        now = replace(host, domains=domains, reservations=tuple(coming))
-        why = list(room.reasons(report, now, request))
-        if why:
-            with remote_storage.unless_deleted():
-                made.delete(0)
-            raise errors.TargetRefused("; ".join(why))
+        arriving = reservation.pending(_ages(pool), {domain.guest.name for domain in domains})
+        current = replace(host, domains=domains, reservations=tuple(arriving))
+        reasons = list(room.reasons(report, current, request))
+        if reasons:
+            with remote_storage.skip_deleted():
+                volume.delete(0)
+            raise errors.TargetRefused("; ".join(reasons))
 
 
 def release(peer: libvirt.virConnect, paths: Iterable[str]) -> list[str]:
@@ -173,7 +175,7 @@ def release(peer: libvirt.virConnect, paths: Iterable[str]) -> list[str]:
 def _tidy(pool: libvirt.virStoragePool, name: str) -> None:
     """Removes what died long ago, and what an earlier attempt of this guest left."""
     for file, age_s in _ages(pool).items():
-        one = reservation.parse(file)
-        if (one and one.name == name) or reservation.stale(age_s):
-            with remote_storage.unless_deleted():
+        entry = reservation.parse(file)
+        if (entry and entry.name == name) or reservation.stale(age_s):
+            with remote_storage.skip_deleted():
                 pool.storageVolLookupByName(file).delete(0)

@@ -13,12 +13,12 @@ _USAGES = ("none", "volume", "ceph", "iscsi", "tls", "vtpm")
 _KINDS = {"passphrase": "volume"}
 
 
-def of(conn: libvirt.virConnect, root: Element) -> tuple[SecretReference, ...]:
+def references(conn: libvirt.virConnect, root: Element) -> tuple[SecretReference, ...]:
     """Those of a domain's XML, each once for each device."""
-    return tuple(dict.fromkeys(_found(conn, root)))
+    return tuple(dict.fromkeys(_iter_references(conn, root)))
 
 
-def _found(conn: libvirt.virConnect, root: Element) -> Iterator[SecretReference]:
+def _iter_references(conn: libvirt.virConnect, root: Element) -> Iterator[SecretReference]:
     for disk in root.iterfind("devices/disk"):
         target = disk.find("target")
         device = f"disk {target.get('dev', '') if target is not None else ''}"
@@ -27,41 +27,45 @@ def _found(conn: libvirt.virConnect, root: Element) -> Iterator[SecretReference]
     for secret in root.iterfind("devices/hostdev//auth/secret"):
         yield _reference(conn, "a host device", secret)
     for encryption in root.iterfind("devices/tpm/backend/encryption[@secret]"):
-        asked = Element("secret", {"type": "vtpm", "uuid": encryption.get("secret", "")})
-        yield _reference(conn, "the TPM", asked)
+        element = Element("secret", {"type": "vtpm", "uuid": encryption.get("secret", "")})
+        yield _reference(conn, "the TPM", element)
 
 
-def _reference(conn: libvirt.virConnect, device: str, asked: Element) -> SecretReference:
+def _reference(conn: libvirt.virConnect, device: str, element: Element) -> SecretReference:
     """What a ``secret`` element refers to, by this host's libvirt as far as it has it."""
-    kind = asked.get("type", "")
+    kind = element.get("type", "")
     kind = _KINDS.get(kind, kind)
-    uuid, usage = asked.get("uuid"), asked.get("usage")
-    named = f"{kind} {usage}" if usage else kind
+    uuid, usage = element.get("uuid"), element.get("usage")
+    usage_text = f"{kind} {usage}" if usage else kind
     try:
         if uuid:
-            found = conn.secretLookupByUUIDString(uuid)
+            secret = conn.secretLookupByUUIDString(uuid)
         else:
-            found = conn.secretLookupByUsage(_number(kind), usage or "")
-        number, ident = found.usageType(), found.usageID()
+            secret = conn.secretLookupByUsage(_number(kind), usage or "")
+        number, usage_id = secret.usageType(), secret.usageID()
     except libvirt.libvirtError:
-        return SecretReference(device, uuid, named or None)
-    word = _USAGES[number] if 0 <= number < len(_USAGES) else kind
+        return SecretReference(device, uuid, usage_text or None)
+    usage_name = _USAGES[number] if 0 <= number < len(_USAGES) else kind
     by_usage = (None, None) if uuid else (kind, usage)
-    return SecretReference(device, found.UUIDString(), f"{word} {ident}".strip(), *by_usage)
+    return SecretReference(
+        device, secret.UUIDString(), f"{usage_name} {usage_id}".strip(), *by_usage
+    )
 
 
 def _number(kind: str) -> int:
     return _USAGES.index(kind) if kind in _USAGES else 0
 
 
-def lacking(
+def missing(
     peer: libvirt.virConnect, needed: Iterable[SecretReference]
 ) -> tuple[SecretReference, ...]:
     """Those that the other host does not have. A libvirt that keeps no secrets is no reason."""
-    return tuple(one for one in needed if one.uuid and not _has(peer, one))
+    return tuple(
+        reference for reference in needed if reference.uuid and not _has_secret(peer, reference)
+    )
 
 
-def _has(peer: libvirt.virConnect, needed: SecretReference) -> bool:
+def _has_secret(peer: libvirt.virConnect, needed: SecretReference) -> bool:
     """Whether the host has the secret, by what the guest names: its usage or its UUID."""
     try:
         if needed.usage_type:

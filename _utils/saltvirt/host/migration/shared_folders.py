@@ -28,7 +28,7 @@ HIDDEN = (
 _NAME = "salt-virt-marker-"
 _MARK = re.compile(f"{_NAME}[0-9a-f]{{16}}")
 # nobody looks for so long
-_LEFT_S = 24 * 3600
+_STALE_S = 24 * 3600
 _TEXT = "Salt Virt looks whether this folder is shared between hosts"
 # root of this host may be nobody on the server (root_squash): the folder's owner is not
 _WRITE = 'umask 022; set -C; echo "$2" > "$1"'
@@ -45,12 +45,12 @@ if TYPE_CHECKING:
 
 def file_system(path: str, table: str = mounts.TABLE) -> str | None:
     """The type of the file system that a path is on, or None."""
-    found = mounts.of(mounts.read(table), os.path.realpath(path))
-    return str(found.kind) if found else None
+    mount = mounts.mount_of(mounts.read(table), os.path.realpath(path))
+    return str(mount.kind) if mount else None
 
 
 @contextlib.contextmanager
-def put(paths: Iterable[str]) -> Iterator[dict[str, str]]:
+def place_markers(paths: Iterable[str]) -> Iterator[dict[str, str]]:
     """Puts a file with a name of its own beside each of the files for the block:
     {folder: name}; without those of folders in which nobody could."""
     marks: dict[str, _Mark | None] = {}
@@ -71,11 +71,11 @@ def leads_out(path: str) -> bool:
     return os.path.dirname(os.path.realpath(path)) != os.path.realpath(os.path.dirname(path))
 
 
-def of(path: str, proof: Proof) -> Proof:
+def file_proof(path: str, proof: Proof) -> Proof:
     """What :func:`same` found of a folder, for one file of this host in it."""
     if proof[0] and leads_out(path):
-        there = os.path.realpath(path)
-        return None, f"{path} is a link to {there}, of which the shared folder tells nothing"
+        link_target = os.path.realpath(path)
+        return None, f"{path} is a link to {link_target}, of which the shared folder tells nothing"
     return proof
 
 
@@ -86,7 +86,7 @@ def _mark(path: str) -> _Mark | None:
     for owner in _owners(folder, path):
         if _run(owner, "sh", "-c", _WRITE, "sh", os.path.join(folder, name), _TEXT):
             mark = (name, folder, owner)
-            if _beside(os.path.join(folder, name), path):
+            if _same_device(os.path.join(folder, name), path):
                 _tidy(folder, name)
                 return mark
             _remove(*mark)
@@ -101,10 +101,10 @@ def _tidy(folder: str, mark: str) -> None:
         now = os.lstat(os.path.join(folder, mark)).st_mtime
         for name in filter(_MARK.fullmatch, os.listdir(folder)):
             with contextlib.suppress(OSError):
-                left = os.path.join(folder, name)
-                seen = os.lstat(left)
-                if now - seen.st_mtime > _LEFT_S and stat.S_ISREG(seen.st_mode) and _is_mark(left):
-                    _remove(name, folder, (seen.st_uid, seen.st_gid) if seen.st_uid else None)
+                path = os.path.join(folder, name)
+                info = os.lstat(path)
+                if now - info.st_mtime > _STALE_S and stat.S_ISREG(info.st_mode) and _is_mark(path):
+                    _remove(name, folder, (info.st_uid, info.st_gid) if info.st_uid else None)
 
 
 def _is_mark(path: str) -> bool:
@@ -116,18 +116,18 @@ def _is_mark(path: str) -> bool:
 
 def _owners(folder: str, path: str) -> Iterable[_Owner]:
     """As whom to try: root, the folder's owner, the file's."""
-    found: list[_Owner] = [None]
-    for one in (folder, path):
+    owners: list[_Owner] = [None]
+    for candidate in (folder, path):
         with contextlib.suppress(OSError):
-            seen = os.stat(one)
-            found.append((seen.st_uid, seen.st_gid))
-    return dict.fromkeys(found)
+            info = os.stat(candidate)
+            owners.append((info.st_uid, info.st_gid))
+    return dict.fromkeys(owners)
 
 
-def _beside(mark: str, path: str) -> bool:
+def _same_device(mark: str, path: str) -> bool:
     with contextlib.suppress(OSError):
-        beside = path if os.path.lexists(path) else os.path.dirname(path)
-        return os.stat(mark).st_dev == os.stat(beside).st_dev
+        neighbour = path if os.path.lexists(path) else os.path.dirname(path)
+        return os.stat(mark).st_dev == os.stat(neighbour).st_dev
     return False
 
 
@@ -170,29 +170,29 @@ def same(pool: libvirt.virStoragePool, mark: str | None, fs: str | None) -> Proo
         return None, "no file could be made beside it here, to see whether the target shares it"
     if _visible(pool, mark):
         return True, None
-    taken = _taken(pool, mark)
-    if taken is None and shared.on_network(fs):
-        taken = _appears(pool, mark)
-    if taken is None:
+    in_use = _name_in_use(pool, mark)
+    if in_use is None and shared.on_network(fs):
+        in_use = _appears(pool, mark)
+    if in_use is None:
         return None, "the target cannot make a file beside it, and does not show the one made here"
-    return taken, None
+    return in_use, None
 
 
 def _visible(pool: libvirt.virStoragePool, mark: str) -> bool:
     return remote_storage.volume(pool, mark) is not None
 
 
-def _taken(pool: libvirt.virStoragePool, mark: str) -> bool | None:
+def _name_in_use(pool: libvirt.virStoragePool, mark: str) -> bool | None:
     """Whether the file is in the way when the other host makes one of that name: no cache is
     asked then. None when it can make none at all."""
     try:
-        made = remote_storage.create(pool, mark, "raw", 0, mode="0600")
+        volume = remote_storage.create(pool, mark, "raw", 0, mode="0600")
     except errors.AlreadyExists:
         return True
     except errors.OperationFailed:
         return None
     with contextlib.suppress(libvirt.libvirtError):
-        made.delete(0)
+        volume.delete(0)
     return False
 
 

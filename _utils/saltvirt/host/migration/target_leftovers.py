@@ -25,7 +25,7 @@ from saltvirt.host.domain import lookup, purge
 from saltvirt.host.migration import move_journal, remote_storage, reservations
 from saltvirt.host.storage import bounded, deletion, identity, usage
 from saltvirt.migration import storage
-from saltvirt.migration.journal import LeavingsNote, MadeThere
+from saltvirt.migration.journal import LeftoverNote, TargetFiles
 
 log = logging.getLogger(__name__)
 
@@ -34,34 +34,38 @@ FOLDER = f"{places.STATE}/target_leftovers"
 _EARLIER = "leavings"
 NEWER = "which was written to since it was copied there, may be the newer"
 # no migration makes so many files
-_LONGEST = 2**20
+_MAX_NOTE_BYTES = 2**20
 # digits that tell notes on one guest apart
 _DIGITS = 16
 
 
-def hand_over(peer: libvirt.virConnect, made: MadeThere) -> dict[str, str]:
+def hand_over(peer: libvirt.virConnect, target_files: TargetFiles) -> dict[str, str]:
     """Writes down on the target what was made there; {path: why it is still there}.
 
     The migration must be undone: nobody of ours needs the files any more. What is there already
     when it is called again is not written twice. Raises VirtError, and must then be called again.
     """
-    newer, making = written_since(peer, made), made.making
-    paths = [path for path in made.created if not reservations.is_reservation(path)]
-    looks = {path: remote_storage.look(peer, path) for path in paths if path not in newer}
-    kept = dict.fromkeys(newer, f"{NEWER}: look at it; remove it, or move it away")
+    newer, making = written_since(peer, target_files), target_files.making
+    paths = [path for path in target_files.created if not reservations.is_reservation(path)]
+    fingerprints = {
+        path: remote_storage.fingerprint(peer, path) for path in paths if path not in newer
+    }
+    retained = dict.fromkeys(newer, f"{NEWER}: look at it; remove it, or move it away")
     if making:
-        looks[making.path], why = remote_storage.claimed(peer, making)
-        kept |= {making.path: why} if why else {}
-    files = {path: look for path, look in looks.items() if look is not None}
+        fingerprints[making.path], reason = remote_storage.inspect_claim(peer, making)
+        retained |= {making.path: reason} if reason else {}
+    files = {
+        path: fingerprint for path, fingerprint in fingerprints.items() if fingerprint is not None
+    }
     if not files:
-        _remove_folders(peer, made.folders)
-        return kept
-    images = tuple(path for path in files if storage.coming(path) in paths)
-    note = LeavingsNote(made.name, files, made.folders, images)
-    attempt = [made.name, made.created, making.to_answer() if making else None]
-    path = _note_path(made.name, attempt)
-    remote_storage.put(peer, path, json.dumps(note.to_answer()))
-    return kept | dict.fromkeys(files, _stays(peer, made.name))
+        _remove_folders(peer, target_files.folders)
+        return retained
+    images = tuple(path for path in files if storage.incoming_path(path) in paths)
+    note = LeftoverNote(target_files.name, files, target_files.folders, images)
+    attempt = [target_files.name, target_files.created, making.to_answer() if making else None]
+    path = _note_path(target_files.name, attempt)
+    remote_storage.write_file(peer, path, json.dumps(note.to_answer()))
+    return retained | dict.fromkeys(files, _retention_reason(peer, target_files.name))
 
 
 def _note_path(name: str, attempt: object) -> str:
@@ -70,23 +74,27 @@ def _note_path(name: str, attempt: object) -> str:
     return os.path.join(FOLDER, f"{name}~{token[:_DIGITS]}")
 
 
-def written_since(peer: libvirt.virConnect, made: MadeThere) -> list[str]:
+def written_since(peer: libvirt.virConnect, target_files: TargetFiles) -> list[str]:
     """The files whose copy was whole and that look otherwise by now: somebody had them in use."""
-    looks = made.looks or {}
-    now = {path: remote_storage.look(peer, path) for path in looks}
-    return [path for path, look in looks.items() if now[path] not in (None, look)]
+    fingerprints = target_files.looks or {}
+    current = {path: remote_storage.fingerprint(peer, path) for path in fingerprints}
+    return [
+        path
+        for path, fingerprint in fingerprints.items()
+        if current[path] not in (None, fingerprint)
+    ]
 
 
-def note_here(name: str, paths: Iterable[str]) -> None:
+def record_local(name: str, paths: Iterable[str]) -> None:
     """Notes real paths of this host, which a guest that was moved has left here, and of which only
     other hosts can say whether they use them. Raises OperationFailed."""
     files = {}
     for path in paths:
         with contextlib.suppress(OSError):
-            seen = bounded.stat(path)
-            files[path] = [seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns]
+            info = bounded.stat(path)
+            files[path] = [info.st_size, info.st_mtime_ns, info.st_ctime_ns]
     os.makedirs(FOLDER, mode=0o700, exist_ok=True)
-    move_journal.put(_note_path(name, sorted(files)), LeavingsNote(name, files, (), ()))
+    move_journal.store(_note_path(name, sorted(files)), LeftoverNote(name, files, (), ()))
 
 
 def _remove_folders(peer: libvirt.virConnect, folders: Iterable[str]) -> None:
@@ -95,7 +103,7 @@ def _remove_folders(peer: libvirt.virConnect, folders: Iterable[str]) -> None:
             remote_storage.remove_folder(peer, folder)
 
 
-def _stays(peer: libvirt.virConnect, name: str) -> str:
+def _retention_reason(peer: libvirt.virConnect, name: str) -> str:
     return (
         f"it stays until {peer.getHostname()} knows that nobody uses it: "
         f"salt-run virt.migrate_recover {name}"
@@ -107,38 +115,38 @@ def names() -> list[str]:
     return sorted({note.name for _, note in _notes()})
 
 
-def _notes(name: str | None = None) -> Iterator[tuple[str, LeavingsNote]]:
+def _notes(name: str | None = None) -> Iterator[tuple[str, LeftoverNote]]:
     """(path, note) of this host's notes, of one guest or of all."""
     earlier = os.path.join(os.path.dirname(FOLDER), _EARLIER)
-    for path in (*_listed(FOLDER), *_listed(earlier)):
+    for path in (*_list_notes(FOLDER), *_list_notes(earlier)):
         file = os.path.basename(path)
-        about = file.rpartition("~")[0]
-        if about and name in (None, about):
+        guest = file.rpartition("~")[0]
+        if guest and name in (None, guest):
             note = _read(path)
-            if note and note.name == about:
+            if note and note.name == guest:
                 yield path, note
             else:  # its source was killed while it wrote: it writes it again
                 log.info("%s is no note of a migration, or not whole", file)
 
 
-def _listed(folder: str) -> list[str]:
+def _list_notes(folder: str) -> list[str]:
     with own_files.permitted(), contextlib.suppress(FileNotFoundError):
         return sorted(os.path.join(folder, file) for file in os.listdir(folder))
     return []
 
 
-def _read(path: str) -> LeavingsNote | None:
+def _read(path: str) -> LeftoverNote | None:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         with open(fd, "rb") as file:
             if not stat.S_ISREG(os.fstat(fd).st_mode):
                 return None
-            note = LeavingsNote.from_answer(json.loads(file.read(_LONGEST)), path)
+            note = LeftoverNote.from_answer(json.loads(file.read(_MAX_NOTE_BYTES)), path)
     except (OSError, ValueError, RecursionError, errors.BadAnswer):
         return None
     paths = [*note.files, *note.folders, *note.images]
-    plain = all(path.startswith("/") and os.path.normpath(path) == path for path in paths)
-    return note if plain else None
+    is_normalized = all(path.startswith("/") and os.path.normpath(path) == path for path in paths)
+    return note if is_normalized else None
 
 
 @dataclass
@@ -150,8 +158,8 @@ class CleanupPlan:
     delete: list[str] = field(default_factory=list)
     keep: dict[str, str] = field(default_factory=dict)
     shared: dict[str, Any] = field(default_factory=dict)
-    looks: dict[str, Any] = field(default_factory=dict)
-    turns: dict[str, str] = field(default_factory=dict)
+    fingerprints: dict[str, Any] = field(default_factory=dict)
+    incoming_images: dict[str, str] = field(default_factory=dict)
 
 
 def plan(
@@ -166,61 +174,65 @@ def plan(
     real paths of which all other hosts have said that nobody there uses them.
     Raises OperationFailed while the guest is on its way here again.
     """
-    found, notes = CleanupPlan(), [note for _, note in _notes(name)]
+    cleanup, notes = CleanupPlan(), [note for _, note in _notes(name)]
     if not notes:
         return None
-    _not_coming(conn, name)
+    _refuse_arriving(conn, name)
     for note in notes:
-        found.looks.update(note.files)
-        found.turns.update({storage.coming(image): image for image in note.images})
+        cleanup.fingerprints.update(note.files)
+        cleanup.incoming_images.update(
+            {storage.incoming_path(image): image for image in note.images}
+        )
     paths: dict[str, str] = {}
-    for path, look in found.looks.items():
+    for path, fingerprint in cleanup.fingerprints.items():
         if not usage.is_there(conn, path):
             continue
-        why = _changed(conn, path, look) or _others_image(conn, path, found.turns)
-        found.keep |= {path: why} if why else {}
-        paths |= {} if why else {identity.real(path): path}
+        reason = _change_reason(conn, path, fingerprint) or _used_image(
+            conn, path, cleanup.incoming_images
+        )
+        cleanup.keep |= {path: reason} if reason else {}
+        paths |= {} if reason else {identity.real(path): path}
     with translated():
-        used = usage.read(conn, below=below, beside=[*paths, *paths.values()])
-        delete, keep, found.shared = usage.decide(conn, dict.fromkeys(paths), used, unused)
-    found.keep |= {paths[real]: why for real, why in keep.items()}
+        used = usage.read(conn, below_folder=below, sibling_paths=[*paths, *paths.values()])
+        delete, keep, cleanup.shared = usage.decide(conn, dict.fromkeys(paths), used, unused)
+    cleanup.keep |= {paths[real]: reason for real, reason in keep.items()}
     for path in (paths[real] for real in delete):
-        image = found.turns.get(path)
-        if image in found.keep:
-            found.keep[path] = f"it says that {image} is not whole"
+        image = cleanup.incoming_images.get(path)
+        if image in cleanup.keep:
+            cleanup.keep[path] = f"it says that {image} is not whole"
         else:
-            found.delete.append(path)
+            cleanup.delete.append(path)
     # who finds an image takes it for whole when its turn is gone
-    found.delete.sort(key=lambda path: path in found.turns)
-    return found
+    cleanup.delete.sort(key=lambda path: path in cleanup.incoming_images)
+    return cleanup
 
 
-def _not_coming(conn: libvirt.virConnect, name: str) -> None:
+def _refuse_arriving(conn: libvirt.virConnect, name: str) -> None:
     present = {*lookup.names(conn)}
     if name in {
-        reservation.name for reservation in reservations.here(present, reservations.FOLDER)
+        reservation.name for reservation in reservations.local(present, reservations.FOLDER)
     }:
         raise errors.OperationFailed(f"{name} is on its way to this host again: wait for it")
 
 
-def _others_image(conn: libvirt.virConnect, path: str, turns: dict[str, str]) -> str | None:
-    for turn, image in turns.items():
-        if path == image and not usage.is_there(conn, turn):
-            return f"{turn} was removed: others may have taken it for a whole image"
+def _used_image(conn: libvirt.virConnect, path: str, incoming_images: dict[str, str]) -> str | None:
+    for incoming, image in incoming_images.items():
+        if path == image and not usage.is_there(conn, incoming):
+            return f"{incoming} was removed: others may have taken it for a whole image"
     return None
 
 
-def _changed(conn: libvirt.virConnect, path: str, look: Any) -> str | None:
+def _change_reason(conn: libvirt.virConnect, path: str, fingerprint: Any) -> str | None:
     """Why it is not, or not surely, what the migration has left; None when it is."""
-    if isinstance(look, str):
-        now: Any = remote_storage.look(conn, path)
+    if isinstance(fingerprint, str):
+        current: Any = remote_storage.fingerprint(conn, path)
     else:
         try:
-            seen = bounded.stat(path)
+            info = bounded.stat(path)
         except OSError as exc:
             return f"it cannot be looked at: {exc.strerror}"
-        now = [seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns]
-    if now == look:
+        current = [info.st_size, info.st_mtime_ns, info.st_ctime_ns]
+    if current == fingerprint:
         return None
     return "it was changed since the migration left it: look whose it is; remove it, or move it"
 
@@ -234,17 +246,17 @@ def clean(
     """Deletes what the plan says, each file while no QEMU can open it: ([path], {path: why it
     stays}). A note ends with the last of its files."""
 
-    def look() -> CleanupPlan:
+    def make_plan() -> CleanupPlan:
         return plan(conn, name, below, unused) or CleanupPlan()
 
     deleted = []
-    with deletion.planned(conn, look) as (todo, paths):
+    with deletion.deletion_plan(conn, make_plan) as (todo, paths):
         for path in paths:
-            image = todo.turns.get(path)
-            stays = image in todo.keep
-            why = f"it says that {image} is not whole" if stays else _deleted(conn, path)
-            if why:
-                todo.keep[path] = why
+            image = todo.incoming_images.get(path)
+            is_retained = image in todo.keep
+            reason = f"it says that {image} is not whole" if is_retained else _delete(conn, path)
+            if reason:
+                todo.keep[path] = reason
             else:
                 deleted.append(path)
     for path, note in _notes(name):
@@ -252,7 +264,7 @@ def clean(
     return deleted, todo.keep
 
 
-def _deleted(conn: libvirt.virConnect, path: str) -> str | None:
+def _delete(conn: libvirt.virConnect, path: str) -> str | None:
     """Why a file stays; None when it is gone."""
     try:
         purge.delete_storage(conn, path)
@@ -261,10 +273,14 @@ def _deleted(conn: libvirt.virConnect, path: str) -> str | None:
     return "it is still there" if usage.is_there(conn, path) else None
 
 
-def _end(path: str, note: LeavingsNote, kept: dict[str, str]) -> None:
-    left = {one: look for one, look in note.files.items() if one in kept}
-    if left:
-        move_journal.put(path, replace(note, files=left))
+def _end(path: str, note: LeftoverNote, retained: dict[str, str]) -> None:
+    remaining = {
+        file_path: fingerprint
+        for file_path, fingerprint in note.files.items()
+        if file_path in retained
+    }
+    if remaining:
+        move_journal.store(path, replace(note, files=remaining))
         return
     for folder in reversed(note.folders):
         with contextlib.suppress(OSError):  # not empty

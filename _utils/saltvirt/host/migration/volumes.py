@@ -12,15 +12,15 @@ from saltvirt.migration import shared
 from saltvirt.migration.facts import (
     DeviceIdentity,
     DiskReport,
-    PlaceReport,
+    LocationReport,
     PoolReport,
-    PoolSource,
-    Server,
+    PoolSourceReport,
+    StorageServer,
     VolumeIdentity,
 )
 
 
-def local(conn: libvirt.virConnect, disk: DiskReport, direct: bool = False) -> DiskReport:
+def inspect_local(conn: libvirt.virConnect, disk: DiskReport, direct: bool = False) -> DiskReport:
     """The disk with what its pool here tells of it, or with the ``trouble`` in the way.
 
     disk: with its volume and the name of its pool. direct: QEMU reaches an iSCSI server by itself
@@ -31,45 +31,47 @@ def local(conn: libvirt.virConnect, disk: DiskReport, direct: bool = False) -> D
         pool = conn.storagePoolLookupByName(name)
         if not pool.isActive():
             return _in_trouble(disk, f"storage pool {name} is not started here")
-        found = pool.storageVolLookupByName(volume)
-        if shared_folders.is_hidden(found.path()):
+        vol = pool.storageVolLookupByName(volume)
+        if shared_folders.is_hidden(vol.path()):
             return _in_trouble(disk, shared_folders.HIDDEN)
-        about = _about(pool)
-        what = _is(about.type, direct)
+        pool_report = _pool_report(pool)
+        kind = _qemu_type(pool_report.type, direct)
         return replace(
-            disk, type=what, source=found.path(), pool=about, identity=_identity(found, what)
+            disk, type=kind, source=vol.path(), pool=pool_report, identity=_identity(vol, kind)
         )
     except libvirt.libvirtError as exc:
         return _in_trouble(disk, exc.get_error_message())
 
 
-def _in_trouble(disk: DiskReport, why: str | None) -> DiskReport:
-    return replace(disk, type="file", trouble=why)
+def _in_trouble(disk: DiskReport, reason: str | None) -> DiskReport:
+    return replace(disk, type="file", trouble=reason)
 
 
-def _is(pool_type: str | None, direct: bool) -> str:
+def _qemu_type(pool_type: str | None, direct: bool) -> str:
     """What a volume of such a pool is to QEMU."""
     if pool_type in shared.NETWORK_POOLS or direct:
         return "network"
     return "block" if pool_type in shared.BLOCK_POOLS else "file"
 
 
-def _identity(found: libvirt.virStorageVol, what: str) -> VolumeIdentity:
-    device = block_devices.of_volume(found) if what == "block" else None
-    return VolumeIdentity(found.key(), found.info()[1], device)
+def _identity(vol: libvirt.virStorageVol, kind: str) -> VolumeIdentity:
+    device = block_devices.volume_identity(vol) if kind == "block" else None
+    return VolumeIdentity(vol.key(), vol.info()[1], device)
 
 
-def _about(pool: libvirt.virStoragePool) -> PoolReport:
+def _pool_report(pool: libvirt.virStoragePool) -> PoolReport:
     root = ElementTree.fromstring(pool.XMLDesc())
     source = root.find("source")
     source = ElementTree.Element("source") if source is None else source
     folder = source.find("dir")
-    hosts = [Server(host.get("name"), host.get("port") or "") for host in source.iterfind("host")]
+    hosts = [
+        StorageServer(host.get("name"), host.get("port") or "") for host in source.iterfind("host")
+    ]
     return PoolReport(
         name=pool.name(),
         type=root.get("type"),
         folder=root.findtext("target/path") or "",
-        source=PoolSource(
+        source=PoolSourceReport(
             hosts=tuple(sorted(hosts, key=lambda host: (host.name or "", host.port or ""))),
             devices=tuple(sorted(d.get("path") or "" for d in source.iterfind("device"))),
             dir=folder.get("path") if folder is not None else None,
@@ -78,63 +80,67 @@ def _about(pool: libvirt.virStoragePool) -> PoolReport:
     )
 
 
-def there(
+def inspect_remote(
     peer: libvirt.virConnect, disk: DiskReport, pool: PoolReport, mark: str | None
-) -> tuple[PlaceReport, int | None]:
+) -> tuple[LocationReport, int | None]:
     """(what the target has of a volume, the bytes that its pool has free).
 
     pool: the disk's. mark: the file that was put beside it here, see shared_folders.
     """
     with translated():
-        theirs, trouble = _pool(peer, pool)
-        if theirs is None:
-            return PlaceReport(trouble=trouble), None
-        remote_storage.refresh(theirs)
-        found = remote_storage.volume(theirs, disk.volume or "")
-        path = os.path.join(_about(theirs).folder, disk.volume or "")
-        proven, why = _proven(theirs, found, disk, pool, mark)
-        seen = PlaceReport(found is not None, proven, why, path, pool.name)
-        return seen, theirs.info()[3]
+        target_pool, trouble = _pool(peer, pool)
+        if target_pool is None:
+            return LocationReport(error=trouble), None
+        remote_storage.refresh(target_pool)
+        vol = remote_storage.volume(target_pool, disk.volume or "")
+        path = os.path.join(_pool_report(target_pool).folder, disk.volume or "")
+        is_shared, reason = _prove_shared(target_pool, vol, disk, pool, mark)
+        location = LocationReport(vol is not None, is_shared, reason, path, pool.name)
+        return location, target_pool.info()[3]
 
 
 def _pool(
-    peer: libvirt.virConnect, wanted: PoolReport
+    peer: libvirt.virConnect, pool_report: PoolReport
 ) -> tuple[libvirt.virStoragePool | None, str | None]:
     """(the target's pool of that name, or why it will not do)."""
-    where = peer.getHostname()
+    host = peer.getHostname()
     try:
-        pool = peer.storagePoolLookupByName(wanted.name or "")
+        pool = peer.storagePoolLookupByName(pool_report.name or "")
     except libvirt.libvirtError as exc:
         if exc.get_error_code() != libvirt.VIR_ERR_NO_STORAGE_POOL:
             raise
-        return None, f"{where} has no storage pool {wanted.name}: define and start it there"
+        return None, f"{host} has no storage pool {pool_report.name}: define and start it there"
     if not pool.isActive():
-        return None, f"storage pool {wanted.name} on {where} is not started"
+        return None, f"storage pool {pool_report.name} on {host} is not started"
     kinds = dict.fromkeys(shared.FILE_POOLS, "file")
-    theirs, mine = _about(pool).type or "", wanted.type or ""
-    if kinds.get(theirs, theirs) != kinds.get(mine, mine):
-        return None, f"storage pool {wanted.name} is of type {theirs} on {where}, here {mine}"
+    target_type, source_type = _pool_report(pool).type or "", pool_report.type or ""
+    if kinds.get(target_type, target_type) != kinds.get(source_type, source_type):
+        return (
+            None,
+            f"storage pool {pool_report.name} is of type {target_type} on {host}, here "
+            f"{source_type}",
+        )
     return pool, None
 
 
-def _proven(
+def _prove_shared(
     pool: libvirt.virStoragePool,
-    found: libvirt.virStorageVol | None,
+    vol: libvirt.virStorageVol | None,
     disk: DiskReport,
-    mine: PoolReport,
+    source_pool: PoolReport,
     mark: str | None,
 ) -> tuple[bool | None, str | None]:
     """(whether both hosts share the volume, why it is not known)."""
     if disk.type == "file":
         proof = shared_folders.same(pool, mark, disk.fs)
-        return shared_folders.of(disk.source or "", proof)
+        return shared_folders.file_proof(disk.source or "", proof)
     identity = disk.identity or VolumeIdentity()
-    if mine.type in shared.SERVED_POOLS:
-        theirs = VolumeIdentity(found.key(), found.info()[1]) if found is not None else None
-        why = shared.served(mine, _about(pool), identity, theirs)
-    elif found is None:
+    if source_pool.type in shared.SERVED_POOLS:
+        target_volume = VolumeIdentity(vol.key(), vol.info()[1]) if vol is not None else None
+        reason = shared.served(source_pool, _pool_report(pool), identity, target_volume)
+    elif vol is None:
         return False, None
     else:
         device = identity.device or DeviceIdentity()
-        why = shared.device(device, block_devices.of_volume(found))
-    return (True, None) if why is None else (None, why)
+        reason = shared.device(device, block_devices.volume_identity(vol))
+    return (True, None) if reason is None else (None, reason)

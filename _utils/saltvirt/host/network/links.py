@@ -18,13 +18,13 @@ BRIDGES = ("bridge", "openvswitch")
 
 def _attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
     """(kind, content) of netlink's attributes."""
-    at = 0
-    while at + 4 <= len(data):
-        length, kind = struct.unpack_from("=HH", data, at)
+    offset = 0
+    while offset + 4 <= len(data):
+        length, kind = struct.unpack_from("=HH", data, offset)
         if length < 4:
             return
-        yield kind & 0x3FFF, data[at + 4 : at + length]
-        at += (length + 3) & ~3
+        yield kind & 0x3FFF, data[offset + 4 : offset + length]
+        offset += (length + 3) & ~3
 
 
 def _text(data: bytes) -> str:
@@ -33,24 +33,24 @@ def _text(data: bytes) -> str:
 
 def _link(data: bytes) -> tuple[str, str]:
     """(name, kind) of one device; kind is empty for hardware."""
-    found = dict(_attributes(data[_IFINFO:]))
-    inner = dict(_attributes(found.get(_LINKINFO, b"")))
-    return _text(found.get(_IFNAME, b"")), _text(inner.get(_INFO_KIND, b""))
+    attributes = dict(_attributes(data[_IFINFO:]))
+    inner = dict(_attributes(attributes.get(_LINKINFO, b"")))
+    return _text(attributes.get(_IFNAME, b"")), _text(inner.get(_INFO_KIND, b""))
 
 
 def _messages(netlink: socket.socket) -> Iterator[bytes]:
     while True:
         data = netlink.recv(1 << 18)
-        at = 0
-        while at + _HEADER <= len(data):
-            length, kind = struct.unpack_from("=IH", data, at)
+        offset = 0
+        while offset + _HEADER <= len(data):
+            length, kind = struct.unpack_from("=IH", data, offset)
             if kind == _DONE:
                 return
             if kind == _ERROR:
-                code = struct.unpack_from("=i", data, at + _HEADER)[0]
+                code = struct.unpack_from("=i", data, offset + _HEADER)[0]
                 raise OSError(-code, os.strerror(-code))
-            yield data[at + _HEADER : at + length]
-            at += (length + 3) & ~3
+            yield data[offset + _HEADER : offset + length]
+            offset += (length + 3) & ~3
 
 
 def _devices() -> list[bytes]:
@@ -67,10 +67,10 @@ def kinds() -> dict[str, str]:
     return dict(map(_link, _devices()))
 
 
-def plugged() -> set[str]:
+def bridge_ports() -> set[str]:
     """Names of the devices that are in a bridge, of whatever kind."""
-    masters = ((_link(one)[0], dict(_attributes(one[_IFINFO:]))) for one in _devices())
-    return {name for name, found in masters if any(found.get(_MASTER, b""))}
+    masters = ((_link(device)[0], dict(_attributes(device[_IFINFO:]))) for device in _devices())
+    return {name for name, attributes in masters if any(attributes.get(_MASTER, b""))}
 
 
 def bridges() -> list[str]:

@@ -8,22 +8,22 @@ from xml.etree import ElementTree
 
 from saltvirt import confidential, errors
 from saltvirt.design.network import build
-from saltvirt.host.connection import libvirt, unless_gone
+from saltvirt.host.connection import libvirt, skip_undefined
 from saltvirt.host.domain import lookup
 from saltvirt.host.network import links, networks
 from saltvirt.images import tools
-from saltvirt.revert import Revert
+from saltvirt.revert import UndoStack
 from saltvirt.states.networks import DesiredNetwork, NetworkFacts, changed, created, restarts
-from saltvirt.states.outcome import Outcome
+from saltvirt.states.outcome import StateOutcome
 
 
-def converge(conn: libvirt.virConnect, desired: DesiredNetwork, test: bool = False) -> Outcome:
+def converge(conn: libvirt.virConnect, desired: DesiredNetwork, test: bool = False) -> StateOutcome:
     """Makes it so; the Outcome. test: change nothing, only say what would change."""
     spec = desired.spec
     if spec.name not in networks.names(conn):
         outcome = created(desired)
         if desired.running or desired.autostart:
-            networks.refuse_taken(spec.name, build(spec))
+            networks.refuse_bridge_taken(spec.name, build(spec))
         if not test:
             networks.define(conn, spec, bool(desired.running), desired.autostart)
         return outcome
@@ -33,17 +33,17 @@ def converge(conn: libvirt.virConnect, desired: DesiredNetwork, test: bool = Fal
     outcome = changed(desired, facts)
     starts = any(outcome.changes.get(key, {}).get("new") is True for key in ("active", "autostart"))
     if starts and not facts.active:
-        networks.refuse_taken(spec.name, difference.wanted)
+        networks.refuse_bridge_taken(spec.name, difference.desired)
     if outcome.changes and not test:
-        again = restarts(desired, facts)
-        with Revert() as undo:
-            _carry_out(conn, network, difference, outcome.changes, again, undo)
+        restart = restarts(desired, facts)
+        with UndoStack() as undo:
+            _carry_out(conn, network, difference, outcome.changes, restart, undo)
             undo.success()
     return outcome
 
 
 def _facts(
-    conn: libvirt.virConnect, network: libvirt.virNetwork, difference: networks.Difference
+    conn: libvirt.virConnect, network: libvirt.virNetwork, difference: networks.NetworkDifference
 ) -> NetworkFacts:
     persistent = bool(network.isPersistent())
     return NetworkFacts(
@@ -52,31 +52,31 @@ def _facts(
         autostart=bool(persistent and network.autostart()),
         redefined=difference.redefined,
         live=difference.live,
-        waiting=difference.waiting,
-        users=users(conn, network) if difference.waiting else [],
+        waiting=difference.deferred,
+        users=users(conn, network) if difference.deferred else [],
     )
 
 
 def _carry_out(
     conn: libvirt.virConnect,
     network: libvirt.virNetwork,
-    difference: networks.Difference,
+    difference: networks.NetworkDifference,
     changes: dict[str, Any],
-    again: bool,
-    undo: Revert,
+    restart: bool,
+    undo: UndoStack,
 ) -> None:
-    """Changes what the Outcome says, or nothing. again: it is stopped and started."""
-    if again:
+    """Changes what the Outcome says, or nothing. restart: it is stopped and started."""
+    if restart:
         undo.push("start the network again", _start_again, conn, network)
     if difference.redefined or difference.live or "persistent" in changes:
-        networks.apply(conn, network, difference, live=not again)
+        networks.apply(conn, network, difference, live=not restart)
         old = difference.current.tostring()
         undo.push("put the network back", conn.networkDefineXML, old)
     if "autostart" in changes:
         networks.set_autostart(network, changes["autostart"]["new"])
-    if again:
+    if restart:
         networks.stop(network)
-    if again or "active" in changes:
+    if restart or "active" in changes:
         _start_again(conn, network)
 
 
@@ -101,7 +101,7 @@ def _interfaces(
     """(guest's name, ``<interface>``) of the running guests on a network or its own bridge."""
     name, bridge = network.name(), networks.own_bridge(network)
     for dom in conn.listAllDomains(libvirt.VIR_CONNECT_LIST_DOMAINS_ACTIVE):
-        with unless_gone():
+        with skip_undefined():
             for node in ElementTree.fromstring(dom.XMLDesc(0)).iterfind("devices/interface"):
                 source = node.find("source")
                 if source is None:
@@ -112,11 +112,11 @@ def _interfaces(
 
 def _taps(conn: libvirt.virConnect, network: libvirt.virNetwork) -> Iterator[str]:
     """The guests' devices of this host that belong into the network's bridge and are in none."""
-    there, plugged = links.kinds(), links.plugged()
+    device_kinds, ports = links.kinds(), links.bridge_ports()
     for _, node in _interfaces(conn, network):
         target = node.find("target")
         tap = target.get("dev") if target is not None else None
-        if tap and there.get(tap) == "tun" and tap not in plugged:
+        if tap and device_kinds.get(tap) == "tun" and tap not in ports:
             yield tap
 
 
@@ -125,27 +125,31 @@ def users(conn: libvirt.virConnect, network: libvirt.virNetwork) -> list[str]:
     return sorted({name for name, _ in _interfaces(conn, network)})
 
 
-def remove(conn: libvirt.virConnect, name: str, force: bool = False, test: bool = False) -> Outcome:
+def remove(
+    conn: libvirt.virConnect, name: str, force: bool = False, test: bool = False
+) -> StateOutcome:
     """Stops and undefines a network; the Outcome.
 
     Raises InvalidInput when running guests are on it, unless ``force``.
     """
-    outcome = Outcome(f"network {name}", quiet="is not there")
+    outcome = StateOutcome(f"network {name}", unchanged_text="is not there")
     if str(name) not in networks.names(conn):
         return outcome
     network = networks.lookup(conn, name)
-    on_it = users(conn, network)
-    if on_it and not force:
+    guest_names = users(conn, network)
+    if guest_names and not force:
         raise errors.InvalidInput(
-            f"network {name} on {conn.getHostname()} is used by {confidential.listed(on_it)}; "
+            f"network {name} on {conn.getHostname()} is used by "
+            f"{confidential.sensitive_names(guest_names)}; "
             "force: True removes it anyway"
         )
     active, persistent = bool(network.isActive()), bool(network.isPersistent())
     outcome.switch("active", active, False, "stopped")
     outcome.switch("defined", True, False, "removed")
-    if off := lookup.off_with_source(conn, "interface", "network", str(name)):
+    if stopped_guests := lookup.off_with_source(conn, "interface", "network", str(name)):
         outcome.notes.append(
-            f"{confidential.listed(off)} cannot be started without it: each has an interface on it"
+            f"{confidential.sensitive_names(stopped_guests)} cannot be started without it: each "
+            f"has an interface on it"
         )
     if not test:
         if active:

@@ -10,10 +10,10 @@ from saltvirt import errors
 from saltvirt.design.network import build
 from saltvirt.diff.network_changes import changes
 from saltvirt.host import connection
-from saltvirt.host.connection import Unread, libvirt, named, translated
+from saltvirt.host.connection import ReadFailure, as_not_found, libvirt, translated
 from saltvirt.host.definition import configured
 from saltvirt.host.network import links
-from saltvirt.revert import Revert
+from saltvirt.revert import UndoStack
 from saltvirt.spec.network import OWN_BRIDGE
 from saltvirt.xml.network import Network
 
@@ -27,7 +27,7 @@ _COMMANDS = {"modify": 1, "delete": 2, "add": 3}
 
 def lookup(conn: libvirt.virConnect, name: str) -> libvirt.virNetwork:
     """The virNetwork of this name. Raises NotFound, naming the host and what it has."""
-    with named(conn, libvirt.VIR_ERR_NO_NETWORK, f"network {str(name)!r}", names):
+    with as_not_found(conn, libvirt.VIR_ERR_NO_NETWORK, f"network {str(name)!r}", names):
         return conn.networkLookupByName(str(name))
 
 
@@ -36,7 +36,9 @@ def names(conn: libvirt.virConnect) -> list[str]:
     return sorted(network.name() for network in conn.listAllNetworks())
 
 
-def infos(conn: libvirt.virConnect, name: str | None = None) -> dict[str, NetworkInfo | Unread]:
+def infos(
+    conn: libvirt.virConnect, name: str | None = None
+) -> dict[str, NetworkInfo | ReadFailure]:
     """What is known of each network, by name: see ``virt.network_info``."""
     return connection.infos(conn.listAllNetworks(), name, _info)
 
@@ -51,11 +53,11 @@ def define(
             f"network {name} is there already on {conn.getHostname()}; "
             "virt.network_update changes it"
         )
-    wanted = build(spec)
+    desired = build(spec)
     if start or autostart:
-        refuse_taken(name, wanted)
-    with translated(f"define network {name}"), Revert() as undo:
-        network = conn.networkDefineXML(wanted.tostring())
+        refuse_bridge_taken(name, desired)
+    with translated(f"define network {name}"), UndoStack() as undo:
+        network = conn.networkDefineXML(desired.tostring())
         undo.push(f"undefine network {name}", network.undefine)
         network.setAutostart(int(bool(autostart)))
         if start:
@@ -80,7 +82,7 @@ class NetworkInfo(TypedDict):
 
 
 @dataclass(frozen=True)
-class Difference:
+class NetworkDifference:
     """How a network differs from a NetworkSpec.
 
     current, wanted: the definitions. redefined: the changes between them. now: those from the
@@ -88,27 +90,27 @@ class Difference:
     """
 
     current: Network
-    wanted: Network
+    desired: Network
     redefined: list[NetworkChange]
-    now: list[NetworkChange]
+    running_changes: list[NetworkChange]
 
     @property
     def live(self) -> list[NetworkChange]:
         """The changes that the running network can take at once."""
-        return [change for change in self.now if change.live]
+        return [change for change in self.running_changes if change.live]
 
     @property
-    def waiting(self) -> list[NetworkChange]:
+    def deferred(self) -> list[NetworkChange]:
         """The changes that hold only from the next start."""
-        return [change for change in self.now if not change.live]
+        return [change for change in self.running_changes if not change.live]
 
 
-def compare(network: libvirt.virNetwork, spec: NetworkSpec) -> Difference:
+def compare(network: libvirt.virNetwork, spec: NetworkSpec) -> NetworkDifference:
     """The Difference between a virNetwork and its NetworkSpec."""
     current = _configured(network)
-    wanted = build(spec, current)
-    now = changes(wanted, _read(network)) if network.isActive() else []
-    return Difference(current, wanted, changes(wanted, current), now)
+    desired = build(spec, current)
+    running_changes = changes(desired, _read(network)) if network.isActive() else []
+    return NetworkDifference(current, desired, changes(desired, current), running_changes)
 
 
 def update(conn: libvirt.virConnect, spec: NetworkSpec, test: bool = False) -> bool:
@@ -126,13 +128,16 @@ def update(conn: libvirt.virConnect, spec: NetworkSpec, test: bool = False) -> b
 
 
 def apply(
-    conn: libvirt.virConnect, network: libvirt.virNetwork, difference: Difference, live: bool = True
+    conn: libvirt.virConnect,
+    network: libvirt.virNetwork,
+    difference: NetworkDifference,
+    live: bool = True,
 ) -> None:
     """Defines it anew and applies what the running one can take, or nothing at all.
 
     live: False when the network is to be started again anyway.
     """
-    definitions = (difference.current, difference.wanted)
+    definitions = (difference.current, difference.desired)
     _change(conn, network, definitions, difference.live if live else [])
 
 
@@ -145,7 +150,7 @@ def _bridge(network: Network) -> str | None:
     return network.bridge if network.mode in OWN_BRIDGE else None
 
 
-def refuse_taken(name: str, network: Network) -> None:
+def refuse_bridge_taken(name: str, network: Network) -> None:
     """Raises AlreadyExists where this host has a device named as the bridge that libvirt would make
     for a network that does not run.
 
@@ -163,7 +168,7 @@ def refuse_taken(name: str, network: Network) -> None:
 def _refuse_to_start(network: libvirt.virNetwork) -> None:
     """Raises AlreadyExists where it does not run, and must not be started by anybody."""
     if not network.isActive():
-        refuse_taken(network.name(), _read(network))
+        refuse_bridge_taken(network.name(), _read(network))
 
 
 def _change(
@@ -174,15 +179,15 @@ def _change(
 ) -> None:
     old, new = definitions
     if _bridge(new) != _bridge(old):
-        refuse_taken(network.name(), new)
-    with translated(f"update network {network.name()}"), Revert() as undo:
+        refuse_bridge_taken(network.name(), new)
+    with translated(f"update network {network.name()}"), UndoStack() as undo:
         conn.networkDefineXML(new.tostring())
         undo.push(f"put back network {network.name()}", conn.networkDefineXML, old.tostring())
         for change in live:
             _apply(network, change, change.command, change.xml)
-            back = {"add": "delete", "delete": "add"}.get(change.command, change.command)
+            inverse = {"add": "delete", "delete": "add"}.get(change.command, change.command)
             xml = change.old_xml or change.xml
-            undo.push(f"put back {change.path}", _apply, network, change, back, xml)
+            undo.push(f"put back {change.path}", _apply, network, change, inverse, xml)
         undo.success()
 
 
@@ -231,21 +236,21 @@ def _apply(network: libvirt.virNetwork, change: NetworkChange, command: str, xml
 
 def _info(network: libvirt.virNetwork) -> NetworkInfo:
     active, persistent = bool(network.isActive()), bool(network.isPersistent())
-    now = _read(network)
+    running_xml = _read(network)
     return {
         "uuid": network.UUIDString(),
-        "bridge": now.bridge,
-        "forward": now.mode,
+        "bridge": running_xml.bridge,
+        "forward": running_xml.mode,
         "autostart": bool(persistent and network.autostart()),
         "active": active,
         "persistent": persistent,
-        "pending": active and persistent and _is_pending(network, now),
+        "pending": active and persistent and _is_pending(network, running_xml),
         "leases": _leases(network) if active else [],
     }
 
 
-def _is_pending(network: libvirt.virNetwork, now: Network) -> bool:
-    return bool(changes(_configured(network), now))
+def _is_pending(network: libvirt.virNetwork, running_xml: Network) -> bool:
+    return bool(changes(_configured(network), running_xml))
 
 
 def _leases(network: libvirt.virNetwork) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ import socket
 import subprocess
 
 
-def own(name: str | None = None) -> list[str]:
+def global_addresses(name: str | None = None) -> list[str]:
     """All addresses of this host that others can reach; with a name or address, those of them
     that it means."""
     argv = ["ip", "-j", "addr", "show", "up"]
@@ -16,15 +16,15 @@ def own(name: str | None = None) -> list[str]:
         output = subprocess.run(argv, check=True, capture_output=True, timeout=10).stdout
     except (OSError, subprocess.SubprocessError):
         return []
-    here = [
+    addresses = [
         entry["local"]
         for link in json.loads(output or b"[]")
         for entry in link.get("addr_info", ())
         if entry.get("scope") == "global" and entry.get("local")
     ]
     if name is None:
-        return here
-    means = set()
+        return addresses
+    resolved = set()
     with contextlib.suppress(OSError):
-        means = {found[4][0] for found in socket.getaddrinfo(str(name), None)}
-    return [address for address in here if address in means]
+        resolved = {info[4][0] for info in socket.getaddrinfo(str(name), None)}
+    return [address for address in addresses if address in resolved]

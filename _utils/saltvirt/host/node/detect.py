@@ -36,7 +36,7 @@ def detect(machine: str, root: str | Path = "/") -> dict[str, Any]:
         "hypervisor": kind is not None,
         "type": kind,
         "daemons": daemons,
-        "kvm": _there(root / "dev/kvm"),
+        "kvm": _exists(root / "dev/kvm"),
         "arch": machine,
     }
 
@@ -50,12 +50,12 @@ def _daemons(root: Path) -> list[str]:
         daemon
         for daemon, socket in _SOCKETS.items()
         if _installed(root, daemon)
-        and any(_there(root / run / "libvirt" / socket) for run in ("run", "var/run"))
+        and any(_exists(root / run / "libvirt" / socket) for run in ("run", "var/run"))
     )
 
 
 def _installed(root: Path, program: str) -> bool:
-    return any(_there(root / folder / program) for folder in _BINARIES)
+    return any(_exists(root / folder / program) for folder in _BINARIES)
 
 
 def _kind(root: Path, machine: str, daemons: list[str]) -> str | None:
@@ -64,13 +64,13 @@ def _kind(root: Path, machine: str, daemons: list[str]) -> str | None:
     if _is_dom0(root) and (serves or "virtxend" in daemons):
         return "xen"
     if _has_qemu(root, machine) and (serves or "virtqemud" in daemons):
-        return "kvm" if _there(root / "dev/kvm") else "qemu"
-    if _there(root / "dev/vmm") and (serves or "virtbhyved" in daemons):
+        return "kvm" if _exists(root / "dev/kvm") else "qemu"
+    if _exists(root / "dev/vmm") and (serves or "virtbhyved" in daemons):
         return "bhyve"
     return "lxc" if "virtlxcd" in daemons else None
 
 
-def _there(path: Path) -> bool:
+def _exists(path: Path) -> bool:
     """What a minion that is not root may not look at is not there for it."""
     return os.path.exists(path)
 
@@ -87,4 +87,4 @@ def _has_qemu(root: Path, machine: str) -> bool:
     if _installed(root, emulator):
         return True
     # Enterprise Linux and its kin hide it there
-    return any(_there(root / path) for path in ("usr/libexec/qemu-kvm", "usr/bin/qemu-kvm"))
+    return any(_exists(root / path) for path in ("usr/libexec/qemu-kvm", "usr/bin/qemu-kvm"))

@@ -19,13 +19,13 @@ def devices(conn: libvirt.virConnect) -> list[dict[str, Any]]:
     A device that cannot be read costs its own entry an ``error``; one that was
     unplugged meanwhile is left out.
     """
-    wanted = (
+    flags = (
         libvirt.VIR_CONNECT_LIST_NODE_DEVICES_CAP_PCI_DEV
         | libvirt.VIR_CONNECT_LIST_NODE_DEVICES_CAP_USB_DEV
         | libvirt.VIR_CONNECT_LIST_NODE_DEVICES_CAP_NET
     )
-    found = (_read(device) for device in conn.listAllDevices(wanted))
-    return [device for device in found if device]
+    device_facts = (_read(device) for device in conn.listAllDevices(flags))
+    return [device for device in device_facts if device]
 
 
 def _read(device: libvirt.virNodeDevice) -> dict[str, Any] | None:
@@ -43,8 +43,8 @@ def parse(device: Element) -> dict[str, Any] | None:
     kinds = [capability.get("type", "") for capability in capabilities]
     for kind, capability in zip(kinds, capabilities, strict=True):
         if kind in _PARSERS:
-            found = _PARSERS[kind](device, capability)
-            return {"caps": " ".join(kinds), **found} if found else None
+            facts = _PARSERS[kind](device, capability)
+            return {"caps": " ".join(kinds), **facts} if facts else None
     return None
 
 
@@ -62,33 +62,33 @@ def _net(device: Element, capability: Element) -> dict[str, Any] | None:
 
 
 def _product(device: Element, capability: Element) -> dict[str, Any]:
-    found: dict[str, Any] = {"name": device.findtext("name")}
+    facts: dict[str, Any] = {"name": device.findtext("name")}
     for tag in ("vendor", "product"):
         element = capability.find(tag)
         if element is not None:
-            found[f"{tag}_id"] = (element.get("id") or "").lower()
+            facts[f"{tag}_id"] = (element.get("id") or "").lower()
             if element.text:
-                found[tag] = element.text
-    return found
+                facts[tag] = element.text
+    return facts
 
 
 def _pci(device: Element, capability: Element) -> dict[str, Any] | None:
     if capability.find("capability[@type='pci-bridge']") is not None:
         return None
-    found = _product(device, capability)
+    facts = _product(device, capability)
     numbers = [int(capability.findtext(tag, "0")) for tag in ("domain", "bus", "slot")]
-    found["address"] = "{:04x}:{:02x}:{:02x}".format(*numbers) + (
+    facts["address"] = "{:04x}:{:02x}:{:02x}".format(*numbers) + (
         f".{capability.findtext('function')}"
     )
     if capability.findtext("class"):
-        found["PCI class"] = capability.findtext("class")
+        facts["PCI class"] = capability.findtext("class")
     virtual = capability.findall("capability[@type='virt_functions']/address")
     if virtual:
-        found["virtual functions"] = [_pci_address(address) for address in virtual]
+        facts["virtual functions"] = [_pci_address(address) for address in virtual]
     physical = capability.find("capability[@type='phys_function']/address")
     if physical is not None:
-        found["physical function"] = _pci_address(physical)
-    return found
+        facts["physical function"] = _pci_address(physical)
+    return facts
 
 
 def _pci_address(address: Element) -> str:
@@ -97,11 +97,11 @@ def _pci_address(address: Element) -> str:
 
 
 def _usb(device: Element, capability: Element) -> dict[str, Any] | None:
-    found = _product(device, capability)
-    if (found.get("vendor_id"), found.get("product_id")) in _USB_ROOTS:
+    facts = _product(device, capability)
+    if (facts.get("vendor_id"), facts.get("product_id")) in _USB_ROOTS:
         return None
     bus, number = (int(capability.findtext(tag, "0")) for tag in ("bus", "device"))
-    return {**found, "address": f"{bus:03}:{number:03}"}
+    return {**facts, "address": f"{bus:03}:{number:03}"}
 
 
 _PARSERS: dict[str, Callable[[Element, Element], dict[str, Any] | None]] = {

@@ -14,12 +14,12 @@ from saltvirt.host.node import events
 log = logging.getLogger(__name__)
 
 # a daemon that answers to none of so many probes is gone
-_PROBE_EVERY_S, _PROBES = 5, 3
+_KEEPALIVE_S, _KEEPALIVE_PROBES = 5, 3
 _WAKE_MS = 500
 _RETRY_S = 5
 
 
-class Listener:
+class LibvirtListener:
     """Reports the events of one libvirt until it is told to stop.
 
     uri: libvirt URI, None for its default. pairs: of :func:`events.chosen`.
@@ -36,7 +36,7 @@ class Listener:
         self.uri, self.pairs, self.send = uri, pairs, send
         self.stopped = False
         self._lost: int | None = None
-        self._complained: str | None = None
+        self._last_warning: str | None = None
 
     def run(self) -> None:
         """Listens, and connects again after each loss. Returns after :meth:`stop`."""
@@ -58,28 +58,28 @@ class Listener:
         try:
             conn = libvirt.openReadOnly(self.uri)
         except libvirt.libvirtError as exc:
-            self._complain(f"cannot connect to {self.uri or 'libvirt'}: {translate(exc)}")
+            self._warn_once(f"cannot connect to {self.uri or 'libvirt'}: {translate(exc)}")
             return
-        self._complained = self._lost = None
-        where = conn.getURI()
-        log.info("listening to events of %s", where)
+        self._last_warning = self._lost = None
+        uri = conn.getURI()
+        log.info("listening to events of %s", uri)
         try:
-            self._listen(conn, where)
+            self._listen(conn, uri)
         except libvirt.libvirtError as exc:
-            self._complain(f"lost {where}: {translate(exc)}")
+            self._warn_once(f"lost {uri}: {translate(exc)}")
         finally:
             with contextlib.suppress(libvirt.libvirtError):
                 conn.close()
 
-    def _listen(self, conn: libvirt.virConnect, where: str) -> None:
+    def _listen(self, conn: libvirt.virConnect, uri: str) -> None:
         with contextlib.suppress(libvirt.libvirtError):  # a driver without a daemon
             conn.registerCloseCallback(self._closed, None)
-            conn.setKeepAlive(_PROBE_EVERY_S, _PROBES)
-        undos = events.register(conn, self.pairs, lambda *event: self.send(where, *event))
+            conn.setKeepAlive(_KEEPALIVE_S, _KEEPALIVE_PROBES)
+        undos = events.register(conn, self.pairs, lambda *event: self.send(uri, *event))
         while not self.stopped and self._lost is None:
             libvirt.virEventRunDefaultImpl()
         if self._lost is not None:
-            self._complain(f"lost {where}: connecting again")
+            self._warn_once(f"lost {uri}: connecting again")
         for undo in undos:  # of a lost one, too: libvirt keeps it as long as it has a callback
             with contextlib.suppress(libvirt.libvirtError):
                 undo()
@@ -87,8 +87,8 @@ class Listener:
     def _closed(self, _conn: libvirt.virConnect, reason: int, _opaque: Any) -> None:
         self._lost = reason
 
-    def _complain(self, text: str) -> None:
+    def _warn_once(self, text: str) -> None:
         """Logs a trouble once, not at each try."""
-        if text != self._complained:
+        if text != self._last_warning:
             log.warning("%s", text)
-        self._complained = text
+        self._last_warning = text

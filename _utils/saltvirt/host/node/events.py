@@ -80,9 +80,9 @@ def _simple_lifecycle(prefix: str, names: str) -> Converter:
 def _graphics(
     phase: int, local: Any, remote: Any, scheme: str, subject: Iterable[Any]
 ) -> dict[str, Any]:
-    def address(found: dict[str, Any]) -> dict[str, Any]:
-        family = _GRAPHICS_ADDRESS(found["family"])
-        return {"family": family, "node": found["node"], "service": found["service"]}
+    def address(endpoint: dict[str, Any]) -> dict[str, Any]:
+        family = _GRAPHICS_ADDRESS(endpoint["family"])
+        return {"family": family, "node": endpoint["node"], "service": endpoint["service"]}
 
     return {
         "phase": _enum("VIR_DOMAIN_EVENT_GRAPHICS_", "CONNECT INITIALIZE DISCONNECT")(phase),
@@ -97,8 +97,8 @@ def _fields(*names: str, **enums: Callable[[int], str]) -> Converter:
     """A converter: each value under its name, through its Enum when it has one."""
 
     def convert(*values: Any) -> dict[str, Any]:
-        found = zip(names, values, strict=False)
-        return {name: enums[name](v) if name in enums else v for name, v in found}
+        pairs = zip(names, values, strict=False)
+        return {name: enums[name](v) if name in enums else v for name, v in pairs}
 
     return convert
 
@@ -167,7 +167,7 @@ EVENTS: dict[str, dict[str, tuple[str, Converter]]] = {
     },
 }  # fmt: skip
 # how libvirt calls these objects in the names of its functions and numbers
-_WORDS = {
+_METHOD_NAMES = {
     "domain": ("domain", "DOMAIN"),
     "network": ("network", "NETWORK"),
     "pool": ("storagePool", "STORAGE_POOL"),
@@ -176,21 +176,21 @@ _WORDS = {
 }
 
 
-def chosen(filters: object) -> list[tuple[str, str]]:
+def parse_filters(filters: object) -> list[tuple[str, str]]:
     """The (object, event) pairs that filters name. Raises InvalidInput for an unknown one.
 
     filters: a list of ``all``, an object (``domain``), one event of it (``domain/lifecycle``);
     or one of them as text.
     """
     filters = [filters] if isinstance(filters, str) else filters
-    if not isinstance(filters, list) or not all(isinstance(one, str) for one in filters):
+    if not isinstance(filters, list) or not all(isinstance(item, str) for item in filters):
         raise errors.InvalidInput("filters must be a list of names of objects and events")
     pairs = [(kind, event) for kind, events in EVENTS.items() for event in events]
-    known = {"all", *EVENTS, *(f"{kind}/{event}" for kind, event in pairs)}
-    unknown = [str(name) for name in filters if name not in known]
+    filter_names = {"all", *EVENTS, *(f"{kind}/{event}" for kind, event in pairs)}
+    unknown = [str(name) for name in filters if name not in filter_names]
     if unknown:
         raise errors.InvalidInput(
-            f"unknown filter {', '.join(unknown)}; there are {', '.join(sorted(known))}"
+            f"unknown filter {', '.join(unknown)}; there are {', '.join(sorted(filter_names))}"
         )
     return [
         (kind, event) for kind, event in pairs if {"all", kind, f"{kind}/{event}"} & set(filters)
@@ -207,7 +207,7 @@ def register(
     """
     undos = []
     for kind, event in pairs:
-        word, prefix = _WORDS[kind]
+        method_prefix, prefix = _METHOD_NAMES[kind]
         names, convert = EVENTS[kind][event]
         numbers = [getattr(libvirt, f"VIR_{prefix}_EVENT_ID_{n}", None) for n in names.split()]
         number = next((n for n in numbers if n is not None), None)
@@ -216,11 +216,13 @@ def register(
             continue
         callback = _callback(kind, event, convert, send)
         try:
-            added = getattr(conn, f"{word}EventRegisterAny")(None, number, callback, None)
+            callback_id = getattr(conn, f"{method_prefix}EventRegisterAny")(
+                None, number, callback, None
+            )
         except libvirt.libvirtError as exc:
             log.info("no %s/%s events from %s: %s", kind, event, conn.getURI(), translate(exc))
             continue
-        undos.append(_undo(getattr(conn, f"{word}EventDeregisterAny"), added))
+        undos.append(_undo(getattr(conn, f"{method_prefix}EventDeregisterAny"), callback_id))
     return undos
 
 
@@ -229,9 +231,9 @@ def _undo(deregister: Callable[[int], object], number: int) -> Callable[[], obje
 
 
 def _callback(kind: str, event: str, convert: Converter, send: Send) -> Callable[..., None]:
-    def callback(_conn: libvirt.virConnect, thing: Any, *values: Any) -> None:
+    def callback(_conn: libvirt.virConnect, subject: Any, *values: Any) -> None:
         try:
-            data = {kind: _identity(kind, thing), "event": event}
+            data = {kind: _identity(kind, subject), "event": event}
             send(kind, event, {**data, **convert(*values[:-1])})
         except Exception:  # an error must not reach libvirt's loop
             log.exception("could not send a %s/%s event", kind, event)
@@ -239,11 +241,11 @@ def _callback(kind: str, event: str, convert: Converter, send: Send) -> Callable
     return callback
 
 
-def _identity(kind: str, thing: Any) -> dict[str, Any]:
+def _identity(kind: str, subject: Any) -> dict[str, Any]:
     if kind == "domain":
-        return {"name": thing.name(), "id": thing.ID(), "uuid": thing.UUIDString()}
+        return {"name": subject.name(), "id": subject.ID(), "uuid": subject.UUIDString()}
     if kind == "nodedev":
-        return {"name": thing.name()}
+        return {"name": subject.name()}
     if kind == "secret":
-        return {"uuid": thing.UUIDString()}
-    return {"name": thing.name(), "uuid": thing.UUIDString()}
+        return {"uuid": subject.UUIDString()}
+    return {"name": subject.name(), "uuid": subject.UUIDString()}

@@ -28,9 +28,9 @@ def read(conn: libvirt.virConnect, get: Callable[..., Any], images_folder: str) 
 
     conn: libvirt connection. get: Salt's ``config.get``. images_folder: path.
     """
-    with bounded.noting() as silent:
-        found = _read(conn, get, images_folder)
-    return replace(found, silent=tuple(sorted(silent)))
+    with bounded.record_timeouts() as unresponsive:
+        inventory = _read(conn, get, images_folder)
+    return replace(inventory, silent=tuple(sorted(unresponsive)))
 
 
 def _read(conn: libvirt.virConnect, get: Callable[..., Any], images_folder: str) -> facts.Inventory:
@@ -38,26 +38,26 @@ def _read(conn: libvirt.virConnect, get: Callable[..., Any], images_folder: str)
     capabilities = ElementTree.fromstring(raw.read(conn))
     stores = Stores(conn)
     guests = _guests(conn, stores)
-    arriving = _arriving(guests, stores)
-    own = stores.folder(images_folder)
-    found = stores.read()
+    arriving = _arrivals(guests, stores)
+    images_store = stores.folder(images_folder)
+    store_facts = stores.read()
     return facts.Inventory(
         cpus=cpus,
         memory_kib=memory_mib * 1024,
         arch=arch,
         types=_names(capabilities, "guest/arch/domain", "type"),
         arches=_names(capabilities, "guest/arch", "name"),
-        hugepages=hugepages.named(hugepages.huge(capabilities, memory_mib * 1024)),
-        hugepage_kib=hugepages.usual_kib(),
+        hugepages=hugepages.with_text_keys(hugepages.huge_pages(capabilities, memory_mib * 1024)),
+        hugepage_kib=hugepages.default_size_kib(),
         guests=guests,
         arriving=arriving,
-        images_folder=facts.Folder(
-            **vars(found["stores"][own]), store=own, path=str(images_folder)
+        images_folder=facts.ImagesStorage(
+            **vars(store_facts["stores"][images_store]), store=images_store, path=str(images_folder)
         ),
         images=_images(images_folder),
         bridges=frozenset(links.bridges()),
         networks=frozenset(n.name() for n in conn.listAllNetworks() if n.isActive()),
-        **found,
+        **store_facts,
         labels=settings.option(get, "labels", {}),
         ratios=settings.option(get, "ratios", {}),
         placement=settings.option(get, "placement", {}),
@@ -69,15 +69,15 @@ def _read(conn: libvirt.virConnect, get: Callable[..., Any], images_folder: str)
 def _images(folder: str) -> frozenset[str]:
     """The addresses of the cached images; none of a folder that does not answer."""
     try:
-        return frozenset(note.source for note in cache.known(folder))
+        return frozenset(note.source for note in cache.cached_images(folder))
     except errors.OperationFailed:
         return frozenset()
 
 
 def _names(capabilities: Element, path: str, attribute: str) -> tuple[str, ...]:
     """That attribute of all elements there, sorted."""
-    found = {element.get(attribute) for element in capabilities.iterfind(path)}
-    return tuple(sorted(filter(None, found)))
+    values = {element.get(attribute) for element in capabilities.iterfind(path)}
+    return tuple(sorted(filter(None, values)))
 
 
 def _guests(conn: libvirt.virConnect, stores: Stores) -> dict[str, facts.Guest]:
@@ -93,37 +93,37 @@ def _guests(conn: libvirt.virConnect, stores: Stores) -> dict[str, facts.Guest]:
         name, guest_uuid = dom.name(), dom.UUIDString()
         if guest_uuid not in definitions:
             continue
-        seen = {**state, **blocks.get(guest_uuid, {})}
-        word = lookup.state_name(seen.get("state.state"))
+        stats_fields = {**state, **blocks.get(guest_uuid, {})}
+        state_text = lookup.state_name(stats_fields.get("state.state"))
         trees = definitions[guest_uuid][1]
-        active = word in facts.ACTIVE
+        active = state_text in facts.ACTIVE
         guests[name] = replace(
             placement_facts.read(name, trees),
             uuid=guest_uuid,
-            state=word,
+            state=state_text,
             autostart=guest_uuid in autostarted,
-            disks=stores.disks(name, trees, seen, active, of_tree(trees[0])),
+            disks=stores.disks(name, trees, stats_fields, active, of_tree(trees[0])),
         )
     return guests
 
 
 def _definitions(conn: libvirt.virConnect) -> dict[str, tuple[libvirt.virDomain, list[Element]]]:
     """(the domain, its definitions) of each, by UUID."""
-    found = {}
+    definitions = {}
     for dom in conn.listAllDomains():
         with contextlib.suppress(libvirt.libvirtError):  # undefined since it was listed
             trees = placement_facts.definitions(dom, bool(dom.isActive()))
-            found[dom.UUIDString()] = dom, trees
-    return found
+            definitions[dom.UUIDString()] = dom, trees
+    return definitions
 
 
-def _arriving(guests: dict[str, facts.Guest], stores: Stores) -> dict[str, facts.Arriving]:
+def _arrivals(guests: dict[str, facts.Guest], stores: Stores) -> dict[str, facts.Arriving]:
     """What was promised to guests that are being moved here; their disks' growth is counted in
     the stores."""
-    found = {}
-    for one in reservations.here(guests):
-        found[one.name] = facts.Arriving(one.vcpus, one.memory_kib, one.page_kib)
-        for place, size in one.disks:
-            store = stores.folder(place) if place.startswith("/") else stores.pool(place)
-            stores.grow(store, (one.name, place), size)
-    return found
+    arrivals = {}
+    for arrival in reservations.local(guests):
+        arrivals[arrival.name] = facts.Arriving(arrival.vcpus, arrival.memory_kib, arrival.page_kib)
+        for location, size in arrival.disks:
+            store = stores.folder(location) if location.startswith("/") else stores.pool(location)
+            stores.grow(store, (arrival.name, location), size)
+    return arrivals

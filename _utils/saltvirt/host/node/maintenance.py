@@ -36,16 +36,16 @@ def reason() -> str | None:
     return mark.reason if mark else None
 
 
-def write(why: str | None, guests: Iterable[str] = (), path: Path = MARK) -> None:
-    """Marks the host; what was marked before is replaced. why: as the mark's reason."""
+def write(reason_text: str | None, guests: Iterable[str] = (), path: Path = MARK) -> None:
+    """Marks the host; what was marked before is replaced. reason_text: as the mark's reason."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_suffix(".new")
-    mark = MaintenanceMark(why, tuple(sorted(guests)))
-    with open(fresh, "w", encoding="utf-8") as file:
+    new_path = path.with_suffix(".new")
+    mark = MaintenanceMark(reason_text, tuple(sorted(guests)))
+    with open(new_path, "w", encoding="utf-8") as file:
         file.write(json.dumps(mark.to_answer()))
         file.flush()
         os.fsync(file.fileno())  # the host is switched off soon after it was drained
-    os.replace(fresh, path)
+    os.replace(new_path, path)
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(folder)

@@ -10,11 +10,11 @@ _DRIVERS = ("qemu", "lxc")
 
 def names(root: str | Path = "/run/libvirt", proc: str | Path = "/proc") -> list[str]:
     """The guests whose process lives, sorted. libvirt keeps a file about each that runs."""
-    found = (path for driver in _DRIVERS for path in Path(root, driver).glob("*.xml"))
-    return sorted(path.stem for path in found if _lives(path, proc))
+    status_files = (path for driver in _DRIVERS for path in Path(root, driver).glob("*.xml"))
+    return sorted(path.stem for path in status_files if _is_alive(path, proc))
 
 
-def _lives(path: Path, proc: str | Path) -> bool:
+def _is_alive(path: Path, proc: str | Path) -> bool:
     try:
         status = ElementTree.parse(path).getroot()
     except FileNotFoundError:  # the guest ended meanwhile

@@ -19,13 +19,13 @@ from saltvirt.host.domain import guest_lock
 from saltvirt.images import locks
 
 # a step of a job that makes many guests is told after so long at most, with those of that time
-HOLD_S = 0.5
+BATCH_DELAY_S = 0.5
 
 Send = Callable[[str, dict[str, Any]], Any]
 SendAll = Callable[[list[tuple[str, dict[str, Any]]]], Any]
 
 
-class _Held:
+class _EventBatch:
     """Events that go out in one word: each of its own costs minion and master more than most steps
     do."""
 
@@ -34,11 +34,11 @@ class _Held:
         self._events: list[tuple[str, dict[str, Any]]] = []
         self._timer: threading.Timer | None = None
 
-    def tell(self, tag: str, data: dict[str, Any]) -> None:
+    def add(self, tag: str, data: dict[str, Any]) -> None:
         with self._lock:
             self._events.append((tag, data))
             if self._timer is None:
-                self._timer = threading.Timer(HOLD_S, self.flush)
+                self._timer = threading.Timer(BATCH_DELAY_S, self.flush)
                 self._timer.daemon = True
                 self._timer.start()
 
@@ -56,26 +56,26 @@ class _Held:
         self.flush()
 
 
-_held: list[_Held] = []
+_batches: list[_EventBatch] = []
 
 
 @contextlib.contextmanager
-def together(send_all: SendAll) -> Iterator[None]:
+def batch_events(send_all: SendAll) -> Iterator[None]:
     """In the block the events of steps are told some at a time. send_all: sends a list of tags and
     data; it does not raise."""
-    one = _Held(send_all)
-    _held.append(one)
+    batch = _EventBatch(send_all)
+    _batches.append(batch)
     try:
         yield
     finally:
-        _held.remove(one)
-        one.end()
+        _batches.remove(batch)
+        batch.end()
 
 
-def tell(send: Send, tag: str, data: dict[str, Any]) -> None:
+def send_step(send: Send, tag: str, data: dict[str, Any]) -> None:
     """The event of a step. send: Salt's ``event.send``."""
-    if _held:
-        _held[-1].tell(tag, data)
+    if _batches:
+        _batches[-1].add(tag, data)
     else:
         send(tag, data)
 
@@ -85,30 +85,30 @@ def folder(get: Callable[..., Any]) -> str:
     return os.path.join(settings.folder(get, "lock", guest_lock.FOLDER), "steps")
 
 
-def made(where: str, within_s: float = 0) -> None:
+def record_step(steps_dir: str, within_s: float = 0) -> None:
     """This process has made a step. within_s: the next one may take so long."""
-    path = os.path.join(locks.private(where), str(os.getpid()))
+    path = os.path.join(locks.private(steps_dir), str(os.getpid()))
     with contextlib.suppress(OSError):  # a full /run stops nobody's work
         with open(f"{path}.new", "w", encoding="utf-8") as file:
             json.dump({"at": time.monotonic(), "within_s": within_s}, file)
         os.replace(f"{path}.new", path)
 
 
-def last(where: str, pid: int | str) -> dict[str, float]:
+def last_step(steps_dir: str, pid: int | str) -> dict[str, float]:
     """``{"quiet_s", "within_s"}`` of the last step of a process; {} when it made none."""
     try:
-        with open(os.path.join(where, str(int(pid))), encoding="utf-8") as file:
-            found = json.load(file)
-        return {"quiet_s": time.monotonic() - found["at"], "within_s": found["within_s"]}
+        with open(os.path.join(steps_dir, str(int(pid))), encoding="utf-8") as file:
+            step = json.load(file)
+        return {"quiet_s": time.monotonic() - step["at"], "within_s": step["within_s"]}
     except (OSError, ValueError, TypeError, KeyError):
         return {}
 
 
-def ended(where: str) -> None:
+def clear_steps(steps_dir: str) -> None:
     """The job of this process is at its end; what killed processes left goes as well."""
     with contextlib.suppress(OSError):
-        for name in os.listdir(where):
+        for name in os.listdir(steps_dir):
             pid = name.partition(".")[0]
             if pid == str(os.getpid()) or not os.path.exists(f"/proc/{pid}"):
                 with contextlib.suppress(FileNotFoundError):
-                    os.unlink(os.path.join(where, name))
+                    os.unlink(os.path.join(steps_dir, name))

@@ -47,13 +47,13 @@ class AdmissionConfig:
     overcommit: bool = False
 
     @classmethod
-    def configured(cls, get: settings.Get, **more: Any) -> AdmissionConfig:
+    def configured(cls, get: settings.Get, **overrides: Any) -> AdmissionConfig:
         """The AdmissionConfig of this host's configuration."""
-        place = images_folder.configured(get)
-        return cls(get, place.folder, place.pool, **more)
+        location = images_folder.configured(get)
+        return cls(get, location.folder, location.pool, **overrides)
 
     @property
-    def disks_in(self) -> str:
+    def disks_location(self) -> str:
         """The folder or the pool where guests' disks are made."""
         return self.pool or self.images_dir
 
@@ -67,18 +67,18 @@ class AdmissionConfig:
 
         What the configuration here says more strictly holds either way, see placement.facts.Host.
         """
-        sent = self.terms.policy if self.terms else None
-        if sent is None:
-            sent = settings.mapping(self.get, "placement")
-        return from_config(sent)
+        policy_data = self.terms.policy if self.terms else None
+        if policy_data is None:
+            policy_data = settings.mapping(self.get, "placement")
+        return from_config(policy_data)
 
     def elsewhere(self) -> dict[str, int]:
         """{name of shared storage: what the thin disks of other hosts' guests may still grow}."""
         return self.terms.elsewhere if self.terms else {}
 
-    def guest(self, what: str, *names: str) -> AbstractContextManager[None]:
+    def guest(self, operation: str, *names: str) -> AbstractContextManager[None]:
         """The locks of guests, for a ``with`` block: see ``guest_lock.held``."""
-        return guest_lock.held(guest_lock.folder(self.get), what, *names)
+        return guest_lock.acquire(guest_lock.folder(self.get), operation, *names)
 
     def lock(self) -> AbstractContextManager[None]:
         """The per-host lock, for a ``with`` block; the kernel frees it when we die.
@@ -89,14 +89,19 @@ class AdmissionConfig:
         return locks.exclusive(os.path.join(folder, "admit.lock"))
 
 
-def config_of(get: settings.Get, given: dict[str, Any]) -> AdmissionConfig:
+def config_of(get: settings.Get, arguments: dict[str, Any]) -> AdmissionConfig:
     """The AdmissionConfig of an adapter's call.
 
-    given: its keyword arguments, from which ``placement`` and ``overcommit`` are taken; None is as
+    arguments: its keyword arguments, from which ``placement`` and ``overcommit`` are taken; None is
+    as
     if they were not given.
     """
-    sent, overcommit = given.pop("placement", None), given.pop("overcommit", None)
-    terms = account.PlacementTerms.from_answer(sent, "placement") if sent is not None else None
+    terms_data, overcommit = arguments.pop("placement", None), arguments.pop("overcommit", None)
+    terms = (
+        account.PlacementTerms.from_answer(terms_data, "placement")
+        if terms_data is not None
+        else None
+    )
     if overcommit is None:
         overcommit = settings.boolean(get, "overcommit", False)
     if not isinstance(overcommit, bool):
@@ -106,20 +111,23 @@ def config_of(get: settings.Get, given: dict[str, Any]) -> AdmissionConfig:
 
 def host_facts(conn: libvirt.virConnect, admission_config: AdmissionConfig) -> facts.Host:
     """This host as placement on the master sees it."""
-    found = inventory.read(conn, admission_config.get, admission_config.images_dir)
-    host = facts.host_of(conn.getHostname(), found)
+    inventory_facts = inventory.read(conn, admission_config.get, admission_config.images_dir)
+    host = facts.host_of(conn.getHostname(), inventory_facts)
     return account.with_reserved(host, admission_config.elsewhere())
 
 
-def name_is_free(conn: libvirt.virConnect, name: str, but: str | None = None) -> None:
+def refuse_name_in_use(
+    conn: libvirt.virConnect, name: str, exclude_name: str | None = None
+) -> None:
     """Raises AlreadyExists when another domain has the name, in lower or upper case, and is not a
-    leftover. but: the name of a domain that will have this one instead."""
+    leftover. exclude_name: the name of a domain that will have this one instead."""
     dom = lookup.find(conn, name)
     if dom is None:
-        for other in lookup.names(conn):
-            if other != but and other.lower() == name.lower():
+        for other_name in lookup.names(conn):
+            if other_name != exclude_name and other_name.lower() == name.lower():
                 raise errors.AlreadyExists(
-                    f"{name}: {other} exists already on {conn.getHostname()}, and host names do "
+                    f"{name}: {other_name} exists already on {conn.getHostname()}, and host names "
+                    f"do "
                     "not differ by case"
                 )
         return
@@ -130,9 +138,9 @@ def name_is_free(conn: libvirt.virConnect, name: str, but: str | None = None) ->
         raise errors.AlreadyExists(f"{name} exists already on {conn.getHostname()}")
 
 
-def name_is_unused(conn: libvirt.virConnect, name: str, but: str | None = None) -> None:
+def refuse_name_taken(conn: libvirt.virConnect, name: str, exclude_name: str | None = None) -> None:
     """The same, also for a leftover."""
-    name_is_free(conn, name, but)
+    refuse_name_in_use(conn, name, exclude_name)
     if lookup.find(conn, name):
         raise errors.AlreadyExists(
             f"{name} exists already on {conn.getHostname()}, and its creation was interrupted: "
@@ -148,87 +156,98 @@ def recheck(
     A migration takes no lock of ours: it writes its reservation and looks then. So does an init:
     it calls this once its guest is defined.
     """
-    if reservations.here(present=()):
-        check(conn, admission_config, replace(request, disk_bytes=0, pools={}, disks=()), new=False)
+    if reservations.local(present=()):
+        check(
+            conn, admission_config, replace(request, disk_bytes=0, pools={}, disks=()), is_new=False
+        )
 
 
 def check(
     conn: libvirt.virConnect,
     admission_config: AdmissionConfig,
     request: facts.PlacementRequest,
-    new: bool = True,
-    only: Collection[str] | None = None,
+    is_new: bool = True,
+    filter_names: Collection[str] | None = None,
 ) -> None:
     """Raises Refused, with the host and the reason, when the host does not take the guest; NoRoom
     when it only has no room.
 
-    request: placement's Request. new: raise AlreadyExists for a name that is taken; without,
-    it is the guest that is there, which wants more. only: names of the filters that are asked.
+    request: placement's Request. is_new: raise AlreadyExists for a name that is taken; without,
+    it is the guest that is there, which wants more. filter_names: names of the filters that are
+    asked.
     """
-    if new:
-        name_is_free(conn, request.name)
+    if is_new:
+        refuse_name_in_use(conn, request.name)
     for folder in sorted({os.path.dirname(disk.path) for disk in request.disks if disk.path}):
         mounted.refuse_unmounted(folder)
     host = host_facts(conn, admission_config)
-    but = choose.ROOM if admission_config.overcommit else ()
-    fell = choose.admits(host, request, admission_config.policy(), but, only)
-    if fell:
-        kind = errors.NoRoom if fell[0] in choose.ROOM else errors.Refused
-        raise kind(f"{host.name}: {fell[1]}")
+    skipped_filters = choose.ROOM if admission_config.overcommit else ()
+    rejection = choose.admits(
+        host, request, admission_config.policy(), skipped_filters, filter_names
+    )
+    if rejection:
+        kind = errors.NoRoom if rejection[0] in choose.ROOM else errors.Refused
+        raise kind(f"{host.name}: {rejection[1]}")
 
 
-def starting(
+def check_start(
     conn: libvirt.virConnect, admission_config: AdmissionConfig, dom: libvirt.virDomain
 ) -> None:
     """Raises NoRoom when the memory or the vCPUs of those that run would be more than the policy
     allows if this guest were started. What stopped guests keep for later is not asked."""
     host = host_facts(conn, admission_config)
-    guest = next((one for one in host.guests if one.name == dom.name()), None)
+    guest = next((host_guest for host_guest in host.guests if host_guest.name == dom.name()), None)
     if guest is not None and guest.state not in facts.ACTIVE and not admission_config.overcommit:
-        _running(host, facts.of_guest(guest, host), admission_config.policy())
+        _check_running(host, facts.of_guest(guest, host), admission_config.policy())
 
 
-def transient(conn: libvirt.virConnect, admission_config: AdmissionConfig, xml: str) -> None:
+def check_transient(conn: libvirt.virConnect, admission_config: AdmissionConfig, xml: str) -> None:
     """The same of a guest that is started from a definition, and is gone when it stops."""
     if not admission_config.overcommit:
-        _running(
+        _check_running(
             host_facts(conn, admission_config),
             request_of(Domain.fromstring(xml)),
             admission_config.policy(),
         )
 
 
-def _running(host: facts.Host, request: facts.PlacementRequest, policy: PlacementPolicy) -> None:
+def _check_running(
+    host: facts.Host, request: facts.PlacementRequest, policy: PlacementPolicy
+) -> None:
     request = replace(request, stopped=False, disks=())
-    policy = replace(host.held(policy), stopped_ratio=0.0)
-    there = replace(host, limits={})  # they are in the policy by now
-    fell = choose.admits(there, request, policy, only=("vcpu", "memory"))
-    if fell:
+    policy = replace(host.effective_policy(policy), stopped_ratio=0.0)
+    unlimited_host = replace(host, limits={})  # they are in the policy by now
+    rejection = choose.admits(unlimited_host, request, policy, only_filters=("vcpu", "memory"))
+    if rejection:
         raise errors.NoRoom(
-            f"{host.name}: {fell[1]}: stop another guest, move this one, or start it anyway "
+            f"{host.name}: {rejection[1]}: stop another guest, move this one, or start it anyway "
             "with overcommit=True"
         )
 
 
-def request_of(built: Domain, works: Collection[disks.Work] = ()) -> facts.PlacementRequest:
-    """placement's Request for a guest's xml Domain. works: disks.Work of its disks."""
-    sources = {(nic.type, nic.source) for nic in built.interfaces}
-    tree = ElementTree.fromstring(built.tostring())
+def request_of(
+    definition: Domain, builds: Collection[disks.DiskBuild] = ()
+) -> facts.PlacementRequest:
+    """placement's Request for a guest's xml Domain. builds: disks.Work of its disks."""
+    sources = {(nic.type, nic.source) for nic in definition.interfaces}
+    tree = ElementTree.fromstring(definition.tostring())
     return facts.PlacementRequest(
-        name=built.name or "",
-        vcpus=built.vcpu.maximum or 1,
-        memory_kib=built.memory_kib or 0,
-        max_memory_kib=built.max_memory_kib or 0,
+        name=definition.name or "",
+        vcpus=definition.vcpu.maximum or 1,
+        memory_kib=definition.memory_kib or 0,
+        max_memory_kib=definition.max_memory_kib or 0,
         page_kib=placement_facts.page_kib(tree),
-        disks=tuple(facts.Disk(size, files.real(path)) for path, size in disks.folder_bytes(works)),
-        hypervisor=built.type or "",
+        disks=tuple(
+            facts.DiskFootprint(size, files.real(path)) for path, size in disks.folder_bytes(builds)
+        ),
+        hypervisor=definition.type or "",
         # VMware's are port groups of its own
         bridges=frozenset(
             source
             for kind, source in sources
-            if kind == "bridge" and source and built.type != "vmware"
+            if kind == "bridge" and source and definition.type != "vmware"
         ),
         networks=frozenset(source for kind, source in sources if kind == "network" and source),
-        pools=disks.pool_bytes(works),
-        cpu_model=built.cpu.model if built.cpu.mode == "custom" else None,
+        pools=disks.pool_bytes(builds),
+        cpu_model=definition.cpu.model if definition.cpu.mode == "custom" else None,
     )

@@ -16,12 +16,12 @@ from saltvirt.host.domain import creation, lookup, metadata
 from saltvirt.host.provision import admission, disks, macs, pool_disk, seed_drive, undo_disks
 from saltvirt.host.provision.guest_builder import (
     GuestBuilder,
-    become_another,
+    assign_identity,
     interfaces_of_copy,
 )
 from saltvirt.host.storage import file_mark, files, unchanged_disks
 from saltvirt.images import inspect
-from saltvirt.images.clone import whole
+from saltvirt.images.clone import create_atomic
 from saltvirt.spec.disk import DiskSpec
 from saltvirt.xml.domain import Domain
 from saltvirt.xml.metadata import GuestRecord, OwnDisk
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from xml.etree.ElementTree import Element
 
-    from saltvirt.answers.made import Made
+    from saltvirt.answers.made import CreatedGuest
     from saltvirt.host.provision.guest_builder import GuestRequest, Tools
     from saltvirt.xml.disk import Disk
 
@@ -50,29 +50,29 @@ class SourceDisk:
     sha256: str | None = None
 
 
-def _copied(disk: Disk) -> bool:
+def _is_copied(disk: Disk) -> bool:
     """Whether a clone gets a disk of its own, rather than the same one again."""
     return bool(
         disk.device in (None, "disk") and disk.source and not (disk.read_only or disk.shareable)
     )
 
 
-def _places(devices: Element) -> Iterator[str]:
+def _shared_resources(devices: Element) -> Iterator[str]:
     """What two guests cannot both use, in words: addresses and files of serial ports and the like,
     files of logs, devices of the host."""
-    for node in (one for tag in _CHARACTERS for one in devices.findall(tag)):
+    for node in (device for tag in _CHARACTERS for device in devices.findall(tag)):
         for source in node.findall("source"):
             address = f"{source.get('host', '')}:{source.get('service')}"
-            place = source.get("path") or (address if source.get("service") else None)
-            if place and source.get("mode") != "connect" and node.get("type") != "pty":
-                yield f"the {node.get('type')} {place} of a serial port or channel"
+            endpoint = source.get("path") or (address if source.get("service") else None)
+            if endpoint and source.get("mode") != "connect" and node.get("type") != "pty":
+                yield f"the {node.get('type')} {endpoint} of a serial port or channel"
         for log in node.findall("log"):
             yield f"the log {log.get('file')}"
     if devices.find("hostdev") is not None:
         yield "devices of the host"
 
 
-class Clone(GuestBuilder):
+class CloneBuilder(GuestBuilder):
     """A new guest from one that is there. original: the virDomain to copy."""
 
     VERB = "virt.clone"
@@ -87,13 +87,13 @@ class Clone(GuestBuilder):
         super().__init__(conn, guest, tools)
         self.original, self.marks = original, file_mark.Marks()
         self.read()
-        self.targets: dict[str, disks.Work] = {}
+        self.targets: dict[str, disks.DiskBuild] = {}
 
     def read(self) -> None:
         """Reads what is copied. An operation on the original changes it until we hold its lock."""
         secure = libvirt.VIR_DOMAIN_XML_SECURE | libvirt.VIR_DOMAIN_XML_INACTIVE
         self.model = Domain.fromstring(self.original.XMLDesc(secure))
-        self.new_macs = macs.fresh(self.conn, len(self.model.interfaces))
+        self.new_macs = macs.generate(self.conn, len(self.model.interfaces))
 
     @property
     def macs(self) -> dict[str, str]:
@@ -101,28 +101,28 @@ class Clone(GuestBuilder):
         return macs.pairs(self.model.interfaces, self.new_macs)
 
     def check(self) -> None:
-        self.tools.say("check", "checking what is to be copied")
+        self.tools.report_step("check", "checking what is to be copied")
         self.read()
-        self.is_off()
+        self.require_stopped()
         if self.guest.seed and not self.tools.seeder:
             raise errors.Unsupported("this host cannot seed: give seed=False")
         self.refuse_memory()
         for disk in self.model.disks:
             self.refuse_lun(disk)
-            if _copied(disk):
-                self.works.append(self.plan(disk))
+            if _is_copied(disk):
+                self.builds.append(self.plan(disk))
             elif self.guest.seed and self.tools.reissue and self._is_volume(disk):
-                self.works.append(self.plan_volume(disk))
+                self.builds.append(self.plan_volume(disk))
         self.admit(self.definition())
-        self.warn_of_same()
+        self.warn_shared()
 
-    def warn_of_same(self) -> None:
+    def warn_shared(self) -> None:
         """Tells of what the copy has in common with its original, and of what it does not have."""
         devices = self.model.need().find("devices")
-        places = dict.fromkeys(_places(devices)) if devices is not None else {}
+        resources = dict.fromkeys(_shared_resources(devices)) if devices is not None else {}
         old, new = self.original.name(), self.guest.name
-        for place in places:
-            self.tools.warn(f"{new} has {place} like {old}: change one of them before both run")
+        for resource in resources:
+            self.tools.warn(f"{new} has {resource} like {old}: change one of them before both run")
         if self.model.need().find("devices/tpm/backend[@type='emulator']") is not None:
             self.tools.warn(f"{new} has an empty TPM: what is sealed to that of {old} stays closed")
 
@@ -131,7 +131,7 @@ class Clone(GuestBuilder):
         the same one."""
         if disk.device == "lun" and not (disk.read_only or disk.shareable):
             raise errors.Unsupported(
-                f"disk {disk.target} of {self.original.name()} is a LUN, {disk.source.place()}, "
+                f"disk {disk.target} of {self.original.name()} is a LUN, {disk.source.location()}, "
                 "which cannot be copied and would be written to by both guests: detach it, clone "
                 "the guest, and attach it again"
             )
@@ -148,7 +148,7 @@ class Clone(GuestBuilder):
     def guests(self) -> list[str]:
         return [self.original.name(), self.guest.name]
 
-    def is_off(self) -> None:
+    def require_stopped(self) -> None:
         """Raises Refused when the original runs, or sleeps with a part of its disks in memory;
         Incomplete when its creation has not ended."""
         creation.require_complete(self.original, "clone")
@@ -163,12 +163,12 @@ class Clone(GuestBuilder):
 
     def make_disks(self) -> None:
         """Copies the disks while nobody writes to them. Plain libvirt takes no lock of ours."""
-        sources = [work.image.path for work in self.works if work.image]
-        with unchanged_disks.Unchanged(self.original.name(), sources) as unchanged:
-            self.is_off()
+        sources = [build.image.path for build in self.builds if build.image]
+        with unchanged_disks.UnchangedDisks(self.original.name(), sources) as unchanged:
+            self.require_stopped()
             super().make_disks()
             self.copy_variables()
-            self.is_off()
+            self.require_stopped()
             unchanged.check()
 
     def copy_variables(self) -> None:
@@ -179,9 +179,9 @@ class Clone(GuestBuilder):
             return
         new = files.variables_of(ElementTree.fromstring(self.dom.XMLDesc(0)))
         folder, name = os.path.split(old)
-        own = f"{self.original.name()}_VARS."
-        if new is None and name.startswith(own):  # libvirt chooses it at the first start
-            new = os.path.join(folder, f"{self.guest.name}_VARS.{name[len(own) :]}")
+        prefix = f"{self.original.name()}_VARS."
+        if new is None and name.startswith(prefix):  # libvirt chooses it at the first start
+            new = os.path.join(folder, f"{self.guest.name}_VARS.{name[len(prefix) :]}")
         if not new:
             self.tools.warn(f"{self.guest.name} has new firmware variables, without boot entries")
             return
@@ -200,12 +200,12 @@ class Clone(GuestBuilder):
                 os.fsync(target.fileno())
 
         try:
-            whole(new, copy)
+            create_atomic(new, copy)
         except OSError as exc:
             raise errors.OperationFailed(f"cannot copy {old} to {new}: {exc.strerror}") from exc
         self.undo.push(f"remove {new}", undo_disks.remove_file, new)
 
-    def plan(self, disk: Disk) -> disks.Work:
+    def plan(self, disk: Disk) -> disks.DiskBuild:
         """The Work that copies one disk."""
         target = disk.target or ""
         path = disk.source.file or disk.source.dev
@@ -213,37 +213,40 @@ class Clone(GuestBuilder):
         if pool:
             path = files.volume_path(self.conn, pool, old)
         elif path and not files.is_regular(path):
-            pool, old = pool_disk.place_of(self.conn, path)
+            pool, old = pool_disk.volume_of_path(self.conn, path)
         if not path or not (pool or files.is_regular(path)):
             raise errors.Unsupported(
-                f"disk {disk.target} of {self.original.name()} is on {disk.source.place()}: only "
+                f"disk {disk.target} of {self.original.name()} is on {disk.source.location()}: "
+                f"only "
                 "files and volumes of storage pools are copied"
             )
         format = disk.driver_type or "raw"
-        found = inspect.inspect(path, format, folders=["/"])
-        size = found.virtual_size_bytes
+        image_facts = inspect.inspect(path, format, folders=["/"])
+        size = image_facts.virtual_size_bytes
         spec = DiskSpec(name=target, device="disk", size_bytes=size, image=path)
         name = self.new_name(os.path.basename(old or path), target)
         if pool:
             spec.pool, spec.source_file = pool, name
             xen = self.model.type == "xen"
-            gone = self.leftover.places
-            place = pool_disk.plan(self.conn, spec, self.guest.name, format, xen, gone)
-            work = disks.Work(spec, **place)
+            freed_locations = self.leftover.locations
+            volume_plan = pool_disk.plan(
+                self.conn, spec, self.guest.name, format, xen, freed_locations
+            )
+            build = disks.DiskBuild(spec, **volume_plan)
         else:
-            work = disks.Work(spec, make=True, format=format, path=self.beside(path, name))
-        if not work.make or (work.path and self.is_taken(work.path)):
+            build = disks.DiskBuild(spec, make=True, format=format, path=self.copy_path(path, name))
+        if not build.make or (build.path and self.is_path_taken(build.path)):
             raise errors.AlreadyExists(f"disk {disk.target}: {name} exists already")
-        work.image = SourceDisk(path, format, size, path, found.files)
-        self.targets[target] = work
-        return work
+        build.image = SourceDisk(path, format, size, path, image_facts.files)
+        self.targets[target] = build
+        return build
 
     def _is_volume(self, disk: Disk) -> bool:
         """Whether it is the drive from which cloud-init in the original may have to read yet."""
         path = (disk.source.file if disk.source else None) or ""
-        return seed_drive.is_of(path, self.original.name()) and files.is_regular(path)
+        return seed_drive.is_seed_path(path, self.original.name()) and files.is_regular(path)
 
-    def plan_volume(self, disk: Disk) -> disks.Work:
+    def plan_volume(self, disk: Disk) -> disks.DiskBuild:
         """The Work that makes the copy's volume of that of the original."""
         old = disk.source.file or ""
         path = seed_drive.path(self.tools.admission_config.images_dir, self.guest.name)
@@ -253,19 +256,19 @@ class Clone(GuestBuilder):
             if self.tools.reissue:
                 self.tools.reissue(self.guest.name, old, part, self.interfaces())
 
-        work = disks.Work(spec, True, "raw", path, write=write)
-        self.targets[disk.target or ""] = work
-        return work
+        build = disks.DiskBuild(spec, True, "raw", path, write=write)
+        self.targets[disk.target or ""] = build
+        return build
 
     def new_name(self, old: str, target: str) -> str:
         """What the copy of a file or volume is called."""
-        own = self.original.name()
+        guest_name = self.original.name()
         # no letter or digit behind it: that would be the file of a guest with a longer name
-        if old.startswith(own) and not old[len(own) : len(own) + 1].isalnum():
-            return self.guest.name + old[len(own) :]
+        if old.startswith(guest_name) and not old[len(guest_name) : len(guest_name) + 1].isalnum():
+            return self.guest.name + old[len(guest_name) :]
         return f"{self.guest.name}_{target}{os.path.splitext(old)[1]}"
 
-    def beside(self, path: str, name: str) -> str:
+    def copy_path(self, path: str, name: str) -> str:
         """Where the copy goes: to its original's folder, but never among the cached images."""
         folder = os.path.dirname(path)
         if files.real(folder) == files.real(self.tools.admission_config.cache_dir):
@@ -278,7 +281,7 @@ class Clone(GuestBuilder):
     def interfaces(self) -> list[dict[str, Any]]:
         return interfaces_of_copy(self.dom, self.model)
 
-    def system_work(self) -> disks.Work | None:
+    def system_work(self) -> disks.DiskBuild | None:
         """The copy of the disk that was seeded in the original; of one that we did not make the
         first disk."""
         disk = identity.seeded_disk(self.model)
@@ -289,54 +292,56 @@ class Clone(GuestBuilder):
         super().finish(seeded or bool(self.model.record.seeded))
 
     def definition(self) -> Domain:
-        built = self.model.copy()
-        built.name = self.guest.name
-        old = self.model.record
-        built.record = GuestRecord(version=RECORD_VERSION)
-        for entry in old.entries:
-            built.record.entries.append(entry.copy())
-        metadata.unmark(built.record)
-        made_for_it = {own.path for own in old.disks if own.path}
-        for disk in built.disks:
-            work = self.targets.get(disk.target or "")
-            if work:
-                self.point(built.record, disk, work)
-            elif disk.removable_medium and disk.source and disk.source.file in made_for_it:
-                built.disks.remove(disk)  # what told the original who it is
-        become_another(built, self.new_macs)
-        identity.carry(self.model, built, self.macs)
-        built.os.forget_variables()
-        return built
+        copy_definition = self.model.copy()
+        copy_definition.name = self.guest.name
+        old_record = self.model.record
+        copy_definition.record = GuestRecord(version=RECORD_VERSION)
+        for entry in old_record.entries:
+            copy_definition.record.entries.append(entry.copy())
+        metadata.unmark(copy_definition.record)
+        own_paths = {own_disk.path for own_disk in old_record.disks if own_disk.path}
+        for disk in copy_definition.disks:
+            build = self.targets.get(disk.target or "")
+            if build:
+                self.redirect_disk(copy_definition.record, disk, build)
+            elif disk.removable_medium and disk.source and disk.source.file in own_paths:
+                copy_definition.disks.remove(disk)  # what told the original who it is
+        assign_identity(copy_definition, self.new_macs)
+        identity.carry(self.model, copy_definition, self.macs)
+        copy_definition.os.forget_variables()
+        return copy_definition
 
     @staticmethod
-    def point(made: GuestRecord, disk: Disk, work: disks.Work) -> None:
+    def redirect_disk(record: GuestRecord, disk: Disk, build: disks.DiskBuild) -> None:
         """Points a disk of the copy to its own data, and records that it was made.
 
         After a snapshot the definition names the layers below the disk. QEMU would lay the copy,
         which is whole, upon those of the original.
         """
-        own = OwnDisk(target=disk.target)
+        own_disk = OwnDisk(target=disk.target)
         disk.backing_store = None
-        if work.pool:
-            disk.source.pool, disk.source.volume = work.pool, work.volume
+        if build.pool:
+            disk.source.pool, disk.source.volume = build.pool, build.volume
             disk.source.file = disk.source.dev = None
             disk.type = "volume"
-            own.pool, own.volume = work.pool, work.volume
-            if work.direct and work.source:
-                disk.source, disk.type = work.source.element(), work.source.kind
+            own_disk.pool, own_disk.volume = build.pool, build.volume
+            if build.direct and build.source:
+                disk.source, disk.type = build.source.element(), build.source.kind
         else:
-            disk.source.file = own.path = work.path
-        made.disks.append(own)
+            disk.source.file = own_disk.path = build.path
+        record.disks.append(own_disk)
 
 
-def clone(conn: libvirt.virConnect, original: str, guest: GuestRequest, tools: Tools) -> Made:
+def clone(
+    conn: libvirt.virConnect, original: str, guest: GuestRequest, tools: Tools
+) -> CreatedGuest:
     """Copies a stopped domain; returns what ``virt.init`` answers."""
     names.guest(guest.name)
     with translated(f"clone {original} as {guest.name}"):
-        return Clone(conn, lookup.lookup(conn, original), guest, tools).run()
+        return CloneBuilder(conn, lookup.lookup(conn, original), guest, tools).run()
 
 
-def look(
+def preview(
     conn: libvirt.virConnect, original: str, guest: GuestRequest, tools: Tools
 ) -> dict[str, dict[str, str]]:
     """Where the copy's disks would go: ``disks`` of ``virt.clone``'s plan. Changes nothing.
@@ -345,11 +350,11 @@ def look(
     """
     names.guest(guest.name)
     with translated(f"clone {original} as {guest.name}"):
-        admission.name_is_free(conn, guest.name)
-        plan = Clone(conn, lookup.lookup(conn, original), guest, tools)
-        plan.look_for_leftover()
+        admission.refuse_name_in_use(conn, guest.name)
+        plan = CloneBuilder(conn, lookup.lookup(conn, original), guest, tools)
+        plan.find_leftover()
         plan.check()
-        places = ((w.path or f"{w.pool}/{w.volume}") for w in plan.works)
+        places = ((w.path or f"{w.pool}/{w.volume}") for w in plan.builds)
         return {"disks": dict(zip(plan.targets, places, strict=True))}
 
 

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 from saltvirt import errors
 from saltvirt.answers.made import PlannedGuest
-from saltvirt.design.source import places
+from saltvirt.design.source import disk_locations
 from saltvirt.host.connection import translated
 from saltvirt.host.domain import describe, stats
 from saltvirt.host.provision import (
@@ -19,7 +19,7 @@ from saltvirt.host.provision import (
     macs,
     seed_drive,
 )
-from saltvirt.host.provision.guest_builder import GuestBuilder, GuestRequest, silent
+from saltvirt.host.provision.guest_builder import GuestBuilder, GuestRequest, no_report
 from saltvirt.host.storage import file_mark
 from saltvirt.images import cache
 from saltvirt.spec.disk import DiskSpec
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
     import libvirt
 
-    from saltvirt.answers.made import Made
+    from saltvirt.answers.made import CreatedGuest
     from saltvirt.design.caps import Caps
     from saltvirt.host.provision.guest_builder import Tools
     from saltvirt.spec.guest import GuestSpec
     from saltvirt.xml.domain import Domain
 
 
-class Creation(GuestBuilder):
+class CreationBuilder(GuestBuilder):
     """A new guest of a GuestSpec."""
 
     def __init__(self, conn: libvirt.virConnect, spec: GuestSpec, tools: Tools) -> None:
@@ -49,40 +49,42 @@ class Creation(GuestBuilder):
         self.warnings: list[str] = []
         self.pub_key: str | None = None
         images_dir, saltenv = tools.admission_config.images_dir, spec.deploy.saltenv
-        self.kernels = kernels.place(spec.boot, images_dir, saltenv)
+        self.kernels = kernels.set_local_paths(spec.boot, images_dir, saltenv)
 
     def check(self) -> None:
-        self.tools.say("check", "checking what was asked for")
+        self.tools.report_step("check", "checking what was asked for")
         self.admit(self.plan())
         for warning in dict.fromkeys(self.warnings):
-            self.tools.say("warning", warning)
-        for warning in macs.also_of(self.conn, self.spec.name, self.spec.nics or ()):
+            self.tools.report_step("warning", warning)
+        for warning in macs.duplicate_warnings(self.conn, self.spec.name, self.spec.nics or ()):
             self.tools.warn(warning)
 
     def plan(self) -> Domain:
         """The xml Domain that it would be, and the Works of its disks; changes nothing."""
         self.caps = guest_definition.caps_for(self.conn, self.spec)
         virt_type = guest_definition.virt_type(self.caps, self.spec)
-        self.works = disks.plan(
+        self.builds = disks.plan(
             self.conn,
             self.spec,
-            self.tools.admission_config.disks_in,
+            self.tools.admission_config.disks_location,
             virt_type,
-            self.leftover.places,
+            self.leftover.locations,
         )
         if self.tools.medium:
             self.add_medium(virt_type)
         elif self.seeded_work() and not self.tools.seeder:
             raise errors.Unsupported("this host cannot seed: give seed=False")
         self.check_addresses()
-        disks.not_in_use(self.conn, self.works, self.spec.name)
+        disks.refuse_in_use(self.conn, self.builds, self.spec.name)
         return self.definition()
 
     def medium_bus(self, virt_type: str) -> str | None:
         """virtio-scsi beside a disk that needs virtio anyway: the kernels of some distributions'
         cloud images have no driver for a SATA drive. Else None, the best that there is."""
-        first = next((disk.model for disk in self.spec.disks or () if disk.device == "disk"), None)
-        by_virtio = virt_type in ("kvm", "qemu") and first in ("virtio", "scsi", None)
+        first_model = next(
+            (disk.model for disk in self.spec.disks or () if disk.device == "disk"), None
+        )
+        by_virtio = virt_type in ("kvm", "qemu") and first_model in ("virtio", "scsi", None)
         return "scsi" if by_virtio else None
 
     def add_medium(self, virt_type: str) -> None:
@@ -93,12 +95,14 @@ class Creation(GuestBuilder):
             source_file=path, format="raw",
         )  # fmt: skip
         self.spec.disks = [*(self.spec.disks or ()), drive]
-        self.works.append(disks.Work(drive, True, "raw", path, write=self.write_medium))
+        self.builds.append(disks.DiskBuild(drive, True, "raw", path, write=self.write_medium))
 
     def interfaces(self) -> list[dict[str, Any]]:
-        made = [nic["mac"] for nic in describe.nics(stats.tree(self.dom)).values()]
-        wanted = [vars(spec) for spec in self.spec.nics or ()]
-        return [{**more, "mac": mac} for mac, more in zip(made, wanted, strict=True)]
+        macs_by_order = [nic["mac"] for nic in describe.nics(stats.tree(self.dom)).values()]
+        nic_fields = [vars(spec) for spec in self.spec.nics or ()]
+        return [
+            {**fields, "mac": mac} for mac, fields in zip(macs_by_order, nic_fields, strict=True)
+        ]
 
     def nic_names(self) -> dict[str, str]:
         return {str(nic["name"]): nic["mac"] for nic in self.interfaces() if nic["name"]}
@@ -110,11 +114,13 @@ class Creation(GuestBuilder):
 
     def check_addresses(self) -> None:
         """Addresses are written by our seeding; without it they would be forgotten."""
-        named = [nic.name for nic in self.spec.nics or () if nic.addresses]
-        ours = self.tools.medium or (self.seeded_work() and self.spec.deploy.seeds_by_us)
-        if named and not ours:
+        nic_names = [nic.name for nic in self.spec.nics or () if nic.addresses]
+        writes_addresses = self.tools.medium or (
+            self.seeded_work() and self.spec.deploy.seeds_by_us
+        )
+        if nic_names and not writes_addresses:
             raise errors.InvalidInput(
-                f"interface {named[0]}: addresses are written when the guest is seeded from an "
+                f"interface {nic_names[0]}: addresses are written when the guest is seeded from an "
                 "image, by seed.apply or cloud-init, and this one is not"
             )
 
@@ -122,18 +128,18 @@ class Creation(GuestBuilder):
         return self.pub_key if self.tools.medium else super().seed()
 
     def fetch(self) -> None:
-        for work in self.works:
-            if work.make and work.spec.image:
-                work.image = self.tools.image(self.conn, work.spec)
-                disks.fits(work)
+        for build in self.builds:
+            if build.make and build.spec.image:
+                build.image = self.tools.image(self.conn, build.spec)
+                disks.check_image_size(build)
         kernels.fetch(self.kernels, self.tools)
 
     def make_disks(self) -> None:
-        with disks.images_unchanged(self.works):
+        with disks.images_unchanged(self.builds):
             super().make_disks()
 
     def definition(self) -> Domain:
-        return guest_definition.build(self.conn, self.spec, self.works, self.caps, self.warnings)
+        return guest_definition.build(self.conn, self.spec, self.builds, self.caps, self.warnings)
 
 
 def preview(
@@ -142,27 +148,29 @@ def preview(
     """What ``create`` would answer, as far as it can be known before; changes nothing. definition:
     and what a PlannedGuest has."""
     with translated(f"create {spec.name}"):
-        work = Creation(conn, spec, replace(tools, say=silent))
-        admission.name_is_free(conn, spec.name)
-        work.look_for_leftover()
-        work.check()
-        work.tools.look(conn, work.works)
-        tree = work.definition().need()
+        creation = CreationBuilder(conn, spec, replace(tools, report_step=no_report))
+        admission.refuse_name_in_use(conn, spec.name)
+        creation.find_leftover()
+        creation.check()
+        creation.tools.inspect_images(conn, creation.builds)
+        tree = creation.definition().need()
         return {
             "name": spec.name,
             "host": conn.getHostname(),
-            "disks": [disk.to_answer() for disk in work.result_disks(tree)],
+            "disks": [disk.to_answer() for disk in creation.result_disks(tree)],
             "nics": list(describe.nics(tree).values()),
-            **(_planned(work, tree).to_answer() if definition else {}),
+            **(_planned_guest(creation, tree).to_answer() if definition else {}),
         }
 
 
-def _planned(work: Creation, tree: Element) -> PlannedGuest:
+def _planned_guest(creation: CreationBuilder, tree: Element) -> PlannedGuest:
     bases: dict[str, str] = {}
     for disk in map(Disk, tree.iterfind("devices/disk")):
-        here = places(disk)
-        one = next((w for w in work.works if w.source and w.source.places() & here), None)
-        base = _base(work, one) if one and one.make else None
+        locations = disk_locations(disk)
+        build = next(
+            (w for w in creation.builds if w.source and w.source.locations() & locations), None
+        )
+        base = _planned_base(creation, build) if build and build.make else None
         if base and disk.target:
             bases[disk.target] = base
     for display in tree.iterfind("devices/graphics"):
@@ -170,17 +178,21 @@ def _planned(work: Creation, tree: Element) -> PlannedGuest:
     return PlannedGuest(ElementTree.tostring(tree, encoding="unicode"), bases)
 
 
-def _base(work: Creation, one: disks.Work) -> str | None:
+def _planned_base(creation: CreationBuilder, build: disks.DiskBuild) -> str | None:
     """What a disk that is to be made will stand on; of an image that is not here yet the folder."""
-    if not one.spec.overlay_image:
-        return one.spec.backing_store_path
-    return one.image.path if one.image else cache.folder(work.tools.admission_config.images_dir)
+    if not build.spec.overlay_image:
+        return build.spec.backing_store_path
+    return (
+        build.image.path
+        if build.image
+        else cache.folder(creation.tools.admission_config.images_dir)
+    )
 
 
-def create(conn: libvirt.virConnect, spec: GuestSpec, tools: Tools) -> Made:
+def create(conn: libvirt.virConnect, spec: GuestSpec, tools: Tools) -> CreatedGuest:
     """Makes the guest of a GuestSpec. Returns what ``virt.init`` answers.
 
     Raises one of saltvirt.errors; whatever was made by then is undone.
     """
     with translated(f"create {spec.name}"):
-        return Creation(conn, spec, tools).run()
+        return CreationBuilder(conn, spec, tools).run()

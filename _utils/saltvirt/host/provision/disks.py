@@ -38,23 +38,23 @@ from saltvirt.xml.disk import Disk
 if TYPE_CHECKING:
     import libvirt
 
-    from saltvirt.host.provision.disk_notes import Note
+    from saltvirt.host.provision.disk_notes import DiskJournal
     from saltvirt.host.storage.file_mark import Marks
     from saltvirt.host.storage.identity import Key
-    from saltvirt.revert import Revert
+    from saltvirt.revert import UndoStack
     from saltvirt.spec.disk import DiskSpec
     from saltvirt.spec.guest import GuestSpec
     from saltvirt.xml.disk_source import DiskSource
 
 # of a device: what has neither a table of partitions nor a file system in it is blank
-_BEGINS = 1024 * 1024
+_PROBE_BYTES = 1024 * 1024
 # the real path of a disk, or its (pool, volume)
-Place = str | tuple[str, str]
+StorageLocation = str | tuple[str, str]
 # told how many bytes are done, and of how many; None where nobody knows
 Progress = Callable[[int, "int | None"], object]
 
 
-class Image(Protocol):
+class ImageSource(Protocol):
     """What a disk is made from: an image of the cache, or a disk that is copied."""
 
     @property
@@ -83,7 +83,7 @@ class Image(Protocol):
 
 
 @dataclass
-class Work:
+class DiskBuild:
     """One disk of the guest, and how it comes to be.
 
     spec: its DiskSpec. make: whether it has to be made; what is not made is used as it is
@@ -100,7 +100,7 @@ class Work:
     path: str | None = None
     pool: str | None = None
     volume: str | None = None
-    image: Image | None = None
+    image: ImageSource | None = None
     write: Callable[[str], object] | None = None
     direct: Source | None = None
     shared: bool = False
@@ -109,15 +109,15 @@ class Work:
     def source(self) -> Source | None:
         """Where its data is, for the domain's definition; None where the spec says it all."""
         if self.direct:
-            found = replace(self.direct, pool=self.pool, volume=self.volume)
+            source = replace(self.direct, pool=self.pool, volume=self.volume)
         elif self.pool:
-            found = Source(pool=self.pool, volume=self.volume)
+            source = Source(pool=self.pool, volume=self.volume)
         elif self.path:
-            found = Source(path=self.path, block=existing_disk.is_block(self.path))
+            source = Source(path=self.path, block=existing_disk.is_block(self.path))
         else:
             return None
         cache = "none" if self.shared else None
-        return replace(found, format=self.format, made=self.make, cache=cache)
+        return replace(source, format=self.format, created=self.make, cache=cache)
 
     @property
     def file(self) -> str:
@@ -132,24 +132,27 @@ class Work:
         return self.spec.size_bytes or (self.image.virtual_size_bytes if self.image else None)
 
 
-def _given(
-    conn: libvirt.virConnect, spec: DiskSpec, fallback: str, gone: Collection[Place]
-) -> Work:
+def _plan_file(
+    conn: libvirt.virConnect,
+    spec: DiskSpec,
+    fallback: str,
+    freed_locations: Collection[StorageLocation],
+) -> DiskBuild:
     """A disk with source_file and no pool."""
     path = spec.source_file or ""
-    if not bounded.lexists(bounded.real(path)) or files.real(path) in gone:
+    if not bounded.lexists(bounded.real(path)) or files.real(path) in freed_locations:
         if spec.device != "disk" or not os.path.isdir(os.path.dirname(path)):
             raise errors.NotFound(f"disk {spec.name}: {path} does not exist on this host")
     elif not spec.image:
-        return Work(spec, path=path, format=existing_disk.format_of(conn, spec, path))
+        return DiskBuild(spec, path=path, format=existing_disk.format_of(conn, spec, path))
     elif existing_disk.is_block(path):
         spec.size_bytes = None  # it has its size, whatever a profile says
-        return Work(spec, make=True, path=path, format="raw")
+        return DiskBuild(spec, make=True, path=path, format="raw")
     else:
         raise errors.AlreadyExists(
             f"disk {spec.name}: {path} exists already and image would overwrite it"
         )
-    return Work(spec, make=True, path=path, format=_format(spec, fallback))
+    return DiskBuild(spec, make=True, path=path, format=_format(spec, fallback))
 
 
 def _format(spec: DiskSpec, fallback: str) -> str:
@@ -158,39 +161,39 @@ def _format(spec: DiskSpec, fallback: str) -> str:
     return spec.format or ("raw" if spec.shareable else fallback)  # libvirt shares no other
 
 
-def _in_folder(
+def _plan_in_folder(
     conn: libvirt.virConnect,
     spec: DiskSpec,
     guest: str,
     folder: str,
     fallback: str,
-    gone: Collection[Place],
-) -> Work:
+    freed_locations: Collection[StorageLocation],
+) -> DiskBuild:
     format = _format(spec, fallback)
     path = os.path.join(folder, f"{guest}_{spec.name}.{format}")
-    there = bounded.lexists(path)
-    if there and files.real(path) in gone:
+    exists = bounded.lexists(path)
+    if exists and files.real(path) in freed_locations:
         existing_disk.refuse_leftover(spec, guest, path)
-        there = False
-    if there and spec.existing:
-        known = existing_disk.format_of(conn, replace(spec, format=format), path)
-        return Work(spec, path=path, format=known)
-    if there:
+        exists = False
+    if exists and spec.existing:
+        format_name = existing_disk.format_of(conn, replace(spec, format=format), path)
+        return DiskBuild(spec, path=path, format=format_name)
+    if exists:
         raise errors.AlreadyExists(
             f"disk {spec.name}: {path} exists already and is left as it is: "
             f"{existing_disk.advice(conn, spec, guest, path)}"
         )
-    return Work(spec, make=True, path=path, format=format)
+    return DiskBuild(spec, make=True, path=path, format=format)
 
 
-def plan_one(
+def plan_disk(
     conn: libvirt.virConnect,
     spec: DiskSpec,
     guest: str,
     images_dir: str,
     virt_type: str,
-    gone: Collection[Place] = (),
-) -> Work:
+    freed_locations: Collection[StorageLocation] = (),
+) -> DiskBuild:
     """The Work for one DiskSpec; changes nothing.
 
     images_dir: where disks go of which nobody said it: a folder, or a storage pool.
@@ -198,7 +201,7 @@ def plan_one(
     """
     fallback = profiles.DISK_DEFAULTS.get(virt_type, {}).get("format", "raw")
     if spec.source or spec.empty:
-        return Work(spec)
+        return DiskBuild(spec)
     if not (spec.pool or spec.source_file or images_dir.startswith("/")):
         spec.pool = images_dir
     if virt_type == "vmware" and not (spec.pool or spec.source_file):
@@ -207,37 +210,41 @@ def plan_one(
         )
     if spec.pool and not spec.pool.startswith("/"):
         format = _format(spec, fallback)
-        found = Work(spec, **pool_disk.plan(conn, spec, guest, format, virt_type == "xen", gone))
+        build = DiskBuild(
+            spec, **pool_disk.plan(conn, spec, guest, format, virt_type == "xen", freed_locations)
+        )
     elif spec.source_file:
-        found = _given(conn, spec, fallback, gone)
+        build = _plan_file(conn, spec, fallback, freed_locations)
     else:
-        found = _in_folder(conn, spec, guest, spec.pool or images_dir, fallback, gone)
-    if found.make and not (spec.size_bytes or spec.image):
+        build = _plan_in_folder(
+            conn, spec, guest, spec.pool or images_dir, fallback, freed_locations
+        )
+    if build.make and not (spec.size_bytes or spec.image):
         if spec.source_file:
-            where = f"in pool {spec.pool}" if found.pool else "on this host"
+            pool_text = f"in pool {spec.pool}" if build.pool else "on this host"
             raise errors.NotFound(
-                f"disk {spec.name}: {spec.source_file} does not exist {where}; a size makes it"
+                f"disk {spec.name}: {spec.source_file} does not exist {pool_text}; a size makes it"
             )
         raise errors.InvalidInput(f"disk {spec.name}: size is missing")
-    if found.make and found.path:
-        mounted.refuse_unmounted(os.path.dirname(found.path))
+    if build.make and build.path:
+        mounted.refuse_unmounted(os.path.dirname(build.path))
     base = spec.backing_store_path or ""
-    if found.make and base.startswith("/"):
-        volume_content.sound_base(conn, base, spec.backing_store_format)
-    found.shared = _on_shared_storage(conn, found)
-    return found
+    if build.make and base.startswith("/"):
+        volume_content.validate_base(conn, base, spec.backing_store_format)
+    build.shared = _on_shared_storage(conn, build)
+    return build
 
 
-def _on_shared_storage(conn: libvirt.virConnect, work: Work) -> bool:
+def _on_shared_storage(conn: libvirt.virConnect, build: DiskBuild) -> bool:
     """Whether a disk is below a file system that other hosts reach. Only without the host's cache
     can its guest move to one of them while it runs."""
-    folder = os.path.dirname(work.path or "")
-    if work.pool and not work.path:
-        pool = conn.storagePoolLookupByName(work.pool)
+    folder = os.path.dirname(build.path or "")
+    if build.pool and not build.path:
+        pool = conn.storagePoolLookupByName(build.pool)
         folder = ElementTree.fromstring(pool.XMLDesc(0)).findtext("target/path") or ""
     if not folder.startswith("/") or not connection.is_local(conn):
         return False
-    return filesystems.of(filesystems.read(), folder).shared is not None
+    return filesystems.filesystem_of(filesystems.read(), folder).shared is not None
 
 
 def plan(
@@ -245,192 +252,203 @@ def plan(
     spec: GuestSpec,
     images_dir: str,
     virt_type: str,
-    gone: Collection[Place] = (),
-) -> list[Work]:
+    freed_locations: Collection[StorageLocation] = (),
+) -> list[DiskBuild]:
     """The Works for a GuestSpec's disks; gone: as for plan_one. Raises NotFound, AlreadyExists,
     InvalidInput."""
-    works = [
-        plan_one(conn, disk, spec.name, images_dir, virt_type, gone) for disk in spec.disks or ()
+    builds = [
+        plan_disk(conn, disk, spec.name, images_dir, virt_type, freed_locations)
+        for disk in spec.disks or ()
     ]
-    places = [work.path for work in works if work.path]
-    for place in places:
-        if places.count(place) > 1:
-            raise errors.InvalidInput(f"two disks have the same place, {place}")
-    refuse_same_data(works)
-    return works
+    paths = [build.path for build in builds if build.path]
+    for path in paths:
+        if paths.count(path) > 1:
+            raise errors.InvalidInput(f"two disks have the same place, {path}")
+    refuse_same_data(builds)
+    return builds
 
 
-def refuse_same_data(works: Iterable[Work]) -> None:
+def refuse_same_data(builds: Iterable[DiskBuild]) -> None:
     """Raises InvalidInput for two disks with one file, device or volume, by whatever names: QEMU
     does not start such a guest, and without its locks the data would be lost."""
     used: dict[Key, str] = {}
-    for work in works:
-        spec = work.spec
+    for build in builds:
+        spec = build.spec
         if spec.removable or spec.shareable or spec.read_only:
             continue
-        keys: set[Key] = set(identity.of(work.path)) if work.path else set()
-        if work.pool:
-            keys.add(("volume", work.pool, work.volume or ""))
+        keys: set[Key] = set(identity.keys_of(build.path)) if build.path else set()
+        if build.pool:
+            keys.add(("volume", build.pool, build.volume or ""))
         for key in keys:
             if key in used:
                 raise errors.InvalidInput(
                     f"the disks {used[key]} and {spec.name} would be the same data, "
-                    f"{work.path or f'{work.pool}/{work.volume}'}"
+                    f"{build.path or f'{build.pool}/{build.volume}'}"
                 )
         used.update(dict.fromkeys(keys, spec.name or ""))
 
 
-def fits(work: Work) -> None:
+def check_image_size(build: DiskBuild) -> None:
     """Raises InvalidInput when the image is larger than the disk it is for.
 
     A disk of which nobody said a size is as large as its image then.
     """
-    wanted, image = work.spec.size_bytes, work.image
-    if not wanted or not image or wanted >= image.virtual_size_bytes:
+    size_bytes, image = build.spec.size_bytes, build.image
+    if not size_bytes or not image or size_bytes >= image.virtual_size_bytes:
         return
-    if work.spec.size_is_default:
-        work.spec.size_bytes = None
+    if build.spec.size_is_default:
+        build.spec.size_bytes = None
     else:
         raise errors.InvalidInput(
-            f"disk {work.spec.name}: its size {human_bytes(wanted)} is less than the "
+            f"disk {build.spec.name}: its size {human_bytes(size_bytes)} is less than the "
             f"{human_bytes(image.virtual_size_bytes)} of its image; a disk is never shrunk"
         )
 
 
-def not_in_use(conn: libvirt.virConnect, works: Collection[Work], guest: str) -> None:
+def refuse_in_use(conn: libvirt.virConnect, builds: Collection[DiskBuild], guest: str) -> None:
     """Raises Refused when another domain uses a disk that this one would write to, and for a disk
     that is based on one that a domain writes to, or is to be made so."""
-    _not_written(conn, works)
-    _not_based(conn, works, guest)
+    _refuse_live_base(conn, builds)
+    _refuse_based(conn, builds, guest)
     # an image goes onto a block device that is there, over what it holds
-    there = [w for w in works if not w.make or (w.path and existing_disk.is_block(w.path))]
-    there = [w for w in there if not w.spec.read_only]
-    _not_of_others(conn, there, guest)
-    _not_a_base(conn, [w for w in there if w.spec.shareable], guest)
-    there = [w for w in there if not w.spec.shareable]
-    _not_far(conn, [w for w in there if not w.spec.removable], guest)
-    _not_needed(conn, there, guest)
+    existing = [w for w in builds if not w.make or (w.path and existing_disk.is_block(w.path))]
+    existing = [w for w in existing if not w.spec.read_only]
+    _refuse_other_users(conn, existing, guest)
+    _refuse_base(conn, [w for w in existing if w.spec.shareable], guest)
+    existing = [w for w in existing if not w.spec.shareable]
+    _refuse_remote(conn, [w for w in existing if not w.spec.removable], guest)
+    _refuse_needed(conn, existing, guest)
 
 
-def _not_written(conn: libvirt.virConnect, works: Iterable[Work]) -> None:
+def _refuse_live_base(conn: libvirt.virConnect, builds: Iterable[DiskBuild]) -> None:
     """Raises Refused for a new disk that would be based on one to which a domain writes, this one
     included: what is written to it damages all that is on top of it. And for one that would be
     copied of a domain's that runs: a device does not tell that it is in use."""
-    made = [(work, origin) for work in works if (origin := _origin(work))]
-    if not made:
+    new_disks = [(build, origin) for build in builds if (origin := _origin(build))]
+    if not new_disks:
         return
-    written: dict[Key, libvirt.virDomain] = {}
+    writers: dict[Key, libvirt.virDomain] = {}
     for dom in conn.listAllDomains():
         for tree in files.trees(dom):
             for path in files.writable(conn, tree):
-                written.update(dict.fromkeys(identity.of(path), dom))
-    for work, (path, format) in made:
+                writers.update(dict.fromkeys(identity.keys_of(path), dom))
+    for build, (path, format) in new_disks:
         # without a format that is declared, what the content says is not believed
         names = chain.names(path, format) if format else [path]
-        keys = {key for name in names for key in identity.of(name)}
-        owner = next((written[key] for key in keys if key in written), None)
+        keys = {key for name in names for key in identity.keys_of(name)}
+        owner = next((writers[key] for key in keys if key in writers), None)
         if owner is not None:
-            _refuse_origin(work, path, owner)
+            _refuse_origin(build, path, owner)
 
 
-def _not_based(conn: libvirt.virConnect, works: Iterable[Work], guest: str) -> None:
+def _refuse_based(conn: libvirt.virConnect, builds: Iterable[DiskBuild], guest: str) -> None:
     """Raises Refused for a disk that is there and is based on one to which another domain writes.
     What the guest itself writes to may leave it by the same update."""
-    there = [w for w in works if not w.make and w.path and not w.spec.removable]
-    based = [(w, keys) for w in there if (keys := overlays.bases(w.path or "", w.format or "raw"))]
-    for dom in conn.listAllDomains() if based else ():
-        written = overlays.written(conn, dom) if dom.name() != guest else {}
-        for work, keys in based:
-            base = next((written[key] for key in keys if key in written), None)
+    existing = [w for w in builds if not w.make and w.path and not w.spec.removable]
+    overlay_builds = [
+        (w, keys) for w in existing if (keys := overlays.base_keys(w.path or "", w.format or "raw"))
+    ]
+    for dom in conn.listAllDomains() if overlay_builds else ():
+        writers = overlays.written_paths(conn, dom) if dom.name() != guest else {}
+        for build, keys in overlay_builds:
+            base = next((writers[key] for key in keys if key in writers), None)
             if base:
                 raise errors.Refused(
-                    f"disk {work.spec.name}: {work.path} is based on {base}, a disk of "
-                    f"{confidential.part(dom.name())}, which writes to it: each write damages what "
+                    f"disk {build.spec.name}: {build.path} is based on {base}, a disk of "
+                    f"{confidential.sensitive(dom.name())}, which writes to it: each write "
+                    f"damages what "
                     "is based on it; a whole copy (qemu-img convert) can be used"
                 )
 
 
-def _refuse_origin(work: Work, path: str, owner: libvirt.virDomain) -> None:
-    words = f"{path}, a disk of {confidential.part(owner.name())}"
-    if work.spec.overlay_image or not work.spec.image:
+def _refuse_origin(build: DiskBuild, path: str, owner: libvirt.virDomain) -> None:
+    description = f"{path}, a disk of {confidential.sensitive(owner.name())}"
+    if build.spec.overlay_image or not build.spec.image:
         raise errors.Refused(
-            f"disk {work.spec.name} would be based on {words}, which writes to it: each write "
+            f"disk {build.spec.name} would be based on {description}, which writes to it: each "
+            f"write "
             "damages what is based on it; without overlay_image and backing_store_path the image "
             "is copied"
         )
-    with connection.unless_gone():
+    with connection.skip_undefined():
         if owner.isActive():
             raise errors.Refused(
-                f"disk {work.spec.name} would be copied of {words}, which runs and writes to it: "
+                f"disk {build.spec.name} would be copied of {description}, which runs and writes "
+                f"to it: "
                 "shut that guest down first"
             )
 
 
-def _origin(work: Work) -> tuple[str, str | None] | None:
+def _origin(build: DiskBuild) -> tuple[str, str | None] | None:
     """(path, format) of what a disk that is to be made will be based on, or copied of; None without
     one, for an image of the cache, and for one whose place is not known yet."""
-    spec = work.spec
-    if not work.make:
+    spec = build.spec
+    if not build.make:
         return None
     if not spec.image:
-        found = spec.backing_store_path or "", spec.backing_store_format
-    elif work.image and sources.kind(spec.image) in (sources.PATH, sources.POOL):
-        found = work.image.path, work.image.format
+        origin = spec.backing_store_path or "", spec.backing_store_format
+    elif build.image and sources.kind(spec.image) in (sources.PATH, sources.POOL):
+        origin = build.image.path, build.image.format
     else:
-        found = spec.image, None
-    return found if found[0].startswith("/") else None
+        origin = spec.image, None
+    return origin if origin[0].startswith("/") else None
 
 
-def _not_of_others(conn: libvirt.virConnect, works: Iterable[Work], guest: str) -> None:
+def _refuse_other_users(conn: libvirt.virConnect, builds: Iterable[DiskBuild], guest: str) -> None:
     """Raises Refused for a disk to which another domain writes, by whatever name; only if both
     share it may both."""
-    local = {key: work for work in works if work.path for key in identity.of(work.path)}
+    local = {key: build for build in builds if build.path for key in identity.keys_of(build.path)}
     if not local:
         return
     for dom in conn.listAllDomains():
         for tree in files.trees(dom) if dom.name() != guest else ():
             for path in files.writable(conn, tree):
-                work = next((local[key] for key in identity.of(path) if key in local), None)
-                if work:
-                    more = ", which does not share it: make it shareable there first"
+                build = next((local[key] for key in identity.keys_of(path) if key in local), None)
+                if build:
+                    hint = ", which does not share it: make it shareable there first"
                     raise errors.Refused(
-                        f"{path} is a disk of {confidential.part(dom.name())}"
-                        f"{more if work.spec.shareable else ''}"
+                        f"{path} is a disk of {confidential.sensitive(dom.name())}"
+                        f"{hint if build.spec.shareable else ''}"
                     )
 
 
-def _not_a_base(conn: libvirt.virConnect, works: Iterable[Work], guest: str) -> None:
+def _refuse_base(conn: libvirt.virConnect, builds: Iterable[DiskBuild], guest: str) -> None:
     """Raises Refused for a disk on which the disk of another domain is based: that cannot be
     shared."""
-    for work in works:
-        above = overlays.above(conn, identity.of(work.path), guest) if work.path else None
-        if above:
+    for build in builds:
+        overlay = (
+            overlays.overlay_on(conn, identity.keys_of(build.path), guest) if build.path else None
+        )
+        if overlay:
             raise errors.Refused(
-                f"disk {work.spec.name}: {above.path} of {confidential.part(above.guest)} is based "
-                f"on {work.path}: no guest writes to it"
+                f"disk {build.spec.name}: {overlay.path} of "
+                f"{confidential.sensitive(overlay.guest)} is based "
+                f"on {build.path}: no guest writes to it"
             )
 
 
-def _not_needed(conn: libvirt.virConnect, works: Iterable[Work], guest: str) -> None:
+def _refuse_needed(conn: libvirt.virConnect, builds: Iterable[DiskBuild], guest: str) -> None:
     """The same for what others only read or are based on, and for what this host itself uses."""
-    written = [(w, w.path) for w in works if w.path and not w.spec.removable]
-    if not written:
+    writable = [(w, w.path) for w in builds if w.path and not w.spec.removable]
+    if not writable:
         return
-    here = lookup.find(conn, guest)
-    used = usage.read(conn, here.UUIDString() if here else None, images=False)
-    for work, path in written:
-        users = used.of(usage.keys_of(conn, path))
+    domain = lookup.find(conn, guest)
+    used = usage.read(conn, domain.UUIDString() if domain else None, images=False)
+    for build, path in writable:
+        users = used.users_of(usage.keys_of(conn, path))
         if users:
             raise errors.Refused(
-                f"{path} is used by {confidential.listed(users)}: no guest writes to it"
+                f"{path} is used by {confidential.sensitive_names(users)}: no guest writes to it"
             )
-        why = work.make and usage.read(conn, beside=[path]).why(usage.keys_of(conn, path))
-        why = why or (work.make and (_held(path) or _not_blank(conn, path)))
-        if why:
-            raise errors.Refused(f"{path} is not overwritten: {why}")
+        reason = build.make and usage.read(conn, sibling_paths=[path]).keep_reason(
+            usage.keys_of(conn, path)
+        )
+        reason = reason or (build.make and (_kernel_use(path) or _nonblank_reason(conn, path)))
+        if reason:
+            raise errors.Refused(f"{path} is not overwritten: {reason}")
 
 
-def _held(path: str) -> str | None:
+def _kernel_use(path: str) -> str | None:
     """Why a device is this host's own, in words: its kernel has it, as for a ZFS pool or an array
     that is mounted nowhere; None otherwise."""
     try:
@@ -441,118 +459,125 @@ def _held(path: str) -> str | None:
     return None
 
 
-def _not_blank(conn: libvirt.virConnect, path: str) -> str | None:
+def _nonblank_reason(conn: libvirt.virConnect, path: str) -> str | None:
     """Why what is on a device may be another host's, in words: none of them is asked here."""
-    others = usage.others_may_have(conn, path)
-    if not others:
+    sharing_reason = usage.others_may_have(conn, path)
+    if not sharing_reason:
         return None
     try:
-        begins = bounded.head(path, _BEGINS)
+        head = bounded.head(path, _PROBE_BYTES)
     except OSError as exc:
-        return f"other hosts may have it ({others}), and it cannot be read: {exc.strerror}"
-    if not any(begins or b""):
+        return f"other hosts may have it ({sharing_reason}), and it cannot be read: {exc.strerror}"
+    if not any(head or b""):
         return None
     return (
-        f"other hosts may have it ({others}), and there is something on it; where no guest needs "
+        f"other hosts may have it ({sharing_reason}), and there is something on it; where no "
+        f"guest needs "
         f"that: dd if=/dev/zero of={path} bs=1M count=1"
     )
 
 
-def _blank(path: str) -> None:
+def _wipe(path: str) -> None:
     """Makes a device that was blank look so again."""
     with open(path, "r+b", buffering=0) as device:
-        device.write(bytes(_BEGINS))
+        device.write(bytes(_PROBE_BYTES))
         os.fsync(device.fileno())
 
 
-def _not_far(conn: libvirt.virConnect, works: Iterable[Work], guest: str) -> None:
+def _refuse_remote(conn: libvirt.virConnect, builds: Iterable[DiskBuild], guest: str) -> None:
     """The same for disks on a server."""
-    sources = [work.source or Source.of_spec(work.spec) for work in works]
-    wanted = {_far(source.element()) for source in sources if source and source.protocol}
-    if not wanted:
+    sources = [build.source or Source.of_spec(build.spec) for build in builds]
+    remote_names = {
+        _remote_name(source.element()) for source in sources if source and source.protocol
+    }
+    if not remote_names:
         return
     for dom in conn.listAllDomains():
         for tree in files.trees(dom) if dom.name() != guest else ():
             for node in tree.iterfind("devices/disk"):
-                place = _far(Disk(node).source)
-                if place in wanted:
-                    raise errors.Refused(f"{place} is a disk of {confidential.part(dom.name())}")
+                remote_name = _remote_name(Disk(node).source)
+                if remote_name in remote_names:
+                    raise errors.Refused(
+                        f"{remote_name} is a disk of {confidential.sensitive(dom.name())}"
+                    )
 
 
-def _far(source: DiskSource) -> str | None:
+def _remote_name(source: DiskSource) -> str | None:
     """What a disk on a server is known by; the monitors of Ceph may be named in many ways."""
     if source.protocol == "rbd":
         return f"rbd:{source.name}"
-    return source.place() if source.protocol else None
+    return source.location() if source.protocol else None
 
 
-def folder_bytes(works: Iterable[Work]) -> list[tuple[str, int]]:
+def folder_bytes(builds: Iterable[DiskBuild]) -> list[tuple[str, int]]:
     """(path, bytes that it promises) of each file that is to be made."""
     return [
         (w.path, w.size_bytes or 0)
-        for w in works
+        for w in builds
         if w.make and w.path and not w.pool and not existing_disk.is_block(w.path)
     ]
 
 
-def pool_bytes(works: Iterable[Work]) -> dict[str, int]:
+def pool_bytes(builds: Iterable[DiskBuild]) -> dict[str, int]:
     """{storage pool: the bytes that the volumes to be made in it promise}; 0 for one of which
     only a volume that is there is used."""
-    found: dict[str, int] = {}
-    for work in works:
-        if work.pool:
-            found[work.pool] = found.get(work.pool, 0) + (work.size_bytes or 0) * work.make
-    return found
+    bytes_by_pool: dict[str, int] = {}
+    for build in builds:
+        if build.pool:
+            bytes_by_pool[build.pool] = (
+                bytes_by_pool.get(build.pool, 0) + (build.size_bytes or 0) * build.make
+            )
+    return bytes_by_pool
 
 
-def _empty(work: Work, part: str) -> None:
+def _create_empty(build: DiskBuild, part: str) -> None:
     """A new disk without an image, perhaps on a backing file of the operator's."""
-    argv = ["qemu-img", "create", "-q", "-f", work.format or "raw"]
-    base, kind = work.spec.backing_store_path, work.spec.backing_store_format
+    argv = ["qemu-img", "create", "-q", "-f", build.format or "raw"]
+    base, kind = build.spec.backing_store_path, build.spec.backing_store_format
     if base:
         argv += ["-b", base, "-F", kind or "raw"]
-    if work.format == "raw" and work.spec.sparse_volume is False:
+    if build.format == "raw" and build.spec.sparse_volume is False:
         argv += ["-o", "preallocation=falloc"]
     argv.append(part)
-    if work.size_bytes:
-        argv.append(str(work.size_bytes))
+    if build.size_bytes:
+        argv.append(str(build.size_bytes))
     reads = chain.names(base, kind) if base else ()
-    confined.run(argv, f"make the disk {work.path}", reads=reads, writes=[part])
+    confined.run(argv, f"make the disk {build.path}", reads=reads, writes=[part])
 
 
-def _file(work: Work, progress: Progress | None, claim: Callable[[str], None] | None) -> None:
+def _file(build: DiskBuild, progress: Progress | None, claim: Callable[[str], None] | None) -> None:
     """Makes the file of a disk, from its image if there is one."""
     try:
-        mounted.make_folder(os.path.dirname(work.file))
-        if not work.image:
-            clone.whole(work.file, lambda part: _empty(work, part), claim)
+        mounted.make_folder(os.path.dirname(build.file))
+        if not build.image:
+            clone.create_atomic(build.file, lambda part: _create_empty(build, part), claim)
     except OSError as exc:
-        raise errors.ImageError(f"cannot make {work.path}: {exc.strerror}") from exc
-    if work.image:
+        raise errors.ImageError(f"cannot make {build.path}: {exc.strerror}") from exc
+    if build.image:
         clone.clone(
-            work.image, work.file, work.format or "", size_bytes=work.size_bytes,
-            overlay=bool(work.spec.overlay_image), progress=progress, claim=claim,
+            build.image, build.file, build.format or "", size_bytes=build.size_bytes,
+            overlay=bool(build.spec.overlay_image), progress=progress, claim=claim,
         )  # fmt: skip
 
 
 @contextlib.contextmanager
-def images_unchanged(works: Iterable[Work]) -> Iterator[None]:
+def images_unchanged(builds: Iterable[DiskBuild]) -> Iterator[None]:
     """For the block, which makes the Works, no QEMU begins to write to their images, such as the
     disk of a guest that is off, and no image is pruned. Raises OperationFailed where one was
     written to all the same."""
-    sources = [work.image.path for work in works if work.make and work.image]
-    with unchanged_disks.Unchanged(None, sources) as unchanged:
+    sources = [build.image.path for build in builds if build.make and build.image]
+    with unchanged_disks.UnchangedDisks(None, sources) as unchanged:
         yield
         unchanged.check()
 
 
 def make(
     conn: libvirt.virConnect,
-    work: Work,
-    undo: Revert,
+    build: DiskBuild,
+    undo: UndoStack,
     progress: Progress | None = None,
     guest: str | None = None,
-    note: Note | Marks | None = None,
+    note: DiskJournal | Marks | None = None,
 ) -> None:
     """Makes one disk; pushes its deletion on the revert stack. guest: UUID of the domain that it is
     made for, where it is defined with it by now. note: marks what is made.
@@ -560,22 +585,22 @@ def make(
     Raises AlreadyExists when something took its place meanwhile, ImageError.
     """
     claim = note.mark if note else None
-    if work.write:
-        mounted.make_folder(os.path.dirname(work.file))
-        there = os.path.lexists(work.file)  # of a guest of that name, which is gone
-        free = deletion.unused(conn, work.file, guest, ours=True)
-        with free if there else contextlib.nullcontext():
-            undo_disks.push(undo, conn, work.file, guest, made=False)
-            work.write(work.file)
+    if build.write:
+        mounted.make_folder(os.path.dirname(build.file))
+        exists = os.path.lexists(build.file)  # of a guest of that name, which is gone
+        unused_block = deletion.ensure_unused(conn, build.file, guest, is_own=True)
+        with unused_block if exists else contextlib.nullcontext():
+            undo_disks.push(undo, conn, build.file, guest, exists=False)
+            build.write(build.file)
             if claim:
-                claim(work.file)
-    elif work.pool:
-        pool_disk.make(conn, work, undo, progress, guest, note)
-    elif existing_disk.is_block(work.file):
-        image = cast(Image, work.image)  # a device gets nothing but an image's content
-        if usage.others_may_have(conn, work.file):  # it was blank, and has to be the next time
-            undo.push(f"take the image from {work.file}", _blank, work.file)
-        clone.clone(image, work.file, work.format or "", work.size_bytes, progress=progress)
+                claim(build.file)
+    elif build.pool:
+        pool_disk.make(conn, build, undo, progress, guest, note)
+    elif existing_disk.is_block(build.file):
+        image = cast(ImageSource, build.image)  # a device gets nothing but an image's content
+        if usage.others_may_have(conn, build.file):  # it was blank, and has to be the next time
+            undo.push(f"take the image from {build.file}", _wipe, build.file)
+        clone.clone(image, build.file, build.format or "", build.size_bytes, progress=progress)
     else:
-        _file(work, progress, claim)
-        undo_disks.push(undo, conn, work.file, guest)
+        _file(build, progress, claim)
+        undo_disks.push(undo, conn, build.file, guest)

@@ -20,18 +20,18 @@ def is_block(path: str) -> bool:
     """True for a block device, also by a link. Raises bounded.Silent."""
     try:
         return stat.S_ISBLK(bounded.stat(path).st_mode)
-    except bounded.Silent:
+    except bounded.StorageTimeout:
         raise
     except (OSError, ValueError):
         return False
 
 
-def refuse_leftover(spec: DiskSpec, guest: str, place: str) -> None:
+def refuse_leftover(spec: DiskSpec, guest: str, location: str) -> None:
     """Raises Incomplete for a disk that is to be used as it is, at a place where an operation that
     was interrupted may have made one, which is removed: somebody may have put it there since."""
     if spec.existing:
         raise errors.Incomplete(
-            f"disk {spec.name}: {place} is either what an interrupted operation on {guest} has "
+            f"disk {spec.name}: {location} is either what an interrupted operation on {guest} has "
             "left, or data of yours: to use it, move it away until salt-run virt.repair "
             f"name={guest} apply=True has removed what is left; without existing: True it is "
             "removed and made anew"
@@ -41,11 +41,11 @@ def refuse_leftover(spec: DiskSpec, guest: str, place: str) -> None:
 def advice(conn: libvirt.virConnect, spec: DiskSpec, guest: str, path: str) -> str:
     """What can be done about a disk that has the place of one that is to be made, in words. It may
     be that of a guest that was renamed."""
-    keys = identity.of(path)
+    keys = identity.keys_of(path)
     for dom in conn.listAllDomains():
         for tree in files.trees(dom) if dom.name() != guest else ():
-            if any(keys & identity.of(used) for used in files.writable(conn, tree)):
-                owner = confidential.part(dom.name())
+            if any(keys & identity.keys_of(used) for used in files.writable(conn, tree)):
+                owner = confidential.sensitive(dom.name())
                 return f"it is a disk of {owner}: give {spec.name} another name, or another pool"
     return "existing: True uses it, when it is no other guest's"
 
@@ -62,37 +62,37 @@ def format_of(conn: libvirt.virConnect, spec: DiskSpec, path: str) -> str:
     if not files.is_regular(path) and not is_block(path):
         raise errors.InvalidInput(f"disk {spec.name}: {path} is neither a file nor a block device")
     declared = files.format_by_domains(conn, path)
-    known = spec.format or declared
-    if declared == "raw" and known != "raw":
-        why = volume_content.contradiction(path, declared, known)
-        raise errors.InvalidInput(f"disk {spec.name}: {why}")
-    if known and not declared:
-        _leads_nowhere(spec, path, known)
-    if known or spec.device != "disk" or is_block(path):
-        return known or "raw"
+    format_name = spec.format or declared
+    if declared == "raw" and format_name != "raw":
+        reason = volume_content.contradiction(path, declared, format_name)
+        raise errors.InvalidInput(f"disk {spec.name}: {reason}")
+    if format_name and not declared:
+        _refuse_outside(spec, path, format_name)
+    if format_name or spec.device != "disk" or is_block(path):
+        return format_name or "raw"
     try:
-        looks = header.looks_like(path)
+        guess = header.looks_like(path)
     except OSError as exc:
         raise errors.InvalidInput(f"disk {spec.name}: cannot read {path}: {exc.strerror}") from exc
-    if looks != "raw":
+    if guess != "raw":
         raise errors.InvalidInput(
-            f"disk {spec.name}: {path} exists already and looks like {looks}: say which format it "
-            f"has, format: {looks}, or format: raw for a disk that a guest has used as raw"
+            f"disk {spec.name}: {path} exists already and looks like {guess}: say which format it "
+            f"has, format: {guess}, or format: raw for a disk that a guest has used as raw"
         )
     return "raw"
 
 
-def _leads_nowhere(spec: DiskSpec, path: str, format: str) -> None:
+def _refuse_outside(spec: DiskSpec, path: str, format: str) -> None:
     """Raises InvalidInput for a disk whose own header names what lies elsewhere: QEMU would open
     it for the guest, whatever it is. What ``backing_store_path`` names is meant."""
-    found = chains.read(path, format)
+    scan = chains.read(path, format)
     folder = os.path.dirname(files.real(path))
-    for part in map(files.real, found.paths[1:]):
-        meant = spec.backing_store_path and part == files.real(spec.backing_store_path)
-        if not meant and os.path.dirname(part) != folder and not is_block(path):
+    for part in map(files.real, scan.paths[1:]):
+        is_declared = spec.backing_store_path and part == files.real(spec.backing_store_path)
+        if not is_declared and os.path.dirname(part) != folder and not is_block(path):
             raise errors.InvalidInput(
                 f"disk {spec.name}: {path} has the backing file {part}, in another folder: if "
                 f"that is meant, give backing_store_path: {part} and backing_store_format"
             )
-    if found.broken:
-        raise errors.InvalidInput(f"disk {spec.name}: {path} is not used: {found.broken}")
+    if scan.broken:
+        raise errors.InvalidInput(f"disk {spec.name}: {path} is not used: {scan.broken}")

@@ -13,20 +13,20 @@ if TYPE_CHECKING:
     from saltvirt.xml.domain import Domain
 
 
-def refuse_other(name: str, actual: Domain, wanted: Domain, caps: Caps) -> None:
+def refuse_change(name: str, actual: Domain, desired: Domain, caps: Caps) -> None:
     """Raises Refused where a guest would start with other firmware on its old variables: the keys
     of secure boot and the boot entries in there are of the old one.
 
     actual, wanted: its definitions, as it is and as it is to be. caps: of its machine.
     """
     secure_by_itself = bool(caps.domain and caps.domain.secure_boot)
-    before, after = (_kind(domain, secure_by_itself) for domain in (actual, wanted))
-    if not before or not after or before == after:
+    old_kind, new_kind = (_kind(domain, secure_by_itself) for domain in (actual, desired))
+    if not old_kind or not new_kind or old_kind == new_kind:
         return
     path = files.variables_of(actual.need())
     if path and os.path.exists(path):
         raise errors.Refused(
-            f"boot: {name} would start with {after[0]} in the place of {before[0]}, on the "
+            f"boot: {name} would start with {new_kind[0]} in the place of {old_kind[0]}, on the "
             f"variables of the old firmware in {path}: shut it down, move that file away and call "
             "again; it then starts with new variables, without its boot entries and its own keys"
         )

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from saltvirt import confidential, errors
-from saltvirt.answers.made import Made, MadeDisk, MadeNic
+from saltvirt.answers.made import CreatedDisk, CreatedGuest, CreatedNic
 from saltvirt.design import identity
-from saltvirt.design.source import places
+from saltvirt.design.source import disk_locations
 from saltvirt.host.connection import libvirt, translated
 from saltvirt.host.domain import (
     creation,
@@ -28,7 +28,7 @@ from saltvirt.host.domain import (
 from saltvirt.host.provision import admission, disk_notes, disks, image_location, progress_rate
 from saltvirt.host.storage import file_mark, files, usage
 from saltvirt.images import cache, sources
-from saltvirt.revert import Revert
+from saltvirt.revert import UndoStack
 from saltvirt.xml.disk import Disk
 from saltvirt.xml.domain import Domain
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 SEEDING_S = 1800
 
 
-def silent(_step: str, _message: str, /, **_data: Any) -> None:
+def no_report(_step: str, _message: str, /, **_data: Any) -> None:
     """The progress of those who don't watch."""
 
 
@@ -57,13 +57,13 @@ Medium = Callable[[str, str, list[dict[str, Any]]], str]
 Reissue = Callable[[str, str, str, list[dict[str, Any]]], None]
 
 
-class Say(Protocol):
+class StepReporter(Protocol):
     """Tells those who watch of a step."""
 
     def __call__(self, step: str, message: str, /, **data: Any) -> object: ...
 
 
-def not_yet(*_arguments: object) -> str:
+def refuse_seeding(*_arguments: object) -> str:
     """The Seeder and the Medium of a guest that is only planned. Raises OperationFailed."""
     raise errors.OperationFailed("a guest that is planned is not seeded")
 
@@ -89,20 +89,21 @@ class Tools:
     seeder: Seeder | None = None
     medium: Medium | None = None
     reissue: Reissue | None = None
-    say: Say = silent
+    report_step: StepReporter = no_report
     warnings: list[str] = field(default_factory=list)
 
     def image(self, conn: libvirt.virConnect, disk: DiskSpec) -> cache.CachedImage:
         """The CachedImage for a DiskSpec, fetched when this host does not have it yet."""
         source = disk.image or ""
-        place = image_location.find(conn, source)
+        image_file = image_location.find(conn, source)
         shown = sources.shown(source)
-        self.say("image", f"fetching {shown}")
-        found: cache.CachedImage = cache.fetch(
+        self.report_step("image", f"fetching {shown}")
+        cached_image: cache.CachedImage = cache.fetch(
             source, self.admission_config.images_dir, self.download, disk.image_hash,
-            place=place, progress=progress_rate.Pace(self.say, "fetch", f"fetching {shown}"),
+            local_file=image_file, progress=progress_rate.ProgressReporter(self.report_step,
+            "fetch", f"fetching {shown}"),
         )  # fmt: skip
-        return found
+        return cached_image
 
     def seed(self, name: str, path: str, format: str, interfaces: list[dict[str, Any]]) -> str:
         """Prepares the system on a disk; its public key. Raises Unsupported."""
@@ -113,24 +114,24 @@ class Tools:
     def warn(self, text: str) -> None:
         """Tells the operator, now and in the answer."""
         self.warnings.append(text)
-        self.say("warning", text)
+        self.report_step("warning", text)
 
-    def look(self, conn: libvirt.virConnect, works: Collection[disks.Work]) -> None:
+    def inspect_images(self, conn: libvirt.virConnect, builds: Collection[disks.DiskBuild]) -> None:
         """Sees, for a test, what :meth:`image` would say of the images of these Works, without
         fetching one: what is not here yet has no size yet."""
-        for work in works:
-            if not work.make or not work.spec.image:
+        for build in builds:
+            if not build.make or not build.spec.image:
                 continue
-            place = image_location.find(conn, work.spec.image)
-            work.image = cache.look(
-                work.spec.image,
+            image_file = image_location.find(conn, build.spec.image)
+            build.image = cache.find_local(
+                build.spec.image,
                 self.admission_config.images_dir,
                 self.download,
-                work.spec.image_hash,
-                place,
+                build.spec.image_hash,
+                image_file,
             )
-            if work.image:
-                disks.fits(work)
+            if build.image:
+                disks.check_image_size(build)
 
 
 @dataclass
@@ -144,27 +145,31 @@ class GuestRequest:
 
 
 @dataclass
-class Leftover:
+class CreationLeftovers:
     """What an interrupted creation of the guest has left, and its next creation removes. places:
     real paths, and (pool, volume). sizes: path or (pool, volume) of a disk to the bytes that the
     host counts for it."""
 
-    places: set[str | tuple[str, str]] = field(default_factory=set)
+    locations: set[str | tuple[str, str]] = field(default_factory=set)
     sizes: dict[str | tuple[str, str], int] = field(default_factory=dict)
 
     @classmethod
-    def of_disks(cls, paths: Iterable[str]) -> Leftover:
+    def of_disks(cls, paths: Iterable[str]) -> CreationLeftovers:
         """That of disks which no guest has."""
         return cls({*paths})
 
-    def add(self, recorded: Iterable[OwnDisk], paths: Iterable[str]) -> None:
-        """Adds a guest's. recorded: the disks in its record. paths: the real paths of its disks
+    def add(self, own_disks: Iterable[OwnDisk], paths: Iterable[str]) -> None:
+        """Adds a guest's. own_disks: the disks in its record. paths: the real paths of its disks
         that are removed."""
-        self.places.update(paths)
-        for own in recorded:
-            place = (own.pool, own.volume or "") if own.pool else files.real(own.path or "")
-            self.places.add(place)
-            self.sizes[place] = own.size_bytes or 0
+        self.locations.update(paths)
+        for own_disk in own_disks:
+            location = (
+                (own_disk.pool, own_disk.volume or "")
+                if own_disk.pool
+                else files.real(own_disk.path or "")
+            )
+            self.locations.add(location)
+            self.sizes[location] = own_disk.size_bytes or 0
 
     def without(self, request: PlacementRequest) -> PlacementRequest:
         """The request less what is counted for the disks that make room for it."""
@@ -175,9 +180,9 @@ class Leftover:
             for disk in request.disks
         )
         pools = dict(request.pools)
-        for place, size in self.sizes.items():
-            if isinstance(place, tuple) and place[0] in pools:
-                pools[place[0]] = max(0, pools[place[0]] - size)
+        for location, size in self.sizes.items():
+            if isinstance(location, tuple) and location[0] in pools:
+                pools[location[0]] = max(0, pools[location[0]] - size)
         return replace(request, disks=disks, pools=pools)
 
 
@@ -195,47 +200,49 @@ class GuestBuilder(abc.ABC):
         self.conn = conn
         self.guest = guest
         self.tools = tools
-        self.works: list[disks.Work] = []
-        self.undo = Revert()
-        self.leftover = Leftover()
+        self.builds: list[disks.DiskBuild] = []
+        self.undo = UndoStack()
+        self.leftover = CreationLeftovers()
 
-    def run(self) -> Made:
+    def run(self) -> CreatedGuest:
         """What was made; see ``virt.init``."""
-        admission.name_is_free(self.conn, self.guest.name)  # at once, also while it is being made
+        admission.refuse_name_in_use(
+            self.conn, self.guest.name
+        )  # at once, also while it is being made
         with self.tools.admission_config.guest(self.VERB, *self.guests()):
-            return self.run_alone()
+            return self.run_locked()
 
     def guests(self) -> list[str]:
         """The names of the guests that it changes, or reads from."""
         return [self.guest.name]
 
-    def run_alone(self) -> Made:
+    def run_locked(self) -> CreatedGuest:
         """The same, while no other operation is at work on the guests."""
-        admission.name_is_free(self.conn, self.guest.name)
-        self.look_for_leftover()
+        admission.refuse_name_in_use(self.conn, self.guest.name)
+        self.find_leftover()
         self.check()
         if self.guest.seed and self.tools.begin:
             self.tools.begin()
         self.fetch()
         self.clean_leftover()
-        return self.all_or_nothing()
+        return self.make_atomically()
 
-    def all_or_nothing(self) -> Made:
+    def make_atomically(self) -> CreatedGuest:
         """Makes it, and takes back what it began when that fails."""
         try:
             with self.undo:
-                made = self.make()
+                guest_made = self.make()
                 self.undo.success()
         except errors.VirtError as exc:
             if not self.undo.failed:
                 raise
             # after a Refused the runner would try the next host
             kind = errors.OperationFailed if isinstance(exc, errors.Refused) else type(exc)
-            words = exc.words if isinstance(exc, errors.Refused) else exc.text
-            raise kind(f"{words}; could not undo: {'; '.join(self.undo.failed)}") from exc
-        return made
+            message = exc.reason if isinstance(exc, errors.Refused) else exc.text
+            raise kind(f"{message}; could not undo: {'; '.join(self.undo.failed)}") from exc
+        return guest_made
 
-    def make(self) -> Made:
+    def make(self) -> CreatedGuest:
         """The steps that change something; each pushes its undo."""
         self.reserve()
         self.make_disks()
@@ -257,31 +264,40 @@ class GuestBuilder(abc.ABC):
     def definition(self) -> Domain:
         """The xml Domain, its record naming the disks that are made."""
 
-    def look_for_leftover(self) -> None:
+    def find_leftover(self) -> None:
         """Finds what an interrupted creation of this guest has left; changes nothing. Raises
         Incomplete if that guest was ever started, OperationFailed if a disk of it would stay:
         without its record that disk would be nobody's."""
         cache_dir, name = self.tools.admission_config.cache_dir, self.guest.name
-        noted = disk_notes.look(self.conn, name)
-        self.leftover = Leftover.of_disks([*noted.delete, *map(files.real, noted.second)])
-        self.leftover.places.update(noted.volumes())
+        disk_leftovers = disk_notes.find_leftovers(self.conn, name)
+        self.leftover = CreationLeftovers.of_disks(
+            [*disk_leftovers.delete, *map(files.real, disk_leftovers.extra_links)]
+        )
+        self.leftover.locations.update(disk_leftovers.volumes())
         dom = creation.interrupted(self.conn, name)
         if dom is None:
             return
         creation.refuse_used(dom)
-        found = purge.plan(self.conn, dom, cache_dir)
-        for path in found.unsure:
+        purge_plan = purge.plan(self.conn, dom, cache_dir)
+        for path in purge_plan.uncertain:
             raise errors.OperationFailed(
                 f"{name} was partially created by an interrupted init, and {path} stays: "
-                f"{found.keep[path]}; salt-run "
+                f"{purge_plan.keep[path]}; salt-run "
                 f"virt.repair name={name} shows what to do"
             )
-        recorded = metadata.of_domain(dom).disks
-        self.leftover.add((d for d in recorded if self.real(d) not in found.keep), found.delete)
+        recorded_disks = metadata.of_domain(dom).disks
+        self.leftover.add(
+            (d for d in recorded_disks if self.real_path(d) not in purge_plan.keep),
+            purge_plan.delete,
+        )
 
-    def real(self, own: OwnDisk) -> str:
+    def real_path(self, own_disk: OwnDisk) -> str:
         """The real path of a recorded disk; empty for a volume that is not there."""
-        path = files.volume_path(self.conn, own.pool, own.volume) if own.pool else own.path
+        path = (
+            files.volume_path(self.conn, own_disk.pool, own_disk.volume)
+            if own_disk.pool
+            else own_disk.path
+        )
         return files.real(path or "")
 
     def clean_leftover(self) -> None:
@@ -292,58 +308,58 @@ class GuestBuilder(abc.ABC):
             dom = creation.interrupted(self.conn, name)
             if dom is not None:
                 creation.refuse_used(dom)
-                self.tools.say("clean", "removing what an init that died has left")
+                self.tools.report_step("clean", "removing what an init that died has left")
                 purge.purge(self.conn, name, self.tools.admission_config.cache_dir, force=False)
-        self.leftover = Leftover()
+        self.leftover = CreationLeftovers()
 
-    def is_taken(self, path: str) -> bool:
+    def is_path_taken(self, path: str) -> bool:
         """Whether something has this path that is not removed before the guest is created."""
-        return os.path.lexists(path) and files.real(path) not in self.leftover.places
+        return os.path.lexists(path) and files.real(path) not in self.leftover.locations
 
-    def admit(self, built: Domain) -> PlacementRequest:
+    def admit(self, definition: Domain) -> PlacementRequest:
         """placement's PlacementRequest. Raises Refused when this host has no room for the guest."""
-        request = admission.request_of(built, self.works)
-        asked = self.leftover.without(request)
-        admission.check(self.conn, self.tools.admission_config, asked)
+        request = admission.request_of(definition, self.builds)
+        net_request = self.leftover.without(request)
+        admission.check(self.conn, self.tools.admission_config, net_request)
         return request
 
     def reserve(self) -> None:
         """Admits the guest, and defines it so that its share of the host is taken."""
-        self.tools.say("admit", "reserving capacity")
+        self.tools.report_step("admit", "reserving capacity")
         built = self.definition()
         self.fill(built.record)
         with self.tools.admission_config.lock():
             request = self.admit(built)
             # since it was asked the image was fetched
-            disks.not_in_use(self.conn, self.works, self.guest.name)
+            disks.refuse_in_use(self.conn, self.builds, self.guest.name)
             self.dom = lookup.define(self.conn, built.tostring())
             self.undo.push(f"undefine {self.guest.name}", self.forget)
             admission.recheck(self.conn, self.tools.admission_config, request)
-        self.own_variables()
+        self.check_variables()
 
-    def own_variables(self) -> None:
+    def check_variables(self) -> None:
         """Raises AlreadyExists where the file that libvirt has chosen for the firmware's variables,
         by the guest's name, is another guest's."""
         path = Domain.fromstring(self.dom.XMLDesc(0)).os.variables
         if path:
             used = usage.read(self.conn, self.dom.UUIDString(), images=False)
-            for other in used.guests(usage.keys_of(self.conn, path)):
+            for other_guest in used.guests(usage.keys_of(self.conn, path)):
                 raise errors.AlreadyExists(
                     f"libvirt would keep the firmware's variables of {self.guest.name} in {path}, "
-                    f"which {confidential.part(other)} has"
+                    f"which {confidential.sensitive(other_guest)} has"
                 )
 
-    def fill(self, found: GuestRecord) -> None:
+    def fill(self, record: GuestRecord) -> None:
         """Completes our record, marked as unfinished by this process."""
-        found.created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        found.creating = metadata.worker()
-        found.mark = self.marks.value if self.marks else None
-        for image in [work.image for work in self.works if work.image][:1]:
-            found.image = sources.shown(image.source)
-            found.image_hash = image.sha256
-        sizes = {(w.path, w.volume): w.size_bytes for w in self.works}
-        for own in found.disks:
-            own.size_bytes = sizes.get((own.path, own.volume))
+        record.created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        record.creating = metadata.worker()
+        record.mark = self.marks.value if self.marks else None
+        for image in [build.image for build in self.builds if build.image][:1]:
+            record.image = sources.shown(image.source)
+            record.image_hash = image.sha256
+        sizes = {(w.path, w.volume): w.size_bytes for w in self.builds}
+        for own_disk in record.disks:
+            own_disk.size_bytes = sizes.get((own_disk.path, own_disk.volume))
 
     def stop(self) -> None:
         """Before its disks go: we, or somebody else, may have started it."""
@@ -365,31 +381,33 @@ class GuestBuilder(abc.ABC):
 
     def make_disks(self) -> None:
         """Clones the images, creates the empty disks."""
-        for work in self.works:
-            if work.make:
-                self.tools.say("disk", f"making disk {work.spec.name}", path=work.path)
-                progress = progress_rate.Pace(
-                    self.tools.say, "copy", f"copying disk {work.spec.name}"
+        for build in self.builds:
+            if build.make:
+                self.tools.report_step("disk", f"making disk {build.spec.name}", path=build.path)
+                progress = progress_rate.ProgressReporter(
+                    self.tools.report_step, "copy", f"copying disk {build.spec.name}"
                 )
                 uuid = self.dom.UUIDString()
-                disks.make(self.conn, work, self.undo, progress, uuid, self.marks)
+                disks.make(self.conn, build, self.undo, progress, uuid, self.marks)
                 self.undo.push(f"stop {self.guest.name}", self.stop)
 
-    def system_work(self) -> disks.Work | None:
+    def system_work(self) -> disks.DiskBuild | None:
         """The disk with the guest's system: the first one made from an image."""
-        return next((w for w in self.works if w.make and w.spec.image), None)
+        return next((w for w in self.builds if w.make and w.spec.image), None)
 
-    def seeded_work(self) -> disks.Work | None:
+    def seeded_work(self) -> disks.DiskBuild | None:
         """The disk that is seeded."""
         return self.system_work() if self.guest.seed else None
 
     def seed(self) -> str | None:
         """Prepares the system on the image's disk; its public key, or None without seeding."""
-        work = self.seeded_work()
-        if work is None:
+        build = self.seeded_work()
+        if build is None:
             return None
-        self.tools.say("seed", f"seeding disk {work.spec.name}", within_s=SEEDING_S)
-        return self.tools.seed(self.guest.name, work.file, work.format or "raw", self.interfaces())
+        self.tools.report_step("seed", f"seeding disk {build.spec.name}", within_s=SEEDING_S)
+        return self.tools.seed(
+            self.guest.name, build.file, build.format or "raw", self.interfaces()
+        )
 
     def interfaces(self) -> list[dict[str, Any]]:
         """The interfaces that are given addresses when the guest is seeded: dicts with ``mac``."""
@@ -401,40 +419,40 @@ class GuestBuilder(abc.ABC):
 
     def finish(self, seeded: bool) -> None:
         """The guest is whole: its record says so from now on."""
-        found = metadata.of_domain(self.dom).copy()
-        found.creating = found.mark = None
-        found.seeded = seeded
+        record = metadata.of_domain(self.dom).copy()
+        record.creating = record.mark = None
+        record.seeded = seeded
         system = self.system_work() if seeded else None
-        for own in found.disks:
-            if system is not None and _is_of(own, system):
-                own.seeded = True
+        for own_disk in record.disks:
+            if system is not None and _is_same_disk(own_disk, system):
+                own_disk.seeded = True
         for name, mac in self.nic_names().items():
-            identity.name_nic(found, name, mac)
+            identity.name_nic(record, name, mac)
         with translated(f"finish {self.guest.name}"):
-            metadata.write(self.dom, found)
+            metadata.write(self.dom, record)
             if self.guest.autostart:
                 lifecycle.set_autostart(self.dom, True)
 
     def start(self) -> None:
         """Starts it and believes libvirt only. It counts as a stopped guest for a moment before:
         where those do not count in full, somebody may have taken its room."""
-        self.tools.say("start", "starting it")
+        self.tools.report_step("start", "starting it")
         with self.tools.admission_config.lock():
-            admission.starting(self.conn, self.tools.admission_config, self.dom)
+            admission.check_start(self.conn, self.tools.admission_config, self.dom)
             lifecycle.start(self.dom)
 
-    def result(self, pub_key: str | None) -> Made:
+    def result(self, pub_key: str | None) -> CreatedGuest:
         """What virt.init answers, read back from libvirt."""
         tree = stats.tree(self.dom)
         display = describe.graphics(tree)
-        return Made(
+        return CreatedGuest(
             name=self.dom.name(),
             host=self.conn.getHostname(),
             uuid=self.dom.UUIDString(),
             state=lookup.state(self.dom),
             disks=tuple(self.result_disks(tree)),
             nics=tuple(
-                MadeNic(nic["mac"], nic["type"], _first(nic.get("source")))
+                CreatedNic(nic["mac"], nic["type"], _first_value(nic.get("source")))
                 for nic in describe.nics(tree).values()
             ),
             graphics=_shown(display),
@@ -442,28 +460,30 @@ class GuestBuilder(abc.ABC):
             warnings=tuple(self.tools.warnings),
         )
 
-    def result_disks(self, tree: Element) -> list[MadeDisk]:
+    def result_disks(self, tree: Element) -> list[CreatedDisk]:
         """What was made of the disks, as libvirt has them now."""
-        there = {disk.target: disk for disk in map(Disk, tree.iterfind("devices/disk"))}
-        found = []
+        disks_by_target = {disk.target: disk for disk in map(Disk, tree.iterfind("devices/disk"))}
+        made_disks = []
         for target, disk in describe.disks(tree, {}, False).items():
-            here = places(there[target])
-            work = next((w for w in self.works if w.source and w.source.places() & here), None)
-            in_pool = work if work and work.pool else None
-            found.append(
-                MadeDisk(
+            locations = disk_locations(disks_by_target[target])
+            build = next(
+                (w for w in self.builds if w.source and w.source.locations() & locations), None
+            )
+            in_pool = build if build and build.pool else None
+            made_disks.append(
+                CreatedDisk(
                     target,
-                    path=work.path if work else disk["file"],
-                    format=disk.get("file format") or (work.format if work else None),
-                    size_bytes=work.size_bytes if work else None,
+                    path=build.path if build else disk["file"],
+                    format=disk.get("file format") or (build.format if build else None),
+                    size_bytes=build.size_bytes if build else None,
                     pool=in_pool.pool if in_pool else None,
                     volume=in_pool.volume if in_pool else None,
                 )
             )
-        return found
+        return made_disks
 
 
-def become_another(built: Domain, new_macs: Iterable[str]) -> None:
+def assign_identity(built: Domain, new_macs: Iterable[str]) -> None:
     """Takes out of a definition what names its guest to others, for a copy of it. new_macs: of its
     interfaces."""
     built.uuid = None
@@ -478,12 +498,12 @@ def become_another(built: Domain, new_macs: Iterable[str]) -> None:
     for cid in built.need().iterfind("devices/vsock/cid"):
         cid.attrib.pop("address", None)  # libvirt chooses one that no other guest runs with
         cid.set("auto", "yes")
-    set_back(built)
+    reset_genid(built)
     for display in built.graphics:
         display.port, display.autoport = None, True
 
 
-def set_back(built: Domain) -> None:
+def reset_genid(built: Domain) -> None:
     """A generation ID is taken out of a definition: libvirt makes another, by which a system
     notices that it is a copy, or that its disks were set back."""
     genid = built.need().find("genid")
@@ -494,18 +514,18 @@ def set_back(built: Domain) -> None:
 def interfaces_of_copy(dom: libvirt.virDomain, original: Domain) -> list[dict[str, Any]]:
     """Those of a guest that is a copy, each with the MAC address that the system in it is bound
     to: that of the original."""
-    made = Domain.fromstring(dom.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE)).interfaces
+    new_interfaces = Domain.fromstring(dom.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE)).interfaces
     return [
         {"mac": new.mac, "original_mac": old.mac}
-        for new, old in zip(made, original.interfaces, strict=True)
+        for new, old in zip(new_interfaces, original.interfaces, strict=True)
     ]
 
 
-def _is_of(own: OwnDisk, work: disks.Work) -> bool:
+def _is_same_disk(own_disk: OwnDisk, build: disks.DiskBuild) -> bool:
     """Whether a disk in a record is the one that was made."""
-    if own.pool or work.pool:
-        return (own.pool, own.volume) == (work.pool, work.volume)
-    return own.path == work.path
+    if own_disk.pool or build.pool:
+        return (own_disk.pool, own_disk.volume) == (build.pool, build.volume)
+    return own_disk.path == build.path
 
 
 def _shown(display: dict[str, str]) -> dict[str, str | None] | None:
@@ -515,5 +535,5 @@ def _shown(display: dict[str, str]) -> dict[str, str | None] | None:
     return {key: None if value == "None" else value for key, value in display.items()}
 
 
-def _first(source: dict[str, str] | None) -> str | None:
+def _first_value(source: dict[str, str] | None) -> str | None:
     return next(iter(source.values()), None) if source else None

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from saltvirt.design import domain
 from saltvirt.design.caps import parse
-from saltvirt.design.context import Given
+from saltvirt.design.context import GuestInputs
 from saltvirt.host.capabilities import raw
 from saltvirt.host.connection import libvirt
 
 if TYPE_CHECKING:
-    from saltvirt.design.caps import Caps, Guest
-    from saltvirt.host.provision.disks import Work
+    from saltvirt.design.caps import Caps, CapsGuest
+    from saltvirt.host.provision.disks import DiskBuild
     from saltvirt.spec.guest import GuestSpec
     from saltvirt.xml.domain import Domain
 
@@ -25,23 +25,27 @@ def caps_for(conn: libvirt.virConnect, spec: GuestSpec) -> Caps:
     Salt's users write ``kvm`` for whatever QEMU runs: on a host without KVM the spec's
     hypervisor becomes the best that the host has.
     """
-    found = parse(raw.read(conn))
-    if spec.hypervisor == "kvm" and "kvm" not in found.virt_types and "qemu" in found.virt_types:
+    host_caps = parse(raw.read(conn))
+    if (
+        spec.hypervisor == "kvm"
+        and "kvm" not in host_caps.virt_types
+        and "qemu" in host_caps.virt_types
+    ):
         spec.hypervisor = None
-    guest, virt_type = found.choose(spec.arch, spec.os_type, spec.hypervisor)
+    guest, virt_type = host_caps.choose(spec.arch, spec.os_type, spec.hypervisor)
     machine = guest.machine(spec.machine) if spec.machine else None
-    return _with_domain(conn, found, guest, virt_type, machine)
+    return _with_domain(conn, host_caps, guest, virt_type, machine)
 
 
-def caps_of(conn: libvirt.virConnect, there: Domain) -> Caps:
+def caps_of(conn: libvirt.virConnect, definition: Domain) -> Caps:
     """The host's Caps, with the domain capabilities for a guest that is there (xml Domain)."""
-    found = parse(raw.read(conn))
-    guest, virt_type = found.choose(there.os.arch, there.os.type, there.type)
-    return _with_domain(conn, found, guest, virt_type, there.os.machine)
+    host_caps = parse(raw.read(conn))
+    guest, virt_type = host_caps.choose(definition.os.arch, definition.os.type, definition.type)
+    return _with_domain(conn, host_caps, guest, virt_type, definition.os.machine)
 
 
 def _with_domain(
-    conn: libvirt.virConnect, caps: Caps, guest: Guest, virt_type: str, machine: str | None
+    conn: libvirt.virConnect, caps: Caps, guest: CapsGuest, virt_type: str, machine: str | None
 ) -> Caps:
     # the test driver and others have none
     with contextlib.suppress(libvirt.libvirtError):
@@ -56,11 +60,13 @@ def virt_type(caps: Caps, spec: GuestSpec) -> str:
     return caps.choose(spec.arch, spec.os_type, spec.hypervisor)[1]
 
 
-def given(conn: libvirt.virConnect, spec: GuestSpec, works: Iterable[Work]) -> Given:
+def host_context(
+    conn: libvirt.virConnect, spec: GuestSpec, builds: Iterable[DiskBuild]
+) -> GuestInputs:
     """What design must know of this host: where disks are, what its devices are."""
     names = [device.name for device in spec.host_devices or () if device.name]
-    return Given(
-        sources={work.spec.name: work.source for work in works if work.source},
+    return GuestInputs(
+        sources={build.spec.name: build.source for build in builds if build.source},
         node_devices={name: conn.nodeDeviceLookupByName(name).XMLDesc() for name in names},
     )
 
@@ -68,9 +74,11 @@ def given(conn: libvirt.virConnect, spec: GuestSpec, works: Iterable[Work]) -> G
 def build(
     conn: libvirt.virConnect,
     spec: GuestSpec,
-    works: Iterable[Work],
+    builds: Iterable[DiskBuild],
     caps: Caps | None = None,
     warnings: list[str] | None = None,
 ) -> Domain:
     """The xml Domain of a new guest whose disks are these Works."""
-    return domain.build(spec, caps or caps_for(conn, spec), given(conn, spec, works), warnings)
+    return domain.build(
+        spec, caps or caps_for(conn, spec), host_context(conn, spec, builds), warnings
+    )

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Minion:
+class MinionTools:
     """The hypervisor's own minion.
 
     functions: ``__salt__``. opts: its options. ask: asks its master's ext_pillar ``virtkey``. read:
@@ -41,43 +41,48 @@ class Minion:
     ) -> guest_builder.Tools:
         """The Tools for one guest. verb: what is done to it, for the steps that are told: a
         guest that gets another name keeps its machine-id and SSH host keys."""
-        say, here = self._say(name, verb), minion.Hypervisor(self.functions, self.opts)
-        request = _wish(deploy, same_system=verb == "rename")
-        turn = download_slot.taker(self.ask, lambda text: say("image", text))
+        report_step, hypervisor = (
+            self._step_reporter(name, verb),
+            minion.Hypervisor(self.functions, self.opts),
+        )
+        request = _seed_request(deploy, same_system=verb == "rename")
+        turn = download_slot.slot_factory(self.ask, lambda text: report_step("image", text))
         tools = guest_builder.Tools(
             admission_config=admission_config,
             download=sources.SaltFiles(self.functions, deploy.saltenv, self.read, turn),
             get_url=lambda source, target: self.functions["cp.get_url"](
                 source, target, saltenv=deploy.saltenv
             ),
-            begin=lambda: here.begin(request),
-            medium=self._medium(deploy, here),
-            say=say,
+            begin=lambda: hypervisor.begin(request),
+            medium=self._medium(deploy, hypervisor),
+            report_step=report_step,
         )
         if deploy.seeds_by_us:
-            tools.reissue = functools.partial(_reissue, here, request)
-        tools.seeder = self._seeder(deploy, here, request, tools.warn)
+            tools.reissue = functools.partial(_reissue, hypervisor, request)
+        tools.seeder = self._seeder(deploy, hypervisor, request, tools.warn)
         return tools
 
-    def _say(self, name: str, verb: str) -> Callable[..., None]:
+    def _step_reporter(self, name: str, verb: str) -> Callable[..., None]:
         """A callable (step, message, **data) that fires ``salt/virt/<name>/<verb>/<step>``;
         without a master it only logs."""
         masterless = self.opts.get("file_client") == "local"
-        where = steps.folder(self.functions["config.get"])
+        steps_dir = steps.folder(self.functions["config.get"])
 
         def fire(step: str, message: str, **data: Any) -> None:
             log.info("%s of %s: %s", verb, name, message)
             if not masterless:
-                steps.made(where, data.get("within_s", 0))
+                steps.record_step(steps_dir, data.get("within_s", 0))
                 data.update(id=name, guest=name, message=message)
-                steps.tell(self.functions["event.send"], f"salt/virt/{name}/{verb}/{step}", data)
+                steps.send_step(
+                    self.functions["event.send"], f"salt/virt/{name}/{verb}/{step}", data
+                )
 
         return fire
 
     def _seeder(
         self,
         deploy: DeploySpec,
-        here: minion.Hypervisor,
+        hypervisor: minion.Hypervisor,
         request: minion.SeedRequest,
         warn: Callable[[str], object],
     ) -> Callable[..., str] | None:
@@ -85,7 +90,9 @@ class Minion:
         can."""
         if not deploy.seeds_by_us:
             return self._foreign_seeder(deploy)
-        return lambda name, path, format, nics: here.apply(name, path, format, request, nics, warn)
+        return lambda name, path, format, nics: hypervisor.apply(
+            name, path, format, request, nics, warn
+        )
 
     def _foreign_seeder(self, deploy: DeploySpec) -> Callable[..., str] | None:
         """A seeder that is another function of Salt, called as Salt 3007 called it."""
@@ -111,44 +118,46 @@ class Minion:
 
         return apply
 
-    def _medium(self, deploy: DeploySpec, here: minion.Hypervisor) -> Callable[..., str] | None:
+    def _medium(
+        self, deploy: DeploySpec, hypervisor: minion.Hypervisor
+    ) -> Callable[..., str] | None:
         """(name, path, interfaces) -> public key, which makes a volume for cloud-init."""
         if not deploy.cloud_init:
             return None
 
         def make(name: str, path: str, nics: list[Any]) -> str:
             extra = self._user_data(deploy, name, nics)
-            return str(here.cloud_init(name, path, nics, _wish(deploy), extra))
+            return str(hypervisor.cloud_init(name, path, nics, _seed_request(deploy), extra))
 
         return make
 
     def _user_data(self, deploy: DeploySpec, name: str, nics: list[Any]) -> str | None:
         """The caller's own user-data: a text, or a file of the master's rendered for the guest."""
-        given = deploy.user_data
-        if not given or not given.startswith("salt://"):
-            return given
+        user_data = deploy.user_data
+        if not user_data or not user_data.startswith("salt://"):
+            return user_data
         with tempfile.TemporaryDirectory() as folder:
             target = f"{folder}/user-data"
-            about = {"name": name, "nics": nics, "grains_of_guest": deploy.grains or {}}
-            self.functions["cp.get_template"](given, target, "jinja", deploy.saltenv, **about)
+            context = {"name": name, "nics": nics, "grains_of_guest": deploy.grains or {}}
+            self.functions["cp.get_template"](user_data, target, "jinja", deploy.saltenv, **context)
             if not os.path.exists(target):
-                raise errors.NotFound(f"user_data {given} does not exist or cannot be rendered")
+                raise errors.NotFound(f"user_data {user_data} does not exist or cannot be rendered")
             with open(target, encoding="utf-8") as file:
                 return file.read()
 
 
 def _reissue(
-    here: minion.Hypervisor,
+    hypervisor: minion.Hypervisor,
     request: minion.SeedRequest,
     name: str,
     old: str,
     path: str,
     nics: list[dict[str, Any]],
 ) -> None:
-    here.reissue(name, old, path, request, nics)
+    hypervisor.reissue(name, old, path, request, nics)
 
 
-def _wish(deploy: DeploySpec, same_system: bool = False) -> minion.SeedRequest:
+def _seed_request(deploy: DeploySpec, same_system: bool = False) -> minion.SeedRequest:
     return minion.SeedRequest(
         config=deploy.config or {},
         install=bool(deploy.install),

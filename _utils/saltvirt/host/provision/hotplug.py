@@ -20,32 +20,32 @@ if TYPE_CHECKING:
     from saltvirt.diff.change import Change
 
 # a guest's system has to let go of a device that is taken from it
-RELEASE_S = 8
-MEDIUM_TRIES = 8
+RELEASE_TIMEOUT_S = 8
+MAX_MEDIUM_TRIES = 8
 _STEP_S = 0.25
 
 
-def _vcpus(dom: libvirt.virDomain, _change: Change, wanted: Domain) -> None:
-    vcpus = wanted.vcpu.current or wanted.vcpu.maximum or 1
+def _vcpus(dom: libvirt.virDomain, _change: Change, desired: Domain) -> None:
+    vcpus = desired.vcpu.current or desired.vcpu.maximum or 1
     dom.setVcpusFlags(vcpus, libvirt.VIR_DOMAIN_AFFECT_LIVE)
 
 
-def _memory(dom: libvirt.virDomain, _change: Change, wanted: Domain) -> None:
-    memory_kib = wanted.current_memory_kib or wanted.memory_kib or 0
+def _memory(dom: libvirt.virDomain, _change: Change, desired: Domain) -> None:
+    memory_kib = desired.current_memory_kib or desired.memory_kib or 0
     dom.setMemoryFlags(memory_kib, libvirt.VIR_DOMAIN_AFFECT_LIVE)
 
 
-def _title(dom: libvirt.virDomain, change: Change, _wanted: Domain) -> None:
+def _title(dom: libvirt.virDomain, change: Change, _desired: Domain) -> None:
     kind = libvirt.VIR_DOMAIN_METADATA_TITLE
     dom.setMetadata(kind, change.new, None, None, libvirt.VIR_DOMAIN_AFFECT_LIVE)
 
 
-def _description(dom: libvirt.virDomain, change: Change, _wanted: Domain) -> None:
+def _description(dom: libvirt.virDomain, change: Change, _desired: Domain) -> None:
     kind = libvirt.VIR_DOMAIN_METADATA_DESCRIPTION
     dom.setMetadata(kind, change.new, None, None, libvirt.VIR_DOMAIN_AFFECT_LIVE)
 
 
-def _unplaced(text: str, kinds: Collection[str]) -> str:
+def _without_address(text: str, kinds: Collection[str]) -> str:
     """A device's XML without its address, if that is of one of these kinds: where it sits can
     differ between the running guest and its definition."""
     device = ElementTree.fromstring(text)
@@ -55,62 +55,64 @@ def _unplaced(text: str, kinds: Collection[str]) -> str:
     return ElementTree.tostring(device, encoding="unicode")
 
 
-def _attach(dom: libvirt.virDomain, change: Change, _wanted: Domain) -> None:
-    text = _unplaced(change.xml, ("pci",))
+def _attach(dom: libvirt.virDomain, change: Change, _desired: Domain) -> None:
+    text = _without_address(change.xml, ("pci",))
     dom.attachDeviceFlags(text, libvirt.VIR_DOMAIN_AFFECT_LIVE)
 
 
-def _update(dom: libvirt.virDomain, change: Change, _wanted: Domain) -> None:
-    dom.updateDeviceFlags(_unplaced(change.xml, ()), libvirt.VIR_DOMAIN_AFFECT_LIVE)
+def _update(dom: libvirt.virDomain, change: Change, _desired: Domain) -> None:
+    dom.updateDeviceFlags(_without_address(change.xml, ()), libvirt.VIR_DOMAIN_AFFECT_LIVE)
 
 
-def _medium(dom: libvirt.virDomain, change: Change, wanted: Domain) -> None:
+def _medium(dom: libvirt.virDomain, change: Change, desired: Domain) -> None:
     """A system that just starts can close the tray between its opening and the insertion."""
-    for _ in range(MEDIUM_TRIES - 1):
+    for _ in range(MAX_MEDIUM_TRIES - 1):
         try:
-            return _update(dom, change, wanted)
+            return _update(dom, change, desired)
         except libvirt.libvirtError as exc:
             if "ray of " not in str(exc):
                 raise
             time.sleep(_STEP_S)
-    return _update(dom, change, wanted)
+    return _update(dom, change, desired)
 
 
-def _running(dom: libvirt.virDomain, what: str) -> Mapping[object, Disk | Interface | HostDevice]:
+def _running(
+    dom: libvirt.virDomain, device_kind: str
+) -> Mapping[object, Disk | Interface | HostDevice]:
     """{what tells it apart: device} of the running guest's devices of a kind."""
     running = Domain.fromstring(dom.XMLDesc(0))
-    if what == "disks":
+    if device_kind == "disks":
         return {disk.target: disk for disk in running.disks}
-    if what == "nics":
+    if device_kind == "nics":
         return {nic.mac: nic for nic in running.interfaces}
     return {device.source_key(): device for device in running.host_devices}
 
 
 def _key(change: Change) -> object:
-    if change.what == "disks":
+    if change.subject == "disks":
         return Disk.fromstring(change.xml).target
-    if change.what == "nics":
+    if change.subject == "nics":
         return Interface.fromstring(change.xml).mac
     return HostDevice.fromstring(change.xml).source_key()
 
 
-def _detach(dom: libvirt.virDomain, change: Change, _wanted: Domain) -> None:
+def _detach(dom: libvirt.virDomain, change: Change, _desired: Domain) -> None:
     key = _key(change)
-    device = _running(dom, change.what).get(key)
+    device = _running(dom, change.subject).get(key)
     if device is None:  # it was only there for the next start
         return
     dom.detachDeviceFlags(device.tostring(), libvirt.VIR_DOMAIN_AFFECT_LIVE)
-    end = time.monotonic() + RELEASE_S
-    while key in _running(dom, change.what):
-        if time.monotonic() > end:
+    deadline = time.monotonic() + RELEASE_TIMEOUT_S
+    while key in _running(dom, change.subject):
+        if time.monotonic() > deadline:
             raise TimeoutError(
                 f"{change.path}: the guest has not released it; it is removed when the guest stops"
             )
         time.sleep(_STEP_S)
 
 
-def _record(dom: libvirt.virDomain, _change: Change, wanted: Domain) -> None:
-    metadata.write(dom, wanted.record)
+def _record(dom: libvirt.virDomain, _change: Change, desired: Domain) -> None:
+    metadata.write(dom, desired.record)
 
 
 _BY_PATH = {
@@ -122,31 +124,31 @@ _BY_PATH = {
 _BY_ACTION = {"attach": _attach, "detach": _detach, "update": _update, "medium": _medium}
 
 
-def _how(change: Change) -> Callable[[libvirt.virDomain, Change, Domain], None]:
-    if change.what == "metadata":
+def _handler(change: Change) -> Callable[[libvirt.virDomain, Change, Domain], None]:
+    if change.subject == "metadata":
         return _record
     return _BY_PATH.get(change.path) or _BY_ACTION[change.action]
 
 
 def apply(
-    conn: libvirt.virConnect, dom: libvirt.virDomain, wanted: Domain, found: Iterable[Change]
+    conn: libvirt.virConnect, dom: libvirt.virDomain, desired: Domain, changes: Iterable[Change]
 ) -> list[str]:
     """Makes the live ones of the changes; sentences on those that failed.
 
     What fails here is stored in the guest's definition all the same: it comes with the next
     start. Disks grow and autostart is set whether the guest runs or not.
     """
-    failures, done = [], set[str]()
-    for change in found:
+    failures, applied = [], set[str]()
+    for change in changes:
         try:
             if change.action == "resize":
                 target = change.path.split(":")[1]
                 resize.grow(conn, dom.name(), target, change.new)
-            elif change.what == "autostart":
+            elif change.subject == "autostart":
                 lifecycle.set_autostart(dom, change.new)
-            elif change.live and dom.isActive() and (change.xml or change.path) not in done:
-                done.add(change.xml or change.path)
-                _how(change)(dom, change, wanted)
+            elif change.live and dom.isActive() and (change.xml or change.path) not in applied:
+                applied.add(change.xml or change.path)
+                _handler(change)(dom, change, desired)
         except libvirt.libvirtError as exc:
             failures.append(connection.translate(exc, f"change {change.path} now").text)
         except (errors.VirtError, TimeoutError) as exc:

@@ -21,13 +21,13 @@ def find(conn: libvirt.virConnect, source: str) -> cache.ImageFile | None:
     What a domain of this host declares of a disk is believed more than the disk's content,
     which its guest wrote. Raises NotFound, Unsupported, OperationFailed, InvalidInput.
     """
-    where = sources.kind(source)
-    if where == sources.PATH:
+    source_kind = sources.kind(source)
+    if source_kind == sources.PATH:
         return cache.ImageFile(source, files.format_by_domains(conn, source))
-    if where != sources.POOL:
+    if source_kind != sources.POOL:
         return None
     pool, _, volume = source.removeprefix("pool://").partition("/")
-    path, format = pool_disk.look(conn, unquote(pool), unquote(volume))
+    path, format = pool_disk.volume_image(conn, unquote(pool), unquote(volume))
     if not os.path.exists(path):
         raise errors.Unsupported(f"{source} is no file or device on this host, but {path}")
     return cache.ImageFile(path, files.format_by_domains(conn, path) or format)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from saltvirt import errors
 from saltvirt.host.storage import mounted
 from saltvirt.images import checksum, clone, locks, sources
-from saltvirt.spec.base import given
+from saltvirt.spec.base import value_or_none
 
 if TYPE_CHECKING:
     from saltvirt.host.provision.guest_builder import Tools
@@ -20,24 +20,26 @@ if TYPE_CHECKING:
 FOLDER = "_boot"
 
 
-def place(boot: BootSpec | None, images_dir: str, saltenv: str | None = None) -> dict[str, str]:
+def set_local_paths(
+    boot: BootSpec | None, images_dir: str, saltenv: str | None = None
+) -> dict[str, str]:
     """Points a BootSpec to files of this host; {path: address} of what is to be fetched. saltenv:
     where ``salt://`` addresses are looked up."""
-    found, env = {}, "" if saltenv in (None, "base") else f"{saltenv} "
+    sources_by_path, env = {}, "" if saltenv in (None, "base") else f"{saltenv} "
     for name in ("kernel", "initrd") if boot else ():
-        source = given(getattr(boot, name))
+        source = value_or_none(getattr(boot, name))
         if source and "://" in source:
             digest = hashlib.sha256(f"{env}{source}".encode()).hexdigest()[:16]
             path = os.path.join(images_dir, FOLDER, f"{digest}-{sources.stem(source)}")
             setattr(boot, name, path)
-            found[path] = source
-    return found
+            sources_by_path[path] = source
+    return sources_by_path
 
 
-def fetch(wanted: dict[str, str], tools: Tools) -> None:
+def fetch(sources_by_path: dict[str, str], tools: Tools) -> None:
     """Fetches what :func:`place` found. Raises NotFound, OperationFailed."""
-    for path, source in wanted.items():
-        tools.say("kernel", f"fetching {sources.shown(source)}")
+    for path, source in sources_by_path.items():
+        tools.report_step("kernel", f"fetching {sources.shown(source)}")
         folder = os.path.dirname(path)
         mounted.make_folder(folder, 0o755)
         with locks.exclusive(os.path.join(folder, ".lock")):
@@ -57,7 +59,7 @@ def _fetch(path: str, source: str, tools: Tools) -> None:
             shutil.copyfile(path, part)
         if not tools.get_url or not tools.get_url(source, part) or not os.path.getsize(part):
             raise errors.NotFound(f"cannot fetch {sources.shown(source)}")
-        _require_whole(part, source, tools)
+        _require_complete(part, source, tools)
         if os.path.exists(path) and filecmp.cmp(path, part, shallow=False):
             return
         os.chmod(part, 0o644)
@@ -65,15 +67,15 @@ def _fetch(path: str, source: str, tools: Tools) -> None:
         os.replace(part, path)
 
 
-def _require_whole(part: str, source: str, tools: Tools) -> None:
+def _require_complete(part: str, source: str, tools: Tools) -> None:
     """Raises OperationFailed for another file than the master's: Salt gives up a transfer that
     breaks off, and reports what it has as the file."""
     if not tools.download or not source.startswith("salt://"):
         return
     served = tools.download.version(source)
     kind = served["hash_type"]
-    known = kind in hashlib.algorithms_available
-    if known and checksum.of_file(part, [kind])[kind] != served["hsum"]:
+    is_supported = kind in hashlib.algorithms_available
+    if is_supported and checksum.hash_file(part, [kind])[kind] != served["hsum"]:
         raise errors.OperationFailed(
             f"{source} was not fetched whole, or has changed meanwhile: try again"
         )

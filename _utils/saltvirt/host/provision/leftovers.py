@@ -22,10 +22,10 @@ def read(conn: libvirt.virConnect, locks: str) -> Leftovers:
     return Leftovers(
         guests=guests,
         unfinished=tuple(sorted(unfinished)),
-        used={name: why for name, why in unfinished.items() if why},
+        used={name: evidence for name, evidence in unfinished.items() if evidence},
         migrations=move_journal.unfinished(),
         at_work=guest_lock.owners(locks),
-        left=tuple(unreachable_target.noted(move_journal.FOLDER)),
+        left=tuple(unreachable_target.leftover_keys(move_journal.FOLDER)),
         target_leftovers=tuple(target_leftovers.names()),
         operations=operations(conn),
         made=disk_notes.unfinished(conn),
@@ -34,19 +34,19 @@ def read(conn: libvirt.virConnect, locks: str) -> Leftovers:
 
 def _interrupted(conn: libvirt.virConnect) -> dict[str, str | None]:
     """Guest whose creation was interrupted, to how it is known that it was ever started."""
-    found = {}
+    evidence_by_name = {}
     for dom in conn.listAllDomains():
-        with connection.unless_gone():
+        with connection.skip_undefined():
             if creation.of_domain(dom) is Phase.INTERRUPTED:
-                found[dom.name()] = creation.use(dom)
-    return found
+                evidence_by_name[dom.name()] = creation.evidence_of_use(dom)
+    return evidence_by_name
 
 
 def operations(conn: libvirt.virConnect) -> dict[str, str]:
     """Guest to what the runner that made it wrote into its record."""
-    found = {}
+    operation_ids = {}
     for dom in conn.listAllDomains():
-        with connection.unless_gone():
+        with connection.skip_undefined():
             entries = {entry.key: entry.value for entry in metadata.of_domain(dom).entries}
-            found[dom.name()] = entries.get("operation")
-    return {name: value for name, value in found.items() if value}
+            operation_ids[dom.name()] = entries.get("operation")
+    return {name: value for name, value in operation_ids.items() if value}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 from saltvirt import confidential
-from saltvirt.host.connection import libvirt, unless_gone
+from saltvirt.host.connection import libvirt, skip_undefined
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -23,41 +23,44 @@ if TYPE_CHECKING:
 _PREFIX = "52:54:00"
 
 
-def taken(conn: libvirt.virConnect) -> set[str]:
+def used_macs(conn: libvirt.virConnect) -> set[str]:
     """The MACs of all domains on this host, as they run and as they are stored, in lower case."""
-    found: set[str] = set()
+    macs: set[str] = set()
     for dom in conn.listAllDomains():
         with contextlib.suppress(libvirt.libvirtError):  # it was undefined meanwhile
-            found |= _of(dom)
-    return found
+            macs |= _domain_macs(dom)
+    return macs
 
 
-def also_of(conn: libvirt.virConnect, guest: str, specs: Iterable[NicSpec]) -> Iterator[str]:
+def duplicate_warnings(
+    conn: libvirt.virConnect, guest: str, specs: Iterable[NicSpec]
+) -> Iterator[str]:
     """A sentence for each MAC that is asked for and that another guest of this host has, too."""
-    asked = {spec.mac.lower() for spec in specs if spec.mac}
-    for dom in conn.listAllDomains() if asked else ():
-        with unless_gone():
-            for mac in sorted(asked & _of(dom)) if dom.name() != guest else ():
+    requested = {spec.mac.lower() for spec in specs if spec.mac}
+    for dom in conn.listAllDomains() if requested else ():
+        with skip_undefined():
+            for mac in sorted(requested & _domain_macs(dom)) if dom.name() != guest else ():
                 yield (
-                    f"{confidential.part(dom.name())} has an interface with the MAC {mac}, too: "
+                    f"{confidential.sensitive(dom.name())} has an interface with the MAC {mac}, "
+                    f"too: "
                     "in one network only one of the two guests can be reached"
                 )
 
 
-def _of(dom: libvirt.virDomain) -> set[str]:
+def _domain_macs(dom: libvirt.virDomain) -> set[str]:
     """The MACs of a domain, as it runs and as it is stored, in lower case."""
-    found: set[str] = set()
+    macs: set[str] = set()
     for flags in (0, libvirt.VIR_DOMAIN_XML_INACTIVE):
         tree = ElementTree.fromstring(dom.XMLDesc(flags))
-        found.update(m.get("address", "").lower() for m in tree.iterfind("devices/interface/mac"))
-    return found
+        macs.update(m.get("address", "").lower() for m in tree.iterfind("devices/interface/mac"))
+    return macs
 
 
-def fresh(conn: libvirt.virConnect, number: int) -> list[str]:
+def generate(conn: libvirt.virConnect, number: int) -> list[str]:
     """So many MACs that no interface on this host has."""
     if not number:
         return []
-    used = taken(conn)
+    used = used_macs(conn)
     return list(itertools.islice((mac for mac in _random() if mac not in used), number))
 
 
@@ -68,43 +71,52 @@ def pairs(interfaces: Iterable[Interface], new: Iterable[str]) -> dict[str, str]
 
 
 def _random() -> Iterator[str]:
-    seen: set[str] = set()
+    generated: set[str] = set()
     while True:
         mac = ":".join([_PREFIX, *(f"{byte:02x}" for byte in secrets.token_bytes(3))])
-        if mac not in seen:
-            seen.add(mac)
+        if mac not in generated:
+            generated.add(mac)
             yield mac
 
 
-def of_name(uuid: str | None, name: str, taken: Collection[str] = ()) -> str:
+def derive_mac(uuid: str | None, name: str, reserved: Collection[str] = ()) -> str:
     """A MAC for an interface of a guest: the same whenever it is asked for, so that a test says
-    what comes, and the running guest and its definition agree. taken: MACs that it must not be."""
+    what comes, and the running guest and its definition agree. reserved: MACs that it must not
+    be."""
     for number in itertools.count():
         label = f"{name} {number}" if number else name
         digest = hashlib.sha256(f"{uuid} {label}".encode()).hexdigest()
         mac = f"{_PREFIX}:{digest[:2]}:{digest[2:4]}:{digest[4:6]}"
-        if mac not in taken:
+        if mac not in reserved:
             return mac
     raise AssertionError("count() does not end")
 
 
-class ForGuest:
+class MacAllocator:
     """The MACs of the interfaces that a guest gets. there: its definition. specs: all NicSpecs."""
 
-    def __init__(self, conn: libvirt.virConnect, there: Domain, specs: Sequence[NicSpec]) -> None:
-        self.conn, self.uuid, self.specs = conn, there.uuid, specs
+    def __init__(
+        self, conn: libvirt.virConnect, definition: Domain, specs: Sequence[NicSpec]
+    ) -> None:
+        self.conn, self.uuid, self.specs = conn, definition.uuid, specs
         self.used: set[str] | None = None
 
     def mac(self, spec: NicSpec) -> str:
         """The MAC of a new interface: no other one has it on this host, nor is it asked for."""
         if self.used is None:
-            self.used = taken(self.conn) | {one.mac for one in self.specs if one.mac}
-        place = next(at for at, one in enumerate(self.specs) if one is spec)
-        found = of_name(self.uuid, spec.name or f"#{place}", self.used)
-        self.used.add(found)
-        return found
+            self.used = used_macs(self.conn) | {
+                nic_spec.mac for nic_spec in self.specs if nic_spec.mac
+            }
+        position = next(index for index, nic_spec in enumerate(self.specs) if nic_spec is spec)
+        new_mac = derive_mac(self.uuid, spec.name or f"#{position}", self.used)
+        self.used.add(new_mac)
+        return new_mac
 
     def names(self) -> dict[str, str]:
         """{MAC: name} of interfaces that got their MAC from their name, before names were
         recorded."""
-        return {of_name(self.uuid, one.name): one.name for one in self.specs if one.name}
+        return {
+            derive_mac(self.uuid, nic_spec.name): nic_spec.name
+            for nic_spec in self.specs
+            if nic_spec.name
+        }

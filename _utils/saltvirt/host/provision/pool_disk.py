@@ -20,17 +20,17 @@ from saltvirt.xml.volume import Volume
 
 if TYPE_CHECKING:
     from saltvirt.design.source import Source
-    from saltvirt.host.provision.disk_notes import Note
-    from saltvirt.host.provision.disks import Image, Place, Progress, Work
+    from saltvirt.host.provision.disk_notes import DiskJournal
+    from saltvirt.host.provision.disks import DiskBuild, ImageSource, Progress, StorageLocation
     from saltvirt.host.storage.file_mark import Marks
-    from saltvirt.revert import Revert
+    from saltvirt.revert import UndoStack
     from saltvirt.spec.disk import DiskSpec
 
 _FILES = ("dir", "fs", "netfs")
 _BLOCK = ("logical", "disk", "zfs")
 
 
-class Planned(TypedDict, total=False):
+class DiskBuildArgs(TypedDict, total=False):
     """Arguments of disks.Work."""
 
     pool: str
@@ -49,13 +49,14 @@ def _pool(conn: libvirt.virConnect, name: str) -> libvirt.virStoragePool:
     return pool
 
 
-def _partition(pool: libvirt.virStoragePool, there: Iterable[str]) -> str:
-    """The name that the next volume of a pool of partitions must have, e.g. ``sdb2``. there: the
+def _partition(pool: libvirt.virStoragePool, volume_names: Iterable[str]) -> str:
+    """The name that the next volume of a pool of partitions must have, e.g. ``sdb2``. volume_names:
+    the
     names of its volumes."""
     device = tree.child(ElementTree.fromstring(pool.XMLDesc()), "source/device").get("path", "")
     base = os.path.basename(os.path.realpath(device))
-    taken = [int(m.group(1)) for v in there if (m := re.search(r"(\d+)$", v))]
-    return f"{base}{max(taken, default=0) + 1}"
+    numbers = [int(m.group(1)) for v in volume_names if (m := re.search(r"(\d+)$", v))]
+    return f"{base}{max(numbers, default=0) + 1}"
 
 
 def _find(pool: libvirt.virStoragePool, name: str) -> libvirt.virStorageVol | None:
@@ -68,11 +69,12 @@ def plan(
     guest: str,
     format: str,
     xen: bool = False,
-    gone: Collection[Place] = (),
-) -> Planned:
+    freed_locations: Collection[StorageLocation] = (),
+) -> DiskBuildArgs:
     """The place of a DiskSpec that names a pool, as arguments of disks.Work.
 
-    format: of a new volume, where the pool holds files. xen: for a guest of Xen's. gone: the
+    format: of a new volume, where the pool holds files. xen: for a guest of Xen's. freed_locations:
+    the
     (pool, volume) of those that are removed before.
 
     A volume that exists is used as it is when source_file names it, or with ``existing``.
@@ -80,42 +82,46 @@ def plan(
     pool_name = spec.pool or ""
     pool = _pool(conn, pool_name)
     kind = pool_source.type_of(pool)
-    named = spec.source_file
+    source_file = spec.source_file
     volumes = pool.listVolumes()
-    there = [one for one in volumes if (pool_name, one) not in gone]
+    existing = [
+        volume_name for volume_name in volumes if (pool_name, volume_name) not in freed_locations
+    ]
     pools.refuse_unmounted(conn, pool)
-    volume = named or (_partition(pool, there) if kind == "disk" else f"{guest}_{spec.name}")
-    found = pool.storageVolLookupByName(volume) if volume in there else None
-    if found is None and volume in volumes:
+    volume = source_file or (
+        _partition(pool, existing) if kind == "disk" else f"{guest}_{spec.name}"
+    )
+    existing_volume = pool.storageVolLookupByName(volume) if volume in existing else None
+    if existing_volume is None and volume in volumes:
         existing_disk.refuse_leftover(spec, guest, f"{pool_name}/{volume}")
-    if found is not None and not (named or spec.existing):
+    if existing_volume is not None and not (source_file or spec.existing):
         raise errors.AlreadyExists(
             f"disk {spec.name}: pool {spec.pool} has a volume {volume} already: "
-            f"{existing_disk.advice(conn, spec, guest, found.path())}"
+            f"{existing_disk.advice(conn, spec, guest, existing_volume.path())}"
         )
-    if found is not None and spec.image and not spec.existing:
+    if existing_volume is not None and spec.image and not spec.existing:
         raise errors.AlreadyExists(
             f"disk {spec.name}: pool {spec.pool} has a volume {volume} already, which an image "
             "does not overwrite"
         )
     direct = pool_source.direct(conn, pool, volume, xen)
-    place: Planned = {"pool": pool_name, "volume": volume, "direct": direct}
-    if found is not None:
-        path = found.path()
-        known = (
+    arguments: DiskBuildArgs = {"pool": pool_name, "volume": volume, "direct": direct}
+    if existing_volume is not None:
+        path = existing_volume.path()
+        format_name = (
             existing_disk.format_of(conn, spec, path) if kind in _FILES else spec.format or "raw"
         )
-        place["path"], place["format"] = path, known
-        return place
+        arguments["path"], arguments["format"] = path, format_name
+        return arguments
     if spec.device != "disk":
         raise errors.NotFound(f"disk {spec.name}: no volume {volume} in pool {spec.pool}")
     if spec.image and kind not in _FILES + _BLOCK:
         raise errors.Unsupported(f"an image cannot be put into a pool of type {kind}: {spec.pool}")
-    place["make"], place["format"] = True, format if kind in _FILES else "raw"
-    return place
+    arguments["make"], arguments["format"] = True, format if kind in _FILES else "raw"
+    return arguments
 
 
-def look(conn: libvirt.virConnect, pool_name: str, name: str) -> tuple[str, str | None]:
+def volume_image(conn: libvirt.virConnect, pool_name: str, name: str) -> tuple[str, str | None]:
     """(path, format) of a volume that is there; the format is None where its content decides.
 
     Raises NotFound, OperationFailed.
@@ -128,7 +134,7 @@ def look(conn: libvirt.virConnect, pool_name: str, name: str) -> tuple[str, str 
     return volume.path(), None if pool_source.type_of(pool) in _FILES else "raw"
 
 
-def place_of(conn: libvirt.virConnect, path: str) -> tuple[str, str] | tuple[None, None]:
+def volume_of_path(conn: libvirt.virConnect, path: str) -> tuple[str, str] | tuple[None, None]:
     """(pool, volume) of a path that a storage pool shows, else (None, None)."""
     try:
         volume = conn.storageVolLookupByPath(path)
@@ -137,74 +143,74 @@ def place_of(conn: libvirt.virConnect, path: str) -> tuple[str, str] | tuple[Non
         return None, None
 
 
-def _xml(work: Work, kind: str | None) -> str:
-    whole = work.spec.sparse_volume is False or kind in _BLOCK
-    format = (work.format or "raw") if kind in _FILES else None
-    wanted = Volume(
-        name=work.volume,
-        capacity_bytes=work.size_bytes,
-        allocation_bytes=work.size_bytes if whole else 0,
+def _xml(build: DiskBuild, kind: str | None) -> str:
+    preallocated = build.spec.sparse_volume is False or kind in _BLOCK
+    format = (build.format or "raw") if kind in _FILES else None
+    volume_xml = Volume(
+        name=build.volume,
+        capacity_bytes=build.size_bytes,
+        allocation_bytes=build.size_bytes if preallocated else 0,
         format=format,
         compat=compat(format),
     )
-    if work.spec.backing_store_path:
-        wanted.backing_path = work.spec.backing_store_path
-        wanted.backing_format = work.spec.backing_store_format or "raw"
-    return wanted.tostring()
+    if build.spec.backing_store_path:
+        volume_xml.backing_path = build.spec.backing_store_path
+        volume_xml.backing_format = build.spec.backing_store_format or "raw"
+    return volume_xml.tostring()
 
 
 def _delete(conn: libvirt.virConnect, pool: str, volume: str, guest: str | None) -> None:
-    found = _find(conn.storagePoolLookupByName(pool), volume)
-    if found is not None:
-        with deletion.unused(conn, found.path(), guest, ours=True):
-            found.delete(0)
+    volume_object = _find(conn.storagePoolLookupByName(pool), volume)
+    if volume_object is not None:
+        with deletion.ensure_unused(conn, volume_object.path(), guest, is_own=True):
+            volume_object.delete(0)
 
 
 def _file_from_image(
     conn: libvirt.virConnect,
     pool: libvirt.virStoragePool,
-    work: Work,
-    undo: Revert,
+    build: DiskBuild,
+    undo: UndoStack,
     progress: Progress | None,
     guest: str | None,
-    note: Note | Marks | None,
+    note: DiskJournal | Marks | None,
 ) -> None:
     folder = ElementTree.fromstring(pool.XMLDesc()).findtext("target/path")
-    path = os.path.join(folder or "", work.volume or "")
-    overlay = bool(work.spec.overlay_image)
+    path = os.path.join(folder or "", build.volume or "")
+    overlay = bool(build.spec.overlay_image)
     clone.clone(
-        cast("Image", work.image), path, work.format or "",
-        size_bytes=work.size_bytes, overlay=overlay, progress=progress,
+        cast("ImageSource", build.image), path, build.format or "",
+        size_bytes=build.size_bytes, overlay=overlay, progress=progress,
         claim=note.mark if note else None,
     )  # fmt: skip
     undo_disks.push(undo, conn, path, guest)
     pool.refresh(0)
-    work.path = path
+    build.path = path
 
 
 def make(
     conn: libvirt.virConnect,
-    work: Work,
-    undo: Revert,
+    build: DiskBuild,
+    undo: UndoStack,
     progress: Progress | None = None,
     guest: str | None = None,
-    note: Note | Marks | None = None,
+    note: DiskJournal | Marks | None = None,
 ) -> None:
     """Makes the volume, from the image if there is one; pushes its deletion. guest, note: as for
     disks.make."""
-    pool = _pool(conn, work.pool or "")
+    pool = _pool(conn, build.pool or "")
     kind = pool_source.type_of(pool)
     folder = pools.refuse_unmounted(conn, pool)
     if folder:
         mounted.remember(folder)
-    with connection.translated(f"make volume {work.volume} in pool {work.pool}"):
-        if work.image and kind in _FILES:
-            _file_from_image(conn, pool, work, undo, progress, guest, note)
+    with connection.translated(f"make volume {build.volume} in pool {build.pool}"):
+        if build.image and kind in _FILES:
+            _file_from_image(conn, pool, build, undo, progress, guest, note)
             return
-        volume = pool.createXML(_xml(work, kind), 0)
-        undo.push(f"delete volume {work.volume}", _delete, conn, work.pool, work.volume, guest)
+        volume = pool.createXML(_xml(build, kind), 0)
+        undo.push(f"delete volume {build.volume}", _delete, conn, build.pool, build.volume, guest)
         if note:
-            note.volume(work, volume)
-        work.path = volume.path()
-    if work.image:
-        clone.clone(work.image, work.path, "raw", size_bytes=work.size_bytes, progress=progress)
+            note.volume(build, volume)
+        build.path = volume.path()
+    if build.image:
+        clone.clone(build.image, build.path, "raw", size_bytes=build.size_bytes, progress=progress)

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from saltvirt.units import human_bytes
 
 if TYPE_CHECKING:
-    from saltvirt.host.provision.guest_builder import Say
+    from saltvirt.host.provision.guest_builder import StepReporter
 
-EVERY_S = 1.0
+INTERVAL_S = 1.0
 
 
-class Pace:
+class ProgressReporter:
     """A callable (done, total), in bytes, that tells of work at most once a second.
 
     say: (step, message, **data), as guest_builder.Tools has it. what: the work, for the message.
@@ -22,24 +22,28 @@ class Pace:
     """
 
     def __init__(
-        self, say: Say, step: str, what: str, clock: Callable[[], float] = time.monotonic
+        self,
+        report_step: StepReporter,
+        step: str,
+        action: str,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._say, self._step, self._what, self._clock = say, step, what, clock
-        self._began = self._said = clock()
+        self._report_step, self._step, self._action, self._clock = report_step, step, action, clock
+        self._began_s = self._reported_s = clock()
 
     def __call__(self, done: int, total: int | None) -> None:
         now = self._clock()
-        ends = done == total and self._said > self._began
-        if now - self._said < EVERY_S and not ends:
+        is_final = done == total and self._reported_s > self._began_s
+        if now - self._reported_s < INTERVAL_S and not is_final:
             return
-        self._said, speed = now, done / (now - self._began)
+        self._reported_s, speed = now, done / (now - self._began_s)
         if not total:  # nobody knows how much there is
-            text = f"{self._what}: {human_bytes(done)}, {speed / 2**20:.0f} MiB/s"
-            self._say(self._step, text, percent=0, speed_bytes=int(speed))
+            text = f"{self._action}: {human_bytes(done)}, {speed / 2**20:.0f} MiB/s"
+            self._report_step(self._step, text, percent=0, speed_bytes=int(speed))
             return
         percent = int(done * 100 // total)
         left_s = (total - done) / speed if speed else None
-        text = f"{self._what}: {percent} %, {speed / 2**20:.0f} MiB/s"
+        text = f"{self._action}: {percent} %, {speed / 2**20:.0f} MiB/s"
         if left_s is not None:
             text += f", {left_s:.0f} s left"
-        self._say(self._step, text, percent=percent, speed_bytes=int(speed), left_s=left_s)
+        self._report_step(self._step, text, percent=percent, speed_bytes=int(speed), left_s=left_s)

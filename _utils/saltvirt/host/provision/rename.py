@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 from saltvirt import errors, names
-from saltvirt.answers.made import Renamed
+from saltvirt.answers.made import RenamedGuest
 from saltvirt.design import identity
 from saltvirt.host.connection import libvirt, translated
 from saltvirt.host.domain import aside, checkpoints, creation, lookup, metadata
@@ -27,7 +27,7 @@ from saltvirt.host.provision import (
     undo_disks,
 )
 from saltvirt.host.storage import bounded, files, usage
-from saltvirt.revert import Revert
+from saltvirt.revert import UndoStack
 from saltvirt.spec.disk import DiskSpec
 from saltvirt.xml.domain import Domain
 
@@ -47,7 +47,7 @@ class FileMove:
     pool: str | None = None
 
 
-class Rename:
+class GuestRename:
     """One guest being renamed. guest: the GuestRequest with the new name. tools: its Tools."""
 
     def __init__(
@@ -55,15 +55,15 @@ class Rename:
     ) -> None:
         self.conn, self.dom, self.guest, self.tools = conn, dom, guest, tools
         self.old = dom.name()
-        self.kept: dict[str, str] = {}
+        self.unmoved: dict[str, str] = {}
         self.variables: FileMove | None = None
         self._read()
 
     def check(self) -> list[FileMove]:
         """The FileMoves. Raises Refused, AlreadyExists, InvalidInput; changes nothing."""
         names.guest(self.guest.name)
-        self._can_be()
-        admission.name_is_unused(self.conn, self.guest.name, self.old)
+        self._check_state()
+        admission.refuse_name_taken(self.conn, self.guest.name, self.old)
         if self.guest.seed and not self.tools.seeder:
             raise errors.Unsupported("this host cannot seed: give seed=False")
         moves = [move for move in map(self._move, self.model.record.disks) if move]
@@ -73,14 +73,14 @@ class Rename:
                 raise errors.AlreadyExists(f"{move.new} exists already")
         return moves
 
-    def _can_be(self) -> None:
+    def _check_state(self) -> None:
         creation.require_complete(self.dom, "rename")
         state = lookup.state(self.dom)
         if state != "shutdown" or not self.dom.isPersistent():
             raise errors.Refused(f"{self.old} is {state}: stop it first, then rename it")
         # by another name it could be started here while it runs there, and nobody would find what
         # was made for it there
-        if move_journal.of_domain(self.dom):
+        if move_journal.load_for_domain(self.dom):
             raise errors.Refused(
                 f"a migration of {self.old} from here was broken off: salt-run "
                 f"virt.migrate_recover {self.old} ends it; then rename it"
@@ -89,48 +89,52 @@ class Rename:
             raise errors.Refused(
                 f"{self.old} has saved memory or snapshots, which would be lost: remove them first"
             )
-        kept = aside.of(self.dom.UUIDString())
-        if kept:  # by the names of its files it is known which of the two guests it is
+        replaced_guest = aside.load(self.dom.UUIDString())
+        if replaced_guest:  # by the names of its files it is known which of the two guests it is
             raise errors.Refused(
-                f"how {self.old} was before {kept.backup} took its place is still kept: "
+                f"how {self.old} was before {replaced_guest.backup} took its place is still kept: "
                 f"virt.backup_confirm {self.old} deletes that, virt.backup_undo {self.old} brings "
                 "it back; then rename it"
             )
 
-    def _move(self, own: OwnDisk) -> FileMove | None:
+    def _move(self, own_disk: OwnDisk) -> FileMove | None:
         """The FileMove of a disk in our record; None for one that keeps its name."""
-        path = files.volume_path(self.conn, own.pool, own.volume) if own.pool else own.path
-        if path and seed_drive.is_of(path, self.old) and files.is_regular(path):
+        path = (
+            files.volume_path(self.conn, own_disk.pool, own_disk.volume)
+            if own_disk.pool
+            else own_disk.path
+        )
+        if path and seed_drive.is_seed_path(path, self.old) and files.is_regular(path):
             return FileMove(path, os.path.join(os.path.dirname(path), f"{self.guest.name}.iso"))
         if not path or not os.path.basename(path).startswith(f"{self.old}_"):
             return None
         if files.is_regular(path):
-            return self._to_new_name(path, own.pool)
-        if own.pool:
-            self.kept[path] = f"libvirt gives the volumes of pool {own.pool} no other name"
+            return self._to_new_name(path, own_disk.pool)
+        if own_disk.pool:
+            self.unmoved[path] = f"libvirt gives the volumes of pool {own_disk.pool} no other name"
         return None
 
     def _move_variables(self) -> FileMove | None:
         """The FileMove of the firmware's variables, for which libvirt has chosen the guest's name,
         and would choose it for the next guest of that name; None where they keep theirs."""
         path = files.variables_of(ElementTree.fromstring(self.before)) or ""
-        own = files.are_own_variables(path, self.old)
-        return self._to_new_name(path) if own else None
+        is_own = files.are_own_variables(path, self.old)
+        return self._to_new_name(path) if is_own else None
 
     def _to_new_name(self, path: str, pool: str | None = None) -> FileMove | None:
         """The FileMove of a file that has the guest's name; None where somebody else may need it by
         that."""
         folder, name = os.path.split(path)
-        used = usage.read(self.conn, self.dom.UUIDString(), beside=[path])
-        others = usage.others_may_have(self.conn, path)
-        why = f"other hosts may have it ({others})" if others else None
-        why = why or used.why(usage.keys_of(self.conn, path))
-        if why:  # who else needs it knows it by this name
-            self.kept[path] = why
+        used = usage.read(self.conn, self.dom.UUIDString(), sibling_paths=[path])
+        sharing_reason = usage.others_may_have(self.conn, path)
+        reason = f"other hosts may have it ({sharing_reason})" if sharing_reason else None
+        reason = reason or used.keep_reason(usage.keys_of(self.conn, path))
+        if reason:  # who else needs it knows it by this name
+            self.unmoved[path] = reason
             return None
         return FileMove(path, os.path.join(folder, self.guest.name + name[len(self.old) :]), pool)
 
-    def run(self) -> Renamed:
+    def run(self) -> RenamedGuest:
         """Renames it; what ``virt.rename`` answers. All of it or nothing."""
         names.guest(self.guest.name)
         with self.tools.admission_config.guest("virt.rename", self.old, self.guest.name):
@@ -144,15 +148,20 @@ class Rename:
         self.before = self.dom.XMLDesc(secure)
         self.model = Domain.fromstring(self.before)
 
-    def _run(self) -> Renamed:
+    def _run(self) -> RenamedGuest:
         disk_moves = self.check()
         moves = [*disk_moves, *([self.variables] if self.variables else [])]
-        works = [
-            disks.Work(DiskSpec(), path=path) for move in moves for path in (move.old, move.new)
+        builds = [
+            disks.DiskBuild(DiskSpec(), path=path)
+            for move in moves
+            for path in (move.old, move.new)
         ]
-        with Revert() as undo:
+        with UndoStack() as undo:
             # under both: the next guest of either name finds what a killed rename has left
-            notes = [disk_notes.Note(n, "virt.rename", works) for n in (self.guest.name, self.old)]
+            notes = [
+                disk_notes.DiskJournal(n, "virt.rename", builds)
+                for n in (self.guest.name, self.old)
+            ]
             undo.push("forget the names", self._end, notes, undo.failed)
             for move in moves:
                 if move is self.variables and not os.path.lexists(move.old):
@@ -170,66 +179,73 @@ class Rename:
         self._refresh(moves)
         # it has its new name: what cannot be looked at now makes no failure of that
         with contextlib.suppress(OSError, libvirt.libvirtError, errors.VirtError):
-            self._say_strays(moves)
-        return Renamed(
+            self._warn_strays(moves)
+        return RenamedGuest(
             name=self.guest.name,
             host=self.conn.getHostname(),
             uuid=self.dom.UUIDString(),
             state=lookup.state(self.dom),
             disks=tuple(move.new for move in disk_moves),
-            kept=self.kept,
+            kept=self.unmoved,
             pub_key=pub_key,
             warnings=tuple(self.tools.warnings),
         )
 
-    def _say_strays(self, moves: list[FileMove]) -> None:
+    def _warn_strays(self, moves: list[FileMove]) -> None:
         """Warns of files that have the old name of the guest and are no guest's disks, beside its
         disks: it may have had them before. By its new name nothing shows that."""
-        new = self.guest.name
-        own = [one for one in moves if one is not self.variables]
-        found = set[str]()
-        for folder in {os.path.dirname(m.new) for m in own if not seed_drive.is_of(m.new, new)}:
-            there = bounded.names(folder)
-            found |= {os.path.join(folder, n) for n in there if n.startswith(f"{self.old}_")}
-        for dom in self.conn.listAllDomains() if found else ():
+        new_name = self.guest.name
+        disk_moves = [move for move in moves if move is not self.variables]
+        strays = set[str]()
+        for folder in {
+            os.path.dirname(m.new)
+            for m in disk_moves
+            if not seed_drive.is_seed_path(m.new, new_name)
+        }:
+            names_in_folder = bounded.names(folder)
+            strays |= {
+                os.path.join(folder, n) for n in names_in_folder if n.startswith(f"{self.old}_")
+            }
+        for dom in self.conn.listAllDomains() if strays else ():
             for tree in files.trees(dom):
-                found -= files.paths(tree)
-        for path in sorted(found):
+                strays -= files.paths(tree)
+        for path in sorted(strays):
             if usage.others_may_have(self.conn, path):
                 continue  # on a server it may be another host's
             self.tools.warn(
-                f"{path} is named after {self.old}, is no disk of {new}, and stays: if {new} is to "
+                f"{path} is named after {self.old}, is no disk of {new_name}, and stays: if "
+                f"{new_name} is to "
                 "have it, list it with source_file"
             )
 
     @staticmethod
-    def _end(notes: list[disk_notes.Note], failed: Collection[str] = ()) -> None:
+    def _end(notes: list[disk_notes.DiskJournal], failed: Collection[str] = ()) -> None:
         for note in notes:
             note.end(failed)
 
-    def _define(self, moves: list[FileMove], undo: Revert) -> None:
+    def _define(self, moves: list[FileMove], undo: UndoStack) -> None:
         with self.tools.admission_config.lock():
-            admission.name_is_unused(self.conn, self.guest.name, self.old)
+            admission.refuse_name_taken(self.conn, self.guest.name, self.old)
             # the name last: as long as it has the old one, the same rename can be asked for again
             metadata.unmark(self.model.record)
             if self.model.record:  # by the files' old names, which go
                 identity.upgrade(self.model)
-            _point(self.model, moves)
+            _redirect_files(self.model, moves)
             undo.push("define it as it was", self.conn.defineXML, self.before)
             self.dom = lookup.define(self.conn, self.model.tostring())
             # libvirt keeps them in a folder of the guest's name, which it would leave behind
-            known = checkpoints.texts(self.dom)
-            undo.push("tell libvirt of its checkpoints", self._tell, known)
+            checkpoint_xmls = checkpoints.texts(self.dom)
+            undo.push("tell libvirt of its checkpoints", self._redefine, checkpoint_xmls)
             checkpoints.forget(self.dom)
             self.dom.rename(self.guest.name, 0)
             undo.push(f"rename it back to {self.old}", self.dom.rename, self.old, 0)
             self.dom = lookup.lookup(self.conn, self.guest.name)
-            checkpoints.tell(self.dom, known)
+            checkpoints.redefine(self.dom, checkpoint_xmls)
             undo.push("forget its checkpoints of this name", checkpoints.forget, self.dom)
 
-    def _tell(self, known: tuple[str, ...]) -> None:
+    def _redefine(self, checkpoint_xmls: tuple[str, ...]) -> None:
         """Tells libvirt again of the checkpoints of the guest, which has its old name."""
-        checkpoints.tell(lookup.lookup(self.conn, self.old), known)
+        checkpoints.redefine(lookup.lookup(self.conn, self.old), checkpoint_xmls)
 
     def _seed(self) -> str | None:
         """The new public key, when the minion in the guest shall know its new name."""
@@ -239,11 +255,15 @@ class Rename:
         path = disk.source.file or files.volume_path(
             self.conn, disk.source.pool, disk.source.volume
         )
-        self.tools.say("seed", "giving its minion the new name", within_s=guest_builder.SEEDING_S)
+        self.tools.report_step(
+            "seed", "giving its minion the new name", within_s=guest_builder.SEEDING_S
+        )
         if self.tools.begin:
             self.tools.begin()
-        sources = [one.source.file or "" for one in self.model.disks if one.source]
-        for volume in (one for one in sources if seed_drive.is_of(one, self.guest.name)):
+        sources = [source.source.file or "" for source in self.model.disks if source.source]
+        for volume in (
+            source for source in sources if seed_drive.is_seed_path(source, self.guest.name)
+        ):
             if self.tools.reissue and os.path.lexists(volume):
                 # cloud-init may have to read it yet
                 self.tools.reissue(self.guest.name, volume, volume, [])
@@ -264,32 +284,32 @@ def _link(move: FileMove) -> None:
         ) from exc
 
 
-def _point(model: Domain, moves: list[FileMove]) -> None:
+def _redirect_files(model: Domain, moves: list[FileMove]) -> None:
     """Points the definition and our record in it to the new names."""
-    moved = {move.old: move.new for move in moves}
-    if model.os.variables in moved:
-        model.os.set_variables(moved[model.os.variables])
+    new_paths = {move.old: move.new for move in moves}
+    if model.os.variables in new_paths:
+        model.os.set_variables(new_paths[model.os.variables])
     name = os.path.basename
     in_pools = {(move.pool, name(move.old)): name(move.new) for move in moves if move.pool}
     for disk in (disk for disk in model.disks if disk.source):
-        if disk.source.file in moved:
-            disk.source.file = moved[disk.source.file]
+        if disk.source.file in new_paths:
+            disk.source.file = new_paths[disk.source.file]
             disk.backing_store = None  # libvirt finds the layers below by the disk itself
-    recorded = [*model.record.disks, *model.record.devices.disks]
-    for own in recorded:
-        own.path = moved.get(own.path or "", own.path)
-    for place in [d.source for d in model.disks if d.source] + recorded:
-        if place.pool:
-            place.volume = in_pools.get((place.pool, place.volume or ""), place.volume)
+    own_disks = [*model.record.disks, *model.record.devices.disks]
+    for own_disk in own_disks:
+        own_disk.path = new_paths.get(own_disk.path or "", own_disk.path)
+    for element in [d.source for d in model.disks if d.source] + own_disks:
+        if element.pool:
+            element.volume = in_pools.get((element.pool, element.volume or ""), element.volume)
 
 
-def rename(conn: libvirt.virConnect, name: str, guest: GuestRequest, tools: Tools) -> Renamed:
+def rename(conn: libvirt.virConnect, name: str, guest: GuestRequest, tools: Tools) -> RenamedGuest:
     """Renames a stopped domain; what ``virt.rename`` answers."""
     with translated(f"rename {name} to {guest.name}"):
-        return Rename(conn, lookup.lookup(conn, name), guest, tools).run()
+        return GuestRename(conn, lookup.lookup(conn, name), guest, tools).run()
 
 
-def look(
+def preview(
     conn: libvirt.virConnect, name: str, guest: GuestRequest, tools: Tools
 ) -> dict[str, dict[str, str]]:
     """Which files would get which name, and which would keep theirs, for which reason:
@@ -298,6 +318,6 @@ def look(
     Raises what :func:`rename` would raise before it changes something.
     """
     with translated(f"rename {name} to {guest.name}"):
-        planned = Rename(conn, lookup.lookup(conn, name), guest, tools)
-        found = {"disks": {move.old: move.new for move in planned.check()}}
-        return {**found, "kept": planned.kept} if planned.kept else found
+        guest_rename = GuestRename(conn, lookup.lookup(conn, name), guest, tools)
+        plan = {"disks": {move.old: move.new for move in guest_rename.check()}}
+        return {**plan, "kept": guest_rename.unmoved} if guest_rename.unmoved else plan

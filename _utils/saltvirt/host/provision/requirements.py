@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from saltvirt.host.connection import translated
 from saltvirt.host.provision import admission, image_location
-from saltvirt.host.provision.create import Creation
+from saltvirt.host.provision.create import CreationBuilder
 from saltvirt.host.storage import files
 from saltvirt.images import cache
 from saltvirt.placement import facts
@@ -18,25 +18,27 @@ if TYPE_CHECKING:
 
     from saltvirt.design.caps import Caps
     from saltvirt.host.provision.guest_builder import Tools
-    from saltvirt.placement.facts import Disk
+    from saltvirt.placement.facts import DiskFootprint
     from saltvirt.spec.guest import GuestSpec
 
 
-class _Plan(Creation):
+class _PlanOnly(CreationBuilder):
     """The plan for a guest, as making it begins with; nothing is made, nobody is told."""
 
     def image_sizes(self) -> bool:
         """Notes the size of each image that is here; True when all that are needed are."""
-        missing = False
-        for work in self.works:
-            if work.make and work.spec.image:
-                source = work.spec.image
-                place = image_location.find(self.conn, source)
-                size = cache.here(source, self.tools.admission_config.images_dir, place)
-                missing = missing or size is None
+        is_missing = False
+        for build in self.builds:
+            if build.make and build.spec.image:
+                source = build.spec.image
+                image_file = image_location.find(self.conn, source)
+                size = cache.cached_size_bytes(
+                    source, self.tools.admission_config.images_dir, image_file
+                )
+                is_missing = is_missing or size is None
                 # of which only the size counts
-                work.image = cache.CachedImage("", "raw", size or 0, None, source)
-        return not missing
+                build.image = cache.CachedImage("", "raw", size or 0, None, source)
+        return not is_missing
 
 
 def read(conn: libvirt.virConnect, spec: GuestSpec, tools: Tools) -> facts.Needs:
@@ -45,34 +47,36 @@ def read(conn: libvirt.virConnect, spec: GuestSpec, tools: Tools) -> facts.Needs
     Raises VirtError where the guest cannot be made here, whatever room there is.
     """
     with translated(f"plan {spec.name}"):
-        plan = _Plan(conn, spec, tools)
-        plan.look_for_leftover()  # which is removed before
-        built = plan.plan()
+        plan = _PlanOnly(conn, spec, tools)
+        plan.find_leftover()  # which is removed before
+        definition = plan.plan()
         image_here = plan.image_sizes()
-        asked = admission.request_of(built, plan.works)
-        here_bytes, elsewhere = _split(asked.disks, tools.admission_config.images_dir)
+        request = admission.request_of(definition, plan.builds)
+        here_bytes, elsewhere = _split(request.disks, tools.admission_config.images_dir)
         return facts.Needs(
-            vcpus=asked.vcpus,
-            memory_kib=asked.memory_kib,
-            max_memory_kib=asked.max_memory_kib,
-            page_kib=asked.page_kib,
+            vcpus=request.vcpus,
+            memory_kib=request.memory_kib,
+            max_memory_kib=request.max_memory_kib,
+            page_kib=request.page_kib,
             disk_bytes=here_bytes,
             disks=elsewhere,
-            pools=asked.pools,
-            bridges=asked.bridges,
-            networks=asked.networks,
-            cpu_model=asked.cpu_model,
-            cpu_models=_usable(plan.caps) if asked.cpu_model else None,
+            pools=request.pools,
+            bridges=request.bridges,
+            networks=request.networks,
+            cpu_model=request.cpu_model,
+            cpu_models=_usable(plan.caps) if request.cpu_model else None,
             image_here=image_here,
         )
 
 
-def _split(disks: Collection[Disk], images_dir: str) -> tuple[int, tuple[Disk, ...]]:
+def _split(
+    disks: Collection[DiskFootprint], images_dir: str
+) -> tuple[int, tuple[DiskFootprint, ...]]:
     """(bytes in the images folder, the disks in other folders)."""
-    own = files.real(images_dir)
-    inside = [disk for disk in disks if os.path.dirname(disk.path or "") == own]
-    others = tuple(disk for disk in disks if disk not in inside)
-    return sum(disk.size_bytes for disk in inside), others
+    images_path = files.real(images_dir)
+    inside = [disk for disk in disks if os.path.dirname(disk.path or "") == images_path]
+    elsewhere = tuple(disk for disk in disks if disk not in inside)
+    return sum(disk.size_bytes for disk in inside), elsewhere
 
 
 def _usable(caps: Caps | None) -> frozenset[str] | None:

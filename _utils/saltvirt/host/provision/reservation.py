@@ -18,7 +18,7 @@ from saltvirt.migration import reservation
 
 # after the name, which is the guest's own otherwise: what is promised to a guest that is there
 # would not be counted
-_MORE = "+"
+_GROWTH_SUFFIX = "+"
 
 
 def forget(name: str, folder: str | None = None) -> None:
@@ -26,8 +26,8 @@ def forget(name: str, folder: str | None = None) -> None:
     folder = folder or reservations.FOLDER
     with contextlib.suppress(FileNotFoundError):
         for file in os.listdir(folder):
-            found = reservation.parse(file)
-            if found and found.name == name + _MORE:
+            growth = reservation.parse(file)
+            if growth and growth.name == name + _GROWTH_SUFFIX:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(os.path.join(folder, file))
 
@@ -45,10 +45,10 @@ class GrowthReservation:
         folder: str | None = None,
     ) -> None:
         self._folder = folder or reservations.FOLDER
-        mine = reservation.Reservation(
-            name + _MORE, max(0, memory_kib), max(0, vcpus), int(time.time()), tuple(disks)
+        growth = reservation.Reservation(
+            name + _GROWTH_SUFFIX, max(0, memory_kib), max(0, vcpus), int(time.time()), tuple(disks)
         )
-        self._path = os.path.join(self._folder, mine.file)
+        self._path = os.path.join(self._folder, growth.file)
         try:
             os.makedirs(self._folder, mode=0o711, exist_ok=True)
             forget(name, self._folder)

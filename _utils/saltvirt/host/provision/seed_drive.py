@@ -24,10 +24,10 @@ def path(images_dir: str, guest: str) -> str:
     return os.path.join(os.path.abspath(images_dir), FOLDER, f"{guest}.iso")
 
 
-def is_of(place: str, guest: str) -> bool:
+def is_seed_path(path_text: str, guest: str) -> bool:
     """Whether a path is that of the guest's volume, in this host's folder of images or in that of
     the host from which the guest came."""
-    folder, name = os.path.split(place)
+    folder, name = os.path.split(path_text)
     return name == f"{guest}.iso" and os.path.basename(folder) == FOLDER
 
 
@@ -50,17 +50,19 @@ def eject(conn: libvirt.virConnect, guest: str, images_dir: str) -> bool:
     Returns True when there was one. Raises NotFound, OperationFailed.
     """
     dom = lookup.lookup(conn, guest)
-    volumes = {path(images_dir, guest), *_recorded(dom)}
-    found = [_eject(conn, dom, volume) for volume in sorted(volumes)]
-    return any(found)
+    volumes = {path(images_dir, guest), *_recorded_paths(dom)}
+    ejections = [_eject(conn, dom, volume) for volume in sorted(volumes)]
+    return any(ejections)
 
 
-def _recorded(dom: libvirt.virDomain) -> set[str]:
+def _recorded_paths(dom: libvirt.virDomain) -> set[str]:
     """The volumes that the guest's record names. A guest that came from another host has its volume
     at the path that it had there, whatever folder of images this host has."""
     with translated(f"read the record of {dom.name()}"):
         paths = [disk.path or "" for disk in metadata.of_domain(dom).disks]
-    return {one for one in paths if os.path.basename(os.path.dirname(one)) == FOLDER}
+    return {
+        path_text for path_text in paths if os.path.basename(os.path.dirname(path_text)) == FOLDER
+    }
 
 
 def _eject(conn: libvirt.virConnect, dom: libvirt.virDomain, volume: str) -> bool:
@@ -71,15 +73,15 @@ def _eject(conn: libvirt.virConnect, dom: libvirt.virDomain, volume: str) -> boo
             _change(dom, volume, libvirt.VIR_DOMAIN_AFFECT_LIVE, 0)
         inactive = libvirt.VIR_DOMAIN_XML_INACTIVE
         _change(dom, volume, libvirt.VIR_DOMAIN_AFFECT_CONFIG, inactive)
-    there = _delete(conn, dom, volume)
+    existed = _delete(conn, dom, volume)
     with translated(f"forget the volume for cloud-init of {guest}"):
         # last: as long as the volume is there, the record says whose it is
-        found = metadata.of_domain(dom).copy()
-        kept = [disk for disk in found.disks if disk.path != volume]
-        if len(kept) != len(found.disks):
-            found.disks = kept
-            metadata.write(dom, found)
-    return there
+        record = metadata.of_domain(dom).copy()
+        remaining = [disk for disk in record.disks if disk.path != volume]
+        if len(remaining) != len(record.disks):
+            record.disks = remaining
+            metadata.write(dom, record)
+    return existed
 
 
 def _delete(conn: libvirt.virConnect, dom: libvirt.virDomain, volume: str) -> bool:
@@ -87,7 +89,7 @@ def _delete(conn: libvirt.virConnect, dom: libvirt.virDomain, volume: str) -> bo
     if not os.path.lexists(volume):
         return False
     try:
-        with deletion.unused(conn, volume, dom.UUIDString(), ours=True):
+        with deletion.ensure_unused(conn, volume, dom.UUIDString(), is_own=True):
             os.unlink(volume)
     except FileNotFoundError:
         return False

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 def owners(conn: libvirt.virConnect, path: str) -> list[libvirt.virDomain]:
     """The domains that write to what lies at a path."""
-    keys, found = identity.of(path), []
+    keys, domains = identity.keys_of(path), []
     for dom in conn.listAllDomains():
-        if not keys.isdisjoint(overlays.written(conn, dom)):
-            found.append(dom)
-    return found
+        if not keys.isdisjoint(overlays.written_paths(conn, dom)):
+            domains.append(dom)
+    return domains
 
 
 def refuse_used(conn: libvirt.virConnect, path: str, cache_dir: str) -> None:
@@ -31,16 +31,16 @@ def refuse_used(conn: libvirt.virConnect, path: str, cache_dir: str) -> None:
     if files.real(path).startswith(f"{files.real(cache_dir)}/"):
         raise errors.Refused(f"{path} is an image of the cache, from which guests are made")
     with connection.translated(f"look who uses {path}"):
-        used = set(usage.read(conn, images=False).of(usage.keys_of(conn, path)))
+        used = set(usage.read(conn, images=False).users_of(usage.keys_of(conn, path)))
         for dom in owners(conn, path):
             saved_memory.refuse(dom, "seed a disk of")
             if not dom.isActive():
                 used.discard(dom.name())
-        above = overlays.above(conn, identity.of(path))
-    if above:
-        name = confidential.part(above.guest)
-        raise errors.Refused(f"{path} is not seeded: {above.path} of {name} is based on it")
+        overlay = overlays.overlay_on(conn, identity.keys_of(path))
+    if overlay:
+        name = confidential.sensitive(overlay.guest)
+        raise errors.Refused(f"{path} is not seeded: {overlay.path} of {name} is based on it")
     if used:
         raise errors.Refused(
-            f"{path} is not seeded: it is used by {confidential.listed(sorted(used))}"
+            f"{path} is not seeded: it is used by {confidential.sensitive_names(sorted(used))}"
         )

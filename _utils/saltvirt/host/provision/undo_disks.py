@@ -12,7 +12,7 @@ from saltvirt.host.storage import deletion
 if TYPE_CHECKING:
     import libvirt
 
-    from saltvirt.revert import Revert
+    from saltvirt.revert import UndoStack
 
 
 def remove_file(path: str) -> None:
@@ -22,25 +22,25 @@ def remove_file(path: str) -> None:
 
 
 def _run(
-    conn: libvirt.virConnect, path: str, made: tuple[int, int] | None, guest: str | None
+    conn: libvirt.virConnect, path: str, inode: tuple[int, int] | None, guest: str | None
 ) -> None:
     if not os.path.lexists(path):
         return
-    gone = contextlib.suppress(FileNotFoundError)
-    with deletion.unused(conn, path, guest, ours=True), gone:
-        seen = os.lstat(path)
-        if made not in (None, (seen.st_dev, seen.st_ino)):
+    ignore_missing = contextlib.suppress(FileNotFoundError)
+    with deletion.ensure_unused(conn, path, guest, is_own=True), ignore_missing:
+        status = os.lstat(path)
+        if inode not in (None, (status.st_dev, status.st_ino)):
             raise errors.OperationFailed(f"{path} stays: it is another file by now")
         os.unlink(path)
 
 
 def push(
-    undo: Revert, conn: libvirt.virConnect, path: str, guest: str | None, made: bool = True
+    undo: UndoStack, conn: libvirt.virConnect, path: str, guest: str | None, exists: bool = True
 ) -> None:
     """Pushes the deletion of a file that was made, or is about to be, on a Revert.
 
     guest: UUID of the domain that it is made for, whose definition does not count.
     """
-    seen = os.lstat(path) if made else None
-    inode = (seen.st_dev, seen.st_ino) if seen else None
+    status = os.lstat(path) if exists else None
+    inode = (status.st_dev, status.st_ino) if status else None
     undo.push(f"delete {path}", _run, conn, path, inode, guest)

@@ -18,22 +18,22 @@ from saltvirt.images import bitmaps
 
 
 @contextlib.contextmanager
-def aside(domain: libvirt.virDomain) -> Iterator[None]:
+def hidden_checkpoints(domain: libvirt.virDomain) -> Iterator[None]:
     """For the block, which makes or describes a snapshot, libvirt does not know the checkpoints of
     a guest that is off. Where this dies in it the next backup is a whole one."""
     if domain.isActive():
         yield
         return
-    there = checkpoints.texts(domain)
+    checkpoint_xmls = checkpoints.texts(domain)
     try:
         checkpoints.forget(domain)
         yield
     finally:
-        refused = checkpoints.tell(domain, there)
-    for name, why in refused.items():
+        rejected = checkpoints.redefine(domain, checkpoint_xmls)
+    for name, reason in rejected.items():
         raise errors.OperationFailed(
             f"the snapshot is there, but libvirt does not take the checkpoint {name} of "
-            f"{domain.name()} back ({why}): its next backup is a whole one"
+            f"{domain.name()} back ({reason}): its next backup is a whole one"
         )
 
 
@@ -44,23 +44,23 @@ def remove(conn: libvirt.virConnect, domain: libvirt.virDomain) -> None:
     guest runs.
     """
     refuse_foreign(domain)
-    for checkpoint in checkpoints.every(domain):
+    for checkpoint in checkpoints.list_all(domain):
         checkpoints.delete(domain, checkpoint)  # a bitmap that stays is looked for below
     for path in _disks(conn, domain):
-        for name in bitmaps.of(path):
-            if domain.isActive() or not _is_ours(name):
-                how = ": stop it first" if _is_ours(name) else ""
+        for name in bitmaps.read(path):
+            if domain.isActive() or not _is_own(name):
+                hint = ": stop it first" if _is_own(name) else ""
                 raise errors.InvalidInput(
                     f"{path} has the bitmap {name}, with which {domain.name()} goes back to no "
-                    f"snapshot{how}"
+                    f"snapshot{hint}"
                 )
             bitmaps.remove(path, name)
 
 
 def refuse_foreign(domain: libvirt.virDomain) -> None:
     """Raises InvalidInput while something else than our backups has a checkpoint of the guest."""
-    found = (one.getName() for one in checkpoints.every(domain))
-    foreign = [name for name in found if not _is_ours(name)]
+    checkpoint_names = (checkpoint.getName() for checkpoint in checkpoints.list_all(domain))
+    foreign = [name for name in checkpoint_names if not _is_own(name)]
     if foreign:
         raise errors.InvalidInput(
             f"{domain.name()} has checkpoints of others, and goes back to no snapshot before they "
@@ -74,14 +74,16 @@ def forget(domain: libvirt.virDomain) -> None:
     checkpoints.forget(domain)
 
 
-def _is_ours(name: str) -> bool:
+def _is_own(name: str) -> bool:
     return name.startswith(names.CHECKPOINT)
 
 
 def _disks(conn: libvirt.virConnect, domain: libvirt.virDomain) -> list[str]:
     """The qcow2 files of its disks."""
-    found = []
+    paths = []
     for disk in files.trees(domain)[0].iterfind("devices/disk"):
         if disk.get("device", "disk") == "disk" and files.format_of(disk) == bitmaps.QCOW2:
-            found += [path for path, _ in files.named(conn, disk)][:1]  # then what it stands on
-    return found
+            paths += [path for path, _ in files.named_paths(conn, disk)][
+                :1
+            ]  # then what it stands on
+    return paths

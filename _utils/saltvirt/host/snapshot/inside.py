@@ -13,10 +13,10 @@ from saltvirt.host.snapshot import read
 from saltvirt.host.storage import chains, files, usage
 from saltvirt.images import internal
 from saltvirt.snapshot import rules
-from saltvirt.snapshot.tree import INTERNAL, Snapshot
+from saltvirt.snapshot.tree import INTERNAL, SnapshotNode
 
 
-def refuse(conn: libvirt.virConnect, domain: libvirt.virDomain, target: Snapshot) -> None:
+def refuse(conn: libvirt.virConnect, domain: libvirt.virDomain, target: SnapshotNode) -> None:
     """Raises Refused where the revert would change a disk that the guest no longer has, or where
     not every disk can be put back to that snapshot."""
     if not connection.is_local(conn) or conn.getType() != read.DRIVER:
@@ -29,7 +29,9 @@ def refuse(conn: libvirt.virConnect, domain: libvirt.virDomain, target: Snapshot
         _refuse_other(domain.name(), target.name, path)
 
 
-def refuse_taken(conn: libvirt.virConnect, disks: Iterable[rules.GuestDisk], snapshot: str) -> None:
+def refuse_taken(
+    conn: libvirt.virConnect, disks: Iterable[rules.WritableDisk], snapshot: str
+) -> None:
     """Raises AlreadyExists where a file of the disks has a snapshot of this name inside, whether
     libvirt lists it or not: QEMU would go back to that one."""
     if not connection.is_local(conn):
@@ -48,44 +50,47 @@ def _refuse_lost(
     conn: libvirt.virConnect, domain: libvirt.virDomain, snapshot: str, target: str, base: str
 ) -> None:
     guest = domain.name()
-    if _has(conn, domain, base):
+    if _has_disk(conn, domain, base):
         return
-    why = f"which {guest} has no longer: attach it again"
+    reason = f"which {guest} has no longer: attach it again"
     if not usage.is_there(conn, base):
-        why = "which is not there any more: bring it back"
+        reason = "which is not there any more: bring it back"
     raise errors.Refused(
         f"cannot revert {guest}: snapshot {snapshot} would put back disk {target}, {base}, "
-        f"{why}, or give the snapshot up with 'virsh snapshot-delete {guest} {snapshot} "
+        f"{reason}, or give the snapshot up with 'virsh snapshot-delete {guest} {snapshot} "
         "--metadata', which leaves all files as they are"
     )
 
 
-def _has(conn: libvirt.virConnect, domain: libvirt.virDomain, base: str) -> bool:
+def _has_disk(conn: libvirt.virConnect, domain: libvirt.virDomain, base: str) -> bool:
     """Whether a disk of the guest is this file, or based on it, and the file is there."""
     if not usage.is_there(conn, base):
         return False
     real = files.real(base)
     disks = [disk for root in files.trees(domain) for disk in root.iterfind("devices/disk")]
-    named = {one for disk in disks for one in files.named(conn, disk)}
-    return any(real in map(files.real, chains.read(path, format).paths) for path, format in named)
+    named_paths = {named_path for disk in disks for named_path in files.named_paths(conn, disk)}
+    return any(
+        real in map(files.real, chains.read(path, format).paths) for path, format in named_paths
+    )
 
 
 def _refuse_other(guest: str, snapshot: str, path: str) -> None:
     """Raises Refused where a file has no snapshot of this name, or QEMU would take another one."""
-    there = internal.snapshots(path)
-    if snapshot not in there.values():
+    names_by_id = internal.snapshots(path)
+    if snapshot not in names_by_id.values():
         raise errors.Refused(
             f"cannot revert {guest}: {path} has no snapshot {snapshot} inside, though libvirt "
             f"lists it: 'virsh snapshot-delete {guest} {snapshot} --metadata' gives it up"
         )
-    if [*there.values()].count(snapshot) > 1:
+    if [*names_by_id.values()].count(snapshot) > 1:
         raise errors.Refused(
             f"cannot revert {guest}: {path} has more than one snapshot {snapshot} inside, and QEMU "
             f"would take the oldest one: 'qemu-img snapshot -l {path}' lists them with their IDs"
         )
-    other = there.get(snapshot, snapshot)
-    if other != snapshot:
+    other_name = names_by_id.get(snapshot, snapshot)
+    if other_name != snapshot:
         raise errors.Refused(
-            f"cannot revert {guest}: QEMU would take {other} for snapshot {snapshot}, as {other} "
-            f"has the ID {snapshot} in {path}: delete snapshot {other} first"
+            f"cannot revert {guest}: QEMU would take {other_name} for snapshot {snapshot}, as "
+            f"{other_name} "
+            f"has the ID {snapshot} in {path}: delete snapshot {other_name} first"
         )

@@ -25,11 +25,11 @@ from saltvirt.images import chain, clone, confined, header
 from saltvirt.xml import tree
 
 if TYPE_CHECKING:
-    from saltvirt.snapshot.tree import Snapshot
+    from saltvirt.snapshot.tree import SnapshotNode
 
 log = logging.getLogger(__name__)
 
-_OWNERS = 0o600
+_OWNER_MODE = 0o600
 
 
 @dataclass(frozen=True)
@@ -39,35 +39,35 @@ class Layer:
     target: str
     path: str
 
-    def begin_anew(self, fresh: str) -> None:
+    def recreate_in(self, new_path: str) -> None:
         """Makes an empty file on the same base of the file ``fresh``, with its owner."""
-        what = f"reset {self.path}"
+        action = f"reset {self.path}"
         head = header.read(self.path, "qcow2")
         base, kind = head.backing, head.backing_format
         if not base or not kind:
-            raise errors.OperationFailed(f"cannot {what}: it has no backing file")
-        argv = ["qemu-img", "create", "-q", "-f", "qcow2", "-b", base, "-F", kind, fresh]
+            raise errors.OperationFailed(f"cannot {action}: it has no backing file")
+        argv = ["qemu-img", "create", "-q", "-f", "qcow2", "-b", base, "-F", kind, new_path]
         reads = chain.names(self.path, "qcow2")[1:]
-        confined.run(argv, what, reads=reads, writes=[fresh])
+        confined.run(argv, action, reads=reads, writes=[new_path])
         stat = os.stat(self.path)
-        shutil.copymode(self.path, fresh)
-        os.chown(fresh, stat.st_uid, stat.st_gid)
+        shutil.copymode(self.path, new_path)
+        os.chown(new_path, stat.st_uid, stat.st_gid)
 
 
 def layers(snapshot: libvirt.virDomainSnapshot) -> list[Layer]:
     """The Layers of a snapshot of files. Raises Unsupported when it has anything else."""
     root = ElementTree.fromstring(snapshot.getXMLDesc(0))
     memory = root.find("memory")
-    found = []
+    result = []
     for disk in root.iterfind("disks/disk"):
         source = disk.find("source[@file]")
         if disk.get("snapshot") == "external" and source is not None:
-            found.append(Layer(disk.attrib["name"], source.attrib["file"]))
+            result.append(Layer(disk.attrib["name"], source.attrib["file"]))
         elif disk.get("snapshot") != "no":
             break
     else:
-        if found and (memory is None or memory.get("snapshot") == "no"):
-            return found
+        if result and (memory is None or memory.get("snapshot") == "no"):
+            return result
     raise errors.Unsupported(
         f"this libvirt cannot revert to snapshot {snapshot.getName()}: "
         "only to external snapshots without memory (disk_only)"
@@ -78,41 +78,41 @@ def revert(
     conn: libvirt.virConnect,
     domain: libvirt.virDomain,
     snapshot: libvirt.virDomainSnapshot,
-    above: Sequence[libvirt.virDomainSnapshot],
+    newer: Sequence[libvirt.virDomainSnapshot],
     unused: Collection[str] = (),
 ) -> None:
     """Puts the guest's disks back to the snapshot and leaves it shut off.
 
-    above: the snapshots made on top of it, the newest first; they and their files go, those that
+    newer: the snapshots made on top of it, the newest first; they and their files go, those that
     other hosts may have where they are in ``unused``: nobody there needs them.
     """
-    wanted = layers(snapshot)
-    others = {layer.path for one in above for layer in layers(one)}
+    layer_list = layers(snapshot)
+    newer_paths = {layer.path for vir_snapshot in newer for layer in layers(vir_snapshot)}
     try:
-        _begin_anew(conn, domain, wanted)
+        _recreate_layers(conn, domain, layer_list)
     except OSError as exc:
         raise errors.OperationFailed(
-            f"cannot reset {', '.join(layer.path for layer in wanted)}: {exc.strerror}"
+            f"cannot reset {', '.join(layer.path for layer in layer_list)}: {exc.strerror}"
         ) from exc
     # the files first: as long as a snapshot is there, it names its own
-    remove(conn, others - {layer.path for layer in wanted}, unused, domain.UUIDString())
-    for one in above:
-        one.delete(libvirt.VIR_DOMAIN_SNAPSHOT_DELETE_METADATA_ONLY)
+    remove(conn, newer_paths - {layer.path for layer in layer_list}, unused, domain.UUIDString())
+    for vir_snapshot in newer:
+        vir_snapshot.delete(libvirt.VIR_DOMAIN_SNAPSHOT_DELETE_METADATA_ONLY)
     _make_current(domain, snapshot)
 
 
-def protect(conn: libvirt.virConnect, taken: Snapshot) -> list[str]:
+def protect(conn: libvirt.virConnect, new_snapshot: SnapshotNode) -> list[str]:
     """Gives the layers that libvirt made of a guest that is off the mode of what they are on, as
     each user of the host may read what libvirt makes there. Sentences about those where this
     failed."""
     notes = []
-    for disk in taken.disks if connection.is_local(conn) else ():
+    for disk in new_snapshot.disks if connection.is_local(conn) else ():
         if not disk.layer or not files.is_regular(disk.layer):
             continue
         try:
             is_file = disk.base is not None and files.is_regular(disk.base)
             mode = stat.S_IMODE(os.stat(disk.base or "").st_mode) if is_file else 0
-            os.chmod(disk.layer, mode | _OWNERS)
+            os.chmod(disk.layer, mode | _OWNER_MODE)
         except OSError as exc:
             notes.append(f"others may be able to read {disk.layer}: {exc.strerror}")
     return notes
@@ -126,23 +126,26 @@ def stop(domain: libvirt.virDomain) -> None:
     checkpoints.forget(domain)
 
 
-def _begin_anew(
-    conn: libvirt.virConnect, domain: libvirt.virDomain, wanted: Sequence[Layer]
+def _recreate_layers(
+    conn: libvirt.virConnect, domain: libvirt.virDomain, layer_list: Sequence[Layer]
 ) -> None:
     """Has the guest's disks use these Layers, which are empty then; all of them or none. The guest
     is stopped when their files are made."""
-    with contextlib.ExitStack() as making:
-        fresh = {one.path: making.enter_context(clone.part_of(one.path)) for one in wanted}
-        for layer in wanted:
-            layer.begin_anew(fresh[layer.path])
+    with contextlib.ExitStack() as stack:
+        new_paths = {
+            layer_file.path: stack.enter_context(clone.part_of(layer_file.path))
+            for layer_file in layer_list
+        }
+        for layer in layer_list:
+            layer.recreate_in(new_paths[layer.path])
         stop(domain)
-        with usage.closed(conn, fresh) as held:
-            for path, why in held.items():
-                if why:
-                    raise errors.OperationFailed(f"{path} is not reset: {why}")
-            _point_at(conn, domain, wanted)
-            for path, made in fresh.items():
-                os.replace(made, path)
+        with usage.prevent_open(conn, new_paths) as open_reasons:
+            for path, reason in open_reasons.items():
+                if reason:
+                    raise errors.OperationFailed(f"{path} is not reset: {reason}")
+            _point_at(conn, domain, layer_list)
+            for path, new_path in new_paths.items():
+                os.replace(new_path, path)
 
 
 def remove(
@@ -154,11 +157,11 @@ def remove(
     """Deletes the files of layers, but those that other hosts may have and were not asked about,
     and those that somebody uses, or of which nobody can tell: a warning in the log names them.
     guest: UUID of whose they are."""
-    doomed = {files.real(path) for path in paths}
+    to_delete = {files.real(path) for path in paths}
     for path in paths:
         if path in unused or not usage.others_may_have(conn, path):
             try:
-                with deletion.unused(conn, path, guest, doomed):
+                with deletion.ensure_unused(conn, path, guest, to_delete):
                     os.unlink(path)
             except FileNotFoundError:
                 pass
@@ -166,11 +169,13 @@ def remove(
                 log.warning("%s", exc.text)
 
 
-def _point_at(conn: libvirt.virConnect, domain: libvirt.virDomain, wanted: Sequence[Layer]) -> None:
+def _point_at(
+    conn: libvirt.virConnect, domain: libvirt.virDomain, layer_list: Sequence[Layer]
+) -> None:
     """Has the guest's disks use the files of these Layers."""
     secure = libvirt.VIR_DOMAIN_XML_INACTIVE | libvirt.VIR_DOMAIN_XML_SECURE
     root = ElementTree.fromstring(domain.XMLDesc(secure))
-    paths = {layer.target: layer.path for layer in wanted}
+    paths = {layer.target: layer.path for layer in layer_list}
     for disk in root.iterfind("devices/disk"):
         path = paths.get(tree.child(disk, "target").get("dev", ""))
         source = disk.find("source")

@@ -10,16 +10,17 @@ from saltvirt import errors
 from saltvirt.host.connection import libvirt, translate
 
 # how long the agent may take to freeze; a question for addresses leaves it 2 s
-_FREEZES_S = 30
+_FREEZE_TIMEOUT_S = 30
 # how long an agent that was late is told to thaw
-_THAWS_S, _AGAIN_S = 30, 1
+_THAW_TIMEOUT_S, _RETRY_S = 30, 1
 # libvirt does not thaw after these, and the agent may freeze all the same
-_LATE = ("VIR_ERR_AGENT_UNRESPONSIVE", "VIR_ERR_AGENT_UNSYNCED", "VIR_ERR_AGENT_COMMAND_TIMEOUT",
+_TIMEOUT_ERRORS = ("VIR_ERR_AGENT_UNRESPONSIVE", "VIR_ERR_AGENT_UNSYNCED",
+"VIR_ERR_AGENT_COMMAND_TIMEOUT",
          "VIR_ERR_OPERATION_TIMEOUT")  # fmt: skip
 
 
 @contextlib.contextmanager
-def thawed(domain: libvirt.virDomain, quiesce: bool) -> Iterator[None]:
+def ensure_thawed(domain: libvirt.virDomain, quiesce: bool) -> Iterator[None]:
     """For the block, in which libvirt has the agent freeze the file systems if ``quiesce``: the
     agent has time for it, and if it is too late, the file systems do not stay frozen. Raises
     OperationFailed if they may."""
@@ -27,12 +28,14 @@ def thawed(domain: libvirt.virDomain, quiesce: bool) -> Iterator[None]:
         yield
         return
     with contextlib.suppress(libvirt.libvirtError):
-        domain.agentSetResponseTimeout(_FREEZES_S, 0)
+        domain.agentSetResponseTimeout(_FREEZE_TIMEOUT_S, 0)
     try:
         yield
     except libvirt.libvirtError as exc:
-        is_late = exc.get_error_code() in {getattr(libvirt, one, None) for one in _LATE}
-        if is_late and not _thaws(domain):
+        is_late = exc.get_error_code() in {
+            getattr(libvirt, constant, None) for constant in _TIMEOUT_ERRORS
+        }
+        if is_late and not _thaw(domain):
             name = domain.name()
             raise errors.OperationFailed(
                 f"{translate(exc).text}; the file systems of {name} may be frozen: type 'virsh "
@@ -41,9 +44,9 @@ def thawed(domain: libvirt.virDomain, quiesce: bool) -> Iterator[None]:
         raise
 
 
-def _thaws(domain: libvirt.virDomain) -> bool:
+def _thaw(domain: libvirt.virDomain) -> bool:
     """Whether the file systems are surely not frozen any more."""
-    until = time.monotonic() + _THAWS_S
+    deadline = time.monotonic() + _THAW_TIMEOUT_S
     while True:
         with contextlib.suppress(libvirt.libvirtError):
             domain.fsThaw()
@@ -51,6 +54,6 @@ def _thaws(domain: libvirt.virDomain) -> bool:
         with contextlib.suppress(libvirt.libvirtError):
             if not domain.isActive():
                 return True
-        if time.monotonic() >= until:
+        if time.monotonic() >= deadline:
             return False
-        time.sleep(_AGAIN_S)
+        time.sleep(_RETRY_S)

@@ -25,32 +25,36 @@ def oldest_first(domain: libvirt.virDomain) -> list[libvirt.virDomainSnapshot]:
     return domain.listAllSnapshots(libvirt.VIR_DOMAIN_SNAPSHOT_LIST_TOPOLOGICAL)
 
 
-def snapshot(conn: libvirt.virConnect, one: libvirt.virDomainSnapshot) -> model.Snapshot:
+def snapshot(
+    conn: libvirt.virConnect, vir_snapshot: libvirt.virDomainSnapshot
+) -> model.SnapshotNode:
     """One snapshot; volumes in it are named by their paths."""
-    return model.read(one.getXMLDesc(0), one.isCurrent() == 1, functools.partial(_volume, conn))
+    return model.read(
+        vir_snapshot.getXMLDesc(0), vir_snapshot.isCurrent() == 1, functools.partial(_volume, conn)
+    )
 
 
 def _volume(conn: libvirt.virConnect, pool: str, volume: str) -> str:
     return files.volume_path(conn, pool, volume) or model.of_pool(pool, volume)
 
 
-def tree(conn: libvirt.virConnect, domain: libvirt.virDomain) -> model.Tree:
+def tree(conn: libvirt.virConnect, domain: libvirt.virDomain) -> model.SnapshotTree:
     """The snapshots of a guest."""
-    return model.Tree(snapshot(conn, one) for one in oldest_first(domain))
+    return model.SnapshotTree(snapshot(conn, vir_snapshot) for vir_snapshot in oldest_first(domain))
 
 
-def guest(conn: libvirt.virConnect, domain: libvirt.virDomain) -> rules.Guest:
+def guest(conn: libvirt.virConnect, domain: libvirt.virDomain) -> rules.SnapshotGuest:
     """What of the guest its snapshots depend on."""
     root = files.trees(domain)[0]
-    ours = conn.getType() == DRIVER
-    return rules.Guest(
+    is_qemu = conn.getType() == DRIVER
+    return rules.SnapshotGuest(
         name=domain.name(),
         running=bool(domain.isActive()),
         memory_kib=int(domain.info()[2]),
-        variables=ours and model.has_variables(root),
+        variables=is_qemu and model.has_variables(root),
         tpm=root.find("devices/tpm/backend[@type='emulator']") is not None,
-        disks=tuple(_disks(conn, root)) if ours else (),
-        compared=_places(conn, root) if compares(conn) and domain.isActive() else None,
+        disks=tuple(_disks(conn, root)) if is_qemu else (),
+        current_sources=_disk_sources(conn, root) if compares(conn) and domain.isActive() else None,
     )
 
 
@@ -60,18 +64,20 @@ def compares(conn: libvirt.virConnect) -> bool:
     return bool(conn.getType() == DRIVER and conn.getLibVersion() >= _COMPARES)
 
 
-def _places(conn: libvirt.virConnect, root: ElementTree.Element) -> dict[str, str | None]:
+def _disk_sources(conn: libvirt.virConnect, root: ElementTree.Element) -> dict[str, str | None]:
     """{target: where it has its data} of all disks and drives."""
-    found = {}
+    sources = {}
     for node in root.iterfind("devices/disk"):
         target = node.find("target")
         if target is not None:
             source = node.find("source")
-            found[target.get("dev", "")] = model.place(source, functools.partial(_volume, conn))
-    return found
+            sources[target.get("dev", "")] = model.location(
+                source, functools.partial(_volume, conn)
+            )
+    return sources
 
 
-def _disks(conn: libvirt.virConnect, root: ElementTree.Element) -> Iterator[rules.GuestDisk]:
+def _disks(conn: libvirt.virConnect, root: ElementTree.Element) -> Iterator[rules.WritableDisk]:
     """The disks that the guest may write to."""
     for node in root.iterfind("devices/disk"):
         source, target = node.find("source"), node.find("target")
@@ -82,13 +88,13 @@ def _disks(conn: libvirt.virConnect, root: ElementTree.Element) -> Iterator[rule
         path = source.get("file") or source.get("dev")
         if source.get("volume"):
             path = files.volume_path(conn, source.get("pool"), source.get("volume"))
-        yield rules.GuestDisk(
+        yield rules.WritableDisk(
             target=target.get("dev", ""),
             kind=node.get("type", "file"),
             format=files.declared(node),
             path=path,
             regular=path is not None and files.is_regular(path),
-            place=model.place(source, functools.partial(_volume, conn)),
+            location=model.location(source, functools.partial(_volume, conn)),
             shareable=node.find("shareable") is not None,
         )
 
@@ -96,7 +102,7 @@ def _disks(conn: libvirt.virConnect, root: ElementTree.Element) -> Iterator[rule
 def refuse_without_disks(
     conn: libvirt.virConnect,
     domain: libvirt.virDomain,
-    snapshots: Iterable[model.Snapshot],
+    snapshots: Iterable[model.SnapshotNode],
     action: str,
     next_start: bool = False,
 ) -> None:
@@ -106,27 +112,27 @@ def refuse_without_disks(
     if conn.getType() != DRIVER:
         return
     root = files.trees(domain)[-1 if next_start else 0]
-    here = {disk.target: disk for disk in _disks(conn, root)}
-    for one in snapshots:
-        for disk in one.disks:
-            if disk.layer and not _stands_on(conn, here.get(disk.target), disk):
+    disks_by_target = {disk.target: disk for disk in _disks(conn, root)}
+    for item in snapshots:
+        for disk in item.disks:
+            if disk.layer and not _is_same_disk(conn, disks_by_target.get(disk.target), disk):
                 guest = domain.name()
                 raise errors.Refused(
-                    f"cannot {action} {guest}: snapshot {one.name} has the layer {disk.layer} of "
+                    f"cannot {action} {guest}: snapshot {item.name} has the layer {disk.layer} of "
                     f"disk {disk.target}, which {guest} has no longer: attach that layer as "
                     f"{disk.target} again, or give the snapshot up with 'virsh snapshot-delete "
-                    f"{guest} {one.name} --metadata', which leaves all files as they are"
+                    f"{guest} {item.name} --metadata', which leaves all files as they are"
                 )
 
 
-def _stands_on(
-    conn: libvirt.virConnect, now: rules.GuestDisk | None, disk: model.SnapshotDisk
+def _is_same_disk(
+    conn: libvirt.virConnect, current_disk: rules.WritableDisk | None, disk: model.SnapshotDisk
 ) -> bool:
     """Whether the disk that has the target now is the disk of the snapshot. What cannot be read
     here counts as the same."""
-    if now is None:
+    if current_disk is None:
         return False
-    if not (now.path and connection.is_local(conn)):
+    if not (current_disk.path and connection.is_local(conn)):
         return True
-    chain = {files.real(path) for path in chains.read(now.path, now.format).paths}
-    return any(files.real(place) in chain for place in (disk.layer, disk.base) if place)
+    chain = {files.real(path) for path in chains.read(current_disk.path, current_disk.format).paths}
+    return any(files.real(data_path) in chain for data_path in (disk.layer, disk.base) if data_path)

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 from saltvirt import errors
 from saltvirt.host.connection import libvirt
 from saltvirt.host.storage import files, usage
-from saltvirt.snapshot.tree import Snapshot
+from saltvirt.snapshot.tree import SnapshotNode
 
 _DRIVES = ("cdrom", "floppy")
 # libvirt starts the guest with the definition of such a snapshot
@@ -20,53 +20,55 @@ RUNS = ("running", "paused")
 def refuse_without_networks(
     conn: libvirt.virConnect,
     domain: libvirt.virDomain,
-    one: libvirt.virDomainSnapshot,
-    to: Snapshot,
+    vir_snapshot: libvirt.virDomainSnapshot,
+    target: SnapshotNode,
 ) -> None:
     """Raises Refused if the guest would be started on a network that does not run: libvirt pulls
     its power first, and then does not start it."""
-    if to.state not in RUNS:
+    if target.state not in RUNS:
         return
-    for nic in ElementTree.fromstring(one.getXMLDesc(0)).iterfind("domain/devices/interface"):
+    for nic in ElementTree.fromstring(vir_snapshot.getXMLDesc(0)).iterfind(
+        "domain/devices/interface"
+    ):
         source = nic.find("source[@network]")
         network = source.get("network", "") if source is not None else None
-        if network and not _runs(conn, network):
+        if network and not _is_active(conn, network):
             raise errors.Refused(
-                f"cannot revert {domain.name()}: it was on the network {network} at {to.name}, "
+                f"cannot revert {domain.name()}: it was on the network {network} at {target.name}, "
                 "which does not run: start that network first"
             )
 
 
-def _runs(conn: libvirt.virConnect, network: str) -> bool:
+def _is_active(conn: libvirt.virConnect, network: str) -> bool:
     with contextlib.suppress(libvirt.libvirtError):
         return bool(conn.networkLookupByName(network).isActive())
     return False
 
 
-def lost_media(conn: libvirt.virConnect, one: libvirt.virDomainSnapshot) -> dict[str, str]:
+def lost_media(conn: libvirt.virConnect, vir_snapshot: libvirt.virDomainSnapshot) -> dict[str, str]:
     """Target of each drive to the medium in it at the snapshot, if that is not there any more."""
-    root = ElementTree.fromstring(one.getXMLDesc(0))
-    return {target: path for _, target, path in _lost(conn, root)}
+    root = ElementTree.fromstring(vir_snapshot.getXMLDesc(0))
+    return {target: path for _, target, path in _missing_media(conn, root)}
 
 
 def empty_drives(
-    conn: libvirt.virConnect, domain: libvirt.virDomain, one: libvirt.virDomainSnapshot
+    conn: libvirt.virConnect, domain: libvirt.virDomain, vir_snapshot: libvirt.virDomainSnapshot
 ) -> None:
     """Takes the media that are not there any more out of the definition in a snapshot: with them
     the guest could not be started."""
-    root = ElementTree.fromstring(one.getXMLDesc(libvirt.VIR_DOMAIN_SNAPSHOT_XML_SECURE))
-    lost = list(_lost(conn, root))
-    for disk, _, _ in lost:
+    root = ElementTree.fromstring(vir_snapshot.getXMLDesc(libvirt.VIR_DOMAIN_SNAPSHOT_XML_SECURE))
+    missing_media = list(_missing_media(conn, root))
+    for disk, _, _ in missing_media:
         for source in disk.findall("source"):
             disk.remove(source)
-    if lost:
+    if missing_media:
         flags = libvirt.VIR_DOMAIN_SNAPSHOT_CREATE_REDEFINE
-        if one.isCurrent():
+        if vir_snapshot.isCurrent():
             flags |= libvirt.VIR_DOMAIN_SNAPSHOT_CREATE_CURRENT
         domain.snapshotCreateXML(ElementTree.tostring(root, encoding="unicode"), flags)
 
 
-def _lost(
+def _missing_media(
     conn: libvirt.virConnect, root: ElementTree.Element
 ) -> Iterator[tuple[ElementTree.Element, str, str]]:
     """(disk, target, path) of each drive whose medium is not there."""

@@ -28,7 +28,7 @@ from saltvirt.host.snapshot import (
 )
 from saltvirt.host.storage import files, mounted
 from saltvirt.snapshot import rules
-from saltvirt.snapshot.tree import EXTERNAL, Snapshot, Tree
+from saltvirt.snapshot.tree import EXTERNAL, SnapshotNode, SnapshotTree
 from saltvirt.spec import values
 from saltvirt.units import human_bytes
 from saltvirt.xml import snapshot as xml
@@ -41,14 +41,14 @@ if TYPE_CHECKING:
 # what Salt's users know for "there is none"
 NONE = "N/A"
 # VIR_ERR_CONFIG_UNSUPPORTED and VIR_ERR_OPERATION_UNSUPPORTED
-_CANNOT = (67, 84)
+_UNSUPPORTED_CODES = (67, 84)
 # libvirt names a file after a snapshot, and a layer after the disk, too
 _LONGEST_NAME_BYTES = 200
 # the libvirt that goes back to external snapshots itself
-_GOES_BACK = 9_009_000
+_REVERTS_VERSION = 9_009_000
 
 
-class Described(TypedDict):
+class SnapshotDetails(TypedDict):
     """One snapshot; see ``virt.list_snapshots``."""
 
     name: str
@@ -76,7 +76,7 @@ class SnapshotRequest:
 
 
 @dataclass(frozen=True)
-class Taken:
+class TakenSnapshot:
     """A snapshot, taken or planned. notes: sentences about what is particular about it."""
 
     name: str
@@ -84,7 +84,7 @@ class Taken:
 
 
 @dataclass(frozen=True)
-class Reverted:
+class RevertResult:
     """What going back to a snapshot did or would do. deleted: names of the snapshots that go after
     it. notes: sentences about what else is different from the day of the snapshot, or lost."""
 
@@ -96,64 +96,66 @@ class Reverted:
 def listing(conn: libvirt.virConnect, name: str | None = None) -> dict[str, Any]:
     """Snapshots by guest name; of one guest, or of all: see ``virt.list_snapshots``."""
     if name is not None:
-        return {str(name): _described(conn, lookup(conn, name))}
+        return {str(name): _guest_snapshots(conn, lookup(conn, name))}
     return {domain.name(): _described_or_error(conn, domain) for domain in conn.listAllDomains()}
 
 
 @dataclass(frozen=True)
-class _Plan:
+class _SnapshotPlan:
     """A snapshot that may be taken."""
 
     domain: libvirt.virDomain
-    guest: rules.Guest
-    choice: rules.Choice
+    guest: rules.SnapshotGuest
+    choice: rules.SnapshotKind
     name: str
     disks: tuple[tuple[str, str], ...]
     notes: tuple[str, ...]
 
 
-def create(conn: libvirt.virConnect, guest: str, wanted: SnapshotRequest) -> Taken:
+def create(conn: libvirt.virConnect, guest: str, request: SnapshotRequest) -> TakenSnapshot:
     """Takes the snapshot."""
-    plan = _plan(conn, guest, wanted)
-    description = str(wanted.description) if wanted.description else None
-    document = xml.Snapshot(name=plan.name, description=description)
+    plan = _plan(conn, guest, request)
+    description = str(request.description) if request.description else None
+    document = xml.DomainSnapshot(name=plan.name, description=description)
     for target, path in plan.disks:
         document.disks.append(
-            xml.SnapshotDisk(
+            xml.DomainSnapshotDisk(
                 name=target, snapshot=EXTERNAL, type="file", driver_type="qcow2", file=path
             )
         )
     of_volumes = plan.choice.external and any(disk.kind == "volume" for disk in plan.guest.disks)
-    with checkpoints.aside(plan.domain):
-        with quiesce.thawed(plan.domain, wanted.quiesce):
-            made = plan.domain.snapshotCreateXML(document.tostring(), _flags(plan.choice, wanted))
+    with checkpoints.hidden_checkpoints(plan.domain):
+        with quiesce.ensure_thawed(plan.domain, request.quiesce):
+            vir_snapshot = plan.domain.snapshotCreateXML(
+                document.tostring(), _flags(plan.choice, request)
+            )
         if of_volumes:
-            layers.name_paths(conn, plan.domain, made)
-    taken = read.snapshot(conn, made)
-    notes = (*plan.notes, *(() if plan.guest.running else layers.protect(conn, taken)))
+            layers.name_paths(conn, plan.domain, vir_snapshot)
+    new_snapshot = read.snapshot(conn, vir_snapshot)
+    notes = (*plan.notes, *(() if plan.guest.running else layers.protect(conn, new_snapshot)))
     try:
-        snapshot_state.save(conn, plan.domain, taken)
+        snapshot_state.save(conn, plan.domain, new_snapshot)
     except errors.OperationFailed as exc:
         notes = (*notes, f"its firmware variables and TPM state are not saved: {exc.text}")
-    return Taken(made.getName(), notes)
+    return TakenSnapshot(vir_snapshot.getName(), notes)
 
 
-def plan_create(conn: libvirt.virConnect, guest: str, wanted: SnapshotRequest) -> Taken:
+def plan_create(conn: libvirt.virConnect, guest: str, request: SnapshotRequest) -> TakenSnapshot:
     """What :func:`create` would do. Changes nothing."""
-    plan = _plan(conn, guest, wanted)
-    return Taken(plan.name, plan.notes)
+    plan = _plan(conn, guest, request)
+    return TakenSnapshot(plan.name, plan.notes)
 
 
-def _plan(conn: libvirt.virConnect, guest: str, wanted: SnapshotRequest) -> _Plan:
+def _plan(conn: libvirt.virConnect, guest: str, request: SnapshotRequest) -> _SnapshotPlan:
     parts = {"name": values.label, "suffix": values.label, "description": values.text}
-    for what, parse in parts.items():
-        if getattr(wanted, what):
-            parse(getattr(wanted, what), what)
-    if str(wanted.name or "").lower() == str(guest).lower():
+    for field, parse in parts.items():
+        if getattr(request, field):
+            parse(getattr(request, field), field)
+    if str(request.name or "").lower() == str(guest).lower():
         raise errors.InvalidInput(
-            f"a snapshot of {guest} cannot be called {wanted.name} like the guest itself"
+            f"a snapshot of {guest} cannot be called {request.name} like the guest itself"
         )
-    domain, name = lookup(conn, guest), _name(guest, wanted)
+    domain, name = lookup(conn, guest), _name(guest, request)
     creation.require_complete(domain, "take a snapshot of")
     saved_memory.refuse(domain, "take a snapshot of")
     if "/" in name:
@@ -163,45 +165,50 @@ def _plan(conn: libvirt.virConnect, guest: str, wanted: SnapshotRequest) -> _Pla
             f"the name of a snapshot has at most {_LONGEST_NAME_BYTES} bytes: {name[:40]}... is "
             "longer"
         )
-    tree, about = read.tree(conn, domain), read.guest(conn, domain)
+    tree, guest_facts = read.tree(conn, domain), read.guest(conn, domain)
     if name in tree:
         raise errors.AlreadyExists(f"a snapshot {name} of {guest} already exists")
-    _refuse_without_disks(conn, about)
-    rules.refuse_unknown(about)
-    choice = rules.choose(about, tree, wanted.disk_only, wanted.quiesce)
+    _refuse_without_disks(conn, guest_facts)
+    rules.refuse_unknown(guest_facts)
+    choice = rules.choose(guest_facts, tree, request.disk_only, request.quiesce)
     rules.refuse_name(name, choice)
     if not choice.external:
-        inside.refuse_taken(conn, about.disks, name)
-    disks = tuple(_layers(about, name, wanted.images_dir)) if choice.external else ()
-    notes = [*_kind_notes(about, choice), *_room_notes(conn, domain, about, choice, disks)]
-    return _Plan(
-        domain, about, choice, name, disks, (*notes, *snapshot_state.unsaved(conn, domain))
+        inside.refuse_taken(conn, guest_facts.disks, name)
+    disks = tuple(_layers(guest_facts, name, request.images_dir)) if choice.external else ()
+    notes = [
+        *_kind_notes(guest_facts, choice),
+        *_room_notes(conn, domain, guest_facts, choice, disks),
+    ]
+    return _SnapshotPlan(
+        domain, guest_facts, choice, name, disks, (*notes, *snapshot_state.unsaved(conn, domain))
     )
 
 
-def _refuse_without_disks(conn: libvirt.virConnect, guest: rules.Guest) -> None:
+def _refuse_without_disks(conn: libvirt.virConnect, guest: rules.SnapshotGuest) -> None:
     if conn.getType() == read.DRIVER and not guest.disks:
         raise errors.Unsupported(f"{guest.name} has no disk that it writes to: no snapshot of it")
 
 
-def _kind_notes(guest: rules.Guest, choice: rules.Choice) -> Iterator[str]:
-    if choice.why:
-        yield f"it is external, as {choice.why}"
-    if choice.why and guest.running:
+def _kind_notes(guest: rules.SnapshotGuest, choice: rules.SnapshotKind) -> Iterator[str]:
+    if choice.reason:
+        yield f"it is external, as {choice.reason}"
+    if choice.reason and guest.running:
         yield f"the memory is not in it: going back to it leaves {guest.name} shut off"
 
 
-def _layers(guest: rules.Guest, name: str, images_dir: str | None) -> Iterator[tuple[str, str]]:
+def _layers(
+    guest: rules.SnapshotGuest, name: str, images_dir: str | None
+) -> Iterator[tuple[str, str]]:
     """(target, path) of each layer for which libvirt finds no name: of a disk that is no plain
     file in the definition, or whose layer would have the name of another disk's."""
-    named: set[str] = set()
+    layer_paths: set[str] = set()
     for disk in guest.disks:
         path = _layer_path(guest.name, disk, name, images_dir)
-        by_libvirt = path not in named and disk.kind == "file"
-        if path in named:
+        by_libvirt = path not in layer_paths and disk.kind == "file"
+        if path in layer_paths:
             path = f"{disk.path}.{name}"
         rules.refuse_layer(guest, path)
-        named.add(path)
+        layer_paths.add(path)
         if by_libvirt:
             continue
         if os.path.lexists(path):
@@ -209,7 +216,7 @@ def _layers(guest: rules.Guest, name: str, images_dir: str | None) -> Iterator[t
         yield disk.target, path
 
 
-def _layer_path(guest: str, disk: rules.GuestDisk, name: str, images_dir: str | None) -> str:
+def _layer_path(guest: str, disk: rules.WritableDisk, name: str, images_dir: str | None) -> str:
     """Beside the disk's file, by the name that libvirt gives it; of what is no file in the folder
     of images."""
     if disk.path and (disk.regular or disk.kind == "file"):
@@ -226,34 +233,35 @@ def _layer_path(guest: str, disk: rules.GuestDisk, name: str, images_dir: str | 
 def _room_notes(
     conn: libvirt.virConnect,
     domain: libvirt.virDomain,
-    guest: rules.Guest,
-    choice: rules.Choice,
+    guest: rules.SnapshotGuest,
+    choice: rules.SnapshotKind,
     layered: tuple[tuple[str, str], ...],
 ) -> Iterator[str]:
     """What its layers may grow to, where there is less room. Raises Refused when there is not even
     the room that it needs at once."""
     if not connection.is_local(conn):
         return
-    for path, needed in rules.room(guest, choice).items():
+    for path, needed in rules.required_bytes(guest, choice).items():
         rules.refuse_without_room(guest.name, path, needed, _free(path))
     if not choice.external:
         return
     elsewhere = dict(layered)
     grow: dict[str, int] = {}
     for disk in guest.disks:
-        place = elsewhere.get(disk.target) or disk.path
-        if place:
-            folder = os.path.dirname(files.real(place))
+        layer_path = elsewhere.get(disk.target) or disk.path
+        if layer_path:
+            folder = os.path.dirname(files.real(layer_path))
             grow[folder] = grow.get(folder, 0) + _capacity(conn, domain, disk)
-    for folder, most in grow.items():
-        if _free(folder) < most:
+    for folder, growth_bytes in grow.items():
+        if _free(folder) < growth_bytes:
             yield (
-                f"what is written from now on may grow to {human_bytes(most)}, and {folder} has "
+                f"what is written from now on may grow to {human_bytes(growth_bytes)}, and "
+                f"{folder} has "
                 f"{human_bytes(_free(folder))} free"
             )
 
 
-def _capacity(conn: libvirt.virConnect, domain: libvirt.virDomain, disk: rules.GuestDisk) -> int:
+def _capacity(conn: libvirt.virConnect, domain: libvirt.virDomain, disk: rules.WritableDisk) -> int:
     """What a disk may grow to. Of a guest that is off libvirt does not look into pools."""
     if disk.kind == "volume" and disk.path:
         return int(conn.storageVolLookupByPath(disk.path).info()[1])
@@ -264,10 +272,10 @@ def _free(path: str) -> int:
     """The bytes that are free on the file system of a path."""
     folder = path if os.path.isdir(path) else os.path.dirname(path)
     try:
-        found = os.statvfs(folder)
+        statistics = os.statvfs(folder)
     except OSError as exc:
         raise errors.OperationFailed(f"{folder}: {exc.strerror}") from exc
-    return found.f_bavail * found.f_frsize
+    return statistics.f_bavail * statistics.f_frsize
 
 
 def delete(
@@ -283,17 +291,17 @@ def delete(
     names: each must exist, or nothing is deleted. everything: all that there are.
     children: with all that were made on top of them. unused: see needs.refuse.
     """
-    domain, tree, order = _doomed(conn, guest, names, everything, children)
-    there = _by_name(domain)
-    needs.refuse(conn, domain, _merged(conn, domain, there, order), unused)
+    domain, tree, order = _plan_deletion(conn, guest, names, everything, children)
+    vir_snapshots = _by_name(domain)
+    needs.refuse(conn, domain, _merged(conn, domain, vir_snapshots, order), unused)
     if order:
-        _let_write(conn, domain)
+        _make_writable(conn, domain)
     deleted = {}
     for name in order:
-        there[name].delete(0)
+        vir_snapshots[name].delete(0)
         snapshot_state.forget(domain.UUIDString(), [tree[name]])
         deleted[name] = describe(tree[name])
-    return {"available": {guest: _described(conn, domain)}, "deleted": deleted}
+    return {"available": {guest: _guest_snapshots(conn, domain)}, "deleted": deleted}
 
 
 def plan_delete(
@@ -302,18 +310,18 @@ def plan_delete(
     names: Collection[str],
     everything: bool = False,
     children: bool = False,
-) -> tuple[dict[str, Described], needs.Stake]:
+) -> tuple[dict[str, SnapshotDetails], needs.AffectedFiles]:
     """(what it would delete, the snapshot_needs.Stake). Changes nothing."""
-    domain, tree, order = _doomed(conn, guest, names, everything, children)
-    found = {name: describe(tree[name]) for name in order}
+    domain, tree, order = _plan_deletion(conn, guest, names, everything, children)
+    deletable = {name: describe(tree[name]) for name in order}
     stake = _merged(conn, domain, _by_name(domain), order)
     needs.refuse(conn, domain, stake, stake.shared)
-    return found, stake
+    return deletable, stake
 
 
-def _doomed(
+def _plan_deletion(
     conn: libvirt.virConnect, guest: str, names: Collection[str], everything: bool, children: bool
-) -> tuple[libvirt.virDomain, Tree, list[str]]:
+) -> tuple[libvirt.virDomain, SnapshotTree, list[str]]:
     """(the domain, its snapshots, the names of those that go, in the order to delete them)."""
     domain = lookup(conn, guest)
     if not names and not everything:
@@ -321,9 +329,9 @@ def _doomed(
             f"name the snapshots of {guest} to delete, or all=True for every one"
         )
     tree = read.tree(conn, domain)
-    doomed = {*(tree.newest_first() if everything else rules.known(guest, names, tree))}
-    doomed = tree.with_children(doomed) if children else doomed
-    order = rules.deletion_order(read.guest(conn, domain), tree, doomed)
+    to_delete = {*(tree.newest_first() if everything else rules.check_names(guest, names, tree))}
+    to_delete = tree.with_children(to_delete) if children else to_delete
+    order = rules.deletion_order(read.guest(conn, domain), tree, to_delete)
     if any(tree[name].external for name in order):
         saved_memory.refuse(domain, "delete snapshots of")
     changed = [tree[name] for name in order]
@@ -332,20 +340,20 @@ def _doomed(
 
 
 def _by_name(domain: libvirt.virDomain) -> dict[str, libvirt.virDomainSnapshot]:
-    return {one.getName(): one for one in read.oldest_first(domain)}
+    return {vir_snapshot.getName(): vir_snapshot for vir_snapshot in read.oldest_first(domain)}
 
 
 def _merged(
     conn: libvirt.virConnect,
     domain: libvirt.virDomain,
-    there: dict[str, libvirt.virDomainSnapshot],
-    doomed: Collection[str],
-) -> needs.Stake:
-    changed = needs.merged(there[name] for name in doomed)
-    return needs.of(conn, domain, changed, "virt.delete_snapshots")
+    vir_snapshots: dict[str, libvirt.virDomainSnapshot],
+    to_delete: Collection[str],
+) -> needs.AffectedFiles:
+    changed = needs.merged_paths(vir_snapshots[name] for name in to_delete)
+    return needs.assess(conn, domain, changed, "virt.delete_snapshots")
 
 
-def _let_write(conn: libvirt.virConnect, domain: libvirt.virDomain) -> None:
+def _make_writable(conn: libvirt.virConnect, domain: libvirt.virDomain) -> None:
     """Lets the guest's own disks be written to: what is above them is merged into them.
 
     One that came here by an early migration, from below a snapshot, is read-only like an image.
@@ -362,37 +370,42 @@ def revert(
     cleanup: bool = False,
     unused: Collection[str] = (),
     admission_config: AdmissionConfig | None = None,
-) -> Reverted:
+) -> RevertResult:
     """Puts the guest back.
 
     name: None for the one before the current snapshot.
     cleanup: delete every snapshot that is newer or was made on top of it.
     unused: see needs.refuse. admission_config: None where the host is not asked for room.
     """
-    domain, tree, plan = _wanted(conn, guest, name, cleanup)
+    domain, tree, plan = _plan_revert(conn, guest, name, cleanup)
     _admit(conn, domain, tree[plan.name], admission_config)
-    there, target = _by_name(domain), tree[plan.name]
-    needs.refuse(conn, domain, _put_back(conn, domain, there, tree, plan), unused)
+    vir_snapshots, target = _by_name(domain), tree[plan.name]
+    needs.refuse(conn, domain, _revert_files(conn, domain, vir_snapshots, tree, plan), unused)
     _refuse_needed(conn, domain, target)
-    notes = [*_revert_notes(conn, domain, tree, target), *rules.left_inside(guest, tree, plan)]
-    before = metadata.of_domain(domain)
-    left = list(plan.deleted)
+    notes = [
+        *_revert_notes(conn, domain, tree, target),
+        *rules.internal_leftovers(guest, tree, plan),
+    ]
+    old_record = metadata.of_domain(domain)
+    remaining = list(plan.deleted)
     if target.external:
-        if not _begins_anew(conn):
-            with checkpoints.aside(domain):
-                returning.empty_drives(conn, domain, there[plan.name])
-        left = _revert_layers(conn, domain, (target, there), tree, left, unused)
+        if not _recreates_layers(conn):
+            with checkpoints.hidden_checkpoints(domain):
+                returning.empty_drives(conn, domain, vir_snapshots[plan.name])
+        remaining = _revert_layers(conn, domain, (target, vir_snapshots), tree, remaining, unused)
     else:
         checkpoints.remove(conn, domain)
-        returning.empty_drives(conn, domain, there[plan.name])
-        domain.revertToSnapshot(there[plan.name], 0)
-    _keep_record(domain, before)
+        returning.empty_drives(conn, domain, vir_snapshots[plan.name])
+        domain.revertToSnapshot(vir_snapshots[plan.name], 0)
+    _keep_record(domain, old_record)
     snapshot_state.restore(conn, domain, target)
-    _drop(conn, domain, [tree[one] for one in left], unused)
-    snapshot_state.forget(domain.UUIDString(), [tree[one] for one in plan.deleted])
-    late = guest_clock.set_now(domain) if target.memory != "no" else None
-    notes += [late] if late else []
-    return Reverted(plan.name, plan.deleted, tuple(notes))
+    _drop(conn, domain, [tree[snapshot_name] for snapshot_name in remaining], unused)
+    snapshot_state.forget(
+        domain.UUIDString(), [tree[snapshot_name] for snapshot_name in plan.deleted]
+    )
+    clock_note = guest_clock.set_now(domain) if target.memory != "no" else None
+    notes += [clock_note] if clock_note else []
+    return RevertResult(plan.name, plan.deleted, tuple(notes))
 
 
 def plan_revert(
@@ -401,204 +414,232 @@ def plan_revert(
     name: str | None = None,
     cleanup: bool = False,
     admission_config: AdmissionConfig | None = None,
-) -> tuple[Reverted, needs.Stake]:
+) -> tuple[RevertResult, needs.AffectedFiles]:
     """(what it would do, the needs.Stake). Changes nothing."""
-    domain, tree, plan = _wanted(conn, guest, name, cleanup)
+    domain, tree, plan = _plan_revert(conn, guest, name, cleanup)
     _admit(conn, domain, tree[plan.name], admission_config)
     target = tree[plan.name]
     checkpoints.refuse_foreign(domain)
-    late = guest_clock.foreseen(domain) if target.memory != "no" else None
-    lasting = rules.left_inside(guest, tree, plan)
-    notes = (*_revert_notes(conn, domain, tree, target), *lasting, *([late] if late else []))
-    stake = _put_back(conn, domain, _by_name(domain), tree, plan)
+    clock_note = guest_clock.expected_warning(domain) if target.memory != "no" else None
+    lasting = rules.internal_leftovers(guest, tree, plan)
+    notes = (
+        *_revert_notes(conn, domain, tree, target),
+        *lasting,
+        *([clock_note] if clock_note else []),
+    )
+    stake = _revert_files(conn, domain, _by_name(domain), tree, plan)
     needs.refuse(conn, domain, stake, stake.shared)
     _refuse_needed(conn, domain, target)
-    return Reverted(plan.name, plan.deleted, notes), stake
+    return RevertResult(plan.name, plan.deleted, notes), stake
 
 
 def _admit(
     conn: libvirt.virConnect,
     domain: libvirt.virDomain,
-    target: Snapshot,
+    target: SnapshotNode,
     admission_config: AdmissionConfig | None,
 ) -> None:
     """Raises NoRoom where a guest that is off would be started with the snapshot's memory, and the
     host has promised its own to others."""
     if admission_config and target.state in returning.RUNS and target.memory != "no":
         with admission_config.lock():
-            admission.starting(conn, admission_config, domain)
+            admission.check_start(conn, admission_config, domain)
 
 
-def _put_back(
+def _revert_files(
     conn: libvirt.virConnect,
     domain: libvirt.virDomain,
-    there: dict[str, libvirt.virDomainSnapshot],
-    tree: Tree,
+    vir_snapshots: dict[str, libvirt.virDomainSnapshot],
+    tree: SnapshotTree,
     plan: rules.RevertPlan,
-) -> needs.Stake:
+) -> needs.AffectedFiles:
     """What is changed: the layers that begin anew or go, and what is next below those."""
-    changed = needs.merged(there[one] for one in plan.deleted)
+    changed = needs.merged_paths(vir_snapshots[snapshot_name] for snapshot_name in plan.deleted)
     if tree[plan.name].external:
-        gone = [there[one] for one in (plan.name, *tree.descendants(plan.name))]
-        changed |= needs.layers(gone) | needs.in_use(domain, there[plan.name])
-    return needs.of(conn, domain, changed, "virt.revert")
+        layers_removed = [
+            vir_snapshots[snapshot_name]
+            for snapshot_name in (plan.name, *tree.descendants(plan.name))
+        ]
+        changed |= needs.layers(layers_removed) | needs.current_sources(
+            domain, vir_snapshots[plan.name]
+        )
+    return needs.assess(conn, domain, changed, "virt.revert")
 
 
-def _refuse_needed(conn: libvirt.virConnect, domain: libvirt.virDomain, target: Snapshot) -> None:
+def _refuse_needed(
+    conn: libvirt.virConnect, domain: libvirt.virDomain, target: SnapshotNode
+) -> None:
     """Raises Refused when something else of this host needs a disk in which an internal snapshot
     is put back, such as an image that is based on it."""
-    needs.refuse(conn, domain, needs.Stake("virt.revert", set(target.inside)), doubts=False)
+    needs.refuse(
+        conn, domain, needs.AffectedFiles("virt.revert", set(target.inside)), refuse_unknown=False
+    )
 
 
-def _wanted(
+def _plan_revert(
     conn: libvirt.virConnect, guest: str, name: str | None, cleanup: bool
-) -> tuple[libvirt.virDomain, Tree, rules.RevertPlan]:
+) -> tuple[libvirt.virDomain, SnapshotTree, rules.RevertPlan]:
     domain = lookup(conn, guest)
     creation.require_complete(domain, "revert")
     saved_memory.refuse(domain, "revert")
-    move_journal.may_start(domain)
+    move_journal.require_startable(domain)
     tree = read.tree(conn, domain)
     plan = rules.revert(guest, tree, str(name) if name else None, cleanup)
-    changed = [tree[one] for one in (plan.name, *plan.deleted)]
+    changed = [tree[snapshot_name] for snapshot_name in (plan.name, *plan.deleted)]
     read.refuse_without_disks(conn, domain, changed, "revert", next_start=True)
     _refuse_failing(conn, domain, tree, plan.name)
     if read.compares(conn) and tree[plan.name].state in returning.RUNS:
-        lost = returning.lost_media(conn, _by_name(domain)[plan.name])
-        rules.refuse_left(guest, tree, plan, lost)
+        missing_media = returning.lost_media(conn, _by_name(domain)[plan.name])
+        rules.refuse_undeletable(guest, tree, plan, missing_media)
     return domain, tree, plan
 
 
 def _refuse_failing(
-    conn: libvirt.virConnect, domain: libvirt.virDomain, tree: Tree, name: str
+    conn: libvirt.virConnect, domain: libvirt.virDomain, tree: SnapshotTree, name: str
 ) -> None:
     """Raises Refused, Unsupported where libvirt, or we for it, would fail when the guest is off or
     a disk is changed already."""
     inside.refuse(conn, domain, tree[name])
-    there = _by_name(domain)
-    if tree[name].external and _begins_anew(conn):
-        for one in (name, *tree.descendants(name)):
-            layers.layers(there[one])
+    vir_snapshots = _by_name(domain)
+    if tree[name].external and _recreates_layers(conn):
+        for snapshot_name in (name, *tree.descendants(name)):
+            layers.layers(vir_snapshots[snapshot_name])
     else:
-        returning.refuse_without_networks(conn, domain, there[name], tree[name])
+        returning.refuse_without_networks(conn, domain, vir_snapshots[name], tree[name])
 
 
-def _begins_anew(conn: libvirt.virConnect) -> bool:
+def _recreates_layers(conn: libvirt.virConnect) -> bool:
     """Whether libvirt cannot go back to an external snapshot itself."""
-    return bool(conn.getType() == read.DRIVER and conn.getLibVersion() < _GOES_BACK)
+    return bool(conn.getType() == read.DRIVER and conn.getLibVersion() < _REVERTS_VERSION)
 
 
 def _revert_notes(
-    conn: libvirt.virConnect, domain: libvirt.virDomain, tree: Tree, target: Snapshot
+    conn: libvirt.virConnect, domain: libvirt.virDomain, tree: SnapshotTree, target: SnapshotNode
 ) -> list[str]:
     """What is not as it was on the day of the snapshot, or goes with what came later."""
     notes = snapshot_state.not_restored(domain, target)
-    if target.external and _begins_anew(conn):
+    if target.external and _recreates_layers(conn):
         return notes  # its layers begin anew, and the definition stays
     for drive, path in returning.lost_media(conn, _by_name(domain)[target.name]).items():
         notes.append(f"{drive} is empty then: its medium {path} is not there any more")
-    known = {disk.target for disk in target.disks}
-    layered = set[str]().union(*(one.layers for one in tree))
+    snapshot_targets = {disk.target for disk in target.disks}
+    layered = set[str]().union(*(snapshot.layers for snapshot in tree))
     root = files.trees(domain)[-1]
     for disk in Domain(root).disks:
-        place = disk.source and (disk.source.file or disk.source.dev or disk.source.volume)
-        if known and disk.target not in known and place and place not in layered:
+        data_path = disk.source and (disk.source.file or disk.source.dev or disk.source.volume)
+        if (
+            snapshot_targets
+            and disk.target not in snapshot_targets
+            and data_path
+            and data_path not in layered
+        ):
             notes.append(
-                f"{disk.target} came after {target.name} and is detached: {place} stays where it is"
+                f"{disk.target} came after {target.name} and is detached: {data_path} stays where "
+                f"it is"
             )
     return notes
 
 
-def _keep_record(domain: libvirt.virDomain, before: GuestRecord) -> None:
+def _keep_record(domain: libvirt.virDomain, old_record: GuestRecord) -> None:
     """See metadata.reverted."""
-    now = metadata.of_domain(domain)
-    if not (now and before):
+    current_record = metadata.of_domain(domain)
+    if not (current_record and old_record):
         return
-    record = metadata.reverted(before, now)
-    if record.tostring() != now.tostring():
+    record = metadata.reverted(old_record, current_record)
+    if record.tostring() != current_record.tostring():
         metadata.write(domain, record)
 
 
 def _drop(
     conn: libvirt.virConnect,
     domain: libvirt.virDomain,
-    doomed: Collection[Snapshot],
+    to_delete: Collection[SnapshotNode],
     unused: Collection[str],
 ) -> None:
     """Deletes snapshots on which the guest does not stand after it was reverted: nothing is merged
     into the files that it has now."""
-    there = _by_name(domain)
-    now = {disk.place for disk in read.guest(conn, domain).disks}
-    for one in doomed:
+    vir_snapshots = _by_name(domain)
+    current_sources = {disk.location for disk in read.guest(conn, domain).disks}
+    for snapshot in to_delete:
         flags = 0
-        if now and (one.external or not one.inside <= now):
+        if current_sources and (snapshot.external or not snapshot.inside <= current_sources):
             flags = libvirt.VIR_DOMAIN_SNAPSHOT_DELETE_METADATA_ONLY
-            layers.remove(conn, one.layers - now, unused, domain.UUIDString())
-        there[one.name].delete(flags)
+            layers.remove(conn, snapshot.layers - current_sources, unused, domain.UUIDString())
+        vir_snapshots[snapshot.name].delete(flags)
 
 
 def _revert_layers(
     conn: libvirt.virConnect,
     domain: libvirt.virDomain,
-    to: tuple[Snapshot, dict[str, libvirt.virDomainSnapshot]],
-    tree: Tree,
+    target_and_all: tuple[SnapshotNode, dict[str, libvirt.virDomainSnapshot]],
+    tree: SnapshotTree,
     newer: list[str],
     unused: Collection[str],
 ) -> list[str]:
-    """Goes back to an external snapshot; the names that are still to be deleted. to: it, and all
+    """Goes back to an external snapshot; the names that are still to be deleted. target_and_all:
+    it, and all
     of libvirt's by name."""
-    target, there = to
+    target, vir_snapshots = target_and_all
     checkpoints.refuse_foreign(domain)
-    if not _begins_anew(conn):
+    if not _recreates_layers(conn):
         if target.of_layers_alone:
             layers.stop(domain)
         try:
-            domain.revertToSnapshot(there[target.name], 0)
+            domain.revertToSnapshot(vir_snapshots[target.name], 0)
             return newer
         except libvirt.libvirtError as exc:
-            if exc.get_error_code() not in _CANNOT:
+            if exc.get_error_code() not in _UNSUPPORTED_CODES:
                 raise
-    above = [name for name in tree.newest_first() if name in tree.descendants(target.name)]
-    layers.revert(conn, domain, there[target.name], [there[name] for name in above], unused)
-    return [name for name in newer if name not in above]
+    newer_names = [name for name in tree.newest_first() if name in tree.descendants(target.name)]
+    layers.revert(
+        conn,
+        domain,
+        vir_snapshots[target.name],
+        [vir_snapshots[name] for name in newer_names],
+        unused,
+    )
+    return [name for name in newer if name not in newer_names]
 
 
-def describe(one: Snapshot) -> Described:
+def describe(snapshot: SnapshotNode) -> SnapshotDetails:
     """One snapshot as plain data: see ``virt.list_snapshots``."""
     return {
-        "name": one.name,
-        "created": datetime.datetime.fromtimestamp(one.created).isoformat(" "),
-        "running": one.state == "running",
-        "current": one.current,
-        "state": one.state,
-        "parent": one.parent,
-        "description": one.description,
-        "external": one.external,
+        "name": snapshot.name,
+        "created": datetime.datetime.fromtimestamp(snapshot.created).isoformat(" "),
+        "running": snapshot.state == "running",
+        "current": snapshot.current,
+        "state": snapshot.state,
+        "parent": snapshot.parent,
+        "description": snapshot.description,
+        "external": snapshot.external,
     }
 
 
-def _described(conn: libvirt.virConnect, domain: libvirt.virDomain) -> list[Described] | str:
-    return [describe(one) for one in read.tree(conn, domain)] or NONE
+def _guest_snapshots(
+    conn: libvirt.virConnect, domain: libvirt.virDomain
+) -> list[SnapshotDetails] | str:
+    return [describe(snapshot) for snapshot in read.tree(conn, domain)] or NONE
 
 
 def _described_or_error(
     conn: libvirt.virConnect, domain: libvirt.virDomain
-) -> list[Described] | str | dict[str, str]:
+) -> list[SnapshotDetails] | str | dict[str, str]:
     try:
-        return _described(conn, domain)
+        return _guest_snapshots(conn, domain)
     except libvirt.libvirtError as exc:
         return {"error": str(translate(exc))}
 
 
-def _name(guest: str, wanted: SnapshotRequest) -> str:
-    name = str(wanted.name or "") or f"{guest}-{datetime.datetime.now():%Y%m%d-%H%M%S}"
-    return f"{name}-{wanted.suffix}" if wanted.suffix else name
+def _name(guest: str, request: SnapshotRequest) -> str:
+    name = str(request.name or "") or f"{guest}-{datetime.datetime.now():%Y%m%d-%H%M%S}"
+    return f"{name}-{request.suffix}" if request.suffix else name
 
 
-def _flags(choice: rules.Choice, wanted: SnapshotRequest) -> int:
+def _flags(choice: rules.SnapshotKind, request: SnapshotRequest) -> int:
     flags = 0
     if choice.external:
         flags |= libvirt.VIR_DOMAIN_SNAPSHOT_CREATE_DISK_ONLY
         flags |= libvirt.VIR_DOMAIN_SNAPSHOT_CREATE_ATOMIC
-    if wanted.quiesce:
+    if request.quiesce:
         flags |= libvirt.VIR_DOMAIN_SNAPSHOT_CREATE_QUIESCE
     return flags

@@ -18,10 +18,10 @@ from saltvirt.host.storage import bounded
 _SECTOR = 512
 
 
-def _asked(question: Callable[..., object], *arguments: object) -> None:
+def _probe(question: Callable[..., object], *arguments: object) -> None:
     try:
         question(*arguments)
-    except bounded.Silent:
+    except bounded.StorageTimeout:
         raise
     except (OSError, ValueError):
         pass
@@ -30,7 +30,7 @@ def _asked(question: Callable[..., object], *arguments: object) -> None:
 def path(path: str) -> None:
     """A file or a block device."""
     if path.startswith("/"):
-        _asked(bounded.head, path, _SECTOR)
+        _probe(bounded.head, path, _SECTOR)
 
 
 def pool(pool: libvirt.virStoragePool) -> None:
@@ -40,8 +40,8 @@ def pool(pool: libvirt.virStoragePool) -> None:
     tree = ElementTree.fromstring(pool.XMLDesc(0))
     target = os.path.normpath(tree.findtext("target/path") or "/dev")
     if f"{target}/".startswith("/") and not f"{target}/".startswith("/dev/"):
-        _asked(bounded.room, target)
-        _asked(bounded.names, target, 0)
+        _probe(bounded.room, target)
+        _probe(bounded.names, target, 0)
     for device in tree.iterfind("source/device"):
         path(device.get("path") or "")
 
@@ -55,13 +55,13 @@ def volume(volume: libvirt.virStorageVol) -> None:
 def disks(conn: libvirt.virConnect, trees: Iterable[ElementTree.Element]) -> bool:
     """Whether all answers that the disks in a domain's parsed definitions are on."""
     try:
-        for source in (one for tree in trees for one in tree.iterfind("devices/disk/source")):
+        for source in (node for tree in trees for node in tree.iterfind("devices/disk/source")):
             if source.get("volume"):
                 with contextlib.suppress(libvirt.libvirtError):
-                    there = conn.storagePoolLookupByName(source.get("pool", ""))
-                    volume(there.storageVolLookupByName(source.get("volume", "")))
+                    pool_object = conn.storagePoolLookupByName(source.get("pool", ""))
+                    volume(pool_object.storageVolLookupByName(source.get("volume", "")))
             elif connection.is_local(conn):
                 path(source.get("file") or source.get("dev") or "")
-    except bounded.Silent:
+    except bounded.StorageTimeout:
         return False
     return True

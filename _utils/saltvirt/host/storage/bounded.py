@@ -27,13 +27,13 @@ from typing import Any, NamedTuple, NoReturn
 from saltvirt.host.storage import looks, mounts
 
 # how long a server may take for one answer, and for the list of a large folder
-PATIENCE_S, LIST_S = 5, 30
+ANSWER_TIMEOUT_S, LIST_TIMEOUT_S = 5, 30
 # one that was silent is not asked again for so long
 SILENT_S = 60
 # how long what is mounted is remembered
-_TABLE_S = 1
-_LINKS = 40
-_NOTHING = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP)
+_TABLE_MAX_AGE_S = 1
+_MAX_LINKS = 40
+_ABSENT_ERRNOS = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP)
 # file systems of the kernel itself, and those in memory
 _KERNELS = {
     *("proc", "sysfs", "devpts", "cgroup", "cgroup2", "securityfs", "debugfs", "tracefs", "bpf"),
@@ -43,15 +43,15 @@ _KERNELS = {
 _DEVICES = "/sys/dev/block"
 
 _locks = [threading.RLock()]
-_asker: list[_Asker] = []
+_worker: list[_Worker] = []
 # until when a place is not asked again
 _silent: dict[str, float] = {}
-_notes: list[set[str]] = []
+_recorders: list[set[str]] = []
 # when what is mounted was read, and where it may not answer
 _table: list[tuple[float, tuple[str, ...]]] = []
 
 
-class _Asker(NamedTuple):
+class _Worker(NamedTuple):
     """The process beside us, and whose it is."""
 
     pid: int
@@ -60,7 +60,7 @@ class _Asker(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Seen:
+class FileStat:
     """What os.stat says."""
 
     st_mode: int
@@ -76,169 +76,186 @@ class Seen:
     st_ctime_ns: int
 
 
-def _forked() -> None:
+def _reset_locks() -> None:
     """Whoever held the lock is not in this process: without this it would wait for ever."""
     _locks[:] = [threading.RLock()]
 
 
-os.register_at_fork(after_in_child=_forked)
+os.register_at_fork(after_in_child=_reset_locks)
 
 
-class Silent(OSError):
+class StorageTimeout(OSError):
     """A file system does not answer. place: where it is mounted."""
 
     strerror: str
 
-    def __init__(self, place: str) -> None:
-        super().__init__(errno.ETIMEDOUT, f"{place} does not answer")
-        self.place = place
+    def __init__(self, mount_point: str) -> None:
+        super().__init__(errno.ETIMEDOUT, f"{mount_point} does not answer")
+        self.mount_point = mount_point
 
 
 @contextlib.contextmanager
-def noting() -> Iterator[set[str]]:
+def record_timeouts() -> Iterator[set[str]]:
     """A set that learns which file systems do not answer in the block."""
-    silent: set[str] = set()
-    _notes.append(silent)
+    unresponsive: set[str] = set()
+    _recorders.append(unresponsive)
     try:
-        yield silent
+        yield unresponsive
     finally:
-        _notes[:] = [one for one in _notes if one is not silent]
+        _recorders[:] = [recorder for recorder in _recorders if recorder is not unresponsive]
 
 
-def _far() -> tuple[str, ...]:
+def _far_mounts() -> tuple[str, ...]:
     """Where something is mounted that may not answer."""
     now = time.monotonic()
-    if not _table or now - _table[0][0] > _TABLE_S:
-        there = mounts.read()
-        system = [m.number for m in there if m.place == "/" and m.kind in mounts.LOCAL][-1:]
-        far = {m.place for m in there if m.kind not in _KERNELS and m.number not in system}
+    if not _table or now - _table[0][0] > _TABLE_MAX_AGE_S:
+        mount_list = mounts.read()
+        system = [m.number for m in mount_list if m.mount_point == "/" and m.kind in mounts.LOCAL][
+            -1:
+        ]
+        far = {
+            m.mount_point for m in mount_list if m.kind not in _KERNELS and m.number not in system
+        }
         _table[:] = [(now, tuple(sorted(far, key=len, reverse=True)))]
     return _table[0][1]
 
 
-def _place(path: str, far: Sequence[str]) -> str | None:
+def _far_mount_of(path: str, far: Sequence[str]) -> str | None:
     """The far one that shows a path without links; None when none does."""
-    return next((place for place in far if f"{path}/".startswith(f"{place.rstrip('/')}/")), None)
+    return next(
+        (
+            mount_point
+            for mount_point in far
+            if f"{path}/".startswith(f"{mount_point.rstrip('/')}/")
+        ),
+        None,
+    )
 
 
-def _fails(place: str) -> NoReturn:
-    for silent in _notes:
-        silent.add(place)
-    raise Silent(place)
+def _raise_timeout(mount_point: str) -> NoReturn:
+    for recorder in _recorders:
+        recorder.add(mount_point)
+    raise StorageTimeout(mount_point)
 
 
-def _ask(place: str | None, what: str, *arguments: Any) -> Any:
+def _run_query(mount_point: str | None, query_name: str, *arguments: Any) -> Any:
     """The answer to a question about a path, by the other process where it lies on ``place``."""
-    if place is None:
-        return looks.QUESTIONS[what](*arguments)
+    if mount_point is None:
+        return looks.QUERIES[query_name](*arguments)
     with _locks[0]:
-        if time.monotonic() < _silent.get(place, 0):
-            _fails(place)
-        found = _asked([what, *arguments], LIST_S if what == "names" else PATIENCE_S)
-        if found is None:
-            _silent[place] = time.monotonic() + SILENT_S
-            _fails(place)
-    answer, fds = found
+        if time.monotonic() < _silent.get(mount_point, 0):
+            _raise_timeout(mount_point)
+        response = _exchange(
+            [query_name, *arguments], LIST_TIMEOUT_S if query_name == "names" else ANSWER_TIMEOUT_S
+        )
+        if response is None:
+            _silent[mount_point] = time.monotonic() + SILENT_S
+            _raise_timeout(mount_point)
+    answer, fds = response
     if "error" in answer:
         raise OSError(answer["error"], os.strerror(answer["error"]))
-    if what in looks.WITH_DESCRIPTOR:
+    if query_name in looks.WITH_DESCRIPTOR:
         return answer["answer"], fds[0] if fds else None
     return answer["answer"]
 
 
-def _asked(question: list[Any], patience_s: float) -> tuple[Any, list[int]] | None:
+def _exchange(query: list[Any], timeout_s: float) -> tuple[Any, list[int]] | None:
     """(what the process beside us answers, descriptors); None when it does not, and is left behind
     then."""
     try:
-        channel = _running()
-        channel.sendall(json.dumps(question).encode() + b"\n")
-        text, fds = _line(channel, time.monotonic() + patience_s)
+        channel = _worker_channel()
+        channel.sendall(json.dumps(query).encode() + b"\n")
+        text, fds = _receive(channel, time.monotonic() + timeout_s)
         return json.loads(text), fds
     except (OSError, ValueError):
-        _leave()
+        _abandon_worker()
         return None
     except BaseException:  # what it still answers would be taken for that to the next question
-        _leave()
+        _abandon_worker()
         raise
 
 
-def _leave() -> None:
+def _abandon_worker() -> None:
     """Leaves the process beside us behind: it ends when the kernel lets it, nobody waits for it."""
-    if _asker and _asker[0].pid == os.getpid():
-        _asker[0].process.kill()
-        _asker[0].channel.close()
-    _asker.clear()
+    if _worker and _worker[0].pid == os.getpid():
+        _worker[0].process.kill()
+        _worker[0].channel.close()
+    _worker.clear()
 
 
-def _line(channel: socket.socket, end: float) -> tuple[bytes, list[int]]:
+def _receive(channel: socket.socket, deadline: float) -> tuple[bytes, list[int]]:
     text, fds = b"", list[int]()
     while not text.endswith(b"\n"):
-        ready, _, _ = select.select([channel], [], [], max(0, end - time.monotonic()))
+        ready, _, _ = select.select([channel], [], [], max(0, deadline - time.monotonic()))
         if not ready:
             raise TimeoutError
-        more, some, _, _ = socket.recv_fds(channel, 1 << 20, 1)
-        if not more:
+        chunk, new_fds, _, _ = socket.recv_fds(channel, 1 << 20, 1)
+        if not chunk:
             raise TimeoutError
-        for fd in some:  # recv_fds takes no notice of flags
+        for fd in new_fds:  # recv_fds takes no notice of flags
             os.set_inheritable(fd, False)
-        text, fds = text + more, fds + some
+        text, fds = text + chunk, fds + new_fds
     return text, fds
 
 
-def _running() -> socket.socket:
+def _worker_channel() -> socket.socket:
     """The way to the process beside us; each of ours has its own."""
-    if not _asker or _asker[0].pid != os.getpid() or _asker[0].process.poll() is not None:
-        ours, theirs = socket.socketpair()
+    if not _worker or _worker[0].pid != os.getpid() or _worker[0].process.poll() is not None:
+        parent_end, worker_end = socket.socketpair()
         argv = [sys.executable or "python3", "-I", "-S", looks.__file__]
-        nowhere = subprocess.DEVNULL
-        with theirs:
-            begun = subprocess.Popen(
-                argv, stdin=theirs.fileno(), stdout=nowhere, stderr=nowhere, cwd="/"
+        devnull = subprocess.DEVNULL
+        with worker_end:
+            worker_process = subprocess.Popen(
+                argv, stdin=worker_end.fileno(), stdout=devnull, stderr=devnull, cwd="/"
             )
-        _asker[:] = [_Asker(os.getpid(), begun, ours)]
-    return _asker[0].channel
+        _worker[:] = [_Worker(os.getpid(), worker_process, parent_end)]
+    return _worker[0].channel
 
 
 def _resolve(path: str, far: Sequence[str]) -> str:
     """The path without links, by questions that have an end. Raises Silent, and OSError where
     links go round."""
-    here, rest, links = "/", os.path.join(os.getcwd(), path).split("/")[::-1], 0
-    while rest:
-        name = rest.pop()
+    resolved, pending, links = "/", os.path.join(os.getcwd(), path).split("/")[::-1], 0
+    while pending:
+        name = pending.pop()
         if name in ("", "."):
             continue
         if name == "..":
-            here = os.path.dirname(here)
+            resolved = os.path.dirname(resolved)
             continue
-        place, way, there = _place(os.path.join(here, name), far), [name], os.path.join(here, name)
-        while place and rest and rest[-1] not in ("", ".", ".."):
-            there = os.path.join(there, rest[-1])
-            if _place(there, far) != place:
+        mount_point, components, candidate = (
+            _far_mount_of(os.path.join(resolved, name), far),
+            [name],
+            os.path.join(resolved, name),
+        )
+        while mount_point and pending and pending[-1] not in ("", ".", ".."):
+            candidate = os.path.join(candidate, pending[-1])
+            if _far_mount_of(candidate, far) != mount_point:
                 break
-            way.append(rest.pop())
-        walked, target = _ask(place, "walk", here, way)
-        here = os.path.join(here, *way[:walked])
+            components.append(pending.pop())
+        depth, target = _run_query(mount_point, "walk", resolved, components)
+        resolved = os.path.join(resolved, *components[:depth])
         if target is None:
             continue
         links += 1
-        if links > _LINKS:
+        if links > _MAX_LINKS:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
-        here = "/" if target.startswith("/") else here
-        rest += way[walked + 1 :][::-1] + target.split("/")[::-1]
-    return here
+        resolved = "/" if target.startswith("/") else resolved
+        pending += components[depth + 1 :][::-1] + target.split("/")[::-1]
+    return resolved
 
 
 def _disks(path: str) -> str | None:
     """The disks below a block device, as one name; None of what is none. Only the kernel is asked:
     what lies on one dead disk is asked for once."""
     try:
-        seen = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return None
-    if not S_ISBLK(seen.st_mode):
+    if not S_ISBLK(status.st_mode):
         return None
-    found: set[str] = set()
-    todo = [f"{_DEVICES}/{os.major(seen.st_rdev)}:{os.minor(seen.st_rdev)}"]
+    devices: set[str] = set()
+    todo = [f"{_DEVICES}/{os.major(status.st_rdev)}:{os.minor(status.st_rdev)}"]
     while todo:
         folder = os.path.realpath(todo.pop())
         if os.path.exists(f"{folder}/partition"):
@@ -248,58 +265,58 @@ def _disks(path: str) -> str | None:
         except OSError:
             parts = []
         todo += [f"{folder}/slaves/{part}" for part in parts]
-        found |= set() if parts else {f"/dev/{os.path.basename(folder).replace('!', '/')}"}
-    return ", ".join(sorted(found))
+        devices |= set() if parts else {f"/dev/{os.path.basename(folder).replace('!', '/')}"}
+    return ", ".join(sorted(devices))
 
 
-def _question(
-    what: str, path: str | os.PathLike[str], *more: int | bool, follow: bool = True
+def _query(
+    query_name: str, path: str | os.PathLike[str], *arguments: int | bool, follow: bool = True
 ) -> Any:
-    far, path = _far(), os.fspath(path)
+    far, path = _far_mounts(), os.fspath(path)
     if "\0" in path:
         raise ValueError("embedded null byte")
     if not far:
-        here = path
+        resolved = path
     elif follow:
-        here = _resolve(path, far)
+        resolved = _resolve(path, far)
     else:
         folder, name = os.path.split(os.path.abspath(path))
-        here = os.path.join(_resolve(folder, far), name)
-    place = _place(here, far)
-    if place is None and what in looks.OPEN:
-        place = _disks(here)
-    return _ask(place, what, here, *more)
+        resolved = os.path.join(_resolve(folder, far), name)
+    mount_point = _far_mount_of(resolved, far)
+    if mount_point is None and query_name in looks.OPENING_QUERIES:
+        mount_point = _disks(resolved)
+    return _run_query(mount_point, query_name, resolved, *arguments)
 
 
 def real(path: str) -> str:
     """The path without links; as it is where it cannot be followed."""
     try:
-        far = _far()
+        far = _far_mounts()
         return _resolve(path, far) if far else os.path.realpath(path)
     except (OSError, ValueError):  # such as a NUL in it
         return path
 
 
-def stat(path: str | os.PathLike[str]) -> Seen:
+def stat(path: str | os.PathLike[str]) -> FileStat:
     """What os.stat says of a path. Raises OSError; Silent, when it does not answer."""
-    return Seen(**_question("seen", path, True))
+    return FileStat(**_query("seen", path, True))
 
 
 def lexists(path: str) -> bool:
     """Whether something is at the path, also a link that leads nowhere; False only where that is
     sure. Raises Silent."""
     try:
-        _question("seen", path, follow=False)
-    except Silent:
+        _query("seen", path, follow=False)
+    except StorageTimeout:
         raise
     except (OSError, ValueError) as exc:
-        return not _is_nothing(exc)
+        return not _is_absent(exc)
     return True
 
 
-def _is_nothing(exc: OSError | ValueError) -> bool:
+def _is_absent(exc: OSError | ValueError) -> bool:
     """Whether an error says that nothing can be at a path: not that it could not be looked at."""
-    return isinstance(exc, ValueError) or exc.errno in _NOTHING
+    return isinstance(exc, ValueError) or exc.errno in _ABSENT_ERRNOS
 
 
 def files(folder: str) -> list[str]:
@@ -322,9 +339,9 @@ def files_below(folder: str) -> Iterator[str]:
 
 def _entries(folder: str) -> list[tuple[str, str]]:
     """(path, kind) of what is in a folder; a link to a file is a file."""
-    found = [(os.path.join(folder, name), kind) for name, kind in _question("names", folder)]
+    rows = [(os.path.join(folder, name), kind) for name, kind in _query("names", folder)]
     return [
-        (path, looks.FILE if kind == looks.LINK and is_file(path) else kind) for path, kind in found
+        (path, looks.FILE if kind == looks.LINK and is_file(path) else kind) for path, kind in rows
     ]
 
 
@@ -332,51 +349,53 @@ def is_file(path: str) -> bool:
     """Whether it is a file, or a link to one; False only where that is sure. Raises Silent."""
     try:
         return S_ISREG(stat(path).st_mode)
-    except Silent:
+    except StorageTimeout:
         raise
     except (OSError, ValueError) as exc:
-        return not _is_nothing(exc)
+        return not _is_absent(exc)
 
 
-def names(folder: str, most: int | None = None) -> list[str]:
+def names(folder: str, max_entries: int | None = None) -> list[str]:
     """The names of what is in a folder. Raises OSError, E2BIG for more of them than ``most``."""
-    return [name for name, _ in _question("names", folder, *([] if most is None else [most]))]
+    return [
+        name for name, _ in _query("names", folder, *([] if max_entries is None else [max_entries]))
+    ]
 
 
 def room(path: str) -> tuple[int, int, int]:
     """(the size of a unit in bytes, units in all, free units) of the file system that a path is
     on. Raises OSError."""
-    unit, total, free = _question("room", path)
+    unit, total, free = _query("room", path)
     return unit, total, free
 
 
 def head(path: str, size: int) -> bytes | None:
     """The first bytes of a file or block device; None of anything else. Raises OSError."""
-    text = _question("head", path, size)
+    text = _query("head", path, size)
     return None if text is None else base64.b64decode(text)
 
 
 def locked(path: str) -> bool:
     """Whether a QEMU holds its locks on a file. Raises Silent."""
-    return bool(_question("locked", path))
+    return bool(_query("locked", path))
 
 
-def opened(path: str) -> int | None:
+def open_read(path: str) -> int | None:
     """A descriptor for reading; None of what is neither a file nor a block device. Raises
     OSError."""
-    _, fd = _question("opening", path)
+    _, fd = _query("opening", path)
     return None if fd is None else int(fd)
 
 
-def closed(path: str) -> tuple[bool, int | None]:
+def lock_against_open(path: str) -> tuple[bool, int | None]:
     """(whether a QEMU has a file open, a descriptor with which no other QEMU opens it, None of what
     is no file). Raises OSError."""
-    taken, fd = _question("closing", path)
-    return taken, fd
+    already_open, fd = _query("closing", path)
+    return already_open, fd
 
 
-def stilled(path: str) -> tuple[tuple[bool, str | None], int | None]:
+def lock_against_write(path: str) -> tuple[tuple[bool, str | None], int | None]:
     """((whether a QEMU may write there, the error where that cannot be told), a descriptor with
     which no other QEMU does, None of what holds no data). Raises OSError."""
-    (taken, why), fd = _question("stilling", path)
-    return (taken, why), fd
+    (is_writable, reason), fd = _query("stilling", path)
+    return (is_writable, reason), fd

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from saltvirt.xml.metadata import GuestRecord, OwnDisk
 
 # the path of a disk, or its pool and volume
-Place = str | tuple[str, str]
+DiskLocation = str | tuple[str, str]
 _DISKS = ("disk", "lun")
 _DISK = "devices/disk"
 
@@ -37,21 +37,21 @@ class Stores:
         self.conn = conn
         self.mounts = filesystems.read()
         self.pools = dict(_pools(conn))
-        self.growing: dict[str, dict[Place, int]] = {}
+        self.growing: dict[str, dict[DiskLocation, int]] = {}
         self.used = {"/"}
 
     def folder(self, path: str) -> str:
         """The id of the file system that a path is, or will be, on."""
-        found = filesystems.of(self.mounts, path)
-        self.used.add(found.id)
-        return found.id
+        filesystem = filesystems.filesystem_of(self.mounts, path)
+        self.used.add(filesystem.id)
+        return filesystem.id
 
     def pool(self, name: str) -> str | None:
         """The id of what an active pool is on, or None."""
-        found = self.pools.get(name)
-        if found is None:
+        active_pool = self.pools.get(name)
+        if active_pool is None:
             return None
-        return self.folder(found["path"]) if found["path"] else f"pool {name}"
+        return self.folder(active_pool["path"]) if active_pool["path"] else f"pool {name}"
 
     def shared(self, store: str | None) -> str | None:
         """The name of a store for all hosts that reach it, or None."""
@@ -61,35 +61,37 @@ class Stores:
             (p["shared"] for name, p in self.pools.items() if f"pool {name}" == store), None
         )
 
-    def grow(self, store: str | None, key: Place, size: int) -> None:
+    def grow(self, store: str | None, key: DiskLocation, size: int) -> None:
         """Counts what a disk may still grow. key: what tells it from others; one that several
         guests have is counted once."""
         if store and size > 0:
-            known = self.growing.setdefault(store, {})
-            known[key] = max(known.get(key, 0), size)
+            growth = self.growing.setdefault(store, {})
+            growth[key] = max(growth.get(key, 0), size)
 
     def promised(self, store: str | None) -> int:
         return sum(self.growing.get(store, {}).values()) if store else 0
 
     def read(self) -> dict[str, Any]:
         """``stores``, ``mounts`` and ``pools`` of a facts.Inventory."""
-        places = {name: self.pool(name) for name in self.pools}
+        store_ids = {name: self.pool(name) for name in self.pools}
         shown = {m.id for m in self.mounts.values() if m.local or m.shared or m.id in self.used}
-        sizes = {m.id: filesystems.sizes(m) for m in self.mounts.values() if m.point in shown}
-        stores = {store: self._told(store, sizes[store]) for store in sizes}
+        sizes = {m.id: filesystems.sizes(m) for m in self.mounts.values() if m.mount_point in shown}
+        stores = {store: self._store_facts(store, sizes[store]) for store in sizes}
         pools = {}
-        for name, place in places.items():
-            known = stores.get(place) if place else None
-            known = known or self._told(place, self.pools[name]["sizes"])
-            pools[name] = facts.Pool(**vars(known), store=place)
+        for name, store_id in store_ids.items():
+            pool_store = stores.get(store_id) if store_id else None
+            pool_store = pool_store or self._store_facts(store_id, self.pools[name]["sizes"])
+            pools[name] = facts.StoragePool(**vars(pool_store), store=store_id)
         return {
             "stores": stores,
-            "mounts": {m.point: m.id for m in self.mounts.values() if m.id in stores},
+            "mounts": {m.mount_point: m.id for m in self.mounts.values() if m.id in stores},
             "pools": pools,
         }
 
-    def _told(self, store: str | None, sizes: dict[str, int]) -> facts.Store:
-        return facts.Store(**sizes, promised_bytes=self.promised(store), shared=self.shared(store))
+    def _store_facts(self, store: str | None, sizes: dict[str, int]) -> facts.StorageSpace:
+        return facts.StorageSpace(
+            **sizes, promised_bytes=self.promised(store), shared=self.shared(store)
+        )
 
     def disks(
         self,
@@ -98,69 +100,78 @@ class Stores:
         stats: dict[str, Any],
         active: bool,
         record: GuestRecord,
-    ) -> tuple[facts.Disk, ...]:
+    ) -> tuple[facts.DiskFootprint, ...]:
         """The disks that a guest writes to, as a tuple of facts.Disk; counts their growth.
 
         trees: its definitions; stats: libvirt's of it; record: our own in it.
         """
         sizes = describe.block_stats(stats)
-        made = {_own_place(own): own.size_bytes for own in record.disks}
-        found: dict[Place, facts.Disk | None] = {}
+        created_bytes = {
+            _recorded_location(own_disk): own_disk.size_bytes for own_disk in record.disks
+        }
+        disks_by_location: dict[DiskLocation, facts.DiskFootprint | None] = {}
         for tree in trees:
             for node in tree.iterfind(_DISK):
-                disk = _place(node)
-                if disk is None or disk in found:
+                location = _location_of(node)
+                if location is None or location in disks_by_location:
                     continue
                 target = node.find("target")
-                known = sizes.get(target.get("dev", ""), {}) if target is not None else {}
-                found[disk] = self._disk(disk, (known, active), made.get(disk))
+                stats_entry = sizes.get(target.get("dev", ""), {}) if target is not None else {}
+                disks_by_location[location] = self._disk(
+                    location, (stats_entry, active), created_bytes.get(location)
+                )
         if creation.of_record(record) is Phase.CREATING:
-            for own in record.disks:
-                place = _own_place(own)
-                if place not in found and own.size_bytes:
-                    self.grow(self._store(place), place, own.size_bytes)
-        return tuple(disk for disk in found.values() if disk)
+            for own_disk in record.disks:
+                own_location = _recorded_location(own_disk)
+                if own_location not in disks_by_location and own_disk.size_bytes:
+                    self.grow(self._store(own_location), own_location, own_disk.size_bytes)
+        return tuple(location for location in disks_by_location.values() if location)
 
-    def _store(self, place: Place) -> str | None:
-        return self.pool(place[0]) if isinstance(place, tuple) else self.folder(place)
+    def _store(self, location: DiskLocation) -> str | None:
+        return self.pool(location[0]) if isinstance(location, tuple) else self.folder(location)
 
     def _disk(
-        self, place: Place, seen: tuple[dict[str, Any], bool], made_bytes: int | None
-    ) -> facts.Disk | None:
-        store = self._store(place)
-        size, has = self._sizes(place, *seen)
-        size = max(size or 0, made_bytes or 0)
-        if isinstance(place, tuple):
-            self.grow(store, place, size - has)
-            return facts.Disk(size, pool=place[0], shared=self.shared(store))
-        if place.startswith("/dev/"):
+        self,
+        location: DiskLocation,
+        stats_active: tuple[dict[str, Any], bool],
+        created_bytes: int | None,
+    ) -> facts.DiskFootprint | None:
+        store = self._store(location)
+        size, used_bytes = self._sizes(location, *stats_active)
+        size = max(size or 0, created_bytes or 0)
+        if isinstance(location, tuple):
+            self.grow(store, location, size - used_bytes)
+            return facts.DiskFootprint(size, pool=location[0], shared=self.shared(store))
+        if location.startswith("/dev/"):
             return None  # a device that is there as it is
-        self.grow(store, bounded.real(place), size - has)
-        return facts.Disk(size, path=place, shared=self.shared(store))
+        self.grow(store, bounded.real(location), size - used_bytes)
+        return facts.DiskFootprint(size, path=location, shared=self.shared(store))
 
-    def _sizes(self, place: Place, stats: dict[str, Any], active: bool) -> tuple[int, int]:
+    def _sizes(
+        self, location: DiskLocation, stats: dict[str, Any], active: bool
+    ) -> tuple[int, int]:
         """(how large a disk may become, what it takes now) in bytes."""
         if "capacity" in stats:
             return stats["capacity"], stats.get("physical" if active else "allocation", 0)
         try:
-            if isinstance(place, tuple):
-                pool = self.conn.storagePoolLookupByName(place[0])
-                volume = pool.storageVolLookupByName(place[1])
+            if isinstance(location, tuple):
+                pool = self.conn.storagePoolLookupByName(location[0])
+                volume = pool.storageVolLookupByName(location[1])
                 answers.volume(volume)
                 _, capacity, allocation = volume.info()
                 return capacity, allocation
-            stat = bounded.stat(place)
+            stat = bounded.stat(location)
         except (OSError, libvirt.libvirtError):
             return 0, 0
         return stat.st_size, stat.st_blocks * 512
 
 
-def _own_place(own: OwnDisk) -> Place:
+def _recorded_location(own_disk: OwnDisk) -> DiskLocation:
     """The same of a disk in our record."""
-    return own.path or (own.pool or "", own.volume or "")
+    return own_disk.path or (own_disk.pool or "", own_disk.volume or "")
 
 
-def _place(node: ElementTree.Element) -> Place | None:
+def _location_of(node: ElementTree.Element) -> DiskLocation | None:
     """The path of a disk element, or its (pool, volume); None for what a guest does not fill."""
     source = node.find("source")
     if source is None or node.get("device", "disk") not in _DISKS:
@@ -182,13 +193,13 @@ def _pools(conn: libvirt.virConnect) -> Iterator[tuple[str, ActivePool]]:
         except libvirt.libvirtError:
             continue  # stopped since it was listed
         path = tree.findtext("target/path")
-        plain = path and not path.startswith("/dev") and _is_folder(path)
+        is_folder = path and not path.startswith("/dev") and _is_folder(path)
         yield (
             name,
             {
-                "path": path if plain else None,
+                "path": path if is_folder else None,
                 "sizes": {"total_bytes": total, "free_bytes": free},
-                "shared": _shared(tree),
+                "shared": _shared_name(tree),
             },
         )
 
@@ -197,18 +208,21 @@ def _is_folder(path: str) -> bool:
     """Also of one that does not answer."""
     try:
         return S_ISDIR(bounded.stat(path).st_mode)
-    except bounded.Silent:
+    except bounded.StorageTimeout:
         return True
     except OSError:
         return False
 
 
-def _shared(tree: ElementTree.Element) -> str | None:
+def _shared_name(tree: ElementTree.Element) -> str | None:
     """What all hosts call a pool of a server: its kind, the server, and what it is there."""
     kind = tree.get("type")
     if kind not in ("rbd", "iscsi", "iscsi-direct", "gluster", "sheepdog"):
         return None
     hosts = sorted(host.get("name") or "" for host in tree.iterfind("source/host"))
     device = tree.find("source/device")
-    what = [tree.findtext("source/name"), device.get("path") if device is not None else None]
-    return " ".join([kind, ",".join(hosts), *filter(None, what)])
+    source_parts = [
+        tree.findtext("source/name"),
+        device.get("path") if device is not None else None,
+    ]
+    return " ".join([kind, ",".join(hosts), *filter(None, source_parts)])

@@ -15,19 +15,19 @@ from saltvirt.host.storage import bounded, identity
 from saltvirt.images import header
 
 # formats whose images have no backing file
-ALONE = {
+STANDALONE_FORMATS = {
     *("raw", "iso", "dir", "fat", "luks", "vdi", "vpc", "vhdx", "bochs", "cloop", "dmg"),
     *("parallels", "ploop"),
 }
-_DEEPEST = 32
+_MAX_DEPTH = 32
 # of a path where nothing lies, for QEMU neither: below a file, too long, a ring of links
-_NOWHERE = {errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP}
+_ABSENT_ERRNOS = {errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP}
 # a path, and the format that is declared of it
-Part = tuple[str, str | None]
+ImageRef = tuple[str, str | None]
 
 
 @dataclass
-class Chain:
+class ChainScan:
     """paths: the disk's own and those of all that it is based on, by every name that was met.
 
     missing: a path of it that is not there. unreadable: what the system said when a file was
@@ -35,59 +35,59 @@ class Chain:
     """
 
     paths: list[str] = field(default_factory=list)
-    missing: str | None = None
+    missing_path: str | None = None
     unreadable: str | None = None
     broken: str | None = None
 
 
-def read(path: str, format: str | None = None) -> Chain:
+def read(path: str, format: str | None = None) -> ChainScan:
     """The Chain of a file or block device.
 
     format: what is declared of it; of a raw disk nothing more is read, as a guest can write
     there what it likes. Without one the content is asked, and what cannot be told is no image.
     """
-    found, todo = Chain(), list[Part]([(path, format)])
+    scan, todo = ChainScan(), list[ImageRef]([(path, format)])
     while todo:
         path, format = todo.pop()
-        if path in found.paths:
+        if path in scan.paths:
             continue
-        if len(found.paths) > _DEEPEST:
-            found.broken = f"{found.paths[0]} has more than {_DEEPEST} backing files"
-            return found
-        found.paths.append(path)
-        todo += [(part, "raw") for part in identity.below(path)]
-        todo += _next(found, path, format)
-    return found
+        if len(scan.paths) > _MAX_DEPTH:
+            scan.broken = f"{scan.paths[0]} has more than {_MAX_DEPTH} backing files"
+            return scan
+        scan.paths.append(path)
+        todo += [(part, "raw") for part in identity.underlying_paths(path)]
+        todo += _references(scan, path, format)
+    return scan
 
 
-def below(path: str, format: str | None) -> list[Part]:
+def direct_references(path: str, format: str | None) -> list[ImageRef]:
     """What a file or block device itself names or is made of, without what that is based on."""
-    parts: list[Part] = [(part, "raw") for part in identity.below(path)]
-    return parts + _next(Chain(), path, format)
+    parts: list[ImageRef] = [(part, "raw") for part in identity.underlying_paths(path)]
+    return parts + _references(ChainScan(), path, format)
 
 
-def _next(found: Chain, path: str, format: str | None) -> list[Part]:
+def _references(scan: ChainScan, path: str, format: str | None) -> list[ImageRef]:
     """(path, format) of what one image names."""
-    if format in ALONE:
+    if format in STANDALONE_FORMATS:
         return []
     try:
         head = header.read(path, format)
     except (errors.NotFound, errors.ImageError) as exc:
         cause = exc.__cause__ if isinstance(exc.__cause__, OSError) else None
-        if isinstance(exc, errors.NotFound) or (cause and cause.errno in _NOWHERE):
+        if isinstance(exc, errors.NotFound) or (cause and cause.errno in _ABSENT_ERRNOS):
             if format:
-                found.missing = found.missing or path
+                scan.missing_path = scan.missing_path or path
         elif cause and _is_storage(path):
-            found.unreadable = found.unreadable or exc.text
+            scan.unreadable = scan.unreadable or exc.text
         elif format:
-            found.broken = found.broken or exc.text
+            scan.broken = scan.broken or exc.text
         return []
-    named: list[Part] = []
+    references: list[ImageRef] = []
     if head.data_file:
-        named += _places(found, path, head.data_file, "raw")
+        references += _candidates(scan, path, head.data_file, "raw")
     if head.backing:
-        named += _places(found, path, head.backing, head.backing_format)
-    return named
+        references += _candidates(scan, path, head.backing, head.backing_format)
+    return references
 
 
 def _is_storage(path: str) -> bool:
@@ -99,43 +99,43 @@ def _is_storage(path: str) -> bool:
     return stat.S_ISREG(mode) or stat.S_ISBLK(mode)
 
 
-def _places(found: Chain, path: str, name: str, format: str | None) -> list[Part]:
+def _candidates(scan: ChainScan, path: str, name: str, format: str | None) -> list[ImageRef]:
     """Where a name in an image's header can lead: beside the name or beside the file of it."""
     if name.startswith("json:"):
-        return _of_json(found, path, name, format)
+        return _from_json(scan, path, name, format)
     local = name.removeprefix("file:")
     if local.startswith("//"):
         local = "/" + local.lstrip("/")
     if ":" in local.partition("/")[0]:  # QEMU's sign of a protocol
-        if format not in ALONE:
-            found.broken = (
-                found.broken or f"{path} has the backing file {name}, which cannot be read here"
+        if format not in STANDALONE_FORMATS:
+            scan.broken = (
+                scan.broken or f"{path} has the backing file {name}, which cannot be read here"
             )
         return [(local[local.index("/") :], "raw")] if "/" in local else []
     folders = dict.fromkeys([os.path.dirname(path), os.path.dirname(identity.real(path))])
-    places = list(dict.fromkeys(os.path.join(folder, local) for folder in folders))
-    there = [place for place in places if _may_be_there(place)]
-    return [(place, format) for place in there or places[:1]]
+    candidates = list(dict.fromkeys(os.path.join(folder, local) for folder in folders))
+    existing = [candidate for candidate in candidates if _may_exist(candidate)]
+    return [(candidate, format) for candidate in existing or candidates[:1]]
 
 
-def _may_be_there(path: str) -> bool:
+def _may_exist(path: str) -> bool:
     try:
         return bounded.lexists(path)
-    except bounded.Silent:
+    except bounded.StorageTimeout:
         return True
 
 
-def _of_json(found: Chain, path: str, name: str, format: str | None) -> list[Part]:
+def _from_json(scan: ChainScan, path: str, name: str, format: str | None) -> list[ImageRef]:
     """QEMU's other way to name a file."""
     try:
         files = list(_filenames(json.loads(name.removeprefix("json:"))))
     except (ValueError, RecursionError):  # no JSON, or deeper than anything that QEMU reads
         files = []
     if not files:
-        found.broken = (
-            found.broken or f"{path} has the backing file {name[:60]}, which cannot be read here"
+        scan.broken = (
+            scan.broken or f"{path} has the backing file {name[:60]}, which cannot be read here"
         )
-    return [place for file in files for place in _places(found, path, file, format)]
+    return [reference for file in files for reference in _candidates(scan, path, file, format)]
 
 
 def _filenames(described: Any) -> Iterator[str]:

@@ -14,18 +14,20 @@ if TYPE_CHECKING:
 
 def shared_disks(dom: libvirt.virDomain) -> dict[str, str]:
     """{disk: why other hosts may have it} of the disks that the guest may write to."""
-    conn, found = dom.connect(), dict[str, str]()
-    for node in (one for tree in files.trees(dom) for one in tree.iterfind("devices/disk")):
+    conn, reasons = dom.connect(), dict[str, str]()
+    for node in (
+        disk_node for tree in files.trees(dom) for disk_node in tree.iterfind("devices/disk")
+    ):
         source = node.find("source")
         if source is None or node.find("readonly") is not None:
             continue
-        path, why = _place(conn, source)
-        if why:
-            found[path] = why
-    return found
+        path, reason = _path_and_reason(conn, source)
+        if reason:
+            reasons[path] = reason
+    return reasons
 
 
-def _place(conn: libvirt.virConnect, source: Element) -> tuple[str, str | None]:
+def _path_and_reason(conn: libvirt.virConnect, source: Element) -> tuple[str, str | None]:
     """(its name, why other hosts may have it or None)."""
     if source.get("volume"):
         path = files.volume_path(conn, source.get("pool"), source.get("volume"))

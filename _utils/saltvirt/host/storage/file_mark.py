@@ -15,7 +15,7 @@ from saltvirt.host.storage import files
 if TYPE_CHECKING:
     import libvirt
 
-    from saltvirt.host.provision.disks import Work
+    from saltvirt.host.provision.disks import DiskBuild
 
 _NAME = "user.saltvirt.making"
 
@@ -31,7 +31,7 @@ def put(path: str, mark: str) -> None:
         os.setxattr(path, _NAME, mark.encode())
 
 
-def has(path: str, mark: str) -> bool | None:
+def matches(path: str, mark: str) -> bool | None:
     """Whether a file has this mark; None where its file system has no marks."""
     try:
         return os.getxattr(path, _NAME, follow_symlinks=False) == mark.encode()
@@ -49,7 +49,7 @@ class Marks:
         """Makes a file known as the one that was made, before it has its name."""
         put(path, self.value)
 
-    def volume(self, _work: Work, made: libvirt.virStorageVol) -> None:
+    def volume(self, _build: DiskBuild, volume_object: libvirt.virStorageVol) -> None:
         """The same of the virStorageVol that was made for a Work."""
-        if files.is_regular(made.path()):
-            self.mark(made.path())
+        if files.is_regular(volume_object.path()):
+            self.mark(volume_object.path())

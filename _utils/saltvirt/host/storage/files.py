@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from xml.etree import ElementTree
 
 from saltvirt import errors
-from saltvirt.host.connection import libvirt, unless_gone
+from saltvirt.host.connection import libvirt, skip_undefined
 from saltvirt.host.storage import bounded
 from saltvirt.images import chain
 
@@ -18,7 +18,7 @@ _VARIABLES = "/var/lib/libvirt/qemu/nvram"
 # where it keeps the state of an emulated TPM, in a folder of the guest's UUID
 TPM_STATE = "/var/lib/libvirt/swtpm"
 # the kinds of disks that a guest keeps its data on
-_WRITTEN = ("disk", "lun")
+_WRITABLE_DEVICES = ("disk", "lun")
 
 
 def real(path: str) -> str:
@@ -32,8 +32,8 @@ def chain_paths(path: str, format: str | None = None) -> list[str]:
 
     format: what is declared of it; see saltvirt.images.chain.
     """
-    found = chain.read(path, format)
-    return [link.path for link in found.links] + list(found.aside)
+    backing_chain = chain.read(path, format)
+    return [link.path for link in backing_chain.links] + list(backing_chain.data_files)
 
 
 def format_of(node: ElementTree.Element) -> str | None:
@@ -63,9 +63,9 @@ def variables_of(root: ElementTree.Element) -> str | None:
     Where libvirt chooses the firmware, older ones name the file in a running guest's alone.
     """
     system, nvram = root.find("os"), root.find("os/nvram")
-    found = variables(nvram) if nvram is not None else None
-    if found is not None or system is None or system.get("firmware") != "efi":
-        return found
+    path_text = variables(nvram) if nvram is not None else None
+    if path_text is not None or system is None or system.get("firmware") != "efi":
+        return path_text
     for suffix in ("fd", "qcow2"):
         path = os.path.join(_VARIABLES, f"{root.findtext('name')}_VARS.{suffix}")
         if os.path.exists(path):
@@ -85,7 +85,9 @@ def are_own_variables(path: str, guest: str) -> bool:
     return folder == real(_VARIABLES) and name.startswith(f"{guest}_VARS.")
 
 
-def named(conn: libvirt.virConnect, tree: ElementTree.Element) -> Iterator[tuple[str, str | None]]:
+def named_paths(
+    conn: libvirt.virConnect, tree: ElementTree.Element
+) -> Iterator[tuple[str, str | None]]:
     """(path, declared format or None) of every local path that a domain's XML names as storage,
     firmware files included. A disk in a pool is there by the path of its volume."""
     for node in tree.iter():
@@ -94,8 +96,8 @@ def named(conn: libvirt.virConnect, tree: ElementTree.Element) -> Iterator[tuple
             for path in {source.get("file"), source.get("dev"), _volume_of(conn, source)}:
                 if path and path.startswith("/"):
                     yield path, format_of(node)
-        elif node.tag == "nvram" and (place := variables(node) or "").startswith("/"):
-            yield place, format_of(node)
+        elif node.tag == "nvram" and (variables_path := variables(node) or "").startswith("/"):
+            yield variables_path, format_of(node)
 
 
 def format_by_domains(conn: libvirt.virConnect, path: str) -> str | None:
@@ -103,11 +105,15 @@ def format_by_domains(conn: libvirt.virConnect, path: str) -> str | None:
 
     Where one says raw its guest may have written anything there: then it is raw.
     """
-    here, found = real(path), set[str]()
+    real_path, formats = real(path), set[str]()
     for dom in conn.listAllDomains():
         for tree in trees(dom):
-            found |= {format or "raw" for one, format in named(conn, tree) if real(one) == here}
-    return "raw" if "raw" in found else min(found, default=None)
+            formats |= {
+                format or "raw"
+                for candidate, format in named_paths(conn, tree)
+                if real(candidate) == real_path
+            }
+    return "raw" if "raw" in formats else min(formats, default=None)
 
 
 def _volume_of(conn: libvirt.virConnect, source: ElementTree.Element) -> str | None:
@@ -118,22 +124,22 @@ def _volume_of(conn: libvirt.virConnect, source: ElementTree.Element) -> str | N
 
 def paths(tree: ElementTree.Element) -> set[str]:
     """Every local path that a domain's XML names as storage, firmware files included."""
-    found = {
+    sources = {
         value
         for node in tree.iter("source")
         for value in (node.get("file"), node.get("dev"))
         if value and value.startswith("/")
     }
-    return found | set(filter(None, map(variables, tree.iter("nvram"))))
+    return sources | set(filter(None, map(variables, tree.iter("nvram"))))
 
 
 def trees(dom: libvirt.virDomain) -> list[ElementTree.Element]:
     """The domain's XML as it runs and as it starts next, parsed."""
-    found = []
+    parsed = []
     for flags in (0, libvirt.VIR_DOMAIN_XML_INACTIVE):
-        with unless_gone():
-            found.append(ElementTree.fromstring(dom.XMLDesc(flags)))
-    return found
+        with skip_undefined():
+            parsed.append(ElementTree.fromstring(dom.XMLDesc(flags)))
+    return parsed
 
 
 def volume_path(conn: libvirt.virConnect, pool: str | None, volume: str | None) -> str | None:
@@ -162,18 +168,18 @@ def volume_paths(conn: libvirt.virConnect, tree: ElementTree.Element) -> set[str
 
 def writable(conn: libvirt.virConnect, tree: ElementTree.Element) -> set[str]:
     """The real paths of the disks that a domain may write to."""
-    found = set()
+    writable_paths = set()
     for node in tree.iterfind("devices/disk"):
         source = node.find("source")
-        safe = node.find("readonly") is not None or node.find("shareable") is not None
-        if source is None or safe or node.get("device", "disk") not in _WRITTEN:
+        read_only = node.find("readonly") is not None or node.find("shareable") is not None
+        if source is None or read_only or node.get("device", "disk") not in _WRITABLE_DEVICES:
             continue
         path = source.get("file") or source.get("dev")
         if source.get("volume"):
             path = volume_path(conn, source.get("pool"), source.get("volume"))
         if path:
-            found.add(real(path))
-    return found
+            writable_paths.add(real(path))
+    return writable_paths
 
 
 def is_regular(path: str) -> bool:

@@ -10,22 +10,22 @@ from saltvirt.placement import account
 
 # those that other hosts reach, to what comes before their name: all that speak to one server
 # must have the same name for it
-_SHARED = {
+_SHARED_TYPES = {
     "nfs": "nfs", "nfs4": "nfs", "cifs": "cifs", "smb3": "cifs", "ceph": "ceph",
     "fuse.ceph": "ceph", "fuse.glusterfs": "gluster", "lustre": "lustre", "beegfs": "beegfs",
     "virtiofs": "virtiofs",
 }  # fmt: skip
 # file systems that disks can be on without a device below /dev
-_OTHERS = {"zfs", "btrfs", "bcachefs", "tmpfs"}
+_DISKLESS_TYPES = {"zfs", "btrfs", "bcachefs", "tmpfs"}
 # devices that nothing can be written to
-_FIXED = {"squashfs", "iso9660", "udf", "erofs"}
+_READ_ONLY_TYPES = {"squashfs", "iso9660", "udf", "erofs"}
 
 
 @dataclass(frozen=True)
-class Mount:
+class MountedFilesystem:
     """point: where it is. id: the shortest of the points that show the same file system."""
 
-    point: str
+    mount_point: str
     id: str
     type: str
     source: str
@@ -33,39 +33,44 @@ class Mount:
     @property
     def shared(self) -> str | None:
         """The name of what other hosts reach as well, or None."""
-        kind = _SHARED.get(self.type)
+        kind = _SHARED_TYPES.get(self.type)
         return f"{kind} {self.source}" if kind else None
 
     @property
     def local(self) -> bool:
         """Whether disks may be on it."""
-        none = self.type in _FIXED or mounts.is_fuse(self.type)
-        real = self.type in _OTHERS or (self.source.startswith("/dev/") and not none)
-        return real or self.point == "/"
+        none = self.type in _READ_ONLY_TYPES or mounts.is_fuse(self.type)
+        real = self.type in _DISKLESS_TYPES or (self.source.startswith("/dev/") and not none)
+        return real or self.mount_point == "/"
 
 
-def parse(rows: Iterable[str]) -> dict[str, Mount]:
+def parse(rows: Iterable[str]) -> dict[str, MountedFilesystem]:
     """{mount point: Mount} of the lines of a mountinfo file."""
-    found, points = list(mounts.parse(rows)), dict[str, str]()
-    for one in found:
-        old = points.get(one.number, one.place)
-        points[one.number] = min(old, one.place, key=lambda p: (len(p), p))
-    return {one.place: Mount(one.place, points[one.number], one.kind, one.source) for one in found}
+    entries, points = list(mounts.parse(rows)), dict[str, str]()
+    for entry in entries:
+        old = points.get(entry.number, entry.mount_point)
+        points[entry.number] = min(old, entry.mount_point, key=lambda p: (len(p), p))
+    return {
+        entry.mount_point: MountedFilesystem(
+            entry.mount_point, points[entry.number], entry.kind, entry.source
+        )
+        for entry in entries
+    }
 
 
-def read() -> dict[str, Mount]:
+def read() -> dict[str, MountedFilesystem]:
     """The same of this host; its root alone where the kernel does not tell."""
-    found = parse(mounts.lines(mounts.TABLE))
-    found.setdefault("/", Mount("/", "/", "", ""))
-    return found
+    filesystems = parse(mounts.lines(mounts.TABLE))
+    filesystems.setdefault("/", MountedFilesystem("/", "/", "", ""))
+    return filesystems
 
 
-def of(there: dict[str, Mount], path: str) -> Mount:
-    """The Mount that a path of this host is, or will be, on. there: of :func:`read`."""
-    return there[account.longest(there, bounded.real(path)) or "/"]
+def filesystem_of(filesystems: dict[str, MountedFilesystem], path: str) -> MountedFilesystem:
+    """The Mount that a path of this host is, or will be, on. filesystems: of :func:`read`."""
+    return filesystems[account.longest(filesystems, bounded.real(path)) or "/"]
 
 
-def sizes(mount: Mount) -> dict[str, int]:
+def sizes(mount: MountedFilesystem) -> dict[str, int]:
     """``total_bytes`` and ``free_bytes``; nothing of a file system that does not tell."""
     try:
         unit, total, free = bounded.room(mount.id)

@@ -22,43 +22,45 @@ SYSTEM = ("/etc/libvirt", "/run/libvirt")
 LIBRARY = "/var/lib/libvirt"
 _FOLDERS = ("qemu", "lxc", "libxl", "ch", "bhyve")
 PASSWD, HOMES, RUNTIME = "/etc/passwd", "/home", "/run/user"
-_BELOW = ("snapshot", "checkpoint")
-_LONGEST = 4 * 1024 * 1024
+_SUBFOLDERS = ("snapshot", "checkpoint")
+_MAX_FILE_BYTES = 4 * 1024 * 1024
 # of one user, or of one driver: names in folders, and bytes of definitions
-_MOST = 5000
-_MOST_BYTES = 32 * 1024 * 1024
+_MAX_NAMES = 5000
+_MAX_BYTES = 32 * 1024 * 1024
 # of one user: the files that his guests name and all that those are based on
-MOST_FILES = 10_000
+MAX_FILES = 10_000
 
 
 @dataclass(frozen=True)
-class Definition:
+class ForeignDefinition:
     """tree: parsed. who: the guest, in words. uid: of the user whose libvirt has it; None for the
     system's own."""
 
     tree: ElementTree.Element
-    who: str
+    guest_label: str
     uid: int | None = None
 
 
 @dataclass(frozen=True)
-class Doubt:
+class UnreadableForeign:
     """What could not be read. uid: as above."""
 
     text: str
     uid: int | None = None
 
 
-def read(uri: str) -> Iterator[Definition | Doubt]:
+def read(uri: str) -> Iterator[ForeignDefinition | UnreadableForeign]:
     """Yields the Definitions, and a Doubt for each thing that cannot be read.
 
     uri: of the connection, whose own driver is not read.
     """
     parts = urlsplit(uri)
-    mine = DRIVERS.get(parts.scheme.partition("+")[0]) if parts.path in ("/system", "/") else None
+    own_driver = (
+        DRIVERS.get(parts.scheme.partition("+")[0]) if parts.path in ("/system", "/") else None
+    )
     for driver in _FOLDERS:
-        if driver != mine:
-            folders = [*(os.path.join(one, driver) for one in SYSTEM)]
+        if driver != own_driver:
+            folders = [*(os.path.join(root, driver) for root in SYSTEM)]
             yield from _domains(folders, os.path.join(LIBRARY, driver), f"{driver}:///system", None)
     for uid, user, home, runtime in _users():
         config = os.path.join(home, ".config/libvirt/qemu")
@@ -67,84 +69,94 @@ def read(uri: str) -> Iterator[Definition | Doubt]:
 
 
 def _domains(
-    folders: list[str], kept: str, uri: str, uid: int | None
-) -> Iterator[Definition | Doubt]:
+    folders: list[str], state_dir: str, uri: str, uid: int | None
+) -> Iterator[ForeignDefinition | UnreadableForeign]:
     """What is in the folders, and what libvirt keeps below ``kept`` of each guest."""
     try:
-        paths = list(_files(folders, kept))
+        paths = list(_files(folders, state_dir))
     except OSError as exc:
-        why = f"more than {_MOST} names" if exc.errno == errno.E2BIG else exc.strerror
-        yield Doubt(f"the guests of {uri} are not known: {exc.filename}: {why}", uid)
+        reason = f"more than {_MAX_NAMES} names" if exc.errno == errno.E2BIG else exc.strerror
+        yield UnreadableForeign(f"the guests of {uri} are not known: {exc.filename}: {reason}", uid)
         return
-    left = _MOST_BYTES
+    remaining_bytes = _MAX_BYTES
     for path in paths:
         text = _text(path, uri, uid)
         if isinstance(text, bytes):
-            left -= len(text)
-            if left < 0:
-                why = f"more than {_MOST_BYTES} bytes in {kept} and beside it"
-                yield Doubt(f"the guests of {uri} are not known: {why}", uid)
+            remaining_bytes -= len(text)
+            if remaining_bytes < 0:
+                reason = f"more than {_MAX_BYTES} bytes in {state_dir} and beside it"
+                yield UnreadableForeign(f"the guests of {uri} are not known: {reason}", uid)
                 return
-            found = _definition(text, path, uri, uid)
+            parsed = _definition(text, path, uri, uid)
         else:
-            found = text
-        if found:
-            yield found
+            parsed = text
+        if parsed:
+            yield parsed
 
 
-def _files(folders: list[str], kept: str) -> Iterator[str]:
+def _files(folders: list[str], state_dir: str) -> Iterator[str]:
     """The paths of definitions. Raises OSError, also for more names than anybody has."""
-    left = _MOST
+    remaining = _MAX_NAMES
     for folder in folders:
-        found = _listed(folder, left)
-        left -= len(found)
-        yield from (path for path in found if path.endswith(".xml"))
-    for more in _BELOW:
-        guests = _listed(os.path.join(kept, more), left)
-        left -= len(guests)
+        listed_paths = _listed(folder, remaining)
+        remaining -= len(listed_paths)
+        yield from (path for path in listed_paths if path.endswith(".xml"))
+    for subfolder in _SUBFOLDERS:
+        guests = _listed(os.path.join(state_dir, subfolder), remaining)
+        remaining -= len(guests)
         for guest in guests:
-            found = _listed(guest, left)
-            left -= len(found)
-            yield from (path for path in found if path.endswith(".xml"))
+            listed_paths = _listed(guest, remaining)
+            remaining -= len(listed_paths)
+            yield from (path for path in listed_paths if path.endswith(".xml"))
 
 
-def _listed(folder: str, most: int | None = None) -> list[str]:
+def _listed(folder: str, max_entries: int | None = None) -> list[str]:
     """The paths in a folder; none of what is no folder. Raises OSError, also for more than that."""
     try:
-        return [os.path.join(folder, name) for name in bounded.names(folder, most)]
+        return [os.path.join(folder, name) for name in bounded.names(folder, max_entries)]
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as exc:
         raise OSError(exc.errno, exc.strerror, folder) from exc
 
 
-def _text(path: str, uri: str, uid: int | None) -> bytes | Doubt | None:
+def _text(path: str, uri: str, uid: int | None) -> bytes | UnreadableForeign | None:
     """The bytes of a file, or the Doubt that it leaves; None when it is gone by now."""
     try:
-        text = bounded.head(path, _LONGEST + 1)
+        text = bounded.head(path, _MAX_FILE_BYTES + 1)
     except FileNotFoundError:
         return None
     except OSError as exc:
-        return Doubt(f"{path}, a guest of {uri}, cannot be read: {exc.strerror}", uid)
-    if text is None or len(text) > _LONGEST:
-        why = "no file" if text is None else f"it is longer than {_LONGEST} bytes"
-        return Doubt(f"{path}, a guest of {uri}, cannot be read: {why}", uid)
+        return UnreadableForeign(f"{path}, a guest of {uri}, cannot be read: {exc.strerror}", uid)
+    if text is None or len(text) > _MAX_FILE_BYTES:
+        reason = "no file" if text is None else f"it is longer than {_MAX_FILE_BYTES} bytes"
+        return UnreadableForeign(f"{path}, a guest of {uri}, cannot be read: {reason}", uid)
     return text
 
 
-def _definition(text: bytes, path: str, uri: str, uid: int | None) -> Definition | Doubt | None:
+def _definition(
+    text: bytes, path: str, uri: str, uid: int | None
+) -> ForeignDefinition | UnreadableForeign | None:
     """The Definition in a file's text, or the Doubt that it leaves; None of what is none."""
     try:
         if b"<!" in text.replace(b"<!--", b""):
             raise ValueError("not by libvirt")
         tree = ElementTree.fromstring(text)
     except (ValueError, ElementTree.ParseError) as exc:
-        return Doubt(f"{path}, a guest of {uri}, cannot be read: {exc}", uid)
-    found = tree.find("domain") if tree.tag == "domstatus" else tree
-    if found is None or found.tag not in ("domain", "domainsnapshot", "domaincheckpoint"):
+        return UnreadableForeign(f"{path}, a guest of {uri}, cannot be read: {exc}", uid)
+    domain_tree = tree.find("domain") if tree.tag == "domstatus" else tree
+    if domain_tree is None or domain_tree.tag not in (
+        "domain",
+        "domainsnapshot",
+        "domaincheckpoint",
+    ):
         return None
-    name = found.findtext("domain/name") or found.findtext("name") or os.path.basename(path)
-    return Definition(found, f"{name} ({uri})", uid)
+    name = (
+        domain_tree.findtext("domain/name")
+        or domain_tree.findtext("name")
+        or os.path.basename(path)
+    )
+    return ForeignDefinition(domain_tree, f"{name} ({uri})", uid)
 
 
 def _users() -> Iterator[tuple[int, str, str, str]]:
@@ -152,7 +164,7 @@ def _users() -> Iterator[tuple[int, str, str, str]]:
 
     Of users that only a directory service knows, those with a home in /home or who are at work.
     """
-    found: dict[tuple[int, str], str] = {}
+    names_by_home: dict[tuple[int, str], str] = {}
     try:
         with open(PASSWD, encoding="utf-8", errors="surrogateescape") as file:
             rows = [line.rstrip("\n").split(":") for line in file]
@@ -160,30 +172,30 @@ def _users() -> Iterator[tuple[int, str, str, str]]:
         rows = []
     for row in rows:
         if len(row) >= 6 and row[2].isdigit() and row[5].startswith("/"):
-            found.setdefault((int(row[2]), os.path.normpath(row[5])), row[0])
-    known = {home for _, home in found}
-    for home in _below(HOMES, found):
-        if home not in known:
+            names_by_home.setdefault((int(row[2]), os.path.normpath(row[5])), row[0])
+    homes = {home for _, home in names_by_home}
+    for home in _user_folders(HOMES, names_by_home):
+        if home not in homes:
             try:
-                found[bounded.stat(home).st_uid, home] = os.path.basename(home)
+                names_by_home[bounded.stat(home).st_uid, home] = os.path.basename(home)
             except OSError:
-                found[-1, home] = os.path.basename(home)
-    at_work = {uid for uid, _ in found}
-    for folder in _below(RUNTIME, found):
+                names_by_home[-1, home] = os.path.basename(home)
+    known_uids = {uid for uid, _ in names_by_home}
+    for folder in _user_folders(RUNTIME, names_by_home):
         name = os.path.basename(folder)
-        if name.isdigit() and int(name) not in at_work:
-            found[int(name), "/nonexistent"] = f"user {name}"
-    for (uid, home), name in found.items():
+        if name.isdigit() and int(name) not in known_uids:
+            names_by_home[int(name), "/nonexistent"] = f"user {name}"
+    for (uid, home), name in names_by_home.items():
         yield uid, name, home, os.path.join(RUNTIME, str(uid))
 
 
-def _below(folder: str, found: dict[tuple[int, str], str]) -> list[str]:
+def _user_folders(folder: str, names_by_home: dict[tuple[int, str], str]) -> list[str]:
     """The paths in a folder of users'. Where they are not known they are somebody's whom nobody
     knows."""
     try:
         return _listed(folder)
     except OSError:
-        found[-1, folder] = f"whoever has a folder in {folder}"
+        names_by_home[-1, folder] = f"whoever has a folder in {folder}"
         return []
 
 
@@ -193,9 +205,9 @@ def may_open(uid: int, path: str) -> bool:
     if uid in (0, -1):
         return True
     try:
-        seen = bounded.stat(path)
+        status = bounded.stat(path)
     except FileNotFoundError:
         return False
     except OSError:
         return True
-    return seen.st_uid == uid or bool(seen.st_mode & 0o044)
+    return status.st_uid == uid or bool(status.st_mode & 0o044)

@@ -18,38 +18,38 @@ def real(path: str) -> str:
     return bounded.real(path)
 
 
-def of(path: str) -> frozenset[Key]:
+def keys_of(path: str) -> frozenset[Key]:
     """The keys of a path of this host: two paths that share one are the same thing.
 
     The path, also without links; the file system and the inode (bind mounts, hard links); the
     number of a block device (its many names below /dev).
     """
-    found: set[Key] = {real(path), os.path.normpath(path)}
+    keys: set[Key] = {real(path), os.path.normpath(path)}
     with contextlib.suppress(OSError, ValueError):
-        seen = bounded.stat(path)
-        if stat.S_ISBLK(seen.st_mode):
-            found.add(("device", seen.st_rdev))
+        status = bounded.stat(path)
+        if stat.S_ISBLK(status.st_mode):
+            keys.add(("device", status.st_rdev))
         else:
-            found.add(("file", seen.st_dev, seen.st_ino))
-    return frozenset(found)
+            keys.add(("file", status.st_dev, status.st_ino))
+    return frozenset(keys)
 
 
-def below(path: str) -> list[str]:
+def underlying_paths(path: str) -> list[str]:
     """The paths of what a block device is made of: a loop device's file, a logical volume's or
     an array's parts, a partition's disk."""
     try:
-        seen = bounded.stat(path)
+        status = bounded.stat(path)
     except (OSError, ValueError):
         return []
-    if not stat.S_ISBLK(seen.st_mode):
+    if not stat.S_ISBLK(status.st_mode):
         return []
-    device = f"{_DEVICES}/{os.major(seen.st_rdev)}:{os.minor(seen.st_rdev)}"
-    found = []
+    device = f"{_DEVICES}/{os.major(status.st_rdev)}:{os.minor(status.st_rdev)}"
+    underlying = []
     with contextlib.suppress(OSError):
-        found += [f"/dev/{name.replace('!', '/')}" for name in os.listdir(f"{device}/slaves")]
+        underlying += [f"/dev/{name.replace('!', '/')}" for name in os.listdir(f"{device}/slaves")]
     with contextlib.suppress(OSError), open(f"{device}/loop/backing_file", "rb") as file:
-        found.append(os.fsdecode(file.read().removesuffix(b"\n")))
+        underlying.append(os.fsdecode(file.read().removesuffix(b"\n")))
     if os.path.exists(f"{device}/partition"):
         disk = os.path.basename(os.path.dirname(os.path.realpath(device)))
-        found.append(f"/dev/{disk.replace('!', '/')}")
-    return found
+        underlying.append(f"/dev/{disk.replace('!', '/')}")
+    return underlying

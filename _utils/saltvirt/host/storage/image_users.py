@@ -25,7 +25,7 @@ class Pruned(TypedDict):
 
 def users(conn: libvirt.virConnect, images_dir: str) -> usage.Usage:
     """The Usage by which images are needed: of domains, and of images that no domain names."""
-    return usage.read(conn, below=images_dir)
+    return usage.read(conn, below_folder=images_dir)
 
 
 def listed(conn: libvirt.virConnect, images_dir: str) -> dict[str, dict[str, Any]]:
@@ -40,9 +40,9 @@ def listed(conn: libvirt.virConnect, images_dir: str) -> dict[str, dict[str, Any
             "allocated_bytes": bounded.stat(note.path).st_blocks * 512,
             "sha256": note.sums["sha256"],
             "fetched": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(note.fetched)),
-            "used_by": used.of(usage.keys_of(conn, note.path)),
+            "used_by": used.users_of(usage.keys_of(conn, note.path)),
         }
-        for note in cache.known(images_dir)
+        for note in cache.cached_images(images_dir)
     }
 
 
@@ -59,21 +59,23 @@ def prune(
     fetched or asked for within that time stays. test: removes nothing.
     Returns {"removed": [names], "kept": {name: reason}}. Raises NotFound, Refused.
     """
-    found = {note.file: note for note in cache.known(images_dir)}
+    notes = {note.file: note for note in cache.cached_images(images_dir)}
     name = None if name is None else str(name)
-    if name is not None and name not in found:
+    if name is not None and name not in notes:
         raise errors.NotFound(f"there is no image {name} in {cache.folder(images_dir)}")
-    done: Pruned = {"removed": [] if name else cache.forget_partial(images_dir, test), "kept": {}}
+    result: Pruned = {"removed": [] if name else cache.forget_partial(images_dir, test), "kept": {}}
     used = users(conn, images_dir)
-    for one in [name] if name else sorted(found):
-        why = _why(conn, used, found[one]) or _forget(conn, images_dir, found[one], grace_s, test)
-        if why:
-            done["kept"][one] = why
+    for image_name in [name] if name else sorted(notes):
+        reason = _keep_reason(conn, used, notes[image_name]) or _forget(
+            conn, images_dir, notes[image_name], grace_s, test
+        )
+        if reason:
+            result["kept"][image_name] = reason
         else:
-            done["removed"].append(one)
-    if name and done["kept"]:
-        raise errors.Refused(f"image {name} stays: {done['kept'][name]}")
-    return done
+            result["removed"].append(image_name)
+    if name and result["kept"]:
+        raise errors.Refused(f"image {name} stays: {result['kept'][name]}")
+    return result
 
 
 def _forget(
@@ -82,27 +84,27 @@ def _forget(
     """Removes an image, unless somebody began to use it since the first question, or for a test;
     why it stays."""
     path = note.path
-    with usage.closed(conn, [path]) as held:
-        why = held[path] or _why(conn, users(conn, images_dir), note)
-        why = why or _just_used(images_dir, note.file, grace_s)
-        if not why and not test:
+    with usage.prevent_open(conn, [path]) as open_reasons:
+        reason = open_reasons[path] or _keep_reason(conn, users(conn, images_dir), note)
+        reason = reason or _recent_use(images_dir, note.file, grace_s)
+        if not reason and not test:
             cache.forget(images_dir, note.file)
-    return why
+    return reason
 
 
-def _just_used(images_dir: str, name: str, grace_s: float) -> str | None:
+def _recent_use(images_dir: str, name: str, grace_s: float) -> str | None:
     """The same of an image that somebody was given a moment ago, also since the others were asked:
     so it is asked last."""
     used = cache.used(images_dir, name)
     return "used within the last minutes" if used and time.time() - used < grace_s else None
 
 
-def _why(conn: libvirt.virConnect, used: usage.Usage, note: cache.ImageNote) -> str | None:
+def _keep_reason(conn: libvirt.virConnect, used: usage.Usage, note: cache.ImageNote) -> str | None:
     """Why an image must stay, in words, or None."""
     keys = usage.keys_of(conn, note.path)
-    by = used.of(keys)
-    if by:
-        return f"needed by {confidential.listed(by)}"
-    others = usage.others_may_have(conn, note.path)
-    others = others and f"other hosts may need it, too: {others}"
-    return used.why(keys) or others
+    users = used.users_of(keys)
+    if users:
+        return f"needed by {confidential.sensitive_names(users)}"
+    other_hosts = usage.others_may_have(conn, note.path)
+    other_hosts = other_hosts and f"other hosts may need it, too: {other_hosts}"
+    return used.keep_reason(keys) or other_hosts

@@ -26,17 +26,17 @@ READ, WRITE, RESIZE = 0, 1, 3
 _READERS = (USED + READ, UNSHARED + WRITE, UNSHARED + RESIZE)
 _WRITERS = (USED + WRITE, USED + RESIZE, UNSHARED + READ)
 _WITHOUT_LOCKS = (errno.EINVAL, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
-FILE, FOLDER, LINK, OTHER = "file", "folder", "link", "other"
+FILE, FOLDER, LINK, OTHER_KIND = "file", "folder", "link", "other"
 _FIELDS = (
     *("st_mode", "st_ino", "st_dev", "st_uid", "st_gid", "st_size", "st_blocks"),
     *("st_rdev", "st_mtime", "st_mtime_ns", "st_ctime_ns"),
 )
 
 
-def seen(path: str, follow: bool = False) -> dict[str, int]:
+def file_stat(path: str, follow: bool = False) -> dict[str, int]:
     """What os.stat says, as a dict."""
-    found = os.stat(path, follow_symlinks=follow)
-    return {field: getattr(found, field) for field in _FIELDS}
+    status = os.stat(path, follow_symlinks=follow)
+    return {field: getattr(status, field) for field in _FIELDS}
 
 
 def walk(folder: str, names: list[str]) -> list[Any]:
@@ -49,16 +49,16 @@ def walk(folder: str, names: list[str]) -> list[Any]:
     return [len(names), None]
 
 
-def names(folder: str, most: int | None = None) -> list[list[str]]:
+def names(folder: str, max_entries: int | None = None) -> list[list[str]]:
     """(name, its kind) of all that is in it: FILE, FOLDER, LINK or OTHER. Raises OSError, E2BIG
     where that is more than ``most``."""
-    found: list[list[str]] = []
+    entry_list: list[list[str]] = []
     with os.scandir(folder) as entries:
         for entry in entries:
-            if len(found) == most:
+            if len(entry_list) == max_entries:
                 raise OSError(errno.E2BIG, os.strerror(errno.E2BIG))
-            found.append([entry.name, _kind(entry)])
-    return found
+            entry_list.append([entry.name, _kind(entry)])
+    return entry_list
 
 
 def _kind(entry: os.DirEntry[str]) -> str:
@@ -66,32 +66,32 @@ def _kind(entry: os.DirEntry[str]) -> str:
         return LINK
     if entry.is_file():
         return FILE
-    return FOLDER if entry.is_dir() else OTHER
+    return FOLDER if entry.is_dir() else OTHER_KIND
 
 
-def opened(path: str, kinds: Collection[int] = (stat.S_IFREG, stat.S_IFBLK)) -> int | None:
+def open_checked(path: str, kinds: Collection[int] = (stat.S_IFREG, stat.S_IFBLK)) -> int | None:
     """A descriptor for reading, or None of what is neither a file nor a block device.
 
     It is looked at through a descriptor that opens nothing; what was seen is then opened.
     """
-    here = os.open(path, os.O_PATH)
+    path_fd = os.open(path, os.O_PATH)
     try:
-        if stat.S_IFMT(os.fstat(here).st_mode) not in kinds:
+        if stat.S_IFMT(os.fstat(path_fd).st_mode) not in kinds:
             return None
-        return os.open(f"/proc/self/fd/{here}", os.O_RDONLY | os.O_NONBLOCK)
+        return os.open(f"/proc/self/fd/{path_fd}", os.O_RDONLY | os.O_NONBLOCK)
     finally:
-        os.close(here)
+        os.close(path_fd)
 
 
 def head(path: str, size: int) -> str | None:
     """The first bytes of a file or block device, in base 64; None of anything else."""
-    fd = opened(path)
+    fd = open_checked(path)
     if fd is None:
         return None
     with os.fdopen(fd, "rb") as file:
-        about = os.fstat(fd)
+        status = os.fstat(fd)
         # the kernel's own files have no size: who reads one may wait, or take what is others'
-        empty = stat.S_ISREG(about.st_mode) and not about.st_size
+        empty = stat.S_ISREG(status.st_mode) and not status.st_size
         return base64.b64encode(b"" if empty else file.read(size)).decode()
 
 
@@ -108,42 +108,46 @@ def is_locked(fd: int, byte: int) -> bool:
 def locked(path: str) -> bool:
     """Whether a QEMU holds its locks on a file; False where it cannot be told."""
     try:
-        fd = opened(path, [stat.S_IFREG])
+        fd = open_checked(path, [stat.S_IFREG])
     except OSError:
         return False
     if fd is None:
         return False
     try:
-        return any(is_locked(fd, kind + what) for kind in (USED, UNSHARED) for what in PERMISSIONS)
+        return any(
+            is_locked(fd, kind + permission)
+            for kind in (USED, UNSHARED)
+            for permission in PERMISSIONS
+        )
     except OSError:  # a file system without locks
         return False
     finally:
         os.close(fd)
 
 
-def opening(path: str) -> tuple[None, int | None]:
+def open_read(path: str) -> tuple[None, int | None]:
     """(None, what :func:`opened` gives)."""
-    return None, opened(path)
+    return None, open_checked(path)
 
 
-def closing(path: str) -> tuple[bool, int | None]:
+def lock_against_open(path: str) -> tuple[bool, int | None]:
     """(whether a QEMU has a file open, a descriptor with which no other QEMU opens it; None of what
     is no file)."""
-    fd = opened(path, [stat.S_IFREG])
+    fd = open_checked(path, [stat.S_IFREG])
     if fd is None:
         return False, None
     try:
-        for what in PERMISSIONS:
-            fcntl.fcntl(fd, fcntl.F_OFD_SETLK, flock(fcntl.F_RDLCK, UNSHARED + what))
-        return any(is_locked(fd, USED + what) for what in PERMISSIONS), fd
+        for permission in PERMISSIONS:
+            fcntl.fcntl(fd, fcntl.F_OFD_SETLK, flock(fcntl.F_RDLCK, UNSHARED + permission))
+        return any(is_locked(fd, USED + permission) for permission in PERMISSIONS), fd
     except OSError as exc:
         return exc.errno in (errno.EAGAIN, errno.EACCES), fd
 
 
-def stilling(path: str) -> tuple[tuple[bool, str | None], int | None]:
+def lock_against_write(path: str) -> tuple[tuple[bool, str | None], int | None]:
     """((whether a QEMU may write to it, the error where that cannot be told), a descriptor with
     which no other QEMU does; None of what holds no data)."""
-    fd = opened(path)
+    fd = open_checked(path)
     if fd is None:
         return (False, None), None
     try:
@@ -158,27 +162,38 @@ def stilling(path: str) -> tuple[tuple[bool, str | None], int | None]:
 
 def room(path: str) -> list[int]:
     """(the size of a unit in bytes, units in all, free units) of a file system."""
-    found = os.statvfs(path)
-    return [found.f_frsize, found.f_blocks, found.f_bavail]
+    statistics = os.statvfs(path)
+    return [statistics.f_frsize, statistics.f_blocks, statistics.f_bavail]
 
 
-QUESTIONS: dict[str, Callable[..., Any]] = {
-    one.__name__: one for one in (seen, walk, names, head, locked, room, opening, closing, stilling)
+QUERIES: dict[str, Callable[..., Any]] = {
+    function.__name__: function
+    for function in (
+        file_stat,
+        walk,
+        names,
+        head,
+        locked,
+        room,
+        open_read,
+        lock_against_open,
+        lock_against_write,
+    )
 }
 # those whose answer is one with a descriptor
 WITH_DESCRIPTOR = ("opening", "closing", "stilling")
 # those that open what lies there
-OPEN = ("head", "locked", *WITH_DESCRIPTOR)
+OPENING_QUERIES = ("head", "locked", *WITH_DESCRIPTOR)
 
 
 def _answer(line: bytes) -> tuple[dict[str, Any], int | None]:
     """(the answer as a dict, a descriptor or None)."""
-    what, *arguments = json.loads(line)
+    query_name, *arguments = json.loads(line)
     try:
-        found = QUESTIONS[what](*arguments)
+        outcome = QUERIES[query_name](*arguments)
     except OSError as exc:
         return {"error": exc.errno}, None
-    answer, fd = found if what in WITH_DESCRIPTOR else (found, None)
+    answer, fd = outcome if query_name in WITH_DESCRIPTOR else (outcome, None)
     return {"answer": answer}, fd
 
 

@@ -32,31 +32,32 @@ def make_folder(folder: str, mode: int = 0o777) -> None:
     remember(folder)
 
 
-def refuse_unmounted(folder: str, so: str | None = None) -> None:
-    """Raises Refused where a folder is below a mount point on which nothing is mounted. so: what is
+def refuse_unmounted(folder: str, consequence: str | None = None) -> None:
+    """Raises Refused where a folder is below a mount point on which nothing is mounted.
+    consequence: what is
     not done therefore; by default, nothing is made in the folder."""
-    so = so or f"nothing is made in {folder}"
-    for point, where in sorted(_required(folder).items()):
+    consequence = consequence or f"nothing is made in {folder}"
+    for point, origin in sorted(_required(folder).items()):
         if _is_mounted(point) or _mounts_itself(point):
             continue
         accept = f"'salt-call virt.forget_mount {point}'"
-        if where == _RECORD:
-            why = "files of guests were made on it before"
+        if origin == _RECORD:
+            reason = "files of guests were made on it before"
         else:
-            why, accept = f"{where} lists it", f"remove it from {where} and type {accept}"
+            reason, accept = f"{origin} lists it", f"remove it from {origin} and type {accept}"
         raise errors.Refused(
-            f"{point} is not mounted on this host, and {why}: {so}; type "
+            f"{point} is not mounted on this host, and {reason}: {consequence}; type "
             f"'mount {point}', or, if {point} is no mount point any more, {accept}"
         )
 
 
 def remember(folder: str) -> None:
     """Writes down the mount points that a folder is on, but for the root's."""
-    there = mounts.read()
+    mount_list = mounts.read()
     for path in _paths(folder):
-        found = mounts.of(there, path)
-        if found and found.place != "/":
-            _write(found.place)
+        mount = mounts.mount_of(mount_list, path)
+        if mount and mount.mount_point != "/":
+            _write(mount.mount_point)
 
 
 def forget(point: str) -> bool:
@@ -71,7 +72,7 @@ def forget(point: str) -> bool:
     return True
 
 
-def remembered() -> list[str]:
+def remembered_points() -> list[str]:
     """The mount points that this host remembers."""
     points = []
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
@@ -81,30 +82,35 @@ def remembered() -> list[str]:
     return sorted(points)
 
 
-def unmounted() -> list[str]:
+def unmounted_points() -> list[str]:
     """The mount points of this host on which nothing is mounted. Not those of automounts, which
     need not be: what is mounted there is seen by looking. Nor those with a name that is no text."""
-    there = {mount.place for mount in mounts.read()}
-    points = {*remembered(), *_units(), *mounts.to_mount(FSTAB, by_hand=False)} - {"/", *there}
-    return sorted(point for point in points if point.isprintable() and _is_bare(point, there))
+    mount_points = {mount.mount_point for mount in mounts.read()}
+    points = {*remembered_points(), *_units(), *mounts.to_mount(FSTAB, by_hand=False)} - {
+        "/",
+        *mount_points,
+    }
+    return sorted(
+        point for point in points if point.isprintable() and _is_bare(point, mount_points)
+    )
 
 
-def _is_bare(point: str, there: Container[str]) -> bool:
+def _is_bare(point: str, mount_points: Container[str]) -> bool:
     """Whether nothing is mounted where a mount point leads to; what does not answer is mounted."""
-    with contextlib.suppress(bounded.Silent):
-        return bounded.real(point) not in there
+    with contextlib.suppress(bounded.StorageTimeout):
+        return bounded.real(point) not in mount_points
     return False
 
 
 def _required(folder: str) -> dict[str, str]:
     """{mount point that a folder is below: what says that it is one}."""
-    found = dict.fromkeys(remembered(), _RECORD)
-    found.update(dict.fromkeys(_units(), UNITS))
-    found.update(dict.fromkeys(mounts.to_mount(FSTAB, by_hand=False), FSTAB))
+    origins = dict.fromkeys(remembered_points(), _RECORD)
+    origins.update(dict.fromkeys(_units(), UNITS))
+    origins.update(dict.fromkeys(mounts.to_mount(FSTAB, by_hand=False), FSTAB))
     paths = _paths(folder)
     return {
-        point: where
-        for point, where in found.items()
+        point: origin
+        for point, origin in origins.items()
         if point != "/" and any(f"{path}/".startswith(f"{point}/") for path in paths)
     }
 
@@ -116,7 +122,7 @@ def _paths(folder: str) -> set[str]:
 
 def _is_mounted(point: str) -> bool:
     """Whether something is mounted there; an automount that was not asked for is not."""
-    kinds = {mount.place: mount.kind for mount in mounts.read()}
+    kinds = {mount.mount_point: mount.kind for mount in mounts.read()}
     return any(kinds.get(path, "autofs") != "autofs" for path in _paths(point))
 
 

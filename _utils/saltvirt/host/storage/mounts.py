@@ -23,15 +23,15 @@ class Mount:
 
     number: str
     root: str
-    place: str
+    mount_point: str
     kind: str
     source: str
     options: str = ""
 
 
-def plain(text: str) -> str:
+def unescape(text: str) -> str:
     """A field without its escapes."""
-    return _ESCAPED.sub(lambda found: chr(int(found.group(1), 8)), text)
+    return _ESCAPED.sub(lambda match: chr(int(match.group(1), 8)), text)
 
 
 def lines(path: str) -> list[str]:
@@ -52,11 +52,17 @@ def read(path: str = TABLE) -> list[Mount]:
 def parse(rows: Iterable[str]) -> Iterator[Mount]:
     """The Mounts of the lines of a mountinfo file."""
     for row in rows:
-        before, _, after = row.partition(" - ")
-        first, last = before.split(" "), after.split(" ")
-        if len(first) > 4 and len(last) > 1:
-            fields = (first[2], plain(first[3]), plain(first[4]), last[0], plain(last[1]))
-            yield Mount(*fields, last[2] if len(last) > 2 else "")
+        prefix, _, suffix = row.partition(" - ")
+        prefix_fields, suffix_fields = prefix.split(" "), suffix.split(" ")
+        if len(prefix_fields) > 4 and len(suffix_fields) > 1:
+            fields = (
+                prefix_fields[2],
+                unescape(prefix_fields[3]),
+                unescape(prefix_fields[4]),
+                suffix_fields[0],
+                unescape(suffix_fields[1]),
+            )
+            yield Mount(*fields, suffix_fields[2] if len(suffix_fields) > 2 else "")
 
 
 def is_fuse(kind: str) -> bool:
@@ -64,14 +70,14 @@ def is_fuse(kind: str) -> bool:
     return kind == "fuse" or kind.startswith("fuse.")
 
 
-def of(there: Iterable[Mount], path: str) -> Mount | None:
+def mount_of(mount_list: Iterable[Mount], path: str) -> Mount | None:
     """The Mount that shows a path; None without one."""
-    found = None
-    for mount in there:
-        inside = f"{path}/".startswith(f"{mount.place.rstrip('/')}/")
-        if inside and (found is None or len(mount.place) >= len(found.place)):
-            found = mount
-    return found
+    best = None
+    for mount in mount_list:
+        inside = f"{path}/".startswith(f"{mount.mount_point.rstrip('/')}/")
+        if inside and (best is None or len(mount.mount_point) >= len(best.mount_point)):
+            best = mount
+    return best
 
 
 def to_mount(path: str = "/etc/fstab", by_hand: bool = True) -> Iterator[str]:
@@ -81,4 +87,4 @@ def to_mount(path: str = "/etc/fstab", by_hand: bool = True) -> Iterator[str]:
         if len(parts) > 1 and parts[1].startswith("/") and not line.lstrip().startswith("#"):
             options = parts[3].split(",") if len(parts) > 3 else []
             if by_hand or "noauto" not in options or "x-systemd.automount" in options:
-                yield os.path.normpath(plain(parts[1]))
+                yield os.path.normpath(unescape(parts[1]))

@@ -30,46 +30,51 @@ class Bases:
 
     def __init__(self) -> None:
         # with all that it is based on; without a format, of itself alone
-        self._known: dict[chains.Part, frozenset[Key]] = {}
+        self._keys_by_ref: dict[chains.ImageRef, frozenset[Key]] = {}
 
-    def of(self, path: str, format: str | None) -> frozenset[Key]:
+    def keys_of(self, path: str, format: str | None) -> frozenset[Key]:
         """The keys of all that a disk is based on, the disk itself not among them."""
-        return self._all(chains.below(path, format), lambda part: chains.read(*part).paths)
+        return self._all(
+            chains.direct_references(path, format), lambda part: chains.read(*part).paths
+        )
 
     def of_paths(self, paths: Iterable[str]) -> frozenset[Key]:
         """The keys of what is known to be the whole of what a disk is based on."""
         return self._all([(path, None) for path in paths], lambda part: [part[0]])
 
     def _all(
-        self, parts: Iterable[chains.Part], paths: Callable[[chains.Part], Iterable[str]]
+        self, parts: Iterable[chains.ImageRef], paths: Callable[[chains.ImageRef], Iterable[str]]
     ) -> frozenset[Key]:
-        found: set[Key] = set()
+        all_keys: set[Key] = set()
         for part in parts:
-            if part not in self._known:
-                keys = (key for one in paths(part) for key in identity.of(one))
-                self._known[part] = frozenset(keys)
-            found |= self._known[part]
-        return frozenset(found)
+            if part not in self._keys_by_ref:
+                path_keys = (key for path in paths(part) for key in identity.keys_of(path))
+                self._keys_by_ref[part] = frozenset(path_keys)
+            all_keys |= self._keys_by_ref[part]
+        return frozenset(all_keys)
 
 
-def bases(path: str, format: str | None) -> frozenset[Key]:
+def base_keys(path: str, format: str | None) -> frozenset[Key]:
     """The keys of all that a disk is based on, the disk itself not among them."""
-    return Bases().of(path, format)
+    return Bases().keys_of(path, format)
 
 
-def written(conn: libvirt.virConnect, dom: libvirt.virDomain) -> dict[Key, str]:
+def written_paths(conn: libvirt.virConnect, dom: libvirt.virDomain) -> dict[Key, str]:
     """{key: path} of the disks to which a domain writes, as it runs and as it starts next."""
     paths = {path for tree in files.trees(dom) for path in files.writable(conn, tree)}
-    return {key: path for path in sorted(paths) for key in identity.of(path)}
+    return {key: path for path in sorted(paths) for key in identity.keys_of(path)}
 
 
-def above(conn: libvirt.virConnect, keys: Collection[Key], but: str = "") -> Overlay | None:
-    """A disk of another domain that is based on what has one of these keys. but: the name of the
+def overlay_on(
+    conn: libvirt.virConnect, keys: Collection[Key], exclude_name: str = ""
+) -> Overlay | None:
+    """A disk of another domain that is based on what has one of these keys. exclude_name: the name
+    of the
     domain whose disks do not count. What cannot be read is based on nothing."""
     read = Bases()
     for dom in conn.listAllDomains():
-        with connection.unless_gone():
-            for path, base in _based(conn, dom, read) if dom.name() != but else ():
+        with connection.skip_undefined():
+            for path, base in _disk_bases(conn, dom, read) if dom.name() != exclude_name else ():
                 if not base.isdisjoint(keys):
                     return Overlay(dom.name(), path)
     return None
@@ -83,49 +88,55 @@ def refuse_start(conn: libvirt.virConnect, dom: libvirt.virDomain) -> None:
     if not connection.is_local(conn):
         return
     with connection.translated(f"start {dom.name()}"):
-        own = written(conn, dom)
-        found = above(conn, own.keys(), dom.name()) if own else None
-        if found:
+        write_keys = written_paths(conn, dom)
+        overlay = overlay_on(conn, write_keys.keys(), dom.name()) if write_keys else None
+        if overlay:
             # a path tells the name of the guest, too
-            where = confidential.part(f"{found.path} of {found.guest}")
+            overlay_label = confidential.sensitive(f"{overlay.path} of {overlay.guest}")
             raise errors.Refused(
                 f"{dom.name()} writes to a disk on which the disk of another guest is based "
-                f"({where}): each write would damage that one. Make that disk whole (qemu-img "
+                f"({overlay_label}): each write would damage that one. Make that disk whole "
+                f"(qemu-img "
                 "convert), or remove it from that guest"
             )
 
 
-def _based(
+def _disk_bases(
     conn: libvirt.virConnect, dom: libvirt.virDomain, read: Bases
 ) -> Iterator[tuple[str, frozenset[Key]]]:
     """(path, keys of what it is based on) of the disks of a domain."""
-    asked, runs = set[tuple[str, str]](), dom.isActive()
+    visited, is_running = set[tuple[str, str]](), dom.isActive()
     for tree in files.trees(dom):
         for node in tree.iterfind("devices/disk"):
-            path, format = _place(conn, node), files.declared(node)
-            if path and path.startswith("/") and (path, format) not in asked:
-                asked.add((path, format))
-                told = _told(node) if runs else None
-                yield path, read.of(path, format) if told is None else read.of_paths(told)
-        runs = 0  # the second tree is of the next start
+            path, format = _path(conn, node), files.declared(node)
+            if path and path.startswith("/") and (path, format) not in visited:
+                visited.add((path, format))
+                backing_paths = _backing_paths(node) if is_running else None
+                yield (
+                    path,
+                    read.keys_of(path, format)
+                    if backing_paths is None
+                    else read.of_paths(backing_paths),
+                )
+        is_running = 0  # the second tree is of the next start
 
 
-def _told(disk: ElementTree.Element) -> list[str] | None:
+def _backing_paths(disk: ElementTree.Element) -> list[str] | None:
     """The paths of what QEMU has opened below the disk of a guest that runs, as libvirt tells them;
     None where it does not tell all."""
-    found = []
-    below = disk.find("backingStore")
-    while below is not None and below.get("type"):
-        source = below.find("source")
+    backing_paths = []
+    backing_node = disk.find("backingStore")
+    while backing_node is not None and backing_node.get("type"):
+        source = backing_node.find("source")
         path = (source.get("file") or source.get("dev")) if source is not None else None
         if not path:
             return None
-        found.append(path)
-        below = below.find("backingStore")
-    return None if below is None else found
+        backing_paths.append(path)
+        backing_node = backing_node.find("backingStore")
+    return None if backing_node is None else backing_paths
 
 
-def _place(conn: libvirt.virConnect, node: ElementTree.Element) -> str | None:
+def _path(conn: libvirt.virConnect, node: ElementTree.Element) -> str | None:
     source = node.find("source")
     if source is None:
         return None

@@ -47,9 +47,13 @@ def _on_server(
         HostSpec(name=host.get("name"), port=int(port) if (port := host.get("port")) else None)
         for host in source.findall("host")
     ]
-    above = source.findtext("name") if kind != "sheepdog" else None
+    parent_name = source.findtext("name") if kind != "sheepdog" else None
     folder = source.find("dir")
-    parts = [above, (folder.get("path") or "").strip("/") if folder is not None else "", volume]
+    parts = [
+        parent_name,
+        (folder.get("path") or "").strip("/") if folder is not None else "",
+        volume,
+    ]
     return Source(
         protocol=kind,
         name="/".join(part for part in parts if part),

@@ -11,8 +11,8 @@ from saltvirt.host import connection
 from saltvirt.host.connection import libvirt, translated
 from saltvirt.host.domain import lookup
 from saltvirt.host.storage import identity, pools, secret, usage, volumes
-from saltvirt.revert import Revert
-from saltvirt.states.outcome import Outcome
+from saltvirt.revert import UndoStack
+from saltvirt.states.outcome import StateOutcome
 from saltvirt.states.pools import DesiredPool, PoolFacts, PoolStep, created
 
 if TYPE_CHECKING:
@@ -30,11 +30,21 @@ _SYSTEM = (
     *("/sys", "/usr", "/var/lib/salt-virt", "/var/lib/libvirt/qemu", "/var/lib/libvirt/swtpm"),
     *("/var/log", "/var/cache/salt"),
 )
-_TOPS = ("/home", "/media", "/mnt", "/opt", "/srv", "/tmp", "/var", "/var/lib", "/var/lib/libvirt")
+_SYSTEM_ROOTS = (
+    "/home",
+    "/media",
+    "/mnt",
+    "/opt",
+    "/srv",
+    "/tmp",
+    "/var",
+    "/var/lib",
+    "/var/lib/libvirt",
+)
 _AUTH = ("source/auth_uuid", "source/auth_usage")
 
 
-def converge(conn: libvirt.virConnect, desired: DesiredPool, test: bool = False) -> Outcome:
+def converge(conn: libvirt.virConnect, desired: DesiredPool, test: bool = False) -> StateOutcome:
     """Makes it so; the Outcome. test: change nothing, only say what would change."""
     if desired.name not in pools.names(conn):
         outcome = created(desired, conn.getHostname())
@@ -45,14 +55,14 @@ def converge(conn: libvirt.virConnect, desired: DesiredPool, test: bool = False)
     step = _step(conn, pool, desired)
     outcome = step.outcome()
     if "path" in outcome.changes:
-        outcome.notes += _left_behind(conn, pool, outcome.changes["path"])
+        outcome.notes += _path_notes(conn, pool, outcome.changes["path"])
     if outcome.changes and not test:
         with translated(f"change storage pool {desired.name}"):
             _Change(conn, pool, step, outcome.changes).carry_out()
     return outcome
 
 
-def _left_behind(
+def _path_notes(
     conn: libvirt.virConnect, pool: libvirt.virStoragePool, change: dict[str, Any]
 ) -> list[str]:
     """Sentences about the guests with volumes in the pool, which have them in its folder of now."""
@@ -60,7 +70,8 @@ def _left_behind(
     if not guests:
         return []
     return [
-        f"Volumes of {confidential.listed(guests)} are in {change['old']}: without them in "
+        f"Volumes of {confidential.sensitive_names(guests)} are in {change['old']}: without them "
+        f"in "
         f"{change['new']} no guest that needs them starts"
     ]
 
@@ -76,13 +87,13 @@ def _create(conn: libvirt.virConnect, desired: DesiredPool, spec: PoolSpec) -> N
 def _step(conn: libvirt.virConnect, pool: libvirt.virStoragePool, desired: DesiredPool) -> PoolStep:
     """Who uses it is asked only where it must be stopped."""
     spec, persistent = desired.spec, bool(pool.isPersistent())
-    found = pools.compare(conn, pool, spec) if spec else None
+    difference = pools.compare(conn, pool, spec) if spec else None
     facts = PoolFacts(
         active=bool(pool.isActive()),
         persistent=persistent,
         autostart=bool(persistent and pool.autostart()),
-        redefined=_shown(spec, found.redefined) if found else [],
-        now=_shown(spec, found.now) if found else [],
+        redefined=_without_auth(spec, difference.redefined) if difference else [],
+        live_changes=_without_auth(spec, difference.running_changes) if difference else [],
         new_password=_password_differs(conn, pool, spec),
     )
     step = PoolStep(desired, facts)
@@ -92,7 +103,7 @@ def _step(conn: libvirt.virConnect, pool: libvirt.virStoragePool, desired: Desir
     return PoolStep(desired, replace(facts, users=users))
 
 
-def _shown(spec: PoolSpec | None, changes: list[Change]) -> list[Change]:
+def _without_auth(spec: PoolSpec | None, changes: list[Change]) -> list[Change]:
     """Without the secret's identity, which is ours when we make it of a password."""
     if not spec or not secret.has_password(spec):
         return changes
@@ -105,8 +116,8 @@ def _password_differs(
     if not spec or not secret.has_password(spec):
         return False
     uuid = secret.uuid_for_pool(conn, spec)
-    named = pools.configured_pool(pool).source.auth_uuid
-    return uuid is None or uuid != named or not secret.is_stored(conn, spec)
+    configured_uuid = pools.configured_pool(pool).source.auth_uuid
+    return uuid is None or uuid != configured_uuid or not secret.is_stored(conn, spec)
 
 
 class _Change:
@@ -124,8 +135,8 @@ class _Change:
     def carry_out(self) -> None:
         """When it fails, a pool that ran runs with what it had."""
         changes, step, spec = self.changes, self.step, self.step.desired.spec
-        with Revert() as undo:
-            if spec and step.made_anew:
+        with UndoStack() as undo:
+            if spec and step.recreates:
                 self._make_transient(spec, undo)
                 undo.success()
                 return
@@ -143,32 +154,32 @@ class _Change:
                 self._build_and_start(start)
             undo.success()
 
-    def _wanted(self, spec: PoolSpec, undo: Revert) -> tuple[str, str]:
+    def _definitions(self, spec: PoolSpec, undo: UndoStack) -> tuple[str, str]:
         """(the definition that it shall have, the one that it has), as text."""
         uuid = secret.store_for_pool(self.conn, spec, undo)
-        wanted = pools.compare(self.conn, self.pool, spec, uuid).wanted
-        return wanted.tostring(), pools.configured_pool(self.pool).tostring()
+        desired_pool = pools.compare(self.conn, self.pool, spec, uuid).desired
+        return desired_pool.tostring(), pools.configured_pool(self.pool).tostring()
 
-    def _define(self, spec: PoolSpec, undo: Revert) -> None:
-        wanted, old = self._wanted(spec, undo)
-        self.conn.storagePoolDefineXML(wanted, 0)
+    def _define(self, spec: PoolSpec, undo: UndoStack) -> None:
+        desired_xml, old_xml = self._definitions(spec, undo)
+        self.conn.storagePoolDefineXML(desired_xml, 0)
         if self.step.facts.persistent:
-            undo.push("put the pool back", self.conn.storagePoolDefineXML, old, 0)
+            undo.push("put the pool back", self.conn.storagePoolDefineXML, old_xml, 0)
 
-    def _make_transient(self, spec: PoolSpec, undo: Revert) -> None:
+    def _make_transient(self, spec: PoolSpec, undo: UndoStack) -> None:
         """A transient pool is gone when it is stopped: it is made anew."""
-        wanted, old = self._wanted(spec, undo)
+        desired_xml, old_xml = self._definitions(spec, undo)
         step = self.step
         if step.restarts:
             self.pool.destroy()
-            undo.push("make the pool again", self.conn.storagePoolCreateXML, old, 0)
+            undo.push("make the pool again", self.conn.storagePoolCreateXML, old_xml, 0)
         if step.facts.persistent:
             self.pool.undefine()
-            undo.push("put the pool back", self.conn.storagePoolDefineXML, old, 0)
+            undo.push("put the pool back", self.conn.storagePoolDefineXML, old_xml, 0)
         if step.restarts or not step.facts.active:
             build = spec.type in _BUILT
             flags = libvirt.VIR_STORAGE_POOL_CREATE_WITH_BUILD if build else 0
-            self.conn.storagePoolCreateXML(wanted, flags)
+            self.conn.storagePoolCreateXML(desired_xml, flags)
 
     def _build_and_start(self, start: bool) -> None:
         if self.pool.isActive():
@@ -189,13 +200,13 @@ def remove(
     purge: bool = False,
     force: bool = False,
     test: bool = False,
-) -> Outcome:
+) -> StateOutcome:
     """Stops and undefines a pool; with ``purge`` its volumes and what it is made of go, too.
 
     Raises InvalidInput when guests have volumes of it, unless ``force``: those that run, with
     ``purge`` any; and with ``purge`` when other hosts may have what it is made of.
     """
-    outcome = Outcome(f"storage pool {name}", quiet="is not there")
+    outcome = StateOutcome(f"storage pool {name}", unchanged_text="is not there")
     if str(name) not in pools.names(conn):
         return outcome
     pool = pools.lookup(conn, name)
@@ -204,25 +215,26 @@ def remove(
     _refuse_users(conn, pool, purge, force)
     # in this order: a transient pool that does not run is gone
     kind, persistent, active = pools.read(pool).type, pool.isPersistent(), pool.isActive()
-    doomed = _to_delete(conn, pool, kind, outcome) if purge else []
-    if doomed:
-        _refuse_needed(conn, pool, doomed, force)
-        outcome.changes["deleted_volumes"] = doomed
+    to_delete = _to_delete(conn, pool, kind, outcome) if purge else []
+    if to_delete:
+        _refuse_needed(conn, pool, to_delete, force)
+        outcome.changes["deleted_volumes"] = to_delete
     outcome.changes |= {"stopped": True} if active else {}
-    if purge and _goes(conn, pool, kind, outcome):
+    if purge and _deletes_resources(conn, pool, kind, outcome):
         if not force:
             volumes.refuse_shared(conn, pool)
         outcome.changes["deleted"] = True
     outcome.changes["undefined"] = True
-    outcome.done.append("purged" if purge else "removed, what it holds stays")
-    if named := lookup.off_with_source(conn, "disk", "pool", str(name)):
+    outcome.actions.append("purged" if purge else "removed, what it holds stays")
+    if stopped_guests := lookup.off_with_source(conn, "disk", "pool", str(name)):
         outcome.notes.append(
-            f"{confidential.listed(named)} cannot be started without it: each has a disk that is "
+            f"{confidential.sensitive_names(stopped_guests)} cannot be started without it: each "
+            f"has a disk that is "
             "given as a volume of it"
         )
     if not test:
         with translated(f"delete storage pool {name}"):
-            volumes.delete_all(conn, name, doomed, force)
+            volumes.delete_all(conn, name, to_delete, force)
             _delete(conn, pool, outcome.changes, bool(persistent))
     return outcome
 
@@ -230,8 +242,8 @@ def remove(
 def _refuse_users(
     conn: libvirt.virConnect, pool: libvirt.virStoragePool, purge: bool, force: bool
 ) -> None:
-    everyone, running = volumes.users_of_pool(conn, pool)
-    users = everyone if purge else running
+    all_users, running = volumes.users_of_pool(conn, pool)
+    users = all_users if purge else running
     if users and not force:
         raise errors.InvalidInput(
             f"storage pool {pool.name()} on {conn.getHostname()} has volumes of "
@@ -240,13 +252,13 @@ def _refuse_users(
 
 
 def _refuse_needed(
-    conn: libvirt.virConnect, pool: libvirt.virStoragePool, doomed: list[str], force: bool
+    conn: libvirt.virConnect, pool: libvirt.virStoragePool, to_delete: list[str], force: bool
 ) -> None:
     """Refuses what else than a guest needs a volume, or may."""
     _refuse_nested(conn, pool)
     if not force:
-        found = [pool.storageVolLookupByName(one) for one in doomed]
-        volumes.refuse_used(conn, pool.name(), found)
+        volume_objects = [pool.storageVolLookupByName(volume_name) for volume_name in to_delete]
+        volumes.refuse_used(conn, pool.name(), volume_objects)
 
 
 def _refuse_nested(conn: libvirt.virConnect, pool: libvirt.virStoragePool) -> None:
@@ -254,19 +266,19 @@ def _refuse_nested(conn: libvirt.virConnect, pool: libvirt.virStoragePool) -> No
     target = pools.read(pool).path
     if not target or not connection.is_local(conn):
         return
-    for other in conn.listAllStoragePools():
-        path = pools.read(other).path
-        if other.name() == pool.name() or not path:
+    for other_pool in conn.listAllStoragePools():
+        path = pools.read(other_pool).path
+        if other_pool.name() == pool.name() or not path:
             continue
-        how = None
-        if identity.of(path) & identity.of(target):
-            how = "has the same files"
+        relation = None
+        if identity.keys_of(path) & identity.keys_of(target):
+            relation = "has the same files"
         elif identity.real(path).startswith(f"{identity.real(target)}/"):
-            how = "is in it"
-        if how:
+            relation = "is in it"
+        if relation:
             raise errors.InvalidInput(
                 f"storage pool {pool.name()} on {conn.getHostname()} is not purged: storage pool "
-                f"{other.name()} {how}; undefine that one first, if what it has may go"
+                f"{other_pool.name()} {relation}; undefine that one first, if what it has may go"
             )
 
 
@@ -278,8 +290,8 @@ def _is_gone(pool: libvirt.virStoragePool, kind: str | None) -> bool:
     return not usage.is_there(pool.connect(), target)
 
 
-def _goes(
-    conn: libvirt.virConnect, pool: libvirt.virStoragePool, kind: str | None, outcome: Outcome
+def _deletes_resources(
+    conn: libvirt.virConnect, pool: libvirt.virStoragePool, kind: str | None, outcome: StateOutcome
 ) -> bool:
     """Whether what the pool is made of is deleted, too."""
     if not pool.isActive() and _is_gone(pool, kind):
@@ -289,16 +301,16 @@ def _goes(
         outcome.notes.append(f"Its folder {target} is a symbolic link, which stays")
         return False
     if kind == "zfs":
-        where = pools.read(pool).source.name or pool.name()
+        zpool = pools.read(pool).source.name or pool.name()
         outcome.notes.append(
             f"ZFS's own pool stays, for it may have file systems, which are no volumes: "
-            f"zpool destroy {where} deletes all of them"
+            f"zpool destroy {zpool} deletes all of them"
         )
     return kind in _DELETED
 
 
 def _to_delete(
-    conn: libvirt.virConnect, pool: libvirt.virStoragePool, kind: str | None, outcome: Outcome
+    conn: libvirt.virConnect, pool: libvirt.virStoragePool, kind: str | None, outcome: StateOutcome
 ) -> list[str]:
     if kind in _FOREIGN:
         outcome.notes.append(f"Volumes of a pool of type {kind} cannot be deleted")
@@ -321,27 +333,28 @@ def _refuse_folders(pool: libvirt.virStoragePool) -> None:
     and for folders among the volumes that are not empty: libvirt deletes none of them, and would
     say so when others are deleted already."""
     conn, target = pool.connect(), pools.read(pool).path
-    where = f"storage pool {pool.name()} on {conn.getHostname()} is not purged"
+    prefix = f"storage pool {pool.name()} on {conn.getHostname()} is not purged"
     if not target or not connection.is_local(conn):
         return
-    if _of_system(identity.real(target)):
-        raise errors.InvalidInput(f"{where}: {target} is a folder of the system")
-    full = []
+    if _is_system_path(identity.real(target)):
+        raise errors.InvalidInput(f"{prefix}: {target} is a folder of the system")
+    nonempty = []
     for volume in pool.listAllVolumes():
         path = volume.path()
         if volume.info()[0] == libvirt.VIR_STORAGE_VOL_DIR and os.listdir(path):
-            full.append(path)
-    if full:
+            nonempty.append(path)
+    if nonempty:
         raise errors.InvalidInput(
-            f"{where}: libvirt deletes no folder that is not empty: {', '.join(sorted(full))}; "
+            f"{prefix}: libvirt deletes no folder that is not empty: "
+            f"{', '.join(sorted(nonempty))}; "
             "move them elsewhere, or delete what is in them"
         )
 
 
-def _of_system(path: str) -> bool:
+def _is_system_path(path: str) -> bool:
     """Whether a folder has files of the system, or of libvirt itself."""
-    below = any(path == one or path.startswith(f"{one}/") for one in _SYSTEM)
-    return below or path in _TOPS or path == "/"
+    is_below = any(path == folder or path.startswith(f"{folder}/") for folder in _SYSTEM)
+    return is_below or path in _SYSTEM_ROOTS or path == "/"
 
 
 def _delete(
@@ -351,7 +364,7 @@ def _delete(
     persistent: bool,
 ) -> None:
     definition = pools.configured_pool(pool)
-    with Revert() as undo:
+    with UndoStack() as undo:
         if changes.get("stopped"):
             if persistent:
                 undo.push("start the pool again", pool.create, 0)

@@ -12,10 +12,10 @@ import saltvirt.design.pool
 from saltvirt import errors
 from saltvirt.diff.pool_changes import changes
 from saltvirt.host import connection
-from saltvirt.host.connection import Unread, libvirt, named, translated
+from saltvirt.host.connection import ReadFailure, as_not_found, libvirt, translated
 from saltvirt.host.definition import configured
 from saltvirt.host.storage import answers, mounted, secret
-from saltvirt.revert import Revert
+from saltvirt.revert import UndoStack
 from saltvirt.xml.pool import Pool
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _FOLDERS = ("dir", "fs", "netfs")
 
 def lookup(conn: libvirt.virConnect, name: str) -> libvirt.virStoragePool:
     """The virStoragePool of this name. Raises NotFound, naming the host and what it has."""
-    with named(conn, libvirt.VIR_ERR_NO_STORAGE_POOL, f"storage pool {str(name)!r}", names):
+    with as_not_found(conn, libvirt.VIR_ERR_NO_STORAGE_POOL, f"storage pool {str(name)!r}", names):
         return conn.storagePoolLookupByName(str(name))
 
 
@@ -44,7 +44,7 @@ def running(conn: libvirt.virConnect) -> list[libvirt.virStoragePool]:
     return conn.listAllStoragePools(libvirt.VIR_CONNECT_LIST_STORAGE_POOLS_ACTIVE)
 
 
-def infos(conn: libvirt.virConnect, name: str | None = None) -> dict[str, PoolInfo | Unread]:
+def infos(conn: libvirt.virConnect, name: str | None = None) -> dict[str, PoolInfo | ReadFailure]:
     """What is known of each pool, by name: see ``virt.pool_info``."""
     return connection.infos(conn.listAllStoragePools(), name, _info)
 
@@ -73,7 +73,7 @@ class PoolOptions:
     build: bool = False
 
 
-def define(conn: libvirt.virConnect, spec: PoolSpec, making: PoolOptions) -> bool:
+def define(conn: libvirt.virConnect, spec: PoolSpec, options: PoolOptions) -> bool:
     """Makes the pool of a PoolSpec; True. On failure its definition is gone again."""
     name = spec.name
     if name in names(conn):
@@ -81,48 +81,49 @@ def define(conn: libvirt.virConnect, spec: PoolSpec, making: PoolOptions) -> boo
             f"storage pool {name} is there already on {conn.getHostname()}; "
             "virt.pool_update changes it"
         )
-    with translated(f"define storage pool {name}"), Revert() as undo:
+    with translated(f"define storage pool {name}"), UndoStack() as undo:
         uuid = secret.store_for_pool(conn, spec, undo)
         text = saltvirt.design.pool.build(spec, secret_uuid=uuid).tostring()
-        if making.transient:
-            flags = libvirt.VIR_STORAGE_POOL_CREATE_WITH_BUILD if making.build else 0
+        if options.transient:
+            flags = libvirt.VIR_STORAGE_POOL_CREATE_WITH_BUILD if options.build else 0
             conn.storagePoolCreateXML(text, flags)
         else:
             pool = conn.storagePoolDefineXML(text, 0)
             undo.push(f"undefine storage pool {name}", pool.undefine)
-            if making.build:
+            if options.build:
                 build(conn, pool)
-            if making.start:
+            if options.start:
                 start(pool)
         undo.success()
     return True
 
 
 def refuse_unmounted(
-    conn: libvirt.virConnect, pool: libvirt.virStoragePool, so: str | None = None
+    conn: libvirt.virConnect, pool: libvirt.virStoragePool, consequence: str | None = None
 ) -> str | None:
     """The folder of a pool that has one on this host. Raises Refused where its file system has to
-    be mounted: a pool of type dir starts without it, too. so: as mounted.refuse_unmounted has it.
+    be mounted: a pool of type dir starts without it, too. consequence: as mounted.refuse_unmounted
+    has it.
     """
-    there = read(pool)
-    if there.type not in _FOLDERS or not connection.is_local(conn):
+    pool_xml = read(pool)
+    if pool_xml.type not in _FOLDERS or not connection.is_local(conn):
         return None
-    if there.path:
-        mounted.refuse_unmounted(there.path, so)
-    return there.path
+    if pool_xml.path:
+        mounted.refuse_unmounted(pool_xml.path, consequence)
+    return pool_xml.path
 
 
 @dataclass(frozen=True)
-class Difference:
+class PoolDifference:
     """How a pool differs from a PoolSpec.
 
     wanted: the definition it shall have. redefined: the changes from the one it has; now: those
     from the pool as it runs, empty when it does not.
     """
 
-    wanted: Pool
+    desired: Pool
     redefined: list[Change]
-    now: list[Change]
+    running_changes: list[Change]
 
 
 def compare(
@@ -130,13 +131,13 @@ def compare(
     pool: libvirt.virStoragePool,
     spec: PoolSpec,
     secret_uuid: str | None = None,
-) -> Difference:
+) -> PoolDifference:
     """The Difference between a virStoragePool and its PoolSpec."""
     current = configured_pool(pool)
     uuid = secret_uuid or secret.uuid_for_pool(conn, spec)
-    wanted = saltvirt.design.pool.build(spec, current, uuid)
-    now = changes(wanted, read(pool)) if pool.isActive() else []
-    return Difference(wanted, changes(wanted, current), now)
+    desired = saltvirt.design.pool.build(spec, current, uuid)
+    running_changes = changes(desired, read(pool)) if pool.isActive() else []
+    return PoolDifference(desired, changes(desired, current), running_changes)
 
 
 def update(conn: libvirt.virConnect, spec: PoolSpec, test: bool = False) -> bool:
@@ -148,11 +149,11 @@ def update(conn: libvirt.virConnect, spec: PoolSpec, test: bool = False) -> bool
     pool = lookup(conn, spec.name)
     if test:
         return bool(compare(conn, pool, spec).redefined)
-    with translated(f"update storage pool {spec.name}"), Revert() as undo:
+    with translated(f"update storage pool {spec.name}"), UndoStack() as undo:
         uuid = secret.store_for_pool(conn, spec, undo)
         difference = compare(conn, pool, spec, uuid)
         if difference.redefined:
-            conn.storagePoolDefineXML(difference.wanted.tostring(), 0)
+            conn.storagePoolDefineXML(difference.desired.tostring(), 0)
         undo.success()
     return bool(difference.redefined)
 
@@ -190,38 +191,38 @@ def build(conn: libvirt.virConnect, pool: libvirt.virStoragePool, overwrite: boo
 
 
 @contextlib.contextmanager
-def _asking(pool: libvirt.virStoragePool, doing: str) -> Iterator[None]:
+def _storage_call(pool: libvirt.virStoragePool, verb: str) -> Iterator[None]:
     """libvirt looks at the pool's storage in this block: only where that answers. Its errors are
     ours there."""
-    with translated(f"{doing} storage pool {pool.name()}"):
+    with translated(f"{verb} storage pool {pool.name()}"):
         answers.pool(pool)
         yield
 
 
 def start(pool: libvirt.virStoragePool) -> bool:
     """Starts it; True."""
-    with _asking(pool, "start"):
+    with _storage_call(pool, "start"):
         pool.create(0)
     return True
 
 
 def stop(pool: libvirt.virStoragePool) -> bool:
     """Stops it; True. What it holds stays."""
-    with _asking(pool, "stop"):
+    with _storage_call(pool, "stop"):
         pool.destroy()
     return True
 
 
 def refresh(pool: libvirt.virStoragePool) -> bool:
     """Has libvirt look again at what it holds; True."""
-    with _asking(pool, "refresh"):
+    with _storage_call(pool, "refresh"):
         pool.refresh(0)
     return True
 
 
 def delete(pool: libvirt.virStoragePool) -> bool:
     """Deletes what the pool is made of; True. It must be stopped, and its volumes unused."""
-    with _asking(pool, "delete the resources of"):
+    with _storage_call(pool, "delete the resources of"):
         pool.delete(libvirt.VIR_STORAGE_POOL_DELETE_NORMAL)
     return True
 
@@ -260,13 +261,13 @@ def configured_pool(pool: libvirt.virStoragePool) -> Pool:
 
 def _has_volume_group(conn: libvirt.virConnect, pool: libvirt.virStoragePool) -> bool:
     source = read(pool).source.name or pool.name()
-    found = ElementTree.fromstring(conn.findStoragePoolSources("logical", None, 0))
-    return source in {element.text for element in found.iterfind("source/name")}
+    sources_xml = ElementTree.fromstring(conn.findStoragePoolSources("logical", None, 0))
+    return source in {element.text for element in sources_xml.iterfind("source/name")}
 
 
 def _info(pool: libvirt.virStoragePool) -> PoolInfo:
     state, capacity, allocation, free = pool.info()
-    now = read(pool)
+    running_xml = read(pool)
     active, persistent = bool(pool.isActive()), bool(pool.isPersistent())
     return {
         "uuid": pool.UUIDString(),
@@ -276,11 +277,11 @@ def _info(pool: libvirt.virStoragePool) -> PoolInfo:
         "free": free,
         "autostart": bool(persistent and pool.autostart()),
         "persistent": persistent,
-        "pending": active and persistent and _is_pending(pool, now),
-        "target_path": now.path,
-        "type": now.type,
+        "pending": active and persistent and _is_pending(pool, running_xml),
+        "target_path": running_xml.path,
+        "type": running_xml.type,
     }
 
 
-def _is_pending(pool: libvirt.virStoragePool, now: Pool) -> bool:
-    return bool(changes(configured_pool(pool), now))
+def _is_pending(pool: libvirt.virStoragePool, running_xml: Pool) -> bool:
+    return bool(changes(configured_pool(pool), running_xml))

@@ -14,17 +14,17 @@ if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
 
 # a path in a QEMU option, where a comma is doubled; in JSON
-_GIVEN = re.compile(r"(?<=[=:])/(?:[^,]|,,)+")
+_OPTION_PATH = re.compile(r"(?<=[=:])/(?:[^,]|,,)+")
 _QUOTED = re.compile(r'"(?:file:)?(/[^"]+)"')
 # what has a source of data, and says of which format it is
 _STORAGE = {"disk", "backingStore", "mirror", "dataStore", "filesystem"}
 
 # libvirt reads no chain that is longer
-_DEEPEST = 200
+_MAX_DEPTH = 200
 
 
 @dataclass(frozen=True)
-class Name:
+class StorageReference:
     """path: of this host; or volume: (pool, name); or server: the name of what a server has.
 
     format: the declared one, None where none is. closed: what it is based on is all in the
@@ -36,12 +36,12 @@ class Name:
     volume: tuple[str, str] | None = None
     server: str | None = None
     format: str | None = None
-    closed: bool = False
+    chain_complete: bool = False
     folder: bool = False
-    loose: bool = False
+    incidental: bool = False
 
 
-def of_tree(root: Element) -> Iterator[Name]:
+def references_of(root: Element) -> Iterator[StorageReference]:
     """The Names in the parsed XML of a domain, a snapshot or a checkpoint.
 
     Every absolute path in it counts, wherever it stands: firmware, kernels, saved memory. Of
@@ -50,24 +50,24 @@ def of_tree(root: Element) -> Iterator[Name]:
     for node in _elements(root):
         for text in (node.text or "", *node.attrib.values()):
             if text.strip().startswith("/"):
-                yield Name(path=text.strip(), format="raw", loose=True)
+                yield StorageReference(path=text.strip(), format="raw", incidental=True)
         if node.tag.endswith("}arg"):
             for path in _of_argument(node.get("value", "")):
-                yield Name(path=path, loose=True)
+                yield StorageReference(path=path, incidental=True)
         if node.tag == OwnDisk.TAG:
             yield from _of_record(node)
         source = node.find("source")
         if node.tag in _STORAGE and source is not None:
             yield from _of_source(source, files.format_of(node), _closed(node))
-        if node.tag == "nvram" and (place := files.variables(node) or "").startswith("/"):
-            yield Name(path=place, format=files.format_of(node))
+        if node.tag == "nvram" and (variables_path := files.variables(node) or "").startswith("/"):
+            yield StorageReference(path=variables_path, format=files.format_of(node))
 
 
 def _of_argument(text: str) -> list[str]:
     """The paths in an argument of QEMU's own (``file=/a,if=virtio``, or JSON)."""
     if text.lstrip().startswith("{"):
         return _QUOTED.findall(text)
-    return [path.replace(",,", ",") for path in _GIVEN.findall(text)]
+    return [path.replace(",,", ",") for path in _OPTION_PATH.findall(text)]
 
 
 def _elements(root: Element) -> Iterator[Element]:
@@ -84,26 +84,28 @@ def _elements(root: Element) -> Iterator[Element]:
 
 def _closed(node: Element) -> bool:
     """Whether a chain is written down to its end, which an empty element is."""
-    below, depth = node.find("backingStore"), 0
-    while below is not None and below.find("source") is not None and depth < _DEEPEST:
-        below, depth = below.find("backingStore"), depth + 1
-    return below is not None and depth < _DEEPEST
+    backing_node, depth = node.find("backingStore"), 0
+    while (
+        backing_node is not None and backing_node.find("source") is not None and depth < _MAX_DEPTH
+    ):
+        backing_node, depth = backing_node.find("backingStore"), depth + 1
+    return backing_node is not None and depth < _MAX_DEPTH
 
 
-def _of_record(node: Element) -> Iterator[Name]:
+def _of_record(node: Element) -> Iterator[StorageReference]:
     pool, volume = node.get("pool"), node.get("volume")
     if pool and volume:
-        yield Name(volume=(pool, volume), format="raw")
+        yield StorageReference(volume=(pool, volume), format="raw")
 
 
-def _of_source(source: Element, format: str | None, closed: bool) -> Iterator[Name]:
+def _of_source(source: Element, format: str | None, closed: bool) -> Iterator[StorageReference]:
     for key in ("file", "dev"):
         if (source.get(key) or "").startswith("/"):
-            yield Name(path=source.get(key), format=format, closed=closed)
+            yield StorageReference(path=source.get(key), format=format, chain_complete=closed)
     if (source.get("dir") or "").startswith("/"):
-        yield Name(path=source.get("dir"), format="raw", folder=True)
+        yield StorageReference(path=source.get("dir"), format="raw", folder=True)
     if source.get("volume"):
         volume = (source.get("pool", ""), source.get("volume", ""))
-        yield Name(volume=volume, format=format, closed=closed)
+        yield StorageReference(volume=volume, format=format, chain_complete=closed)
     if source.get("protocol") and source.get("name"):
-        yield Name(server=source.get("name"), format=format, closed=closed)
+        yield StorageReference(server=source.get("name"), format=format, chain_complete=closed)

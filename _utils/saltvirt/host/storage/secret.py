@@ -23,21 +23,21 @@ from saltvirt.spec.pool import PoolAuthSpec
 from saltvirt.xml.secret import Secret
 
 if TYPE_CHECKING:
-    from saltvirt.revert import Revert
+    from saltvirt.revert import UndoStack
     from saltvirt.spec.pool import PoolSpec
     from saltvirt.xml.pool import Pool
 
 KEY = f"{places.STATE}/secret-key"
 
 
-def find(conn: libvirt.virConnect, wanted: Secret) -> libvirt.virSecret | None:
+def find(conn: libvirt.virConnect, secret_xml: Secret) -> libvirt.virSecret | None:
     """The virSecret with the use of this xml Secret, or None."""
     kind = {
         "ceph": libvirt.VIR_SECRET_USAGE_TYPE_CEPH,
         "iscsi": libvirt.VIR_SECRET_USAGE_TYPE_ISCSI,
-    }[wanted.usage_type or ""]
+    }[secret_xml.usage_type or ""]
     try:
-        return conn.secretLookupByUsage(kind, wanted.usage or "")
+        return conn.secretLookupByUsage(kind, secret_xml.usage or "")
     except libvirt.libvirtError as exc:
         if exc.get_error_code() != libvirt.VIR_ERR_NO_SECRET:
             raise
@@ -51,36 +51,36 @@ def has_password(spec: PoolSpec) -> bool:
 
 def uuid_for_pool(conn: libvirt.virConnect, spec: PoolSpec) -> str | None:
     """UUID of the secret made for this PoolSpec's password; None while there is none."""
-    found = find(conn, secret.for_pool(spec)) if has_password(spec) else None
-    return found.UUIDString() if found is not None else None
+    existing = find(conn, secret.for_pool(spec)) if has_password(spec) else None
+    return existing.UUIDString() if existing is not None else None
 
 
-def store_for_pool(conn: libvirt.virConnect, spec: PoolSpec, undo: Revert) -> str | None:
+def store_for_pool(conn: libvirt.virConnect, spec: PoolSpec, undo: UndoStack) -> str | None:
     """Makes the secret of a PoolSpec's password, or gives it the value; its UUID.
 
     undo: a Revert that takes away again what is made.
     """
     if not has_password(spec):
         return None
-    value, wanted = _value(spec), secret.for_pool(spec, _mark(spec, _key(make=True)))
-    found = find(conn, wanted)
-    with translated(f"store the secret {wanted.usage}"):
-        if found is None:
-            found = conn.secretDefineXML(wanted.tostring())
-            undo.push(f"remove the secret {wanted.usage}", found.undefine)
-        elif Secret.fromstring(found.XMLDesc(0)).description != wanted.description:
-            wanted.uuid = found.UUIDString()
-            conn.secretDefineXML(wanted.tostring())
-        found.setValue(value)
-    return found.UUIDString()
+    value, secret_xml = _value(spec), secret.for_pool(spec, _mark(spec, _key(make=True)))
+    stored = find(conn, secret_xml)
+    with translated(f"store the secret {secret_xml.usage}"):
+        if stored is None:
+            stored = conn.secretDefineXML(secret_xml.tostring())
+            undo.push(f"remove the secret {secret_xml.usage}", stored.undefine)
+        elif Secret.fromstring(stored.XMLDesc(0)).description != secret_xml.description:
+            secret_xml.uuid = stored.UUIDString()
+            conn.secretDefineXML(secret_xml.tostring())
+        stored.setValue(value)
+    return stored.UUIDString()
 
 
 def is_stored(conn: libvirt.virConnect, spec: PoolSpec) -> bool:
     """Is the PoolSpec's password the one that its secret was given last?"""
-    wanted: Secret = secret.for_pool(spec, _mark(spec, _key()))
-    found = find(conn, wanted)
-    has = Secret.fromstring(found.XMLDesc(0)).description if found is not None else None
-    return has == wanted.description
+    secret_xml: Secret = secret.for_pool(spec, _mark(spec, _key()))
+    stored = find(conn, secret_xml)
+    stored_mark = Secret.fromstring(stored.XMLDesc(0)).description if stored is not None else None
+    return stored_mark == secret_xml.description
 
 
 def forget_for_pool(conn: libvirt.virConnect, pool: Pool) -> None:
@@ -89,10 +89,10 @@ def forget_for_pool(conn: libvirt.virConnect, pool: Pool) -> None:
     if not source.auth_uuid and not source.auth_usage:
         return
     kind = "ceph" if source.auth_type == "ceph" else "iscsi"
-    found = find(conn, secret.build(kind, f"pool_{pool.name}"))
-    if found is not None and source.auth_uuid in (None, found.UUIDString()):
+    stored = find(conn, secret.build(kind, f"pool_{pool.name}"))
+    if stored is not None and source.auth_uuid in (None, stored.UUIDString()):
         with translated(f"remove the secret pool_{pool.name}"):
-            found.undefine()
+            stored.undefine()
 
 
 def _value(spec: PoolSpec) -> bytes:

@@ -14,19 +14,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from saltvirt.host.storage import bounded, identity, mounts
-from saltvirt.wire import Fact, Mark
+from saltvirt.wire import Mark, Message
 
 _DEVICES = "/sys/dev/block"
 # how the kernel names what a disk of this machine is attached by; what leads out of it
-_OWN = ("/ata", "/mmc", "/usb", "/host")
+_LOCAL_BUSES = ("/ata", "/mmc", "/usb", "/host")
 # of a virtual machine: who gives it such a disk may give it to others, too
-_GIVEN = ("/virtio", "/vbd-")
-_FOREIGN = ("/session", "/rport-", "/end_device-", "/fc_", "fabrics")
-_MEMORY = ("ram", "zram", "zd")
+_PARAVIRTUAL_BUSES = ("/virtio", "/vbd-")
+_NETWORK_BUSES = ("/session", "/rport-", "/end_device-", "/fc_", "fabrics")
+_MEMORY_DEVICES = ("ram", "zram", "zd")
 
 
 @dataclass(frozen=True)
-class FileIdentity(Fact):
+class FileIdentity(Message):
     """What a path is, for hosts that may know it by another name.
 
     names: of what a server has. inode: of a file. ids: of a device, alike on all its hosts.
@@ -38,65 +38,69 @@ class FileIdentity(Fact):
     names: tuple[str, ...] = ()
 
 
-def as_data(found: Mapping[str, FileIdentity]) -> dict[str, dict[str, Any]]:
+def as_data(identities: Mapping[str, FileIdentity]) -> dict[str, dict[str, Any]]:
     """As the runner hands them to other hosts, by path."""
-    return {path: one.to_answer() for path, one in found.items()}
+    return {path: identity_fact.to_answer() for path, identity_fact in identities.items()}
 
 
-def why(path: str) -> str | None:
+def sharing_reason(path: str) -> str | None:
     """Why other hosts may have what is at the path, in words; None when it is this host's own."""
-    here = identity.real(path)
+    real_path = identity.real(path)
     try:
-        seen = bounded.stat(here)
+        status = bounded.stat(real_path)
     except OSError:
-        here, seen = os.path.dirname(here), None
-    if seen is not None and stat.S_ISBLK(seen.st_mode):
-        return None if _own_device(seen.st_rdev) else "its device may be other hosts', too"
-    return _of_mount(here)
+        real_path, status = os.path.dirname(real_path), None
+    if status is not None and stat.S_ISBLK(status.st_mode):
+        return None if _own_device(status.st_rdev) else "its device may be other hosts', too"
+    return _mount_reason(real_path)
 
 
-def place(path: str) -> FileIdentity:
+def file_identity(path: str) -> FileIdentity:
     """The FileIdentity of a path of this host."""
-    here = identity.real(path)
+    real_path = identity.real(path)
     try:
-        seen = bounded.stat(here)
+        status = bounded.stat(real_path)
     except OSError:
-        return FileIdentity(here)
-    if stat.S_ISBLK(seen.st_mode):
-        return FileIdentity(here, ids=tuple(sorted(_ids(seen.st_rdev))))
-    return FileIdentity(here, seen.st_ino)
+        return FileIdentity(real_path)
+    if stat.S_ISBLK(status.st_mode):
+        return FileIdentity(real_path, ids=tuple(sorted(_ids(status.st_rdev))))
+    return FileIdentity(real_path, status.st_ino)
 
 
-def _of_mount(path: str) -> str | None:
-    there = mounts.read()
-    mount = mounts.of(there, path)
+def _mount_reason(path: str) -> str | None:
+    mount_list = mounts.read()
+    mount = mounts.mount_of(mount_list, path)
     if mount is None:
         return "it is not known where it is mounted from"
     if mount.kind not in mounts.LOCAL:
-        return f"{mount.kind} at {mount.place}"
-    if not _whole(mount, there):
-        return f"{mount.place} is a part of a file system that this host does not see whole"
+        return f"{mount.kind} at {mount.mount_point}"
+    if not _is_complete(mount, mount_list):
+        return f"{mount.mount_point} is a part of a file system that this host does not see whole"
     number = _device_of(mount)
     if number is not None and not _own_device(number):
-        return f"the device of {mount.place} may be other hosts', too"
+        return f"the device of {mount.mount_point} may be other hosts', too"
     return None
 
 
-def _whole(mount: mounts.Mount, there: Sequence[mounts.Mount]) -> bool:
+def _is_complete(mount: mounts.Mount, mount_list: Sequence[mounts.Mount]) -> bool:
     """Whether the file system, and not only a folder of it, is mounted here. What is mounted at /
     is the system's own, also where it is a folder of a larger one."""
-    if "/" in (mount.root, mount.place) or f"subvol={mount.root}" in mount.options.split(","):
+    if "/" in (mount.root, mount.mount_point) or f"subvol={mount.root}" in mount.options.split(","):
         return True
-    roots = {one.root.rstrip("/") for one in there if one.number == mount.number}
+    roots = {
+        mount_entry.root.rstrip("/")
+        for mount_entry in mount_list
+        if mount_entry.number == mount.number
+    }
     return any(f"{mount.root}/".startswith(f"{root}/") for root in roots - {mount.root})
 
 
 def _device_of(mount: mounts.Mount) -> int | None:
     """The number of the device below a file system; None where it has none."""
     try:
-        seen = bounded.stat(mount.source) if mount.source.startswith("/") else None
-        if seen and stat.S_ISBLK(seen.st_mode):
-            return seen.st_rdev
+        status = bounded.stat(mount.source) if mount.source.startswith("/") else None
+        if status and stat.S_ISBLK(status.st_mode):
+            return status.st_rdev
     except OSError:
         pass
     major, _, minor = mount.number.partition(":")
@@ -120,44 +124,44 @@ def _own_device(number: int) -> bool:
     folder = _folder(number)
     if _read(folder, "dm/uuid").startswith("mpath-"):
         return False
-    place = os.path.realpath(folder)
-    name = os.path.basename(place)
+    sysfs_path = os.path.realpath(folder)
+    name = os.path.basename(sysfs_path)
     parts = os.listdir(f"{folder}/slaves") if os.path.isdir(f"{folder}/slaves") else []
     if parts:
         return all(_own_path(f"/dev/{part.replace('!', '/')}") for part in parts)
     backing = _read(folder, "loop/backing_file")
     if backing:
-        return why(backing) is None
-    if "/virtual/" in place:
-        return name.rstrip("0123456789") in _MEMORY or _own_nvme(place)
-    return _is_attached_here(place)
+        return sharing_reason(backing) is None
+    if "/virtual/" in sysfs_path:
+        return name.rstrip("0123456789") in _MEMORY_DEVICES or _own_nvme(sysfs_path)
+    return _is_attached_here(sysfs_path)
 
 
-def _is_attached_here(place: str) -> bool:
+def _is_attached_here(sysfs_path: str) -> bool:
     """Whether a disk is attached to this machine alone, by its folder."""
-    if any(sign in place for sign in _FOREIGN):
+    if any(bus in sysfs_path for bus in _NETWORK_BUSES):
         return False
-    if any(sign in place for sign in _GIVEN):
-        return _whole_disk(place) in _of_the_system()
-    return any(sign in place for sign in _OWN) or "/nvme" in place
+    if any(bus in sysfs_path for bus in _PARAVIRTUAL_BUSES):
+        return _whole_disk(sysfs_path) in _system_disks()
+    return any(bus in sysfs_path for bus in _LOCAL_BUSES) or "/nvme" in sysfs_path
 
 
-def _whole_disk(place: str) -> str:
+def _whole_disk(sysfs_path: str) -> str:
     """The folder of a disk, for that of one of its partitions."""
-    return os.path.dirname(place) if os.path.exists(f"{place}/partition") else place
+    return os.path.dirname(sysfs_path) if os.path.exists(f"{sysfs_path}/partition") else sysfs_path
 
 
-def _of_the_system() -> set[str]:
+def _system_disks() -> set[str]:
     """The folders of the disks that the system itself lies on: no other machine has those."""
-    root = next((one for one in reversed(mounts.read()) if one.place == "/"), None)
+    root = next((mount for mount in reversed(mounts.read()) if mount.mount_point == "/"), None)
     number = _device_of(root) if root else None
-    todo, found = [_folder(number)] if number is not None else [], set[str]()
+    todo, disks = [_folder(number)] if number is not None else [], set[str]()
     while todo:
-        place = os.path.realpath(todo.pop())
-        found.add(_whole_disk(place))
+        sysfs_path = os.path.realpath(todo.pop())
+        disks.add(_whole_disk(sysfs_path))
         with contextlib.suppress(OSError):
-            todo += [f"{place}/slaves/{part}" for part in os.listdir(f"{place}/slaves")]
-    return found
+            todo += [f"{sysfs_path}/slaves/{part}" for part in os.listdir(f"{sysfs_path}/slaves")]
+    return disks
 
 
 def _own_path(path: str) -> bool:
@@ -167,13 +171,13 @@ def _own_path(path: str) -> bool:
         return False
 
 
-def _own_nvme(place: str) -> bool:
+def _own_nvme(sysfs_path: str) -> bool:
     """A drive with several ways to it is a subsystem; each way says how it is attached."""
-    folder = os.path.dirname(place)
-    if "/nvme-subsystem/" not in place or not os.path.isdir(folder):
+    folder = os.path.dirname(sysfs_path)
+    if "/nvme-subsystem/" not in sysfs_path or not os.path.isdir(folder):
         return False
-    ways = [_read(folder, one, "transport") for one in os.listdir(folder)]
-    return {way for way in ways if way} == {"pcie"}
+    transports = [_read(folder, name, "transport") for name in os.listdir(folder)]
+    return {transport for transport in transports if transport} == {"pcie"}
 
 
 def _ids(number: int) -> Iterator[str]:
@@ -183,6 +187,6 @@ def _ids(number: int) -> Iterator[str]:
     if partition:
         folder = os.path.dirname(os.path.realpath(folder))
     for name in ("dm/uuid", "device/wwid", "wwid", "device/serial"):
-        found = _read(folder, name)
-        if found:
-            yield f"{found}-part{partition}" if partition else found
+        device_id = _read(folder, name)
+        if device_id:
+            yield f"{device_id}-part{partition}" if partition else device_id

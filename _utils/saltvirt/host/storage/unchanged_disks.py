@@ -17,15 +17,15 @@ from saltvirt import errors
 from saltvirt.host.storage import bounded
 
 # when it was written and how large it is; of a device how often and how much
-Seen = tuple[int | str, int | str]
+WriteState = tuple[int | str, int | str]
 
 
-def _seen(fd: int) -> Seen | None:
+def _write_state(fd: int) -> WriteState | None:
     """What tells that something was written."""
-    about = os.fstat(fd)
-    if not stat.S_ISBLK(about.st_mode):
-        return about.st_mtime_ns, about.st_size
-    major, minor = os.major(about.st_rdev), os.minor(about.st_rdev)
+    status = os.fstat(fd)
+    if not stat.S_ISBLK(status.st_mode):
+        return status.st_mtime_ns, status.st_size
+    major, minor = os.major(status.st_rdev), os.minor(status.st_rdev)
     try:
         with open(f"/sys/dev/block/{major}:{minor}/stat", encoding="ascii") as file:
             numbers = file.read().split()
@@ -44,27 +44,27 @@ def is_open(path: str) -> bool:
 
 
 @contextlib.contextmanager
-def closed(path: str) -> Iterator[bool]:
+def prevent_open(path: str) -> Iterator[bool]:
     """For the block, no QEMU opens the file at all; gives whether one has it open already.
 
     For what is about to be deleted, by any of its names. Only of files, and where the file system
     carries locks: what cannot be held does not count as open. Raises bounded.Silent.
     """
     try:
-        taken, fd = bounded.closed(path)
-    except bounded.Silent:
+        already_open, fd = bounded.lock_against_open(path)
+    except bounded.StorageTimeout:
         raise
     except OSError:  # a server takes our root for nobody, or it is gone by now
         yield is_open(path)
         return
     try:
-        yield taken
+        yield already_open
     finally:
         if fd is not None:
             os.close(fd)
 
 
-class Unchanged:
+class UnchangedDisks:
     """A context manager over the paths of disks of one guest. guest: its name; None: of images.
 
     Raises OperationFailed when one is open to be written, naming it and the guest.
@@ -72,9 +72,9 @@ class Unchanged:
 
     def __init__(self, guest: str | None, paths: Iterable[str]) -> None:
         self.guest, self.paths = guest, list(dict.fromkeys(paths))
-        self._open: dict[str, tuple[int, Seen | None]] = {}
+        self._open: dict[str, tuple[int, WriteState | None]] = {}
 
-    def __enter__(self) -> Unchanged:
+    def __enter__(self) -> UnchangedDisks:
         try:
             for path in self.paths:
                 self._hold(path)
@@ -90,28 +90,28 @@ class Unchanged:
 
     def _hold(self, path: str) -> None:
         try:
-            (taken, why), fd = bounded.stilled(path)
+            (is_writable, reason), fd = bounded.lock_against_write(path)
         except OSError as exc:
             raise errors.OperationFailed(f"cannot read {path}: {exc.strerror}") from exc
         if fd is None:
             raise errors.OperationFailed(f"{path} is neither a file nor a block device")
-        self._open[path] = fd, _seen(fd)
-        if why:
-            raise errors.OperationFailed(f"cannot lock {path}: {why}")
-        if taken:
+        self._open[path] = fd, _write_state(fd)
+        if reason:
+            raise errors.OperationFailed(f"cannot lock {path}: {reason}")
+        if is_writable:
             raise errors.OperationFailed(
-                f"{self._named(path)} is open for writing: stop what uses it first"
+                f"{self._label(path)} is open for writing: stop what uses it first"
             )
 
     def check(self) -> None:
         """Raises OperationFailed when something was written since."""
-        for path, (fd, before) in self._open.items():
-            if _seen(fd) != before:
+        for path, (fd, previous) in self._open.items():
+            if _write_state(fd) != previous:
                 raise errors.OperationFailed(
-                    f"{self._named(path)} was written to while it was copied; the copy is "
+                    f"{self._label(path)} was written to while it was copied; the copy is "
                     f"removed: stop {'the guest' if self.guest else 'what writes to it'} and do it "
                     "again"
                 )
 
-    def _named(self, path: str) -> str:
+    def _label(self, path: str) -> str:
         return f"{path} of {self.guest}" if self.guest else path

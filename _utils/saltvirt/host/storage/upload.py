@@ -15,12 +15,12 @@ from saltvirt.host.storage import files, volumes
 from saltvirt.images import storage
 
 # formats whose file is larger or smaller than the disk it describes
-_RAW = {None, "none", "raw"}
-_NOTED = "user.saltvirt.capacity"
+_RAW_FORMATS = {None, "none", "raw"}
+_CAPACITY_XATTR = "user.saltvirt.capacity"
 
 
 @dataclass(frozen=True)
-class Part:
+class UploadRange:
     """Where in the volume it goes, and how much of the file, in bytes. length 0: all."""
 
     offset: int = 0
@@ -32,7 +32,7 @@ def upload(
     pool: str,
     name: str,
     path: str,
-    part: Part,
+    part: UploadRange,
     sparse: bool = False,
     force: bool = False,
 ) -> bool:
@@ -52,9 +52,13 @@ def upload(
         capacity = _capacity(volume)
         size = _checked_size(volume, descriptor, path, part, capacity)
         volumes.refuse_written(conn, pool, volume, force)
-        what = f"upload {path} to volume {name} in storage pool {pool}"
-        with translated(what), volumes.closed(conn, pool, volume), _same_size(volume, capacity):
-            _send(conn, volume, _Reader(descriptor, size), part.offset, sparse)
+        action = f"upload {path} to volume {name} in storage pool {pool}"
+        with (
+            translated(action),
+            volumes.prevent_open(conn, pool, volume),
+            _preserve_size(volume, capacity),
+        ):
+            _send(conn, volume, _SparseReader(descriptor, size), part.offset, sparse)
     except OSError as exc:
         raise errors.OperationFailed(f"cannot upload {path}: {exc.strerror}") from exc
     finally:
@@ -66,14 +70,14 @@ def _checked_size(
     volume: libvirt.virStorageVol,
     descriptor: int,
     path: str,
-    part: Part,
+    part: UploadRange,
     capacity: int,
 ) -> int:
     """How many bytes are to be sent."""
     size = os.lseek(descriptor, 0, os.SEEK_END)
     size = min(size, part.length) if part.length else size
     info = volumes.describe(volume)
-    if info["format"] in _RAW and part.offset + size > capacity:
+    if info["format"] in _RAW_FORMATS and part.offset + size > capacity:
         raise errors.InvalidInput(
             f"{path} does not fit: {units.human_bytes(size)} at {part.offset} in volume "
             f"{volume.name()} of {units.human_bytes(capacity)}; virt.volume_resize gives "
@@ -84,42 +88,42 @@ def _checked_size(
 
 def _file(volume: libvirt.virStorageVol) -> str | None:
     """The volume's file, where that is one of this host; else None."""
-    here = connection.is_local(volume.connect()) and files.is_regular(volume.path())
-    return volume.path() if here else None
+    is_local_file = connection.is_local(volume.connect()) and files.is_regular(volume.path())
+    return volume.path() if is_local_file else None
 
 
 def _capacity(volume: libvirt.virStorageVol) -> int:
     """What the volume has, or had before an upload that was killed."""
-    noted, path = 0, _file(volume)
+    saved_capacity, path = 0, _file(volume)
     with contextlib.suppress(OSError, ValueError):
-        noted = int(os.getxattr(path, _NOTED)) if path else 0
-    return max(noted, volume.info()[1])
+        saved_capacity = int(os.getxattr(path, _CAPACITY_XATTR)) if path else 0
+    return max(saved_capacity, volume.info()[1])
 
 
 @contextlib.contextmanager
-def _same_size(volume: libvirt.virStorageVol, capacity: int) -> Iterator[None]:
+def _preserve_size(volume: libvirt.virStorageVol, capacity: int) -> Iterator[None]:
     """A hole makes libvirt cut a raw volume off behind it, until more comes: afterwards it has the
     size that it had. That is noted at its file, for when we are killed."""
     path = _file(volume)
     with contextlib.suppress(OSError):
         if path:
-            os.setxattr(path, _NOTED, str(capacity).encode())
+            os.setxattr(path, _CAPACITY_XATTR, str(capacity).encode())
     try:
         yield
     except BaseException:
         with contextlib.suppress(libvirt.libvirtError):
-            _keep_size(volume, capacity)
+            _restore_size(volume, capacity)
         raise
-    _keep_size(volume, capacity)
+    _restore_size(volume, capacity)
 
 
-def _keep_size(volume: libvirt.virStorageVol, capacity: int) -> None:
+def _restore_size(volume: libvirt.virStorageVol, capacity: int) -> None:
     if _is_cut(volume, capacity):
         volume.resize(capacity, 0)
     path = _file(volume)
     with contextlib.suppress(OSError):
         if path:
-            os.removexattr(path, _NOTED)
+            os.removexattr(path, _CAPACITY_XATTR)
 
 
 def _is_cut(volume: libvirt.virStorageVol, capacity: int) -> bool:
@@ -130,40 +134,40 @@ def _is_cut(volume: libvirt.virStorageVol, capacity: int) -> bool:
     except errors.OperationFailed:
         return False
     except libvirt.libvirtError as exc:
-        untold = (libvirt.VIR_FROM_STORAGE, libvirt.VIR_ERR_SYSTEM_ERROR)
-        if (exc.get_error_domain(), exc.get_error_code()) != untold:
+        ignored_error = (libvirt.VIR_FROM_STORAGE, libvirt.VIR_ERR_SYSTEM_ERROR)
+        if (exc.get_error_domain(), exc.get_error_code()) != ignored_error:
             raise
         return False
-    return info["format"] in _RAW and info["capacity"] < capacity
+    return info["format"] in _RAW_FORMATS and info["capacity"] < capacity
 
 
-class _Reader:
+class _SparseReader:
     """The first ``size`` bytes of a file, and where its holes are."""
 
     def __init__(self, descriptor: int, size: int) -> None:
-        self.descriptor, self.size, self.at = descriptor, size, 0
+        self.descriptor, self.size, self.position = descriptor, size, 0
 
-    def read(self, _stream: libvirt.virStream, wanted: int, _opaque: object) -> bytes:
-        data = os.pread(self.descriptor, min(wanted, self.size - self.at), self.at)
-        self.at += len(data)
+    def read(self, _stream: libvirt.virStream, max_bytes: int, _opaque: object) -> bytes:
+        data = os.pread(self.descriptor, min(max_bytes, self.size - self.position), self.position)
+        self.position += len(data)
         return data
 
     def section(self, _stream: libvirt.virStream, _opaque: object) -> tuple[bool, int]:
         """(is it data, how long): what comes next."""
-        if self.at >= self.size:
+        if self.position >= self.size:
             return False, 0
         data = self._seek(os.SEEK_DATA)
-        if data > self.at:
-            return False, data - self.at
-        return True, self._seek(os.SEEK_HOLE) - self.at
+        if data > self.position:
+            return False, data - self.position
+        return True, self._seek(os.SEEK_HOLE) - self.position
 
     def skip(self, _stream: libvirt.virStream, length: int, _opaque: object) -> int:
-        self.at += length
-        return self.at
+        self.position += length
+        return self.position
 
-    def _seek(self, what: int) -> int:
+    def _seek(self, whence: int) -> int:
         try:
-            return min(os.lseek(self.descriptor, self.at, what), self.size)
+            return min(os.lseek(self.descriptor, self.position, whence), self.size)
         except OSError as exc:
             if exc.errno != errno.ENXIO:  # no data until the end
                 raise
@@ -173,7 +177,7 @@ class _Reader:
 def _send(
     conn: libvirt.virConnect,
     volume: libvirt.virStorageVol,
-    reader: _Reader,
+    reader: _SparseReader,
     offset: int,
     sparse: bool,
 ) -> None:

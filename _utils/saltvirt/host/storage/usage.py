@@ -43,15 +43,15 @@ _SWAPS = "/proc/swaps"
 # pools whose volumes are files below their target
 FILES = ("dir", "fs", "netfs", "vstorage")
 # pools whose volumes, and nothing else, have a device below their target
-_GROUPS = ("logical", "zfs")
-_SHOWN = 2
-_SILENT = -1
+_GROUP_TYPES = ("logical", "zfs")
+_MAX_SHOWN = 2
+_NO_ANSWER = -1
 # what is longer nobody can open
-_LONGEST_PATH = 4096
+_MAX_PATH = 4096
 
 
 @dataclass(frozen=True)
-class User:
+class StorageUser:
     """name: of a guest, or a path. file: the real path of an image that no guest names."""
 
     name: str
@@ -66,21 +66,21 @@ class Usage:
     image needs, by its real path: not for what is deleted with it. private: the same of users'
     own guests, by the user's number: of what that user may open."""
 
-    users: dict[Key, set[User]] = field(default_factory=dict)
-    folders: list[tuple[str, User]] = field(default_factory=list)
+    users: dict[Key, set[StorageUser]] = field(default_factory=dict)
+    folders: list[tuple[str, StorageUser]] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
     images: dict[str, str] = field(default_factory=dict)
     private: dict[int, list[str]] = field(default_factory=dict)
 
-    def add(self, keys: Iterable[Key], user: User) -> None:
+    def add(self, keys: Iterable[Key], user: StorageUser) -> None:
         for key in keys:
             self.users.setdefault(key, set()).add(user)
 
-    def doubt(self, text: str) -> None:
+    def add_unknown(self, text: str) -> None:
         if text not in self.unknown:
             self.unknown.append(text)
 
-    def _found(self, keys: Iterable[Key]) -> Iterator[User]:
+    def _users_with(self, keys: Iterable[Key]) -> Iterator[StorageUser]:
         for key in keys:
             yield from self.users.get(key, ())
             for folder, user in self.folders:
@@ -90,32 +90,38 @@ class Usage:
 
     def guests(self, keys: Iterable[Key]) -> list[str]:
         """Sorted names of the guests that could reach it."""
-        return sorted({user.name for user in self._found(keys) if not user.file})
+        return sorted({user.name for user in self._users_with(keys) if not user.file})
 
     def running(self, keys: Iterable[Key]) -> list[str]:
         """Those of them that run."""
-        return sorted({user.name for user in self._found(keys) if user.running})
+        return sorted({user.name for user in self._users_with(keys) if user.running})
 
-    def of(self, keys: Iterable[Key], doomed: Iterable[str] = ()) -> list[str]:
+    def users_of(self, keys: Iterable[Key], to_delete: Iterable[str] = ()) -> list[str]:
         """Sorted names of all that could reach it; doomed: real paths of images that are
         deleted with it, and so need nothing."""
-        return sorted({user.name for user in self._found(keys) if user.file not in {*doomed}})
+        return sorted(
+            {user.name for user in self._users_with(keys) if user.file not in {*to_delete}}
+        )
 
-    def why(self, keys: Collection[Key], doomed: Iterable[str] = ()) -> str | None:
+    def keep_reason(self, keys: Collection[Key], to_delete: Iterable[str] = ()) -> str | None:
         """Why it must stay, in words; None when nobody could reach it."""
-        users = self.of(keys, {*doomed} - {None})
+        users = self.users_of(keys, {*to_delete} - {None})
         if users:
-            return f"used by {confidential.listed(users)}"
-        return self.doubts([key for key in keys if isinstance(key, str)], {*doomed})
+            return f"used by {confidential.sensitive_names(users)}"
+        return self.unproven_reason([key for key in keys if isinstance(key, str)], {*to_delete})
 
-    def doubts(self, paths: Collection[str], doomed: Collection[str] = ()) -> str | None:
+    def unproven_reason(
+        self, paths: Collection[str], to_delete: Collection[str] = ()
+    ) -> str | None:
         """Why it is not proven that nobody uses what has these paths, in words, or None."""
-        images = [text for file, text in self.images.items() if file not in doomed]
+        images = [text for file, text in self.images.items() if file not in to_delete]
         unknown = [*self.unknown, *images] or self._private(paths)
         if unknown:
-            more = len(unknown) - _SHOWN
-            shown = "; ".join(unknown[:_SHOWN]) + (f"; and {more} more" if more > 0 else "")
-            shown = confidential.part(shown, confidential.REASONS)
+            hidden_count = len(unknown) - _MAX_SHOWN
+            shown = "; ".join(unknown[:_MAX_SHOWN]) + (
+                f"; and {hidden_count} more" if hidden_count > 0 else ""
+            )
+            shown = confidential.sensitive(shown, confidential.REASONS)
             return f"it cannot be proven that nobody uses it: {shown}"
         return None
 
@@ -136,14 +142,14 @@ def keys_of(conn: libvirt.virConnect, path: str) -> frozenset[Key]:
         return frozenset({("server", path), ("server", urlsplit(path).path.lstrip("/"))})
     if not connection.is_local(conn):
         return frozenset({os.path.normpath(path)})
-    below = chains.read(path, "raw").paths[1:]
-    return identity.of(path).union(*(_whole(part) for part in below))
+    underlying = chains.read(path, "raw").paths[1:]
+    return identity.keys_of(path).union(*(_whole_keys(part) for part in underlying))
 
 
-def _whole(path: str) -> set[Key]:
+def _whole_keys(path: str) -> set[Key]:
     """The keys by which a part of a device finds who has all of it: a partition's disk, what a
     logical volume lies on."""
-    return {("whole", key) for key in identity.of(path)}
+    return {("whole", key) for key in identity.keys_of(path)}
 
 
 def is_there(conn: libvirt.virConnect, path: str) -> bool:
@@ -152,7 +158,7 @@ def is_there(conn: libvirt.virConnect, path: str) -> bool:
         return True
     try:
         return bounded.lexists(path)
-    except bounded.Silent:
+    except bounded.StorageTimeout:
         return True
 
 
@@ -160,99 +166,109 @@ def others_may_have(conn: libvirt.virConnect, path: str) -> str | None:
     """Why other hosts could reach a path, too, in words; None when only this one can."""
     if not path.startswith("/"):
         return "it is on a server"
-    return shared.why(path) if connection.is_local(conn) else "its host is another machine"
+    return (
+        shared.sharing_reason(path) if connection.is_local(conn) else "its host is another machine"
+    )
 
 
-def held(conn: libvirt.virConnect, path: str) -> str | None:
+def open_reason(conn: libvirt.virConnect, path: str) -> str | None:
     """Why a path that no definition names must stay, in words: a QEMU has it open, whoever
     started it, or nobody answers; None otherwise, and on another machine."""
     if not connection.is_local(conn) or not path.startswith("/"):
         return None
     try:
-        return _open_words(path) if unchanged_disks.is_open(path) else None
-    except bounded.Silent as exc:
+        return _open_text(path) if unchanged_disks.is_open(path) else None
+    except bounded.StorageTimeout as exc:
         return exc.strerror
 
 
-def _open_words(path: str) -> str:
+def _open_text(path: str) -> str:
     return f"a QEMU that this libvirt does not know has it open ('fuser -v {path}' shows which)"
 
 
 @contextlib.contextmanager
-def closed(conn: libvirt.virConnect, paths: Iterable[str]) -> Iterator[dict[str, str | None]]:
+def prevent_open(conn: libvirt.virConnect, paths: Iterable[str]) -> Iterator[dict[str, str | None]]:
     """Gives {path: what :func:`held` says}; and for the block no QEMU opens these files, whoever
     starts it: between the question and the deletion nobody begins to use one."""
-    found = {path: held(conn, path) for path in paths}
+    reasons = {path: open_reason(conn, path) for path in paths}
     with contextlib.ExitStack() as block:
-        for path, why in found.items():
-            if why or not (connection.is_local(conn) and path.startswith("/")):
+        for path, reason in reasons.items():
+            if reason or not (connection.is_local(conn) and path.startswith("/")):
                 continue
             try:
-                taken = block.enter_context(unchanged_disks.closed(path))
-            except bounded.Silent as exc:
-                found[path] = exc.strerror
+                already_open = block.enter_context(unchanged_disks.prevent_open(path))
+            except bounded.StorageTimeout as exc:
+                reasons[path] = exc.strerror
             else:
-                found[path] = _open_words(path) if taken else None
-        yield found
+                reasons[path] = _open_text(path) if already_open else None
+        yield reasons
 
 
-def place(conn: libvirt.virConnect, path: str) -> shared.FileIdentity:
+def file_identity(conn: libvirt.virConnect, path: str) -> shared.FileIdentity:
     """The shared.FileIdentity of a path, or of libvirt's path of what a server has."""
     if path.startswith("/"):
-        return shared.place(path)
+        return shared.file_identity(path)
     names = {str(key[1]) for key in keys_of(conn, path) if key[0] == "server"}
     return shared.FileIdentity(path, names=tuple(sorted(names)))
 
 
-def elsewhere(
-    conn: libvirt.virConnect, places: Collection[shared.FileIdentity], below: str | None = None
+def users_here(
+    conn: libvirt.virConnect,
+    identities: Collection[shared.FileIdentity],
+    below_folder: str | None = None,
 ) -> dict[str, str | None]:
     """{path: who on this host could reach it, in words; None where nobody can} for identities of
     another host."""
-    used, found = read(conn, below=below), {}
-    for one in places:
+    used, reasons = read(conn, below_folder=below_folder), {}
+    for identity_fact in identities:
         users = {
             user.name
-            for user in _who_meets(used, one)
-            if not user.file or not any(_is(user.file, other) for other in places)
+            for user in _matching_users(used, identity_fact)
+            if not user.file or not any(_is_same(user.file, candidate) for candidate in identities)
         }
-        words = f"used by {confidential.listed(sorted(users))}"
-        found[one.path] = words if users else used.doubts([one.path])
-    return found
+        user_text = f"used by {confidential.sensitive_names(sorted(users))}"
+        reasons[identity_fact.path] = (
+            user_text if users else used.unproven_reason([identity_fact.path])
+        )
+    return reasons
 
 
-def _who_meets(used: Usage, place: shared.FileIdentity) -> Iterator[User]:
+def _matching_users(used: Usage, identity_fact: shared.FileIdentity) -> Iterator[StorageUser]:
     """The Users of what may be the place of another host: by its path, its name, its inode."""
-    names = {("server", name) for name in place.names}
+    names = {("server", name) for name in identity_fact.names}
     for key, users in used.users.items():
-        alike = _may_be(key, place) if isinstance(key, str) else key in names
-        if alike:
+        matches = _may_be_same(key, identity_fact) if isinstance(key, str) else key in names
+        if matches:
             yield from users
     for folder, user in used.folders:
-        if shared.why(folder):
+        if shared.sharing_reason(folder):
             yield user
 
 
-def _is(path: str, place: shared.FileIdentity) -> bool:
+def _is_same(path: str, identity_fact: shared.FileIdentity) -> bool:
     """Whether a path of this host is surely the place of another one."""
-    if os.path.basename(path) != os.path.basename(place.path):
+    if os.path.basename(path) != os.path.basename(identity_fact.path):
         return False
-    there = shared.place(path)
-    same = place.inode is not None and place.inode == there.inode
-    return same or bool({*there.ids} & {*place.ids}) or urlsplit(path).path[1:] in place.names
+    local_identity = shared.file_identity(path)
+    same_inode = identity_fact.inode is not None and identity_fact.inode == local_identity.inode
+    return (
+        same_inode
+        or bool({*local_identity.ids} & {*identity_fact.ids})
+        or urlsplit(path).path[1:] in identity_fact.names
+    )
 
 
-def _may_be(path: str, place: shared.FileIdentity) -> bool:
-    named = os.path.basename(path) == os.path.basename(place.path)
+def _may_be_same(path: str, identity_fact: shared.FileIdentity) -> bool:
+    same_name = os.path.basename(path) == os.path.basename(identity_fact.path)
     try:
         if not bounded.lexists(path):
-            return named
-    except bounded.Silent:  # which is a doubt by itself
-        return named
-    there = shared.place(path)
-    same = place.inode is not None and place.inode == there.inode
-    alike = named or same or bool({*there.ids} & {*place.ids})
-    return alike and shared.why(path) is not None
+            return same_name
+    except bounded.StorageTimeout:  # which is a doubt by itself
+        return same_name
+    local_identity = shared.file_identity(path)
+    same_inode = identity_fact.inode is not None and identity_fact.inode == local_identity.inode
+    matches = same_name or same_inode or bool({*local_identity.ids} & {*identity_fact.ids})
+    return matches and shared.sharing_reason(path) is not None
 
 
 def keys(
@@ -260,140 +276,156 @@ def keys(
 ) -> frozenset[Key]:
     """The keys of a volume that was read. volume: a dict with its ``path``."""
     path = volume.get("path") or ""
-    found: set[Key] = {("volume", pool, name), ("server", path)}
+    key_set: set[Key] = {("volume", pool, name), ("server", path)}
     if path.startswith("/"):
-        found |= keys_of(conn, path)
+        key_set |= keys_of(conn, path)
     else:  # such as gluster://host/volume/file
-        found.add(("server", urlsplit(path).path.lstrip("/")))
-    return frozenset(found)
+        key_set.add(("server", urlsplit(path).path.lstrip("/")))
+    return frozenset(key_set)
 
 
 def keys_of_volume(conn: libvirt.virConnect, volume: libvirt.virStorageVol) -> frozenset[Key]:
     """The keys of a virStorageVol."""
     pool = volume.storagePoolLookupByVolume()
     direct = pool_source.direct(conn, pool, volume.name())
-    found = keys(conn, pool.name(), volume.name(), {"path": volume.path()})
+    key_set = keys(conn, pool.name(), volume.name(), {"path": volume.path()})
     if direct and direct.name:
-        return found | {("server", direct.name)}
-    return found
+        return key_set | {("server", direct.name)}
+    return key_set
 
 
 def keys_of_pool(conn: libvirt.virConnect, used: Usage, pool: libvirt.virStoragePool) -> set[Key]:
     """The keys of a virStoragePool's volumes, and of all that guests have below its target. Raises
     OSError where that cannot be looked into."""
-    found: set[Key] = {key for key in used.users if key[:2] == ("volume", pool.name())}
+    key_set: set[Key] = {key for key in used.users if key[:2] == ("volume", pool.name())}
     tree = ElementTree.fromstring(pool.XMLDesc(0))
     target = tree.findtext("target/path")
     if target:
         folders = {f"{os.path.normpath(target)}/", f"{identity.real(target)}/"}
         paths = [key for key in used.users if isinstance(key, str)]
-        found.update(path for path in paths if any(path.startswith(one) for one in folders))
+        key_set.update(path for path in paths if any(path.startswith(folder) for folder in folders))
     for volume in pool.listAllVolumes() if pool.isActive() else ():
-        found |= keys_of_volume(conn, volume)
-    group = target and tree.get("type") in _GROUPS and connection.is_local(conn)
+        key_set |= keys_of_volume(conn, volume)
+    group = target and tree.get("type") in _GROUP_TYPES and connection.is_local(conn)
     if group and not pool.isActive():
         # a guest may name a volume of a group by its device
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             for name in bounded.names(target or ""):
-                found |= keys_of(conn, os.path.join(target or "", name))
-    return found
+                key_set |= keys_of(conn, os.path.join(target or "", name))
+    return key_set
 
 
 def read(
     conn: libvirt.virConnect,
-    but: str | None = None,
+    exclude_uuid: str | None = None,
     images: bool = True,
-    below: str | None = None,
-    beside: Iterable[str] = (),
+    below_folder: str | None = None,
+    sibling_paths: Iterable[str] = (),
 ) -> Usage:
     """The Usage of the connection's host.
 
-    but: UUID of a domain that does not count. images: also count images that no domain names:
+    exclude_uuid: UUID of a domain that does not count. images: also count images that no domain
+    names:
     those of storage pools, all below the folder ``below``, and those beside the given paths.
     """
-    found = _Reader(conn, but)
-    return found.read(images, below, {os.path.dirname(path) for path in beside} - {""})
+    reader = _UsageReader(conn, exclude_uuid)
+    return reader.read(
+        images, below_folder, {os.path.dirname(path) for path in sibling_paths} - {""}
+    )
 
 
-class _Reader:
-    def __init__(self, conn: libvirt.virConnect, but: str | None) -> None:
+class _UsageReader:
+    def __init__(self, conn: libvirt.virConnect, exclude_uuid: str | None) -> None:
         self.conn = conn
-        self.but = but
+        self.exclude_uuid = exclude_uuid
         self.local = connection.is_local(conn)
-        self.found = Usage()
+        self.usage = Usage()
         self.declared: set[Key] = set()
         # of users' own guests: what was asked already, and how much of it each user has
-        self.asked: set[tuple[str, references.Name]] = set()
-        self.files: dict[int, int] = {}
+        self.visited: set[tuple[str, references.StorageReference]] = set()
+        self.file_counts: dict[int, int] = {}
 
     def read(self, images: bool, below_folder: str | None, folders: Iterable[str]) -> Usage:
-        with bounded.noting() as silent:
+        with bounded.record_timeouts() as unresponsive:
             self.all(images, below_folder, folders)
-        for place in sorted(silent):
-            self.found.doubt(f"what is on {place} is not known: it does not answer")
-        for one in foreign_guests.read(self.conn.getURI()) if self.local else ():
-            self.foreign(one)
+        for mount_point in sorted(unresponsive):
+            self.usage.add_unknown(f"what is on {mount_point} is not known: it does not answer")
+        for definition in foreign_guests.read(self.conn.getURI()) if self.local else ():
+            self.foreign(definition)
         if self.local:
-            self.aside()
-        return self.found
+            self.replaced_guests()
+        return self.usage
 
-    def aside(self) -> None:
+    def replaced_guests(self) -> None:
         """Guests as they were before a backup took their place."""
         try:
-            kept = [one for one in aside.every() if one.uuid != self.but]
+            replaced = [
+                replaced_guest
+                for replaced_guest in aside.load_all()
+                if replaced_guest.uuid != self.exclude_uuid
+            ]
         except errors.OperationFailed as exc:
-            self.found.doubt(exc.text)
+            self.usage.add_unknown(exc.text)
             return
-        for one in kept:
-            user = User(f"{one.name} as it was before {one.backup}")
-            for name in references.of_tree(one.tree):
+        for replaced_guest in replaced:
+            user = StorageUser(f"{replaced_guest.name} as it was before {replaced_guest.backup}")
+            for name in references.references_of(replaced_guest.tree):
                 self.name(name, user)
 
-    def foreign(self, one: foreign_guests.Definition | foreign_guests.Doubt) -> None:
+    def foreign(
+        self, definition: foreign_guests.ForeignDefinition | foreign_guests.UnreadableForeign
+    ) -> None:
         """A guest that this connection does not show, or that it cannot be known."""
-        if isinstance(one, foreign_guests.Doubt):
-            self.private_doubt(one.uid, one.text)
-        elif self.but is None or one.tree.findtext("uuid") != self.but:
-            for name in references.of_tree(one.tree):
-                if one.uid is None:
-                    self.name(name, User(one.who))
-                elif not self.private(name, one, one.uid):
+        if isinstance(definition, foreign_guests.UnreadableForeign):
+            self.private_doubt(definition.uid, definition.text)
+        elif self.exclude_uuid is None or definition.tree.findtext("uuid") != self.exclude_uuid:
+            for storage_ref in references.references_of(definition.tree):
+                if definition.uid is None:
+                    self.name(storage_ref, StorageUser(definition.guest_label))
+                elif not self.private(storage_ref, definition, definition.uid):
                     break
 
     def private_doubt(self, uid: int | None, text: str) -> None:
         if uid is None:
-            self.found.doubt(text)
-        elif text not in self.found.private.setdefault(uid, []):
-            self.found.private[uid].append(text)
+            self.usage.add_unknown(text)
+        elif text not in self.usage.private.setdefault(uid, []):
+            self.usage.private[uid].append(text)
 
-    def private(self, name: references.Name, one: foreign_guests.Definition, uid: int) -> bool:
+    def private(
+        self,
+        storage_ref: references.StorageReference,
+        definition: foreign_guests.ForeignDefinition,
+        uid: int,
+    ) -> bool:
         """What a user's own guest names: it uses what the user may open. False when he has named
         more than anybody has: what he names else is not known."""
-        if (one.who, name) in self.asked:
+        if (definition.guest_label, storage_ref) in self.visited:
             return True
-        if self.files.get(uid, 0) >= foreign_guests.MOST_FILES:
-            most = f"they name more than {foreign_guests.MOST_FILES} files"
-            self.private_doubt(uid, f"what guests of user {uid} need is not known: {most}")
+        if self.file_counts.get(uid, 0) >= foreign_guests.MAX_FILES:
+            limit_text = f"they name more than {foreign_guests.MAX_FILES} files"
+            self.private_doubt(uid, f"what guests of user {uid} need is not known: {limit_text}")
             return False
-        self.asked.add((one.who, name))
-        self.files[uid] = self.files.get(uid, 0) + 1
-        if name.volume:
-            self.private_doubt(uid, f"{one.who} has a disk in a pool that is not known here")
-        if not name.path or len(name.path) > _LONGEST_PATH:
+        self.visited.add((definition.guest_label, storage_ref))
+        self.file_counts[uid] = self.file_counts.get(uid, 0) + 1
+        if storage_ref.volume:
+            self.private_doubt(
+                uid, f"{definition.guest_label} has a disk in a pool that is not known here"
+            )
+        if not storage_ref.path or len(storage_ref.path) > _MAX_PATH:
             return True
-        user = User(one.who)
-        if name.folder and _owner(name.path) == uid:
-            self.found.folders.append((identity.real(name.path), user))
-        chain = chains.read(name.path, name.format)
-        self.files[uid] += len(chain.paths)
+        user = StorageUser(definition.guest_label)
+        if storage_ref.folder and _owner(storage_ref.path) == uid:
+            self.usage.folders.append((identity.real(storage_ref.path), user))
+        chain = chains.read(storage_ref.path, storage_ref.format)
+        self.file_counts[uid] += len(chain.paths)
         for part in chain.paths:
             if foreign_guests.may_open(uid, part):
-                self.found.add(identity.of(part), user)
-        why = chain.unreadable or chain.broken
-        if chain.missing and not _surely_gone(self.conn, chain.missing):
-            why = f"{chain.missing} is not there"
-        if why and not name.closed:
-            self.private_doubt(uid, f"what {one.who} needs is not known: {why}")
+                self.usage.add(identity.keys_of(part), user)
+        reason = chain.unreadable or chain.broken
+        if chain.missing_path and not _surely_gone(self.conn, chain.missing_path):
+            reason = f"{chain.missing_path} is not there"
+        if reason and not storage_ref.chain_complete:
+            self.private_doubt(uid, f"what {definition.guest_label} needs is not known: {reason}")
         return True
 
     def all(self, images: bool, below_folder: str | None, folders: Iterable[str]) -> None:
@@ -407,100 +439,128 @@ class _Reader:
             for folder in folders if self.local else ():
                 self.folder(folder)
             if self.local and below_folder:
-                self.below(below_folder)
+                self.image_tree(below_folder)
 
     def domain(self, dom: libvirt.virDomain) -> None:
         name = "a guest"
         try:
             name = dom.name()
-            own = dom.UUIDString() == self.but
+            is_excluded = dom.UUIDString() == self.exclude_uuid
             running = bool(dom.isActive())
-            trees = [ElementTree.fromstring(text) for text in texts(dom)]
+            trees = [ElementTree.fromstring(text) for text in domain_xmls(dom)]
         except libvirt.libvirtError as exc:
             if exc.get_error_code() != libvirt.VIR_ERR_NO_DOMAIN:
-                self.found.doubt(f"{name} cannot be read: {translate(exc).text}")
+                self.usage.add_unknown(f"{name} cannot be read: {translate(exc).text}")
             return
-        names = [one for tree in trees for one in references.of_tree(tree)]
-        if own:
-            self.own(names)
+        storage_refs = [
+            storage_ref for tree in trees for storage_ref in references.references_of(tree)
+        ]
+        if is_excluded:
+            self.excluded_domain(storage_refs)
             return
-        making = any(creation.of_tree(tree) is not Phase.COMPLETE for tree in trees)
-        for one in names:
-            self.name(one, User(name, running), making)
+        in_creation = any(creation.of_tree(tree) is not Phase.COMPLETE for tree in trees)
+        for storage_ref in storage_refs:
+            self.name(storage_ref, StorageUser(name, running), in_creation)
 
-    def own(self, names: Iterable[references.Name]) -> None:
+    def excluded_domain(self, storage_refs: Iterable[references.StorageReference]) -> None:
         """Of the domain that does not count: what its disks are based on is needed as long as they
         are there. Without a declared format they are raw, as to libvirt."""
-        for one in names if self.local else ():
-            path = self.volume_path(one.volume) if one.volume else one.path
+        for storage_ref in storage_refs if self.local else ():
+            path = self.volume_path(storage_ref.volume) if storage_ref.volume else storage_ref.path
             if not path:
                 continue
-            chain = chains.read(path, one.format or "raw").paths
-            for part in () if one.loose else chain:
-                self.declared |= identity.of(part)
+            chain = chains.read(path, storage_ref.format or "raw").paths
+            for part in () if storage_ref.incidental else chain:
+                self.declared |= identity.keys_of(part)
             for part in chain[1:]:
-                self.found.add(identity.of(part), User(path, file=identity.real(path)))
+                self.usage.add(identity.keys_of(part), StorageUser(path, file=identity.real(path)))
 
-    def name(self, one: references.Name, user: User, making: bool = False) -> None:
+    def name(
+        self, storage_ref: references.StorageReference, user: StorageUser, in_creation: bool = False
+    ) -> None:
         """What one definition names."""
-        if one.folder and one.path:
-            self.found.folders.append((identity.real(one.path), user))
-        path = one.path
-        if one.volume:
-            self.found.add([("volume", *one.volume)], user)
-            path = self.volume_path(one.volume)
-            if path is None and not one.closed and one.format not in (None, *chains.ALONE):
-                place = "/".join(map(str, one.volume))
-                self.found.doubt(f"{place}, a disk of {user.name}, is not there")
-        if one.server:
-            self.found.add([("server", one.server)], user)
-            if not one.closed and one.format not in (None, *chains.ALONE):
-                self.found.doubt(f"{one.server}, a disk of {user.name}, lies on a server")
+        if storage_ref.folder and storage_ref.path:
+            self.usage.folders.append((identity.real(storage_ref.path), user))
+        path = storage_ref.path
+        if storage_ref.volume:
+            self.usage.add([("volume", *storage_ref.volume)], user)
+            path = self.volume_path(storage_ref.volume)
+            if (
+                path is None
+                and not storage_ref.chain_complete
+                and storage_ref.format not in (None, *chains.STANDALONE_FORMATS)
+            ):
+                volume_label = "/".join(map(str, storage_ref.volume))
+                self.usage.add_unknown(f"{volume_label}, a disk of {user.name}, is not there")
+        if storage_ref.server:
+            self.usage.add([("server", storage_ref.server)], user)
+            if not storage_ref.chain_complete and storage_ref.format not in (
+                None,
+                *chains.STANDALONE_FORMATS,
+            ):
+                self.usage.add_unknown(
+                    f"{storage_ref.server}, a disk of {user.name}, lies on a server"
+                )
         if path:
-            self.chain(path, one, user, making)
+            self.chain(path, storage_ref, user, in_creation)
 
-    def chain(self, path: str, one: references.Name, user: User, making: bool) -> None:
+    def chain(
+        self,
+        path: str,
+        storage_ref: references.StorageReference,
+        user: StorageUser,
+        in_creation: bool,
+    ) -> None:
         if not self.local:
-            self.remote_chain(path, one, user)
+            self.remote_chain(path, storage_ref, user)
             return
-        chain = chains.read(path, one.format)
-        self.found.add(_whole(path), user)
+        chain = chains.read(path, storage_ref.format)
+        self.usage.add(_whole_keys(path), user)
         for part in chain.paths:
-            keys = identity.of(part)
-            self.declared |= set() if one.loose else keys
-            self.found.add(keys, user)
-        if one.closed:
+            keys = identity.keys_of(part)
+            self.declared |= set() if storage_ref.incidental else keys
+            self.usage.add(keys, user)
+        if storage_ref.chain_complete:
             return
         if chain.unreadable or chain.broken:
-            why = chain.unreadable or chain.broken
-            self.found.doubt(f"what {user.name} needs is not known: {why}")
-        elif chain.missing and not making and not _surely_gone(self.conn, chain.missing):
-            self.found.doubt(
-                f"{chain.missing}, which {user.name} needs, is not there: its file system may not "
+            reason = chain.unreadable or chain.broken
+            self.usage.add_unknown(f"what {user.name} needs is not known: {reason}")
+        elif (
+            chain.missing_path
+            and not in_creation
+            and not _surely_gone(self.conn, chain.missing_path)
+        ):
+            self.usage.add_unknown(
+                f"{chain.missing_path}, which {user.name} needs, is not there: its file system "
+                f"may not "
                 "be mounted"
             )
 
-    def remote_chain(self, path: str, one: references.Name, user: User) -> None:
+    def remote_chain(
+        self, path: str, storage_ref: references.StorageReference, user: StorageUser
+    ) -> None:
         """On another machine libvirt's volumes are all that can be seen."""
-        below: str | None = path
-        format: str | None = one.format or "raw"
-        seen = set[str]()
-        while below and below not in seen:
-            path = below
-            seen.add(path)
-            self.found.add([os.path.normpath(path)], user)
-            if format in chains.ALONE:
+        backing_path: str | None = path
+        format: str | None = storage_ref.format or "raw"
+        visited = set[str]()
+        while backing_path and backing_path not in visited:
+            path = backing_path
+            visited.add(path)
+            self.usage.add([os.path.normpath(path)], user)
+            if format in chains.STANDALONE_FORMATS:
                 return
             try:
-                there = volume_content.definition(self.conn.storageVolLookupByPath(path))
+                volume_xml = volume_content.definition(self.conn.storageVolLookupByPath(path))
             except libvirt.libvirtError:
-                if not one.closed:
-                    self.found.doubt(f"{path}, which {user.name} needs, is in no storage pool")
+                if not storage_ref.chain_complete:
+                    self.usage.add_unknown(
+                        f"{path}, which {user.name} needs, is in no storage pool"
+                    )
                 return
             except errors.VirtError as exc:
-                self.found.doubt(exc.text)
+                self.usage.add_unknown(exc.text)
                 return
-            below, format = there.backing_path, there.backing_format
+            backing_path, format = volume_xml.backing_path, volume_xml.backing_format
 
     def volume_path(self, volume: tuple[str, str]) -> str | None:
         """Where the volume that a definition names lies; None where that cannot be told."""
@@ -518,14 +578,14 @@ class _Reader:
 
     def image(self, path: str) -> None:
         """A file or volume: what it is based on is needed by it, whoever uses it."""
-        if identity.of(path) & self.declared:
+        if identity.keys_of(path) & self.declared:
             return  # a domain uses it, by a format that is declared
         chain = chains.read(path)
         real = identity.real(path)
         if chain.unreadable:
-            self.found.images[real] = f"what {path} needs is not known: {chain.unreadable}"
+            self.usage.images[real] = f"what {path} needs is not known: {chain.unreadable}"
         for part in chain.paths[1:]:
-            self.found.add(identity.of(part), User(path, file=real))
+            self.usage.add(identity.keys_of(part), StorageUser(path, file=real))
 
     def pool(self, pool: libvirt.virStoragePool) -> None:
         try:
@@ -535,14 +595,18 @@ class _Reader:
             volumes = pool.listAllVolumes() if active else []
         except libvirt.libvirtError as exc:
             if exc.get_error_code() != libvirt.VIR_ERR_NO_STORAGE_POOL:
-                self.found.doubt(f"storage pool {pool.name()}: {translate(exc).text}")
+                self.usage.add_unknown(f"storage pool {pool.name()}: {translate(exc).text}")
             return
         if kind in FILES and target and self.local:
             if not active and kind != "dir" and not _is_mounted(target):
-                self.found.doubt(f"storage pool {name} is not started: what it holds is not known")
+                self.usage.add_unknown(
+                    f"storage pool {name} is not started: what it holds is not known"
+                )
             self.folder(target)
         elif not active and kind in (*FILES, "gluster"):
-            self.found.doubt(f"storage pool {name} is not started: what it holds is not known")
+            self.usage.add_unknown(
+                f"storage pool {name} is not started: what it holds is not known"
+            )
         for volume in volumes:
             self.volume(volume)
 
@@ -552,61 +616,63 @@ class _Reader:
         except FileNotFoundError:
             return
         except OSError as exc:
-            self.found.doubt(f"{folder} cannot be looked through: {exc.strerror}")
+            self.usage.add_unknown(f"{folder} cannot be looked through: {exc.strerror}")
             return
         for path in paths:
             self.image(path)
 
-    def below(self, folder: str) -> None:
+    def image_tree(self, folder: str) -> None:
         try:
             for path in bounded.files_below(folder):
                 self.image(path)
-        except bounded.Silent:
+        except bounded.StorageTimeout:
             pass  # of which is taken note
         except OSError as exc:
-            self.found.doubt(f"{folder} cannot be looked through: {exc.strerror}")
+            self.usage.add_unknown(f"{folder} cannot be looked through: {exc.strerror}")
 
     def volume(self, volume: libvirt.virStorageVol) -> None:
         """By its header where it can be read, else by what libvirt says of it."""
         try:
             path = volume.path()
-            there = self.local and path.startswith("/") and _mode(path)
-            if there == _SILENT or stat.S_ISREG(there):
+            file_mode = self.local and path.startswith("/") and _mode(path)
+            if file_mode == _NO_ANSWER or stat.S_ISREG(file_mode):
                 self.image(path)
                 return
             answers.volume(volume)
             base = volume_content.definition(volume).backing_path
-        except bounded.Silent:
+        except bounded.StorageTimeout:
             return  # of which is taken note
         except errors.VirtError as exc:
-            self.found.doubt(exc.text)
+            self.usage.add_unknown(exc.text)
             return
         except libvirt.libvirtError as exc:
             if exc.get_error_code() != libvirt.VIR_ERR_NO_STORAGE_VOL:
-                self.found.doubt(translate(exc).text)
+                self.usage.add_unknown(translate(exc).text)
             return
-        if there:
+        if file_mode:
             self.image(path)
         if base:
-            below = {key for key in keys_of(self.conn, base) if key[0] != "whole"}
-            self.found.add(below, User(path, file=identity.real(path)))
+            base_keys = {key for key in keys_of(self.conn, base) if key[0] != "whole"}
+            self.usage.add(base_keys, StorageUser(path, file=identity.real(path)))
 
     def host(self) -> None:
         """What this machine itself has mounted, swaps to or shows as a loop device."""
         for mount in mounts.read():
             if not mounts.is_fuse(mount.kind):  # any user may mount one, of whatever name
-                self.use(mount.source, f"this host, mounted at {mount.place}")
+                self.use(mount.source, f"this host, mounted at {mount.mount_point}")
         for line in mounts.lines(_SWAPS)[1:]:
-            self.use(mounts.plain(line.split(" ")[0]), "this host, for its swap")
+            self.use(mounts.unescape(line.split(" ")[0]), "this host, for its swap")
         with contextlib.suppress(OSError):
             for name in os.listdir("/sys/block"):
-                for path in identity.below(f"/dev/{name}") if name.startswith("loop") else ():
+                for path in (
+                    identity.underlying_paths(f"/dev/{name}") if name.startswith("loop") else ()
+                ):
                     self.use(path, f"this host, as /dev/{name}")
 
-    def use(self, path: str, words: str) -> None:
+    def use(self, path: str, user_name: str) -> None:
         if path.startswith("/"):
             for part in chains.read(path, "raw").paths:
-                self.found.add(identity.of(part), User(words))
+                self.usage.add(identity.keys_of(part), StorageUser(user_name))
 
 
 def decide(
@@ -622,51 +688,53 @@ def decide(
     those of paths that stay only for want of that. What is kept can be based on what was to be
     deleted: that is kept, too. What is not there is deleted already.
     """
-    asked, places = set(unused), dict[str, shared.FileIdentity]()
+    unused_paths, identities = set(unused), dict[str, shared.FileIdentity]()
 
-    def why(path: str) -> str | None:
-        with bounded.noting() as silent:
-            found = used.why(keys_of(conn, path), doomed)
-            far = not found and others_may_have(conn, path)
-        if silent:
-            return f"{', '.join(sorted(silent))} does not answer"
-        other = None if path in asked else far
-        if other:
-            places[path] = place(conn, path)
-            found = f"other hosts may have it ({other}) and were not asked: salt-run asks them"
-        return found
+    def keep_reason(path: str) -> str | None:
+        with bounded.record_timeouts() as unresponsive:
+            reason = used.keep_reason(keys_of(conn, path), to_delete)
+            far = not reason and others_may_have(conn, path)
+        if unresponsive:
+            return f"{', '.join(sorted(unresponsive))} does not answer"
+        other_hosts = None if path in unused_paths else far
+        if other_hosts:
+            identities[path] = file_identity(conn, path)
+            reason = (
+                f"other hosts may have it ({other_hosts}) and were not asked: salt-run asks them"
+            )
+        return reason
 
-    doomed = {path for path, reason in candidates.items() if reason is None}
+    to_delete = {path for path, reason in candidates.items() if reason is None}
     keep = {path: reason for path, reason in candidates.items() if reason}
     for path in keep:
-        users = used.of(keys_of(conn, path), doomed)
+        users = used.users_of(keys_of(conn, path), to_delete)
         if users:
-            keep[path] = f"used by {confidential.listed(users)}"
+            keep[path] = f"used by {confidential.sensitive_names(users)}"
     while True:
-        said = {path: why(path) for path in doomed if is_there(conn, path)}
-        kept = {path: reason for path, reason in said.items() if reason}
-        if not kept:
-            return sorted(doomed), dict(sorted(keep.items())), places
-        keep.update(kept)
-        doomed -= set(kept)
+        reasons = {path: keep_reason(path) for path in to_delete if is_there(conn, path)}
+        newly_kept = {path: reason for path, reason in reasons.items() if reason}
+        if not newly_kept:
+            return sorted(to_delete), dict(sorted(keep.items())), identities
+        keep.update(newly_kept)
+        to_delete -= set(newly_kept)
 
 
-def texts(dom: libvirt.virDomain) -> Iterator[str]:
+def domain_xmls(dom: libvirt.virDomain) -> Iterator[str]:
     """Every definition that libvirt keeps of a domain."""
     yield dom.XMLDesc(0)
-    kept: list[Callable[[], list[str]]] = [
+    readers: list[Callable[[], list[str]]] = [
         lambda: [dom.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE)],
-        lambda: [one.getXMLDesc(0) for one in dom.listAllSnapshots(0)],
-        lambda: [one.getXMLDesc(0) for one in dom.listAllCheckpoints(0)],
+        lambda: [item.getXMLDesc(0) for item in dom.listAllSnapshots(0)],
+        lambda: [item.getXMLDesc(0) for item in dom.listAllCheckpoints(0)],
         lambda: [dom.managedSaveGetXMLDesc(0)] if dom.hasManagedSaveImage(0) else [],
     ]
     unknown = (
         *(libvirt.VIR_ERR_NO_SUPPORT, libvirt.VIR_ERR_OPERATION_UNSUPPORTED),
         *(libvirt.VIR_ERR_NO_DOMAIN_SNAPSHOT, libvirt.VIR_ERR_NO_DOMAIN_CHECKPOINT),
     )
-    for ask in kept:
+    for reader in readers:
         try:
-            yield from ask()
+            yield from reader()
         except libvirt.libvirtError as exc:
             if exc.get_error_code() not in unknown:
                 raise
@@ -681,15 +749,15 @@ def _owner(path: str) -> int | None:
 
 
 def _is_mounted(folder: str) -> bool:
-    return identity.real(folder) in {mount.place for mount in mounts.read()}
+    return identity.real(folder) in {mount.mount_point for mount in mounts.read()}
 
 
 def _mode(path: str) -> int:
     """What kind of thing is at a path; 0 for nothing, _SILENT where nobody answers."""
     try:
         return bounded.stat(path).st_mode
-    except bounded.Silent:
-        return _SILENT
+    except bounded.StorageTimeout:
+        return _NO_ANSWER
     except (OSError, ValueError):
         return 0
 
@@ -702,10 +770,10 @@ def _surely_gone(conn: libvirt.virConnect, path: str) -> bool:
             return False
     except OSError:
         return False
-    mounted = {mount.place for mount in mounts.read()}
+    mounted = {mount.mount_point for mount in mounts.read()}
     return not any(
-        place not in mounted and f"{path}/".startswith(f"{place.rstrip('/')}/")
-        for place in (*mounts.to_mount(), *_pool_mounts(conn))
+        mount_point not in mounted and f"{path}/".startswith(f"{mount_point.rstrip('/')}/")
+        for mount_point in (*mounts.to_mount(), *_pool_mounts(conn))
     )
 
 

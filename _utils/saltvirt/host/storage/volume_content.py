@@ -34,7 +34,7 @@ def definition(volume: libvirt.virStorageVol) -> Volume:
         raise errors.OperationFailed(
             f"volume {volume.name()}: its image refers to a file whose name is no text"
         ) from exc
-    return Volume.fromstring(_NO_XML.sub(lambda found: f"\\x{ord(found[0]):02x}", xml))
+    return Volume.fromstring(_NO_XML.sub(lambda match: f"\\x{ord(match[0]):02x}", xml))
 
 
 def refuse_foreign(conn: libvirt.virConnect, volume: libvirt.virStorageVol) -> None:
@@ -44,18 +44,19 @@ def refuse_foreign(conn: libvirt.virConnect, volume: libvirt.virStorageVol) -> N
     if not connection.is_local(conn) or not files.is_regular(path):
         return
     format = definition(volume).format
-    if format in chains.ALONE:
+    if format in chains.STANDALONE_FORMATS:
         return
     declared = files.format_by_domains(conn, path)
     if declared == format:
         return
     if declared:
         raise errors.ImageError(contradiction(path, declared, format))
-    found = header.read(path, format)
-    named = found.data_file or found.backing
-    if named:
+    image_header = header.read(path, format)
+    referenced = image_header.data_file or image_header.backing
+    if referenced:
         raise errors.ImageError(
-            f"{path} names the backing file {plain.line(named, 200)}: a guest could have written "
+            f"{path} names the backing file {plain.one_line(referenced, 200)}: a guest could have "
+            f"written "
             "that to a raw disk. If it is yours, make it whole with qemu-img convert"
         )
 
@@ -68,7 +69,7 @@ def contradiction(path: str, declared: str, format: str | None) -> str:
     )
 
 
-def refuse_boundless(
+def refuse_oversized(
     conn: libvirt.virConnect, volume: libvirt.virStorageVol, pool: libvirt.virStoragePool
 ) -> None:
     """Raises ImageError for a virStorageVol whose copy takes more than the virStoragePool has, of
@@ -78,8 +79,8 @@ def refuse_boundless(
         return
     format, needed = definition(volume).format, volume.info()[2]
     if format in _IN_BLOCKS and files.format_by_domains(conn, path) is None:
-        wanted = format if format in clone.FORMATS else "raw"
-        needed = clone.needed_bytes(inspect.inspect(path, format), wanted)
+        copy_format = format if format in clone.FORMATS else "raw"
+        needed = clone.needed_bytes(inspect.inspect(path, format), copy_format)
     free = _free_bytes(pool)
     if needed > free:
         raise errors.ImageError(
@@ -94,11 +95,11 @@ def _free_bytes(pool: libvirt.virStoragePool) -> int:
     if os.path.isdir(folder) and not f"{folder}/".startswith("/dev/"):
         unit, _, free = bounded.room(folder)
         return unit * free
-    told: int = pool.info()[3]
-    return told
+    free_bytes: int = pool.info()[3]
+    return free_bytes
 
 
-def sound_base(conn: libvirt.virConnect, path: str, format: str | None) -> None:
+def validate_base(conn: libvirt.virConnect, path: str, format: str | None) -> None:
     """Raises ImageError, NotFound for a backing file that is none, or leads to files elsewhere
     that no domain of this host has declared; or that one has as raw."""
     declared = files.format_by_domains(conn, path)

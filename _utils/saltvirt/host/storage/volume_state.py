@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 from saltvirt import errors
 from saltvirt.host.connection import libvirt
 from saltvirt.host.storage import pools, volume_content, volumes
-from saltvirt.states.outcome import Outcome
+from saltvirt.states.outcome import StateOutcome
 from saltvirt.states.volumes import DesiredVolume, VolumeFacts, changed, created, needs_users
 
 if TYPE_CHECKING:
     from saltvirt.spec.storage import PermissionsSpec
 
 
-def converge(conn: libvirt.virConnect, desired: DesiredVolume, test: bool = False) -> Outcome:
+def converge(conn: libvirt.virConnect, desired: DesiredVolume, test: bool = False) -> StateOutcome:
     """Makes it so; the Outcome. test: change nothing, only say what would change.
 
     Raises OperationFailed for what cannot be changed in a volume that is there.
@@ -55,23 +55,25 @@ def _facts(
     conn: libvirt.virConnect, volume: libvirt.virStorageVol, desired: DesiredVolume
 ) -> VolumeFacts:
     """Who uses it is asked only where it matters."""
-    there, kind = volume_content.definition(volume), volume.info()[0]
-    has = there.permissions
+    volume_xml, kind = volume_content.definition(volume), volume.info()[0]
+    permissions = volume_xml.permissions
     facts = VolumeFacts(
         pool_type=pools.read(pools.lookup(conn, desired.pool)).type,
         type=volumes.TYPES[kind] if kind < len(volumes.TYPES) else "unknown",
-        format=there.format,
-        backing=(there.backing_path, there.backing_format) if there.backing_path else None,
-        size_bytes=there.capacity_bytes or 0,
-        mode=f"{int(has.mode, 8):04o}" if has.mode else None,
-        owner=has.owner,
-        group=has.group,
-        label=has.label,
+        format=volume_xml.format,
+        backing=(volume_xml.backing_path, volume_xml.backing_format)
+        if volume_xml.backing_path
+        else None,
+        size_bytes=volume_xml.capacity_bytes or 0,
+        mode=f"{int(permissions.mode, 8):04o}" if permissions.mode else None,
+        owner=permissions.owner,
+        group=permissions.group,
+        label=permissions.label,
     )
     if not needs_users(desired, facts):
         return facts
-    used, own = volumes.users(conn, volume)
-    return replace(facts, users=tuple(used.running(own)))
+    used, keys = volumes.users(conn, volume)
+    return replace(facts, users=tuple(used.running(keys)))
 
 
 def _carry_out(
@@ -89,17 +91,19 @@ def _carry_out(
 
 
 def _set_permissions(
-    path: str, name: str, given: PermissionsSpec, changed: Mapping[str, object]
+    path: str, name: str, permissions: PermissionsSpec, changed: Mapping[str, object]
 ) -> None:
     """libvirt has no call for it: on the volume's file, which must be on this host."""
     if "label" in changed:
         raise errors.Unsupported(f"the label of {path} cannot be changed: use chcon")
     try:
         if "owner" in changed or "group" in changed:
-            owner, group = (-1 if value is None else value for value in (given.owner, given.group))
+            owner, group = (
+                -1 if value is None else value for value in (permissions.owner, permissions.group)
+            )
             os.chown(path, owner, group)
-        if "mode" in changed and given.mode:
-            os.chmod(path, int(given.mode, 8))
+        if "mode" in changed and permissions.mode:
+            os.chmod(path, int(permissions.mode, 8))
     except OSError as exc:
         raise errors.OperationFailed(
             f"cannot set the permissions of volume {name}: {path}: {exc.strerror}"
@@ -108,15 +112,15 @@ def _set_permissions(
 
 def remove(
     conn: libvirt.virConnect, pool: str, name: str, force: bool = False, test: bool = False
-) -> Outcome:
+) -> StateOutcome:
     """Deletes a volume; the Outcome. One that a guest or another volume uses only with force."""
-    outcome = Outcome(f"volume {name} in storage pool {pool}", quiet="is not there")
+    outcome = StateOutcome(f"volume {name} in storage pool {pool}", unchanged_text="is not there")
     if str(pool) not in pools.names(conn):
         return outcome
     volume = _find(conn, pool, name)
     if volume is None:
-        so = f"whether volume {name} is there is not known"
-        pools.refuse_unmounted(conn, pools.lookup(conn, pool), so)
+        consequence = f"whether volume {name} is there is not known"
+        pools.refuse_unmounted(conn, pools.lookup(conn, pool), consequence)
         return outcome
     if not force:
         volumes.refuse_used(conn, pool, [volume])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from saltvirt import confidential, errors, units
 from saltvirt.design.volume import build
 from saltvirt.host import connection
-from saltvirt.host.connection import Unread, libvirt, named, translate, translated
+from saltvirt.host.connection import ReadFailure, as_not_found, libvirt, translate, translated
 from saltvirt.host.domain import saved_memory
 from saltvirt.host.storage import (
     answers,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from saltvirt.spec.volume import VolumeSpec
 
 # so many are held at once while they are deleted
-_AT_ONCE = 200
+_BATCH_SIZE = 200
 TYPES = ("file", "block", "dir", "network", "netdir", "ploop")
 
 
@@ -46,18 +46,18 @@ class VolumeInfo(TypedDict):
 
 def lookup(conn: libvirt.virConnect, pool: str, name: str) -> libvirt.virStorageVol:
     """The virStorageVol of this name in the pool, which must run. Raises NotFound."""
-    there = pools.lookup(conn, pool)
-    if not there.isActive():
+    pool_object = pools.lookup(conn, pool)
+    if not pool_object.isActive():
         raise errors.OperationFailed(
             f"storage pool {pool} on {conn.getHostname()} is not running; virt.pool_start starts it"
         )
-    what = f"volume {str(name)!r} in storage pool {pool}"
-    with named(conn, libvirt.VIR_ERR_NO_STORAGE_VOL, what):
-        found = there.storageVolLookupByName(str(name))
+    label = f"volume {str(name)!r} in storage pool {pool}"
+    with as_not_found(conn, libvirt.VIR_ERR_NO_STORAGE_VOL, label):
+        volume = pool_object.storageVolLookupByName(str(name))
         with translated(f"use volume {name} in storage pool {pool}"):
-            answers.pool(there)
-            answers.volume(found)
-        return found
+            answers.pool(pool_object)
+            answers.volume(volume)
+        return volume
 
 
 def infos(
@@ -68,14 +68,14 @@ def infos(
     Every volume is read once, as any may be what another is based on. A pool or a volume
     that cannot be read costs its own entry an ``error``.
     """
-    read = {p.name(): _read_pool(p) for p in pools.running(conn)}
+    read_pools = {p.name(): _read_pool(p) for p in pools.running(conn)}
     used = usage.read(conn, images=False)
-    found = {}
-    for pool_name, volumes in read.items():
+    infos_by_pool = {}
+    for pool_name, volumes in read_pools.items():
         if pool is not None and pool_name != str(pool):
             continue
         if "error" in volumes and not isinstance(volumes["error"], dict):
-            found[pool_name] = volumes
+            infos_by_pool[pool_name] = volumes
             continue
         shown = {
             key: {**volume, "used_by": used.guests(usage.keys(conn, pool_name, key, volume))}
@@ -83,8 +83,8 @@ def infos(
             if name is None or key == str(name)
         }
         if shown:
-            found[pool_name] = shown
-    return found
+            infos_by_pool[pool_name] = shown
+    return infos_by_pool
 
 
 def users(
@@ -99,8 +99,8 @@ def users_of_pool(
 ) -> tuple[list[str], list[str]]:
     """(guests with volumes of this virStoragePool, those of them that run): sorted names."""
     used = usage.read(conn, images=False)
-    own = usage.keys_of_pool(conn, used, pool)
-    return used.guests(own), used.running(own)
+    keys = usage.keys_of_pool(conn, used, pool)
+    return used.guests(keys), used.running(keys)
 
 
 def delete_pool(conn: libvirt.virConnect, pool: libvirt.virStoragePool) -> bool:
@@ -123,7 +123,9 @@ def _refuse_missing(conn: libvirt.virConnect, pool: libvirt.virStoragePool) -> N
     if pools.read(pool).type in usage.FILES:
         return
     for dom in conn.listAllDomains():
-        for path in (path for tree in files.trees(dom) for path, _ in files.named(conn, tree)):
+        for path in (
+            path for tree in files.trees(dom) for path, _ in files.named_paths(conn, tree)
+        ):
             if path.startswith("/dev/") and not usage.is_there(conn, path):
                 raise errors.InvalidInput(
                     f"storage pool {pool.name()} stays: {dom.name()} has {path}, which is not "
@@ -133,25 +135,25 @@ def _refuse_missing(conn: libvirt.virConnect, pool: libvirt.virStoragePool) -> N
 
 def refuse_shared(conn: libvirt.virConnect, pool: libvirt.virStoragePool) -> None:
     """Raises InvalidInput for a virStoragePool that is made of what other hosts may have."""
-    there = pools.read(pool)
-    if there.type in usage.FILES:  # of these only a folder goes, and only an empty one
+    pool_xml = pools.read(pool)
+    if pool_xml.type in usage.FILES:  # of these only a folder goes, and only an empty one
         return
-    devices = [device.path for device in there.source.devices if device.path]
-    for device in devices or [there.path or pool.name()]:
-        others = usage.others_may_have(conn, device)
-        if others:
+    devices = [device.path for device in pool_xml.source.devices if device.path]
+    for device in devices or [pool_xml.path or pool.name()]:
+        sharing_reason = usage.others_may_have(conn, device)
+        if sharing_reason:
             raise errors.InvalidInput(
-                f"storage pool {pool.name()} stays: other hosts may have it ({others})"
+                f"storage pool {pool.name()} stays: other hosts may have it ({sharing_reason})"
             )
 
 
 def define(conn: libvirt.virConnect, pool: str, spec: VolumeSpec) -> bool:
     """Makes the volume of a VolumeSpec; True."""
-    there = pools.lookup(conn, pool)
-    wanted = build(spec)
-    if pools.read(there).type == "logical" and not spec.backing_store:
-        wanted.allocation_bytes = wanted.capacity_bytes  # anything less is a snapshot to LVM
-    return _make(conn, there, wanted, wanted.tostring())
+    pool_object = pools.lookup(conn, pool)
+    desired = build(spec)
+    if pools.read(pool_object).type == "logical" and not spec.backing_store:
+        desired.allocation_bytes = desired.capacity_bytes  # anything less is a snapshot to LVM
+    return _make(conn, pool_object, desired, desired.tostring())
 
 
 def define_xml(conn: libvirt.virConnect, pool: str, xml: str) -> bool:
@@ -159,10 +161,12 @@ def define_xml(conn: libvirt.virConnect, pool: str, xml: str) -> bool:
     return _make(conn, pools.lookup(conn, pool), Volume.fromstring(xml), xml)
 
 
-def _make(conn: libvirt.virConnect, pool: libvirt.virStoragePool, wanted: Volume, xml: str) -> bool:
-    base, format = wanted.backing_path, wanted.backing_format
+def _make(
+    conn: libvirt.virConnect, pool: libvirt.virStoragePool, desired: Volume, xml: str
+) -> bool:
+    base, format = desired.backing_path, desired.backing_format
     if base and connection.is_local(conn) and files.is_regular(base):
-        volume_content.sound_base(conn, base, format)
+        volume_content.validate_base(conn, base, format)
     with translated(f"make a volume in storage pool {pool.name()}"):
         answers.pool(pool)
         pools.refuse_unmounted(conn, pool)
@@ -173,7 +177,7 @@ def _make(conn: libvirt.virConnect, pool: libvirt.virStoragePool, wanted: Volume
 def delete(conn: libvirt.virConnect, pool: str, name: str, force: bool = False) -> bool:
     """Deletes a volume; True. One that may be in use only with ``force``."""
     volume = lookup(conn, pool, name)
-    with contextlib.nullcontext() if force else unused(conn, pool, [volume]):
+    with contextlib.nullcontext() if force else ensure_unused(conn, pool, [volume]):
         _delete(volume, name, pool)
     return True
 
@@ -183,11 +187,11 @@ def delete_all(
 ) -> None:
     """Deletes these volumes of a pool: what one of them is based on goes with it."""
     volumes = [lookup(conn, pool, name) for name in names]
-    doomed = {identity.real(volume.path()) for volume in volumes}
-    for first in range(0, len(volumes), _AT_ONCE):
-        some = volumes[first : first + _AT_ONCE]
-        with contextlib.nullcontext() if force else unused(conn, pool, some, doomed):
-            for volume in some:
+    to_delete = {identity.real(volume.path()) for volume in volumes}
+    for start in range(0, len(volumes), _BATCH_SIZE):
+        batch = volumes[start : start + _BATCH_SIZE]
+        with contextlib.nullcontext() if force else ensure_unused(conn, pool, batch, to_delete):
+            for volume in batch:
                 _delete(volume, volume.name(), pool)
 
 
@@ -197,31 +201,31 @@ def _delete(volume: libvirt.virStorageVol, name: str, pool: str) -> None:
 
 
 @contextlib.contextmanager
-def unused(
+def ensure_unused(
     conn: libvirt.virConnect,
     pool: str,
     volumes: Collection[libvirt.virStorageVol],
-    doomed: Collection[str] | None = None,
+    to_delete: Collection[str] | None = None,
 ) -> Iterator[None]:
     """For the block these virStorageVols of one pool are unused, and no QEMU opens one.
 
-    doomed: the real paths of what is deleted with them, and so needs none of them; by default
+    to_delete: the real paths of what is deleted with them, and so needs none of them; by default
     theirs. Raises InvalidInput where one of them is not proven unused.
     """
     paths = [volume.path() for volume in volumes]
-    doomed = {identity.real(path) for path in paths} if doomed is None else doomed
-    with usage.closed(conn, paths) as held:
-        used = usage.read(conn, beside=paths)
+    to_delete = {identity.real(path) for path in paths} if to_delete is None else to_delete
+    with usage.prevent_open(conn, paths) as open_reasons:
+        used = usage.read(conn, sibling_paths=paths)
         for volume in volumes:
-            why = _why(used, usage.keys_of_volume(conn, volume), doomed)
-            others = usage.others_may_have(conn, volume.path())
-            if not why and held[volume.path()]:
-                why = f"stays: {held[volume.path()]}"
-            elif not why and others:
-                why = f"stays: other hosts may have it ({others}), and were not asked"
-            if why:
+            reason = _keep_reason(used, usage.keys_of_volume(conn, volume), to_delete)
+            sharing_reason = usage.others_may_have(conn, volume.path())
+            if not reason and open_reasons[volume.path()]:
+                reason = f"stays: {open_reasons[volume.path()]}"
+            elif not reason and sharing_reason:
+                reason = f"stays: other hosts may have it ({sharing_reason}), and were not asked"
+            if reason:
                 raise errors.InvalidInput(
-                    f"volume {volume.name()} in {pool} {why}; force=True deletes it anyway"
+                    f"volume {volume.name()} in {pool} {reason}; force=True deletes it anyway"
                 )
         yield
 
@@ -230,7 +234,7 @@ def refuse_used(
     conn: libvirt.virConnect, pool: str, volumes: Collection[libvirt.virStorageVol]
 ) -> None:
     """Raises InvalidInput for virStorageVols of one pool of which not all are proven unused."""
-    with unused(conn, pool, volumes):
+    with ensure_unused(conn, pool, volumes):
         pass
 
 
@@ -242,26 +246,28 @@ def refuse_written(
     no guest. It may be the disk of guests that are off and have no saved memory. force: also for
     one that other hosts may have, whose guests are not asked."""
     name, path = volume.name(), volume.path()
-    used, own = usage.read(conn, beside=[path]), usage.keys_of_volume(conn, volume)
-    if used.running(own):
+    used, keys = usage.read(conn, sibling_paths=[path]), usage.keys_of_volume(conn, volume)
+    if used.running(keys):
         raise errors.InvalidInput(
-            f"volume {name} in {pool} is open in {', '.join(used.running(own))}: shut it down first"
+            f"volume {name} in {pool} is open in {', '.join(used.running(keys))}: shut it down "
+            f"first"
         )
-    held = usage.held(conn, path)
-    if held:
-        raise errors.InvalidInput(f"volume {name} in {pool} is not written over: {held}")
-    guests = _disk_of(conn, volume, own)
+    open_reason = usage.open_reason(conn, path)
+    if open_reason:
+        raise errors.InvalidInput(f"volume {name} in {pool} is not written over: {open_reason}")
+    guests = _guests_with_disk(conn, volume, keys)
     _refuse_saved(conn, guests, f"write over volume {name} in {pool}, a disk of")
-    others = sorted({*used.of(own)} - guests)
-    if others:
+    other_users = sorted({*used.users_of(keys)} - guests)
+    if other_users:
         raise errors.InvalidInput(
             f"volume {name} in {pool} is not written over: "
-            f"it is needed by {confidential.listed(others)}"
+            f"it is needed by {confidential.sensitive_names(other_users)}"
         )
-    far = None if force else usage.others_may_have(conn, path)
-    if far:
+    sharing_reason = None if force else usage.others_may_have(conn, path)
+    if sharing_reason:
         raise errors.InvalidInput(
-            f"volume {name} in {pool} is not written over: other hosts may have it ({far}), and "
+            f"volume {name} in {pool} is not written over: other hosts may have it "
+            f"({sharing_reason}), and "
             "were not asked; if no guest of theirs uses it, virt.volume_upload and "
             "virt.volume_resize take force=True"
         )
@@ -269,7 +275,7 @@ def refuse_written(
 
 def refuse_resized(conn: libvirt.virConnect, pool: str, volume: libvirt.virStorageVol) -> None:
     """Raises Refused for the disk of a guest that is off and has saved memory."""
-    guests = _disk_of(conn, volume, usage.keys_of_volume(conn, volume))
+    guests = _guests_with_disk(conn, volume, usage.keys_of_volume(conn, volume))
     _refuse_saved(conn, guests, f"resize volume {volume.name()} in {pool}, a disk of")
 
 
@@ -280,42 +286,44 @@ def _refuse_saved(conn: libvirt.virConnect, guests: Iterable[str], action: str) 
 
 
 @contextlib.contextmanager
-def closed(conn: libvirt.virConnect, pool: str, volume: libvirt.virStorageVol) -> Iterator[None]:
+def prevent_open(
+    conn: libvirt.virConnect, pool: str, volume: libvirt.virStorageVol
+) -> Iterator[None]:
     """For the block no QEMU opens a virStorageVol that is written over, so that no guest starts on
     it meanwhile. Raises InvalidInput if one has it open by now."""
-    with usage.closed(conn, [volume.path()]) as held:
-        if why := held[volume.path()]:
+    with usage.prevent_open(conn, [volume.path()]) as open_reasons:
+        if reason := open_reasons[volume.path()]:
             raise errors.InvalidInput(
-                f"volume {volume.name()} in {pool} is not written over: {why}"
+                f"volume {volume.name()} in {pool} is not written over: {reason}"
             )
         yield
 
 
-def _disk_of(
-    conn: libvirt.virConnect, volume: libvirt.virStorageVol, own: frozenset[Key]
+def _guests_with_disk(
+    conn: libvirt.virConnect, volume: libvirt.virStorageVol, keys: frozenset[Key]
 ) -> set[str]:
     """The names of the guests of which it is a disk itself; of a server's volume all that use
     it."""
     if not volume.path().startswith("/"):
-        return {*usage.read(conn, images=False).guests(own)}
+        return {*usage.read(conn, images=False).guests(keys)}
     return {
         dom.name()
         for dom in conn.listAllDomains()
         for tree in files.trees(dom)
-        for path, _ in files.named(conn, tree)
-        if usage.keys_of(conn, path) & own
+        for path, _ in files.named_paths(conn, tree)
+        if usage.keys_of(conn, path) & keys
     }
 
 
-def _why(used: usage.Usage, keys: frozenset[Key], doomed: Collection[str]) -> str | None:
+def _keep_reason(used: usage.Usage, keys: frozenset[Key], to_delete: Collection[str]) -> str | None:
     """Why a volume must stay, in words; None when it is proven unused."""
-    guests, everybody = used.guests(keys), used.of(keys, doomed)
+    guests, all_users = used.guests(keys), used.users_of(keys, to_delete)
     if guests:
-        return f"is a disk of {confidential.listed(guests)}, or what it is based on"
-    if everybody:
-        return f"is what {', '.join(everybody)} is based on"
-    why = used.why(keys, doomed)
-    return why and f"stays: {why}"
+        return f"is a disk of {confidential.sensitive_names(guests)}, or what it is based on"
+    if all_users:
+        return f"is what {', '.join(all_users)} is based on"
+    reason = used.keep_reason(keys, to_delete)
+    return reason and f"stays: {reason}"
 
 
 def resize(
@@ -333,25 +341,25 @@ def resize(
     other files is refused.
     """
     volume = lookup(conn, pool, name)
-    has = volume.info()[1]
-    if size_bytes == has:
+    old_bytes = volume.info()[1]
+    if size_bytes == old_bytes:
         return True
-    if size_bytes < has and not shrink:
+    if size_bytes < old_bytes and not shrink:
         raise errors.InvalidInput(
-            f"volume {name} in {pool} has {units.human_bytes(has)}, more than "
+            f"volume {name} in {pool} has {units.human_bytes(old_bytes)}, more than "
             f"{units.human_bytes(size_bytes)}; shrink=True cuts it off"
         )
-    if size_bytes < has:
+    if size_bytes < old_bytes:
         refuse_written(conn, pool, volume, force)
-    used, own = users(conn, volume)
-    if used.running(own):
+    used, keys = users(conn, volume)
+    if used.running(keys):
         raise errors.InvalidInput(
-            f"volume {name} in {pool} is open in {', '.join(used.running(own))}; "
+            f"volume {name} in {pool} is open in {', '.join(used.running(keys))}; "
             "virt.resize_disk grows the disk of a running guest"
         )
     refuse_resized(conn, pool, volume)
     volume_content.refuse_foreign(conn, volume)
-    flags = libvirt.VIR_STORAGE_VOL_RESIZE_SHRINK if size_bytes < has else 0
+    flags = libvirt.VIR_STORAGE_VOL_RESIZE_SHRINK if size_bytes < old_bytes else 0
     with translated(f"resize volume {name} in storage pool {pool}"):
         volume.resize(size_bytes, flags)
     return True
@@ -368,18 +376,22 @@ def clone(
     """
     volume = lookup(conn, pool, name)
     target = pools.lookup(conn, target_pool or pool)
-    used, own = users(conn, volume)
-    if used.running(own):
+    used, keys = users(conn, volume)
+    if used.running(keys):
         raise errors.InvalidInput(
-            f"volume {name} in {pool} is open in {', '.join(used.running(own))}: shut it down first"
+            f"volume {name} in {pool} is open in {', '.join(used.running(keys))}: shut it down "
+            f"first"
         )
     volume_content.refuse_foreign(conn, volume)
-    here = connection.is_local(conn) and files.is_regular(volume.path())
-    paths, what = [volume.path()] if here else [], f"clone volume {name} in storage pool {pool}"
-    with translated(what), unchanged_disks.Unchanged(f"storage pool {pool}", paths):
+    is_local_file = connection.is_local(conn) and files.is_regular(volume.path())
+    paths, action = (
+        [volume.path()] if is_local_file else [],
+        f"clone volume {name} in storage pool {pool}",
+    )
+    with translated(action), unchanged_disks.UnchangedDisks(f"storage pool {pool}", paths):
         answers.pool(target)
         pools.refuse_unmounted(conn, target)
-        volume_content.refuse_boundless(conn, volume, target)
+        volume_content.refuse_oversized(conn, volume, target)
         copy = volume_content.definition(volume)
         copy.name, copy.key, copy.path, copy.physical_bytes = str(new_name), None, None, None
         target.createXMLFrom(copy.tostring(), volume, 0)
@@ -395,11 +407,11 @@ def _read_pool(pool: libvirt.virStoragePool) -> dict[str, Any]:
     return {volume.name(): _read(volume) for volume in volumes}
 
 
-def _read(volume: libvirt.virStorageVol) -> VolumeInfo | Unread:
+def _read(volume: libvirt.virStorageVol) -> VolumeInfo | ReadFailure:
     try:
         answers.volume(volume)
         return describe(volume)
-    except bounded.Silent as exc:
+    except bounded.StorageTimeout as exc:
         return {"error": exc.strerror}
     except errors.VirtError as exc:
         return {"error": str(exc)}

@@ -27,7 +27,7 @@ from saltvirt import places
 from saltvirt.errors import AlreadyExists, InvalidInput, OperationFailed, Unsupported
 from saltvirt.hostnet import program
 from saltvirt.hostnet.bridge import ifcfg, ifupdown, netplan, networkd, networkmanager, ovs
-from saltvirt.hostnet.bridge.plan import BridgeHost, Vlan, encoded
+from saltvirt.hostnet.bridge.plan import BridgeHost, BridgeVlan, encoded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from saltvirt.hostnet.bridge.plan import BridgePlan, Yaml
 
 
-class About(TypedDict):
+class BridgeSetup(TypedDict):
     """A bridge that we make: over which interface, by which port, over which VLAN of it or None.
     type: linux or ovs."""
 
@@ -46,7 +46,7 @@ class About(TypedDict):
     type: str
 
 
-class Made(About):
+class BridgeRecord(BridgeSetup):
     """A bridge that we made. files: those written for it, and the SHA-256 of each."""
 
     files: dict[str, str | None]
@@ -55,7 +55,7 @@ class Made(About):
 # (host, port) that must be reachable
 Probe = tuple[str, int]
 
-KEPT = Path(places.STATE, "network-before")
+SAVED_FOLDER = Path(places.STATE, "network-before")
 UNIT = "salt-virt-network-back"
 # of a host that is started again before a change was confirmed
 BOOT_UNIT = "salt-virt-network-unconfirmed"
@@ -85,41 +85,43 @@ MANAGERS = (netplan, networkmanager, networkd, ifcfg, ifupdown)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,14}")
 
 
-def there(bridge: object) -> bool:
+def exists(bridge: object) -> bool:
     """True when an interface has that name."""
     return bool(program.run(("ip", "link", "show", _named(bridge))))
 
 
-def ours(bridge: str) -> Made | None:
+def bridge_record(bridge: str) -> BridgeRecord | None:
     """What was kept when we made this bridge; None when we did not, or when it is not there and
     the host's configuration is no longer the one that we wrote: it was removed by hand."""
     try:
-        made: Made = json.loads((KEPT / _named(bridge) / "made.json").read_text(encoding="utf-8"))
+        record: BridgeRecord = json.loads(
+            (SAVED_FOLDER / _named(bridge) / "made.json").read_text(encoding="utf-8")
+        )
     except (OSError, ValueError):
         return None
-    return None if _changed(made) and not there(bridge) else made
+    return None if _changed(record) and not exists(bridge) else record
 
 
-def _changed(made: Made) -> str | None:
+def _changed(record: BridgeRecord) -> str | None:
     """A file that was changed since the bridge was made."""
-    files = made["files"].items()
+    files = record["files"].items()
     return next((path for path, digest in files if _digest(Path(path)) != digest), None)
 
 
-def is_over(made: Made, interface: str | None) -> bool:
+def is_over(record: BridgeRecord, interface: str | None) -> bool:
     """Whether a bridge that we made is over that interface, None for any. An interface that was
     put into it by hand counts, and one of our bridges stands for the interface below it."""
-    name = _below(_named(interface)) if interface else made["interface"]
-    if not name or name == made["interface"]:
+    name = _below(_named(interface)) if interface else record["interface"]
+    if not name or name == record["interface"]:
         return True
-    port = Vlan(made["bridge"], name, made["vlan"]).port if made["vlan"] else name
-    return port in _ports(made)
+    port = BridgeVlan(record["bridge"], name, record["vlan"]).port if record["vlan"] else name
+    return port in _ports(record)
 
 
 def _below(interface: str) -> str:
     """The interface itself, or the one that our bridge of that name is over."""
-    made = ours(interface)
-    return (made and made["interface"]) or interface
+    record = bridge_record(interface)
+    return (record and record["interface"]) or interface
 
 
 def plan(
@@ -138,12 +140,12 @@ def plan(
     host = BridgeHost(program.run, *yaml)
     for manager in MANAGERS:
         if tag:
-            found = manager.tagged(Vlan(_named(bridge), name, tag), host)
+            bridge_plan = manager.tagged(BridgeVlan(_named(bridge), name, tag), host)
         else:
-            found = manager.find(_named(bridge), name, host)
-        if found:
-            return name, found
-    if not there(name):
+            bridge_plan = manager.find(_named(bridge), name, host)
+        if bridge_plan:
+            return name, bridge_plan
+    if not exists(name):
         raise InvalidInput(f"this host has no interface {name}")
     raise Unsupported(
         f"{name} is configured neither by netplan, NetworkManager, systemd-networkd, wicked, "
@@ -151,7 +153,7 @@ def plan(
     )
 
 
-def over(
+def create_bridge(
     bridge: str,
     interface: str | None,
     yaml: Yaml,
@@ -164,17 +166,17 @@ def over(
     probe: (host, port) that must be reachable afterwards, or everything is put back.
     Raises OperationFailed when the host could not reach ``probe`` and was put back.
     """
-    within_s = _seconds(timeout_s)
-    with _alone():
+    limit_s = _seconds(timeout_s)
+    with _exclusive():
         _refuse_existing(bridge)
-        name, found = plan(bridge, interface, yaml, vlan)
+        name, bridge_plan = plan(bridge, interface, yaml, vlan)
         tag = None if vlan is None else _tag(vlan)
         if not tag:
             _refuse_vlans(name)
-        port = Vlan(bridge, name, tag).port if tag else name
-        about: About = {"bridge": bridge, "interface": name, "port": port, "vlan": tag,
+        port = BridgeVlan(bridge, name, tag).port if tag else name
+        setup: BridgeSetup = {"bridge": bridge, "interface": name, "port": port, "vlan": tag,
                         "type": "linux"}  # fmt: skip
-        return _make(about, found, probe, within_s)
+        return _make(setup, bridge_plan, probe, limit_s)
 
 
 def plan_ovs(bridge: object, interface: str | None) -> BridgePlan:
@@ -187,52 +189,55 @@ def plan_ovs(bridge: object, interface: str | None) -> BridgePlan:
     )
 
 
-def over_ovs(
+def create_ovs_bridge(
     bridge: str, interface: str | None, probe: Probe | None = None, timeout_s: float = 60
 ) -> str:
     """Makes a bridge of Open vSwitch, with the same way back. What was done, in words."""
-    within_s = _seconds(timeout_s)
-    with _alone():
+    limit_s = _seconds(timeout_s)
+    with _exclusive():
         _refuse_existing(bridge)
-        found = plan_ovs(bridge, interface)
-        about: About = {"bridge": bridge, "interface": interface, "port": interface, "vlan": None,
+        bridge_plan = plan_ovs(bridge, interface)
+        setup: BridgeSetup = {"bridge": bridge, "interface": interface, "port": interface,
+        "vlan": None,
                         "type": "ovs"}  # fmt: skip
-        return _make(about, found, probe, within_s)
+        return _make(setup, bridge_plan, probe, limit_s)
 
 
-def _make(about: About, found: BridgePlan, probe: Probe | None, timeout_s: float) -> str:
-    bridge, port = about["bridge"], about["port"]
+def _make(
+    setup: BridgeSetup, bridge_plan: BridgePlan, probe: Probe | None, timeout_s: float
+) -> str:
+    bridge, port = setup["bridge"], setup["port"]
     _refuse_armed()
-    way = (
-        _way(about["interface"], bridge, probe)
-        if moves_address(about)
-        else Way((), None, None, probe, False)
+    connectivity = (
+        _connectivity(setup["interface"], bridge, probe)
+        if moves_address(setup)
+        else Connectivity((), None, None, probe, False)
     )
 
-    def right() -> bool:
-        return port in _ports(about) if port else there(bridge)
+    def is_up() -> bool:
+        return port in _ports(setup) if port else exists(bridge)
 
-    _keep(about, found)
+    _save(setup, bridge_plan)
     _arm(bridge, "restore", timeout_s)
     _follow(bridge, "again")
-    if not _within(timeout_s, lambda: right() and not way.missing()):
-        reason = (right() and way.missing()) or "be brought up"
+    if not _wait_until(timeout_s, lambda: is_up() and not connectivity.missing()):
+        reason = (is_up() and connectivity.missing()) or "be brought up"
         restored = _put_back(bridge, "restore")
         raise OperationFailed(
             f"over {bridge} the host could not {reason} within {timeout_s:g} s, so "
-            f"{about['interface'] or 'all'} {restored or 'was put back as it was'}"
+            f"{setup['interface'] or 'all'} {restored or 'was put back as it was'}"
         )
     _disarm()
-    return f"{bridge} over {port or 'nothing'}; what was there is in {KEPT / bridge}"
+    return f"{bridge} over {port or 'nothing'}; what was there is in {SAVED_FOLDER / bridge}"
 
 
-def moves_address(about: About) -> bool:
+def moves_address(setup: BridgeSetup) -> bool:
     """Whether the host's own addresses move to the bridge."""
-    return about["vlan"] is None and about["type"] == "linux" and about["interface"] is not None
+    return setup["vlan"] is None and setup["type"] == "linux" and setup["interface"] is not None
 
 
 @dataclass(frozen=True)
-class Way:
+class Connectivity:
     """What must answer through an interface that gets addresses.
 
     addresses: those that it must have. device: it, None for any. gateway: what must answer on its
@@ -248,9 +253,11 @@ class Way:
 
     def missing(self) -> str | None:
         """What the host cannot do, as the words after "could not"; None if nothing is missing."""
-        lost = sorted(set(self.addresses) - set(_addresses(self.device)) if self.device else ())
-        if lost:
-            return f"get {', '.join(lost)} on {self.device}"
+        missing_addresses = sorted(
+            set(self.addresses) - set(_addresses(self.device)) if self.device else ()
+        )
+        if missing_addresses:
+            return f"get {', '.join(missing_addresses)} on {self.device}"
         if self.gateway and self.device and not _neighbour(self.gateway, self.device):
             return f"reach its gateway {self.gateway}"
         if self.probe and not _connects(self.probe, self.device if self.bound else None):
@@ -258,77 +265,79 @@ class Way:
         return None
 
 
-def _way(before: str | None, after: str, probe: Probe | None) -> Way:
+def _connectivity(before: str | None, after: str, probe: Probe | None) -> Connectivity:
     """The Way that must work once the addresses of one interface are on another one."""
     through = probe is not None and _route_device(probe[0]) == before
     gateway = None if through else _gateway(before)
-    return Way(_addresses(before), after, gateway, None if gateway else probe, through)
+    return Connectivity(_addresses(before), after, gateway, None if gateway else probe, through)
 
 
 def _put_back(bridge: str, script: str) -> str | None:
     """Have systemd run the script that undoes a change, which no time limit of ours ends; None
     once it has come to its end. Else how it stands: the timer and the unit stay armed."""
-    end = KEPT / bridge / END
+    end = SAVED_FOLDER / bridge / END
     end.unlink(missing_ok=True)
     program.run(("systemctl", "start", "--no-block", f"{UNIT}.service"))
-    if _within(RESTORE_S, end.exists):
+    if _wait_until(RESTORE_S, end.exists):
         _disarm()
         return None
     return (
         f"is still being put back after {RESTORE_S} s: look at `systemctl status {UNIT}.service`; "
-        f"{KEPT / bridge / script} does it by hand"
+        f"{SAVED_FOLDER / bridge / script} does it by hand"
     )
 
 
-def back(bridge: str, probe: Probe | None = None, timeout_s: float = 60) -> str:
+def remove_bridge(bridge: str, probe: Probe | None = None, timeout_s: float = 60) -> str:
     """Takes our bridge away: what was there before is there again. In words.
 
     Raises OperationFailed when that is no longer safe, with the reason and with nothing
     changed, and when the host could not reach ``probe``: then the bridge is there again.
     """
-    within_s = _seconds(timeout_s)
-    with _alone():
-        return _taken_away(bridge, probe, within_s)
+    limit_s = _seconds(timeout_s)
+    with _exclusive():
+        return _remove(bridge, probe, limit_s)
 
 
-def _taken_away(bridge: str, probe: Probe | None, timeout_s: float) -> str:
-    made = ours(bridge)
-    if made is None:
+def _remove(bridge: str, probe: Probe | None, timeout_s: float) -> str:
+    record = bridge_record(bridge)
+    if record is None:
         raise OperationFailed(f"{bridge} was not made here, and is left as it is")
     _refuse_armed()
-    path = _changed(made)
+    path = _changed(record)
     if path:
         raise OperationFailed(
             f"{path} was changed since {bridge} was made: remove it by hand; what was "
-            f"there before is in {KEPT / bridge}"
+            f"there before is in {SAVED_FOLDER / bridge}"
         )
-    others = set(_ports(made)) - {made["port"]}
-    if others:
-        raise OperationFailed(f"{bridge} is in use by {', '.join(sorted(others))}")
-    if made["vlan"] is None and made["type"] == "linux":
-        _refuse_vlans(made["interface"])
-    way = (_way(bridge, made["interface"] or "", probe) if moves_address(made)
-           else Way((), None, None, probe, False))  # fmt: skip
+    other_ports = set(_ports(record)) - {record["port"]}
+    if other_ports:
+        raise OperationFailed(f"{bridge} is in use by {', '.join(sorted(other_ports))}")
+    if record["vlan"] is None and record["type"] == "linux":
+        _refuse_vlans(record["interface"])
+    connectivity = (_connectivity(bridge, record["interface"] or "", probe) if moves_address(record)
+           else Connectivity((), None, None, probe, False))  # fmt: skip
     _arm(bridge, "again", timeout_s)
     _follow(bridge, "restore")
-    if not _within(timeout_s, lambda: not there(bridge) and not way.missing()):
-        reason = (not there(bridge) and way.missing()) or "be brought up"
+    if not _wait_until(timeout_s, lambda: not exists(bridge) and not connectivity.missing()):
+        reason = (not exists(bridge) and connectivity.missing()) or "be brought up"
         restored = _put_back(bridge, "again")
         raise OperationFailed(
             f"without {bridge} the host could not {reason} within {timeout_s:g} s, "
             f"so {bridge} {restored or 'was put back'}"
         )
     _disarm()
-    shutil.rmtree(KEPT / bridge, ignore_errors=True)
-    return f"{made['interface'] or 'All'} is as it was before {bridge}"
+    shutil.rmtree(SAVED_FOLDER / bridge, ignore_errors=True)
+    return f"{record['interface'] or 'All'} is as it was before {bridge}"
 
 
 def _refuse_vlans(interface: str | None) -> None:
     """Bridges over its VLANs are written for the interface as it is: they would be lost."""
-    names = [path.name for path in sorted(KEPT.glob("*")) if _NAME.fullmatch(path.name)]
-    made = [ours(name) for name in names]
+    names = [path.name for path in sorted(SAVED_FOLDER.glob("*")) if _NAME.fullmatch(path.name)]
+    records = [bridge_record(name) for name in names]
     over_it = [
-        one["bridge"] for one in made if one and one["vlan"] and one["interface"] == interface
+        record["bridge"]
+        for record in records
+        if record and record["vlan"] and record["interface"] == interface
     ]
     if over_it:
         raise OperationFailed(
@@ -345,9 +354,9 @@ def _tag(vlan: Any) -> int:
 
 def _seconds(timeout_s: Any) -> float:
     with contextlib.suppress(TypeError, ValueError):
-        found = float(timeout_s)
-        if math.isfinite(found) and found > 0 and not isinstance(timeout_s, bool):
-            return found
+        seconds = float(timeout_s)
+        if math.isfinite(seconds) and seconds > 0 and not isinstance(timeout_s, bool):
+            return seconds
     raise InvalidInput(f"timeout_s: {timeout_s!r} is no number of seconds above 0")
 
 
@@ -359,9 +368,9 @@ def _named(name: object) -> str:
 
 def _main_interface() -> str:
     """The interface of the default route; without one, the only one with an address."""
-    found = re.search(r"\bdev (\S+)", program.run(("ip", "-4", "route", "show", "default")))
-    if found:
-        return found[1]
+    match = re.search(r"\bdev (\S+)", program.run(("ip", "-4", "route", "show", "default")))
+    if match:
+        return match[1]
     lines = program.run(("ip", "-4", "-o", "addr", "show", "scope", "global")).splitlines()
     names = {line.split()[1] for line in lines}
     if len(names) != 1:
@@ -372,54 +381,57 @@ def _main_interface() -> str:
     return names.pop()
 
 
-def _ports(about: About) -> list[str]:
-    if about["type"] == "ovs":
-        return ovs.ports(about["bridge"], program.run)
-    output = program.run(("ip", "-j", "link", "show", "master", about["bridge"]))
+def _ports(setup: BridgeSetup) -> list[str]:
+    if setup["type"] == "ovs":
+        return ovs.ports(setup["bridge"], program.run)
+    output = program.run(("ip", "-j", "link", "show", "master", setup["bridge"]))
     return [link["ifname"] for link in json.loads(output or "[]") if "ifname" in link]
 
 
-def _keep(about: About, found: BridgePlan) -> None:
+def _save(setup: BridgeSetup, bridge_plan: BridgePlan) -> None:
     """The files of before and of after, and a script for either way."""
-    kept = KEPT / about["bridge"]
-    if (kept / "made.json").exists():  # removed by hand since: what was before it may be of use
-        shutil.rmtree(f"{kept}~", ignore_errors=True)
-        kept.rename(f"{kept}~")
-    shutil.rmtree(kept, ignore_errors=True)
-    KEPT.mkdir(parents=True, exist_ok=True, mode=0o700)
-    kept.mkdir(mode=0o700)
+    folder = SAVED_FOLDER / setup["bridge"]
+    if (folder / "made.json").exists():  # removed by hand since: what was before it may be of use
+        shutil.rmtree(f"{folder}~", ignore_errors=True)
+        folder.rename(f"{folder}~")
+    shutil.rmtree(folder, ignore_errors=True)
+    SAVED_FOLDER.mkdir(parents=True, exist_ok=True, mode=0o700)
+    folder.mkdir(mode=0o700)
     before = []
-    for number, (name, text) in enumerate(found.files.items()):
+    for number, (name, text) in enumerate(bridge_plan.files.items()):
         if Path(name).exists():
-            shutil.copy2(name, kept / f"old-{number}")
-            before.append(f"cp -p {kept}/old-{number} {shlex.quote(name)}")
+            shutil.copy2(name, folder / f"old-{number}")
+            before.append(f"cp -p {folder}/old-{number} {shlex.quote(name)}")
         else:
             before.append(f"rm -f {shlex.quote(name)}")
         if text is not None:
-            new = kept / f"new-{number}"
+            new = folder / f"new-{number}"
             new.write_bytes(encoded(text))
             # networkd is not root, and netplan's own files are nobody else's to read
             new.chmod(Path(name).stat().st_mode & 0o777 if Path(name).exists() else 0o644)
     # ifupdown takes an interface down by the file that brought it up
-    undo = [shlex.join(argv) for argv in found.undo]
-    made, undone, end = f"{kept}/made.json", f"{kept}/undone.json", f"touch {kept}/{END}"
-    _script(kept / "restore", [undo[0], *before, *undo[1:], f"mv {made} {undone}", end])
-    _script(kept / "again", [f"[ -e {made} ] || mv {undone} {made}", *_changes(found, kept), end])
-    wrote = {name: _sha(text) for name, text in found.files.items()}
-    Path(undone).write_text(json.dumps({**about, "files": wrote}), encoding="utf-8")
+    undo = [shlex.join(argv) for argv in bridge_plan.undo]
+    made, undone, end = f"{folder}/made.json", f"{folder}/undone.json", f"touch {folder}/{END}"
+    _script(folder / "restore", [undo[0], *before, *undo[1:], f"mv {made} {undone}", end])
+    _script(
+        folder / "again",
+        [f"[ -e {made} ] || mv {undone} {made}", *_changes(bridge_plan, folder), end],
+    )
+    checksums = {name: _sha(text) for name, text in bridge_plan.files.items()}
+    Path(undone).write_text(json.dumps({**setup, "files": checksums}), encoding="utf-8")
 
 
-def _changes(found: BridgePlan, kept: Path) -> list[str]:
+def _changes(bridge_plan: BridgePlan, saved: Path) -> list[str]:
     """The lines of the script that makes the bridge."""
-    lines = [shlex.join(argv) for argv in found.before]
-    for number, (name, text) in enumerate(found.files.items()):
+    lines = [shlex.join(argv) for argv in bridge_plan.before]
+    for number, (name, text) in enumerate(bridge_plan.files.items()):
         if text is None:
             lines.append(f"rm -f {shlex.quote(name)}")
         else:
             folder = shlex.quote(str(Path(name).parent))
             lines.append(f"mkdir -p {folder}")
-            lines.append(f"cp -p {kept}/new-{number} {shlex.quote(name)}")
-    return lines + [shlex.join(argv) for argv in found.apply]
+            lines.append(f"cp -p {saved}/new-{number} {shlex.quote(name)}")
+    return lines + [shlex.join(argv) for argv in bridge_plan.apply]
 
 
 def _script(path: Path, lines: list[str]) -> None:
@@ -435,19 +447,20 @@ def _digest(path: Path) -> str | None:
 
 
 def _follow(bridge: str, script: str) -> None:
-    program.run(("sh", str(KEPT / bridge / script)))
+    program.run(("sh", str(SAVED_FOLDER / bridge / script)))
 
 
 def _refuse_existing(bridge: object) -> None:
     """A second change would take what the first one made for what was there before."""
     name = _named(bridge)
     _refuse_armed()
-    if there(name):
+    if exists(name):
         raise AlreadyExists(f"{name} exists already, and is left as it is")
-    made = ours(name)
-    if made:  # the files of now are ours: they are not what was there before
+    record = bridge_record(name)
+    if record:  # the files of now are ours: they are not what was there before
         raise OperationFailed(
-            f"{name} was made here over {made['interface'] or 'nothing'}, is still configured, and "
+            f"{name} was made here over {record['interface'] or 'nothing'}, is still configured, "
+            f"and "
             f"is not there now: bring it up, or remove it with virt.bridge_remove {name}"
         )
 
@@ -459,11 +472,11 @@ _UNDER_WAY = (
 
 
 @contextlib.contextmanager
-def _alone() -> Iterator[None]:
+def _exclusive() -> Iterator[None]:
     """No other change of the host's network begins in the block, which would replace the files
     kept for the first one and disarm its way back."""
-    KEPT.parent.mkdir(parents=True, exist_ok=True)
-    with open(KEPT.with_suffix(".lock"), "w", encoding="utf-8") as handle:
+    SAVED_FOLDER.parent.mkdir(parents=True, exist_ok=True)
+    with open(SAVED_FOLDER.with_suffix(".lock"), "w", encoding="utf-8") as handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as exc:
@@ -487,15 +500,15 @@ def _arm(bridge: str, script: str, timeout_s: float) -> None:
     boot = shlex.quote(str(_boot_file()))
     unarm = [f"systemctl disable {BOOT_UNIT}.service", f"rm -f {boot}"]
     # a file, for systemd-run escapes ";" and "$" of an argument in a way that systemd does not read
-    by_timer = KEPT / bridge / f"{script}{BY_TIMER}"
+    by_timer = SAVED_FOLDER / bridge / f"{script}{BY_TIMER}"
     call = ("sh", str(by_timer))
     # without the accuracy systemd may be up to a minute late
-    when = (f"--on-active={FOLLOW_S + timeout_s + 30}", "--timer-property=AccuracySec=1s")
-    argv = ("systemd-run", f"--unit={UNIT}", *when, "--collect", *call)
+    timer_options = (f"--on-active={FOLLOW_S + timeout_s + 30}", "--timer-property=AccuracySec=1s")
+    argv = ("systemd-run", f"--unit={UNIT}", *timer_options, "--collect", *call)
     try:
-        _script(by_timer, [f"sh {KEPT / bridge / script}", *unarm])
+        _script(by_timer, [f"sh {SAVED_FOLDER / bridge / script}", *unarm])
         program.run(argv, must=True)
-        text = BOOT_TEXT.format(kept=KEPT / bridge, script=script, unit=BOOT_UNIT)
+        text = BOOT_TEXT.format(kept=SAVED_FOLDER / bridge, script=script, unit=BOOT_UNIT)
         _boot_file().write_text(text, encoding="utf-8")
         program.run(("systemctl", "enable", f"{BOOT_UNIT}.service"), must=True)
     except (OperationFailed, OSError) as exc:
@@ -515,7 +528,7 @@ def _disarm() -> None:
     _boot_file().unlink(missing_ok=True)
 
 
-def _within(timeout_s: float, ready: Callable[[], bool]) -> bool:
+def _wait_until(timeout_s: float, ready: Callable[[], bool]) -> bool:
     """True as soon as it is so, False when it never was."""
     end = time.monotonic() + timeout_s
     while time.monotonic() < end:

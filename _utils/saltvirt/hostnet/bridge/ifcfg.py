@@ -12,7 +12,7 @@ from saltvirt.hostnet.bridge.plan import BridgePlan
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from saltvirt.hostnet.bridge.plan import BridgeHost, Vlan
+    from saltvirt.hostnet.bridge.plan import BridgeHost, BridgeVlan
 
 _LINE = re.compile(r"^\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)=(.*)$")
 # what says where the host is; with a suffix such as _0 or 2 there are more of them
@@ -73,7 +73,7 @@ def find(bridge: str, interface: str, host: BridgeHost) -> BridgePlan | None:
     return plan(bridge, interface, dialect, host) if dialect else None
 
 
-def tagged(vlan: Vlan, host: BridgeHost) -> BridgePlan | None:
+def tagged(vlan: BridgeVlan, host: BridgeHost) -> BridgePlan | None:
     """The BridgePlan of a bridge over a VLAN when one of the two has a file for the interface."""
     dialect = _dialect(vlan.interface, host)
     if not dialect:
@@ -90,7 +90,11 @@ def tagged(vlan: Vlan, host: BridgeHost) -> BridgePlan | None:
         },
         before=(),
         apply=((*dialect.up, vlan.port), (*dialect.up, vlan.bridge)),
-        undo=((*dialect.down, vlan.bridge), ("ip", "link", "delete", vlan.bridge), vlan.gone),
+        undo=(
+            (*dialect.down, vlan.bridge),
+            ("ip", "link", "delete", vlan.bridge),
+            vlan.delete_command,
+        ),
     )
 
 
@@ -109,12 +113,12 @@ def plan(bridge: str, interface: str, dialect: Dialect, host: BridgeHost) -> Bri
     host.refuse_file(bridge, f"{folder}/ifcfg-{bridge}")
     text = host.read(f"{folder}/ifcfg-{interface}")
     lines = [line for line in text.splitlines() if _LINE.match(line)]
-    moved = [line for line in lines if _ADDRESS.fullmatch(_word(line))]
-    kept = [line for line in lines if line not in moved and _stays(line, dialect)]
+    bridge_lines = [line for line in lines if _ADDRESS.fullmatch(_word(line))]
+    port_lines = [line for line in lines if line not in bridge_lines and _stays(line, dialect)]
     names = {"name": bridge, "port": interface, "mac": host.mac(interface)}
     files: dict[str, str | None] = {
-        f"{folder}/ifcfg-{bridge}": _text(dialect.bridge, names, moved),
-        f"{folder}/ifcfg-{interface}": _text(dialect.port, names, kept),
+        f"{folder}/ifcfg-{bridge}": _text(dialect.bridge, names, bridge_lines),
+        f"{folder}/ifcfg-{interface}": _text(dialect.port, names, port_lines),
     }
     _refuse_routes(interface, host)
     name = rf"(?<![\w.:-]){re.escape(interface)}(?![\w.:-])"
@@ -144,8 +148,8 @@ def _refuse_routes(interface: str, host: BridgeHost) -> None:
 
 def _word(line: str) -> str:
     """The setting of a line."""
-    found = _LINE.match(line)
-    return found[1] if found else ""
+    match = _LINE.match(line)
+    return match[1] if match else ""
 
 
 def _stays(line: str, dialect: Dialect) -> bool:
@@ -156,5 +160,5 @@ def _stays(line: str, dialect: Dialect) -> bool:
     return name not in _OF_THE_FILE
 
 
-def _text(lines: Iterable[str], names: Mapping[str, object], more: Iterable[str]) -> str:
-    return "\n".join([*(line.format(**names) for line in lines), *more]) + "\n"
+def _text(lines: Iterable[str], names: Mapping[str, object], extra: Iterable[str]) -> str:
+    return "\n".join([*(line.format(**names) for line in lines), *extra]) + "\n"

@@ -6,12 +6,12 @@ import re
 from typing import TYPE_CHECKING
 
 from saltvirt.errors import Unsupported
-from saltvirt.hostnet.bridge.plan import BridgePlan, already
+from saltvirt.hostnet.bridge.plan import BridgePlan, already_configured
 
 if TYPE_CHECKING:
-    from saltvirt.hostnet.bridge.plan import BridgeHost, Vlan
+    from saltvirt.hostnet.bridge.plan import BridgeHost, BridgeVlan
 
-PLACES = ("etc/network/interfaces", "etc/network/interfaces.d/*")
+PATTERNS = ("etc/network/interfaces", "etc/network/interfaces.d/*")
 # options of a stanza that mean the same on a bridge, see interfaces(5)
 MOVED = {
     *("address", "netmask", "broadcast", "network", "gateway", "metric", "mtu", "hostname"),
@@ -42,7 +42,7 @@ def find(bridge: str, interface: str, host: BridgeHost) -> BridgePlan | None:
     return plan(bridge, interface, paths[0], host.read(paths[0])) if paths else None
 
 
-def tagged(vlan: Vlan, host: BridgeHost) -> BridgePlan | None:
+def tagged(vlan: BridgeVlan, host: BridgeHost) -> BridgePlan | None:
     """The BridgePlan over a VLAN, in a file of its own, when a stanza has the interface.
 
     Raises Unsupported when no such file would be read.
@@ -51,9 +51,9 @@ def tagged(vlan: Vlan, host: BridgeHost) -> BridgePlan | None:
         return None
     _refuse_stanza(vlan.bridge, host)
     reads = r"^source(?:-directory)?[ \t]+(?:/etc/network/)?interfaces\.d(?:/\*?)?[ \t]*$"
-    if not re.search(reads, host.read(PLACES[0]), re.MULTILINE):
+    if not re.search(reads, host.read(PATTERNS[0]), re.MULTILINE):
         raise Unsupported(
-            f"/{PLACES[0]} has no line 'source /etc/network/interfaces.d/*': write it there first"
+            f"/{PATTERNS[0]} has no line 'source /etc/network/interfaces.d/*': write it there first"
         )
     bridge, port = vlan.bridge, vlan.port
     add = f"ip link add link {vlan.interface} name {port} type vlan id {vlan.number}"
@@ -82,13 +82,13 @@ def tagged(vlan: Vlan, host: BridgeHost) -> BridgePlan | None:
 def _stanzas(interface: str, host: BridgeHost) -> list[str]:
     """The files with a stanza of the interface."""
     head = re.compile(rf"^iface[ \t]+{re.escape(interface)}[ \t]", re.MULTILINE)
-    paths = (path for pattern in PLACES for path in host.glob(pattern))
+    paths = (path for pattern in PATTERNS for path in host.glob(pattern))
     return [path for path in paths if head.search(host.read(path))]
 
 
 def _refuse_stanza(bridge: str, host: BridgeHost) -> None:
     for path in _stanzas(bridge, host):
-        raise already(bridge, path)
+        raise already_configured(bridge, path)
 
 
 def _by_hand(reason: str) -> Unsupported:
@@ -151,8 +151,8 @@ def _bodies(interface: str, text: str) -> list[tuple[str, str]]:
 def _options(body: str) -> list[tuple[str, str]]:
     """(option, value) of the lines of a stanza."""
     lines = (line.strip() for line in body.splitlines())
-    words = (line.split(None, 1) for line in lines if line and not line.startswith("#"))
-    return [(option, "".join(value)) for option, *value in words]
+    pairs = (line.split(None, 1) for line in lines if line and not line.startswith("#"))
+    return [(option, "".join(value)) for option, *value in pairs]
 
 
 def _started(bridge: str, name: str, text: str) -> str:
@@ -162,11 +162,11 @@ def _started(bridge: str, name: str, text: str) -> str:
     """
 
     def line(match: re.Match[str]) -> str:
-        others = re.sub(name, "", match[2]).split()
-        own = "auto" if match[1] == "allow-hotplug" else match[1]
-        if own != match[1] and others:
-            return f"{own} {bridge}\n{match[1]} {' '.join(others)}"
-        return f"{own}{re.sub(name, bridge, match[2])}"
+        other_names = re.sub(name, "", match[2]).split()
+        keyword = "auto" if match[1] == "allow-hotplug" else match[1]
+        if keyword != match[1] and other_names:
+            return f"{keyword} {bridge}\n{match[1]} {' '.join(other_names)}"
+        return f"{keyword}{re.sub(name, bridge, match[2])}"
 
     heads = rf"^(auto|allow-auto|allow-hotplug)([ \t].*?{name}.*)$"
     return re.sub(heads, line, text, flags=re.MULTILINE)

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 from saltvirt import plain
 from saltvirt.errors import Unsupported
 from saltvirt.hostnet.bridge import networkd
-from saltvirt.hostnet.bridge.plan import BridgePlan, already
+from saltvirt.hostnet.bridge.plan import BridgePlan, already_configured
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from saltvirt.hostnet.bridge.plan import BridgeHost, Vlan
+    from saltvirt.hostnet.bridge.plan import BridgeHost, BridgeVlan
 
 # the path of a file, and what is in it
-Read = tuple[str, dict[str, Any]]
+ParsedFile = tuple[str, dict[str, Any]]
 
 _KINDS = ("ethernets", "bonds", "bridges")
 # what belongs to the cable; everything else is about addresses and moves to the bridge
@@ -32,87 +32,91 @@ def find(bridge: str, interface: str, host: BridgeHost) -> BridgePlan | None:
     if not key:
         return None
     _refuse_entry(bridge, host)
-    found = plan(bridge, key, files, host.mac(interface), host.dump)
+    bridge_plan = plan(bridge, key, files, host.mac(interface), host.dump)
     same = networkd.same_client(interface, host)
     if same:  # netplan has no word for it
-        found.files[f"/etc/systemd/network/10-netplan-{bridge}.network.d/salt-virt.conf"] = same
-    return found
+        bridge_plan.files[f"/etc/systemd/network/10-netplan-{bridge}.network.d/salt-virt.conf"] = (
+            same
+        )
+    return bridge_plan
 
 
-def tagged(vlan: Vlan, host: BridgeHost) -> BridgePlan | None:
+def tagged(vlan: BridgeVlan, host: BridgeHost) -> BridgePlan | None:
     """The BridgePlan over a VLAN, in a file of its own, when netplan has the interface."""
     kinds = ("ethernets", "bonds")
     key, files = _entry(vlan.interface, host, kinds)
     if not key:
         return None
     _refuse_entry(vlan.bridge, host)
-    known = [
+    entries = [
         (tree["network"].get(kind) or {}).get(key) or {} for _path, tree in files for kind in kinds
     ]
     # the default one can be set for all of them, elsewhere
-    renderers = [entry["renderer"] for entry in known if "renderer" in entry]
-    both = {**_SILENT, **({"renderer": renderers[-1]} if renderers else {})}
-    ours = {"interfaces": [vlan.port], "parameters": _PARAMETERS, **both}
-    port = {"id": vlan.number, "link": key, **both}
-    network = {"version": 2, "vlans": {vlan.port: port}, "bridges": {vlan.bridge: ours}}
-    again = ("netplan", "apply")
+    renderers = [entry["renderer"] for entry in entries if "renderer" in entry]
+    common = {**_SILENT, **({"renderer": renderers[-1]} if renderers else {})}
+    bridge_entry = {"interfaces": [vlan.port], "parameters": _PARAMETERS, **common}
+    port = {"id": vlan.number, "link": key, **common}
+    network = {"version": 2, "vlans": {vlan.port: port}, "bridges": {vlan.bridge: bridge_entry}}
+    reapply = ("netplan", "apply")
     return BridgePlan(
         files={f"/etc/netplan/90-salt-virt-{vlan.bridge}.yaml": host.dump({"network": network})},
         before=(),
-        apply=(again,),
-        undo=(("ip", "link", "delete", vlan.bridge), vlan.gone, again),
+        apply=(reapply,),
+        undo=(("ip", "link", "delete", vlan.bridge), vlan.delete_command, reapply),
     )
 
 
-def _trees(host: BridgeHost) -> list[Read]:
+def _trees(host: BridgeHost) -> list[ParsedFile]:
     """The files of netplan. Raises Unsupported for one that netplan does not read either."""
-    found = []
+    trees = []
     for path in host.glob("etc/netplan/*.yaml"):
         try:
             tree = host.load(host.read(path)) or {}
         except ValueError as exc:
-            raise Unsupported(f"{path} is no YAML: {plain.line(exc)}") from exc
+            raise Unsupported(f"{path} is no YAML: {plain.one_line(exc)}") from exc
         if not _is_netplan(tree):
             raise Unsupported(f"{path} has something else than netplan reads: correct it first")
-        found.append((path, tree))
-    return found
+        trees.append((path, tree))
+    return trees
 
 
 def _is_netplan(tree: object) -> bool:
     """Whether all that is read of a file are mappings, or nothing."""
     trees: list[Any] = [tree]
     for keys in (("network",), _KINDS, None, ("match",)):
-        if not all(isinstance(one, dict) for one in trees):
+        if not all(isinstance(node, dict) for node in trees):
             return False
-        below = [one.get(key) for one in trees for key in (one if keys is None else keys)]
-        trees = [one for one in below if one is not None]
-    return all(isinstance(one, dict) for one in trees)
+        below = [node.get(key) for node in trees for key in (node if keys is None else keys)]
+        trees = [node for node in below if node is not None]
+    return all(isinstance(node, dict) for node in trees)
 
 
 def _refuse_entry(bridge: str, host: BridgeHost) -> None:
     for path, tree in _trees(host):
         if bridge in ((tree.get("network") or {}).get("bridges") or {}):
-            raise already(bridge, path)
+            raise already_configured(bridge, path)
 
 
 def _entry(
     interface: str, host: BridgeHost, kinds: tuple[str, ...]
-) -> tuple[str | None, list[Read]]:
+) -> tuple[str | None, list[ParsedFile]]:
     """(netplan's own name of the interface, [(path, parsed)] that have it); (None, []) for none."""
     mac = host.mac(interface)
-    found: dict[str, list[Read]] = {}
+    matches: dict[str, list[ParsedFile]] = {}
     for path, tree in _trees(host):
         entries = [(tree.get("network") or {}).get(kind) or {} for kind in kinds]
-        for key, about in (pair for entry in entries for pair in entry.items()):
-            if _is(key, about or {}, interface, mac):
-                found.setdefault(key, []).append((path, tree))
-    if len(found) > 1:
-        raise Unsupported(f"netplan's {' and '.join(sorted(found))} both are {interface}: by hand")
-    return next(iter(found.items()), (None, []))
+        for key, settings in (pair for entry in entries for pair in entry.items()):
+            if _is(key, settings or {}, interface, mac):
+                matches.setdefault(key, []).append((path, tree))
+    if len(matches) > 1:
+        raise Unsupported(
+            f"netplan's {' and '.join(sorted(matches))} both are {interface}: by hand"
+        )
+    return next(iter(matches.items()), (None, []))
 
 
-def _is(key: str, about: Mapping[str, Any], interface: str, mac: str) -> bool:
-    match = about.get("match")
+def _is(key: str, settings: Mapping[str, Any], interface: str, mac: str) -> bool:
+    match = settings.get("match")
     if match is None:
         return key == interface
     return match.get("name") == interface or (
@@ -121,27 +125,32 @@ def _is(key: str, about: Mapping[str, Any], interface: str, mac: str) -> bool:
 
 
 def plan(
-    bridge: str, key: str, files: list[Read], mac: str, dump: Callable[[Any], str]
+    bridge: str, key: str, files: list[ParsedFile], mac: str, dump: Callable[[Any], str]
 ) -> BridgePlan:
     """key: netplan's own name of the interface. files: (path, parsed) that have it."""
-    written: dict[str, str | None] = {}
+    new_files: dict[str, str | None] = {}
     for number, (path, tree) in enumerate(files):
         network = dict(tree["network"])
-        about = network["ethernets"][key] or {}
-        cable = {k: v for k, v in about.items() if k in OF_THE_CABLE}
-        moved = {k: v for k, v in about.items() if k not in OF_THE_CABLE}
+        settings = network["ethernets"][key] or {}
+        cable = {k: v for k, v in settings.items() if k in OF_THE_CABLE}
+        bridge_settings = {k: v for k, v in settings.items() if k not in OF_THE_CABLE}
         network["ethernets"] = {**network["ethernets"], key: {**cable, **_SILENT}}
-        ours = moved
+        bridge_entry = bridge_settings
         if not number:
-            ours = {"interfaces": [key], "macaddress": mac, "parameters": _PARAMETERS, **moved}
-        network["bridges"] = {**(network.get("bridges") or {}), bridge: ours}
-        written[path] = dump({**tree, "network": network})
-    again = ("netplan", "apply")
+            bridge_entry = {
+                "interfaces": [key],
+                "macaddress": mac,
+                "parameters": _PARAMETERS,
+                **bridge_settings,
+            }
+        network["bridges"] = {**(network.get("bridges") or {}), bridge: bridge_entry}
+        new_files[path] = dump({**tree, "network": network})
+    reapply = ("netplan", "apply")
     return BridgePlan(
-        files=written,
+        files=new_files,
         before=(),
-        apply=(again,),
-        undo=(("ip", "link", "delete", bridge), again),
+        apply=(reapply,),
+        undo=(("ip", "link", "delete", bridge), reapply),
     )
 
 

@@ -10,19 +10,19 @@ from saltvirt.errors import Unsupported
 from saltvirt.hostnet.bridge.plan import BridgePlan
 
 if TYPE_CHECKING:
-    from saltvirt.hostnet.bridge.plan import BridgeHost, Vlan
+    from saltvirt.hostnet.bridge.plan import BridgeHost, BridgeVlan
 
 FOLDER = "/etc/systemd/network/"
 
 
 def find(bridge: str, interface: str, host: BridgeHost) -> BridgePlan | None:
     """The BridgePlan when a file in /etc/systemd/network configures the interface."""
-    found = re.search(r"Network File: (\S+)", host.run(("networkctl", "status", interface)))
-    if not found or not found[1].startswith(FOLDER):
+    match = re.search(r"Network File: (\S+)", host.run(("networkctl", "status", interface)))
+    if not match or not match[1].startswith(FOLDER):
         return None
     host.refuse_file(bridge, f"{FOLDER}0-{bridge}.netdev")
-    text = _settings(found[1], host) + same_client(interface, host)
-    return plan(bridge, interface, found[1], text, host.mac(interface))
+    text = _settings(match[1], host) + same_client(interface, host)
+    return plan(bridge, interface, match[1], text, host.mac(interface))
 
 
 def _settings(path: str, host: BridgeHost) -> str:
@@ -30,11 +30,11 @@ def _settings(path: str, host: BridgeHost) -> str:
     one in /etc stands for one of the same name elsewhere."""
     name = Path(path).name
     drop_ins = {
-        Path(one).name: one
+        Path(drop_in).name: drop_in
         for folder in ("usr/lib", "run", "etc")
-        for one in host.glob(f"{folder}/systemd/network/{name}.d/*.conf")
+        for drop_in in host.glob(f"{folder}/systemd/network/{name}.d/*.conf")
     }
-    texts = [host.read(path), *(host.read(one) for _name, one in sorted(drop_ins.items()))]
+    texts = [host.read(path), *(host.read(drop_in) for _name, drop_in in sorted(drop_ins.items()))]
     return "\n".join(text.rstrip("\n") + "\n" for text in texts)
 
 
@@ -82,24 +82,24 @@ def _cable(text: str) -> str:
     return f"\n[Link]\n{mtu[0]}\n" if mtu else ""
 
 
-def tagged(vlan: Vlan, host: BridgeHost) -> BridgePlan | None:
+def tagged(vlan: BridgeVlan, host: BridgeHost) -> BridgePlan | None:
     """The BridgePlan of a bridge over a VLAN when networkd has a file for the interface.
 
     Raises Unsupported when that file is for other interfaces, too.
     """
     output = host.run(("networkctl", "status", vlan.interface))
-    found = re.search(r"Network File: (/\S+)", output)
-    if not found:
+    match = re.search(r"Network File: (/\S+)", output)
+    if not match:
         return None
     host.refuse_file(vlan.bridge, f"{FOLDER}0-{vlan.bridge}.netdev")
-    path = Path(found[1])
+    path = Path(match[1])
     only = rf"^(?:Name={re.escape(vlan.interface)}|(?:Permanent)?MACAddress=\S+)\s*$"
     if not re.search(only, host.read(path), re.MULTILINE):
         raise Unsupported(
             f"{path} is not for {vlan.interface} alone: write Name={vlan.interface} there, or "
             f"make {vlan.bridge} by hand"
         )
-    first, again = f"{FOLDER}0-{vlan.bridge}", ("networkctl", "reload")
+    first, reload = f"{FOLDER}0-{vlan.bridge}", ("networkctl", "reload")
     silent = "LinkLocalAddressing=no\nIPv6AcceptRA=no\n\n[Link]\nRequiredForOnline=no\n"
     return BridgePlan(
         files={
@@ -117,7 +117,7 @@ def tagged(vlan: Vlan, host: BridgeHost) -> BridgePlan | None:
             f"{FOLDER}{path.name}.d/{vlan.bridge}.conf": f"[Network]\nVLAN={vlan.port}\n",
         },
         before=(),
-        apply=(again, ("networkctl", "reconfigure", vlan.interface)),
-        undo=(("ip", "link", "delete", vlan.bridge), again, vlan.gone,
+        apply=(reload, ("networkctl", "reconfigure", vlan.interface)),
+        undo=(("ip", "link", "delete", vlan.bridge), reload, vlan.delete_command,
               ("networkctl", "reconfigure", vlan.interface)),
     )  # fmt: skip

@@ -6,12 +6,12 @@ import re
 from typing import TYPE_CHECKING
 
 from saltvirt.errors import Unsupported
-from saltvirt.hostnet.bridge.plan import BridgePlan, already
+from saltvirt.hostnet.bridge.plan import BridgePlan, already_configured
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from saltvirt.hostnet.bridge.plan import BridgeHost, Vlan
+    from saltvirt.hostnet.bridge.plan import BridgeHost, BridgeVlan
 
 # what moves from the old profile to the bridge's
 MOVED = (
@@ -39,7 +39,7 @@ def find(bridge: str, interface: str, host: BridgeHost) -> BridgePlan | None:
     return plan(bridge, interface, uuid, settings(output), host.mac(interface))
 
 
-def tagged(vlan: Vlan, host: BridgeHost) -> BridgePlan | None:
+def tagged(vlan: BridgeVlan, host: BridgeHost) -> BridgePlan | None:
     """The BridgePlan over a VLAN when NetworkManager has the interface: two profiles."""
     if not _profile(vlan.interface, host):
         return None
@@ -63,18 +63,18 @@ def tagged(vlan: Vlan, host: BridgeHost) -> BridgePlan | None:
 
 def _refuse_profiles(bridge: str, names: tuple[str, ...], host: BridgeHost) -> None:
     """The way back deletes ours by their names, so that there must be no others of these names."""
-    there = host.run(("nmcli", "-t", "-f", "NAME", "connection", "show")).splitlines()
+    existing = host.run(("nmcli", "-t", "-f", "NAME", "connection", "show")).splitlines()
     for name in names:
-        if name in there:
-            raise already(bridge, f"NetworkManager's profile {name}")
+        if name in existing:
+            raise already_configured(bridge, f"NetworkManager's profile {name}")
 
 
 def _profile(interface: str, host: BridgeHost) -> str | None:
     """The UUID of the interface's active profile; None when NetworkManager has none of its own."""
     output = host.run(("nmcli", "-t", "-f", "DEVICE,UUID", "connection", "show", "--active"))
-    found = dict(line.split(":", 1) for line in output.splitlines() if ":" in line)
+    uuids = dict(line.split(":", 1) for line in output.splitlines() if ":" in line)
     state = host.run(("nmcli", "-g", "GENERAL.STATE", "device", "show", interface))
-    return None if "externally" in state else found.get(interface)
+    return None if "externally" in state else uuids.get(interface)
 
 
 def settings(output: str) -> dict[str, str]:
@@ -97,23 +97,24 @@ def plan(bridge: str, interface: str, uuid: str, values: Mapping[str, str], mac:
     """
     kind = values.get("connection.type", "802-3-ethernet")
     if kind != "802-3-ethernet" or "802-1x.eap" in values:
-        what = "with a login (802.1X)" if kind == "802-3-ethernet" else f"of type {kind}"
+        description = "with a login (802.1X)" if kind == "802-3-ethernet" else f"of type {kind}"
         raise Unsupported(
-            f"{interface} has a profile of NetworkManager {what}: make {bridge} over it by hand, "
+            f"{interface} has a profile of NetworkManager {description}: make {bridge} over it by "
+            f"hand, "
             "then apply this again"
         )
     port = f"{bridge}-port-{interface}"
-    moved = [word for pair in _ordered(values) if pair[0] in MOVED for word in pair]
-    kept = [word for pair in values.items() if pair[0] in OF_THE_PORT for word in pair]
+    bridge_settings = [word for pair in _ordered(values) if pair[0] in MOVED for word in pair]
+    port_settings = [word for pair in values.items() if pair[0] in OF_THE_PORT for word in pair]
     add = ("nmcli", "connection", "add")
     return BridgePlan(
         files={},
         before=(),
         apply=(
             (*add, "type", "bridge", "con-name", bridge, "ifname", bridge, "bridge.stp", "no",
-             "bridge.mac-address", mac, "connection.autoconnect-priority", "10", *moved),
+             "bridge.mac-address", mac, "connection.autoconnect-priority", "10", *bridge_settings),
             (*add, "type", "ethernet", "con-name", port, "ifname", interface, "master", bridge,
-             "connection.autoconnect-priority", "10", *kept),
+             "connection.autoconnect-priority", "10", *port_settings),
             ("nmcli", "connection", "modify", "uuid", uuid, "connection.autoconnect", "no"),
             ("nmcli", "connection", "up", port),
             ("nmcli", "connection", "up", bridge),

@@ -47,7 +47,9 @@ def _refuse_used(bridge: str, interface: str, host: BridgeHost) -> None:
     if not output:
         raise Unsupported(f"there is no interface {interface}")
     link = json.loads(output)[0]
-    addresses = [one["local"] for one in link.get("addr_info", ()) if one.get("scope") != "link"]
+    addresses = [
+        entry["local"] for entry in link.get("addr_info", ()) if entry.get("scope") != "link"
+    ]
     if addresses:
         raise Unsupported(
             f"{interface} has the address {', '.join(addresses)}, which is not moved to a bridge "

@@ -28,10 +28,10 @@ _SECRET = re.compile(
 def shown(files: Mapping[str, str | None]) -> dict[str, str | None]:
     """Files of a plan as an answer shows them: without passwords and keys."""
 
-    def of(text: str) -> str:
+    def redact(text: str) -> str:
         return _SECRET.sub(r"\1(hidden)", encoded(text).decode(errors="replace"))
 
-    return {path: text and of(text) for path, text in files.items()}
+    return {path: text and redact(text) for path, text in files.items()}
 
 
 def encoded(text: str) -> bytes:
@@ -39,11 +39,12 @@ def encoded(text: str) -> bytes:
     return text.encode(errors="surrogateescape")
 
 
-def already(bridge: str, where: str) -> Unsupported:
+def already_configured(bridge: str, location: str) -> Unsupported:
     """The error for a bridge that the host's configuration has, though none is there: what is
     written for it by hand would be changed, or deleted with ours."""
     return Unsupported(
-        f"{where} configures {bridge} already, though it is not there: bring it up, or remove it "
+        f"{location} configures {bridge} already, though it is not there: bring it up, or remove "
+        f"it "
         "from there, then apply this again"
     )
 
@@ -61,7 +62,7 @@ class BridgePlan:
 
 
 @dataclass(frozen=True)
-class Vlan:
+class BridgeVlan:
     """A bridge over a VLAN of an interface, whose own addresses stay where they are."""
 
     bridge: str
@@ -75,7 +76,7 @@ class Vlan:
         return usual if len(usual) < 16 else f"vlan{self.number}"
 
     @property
-    def gone(self) -> Argv:
+    def delete_command(self) -> Argv:
         """The command that takes the tagged interface away."""
         return ("ip", "link", "delete", self.port)
 
@@ -92,18 +93,18 @@ class BridgeHost:
 
     def read(self, path: str | Path) -> str:
         """The text of a file, "" where there is none; what is no UTF-8 in it stays as it is."""
-        found = self.root / str(path).lstrip("/")
-        return found.read_text("utf-8", errors="surrogateescape") if found.is_file() else ""
+        file_path = self.root / str(path).lstrip("/")
+        return file_path.read_text("utf-8", errors="surrogateescape") if file_path.is_file() else ""
 
     def refuse_file(self, bridge: str, path: str) -> None:
         """Raise Unsupported if the file of a bridge is there already."""
         if (self.root / path.lstrip("/")).exists():
-            raise already(bridge, path)
+            raise already_configured(bridge, path)
 
     def glob(self, pattern: str) -> list[str]:
         """Paths of files, sorted, as they are named on the host."""
-        found = self.root.glob(pattern.lstrip("/"))
-        return [f"/{path.relative_to(self.root)}" for path in sorted(found) if path.is_file()]
+        paths = self.root.glob(pattern.lstrip("/"))
+        return [f"/{path.relative_to(self.root)}" for path in sorted(paths) if path.is_file()]
 
     def link(self, interface: str) -> dict[str, Any]:
         """What ``ip`` tells of it, as a dict; not from /sys, which in a container can be another

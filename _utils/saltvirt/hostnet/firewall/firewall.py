@@ -20,13 +20,13 @@ from saltvirt.hostnet.firewall.rules import Rules, address, ports
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-KEPT = Path(places.STATE, "firewall.json")
-SCRIPT = KEPT.with_suffix(".sh")
+STATE_FILE = Path(places.STATE, "firewall.json")
+SCRIPT = STATE_FILE.with_suffix(".sh")
 UNIT = Path("/etc/systemd/system/salt-virt-firewall.service")
 # the first that runs is used
 KINDS = {"firewalld": firewalld, "ufw": ufw, "iptables": iptables, "nftables": nftables}
 # the others keep their rules over a start of the machine by themselves
-_AT_START = ("iptables", "nftables")
+_NEEDS_UNIT = ("iptables", "nftables")
 _UNIT = f"""\
 [Unit]
 Description=Ports of this hypervisor for other hypervisors alone
@@ -59,11 +59,11 @@ def rules(
     Raises InvalidInput for a name that has no address.
     """
     lists = {"hosts": hosts, "opened": opened, "shut": shut, "masters": masters}
-    for what, given in lists.items():
-        if not isinstance(given, (list, tuple)) or not all(
-            isinstance(o, (str, int)) for o in given
+    for key, values in lists.items():
+        if not isinstance(values, (list, tuple)) or not all(
+            isinstance(o, (str, int)) for o in values
         ):
-            raise InvalidInput(f"{what} must be a list, not {given!r}")
+            raise InvalidInput(f"{key} must be a list, not {values!r}")
     return Rules(
         open=tuple(ports(text) for text in opened),
         shut=tuple(ports(text) for text in shut),
@@ -73,57 +73,59 @@ def rules(
     )
 
 
-def _all(hosts: Collection[Any], what: str, key: str) -> tuple[str, ...]:
-    return tuple(sorted({one for host in hosts for one in _addresses(str(host), what, key)}))
+def _all(hosts: Collection[Any], role: str, key: str) -> tuple[str, ...]:
+    return tuple(
+        sorted({ip_address for host in hosts for ip_address in _addresses(str(host), role, key)})
+    )
 
 
-def kind(asked: object = None) -> str:
+def kind(requested: object = None) -> str:
     """The firewall that runs here, or the one that is wished for."""
-    if asked:
-        if not isinstance(asked, str) or asked not in KINDS:
-            raise InvalidInput(f"firewall {asked!r}: use one of {', '.join(KINDS)}")
-        return asked
+    if requested:
+        if not isinstance(requested, str) or requested not in KINDS:
+            raise InvalidInput(f"firewall {requested!r}: use one of {', '.join(KINDS)}")
+        return requested
     for name, firewall in KINDS.items():
         if firewall.runs(program.run):
             return name
     raise InvalidInput("no firewall is here: install nftables, iptables, ufw or firewalld")
 
 
-def differs(name: str, wanted: Rules) -> bool:
+def differs(name: str, firewall_rules: Rules) -> bool:
     """True unless the rules are there as we made them."""
-    kept = _kept()
-    same = kept.get("kind") == name and kept.get("wanted") == KINDS[name].wanted(wanted)
-    return not same or KINDS[name].listing(program.run) != kept["listing"]
+    state = _read_state()
+    same = state.get("kind") == name and state.get("wanted") == KINDS[name].wanted(firewall_rules)
+    return not same or KINDS[name].listing(program.run) != state["listing"]
 
 
-def apply(name: str, wanted: Rules) -> None:
+def apply(name: str, firewall_rules: Rules) -> None:
     """Makes the rules, and keeps them over a start of the machine."""
-    before = _kept().get("kind")
+    before = _read_state().get("kind")
     if before and before != name:
         KINDS[before].remove(program.run)
-    note = {"kind": name, "wanted": KINDS[name].wanted(wanted), "listing": None}
-    _keep(note)  # whoever dies now has made rules that can be taken away
-    KINDS[name].apply(program.run, wanted)
-    _at_start(name, wanted)
-    made = KINDS[name].listing(program.run)
-    if not made:
+    state = {"kind": name, "wanted": KINDS[name].wanted(firewall_rules), "listing": None}
+    _write_state(state)  # whoever dies now has made rules that can be taken away
+    KINDS[name].apply(program.run, firewall_rules)
+    _install_unit(name, firewall_rules)
+    listing = KINDS[name].listing(program.run)
+    if not listing:
         raise OperationFailed(f"{name} has none of the rules that it was given")
-    _keep({**note, "listing": made})
+    _write_state({**state, "listing": listing})
 
 
-def _keep(note: Mapping[str, Any]) -> None:
-    KEPT.parent.mkdir(parents=True, exist_ok=True)
-    part = KEPT.with_suffix(".new")
+def _write_state(note: Mapping[str, Any]) -> None:
+    STATE_FILE.parent.mkdir(parents=True, exist_ok=True)
+    part = STATE_FILE.with_suffix(".new")
     part.write_text(json.dumps(note), encoding="utf-8")
-    part.replace(KEPT)
+    part.replace(STATE_FILE)
 
 
-def _at_start(name: str, wanted: Rules) -> None:
+def _install_unit(name: str, firewall_rules: Rules) -> None:
     """Has systemd make the rules when the machine starts, where the firewall does not."""
-    if name not in _AT_START:
+    if name not in _NEEDS_UNIT:
         _forget_start()
         return
-    SCRIPT.write_text(KINDS[name].script(program.run, wanted), encoding="utf-8")
+    SCRIPT.write_text(KINDS[name].script(program.run, firewall_rules), encoding="utf-8")
     UNIT.write_text(_UNIT, encoding="utf-8")
     program.run(("systemctl", "daemon-reload"))
     # started, it is restarted with the firewall whose restart takes all rules away
@@ -132,18 +134,18 @@ def _at_start(name: str, wanted: Rules) -> None:
 
 def remove() -> bool:
     """Takes our rules away, with which firewall they ever were made. True if there were any."""
-    name = _kept().get("kind")
+    name = _read_state().get("kind")
     if not name:
         return False
     KINDS[name].remove(program.run)
     _forget_start()
-    KEPT.unlink()
+    STATE_FILE.unlink()
     return True
 
 
-def made() -> bool:
+def has_rules() -> bool:
     """True when there are rules of ours."""
-    return bool(_kept())
+    return bool(_read_state())
 
 
 def _forget_start() -> None:
@@ -154,25 +156,25 @@ def _forget_start() -> None:
     SCRIPT.unlink(missing_ok=True)
 
 
-def _kept() -> dict[str, Any]:
+def _read_state() -> dict[str, Any]:
     try:
-        kept: dict[str, Any] = json.loads(KEPT.read_text(encoding="utf-8"))
+        state: dict[str, Any] = json.loads(STATE_FILE.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return kept
+    return state
 
 
-def _addresses(host: str, what: str, key: str) -> Collection[str]:
+def _addresses(host: str, role: str, key: str) -> Collection[str]:
     try:
         return [address(host)]
     except InvalidInput:
         pass
     try:
-        found = socket.getaddrinfo(host, None, proto=socket.IPPROTO_TCP)
+        results = socket.getaddrinfo(host, None, proto=socket.IPPROTO_TCP)
     except (OSError, UnicodeError) as exc:  # the latter: it can be no name
-        why = exc.strerror if isinstance(exc, OSError) else exc
+        reason = exc.strerror if isinstance(exc, OSError) else exc
         raise InvalidInput(
-            f"the {what} {host} has no address here ({why}): it must be in DNS or /etc/hosts, "
+            f"the {role} {host} has no address here ({reason}): it must be in DNS or /etc/hosts, "
             f"or set libvirt:firewall:{key} to addresses"
         ) from exc
-    return {address(str(item[4][0]).partition("%")[0]) for item in found}
+    return {address(str(item[4][0]).partition("%")[0]) for item in results}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from saltvirt.hostnet.firewall.rules import of_family, written
+from saltvirt.hostnet.firewall.rules import format_ports, of_family
 
 if TYPE_CHECKING:
     from saltvirt.hostnet.firewall.rules import Rules, Run
@@ -18,50 +18,50 @@ def runs(run: Run) -> bool:
     return run(("firewall-cmd", "--state")).strip() == "running"
 
 
-def wanted(rules: Rules) -> list[str]:
+def expected_rules(rules: Rules) -> list[str]:
     """The rich rules of each zone."""
-    found = []
+    rich_rules = []
     for version in (4, 6):
         for pairs, hosts in rules.accepted():
-            found += [
+            rich_rules += [
                 f'rule priority="{_ACCEPT}" family="ipv{version}" source address="{host}" '
-                f'port port="{written(pair, "-")}" protocol="tcp" accept'
+                f'port port="{format_ports(pair, "-")}" protocol="tcp" accept'
                 for host in of_family(hosts, version)
                 for pair in pairs
             ]
     for pair in rules.closed:
-        found.append(
-            f'rule priority="{_DROP}" port port="{written(pair, "-")}" protocol="tcp" drop'
+        rich_rules.append(
+            f'rule priority="{_DROP}" port port="{format_ports(pair, "-")}" protocol="tcp" drop'
         )
-    return found
+    return rich_rules
 
 
 def listing(run: Run) -> str:
     """Our rules that there are now, by zone, as they are and as they will be after a start; and
     the zones: one that came into use since must get our rules, too."""
-    found, used = [], zones(run)
+    lines, used = [], zones(run)
     for zone in used:
-        for kept in ((), ("--permanent",)):
-            found += [f"{zone} {rule}" for rule in sorted(_ours(run, zone, kept))]
-    return "\n".join([*found, *used]) if found else ""
+        for options in ((), ("--permanent",)):
+            lines += [f"{zone} {rule}" for rule in sorted(_our_rules(run, zone, options))]
+    return "\n".join([*lines, *used]) if lines else ""
 
 
 def apply(run: Run, rules: Rules) -> None:
     """Replaces what there was of ours, now and for the next start; nothing is reloaded."""
     remove(run)
     for zone in zones(run):
-        for kept in ((), ("--permanent",)):
-            for rule in wanted(rules):
-                add = ("firewall-cmd", *kept, f"--zone={zone}", f"--add-rich-rule={rule}")
+        for options in ((), ("--permanent",)):
+            for rule in expected_rules(rules):
+                add = ("firewall-cmd", *options, f"--zone={zone}", f"--add-rich-rule={rule}")
                 run(add, must=True)
 
 
 def remove(run: Run) -> None:
     """Takes away all of ours, also in zones that are no longer in use."""
-    for kept in ((), ("--permanent",)):
-        for zone in run(("firewall-cmd", *kept, "--get-zones")).split():
-            for rule in _ours(run, zone, kept):
-                run(("firewall-cmd", *kept, f"--zone={zone}", f"--remove-rich-rule={rule}"))
+    for options in ((), ("--permanent",)):
+        for zone in run(("firewall-cmd", *options, "--get-zones")).split():
+            for rule in _our_rules(run, zone, options):
+                run(("firewall-cmd", *options, f"--zone={zone}", f"--remove-rich-rule={rule}"))
 
 
 def zones(run: Run) -> list[str]:
@@ -72,7 +72,7 @@ def zones(run: Run) -> list[str]:
     return sorted(zone for zone in active if zone and not zone.startswith(_OF_LIBVIRT))
 
 
-def _ours(run: Run, zone: str, kept: tuple[str, ...]) -> list[str]:
-    output = run(("firewall-cmd", *kept, f"--zone={zone}", "--list-rich-rules"))
+def _our_rules(run: Run, zone: str, options: tuple[str, ...]) -> list[str]:
+    output = run(("firewall-cmd", *options, f"--zone={zone}", "--list-rich-rules"))
     marks = [f'priority="{number}"' for number in (_ACCEPT, _DROP)]
     return [line for line in output.splitlines() if any(mark in line for mark in marks)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from saltvirt.hostnet.firewall.rules import of_family, written
+from saltvirt.hostnet.firewall.rules import format_ports, of_family
 
 if TYPE_CHECKING:
     from saltvirt.hostnet.firewall.rules import Pair, Rules, Run
@@ -24,19 +24,19 @@ def runs(run: Run) -> bool:
     return any(line != "-P INPUT ACCEPT" and not _JUMP.match(line) for line in lines)
 
 
-def wanted(rules: Rules) -> list[str]:
+def expected_rules(rules: Rules) -> list[str]:
     """What ``iptables-restore --noflush`` and its sister read: the chain, made anew."""
     return [line for _program, version in _PROGRAMS for line in _table(rules, version)]
 
 
 def listing(run: Run) -> str:
     """What there is now, of our chain and of the way into it."""
-    found = []
+    lines = []
     for program, _version in _PROGRAMS:
-        found.append(run((program, *_WAIT, "-S", CHAIN)))
-        way_in = run((program, *_WAIT, "-S", "INPUT")).splitlines()
-        found += [line for line in way_in if CHAIN in line]
-    return "\n".join(found) if found[0] else ""
+        lines.append(run((program, *_WAIT, "-S", CHAIN)))
+        jumps = run((program, *_WAIT, "-S", "INPUT")).splitlines()
+        lines += [line for line in jumps if CHAIN in line]
+    return "\n".join(lines) if lines[0] else ""
 
 
 def script(run: Run, rules: Rules) -> str:
@@ -48,8 +48,8 @@ def script(run: Run, rules: Rules) -> str:
             wait = " ".join(_WAIT)
             restore = f"{program}-restore {wait} --noflush <<'END' || exit 1"
             lines += [restore, *_table(rules, version), "END"]
-            has = f"{program} {wait} -C {way_in} 2>/dev/null"
-            lines.append(f"{has} || {program} {wait} -I {way_in}")
+            exists_test = f"{program} {wait} -C {way_in} 2>/dev/null"
+            lines.append(f"{exists_test} || {program} {wait} -I {way_in}")
     return "\n".join(lines) + "\n"
 
 
@@ -85,4 +85,4 @@ def _table(rules: Rules, version: int) -> list[str]:
 
 
 def _ports(pair: Pair) -> str:
-    return written(pair, ":")
+    return format_ports(pair, ":")

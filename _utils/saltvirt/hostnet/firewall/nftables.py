@@ -10,7 +10,7 @@ import json
 import shlex
 from typing import TYPE_CHECKING
 
-from saltvirt.hostnet.firewall.rules import NAME, of_family, written
+from saltvirt.hostnet.firewall.rules import NAME, format_ports, of_family
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -30,7 +30,7 @@ def runs(run: Run) -> bool:
     return bool(run(("nft", "--version")))
 
 
-def wanted(rules: Rules) -> list[str]:
+def expected_rules(rules: Rules) -> list[str]:
     """The lines of our table."""
     lines = [f"table inet {TABLE} {{", "  chain input {"]
     lines += ["    type filter hook input priority -10; policy accept;", '    iifname "lo" accept']
@@ -45,18 +45,18 @@ def wanted(rules: Rules) -> list[str]:
 def listing(run: Run) -> str:
     """What there is now, of our table, of our rules in chains of others, and of these chains: one
     that was added since must get our rules, too."""
-    own = run(("nft", "-s", "list", "table", "inet", TABLE))
-    others = [where[:3] for where in handles(run(("nft", "-j", "-a", "list", "ruleset")))]
+    own_table = run(("nft", "-s", "list", "table", "inet", TABLE))
+    foreign_rules = [rule[:3] for rule in handles(run(("nft", "-j", "-a", "list", "ruleset")))]
     chains = foreign(run(("nft", "-j", "list", "chains")))
-    return own + json.dumps([others, chains]) if own else ""
+    return own_table + json.dumps([foreign_rules, chains]) if own_table else ""
 
 
 def script(run: Run, rules: Rules) -> str:
     """What makes it all, for sh; also when the machine starts and others' chains may be gone."""
-    fresh = [f"table inet {TABLE}", f"delete table inet {TABLE}", *wanted(rules)]
+    fresh = [f"table inet {TABLE}", f"delete table inet {TABLE}", *expected_rules(rules)]
     chains = foreign(run(("nft", "-j", "list", "chains")))
-    others = [f"nft {shlex.quote(line)} || true" for line in in_front(chains, rules)]
-    return "\n".join(["nft -f - <<'END' || exit 1", *fresh, "END", *others]) + "\n"
+    foreign_lines = [f"nft {shlex.quote(line)} || true" for line in in_front(chains, rules)]
+    return "\n".join(["nft -f - <<'END' || exit 1", *fresh, "END", *foreign_lines]) + "\n"
 
 
 def apply(run: Run, rules: Rules) -> None:
@@ -76,7 +76,7 @@ def foreign(output: str) -> list[Chain]:
 
     output: what ``nft -j list chains`` printed. iptables' own chains are iptables' to fill.
     """
-    found = []
+    chains = []
     for item in json.loads(output or '{"nftables": []}')["nftables"]:
         chain = item.get("chain", {})
         if (
@@ -85,8 +85,8 @@ def foreign(output: str) -> list[Chain]:
             and chain["table"] not in _OF_PROGRAMS
             and (chain["family"] == "inet" or chain["name"] != "INPUT")
         ):
-            found.append((chain["family"], chain["table"], chain["name"]))
-    return found
+            chains.append((chain["family"], chain["table"], chain["name"]))
+    return chains
 
 
 def in_front(chains: Iterable[Chain], rules: Rules) -> Iterator[str]:
@@ -102,12 +102,12 @@ def handles(output: str) -> list[tuple[str, str, str, int]]:
 
     output: what ``nft -j -a list ruleset`` printed.
     """
-    found = []
+    rules = []
     for item in json.loads(output or '{"nftables": []}')["nftables"]:
         rule = item.get("rule", {})
         if rule.get("comment") == NAME and rule["table"] != TABLE:
-            found.append((rule["family"], rule["table"], rule["chain"], rule["handle"]))
-    return found
+            rules.append((rule["family"], rule["table"], rule["chain"], rule["handle"]))
+    return rules
 
 
 def _take_from_others(run: Run) -> None:
@@ -124,4 +124,4 @@ def _accepts(rules: Rules) -> Iterator[str]:
 
 
 def _set(pairs: Iterable[Pair]) -> str:
-    return ", ".join(written(pair, "-") for pair in pairs)
+    return ", ".join(format_ports(pair, "-") for pair in pairs)

@@ -39,9 +39,9 @@ class Rules:
 
     def accepted(self) -> list[tuple[tuple[Pair, ...], tuple[str, ...]]]:
         """(ports, to whom they are open)."""
-        both = dict.fromkeys((*self.hosts, *self.masters))
-        found = [(self.open, self.hosts), (self.agent, tuple(both))]
-        return [one for one in found if one[0]]
+        all_hosts = dict.fromkeys((*self.hosts, *self.masters))
+        pairs = [(self.open, self.hosts), (self.agent, tuple(all_hosts))]
+        return [pair for pair in pairs if pair[0]]
 
     @property
     def closed(self) -> tuple[Pair, ...]:
@@ -56,8 +56,8 @@ def of_family(hosts: Iterable[str], version: int) -> list[str]:
 
 def ports(text: object) -> Pair:
     """(first, last) of ``16514`` or ``49152-49215``; InvalidInput for anything else."""
-    found = _PORTS.fullmatch(str(text))
-    first, last = (int(found[1]), int(found[2] or found[1])) if found else (0, 0)
+    match = _PORTS.fullmatch(str(text))
+    first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
     if not 0 < first <= last < 65536:
         raise InvalidInput(f"{text!r} is no port and no range of ports such as 49152-49215")
     return first, last
@@ -69,11 +69,11 @@ def address(text: object) -> str:
         network = ipaddress.ip_network(str(text), strict=False)
     except ValueError as exc:
         raise InvalidInput(f"{text!r} is no address and no network") from exc
-    alone = network.prefixlen == network.max_prefixlen
-    return str(network.network_address if alone else network)
+    is_single = network.prefixlen == network.max_prefixlen
+    return str(network.network_address if is_single else network)
 
 
-def written(pair: Pair, sign: str) -> str:
+def format_ports(pair: Pair, sign: str) -> str:
     """A pair of ports as one word."""
     first, last = pair
     return str(first) if first == last else f"{first}{sign}{last}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from saltvirt.hostnet.firewall.rules import NAME, written
+from saltvirt.hostnet.firewall.rules import NAME, format_ports
 
 if TYPE_CHECKING:
     from saltvirt.hostnet.firewall.rules import Rules, Run
@@ -15,40 +15,40 @@ def runs(run: Run) -> bool:
     return run(("ufw", "status")).startswith("Status: active")
 
 
-def wanted(rules: Rules) -> list[str]:
+def expected_rules(rules: Rules) -> list[str]:
     """The rules in the order in which they stand, in ufw's words."""
-    found = []
+    lines = []
     for pairs, hosts in rules.accepted():
         for pair in pairs:
-            port = written(pair, ":")
-            found += [f"allow from {host} to any port {port} proto tcp" for host in hosts]
+            port = format_ports(pair, ":")
+            lines += [f"allow from {host} to any port {port} proto tcp" for host in hosts]
     for pair in rules.closed:
-        found.append(f"deny {written(pair, ':')}/tcp")
-    return found
+        lines.append(f"deny {format_ports(pair, ':')}/tcp")
+    return lines
 
 
 def listing(run: Run) -> str:
     """Our rules that there are now."""
-    return "\n".join(_ours(run))
+    return "\n".join(_our_rules(run))
 
 
 def apply(run: Run, rules: Rules) -> None:
     """Replaces what there was of ours."""
     remove(run)
-    for rule in reversed(wanted(rules)):
+    for rule in reversed(expected_rules(rules)):
         run(("ufw", "prepend", *rule.split(), "comment", NAME), must=True)
 
 
 def remove(run: Run) -> None:
     """Takes away all of ours."""
-    for rule in _ours(run):
+    for rule in _our_rules(run):
         run(("ufw", "delete", *rule.split()))
 
 
-def _ours(run: Run) -> list[str]:
-    found = []
+def _our_rules(run: Run) -> list[str]:
+    our_rules = []
     for line in run(("ufw", "show", "added")).splitlines():
-        words, _, comment = line.strip().partition(" comment ")
+        rule, _, comment = line.strip().partition(" comment ")
         if comment.strip("'\"") == NAME:
-            found.append(words.removeprefix("ufw "))
-    return found
+            our_rules.append(rule.removeprefix("ufw "))
+    return our_rules

@@ -28,8 +28,8 @@ from saltvirt.migration.transport import Transport
 from saltvirt.placement.policy import PlacementPolicy
 
 # the cheapest and most basic first: the reasons are shown in this order
-STANDING = (guest.reasons, devices.reasons)
-TARGET = (
+GUEST_CHECKS = (guest.reasons, devices.reasons)
+TARGET_CHECKS = (
     trust.reasons,
     identity.reasons,
     machine.reasons,
@@ -57,11 +57,11 @@ class CheckedMigration:
     unmounted: tuple[str, ...] = ()
 
 
-def standing(report: GuestReport, request: CheckedMigration) -> list[str]:
+def guest_reasons(report: GuestReport, request: CheckedMigration) -> list[str]:
     """Why this guest cannot move anywhere: a list of sentences, empty when it can."""
-    return [reason for check in STANDING for reason in check(report, request)]
+    return [reason for check in GUEST_CHECKS for reason in check(report, request)]
 
 
-def against(report: GuestReport, host: TargetReport, request: CheckedMigration) -> list[str]:
+def target_reasons(report: GuestReport, host: TargetReport, request: CheckedMigration) -> list[str]:
     """Why this guest cannot move to that host: a list of sentences."""
-    return [reason for check in TARGET for reason in check(report, host, request)]
+    return [reason for check in TARGET_CHECKS for reason in check(report, host, request)]

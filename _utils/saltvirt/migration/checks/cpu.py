@@ -15,23 +15,24 @@ def reasons(guest: GuestReport, host: TargetReport, request: CheckedMigration) -
     if guest.active and host.cpu_error:
         yield f"the guest's CPU cannot run on {host.hostname}: {host.cpu_error}"
     if guest.active and guest.host_cpu and host.cpu and not request.options.other_cpu:
-        what = differs(guest.host_cpu, host.cpu)
-        if what:
+        mismatch = describe_mismatch(guest.host_cpu, host.cpu)
+        if mismatch:
             yield (
                 f"the guest has the CPU of {guest.host} itself (host-passthrough), and "
-                f"{host.hostname} has {what}: its programs would die; give it the mode host-model, "
+                f"{host.hostname} has {mismatch}: its programs would die; give it the mode "
+                f"host-model, "
                 "stop it, or give other_cpu=True"
             )
 
 
-def differs(here: HostCpu, there: HostCpu) -> str | None:
+def describe_mismatch(source: HostCpu, target: HostCpu) -> str | None:
     """What a guest that has just the one CPU would not find on the other host, or None. libvirt
     calls such a CPU compatible with any host."""
-    if (here.vendor, here.model) != (there.vendor, there.model):
-        return f"{_words(there)}, not {_words(here)}"
-    lacks = sorted(here.features - there.features)
-    return f"a CPU without {', '.join(lacks)}" if lacks else None
+    if (source.vendor, source.model) != (target.vendor, target.model):
+        return f"{_description(target)}, not {_description(source)}"
+    missing = sorted(source.features - target.features)
+    return f"a CPU without {', '.join(missing)}" if missing else None
 
 
-def _words(cpu: HostCpu) -> str:
+def _description(cpu: HostCpu) -> str:
     return " ".join(filter(None, (cpu.vendor, cpu.model))) or "an unknown CPU"

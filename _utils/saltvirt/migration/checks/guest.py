@@ -43,13 +43,14 @@ def reasons(guest: GuestReport, request: CheckedMigration) -> Iterator[str]:
             f"{guest.name} waits until all its blocks are here"
         )
     yield from _snapshots(guest)
-    yield from _wishes(guest, request)
+    yield from _option_conflicts(guest, request)
 
 
 def _snapshots(guest: GuestReport) -> Iterator[str]:
     if guest.active and guest.snapshots:
         yield (
-            f"the guest has {units.counted(guest.snapshots, 'snapshot')}: libvirt cannot move them "
+            f"the guest has {units.pluralize(guest.snapshots, 'snapshot')}: libvirt cannot move "
+            f"them "
             "while it runs; delete them, or stop the guest and move it cold"
         )
     if not guest.active and guest.apart:
@@ -59,7 +60,7 @@ def _snapshots(guest: GuestReport) -> Iterator[str]:
         )
 
 
-def _wishes(guest: GuestReport, request: CheckedMigration) -> Iterator[str]:
+def _option_conflicts(guest: GuestReport, request: CheckedMigration) -> Iterator[str]:
     if guest.active and request.options.live is False:
         yield "live=False, but the guest runs: stop it first, or leave live out"
     if guest.active and request.options.offline:

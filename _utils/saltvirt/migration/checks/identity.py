@@ -16,7 +16,7 @@ def reasons(guest: GuestReport, host: TargetReport, request: CheckedMigration) -
     if host.host_uuid and host.host_uuid == guest.host_uuid:
         yield f"{host.hostname} is where the guest already is"
         return
-    for domain in (one.guest for one in host.domains):
+    for domain in (report.guest for report in host.domains):
         if domain.name == guest.name:
             yield (
                 f"a guest named {guest.name} is already on {host.hostname} "
@@ -29,15 +29,15 @@ def reasons(guest: GuestReport, host: TargetReport, request: CheckedMigration) -
 
 
 def _macs(guest: GuestReport, host: TargetReport) -> Iterator[str]:
-    taken = {
+    used_macs = {
         mac: domain.guest.name
         for domain in host.domains
         for mac in domain.macs
         if domain.guest.uuid != guest.uuid
     }
     for nic in guest.nics:
-        if nic.mac in taken:
-            yield f"{taken[nic.mac]} on {host.hostname} has the MAC address {nic.mac}"
+        if nic.mac in used_macs:
+            yield f"{used_macs[nic.mac]} on {host.hostname} has the MAC address {nic.mac}"
 
 
 def _cid(guest: GuestReport, host: TargetReport) -> Iterator[str]:

@@ -35,8 +35,9 @@ def _emulator(guest: GuestReport, host: TargetReport) -> Iterator[str]:
 def _versions(guest: GuestReport, host: TargetReport) -> Iterator[str]:
     if guest.active and _series(host.qemu) < _series(guest.qemu):
         yield (
-            f"QEMU {units.dotted(host.qemu)} on {host.hostname} is older than "
-            f"{units.dotted(guest.qemu)} on the source: a running guest moves only to the same "
+            f"QEMU {units.version_text(host.qemu)} on {host.hostname} is older than "
+            f"{units.version_text(guest.qemu)} on the source: a running guest moves only to the "
+            f"same "
             "or a newer one; stop it to move it cold"
         )
 
@@ -47,25 +48,27 @@ def _series(version: int) -> int:
 
 
 def _machine_type(guest: GuestReport, host: TargetReport) -> Iterator[str]:
-    wanted = f"{guest.arch} {guest.virt_type} {guest.machine}"
+    machine_type = f"{guest.arch} {guest.virt_type} {guest.machine}"
     if host.machine.error:
-        yield f"{host.hostname} cannot run a {wanted} machine: {host.machine.error}"
+        yield f"{host.hostname} cannot run a {machine_type} machine: {host.machine.error}"
 
 
 def _vcpus(guest: GuestReport, host: TargetReport) -> Iterator[str]:
     if host.machine.max_vcpus and guest.vcpus > host.machine.max_vcpus:
         yield (
             f"{host.hostname} gives a guest at most "
-            f"{units.counted(host.machine.max_vcpus, 'CPU')}, "
+            f"{units.pluralize(host.machine.max_vcpus, 'CPU')}, "
             f"{guest.vcpus} are needed"
         )
 
 
 def _secrets(host: TargetReport) -> Iterator[str]:
-    for one in host.lacking:
-        usage = f" ({one.usage})" if one.usage else ""
+    for secret in host.missing_secrets:
+        usage = f" ({secret.usage})" if secret.usage else ""
         yield (
-            f"{one.device} needs libvirt's secret {one.uuid}{usage}, which {host.hostname} does "
-            f"not have: virsh secret-dumpxml {one.uuid} on the guest's host, on {host.hostname} "
-            f"virsh secret-define of that file and virsh secret-set-value {one.uuid} --file VALUE"
+            f"{secret.device} needs libvirt's secret {secret.uuid}{usage}, which {host.hostname} "
+            f"does "
+            f"not have: virsh secret-dumpxml {secret.uuid} on the guest's host, on {host.hostname} "
+            f"virsh secret-define of that file and virsh secret-set-value {secret.uuid} --file "
+            f"VALUE"
         )

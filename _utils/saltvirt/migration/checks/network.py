@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 
 def reasons(guest: GuestReport, host: TargetReport, request: CheckedMigration) -> Iterator[str]:
-    seen = set()
+    checked_plugs = set()
     for nic in guest.nics:
-        where = (nic.type, nic.source)
-        if where not in seen:
-            seen.add(where)
-            yield from _plug(*where, host)
+        plug = (nic.type, nic.source)
+        if plug not in checked_plugs:
+            checked_plugs.add(plug)
+            yield from _plug(*plug, host)
 
 
 def _plug(kind: str | None, source: str | None, host: TargetReport) -> Iterator[str]:

@@ -20,38 +20,38 @@ if TYPE_CHECKING:
 def reasons(guest: GuestReport, host: TargetReport, request: CheckedMigration) -> Iterator[str]:
     if request.overcommit:
         return
-    there = _target(guest, host, request)
+    target = _target(guest, host, request)
     active = guest.active or guest.autostart
-    wanted = facts.PlacementRequest(
+    demand = facts.PlacementRequest(
         guest.name, guest.vcpus, guest.memory_kib, hypervisor=guest.virt_type or "kvm",
         page_kib=guest.page_kib, stopped=not active,
     )  # fmt: skip
     for module in (vcpu, memory):
-        why = module.reason(there, wanted, request.placement)
-        if why:
-            yield f"{host.hostname}: {why}"
-    yield from _disks(guest, there, host, request)
+        reason = module.reason(target, demand, request.placement)
+        if reason:
+            yield f"{host.hostname}: {reason}"
+    yield from _disks(guest, target, host, request)
 
 
 def _disks(
-    guest: GuestReport, there: facts.Host, host: TargetReport, request: CheckedMigration
+    guest: GuestReport, target: facts.Host, host: TargetReport, request: CheckedMigration
 ) -> Iterator[str]:
     """Folders where the disks could grow to more than is free and not promised to others."""
-    needed = storage.needed(request.plans)
-    for place, size in storage.promised(request.plans):
-        free = host.free_bytes.get(place)
-        if free is None or free < needed[place] + SLACK_BYTES:
+    needed = storage.required_space(request.plans)
+    for directory, size in storage.promised_space(request.plans):
+        free = host.free_bytes.get(directory)
+        if free is None or free < needed[directory] + SLACK_BYTES:
             continue  # not known; or the check of storage says it
-        others = sum(
-            bytes_ for one in host.reservations if one.name != guest.name
-            for folder, bytes_ in one.disks if folder == place
+        reserved_bytes = sum(
+            bytes_ for reservation in host.reservations if reservation.name != guest.name
+            for folder, bytes_ in reservation.disks if folder == directory
         )  # fmt: skip
-        promised = others + host.growth.get(place, 0)
-        left = max(0, free * there.ratio(request.placement, "disk") - promised)
-        if size > left:
+        promised_bytes = reserved_bytes + host.growth.get(directory, 0)
+        available_bytes = max(0, free * target.ratio(request.placement, "disk") - promised_bytes)
+        if size > available_bytes:
             yield (
-                f"{host.hostname}: {human_bytes(size)} of disk wanted in {place}, "
-                f"{human_bytes(left)} free that are promised to nobody"
+                f"{host.hostname}: {human_bytes(size)} of disk wanted in {directory}, "
+                f"{human_bytes(available_bytes)} free that are promised to nobody"
             )
 
 
@@ -59,9 +59,14 @@ def _target(guest: GuestReport, host: TargetReport, request: CheckedMigration) -
     """The target as placement sees it, with those that are on their way to it."""
     guests = [domain.guest for domain in host.domains if domain.guest.uuid != guest.uuid]
     arriving = [
-        facts.Guest(one.name, vcpus=one.vcpus, memory_kib=one.memory_kib, page_kib=one.page_kib)
-        for one in host.reservations
-        if one.name != guest.name
+        facts.Guest(
+            reservation.name,
+            vcpus=reservation.vcpus,
+            memory_kib=reservation.memory_kib,
+            page_kib=reservation.page_kib,
+        )
+        for reservation in host.reservations
+        if reservation.name != guest.name
     ]
     return facts.Host(
         name=host.hostname, cpus=host.cpus, memory_kib=host.memory_kib,

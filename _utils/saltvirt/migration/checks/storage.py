@@ -6,7 +6,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from saltvirt.migration import shared, storage
-from saltvirt.migration.facts import BackingFile, DiskReport, GuestReport, PlaceReport, TargetReport
+from saltvirt.migration.facts import (
+    BackingFile,
+    DiskReport,
+    GuestReport,
+    LocationReport,
+    TargetReport,
+)
 from saltvirt.units import human_bytes
 
 if TYPE_CHECKING:
@@ -22,20 +28,20 @@ def reasons(guest: GuestReport, host: TargetReport, request: CheckedMigration) -
     by_target = {disk.target: disk for disk in guest.disks}
     for plan in request.plans:
         disk = by_target[plan.target]
-        if plan.how == storage.REFUSED:
-            yield f"disk {plan.target} ({disk.key or 'without a source'}) stays: {plan.why}"
-        elif plan.how == storage.SHARED:
+        if plan.method == storage.REFUSED:
+            yield f"disk {plan.target} ({disk.key or 'without a source'}) stays: {plan.reason}"
+        elif plan.method == storage.SHARED:
             yield from _shared(guest, disk, request)
             yield from _bases(disk, host)
-        elif plan.how == storage.KEEP:
-            yield from _kept(guest, disk, host)
-        elif plan.how != storage.SEED:
-            yield from _copied(guest, disk, plan, host, request)
-    yield from _later(guest, host)
+        elif plan.method == storage.KEEP:
+            yield from _medium(guest, disk, host)
+        elif plan.method != storage.SEED:
+            yield from _copied_disk(guest, disk, plan, host, request)
+    yield from _pending_disks(guest, host)
     yield from _variables(guest, host)
     yield from _unmounted(guest, host, request)
-    yield from _room(host, request)
-    yield from _way(guest, request)
+    yield from _capacity(host, request)
+    yield from _tunnel(guest, request)
 
 
 def _shared(guest: GuestReport, disk: DiskReport, request: CheckedMigration) -> Iterator[str]:
@@ -51,12 +57,12 @@ def _shared(guest: GuestReport, disk: DiskReport, request: CheckedMigration) -> 
         )
 
 
-def _later(guest: GuestReport, host: TargetReport) -> Iterator[str]:
+def _pending_disks(guest: GuestReport, host: TargetReport) -> Iterator[str]:
     """Disks of its next start come along with the definition alone, without their data."""
-    for disk, plan in zip(guest.later, storage.plan(guest.later, host.places), strict=True):
-        if plan.how == storage.KEEP:
-            yield from _kept(guest, disk, host)
-        elif plan.how != storage.SHARED:
+    for disk, plan in zip(guest.later, storage.plan(guest.later, host.locations), strict=True):
+        if plan.method == storage.KEEP:
+            yield from _medium(guest, disk, host)
+        elif plan.method != storage.SHARED:
             yield (
                 f"disk {disk.target} ({disk.key}) is the guest's from its next start on, and "
                 f"{host.hostname} does not have it: stop the guest and start it again first, so "
@@ -70,34 +76,35 @@ def _cached(disk: DiskReport) -> bool:
     return disk.is_local and disk.cache not in COHERENT
 
 
-def _kept(guest: GuestReport, disk: DiskReport, host: TargetReport) -> Iterator[str]:
+def _medium(guest: GuestReport, disk: DiskReport, host: TargetReport) -> Iterator[str]:
     name = disk.key
-    seen = host.place(name)
+    location = host.location(name)
     local = disk.is_local or disk.pool
     is_seed = disk.seed or name.endswith(f"/{storage.SEED_FOLDER}/{guest.name}.iso")
-    if is_seed and not seen.shared:
+    if is_seed and not location.shared:
         yield (
             f"{disk.device} {disk.target} has {name}, the volume that seeds the guest, which "
-            f"cannot move along: {_stays(disk, seen, host)}; salt-run virt.seed_eject {guest.name} "
+            f"cannot move along: {_seed_reason(disk, location, host)}; salt-run virt.seed_eject "
+            f"{guest.name} "
             "ejects and deletes it"
         )
-    elif name and local and not seen.exists:
+    elif name and local and not location.exists:
         yield (
             f"{disk.device} {disk.target} is {name}, which "
             f"{host.hostname} does not have: put it there, or eject it"
         )
 
 
-def _stays(disk: DiskReport, seen: PlaceReport, host: TargetReport) -> str:
+def _seed_reason(disk: DiskReport, location: LocationReport, host: TargetReport) -> str:
     """Why the volume that seeds the guest is not copied to the target."""
     if not disk.seed:
         return "the guest's record does not name it, so it may be somebody else's"
-    if seen.exists:
+    if location.exists:
         return f"{host.hostname} already has another file of that name: look whose it is"
-    return seen.why or storage.UNKNOWN
+    return location.reason or storage.UNKNOWN
 
 
-def _copied(
+def _copied_disk(
     guest: GuestReport,
     disk: DiskReport,
     plan: storage.DiskPlan,
@@ -117,18 +124,19 @@ def _copied(
             f"disk {disk.target} is encrypted by QEMU, which does not open a new file of it on "
             f"{host.hostname}: stop the guest to move it cold"
         )
-    seen = host.place(disk.key)
-    if seen.exists:
+    location = host.location(disk.key)
+    if location.exists:
         yield (
-            f"{host.hostname} already has {plan.there}, which is not the disk of this guest but "
+            f"{host.hostname} already has {plan.target_path}, which is not the disk of this guest "
+            f"but "
             "may be another's: look whose it is"
         )
-    if disk.type == "block" and not seen.pool:
+    if disk.type == "block" and not location.pool:
         yield (
             f"disk {disk.target} is the block device {plan.path}, for which "
             f"{host.hostname} has no storage pool"
         )
-    yield from _thin(guest, disk, plan, host, request)
+    yield from _thin_copy(guest, disk, plan, host, request)
 
 
 def _variables(guest: GuestReport, host: TargetReport) -> Iterator[str]:
@@ -137,54 +145,56 @@ def _variables(guest: GuestReport, host: TargetReport) -> Iterator[str]:
         yield "the firmware's variables are in no file: only a file of them can come along"
     if not guest.nvram:
         return
-    seen = host.place(guest.nvram)
-    if seen.shared is None:
-        yield f"the firmware's variables {guest.nvram}: {seen.why or storage.UNKNOWN}"
-    elif seen.exists and not seen.shared:
+    location = host.location(guest.nvram)
+    if location.shared is None:
+        yield f"the firmware's variables {guest.nvram}: {location.reason or storage.UNKNOWN}"
+    elif location.exists and not location.shared:
         yield (
             f"{host.hostname} already has {guest.nvram}, which is not this guest's but may "
             "be another's: look whose it is"
         )
 
 
-def _thin(
+def _thin_copy(
     guest: GuestReport,
     disk: DiskReport,
     plan: storage.DiskPlan,
     host: TargetReport,
     request: CheckedMigration,
 ) -> Iterator[str]:
-    asked = request.options.copy_storage
-    if asked == "incremental" and not disk.chain:
+    copy_storage = request.options.copy_storage
+    if copy_storage == "incremental" and not disk.chain:
         yield (
             f"copy_storage is incremental, but disk {disk.target} has no backing file; "
             "leave copy_storage out"
         )
-    if asked == "all" and disk.chain and not guest.active:
+    if copy_storage == "all" and disk.chain and not guest.active:
         yield (
             f"copy_storage is all, but the overlay {plan.path} of a stopped guest is copied as "
             "it is; leave copy_storage out"
         )
-    if plan.how == storage.OVERLAY:
+    if plan.method == storage.OVERLAY:
         yield from _bases(disk, host)
 
 
 def _bases(disk: DiskReport, host: TargetReport) -> Iterator[str]:
     for base in disk.chain:
-        seen = host.place(base.path)
-        yield from _own(disk, base, seen, host) if base.own else _base(base, seen, host)
+        location = host.location(base.path)
+        yield from (
+            _owned_base(disk, base, location, host) if base.own else _base(base, location, host)
+        )
 
 
-def _own(
-    disk: DiskReport, base: BackingFile, seen: PlaceReport, host: TargetReport
+def _owned_base(
+    disk: DiskReport, base: BackingFile, location: LocationReport, host: TargetReport
 ) -> Iterator[str]:
     """The disk as it was before a snapshot has to come to where the disk looks for it."""
-    folder = (host.place(disk.key).path or "").rpartition("/")[0]
-    if seen.shared:
+    folder = (host.location(disk.key).path or "").rpartition("/")[0]
+    if location.shared:
         return
-    if seen.shared is None:
-        yield f"{base.path}, the backing file of disk {disk.target}: {seen.why}"
-    elif seen.exists:
+    if location.shared is None:
+        yield f"{base.path}, the backing file of disk {disk.target}: {location.reason}"
+    elif location.exists:
         yield (
             f"{host.hostname} already has {base.path}, which is not the backing file of "
             f"disk {disk.target}: look whose it is"
@@ -197,14 +207,14 @@ def _own(
         )
 
 
-def _base(base: BackingFile, seen: PlaceReport, host: TargetReport) -> Iterator[str]:
+def _base(base: BackingFile, location: LocationReport, host: TargetReport) -> Iterator[str]:
     """A backing file of that name must be the same file, and is not brought under a mount."""
-    if shared.on_network(base.fs) and not seen.exists:
+    if shared.on_network(base.fs) and not location.exists:
         yield (
             f"{base.path}, the backing file of the guest's disk, is on a network file system "
             f"({base.fs}) that {host.hostname} does not show: mount it there"
         )
-    if seen.same is False:
+    if location.same_content is False:
         yield (
             f"{host.hostname} has another {base.path} than the backing file of the guest's "
             "disk: use copy_storage=all, which makes one whole disk of it"
@@ -214,18 +224,21 @@ def _base(base: BackingFile, seen: PlaceReport, host: TargetReport) -> Iterator[
 def _unmounted(guest: GuestReport, host: TargetReport, request: CheckedMigration) -> Iterator[str]:
     """What is copied below a mount point fills the root's file system, and is hidden by the next
     mount."""
-    store = guest.nvram if guest.nvram and not host.place(guest.nvram).shared else ""
-    folders = {*storage.needed(request.plans), *([store.rpartition("/")[0]] if store else [])}
+    store = guest.nvram if guest.nvram and not host.location(guest.nvram).shared else ""
+    folders = {
+        *storage.required_space(request.plans),
+        *([store.rpartition("/")[0]] if store else []),
+    }
     for point in request.unmounted:
-        for folder in sorted(one for one in folders if f"{one}/".startswith(f"{point}/")):
+        for folder in sorted(path for path in folders if f"{path}/".startswith(f"{point}/")):
             yield (
                 f"{point} is not mounted on {host.hostname}: nothing is copied to {folder} there; "
                 f"mount it, or see virt.forget_mount"
             )
 
 
-def _room(host: TargetReport, request: CheckedMigration) -> Iterator[str]:
-    for directory, size in storage.needed(request.plans).items():
+def _capacity(host: TargetReport, request: CheckedMigration) -> Iterator[str]:
+    for directory, size in storage.required_space(request.plans).items():
         free = host.free_bytes.get(directory)
         if free is not None and free < size + SLACK_BYTES:
             yield (
@@ -234,7 +247,7 @@ def _room(host: TargetReport, request: CheckedMigration) -> Iterator[str]:
             )
 
 
-def _way(guest: GuestReport, request: CheckedMigration) -> Iterator[str]:
+def _tunnel(guest: GuestReport, request: CheckedMigration) -> Iterator[str]:
     if guest.active and request.transport.tunnelled and storage.mode(request.plans):
         yield (
             "virt:tunnel is on, and libvirt cannot tunnel the disks of a running guest: set "

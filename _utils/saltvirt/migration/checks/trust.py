@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from saltvirt.migration.checks import CheckedMigration
 
 
-def shown(
+def required(
     certificates: Mapping[str, Mapping[str, Certificate]], transport: Transport
 ) -> list[Certificate]:
     """Those of them that a migration over this transport needs, as a list.
@@ -21,25 +21,28 @@ def shown(
     certificates: ``source`` and ``target`` to what saltvirt.pki.host.validity says of them.
     """
     libvirt, qemu = transport.scheme == "tls", transport.native_tls
-    wanted = (
+    requirements = (
         ("source", "client", libvirt), ("source", "qemu-client", qemu),
         ("target", "server", libvirt), ("target", "qemu-server", qemu),
     )  # fmt: skip
     return [
         certificates[end][use]
-        for end, use, yes in wanted
-        if yes and use in certificates.get(end, {})
+        for end, use, is_used in requirements
+        if is_used and use in certificates.get(end, {})
     ]
 
 
-def wrong(
+def invalid_reasons(
     certificates: Mapping[str, Mapping[str, Certificate]], transport: Transport
 ) -> Iterator[str]:
     """A sentence for each that does not hold."""
-    for found in shown(certificates, transport):
-        if found.wrong:
-            yield f"{found.file} on {found.host} {found.wrong}: apply libvirt.keys there"
+    for certificate in required(certificates, transport):
+        if certificate.wrong:
+            yield (
+                f"{certificate.file} on {certificate.host} {certificate.wrong}: apply "
+                f"libvirt.keys there"
+            )
 
 
 def reasons(guest: GuestReport, host: TargetReport, request: CheckedMigration) -> Iterator[str]:
-    yield from wrong(request.certificates, request.transport)
+    yield from invalid_reasons(request.certificates, request.transport)

@@ -71,16 +71,16 @@ def expand(policy: CertificatePolicy, opts: Mapping[str, Any]) -> str:
 
 
 def _engines(
-    text: str, opts: Mapping[str, Any], seen: tuple[str, ...] = ()
+    text: str, opts: Mapping[str, Any], visited: tuple[str, ...] = ()
 ) -> Iterator[str | None]:
     """The letters of the matchers that the expression uses, nodegroups expanded; None: of a word
     that uses none."""
     for word in text.split():
         info = salt.utils.minions.parse_target(word)
-        if info["engine"] == "N" and info["pattern"] not in seen:
+        if info["engine"] == "N" and info["pattern"] not in visited:
             group = opts.get("nodegroups", {}).get(info["pattern"], "")
-            words = " ".join(group) if isinstance(group, (list, tuple)) else str(group)
-            yield from _engines(words, opts, (*seen, info["pattern"]))
+            expression = " ".join(group) if isinstance(group, (list, tuple)) else str(group)
+            yield from _engines(expression, opts, (*visited, info["pattern"]))
         yield info["engine"]
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cryptography import x509
 
     from saltvirt.pki.authority.policy import CertificatePolicy
-    from saltvirt.pki.authority.store import Store
+    from saltvirt.pki.authority.store import CertificateStore
     from saltvirt.pki.common.certs import PrivateKey
 
 log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ class Authority:
     key: PrivateKey
     chain: tuple[x509.Certificate, ...]
     # others that hosts must trust beside it while one replaces the other
-    also: tuple[x509.Certificate, ...] = ()
+    also_trusted: tuple[x509.Certificate, ...] = ()
 
     @property
     def cert(self) -> x509.Certificate:
@@ -43,15 +43,15 @@ class Authority:
     @property
     def trusted(self) -> bytes:
         """All that a host must trust, as PEM."""
-        return certs.cert_pem(*unique((*self.chain, *self.also)))
+        return certs.cert_pem(*unique((*self.chain, *self.also_trusted)))
 
 
-def unique(found: Iterable[x509.Certificate]) -> list[x509.Certificate]:
+def unique(certificates: Iterable[x509.Certificate]) -> list[x509.Certificate]:
     """Certificates in their order, each once."""
-    return list({certs.fingerprint(cert): cert for cert in found}.values())
+    return list({certs.fingerprint(cert): cert for cert in certificates}.values())
 
 
-def paths(store: Store, name: str, generation: str = "") -> tuple[Path, Path]:
+def paths(store: CertificateStore, name: str, generation: str = "") -> tuple[Path, Path]:
     """(key, certificate) files of an authority. generation: ``""``, ``next-`` or ``old-``."""
     prefix = AUTHORITIES[name]
     return store.path(f"{generation}{prefix}cakey.pem"), store.path(
@@ -59,7 +59,7 @@ def paths(store: Store, name: str, generation: str = "") -> tuple[Path, Path]:
     )
 
 
-def ensure(store: Store, policy: CertificatePolicy) -> None:
+def ensure(store: CertificateStore, policy: CertificatePolicy) -> None:
     """Makes the authorities that do not exist. One process does; the others wait for it."""
     if not all(_complete(store, name) for name in AUTHORITIES):
         with store.exclusive():
@@ -67,34 +67,34 @@ def ensure(store: Store, policy: CertificatePolicy) -> None:
                 _make(store, policy, name)
 
 
-def current(store: Store) -> dict[str, Authority]:
+def current(store: CertificateStore) -> dict[str, Authority]:
     """All authorities by name, usable now. Hold one of the store's locks.
 
     Raises PkiError, saying what to do, for one that is damaged, incomplete, or not
     valid at this time.
     """
-    found = {name: read(store, name) for name in AUTHORITIES}
-    for authority in found.values():
+    authorities = {name: read(store, name) for name in AUTHORITIES}
+    for authority in authorities.values():
         check_time(authority.cert, store)
-    return found
+    return authorities
 
 
-def _complete(store: Store, name: str) -> bool:
+def _complete(store: CertificateStore, name: str) -> bool:
     return all(path.exists() for path in paths(store, name))
 
 
-def _make(store: Store, policy: CertificatePolicy, name: str) -> None:
+def _make(store: CertificateStore, policy: CertificatePolicy, name: str) -> None:
     """Under the exclusive lock: finish what a killed process began, or begin."""
     key_path, cert_path = paths(store, name)
     if not key_path.exists() and not cert_path.exists():
         prepare(store, policy, name)
         promote(store, name)
         log.info("made the certificate authority %s", cert_path)
-    elif not cert_path.exists() and _prepared(store, name, key_path):
+    elif not cert_path.exists() and _is_prepared(store, name, key_path):
         promote(store, name)
 
 
-def _prepared(store: Store, name: str, key_path: Path) -> bool:
+def _is_prepared(store: CertificateStore, name: str, key_path: Path) -> bool:
     """True when next-cacert is for the key that is already in place."""
     pem = files.read(paths(store, name, "next-")[1])
     return pem is not None and certs.belong_together(
@@ -102,7 +102,7 @@ def _prepared(store: Store, name: str, key_path: Path) -> bool:
     )
 
 
-def prepare(store: Store, policy: CertificatePolicy, name: str) -> None:
+def prepare(store: CertificateStore, policy: CertificatePolicy, name: str) -> None:
     """Writes a new CA beside the present one, as ``next-``."""
     key_path, cert_path = paths(store, name, "next-")
     key = certs.new_key(policy.key)
@@ -120,14 +120,14 @@ def unique_tag(key: PrivateKey) -> str:
     return certs.hex_digest(certs.public_bytes(key))[:6]
 
 
-def promote(store: Store, name: str) -> None:
+def promote(store: CertificateStore, name: str) -> None:
     """Puts the ``next-`` CA in its place: the key first, so that a crash can be told."""
     for source, target in zip(paths(store, name, "next-"), paths(store, name), strict=True):
         if source.exists():
             files.rename(source, target)
 
 
-def read(store: Store, name: str, generation: str = "") -> Authority:
+def read(store: CertificateStore, name: str, generation: str = "") -> Authority:
     """An authority from its files. Raises PkiError, saying what to do, when it is no good."""
     key_path, cert_path = paths(store, name, generation)
     for path in (key_path, cert_path):
@@ -144,7 +144,7 @@ def read(store: Store, name: str, generation: str = "") -> Authority:
     except PkiError as exc:
         raise PkiError(f"{cert_path} is {exc}: {_ADVICE}") from exc
     _check_pair(chain[0], key, key_path, cert_path)
-    return Authority(name, key, chain, _also(store, name) if generation == "" else ())
+    return Authority(name, key, chain, _also_trusted(store, name) if generation == "" else ())
 
 
 _ADVICE = (
@@ -164,28 +164,32 @@ def _check_pair(cert: x509.Certificate, key: PrivateKey, key_path: Path, cert_pa
         raise PkiError(f"the first certificate of {cert_path} is not one of a CA")
 
 
-def _also(store: Store, name: str) -> tuple[x509.Certificate, ...]:
+def _also_trusted(store: CertificateStore, name: str) -> tuple[x509.Certificate, ...]:
     """Certificates of the CA before and after this one, while hosts must trust both."""
-    found = []
+    trusted = []
     if store.path("rotation.json").exists():
         for generation in ("next-", "old-"):
             pem = files.read(paths(store, name, generation)[1])
             if pem:
-                found += certs.load_certs(pem)
-    return tuple(found)
+                trusted += certs.load_certs(pem)
+    return tuple(trusted)
 
 
-def since(store: Store) -> datetime.datetime:
+def oldest_start(store: CertificateStore) -> datetime.datetime:
     """Since when there is one of the CAs that hosts may trust. What had expired before is of none
     of them; what expires later is believed by those who look at no dates, as high availability
     does."""
-    paths_ = [paths(store, name, of)[1] for name in AUTHORITIES for of in ("", "next-", "old-")]
+    paths_ = [
+        paths(store, name, generation)[1]
+        for name in AUTHORITIES
+        for generation in ("", "next-", "old-")
+    ]
     chains = [certs.load_certs(pem) for pem in map(files.read, paths_) if pem]
     begins = (certs.not_before(cert) for chain in chains for cert in chain)
     return min(begins, default=_LONG_AGO)
 
 
-def check_time(cert: x509.Certificate, store: Store) -> None:
+def check_time(cert: x509.Certificate, store: CertificateStore) -> None:
     """Raises PkiError when the CA is not valid now."""
     now = store.now()
     start, end = certs.not_before(cert), certs.not_after(cert)

@@ -21,35 +21,37 @@ if TYPE_CHECKING:
     from saltvirt.fleet.answer import Answer
     from saltvirt.fleet.client import Fleet
     from saltvirt.pki.authority.policy import CertificatePolicy
-    from saltvirt.pki.authority.store import Store
+    from saltvirt.pki.authority.store import CertificateStore
 
 UPDATE = "virt.tls_update"
 INFO = "virt.tls_info"
-UPDATE_S = 120
+UPDATE_TIMEOUT_S = 120
 # a CA with fewer days left is to be replaced: a rotation waits for each host
 CA_DAYS = 60
 
 
-def authorities(store: Store) -> dict[str, dict[str, Any]]:
+def authorities(store: CertificateStore) -> dict[str, dict[str, Any]]:
     """{name: about its CA}, with ``problem`` where it cannot sign now, or ends soon."""
-    found = {}
+    summaries = {}
     for name in AUTHORITIES:
         try:
             authority = ca.read(store, name)
-            about = certs.describe(authority.cert)
-            about["days_left"] = (certs.not_after(authority.cert) - store.now()).days
+            details = certs.describe(authority.cert)
+            details["days_left"] = (certs.not_after(authority.cert) - store.now()).days
             if certs.not_after(authority.cert) - store.now() < _last_days(authority.cert):
-                about["problem"] = (
-                    f"it ends on {about['not_after'][:10]}, and every certificate with it: "
+                details["problem"] = (
+                    f"it ends on {details['not_after'][:10]}, and every certificate with it: "
                     "salt-run virt.rotate_ca"
                 )
-            if authority.also:
-                about["also_trusted"] = [c.subject.rfc4514_string() for c in authority.also]
+            if authority.also_trusted:
+                details["also_trusted"] = [
+                    c.subject.rfc4514_string() for c in authority.also_trusted
+                ]
             ca.check_time(authority.cert, store)
         except VirtError as exc:
-            about = {"problem": str(exc)}
-        found[name] = about
-    return found
+            details = {"problem": str(exc)}
+        summaries[name] = details
+    return summaries
 
 
 def _last_days(cert: Certificate) -> datetime.timedelta:
@@ -57,87 +59,96 @@ def _last_days(cert: Certificate) -> datetime.timedelta:
 
 
 def records(
-    store: Store, rules: CertificatePolicy, host: str, known: Collection[str] = ()
+    store: CertificateStore, rules: CertificatePolicy, host: str, hypervisors: Collection[str] = ()
 ) -> dict[str, dict[str, Any]]:
     """{use: what the master knows of the host's certificate}, with ``days_left``, ``renewed``
-    (the day from which it is renewed) and ``wrong`` (why it will be replaced at once). known: the
+    (the day from which it is renewed) and ``wrong`` (why it will be replaced at once). hypervisors:
+    the
     ids of all that virt:hosts names."""
-    found = {}
+    by_use = {}
     folder = store.host(host)
-    case = _case(store, rules, host, folder, known)
+    case = _case(store, rules, host, folder, hypervisors)
     for use in USES:
         cert = issue.stored_cert(folder, use)
         if cert is None:
             continue
         end = certs.not_after(cert)
-        about = certs.describe(cert)
-        about["days_left"] = (end - store.now()).days
-        about["renewed"] = (end - certs.lifetime(cert) / 3).date().isoformat()
+        details = certs.describe(cert)
+        details["days_left"] = (end - store.now()).days
+        details["renewed"] = (end - certs.lifetime(cert) / 3).date().isoformat()
         if rules.trust_grains:  # then the names are the host's own, which it tells when it asks
-            case = replace(case, want=replace(case.want, names=tuple(certs.names(cert))))
-        wrong = issue.fault(case, use, cert)
-        if wrong:
-            about["wrong"] = wrong
-        found[use.name] = about
-    return found
+            case = replace(
+                case, cert_request=replace(case.cert_request, names=tuple(certs.names(cert)))
+            )
+        fault = issue.fault(case, use, cert)
+        if fault:
+            details["wrong"] = fault
+        by_use[use.name] = details
+    return by_use
 
 
 def _case(
-    store: Store, rules: CertificatePolicy, host: str, folder: Path, known: Collection[str]
+    store: CertificateStore,
+    rules: CertificatePolicy,
+    host: str,
+    folder: Path,
+    hypervisors: Collection[str],
 ) -> issue.Case:
     """As for a request without any requested; the host's own grains are not known here."""
-    names = responder.names_of_all(store, rules, known).of(host)
-    found = {name: ca.read(store, name) for name in AUTHORITIES}
-    want = issue.wanted(
+    names = responder.names_of_all(store, rules, hypervisors).for_host(host)
+    signers = {name: ca.read(store, name) for name in AUTHORITIES}
+    cert_request = issue.make_cert_request(
         rules, request_rules.SigningRequest(), host, names, crl.revoked_serials(store)
     )
-    return issue.Case(store, rules, folder, found, want)
+    return issue.Case(store, rules, folder, signers, cert_request)
 
 
-def names_of_others(
-    store: Store, rules: CertificatePolicy, host: str, known: Collection[str] = ()
+def foreign_names(
+    store: CertificateStore, rules: CertificatePolicy, host: str, hypervisors: Collection[str] = ()
 ) -> list[str]:
     """Sentences: which good certificate the host was given for a name that is another's now."""
-    names, revoked = responder.names_of_all(store, rules, known), crl.revoked_serials(store)
-    found: set[tuple[str, str]] = set()
+    names, revoked = responder.names_of_all(store, rules, hypervisors), crl.revoked_serials(store)
+    conflicts: set[tuple[str, str]] = set()
     for cert in issue.issued(store.host(host)):
         if certs.serial(cert) in revoked or certs.not_after(cert) < store.now():
             continue
         for name in certs.names(cert):
-            found.update((name, owner) for owner in names.owners(host, name))
-    shared = set(names.of(host))  # virt:pki:names gives it to both
+            conflicts.update((name, owner) for owner in names.owners(host, name))
+    shared = set(names.for_host(host))  # virt:pki:names gives it to both
     return [
         f"it has, or had, a certificate for {name}, a name of {owner}: salt-run virt.revoke "
         f"{host} force=True, then salt-run virt.revoke {host} undo=True, and apply virt.keys"
-        for name, owner in sorted(found)
+        for name, owner in sorted(conflicts)
         if name not in shared
     ]
 
 
 def compare(records_: Mapping[str, dict[str, Any]], facts: Mapping[str, Any]) -> list[str]:
     """What differs between the master's record and what the host has: sentences."""
-    found = []
-    for use, about in records_.items():
-        there = facts.get("certs", {}).get(use)
-        if there is None:
-            found.append(f"{use}: not on the host: apply virt.keys")
-        elif there["sha256"] != about["sha256"]:
-            found.append(f"{use}: the host has another one ({there['issuer']}): apply virt.keys")
+    differences = []
+    for use, details in records_.items():
+        present = facts.get("certs", {}).get(use)
+        if present is None:
+            differences.append(f"{use}: not on the host: apply virt.keys")
+        elif present["sha256"] != details["sha256"]:
+            differences.append(
+                f"{use}: the host has another one ({present['issuer']}): apply virt.keys"
+            )
     for use in set(facts.get("certs", {})) - set(records_):
-        there = facts["certs"][use]
-        found.append(f"{use}: not made by this master ({there['issuer']}): apply virt.keys")
-    return found
+        present = facts["certs"][use]
+        differences.append(f"{use}: not made by this master ({present['issuer']}): apply virt.keys")
+    return differences
 
 
 def update(
     fleet: Fleet, hosts: Collection[str], report: Callable[[str], object]
 ) -> dict[str, Answer]:
     """Has the hosts fetch and place their certificates. {host: Answer}."""
-    found = {}
-    for answer in fleet.ask(hosts, UPDATE, timeout_s=UPDATE_S):
-        found[answer.host] = answer
+    answers = {}
+    for answer in fleet.ask(hosts, UPDATE, timeout_s=UPDATE_TIMEOUT_S):
+        answers[answer.host] = answer
         report(f"{answer.host}: {_outcome(answer)}")
-    return found
+    return answers
 
 
 def _outcome(answer: Answer) -> str:
@@ -149,36 +160,41 @@ def _outcome(answer: Answer) -> str:
 
 def revoke(
     fleet: Fleet,
-    store: Store,
+    store: CertificateStore,
     host: str,
     report: Callable[[str], object],
-    known: bool = False,
+    is_hypervisor: bool = False,
 ) -> dict[str, str]:
     """Revokes a host's certificates, and tells every other host. {host: error} of who does
-    not know of it yet. known: it is a hypervisor, also if it never had a certificate; then nobody
+    not know of it yet. is_hypervisor: it is a hypervisor, also if it never had a certificate; then
+    nobody
     has to be told. Raises NotFound for a host that never had any and is not known."""
-    count = crl.revoke(store, host, known)
+    count = crl.revoke(store, host, is_hypervisor)
     if not count:
         report(f"{host}: it has no certificates, and gets none")
         return {}
-    report(f"{host}: {units.counted(count, 'certificate')} revoked, and it gets no new ones")
-    gone = {host, *crl.record(store)["hosts"]}  # the master gives a revoked one no list
-    answers = update(fleet, [other for other in _own(fleet) if other not in gone], report)
+    report(f"{host}: {units.pluralize(count, 'certificate')} revoked, and it gets no new ones")
+    revoked = {host, *crl.record(store)["hosts"]}  # the master gives a revoked one no list
+    answers = update(
+        fleet,
+        [hypervisor for hypervisor in _own_hypervisors(fleet) if hypervisor not in revoked],
+        report,
+    )
     return {name: item.error or "" for name, item in sorted(answers.items()) if not item.ok}
 
 
-def _own(fleet: Fleet) -> list[str]:
+def _own_hypervisors(fleet: Fleet) -> list[str]:
     """The hypervisors of this master; those below a syndic have certificates of their own one."""
     try:
-        own: list[str] = fleet.own()
+        hypervisors: list[str] = fleet.direct_hosts()
     except NotFound:
         return []
-    return own
+    return hypervisors
 
 
 def rotate(
     fleet: Fleet,
-    store: Store,
+    store: CertificateStore,
     rules: CertificatePolicy,
     skip: Collection[str],
     report: Callable[[str], object],
@@ -189,21 +205,21 @@ def rotate(
     done, {host: what it lacks}). Raises PkiError when a CA cannot be read, or is not valid yet by
     this master's clock; NotFound for a host in ``skip`` that is none.
     """
-    hosts = _waited_for(fleet, store, skip)
+    hosts = _expected_hosts(fleet, store, skip)
     responder.prepare(store, rules)
     expired = _expired(store)
     rotation.begin(store, rules)
     if rotation.phase(store) == rotation.TRUST:
         report("step 1: every host learns to trust the new CA beside the old one")
-        late = {} if expired else _late(fleet, store, hosts, report)
-        late.update(_unmatched(store, {*hosts, *skip}))
-        if late:
-            return rotation.TRUST, late
+        lacking = {} if expired else _lacking_hosts(fleet, store, hosts, report)
+        lacking.update(_unmatched(store, {*hosts, *skip}))
+        if lacking:
+            return rotation.TRUST, lacking
         rotation.swap(store)
     report("step 2: every host gets certificates of the new CA")
-    late = {**_late(fleet, store, hosts, report), **_unmatched(store, {*hosts, *skip})}
-    if late:
-        return rotation.REISSUE, late
+    lacking = {**_lacking_hosts(fleet, store, hosts, report), **_unmatched(store, {*hosts, *skip})}
+    if lacking:
+        return rotation.REISSUE, lacking
     rotation.finish(store)
     report("step 3: every host forgets the old CA")
     answers = update(fleet, hosts, report)
@@ -211,79 +227,85 @@ def rotate(
 
 
 def rotation_plan(
-    fleet: Fleet, store: Store, skip: Collection[str]
+    fleet: Fleet, store: CertificateStore, skip: Collection[str]
 ) -> tuple[str | None, dict[str, str | None]]:
     """(phase of the rotation that is under way, None for none; {host that is waited for: why it
     does not answer, or None}). Changes nothing."""
-    hosts = _waited_for(fleet, store, skip)
+    hosts = _expected_hosts(fleet, store, skip)
     answers = {item.host: item.error for item in fleet.ask(hosts, INFO)}
-    found = {host: answers.get(host) for host in sorted(hosts)}
-    return rotation.phase(store), {**found, **_unmatched(store, {*hosts, *skip})}
+    errors_by_host = {host: answers.get(host) for host in sorted(hosts)}
+    return rotation.phase(store), {**errors_by_host, **_unmatched(store, {*hosts, *skip})}
 
 
-def _waited_for(fleet: Fleet, store: Store, skip: Collection[str]) -> list[str]:
+def _expected_hosts(fleet: Fleet, store: CertificateStore, skip: Collection[str]) -> list[str]:
     """The hypervisors that follow each step. Raises NotFound for one to skip that is none."""
-    own, revoked = fleet.own(), set(crl.record(store)["hosts"])
-    unknown = sorted({*skip}.difference(own, store.hosts()))
+    hypervisors, revoked = fleet.direct_hosts(), set(crl.record(store)["hosts"])
+    unknown = sorted({*skip}.difference(hypervisors, store.hosts()))
     if unknown:
         raise NotFound(f"skip: no hypervisor of this master is called {', '.join(unknown)}")
-    return [host for host in own if host not in {*skip, *revoked}]
+    return [host for host in hypervisors if host not in {*skip, *revoked}]
 
 
-def _unmatched(store: Store, others: Collection[str]) -> dict[str, str]:
+def _unmatched(store: CertificateStore, followers: Collection[str]) -> dict[str, str]:
     """{host: why it follows no step}, of those that have a good certificate and that virt:hosts
     does not match: they are given nothing, and the end of the rotation would lock them out.
-    others: who follows, or is to be skipped."""
+    followers: who follows, or is to be skipped."""
     if not store.base.is_dir():
         return {}
     is_new = rotation.phase(store) == rotation.REISSUE
-    out = {*others, *crl.record(store)["hosts"]}
-    found = {}
+    out = {*followers, *crl.record(store)["hosts"]}
+    unmatched = {}
     for host in sorted({*store.hosts()} - out):
-        given = filter(None, (issue.stored_cert(store.host(host), use) for use in USES))
-        good = [cert for cert in given if certs.not_after(cert) > store.now()]
+        stored = filter(None, (issue.stored_cert(store.host(host), use) for use in USES))
+        valid = [cert for cert in stored if certs.not_after(cert) > store.now()]
         if is_new:  # who has certificates of the new CA alone needs the old one no more
             now = [ca.read(store, name).cert for name in AUTHORITIES]
-            good = [cert for cert in good if not any(certs.signed_by(cert, one) for one in now)]
-        if good:
-            found[host] = (
+            valid = [
+                cert
+                for cert in valid
+                if not any(certs.signed_by(cert, authority) for authority in now)
+            ]
+        if valid:
+            unmatched[host] = (
                 f"virt:hosts does not match it: salt-run virt.revoke {host} if it is gone; "
                 f"skip={host} locks it out"
             )
-    return found
+    return unmatched
 
 
-def _expired(store: Store) -> bool:
+def _expired(store: CertificateStore) -> bool:
     """True when nothing works with the old CA any more, so that there is nobody to wait for. Raises
     PkiError where that is not known: a CA cannot be read, or begins after now by this master's
     clock."""
-    found = [ca.read(store, name).cert for name in AUTHORITIES]
-    if any(certs.not_after(cert) <= store.now() for cert in found):
+    certificates = [ca.read(store, name).cert for name in AUTHORITIES]
+    if any(certs.not_after(cert) <= store.now() for cert in certificates):
         return True
-    for cert in found:
+    for cert in certificates:
         ca.check_time(cert, store)
     return False
 
 
-def _late(
-    fleet: Fleet, store: Store, hosts: Collection[str], report: Callable[[str], object]
+def _lacking_hosts(
+    fleet: Fleet, store: CertificateStore, hosts: Collection[str], report: Callable[[str], object]
 ) -> dict[str, str]:
     """{host: what it lacks for the next step}. The hosts are updated first."""
     answers = update(fleet, hosts, report)
     expected = rotation.expected(store)
-    found = {}
+    lacking = {}
     for host, item in sorted(answers.items()):
-        lacks = item.error if not item.ok else _lacks(item.data["info"], expected, store)
-        if lacks:
-            found[host] = lacks
-    return found
+        reason = item.error if not item.ok else _missing_reason(item.data["info"], expected, store)
+        if reason:
+            lacking[host] = reason
+    return lacking
 
 
-def _lacks(facts: Mapping[str, Any], expected: Mapping[str, set[str]], store: Store) -> str | None:
+def _missing_reason(
+    facts: Mapping[str, Any], expected: Mapping[str, set[str]], store: CertificateStore
+) -> str | None:
     if not expected["trusted"] <= set(facts["trusted"]):
         return "it does not trust both CAs"
     if rotation.phase(store) == rotation.REISSUE:
-        issuers = {about["issuer"] for about in facts["certs"].values()}
+        issuers = {details["issuer"] for details in facts["certs"].values()}
         if not issuers <= expected["issuers"]:
             return "it still has certificates of the old CA"
     if facts["daemon"] not in ("serves", "does not listen"):
@@ -293,45 +315,49 @@ def _lacks(facts: Mapping[str, Any], expected: Mapping[str, set[str]], store: St
 
 
 def overview(
-    fleet: Fleet, store: Store, rules: CertificatePolicy, only: str | None = None, ask: bool = True
+    fleet: Fleet,
+    store: CertificateStore,
+    rules: CertificatePolicy,
+    only: str | None = None,
+    ask: bool = True,
 ) -> dict[str, Any]:
     """``CA``: about both authorities; ``hosts``: host to its ``certificates`` by use,
     ``problems`` (sentences), ``revoked``, and ``daemon`` when it was asked."""
-    known = set(_own(fleet))
-    if only and only not in known and not store.host(only).is_dir():
+    hypervisors = set(_own_hypervisors(fleet))
+    if only and only not in hypervisors and not store.host(only).is_dir():
         raise NotFound(f"{only} is no hypervisor of this master and never had a certificate")
-    hosts = [only] if only else sorted({*store.hosts(), *known})
+    hosts = [only] if only else sorted({*store.hosts(), *hypervisors})
     revoked = set(crl.record(store)["hosts"])
-    asked = [host for host in hosts if host in known and host not in revoked] if ask else []
-    answers = {item.host: item for item in fleet.ask(asked, INFO)}
-    shown = {}
+    queried = [host for host in hosts if host in hypervisors and host not in revoked] if ask else []
+    answers = {item.host: item for item in fleet.ask(queried, INFO)}
+    summaries = {}
     for host in hosts:
-        shown[host] = _one(store, rules, host, answers.get(host), revoked, known)
-        if host not in known and host not in revoked:
-            shown[host]["problems"].append(
+        summaries[host] = _host_summary(store, rules, host, answers.get(host), revoked, hypervisors)
+        if host not in hypervisors and host not in revoked:
+            summaries[host]["problems"].append(
                 f"virt:hosts does not match it; if it is gone: salt-run virt.revoke {host}"
             )
-    return {"CA": authorities(store) if store.base.is_dir() else {}, "hosts": shown}
+    return {"CA": authorities(store) if store.base.is_dir() else {}, "hosts": summaries}
 
 
 _HEAD = ["host", "certificate", "for", "by", "until", "days left", "renewed from", ""]
 
 
-def table(found: Mapping[str, Any]) -> list[list[Any]]:
+def table(summary: Mapping[str, Any]) -> list[list[Any]]:
     """The rows of ``virt.certs`` on a terminal."""
     rows = [_HEAD]
-    for name, about in found["CA"].items():
-        if "subject" in about:
-            end = about["not_after"][:10]
-            state = about.get("problem", "")
-            what = ["CA", name, "", _name(about["subject"])]
-            rows.append([*what, end, about["days_left"], "", state])
-    for host, about in found["hosts"].items():
-        for use, cert in about["certificates"].items():
-            state = "revoked" if about.get("revoked") else cert.get("wrong", "")
-            what = [host, use, " ".join(cert["names"]), _name(cert["issuer"])]
-            when = [cert["not_after"][:10], cert["days_left"], cert["renewed"]]
-            rows.append([*what, *when, state])
+    for name, details in summary["CA"].items():
+        if "subject" in details:
+            end = details["not_after"][:10]
+            state = details.get("problem", "")
+            identity = ["CA", name, "", _name(details["subject"])]
+            rows.append([*identity, end, details["days_left"], "", state])
+    for host, details in summary["hosts"].items():
+        for use, cert in details["certificates"].items():
+            state = "revoked" if details.get("revoked") else cert.get("wrong", "")
+            identity = [host, use, " ".join(cert["names"]), _name(cert["issuer"])]
+            validity = [cert["not_after"][:10], cert["days_left"], cert["renewed"]]
+            rows.append([*identity, *validity, state])
     return rows
 
 
@@ -341,39 +367,43 @@ def _name(distinguished: str) -> str:
     return parts[0].removeprefix("CN=") if parts else distinguished
 
 
-def problems(found: Mapping[str, Any]) -> dict[str, str]:
+def problems(summary: Mapping[str, Any]) -> dict[str, str]:
     """{host or CA: its problems in one line}."""
-    every = {name: [about["problem"]] for name, about in found["CA"].items() if "problem" in about}
-    every = {f"CA {name}": texts for name, texts in every.items()}
-    every.update({host: about["problems"] for host, about in found["hosts"].items()})
-    return {name: "; ".join(texts) for name, texts in every.items() if texts}
+    by_name = {
+        name: [details["problem"]]
+        for name, details in summary["CA"].items()
+        if "problem" in details
+    }
+    by_name = {f"CA {name}": texts for name, texts in by_name.items()}
+    by_name.update({host: details["problems"] for host, details in summary["hosts"].items()})
+    return {name: "; ".join(texts) for name, texts in by_name.items() if texts}
 
 
-def _one(
-    store: Store,
+def _host_summary(
+    store: CertificateStore,
     rules: CertificatePolicy,
     host: str,
     answer: Answer | None,
     revoked: Collection[str],
-    known: Collection[str],
+    hypervisors: Collection[str],
 ) -> dict[str, Any]:
     try:
-        kept = records(store, rules, host, known) if store.host(host).is_dir() else {}
+        stored = records(store, rules, host, hypervisors) if store.host(host).is_dir() else {}
     except VirtError as exc:
         return {"certificates": {}, "problems": [str(exc)]}
-    found: dict[str, Any] = {"certificates": kept, "problems": []}
+    summary: dict[str, Any] = {"certificates": stored, "problems": []}
     if host in revoked:
-        return {**found, "revoked": True}
-    found["problems"] += [f"{use}: {a['wrong']}: apply virt.keys" for use, a in kept.items()
+        return {**summary, "revoked": True}
+    summary["problems"] += [f"{use}: {a['wrong']}: apply virt.keys" for use, a in stored.items()
                           if "wrong" in a]  # fmt: skip
-    found["problems"] += names_of_others(store, rules, host, known) if kept else [
+    summary["problems"] += foreign_names(store, rules, host, hypervisors) if stored else [
         "it has no certificates: apply virt.keys"
     ]  # fmt: skip
     if answer is None:
-        return found
+        return summary
     if not answer.ok:
-        found["problems"].append(answer.error)
-        return found
-    found["daemon"] = answer.data["daemon"]
-    found["problems"] += [*answer.data["problems"], *compare(kept, answer.data)]
-    return found
+        summary["problems"].append(answer.error)
+        return summary
+    summary["daemon"] = answer.data["daemon"]
+    summary["problems"] += [*answer.data["problems"], *compare(stored, answer.data)]
+    return summary

@@ -17,7 +17,7 @@ from saltvirt import units
 from saltvirt.errors import InvalidInput, PkiError
 from saltvirt.pki.authority import ca
 from saltvirt.pki.authority.policy import CertificatePolicy
-from saltvirt.pki.authority.store import Store
+from saltvirt.pki.authority.store import CertificateStore
 from saltvirt.pki.common import certs, files
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 _DAY = datetime.timedelta(days=1)
 # what one CA gives a host for one use in so long: who asks for more does not renew
-MOST, WITHIN = 30, 30 * _DAY
+MAX_ISSUED, ISSUE_WINDOW = 30, 30 * _DAY
 _RSA_BITS = (2048, 4096)
 _CURVES = (ec.SECP256R1, ec.SECP384R1, ec.SECP521R1)
 _PARTS = {
@@ -57,7 +57,7 @@ class CertificateRequest:
     host: str
     names: tuple[str, ...]
     days: int
-    at_most: int | None
+    max_days: int | None
     subject: dict[str, str]
     revoked: frozenset[str] = frozenset()
 
@@ -66,18 +66,18 @@ class CertificateRequest:
 class Case:
     """One host's certificates in the hand of the process that holds its lock."""
 
-    store: Store
+    store: CertificateStore
     policy: CertificatePolicy
     folder: Path
     authorities: dict[str, Authority]
-    want: CertificateRequest
+    cert_request: CertificateRequest
 
     def authority(self, use: Use) -> Authority:
         """The CA that signs for the use."""
         return self.authorities[use.authority]
 
 
-def wanted(
+def make_cert_request(
     policy: CertificatePolicy,
     request: SigningRequest,
     host: str,
@@ -87,15 +87,15 @@ def wanted(
     """The CertificateRequest of a signing request, within what the policy allows."""
     days = min(policy.days, request.days or policy.days)
     parts = {**request.subject, **policy.subject}
-    at_most = days if request.days else None
-    return CertificateRequest(host, tuple(names), days, at_most, parts, frozenset(revoked))
+    max_days = days if request.days else None
+    return CertificateRequest(host, tuple(names), days, max_days, parts, frozenset(revoked))
 
 
 def fault(case: Case, use: Use, cert: x509.Certificate) -> str | None:
     """Why a certificate must be replaced, in a few words, or None when it is good."""
     if not certs.signed_by(cert, case.authority(use).cert):
         return f"issued by another CA ({cert.issuer.rfc4514_string()})"
-    if certs.serial(cert) in case.want.revoked:
+    if certs.serial(cert) in case.cert_request.revoked:
         return "revoked"
     return _wrong_content(case, use, cert) or _wrong_time(case, use, cert)
 
@@ -103,9 +103,9 @@ def fault(case: Case, use: Use, cert: x509.Certificate) -> str | None:
 def _wrong_content(case: Case, use: Use, cert: x509.Certificate) -> str | None:
     if not certs.has_purpose(cert, use.purpose):
         return f"not for a {use.purpose}"
-    if set(certs.names(cert)) != set(case.want.names):
+    if set(certs.names(cert)) != set(case.cert_request.names):
         return "its names differ"
-    if _subject(case.want, cert) != cert.subject:
+    if _subject(case.cert_request, cert) != cert.subject:
         return "its subject differs"
     return None
 
@@ -116,18 +116,21 @@ def _wrong_time(case: Case, use: Use, cert: x509.Certificate) -> str | None:
         return f"expired on {end:%Y-%m-%d}"
     if now < start:
         return f"not valid before {start:%Y-%m-%d}"
-    if case.want.at_most and certs.lifetime(cert) > (case.want.at_most + 1) * _DAY:
+    if (
+        case.cert_request.max_days
+        and certs.lifetime(cert) > (case.cert_request.max_days + 1) * _DAY
+    ):
         return "a shorter lifetime is asked for"
     # near the end of the CA a new one would not live longer
-    best = min(now + case.want.days * _DAY, certs.not_after(case.authority(use).cert))
-    if certs.due(cert, now) and best - end > certs.lifetime(cert) / 3:
-        return f"renewed: {units.counted((end - now).days, 'day')} left"
+    best = min(now + case.cert_request.days * _DAY, certs.not_after(case.authority(use).cert))
+    if certs.needs_renewal(cert, now) and best - end > certs.lifetime(cert) / 3:
+        return f"renewed: {units.pluralize((end - now).days, 'day')} left"
     return None
 
 
-def _subject(want: CertificateRequest, present: x509.Certificate | None) -> x509.Name:
+def _subject(cert_request: CertificateRequest, present: x509.Certificate | None) -> x509.Name:
     """The distinguished name. What nobody asks for stays as it is in the present one."""
-    parts = dict(want.subject)
+    parts = dict(cert_request.subject)
     if present is None:
         parts.setdefault("organization", "Salted")  # Salt's default
     else:
@@ -135,7 +138,7 @@ def _subject(want: CertificateRequest, present: x509.Certificate | None) -> x509
             part = _PARTS.get(attribute.oid)
             if part and isinstance(attribute.value, str):
                 parts.setdefault(part, attribute.value)
-    return certs.subject(want.host, **parts)
+    return certs.subject(cert_request.host, **parts)
 
 
 def stored(folder: Path, use: Use) -> tuple[PrivateKey | None, x509.Certificate | None, str | None]:
@@ -165,23 +168,23 @@ def stored_cert(folder: Path, use: Use) -> x509.Certificate | None:
 def pair(case: Case, use: Use) -> tuple[PrivateKey, x509.Certificate, str | None]:
     """(key, certificate, why it was made or None) of one use; the key is made here."""
     folder = case.folder
-    key, cert, why = stored(folder, use)
+    key, cert, reason = stored(folder, use)
     for name in (use.key, use.cert):
         files.private(folder / name)
     if key is not None and cert is not None:
-        why = fault(case, use, cert)
-        if why is None:
+        reason = fault(case, use, cert)
+        if reason is None:
             return key, cert, None
     first = key is None and cert is None
-    why = why or ("first certificate" if first else "half of it was missing")
+    reason = reason or ("first certificate" if first else "half of it was missing")
     refuse_more(case, use)
     _keep_damaged(case, use, key, cert)
     key = certs.new_key(case.policy.key)
     cert = sign(case, use, key.public_key(), cert)
     files.write(folder / use.key, certs.key_pem(key))
     files.write(folder / use.cert, certs.cert_pem(cert))
-    log.info("new %s certificate for %s: %s", use.name, case.want.host, why)
-    return key, cert, why
+    log.info("new %s certificate for %s: %s", use.name, case.cert_request.host, reason)
+    return key, cert, reason
 
 
 def _keep_damaged(
@@ -190,8 +193,8 @@ def _keep_damaged(
     """What cannot be read is kept for a person to look at; what was good is in issued/."""
     for name, good in ((use.key, key), (use.cert, cert)):
         if good is None and (case.folder / name).exists():
-            kept = case.store.put_aside(case.folder / name)
-            log.warning("%s was damaged; it is kept as %s", case.folder / name, kept)
+            saved_path = case.store.preserve(case.folder / name)
+            log.warning("%s was damaged; it is kept as %s", case.folder / name, saved_path)
 
 
 def sign(
@@ -199,7 +202,10 @@ def sign(
 ) -> x509.Certificate:
     """A new certificate, recorded in ``issued/`` before anybody can have it."""
     wanted_leaf = certs.Leaf(
-        _subject(case.want, present), case.want.names, use.purpose, case.want.days
+        _subject(case.cert_request, present),
+        case.cert_request.names,
+        use.purpose,
+        case.cert_request.days,
     )
     authority = case.authority(use)
     cert = certs.leaf(public, wanted_leaf, (authority.cert, authority.key), case.store.now())
@@ -215,17 +221,18 @@ def refuse_more(case: Case, use: Use) -> None:
     another key, each time."""
     now, authority = case.store.now(), case.authority(use).cert
     times = sorted(
-        given
+        issued_at
         for cert in issued(case.folder)
-        if now - (given := certs.not_before(cert) + certs.BACKDATE) < WITHIN
+        if now - (issued_at := certs.not_before(cert) + certs.BACKDATE) < ISSUE_WINDOW
         and certs.has_purpose(cert, use.purpose)
-        and certs.serial(cert) not in case.want.revoked
+        and certs.serial(cert) not in case.cert_request.revoked
         and certs.signed_by(cert, authority)
     )
-    if len(times) >= MOST:
-        host, free = case.want.host, times[-MOST] + WITHIN
+    if len(times) >= MAX_ISSUED:
+        host, free = case.cert_request.host, times[-MAX_ISSUED] + ISSUE_WINDOW
         raise PkiError(
-            f"{host} was given {len(times)} {use.name} certificates within {WITHIN.days} days, and "
+            f"{host} was given {len(times)} {use.name} certificates within {ISSUE_WINDOW.days} "
+            f"days, and "
             f"gets none before {free:%Y-%m-%d %H:%M} UTC: end what asks for another one each time "
             f"(organization, expiration_days, a new key); salt-run virt.revoke {host} force=True, "
             f"then salt-run virt.revoke {host} undo=True, gives it new ones now"
@@ -246,36 +253,36 @@ def _remember(case: Case, cert: x509.Certificate) -> None:
 
 def _forget_expired(case: Case) -> None:
     """Drops records of certificates that nobody would accept anyway."""
-    since = ca.since(case.store)
+    oldest_start = ca.oldest_start(case.store)
     for path in (case.folder / "issued").glob("*.pem"):
         try:
             cert = certs.load_certs(files.read(path))[0]
         except PkiError:
             continue
-        if certs.not_after(cert) <= since:
+        if certs.not_after(cert) <= oldest_start:
             path.unlink()
 
 
-def requested(case: Case, use: Use, csr_pem: str) -> tuple[x509.Certificate, str | None]:
+def sign_request(case: Case, use: Use, csr_pem: str) -> tuple[x509.Certificate, str | None]:
     """(certificate, why it was made or None) for a key that only the host has."""
     csr = read_csr(csr_pem)
     cert = stored_cert(case.folder, use)
-    why: str | None
+    reason: str | None
     if cert is None:
-        why = "first certificate"
+        reason = "first certificate"
     elif certs.public_bytes(cert) != certs.public_bytes(csr):
-        why = "the host has a new key"
+        reason = "the host has a new key"
     else:
-        why = fault(case, use, cert)
-        if why is None:
+        reason = fault(case, use, cert)
+        if reason is None:
             return cert, None
     refuse_more(case, use)
     cert = sign(case, use, csr.public_key(), cert)
     files.write(case.folder / use.cert, certs.cert_pem(cert))
     # a key from the time before csr mode is nobody's now
     (case.folder / use.key).unlink(missing_ok=True)
-    log.info("signed the %s certificate of %s: %s", use.name, case.want.host, why)
-    return cert, why
+    log.info("signed the %s certificate of %s: %s", use.name, case.cert_request.host, reason)
+    return cert, reason
 
 
 def read_csr(pem: str) -> x509.CertificateSigningRequest:
@@ -304,11 +311,11 @@ def _may_be_signed(public: CertificatePublicKeyTypes) -> bool:
     return isinstance(public, ec.EllipticCurvePublicKey) and isinstance(public.curve, _CURVES)
 
 
-def due(case: Case, uses: Iterable[Use]) -> list[str]:
+def uses_to_renew(case: Case, uses: Iterable[Use]) -> list[str]:
     """The names of the uses whose certificate is missing, unusable or to be renewed."""
-    found = []
+    names = []
     for use in uses:
         cert = stored_cert(case.folder, use)
         if cert is None or fault(case, use, cert):
-            found.append(use.name)
-    return found
+            names.append(use.name)
+    return names

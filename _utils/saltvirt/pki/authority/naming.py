@@ -27,44 +27,49 @@ class Names:
     ) -> None:
         self._rules = rules
         self._ids: dict[str, set[str]] = {}
-        self._given: dict[str, set[str]] = {}
+        self._configured: dict[str, set[str]] = {}
         self._derived: dict[str, set[str]] = {}
         for host in {*hosts, *rules.names}:
             _add(self._ids, [host], host)
-            _add(self._given, rules.names.get(host, []), host)
+            _add(self._configured, rules.names.get(host, []), host)
             if host not in revoked:
                 _add(self._derived, policy.derived_names(rules, host), host)
 
-    def of(self, host: str, grains: Mapping[str, Any] | None = None) -> list[str]:
+    def for_host(self, host: str, grains: Mapping[str, Any] | None = None) -> list[str]:
         """The host's names, its id first; none when another id differs from it in capitals only.
 
         grains: what the minion says of itself; used only where the master set
         ``virt:pki:trust_grains``.
         """
-        if self._others(host, host, self._ids):
+        if self._other_owners(host, host, self._ids):
             return []
-        given = policy.valid_names(self._rules.names.get(host, []))
-        found = [host, *(name for name in given if not self._others(host, name, self._ids))]
-        more = policy.derived_names(self._rules, host)
+        configured = policy.valid_names(self._rules.names.get(host, []))
+        names = [
+            host,
+            *(name for name in configured if not self._other_owners(host, name, self._ids)),
+        ]
+        extra = policy.derived_names(self._rules, host)
         if self._rules.trust_grains:
-            more += policy.claimed_names(grains or {})
-        taken = (self._ids, self._given, self._derived)
-        for name in policy.valid_names(more):
-            if not any(self._others(host, name, known) for known in taken):
-                found.append(name)
-        return policy.valid_names(found)
+            extra += policy.claimed_names(grains or {})
+        claims = (self._ids, self._configured, self._derived)
+        for name in policy.valid_names(extra):
+            if not any(self._other_owners(host, name, owners) for owners in claims):
+                names.append(name)
+        return policy.valid_names(names)
 
     def owners(self, host: str, name: str) -> list[str]:
         """The other hosts whose id, or configured name, this is; sorted."""
-        known = self._others(host, name, self._ids) | self._others(host, name, self._given)
-        return sorted(known)
+        owners = self._other_owners(host, name, self._ids) | self._other_owners(
+            host, name, self._configured
+        )
+        return sorted(owners)
 
     @staticmethod
-    def _others(host: str, name: str, known: Mapping[str, set[str]]) -> set[str]:
+    def _other_owners(host: str, name: str, owners: Mapping[str, set[str]]) -> set[str]:
         """The other hosts that have the name."""
-        return known.get(same(name), set()) - {host}
+        return owners.get(same(name), set()) - {host}
 
 
-def _add(known: dict[str, set[str]], names: Iterable[Any], host: str) -> None:
+def _add(owners: dict[str, set[str]], names: Iterable[Any], host: str) -> None:
     for name in policy.valid_names(names):
-        known.setdefault(same(name), set()).add(host)
+        owners.setdefault(same(name), set()).add(host)

@@ -21,8 +21,8 @@ CSR = "csr"
 _DNS = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?(?:\.[A-Za-z0-9_-]{1,63})*")
 _WORD = re.compile(r"[^\x00-\x1f\x7f]{1,64}")
 PARTS = ("country", "state", "locality", "organization")
-_CLAIMED = 32
-_EVERYBODYS = {"localhost", "localhost.localdomain", "127.0.0.1", "127.0.1.1", "::1"}
+_MAX_CLAIMED = 32
+_LOOPBACK_NAMES = {"localhost", "localhost.localdomain", "127.0.0.1", "127.0.1.1", "::1"}
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def policy(get: Get) -> CertificatePolicy:
         return settings.text(get, f"pki:{name}", default)
 
     def days(name: str, default: int) -> int:
-        return settings.integer(get, f"pki:{name}", default, most=36500)
+        return settings.integer(get, f"pki:{name}", default, maximum=36500)
 
     return CertificatePolicy(
         hosts=settings.option(get, "hosts"),
@@ -71,7 +71,7 @@ def word(name: str, value: object) -> str:
     """A part of a distinguished name."""
     text = str(value)
     if not _WORD.fullmatch(text):
-        shown = units.shown(text)
+        shown = units.short_repr(text)
         raise InvalidInput(f"virt:pki:{name} is {shown}: use 1 to 64 printable characters")
     if name == "country" and not re.fullmatch("[A-Za-z]{2}", text):
         raise InvalidInput(f"virt:pki:country is {text!r}: use the two letters of ISO 3166")
@@ -99,42 +99,47 @@ def same_name(name: str) -> str:
 
 def _name(setting: str, value: object) -> str | None:
     if value is not None and not valid_name(value):
-        shown = units.shown(value)
+        shown = units.short_repr(value)
         raise InvalidInput(f"virt:pki:{setting} is {shown}: use a DNS name or an IP address")
     return value
 
 
 def _names(value: Mapping[Any, Any]) -> dict[str, list[str]]:
-    found = {}
+    names_by_host = {}
     for host, names in value.items():
-        several = [names] if isinstance(names, str) else names
-        if not isinstance(several, (list, tuple)):
-            raise settings.wrong(f"pki:names:{host}", names, "a list of names")
-        checked = [_name(f"names:{host}", name) for name in several]
-        found[str(host)] = [name for name in checked if name is not None]
-    return found
+        host_names = [names] if isinstance(names, str) else names
+        if not isinstance(host_names, (list, tuple)):
+            raise settings.invalid(f"pki:names:{host}", names, "a list of names")
+        checked = [_name(f"names:{host}", name) for name in host_names]
+        names_by_host[str(host)] = [name for name in checked if name is not None]
+    return names_by_host
 
 
 def derived_names(policy: CertificatePolicy, host: str) -> list[str]:
     """The names that follow from a minion id: the short one, and that in ``virt:pki:domain``."""
     if _is_address(host):
         return []
-    found = [host.partition(".")[0]]
+    names = [host.partition(".")[0]]
     if policy.domain and "." not in host:
-        found.append(f"{host}.{policy.domain}")
-    return found
+        names.append(f"{host}.{policy.domain}")
+    return names
 
 
 def claimed_names(grains: Mapping[str, Any]) -> list[Any]:
     """The names and addresses that a minion says it has: so many at most, of any type."""
-    several = [grains.get(word) for word in ("fqdn_ip4", "fqdn_ip6")]
-    several = [one for found in several if isinstance(found, (list, tuple)) for one in found]
-    return [grains.get("fqdn"), grains.get("host"), *several[:_CLAIMED]]
+    claimed = [grains.get(word) for word in ("fqdn_ip4", "fqdn_ip6")]
+    claimed = [
+        address
+        for addresses in claimed
+        if isinstance(addresses, (list, tuple))
+        for address in addresses
+    ]
+    return [grains.get("fqdn"), grains.get("host"), *claimed[:_MAX_CLAIMED]]
 
 
 def valid_names(names: Iterable[object]) -> list[str]:
     """Those that a certificate can be for, each once: none that every machine calls itself."""
-    valid = [name for name in names if valid_name(name) and name not in _EVERYBODYS]
+    valid = [name for name in names if valid_name(name) and name not in _LOOPBACK_NAMES]
     return list(dict.fromkeys(valid))
 
 

@@ -19,7 +19,7 @@ from saltvirt.pki.authority.store import USES
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_KNOWN = {"seal", "csr", "dry", "subjects", "hosts", *policy.PARTS, "expiration_days"}
+_ARGUMENTS = {"seal", "csr", "dry", "subjects", "hosts", *policy.PARTS, "expiration_days"}
 _LEGACY = "ext_pillar_virt."
 _USE_NAMES = {use.name for use in USES}
 MAX_CSR = 8192
@@ -56,7 +56,7 @@ def parse(
     }
     given = {k: v for k, v in given.items() if k in policy.PARTS or k == "expiration_days"}
     given.update(arguments)
-    unknown = sorted(str(key) for key in set(given) - _KNOWN)
+    unknown = sorted(str(key) for key in set(given) - _ARGUMENTS)
     if unknown:
         raise InvalidInput(f"unknown argument of the libvirt pillar: {', '.join(unknown)[:100]}")
     parts = {k: policy.word(k, given[k]) for k in policy.PARTS if given.get(k)}

@@ -9,7 +9,7 @@ from saltvirt.errors import InvalidInput, PkiError, VirtError
 from saltvirt.fleet.authorization import refuse_unknown_senders
 from saltvirt.pki.authority import authorize, ca, crl, issue, policy, request_rules, rotation
 from saltvirt.pki.authority.naming import Names
-from saltvirt.pki.authority.store import AUTHORITIES, USES, Store
+from saltvirt.pki.authority.store import AUTHORITIES, USES, CertificateStore
 from saltvirt.pki.common import certs, files, seal
 
 if TYPE_CHECKING:
@@ -27,13 +27,13 @@ def answer(
     opts: Mapping[str, Any],
     get: Get,
     host: str,
-    asked: tuple[object, Mapping[str, Any], Mapping[Any, Any]],
+    arguments: tuple[object, Mapping[str, Any], Mapping[Any, Any]],
     grains: Mapping[str, Any],
 ) -> dict[str, Any]:
     """The pillar of a host: its certificates, the trusted CAs, and the lists of the revoked.
 
     opts: the master's configuration, and ``get`` a look-up in it. host: the minion id,
-    verified by Salt. asked: (command, arguments, pillar), from the minion. grains: from
+    verified by Salt. arguments: (command, arguments, pillar), from the minion. grains: from
     the minion. Returns ``{}`` for whom the master does not name; for a hypervisor,
     ``libvirt.error`` with one sentence where something is wrong.
     """
@@ -46,49 +46,52 @@ def answer(
         return {}
     try:
         refuse_unknown_senders(opts)
-        request, store = request_rules.parse(*asked), Store(opts["pki_dir"])
-        known = authorize.resolve(opts, authorize.expand(rules, opts))
+        request, store = request_rules.parse(*arguments), CertificateStore(opts["pki_dir"])
+        hypervisors = authorize.resolve(opts, authorize.expand(rules, opts))
         if request.hosts:
             _refuse_banned(store, host)
-            return {"libvirt.hosts": _names(store, rules, known)}
-        return _give(store, rules, host, request, grains, known)
+            return {"libvirt.hosts": _names(store, rules, hypervisors)}
+        return _respond(store, rules, host, request, grains, hypervisors)
     except VirtError as exc:
         log.error("no libvirt certificates for %s: %s", host, exc)
         return {"libvirt.error": str(exc)}
 
 
-def _give(
-    store: Store,
+def _respond(
+    store: CertificateStore,
     rules: CertificatePolicy,
     host: str,
-    asked: SigningRequest,
+    request: SigningRequest,
     grains: Mapping[str, Any],
-    known: Collection[str] = (),
+    hypervisors: Collection[str] = (),
 ) -> dict[str, Any]:
-    """The answer to a hypervisor that may have it. known: the ids of all that virt:hosts names."""
+    """The answer to a hypervisor that may have it. hypervisors: the ids of all that virt:hosts
+    names."""
     _refuse_banned(store, host)
-    if asked.dry and not store.host(host).is_dir():
-        found = {"libvirt.mode": rules.mode, "libvirt.pending": [use.name for use in USES]}
-        return {**found, "libvirt.subjects": _subjects(store)} if asked.subjects else found
+    if request.dry and not store.host(host).is_dir():
+        response = {"libvirt.mode": rules.mode, "libvirt.pending": [use.name for use in USES]}
+        return {**response, "libvirt.subjects": _subjects(store)} if request.subjects else response
     prepare(store, rules)
     with store.issuing(host) as folder:
         _refuse_banned(store, host)  # it may have been revoked while this one waited
         authorities = ca.current(store)
-        names = names_of_all(store, rules, known).of(host, grains)
+        names = names_of_all(store, rules, hypervisors).for_host(host, grains)
         if not names:
             raise PkiError(
                 f"{host}: no name for a certificate; another hypervisor has this id in other "
                 "capitals, or it is no DNS name or address: give the minion another id"
             )
-        want = issue.wanted(rules, asked, host, names, crl.revoked_serials(store))
-        case = issue.Case(store, rules, folder, authorities, want)
-        found = {**_common(case), **_own(case, asked)}
-        if asked.subjects:
-            found["libvirt.subjects"] = _subjects(store)
-        return found
+        cert_request = issue.make_cert_request(
+            rules, request, host, names, crl.revoked_serials(store)
+        )
+        case = issue.Case(store, rules, folder, authorities, cert_request)
+        response = {**_common_section(case), **_host_section(case, request)}
+        if request.subjects:
+            response["libvirt.subjects"] = _subjects(store)
+        return response
 
 
-def _refuse_banned(store: Store, host: str) -> None:
+def _refuse_banned(store: CertificateStore, host: str) -> None:
     if crl.banned(store, host):
         raise PkiError(
             f"the certificates of {host} were revoked; to admit it again, run "
@@ -96,20 +99,24 @@ def _refuse_banned(store: Store, host: str) -> None:
         )
 
 
-def _names(store: Store, rules: CertificatePolicy, known: Collection[str]) -> dict[str, list[str]]:
+def _names(
+    store: CertificateStore, rules: CertificatePolicy, hypervisors: Collection[str]
+) -> dict[str, list[str]]:
     """{hypervisor: the names that its certificates are for}, by the master's configuration
     alone, also of one that has none yet; without the revoked ones."""
-    names, revoked = names_of_all(store, rules, known), set(crl.record(store)["hosts"])
-    found = {host: names.of(host) for host in sorted(set(known) - revoked)}
-    return {host: own for host, own in found.items() if own}
+    names, revoked = names_of_all(store, rules, hypervisors), set(crl.record(store)["hosts"])
+    names_by_host = {host: names.for_host(host) for host in sorted(set(hypervisors) - revoked)}
+    return {host: host_names for host, host_names in names_by_host.items() if host_names}
 
 
-def names_of_all(store: Store, rules: CertificatePolicy, known: Collection[str]) -> Names:
-    """The Names of all hypervisors. known: the ids of those that virt:hosts names."""
-    return Names(rules, {*known, *store.hosts()}, crl.record(store)["hosts"])
+def names_of_all(
+    store: CertificateStore, rules: CertificatePolicy, hypervisors: Collection[str]
+) -> Names:
+    """The Names of all hypervisors. hypervisors: the ids of those that virt:hosts names."""
+    return Names(rules, {*hypervisors, *store.hosts()}, crl.record(store)["hosts"])
 
 
-def prepare(store: Store, rules: CertificatePolicy) -> None:
+def prepare(store: CertificateStore, rules: CertificatePolicy) -> None:
     """The authorities made, and what a crash left half done finished."""
     rotation.resume(store)
     ca.ensure(store, rules)
@@ -118,59 +125,62 @@ def prepare(store: Store, rules: CertificatePolicy) -> None:
             crl.rebuild(store)
 
 
-def _own(case: Case, asked: SigningRequest) -> dict[str, Any]:
+def _host_section(case: Case, request: SigningRequest) -> dict[str, Any]:
     """What only this host gets."""
-    if asked.dry:
-        return {**_certificates(case), "libvirt.pending": issue.due(case, USES)}
+    if request.dry:
+        return {**_certificates(case), "libvirt.pending": issue.uses_to_renew(case, USES)}
     if case.policy.mode == policy.CSR:
-        return _signed(case, asked)
-    return _pairs(case, asked)
+        return _signed(case, request)
+    return _pairs(case, request)
 
 
-def _subjects(store: Store) -> list[str]:
+def _subjects(store: CertificateStore) -> list[str]:
     """The client certificates' names of all hypervisors but the revoked ones."""
     client = next(use for use in USES if use.name == "client")
     hosts = [host for host in store.hosts() if not crl.banned(store, host)]
-    found = [issue.stored_cert(store.host(host), client) for host in hosts]
-    return sorted(cert.subject.rfc4514_string() for cert in found if cert is not None)
+    certificates = [issue.stored_cert(store.host(host), client) for host in hosts]
+    return sorted(cert.subject.rfc4514_string() for cert in certificates if cert is not None)
 
 
-def _common(case: Case) -> dict[str, Any]:
+def _common_section(case: Case) -> dict[str, Any]:
     """What every hypervisor gets, in either mode."""
-    found = {"libvirt.mode": case.policy.mode}
+    section = {"libvirt.mode": case.policy.mode}
     for name, prefix in AUTHORITIES.items():
-        found[f"libvirt.{prefix}cacert.pem"] = case.authorities[name].trusted.decode()
+        section[f"libvirt.{prefix}cacert.pem"] = case.authorities[name].trusted.decode()
         pem = files.read(case.store.path(f"{prefix}crl.pem"))
         if pem:
-            found[f"libvirt.{prefix}cacrl.pem"] = pem.decode()
-    return found
+            section[f"libvirt.{prefix}cacrl.pem"] = pem.decode()
+    return section
 
 
-def _pairs(case: Case, asked: SigningRequest) -> dict[str, Any]:
+def _pairs(case: Case, request: SigningRequest) -> dict[str, Any]:
     """Certificates, and keys: sealed when the host gave a key to seal to, else as Salt did."""
-    found, secrets = {}, {}
+    certificates, secrets = {}, {}
     for use in USES:
-        key, cert, _why = issue.pair(case, use)
-        found[f"libvirt.{use.cert}"] = certs.cert_pem(cert).decode()
+        key, cert, _reason = issue.pair(case, use)
+        certificates[f"libvirt.{use.cert}"] = certs.cert_pem(cert).decode()
         secrets[f"libvirt.{use.key}"] = certs.key_pem(key).decode()
-    if asked.seal is None:
-        return {**found, **secrets}
-    return {**found, "libvirt.sealed": seal.seal(asked.seal, case.want.host, secrets)}
+    if request.seal is None:
+        return {**certificates, **secrets}
+    return {
+        **certificates,
+        "libvirt.sealed": seal.seal(request.seal, case.cert_request.host, secrets),
+    }
 
 
-def _signed(case: Case, asked: SigningRequest) -> dict[str, Any]:
+def _signed(case: Case, request: SigningRequest) -> dict[str, Any]:
     """Certificates for the keys that the host proved to have, else those it was given."""
     for use in USES:
-        if use.name in asked.csr:
-            issue.requested(case, use, asked.csr[use.name])
-    return {**_certificates(case), "libvirt.pending": issue.due(case, USES)}
+        if use.name in request.csr:
+            issue.sign_request(case, use, request.csr[use.name])
+    return {**_certificates(case), "libvirt.pending": issue.uses_to_renew(case, USES)}
 
 
 def _certificates(case: Case) -> dict[str, Any]:
     """The certificates as they are on the master, without making anything."""
-    found = {}
+    certificates = {}
     for use in USES:
         cert = issue.stored_cert(case.folder, use)
         if cert is not None:
-            found[f"libvirt.{use.cert}"] = certs.cert_pem(cert).decode()
-    return found
+            certificates[f"libvirt.{use.cert}"] = certs.cert_pem(cert).decode()
+    return certificates

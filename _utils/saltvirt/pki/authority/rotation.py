@@ -25,7 +25,7 @@ from saltvirt.pki.common import certs, files
 
 if TYPE_CHECKING:
     from saltvirt.pki.authority.policy import CertificatePolicy
-    from saltvirt.pki.authority.store import Store
+    from saltvirt.pki.authority.store import CertificateStore
 
 log = logging.getLogger(__name__)
 
@@ -33,13 +33,13 @@ RECORD = "rotation.json"
 TRUST, SWAPPING, REISSUE = "trust", "swapping", "reissue"
 
 
-def phase(store: Store) -> str | None:
+def phase(store: CertificateStore) -> str | None:
     """The phase of a rotation that is under way, or None."""
-    found: str | None = store.record(RECORD, {}).get("phase")
-    return found
+    current: str | None = store.record(RECORD, {}).get("phase")
+    return current
 
 
-def begin(store: Store, policy: CertificatePolicy) -> None:
+def begin(store: CertificateStore, policy: CertificatePolicy) -> None:
     """Makes the new CAs, unless a rotation is under way. A pair of files that an operator
     put there as ``next-cakey.pem`` and ``next-cacert.pem`` is used instead; half a pair, which may
     also be of a process that died, is kept under another name."""
@@ -53,15 +53,15 @@ def begin(store: Store, policy: CertificatePolicy) -> None:
                 ca.check_time(ca.read(store, name, "next-").cert, store)
             else:
                 for path in filter(Path.exists, (key_path, cert_path)):
-                    kept = path.with_name(f"{path.name}.{store.now():%Y%m%dT%H%M%S%f}")
-                    files.rename(path, kept)
-                    log.warning("%s is half a pair: it is kept as %s", path, kept)
+                    saved_path = path.with_name(f"{path.name}.{store.now():%Y%m%dT%H%M%S%f}")
+                    files.rename(path, saved_path)
+                    log.warning("%s is half a pair: it is kept as %s", path, saved_path)
                 ca.prepare(store, policy, name)
-        store.keep(RECORD, {"phase": TRUST, "began": store.now().isoformat()})
+        store.write_record(RECORD, {"phase": TRUST, "began": store.now().isoformat()})
         _lists(store)
 
 
-def swap(store: Store) -> None:
+def swap(store: CertificateStore) -> None:
     """From ``trust`` to ``reissue``: the new CA signs from now on."""
     with store.exclusive():
         if phase(store) != TRUST:
@@ -69,11 +69,11 @@ def swap(store: Store) -> None:
         for name in AUTHORITIES:
             for present in ca.paths(store, name):
                 _content(present)
-        store.keep(RECORD, {**store.record(RECORD, {}), "phase": SWAPPING})
+        store.write_record(RECORD, {**store.record(RECORD, {}), "phase": SWAPPING})
         _swap(store)
 
 
-def resume(store: Store) -> None:
+def resume(store: CertificateStore) -> None:
     """Finishes a swap that a crash left in the middle."""
     if phase(store) == SWAPPING:
         with store.exclusive():
@@ -88,7 +88,7 @@ def _content(present: Path) -> bytes:
     return content
 
 
-def _swap(store: Store) -> None:
+def _swap(store: CertificateStore) -> None:
     """Every step can be done again: old-* is written once, next-* is moved once."""
     for name in AUTHORITIES:
         generations = (ca.paths(store, name, kind) for kind in ("", "next-", "old-"))
@@ -99,38 +99,40 @@ def _swap(store: Store) -> None:
         for present, coming, _old in kinds:
             if coming.exists():
                 files.rename(coming, present)
-    store.keep(RECORD, {**store.record(RECORD, {}), "phase": REISSUE})
+    store.write_record(RECORD, {**store.record(RECORD, {}), "phase": REISSUE})
     _lists(store)
 
 
-def finish(store: Store) -> None:
+def finish(store: CertificateStore) -> None:
     """Forgets the old CA and destroys its key."""
     with store.exclusive():
         if phase(store) != REISSUE:
             raise PkiError(f"the rotation is in phase {phase(store)}, not in {REISSUE}")
-        store.keep(RECORD, None)
+        store.write_record(RECORD, None)
         _forget_old(store)
         _lists(store)
 
 
-def _forget_old(store: Store) -> None:
+def _forget_old(store: CertificateStore) -> None:
     for name in AUTHORITIES:
         for path in ca.paths(store, name, "old-"):
             path.unlink(missing_ok=True)
     files.sync_folder(store.base)
 
 
-def _lists(store: Store) -> None:
+def _lists(store: CertificateStore) -> None:
     if crl.revoked_serials(store):
         crl.rebuild(store)
 
 
-def expected(store: Store) -> dict[str, set[str]]:
+def expected(store: CertificateStore) -> dict[str, set[str]]:
     """What a host must have for the phase: ``trusted``, SHA-256 of CAs; ``issuers``, names."""
     with store.exclusive():
-        found = {name: ca.read(store, name) for name in AUTHORITIES}
-    trusted = {certs.fingerprint(c) for a in found.values() for c in (*a.chain, *a.also)}
+        authorities = {name: ca.read(store, name) for name in AUTHORITIES}
+    trusted = {
+        certs.fingerprint(c) for a in authorities.values() for c in (*a.chain, *a.also_trusted)
+    }
     return {
         "trusted": trusted,
-        "issuers": {a.cert.subject.rfc4514_string() for a in found.values()},
+        "issuers": {a.cert.subject.rfc4514_string() for a in authorities.values()},
     }

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 AUTHORITIES = {"libvirt": "", "qemu": "qemu-"}
-_LONGEST = 255  # bytes, of the name of a file
+_MAX_NAME_BYTES = 255  # bytes, of the name of a file
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ USES = (
 )
 
 
-class Store:
+class CertificateStore:
     """The folder, its locks and its small records. Thinks nothing."""
 
     def __init__(
@@ -82,7 +82,7 @@ class Store:
         """
         text = str(host)
         bad = not text or "/" in text or text[0] == "." or text.endswith(".pem")
-        bad = bad or not text.isprintable() or len(text.encode()) > _LONGEST
+        bad = bad or not text.isprintable() or len(text.encode()) > _MAX_NAME_BYTES
         if bad or text in ("ca.info", "rotation.json", "revoked.json"):
             raise InvalidInput(f"{text[:100]!r} cannot be the minion id of a hypervisor")
         return self.base / text
@@ -91,8 +91,8 @@ class Store:
         """The ids of all hosts that have a folder, sorted."""
         if not self.base.is_dir():
             return []
-        found = [item.name for item in self.base.iterdir() if item.is_dir()]
-        return sorted(name for name in found if not name.startswith("."))
+        folders = [item.name for item in self.base.iterdir() if item.is_dir()]
+        return sorted(name for name in folders if not name.startswith("."))
 
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[None]:
@@ -106,9 +106,9 @@ class Store:
     @contextlib.contextmanager
     def _locked(self, shared: bool = False) -> Iterator[None]:
         """The store's lock for the block, by turns: one who came first is not overtaken."""
-        with contextlib.ExitStack() as held:
+        with contextlib.ExitStack() as stack:
             with files.locked(self.path(".turn")):
-                held.enter_context(files.locked(self.path(".lock"), shared=shared))
+                stack.enter_context(files.locked(self.path(".lock"), shared=shared))
             yield
 
     @contextlib.contextmanager
@@ -135,7 +135,7 @@ class Store:
                 f"{self.path(name)} is damaged: restore it from a backup ({exc})"
             ) from exc
 
-    def keep(self, name: str, value: Any) -> None:
+    def write_record(self, name: str, value: Any) -> None:
         """Writes a JSON record; None removes it."""
         if value is None:
             self.path(name).unlink(missing_ok=True)
@@ -143,16 +143,16 @@ class Store:
         else:
             files.write(self.path(name), json.dumps(value, indent=1, sort_keys=True).encode())
 
-    def put_aside(self, path: Path) -> Path:
+    def preserve(self, path: Path) -> Path:
         """Keeps a file that is to be replaced although it looks wrong. Its new place."""
         folder = files.folder(path.parent / "aside")
         stamp = self.now().strftime("%Y%m%dT%H%M%S")
-        kept = folder / f"{path.name}.{stamp}"
+        saved_path = folder / f"{path.name}.{stamp}"
         count = 0
-        while kept.exists():
+        while saved_path.exists():
             count += 1
-            kept = folder / f"{path.name}.{stamp}.{count}"
+            saved_path = folder / f"{path.name}.{stamp}.{count}"
         data = files.read(path)
         if data:
-            files.write(kept, data)
-        return kept
+            files.write(saved_path, data)
+        return saved_path

@@ -97,26 +97,26 @@ def load_key(pem: bytes | None) -> PrivateKey:
 def load_certs(pem: bytes | None) -> list[x509.Certificate]:
     """All certificates of a PEM text, at least one. Raises PkiError otherwise."""
     try:
-        found = x509.load_pem_x509_certificates(pem or b"")
+        certificates = x509.load_pem_x509_certificates(pem or b"")
     except ValueError as exc:
         raise PkiError("not a readable certificate") from exc
-    if not found:
+    if not certificates:
         raise PkiError("not a readable certificate")
-    return found
+    return certificates
 
 
 def not_before(cert: x509.Certificate) -> datetime.datetime:
     """Start of its validity, in UTC."""
-    found: datetime.datetime | None = getattr(
+    start: datetime.datetime | None = getattr(
         cert, "not_valid_before_utc", None
     )  # cryptography < 42 has it without zone
-    return found or cert.not_valid_before.replace(tzinfo=datetime.timezone.utc)
+    return start or cert.not_valid_before.replace(tzinfo=datetime.timezone.utc)
 
 
 def not_after(cert: x509.Certificate) -> datetime.datetime:
     """End of its validity, in UTC."""
-    found: datetime.datetime | None = getattr(cert, "not_valid_after_utc", None)
-    return found or cert.not_valid_after.replace(tzinfo=datetime.timezone.utc)
+    end: datetime.datetime | None = getattr(cert, "not_valid_after_utc", None)
+    return end or cert.not_valid_after.replace(tzinfo=datetime.timezone.utc)
 
 
 def fingerprint(cert: x509.Certificate) -> str:
@@ -159,10 +159,10 @@ def signed_by(cert: x509.Certificate, issuer: x509.Certificate) -> bool:
 def names(cert: x509.Certificate) -> list[str]:
     """The names and addresses that the certificate is for, as text, in its order."""
     try:
-        found = cert.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        general_names = cert.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
         return []
-    return [str(item.value) for item in found]
+    return [str(item.value) for item in general_names]
 
 
 def is_ca(cert: x509.Certificate) -> bool:
@@ -176,11 +176,11 @@ def is_ca(cert: x509.Certificate) -> bool:
 
 def lifetime(cert: x509.Certificate) -> datetime.timedelta:
     """How long it is valid in all, without the time before it was made."""
-    whole = not_after(cert) - not_before(cert)
-    return whole - BACKDATE if whole > BACKDATE else whole
+    total = not_after(cert) - not_before(cert)
+    return total - BACKDATE if total > BACKDATE else total
 
 
-def due(cert: x509.Certificate, now: datetime.datetime) -> bool:
+def needs_renewal(cert: x509.Certificate, now: datetime.datetime) -> bool:
     """True when less than a third of its lifetime is left."""
     return not_after(cert) - now < lifetime(cert) / 3
 
@@ -197,15 +197,15 @@ def subject(common_name: str, **parts: str | None) -> x509.Name:
     return x509.Name([x509.NameAttribute(oid, value) for oid, value in order if value])
 
 
-def alternative_names(wanted: Iterable[str]) -> x509.SubjectAlternativeName:
+def alternative_names(hostnames: Iterable[str]) -> x509.SubjectAlternativeName:
     """What ``names`` gives, as an extension: addresses as addresses, the rest as DNS names."""
-    found: list[x509.GeneralName] = []
-    for name in wanted:
+    general_names: list[x509.GeneralName] = []
+    for name in hostnames:
         try:
-            found.append(x509.IPAddress(ipaddress.ip_address(name)))
+            general_names.append(x509.IPAddress(ipaddress.ip_address(name)))
         except ValueError:
-            found.append(x509.DNSName(name))
-    return x509.SubjectAlternativeName(found)
+            general_names.append(x509.DNSName(name))
+    return x509.SubjectAlternativeName(general_names)
 
 
 def _key_usage(**yes: bool) -> x509.KeyUsage:
@@ -252,35 +252,35 @@ def digest(key: PrivateKey) -> hashes.SHA256 | None:
 def authority_identifier(issuer: x509.Certificate) -> x509.AuthorityKeyIdentifier:
     """The issuer's own key identifier: a foreign CA may have computed it in another way."""
     try:
-        own = issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+        key_identifier = issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
     except x509.ExtensionNotFound:
         public = cast("CertificateIssuerPublicKeyTypes", issuer.public_key())
         return x509.AuthorityKeyIdentifier.from_issuer_public_key(public)
-    return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(own)
+    return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(key_identifier)
 
 
 def leaf(
     public: CertificatePublicKeyTypes,
-    wanted: Leaf,
+    spec: Leaf,
     issuer: tuple[x509.Certificate, PrivateKey],
     now: datetime.datetime,
 ) -> x509.Certificate:
     """A host's certificate for its public key.
 
-    wanted: a Leaf. issuer: (certificate, key) of the CA; the certificate never lives
+    spec: a Leaf. issuer: (certificate, key) of the CA; the certificate never lives
     longer than the CA's.
     """
     issuer_cert, issuer_key = issuer
     start = max(now - BACKDATE, not_before(issuer_cert))
-    end = min(now + datetime.timedelta(days=wanted.days), not_after(issuer_cert))
+    end = min(now + datetime.timedelta(days=spec.days), not_after(issuer_cert))
     # keyEncipherment says nothing for EC keys, but libvirt before 10 refuses to load without
     usage = _key_usage(digital_signature=True, key_encipherment=True)
     return (
-        _builder(wanted.subject, issuer_cert.subject, public, start, end)
+        _builder(spec.subject, issuer_cert.subject, public, start, end)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(usage, critical=True)
-        .add_extension(x509.ExtendedKeyUsage([_EKU[wanted.purpose]]), critical=False)
-        .add_extension(alternative_names(wanted.names), critical=False)
+        .add_extension(x509.ExtendedKeyUsage([_EKU[spec.purpose]]), critical=False)
+        .add_extension(alternative_names(spec.names), critical=False)
         .add_extension(authority_identifier(issuer_cert), critical=False)
         .sign(issuer_key, digest(issuer_key))
     )

@@ -35,7 +35,7 @@ def read(path: str | Path) -> bytes | None:
 
 
 @dataclass(frozen=True)
-class New:
+class NewFile:
     """A file as it shall be. owner: (uid, gid) or None for the writer's own."""
 
     path: Path
@@ -46,36 +46,36 @@ class New:
 
 def write(path: str | Path, data: bytes, mode: int = 0o600, owner: Owner | None = None) -> None:
     """Replaces one file; see ``write_all``."""
-    write_all([New(Path(path), data, mode, owner)])
+    write_all([NewFile(Path(path), data, mode, owner)])
 
 
-def write_all(news: Iterable[New]) -> None:
+def write_all(new_files: Iterable[NewFile]) -> None:
     """Replaces files, each in one step, after all of them are safely on the disk.
 
     Readers see the old content or the new one, never a part or nothing. Raises
     PkiError, and then the old files are untouched and nothing is left behind.
     """
-    staged: list[tuple[str, New]] = []
-    at = None
+    staged: list[tuple[str, NewFile]] = []
+    path = None
     try:
-        for new in news:
-            at = new.path
+        for new in new_files:
+            path = new.path
             if not new.data:
-                raise PkiError(f"refused to write an empty {at}")
+                raise PkiError(f"refused to write an empty {path}")
             _stage(new, staged)
         for temporary, new in staged:
-            at = new.path
-            os.replace(temporary, at)
-            sync_folder(at.parent)
+            path = new.path
+            os.replace(temporary, path)
+            sync_folder(path.parent)
     except OSError as exc:
-        raise PkiError(f"cannot write {at}: {exc.strerror}") from exc
+        raise PkiError(f"cannot write {path}: {exc.strerror}") from exc
     finally:
         for temporary, _new in staged:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
 
 
-def _stage(new: New, staged: list[tuple[str, New]]) -> None:
+def _stage(new: NewFile, staged: list[tuple[str, NewFile]]) -> None:
     prefix = f"{_TEMPORARY}{new.path.name}."
     handle, temporary = tempfile.mkstemp(prefix=prefix, dir=new.path.parent)
     staged.append((temporary, new))
@@ -124,9 +124,9 @@ def folder(path: str | Path, mode: int = 0o700, owner: Owner | None = None) -> P
 
 def sweep(path: str | Path) -> None:
     """Removes what a killed writer left in the folder. Hold the folder's lock."""
-    for left in Path(path).glob(f"{_TEMPORARY}*"):
+    for leftover in Path(path).glob(f"{_TEMPORARY}*"):
         with contextlib.suppress(OSError):
-            left.unlink()
+            leftover.unlink()
 
 
 def private(path: str | Path, mode: int = 0o600) -> bool:

@@ -47,13 +47,13 @@ class Receiver:
         """The sealed dictionary. Raises PkiError when it was sealed for somebody else."""
         try:
             data = base64.b64decode(text, validate=True)
-            other = ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), data[:_POINT])
+            sender_key = ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), data[:_POINT])
             nonce, body = data[_POINT : _POINT + _NONCE], data[_POINT + _NONCE :]
-            secret = self._key.exchange(ec.ECDH(), other)
-            opened: dict[str, str] = json.loads(
+            secret = self._key.exchange(ec.ECDH(), sender_key)
+            secrets: dict[str, str] = json.loads(
                 _cipher(secret, self._host).decrypt(nonce, body, None)
             )
-            return opened
+            return secrets
         except (binascii.Error, ValueError, TypeError, InvalidTag) as exc:
             raise PkiError(
                 "the master's answer was sealed for another request: it comes from a cache; "
@@ -68,12 +68,12 @@ def seal(receiver: bytes, host: str, secrets: Mapping[str, str]) -> str:
     Raises InvalidInput for a key that is none.
     """
     try:
-        other = ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), receiver)
+        receiver_key = ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), receiver)
     except ValueError as exc:
         raise InvalidInput("seal is not a public key") from exc
     key = ec.generate_private_key(ec.SECP256R1())
     nonce = os.urandom(_NONCE)
-    body = _cipher(key.exchange(ec.ECDH(), other), host).encrypt(
+    body = _cipher(key.exchange(ec.ECDH(), receiver_key), host).encrypt(
         nonce, json.dumps(secrets).encode(), None
     )
     return base64.b64encode(public(key) + nonce + body).decode()

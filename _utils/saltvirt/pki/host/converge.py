@@ -43,26 +43,28 @@ class TlsOutcome:
 
 def requests(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Salt's optional parameters of virt.keys. Raises InvalidInput for any other."""
-    known = (*PARTS, "expiration_days")
-    unknown = sorted(set(arguments) - set(known))
+    allowed = (*PARTS, "expiration_days")
+    unknown = sorted(set(arguments) - set(allowed))
     if unknown:
         raise InvalidInput(
             f"unknown parameter {', '.join(unknown)}: virt.keys takes basepath, reload, "
-            f"{', '.join(known)}"
+            f"{', '.join(allowed)}"
         )
     return {key: value for key, value in arguments.items() if value is not None}
 
 
 def plan(host: TlsHost) -> TlsOutcome:
     """An TlsOutcome of what ``converge`` would change. Nothing is made or written anywhere."""
-    found, places = _fetched(host, dry=True)
+    response, tls_files = _fetch(host, dry=True)
     outcome = TlsOutcome()
-    for item in install.differences([p for p in places if not p.secret], found):
-        outcome.changes[item.place.name] = item.what
-    for use, pair in layout.by_use(places).items():
-        if use in found.get("pending", ()) or not _keeps_key(pair[0], found.get(pair[1].source)):
-            for place in pair:
-                outcome.changes[place.name] = "update" if place.path.exists() else "new"
+    for item in install.differences([p for p in tls_files if not p.secret], response):
+        outcome.changes[item.tls_file.name] = item.change
+    for use, pair in layout.by_use(tls_files).items():
+        if use in response.get("pending", ()) or not _keeps_key(
+            pair[0], response.get(pair[1].source)
+        ):
+            for tls_file in pair:
+                outcome.changes[tls_file.name] = "update" if tls_file.path.exists() else "new"
     return outcome
 
 
@@ -84,38 +86,40 @@ def converge(host: TlsHost) -> TlsOutcome:
     Raises PkiError with the reason when the master gives nothing usable, a file cannot be
     written, or the daemon does not serve the new certificates afterwards.
     """
-    found, places = _fetched(host)
+    response, tls_files = _fetch(host)
     outcome = TlsOutcome()
-    different = install.differences(places, found)
-    install.put(different)
-    outcome.changes.update({item.place.name: item.what for item in different})
-    outcome.changes.update(install.tidy_folders(places))
+    changes = install.differences(tls_files, response)
+    install.put(changes)
+    outcome.changes.update({item.tls_file.name: item.change for item in changes})
+    outcome.changes.update(install.tidy_folders(tls_files))
     if host.serves:
-        _serve(host, places, bool(different), outcome)
+        _serve(host, tls_files, bool(changes), outcome)
     return outcome
 
 
-def _fetched(host: TlsHost, dry: bool = False) -> tuple[dict[str, Any], tuple[layout.TlsFile, ...]]:
+def _fetch(host: TlsHost, dry: bool = False) -> tuple[dict[str, Any], tuple[layout.TlsFile, ...]]:
     root = os.geteuid() == 0
     owner = (0, 0) if root else (os.geteuid(), os.getegid())
-    places = layout.places(host.basepath, owner, layout.qemu_owner() if root else owner)
-    found = request.fetch(host.pillar_ext, host.id, layout.by_use(places), host.requested, dry)
-    return found, places
+    tls_files = layout.tls_files(host.basepath, owner, layout.qemu_owner() if root else owner)
+    response = request.fetch(
+        host.pillar_ext, host.id, layout.by_use(tls_files), host.requested, dry
+    )
+    return response, tls_files
 
 
 def _serve(
-    host: TlsHost, places: Iterable[layout.TlsFile], changed: bool, outcome: TlsOutcome
+    host: TlsHost, tls_files: Iterable[layout.TlsFile], changed: bool, outcome: TlsOutcome
 ) -> None:
     """Reload where something changed or the daemon was left behind, then prove it."""
-    paths = {item.name: item.path for item in places}
-    up = daemon.listens()
-    why = daemon.serves(host.id, paths.__getitem__) if up else None
-    if not changed and why is None:
+    paths = {item.name: item.path for item in tls_files}
+    is_listening = daemon.listens()
+    fault = daemon.serves(host.id, paths.__getitem__) if is_listening else None
+    if not changed and fault is None:
         return
     outcome.notes.append(daemon.reload())
-    if not up:
+    if not is_listening:
         return
-    why = daemon.serves(host.id, paths.__getitem__)
-    if why is not None:
-        raise PkiError(f"the certificates are in place but not served: {why}")
+    fault = daemon.serves(host.id, paths.__getitem__)
+    if fault is not None:
+        raise PkiError(f"the certificates are in place but not served: {fault}")
     outcome.changes["tls"] = "verified by a handshake"

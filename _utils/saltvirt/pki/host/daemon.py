@@ -36,18 +36,18 @@ def reload() -> str:
 
     Guests and connections are not disturbed. Raises PkiError when it could not be done.
     """
-    found = running()
-    if found is None:
+    service_uri = running()
+    if service_uri is None:
         return "the daemon is not running; it reads them when it starts"
-    service, uri = found
+    service, uri = service_uri
     code, text = _run("virt-admin", "-c", uri, "server-update-tls", service)
     if code == 0:
         return f"{service} read them again"
     if "tls" in text.lower() and ("not enabled" in text or "no tls" in text.lower()):
         return f"{service} does not listen for TLS"
-    code, why = _run("systemctl", "restart", f"{service}.service")
+    code, error = _run("systemctl", "restart", f"{service}.service")
     if code:
-        raise PkiError(f"{service} could not be made to read its certificates: {text}; {why}")
+        raise PkiError(f"{service} could not be made to read its certificates: {text}; {error}")
     return f"{service} was restarted (virt-admin: {text})"
 
 
@@ -55,11 +55,13 @@ def _run(*argv: str) -> tuple[int, str]:
     if not shutil.which(argv[0]):
         return 127, f"{argv[0]} is not installed"
     try:
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
+        process = subprocess.run(
+            argv, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+        )
     except subprocess.TimeoutExpired:
         return 124, f"{argv[0]} took more than {_TIMEOUT_S} s"
-    words = (done.stderr or done.stdout).strip().splitlines()
-    return done.returncode, words[-1] if words else ""
+    lines = (process.stderr or process.stdout).strip().splitlines()
+    return process.returncode, lines[-1] if lines else ""
 
 
 def listens(address: str = "127.0.0.1", port: int = PORT) -> bool:
@@ -85,28 +87,28 @@ def handshake(
         context.verify_flags &= ~getattr(ssl, "VERIFY_X509_STRICT", 0)
         context.load_cert_chain(str(paths[1]), str(paths[2]))
         with (
-            socket.create_connection((address, port), timeout=_TIMEOUT_S) as plain,
-            context.wrap_socket(plain, server_hostname=name) as tls,
+            socket.create_connection((address, port), timeout=_TIMEOUT_S) as raw_socket,
+            context.wrap_socket(raw_socket, server_hostname=name) as tls,
         ):
-            found = x509.load_der_x509_certificate(tls.getpeercert(binary_form=True) or b"")
+            certificate = x509.load_der_x509_certificate(tls.getpeercert(binary_form=True) or b"")
             # libvirt sends one byte after it has accepted the client's certificate
             if tls.recv(1) != b"\x01":
                 raise PkiError(f"the daemon on {address}:{port} refused our client certificate")
-            return found
+            return certificate
     except (OSError, ValueError) as exc:
         raise PkiError(f"TLS with {address}:{port} as {name} failed: {exc}") from exc
 
 
-def serves(name: str, place: Callable[[str], Path]) -> str | None:
+def serves(name: str, path_of: Callable[[str], Path]) -> str | None:
     """Why the daemon here does not serve what is in the files, or None when it does.
 
-    place: a function from a file's name (``cacert`` …) to its path.
+    path_of: a function from a file's name (``cacert`` …) to its path.
     """
-    wanted = certs.load_certs(files.read(place("servercert")))[0]
+    expected = certs.load_certs(files.read(path_of("servercert")))[0]
     try:
-        found = handshake(name, [place(n) for n in ("cacert", "clientcert", "clientkey")])
+        actual = handshake(name, [path_of(n) for n in ("cacert", "clientcert", "clientkey")])
     except PkiError as exc:
         return str(exc)
-    if certs.fingerprint(found) != certs.fingerprint(wanted):
-        return f"the daemon still serves certificate {certs.serial(found)}"
+    if certs.fingerprint(actual) != certs.fingerprint(expected):
+        return f"the daemon still serves certificate {certs.serial(actual)}"
     return None

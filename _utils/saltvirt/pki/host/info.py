@@ -20,17 +20,17 @@ def info(host: str, basepath: str = "/etc/pki") -> dict[str, Any]:
 
     Reads keys only to see that they fit; none is in the answer.
     """
-    places = layout.places(basepath)
-    paths = {place.name: place.path for place in places}
-    found, problems = {}, []
-    for use, pair in layout.by_use(places).items():
-        about, wrong = _pair(*pair)
-        found[use] = about
-        problems += wrong
+    tls_files = layout.tls_files(basepath)
+    paths = {tls_file.name: tls_file.path for tls_file in tls_files}
+    certificates, problems = {}, []
+    for use, pair in layout.by_use(tls_files).items():
+        details, faults = _pair(*pair)
+        certificates[use] = details
+        problems += faults
     return {
-        "certs": {use: about for use, about in found.items() if about},
+        "certs": {use: details for use, details in certificates.items() if details},
         "trusted": _trusted([paths["cacert"], paths["qemu-cacert"]], problems),
-        "daemon": _daemon(host, paths, found),
+        "daemon": _daemon(host, paths, certificates),
         "problems": problems,
     }
 
@@ -46,30 +46,30 @@ def _pair(
         key = certs.load_key(files.read(key_place.path))
     except PkiError as exc:
         return None, [f"{cert_place.path} with {key_place.path}: {exc}: apply virt.keys"]
-    wrong = []
+    faults = []
     if not certs.belong_together(cert, key):
-        wrong.append(f"{key_place.path} does not belong to {cert_place.path}: apply virt.keys")
+        faults.append(f"{key_place.path} does not belong to {cert_place.path}: apply virt.keys")
     if key_place.path.stat().st_mode & 0o077:
         mode = stat.S_IMODE(key_place.path.stat().st_mode)
-        wrong.append(f"{key_place.path} can be read by others (mode {mode:04o}): apply virt.keys")
+        faults.append(f"{key_place.path} can be read by others (mode {mode:04o}): apply virt.keys")
     if certs.wrong_now(cert):
-        wrong.append(f"{cert_place.path} {certs.wrong_now(cert)}")
-    return certs.describe(cert), wrong
+        faults.append(f"{cert_place.path} {certs.wrong_now(cert)}")
+    return certs.describe(cert), faults
 
 
 def _trusted(paths: Iterable[Path], problems: list[str]) -> list[str]:
-    found = []
+    fingerprints = []
     for path in map(Path, paths):
         try:
-            found += [certs.fingerprint(cert) for cert in certs.load_certs(files.read(path))]
+            fingerprints += [certs.fingerprint(cert) for cert in certs.load_certs(files.read(path))]
         except PkiError as exc:
             problems.append(f"{path}: {exc}: apply virt.keys")
-    return sorted(found)
+    return sorted(fingerprints)
 
 
-def _daemon(host: str, paths: dict[str, Path], found: Mapping[str, Any]) -> str:
+def _daemon(host: str, paths: dict[str, Path], certificates: Mapping[str, Any]) -> str:
     if not daemon.listens():
         return "does not listen"
-    if not found.get("server") or not found.get("client"):
+    if not certificates.get("server") or not certificates.get("client"):
         return "listens"
     return daemon.serves(host, paths.__getitem__) or "serves"

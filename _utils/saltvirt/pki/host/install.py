@@ -17,49 +17,51 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Difference:
+class TlsFileChange:
     """What is wrong with one file, in words that show no key."""
 
-    place: layout.TlsFile
+    tls_file: layout.TlsFile
     data: bytes | None
-    what: str
+    change: str
 
 
-def differences(places: Iterable[layout.TlsFile], found: Mapping[str, str]) -> list[Difference]:
+def differences(
+    tls_files: Iterable[layout.TlsFile], pem_by_source: Mapping[str, str]
+) -> list[TlsFileChange]:
     """The Differences between the files and what they should be. Writes nothing.
 
-    found: {source: PEM text}. An optional file that is not in it is one to remove.
+    pem_by_source: {source: PEM text}. An optional file that is not in it is one to remove.
     """
     result = []
-    for place in places:
-        if place.source not in found and not place.optional:
+    for tls_file in tls_files:
+        if tls_file.source not in pem_by_source and not tls_file.optional:
             continue
-        data = found[place.source].encode() if place.source in found else None
-        what = _difference(place, data)
-        if what:
-            result.append(Difference(place, data, what))
+        data = pem_by_source[tls_file.source].encode() if tls_file.source in pem_by_source else None
+        change = _difference(tls_file, data)
+        if change:
+            result.append(TlsFileChange(tls_file, data, change))
     return result
 
 
-def _difference(place: layout.TlsFile, data: bytes | None) -> str | None:
-    present = files.read(place.path)
+def _difference(tls_file: layout.TlsFile, data: bytes | None) -> str | None:
+    present = files.read(tls_file.path)
     if data is None:
         return None if present is None else "removed"
     if present is None:
         return "new"
     if present != data:
-        return _update(place, present, data)
-    status = place.path.stat()
+        return _update(tls_file, present, data)
+    status = tls_file.path.stat()
     mode = stat.S_IMODE(status.st_mode)
-    if mode != place.mode:
-        return f"mode {mode:04o} to {place.mode:04o}"
-    if (status.st_uid, status.st_gid) != place.owner:
-        return "owner {}:{} to {}:{}".format(status.st_uid, status.st_gid, *place.owner)
+    if mode != tls_file.mode:
+        return f"mode {mode:04o} to {tls_file.mode:04o}"
+    if (status.st_uid, status.st_gid) != tls_file.owner:
+        return "owner {}:{} to {}:{}".format(status.st_uid, status.st_gid, *tls_file.owner)
     return None
 
 
-def _update(place: layout.TlsFile, present: bytes, data: bytes) -> str:
-    if place.secret or not place.source.endswith("cert.pem"):
+def _update(tls_file: layout.TlsFile, present: bytes, data: bytes) -> str:
+    if tls_file.secret or not tls_file.source.endswith("cert.pem"):
         return "update"
     new = certs.load_certs(data)[0]
     try:
@@ -69,63 +71,67 @@ def _update(place: layout.TlsFile, present: bytes, data: bytes) -> str:
     return f"update: was {old}, now valid until {certs.not_after(new):%Y-%m-%d}"
 
 
-def put(found: Collection[Difference]) -> None:
+def put(changes: Collection[TlsFileChange]) -> None:
     """Writes the Differences, all or none; keeps aside what no certificate of ours replaces."""
-    for item in found:
-        folder = item.place.path.parent
+    for item in changes:
+        folder = item.tls_file.path.parent
         files.folder(folder.parent, 0o755)
         files.folder(folder, layout.folder_mode(folder))
         files.sweep(folder)
-    _keep_foreign(found)
+    _keep_foreign(changes)
     files.write_all(
-        files.New(item.place.path, item.data, item.place.mode, item.place.owner)
-        for item in found
+        files.NewFile(item.tls_file.path, item.data, item.tls_file.mode, item.tls_file.owner)
+        for item in changes
         if item.data is not None
     )
-    for item in found:
+    for item in changes:
         if item.data is None:
-            item.place.path.unlink(missing_ok=True)
+            item.tls_file.path.unlink(missing_ok=True)
 
 
-def _keep_foreign(found: Iterable[Difference]) -> None:
+def _keep_foreign(changes: Iterable[TlsFileChange]) -> None:
     """Copies keys and certificates that we did not make, beside where they were."""
     stamp = time.strftime("%Y%m%dT%H%M%S")
-    replaced = {item.place.name: item for item in found if item.data is not None}
+    replaced = {item.tls_file.name: item for item in changes if item.data is not None}
     for item in replaced.values():
-        present = files.read(item.place.path)
-        if present and present != item.data and _foreign(item.place, present, replaced):
-            kept = item.place.path.with_name(f"{item.place.path.name}.{stamp}")
-            files.write(kept, present, 0o600 if item.place.secret else item.place.mode)
+        present = files.read(item.tls_file.path)
+        if present and present != item.data and _foreign(item.tls_file, present, replaced):
+            saved_path = item.tls_file.path.with_name(f"{item.tls_file.path.name}.{stamp}")
+            files.write(saved_path, present, 0o600 if item.tls_file.secret else item.tls_file.mode)
 
 
-def _foreign(place: layout.TlsFile, present: bytes, replaced: Mapping[str, Difference]) -> bool:
+def _foreign(
+    tls_file: layout.TlsFile, present: bytes, replaced: Mapping[str, TlsFileChange]
+) -> bool:
     """True when a pair on this host was issued by another CA, or cannot be read."""
     try:
-        if place.secret:
+        if tls_file.secret:
             certs.load_key(present)
-            other = replaced.get(place.name.removesuffix("key") + "cert")
-            return other is not None and _other_issuer(other)
-        if place.name.endswith("cacert"):
+            certificate = replaced.get(tls_file.name.removesuffix("key") + "cert")
+            return certificate is not None and _other_issuer(certificate)
+        if tls_file.name.endswith("cacert"):
             return False
         certs.load_certs(present)
-        return place.name in replaced and _other_issuer(replaced[place.name])
+        return tls_file.name in replaced and _other_issuer(replaced[tls_file.name])
     except PkiError:
         return True
 
 
-def _other_issuer(item: Difference) -> bool:
+def _other_issuer(item: TlsFileChange) -> bool:
     """True, too, where there is no certificate that would say who issued the pair."""
     try:
-        old = certs.load_certs(files.read(item.place.path))[0]
+        old = certs.load_certs(files.read(item.tls_file.path))[0]
     except PkiError:
         return True
     return old.issuer != certs.load_certs(item.data)[0].issuer
 
 
-def tidy_folders(places: Iterable[layout.TlsFile]) -> dict[str, str]:
+def tidy_folders(tls_files: Iterable[layout.TlsFile]) -> dict[str, str]:
     """Takes others' rights from folders of private keys. What was changed."""
     changed = {}
-    for folder in {place.path.parent for place in places if place.path.parent.name == "private"}:
+    for folder in {
+        tls_file.path.parent for tls_file in tls_files if tls_file.path.parent.name == "private"
+    }:
         if folder.is_dir() and os.geteuid() == 0:
             mode = stat.S_IMODE(folder.stat().st_mode)
             if mode & 0o077:

@@ -46,13 +46,15 @@ class TlsFile:
 Pairs = dict[str, tuple[TlsFile, TlsFile]]
 
 
-def places(basepath: object, owner: Owner = _ROOT, qemu: Owner = _ROOT) -> tuple[TlsFile, ...]:
+def tls_files(basepath: object, owner: Owner = _ROOT, qemu: Owner = _ROOT) -> tuple[TlsFile, ...]:
     """All files below ``basepath``. owner, qemu: (uid, gid) of root and of QEMU's user.
 
     Raises PkiError for what is no absolute path.
     """
     if not isinstance(basepath, (str, Path)) or not _ABSOLUTE.fullmatch(str(basepath)):
-        raise PkiError(f"basepath {units.shown(basepath)} is not the absolute path of a folder")
+        raise PkiError(
+            f"basepath {units.short_repr(basepath)} is not the absolute path of a folder"
+        )
     base = Path(basepath)
     libvirt, quick = base / "libvirt", base / "qemu"
     return (
@@ -74,10 +76,10 @@ def _pair(name: str, key: Path, cert: Path, owner: Owner) -> tuple[TlsFile, TlsF
     )
 
 
-def by_use(found: Iterable[TlsFile]) -> Pairs:
+def by_use(tls_files: Iterable[TlsFile]) -> Pairs:
     """{use name: (place of the key, place of the certificate)}."""
-    named = {place.name: place for place in found}
-    return {use.name: (named[f"{use.name}key"], named[f"{use.name}cert"]) for use in USES}
+    by_name = {tls_file.name: tls_file for tls_file in tls_files}
+    return {use.name: (by_name[f"{use.name}key"], by_name[f"{use.name}cert"]) for use in USES}
 
 
 def folder_mode(path: Path) -> int:
@@ -99,8 +101,8 @@ def qemu_owner(conf: str = "/etc/libvirt/qemu.conf") -> Owner:
 def configured(conf: str, *keys: str) -> list[str | None]:
     """The texts that a file like qemu.conf sets, None for what it does not: a list."""
     text = (files.read(conf) or b"").decode("utf-8", "replace")
-    found = dict(re.findall(r'^\s*(\w+)\s*=\s*"([^"]+)"', text, re.MULTILINE))
-    return [found.get(key) for key in keys]
+    values = dict(re.findall(r'^\s*(\w+)\s*=\s*"([^"]+)"', text, re.MULTILINE))
+    return [values.get(key) for key in keys]
 
 
 def _uid(name: str) -> int | None:

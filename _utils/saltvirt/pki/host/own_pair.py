@@ -22,10 +22,10 @@ from saltvirt.pki.common import certs, files
 
 AUTHORITY, CERTIFICATE, KEY = "ca-cert.pem", "client-cert.pem", "client-key.pem"
 # of one that is made for one conversation, and of one that a machine keeps
-ONCE_DAYS, KEPT_DAYS = 30, 3650
+EPHEMERAL_DAYS, PERMANENT_DAYS = 30, 3650
 # of one that waits for its conversation
-_UNTAKEN_S = 86_400
-_MOST = 8192
+_UNUSED_LIMIT_S = 86_400
+_MAX_BYTES = 8192
 
 
 @dataclass(frozen=True)
@@ -37,59 +37,61 @@ class OwnPair:
     key: str = field(repr=False)
 
 
-def made(host: str, purpose: str, days: int = ONCE_DAYS) -> OwnPair:
+def generate(host: str, purpose: str, days: int = EPHEMERAL_DAYS) -> OwnPair:
     """A new one. host: the name by which the other side reaches it. purpose: certs.SERVER or
     certs.CLIENT. Raises InvalidInput for a name that no certificate can have."""
     if not valid_name(host):
-        raise InvalidInput(f"{units.shown(host)} is no DNS name or IP address for a certificate")
+        raise InvalidInput(
+            f"{units.short_repr(host)} is no DNS name or IP address for a certificate"
+        )
     now, signing, key = certs.utcnow(), certs.new_key(), certs.new_key()
     name = certs.subject(f"Salt Virt {host}"[:64])
     authority = certs.self_signed(signing, name, days, now)
-    wanted = certs.Leaf(certs.subject(host), (host,), purpose, days)
-    cert = certs.leaf(key.public_key(), wanted, (authority, signing), now)
+    leaf = certs.Leaf(certs.subject(host), (host,), purpose, days)
+    cert = certs.leaf(key.public_key(), leaf, (authority, signing), now)
     return OwnPair(
         certs.cert_pem(authority).decode(), certs.cert_pem(cert).decode(),
         certs.key_pem(key).decode(),
     )  # fmt: skip
 
 
-def kept(folder: str, host: str) -> OwnPair:
+def permanent(folder: str, host: str) -> OwnPair:
     """The machine's own, as a client: made when it is first asked for, and when less than a third
     of its life is left. folder: root's alone. Raises PkiError."""
-    where = files.folder(folder)
-    with files.locked(where / ".lock"):
-        files.sweep(where)
-        found = _read(where)
-        if found is None:
-            found = made(host, certs.CLIENT, KEPT_DAYS)
-            _write(where, found)
-        return found
+    directory = files.folder(folder)
+    with files.locked(directory / ".lock"):
+        files.sweep(directory)
+        pair = _read(directory)
+        if pair is None:
+            pair = generate(host, certs.CLIENT, PERMANENT_DAYS)
+            _write(directory, pair)
+        return pair
 
 
-def once(folder: str, host: str) -> OwnPair:
+def ephemeral(folder: str, host: str) -> OwnPair:
     """A client's for one conversation: who made it takes it by its authority. Those that nobody
     took within a day go with the next one. folder: root's alone. Raises PkiError."""
-    where, found = files.folder(folder), made(host, certs.CLIENT)
-    with files.locked(where / ".lock"):
-        for old in where.iterdir():
-            if old.is_dir() and time.time() - old.lstat().st_mtime > _UNTAKEN_S:
+    directory, pair = files.folder(folder), generate(host, certs.CLIENT)
+    with files.locked(directory / ".lock"):
+        for old in directory.iterdir():
+            if old.is_dir() and time.time() - old.lstat().st_mtime > _UNUSED_LIMIT_S:
                 shutil.rmtree(old, ignore_errors=True)
-        _write(files.folder(where / _digest(found.authority)), found)
-    return found
+        _write(files.folder(directory / _digest(pair.authority)), pair)
+    return pair
 
 
-def take(folder: str, told: object, whose: str) -> OwnPair:
+def take(folder: str, authority_pem: object, sender: str) -> OwnPair:
     """The one of `once` with that authority; nobody else has it then or later. Raises InvalidInput
     where there is none."""
-    place = Path(folder) / _digest(authority(told, whose))
-    mine, found = place.with_suffix(".taken"), None
+    path = Path(folder) / _digest(authority(authority_pem, sender))
+    claimed_path, pair = path.with_suffix(".taken"), None
     with contextlib.suppress(FileNotFoundError):
-        place.rename(mine)  # of two who come at once one gets it
-        found = _read(mine)
-        shutil.rmtree(mine, ignore_errors=True)
-    if found is None:
-        raise InvalidInput(f"{whose} is of no reader that was made here, or was used: begin again")
-    return found
+        path.rename(claimed_path)  # of two who come at once one gets it
+        pair = _read(claimed_path)
+        shutil.rmtree(claimed_path, ignore_errors=True)
+    if pair is None:
+        raise InvalidInput(f"{sender} is of no reader that was made here, or was used: begin again")
+    return pair
 
 
 def _digest(text: str) -> str:
@@ -100,7 +102,7 @@ def _write(folder: Path, pair: OwnPair) -> None:
     texts = (pair.authority, pair.certificate, pair.key)
     names = (AUTHORITY, CERTIFICATE, KEY)
     files.write_all(
-        files.New(folder / name, text.encode()) for name, text in zip(names, texts, strict=True)
+        files.NewFile(folder / name, text.encode()) for name, text in zip(names, texts, strict=True)
     )
 
 
@@ -113,31 +115,36 @@ def _read(folder: Path) -> OwnPair | None:
     except PkiError:
         return None
     fits = certs.belong_together(cert, key) and certs.signed_by(cert, authority)
-    if not fits or certs.due(cert, certs.utcnow()) or certs.wrong_now(cert):
+    if not fits or certs.needs_renewal(cert, certs.utcnow()) or certs.wrong_now(cert):
         return None
     return OwnPair(*((pem or b"").decode() for pem in data))
 
 
-def authority(text: object, whose: str) -> str:
-    """The one certificate of an authority in a text that another machine told. whose: in the error.
+def authority(text: object, sender: str) -> str:
+    """The one certificate of an authority in a text that another machine told. sender: in the
+    error.
 
     Raises InvalidInput.
     """
     try:
-        if not isinstance(text, str) or len(text) > _MOST:
+        if not isinstance(text, str) or len(text) > _MAX_BYTES:
             raise PkiError("no text")
-        [found] = certs.load_certs(text.encode())
-        if not certs.is_ca(found):
+        [certificate] = certs.load_certs(text.encode())
+        if not certs.is_ca(certificate):
             raise PkiError("of no authority")
     except (PkiError, ValueError) as exc:
-        raise InvalidInput(f"{whose} is not the certificate of one authority ({exc})") from exc
-    return certs.cert_pem(found).decode()
+        raise InvalidInput(f"{sender} is not the certificate of one authority ({exc})") from exc
+    return certs.cert_pem(certificate).decode()
 
 
-def trust(folder: str, pair: OwnPair, told: object, whose: str) -> None:
+def trust(folder: str, pair: OwnPair, authority_pem: object, sender: str) -> None:
     """Makes an empty folder what libnbd and QEMU take: of a client that trusts one server alone.
-    folder: root's alone. told: the server's authority. Raises InvalidInput."""
-    texts = {AUTHORITY: authority(told, whose), CERTIFICATE: pair.certificate, KEY: pair.key}
+    folder: root's alone. authority_pem: the server's authority. Raises InvalidInput."""
+    texts = {
+        AUTHORITY: authority(authority_pem, sender),
+        CERTIFICATE: pair.certificate,
+        KEY: pair.key,
+    }
     for name, text in texts.items():
         path = os.path.join(folder, name)
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:

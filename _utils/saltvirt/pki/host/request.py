@@ -25,72 +25,76 @@ _PREFIX = "libvirt."
 
 
 def fetch(
-    pillar_ext: PillarExt, host: str, places: Pairs, requested: Mapping[str, Any], dry: bool = False
+    pillar_ext: PillarExt,
+    host: str,
+    tls_files: Pairs,
+    requested: Mapping[str, Any],
+    dry: bool = False,
 ) -> dict[str, Any]:
     """What belongs into the host's files: {source: PEM text}, and with ``dry`` maybe
     ``pending``: uses that the master would make.
 
-    pillar_ext: a function of the ext_pillar argument. places: {use: (key place, certificate
+    pillar_ext: a function of the ext_pillar argument. tls_files: {use: (key place, certificate
     place)}. requested: country … expiration_days. Raises PkiError with the reason when the
     master gives nothing, or nothing usable.
     """
     receiver = seal.Receiver(host)
-    asked = {"seal": receiver.public, "dry": dry, **requested}
-    found = _answer(pillar_ext, asked, receiver)
-    if found.get("mode") == "csr" and not dry:
-        found = _by_request(pillar_ext, asked, receiver, found, places)
+    query = {"seal": receiver.public, "dry": dry, **requested}
+    response = _answer(pillar_ext, query, receiver)
+    if response.get("mode") == "csr" and not dry:
+        response = _with_signed_keys(pillar_ext, query, receiver, response, tls_files)
     if not dry:
-        _complete(found)
-    return found
+        _check_complete(response)
+    return response
 
 
 def _answer(
-    pillar_ext: PillarExt, asked: Mapping[str, Any], receiver: seal.Receiver
+    pillar_ext: PillarExt, query: Mapping[str, Any], receiver: seal.Receiver
 ) -> dict[str, Any]:
-    pillar = pillar_ext({"libvirt": asked})
-    found = {
+    pillar = pillar_ext({"libvirt": query})
+    response = {
         key.removeprefix(_PREFIX): value
         for key, value in pillar.items()
         if isinstance(key, str) and key.startswith(_PREFIX)
     }
-    if found.get("error"):
-        raise PkiError(f"the master says: {found['error']}")
-    if "cacert.pem" not in found and "pending" not in found:
-        raise PkiError(_nothing(pillar))
-    if found.get("sealed"):
-        secrets = receiver.open(found.pop("sealed"))
-        found.update({key.removeprefix(_PREFIX): value for key, value in secrets.items()})
-    return found
+    if response.get("error"):
+        raise PkiError(f"the master says: {response['error']}")
+    if "cacert.pem" not in response and "pending" not in response:
+        raise PkiError(_no_answer_text(pillar))
+    if response.get("sealed"):
+        secrets = receiver.open(response.pop("sealed"))
+        response.update({key.removeprefix(_PREFIX): value for key, value in secrets.items()})
+    return response
 
 
 def subjects(pillar_ext: PillarExt, host: str) -> list[str]:
     """The names of all hypervisors' client certificates, as the master knows them."""
-    found = _answer(pillar_ext, {"dry": True, "subjects": True}, seal.Receiver(host))
-    names: list[str] = found.get("subjects", [])
+    response = _answer(pillar_ext, {"dry": True, "subjects": True}, seal.Receiver(host))
+    names: list[str] = response.get("subjects", [])
     return names
 
 
 def hosts(pillar_ext: PillarExt) -> dict[str, list[str]]:
     """{hypervisor: its names}, as the master knows them. Raises PkiError when it does not say."""
     pillar = pillar_ext({"libvirt": {"hosts": True}})
-    found: dict[str, list[str]] | None = pillar.get(f"{_PREFIX}hosts")
-    if not found:
-        raise PkiError(pillar.get(f"{_PREFIX}error") or _nothing(pillar))
-    return found
+    names_by_host: dict[str, list[str]] | None = pillar.get(f"{_PREFIX}hosts")
+    if not names_by_host:
+        raise PkiError(pillar.get(f"{_PREFIX}error") or _no_answer_text(pillar))
+    return names_by_host
 
 
 def patterns(names: Iterable[str]) -> list[str]:
     """Those names as ``tls_allowed_dn_list`` wants them. Releases of libvirt differ in the
     order of the parts, and ``*`` and ``?`` in a name would match others."""
-    found = []
+    dn_patterns = []
     for name in names:
         parts = name.split(",")
         if not set("*?\\") & set(name):
-            found += [name, ",".join(reversed(parts))]
-    return list(dict.fromkeys(found))
+            dn_patterns += [name, ",".join(reversed(parts))]
+    return list(dict.fromkeys(dn_patterns))
 
 
-def _nothing(pillar: Mapping[Any, Any]) -> str:
+def _no_answer_text(pillar: Mapping[Any, Any]) -> str:
     errors = pillar.get("_errors")
     reason = f" It says: {'; '.join(str(error) for error in errors)}." if errors else ""
     return (
@@ -102,27 +106,27 @@ def _nothing(pillar: Mapping[Any, Any]) -> str:
     )
 
 
-def _by_request(
+def _with_signed_keys(
     pillar_ext: PillarExt,
-    asked: Mapping[str, Any],
+    query: Mapping[str, Any],
     receiver: seal.Receiver,
-    found: Mapping[str, Any],
-    places: Pairs,
+    response: Mapping[str, Any],
+    tls_files: Pairs,
 ) -> dict[str, Any]:
     """The keys stay here: signing requests for those that need a certificate."""
     keys, requests = {}, {}
     for use in USES:
-        key = _own_key(places[use.name][0].path)
-        pem = found.get(use.cert)
+        key = _own_key(tls_files[use.name][0].path)
+        pem = response.get(use.cert)
         cert = certs.load_certs(pem.encode())[0] if pem else None
-        good = key and cert and certs.belong_together(cert, key)
-        if key is None or not good or use.name in found.get("pending", ()):
+        is_match = key and cert and certs.belong_together(cert, key)
+        if key is None or not is_match or use.name in response.get("pending", ()):
             key = certs.new_key()
             requests[use.name] = signing_request(key)
         keys[use.key] = certs.key_pem(key).decode()
     if requests:
-        found = _answer(pillar_ext, {**asked, "csr": requests}, receiver)
-    return {**found, **keys}
+        response = _answer(pillar_ext, {**query, "csr": requests}, receiver)
+    return {**response, **keys}
 
 
 def _own_key(path: Path) -> PrivateKey | None:
@@ -139,19 +143,19 @@ def signing_request(key: PrivateKey) -> str:
     return certs.csr_pem(builder.sign(key, certs.digest(key)))
 
 
-def _complete(found: Mapping[str, Any]) -> None:
+def _check_complete(response: Mapping[str, Any]) -> None:
     """Raises PkiError unless each certificate fits its key and a CA that is given."""
     for use in USES:
-        if use.authority != "libvirt" and use.key not in found:
+        if use.authority != "libvirt" and use.key not in response:
             continue  # from a pillar made by hand, or by Salt's own ext_pillar
         prefix = "qemu-" if use.authority == "qemu" else ""
         needed = (use.key, use.cert, f"{prefix}cacert.pem")
-        missing = [name for name in needed if not found.get(name)]
+        missing = [name for name in needed if not response.get(name)]
         if missing:
             raise PkiError(f"the pillar lacks libvirt.{' and libvirt.'.join(missing)}")
-        key = certs.load_key(found[use.key].encode())
-        cert = certs.load_certs(found[use.cert].encode())[0]
-        cas = certs.load_certs(found[f"{prefix}cacert.pem"].encode())
+        key = certs.load_key(response[use.key].encode())
+        cert = certs.load_certs(response[use.cert].encode())[0]
+        cas = certs.load_certs(response[f"{prefix}cacert.pem"].encode())
         if not certs.belong_together(cert, key):
             raise PkiError(f"libvirt.{use.key} does not belong to libvirt.{use.cert}")
         if not any(certs.signed_by(cert, ca) for ca in cas):

@@ -13,7 +13,7 @@ from saltvirt.pki.host import layout
 _FOLDERS = ("migrate_tls_x509_cert_dir", "default_tls_x509_cert_dir")
 
 
-def here(
+def local_certificates(
     host: str, basepath: str = "/etc/pki", conf: str = "/etc/libvirt/qemu.conf"
 ) -> dict[str, Certificate]:
     """What lies at the places where libvirt and QEMU look first.
@@ -23,17 +23,17 @@ def here(
     place.
     """
     folder = next(filter(None, layout.configured(conf, *_FOLDERS)), None)
-    found = {}
-    for use, (_, place) in layout.by_use(layout.places(basepath)).items():
-        if use.startswith("qemu-") and folder and Path(folder) != place.path.parent:
+    certificates = {}
+    for use, (_, tls_file) in layout.by_use(layout.tls_files(basepath)).items():
+        if use.startswith("qemu-") and folder and Path(folder) != tls_file.path.parent:
             continue
-        about = _about(place.path)
-        if about:
-            found[use] = Certificate(host, str(place.path), *about)
-    return found
+        validity = _validity(tls_file.path)
+        if validity:
+            certificates[use] = Certificate(host, str(tls_file.path), *validity)
+    return certificates
 
 
-def _about(path: Path) -> tuple[str, str | None] | None:
+def _validity(path: Path) -> tuple[str, str | None] | None:
     """(until when it holds, why it does not hold now); None where there is none."""
     try:
         cert = certs.load_certs(files.read(path))[0]

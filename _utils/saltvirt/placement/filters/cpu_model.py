@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def reason(host: Host, request: PlacementRequest, policy: PlacementPolicy) -> str | None:
-    known = host.needs.cpu_models if host.needs else None
-    if request.cpu_model and known is not None and request.cpu_model not in known:
+    models = host.needs.cpu_models if host.needs else None
+    if request.cpu_model and models is not None and request.cpu_model not in models:
         return f"cannot give the CPU model {request.cpu_model}"
     return None

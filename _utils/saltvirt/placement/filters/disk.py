@@ -19,9 +19,9 @@ def reason(host: Host, request: PlacementRequest, policy: PlacementPolicy) -> st
         in_folders.add(host.images_store)
     for store in sorted(filter(host.is_silent, in_folders)):
         return f"{store} does not answer"
-    lacks = account.lacks(request, host, policy)
-    for store in sorted(in_folders & set(lacks)):
-        wanted, free = lacks[store]
-        where = "" if store == host.images_store else f" on {store}"
-        return f"{human_bytes(wanted)} of disk wanted{where}, {human_bytes(free)} free"
+    shortfalls = account.shortfalls(request, host, policy)
+    for store in sorted(in_folders & set(shortfalls)):
+        wanted_bytes, free = shortfalls[store]
+        location = "" if store == host.images_store else f" on {store}"
+        return f"{human_bytes(wanted_bytes)} of disk wanted{location}, {human_bytes(free)} free"
     return None

@@ -16,7 +16,7 @@ QEMU = {"kvm", "qemu"}
 
 
 def reason(host: Host, request: PlacementRequest, policy: PlacementPolicy) -> str | None:
-    wanted = request.hypervisor
-    if wanted in host.types or (wanted in QEMU and QEMU.intersection(host.types)):
+    domain_type = request.hypervisor
+    if domain_type in host.types or (domain_type in QEMU and QEMU.intersection(host.types)):
         return None
-    return f"runs {', '.join(host.types) or 'nothing'}, not {wanted}"
+    return f"runs {', '.join(host.types) or 'nothing'}, not {domain_type}"

@@ -12,12 +12,15 @@ if TYPE_CHECKING:
 
 
 def reason(host: Host, request: PlacementRequest, policy: PlacementPolicy) -> str | None:
-    _, wanted, pages = account.takes(request, host, policy)
+    _, wanted_kib, pages = account.demand(request, host, policy)
     free = host.free_memory_kib(policy)
-    if wanted > free:
-        own = 0 if pages else account.promised_kib(request) * account.share(request, host, policy)
+    if wanted_kib > free:
+        guest_kib = (
+            0 if pages else account.promised_kib(request) * account.share(request, host, policy)
+        )
         return (
-            f"{_words(own / 1024, (wanted - own) / 1024)}, {max(0, free / 1024):.0f} of "
+            f"{_describe(guest_kib / 1024, (wanted_kib - guest_kib) / 1024)}, "
+            f"{max(0, free / 1024):.0f} of "
             f"{host.capacity_memory_kib(policy) / 1024:.0f} MiB free"
         )
     for size, kib in pages.items():
@@ -32,8 +35,8 @@ def reason(host: Host, request: PlacementRequest, policy: PlacementPolicy) -> st
     return None
 
 
-def _words(own: float, beside: float) -> str:
+def _describe(guest_mib: float, overhead_mib: float) -> str:
     """What is wanted, in MiB: of the guest itself, and beside it."""
-    if own and beside >= 1:
-        return f"{own:.0f} MiB of memory wanted and {beside:.0f} for QEMU"
-    return f"{own + beside:.0f} MiB of memory wanted"
+    if guest_mib and overhead_mib >= 1:
+        return f"{guest_mib:.0f} MiB of memory wanted and {overhead_mib:.0f} for QEMU"
+    return f"{guest_mib + overhead_mib:.0f} MiB of memory wanted"

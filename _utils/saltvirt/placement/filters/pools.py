@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 
 
 def reason(host: Host, request: PlacementRequest, policy: PlacementPolicy) -> str | None:
-    wanted = {*request.pools, *(disk.pool for disk in request.disks if disk.pool)}
-    missing = sorted(wanted - set(host.pools))
+    pool_names = {*request.pools, *(disk.pool for disk in request.disks if disk.pool)}
+    missing = sorted(pool_names - set(host.pools))
     if missing:
         return f"has no storage pool {', '.join(missing)}"
-    lacks = account.lacks(request, host, policy)
-    for name in sorted(wanted):
+    shortfalls = account.shortfalls(request, host, policy)
+    for name in sorted(pool_names):
         if host.is_silent(host.pool_store(name)):
             return f"pool {name} is on {host.pool_store(name)}, which does not answer"
-        if host.pool_store(name) in lacks:
-            size, free = lacks[host.pool_store(name)]
+        if host.pool_store(name) in shortfalls:
+            size, free = shortfalls[host.pool_store(name)]
             return f"{human_bytes(size)} wanted of pool {name}, {human_bytes(free)} free"
     return None

@@ -17,6 +17,6 @@ def reason(host: Host, request: PlacementRequest, policy: PlacementPolicy) -> st
     for guest in host.guests:
         shared = set(guest.groups) & set(request.groups)
         if shared:
-            other = confidential.part(guest.name)
-            return f"already has {other} of group {', '.join(sorted(shared))}"
+            other_guest = confidential.sensitive(guest.name)
+            return f"already has {other_guest} of group {', '.join(sorted(shared))}"
     return None

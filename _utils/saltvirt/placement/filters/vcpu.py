@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 def reason(host: Host, request: PlacementRequest, policy: PlacementPolicy) -> str | None:
     if request.vcpus > host.cpus:
-        has = units.counted(host.cpus, "CPU")
-        return f"{units.counted(request.vcpus, 'vCPU')} wanted, the host has {has}"
-    wanted, _, _ = account.takes(request, host, policy)
+        host_cpus = units.pluralize(host.cpus, "CPU")
+        return f"{units.pluralize(request.vcpus, 'vCPU')} wanted, the host has {host_cpus}"
+    wanted_vcpus, _, _ = account.demand(request, host, policy)
     free = host.free_vcpus(policy)
-    if wanted > free:
+    if wanted_vcpus > free:
         return (
-            f"{units.counted(wanted, 'vCPU')} wanted, "
+            f"{units.pluralize(wanted_vcpus, 'vCPU')} wanted, "
             f"{max(0, free):.0f} of {host.capacity_vcpus(policy):.0f} free"
         )
     return None

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 def score(host: Host, request: PlacementRequest, policy: PlacementPolicy) -> float:
-    wanted = account.storage(request, host) or {host.images_store: 0}
-    return min(_left(host, policy, store, size) for store, size in wanted.items())
+    sizes = account.storage(request, host) or {host.images_store: 0}
+    return min(_free_fraction(host, policy, store, size) for store, size in sizes.items())
 
 
-def _left(host: Host, policy: PlacementPolicy, store: str, size: float) -> float:
+def _free_fraction(host: Host, policy: PlacementPolicy, store: str, size_bytes: float) -> float:
     total = host.storage[store].total_bytes
-    return (host.free_store_bytes(policy, store) - size) / total if total else 0.0
+    return (host.free_store_bytes(policy, store) - size_bytes) / total if total else 0.0

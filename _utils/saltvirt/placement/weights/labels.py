@@ -12,5 +12,5 @@ if TYPE_CHECKING:
 def score(host: Host, request: PlacementRequest, policy: PlacementPolicy) -> float:
     if not request.prefer:
         return 0.0
-    held = sum(1 for key, value in request.prefer.items() if host.labels.get(key) == value)
-    return held / len(request.prefer)
+    matched = sum(1 for key, value in request.prefer.items() if host.labels.get(key) == value)
+    return matched / len(request.prefer)

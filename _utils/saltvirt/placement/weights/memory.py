@@ -13,5 +13,5 @@ if TYPE_CHECKING:
 
 def score(host: Host, request: PlacementRequest, policy: PlacementPolicy) -> float:
     capacity = host.capacity_memory_kib(policy)
-    _, wanted, _ = account.takes(request, host, policy)
-    return (host.free_memory_kib(policy) - wanted) / capacity if capacity else 0.0
+    _, wanted_kib, _ = account.demand(request, host, policy)
+    return (host.free_memory_kib(policy) - wanted_kib) / capacity if capacity else 0.0

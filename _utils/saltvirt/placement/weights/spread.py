@@ -10,6 +10,6 @@ if TYPE_CHECKING:
 
 
 def score(host: Host, request: PlacementRequest, policy: PlacementPolicy) -> float:
-    wanted = set(request.groups)
-    mates = sum(1 for guest in host.guests if wanted & set(guest.groups))
-    return float(mates if request.group_policy == "gather" else -mates)
+    groups = set(request.groups)
+    group_members = sum(1 for guest in host.guests if groups & set(guest.groups))
+    return float(group_members if request.group_policy == "gather" else -group_members)
