@@ -39,8 +39,8 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 
 from saltvirt import errors
-from saltvirt.metricserve import options, serve, text
-from saltvirt.metricserve.look import PeriodicReader
+from saltvirt.metrics.exporter import options, serve, text
+from saltvirt.metrics.exporter.readers import PeriodicReader
 
 if TYPE_CHECKING:
     from salt_dunders import __opts__, __salt__
@@ -84,7 +84,7 @@ def start(address="127.0.0.1", port=None, tls=False, every_s=None):
 
 
 def _serve_host(config):
-    from saltvirt.metricshost.serve import HostMetrics  # noqa: PLC0415 - a master has no libvirt
+    from saltvirt.metrics.host.serve import HostMetrics  # noqa: PLC0415 - a master has no libvirt
     from saltvirt.pki.host import layout, validity  # noqa: PLC0415
 
     get, stop = __salt__["config.get"], threading.Event()
@@ -97,7 +97,7 @@ def _serve_host(config):
 
 
 def _serve_master(config):
-    from saltvirt.metricsmaster import read  # noqa: PLC0415 - a hypervisor needs none of it
+    from saltvirt.metrics.master import read  # noqa: PLC0415 - a hypervisor needs none of it
 
     if config.tls:
         raise errors.InvalidInput(

@@ -25,7 +25,7 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 
 from saltvirt import errors
-from saltvirt.hamaster import serve
+from saltvirt.ha.manager import serve
 
 if TYPE_CHECKING:
     from salt_dunders import __opts__

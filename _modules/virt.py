@@ -27,23 +27,25 @@ saltvirt = saltvirt.fresh()
 with saltvirt.later():
     from saltvirt import errors, settings, units
     from saltvirt.answers import power as power_answer
-    from saltvirt.haagent import kept
+    from saltvirt.ha.agent import managed_guests
     from saltvirt.host import connection
     from saltvirt.host.domain import (
         creation,
         describe,
         guest_lock,
         lifecycle,
+        live_restores,
         lookup,
         overview,
-        stands,
         stats,
         vcpus_memory,
-        waiting,
+    )
+    from saltvirt.host.domain import (
+        pending_changes as waiting,
     )
     from saltvirt.host.domain import power as powering  # the name is a function's here
     from saltvirt.host.migration import move_journal
-    from saltvirt.host.node import steps
+    from saltvirt.host.node import job_steps
     from saltvirt.host.provision import admission
     from saltvirt.host.storage import overlays
     from saltvirt.spec import values
@@ -581,7 +583,7 @@ def start(name, test=False, **kwargs):
 
 def _started(dom, admission_config, test):
     move_journal.require_startable(dom)
-    stands.may_start(dom.name())
+    live_restores.may_start(dom.name())
     overlays.refuse_start(dom.connect(), dom)
     admission.check_start(dom.connect(), admission_config, dom)
     return True if test else lifecycle.start(dom)
@@ -696,8 +698,8 @@ def power(name, verb, when, last_seen=False, timeout=0, overcommit=None, placeme
         if verb in acts:
             acts[verb]()
     if verb not in acts:  # the lock is not held: who does not want to wait may pull the power
-        steps_dir = steps.folder(__salt__["config.get"])
-        _on(name, lifecycle.off_within, kwargs, timeout_s, lambda: steps.record_step(steps_dir))
+        steps_dir = job_steps.folder(__salt__["config.get"])
+        _on(name, lifecycle.off_within, kwargs, timeout_s, lambda: job_steps.record_step(steps_dir))
     with _connect(kwargs) as conn:
         return power_answer.PowerChange(before, powering.after(conn, name)).to_answer()
 
@@ -743,7 +745,7 @@ def set_autostart(vm_, state="on", **kwargs):
         salt "*" virt.set_autostart <domain> <on | off>
     """
     on = lifecycle.on_off(state)
-    if on and (ha_reason := kept.describe(str(vm_))):
+    if on and (ha_reason := managed_guests.describe(str(vm_))):
         raise errors.Refused(
             f"{ha_reason}, which alone starts it: it cannot start with its host, too"
         )

@@ -14,11 +14,12 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 
 with saltvirt.later():
-    from saltvirt import errors, names, newfile, settings, units
-    from saltvirt.guestagent import asked as asking
+    from saltvirt import errors, names, settings, units
+    from saltvirt.console.guestagent import agent_request as asking
     from saltvirt.host import connection
     from saltvirt.host.domain import lookup
     from saltvirt.spec import values
+    from saltvirt.system import atomic_file
 
 if TYPE_CHECKING:
     from salt_dunders import __salt__
@@ -56,7 +57,7 @@ def exec(vm_, cmd, shell=False, env=None, timeout=60, base64=False, **kwargs):
 
         salt hyper1 virt.exec web1 'systemctl is-active nginx'
     """
-    from saltvirt.reachhost import guest_exec  # noqa: PLC0415 - needs the binding
+    from saltvirt.console.host import guest_exec  # noqa: PLC0415 - needs the binding
 
     argv = asking.argv(cmd, values.boolean(shell, "shell"))
     seconds = values.number(1, asking.MAX_TIMEOUT_S)(timeout, "timeout")
@@ -101,7 +102,7 @@ def put(vm_, local, remote, mode=None, overwrite=False, atomic=True, **kwargs):
 
         salt hyper1 virt.put web1 /srv/files/motd /etc/motd mode=0644
     """
-    from saltvirt.reachhost import guest_files  # noqa: PLC0415 - needs the binding
+    from saltvirt.console.host import guest_files  # noqa: PLC0415 - needs the binding
 
     is_atomic, is_overwrite = (
         values.boolean(atomic, "atomic"),
@@ -110,7 +111,7 @@ def put(vm_, local, remote, mode=None, overwrite=False, atomic=True, **kwargs):
     request = asking.PutFile(
         _path(remote, "remote"), asking.permissions(mode), is_overwrite, is_atomic
     )
-    with _connect(kwargs) as conn, newfile.open_existing(_path(local, "local")) as file:
+    with _connect(kwargs) as conn, atomic_file.open_existing(_path(local, "local")) as file:
         with guest_files.Incoming(_agent(conn, vm_), request) as incoming:
             while data := file.read(guest_files.PIECE_BYTES):
                 incoming.write(data)
@@ -142,13 +143,13 @@ def get(vm_, remote, local, overwrite=False, most="1GiB", **kwargs):
 
         salt hyper1 virt.get web1 /var/log/syslog /root/web1.log
     """
-    from saltvirt.reachhost import guest_files  # noqa: PLC0415 - needs the binding
+    from saltvirt.console.host import guest_files  # noqa: PLC0415 - needs the binding
 
     limit, path = units.parse_bytes(most, argument="most"), _path(remote, "remote")
     is_overwrite = values.boolean(overwrite, "overwrite")
     with (
         _connect(kwargs) as conn,
-        newfile.create(_path(local, "local"), is_overwrite) as write,
+        atomic_file.create(_path(local, "local"), is_overwrite) as write,
         guest_files.Outgoing(_agent(conn, vm_), path) as file,
     ):
         return asking.copy_limited(file.read, write, limit, path)
@@ -159,7 +160,7 @@ def _connect(kwargs):
 
 
 def _agent(conn, vm_):
-    from saltvirt.reachhost import agent  # noqa: PLC0415 - needs the binding
+    from saltvirt.console.host import agent  # noqa: PLC0415 - needs the binding
 
     return agent.for_domain(lookup.lookup(conn, names.existing_guest(vm_)))
 

@@ -17,7 +17,7 @@ saltvirt = saltvirt.fresh()
 with saltvirt.later():
     from saltvirt import confidential, errors, units
     from saltvirt.fleet import proof
-    from saltvirt.host.node import steps
+    from saltvirt.host.node import job_steps
     from saltvirt.minion import events
     from saltvirt.spec import base, values
 
@@ -61,7 +61,7 @@ def answer(fun, kwarg=None, **kwargs):
     try:
         returned = _call(fun, arguments)
     finally:
-        steps.clear_steps(steps.folder(__salt__["config.get"]))
+        job_steps.clear_steps(job_steps.folder(__salt__["config.get"]))
     if returned["retcode"]:
         __context__["retcode"] = returned["retcode"]
     return proof.sign(__opts__, kwargs.get("__pub_jid"), fun, returned)
@@ -92,7 +92,7 @@ def answers(fun, each, **kwargs):
         with _events_together():
             returned = [_call(fun, arguments) for arguments in calls]
     finally:
-        steps.clear_steps(steps.folder(__salt__["config.get"]))
+        job_steps.clear_steps(job_steps.folder(__salt__["config.get"]))
     return proof.sign(__opts__, kwargs.get("__pub_jid"), fun, {"return": returned, "retcode": 0})
 
 
@@ -116,7 +116,7 @@ def working(jid):
         return {}
     return {
         "pid": running_job["pid"],
-        **steps.last_step(steps.folder(__salt__["config.get"]), running_job["pid"]),
+        **job_steps.last_step(job_steps.folder(__salt__["config.get"]), running_job["pid"]),
     }
 
 
@@ -124,7 +124,7 @@ def _events_together():
     """While it lasts, steps are told some at a time: by the minion, which ``salt-call`` is not."""
     if __opts__.get("__cli") == "salt-call":
         return contextlib.nullcontext()
-    return steps.batch_events(functools.partial(events.send_all, {**__opts__}))
+    return job_steps.batch_events(functools.partial(events.send_all, {**__opts__}))
 
 
 def _stale_library_answer(fun, jid):

@@ -12,22 +12,22 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt import places
-from saltvirt.backups import chains
+from saltvirt import standard_paths
+from saltvirt.backup.model import chains
 
 with saltvirt.later():
-    from saltvirt import doors, names, settings, units
-    from saltvirt.backuphost import receive, relay
-    from saltvirt.backuphost import show as showing
-    from saltvirt.backuphost import target as backup_target
-    from saltvirt.backups import answers as backup_answers
-    from saltvirt.backups import pages
-    from saltvirt.backups import policy as backup_policy
-    from saltvirt.backups import stands as backup_stand
-    from saltvirt.backupserve import request as backup_request
+    from saltvirt import names, settings, units
+    from saltvirt.backup.export import request as backup_request
+    from saltvirt.backup.model import answers as backup_answers
+    from saltvirt.backup.model import pages
+    from saltvirt.backup.model import pins as backup_stand
+    from saltvirt.backup.model import policy as backup_policy
+    from saltvirt.backup.target import receive, relay
+    from saltvirt.backup.target import show as showing
+    from saltvirt.backup.target import target as backup_target
     from saltvirt.host import connection
     from saltvirt.host.domain import guest_lock
-    from saltvirt.host.node import steps
+    from saltvirt.host.node import job_steps
     from saltvirt.host.provision import admission, guest_builder, guest_tools
     from saltvirt.images import locks
     from saltvirt.minion import client, files
@@ -35,6 +35,7 @@ with saltvirt.later():
     from saltvirt.pki.host import own_pair
     from saltvirt.spec import base, values
     from saltvirt.spec import deploy as deploy_spec
+    from saltvirt.system import tls_listener
 
 if TYPE_CHECKING:
     from salt_dunders import __opts__, __salt__
@@ -69,10 +70,10 @@ def backup_look(name, **kwargs):
 
         salt hyper1 virt.backup_look web1
     """
-    from saltvirt.backupserve import look  # noqa: PLC0415 - needs the binding
+    from saltvirt.backup.export import inspect_guest  # noqa: PLC0415 - needs the binding
 
     with _connect(kwargs) as conn:
-        return look.inspect(conn, names.existing_guest(name)).to_answer()
+        return inspect_guest.inspect(conn, names.existing_guest(name)).to_answer()
 
 
 def backup_reader(once=False):
@@ -97,11 +98,11 @@ def backup_reader(once=False):
     return backup_answers.BackupReader(pair.authority).to_answer()
 
 
-_ONE_TIME_KEYS = f"{places.STATE}/backup-readers"
+_ONE_TIME_KEYS = f"{standard_paths.STATE}/backup-readers"
 
 
 def _backup_pair():
-    return own_pair.permanent(f"{places.STATE}/backup-reader", "backup-reader")
+    return own_pair.permanent(f"{standard_paths.STATE}/backup-reader", "backup-reader")
 
 
 @contextlib.contextmanager
@@ -117,8 +118,8 @@ def _backup_endpoint(shown, reader):
     """Where disks are shown, to whom alone, with a certificate of their own."""
     pair = own_pair.generate(shown.host, certs.SERVER)
     client_ca = own_pair.authority(reader, "reader")
-    credentials = doors.TlsCredentials(pair.authority, pair.certificate, pair.key, client_ca)
-    return doors.TlsEndpoint(doors.everywhere(), shown.port, relay.PORTS, credentials)
+    credentials = tls_listener.TlsCredentials(pair.authority, pair.certificate, pair.key, client_ca)
+    return tls_listener.TlsEndpoint(tls_listener.everywhere(), shown.port, relay.PORTS, credentials)
 
 
 def backup_begin(name, ident, disks, reader, **kwargs):
@@ -150,7 +151,7 @@ def backup_begin(name, ident, disks, reader, **kwargs):
         salt hyper1 virt.backup_begin web1 000001-20261123T160000Z-0123abcd \
             '[{target: vda, reason: it was asked for}]' reader="$READER"
     """
-    from saltvirt.backupserve import api  # noqa: PLC0415 - needs the binding
+    from saltvirt.backup.export import api  # noqa: PLC0415 - needs the binding
 
     connection.require_binding()
     planned = values.list_of(base.mapping)(disks, "disks")
@@ -196,7 +197,7 @@ def backup_end(name, ident, good=False, needed=(), **kwargs):
 
         salt hyper1 virt.backup_end web1 000001-20261123T160000Z-0123abcd
     """
-    from saltvirt.backupserve import api  # noqa: PLC0415 - needs the binding
+    from saltvirt.backup.export import api  # noqa: PLC0415 - needs the binding
 
     request = backup_request.EndRequest(
         values.text(ident, "ident"),
@@ -223,7 +224,7 @@ def backup_sweep(**kwargs):
 
         salt 'hyper*' virt.backup_sweep
     """
-    from saltvirt.backupserve import api  # noqa: PLC0415 - needs the binding
+    from saltvirt.backup.export import api  # noqa: PLC0415 - needs the binding
 
     with _connect(kwargs) as conn:
         return api.sweep(conn)
@@ -325,13 +326,13 @@ def backup_pull(
 
 def _progress_sender(name):
     """Progress on the event bus: ``salt/virt/backup/<name>/progress``."""
-    steps_dir = steps.folder(__salt__["config.get"])
+    steps_dir = job_steps.folder(__salt__["config.get"])
 
     def send_progress(progress):
-        steps.record_step(steps_dir)
+        job_steps.record_step(steps_dir)
         total = max(1, progress["total_bytes"])
         event = {"name": name, "percent": round(100 * progress["done_bytes"] / total), **progress}
-        steps.send_step(__salt__["event.send"], f"salt/virt/backup/{name}/progress", event)
+        job_steps.send_step(__salt__["event.send"], f"salt/virt/backup/{name}/progress", event)
 
     return send_progress
 
@@ -482,9 +483,9 @@ def backup_restore(
 
         salt hyper1 virt.backup_restore web1-old shown="$SHOWN"
     """
-    from saltvirt.backupserve import instant as instants  # noqa: PLC0415 - needs the binding
-    from saltvirt.backupserve import over as overs  # noqa: PLC0415 - needs the binding
-    from saltvirt.backupserve import restore, standing  # noqa: PLC0415 - needs the binding
+    from saltvirt.backup.export import in_place_restore as overs  # noqa: PLC0415 - needs the binding
+    from saltvirt.backup.export import live_restore_build as instants  # noqa: PLC0415 - needs the binding
+    from saltvirt.backup.export import live_restore_server, restore  # noqa: PLC0415 - needs the binding
 
     arguments, stop = dict(kwargs), values.flag(stop, "stop")
     itself, over = values.flag(itself, "itself"), values.flag(over, "over")
@@ -498,7 +499,9 @@ def backup_restore(
         parts = conn, request, tools, backup_info, reader_dir
         if values.flag(instant, "instant"):
             reader_pair = request.name, pair.certificate, pair.key
-            keeper = standing.make_request(__salt__["config.get"], arguments, *reader_pair)
+            keeper = live_restore_server.make_request(
+                __salt__["config.get"], arguments, *reader_pair
+            )
             live_restore = instants.LiveRestoreOptions(next(iter(saltvirt.__path__)), keeper, limit)
             last = (stop, only) if over else (itself,)
             return instants.make_builder(live_restore, parts, last).run().to_answer()
@@ -539,8 +542,8 @@ def backup_disk(name, shown, disk, reader=None, **kwargs):
 
         salt hyper1 virt.backup_disk web1 shown="$SHOWN" disk=vdb
     """
-    from saltvirt.backupserve import over as overs  # noqa: PLC0415 - needs the binding
-    from saltvirt.backupserve import restore  # noqa: PLC0415 - needs the binding
+    from saltvirt.backup.export import in_place_restore as overs  # noqa: PLC0415 - needs the binding
+    from saltvirt.backup.export import restore  # noqa: PLC0415 - needs the binding
 
     arguments = dict(kwargs)
     request, tools, backup_info = _restore_inputs(name, shown, arguments)
@@ -568,11 +571,11 @@ def _restore_inputs(name, shown, arguments):
 
 def _step_sender(name, verb):
     """The steps as events: ``salt/virt/<name>/<verb>/<step>``."""
-    steps_dir = steps.folder(__salt__["config.get"])
+    steps_dir = job_steps.folder(__salt__["config.get"])
 
     def send_step(step, message, /, within_s=0, **data):
-        steps.record_step(steps_dir, within_s)
+        job_steps.record_step(steps_dir, within_s)
         event = {"id": name, "message": message, **data}
-        steps.send_step(__salt__["event.send"], f"salt/virt/{name}/{verb}/{step}", event)
+        job_steps.send_step(__salt__["event.send"], f"salt/virt/{name}/{verb}/{step}", event)
 
     return send_step

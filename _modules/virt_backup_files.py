@@ -11,10 +11,10 @@ saltvirt = saltvirt.fresh()
 
 with saltvirt.later():
     from saltvirt import names, units
-    from saltvirt.backuphost import files as backup_files
-    from saltvirt.backuphost import target as backup_target
-    from saltvirt.backups import files as told_files
-    from saltvirt.host.node import steps
+    from saltvirt.backup.model import files as told_files
+    from saltvirt.backup.target import files as backup_files
+    from saltvirt.backup.target import target as backup_target
+    from saltvirt.host.node import job_steps
     from saltvirt.spec import values
 
 if TYPE_CHECKING:
@@ -119,5 +119,5 @@ def _files_request(name, backup, path, filesystem):
 
 def _step_signal():
     """Each sign of life is a step."""
-    steps_dir = steps.folder(__salt__["config.get"])
-    return lambda _done_bytes: steps.record_step(steps_dir, _STEP_TIMEOUT_S)
+    steps_dir = job_steps.folder(__salt__["config.get"])
+    return lambda _done_bytes: job_steps.record_step(steps_dir, _STEP_TIMEOUT_S)

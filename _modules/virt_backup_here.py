@@ -12,10 +12,10 @@ saltvirt = saltvirt.fresh()
 
 with saltvirt.later():
     from saltvirt import errors, names, settings
-    from saltvirt.backuphost import receive
-    from saltvirt.backuphost import target as backup_target
-    from saltvirt.backups import ident
-    from saltvirt.backups import policy as backup_policy
+    from saltvirt.backup.model import backup_ids
+    from saltvirt.backup.model import policy as backup_policy
+    from saltvirt.backup.target import receive
+    from saltvirt.backup.target import target as backup_target
     from saltvirt.host import connection
     from saltvirt.host.domain import lookup
     from saltvirt.spec import values
@@ -160,7 +160,7 @@ def backup_bring(
         values.flag(over, "over"), values.flag(stop, "stop"), values.flag(mounted, "mounted"),
     )  # fmt: skip
     damaged = values.flag(damaged, "damaged")
-    ident.refuse_conflicts(new, over, stop, disk)
+    backup_ids.refuse_conflicts(new, over, stop, disk)
     # it may have been renamed since
     local_guests = _backup_guests(kwargs) if over or disk is not None else {}
     record = _find_backup(
@@ -171,7 +171,7 @@ def backup_bring(
         {uuid: name for name, uuid in local_guests.items()}.get(record.uuid, guest_name)
     )
     if disk is not None:
-        ident.refuse_unknown_disk(record, disk)
+        backup_ids.refuse_unknown_disk(record, disk)
     if values.flag(test, "test"):
         return {"ident": record.ident}
     reader = __salt__["virt.backup_reader"](once=True)["authority"]
@@ -206,4 +206,4 @@ def _find_backup(name, folder, backup, mounted, disk, damaged, uuid, in_place):
     records = list(receive.listing(target, uuid=uuid, name=name))
     if not in_place and any(record.guest == name for record in records):
         uuid = None  # of several that had the name the operator says which
-    return ident.find_listed(records, name, backup, disk, damaged, uuid, target=folder)
+    return backup_ids.find_listed(records, name, backup, disk, damaged, uuid, target=folder)

@@ -10,11 +10,11 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt import places
+from saltvirt import standard_paths
 
 with saltvirt.later():
     from saltvirt import names, settings, units
-    from saltvirt.backups import answers as backup_answers
+    from saltvirt.backup.model import answers as backup_answers
     from saltvirt.host import connection
     from saltvirt.host.domain import guest_lock
     from saltvirt.pki.host import own_pair
@@ -33,7 +33,7 @@ def _connect(kwargs):
     return connection.connect(settings.connection(__salt__["config.get"], kwargs))
 
 
-_ONE_TIME_KEYS = f"{places.STATE}/backup-readers"
+_ONE_TIME_KEYS = f"{standard_paths.STATE}/backup-readers"
 
 
 def backup_standing(name, **kwargs):
@@ -56,7 +56,7 @@ def backup_standing(name, **kwargs):
 
         salt hyper1 virt.backup_standing web1
     """
-    from saltvirt.backupserve import instant as instants  # noqa: PLC0415 - needs the binding
+    from saltvirt.backup.export import live_restore_build as instants  # noqa: PLC0415 - needs the binding
 
     locks = guest_lock.folder(__salt__["config.get"])
     with _connect(kwargs) as conn:
@@ -86,8 +86,8 @@ def backup_again(name, shown, reader, bandwidth=None, **kwargs):
 
         salt hyper1 virt.backup_again web1 shown="$SHOWN" reader="$READER"
     """
-    from saltvirt.backupserve import instant as instants  # noqa: PLC0415 - needs the binding
-    from saltvirt.backupserve import standing  # noqa: PLC0415 - needs the binding
+    from saltvirt.backup.export import live_restore_build as instants  # noqa: PLC0415 - needs the binding
+    from saltvirt.backup.export import live_restore_server  # noqa: PLC0415 - needs the binding
 
     connection.require_binding()
     guest, backup_info = (
@@ -101,6 +101,6 @@ def backup_again(name, shown, reader, bandwidth=None, **kwargs):
     with _connect(kwargs) as conn:
         pair = own_pair.take(_ONE_TIME_KEYS, reader, "reader")
         reader_pair = guest, pair.certificate, pair.key
-        keeper = standing.make_request(__salt__["config.get"], kwargs, *reader_pair)
+        keeper = live_restore_server.make_request(__salt__["config.get"], kwargs, *reader_pair)
         live_restore = instants.LiveRestoreOptions(next(iter(saltvirt.__path__)), keeper, limit)
         return instants.resume(conn, live_restore, guest, trusted_info).to_answer()

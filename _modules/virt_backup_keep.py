@@ -12,12 +12,12 @@ saltvirt = saltvirt.fresh()
 
 with saltvirt.later():
     from saltvirt import names, units
-    from saltvirt.backuphost import keep as backup_keep
-    from saltvirt.backuphost import stands as backup_stands_of
-    from saltvirt.backuphost import target as backup_target
-    from saltvirt.backups import policy as backup_policy
-    from saltvirt.backups import stands as backup_stand
-    from saltvirt.host.node import steps
+    from saltvirt.backup.model import pins as backup_stand
+    from saltvirt.backup.model import policy as backup_policy
+    from saltvirt.backup.target import pins as backup_stands_of
+    from saltvirt.backup.target import target as backup_target
+    from saltvirt.backup.target import upkeep as backup_keep
+    from saltvirt.host.node import job_steps
     from saltvirt.spec import values
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ def backup_let_go(folder, uuid, backup, guest, host, mounted=False):
 
 def _progress_sender():
     """Progress on the event bus: ``salt/virt/backup/<name>/verify``."""
-    steps_dir = steps.folder(__salt__["config.get"])
+    steps_dir = job_steps.folder(__salt__["config.get"])
     last_sent = [0.0]
 
     def send_progress(name, ident, done, total):
@@ -155,8 +155,8 @@ def _progress_sender():
         if now - last_sent[0] < _PROGRESS_PERIOD_S:
             return
         last_sent[0] = now
-        steps.record_step(steps_dir)
+        job_steps.record_step(steps_dir)
         event = {"name": name, "backup": ident, "percent": 100 * done // max(1, total)}
-        steps.send_step(__salt__["event.send"], f"salt/virt/backup/{name}/verify", event)
+        job_steps.send_step(__salt__["event.send"], f"salt/virt/backup/{name}/verify", event)
 
     return send_progress

@@ -14,7 +14,7 @@ with saltvirt.later():
     from saltvirt.answers import removal as removal_answer
     from saltvirt.host import connection
     from saltvirt.host.provision import admission
-    from saltvirt.host.storage import shared
+    from saltvirt.host.storage import sharing
     from saltvirt.spec import values
 
 if TYPE_CHECKING:
@@ -54,10 +54,12 @@ def backup_over(name, stop=False, **kwargs):
 
         salt hyper1 virt.backup_over web1
     """
-    from saltvirt.backupserve import over  # noqa: PLC0415 - needs the binding
+    from saltvirt.backup.export import in_place_restore  # noqa: PLC0415 - needs the binding
 
     with _connect(kwargs) as conn:
-        return over.inspect(conn, names.existing_guest(name), values.flag(stop, "stop")).to_answer()
+        return in_place_restore.inspect(
+            conn, names.existing_guest(name), values.flag(stop, "stop")
+        ).to_answer()
 
 
 def backup_confirm(vm_, test=False, unused=(), **kwargs):
@@ -84,15 +86,15 @@ def backup_confirm(vm_, test=False, unused=(), **kwargs):
 
         salt hyper1 virt.backup_confirm web1 test=True
     """
-    from saltvirt.backupserve import over  # noqa: PLC0415 - needs the binding
+    from saltvirt.backup.export import in_place_restore  # noqa: PLC0415 - needs the binding
 
     name, unused_paths = names.existing_guest(vm_), values.paths(unused, "unused")
     with _connect(kwargs) as conn:
         if values.flag(test, "test"):
-            outcome = over.plan(conn, name, unused_paths)
+            outcome = in_place_restore.plan(conn, name, unused_paths)
         else:
-            outcome = over.confirm(conn, _admission(), name, unused_paths)
-    places, unsure = shared.as_data(outcome.shared), tuple(outcome.uncertain)
+            outcome = in_place_restore.confirm(conn, _admission(), name, unused_paths)
+    places, unsure = sharing.as_data(outcome.shared), tuple(outcome.uncertain)
     return removal_answer.RemovalPlan(
         tuple(outcome.delete), outcome.keep, places, unsure
     ).to_answer()
@@ -120,11 +122,11 @@ def backup_undo(name, stop=False, test=False, **kwargs):
 
         salt hyper1 virt.backup_undo web1
     """
-    from saltvirt.backupserve import over  # noqa: PLC0415 - needs the binding
+    from saltvirt.backup.export import in_place_restore  # noqa: PLC0415 - needs the binding
 
     with _connect(kwargs) as conn:
         guest, flags = (
             names.existing_guest(name),
             (values.flag(stop, "stop"), values.flag(test, "test")),
         )
-        return over.undo(conn, _admission(), guest, *flags).to_answer()
+        return in_place_restore.undo(conn, _admission(), guest, *flags).to_answer()

@@ -49,10 +49,10 @@ def backup_wish(name, wish, test=False, **kwargs):
 
         salt hyper1 virt.backup_wish web1 'hours=24 to=vault'
     """
-    from saltvirt.backupserve import wishes  # noqa: PLC0415 - needs the binding
+    from saltvirt.backup.export import guest_schedule  # noqa: PLC0415 - needs the binding
 
     connection.require_binding()
     guest, text = names.existing_guest(name), values.text(wish, "wish")
     lock_dir = guest_lock.folder(__salt__["config.get"])
     with guest_lock.acquire(lock_dir, "virt.backup_wish", guest), _connect(kwargs) as conn:
-        return wishes.set_schedule(conn, guest, text, bool(test))
+        return guest_schedule.set_schedule(conn, guest, text, bool(test))

@@ -13,8 +13,8 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 with saltvirt.later():
-    from saltvirt import errors, plain
-    from saltvirt.haagent import install, kept
+    from saltvirt import errors, sanitize
+    from saltvirt.ha.agent import install, managed_guests
     from saltvirt.hostnet.bridge import bridges
     from saltvirt.hostnet.bridge import plan as plans
     from saltvirt.spec import values
@@ -193,10 +193,11 @@ def _refuse_watched(force):
     if values.boolean(force, "force"):
         return
     host = install.member_name()
-    guests = kept.assigned(host) if host else []
+    guests = managed_guests.assigned(host) if host else []
     if guests:
         raise errors.OperationFailed(
-            f"high availability has guests here ({plain.one_line(', '.join(guests), 100)}): if the "
+            f"high availability has guests here ({sanitize.one_line(', '.join(guests), 100)}): if "
+            f"the "
             "network fails, this host is reset before it is put back. Move them first (salt-run "
             f"virt.evacuate {host}), or force=True"
         )

@@ -11,7 +11,7 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 
 with saltvirt.later():
-    from saltvirt import doors, names, settings
+    from saltvirt import names, settings
     from saltvirt.answers import reach as reaching
     from saltvirt.host import connection
     from saltvirt.host.domain import addresses, lookup
@@ -20,6 +20,7 @@ with saltvirt.later():
     from saltvirt.pki.common import certs
     from saltvirt.pki.host import own_pair
     from saltvirt.spec import values
+    from saltvirt.system import tls_listener
 
 if TYPE_CHECKING:
     from salt_dunders import __salt__
@@ -191,7 +192,7 @@ def reach(vm_, kind, caller, screen=0, force=False, **kwargs):
 
         salt hyper1 virt.reach web1 display caller="$CALLER"
     """
-    from saltvirt.reachhost import begin, relay  # noqa: PLC0415 - needs the binding
+    from saltvirt.console.host import launch, relay  # noqa: PLC0415 - needs the binding
 
     connection.require_binding()
     get = __salt__["config.get"]
@@ -200,10 +201,12 @@ def reach(vm_, kind, caller, screen=0, force=False, **kwargs):
     client_ca = own_pair.authority(caller, "caller")
     local = settings.connection(get, dict(kwargs))
     with _connect(kwargs) as conn:
-        uuid, details = begin.probe(conn, names.existing_guest(vm_), access_kind, number)
+        uuid, details = launch.probe(conn, names.existing_guest(vm_), access_kind, number)
     pair = own_pair.generate(reaching.CERTIFICATE_NAME, certs.SERVER, 1)
-    credentials = doors.TlsCredentials(pair.authority, pair.certificate, pair.key, client_ca)
-    endpoint = doors.TlsEndpoint(doors.everywhere(), relay.port(get), relay.PORT_COUNT, credentials)
+    credentials = tls_listener.TlsCredentials(pair.authority, pair.certificate, pair.key, client_ca)
+    endpoint = tls_listener.TlsEndpoint(
+        tls_listener.everywhere(), relay.port(get), relay.PORT_COUNT, credentials
+    )
     request = relay.RelayRequest(
         uuid,
         access_kind,
@@ -214,5 +217,5 @@ def reach(vm_, kind, caller, screen=0, force=False, **kwargs):
         local.password,
         endpoint,
     )
-    port = begin.start_relay(next(iter(saltvirt.__path__)), request)
+    port = launch.start_relay(next(iter(saltvirt.__path__)), request)
     return reaching.Reach(uuid, access_kind, port, pair.authority, details).to_answer()

@@ -8,7 +8,7 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 with saltvirt.later():
-    from saltvirt.haagent import install
+    from saltvirt.ha.agent import install
     from saltvirt.hostnet.firewall import firewall
     from saltvirt.minion import client
     from saltvirt.pki.host import request

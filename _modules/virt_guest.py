@@ -16,7 +16,7 @@ with saltvirt.later():
     from saltvirt.host import connection
     from saltvirt.host.domain import guest_lock, resize
     from saltvirt.host.domain import power as powering  # the name is a function's in virt
-    from saltvirt.host.migration import departed
+    from saltvirt.host.migration import departures
     from saltvirt.host.provision import (
         admission,
         create,
@@ -221,7 +221,7 @@ def init(
     test, definition = values.flag(extra.pop("test", False), "test"), extra.pop("definition", False)
     _refuse_own_id(name)
     moved_reason = (
-        departed.departure_reason(str(name)) if extra.pop("unless_moved", False) else None
+        departures.departure_reason(str(name)) if extra.pop("unless_moved", False) else None
     )
     if moved_reason:
         raise errors.Refused(moved_reason)
@@ -233,7 +233,7 @@ def init(
             tools = _tools(spec.name, spec.deploy, admission_config)
             return create.preview(conn, spec, tools, definition=definition is True)
         answer = create.create(conn, spec, _tools(spec.name, spec.deploy, admission_config))
-    departed.forget(spec.name)
+    departures.forget(spec.name)
     return _submit_key(spec.name, spec.deploy, answer)
 
 

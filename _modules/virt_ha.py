@@ -11,8 +11,8 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 with saltvirt.later():
     from saltvirt import errors
-    from saltvirt.haagent import install, kept
-    from saltvirt.hafence import agents, setting
+    from saltvirt.ha.agent import install, managed_guests
+    from saltvirt.ha.fencing import agents, setting
 
 __virtualname__ = "virt"
 
@@ -117,4 +117,4 @@ def ha_kept(name):
 
         salt hyper1 virt.ha_kept web1
     """
-    return kept.describe(str(name))
+    return managed_guests.describe(str(name))

@@ -17,7 +17,7 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 
 with saltvirt.later():
-    from saltvirt import errors, origin, settings
+    from saltvirt import errors, settings, version
     from saltvirt.host import connection
     from saltvirt.host.capabilities import query
     from saltvirt.host.node import detect, devices, info
@@ -309,7 +309,7 @@ def versions():
 
         salt 'hyper*' virt.versions
     """
-    return origin.versions(connection.library_version()).to_answer()
+    return version.versions(connection.library_version()).to_answer()
 
 
 def nesthash(value=None):

@@ -13,9 +13,9 @@ saltvirt = saltvirt.fresh()
 with saltvirt.later():
     from saltvirt import settings
     from saltvirt.host import connection
-    from saltvirt.host.node import steps
+    from saltvirt.host.node import job_steps
     from saltvirt.host.provision import image_location, images_folder
-    from saltvirt.host.storage import image_users, mounted
+    from saltvirt.host.storage import image_users, mount_guard
     from saltvirt.images import cache, download_slot, sources
     from saltvirt.minion import client, files
     from saltvirt.spec import values
@@ -66,7 +66,7 @@ def _wait(text):
     """Tells the log and the master that this host waits."""
     log.info(text)
     if __opts__.get("file_client") != "local":
-        steps.record_step(steps.folder(__salt__["config.get"]))
+        job_steps.record_step(job_steps.folder(__salt__["config.get"]))
         __salt__["event.send"]("salt/virt/images/wait", {"message": text})
 
 
@@ -178,4 +178,4 @@ def forget_mount(point):
 
         salt hv1 virt.forget_mount /srv/shared
     """
-    return mounted.forget(values.path(point, "point"))
+    return mount_guard.forget(values.path(point, "point"))

@@ -16,7 +16,7 @@ with saltvirt.later():
     from saltvirt.host.domain import names_on_disk as on_disk  # the name is a function's here
     from saltvirt.host.node import inventory as host_inventory
     from saltvirt.host.node import maintenance as mark
-    from saltvirt.host.node import running
+    from saltvirt.host.node import running_guests
     from saltvirt.host.provision import admission, guest_builder, images_folder, requirements
     from saltvirt.spec import base, guest, profiles, values
 
@@ -133,7 +133,7 @@ def running_names():
 
         salt hyper1 virt.running_names
     """
-    return running.names()
+    return running_guests.names()
 
 
 def maintenance(reason=None, guests=None, off=False):

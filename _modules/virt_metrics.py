@@ -12,8 +12,8 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 
 with saltvirt.later():
-    from saltvirt.metricserve import source
-    from saltvirt.metricshost import serve
+    from saltvirt.metrics.exporter import source
+    from saltvirt.metrics.host import serve
     from saltvirt.pki.host import validity
 
 if TYPE_CHECKING:

@@ -36,11 +36,11 @@ with saltvirt.later():
     from saltvirt.answers import removal as removal_answer
     from saltvirt.host import connection
     from saltvirt.host.domain import guest_lock
-    from saltvirt.host.network import own_address
-    from saltvirt.host.node import steps
+    from saltvirt.host.network import host_addresses
+    from saltvirt.host.node import job_steps
     from saltvirt.host.provision import admission
-    from saltvirt.host.storage import mounted, shared
-    from saltvirt.migration import options, transport, where
+    from saltvirt.host.storage import mount_guard, sharing
+    from saltvirt.migration import incoming_address, options, transport
     from saltvirt.pki.host import validity
     from saltvirt.placement import policy
     from saltvirt.spec import base, values
@@ -86,7 +86,9 @@ def _job(vm_, target, kwargs):
     host_address = settings.option(get, "migration:address")
     if settings.option(get, "migration:disks_port") is not None:
         log.warning("virt:migration:disks_port has no effect: libvirt chooses the port for disks")
-    address = where.target_address(address, host_address, own_address.global_addresses)
+    address = incoming_address.target_address(
+        address, host_address, host_addresses.global_addresses
+    )
     tunnel = settings.boolean(get, "tunnel", False)
     migrate_options = options.parse(arguments, tunnel, configured.policy)
     name = names.guest(vm_)
@@ -114,10 +116,10 @@ def _job(vm_, target, kwargs):
 
 def _progress_sender(name):
     """Progress on the event bus: ``salt/virt/migrate/<name>/progress``."""
-    steps_dir = steps.folder(__salt__["config.get"])
+    steps_dir = job_steps.folder(__salt__["config.get"])
 
     def send_progress(event):
-        steps.record_step(steps_dir)
+        job_steps.record_step(steps_dir)
         __salt__["event.send"](f"salt/virt/migrate/{name}/progress", {"name": name, **event})
 
     return send_progress
@@ -314,7 +316,9 @@ def migrate_unfinished():
 def _address():
     """What this host says of itself; a mistake in it is no reason to say nothing of its guests."""
     try:
-        return where.advertised(_config("migration:address"), own_address.global_addresses)
+        return incoming_address.advertised(
+            _config("migration:address"), host_addresses.global_addresses
+        )
     except errors.InvalidInput as exc:
         log.warning("%s", exc)
         return None
@@ -356,7 +360,7 @@ def migrate_locations(**kwargs):
         address=_address(),
         certificates=validity.local_certificates(__opts__["id"]),
         maintenance=maintenance.reason(),
-        unmounted=tuple(mounted.unmounted_points()),
+        unmounted=tuple(mount_guard.unmounted_points()),
     ).to_answer()
 
 
@@ -474,7 +478,7 @@ def migrate_clean(vm_, test=False, unused=(), **kwargs):
             todo = target_leftovers.plan(conn, name, admission_config.images_dir, unused)
             if todo is None:
                 return {}
-            places = shared.as_data(todo.shared)
+            places = sharing.as_data(todo.shared)
             return removal_answer.CleanPlan(tuple(todo.delete), todo.keep, places).to_answer()
         with admission_config.guest("virt.migrate_clean", name):
             deleted, retained = target_leftovers.clean(

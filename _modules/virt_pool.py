@@ -16,7 +16,7 @@ saltvirt = saltvirt.fresh()
 with saltvirt.later():
     from saltvirt import settings
     from saltvirt.host import connection
-    from saltvirt.host.capabilities import of_pool
+    from saltvirt.host.capabilities import pool_caps
     from saltvirt.host.domain import lifecycle
     from saltvirt.host.storage import pool_state, pools, volumes
     from saltvirt.spec import pool, values
@@ -59,7 +59,7 @@ def pool_capabilities(**kwargs):
         salt 'hyper*' virt.pool_capabilities
     """
     with _connect(kwargs) as conn:
-        return {"computed": False, "pool_types": of_pool.read(conn)}
+        return {"computed": False, "pool_types": pool_caps.read(conn)}
 
 
 def pool_define(

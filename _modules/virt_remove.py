@@ -15,14 +15,14 @@ with saltvirt.later():
     from saltvirt import creation as phases
     from saltvirt import errors, settings
     from saltvirt.answers import removal as removal_answer
-    from saltvirt.backupserve import request as backup_request
+    from saltvirt.backup.export import request as backup_request
     from saltvirt.host import connection
     from saltvirt.host.domain import creation, guest_lock, lookup, removal
     from saltvirt.host.domain import purge as purging  # the name is a function's here
-    from saltvirt.host.migration import departed, move_journal
-    from saltvirt.host.provision import admission, disk_notes
+    from saltvirt.host.migration import departures, move_journal
+    from saltvirt.host.provision import admission, disk_journal
     from saltvirt.host.provision import leftovers as left
-    from saltvirt.host.storage import copies_elsewhere, shared, usage
+    from saltvirt.host.storage import shared_writable, sharing, usage
     from saltvirt.spec import base, values
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def purge(
             todo = purging.plan(
                 conn, lookup.lookup(conn, vm_), admission_config.cache_dir, disks, unused
             )
-            places, unsure = shared.as_data(todo.shared), tuple(todo.uncertain)
+            places, unsure = sharing.as_data(todo.shared), tuple(todo.uncertain)
             delete = (*todo.delete, *todo.variables)
             return removal_answer.RemovalPlan(delete, todo.keep, places, unsure).to_answer()
         dom = lookup.lookup(conn, vm_)
@@ -140,7 +140,7 @@ def purge(
                 unused,
                 values.boolean(force, "force"),
             )
-    departed.forget(str(vm_))
+    departures.forget(str(vm_))
     leftovers = {path: result.keep[path] for path in result.uncertain}
     return {"left": leftovers} if leftovers else True
 
@@ -176,7 +176,7 @@ def shared_disks(vm_, **kwargs):
         salt hyper1 virt.shared_disks web1
     """
     with _connect(kwargs) as conn:
-        return copies_elsewhere.shared_disks(lookup.lookup(conn, vm_))
+        return shared_writable.shared_disks(lookup.lookup(conn, vm_))
 
 
 def storage_users(places, **kwargs):
@@ -197,7 +197,7 @@ def storage_users(places, **kwargs):
     """
     try:
         identities = [
-            shared.FileIdentity.from_answer(identity, "places")
+            sharing.FileIdentity.from_answer(identity, "places")
             for identity in base.mapping(places, "places").values()
         ]
     except errors.BadAnswer as exc:
@@ -323,13 +323,13 @@ def remove_made(vm_, test=False, unused=(), **kwargs):
     lock_dir = guest_lock.folder(__salt__["config.get"])
     with _connect(kwargs) as conn:
         if values.flag(test, "test"):
-            todo = disk_notes.find_leftovers(conn, str(vm_), unused)
+            todo = disk_journal.find_leftovers(conn, str(vm_), unused)
             delete = tuple(sorted([*todo.delete, *todo.extra_links]))
             return removal_answer.RemovalPlan(
-                delete, todo.keep, shared.as_data(todo.shared)
+                delete, todo.keep, sharing.as_data(todo.shared)
             ).to_answer()
         with guest_lock.acquire(lock_dir, "virt.remove_made", vm_):
-            plan = disk_notes.remove(conn, str(vm_), unused)
+            plan = disk_journal.remove(conn, str(vm_), unused)
     if plan.keep:
         stay = "; ".join(f"{path} stays: {reason}" for path, reason in plan.keep.items())
         raise errors.OperationFailed(stay)

@@ -20,7 +20,7 @@ with saltvirt.later():
     from saltvirt.host.domain import guest_lock
     from saltvirt.host.provision import admission
     from saltvirt.host.snapshot import snapshots
-    from saltvirt.host.storage import shared
+    from saltvirt.host.storage import sharing
     from saltvirt.spec import values
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ def delete_snapshots(name, *names, **kwargs):
 
 def _file_identities(stake):
     guest_disks = stake.own if stake.shared else {}
-    return {"shared": shared.as_data(stake.shared), "own": shared.as_data(guest_disks)}
+    return {"shared": sharing.as_data(stake.shared), "own": sharing.as_data(guest_disks)}
 
 
 def revert_snapshot(name, vm_snapshot=None, cleanup=False, test=False, unused=(), **kwargs):

@@ -21,14 +21,17 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 
 from saltvirt.fleet.client import Fleet
-from saltvirt.operations import result
+from saltvirt.operations.core import result
 
 with saltvirt.later():
-    from saltvirt import errors, names, origin, settings, units
-    from saltvirt.hamaster import of_master
-    from saltvirt.operations import explain as explaining  # the name is a function's here
-    from saltvirt.operations import find, hints, init_list, installed, inventory, operation, report
-    from saltvirt.operations import init as making
+    from saltvirt import errors, names, settings, units, version
+    from saltvirt.ha.manager import factory
+    from saltvirt.operations.cluster import find, inventory, version_report
+    from saltvirt.operations.core import operation, report
+    from saltvirt.operations.create import explain as explaining  # the name is a function's here
+    from saltvirt.operations.create import init as making
+    from saltvirt.operations.create import init_list
+    from saltvirt.operations.journal import location_cache
     from saltvirt.placement import capacity as capacities
     from saltvirt.placement import choose, facts, policy
     from saltvirt.spec import values
@@ -51,7 +54,7 @@ def _policy():
 
 def _disarmed():
     """A line above what is shown of the cloud, while its high availability is disarmed."""
-    warning = of_master.disarmed(__opts__)
+    warning = factory.disarmed(__opts__)
     if warning:
         report.screen(__salt__, __opts__).line(warning)
 
@@ -90,7 +93,7 @@ def query(host=None, quiet=False):
     """
     with Fleet(__opts__) as fleet:
         guests = _per_host(fleet, host, "virt.full_info", lambda data: data)
-        return hints.with_last_seen(__opts__, guests)
+        return location_cache.with_last_seen(__opts__, guests)
 
 
 @result.reporting
@@ -169,8 +172,8 @@ def versions(host=None):
     """
     _disarmed()
     with Fleet(__opts__) as fleet:
-        report = installed.versions(fleet, origin.versions(), host)
-    answer = {"versions": {"table": installed.table(report), **report}}
+        report = version_report.versions(fleet, version.versions(), host)
+    answer = {"versions": {"table": version_report.table(report), **report}}
     wrong = report["lagging"] or any(
         "error" in host_versions for host_versions in report["hosts"].values()
     )
@@ -242,7 +245,7 @@ def explain(name, cpu, mem, image=None, hypervisor="kvm", host=None, **kwargs):
     """
     request = _init_request(name, cpu, mem, image, hypervisor, host, settings.user_kwargs(kwargs))
     with Fleet(__opts__) as fleet:
-        keeps = of_master.ha_provider(__opts__)
+        keeps = factory.ha_provider(__opts__)
         decision, unreachable = explaining.decide(fleet, _policy(), request, keeps)
     best = decision.ranked[0].host if decision.ranked else None
     title = f"{name} would go to {best}" if best else f"no host can take {name}"
@@ -293,7 +296,7 @@ def capacity(cpu, mem, hypervisor="kvm", disk_gib=0, **kwargs):
         guest_arguments = init_request.sizing_arguments() if request.by_profile else None
         hosts, unreachable = inventory.gather(fleet, guest=guest_arguments)
     fitting = capacities.capacity(hosts, request, _policy())
-    keeps = of_master.ha_provider(__opts__)
+    keeps = factory.ha_provider(__opts__)
     reserve = keeps.capacity(hosts, request, fitting.fits) if keeps else None
     reserved = _reserved(reserve, fitting.total) if reserve else {}
     rows = [
@@ -412,14 +415,14 @@ def init(
         opts = dict(__opts__)  # Salt's dunders are not there in its threads
         screen = report.screen(__salt__, opts)
         with Fleet(opts) as fleet:
-            keeps = of_master.ha_provider(opts)
+            keeps = factory.ha_provider(opts)
             batch = init_list.InitList(fleet, _policy(), requests, at_once, screen, keeps)
             return operation.perform(batch, test)
     request = _init_request(name, cpu, mem, image, hypervisor, host, arguments)
     with Fleet(__opts__) as fleet:
         progress = report.of_runner(fleet, request.name, "init", __salt__)
         name_or_init = making.Init(
-            fleet, _policy(), request, progress, provider=of_master.ha_provider(__opts__)
+            fleet, _policy(), request, progress, provider=factory.ha_provider(__opts__)
         )
         return operation.perform(name_or_init, test)
 

@@ -12,15 +12,15 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 
 from saltvirt.fleet.client import Fleet
-from saltvirt.operations import result
+from saltvirt.operations.core import result
 
 with saltvirt.later():
-    from saltvirt.backupmaster import aside
-    from saltvirt.backupmaster import backup as backing_up  # the name is a function's here
-    from saltvirt.backupmaster import due as due_backups
-    from saltvirt.backupmaster import restore as restoring
-    from saltvirt.hamaster import of_master
-    from saltvirt.operations import operation, report
+    from saltvirt.backup.manager import backup as backing_up  # the name is a function's here
+    from saltvirt.backup.manager import overdue as due_backups
+    from saltvirt.backup.manager import replaced_guest
+    from saltvirt.backup.manager import restore as restoring
+    from saltvirt.ha.manager import factory
+    from saltvirt.operations.core import operation, report
 
 if TYPE_CHECKING:
     from salt_dunders import __opts__, __salt__
@@ -176,7 +176,7 @@ def backup_restore(
     request = restoring.RestoreRequest(
         str(name), str(backup), to, None if new is None else str(new), host,
         bool(overcommit), bool(name_is_free), bool(over), bool(stop),
-        None if disk is None else str(disk), bool(missing), of_master.off_proofs(__opts__),
+        None if disk is None else str(disk), bool(missing), factory.off_proofs(__opts__),
         bool(instant), seed=None if seed is None else bool(seed), damaged=bool(damaged),
     )  # fmt: skip
     with Fleet(__opts__) as fleet:
@@ -205,7 +205,7 @@ def backup_confirm(name, test=False, host=None):
     """
     with Fleet(__opts__) as fleet:
         progress = report.of_runner(fleet, str(name), "backup_confirm", __salt__)
-        return operation.perform(aside.CommitRestore(fleet, name, progress, host), test)
+        return operation.perform(replaced_guest.CommitRestore(fleet, name, progress, host), test)
 
 
 @result.reporting
@@ -230,5 +230,5 @@ def backup_undo(name, stop=False, test=False, host=None):
     with Fleet(__opts__) as fleet:
         progress = report.of_runner(fleet, str(name), "backup_undo", __salt__)
         return operation.perform(
-            aside.RollbackRestore(fleet, name, progress, bool(stop), host), test
+            replaced_guest.RollbackRestore(fleet, name, progress, bool(stop), host), test
         )

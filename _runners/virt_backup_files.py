@@ -9,12 +9,12 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 
 from saltvirt.fleet.client import Fleet
-from saltvirt.operations import result
+from saltvirt.operations.core import result
 
 with saltvirt.later():
     from saltvirt import errors, units
-    from saltvirt.backupmaster import files
-    from saltvirt.operations import operation, report
+    from saltvirt.backup.manager import files
+    from saltvirt.operations.core import operation, report
 
 if TYPE_CHECKING:
     from salt_dunders import __opts__, __salt__

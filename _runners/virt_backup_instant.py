@@ -9,12 +9,12 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 
 from saltvirt.fleet.client import Fleet
-from saltvirt.operations import result
+from saltvirt.operations.core import result
 
 with saltvirt.later():
     from saltvirt import units
-    from saltvirt.backupmaster import instant
-    from saltvirt.operations import operation, report
+    from saltvirt.backup.manager import live_restore
+    from saltvirt.operations.core import operation, report
 
 if TYPE_CHECKING:
     from salt_dunders import __opts__, __salt__
@@ -54,4 +54,6 @@ def backup_instant(name=None, timeout=3600, test=False):
     guest = None if name is None else str(name)
     with Fleet(__opts__) as fleet:
         progress = report.of_runner(fleet, guest or "all", "backup_instant", __salt__)
-        return operation.perform(instant.FinishLiveRestore(fleet, guest, progress, limit), test)
+        return operation.perform(
+            live_restore.FinishLiveRestore(fleet, guest, progress, limit), test
+        )

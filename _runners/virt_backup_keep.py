@@ -9,12 +9,12 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 
 from saltvirt.fleet.client import Fleet
-from saltvirt.operations import result
+from saltvirt.operations.core import result
 
 with saltvirt.later():
     from saltvirt import errors, units
-    from saltvirt.backupmaster import keep
-    from saltvirt.operations import operation, report
+    from saltvirt.backup.manager import target_upkeep
+    from saltvirt.operations.core import operation, report
 
 if TYPE_CHECKING:
     from salt_dunders import __opts__, __salt__
@@ -51,7 +51,7 @@ def backup_prune(name=None, to=None, test=False):
     with Fleet(__opts__) as fleet:
         guest = None if name is None else str(name)
         progress = report.of_runner(fleet, guest or "all", "backup_prune", __salt__)
-        return operation.perform(keep.Prune(fleet, guest, to, progress), test)
+        return operation.perform(target_upkeep.Prune(fleet, guest, to, progress), test)
 
 
 @result.reporting
@@ -89,5 +89,5 @@ def backup_verify(name=None, backup="all", to=None, days=None, test=False, most=
     with Fleet(__opts__) as fleet:
         guest = None if name is None else str(name)
         progress = report.of_runner(fleet, guest or "all", "backup_verify", __salt__)
-        verification = keep.Verify(fleet, guest, to, progress, str(backup), days, count)
+        verification = target_upkeep.Verify(fleet, guest, to, progress, str(backup), days, count)
         return operation.perform(verification, test)

@@ -10,14 +10,14 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 
 from saltvirt.fleet.client import Fleet
-from saltvirt.operations import result
+from saltvirt.operations.core import result
 
 with saltvirt.later():
     from saltvirt import errors, units
-    from saltvirt.guestagent import asked as asking
-    from saltvirt.operations import report
-    from saltvirt.reachmaster import console as consoles  # the name is a function's here
-    from saltvirt.reachmaster import guest as guests
+    from saltvirt.console.guestagent import agent_request as asking
+    from saltvirt.console.master import agent_client as guests
+    from saltvirt.console.master import console as consoles  # the name is a function's here
+    from saltvirt.operations.core import report
     from saltvirt.spec import values
 
 if TYPE_CHECKING:

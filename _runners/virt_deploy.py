@@ -9,13 +9,14 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 
 from saltvirt.fleet.client import Fleet
-from saltvirt.operations import result
+from saltvirt.operations.core import result
 
 with saltvirt.later():
     from saltvirt import units
-    from saltvirt.backupmaster import wishes
-    from saltvirt.hamaster import of_master
-    from saltvirt.operations import deploy, operation, report
+    from saltvirt.backup.manager import schedules
+    from saltvirt.ha.manager import factory
+    from saltvirt.operations.core import operation, report
+    from saltvirt.operations.create import deploy
     from saltvirt.placement import policy
     from saltvirt.spec import base
 
@@ -65,7 +66,7 @@ def deployed(guests, deployment="default", defaults=None, remove=False, at_once=
     """
     name, default_args = str(deployment), base.mapping(defaults or {}, "defaults")
     opts, count = dict(__opts__), units.parse_count(at_once, "at_once")
-    backed, requests = wishes.BackupSchedules(opts), []
+    backed, requests = schedules.BackupSchedules(opts), []
     for guest, options in base.mapping(guests or {}, "guests").items():
         arguments = {**default_args, **base.mapping(options or {}, f"guest {guest}")}
         requests.append(
@@ -75,6 +76,6 @@ def deployed(guests, deployment="default", defaults=None, remove=False, at_once=
     with Fleet(opts) as fleet:  # Salt's dunders are not there in its threads
         deployment_job = deploy.Deploy(
             fleet, placement_policy, requests, name, remove=remove, at_once=count, screen=screen,
-            provider=of_master.ha_provider(opts), extra_step=backed,
+            provider=factory.ha_provider(opts), extra_step=backed,
         )  # fmt: skip
         return operation.perform(deployment_job, test)

@@ -12,15 +12,17 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 
 from saltvirt.fleet.client import Fleet
-from saltvirt.operations import result
+from saltvirt.operations.core import result
 
 with saltvirt.later():
     from saltvirt import errors, settings, units
-    from saltvirt.hamaster import of_master
-    from saltvirt.operations import authorize as authorizing
-    from saltvirt.operations import eject, identity, lifecycle, operation, report
-    from saltvirt.operations import purge as purging
-    from saltvirt.operations import snapshots as of_snapshots
+    from saltvirt.ha.manager import factory
+    from saltvirt.operations.access import authorize as authorizing
+    from saltvirt.operations.core import operation, report
+    from saltvirt.operations.create import eject, identity
+    from saltvirt.operations.guest import lifecycle
+    from saltvirt.operations.guest import purge as purging
+    from saltvirt.operations.guest import snapshots as of_snapshots
     from saltvirt.spec import values
 
 if TYPE_CHECKING:
@@ -37,7 +39,7 @@ def __virtual__():
 
 def _verb(name, verb, test, wait_s=0, options=None, host=None):
     with Fleet(__opts__) as fleet:
-        keeps = of_master.ha_provider(__opts__) if verb == "start" else None
+        keeps = factory.ha_provider(__opts__) if verb == "start" else None
         change = lifecycle.Lifecycle(fleet, name, verb, wait_s, options, host, keeps)
         return operation.perform(change, test)
 
@@ -399,7 +401,7 @@ def clone(name, new, start=False, test=False, **kwargs):
     sure = values.boolean(options.pop("name_is_free", False), "name_is_free")
     with Fleet(__opts__) as fleet:
         progress = report.of_runner(fleet, new, "clone", __salt__)
-        keeps = of_master.ha_provider(__opts__)
+        keeps = factory.ha_provider(__opts__)
         copy = identity.CloneGuest(
             fleet, progress, name, new, options, sure, start=start, provider=keeps
         )

@@ -14,11 +14,11 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 
 from saltvirt.fleet.client import Fleet
-from saltvirt.operations import result
+from saltvirt.operations.core import result
 
 with saltvirt.later():
-    from saltvirt.hamaster import arm, enable, fencing, move, rule, setup, status
-    from saltvirt.operations import operation
+    from saltvirt.ha.manager import arm, enable, fencing, move, rule, setup, status
+    from saltvirt.operations.core import operation
 
 if TYPE_CHECKING:
     from salt_dunders import __opts__

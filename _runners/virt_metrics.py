@@ -10,11 +10,11 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt.operations import result
+from saltvirt.operations.core import result
 
 with saltvirt.later():
-    from saltvirt.metricserve import look, source, text
-    from saltvirt.metricsmaster import read
+    from saltvirt.metrics.exporter import readers, source, text
+    from saltvirt.metrics.master import read
 
 if TYPE_CHECKING:
     from salt_dunders import __opts__, __salt__
@@ -44,5 +44,5 @@ def metrics(path=None):
     """
     text.require_library()
     reads = read.reads(__opts__, __salt__)
-    collectors = {part: look.PeriodicReader(reader, 0, part) for part, reader in reads.items()}
+    collectors = {part: readers.PeriodicReader(reader, 0, part) for part, reader in reads.items()}
     return {"metrics": source.export_once({}, lambda: iter(()), collectors, path)}

@@ -12,16 +12,18 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 
 from saltvirt.fleet.client import Fleet
-from saltvirt.operations import result
+from saltvirt.operations.core import result
 from saltvirt.placement.rebalance import THRESHOLD
 
 with saltvirt.later():
     from saltvirt import errors, names, settings, units
-    from saltvirt.hamaster import of_master
-    from saltvirt.operations import evacuate as evacuating
-    from saltvirt.operations import migrate as migrating  # the name is a function's here
-    from saltvirt.operations import operation, recover, report, slots, target_leftovers
-    from saltvirt.operations import rebalance as rebalancing
+    from saltvirt.ha.manager import factory
+    from saltvirt.operations.core import operation, report
+    from saltvirt.operations.journal import slots
+    from saltvirt.operations.move import evacuate as evacuating
+    from saltvirt.operations.move import migrate as migrating  # the name is a function's here
+    from saltvirt.operations.move import rebalance as rebalancing
+    from saltvirt.operations.move import recover, target_leftovers
     from saltvirt.placement import policy
 
 if TYPE_CHECKING:
@@ -67,7 +69,7 @@ def migrate(name, target="", test=False, **kwargs):
     options = settings.user_kwargs(kwargs)
     with Fleet(__opts__) as fleet:
         progress = report.of_runner(fleet, name, "migrate", __salt__)
-        keeps = of_master.ha_provider(__opts__)
+        keeps = factory.ha_provider(__opts__)
         move = migrating.Migrate(fleet, _policy(), name, target, progress, options, provider=keeps)
         return operation.perform(move, test)
 
@@ -111,7 +113,7 @@ def evacuate(host, reason="evacuated", timeout=600, test=False):
         progress = report.of_runner(fleet, host, "evacuate", __salt__)
         plans: migrating.Plans = {}
         move, limits = _mover(other_guests=True, plans=plans), slots.limits(__opts__)
-        keeps = of_master.ha_provider(__opts__)
+        keeps = factory.ha_provider(__opts__)
         drain = evacuating.Evacuate(
             fleet, host, _policy(), move, progress, reason, limits, plans, keeps, timeout
         )
@@ -184,7 +186,7 @@ def rebalance(apply=False, threshold=THRESHOLD, test=False, stay=()):
         progress = report.of_runner(fleet, "rebalance", "rebalance", __salt__)
         plans: migrating.Plans = {}
         move = _mover(other_guests=True, plans=plans)
-        keeps = of_master.ha_provider(__opts__)
+        keeps = factory.ha_provider(__opts__)
         extra = (progress, plans, keeps, stay)
         even = rebalancing.Rebalance(fleet, _policy(), threshold, move, *extra)
         return operation.perform(even, test or not apply)

@@ -11,11 +11,12 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 from saltvirt.fleet.client import Fleet
-from saltvirt.operations import result
+from saltvirt.operations.core import result
 
 with saltvirt.later():
     from saltvirt import errors, units
-    from saltvirt.operations import report, revocation
+    from saltvirt.operations.access import revocation
+    from saltvirt.operations.core import report
     from saltvirt.pki.authority import cloud, crl, policy, responder
     from saltvirt.pki.authority import store as stores
     from saltvirt.spec import values

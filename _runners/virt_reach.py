@@ -9,11 +9,11 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 
 from saltvirt.fleet.client import Fleet
-from saltvirt.operations import result
+from saltvirt.operations.core import result
 
 with saltvirt.later():
-    from saltvirt.operations import allowed
-    from saltvirt.reachmaster import verbs
+    from saltvirt.console.master import verbs
+    from saltvirt.operations.access import access_check
 
 if TYPE_CHECKING:
     from salt_dunders import __opts__
@@ -92,7 +92,7 @@ def ticket(name, kind="display", digest=None, screen=0, force=False):
 
         salt-run virt.ticket web1 serial digest="$(printf %s "$SECRET" | sha256sum | cut -c-64)"
     """
-    user = allowed.requesting_user(__opts__)
+    user = access_check.requesting_user(__opts__)
     with Fleet(__opts__) as fleet:
         return verbs.ticket(fleet, user, str(name), str(kind), digest, screen=screen, force=force)
 
@@ -115,4 +115,4 @@ def watch(digest):
 
         salt-run virt.watch digest="$(printf %s "$SECRET" | sha256sum | cut -c-64)"
     """
-    return verbs.watch(__opts__, allowed.requesting_user(__opts__), digest)
+    return verbs.watch(__opts__, access_check.requesting_user(__opts__), digest)

@@ -9,11 +9,11 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 
 from saltvirt.fleet.client import Fleet
-from saltvirt.operations import result
+from saltvirt.operations.core import result
 
 with saltvirt.later():
-    from saltvirt.operations import operation, report
     from saltvirt.operations import repair as repairing
+    from saltvirt.operations.core import operation, report
 
 if TYPE_CHECKING:
     from salt_dunders import __opts__, __salt__

@@ -9,11 +9,11 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 
 from saltvirt.fleet.client import Fleet
-from saltvirt.operations import result
+from saltvirt.operations.core import result
 
 with saltvirt.later():
-    from saltvirt.operations import operation
-    from saltvirt.operations import own as owning  # the name is a function's here
+    from saltvirt.operations.access import set_owner as owning  # the name is a function's here
+    from saltvirt.operations.core import operation
 
 if TYPE_CHECKING:
     from salt_dunders import __opts__

@@ -8,11 +8,11 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt.operations import result
+from saltvirt.operations.core import result
 
 with saltvirt.later():
     from saltvirt.fleet import target
-    from saltvirt.operations import starts
+    from saltvirt.operations.journal import host_start
 
 if TYPE_CHECKING:
     from salt_dunders import __opts__, __salt__
@@ -48,7 +48,7 @@ def started(host):
         return result.done(host, f"{host} is no hypervisor of this master: nothing to do")
     orchestrate = __salt__["state.orchestrate"]
     pillar = {"hypervisor": host}
-    orchestration = starts.once(
+    orchestration = host_start.once(
         __opts__, host, lambda: orchestrate(mods=ORCHESTRATION, pillar=pillar)
     )
     if orchestration is None:

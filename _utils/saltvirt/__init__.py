@@ -63,9 +63,9 @@ _LOADED = frozenset() if _PACKED else fingerprint()
 def stale() -> bool:
     """True when the files on disk are not the ones this process imported."""
     if _PACKED:
-        from saltvirt import packed  # noqa: PLC0415 - who has it unpacked pays for it, nobody else
+        from saltvirt import bundle  # noqa: PLC0415 - who has it unpacked pays for it, nobody else
 
-        return packed.digest(_PACKED[0]) != _PACKED[1]
+        return bundle.digest(_PACKED[0]) != _PACKED[1]
     return fingerprint() != _LOADED
 
 

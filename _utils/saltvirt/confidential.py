@@ -14,7 +14,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from saltvirt import plain
+from saltvirt import sanitize
 
 # a part and what stands in its place
 Redaction = tuple[str, str]
@@ -65,7 +65,7 @@ def redact(answer: Any, redactions: Iterable[Redaction]) -> Any:
     replacements = {
         spelling: instead
         for text, instead in redactions
-        for spelling in (text, plain.one_line(text, None))
+        for spelling in (text, sanitize.one_line(text, None))
     }
     replacements.pop("", None)
     if not replacements:

@@ -6,7 +6,7 @@ class across ``__salt__``. A message says what is wrong, where, and what to do.
 
 from __future__ import annotations
 
-from saltvirt import plain
+from saltvirt import sanitize
 
 try:
     from salt.exceptions import CommandExecutionError as _Base
@@ -22,7 +22,7 @@ class VirtError(_Base):
     """
 
     def __init__(self, message: object = "") -> None:
-        super().__init__(plain.one_line(message))
+        super().__init__(sanitize.one_line(message))
 
     @property
     def text(self) -> str:

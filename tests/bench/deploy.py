@@ -13,7 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "_utils")]
 
-from saltvirt.operations import deploy
+from saltvirt.operations.create import deploy
 from saltvirt.placement import policy
 from tests.counted import Cloud
 

@@ -32,8 +32,8 @@ sys.path.insert(0, str(ROOT / "_utils"))
 
 import saltvirt
 from saltvirt import settings
-from saltvirt.metricserve import options, serve
-from saltvirt.metricshost import read
+from saltvirt.metrics.exporter import options, serve
+from saltvirt.metrics.host import read
 from tests.functional.daemon import Daemon
 from tests.lab import prometheus
 

@@ -25,20 +25,26 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "_utils"))
 
-from saltvirt.ha import facts
-from saltvirt.ha.facts import GuestStatus, Heartbeat, HeartbeatAck, HostState, LeaderMessage
-from saltvirt.ha.registry import PLACED, Registry
-from saltvirt.ha.view import GuestConfig
-from saltvirt.hamaster import config, credentials, files
-from saltvirt.hamaster.definitions import StoredDefinition
-from saltvirt.hamaster.engine import LOSS_S, Engine, EngineContext
-from saltvirt.hamaster.inbox import MasterInbox
-from saltvirt.hamaster.rooms import InventoryPoller
-from saltvirt.hamaster.talker import AgentSender
-from saltvirt.hamaster.wishes import DesiredState, DesiredStateStore
-from saltvirt.hatalk import frames, tls
-from saltvirt.hatalk.line import PeerTiming
-from saltvirt.hatalk.talk import PeerNetwork
+from saltvirt.ha.manager import config, credentials, files
+from saltvirt.ha.manager.agent_sender import AgentSender
+from saltvirt.ha.manager.definitions import StoredDefinition
+from saltvirt.ha.manager.desired_state import DesiredState, DesiredStateStore
+from saltvirt.ha.manager.engine import LOSS_S, Engine, EngineContext
+from saltvirt.ha.manager.inbox import MasterInbox
+from saltvirt.ha.manager.inventory_poller import InventoryPoller
+from saltvirt.ha.model import messages
+from saltvirt.ha.model.messages import (
+    GuestStatus,
+    Heartbeat,
+    HeartbeatAck,
+    HostState,
+    LeaderMessage,
+)
+from saltvirt.ha.model.registry import PLACED, Registry
+from saltvirt.ha.model.view import GuestConfig
+from saltvirt.ha.transport import frames, tls
+from saltvirt.ha.transport.peer_connection import PeerTiming
+from saltvirt.ha.transport.peer_network import PeerNetwork
 from saltvirt.pki.authority import ca
 from saltvirt.pki.authority.store import CertificateStore
 from saltvirt.pki.common import certs
@@ -98,7 +104,7 @@ class Agents:
         registry = self.registries.get(name) or Registry()
         there = {}
         while (guest := registry.guests.get(f"{name}-{len(there)}")) is not None:
-            there[f"{name}-{len(there)}"] = GuestStatus(max(1, guest.epoch), facts.RUNNING)
+            there[f"{name}-{len(there)}"] = GuestStatus(max(1, guest.epoch), messages.RUNNING)
         return Heartbeat(
             name, 1, self.seq, armed=True, watchdog_s=10, storage_silent_s=time.monotonic() % 1,
             guests=there, definitions=self.digest(registry.guests),
@@ -111,7 +117,7 @@ class Agents:
         """Each has been told all definitions."""
         if self.digested[0] is not guests:
             told = {name: hashlib.sha256(xml(name).encode()).hexdigest() for name in guests}
-            self.digested = guests, facts.digest(told)
+            self.digested = guests, messages.digest(told)
         return self.digested[1]
 
 
@@ -253,7 +259,7 @@ def reading_changes(names):
 
 def reading_all(names, each):
     """What it would take to read all that each host knows, of one beat of all."""
-    there = {f"{names[0]}-{n}": GuestStatus(1, facts.RUNNING) for n in range(each)}
+    there = {f"{names[0]}-{n}": GuestStatus(1, messages.RUNNING) for n in range(each)}
     others = names[1:]
     beat = Heartbeat(
         names[0], 1, 1, armed=True, guests=there, acks={one: HeartbeatAck(1,

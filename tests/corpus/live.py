@@ -16,9 +16,9 @@ from saltvirt.errors import VirtError
 from saltvirt.host.domain import lookup
 from saltvirt.host.provision import admission, guest_builder, guest_definition, update
 from saltvirt.spec import guest
-from saltvirt.xml.domain import Domain
-from saltvirt.xml.network import Network
-from saltvirt.xml.pool import Pool
+from saltvirt.xml.domain.domain import Domain
+from saltvirt.xml.network.network import Network
+from saltvirt.xml.storage.pool import Pool
 from tests.corpus import pure, same, wishes
 from tests.corpus.report import Report
 

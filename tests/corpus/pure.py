@@ -7,18 +7,18 @@ from xml.etree import ElementTree
 from saltvirt.design import caps
 from saltvirt.design import domain as design
 from saltvirt.design.context import GuestInputs
-from saltvirt.design.plain import declarations
+from saltvirt.design.plain_data import declarations
 from saltvirt.design.source import Source
 from saltvirt.diff.changes import changes
 from saltvirt.errors import VirtError
 from saltvirt.spec import guest
 from saltvirt.xml.base import Child, Children, Prop
-from saltvirt.xml.domain import Domain
-from saltvirt.xml.network import Network
-from saltvirt.xml.pool import Pool
-from saltvirt.xml.secret import Secret
-from saltvirt.xml.snapshot import DomainSnapshot
-from saltvirt.xml.volume import Volume
+from saltvirt.xml.domain.domain import Domain
+from saltvirt.xml.domain.snapshot import DomainSnapshot
+from saltvirt.xml.network.network import Network
+from saltvirt.xml.storage.pool import Pool
+from saltvirt.xml.storage.secret import Secret
+from saltvirt.xml.storage.volume import Volume
 from tests.corpus import same, wishes
 from tests.corpus.edits import EDITS
 from tests.corpus.report import Report
@@ -247,30 +247,30 @@ def _only_model(definition, report, how):
 
 def _capabilities(definition, report, how):
     del how
-    from saltvirt.host.capabilities import of_guest, of_host
+    from saltvirt.host.capabilities import guest_caps, host_caps
 
     caps.parse(definition.text)
     root = ElementTree.fromstring(definition.text)
-    of_host.parse(root.find("host"))
+    host_caps.parse(root.find("host"))
     for node in root.findall("guest"):
-        of_guest.parse(node)
+        guest_caps.parse(node)
     report.add("read")
 
 
 def _domain_capabilities(definition, report, how):
     del how
-    from saltvirt.host.capabilities import of_domain
+    from saltvirt.host.capabilities import domain_caps
 
     caps.parse_domain(definition.text)
-    of_domain.parse(ElementTree.fromstring(definition.text))
+    domain_caps.parse(ElementTree.fromstring(definition.text))
     report.add("read")
 
 
 def _pool_capabilities(definition, report, how):
     del how
-    from saltvirt.host.capabilities import of_pool
+    from saltvirt.host.capabilities import pool_caps
 
-    of_pool.parse(definition.text)
+    pool_caps.parse(definition.text)
     report.add("read")
 
 

@@ -10,7 +10,7 @@ import subprocess
 import pytest
 
 from saltvirt import errors
-from saltvirt.reachhost.agent import Agent
+from saltvirt.console.host.agent import Agent
 from tests.clock import until
 from tests.lab import process
 

@@ -2,9 +2,9 @@
 
 import subprocess
 
-from saltvirt.backuphost import target as targets
-from saltvirt.backups import chains, ident, pieces, record
-from saltvirt.backups.record import BackupDiskRecord, BackupRecord
+from saltvirt.backup.model import backup_ids, chains, checksum_blocks, record
+from saltvirt.backup.model.record import BackupDiskRecord, BackupRecord
+from saltvirt.backup.target import target as targets
 
 UUID = "b7d1f0a2-52a3-4c0e-9d53-0f8f6e1f4d11"
 XML = "<domain><name>web1</name></domain>"
@@ -38,7 +38,7 @@ class Guest:
 
     def new_ident(self):
         stock = self.target.catalog(UUID)
-        return ident.following(stock.backups, "2026-11-23T15:52:20Z", "0" * 8)
+        return backup_ids.following(stock.backups, "2026-11-23T15:52:20Z", "0" * 8)
 
     def back_up(self, whole=False, made=None):
         made, last = made or self.new_ident(), self.target.catalog(UUID).last
@@ -54,7 +54,7 @@ class Guest:
                 for number in numbers:
                     at = number * 65536
                     data = bytes(self.now[at : at + 65536])
-                    file.add(pieces.compute(at, data))
+                    file.add(checksum_blocks.compute(at, data))
                     writes.append(f"write -q -P {data[0]} {at} 65536")
             qemu_io(path, *writes)
             new.finish(told([disk(made, parent, file.sha256)]), XML)

@@ -5,7 +5,7 @@ What is missing is Salt's transport, nothing else: each question is a call of th
 
 from saltvirt import errors
 from saltvirt.fleet.answer import FAILED, Answer
-from saltvirt.operations import report
+from saltvirt.operations.core import report
 
 
 class Fleet:

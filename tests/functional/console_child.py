@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from saltvirt import errors
-from saltvirt.reachmaster import console
+from saltvirt.console.master import console
 from tests.functional.cloud import Fleet
 from tests.functional.conftest import load
 

@@ -17,7 +17,7 @@ import sys
 import time
 import traceback
 
-from saltvirt.backups.answers import (
+from saltvirt.backup.model.answers import (
     GuestInspection,
     InspectedDisk,
     PlannedDisk,
@@ -26,7 +26,7 @@ from saltvirt.backups.answers import (
     ShownBackup,
     ShownDisk,
 )
-from saltvirt.host.domain import aside
+from saltvirt.host.domain import replaced_guest
 from tests.functional import backed_up, hostile
 from tests.functional.boxed import BOX
 from tests.functional.conftest import REPOSITORY, load, only_test
@@ -234,8 +234,10 @@ class Host:
         self.conn.defineXML(OTHER.format(IMAGES))
         self.conn.defineXML(THIRD.format(IMAGES / "web3.2.raw"))
         made = (str(IMAGES / "web3.2.raw"),)
-        aside.store(
-            aside.ReplacedGuest(THIRD_UUID, "web3", IDENT, THIRD.format(IMAGES / "web3.raw"), made)
+        replaced_guest.store(
+            replaced_guest.ReplacedGuest(
+                THIRD_UUID, "web3", IDENT, THIRD.format(IMAGES / "web3.raw"), made
+            )
         )
         shutil.copytree(SAVED, VAULT)
         self.conn.storagePoolLookupByName("default-pool").createXML(VOLUME.format("v1"))

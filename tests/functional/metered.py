@@ -8,10 +8,10 @@ from types import SimpleNamespace
 from unittest import mock
 
 from saltvirt.answers.migration import Certificate
-from saltvirt.metrics import guests, room
-from saltvirt.metricserve import text
-from saltvirt.metricshost import read as of_host
-from saltvirt.metricsmaster import read as of_master
+from saltvirt.metrics.exporter import text
+from saltvirt.metrics.host import read as of_host
+from saltvirt.metrics.master import read as of_master
+from saltvirt.metrics.model import guests, host_capacity
 from saltvirt.placement import facts
 from saltvirt.placement.policy import PlacementPolicy
 from tests.lab import prometheus
@@ -81,7 +81,7 @@ def host_says(host, began_s, at_s):
             labels = {"guest": name, "host": host, "uuid": name}
             seen.append(guests.GuestStats(labels, state, told))
     yield from of_host.families(seen, host)
-    yield from room.families(facts.host_of(host, inventory(host)), PlacementPolicy())
+    yield from host_capacity.families(facts.host_of(host, inventory(host)), PlacementPolicy())
     ends = {"server": at_s + 80 * DAY_S, "client": at_s + 50 * DAY_S}
     shown = {use: Certificate(host, use, iso(until_s)) for use, until_s in ends.items()}
     images = [SimpleNamespace(path="/srv/debian.qcow2")]

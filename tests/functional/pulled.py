@@ -8,13 +8,13 @@ import sys
 import tempfile
 from pathlib import Path
 
-from saltvirt import doors
-from saltvirt.backuphost import daemon, receive, relay
-from saltvirt.backuphost import target as targets
-from saltvirt.backups import chains
-from saltvirt.backups.answers import GuestInspection, InspectedDisk, ServedDisk, Serving
+from saltvirt.backup.model import chains
+from saltvirt.backup.model.answers import GuestInspection, InspectedDisk, ServedDisk, Serving
+from saltvirt.backup.target import daemon, receive, relay
+from saltvirt.backup.target import target as targets
 from saltvirt.pki.common import certs
 from saltvirt.pki.host import own_pair
+from saltvirt.system import tls_listener
 from tests.functional.backed_up import MIB, UUID, XML, qemu_img, qemu_io
 
 HOST = "127.0.0.1"
@@ -89,10 +89,10 @@ class Pulled:
             [daemon.ExportedDisk(str(self.disk), self.kind, "vda", bitmap)], self._inner
         )
         pair = own_pair.generate(HOST, certs.SERVER)
-        who = doors.TlsCredentials(
+        who = tls_listener.TlsCredentials(
             pair.authority, pair.certificate, pair.key, self.reader.authority
         )  # fmt: skip
-        door = relay.begin(doors.TlsEndpoint(HOST, FIRST_PORT, PORTS, who), self._inner)
+        door = relay.begin(tls_listener.TlsEndpoint(HOST, FIRST_PORT, PORTS, who), self._inner)
         try:
             yield door.port, pair.authority
         finally:

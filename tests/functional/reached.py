@@ -13,8 +13,9 @@ import libvirt
 from tornado import websocket
 from tornado.httpclient import HTTPRequest
 
-from saltvirt.operations import owners
-from saltvirt.reachmaster import proxy, serve, tickets, verbs, view
+from saltvirt.console.master import verbs
+from saltvirt.operations.access import owners
+from saltvirt.web import cluster_view, proxy, serve, tickets
 from tests.functional.cloud import Fleet
 from tests.functional.conftest import load
 
@@ -38,7 +39,7 @@ class Reached:
         self.rules = proxy.ProxyRules(
             lambda secret: tickets.redeem(self.opts, secret),
             lambda ticket: serve.denial_reason(self.opts, ticket),
-            view.ClusterView(
+            cluster_view.ClusterView(
                 self.opts, lambda: self.disarmed, lambda _opts: contextlib.nullcontext(self.fleet)
             ), **rules,
         )  # fmt: skip

@@ -15,8 +15,8 @@ from saltvirt.host.provision import admission, disks
 from saltvirt.placement import account, facts
 from saltvirt.placement.policy import PlacementPolicy
 from saltvirt.spec.disk import DiskSpec
-from saltvirt.xml.domain import Domain
-from saltvirt.xml.metadata import GuestRecord
+from saltvirt.xml.domain.domain import Domain
+from saltvirt.xml.domain.metadata import GuestRecord
 from tests.functional.conftest import conn  # noqa: F401
 
 MIB = 1024

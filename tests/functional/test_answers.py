@@ -13,7 +13,7 @@ from salt.exceptions import SaltException
 import saltvirt
 from saltvirt import errors
 from saltvirt.fleet import answer, proof
-from saltvirt.host.node import steps
+from saltvirt.host.node import job_steps
 from tests.clock import until
 from tests.functional.conftest import REPOSITORY, load
 from tests.unit.test_proof import make_key
@@ -130,7 +130,7 @@ def bus(monkeypatch):
 def tell(module, several):
     """A function of the host that tells these steps, one a call."""
     alone = []
-    module.__salt__["virt.tells"] = lambda step: steps.send_step(
+    module.__salt__["virt.tells"] = lambda step: job_steps.send_step(
         lambda tag, data: alone.append((tag, data)), f"salt/virt/web1/init/{step}", {"step": step}
     )
     module.answers("virt.tells", [{"step": step} for step in several], __pub_jid=JID)
@@ -152,19 +152,19 @@ def test_steps_of_a_job_of_many_go_out_together_and_arrive_as_if_alone(host, bus
 
 
 def test_a_step_waits_for_no_long_work_to_end(bus):
-    with steps.batch_events(bus.messages.append):
-        steps.send_step(None, "salt/virt/web1/init/disk", {})
+    with job_steps.batch_events(bus.messages.append):
+        job_steps.send_step(None, "salt/virt/web1/init/disk", {})
         until(lambda: bus.messages, "the step to be told")
     assert [[tag for tag, _ in one] for one in bus.messages] == [["salt/virt/web1/init/disk"]]
 
 
 def test_what_was_told_before_a_failure_is_not_lost(bus):
-    with pytest.raises(ValueError, match="ends"), steps.batch_events(bus.messages.append):
-        steps.send_step(None, "salt/virt/web1/init/disk", {})
+    with pytest.raises(ValueError, match="ends"), job_steps.batch_events(bus.messages.append):
+        job_steps.send_step(None, "salt/virt/web1/init/disk", {})
         raise ValueError("it ends")
     assert len(bus.messages) == 1
     alone = []
-    steps.send_step(lambda tag, data: alone.append((tag, data)), "x", {})
+    job_steps.send_step(lambda tag, data: alone.append((tag, data)), "x", {})
     assert alone == [("x", {})], "afterwards each goes alone"
 
 

@@ -10,35 +10,35 @@ import pytest
 pytest.importorskip("libvirt")
 
 from saltvirt import errors
-from saltvirt.host.domain import aside
+from saltvirt.host.domain import replaced_guest
 
 DEFINITION = "<domain><name>web1</name></domain>"
-KEPT = aside.ReplacedGuest("u1", "web1", "000001-x", DEFINITION, ("/i/new.qcow2",))
+KEPT = replaced_guest.ReplacedGuest("u1", "web1", "000001-x", DEFINITION, ("/i/new.qcow2",))
 
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     found = tmp_path / "state/aside"
-    monkeypatch.setattr(aside, "FOLDER", str(found))
+    monkeypatch.setattr(replaced_guest, "FOLDER", str(found))
     return found
 
 
 def test_what_is_kept_is_there_until_it_is_forgotten(folder):
-    other = aside.ReplacedGuest("u2", "db1", "000002-x", DEFINITION, ())
-    assert [*aside.load_all()] == []
-    aside.store(KEPT)
-    aside.store(other)
-    assert aside.load("u1") == KEPT
-    assert aside.load("u1").tree.findtext("name") == "web1"
-    assert [*aside.load_all()] == [KEPT, other]
-    aside.forget("u1")
-    assert aside.load("u1") is None
-    assert [*aside.load_all()] == [other]
-    aside.forget("u1")
+    other = replaced_guest.ReplacedGuest("u2", "db1", "000002-x", DEFINITION, ())
+    assert [*replaced_guest.load_all()] == []
+    replaced_guest.store(KEPT)
+    replaced_guest.store(other)
+    assert replaced_guest.load("u1") == KEPT
+    assert replaced_guest.load("u1").tree.findtext("name") == "web1"
+    assert [*replaced_guest.load_all()] == [KEPT, other]
+    replaced_guest.forget("u1")
+    assert replaced_guest.load("u1") is None
+    assert [*replaced_guest.load_all()] == [other]
+    replaced_guest.forget("u1")
 
 
 def test_what_is_secret_in_it_is_roots_alone(folder):
-    aside.store(KEPT)
+    replaced_guest.store(KEPT)
     [file] = folder.iterdir()
     assert [stat.S_IMODE(os.stat(path).st_mode) for path in (folder, file)] == [0o700, 0o600]
 
@@ -53,10 +53,10 @@ def test_what_is_secret_in_it_is_roots_alone(folder):
     ],
 )
 def test_what_cannot_be_read_is_named_with_what_to_do(folder, text, why):
-    aside.store(KEPT)
+    replaced_guest.store(KEPT)
     text = text if isinstance(text, str) else json.dumps(text)
     (folder / "u1.json").write_text(text)
-    for ask in (lambda: aside.load("u1"), lambda: [*aside.load_all()]):
+    for ask in (lambda: replaced_guest.load("u1"), lambda: [*replaced_guest.load_all()]):
         with pytest.raises(errors.OperationFailed) as failed:
             ask()
         told = failed.value.text
@@ -67,6 +67,6 @@ def test_what_cannot_be_read_is_named_with_what_to_do(folder, text, why):
 
 
 def test_one_that_goes_meanwhile_is_not_among_them(folder, monkeypatch):
-    aside.store(KEPT)
-    monkeypatch.setattr(aside.move_journal, "names", lambda _folder: ["gone", "u1"])
-    assert [*aside.load_all()] == [KEPT]
+    replaced_guest.store(KEPT)
+    monkeypatch.setattr(replaced_guest.move_journal, "names", lambda _folder: ["gone", "u1"])
+    assert [*replaced_guest.load_all()] == [KEPT]

@@ -9,8 +9,8 @@ import pytest
 
 pytest.importorskip("cryptography")
 
-from saltvirt.backuphost import keep
-from saltvirt.backups.retention import Retention
+from saltvirt.backup.model.retention import Retention
+from saltvirt.backup.target import upkeep
 from tests.functional.backed_up import MIB, UUID, qemu_img
 from tests.functional.pulled import HAS_LIBNBD, SIZE, Pulled
 
@@ -59,7 +59,7 @@ def test_a_chain_is_what_was_there_and_small(guest, tmp_path, kind):
     assert first["format-specific"]["data"]["compression-type"] == kind
     # a MiB that cannot be squeezed, two and a third that can
     assert os.path.getsize(file_of(guest, made[0])) < 1.5 * MIB
-    found = keep.verify_all(guest.target, None, keep.ALL, None, NOW, lambda *_: None).backups
+    found = upkeep.verify_all(guest.target, None, upkeep.ALL, None, NOW, lambda *_: None).backups
     assert [one.wrong for one in found] == [None] * len(made)
 
 
@@ -89,5 +89,5 @@ def test_prune_leaves_what_a_chain_needs(guest, tmp_path):
     guest.back_up(compress="zstd")
     guest.write(MIB, WORDS[:1000])
     last, _ = guest.back_up(compress="zstd")
-    keep.prune_guests(guest.target, Retention(last=1), None, False)
+    upkeep.prune_guests(guest.target, Retention(last=1), None, False)
     assert restored(guest, last, tmp_path / "raw") == hashlib.sha256(guest.now).digest()

@@ -8,8 +8,8 @@ import pytest
 
 pytest.importorskip("libvirt")
 
-from saltvirt.backupserve import api, request
-from saltvirt.backupserve.request import EndRequest
+from saltvirt.backup.export import api, request
+from saltvirt.backup.export.request import EndRequest
 
 
 @pytest.fixture

@@ -21,10 +21,10 @@ from pathlib import Path
 import pytest
 
 from saltvirt import errors
-from saltvirt.backuphost import files
-from saltvirt.backuphost.files import FileQuery
-from saltvirt.backuphost.target import BackupTarget
-from saltvirt.backups import pieces
+from saltvirt.backup.model import checksum_blocks
+from saltvirt.backup.target import files
+from saltvirt.backup.target.files import FileQuery
+from saltvirt.backup.target.target import BackupTarget
 from tests.functional.backed_up import MIB, UUID, XML, disk, qemu_img, told
 
 SIZE = 16 * MIB
@@ -118,7 +118,7 @@ def backed_up(target, number, raw, parent=None, uuid=UUID):
         below = ["-B", taken.backing[0], "-F", taken.backing[1]] if parent else []
         qemu_img("convert", "-O", "qcow2", *below, str(raw), new.disk_path("vda"))
         with new.checksum_writer("vda") as file:
-            file.add(pieces.zeros(0, SIZE))
+            file.add(checksum_blocks.zeros(0, SIZE))
         made = dataclasses.replace(disk(ident, parent, file.sha256), size_bytes=SIZE)
         new.finish(told([made]), XML)
 

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from saltvirt import errors
-from saltvirt.backuphost.folder import Busy, SafeFolder
+from saltvirt.backup.target.safe_folder import Busy, SafeFolder
 
 
 @pytest.fixture

@@ -12,10 +12,10 @@ pytest.importorskip("salt")
 pytest.importorskip("libvirt")
 
 from saltvirt.fleet.answer import DOWN, Answer
-from saltvirt.ha.registry import FENCED, SUSPECTED, HostRecord, Registry
-from saltvirt.ha.view import SavedMasterState
-from saltvirt.hamaster import files, seen
-from saltvirt.operations import held
+from saltvirt.ha.manager import files, status_file
+from saltvirt.ha.model.registry import FENCED, SUSPECTED, HostRecord, Registry
+from saltvirt.ha.model.view import SavedMasterState
+from saltvirt.system import file_lock
 from tests.functional.backed_up import UUID, Guest
 from tests.functional.cloud import Fleet
 from tests.functional.conftest import REPOSITORY, load
@@ -66,10 +66,14 @@ def run(tmp_path, monkeypatch, conn):
         if state:
             fleet.opts["virt"]["ha"] = {"members": {"hv1": {}, "hv2": {}}}
             kept = SavedMasterState(registry=Registry(hosts={"hv1": HostRecord(state, why="off")}))
-            files.write(seen.state_path(fleet.opts), kept)
-            files.write(seen.report_path(fleet.opts), seen.EngineReport(time.time(), "m"))
+            files.write(status_file.state_path(fleet.opts), kept)
+            files.write(
+                status_file.report_path(fleet.opts), status_file.EngineReport(time.time(), "m")
+            )
             if works:
-                os.set_inheritable(held.take(seen.lock_path(fleet.opts), "the engine"), False)
+                os.set_inheritable(
+                    file_lock.take(status_file.lock_path(fleet.opts), "the engine"), False
+                )
         found = module.backup_restore("web1", test=True, **given)["data"]
         return found[given.get("new", "web1")]
 

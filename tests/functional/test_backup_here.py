@@ -11,7 +11,7 @@ pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 pytest.importorskip("cryptography")
 
-from saltvirt.xml.domain import Domain
+from saltvirt.xml.domain.domain import Domain
 from tests.functional.backing import MIB, Machines
 from tests.functional.pulled import HAS_LIBNBD
 

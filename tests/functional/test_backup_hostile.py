@@ -10,8 +10,8 @@ import pytest
 pytest.importorskip("cryptography")
 
 from saltvirt import errors
-from saltvirt.backuphost import pull
-from saltvirt.backups.answers import ServedDisk, Serving
+from saltvirt.backup.model.answers import ServedDisk, Serving
+from saltvirt.backup.target import pull
 from tests.functional import hostile_nbd
 from tests.functional.backed_up import MIB, UUID, XML
 from tests.functional.pulled import HAS_LIBNBD, HOST, SIZE, Pulled

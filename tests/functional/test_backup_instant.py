@@ -19,17 +19,18 @@ pytest.importorskip("cryptography")
 import libvirt
 from salt.exceptions import CommandExecutionError
 
-from saltvirt import doors, errors
-from saltvirt.backuphost import daemon, keyfile, layers, relay
-from saltvirt.backups.answers import ShownBackup, ShownDisk
-from saltvirt.backups.stands import COMPLETE, DISCONNECTED, MISSING, OFF, PULLING
-from saltvirt.backupserve import instant, over, standing
-from saltvirt.host.domain import aside, guest_lock, stands
+from saltvirt import errors
+from saltvirt.backup.export import in_place_restore, live_restore_build, live_restore_server
+from saltvirt.backup.model.answers import ShownBackup, ShownDisk
+from saltvirt.backup.model.pins import COMPLETE, DISCONNECTED, MISSING, OFF, PULLING
+from saltvirt.backup.target import daemon, keyfile, layers, relay
+from saltvirt.host.domain import guest_lock, live_restores, replaced_guest
 from saltvirt.host.migration import api as migration
 from saltvirt.host.provision import admission, guest_builder
 from saltvirt.migration import options, transport
 from saltvirt.pki.common import certs
 from saltvirt.pki.host import own_pair
+from saltvirt.system import tls_listener
 from tests.functional.daemon import libvirtd  # noqa: F401
 from tests.functional.pulled import FIRST_PORT, PORTS
 from tests.functional.test_backup_sealed import keys_in
@@ -83,10 +84,10 @@ class Target:
         disks = [layers.Layers(path, self.key).exported(t) for t, path in paths.items()]
         self.server = daemon.begin(disks, inner)
         pair = own_pair.generate(HERE, certs.SERVER)
-        told = doors.TlsCredentials(
+        told = tls_listener.TlsCredentials(
             pair.authority, pair.certificate, pair.key, self.reader.authority
         )
-        self.door = relay.begin(doors.TlsEndpoint(HERE, FIRST_PORT, PORTS, told), inner)
+        self.door = relay.begin(tls_listener.TlsEndpoint(HERE, FIRST_PORT, PORTS, told), inner)
         shown = tuple(ShownDisk(target, SIZE) for target in targets)
         return ShownBackup(IDENT, "web1", HERE, self.door.port, definition, shown, pair.authority)
 
@@ -107,12 +108,14 @@ class Here(Host):
 
     def how(self, name, bandwidth=None):
         locks = guest_lock.folder(self.modules["config.get"])
-        asked = standing.LiveRestoreRequest(
+        asked = live_restore_server.LiveRestoreRequest(
             name, self.uri, None, None, locks, self.pair.certificate, self.pair.key
         )
-        return instant.LiveRestoreOptions("", asked, bandwidth)
+        return live_restore_build.LiveRestoreOptions("", asked, bandwidth)
 
-    def restore(self, shown, name="web1", kind=instant.LiveNewRestore, last=True, bandwidth=None):
+    def restore(
+        self, shown, name="web1", kind=live_restore_build.LiveNewRestore, last=True, bandwidth=None
+    ):
         with self.conn() as conn:
             tools = guest_builder.Tools(self.config)
             wanted = guest_builder.GuestRequest(name, start=True)
@@ -122,7 +125,7 @@ class Here(Host):
 
     def look(self, name="web1"):
         with self.conn() as conn:
-            return instant.read_status(conn, name)
+            return live_restore_build.read_status(conn, name)
 
     def migratable(self, name="web1"):
         with self.conn() as conn:
@@ -131,7 +134,7 @@ class Here(Host):
 
     def recreate(self, shown, name="web1"):
         with self.conn() as conn:
-            return instant.resume(conn, self.how(name), name, shown)
+            return live_restore_build.resume(conn, self.how(name), name, shown)
 
     def dom(self, conn, name="web1"):
         return conn.lookupByName(name)
@@ -149,7 +152,7 @@ class Keepers:
         self.there = {}
 
     def begin(self, how):
-        keeper = standing.LiveRestoreServer(how.request)
+        keeper = live_restore_server.LiveRestoreServer(how.request)
         keeper.begin()
         self.end(how.request.guest)
         thread = threading.Thread(target=keeper.run, daemon=True)
@@ -170,15 +173,15 @@ class Keepers:
 def keepers(tmp_path, monkeypatch):
     found = Keepers()
     sockets = Path("/tmp") / f"sv-{os.getpid()}"
-    monkeypatch.setattr(standing, "SOCKETS", str(sockets))
+    monkeypatch.setattr(live_restore_server, "SOCKETS", str(sockets))
     monkeypatch.setattr(daemon, "RECONNECTS_S", 1)
-    monkeypatch.setattr(standing, "_RETRY_S", 0.5)
-    monkeypatch.setattr(standing, "_POLL_S", 0.1)
-    monkeypatch.setattr(stands, "FOLDER", str(tmp_path / "stands"))
-    monkeypatch.setattr(aside, "FOLDER", str(tmp_path / "aside"))
-    monkeypatch.setattr(instant, "begin", found.begin)
-    monkeypatch.setattr(instant, "stop_server", found.end)
-    monkeypatch.setattr(stands, "server_pid", found.lives)
+    monkeypatch.setattr(live_restore_server, "_RETRY_S", 0.5)
+    monkeypatch.setattr(live_restore_server, "_POLL_S", 0.1)
+    monkeypatch.setattr(live_restores, "FOLDER", str(tmp_path / "stands"))
+    monkeypatch.setattr(replaced_guest, "FOLDER", str(tmp_path / "aside"))
+    monkeypatch.setattr(live_restore_build, "begin", found.begin)
+    monkeypatch.setattr(live_restore_build, "stop_server", found.end)
+    monkeypatch.setattr(live_restores, "server_pid", found.lives)
     yield found
     for name in [*found.there]:
         found.end(name)
@@ -240,7 +243,11 @@ def test_it_runs_at_once_and_stands_on_nothing_at_last(host, target):
     for disk in host.disks().values():
         driver = disk.find("driver")
         assert (driver.get("error_policy"), driver.get("rerror_policy")) == ("stop", "stop")
-        assert disk.find("backingStore/source/host").get("socket").startswith(standing.SOCKETS)
+        assert (
+            disk.find("backingStore/source/host")
+            .get("socket")
+            .startswith(live_restore_server.SOCKETS)
+        )
     locks = guest_lock.folder(host.modules["config.get"])
     for verb in ("virt.migrate to hv2", "virt.snapshot", "virt.backup", "virt.rename"):
         refused = pytest.raises(errors.Refused, match="still stands on the backup")
@@ -258,7 +265,7 @@ def test_it_runs_at_once_and_stands_on_nothing_at_last(host, target):
     for disk in host.disks(libvirt.VIR_DOMAIN_XML_INACTIVE).values():
         assert disk.find("driver").get("error_policy") is None
     assert all(is_the_same(host, target, one) for one in targets)
-    assert stands.load("web1") is None and not os.listdir(standing.SOCKETS)
+    assert live_restores.load("web1") is None and not os.listdir(live_restore_server.SOCKETS)
     assert not target.door.has_readers
     with guest_lock.acquire(locks, "virt.migrate to hv2", "web1"):
         pass
@@ -346,8 +353,10 @@ def another(target, port, says):
     if says is None:
         pair = own_pair.generate(HERE, certs.SERVER)
         mine = target.reader.authority
-        told = doors.TlsCredentials(pair.authority, pair.certificate, pair.key, mine)
-        found = relay.begin(doors.TlsEndpoint(HERE, port, 1, told), str(target.folder / "show"))
+        told = tls_listener.TlsCredentials(pair.authority, pair.certificate, pair.key, mine)
+        found = relay.begin(
+            tls_listener.TlsEndpoint(HERE, port, 1, told), str(target.folder / "show")
+        )
         yield
         found.end()
         return
@@ -399,11 +408,11 @@ def test_off_in_the_middle_it_starts_only_while_its_backup_is_shown(host, target
         assert host.look().state == OFF
         host.keepers.end("web1")
         with pytest.raises(errors.OperationFailed, match="backup_instant web1 has it shown"):
-            stands.may_start("web1")
+            live_restores.may_start("web1")
         with pytest.raises(libvirt.libvirtError):
             host.dom(conn).create()
         host.recreate(shown)
-        stands.may_start("web1")
+        live_restores.may_start("web1")
         host.dom(conn).create()
     until(lambda: host.look().state == COMPLETE)
     assert is_the_same(host, target, "vda")
@@ -416,18 +425,18 @@ def test_what_is_purged_is_gone_with_its_disks(host, target):
     assert host.call("purge", "web1")
     assert host.look().state == MISSING
     until(lambda: not host.keepers.lives("web1"))
-    assert stands.load("web1") is None and host.files() == []
+    assert live_restores.load("web1") is None and host.files() == []
 
 
 def test_in_the_place_of_a_guest_and_back(host, target, monkeypatch):
-    switch, known = over.InPlaceRestore._switch, []
+    switch, known = in_place_restore.InPlaceRestore._switch, []
 
     def switched(one, state):
-        known.append(stands.load("web1").ident)
+        known.append(live_restores.load("web1").ident)
         switch(one, state)
 
     # else nobody could show it again after a kill in between
-    monkeypatch.setattr(over.InPlaceRestore, "_switch", switched)
+    monkeypatch.setattr(in_place_restore.InPlaceRestore, "_switch", switched)
     target.make(["vda"])
     old = str(host.folder / "old.qcow2")
     subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", old, str(SIZE)], check=True)
@@ -436,16 +445,16 @@ def test_in_the_place_of_a_guest_and_back(host, target, monkeypatch):
         conn.defineXML(GUEST.format(name="web1", disks=disk))
         text = host.dom(conn).XMLDesc(0)
     shown = target.show(text, ["vda"])
-    made = host.restore(shown, kind=instant.LiveInPlaceRestore, last=False, bandwidth=1)
+    made = host.restore(shown, kind=live_restore_build.LiveInPlaceRestore, last=False, bandwidth=1)
     assert made["state"] == "running" and host.look().state == PULLING
     assert known == [shown.ident]
     with host.conn() as conn, pytest.raises(errors.Refused, match="still stands"):
-        over.confirm(conn, host.config, "web1")
+        in_place_restore.confirm(conn, host.config, "web1")
     with host.conn() as conn:
-        assert over.undo(conn, host.config, "web1", True).left == ()
+        assert in_place_restore.undo(conn, host.config, "web1", True).left == ()
         assert old in host.dom(conn).XMLDesc(0)
     until(lambda: not host.keepers.lives("web1"))
-    assert host.files() == [] and stands.load("web1") is None
+    assert host.files() == [] and live_restores.load("web1") is None
 
 
 def test_what_fails_leaves_nothing(host):
@@ -459,7 +468,7 @@ def test_what_fails_leaves_nothing(host):
             host.restore(shown)
     with host.conn() as conn:
         assert conn.listAllDomains() == []
-    assert host.files() == [] and stands.load("web1") is None
+    assert host.files() == [] and live_restores.load("web1") is None
     long = "w" * 80
     with pytest.raises(errors.InvalidInput, match="too long to run from a backup"):
         host.restore(shown, name=long)
@@ -476,4 +485,6 @@ def test_apparmor_lets_the_guest_use_the_socket(tmp_path):
     done = subprocess.run(argv, input=xml, capture_output=True, text=True, check=True)
     rule = '"/run/libvirt/**/*.tunnelmigrate.dest.web1" rw,'
     assert rule in done.stdout + done.stderr
-    assert Path(standing.socket_path("web1")).match("/run/libvirt/*/*.tunnelmigrate.dest.web1")
+    assert Path(live_restore_server.socket_path("web1")).match(
+        "/run/libvirt/*/*.tunnelmigrate.dest.web1"
+    )

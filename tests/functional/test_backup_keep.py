@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from saltvirt import errors
-from saltvirt.backuphost import keep, prune, reader, target, verify
-from saltvirt.backuphost.folder import Busy
-from saltvirt.backups import chains, pieces
-from saltvirt.backups.marks import Verification
-from saltvirt.backups.retention import READ, Retention
+from saltvirt.backup.model import chains, checksum_blocks
+from saltvirt.backup.model.retention import READ, Retention
+from saltvirt.backup.model.verification import Verification
+from saltvirt.backup.target import prune, reader, target, upkeep, verify
+from saltvirt.backup.target.safe_folder import Busy
 from tests.functional.backed_up import (
     SIZE,
     UUID,
@@ -107,7 +107,7 @@ def test_what_is_there_where_the_guest_had_zeros_is_seen(guest):
     with guest.target.create(UUID, made) as new:
         qemu_img("create", "-q", "-f", "qcow2", new.disk_path("vda"), str(size))
         with new.checksum_writer("vda") as file:
-            file.add(pieces.zeros(0, size))
+            file.add(checksum_blocks.zeros(0, size))
         qemu_io(new.disk_path("vda"), f"write -q -P 1 {size - 1} 1")
         taken = dataclasses.replace(disk(made, None, file.sha256), size_bytes=size)
         new.finish(told([taken]), XML)
@@ -125,7 +125,7 @@ def test_one_that_cannot_be_read_back_now_is_named_and_hinders_no_other(chain, t
         [record_] = [one for one in guest.target.catalog(UUID).records if one.ident == made[3]]
         new.finish(record_, XML)
     with guest.target.folder.lock(UUID, verify.VERIFYING):
-        found = keep.verify_all(guest.target, None, "latest", None, WHEN, lambda *_: None).backups
+        found = upkeep.verify_all(guest.target, None, "latest", None, WHEN, lambda *_: None).backups
     first, second = found
     assert (first.uuid, first.trouble, first.wrong) == (another, None, None)
     assert first.verified.is_good
@@ -140,7 +140,7 @@ def test_one_that_a_prune_removes_before_it_is_read_back_is_no_trouble(chain):
         if ident == made[0]:
             prune.prune_guest(guest.target, UUID, Retention(last=1))
 
-    found = keep.verify_all(guest.target, None, keep.ALL, None, WHEN, prunes).backups
+    found = upkeep.verify_all(guest.target, None, upkeep.ALL, None, WHEN, prunes).backups
     assert [(one.ident, one.trouble, one.wrong) for one in found] == [
         (one, None, None) for one in (made[0], made[3])
     ]
@@ -255,7 +255,7 @@ def test_without_the_tool_nothing_is_marked(chain, monkeypatch):
         verified(guest, made[0])
     # it is not told of each backup: none is wrong by it
     with pytest.raises(errors.Unsupported, match="is not installed"):
-        keep.verify_all(guest.target, None, keep.ALL, None, WHEN, lambda *_: None)
+        upkeep.verify_all(guest.target, None, upkeep.ALL, None, WHEN, lambda *_: None)
     assert not path(guest, made[0], "verified.json").exists()
 
 
@@ -278,7 +278,7 @@ def test_where_a_tool_was_killed_nothing_is_marked(chain, tmp_path, monkeypatch,
     tool.write_text(f'#!/bin/sh\n[ "$1" = {when} ] && kill -9 $$\nexec {real} "$@"\n')
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tool.parent}:{os.environ['PATH']}")
-    found = keep.verify_all(guest.target, None, made[1], None, WHEN, lambda *_: None).backups
+    found = upkeep.verify_all(guest.target, None, made[1], None, WHEN, lambda *_: None).backups
     assert [(one.verified, one.wrong) for one in found] == [(None, None)]
     assert why in found[0].trouble
     assert guest.target.catalog(UUID).good_ids == made
@@ -311,7 +311,9 @@ def test_a_failure_of_a_tool_marks_nothing_and_a_prune_removes_nothing(
     guest, made = chain
     with monkeypatch.context() as patched:
         failing(tmp_path, patched, *FAILURES[why])
-        found = keep.verify_all(guest.target, None, keep.ALL, None, WHEN, lambda *_: None).backups
+        found = upkeep.verify_all(
+            guest.target, None, upkeep.ALL, None, WHEN, lambda *_: None
+        ).backups
     # an overlay has all of it, a whole one no map
     assert all(one.trouble for one in found[1:3]), found
     assert not [one.wrong for one in found if one.wrong]
@@ -332,7 +334,7 @@ def test_a_cluster_that_cannot_be_decompressed_is_damage(tmp_path):
         shutil.copy(small, new.disk_path("vda"))
         with new.checksum_writer("vda") as digests:
             for number in range(64):
-                digests.add(pieces.compute(number * 65536, bytes(guest.now[:65536])))
+                digests.add(checksum_blocks.compute(number * 65536, bytes(guest.now[:65536])))
         new.finish(dataclasses.replace(taken, disks=(disk(made, None, digests.sha256),)), XML)
     assert verified(guest, made).is_good
     data = bytearray(file.read_bytes())
@@ -367,7 +369,7 @@ def test_one_disk_that_cannot_be_read_hides_no_damage_of_another(chain, monkeypa
     mark = guest.target.catalog(UUID).backups[both].verification
     assert list(mark.broken) == ["vdb"] and mark.disks == ()
     # it is as old as what was known before: the next run of the schedule reads it again
-    assert keep._is_due(guest.target.catalog(UUID).backups[both], 0.001, WHEN)
+    assert upkeep._is_due(guest.target.catalog(UUID).backups[both], 0.001, WHEN)
 
 
 def test_one_whose_reader_is_killed_in_the_middle_is_not_marked(chain, monkeypatch):
@@ -512,11 +514,11 @@ def test_what_a_killed_one_left_goes_but_not_where_it_is_only_asked(chain):
 def test_of_many_backups_only_what_is_removed_or_bad_is_told(chain, monkeypatch):
     """Salt cuts an answer of more than 1 MiB, and nobody would know what became of any."""
     guest, made = chain
-    monkeypatch.setattr(keep, "MAX_LISTED", 3)
+    monkeypatch.setattr(upkeep, "MAX_LISTED", 3)
     os.truncate(path(guest, made[2]), 1000)
-    read = keep.verify_all(guest.target, None, keep.ALL, None, WHEN, lambda *_: None)
+    read = upkeep.verify_all(guest.target, None, upkeep.ALL, None, WHEN, lambda *_: None)
     assert ([one.ident for one in read.backups], read.untold) == ([made[2]], 3)
-    [told] = keep.prune_guests(guest.target, Retention(last=1), None, test=True).guests
+    [told] = upkeep.prune_guests(guest.target, Retention(last=1), None, test=True).guests
     assert (sorted(one.ident for one in told.backups), told.untold) == (made[:3], 1)
 
 
@@ -650,8 +652,8 @@ def read_only(folder, *made):
         assert one.ident == made[0]
     assert verify.backup(found, UUID, made[1], WHEN, lambda *_: None).is_good
     assert list(verify.backup(found, UUID, made[3], WHEN, lambda *_: None).broken) == ["vda"]
-    [read] = keep.verify_all(found, None, made[2], None, WHEN, lambda *_: None).backups
+    [read] = upkeep.verify_all(found, None, made[2], None, WHEN, lambda *_: None).backups
     assert (read.wrong, read.trouble) == (None, None)
-    [told] = keep.prune_guests(found, Retention(last=1), None, True).guests
+    [told] = upkeep.prune_guests(found, Retention(last=1), None, True).guests
     gone = [one.ident for one in told.backups if not one.stays]
     assert (told.trouble, gone) == (None, [*made[2::-1]])

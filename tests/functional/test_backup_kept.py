@@ -23,14 +23,15 @@ pytest.importorskip("cryptography")
 import libvirt
 import libvirt_qemu
 
-from saltvirt import doors, errors
-from saltvirt.backups import chains, record
-from saltvirt.backups.answers import PlannedDisk, Serving
-from saltvirt.backupserve import api, keeper, request, running
-from saltvirt.backupserve.request import BackupJournal, EndRequest, ServeRequest
+from saltvirt import errors
+from saltvirt.backup.export import api, export_server, request, running
+from saltvirt.backup.export.request import BackupJournal, EndRequest, ServeRequest
+from saltvirt.backup.model import chains, record
+from saltvirt.backup.model.answers import PlannedDisk, Serving
 from saltvirt.host.domain import guest_lock
 from saltvirt.images import bitmaps
 from saltvirt.pki.host import own_pair
+from saltvirt.system import tls_listener
 from tests.clock import until
 from tests.functional.backed_up import MIB, qemu_img
 from tests.functional.backing import AT, GUEST
@@ -88,17 +89,17 @@ def reader(folder):
 
 @pytest.fixture
 def asked(libvirtd, folder, pair, reader):
-    told = doors.TlsCredentials(pair.authority, pair.certificate, pair.key, reader.authority)
+    told = tls_listener.TlsCredentials(pair.authority, pair.certificate, pair.key, reader.authority)
     return ServeRequest(
         "web1", IDENT, (PlannedDisk("vda", reason="the first"),), libvirtd.uri, None, None,
         f"{folder}/locks", f"{folder}/images/_backup", HOST,
-        doors.TlsEndpoint(HOST, FIRST_PORT, PORTS, told),
+        tls_listener.TlsEndpoint(HOST, FIRST_PORT, PORTS, told),
     )  # fmt: skip
 
 
 @contextlib.contextmanager
 def serving(asked):
-    with BackupJournal("web1").lock() as journal, keeper._listen("web1") as listener:
+    with BackupJournal("web1").lock() as journal, export_server._listen("web1") as listener:
         found = Served(asked, journal, listener)
         try:
             yield found
@@ -135,7 +136,7 @@ def names(dom):
 
 def given_to_the_program(monkeypatch, asked):
     monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps(asked.to_answer())))
-    monkeypatch.setattr(keeper.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(export_server.signal, "signal", lambda *_: None)
 
 
 def test_a_guest_that_runs_is_shown_as_it_was_and_may_be_stopped_meanwhile(
@@ -144,7 +145,7 @@ def test_a_guest_that_runs_is_shown_as_it_was_and_may_be_stopped_meanwhile(
     given_to_the_program(monkeypatch, asked)
     write(runs, 7)
     codes = []
-    thread = threading.Thread(target=lambda: codes.append(keeper.main([])))
+    thread = threading.Thread(target=lambda: codes.append(export_server.main([])))
     thread.start()
     said = until(lambda: capsys.readouterr().out, "it is shown")
     found = Serving.from_answer(json.loads(said)["serving"], HOST)
@@ -171,7 +172,7 @@ def test_where_nothing_can_be_written_that_is_said_and_nothing_is_begun(
     with open(f"{folder}/{where}", "w", encoding="ascii"):
         pass
     given_to_the_program(monkeypatch, asked)
-    assert keeper.main([]) == 1
+    assert export_server.main([]) == 1
     said = json.loads(capsys.readouterr().out)["error"]
     assert said.startswith(f"the disks of web1 cannot be shown: {folder}/{where}"), said
     os.unlink(f"{folder}/{where}")
@@ -189,13 +190,13 @@ def test_of_one_that_cannot_be_shown_no_checkpoint_is_left(runs, asked, conn, fo
     if is_off:
         runs.destroyFlags(libvirt.VIR_DOMAIN_DESTROY_GRACEFUL)
     with socket.create_server((HOST, 0)) as taken:
-        door = doors.TlsEndpoint(HOST, taken.getsockname()[1], 1, asked.door.credentials)
+        door = tls_listener.TlsEndpoint(HOST, taken.getsockname()[1], 1, asked.door.credentials)
         other = replace(asked, ident=OTHER, door=door)
         with (
             BackupJournal("web1").lock() as journal,
             pytest.raises(errors.OperationFailed, match="port"),
         ):
-            keeper.ExportServer(other, journal).begin()
+            export_server.ExportServer(other, journal).begin()
     assert names(runs) == [CHECKPOINT]
     if is_off:
         assert [*bitmaps.read(f"{folder}/web1.qcow2")] == [CHECKPOINT]
@@ -209,7 +210,7 @@ def test_where_who_asked_for_it_has_died_nothing_is_left(runs, asked, conn, fold
     os.close(reads)
     with contextlib.suppress(BrokenPipeError), open(writes, "w", encoding="ascii") as out:
         monkeypatch.setattr(sys, "stdout", out)
-        assert keeper.main([]) == 1
+        assert export_server.main([]) == 1
     assert runs.isActive() and not is_backed_up(runs) and names(runs) == []
     nothing_is_left(folder, conn)
 
@@ -223,8 +224,8 @@ def test_what_goes_wrong_while_it_is_shown_is_said_and_ends_it(
     def full(*_):
         raise OSError(errno.EMFILE, "Too many open files")
 
-    monkeypatch.setattr(keeper, "_serve_until_end", full)
-    assert keeper.main([]) == 1
+    monkeypatch.setattr(export_server, "_serve_until_end", full)
+    assert export_server.main([]) == 1
     shown, said = map(json.loads, capsys.readouterr().out.splitlines())
     assert shown["serving"]["host"] == HOST
     assert said == {"error": "the disks of web1 cannot be shown: Too many open files"}
@@ -236,12 +237,12 @@ def test_while_somebody_reads_it_goes_on(served, reader, monkeypatch):
     kept, found = served.provider, served.serving
     with reading(SimpleNamespace(port=found.port), found.authority, reader):
         until(lambda: kept._relay.has_readers, "he is let in")
-        kept._last_s = time.monotonic() - 2 * keeper.IDLE_S
-        assert kept.stop_reason() is None and kept.idle_s() < keeper.ABANDONED_S
+        kept._last_s = time.monotonic() - 2 * export_server.IDLE_S
+        assert kept.stop_reason() is None and kept.idle_s() < export_server.ABANDONED_S
         other = api._send("web1", EndRequest(OTHER, False))
         assert "under way here" in other["error"]
     until(lambda: not kept._relay.has_readers, "he has gone")
-    monkeypatch.setattr(keeper, "IDLE_S", -1)
+    monkeypatch.setattr(export_server, "IDLE_S", -1)
     assert served.ends()
     assert "nobody has read" in api._end_reason("web1", IDENT)
 
@@ -255,7 +256,7 @@ def test_while_somebody_reads_it_goes_on(served, reader, monkeypatch):
 def test_what_ends_it_leaves_nothing_of_it(served, runs, conn, folder, monkeypatch, what, why):
     assert served.thread.is_alive() and is_backed_up(runs)
     if what == "room":
-        monkeypatch.setattr(keeper, "RESERVED_BYTES", 2**60)
+        monkeypatch.setattr(export_server, "RESERVED_BYTES", 2**60)
     elif what == "stopped":
         runs.destroy()
     elif what == "ended":
@@ -273,7 +274,7 @@ def test_what_one_that_died_began_of_a_guest_that_runs_is_ended_by_the_next(
     runs, asked, conn, folder
 ):
     with BackupJournal("web1").lock() as journal:
-        dead = keeper.ExportServer(asked, journal)
+        dead = export_server.ExportServer(asked, journal)
         dead.begin()
         dead._relay.end()
     assert is_backed_up(runs) and os.listdir(f"{folder}/images/_backup/web1@{HOST}")
@@ -321,7 +322,7 @@ def test_a_guest_that_a_full_host_has_paused_runs_on_when_the_backup_has_ended(
     with serving(asked) as served:
         now[0] = True
         runs.suspend()
-        monkeypatch.setattr(keeper, "RESERVED_BYTES", 2**60)
+        monkeypatch.setattr(export_server, "RESERVED_BYTES", 2**60)
         assert served.ends()
     assert (runs.state()[0] == libvirt.VIR_DOMAIN_PAUSED) is before
     nothing_is_left(folder, conn)
@@ -331,9 +332,9 @@ def test_room_is_looked_at_also_while_libvirt_does_not_answer(served, monkeypatc
     def silent(_self):
         raise errors.ConnectionFailed("libvirt is being restarted")
 
-    monkeypatch.setattr(keeper.ExportServer, "_failure_reason", silent)
+    monkeypatch.setattr(export_server.ExportServer, "_failure_reason", silent)
     assert served.provider.stop_reason() is None
-    monkeypatch.setattr(keeper, "RESERVED_BYTES", 2**60)
+    monkeypatch.setattr(export_server, "RESERVED_BYTES", 2**60)
     assert "what the guest overwrites" in served.provider.stop_reason()
 
 
@@ -346,9 +347,9 @@ def fallocated(path, size):
 def test_how_fast_it_fills_says_how_much_room_is_needed(tmp_path, monkeypatch):
     free = [1000 * MIB]
     monkeypatch.setattr(
-        keeper.os, "statvfs", lambda _path: SimpleNamespace(f_bavail=free[0], f_frsize=1)
+        export_server.os, "statvfs", lambda _path: SimpleNamespace(f_bavail=free[0], f_frsize=1)
     )
-    scratch = keeper.ScratchSpace(str(tmp_path / "not yet"))
+    scratch = export_server.ScratchSpace(str(tmp_path / "not yet"))
     scratch.check()
     fallocated(tmp_path / "not yet/web1/vda.qcow2", 10 * MIB)
     scratch.check()
@@ -372,9 +373,9 @@ def test_what_one_guest_may_overwrite_has_a_limit_of_its_own(asked, runs, folder
 def test_a_disk_that_is_allocated_beside_it_ends_no_backup(tmp_path, monkeypatch):
     free = [1000 * MIB]
     monkeypatch.setattr(
-        keeper.os, "statvfs", lambda _path: SimpleNamespace(f_bavail=free[0], f_frsize=1)
+        export_server.os, "statvfs", lambda _path: SimpleNamespace(f_bavail=free[0], f_frsize=1)
     )
-    scratch = keeper.ScratchSpace(str(tmp_path / "_backup"))
+    scratch = export_server.ScratchSpace(str(tmp_path / "_backup"))
     scratch.check()
     free[0] -= 200 * MIB
     scratch.check()
@@ -388,7 +389,7 @@ def test_what_a_dead_one_left_of_any_guest_is_ended_by_the_next_of_another(
 ):
     """Of a guest that is on another host by now nobody would ask for a backup here."""
     with BackupJournal("web1").lock() as journal:
-        dead = keeper.ExportServer(asked, journal)
+        dead = export_server.ExportServer(asked, journal)
         dead.begin()
         dead._relay.end()
         assert api.sweep(conn) == [], "it is at work"

@@ -15,7 +15,7 @@ pytest.importorskip("salt")
 pytest.importorskip("cryptography")
 
 from saltvirt import errors
-from saltvirt.backupmaster import backup as backing_up
+from saltvirt.backup.manager import backup as backing_up
 from saltvirt.fleet.answer import FAILED, Answer
 from tests.functional.backing import MIB, Machines
 from tests.functional.cloud import Fleet

@@ -13,13 +13,13 @@ pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
 from saltvirt import errors
-from saltvirt.answers.made import CreatedGuest
-from saltvirt.backuphost import show
-from saltvirt.backups.answers import ShownBackup
-from saltvirt.backups.stands import BackupPin
-from saltvirt.backupserve import request, restore
-from saltvirt.hafence import agents
-from saltvirt.host.domain import aside, stands
+from saltvirt.answers.created import CreatedGuest
+from saltvirt.backup.export import request, restore
+from saltvirt.backup.model.answers import ShownBackup
+from saltvirt.backup.model.pins import BackupPin
+from saltvirt.backup.target import show
+from saltvirt.ha.fencing import agents
+from saltvirt.host.domain import live_restores, replaced_guest
 from saltvirt.minion import client
 from saltvirt.pki.common import certs
 from saltvirt.pki.host import own_pair
@@ -41,8 +41,8 @@ def loaded(tmp_path_factory):
 
 @pytest.fixture
 def virt(conn, loaded, tmp_path, monkeypatch):
-    monkeypatch.setattr(stands, "FOLDER", str(tmp_path / "stands"))
-    monkeypatch.setattr(aside, "FOLDER", str(tmp_path / "aside"))
+    monkeypatch.setattr(live_restores, "FOLDER", str(tmp_path / "stands"))
+    monkeypatch.setattr(replaced_guest, "FOLDER", str(tmp_path / "aside"))
     with tempfile.TemporaryDirectory(prefix="sv-") as run:
         monkeypatch.setattr(request, "RUN", run)
         monkeypatch.setattr(request, "JOURNALS", str(tmp_path / "journals"))
@@ -84,12 +84,14 @@ def test_a_guest_that_no_backup_has_replaced(virt):
 def test_of_a_guest_that_had_no_disk_of_its_own_nothing_is_deleted(virt, conn):
     dom = conn.lookupByName("test")
     text = re.sub("<disk.*?</disk>", "", dom.XMLDesc(0), flags=re.S)
-    aside.store(aside.ReplacedGuest(dom.UUIDString(), "test", IDENT, text, ("/guest/diskimage1",)))
+    replaced_guest.store(
+        replaced_guest.ReplacedGuest(dom.UUIDString(), "test", IDENT, text, ("/guest/diskimage1",))
+    )
     nothing = {"delete": [], "keep": {}}
     for test in (True, False):
         told = virt["virt.backup_confirm"]("test", test=test)
         assert {key: told[key] for key in nothing} == nothing
-        assert bool([*aside.load_all()]) is test
+        assert bool([*replaced_guest.load_all()]) is test
 
 
 def test_a_guest_without_a_disk_is_not_backed_up_here(virt, conn, tmp_path):

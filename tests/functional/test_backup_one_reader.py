@@ -12,8 +12,8 @@ pytest.importorskip("salt")
 pytest.importorskip("libvirt")
 
 from saltvirt import errors
-from saltvirt.backupmaster import backup as backing_up
-from saltvirt.backups.answers import ServedDisk, Serving, ServingEnd
+from saltvirt.backup.manager import backup as backing_up
+from saltvirt.backup.model.answers import ServedDisk, Serving, ServingEnd
 from saltvirt.fleet.answer import FAILED, Answer
 from saltvirt.pki.host import own_pair
 from tests.functional import hostile_nbd

@@ -18,19 +18,19 @@ pytest.importorskip("salt")
 import libvirt
 
 from saltvirt import errors
-from saltvirt.backups import chains, wish
-from saltvirt.backups.answers import ShownBackup, ShownDisk
-from saltvirt.backupserve import look, over, restore
+from saltvirt.backup.export import in_place_restore, inspect_guest, restore
+from saltvirt.backup.model import backup_schedule, chains
+from saltvirt.backup.model.answers import ShownBackup, ShownDisk
 from saltvirt.design import identity
 from saltvirt.design.domain import RECORD_VERSION
-from saltvirt.host.domain import aside
-from saltvirt.host.domain.aside import SavedState
-from saltvirt.host.migration import departed
-from saltvirt.host.provision import admission, disk_notes, guest_builder
+from saltvirt.host.domain import replaced_guest
+from saltvirt.host.domain.replaced_guest import SavedState
+from saltvirt.host.migration import departures
+from saltvirt.host.provision import admission, disk_journal, guest_builder
 from saltvirt.host.storage import files, usage
-from saltvirt.xml.backup import Checkpoint, CheckpointDisk
-from saltvirt.xml.domain import Domain
-from saltvirt.xml.metadata import GuestRecord, MetadataEntry, OwnDisk
+from saltvirt.xml.domain.backup import Checkpoint, CheckpointDisk
+from saltvirt.xml.domain.domain import Domain
+from saltvirt.xml.domain.metadata import GuestRecord, MetadataEntry, OwnDisk
 from tests.functional import killing
 from tests.functional.daemon import libvirtd  # noqa: F401
 from tests.functional.test_killed import DISK, GUEST, MIB, POOL, Host
@@ -53,11 +53,11 @@ def holds(path, byte):
 class Over(Host):
     """What was is 1, what the backup has is 2."""
 
-    FILES = ("backupserve/over.py", "host/domain/aside.py")
+    FILES = ("backup/export/in_place_restore.py", "host/domain/replaced_guest.py")
 
     def __init__(self, uri, folder):
         super().__init__(uri, folder)
-        aside.FOLDER = str(folder / "aside")
+        replaced_guest.FOLDER = str(folder / "aside")
         self.config = admission.AdmissionConfig.configured(self.modules["config.get"])
         restore.RestoreBuilder._argv = lambda one, target, path: [
             "qemu-img", "convert", "-f", "qcow2", "-O", "qcow2", str(folder / f"{target}.b"), path,
@@ -86,29 +86,33 @@ class Over(Host):
             shown = replace(self.shown(conn), **changed)
             tools = guest_builder.Tools(self.config, report_step=say)
             wanted = guest_builder.GuestRequest("web1")
-            return over.InPlaceRestore(conn, wanted, tools, shown, "", stop, only).run().to_answer()
+            return (
+                in_place_restore.InPlaceRestore(conn, wanted, tools, shown, "", stop, only)
+                .run()
+                .to_answer()
+            )
 
     def one_disk(self, target, **changed):
         with self.conn() as conn:
             tools = guest_builder.Tools(self.config)
             shown, wanted = self.shown(conn, **changed), guest_builder.GuestRequest("web1")
             made = restore.RestoreBuilder(conn, wanted, tools, shown, "", True)
-            return over.one_disk(conn, tools, "web1", made, target)
+            return in_place_restore.one_disk(conn, tools, "web1", made, target)
 
     def undo(self):
         with self.conn() as conn:
-            return over.undo(conn, self.config, "web1", False).left
+            return in_place_restore.undo(conn, self.config, "web1", False).left
 
     def confirm(self):
         with self.conn() as conn:
-            return over.confirm(conn, self.config, "web1").delete
+            return in_place_restore.confirm(conn, self.config, "web1").delete
 
     def perform(self):
         return self.restore()
 
     def disks(self):
         with self.conn() as conn:
-            return sorted(over._tree(conn.lookupByName("web1")).iterfind("devices/disk/source"),
+            return sorted(in_place_restore._tree(conn.lookupByName("web1")).iterfind("devices/disk/source"),
                           key=lambda one: one.get("file"))  # fmt: skip
 
     def is_old(self):
@@ -122,8 +126,8 @@ class Over(Host):
 
     def nothing_is_left(self):
         assert os.listdir(self.images) == []
-        assert [*aside.load_all()] == []
-        assert disk_notes.read("web1") is None
+        assert [*replaced_guest.load_all()] == []
+        assert disk_journal.read("web1") is None
 
     def after(self):
         assert all(holds(self.old(target), 1) for target in TARGETS)
@@ -148,7 +152,7 @@ class Undone(Over):
         return self.undo()
 
     def after(self):
-        if not self.is_old() or [*aside.load_all()]:
+        if not self.is_old() or [*replaced_guest.load_all()]:
             assert self.undo() == ()
         assert self.is_old()
         self.nothing_is_left()
@@ -162,7 +166,7 @@ class Confirmed(Undone):
 
     def after(self):
         assert not self.is_old()
-        if [*aside.load_all()]:
+        if [*replaced_guest.load_all()]:
             self.confirm()
         assert not any(Path(self.old(target)).exists() for target in TARGETS)
         with pytest.raises(errors.NotFound, match="it was confirmed"):
@@ -171,9 +175,9 @@ class Confirmed(Undone):
 
 @pytest.fixture
 def host(libvirtd, tmp_path, monkeypatch):  # noqa: F811
-    monkeypatch.setattr(aside, "FOLDER", aside.FOLDER)
-    monkeypatch.setattr(departed, "FOLDER", str(tmp_path / "moved"))
-    monkeypatch.setattr(disk_notes, "FOLDER", disk_notes.FOLDER)
+    monkeypatch.setattr(replaced_guest, "FOLDER", replaced_guest.FOLDER)
+    monkeypatch.setattr(departures, "FOLDER", str(tmp_path / "moved"))
+    monkeypatch.setattr(disk_journal, "FOLDER", disk_journal.FOLDER)
     monkeypatch.setattr(restore.RestoreBuilder, "_argv", restore.RestoreBuilder._argv)
     found = Over(libvirtd.uri, tmp_path)
     found.prepare()
@@ -193,10 +197,10 @@ def test_what_is_kept_aside_is_in_use(host):
         assert "web1 as it was before 000001-x" in usage.read(conn).keep_reason(
             usage.keys_of(conn, path)
         )
-        Path(aside.FOLDER, f"{next(aside.load_all()).uuid}.json").write_text("{")
+        Path(replaced_guest.FOLDER, f"{next(replaced_guest.load_all()).uuid}.json").write_text("{")
         assert "cannot be read" in usage.read(conn).keep_reason(["/somewhere"])
         with pytest.raises(errors.OperationFailed, match="cannot be read"):
-            over.undo(conn, host.config, "web1", False)
+            in_place_restore.undo(conn, host.config, "web1", False)
 
 
 def test_one_disk_alone(host):
@@ -263,7 +267,7 @@ def test_another_guest_of_the_name_stays(host):
 def test_the_new_disks_are_on_the_disk_before_the_guest_has_them(host, monkeypatch):
     """After a power cut the definition, which libvirt puts there, would have disks that are not
     whole."""
-    synced, sync, define = set(), os.fsync, over.lookup.define
+    synced, sync, define = set(), os.fsync, in_place_restore.lookup.define
 
     def seen(path):
         found = os.stat(path)
@@ -280,7 +284,7 @@ def test_the_new_disks_are_on_the_disk_before_the_guest_has_them(host, monkeypat
         return define(conn, text)
 
     monkeypatch.setattr(os, "fsync", syncs)
-    monkeypatch.setattr(over.lookup, "define", defines)
+    monkeypatch.setattr(in_place_restore.lookup, "define", defines)
     host.restore()
     assert not host.is_old()
 
@@ -369,9 +373,9 @@ def test_one_that_is_changed_or_started_meanwhile_stays(host, what):
 
 
 def test_when_libvirt_does_not_take_the_new_disks_it_is_as_it_was(host, monkeypatch):
-    define = over.lookup.define
+    define = in_place_restore.lookup.define
     monkeypatch.setattr(
-        over.lookup, "define",
+        in_place_restore.lookup, "define",
         lambda conn, text: define(conn, re.sub("<disk.*?/disk>", "", text, count=1, flags=re.S)),
     )  # fmt: skip
     with pytest.raises(errors.OperationFailed, match="did not take the new disks of web1"):
@@ -406,7 +410,7 @@ def test_a_volume_that_stays_in_the_guest_is_not_deleted(host, only, by_older):
         disks = host.shown(conn, ("vdb",)).disks
     host.restore(only=only, disks=disks)
     if by_older:
-        aside.store(replace(next(aside.load_all()), stay=()))
+        replaced_guest.store(replace(next(replaced_guest.load_all()), stay=()))
     assert host.confirm() == [host.old("vdb")]
     assert holds(host.old("vda"), 1)
 
@@ -489,7 +493,7 @@ def test_of_a_guest_with_disks_of_neither_nothing_is_forgotten(host):
     without(host, "vdb")
     with pytest.raises(errors.Refused, match="has other disks by now"):
         host.restore()
-    assert [one.backup for one in aside.load_all()] == ["000001-x"]
+    assert [one.backup for one in replaced_guest.load_all()] == ["000001-x"]
 
 
 def test_of_one_disk_the_guests_record_of_the_others_stays(host):
@@ -511,12 +515,16 @@ def test_what_the_guest_says_today_stays_and_so_does_what_is_its_own(host):
     with host.conn() as conn:
         shown = host.shown(conn, ("vdb",))
         model = Domain.fromstring(conn.lookupByName("web1").XMLDesc(0))
-        model.record.entries.append(MetadataEntry(key=wish.KEY, value="hours=24.0 to=vault"))
+        model.record.entries.append(
+            MetadataEntry(key=backup_schedule.KEY, value="hours=24.0 to=vault")
+        )
         conn.defineXML(model.tostring())
     host.restore(definition=shown.definition, disks=shown.disks)
     with host.conn() as conn:
         record = Domain.fromstring(conn.lookupByName("web1").XMLDesc(0)).record
-    assert [(one.key, one.value) for one in record.entries] == [(wish.KEY, "hours=24.0 to=vault")]
+    assert [(one.key, one.value) for one in record.entries] == [
+        (backup_schedule.KEY, "hours=24.0 to=vault")
+    ]
     new = f"{host.images}/web1_vdb.qcow2"
     assert {own.target: own.path for own in record.disks} == {"vda": host.old("vda"), "vdb": new}
     assert host.confirm() == [host.old("vdb")]
@@ -572,34 +580,34 @@ def test_a_disk_is_made_beside_the_guests_own_as_a_file(host):
     assert (made.path, made.size_bytes) == (f"{host.images}/web1_vdb.qcow2", MIB)
     assert holds(made.path, 2) and host.is_old()
     assert host.one_disk("vdb").path == f"{host.images}/web1_vdb.2.qcow2"
-    assert disk_notes.read("web1") is None and [*aside.load_all()] == []
+    assert disk_journal.read("web1") is None and [*replaced_guest.load_all()] == []
     (host.folder / "vda.b").unlink()
     with pytest.raises(errors.VirtError, match="vda"):
         host.one_disk("vda")
-    assert len(os.listdir(host.images)) == 2 and disk_notes.read("web1") is None
+    assert len(os.listdir(host.images)) == 2 and disk_journal.read("web1") is None
 
 
 def test_what_a_restore_would_find_is_said(host):
     with host.conn() as conn:
-        before = over.inspect(conn, "web1", False)
+        before = in_place_restore.inspect(conn, "web1", False)
         dom = conn.lookupByName("web1")
         assert (before.uuid, before.active, before.why) == (dom.UUIDString(), False, ())
         assert before.waits is None
         host.restore()
-        assert over.inspect(conn, "web1", False).waits == "000001-x"
+        assert in_place_restore.inspect(conn, "web1", False).waits == "000001-x"
         host.undo()
         dom.create()
-        [why] = over.inspect(conn, "web1", False).why
-        assert "is running" in why and over.inspect(conn, "web1", True).why == ()
-        assert over.inspect(conn, "web1", True).active
+        [why] = in_place_restore.inspect(conn, "web1", False).why
+        assert "is running" in why and in_place_restore.inspect(conn, "web1", True).why == ()
+        assert in_place_restore.inspect(conn, "web1", True).active
         dom.destroy()
 
 
 def test_to_ask_whether_it_can_be_brought_back_changes_nothing(host):
     host.restore()
     with host.conn() as conn:
-        assert over.undo(conn, host.config, "web1", False, test=True).left == ()
-    assert not host.is_old() and [*aside.load_all()]
+        assert in_place_restore.undo(conn, host.config, "web1", False, test=True).left == ()
+    assert not host.is_old() and [*replaced_guest.load_all()]
 
 
 def test_a_new_disk_that_somebody_has_open_is_named_and_goes_when_it_is_asked_again(host):
@@ -608,7 +616,7 @@ def test_a_new_disk_that_somebody_has_open_is_named_and_goes_when_it_is_asked_ag
     with opened(new, "qcow2"):
         [why] = host.undo()
         assert why.startswith(f"{new} stays: ")
-    assert host.is_old() and [*aside.load_all()], "who asks again must find what is left"
+    assert host.is_old() and [*replaced_guest.load_all()], "who asks again must find what is left"
     assert host.undo() == ()
     as_it_was(host)
 
@@ -660,12 +668,20 @@ def test_a_disk_that_comes_back_in_plain_is_named(host):
 def test_variables_of_another_format_than_libvirts_here_are_not_put_there(host, monkeypatch):
     """QEMU opens the file by the format that libvirt has for it, and would not start."""
     put = []
-    monkeypatch.setattr(over.guest_state, "_variables_path", lambda *_: "/web1_VARS.qcow2")
-    monkeypatch.setattr(over.guest_state, "expected_kinds", lambda _: [over.guest_state.FIRMWARE])
     monkeypatch.setattr(
-        over.guest_state, "install", lambda _dom, state, _kept: put.append({*state})
+        in_place_restore.guest_state, "_variables_path", lambda *_: "/web1_VARS.qcow2"
     )
-    monkeypatch.setattr(over.InPlaceRestore, "read_state", lambda _: {"variables.fd": b""})
+    monkeypatch.setattr(
+        in_place_restore.guest_state,
+        "expected_kinds",
+        lambda _: [in_place_restore.guest_state.FIRMWARE],
+    )
+    monkeypatch.setattr(
+        in_place_restore.guest_state, "install", lambda _dom, state, _kept: put.append({*state})
+    )
+    monkeypatch.setattr(
+        in_place_restore.InPlaceRestore, "read_state", lambda _: {"variables.fd": b""}
+    )
     [said] = host.restore()["warnings"]
     assert "the backup has them as fd, and libvirt here has them in /web1_VARS.qcow2" in said
     assert put == []
@@ -685,7 +701,7 @@ def test_what_an_undo_has_left_goes_while_the_guest_runs_as_it_was(host):
         assert dom.isActive()
         dom.destroy()
     assert os.listdir(host.images) == ["web1_vdb.qcow2"]
-    assert host.is_old() and [*aside.load_all()] == []
+    assert host.is_old() and [*replaced_guest.load_all()] == []
 
 
 def test_a_restore_that_was_killed_before_its_state_was_in_place_is_not_confirmed(
@@ -704,11 +720,11 @@ def test_a_restore_that_was_killed_before_its_state_was_in_place_is_not_confirme
         os.rename(place, kept.kept)
         place.write_text("what the backup has")
 
-    monkeypatch.setattr(over.guest_state, "save_locations", lambda *_: (kept,))
+    monkeypatch.setattr(in_place_restore.guest_state, "save_locations", lambda *_: (kept,))
     monkeypatch.setattr(
-        over.InPlaceRestore, "read_state", lambda _: {"tpm/tpm2/tpm2-00.permall": b""}
+        in_place_restore.InPlaceRestore, "read_state", lambda _: {"tpm/tpm2/tpm2-00.permall": b""}
     )
-    monkeypatch.setattr(over.guest_state, "install", dies)
+    monkeypatch.setattr(in_place_restore.guest_state, "install", dies)
     assert killing.apart(host.restore)[0] == 9
     assert not host.is_old()
     with pytest.raises(errors.Refused, match=r"virt\.backup_undo web1 brings back what it had"):
@@ -716,7 +732,7 @@ def test_a_restore_that_was_killed_before_its_state_was_in_place_is_not_confirme
     assert host.undo() == ()
     assert place.read_text() == "what was sealed"
     as_it_was(host)
-    monkeypatch.setattr(over.guest_state, "install", puts)
+    monkeypatch.setattr(in_place_restore.guest_state, "install", puts)
     host.restore()
     assert host.confirm() == [host.old(target) for target in TARGETS]
     assert place.read_text() == "what the backup has" and not os.path.exists(kept.kept)
@@ -756,7 +772,7 @@ def test_a_disk_that_was_attached_since_is_named_by_an_undo(host):
         dom.attachDeviceFlags(
             DISK.format(format="qcow2", path=added, target="vdc"), libvirt.VIR_DOMAIN_AFFECT_CONFIG
         )
-        done = over.undo(conn, host.config, "web1", False)
+        done = in_place_restore.undo(conn, host.config, "web1", False)
     assert (done.left, done.detached) == ((), (added,))
     assert host.is_old() and holds(added, 3)
 
@@ -785,7 +801,7 @@ def test_it_is_not_renamed_before_it_is_confirmed_or_undone(host):
 
 def test_one_that_was_moved_away_is_not_there_twice(host):
     host.restore()
-    departed.record_departure("web1", "hv2")
+    departures.record_departure("web1", "hv2")
     with host.conn() as conn:
         conn.lookupByName("web1").undefine()
         with pytest.raises(errors.Refused, match="web1 was moved to another host"):
@@ -804,12 +820,12 @@ def test_what_the_next_increment_begins_from_comes_back_too(host):
         dom.create()
         dom.checkpointCreateXML(told.tostring())
         dom.destroy()
-        then = look.inspect(conn, "web1")
+        then = inspect_guest.inspect(conn, "web1")
         assert [one.bitmaps for one in then.disks] == [{name: chains.GOOD}] * 2
         host.restore()
-        assert [one.bitmaps for one in look.inspect(conn, "web1").disks] == [{}, {}]
+        assert [one.bitmaps for one in inspect_guest.inspect(conn, "web1").disks] == [{}, {}]
         host.undo()
-        assert look.inspect(conn, "web1") == then
+        assert inspect_guest.inspect(conn, "web1") == then
         dom.checkpointLookupByName(name).delete(libvirt.VIR_DOMAIN_CHECKPOINT_DELETE_METADATA_ONLY)
 
 
@@ -827,7 +843,7 @@ def test_the_volume_of_a_guest_that_is_off_has_its_size(host):
         disk = VOLUME.format(os.path.basename(path))
         conn.defineXML(GUEST.format(name="web1", disks=disk))
         try:
-            [looked] = look.inspect(conn, "web1").disks
+            [looked] = inspect_guest.inspect(conn, "web1").disks
             assert (looked.source, looked.size_bytes) == ("p/vda.old", MIB)
         finally:
             conn.lookupByName("web1").undefine()
@@ -844,7 +860,7 @@ def test_the_pool_of_a_disk_that_is_not_started_is_named(host, runs):
             dom.create()
         conn.storagePoolLookupByName("p").destroy()
         with pytest.raises(errors.OperationFailed, match="storage pool p is not started: start it"):
-            look.inspect(conn, "web1")
+            inspect_guest.inspect(conn, "web1")
         if runs:
             dom.destroy()
 
@@ -854,6 +870,6 @@ def test_a_volume_on_a_server_of_a_guest_that_is_off_is_skipped(host, monkeypatc
     on_volume(host)
     monkeypatch.setattr(files, "volume_path", lambda *_: "rbd/web1")
     with host.conn() as conn:
-        found = look.inspect(conn, "web1")
+        found = inspect_guest.inspect(conn, "web1")
     assert [one.target for one in found.disks] == ["vdb"]
     assert "its volume is on a server, rbd/web1" in found.skipped["vda"]

@@ -14,8 +14,8 @@ import pytest
 pytest.importorskip("cryptography")
 
 from saltvirt import errors
-from saltvirt.backuphost import daemon, exports, keep, pull, receive
-from saltvirt.backups.answers import ServedDisk, Serving
+from saltvirt.backup.model.answers import ServedDisk, Serving
+from saltvirt.backup.target import daemon, exports, pull, receive, upkeep
 from tests.clock import until
 from tests.functional import hostile_nbd
 from tests.functional.backed_up import MIB, UUID, XML
@@ -97,7 +97,7 @@ def test_each_wait_for_the_host_has_an_end_and_no_work_of_ours_has(guest, progra
         assert (tmp_path / "raw").read_bytes() == guest.images[ident]
     assert guest.target.catalog(UUID).good_ids == made
     now = "2026-11-26T16:00:00Z"
-    found = keep.verify_all(guest.target, None, keep.ALL, None, now, lambda *_: None)
+    found = upkeep.verify_all(guest.target, None, upkeep.ALL, None, now, lambda *_: None)
     assert [one.wrong for one in found.backups] == [None] * 3
     [done] = program.only_configured[-1]["done"]
     assert done["moved_bytes"] == 65536  # of the increment

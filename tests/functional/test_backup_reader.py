@@ -14,7 +14,7 @@ import time
 import pytest
 
 from saltvirt import errors
-from saltvirt.backuphost import daemon, reader
+from saltvirt.backup.target import daemon, reader
 
 NEW, SIZE = b"NBDMAGICIHAVEOPT", 2**20
 

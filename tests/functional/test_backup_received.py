@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from saltvirt import errors
-from saltvirt.backuphost import keyfile, pull, receive
-from saltvirt.backups.stock import Catalog, StoredBackup
+from saltvirt.backup.model.catalog import Catalog, StoredBackup
+from saltvirt.backup.target import keyfile, pull, receive
 from tests.functional.backed_up import UUID, Guest, disk, told
 
 JOB = pull.PullJob("/", "hv1", 1, "", ())

@@ -17,10 +17,11 @@ import pytest
 
 pytest.importorskip("cryptography")
 
-from saltvirt import doors, errors
-from saltvirt.backuphost import daemon, relay, show
+from saltvirt import errors
+from saltvirt.backup.target import daemon, relay, show
 from saltvirt.pki.common import certs
 from saltvirt.pki.host import own_pair
+from saltvirt.system import tls_listener
 from tests.clock import until
 from tests.functional.pulled import FIRST_PORT, PORTS, trusting
 
@@ -49,8 +50,10 @@ def shown(tmp_path, disk, reader):
     inner = str(tmp_path / "nbd")
     server = daemon.begin([daemon.ExportedDisk(str(disk), "raw", "vda")], inner)
     pair = own_pair.generate(HOST, certs.SERVER)
-    credentials = doors.TlsCredentials(pair.authority, pair.certificate, pair.key, reader.authority)
-    door = relay.begin(doors.TlsEndpoint(HOST, FIRST_PORT, PORTS, credentials), inner)
+    credentials = tls_listener.TlsCredentials(
+        pair.authority, pair.certificate, pair.key, reader.authority
+    )
+    door = relay.begin(tls_listener.TlsEndpoint(HOST, FIRST_PORT, PORTS, credentials), inner)
     yield door, pair.authority
     door.end()
     server.end()
@@ -113,9 +116,9 @@ def test_a_certificate_for_a_server_is_none_for_a_reader(tmp_path, purpose):
     cert = certs.leaf(key.public_key(), leaf, (top, signing), now)
     pair = own_pair.generate(HOST, certs.SERVER)
     told = certs.cert_pem(top).decode()
-    credentials = doors.TlsCredentials(pair.authority, pair.certificate, pair.key, told)
+    credentials = tls_listener.TlsCredentials(pair.authority, pair.certificate, pair.key, told)
     door = relay.begin(
-        doors.TlsEndpoint(HOST, FIRST_PORT, PORTS, credentials), str(tmp_path / "nbd")
+        tls_listener.TlsEndpoint(HOST, FIRST_PORT, PORTS, credentials), str(tmp_path / "nbd")
     )
     try:
         mine = own_pair.OwnPair(told, certs.cert_pem(cert).decode(), certs.key_pem(key).decode())
@@ -193,16 +196,18 @@ def test_it_is_shown_as_long_as_somebody_reads_and_a_while_after(shown, reader, 
 def test_when_all_ports_are_taken_it_says_so(shown):
     door, _ = shown
     pair = own_pair.generate(HOST, certs.SERVER)
-    credentials = doors.TlsCredentials(pair.authority, pair.certificate, pair.key, pair.authority)
+    credentials = tls_listener.TlsCredentials(
+        pair.authority, pair.certificate, pair.key, pair.authority
+    )
     with pytest.raises(errors.OperationFailed, match=f"the ports from {door.port} to {door.port}"):
-        relay.begin(doors.TlsEndpoint(HOST, door.port, 1, credentials), "/nowhere")
+        relay.begin(tls_listener.TlsEndpoint(HOST, door.port, 1, credentials), "/nowhere")
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/net/if_inet6"), reason="no IPv6")
 def test_a_door_of_both_kinds_of_addresses_lets_in_both():
     """A mapped address can be listened on only where IPv4 is let in."""
-    listener = doors.listening(
-        doors.TlsEndpoint("::ffff:127.0.0.1", FIRST_PORT, PORTS, None), 1, "no door is free"
+    listener = tls_listener.listening(
+        tls_listener.TlsEndpoint("::ffff:127.0.0.1", FIRST_PORT, PORTS, None), 1, "no door is free"
     )
     with listener, socket.create_connection((HOST, listener.getsockname()[1]), timeout=60):
         assert listener.accept()[1][0] == "::ffff:127.0.0.1"
@@ -211,10 +216,10 @@ def test_a_door_of_both_kinds_of_addresses_lets_in_both():
 @pytest.mark.parametrize("spoiled", ["reader", "certificate", "key"])
 def test_what_is_no_certificate_opens_no_door_and_is_not_repeated(spoiled):
     pair = own_pair.generate(HOST, certs.SERVER)
-    told = doors.TlsCredentials(pair.authority, pair.certificate, pair.key, pair.authority)
+    told = tls_listener.TlsCredentials(pair.authority, pair.certificate, pair.key, pair.authority)
     told = dataclasses.replace(told, **{spoiled: "no PEM at all\n"})
     with pytest.raises(errors.OperationFailed, match="no certificates for TLS") as failed:
-        relay.begin(doors.TlsEndpoint(HOST, FIRST_PORT, PORTS, told), "/nowhere")
+        relay.begin(tls_listener.TlsEndpoint(HOST, FIRST_PORT, PORTS, told), "/nowhere")
     assert "no PEM" not in str(failed.value) and pair.key not in str(failed.value)
 
 
@@ -223,8 +228,10 @@ def test_of_many_strangers_the_last_is_sent_away_and_others_come_later(
 ):
     monkeypatch.setattr(relay, "_STRANGERS", 1)
     pair = own_pair.generate(HOST, certs.SERVER)
-    told = doors.TlsCredentials(pair.authority, pair.certificate, pair.key, reader.authority)
-    door = relay.begin(doors.TlsEndpoint(HOST, FIRST_PORT, PORTS, told), str(tmp_path / "nbd"))
+    told = tls_listener.TlsCredentials(pair.authority, pair.certificate, pair.key, reader.authority)
+    door = relay.begin(
+        tls_listener.TlsEndpoint(HOST, FIRST_PORT, PORTS, told), str(tmp_path / "nbd")
+    )
     try:
         with socket.create_connection((HOST, door.port), timeout=60) as first:
             assert len(first.recv(18)) == 18
@@ -240,8 +247,10 @@ def test_one_address_takes_no_places_from_others_however_often_it_comes(
 ):
     monkeypatch.setattr(relay, "_STRANGERS", 8)
     pair = own_pair.generate(HOST, certs.SERVER)
-    told = doors.TlsCredentials(pair.authority, pair.certificate, pair.key, reader.authority)
-    door = relay.begin(doors.TlsEndpoint(HOST, FIRST_PORT, PORTS, told), str(tmp_path / "nbd"))
+    told = tls_listener.TlsCredentials(pair.authority, pair.certificate, pair.key, reader.authority)
+    door = relay.begin(
+        tls_listener.TlsEndpoint(HOST, FIRST_PORT, PORTS, told), str(tmp_path / "nbd")
+    )
     try:
         with contextlib.ExitStack() as held:
             at = HOST, door.port
@@ -268,8 +277,10 @@ print(len(line.recv(18)))
 def test_one_who_comes_while_no_more_files_can_be_opened_is_let_in_afterwards(tmp_path, reader):
     """The door stays: what the system refuses once is asked again."""
     pair = own_pair.generate(HOST, certs.SERVER)
-    told = doors.TlsCredentials(pair.authority, pair.certificate, pair.key, reader.authority)
-    door = relay.begin(doors.TlsEndpoint(HOST, FIRST_PORT, PORTS, told), str(tmp_path / "nbd"))
+    told = tls_listener.TlsCredentials(pair.authority, pair.certificate, pair.key, reader.authority)
+    door = relay.begin(
+        tls_listener.TlsEndpoint(HOST, FIRST_PORT, PORTS, told), str(tmp_path / "nbd")
+    )
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     try:
@@ -362,8 +373,10 @@ def test_files_of_two_pairs_are_no_pair(tmp_path, name):
 
 def test_its_key_is_in_no_text_about_it(tmp_path):
     pair = own_pair.generate(HOST, certs.SERVER)
-    credentials = doors.TlsCredentials(pair.authority, pair.certificate, pair.key, pair.authority)
-    for one in (pair, credentials, doors.TlsEndpoint(HOST, 1, 1, credentials)):
+    credentials = tls_listener.TlsCredentials(
+        pair.authority, pair.certificate, pair.key, pair.authority
+    )
+    for one in (pair, credentials, tls_listener.TlsEndpoint(HOST, 1, 1, credentials)):
         assert "PRIVATE" not in repr(one)
 
 

@@ -12,14 +12,19 @@ libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
 from saltvirt import errors
-from saltvirt.backups.answers import ShownBackup, ShownDisk
-from saltvirt.backupserve import instant, over, restore, standing
-from saltvirt.host.domain import aside, metadata, stands
-from saltvirt.host.domain.aside import ReplacedGuest, SavedState
+from saltvirt.backup.export import (
+    in_place_restore,
+    live_restore_build,
+    live_restore_server,
+    restore,
+)
+from saltvirt.backup.model.answers import ShownBackup, ShownDisk
+from saltvirt.host.domain import live_restores, metadata, replaced_guest
+from saltvirt.host.domain.replaced_guest import ReplacedGuest, SavedState
 from saltvirt.host.migration import move_journal
 from saltvirt.host.provision import admission, guest_builder
 from saltvirt.migration.journal import MOVING, GuestReport, JournalEntry
-from saltvirt.xml.metadata import NAMESPACE
+from saltvirt.xml.domain.metadata import NAMESPACE
 from tests.functional.backed_up import MIB, UUID, qemu_img
 
 pytestmark = pytest.mark.skipif(not os.path.exists("/usr/bin/qemu-img"), reason="no qemu-img")
@@ -42,7 +47,7 @@ WEB1 = f"""<domain type='test'><name>web1</name><uuid>{UUID}</uuid><genid>{OTHER
 @pytest.fixture
 def tools(tmp_path, monkeypatch):
     (tmp_path / "images").mkdir()
-    monkeypatch.setattr(aside, "FOLDER", str(tmp_path / "aside"))
+    monkeypatch.setattr(replaced_guest, "FOLDER", str(tmp_path / "aside"))
     given = {"virt:images": str(tmp_path / "images"), "virt:lock": str(tmp_path / "lock")}
     given["virt:placement"] = {"reserved_memory_kib": 0, "memory_ratio": 10}
     get = functools.partial(_get, given)
@@ -190,7 +195,7 @@ def test_a_restored_guest_is_seeded_as_it_was(conn, tools, definition):
 def test_a_second_guest_does_not_run_at_once_with_the_identity_of_its_original(conn, tools):
     given = guest_builder.GuestRequest("web2", True)
     told = ShownBackup("000001-x", "web1", "b1", 1, SEEDED, (ShownDisk("vda", MIB),), "")
-    one = instant.make_builder(None, (conn, given, tools, told, ""), (False,))
+    one = live_restore_build.make_builder(None, (conn, given, tools, told, ""), (False,))
     with pytest.raises(errors.Unsupported, match="identity of its original: give instant=False"):
         one.check()
 
@@ -236,7 +241,7 @@ DISKLESS = re.sub("<metadata>.*?</metadata>|<disk.*?</disk>", "", WEB1, flags=re
 
 
 def kept(name="web1", uuid=UUID, made=("/new.qcow2",), definition=DISKLESS):
-    aside.store(ReplacedGuest(uuid, name, "000001-x", definition, made))
+    replaced_guest.store(ReplacedGuest(uuid, name, "000001-x", definition, made))
 
 
 def made_of(dom):
@@ -245,7 +250,7 @@ def made_of(dom):
 
 
 def why(conn):
-    return over.inspect(conn, "web1", True).why
+    return in_place_restore.inspect(conn, "web1", True).why
 
 
 def test_one_with_saved_memory_is_left_alone(conn, tools, dom):
@@ -281,47 +286,49 @@ def test_one_whose_migration_was_broken_off_is_left_alone(conn, tools, dom, tmp_
     assert said.startswith("web1 may be on the target of a migration that was broken off")
     kept(made=made_of(dom))
     with pytest.raises(errors.Refused, match="web1 may be on the target of a migration"):
-        over.undo(conn, tools.admission_config, "web1", True)
-    assert [one.uuid for one in aside.load_all()] == [UUID]
+        in_place_restore.undo(conn, tools.admission_config, "web1", True)
+    assert [one.uuid for one in replaced_guest.load_all()] == [UUID]
 
 
 def test_what_is_kept_of_two_of_one_name_is_nobodys(conn, tools):
     """Both are gone; which of them is meant nobody can say."""
     kept()
     kept(uuid=OTHER)
-    for ask in (lambda: over.plan(conn, "web1"),
-                lambda: over.undo(conn, tools.admission_config, "web1", False)):  # fmt: skip
+    for ask in (lambda: in_place_restore.plan(conn, "web1"),
+                lambda: in_place_restore.undo(conn, tools.admission_config, "web1",
+                False)):  # fmt: skip
         with pytest.raises(errors.Refused, match="two guests called web1 are kept: see /"):
             ask()
-    assert len([*aside.load_all()]) == 2
+    assert len([*replaced_guest.load_all()]) == 2
 
 
 def test_what_is_kept_of_a_guest_that_is_gone_is_found_beside_another_of_its_name(conn, tools, dom):
     kept(uuid=OTHER)
-    assert over.plan(conn, "web1").delete == []
+    assert in_place_restore.plan(conn, "web1").delete == []
     with pytest.raises(errors.Refused, match="web1 is another guest by now: rename or purge"):
-        over.undo(conn, tools.admission_config, "web1", True)
+        in_place_restore.undo(conn, tools.admission_config, "web1", True)
     assert conn.lookupByName("web1").UUIDString() == UUID
-    over.confirm(conn, tools.admission_config, "web1")
-    assert [*aside.load_all()] == []
+    in_place_restore.confirm(conn, tools.admission_config, "web1")
+    assert [*replaced_guest.load_all()] == []
     with pytest.raises(errors.NotFound, match="no backup has taken the place of web1"):
-        over.plan(conn, "web1")
+        in_place_restore.plan(conn, "web1")
 
 
 def test_one_that_was_renamed_since_is_not_brought_back_under_its_old_name(conn, tools, dom):
     kept(name="old", made=made_of(dom))
     with pytest.raises(errors.Refused, match="web1 was called old then: rename it back first"):
-        over.undo(conn, tools.admission_config, "web1", False)
+        in_place_restore.undo(conn, tools.admission_config, "web1", False)
 
 
 def test_the_disks_of_one_that_is_as_it_was_are_not_deleted(conn, tools, dom, tmp_path):
     """The restore did not come to its end: what it had before is what it has."""
     kept(made=(str(tmp_path / "new.qcow2"),))
-    for ask in (lambda: over.plan(conn, "web1"),
-                lambda: over.confirm(conn, tools.admission_config, "web1")):  # fmt: skip
+    for ask in (lambda: in_place_restore.plan(conn, "web1"),
+                lambda: in_place_restore.confirm(conn, tools.admission_config,
+                "web1")):  # fmt: skip
         with pytest.raises(errors.Refused, match=r"web1 is as it was: the restore of 000001-x did"):
             ask()
-    assert [*aside.load_all()]
+    assert [*replaced_guest.load_all()]
 
 
 def test_one_that_has_other_disks_by_now_is_neither_brought_back_nor_confirmed(
@@ -333,19 +340,20 @@ def test_one_that_has_other_disks_by_now_is_neither_brought_back_nor_confirmed(
     for path in (new, old):
         path.write_text("x")
     kept(made=(str(new),), definition=re.sub("/srv/[a-z.0-9-]*", str(old), dom.XMLDesc(0)))
-    for ask in (lambda: over.plan(conn, "web1"),
-                lambda: over.undo(conn, tools.admission_config, "web1", False)):  # fmt: skip
+    for ask in (lambda: in_place_restore.plan(conn, "web1"),
+                lambda: in_place_restore.undo(conn, tools.admission_config, "web1",
+                False)):  # fmt: skip
         with pytest.raises(errors.Refused, match="web1 has other disks by now than before"):
             ask()
-    assert [*aside.load_all()] and new.exists() and "/srv/old.raw" in dom.XMLDesc(0)
+    assert [*replaced_guest.load_all()] and new.exists() and "/srv/old.raw" in dom.XMLDesc(0)
 
 
 def test_what_it_had_stays_while_the_new_disks_are_not_whole(conn, tools, tmp_path, monkeypatch):
     """Also where what says on which backup it stands is gone, or was never written: whoever made
     the guest was killed."""
-    monkeypatch.setattr(stands, "FOLDER", str(tmp_path / "stands"))
+    monkeypatch.setattr(live_restores, "FOLDER", str(tmp_path / "stands"))
     name = "w" * 70
-    for guest, socket in (("web1", standing.socket_path("web1")), (name, "/run/other")):
+    for guest, socket in (("web1", live_restore_server.socket_path("web1")), (name, "/run/other")):
         below = (
             "<backingStore type='network'><format type='raw'/><source protocol='nbd' name='vda'>"
             f"<host transport='unix' socket='{socket}'/></source><backingStore/></backingStore>"
@@ -356,12 +364,15 @@ def test_what_it_had_stays_while_the_new_disks_are_not_whole(conn, tools, tmp_pa
         conn.defineXML(re.sub("<interface.*?/interface>", "", text, flags=re.S))
         kept(guest)
         if guest == name:  # none that runs from a backup has such a name
-            assert over.confirm(conn, tools.admission_config, guest).delete == []
+            assert in_place_restore.confirm(conn, tools.admission_config, guest).delete == []
             continue
-        for act in (over.plan, lambda conn, name: over.confirm(conn, tools.admission_config, name)):
+        for act in (
+            in_place_restore.plan,
+            lambda conn, name: in_place_restore.confirm(conn, tools.admission_config, name),
+        ):
             with pytest.raises(errors.Refused, match="web1 still stands on the backup 000001-x"):
                 act(conn, guest)
-        assert aside.load(UUID)
+        assert replaced_guest.load(UUID)
         conn.lookupByName(guest).undefine()
 
 
@@ -373,14 +384,16 @@ def test_an_undo_that_is_called_again_leaves_what_the_guest_has_made_since(
     variables = tmp_path / "web1_VARS.fd"
     variables.write_text("of the backup")
     state = (SavedState(str(variables), f"{variables}.before-restore", False),)
-    aside.store(ReplacedGuest(UUID, "web1", "000001-x", DISKLESS, (), state))
+    replaced_guest.store(ReplacedGuest(UUID, "web1", "000001-x", DISKLESS, (), state))
     with monkeypatch.context() as patch:
-        patch.setattr(over, "_remove_created", lambda *_: {"/new.qcow2": "in use"})
-        assert over.undo(conn, tools.admission_config, "web1", False).left == ("in use",)
+        patch.setattr(in_place_restore, "_remove_created", lambda *_: {"/new.qcow2": "in use"})
+        assert in_place_restore.undo(conn, tools.admission_config, "web1", False).left == (
+            "in use",
+        )
     assert not variables.exists()
     variables.write_text("of the guest")
-    assert over.undo(conn, tools.admission_config, "web1", False).left == ()
-    assert variables.read_text() == "of the guest" and not [*aside.load_all()]
+    assert in_place_restore.undo(conn, tools.admission_config, "web1", False).left == ()
+    assert variables.read_text() == "of the guest" and not [*replaced_guest.load_all()]
 
 
 def test_that_libvirt_took_it_as_it_was_is_looked_at(conn, tools, dom, tmp_path, monkeypatch):
@@ -390,7 +403,9 @@ def test_that_libvirt_took_it_as_it_was_is_looked_at(conn, tools, dom, tmp_path,
     text = dom.XMLDesc(0)
     conn.defineXML(re.sub("/srv/[a-z.0-9-]*", new, text))
     kept(made=(new,), definition=re.sub("/srv/[a-z.0-9-]*", old, text))
-    monkeypatch.setattr(over.lookup, "define", lambda conn, _text: conn.lookupByName("web1"))
+    monkeypatch.setattr(
+        in_place_restore.lookup, "define", lambda conn, _text: conn.lookupByName("web1")
+    )
     with pytest.raises(errors.OperationFailed, match="libvirt did not take web1 as it was"):
-        over.undo(conn, tools.admission_config, "web1", False)
-    assert os.path.exists(new) and [*aside.load_all()]
+        in_place_restore.undo(conn, tools.admission_config, "web1", False)
+    assert os.path.exists(new) and [*replaced_guest.load_all()]

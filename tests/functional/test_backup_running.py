@@ -8,11 +8,11 @@ import pytest
 libvirt = pytest.importorskip("libvirt")
 
 from saltvirt import errors
-from saltvirt.backups import chains, record
-from saltvirt.backups.answers import GuestInspection, InspectedDisk, PlannedDisk
-from saltvirt.backupserve import definition, running
-from saltvirt.backupserve.request import BackupSession
-from saltvirt.xml.backup import Checkpoint, DomainBackup
+from saltvirt.backup.export import definition, running
+from saltvirt.backup.export.request import BackupSession
+from saltvirt.backup.model import chains, record
+from saltvirt.backup.model.answers import GuestInspection, InspectedDisk, PlannedDisk
+from saltvirt.xml.domain.backup import Checkpoint, DomainBackup
 
 
 def qemu_of(name, number=14):

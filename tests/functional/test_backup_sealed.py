@@ -15,9 +15,9 @@ import pytest
 pytest.importorskip("cryptography")
 
 from saltvirt import errors
-from saltvirt.backuphost import daemon, files, keep, keyfile, layers, pull, reader
-from saltvirt.backups.answers import ServedDisk, Serving
-from saltvirt.backups.retention import Retention
+from saltvirt.backup.model.answers import ServedDisk, Serving
+from saltvirt.backup.model.retention import Retention
+from saltvirt.backup.target import daemon, files, keyfile, layers, pull, reader, upkeep
 from saltvirt.images import tools
 from tests.functional.backed_up import MIB, UUID, XML, disk, qemu_img, told
 from tests.functional.pulled import HAS_LIBNBD, HOST, SIZE, Pulled
@@ -99,7 +99,7 @@ def opened(guest, ident):
 
 
 def read_back(guest):
-    return keep.verify_all(guest.target, None, keep.ALL, None, NOW, lambda *_: None).backups
+    return upkeep.verify_all(guest.target, None, upkeep.ALL, None, NOW, lambda *_: None).backups
 
 
 def test_nothing_of_the_guests_lies_there_and_each_is_read_with_the_key(chain):
@@ -199,7 +199,7 @@ def test_another_key_is_said_and_makes_no_backup_a_bad_one(chain, keys, tmp_path
     assert re.search("encrypted by the key vault.*this one is", plan.reason)
     # and the rules remove none of them for it
     rules = Retention(last=4)
-    kept_there = keep.prune_guests(guest.target, rules, None, False).guests[0].backups
+    kept_there = upkeep.prune_guests(guest.target, rules, None, False).guests[0].backups
     assert all(one.stays for one in kept_there)
     # brought back under another name it is not looked for; under its own it opens the old ones
     (keys / "vault.key").write_bytes(kept)
@@ -248,12 +248,12 @@ def test_a_target_that_is_encrypted_from_now_on_and_no_longer(guest):
 
 def test_prune_leaves_what_a_chain_needs(chain):
     guest, made = chain
-    keep.prune_guests(guest.target, Retention(last=1), None, False)
+    upkeep.prune_guests(guest.target, Retention(last=1), None, False)
     assert guest.target.catalog(UUID).good_ids == made
     guest.bitmaps.clear()
     last, plan = guest.back_up("vault")
     assert plan.parent is None
-    keep.prune_guests(guest.target, Retention(last=1), None, False)
+    upkeep.prune_guests(guest.target, Retention(last=1), None, False)
     assert guest.target.catalog(UUID).good_ids == [last]
     assert [one.wrong for one in read_back(guest)] == [None]
 

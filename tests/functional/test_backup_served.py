@@ -16,15 +16,16 @@ import pytest
 pytest.importorskip("libvirt")
 pytest.importorskip("cryptography")
 
-from saltvirt import doors, errors
-from saltvirt.backups import record
-from saltvirt.backups.answers import PlannedDisk
-from saltvirt.backupserve import api, keeper, request, running
-from saltvirt.backupserve.request import BackupJournal, BackupSession, EndRequest, ServeRequest
+from saltvirt import errors
+from saltvirt.backup.export import api, export_server, request, running
+from saltvirt.backup.export.request import BackupJournal, BackupSession, EndRequest, ServeRequest
+from saltvirt.backup.model import record
+from saltvirt.backup.model.answers import PlannedDisk
 from saltvirt.host.domain import guest_lock
 from saltvirt.images import bitmaps
 from saltvirt.pki.common import certs
 from saltvirt.pki.host import own_pair
+from saltvirt.system import tls_listener
 from tests.clock import until
 from tests.functional.backed_up import MIB, UUID, qemu_img
 from tests.functional.pulled import FIRST_PORT, HOST, PORTS
@@ -51,7 +52,7 @@ def folder(monkeypatch):
     with tempfile.TemporaryDirectory(prefix="sv-") as path:
         monkeypatch.setattr(request, "RUN", path)
         monkeypatch.setattr(request, "JOURNALS", f"{path}/journals")
-        monkeypatch.setattr(keeper, "_POLL_S", 0.05)
+        monkeypatch.setattr(export_server, "_POLL_S", 0.05)
         yield path
 
 
@@ -66,11 +67,11 @@ def guest(conn, folder):
 
 @pytest.fixture
 def asked(guest, folder, pair):
-    told = doors.TlsCredentials(pair.authority, pair.certificate, pair.key, pair.authority)
+    told = tls_listener.TlsCredentials(pair.authority, pair.certificate, pair.key, pair.authority)
     return ServeRequest(
         "web1", IDENT, (PlannedDisk("vda", reason="the first"),), "test:///default", None, None,
         f"{folder}/locks", f"{folder}/images/_backup", HOST,
-        doors.TlsEndpoint(HOST, FIRST_PORT, PORTS, told),
+        tls_listener.TlsEndpoint(HOST, FIRST_PORT, PORTS, told),
     )  # fmt: skip
 
 
@@ -78,10 +79,10 @@ class Served:
     """As the program has it, in a thread of this process."""
 
     def __init__(self, asked, journal, listener):
-        self.keeper, self.asked = keeper.ExportServer(asked, journal), asked
+        self.keeper, self.asked = export_server.ExportServer(asked, journal), asked
         self.serving = self.keeper.begin()
         self.thread = threading.Thread(
-            target=keeper._serve_until_end, args=(self.keeper, asked, listener)
+            target=export_server._serve_until_end, args=(self.keeper, asked, listener)
         )
         self.thread.start()
 
@@ -92,7 +93,7 @@ class Served:
 
 @pytest.fixture
 def served(asked):
-    with BackupJournal("web1").lock() as journal, keeper._listen("web1") as listener:
+    with BackupJournal("web1").lock() as journal, export_server._listen("web1") as listener:
         found = Served(asked, journal, listener)
         yield found
         found.keeper.signalled = True
@@ -136,7 +137,7 @@ def test_the_disks_of_one_that_is_saved_are_as_after_a_power_cut(asked, conn):
     dom.create()
     dom.managedSave(0)
     with BackupJournal("web1").lock() as journal:
-        one = keeper.ExportServer(asked, journal)
+        one = export_server.ExportServer(asked, journal)
         told = one.begin()
         one.end()
     assert told.consistency == record.CRASH
@@ -167,7 +168,7 @@ def test_it_ends_what_it_began(served, conn, folder):
 
 
 def test_one_that_nobody_reads_gives_way_to_another(served, conn, folder, monkeypatch):
-    monkeypatch.setattr(keeper, "ABANDONED_S", 0)
+    monkeypatch.setattr(export_server, "ABANDONED_S", 0)
     assert "error" not in api._send("web1", EndRequest(request.ANY_BACKUP, False))
     assert served.ends()
     nothing_is_left(folder, conn)
@@ -184,7 +185,7 @@ def test_why_it_ended_by_itself_is_said_to_who_asks_later(
     if what == "signal":
         served.provider.signalled = True
     elif what == "nobody":
-        monkeypatch.setattr(keeper, "IDLE_S", -1)
+        monkeypatch.setattr(export_server, "IDLE_S", -1)
     else:
         served.provider._server.end()
     assert served.ends()
@@ -202,17 +203,17 @@ def test_why_it_ended_by_itself_is_said_to_who_asks_later(
 def test_what_cannot_be_begun_leaves_nothing(asked, conn, folder, monkeypatch, what, why):
     with contextlib.ExitStack() as stack:
         if what == "room":
-            monkeypatch.setattr(keeper, "RESERVED_BYTES", 2**60)
+            monkeypatch.setattr(export_server, "RESERVED_BYTES", 2**60)
         elif what == "disks":
             asked = replaced(asked, disks=(PlannedDisk("vdb"),))
         elif what == "gone":
             conn.lookupByName("web1").undefine()
         else:
             taken = stack.enter_context(socket.create_server((HOST, 0)))
-            door = doors.TlsEndpoint(HOST, taken.getsockname()[1], 1, asked.door.credentials)
+            door = tls_listener.TlsEndpoint(HOST, taken.getsockname()[1], 1, asked.door.credentials)
             asked = replaced(asked, door=door)
         with BackupJournal("web1").lock() as journal, pytest.raises(errors.VirtError, match=why):
-            keeper.ExportServer(asked, journal).begin()
+            export_server.ExportServer(asked, journal).begin()
     nothing_is_left(folder, conn)
     assert bitmaps.read(f"{folder}/web1.qcow2") == {}
 
@@ -300,8 +301,8 @@ def test_one_backup_of_a_guest_at_a_time(folder):
 def program(asked, monkeypatch):
     """Runs it in this process: its exit code."""
     monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps(asked.to_answer())))
-    monkeypatch.setattr(keeper.signal, "signal", lambda *_: None)
-    return lambda: keeper.main([])
+    monkeypatch.setattr(export_server.signal, "signal", lambda *_: None)
+    return lambda: export_server.main([])
 
 
 def test_a_guest_that_is_off_stays_off_until_its_backup_is_told_to_end(
@@ -390,10 +391,10 @@ def test_what_it_cannot_end_is_said(asked, conn, folder):
     """By a listener that answers as the program does."""
 
     def answers(listener):
-        with keeper._accept(listener) as (_, answer):
+        with export_server._accept(listener) as (_, answer):
             answer({"error": "libvirt does not end the backup of web1"})
 
-    with keeper._listen("web1") as listener:
+    with export_server._listen("web1") as listener:
         for call in (lambda: api.end(conn, "web1", EndRequest(IDENT, True)),
                      lambda: api.begin("/nonexistent", conn, asked)):  # fmt: skip
             listener.settimeout(60)
@@ -411,7 +412,7 @@ def test_one_that_dies_while_it_is_told_to_end_is_cleaned_away(conn, folder, hea
             if hears:
                 line.makefile().readline()
 
-    with keeper._listen("web1") as listener:
+    with export_server._listen("web1") as listener:
         listener.settimeout(60)
         thread = threading.Thread(target=dies, args=(listener,))
         thread.start()
@@ -426,21 +427,21 @@ def test_one_that_dies_while_it_is_told_to_end_is_cleaned_away(conn, folder, hea
 def test_while_libvirt_is_away_a_backup_goes_on_and_its_end_is_left_to_others(
     asked, folder, monkeypatch
 ):
-    monkeypatch.setattr(keeper, "_BACK_S", 0.1)
+    monkeypatch.setattr(export_server, "_BACK_S", 0.1)
     away = replaced(asked, uri=f"qemu+unix:///system?socket={folder}/none")
     journal = BackupJournal("web1")
     journal.write(BackupSession("web1", UUID, IDENT, f"{folder}/scratch", active=True))
-    kept = keeper.ExportServer(away, journal)
+    kept = export_server.ExportServer(away, journal)
     assert kept.stop_reason() is None
     with pytest.raises(errors.ConnectionFailed):
         kept.end()
     assert journal.read() is not None
-    monkeypatch.setattr(keeper, "IDLE_S", -1)
+    monkeypatch.setattr(export_server, "IDLE_S", -1)
     assert kept.stop_reason() == "nobody has read for -1 s"
 
 
 def test_a_guest_that_is_gone_meanwhile_is_no_fault(asked, conn, folder):
-    kept = keeper.ExportServer(asked, BackupJournal("web1"))
+    kept = export_server.ExportServer(asked, BackupJournal("web1"))
     conn.lookupByName("web1").undefine()
     assert kept.stop_reason() == "the guest was stopped, or libvirt ended its backup"
     assert kept.prune_checkpoints(EndRequest(IDENT, True)) == ()
@@ -449,6 +450,6 @@ def test_a_guest_that_is_gone_meanwhile_is_no_fault(asked, conn, folder):
 def test_why_libvirt_does_not_say_whether_it_is_served_is_kept(asked, conn, folder):
     """This driver has no backups."""
     conn.lookupByName("web1").create()
-    kept = keeper.ExportServer(asked, BackupJournal("web1"))
+    kept = export_server.ExportServer(asked, BackupJournal("web1"))
     kept._session = BackupSession("web1", UUID, IDENT, f"{folder}/scratch", active=True)
     assert "not supported by the connection driver" in kept.stop_reason()

@@ -12,14 +12,15 @@ import pytest
 
 pytest.importorskip("cryptography")
 
-from saltvirt import doors, errors, places
-from saltvirt.backuphost import apart, show, stands
-from saltvirt.backups.marks import Verification
-from saltvirt.backups.stands import BackupPin
-from saltvirt.backups.stock import Catalog, StoredBackup
+from saltvirt import errors, standard_paths
+from saltvirt.backup.model.catalog import Catalog, StoredBackup
+from saltvirt.backup.model.pins import BackupPin
+from saltvirt.backup.model.verification import Verification
+from saltvirt.backup.target import detached, pins, show
 from saltvirt.pki.common import certs
 from saltvirt.pki.host import own_pair
-from saltvirt.wire import Message
+from saltvirt.schema import Message
+from saltvirt.system import tls_listener
 from tests.functional.backed_up import MIB, UUID, XML
 from tests.functional.hostile_nbd import waited
 from tests.functional.pulled import FIRST_PORT, HAS_LIBNBD, HOST, LIBRARY, PORTS, SIZE, Pulled
@@ -41,8 +42,10 @@ def guest(tmp_path):
 
 def asked_of(guest, stand=None, ports=PORTS):
     pair = own_pair.generate(HOST, certs.SERVER)
-    who = doors.TlsCredentials(pair.authority, pair.certificate, pair.key, guest.reader.authority)
-    door = doors.TlsEndpoint(HOST, FIRST_PORT, ports, who)
+    who = tls_listener.TlsCredentials(
+        pair.authority, pair.certificate, pair.key, guest.reader.authority
+    )
+    door = tls_listener.TlsEndpoint(HOST, FIRST_PORT, ports, who)
     [ident] = guest.target.catalog(UUID).backups
     return show.ShowRequest(guest.target.folder.root, UUID, ident, door, stand)
 
@@ -53,7 +56,7 @@ def shown(guest, tmp_path, monkeypatch):
     said, told = [], threading.Event()
     monkeypatch.setattr(show, "_RUN", str(tmp_path / "run"))
     monkeypatch.setattr(show, "_POLL_S", 0.1)
-    monkeypatch.setattr(apart, "send", lambda data: (said.append(data), told.set()))
+    monkeypatch.setattr(detached, "send", lambda data: (said.append(data), told.set()))
     asked = asked_of(guest)
     monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(asked.to_answer())))
     thread = threading.Thread(target=show.main, args=([],))
@@ -98,8 +101,8 @@ def test_the_program_shows_it_to_who_stands_on_it_until_he_is_let_go(guest):
     assert (found.ident, found.guest, found.definition) == (asked.ident, "web1", XML)
     assert [(one.target, one.size_bytes) for one in found.disks] == [("vda", SIZE)]
     assert is_open(found.port) and guest.target.is_used(UUID, asked.ident)
-    assert stands.load(guest.target, UUID, asked.ident) == (WHO,)
-    assert stands.remove_pin(guest.target, UUID, asked.ident, WHO)
+    assert pins.load(guest.target, UUID, asked.ident) == (WHO,)
+    assert pins.remove_pin(guest.target, UUID, asked.ident, WHO)
     assert waited(lambda: not guest.target.is_used(UUID, asked.ident), 30)
     assert not is_open(found.port)
 
@@ -109,7 +112,7 @@ def test_what_is_not_good_is_shown_to_nobody(guest):
     os.truncate(record_of(guest) / "vda.qcow2", 1000)
     with pytest.raises(errors.BadAnswer, match=f"the backup {asked.ident} is not good: "):
         show.show(LIBRARY, asked, HOST)
-    assert stands.load(guest.target, UUID, asked.ident) == ()
+    assert pins.load(guest.target, UUID, asked.ident) == ()
 
 
 def test_why_the_program_does_not_begin_is_said(guest):
@@ -117,7 +120,7 @@ def test_why_the_program_does_not_begin_is_said(guest):
     with socket.create_server((HOST, 0)) as taken:
         port = taken.getsockname()[1]
         asked = asked_of(guest)
-        door = doors.TlsEndpoint(HOST, port, 1, asked.door.credentials)
+        door = tls_listener.TlsEndpoint(HOST, port, 1, asked.door.credentials)
         full = f"the ports from {port} to {port} are in use"
         with pytest.raises(errors.OperationFailed, match=full):
             show.show(LIBRARY, show.ShowRequest(asked.folder, UUID, asked.ident, door), HOST)
@@ -132,9 +135,9 @@ class Long(Message):
 @pytest.mark.parametrize("length", [1, 10 * MIB])
 def test_a_program_that_dies_before_it_says_anything_is_named(length, tmp_path, monkeypatch):
     """Also where it has not heard what it is to do: a module without a main."""
-    monkeypatch.setattr(places, "RUN", str(tmp_path / "run"))
+    monkeypatch.setattr(standard_paths, "RUN", str(tmp_path / "run"))
     with pytest.raises(errors.OperationFailed, match=r"^the program died$"):
-        apart.spawn(LIBRARY, "units", Long("x" * length), "the program")
+        detached.spawn(LIBRARY, "units", Long("x" * length), "the program")
 
 
 def test_one_that_is_damaged_is_shown_to_who_asks_for_what_can_be_read(guest):

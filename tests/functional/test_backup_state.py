@@ -10,7 +10,7 @@ pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 pytest.importorskip("cryptography")
 
-from saltvirt.backups import archive
+from saltvirt.backup.model import archive
 from tests.functional.backing import GUEST, Machines
 from tests.functional.pulled import HAS_LIBNBD
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from saltvirt import errors
-from saltvirt.backuphost import target
-from saltvirt.backuphost.folder import Busy, SafeFolder
-from saltvirt.backups import chains, pieces, record
-from saltvirt.backups.marks import Verification
+from saltvirt.backup.model import chains, checksum_blocks, record
+from saltvirt.backup.model.verification import Verification
+from saltvirt.backup.target import target
+from saltvirt.backup.target.safe_folder import Busy, SafeFolder
 from tests.functional.backed_up import (
     MIB,
     SIZE,
@@ -269,10 +269,10 @@ def test_what_no_record_can_tell_is_no_backup(guest, other, words):
 
 def test_digests_are_taken_in_order(guest):
     with guest.target.create(UUID, guest.new_ident()) as new, new.checksum_writer("vda") as file:
-        file.add(pieces.compute(65536, b"b" * 512))
+        file.add(checksum_blocks.compute(65536, b"b" * 512))
         with pytest.raises(ValueError, match="the piece at 66047 comes after 66048"):
-            file.add(pieces.compute(66047, b"a" * 512))
-        file.add(pieces.compute(66048, b"c" * 512))
+            file.add(checksum_blocks.compute(66047, b"a" * 512))
+        file.add(checksum_blocks.compute(66048, b"c" * 512))
 
 
 def test_digests_that_are_others_than_the_record_knows_are_told_to_have_changed(guest):
@@ -281,7 +281,7 @@ def test_digests_that_are_others_than_the_record_knows_are_told_to_have_changed(
     [found] = guest.target.catalog(UUID).records
     path = Path(guest.target.folder.root, UUID, made, "vda.pieces")
     lines = path.read_bytes().splitlines(keepends=True)
-    lines[-1] = pieces.compute(63 * 65536, b"x" * 65536).line
+    lines[-1] = checksum_blocks.compute(63 * 65536, b"x" * 65536).line
     path.write_bytes(b"".join(lines))
     told_of = []
     with pytest.raises(errors.BadAnswer, match=f"vda.pieces of {made} has changed"):

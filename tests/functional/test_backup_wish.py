@@ -5,10 +5,10 @@ import pytest
 pytest.importorskip("libvirt")
 
 from saltvirt import errors
-from saltvirt.backupserve import wishes
+from saltvirt.backup.export import guest_schedule
 from saltvirt.host.domain import placement_facts
 from saltvirt.host.storage import files
-from saltvirt.xml.metadata import NAMESPACE
+from saltvirt.xml.domain.metadata import NAMESPACE
 
 XML = """<domain type='test'><name>{0}</name><memory>1024</memory><os><type>hvm</type></os>
 <metadata>{1}</metadata></domain>"""
@@ -29,11 +29,11 @@ def said(conn):
 
 def test_what_it_says_is_what_is_read(conn):
     assert said(conn) is None
-    assert wishes.set_schedule(conn, "says", "hours=24.0 to=vault", True) is None
+    assert guest_schedule.set_schedule(conn, "says", "hours=24.0 to=vault", True) is None
     assert said(conn) is None
-    assert wishes.set_schedule(conn, "says", "hours=24.0 to=vault", False) is None
+    assert guest_schedule.set_schedule(conn, "says", "hours=24.0 to=vault", False) is None
     assert said(conn) == "hours=24.0 to=vault"
-    assert wishes.set_schedule(conn, "says", "no", False) == "hours=24.0 to=vault"
+    assert guest_schedule.set_schedule(conn, "says", "no", False) == "hours=24.0 to=vault"
     assert said(conn) == "no"
     found = placement_facts.read("says", files.trees(conn.lookupByName("says")))
     assert found.groups == ("a",)
@@ -41,6 +41,6 @@ def test_what_it_says_is_what_is_read(conn):
 
 def test_what_cannot_be_said(conn):
     with pytest.raises(errors.InvalidInput, match="no wish for backups"):
-        wishes.set_schedule(conn, "says", "now", False)
+        guest_schedule.set_schedule(conn, "says", "now", False)
     with pytest.raises(errors.Unsupported, match="was not made by Salt Virt"):
-        wishes.set_schedule(conn, "other", "yes", False)
+        guest_schedule.set_schedule(conn, "other", "yes", False)

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from saltvirt.errors import InvalidInput, OperationFailed, Unsupported, VirtError
-from saltvirt.host.node import running
+from saltvirt.host.node import running_guests
 from saltvirt.hostnet.bridge import bridges, ifcfg, ifupdown, netplan, networkd, networkmanager, ovs
 from saltvirt.hostnet.bridge import plan as plans
 from saltvirt.hostnet.bridge.plan import BridgeHost, BridgeVlan
@@ -415,7 +415,7 @@ def test_a_guest_runs_while_its_process_lives(tmp_path):
         (tmp_path / f"run/qemu/{name}.xml").write_text(text)
     (tmp_path / "run/qemu/driver.pid").write_text("11")
     (tmp_path / "run/qemu/ended.xml").symlink_to(tmp_path / "gone")  # between two looks
-    assert running.names(tmp_path / "run", tmp_path / "proc") == ["half", "lives"]
+    assert running_guests.names(tmp_path / "run", tmp_path / "proc") == ["half", "lives"]
 
 
 VLAN = BridgeVlan("br100", "eth0", 100)

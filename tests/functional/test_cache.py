@@ -11,7 +11,7 @@ pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
 from saltvirt import errors
-from saltvirt.host.storage import bounded, image_users, shared
+from saltvirt.host.storage import bounded_io, image_users, sharing
 from saltvirt.images import cache, locks
 from tests.functional.test_usage import GUEST, create, disk
 
@@ -113,9 +113,9 @@ def test_of_no_cache_nothing_is_known(tmp_path, monkeypatch):
     assert list(cache.cached_images(tmp_path)) == []
 
     def silent(folder):
-        raise bounded.StorageTimeout(folder)
+        raise bounded_io.StorageTimeout(folder)
 
-    monkeypatch.setattr(bounded, "names", silent)
+    monkeypatch.setattr(bounded_io, "names", silent)
     with pytest.raises(errors.OperationFailed, match="_base cannot be looked into"):
         list(cache.cached_images(tmp_path))
 
@@ -266,7 +266,7 @@ def host(store, conn, monkeypatch):
     """The cache of a host without guests; its image was given to nobody for long."""
     old = time.time() - image_users.GRACE_S - 60
     os.utime(store.path(".meta", "debian-0.raw.json"), (old, old))
-    monkeypatch.setattr(shared, "sharing_reason", lambda path: None)
+    monkeypatch.setattr(sharing, "sharing_reason", lambda path: None)
     store.prune = lambda *args, **more: image_users.prune(conn, store.images, *args, **more)
     store.there = lambda: os.path.exists(store.path("debian-0.raw"))
     store.conn = conn
@@ -329,7 +329,7 @@ def test_an_image_that_a_guest_needs_stays(host):
 
 
 def test_an_image_that_others_may_have_or_of_which_it_is_not_known_stays(host, monkeypatch):
-    monkeypatch.setattr(shared, "sharing_reason", lambda path: "nfs at /srv")
+    monkeypatch.setattr(sharing, "sharing_reason", lambda path: "nfs at /srv")
     kept = {"debian-0.raw": "other hosts may need it, too: nfs at /srv"}
     assert host.prune()["kept"] == kept
     create(host.path("..", "above.qcow2"), "/nonexistent/base", "qcow2")

@@ -14,7 +14,7 @@ pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
 from saltvirt import errors
-from saltvirt.images import cache, locks, room
+from saltvirt.images import cache, free_space, locks
 from saltvirt.migration import storage as migration_storage
 from tests.functional.test_usage import create
 
@@ -211,7 +211,7 @@ def test_a_download_that_is_cut_goes_on_later_unless_there_is_no_room(images, er
 
 
 def test_what_is_too_large_is_refused_on_its_way(images, monkeypatch):
-    monkeypatch.setattr(room, "MAX_BYTES", MIB - 1)
+    monkeypatch.setattr(free_space, "MAX_BYTES", MIB - 1)
     with pytest.raises(errors.Refused, match=f"image {SOURCE} is larger than"):
         cache.fetch(SOURCE, images, Master())
     assert left(images) == []
@@ -266,9 +266,9 @@ def test_a_file_of_this_host_is_hashed_only_when_that_is_demanded(images, tmp_pa
     with pytest.raises(errors.ImageError, match=f"image {path} has the sha256 {SHA}, not the dem"):
         cache.fetch(str(path), images, image_hash="0" * 64)
     assert not os.path.exists(images)
-    monkeypatch.setattr(room, "MAX_BYTES", MIB)
+    monkeypatch.setattr(free_space, "MAX_BYTES", MIB)
     cache.fetch(str(path), images, image_hash=SHA)
-    monkeypatch.setattr(room, "MAX_BYTES", MIB - 1)
+    monkeypatch.setattr(free_space, "MAX_BYTES", MIB - 1)
     cache.fetch(str(path), images)
     with pytest.raises(errors.ImageError, match="its hash is not read"):
         cache.fetch(str(path), images, image_hash=SHA)

@@ -11,16 +11,16 @@ libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
 from saltvirt import errors, names
-from saltvirt.backups import chains
-from saltvirt.backups.answers import GuestInspection, InspectedDisk
-from saltvirt.backupserve import checkpoints as ours
-from saltvirt.backupserve import look
+from saltvirt.backup.export import checkpoints as ours
+from saltvirt.backup.export import inspect_guest
+from saltvirt.backup.model import chains
+from saltvirt.backup.model.answers import GuestInspection, InspectedDisk
 from saltvirt.host.domain import checkpoints
 from saltvirt.host.snapshot import checkpoints as beside
-from saltvirt.host.snapshot import layers, read, snapshots
+from saltvirt.host.snapshot import layers, reader, snapshots
 from saltvirt.images import bitmaps
-from saltvirt.xml.disk import Disk
-from saltvirt.xml.domain import Domain
+from saltvirt.xml.devices.disk import Disk
+from saltvirt.xml.domain.domain import Domain
 from tests.functional.backed_up import MIB, qemu_img
 
 pytestmark = pytest.mark.skipif(not os.path.exists("/usr/bin/qemu-img"), reason="no qemu-img")
@@ -214,8 +214,8 @@ def test_what_backups_made_goes_when_a_guest_goes_back(conn, dom, path):
 def test_only_what_libvirt_cannot_do_is_done_in_its_place(conn, dom, monkeypatch):
     """Its files stay as they are where going back failed."""
     snapshots.create(conn, "web1", snapshots.SnapshotRequest("a"))
-    there = {one.getName(): one for one in read.oldest_first(dom)}
-    tree = read.tree(conn, dom)
+    there = {one.getName(): one for one in reader.oldest_first(dom)}
+    tree = reader.tree(conn, dom)
     failed = refuses(libvirt.VIR_ERR_INTERNAL_ERROR, "no room")
     monkeypatch.setattr(libvirt.virDomain, "revertToSnapshot", failed)
     monkeypatch.setattr(layers, "revert", lambda *_: pytest.fail("its files are touched"))
@@ -233,7 +233,7 @@ def test_only_what_libvirt_cannot_do_is_done_in_its_place(conn, dom, monkeypatch
     ("<disk type='block' device='disk'/>", None), ("<disk type='volume' device='disk'/>", None),
 ])  # fmt: skip
 def test_which_disks_are_in_no_backup_and_why(disk, why):
-    said = look._skip_reason(Disk.fromstring(disk))
+    said = inspect_guest._skip_reason(Disk.fromstring(disk))
     assert said is None if why is None else said.startswith(why)
 
 
@@ -246,11 +246,11 @@ def test_where_a_disk_is(conn):
         return Disk.fromstring(f"<disk type='volume'>{source}<target dev='vda'/></disk>")
 
     named = "<source pool='default-pool' volume='web1'/>"
-    assert look.source_path(conn, disk(named)) == volume.path()
-    assert look.source_path(conn, disk("<source dev='/dev/x'/>")) == "/dev/x"
+    assert inspect_guest.source_path(conn, disk(named)) == volume.path()
+    assert inspect_guest.source_path(conn, disk("<source dev='/dev/x'/>")) == "/dev/x"
     for gone in (named.replace("web1", "web9"), named.replace("default-pool", "gone"), ""):
         with pytest.raises(errors.VirtError, match=r"vda|web9|gone"):
-            look.source_path(conn, disk(gone))
+            inspect_guest.source_path(conn, disk(gone))
     volume.delete(0)
 
 
@@ -258,7 +258,7 @@ def test_a_bitmap_of_which_libvirt_does_not_say_how_much_changed_is_not_relied_o
     """This driver says it of none."""
     made(dom, OURS)
     made(dom, "of-somebody")
-    [disk] = look.inspect(conn, "web1").disks
+    [disk] = inspect_guest.inspect(conn, "web1").disks
     assert disk.bitmaps == {OURS: chains.INCONSISTENT}
 
 
@@ -277,7 +277,7 @@ def test_where_libvirt_cannot_say_how_much_changed_none_is_relied_on(conn, dom, 
         return fails() if sized else describe(self, flags)
 
     monkeypatch.setattr(libvirt.virDomainCheckpoint, "getXMLDesc", described)
-    found = look.inspect(conn, "web1")
+    found = inspect_guest.inspect(conn, "web1")
     assert [one.bitmaps for one in found.disks] == [{OURS: chains.INCONSISTENT}]
     assert found.skipped == {"hda": "a drive for cdrom"} and found.active
 
@@ -285,21 +285,21 @@ def test_where_libvirt_cannot_say_how_much_changed_none_is_relied_on(conn, dom, 
 def test_what_the_bitmaps_of_one_that_is_off_are_good_for(conn, dom, path):
     dom.destroy()
     bitmaps.add(path, OURS)
-    [disk] = look.inspect(conn, "web1").disks
+    [disk] = inspect_guest.inspect(conn, "web1").disks
     assert disk.bitmaps == {OURS: chains.GOOD}
     qemu_img("bitmap", "--disable", path, OURS)
-    [disk] = look.inspect(conn, "web1").disks
+    [disk] = inspect_guest.inspect(conn, "web1").disks
     assert disk.bitmaps == {OURS: chains.DISABLED}
-    assert look._state(["in-use", "auto"]) == chains.INCONSISTENT
+    assert inspect_guest._state(["in-use", "auto"]) == chains.INCONSISTENT
 
 
 def test_a_qemu_that_stands_still_is_named(monkeypatch):
-    monkeypatch.setattr(look, "_ANSWERS_S", 0.05)
+    monkeypatch.setattr(inspect_guest, "_ANSWERS_S", 0.05)
     ends = threading.Event()
     dom = SimpleNamespace(blockInfo=lambda *_: ends.wait(60), name=lambda: "web1")
     [disk] = Domain.fromstring(WEB1.format(DISK.format("/x"))).disks
     try:
         with pytest.raises(errors.OperationFailed, match="the QEMU of web1 does not answer"):
-            look._disk(None, dom, disk)
+            inspect_guest._disk(None, dom, disk)
     finally:
         ends.set()

@@ -18,7 +18,7 @@ from saltvirt import errors
 from saltvirt.host.domain import metadata
 from saltvirt.host.provision import admission, clone, guest_builder
 from saltvirt.images import header
-from saltvirt.xml.domain import Domain
+from saltvirt.xml.domain.domain import Domain
 from tests.functional.test_init import MIB, host, image, info  # noqa: F401
 
 
@@ -45,8 +45,8 @@ def test_a_copy_in_a_pool_that_guests_cannot_name_is_named_by_its_server():
     from saltvirt.design.source import Source
     from saltvirt.host.provision import clone, disks
     from saltvirt.spec.disk import DiskSpec
-    from saltvirt.xml.disk import Disk
-    from saltvirt.xml.metadata import GuestRecord
+    from saltvirt.xml.devices.disk import Disk
+    from saltvirt.xml.domain.metadata import GuestRecord
 
     disk, made = Disk(target="vda", type="volume"), GuestRecord()
     place = Source(protocol="rbd", name="rbd/web2")

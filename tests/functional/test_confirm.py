@@ -10,7 +10,7 @@ pytest.importorskip("salt")
 
 from saltvirt import errors
 from saltvirt.host.migration import confirm, remote_storage, target_leftovers
-from saltvirt.host.storage import shared, usage
+from saltvirt.host.storage import sharing, usage
 from saltvirt.migration.facts import GuestReport
 from saltvirt.migration.journal import MOVED, JournalEntry
 from tests.functional.conftest import EMPTY
@@ -211,7 +211,7 @@ def test_a_device_goes_by_the_name_that_it_was_given(place, gone, monkeypatch):
 
 
 def test_what_others_may_have_is_noted_for_them(place, gone, monkeypatch):
-    monkeypatch.setattr(shared, "sharing_reason", lambda path: "nfs4")
+    monkeypatch.setattr(sharing, "sharing_reason", lambda path: "nfs4")
     deleted, kept = confirm.remove_source(place.conn, WEB1, [str(place.base)])
     assert (deleted, list(kept), gone) == ([], [str(place.base)], [])
     assert target_leftovers.names() == ["web1"]
@@ -221,7 +221,7 @@ def test_what_could_not_be_noted_is_said_with_what_is_kept(place, gone, monkeypa
     def full(name, paths):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(shared, "sharing_reason", lambda path: "nfs4")
+    monkeypatch.setattr(sharing, "sharing_reason", lambda path: "nfs4")
     monkeypatch.setattr(target_leftovers, "record_local", full)
     _, kept = confirm.remove_source(place.conn, WEB1, [str(place.base)])
     assert "were not asked: " in kept[str(place.base)]

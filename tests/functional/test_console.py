@@ -11,7 +11,7 @@ import libvirt
 import pytest
 
 from saltvirt import errors
-from saltvirt.reachmaster import console, terminal, way
+from saltvirt.console.master import console, guest_connection, terminal
 from tests.clock import until
 from tests.functional import console_child
 from tests.functional.daemon import libvirtd  # noqa: F401 - a fixture
@@ -86,7 +86,7 @@ def _relays(guest):
             if name.isdigit():
                 with open(f"/proc/{name}/cmdline", "rb") as file:
                     words = file.read()
-                    if b"reachhost.relay" in words and whose in words:
+                    if b"console.host.relay" in words and whose in words:
                         found.append(int(name))
     return found
 
@@ -176,7 +176,9 @@ def test_what_is_no_escape(text):
         terminal.escape_byte(text)
 
 
-FOUND = way.GuestConnection("web1", "u", "hv1", "serial", "pty", "127.0.0.1", 1, "", "", "")
+FOUND = guest_connection.GuestConnection(
+    "web1", "u", "hv1", "serial", "pty", "127.0.0.1", 1, "", "", ""
+)
 
 
 @pytest.mark.parametrize(("there", "words"), [

@@ -20,7 +20,7 @@ from saltvirt.host.provision import create, guest_builder, leftovers
 from saltvirt.migration import checks
 from saltvirt.migration.facts import GuestReport
 from saltvirt.placement import facts
-from saltvirt.xml.metadata import OwnDisk
+from saltvirt.xml.domain.metadata import OwnDisk
 from tests.functional import daemon
 from tests.functional.conftest import REPOSITORY
 from tests.functional.test_init import MIB, files, host, image, info, names  # noqa: F401

@@ -19,11 +19,11 @@ from saltvirt.host.domain import overview, purge
 from saltvirt.host.node import inventory
 from saltvirt.host.provision import existing_disk
 from saltvirt.host.storage import (
-    bounded,
-    looks,
+    bounded_io,
+    file_probe,
     mounts,
     pools,
-    shared,
+    sharing,
     unchanged_disks,
     usage,
     volumes,
@@ -39,9 +39,9 @@ from tests.functional.test_usage import create, disk, place  # noqa: F401
 @pytest.fixture
 def dead(tmp_path, monkeypatch):
     """The path of a folder whose file system does not answer."""
-    monkeypatch.setattr(bounded, "ANSWER_TIMEOUT_S", 1)
-    monkeypatch.setattr(bounded, "LIST_TIMEOUT_S", 1)
-    monkeypatch.setattr(bounded, "_table", [])
+    monkeypatch.setattr(bounded_io, "ANSWER_TIMEOUT_S", 1)
+    monkeypatch.setattr(bounded_io, "LIST_TIMEOUT_S", 1)
+    monkeypatch.setattr(bounded_io, "_table", [])
     folder = tmp_path / "dead"
     folder.mkdir()
     with hung.mounted(folder):
@@ -58,23 +58,23 @@ def clock():
 @pytest.mark.parametrize("ask", ["stat", "lexists", "locked", "files", "names"])
 def test_each_question_has_an_end(dead, ask, monkeypatch):
     with (
-        bounded.record_timeouts() as silent,
-        pytest.raises(bounded.StorageTimeout, match=f"{dead} does not answer"),
+        bounded_io.record_timeouts() as silent,
+        pytest.raises(bounded_io.StorageTimeout, match=f"{dead} does not answer"),
     ):
-        getattr(bounded, ask)(f"{dead}/x")
+        getattr(bounded_io, ask)(f"{dead}/x")
     assert silent == {dead}
-    monkeypatch.setattr(bounded, "ANSWER_TIMEOUT_S", 600)
-    monkeypatch.setattr(bounded, "LIST_TIMEOUT_S", 600)
-    with pytest.raises(bounded.StorageTimeout):
-        getattr(bounded, ask)(f"{dead}/y")  # it is asked only once
+    monkeypatch.setattr(bounded_io, "ANSWER_TIMEOUT_S", 600)
+    monkeypatch.setattr(bounded_io, "LIST_TIMEOUT_S", 600)
+    with pytest.raises(bounded_io.StorageTimeout):
+        getattr(bounded_io, ask)(f"{dead}/y")  # it is asked only once
 
 
 def test_what_leads_there_by_a_link_has_an_end(dead, tmp_path):
     os.symlink(dead, tmp_path / "link")
-    with pytest.raises(bounded.StorageTimeout):
-        bounded.stat(str(tmp_path / "link" / "x"))
-    assert bounded.real(str(tmp_path / "link" / "x")) == str(tmp_path / "link" / "x")
-    assert bounded.lexists(str(tmp_path / "link"))
+    with pytest.raises(bounded_io.StorageTimeout):
+        bounded_io.stat(str(tmp_path / "link" / "x"))
+    assert bounded_io.real(str(tmp_path / "link" / "x")) == str(tmp_path / "link" / "x")
+    assert bounded_io.lexists(str(tmp_path / "link"))
 
 
 @pytest.fixture
@@ -85,9 +85,9 @@ def asked(monkeypatch, tmp_path):
     row = mounts.Mount("0:40", "/", str(folder), "nfs4", "nas:/export")
     real = mounts.read
     monkeypatch.setattr(mounts, "read", lambda: [*real(), row])
-    monkeypatch.setattr(bounded, "_table", [])
-    monkeypatch.setattr(bounded, "ANSWER_TIMEOUT_S", 60)
-    monkeypatch.setattr(bounded, "LIST_TIMEOUT_S", 60)
+    monkeypatch.setattr(bounded_io, "_table", [])
+    monkeypatch.setattr(bounded_io, "ANSWER_TIMEOUT_S", 60)
+    monkeypatch.setattr(bounded_io, "LIST_TIMEOUT_S", 60)
     return folder
 
 
@@ -100,22 +100,22 @@ def test_one_that_answers_is_read_as_any_other(asked, tmp_path):
     os.symlink(asked, tmp_path / "link")
     os.mkfifo(asked / "fifo")
     for path in (asked / "a", tmp_path / "link" / "in" / ".." / "a", asked / "in" / "up" / "far"):
-        assert bounded.real(str(path)) == os.path.realpath(path)
-        assert bounded.stat(str(path)).st_ino == os.stat(path).st_ino
-    assert bounded.head(str(asked / "a"), 3) == b"123"
-    assert bounded.head(str(asked / "fifo"), 3) is None
-    assert sorted(bounded.files_below(str(asked))) == sorted(
+        assert bounded_io.real(str(path)) == os.path.realpath(path)
+        assert bounded_io.stat(str(path)).st_ino == os.stat(path).st_ino
+    assert bounded_io.head(str(asked / "a"), 3) == b"123"
+    assert bounded_io.head(str(asked / "fifo"), 3) is None
+    assert sorted(bounded_io.files_below(str(asked))) == sorted(
         [str(asked / "a"), str(asked / "in" / "b\udcff")]
     )
-    assert bounded.lexists(str(asked / "round"))
-    assert not bounded.lexists(str(asked / "none"))
+    assert bounded_io.lexists(str(asked / "round"))
+    assert not bounded_io.lexists(str(asked / "none"))
     for path, error in ((asked / "none", FileNotFoundError), (asked / "round", OSError)):
         with pytest.raises(error):
-            bounded.stat(str(path))
-    assert bounded.real(str(asked / "round")) == str(asked / "round")
-    assert bounded.real("/with\0nul") == "/with\0nul"
+            bounded_io.stat(str(path))
+    assert bounded_io.real(str(asked / "round")) == str(asked / "round")
+    assert bounded_io.real("/with\0nul") == "/with\0nul"
     with pytest.raises(ValueError, match="null"):
-        bounded.stat(f"{asked}/with\0nul")
+        bounded_io.stat(f"{asked}/with\0nul")
 
 
 def test_one_below_another_is_asked_for_itself(asked, monkeypatch):
@@ -124,34 +124,36 @@ def test_one_below_another_is_asked_for_itself(asked, monkeypatch):
     (below / "x").mkdir(parents=True)
     row, real = mounts.Mount("0:41", "/", str(below), "nfs4", "dead:/export"), mounts.read
     monkeypatch.setattr(mounts, "read", lambda: [*real(), row])
-    assert bounded.real(f"{below}/x/../x") == f"{below}/x"
-    monkeypatch.setattr(bounded, "_silent", {str(below): math.inf})
-    with pytest.raises(bounded.StorageTimeout, match=f"{below} does not answer"):
-        bounded.stat(f"{below}/x")
-    assert bounded.names(str(asked)) == ["in"]
+    assert bounded_io.real(f"{below}/x/../x") == f"{below}/x"
+    monkeypatch.setattr(bounded_io, "_silent", {str(below): math.inf})
+    with pytest.raises(bounded_io.StorageTimeout, match=f"{below} does not answer"):
+        bounded_io.stat(f"{below}/x")
+    assert bounded_io.names(str(asked)) == ["in"]
 
 
 def test_who_ends_without_an_answer_is_silent_and_the_next_is_asked(asked, monkeypatch, tmp_path):
     mute = tmp_path / "mute.py"
     mute.write_text("import socket\nsocket.socket(fileno=0).recv(65536)\n")
-    bounded._abandon_worker()
+    bounded_io._abandon_worker()
     with monkeypatch.context() as patch:
-        patch.setattr(bounded.looks, "__file__", str(mute))
-        with pytest.raises(bounded.StorageTimeout, match=f"{asked} does not answer"):
-            bounded.stat(str(asked))
-    monkeypatch.setattr(bounded, "_silent", {})
-    assert bounded.stat(str(asked)).st_ino == os.stat(asked).st_ino
+        patch.setattr(bounded_io.looks, "__file__", str(mute))
+        with pytest.raises(bounded_io.StorageTimeout, match=f"{asked} does not answer"):
+            bounded_io.stat(str(asked))
+    monkeypatch.setattr(bounded_io, "_silent", {})
+    assert bounded_io.stat(str(asked)).st_ino == os.stat(asked).st_ino
 
 
 def test_a_process_that_was_forked_has_its_own_to_ask(asked):
-    assert bounded.stat(str(asked))
-    before = bounded._worker[0].process.pid
+    assert bounded_io.stat(str(asked))
+    before = bounded_io._worker[0].process.pid
     child = os.fork()
     if not child:
-        os._exit(0 if bounded.stat(str(asked)) and bounded._worker[0].process.pid != before else 1)
+        os._exit(
+            0 if bounded_io.stat(str(asked)) and bounded_io._worker[0].process.pid != before else 1
+        )
     assert os.waitpid(child, 0)[1] == 0
-    assert bounded.stat(str(asked))
-    assert bounded._worker[0].process.pid == before
+    assert bounded_io.stat(str(asked))
+    assert bounded_io._worker[0].process.pid == before
 
 
 def test_a_process_that_was_forked_while_another_thread_asked_can_ask(asked):
@@ -159,7 +161,7 @@ def test_a_process_that_was_forked_while_another_thread_asked_can_ask(asked):
     held, end = threading.Event(), threading.Event()
 
     def hold():
-        with bounded._locks[0]:
+        with bounded_io._locks[0]:
             held.set()
             end.wait()
 
@@ -169,7 +171,7 @@ def test_a_process_that_was_forked_while_another_thread_asked_can_ask(asked):
     child = os.fork()
     if not child:
         signal.alarm(120)
-        os._exit(0 if bounded.stat(str(asked)) else 1)
+        os._exit(0 if bounded_io.stat(str(asked)) else 1)
     end.set()
     thread.join()
     assert os.waitpid(child, 0)[1] == 0
@@ -181,23 +183,27 @@ def test_what_is_held_there_is_held_by_us(asked):
     path = str(asked / "disk")
     with unchanged_disks.prevent_open(path) as taken:
         assert not taken
-        assert bounded.locked(path)
-        bounded._abandon_worker()
-        assert bounded.locked(path)
-    assert not bounded.locked(path)
+        assert bounded_io.locked(path)
+        bounded_io._abandon_worker()
+        assert bounded_io.locked(path)
+    assert not bounded_io.locked(path)
     with unchanged_disks.UnchangedDisks("g1", [path]) as held:
-        assert bounded.locked(path)
+        assert bounded_io.locked(path)
         held.check()
-    assert not bounded.locked(path)
+    assert not bounded_io.locked(path)
     with storage.open_for_reading(path) as file:
         assert file.read() == b"12345"
         assert not os.get_inheritable(file.fileno())
     with open(path, "rb") as file:
-        fcntl.fcntl(file, fcntl.F_OFD_SETLK, looks.flock(fcntl.F_RDLCK, looks.USED))
+        fcntl.fcntl(file, fcntl.F_OFD_SETLK, file_probe.flock(fcntl.F_RDLCK, file_probe.USED))
         with unchanged_disks.prevent_open(path) as taken:
             assert taken
     with open(path, "r+b") as file:
-        fcntl.fcntl(file, fcntl.F_OFD_SETLK, looks.flock(fcntl.F_WRLCK, looks.USED + looks.WRITE))
+        fcntl.fcntl(
+            file,
+            fcntl.F_OFD_SETLK,
+            file_probe.flock(fcntl.F_WRLCK, file_probe.USED + file_probe.WRITE),
+        )
         with (
             pytest.raises(errors.OperationFailed, match="open for writing"),
             unchanged_disks.UnchangedDisks("g", [path]),
@@ -224,11 +230,11 @@ def _fill(folder):
 @pytest.fixture
 def disk_dies(tmp_path, monkeypatch):
     """A disk of this machine's own with an ext4 that is mounted here."""
-    monkeypatch.setattr(bounded, "ANSWER_TIMEOUT_S", 1)
-    monkeypatch.setattr(bounded, "LIST_TIMEOUT_S", 1)
+    monkeypatch.setattr(bounded_io, "ANSWER_TIMEOUT_S", 1)
+    monkeypatch.setattr(bounded_io, "LIST_TIMEOUT_S", 1)
     with hung_disk.made(tmp_path, _fill) as found:
-        monkeypatch.setattr(bounded, "_table", [])
-        monkeypatch.setattr(bounded, "_silent", {})
+        monkeypatch.setattr(bounded_io, "_table", [])
+        monkeypatch.setattr(bounded_io, "_silent", {})
         yield found
 
 
@@ -239,10 +245,10 @@ def test_a_disk_of_our_own_that_is_gone_holds_nobody_up(disk_dies, place):  # no
     dom = place.guest(disk(path, "raw"), name="web2")
     disk_dies.dies()
     for ask in ("stat", "lexists", "locked", "files", "names", "opened"):
-        with pytest.raises(bounded.StorageTimeout, match=f"{disk_dies.folder} does not answer"):
-            getattr(bounded, ask)(path)
-    with pytest.raises(bounded.StorageTimeout, match=f"{disk_dies.device} does not answer"):
-        bounded.head(disk_dies.device, 1 << 17)
+        with pytest.raises(bounded_io.StorageTimeout, match=f"{disk_dies.folder} does not answer"):
+            getattr(bounded_io, ask)(path)
+    with pytest.raises(bounded_io.StorageTimeout, match=f"{disk_dies.device} does not answer"):
+        bounded_io.head(disk_dies.device, 1 << 17)
     found = purge.plan(place.conn, dom)
     assert (found.delete, found.keep) == ([], {path: f"{disk_dies.folder} does not answer"})
     assert f"what is on {disk_dies.folder} is not known: it does not answer" in place.why()
@@ -267,11 +273,11 @@ def test_what_is_in_memory_or_on_the_systems_own_disk_is_asked_by_us(monkeypatch
         mounts.Mount("0:51", "/", "/data/nas", "nfs4", "nas:/x"),
     ]
     monkeypatch.setattr(mounts, "read", lambda: rows)
-    monkeypatch.setattr(bounded, "_table", [])
-    assert bounded._far_mounts() == ("/data/nas", "/merged", "/data")
+    monkeypatch.setattr(bounded_io, "_table", [])
+    assert bounded_io._far_mounts() == ("/data/nas", "/merged", "/data")
     rows[0] = mounts.Mount("0:40", "/", "/", "nfs4", "nas:/root")
-    monkeypatch.setattr(bounded, "_table", [])
-    assert "/" in bounded._far_mounts()
+    monkeypatch.setattr(bounded_io, "_table", [])
+    assert "/" in bounded_io._far_mounts()
 
 
 def test_who_is_interrupted_does_not_take_the_answer_for_that_to_the_next_question(
@@ -284,11 +290,11 @@ def test_who_is_interrupted_does_not_take_the_answer_for_that_to_the_next_questi
         raise SystemExit
 
     with monkeypatch.context() as patch:
-        patch.setattr(bounded, "_receive", stopped)
+        patch.setattr(bounded_io, "_receive", stopped)
         with pytest.raises(SystemExit):
-            bounded.lexists(str(asked / "none"))
-    assert bounded.lexists(str(asked / "there"))
-    assert not bounded.lexists(str(asked / "none"))
+            bounded_io.lexists(str(asked / "none"))
+    assert bounded_io.lexists(str(asked / "there"))
+    assert not bounded_io.lexists(str(asked / "none"))
 
 
 def _refused(*_, **__):
@@ -313,11 +319,11 @@ def test_a_file_of_which_nobody_could_tell_is_not_taken_for_gone(
     dom = place.guest(disk(path, "raw"), name="web2")
     assert purge.plan(place.conn, dom).delete == []
     if fault == "process":
-        monkeypatch.setattr(bounded, "_worker", [])
-        monkeypatch.setattr(bounded.subprocess, "Popen", _no_process)
+        monkeypatch.setattr(bounded_io, "_worker", [])
+        monkeypatch.setattr(bounded_io.subprocess, "Popen", _no_process)
     else:
-        monkeypatch.setitem(looks.QUERIES, "seen", _refused)
-        monkeypatch.setattr(bounded, "_far_mounts", tuple)
+        monkeypatch.setitem(file_probe.QUERIES, "seen", _refused)
+        monkeypatch.setattr(bounded_io, "_far_mounts", tuple)
     assert purge.plan(place.conn, dom).delete == []
 
 
@@ -346,9 +352,9 @@ def test_a_folder_of_images_that_cannot_be_read_is_a_doubt(place, monkeypatch): 
     folder = place.root / "images"
     folder.mkdir(exist_ok=True)
     assert place.why(below=str(folder)) is None
-    names = looks.names
+    names = file_probe.names
     monkeypatch.setitem(
-        looks.QUERIES,
+        file_probe.QUERIES,
         "names",
         lambda path, *most: _refused() if path == str(folder) else names(path, *most),
     )
@@ -367,12 +373,12 @@ def test_a_link_beside_it_that_leads_there(dead, place):  # noqa: F811
 
 def test_what_another_host_asks_about_is_in_doubt(dead, place):  # noqa: F811
     place.guest(disk(f"{dead}/web1.raw", "raw"))
-    found = usage.users_here(place.conn, [shared.FileIdentity("/nfs/x.raw", inode=7)])
+    found = usage.users_here(place.conn, [sharing.FileIdentity("/nfs/x.raw", inode=7)])
     assert f"what is on {dead} is not known" in found["/nfs/x.raw"]
 
 
 def test_it_may_be_other_hosts(dead):
-    assert shared.sharing_reason(f"{dead}/x") == f"fuse.hung at {dead}"
+    assert sharing.sharing_reason(f"{dead}/x") == f"fuse.hung at {dead}"
 
 
 def read(conn, folder):
@@ -429,11 +435,11 @@ def test_no_guest_is_placed_there(dead, place):  # noqa: F811
 
 def test_what_is_open_is_not_known_there(dead, place):  # noqa: F811
     """A file system that dies after everything else was asked."""
-    with pytest.raises(bounded.StorageTimeout):
+    with pytest.raises(bounded_io.StorageTimeout):
         unchanged_disks.is_open(f"{dead}/x")
-    with pytest.raises(bounded.StorageTimeout), unchanged_disks.prevent_open(f"{dead}/x"):
+    with pytest.raises(bounded_io.StorageTimeout), unchanged_disks.prevent_open(f"{dead}/x"):
         pass
-    with pytest.raises(bounded.StorageTimeout):
+    with pytest.raises(bounded_io.StorageTimeout):
         existing_disk.is_block(f"{dead}/x")
     assert usage.open_reason(place.conn, f"{dead}/x") == f"{dead} does not answer"
 

@@ -6,8 +6,8 @@ from saltvirt.design import network, pool
 from saltvirt.diff import network_changes, pool_changes
 from saltvirt.spec import network as network_spec
 from saltvirt.spec import pool as pool_spec
-from saltvirt.xml.network import Network
-from saltvirt.xml.pool import Pool
+from saltvirt.xml.network.network import Network
+from saltvirt.xml.storage.pool import Pool
 from tests.golden.cases import NETWORKS, POOLS, SECRET
 
 libvirt = pytest.importorskip("libvirt")

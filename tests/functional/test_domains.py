@@ -9,7 +9,7 @@ import pytest
 from saltvirt.design import caps, domain
 from saltvirt.diff.changes import changes
 from saltvirt.spec import guest
-from saltvirt.xml.domain import Domain
+from saltvirt.xml.domain.domain import Domain
 from tests.functional.embedded import connection
 from tests.golden.cases import DOMAINS
 from tests.unit.design.test_domain import host, made

@@ -19,7 +19,7 @@ from types import SimpleNamespace
 import pytest
 
 from saltvirt import errors
-from saltvirt.images import cache, room, served, web
+from saltvirt.images import cache, free_space, http_answer, web
 from tests.functional import ftpd
 
 KIB = 1024
@@ -209,10 +209,10 @@ class _Longer:
 
 
 def test_what_is_more_than_announced_is_not_written(tmp_path):
-    sent = served.BodyRange(0, 3 * web._BLOCK, 3 * web._BLOCK, {})
+    sent = http_answer.BodyRange(0, 3 * web._BLOCK, 3 * web._BLOCK, {})
     with (
         open(tmp_path / "part", "wb") as file,
-        pytest.raises(served.UnusableAnswer, match="more than the"),
+        pytest.raises(http_answer.UnusableAnswer, match="more than the"),
     ):
         web._receive(_Longer(9), file, sent, lambda *_: None)
     assert os.path.getsize(tmp_path / "part") == 3 * web._BLOCK
@@ -238,8 +238,10 @@ def test_by_ftp_more_than_announced_is_not_written(tmp_path, monkeypatch):
 
 def test_the_room_is_looked_at_again_when_a_download_begins_anew(tmp_path, monkeypatch):
     """The second file may be larger than the first one."""
-    limit = room.SpaceGuard("image x", tmp_path)
-    monkeypatch.setattr(room.shutil, "disk_usage", lambda _: SimpleNamespace(total=1, free=10**10))
+    limit = free_space.SpaceGuard("image x", tmp_path)
+    monkeypatch.setattr(
+        free_space.shutil, "disk_usage", lambda _: SimpleNamespace(total=1, free=10**10)
+    )
     limit.check(10**9, None)
     limit.check(10**9 + 1, None)
     with pytest.raises(errors.Refused, match="make room"):
@@ -344,7 +346,7 @@ def test_by_ftp_a_full_disk_is_what_it_is_and_not_asked_again(tmp_path):
         version = web.client(address).version(address)
         with pytest.raises(OSError, match="No space left on device") as caught:
             web.client(address).fetch(address, "/dev/full", version, lambda *_: None)
-        assert room.is_full(caught.value)
+        assert free_space.is_full(caught.value)
         assert sum(verb == "RETR" for verb, _ in server.log) == 1
     finally:
         server.stop()

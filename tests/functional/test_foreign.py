@@ -8,7 +8,7 @@ import pytest
 libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
-from saltvirt.host.storage import bounded, foreign_guests, usage
+from saltvirt.host.storage import bounded_io, foreign_guests, usage
 from tests.functional import hung
 from tests.functional.test_usage import GUEST, create, disk, place  # noqa: F401
 
@@ -314,16 +314,16 @@ def test_users_whom_no_table_names_are_found_by_their_folders(place, machine, mo
 @pytest.mark.parametrize("where", ["of one", "of all"])
 def test_what_users_have_whom_nobody_knows_may_be_anything(place, machine, monkeypatch, where):  # noqa: F811
     """A home of which not even the owner can be told: he may have a guest with any disk."""
-    monkeypatch.setattr(bounded, "LIST_TIMEOUT_S", 1)
-    monkeypatch.setattr(bounded, "ANSWER_TIMEOUT_S", 1)
-    monkeypatch.setattr(bounded, "_table", [])
+    monkeypatch.setattr(bounded_io, "LIST_TIMEOUT_S", 1)
+    monkeypatch.setattr(bounded_io, "ANSWER_TIMEOUT_S", 1)
+    monkeypatch.setattr(bounded_io, "_table", [])
     place.base.chmod(0o600)
     folder = machine.root / "home"
     if where == "of one":
         folder = folder / "bob"
         folder.mkdir()
     assert place.why() is None
-    monkeypatch.setattr(bounded, "_table", [])
+    monkeypatch.setattr(bounded_io, "_table", [])
     with hung.mounted(folder):
         user = "bob" if where == "of one" else f"whoever has a folder in {folder}"
         assert f"the guests of qemu:///session of {user} are not known" in place.why()
@@ -331,9 +331,9 @@ def test_what_users_have_whom_nobody_knows_may_be_anything(place, machine, monke
 
 
 def test_a_home_that_does_not_answer(place, machine, monkeypatch):  # noqa: F811
-    monkeypatch.setattr(bounded, "LIST_TIMEOUT_S", 1)
-    monkeypatch.setattr(bounded, "ANSWER_TIMEOUT_S", 1)
-    monkeypatch.setattr(bounded, "_table", [])
+    monkeypatch.setattr(bounded_io, "LIST_TIMEOUT_S", 1)
+    monkeypatch.setattr(bounded_io, "ANSWER_TIMEOUT_S", 1)
+    monkeypatch.setattr(bounded_io, "_table", [])
     with hung.mounted(machine.home):
         assert f"alice are not known: {machine.config}" in place.why()
         place.base.chmod(0o600)

@@ -14,8 +14,8 @@ from saltvirt.errors import InvalidInput
 from saltvirt.host.provision import admission, disks
 from saltvirt.host.storage import pool_source
 from saltvirt.spec.disk import DiskSpec
-from saltvirt.xml.domain import Domain
-from saltvirt.xml.interface import Interface
+from saltvirt.xml.devices.interface import Interface
+from saltvirt.xml.domain.domain import Domain
 from tests.functional.conftest import load
 from tests.functional.test_init import MIB, host, image, info  # noqa: F401
 from tests.functional.test_update import guest  # noqa: F401

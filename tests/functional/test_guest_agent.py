@@ -11,12 +11,13 @@ from contextlib import nullcontext
 
 import pytest
 
-from saltvirt import errors, guesttalk, units
-from saltvirt.guestagent import words
-from saltvirt.guestagent.asked import Command, CommandResult, GetFile, PutFile
-from saltvirt.reachhost import guest_exec, session
-from saltvirt.reachhost.guest_files import Incoming, Outgoing
-from saltvirt.reachmaster import guest as on_master
+from saltvirt import errors, units
+from saltvirt.console import protocol
+from saltvirt.console.guestagent import agent_protocol
+from saltvirt.console.guestagent.agent_request import Command, CommandResult, GetFile, PutFile
+from saltvirt.console.host import guest_exec, session
+from saltvirt.console.host.guest_files import Incoming, Outgoing
+from saltvirt.console.master import agent_client as on_master
 from tests.clock import until
 from tests.functional.agent import Real, liar, real  # noqa: F401 - a fixture
 from tests.lab import process
@@ -30,8 +31,8 @@ def run(agent, *argv, stdin=b"", env=None, timeout_s=20):
 
 def put(agent, path, data, mode=None, overwrite=False, atomic=True):
     with Incoming(agent, PutFile(str(path), mode, overwrite, atomic)) as file:
-        for at in range(0, len(data), words.PIECE_BYTES):
-            file.write(data[at : at + words.PIECE_BYTES])
+        for at in range(0, len(data), agent_protocol.PIECE_BYTES):
+            file.write(data[at : at + agent_protocol.PIECE_BYTES])
         file.end()
 
 
@@ -74,10 +75,10 @@ def test_one_that_does_not_end_is_said_with_its_process(real):  # noqa: F811
 def test_more_output_than_is_taken_is_cut_and_said(real):  # noqa: F811
     both = "head -c 30000000 /dev/zero; head -c 30000000 /dev/zero >&2; exit 5"
     ended, out, err = run(real.agent, "/bin/sh", "-c", both)
-    assert len(out) == len(err) == words.MAX_OUTPUT_BYTES and ended.is_cut
+    assert len(out) == len(err) == agent_protocol.MAX_OUTPUT_BYTES and ended.is_cut
     assert ended.exit_code == 5  # it was read to its end
-    ended, out, _ = run(real.agent, "head", "-c", str(words.MAX_OUTPUT_BYTES), "/dev/zero")
-    assert len(out) == words.MAX_OUTPUT_BYTES and not ended.is_cut
+    ended, out, _ = run(real.agent, "head", "-c", str(agent_protocol.MAX_OUTPUT_BYTES), "/dev/zero")
+    assert len(out) == agent_protocol.MAX_OUTPUT_BYTES and not ended.is_cut
 
 
 def test_a_script_of_ours_that_does_not_end_is_named(monkeypatch):
@@ -102,7 +103,7 @@ def test_a_guest_without_a_shell():
 
 
 def test_a_file_comes_in_whole_and_goes_out(real, tmp_path):  # noqa: F811
-    data = os.urandom(words.PIECE_BYTES * 2 + 12345)
+    data = os.urandom(agent_protocol.PIECE_BYTES * 2 + 12345)
     path = tmp_path / "it's a file"
     put(real.agent, path, data, 0o640)
     assert path.read_bytes() == data and path.stat().st_mode & 0o7777 == 0o640
@@ -218,7 +219,7 @@ def test_a_lie_about_the_file_that_was_made(printed):
 
 
 @pytest.mark.parametrize("read", [
-    {"buf-b64": "", "eof": False}, {"buf-b64": "YWFh" * words.PIECE_BYTES, "eof": False},
+    {"buf-b64": "", "eof": False}, {"buf-b64": "YWFh" * agent_protocol.PIECE_BYTES, "eof": False},
     {"eof": True},
 ])  # fmt: skip
 def test_a_lie_about_a_file(read):
@@ -243,7 +244,7 @@ def served():
         thread = threading.Thread(target=session.serve, args=(theirs, agent), daemon=True)
         thread.start()
         ends.append(ours)
-        return guesttalk.Stream(ours), thread
+        return protocol.Stream(ours), thread
 
     yield begin
     for one in ends:
@@ -298,13 +299,13 @@ def test_a_hypervisor_that_says_what_is_none(said):
         theirs.sendall(said)
         theirs.shutdown(socket.SHUT_WR)
         with pytest.raises((errors.BadAnswer, errors.ConnectionFailed)):
-            guesttalk.Stream(ours).ask("exec")
+            protocol.Stream(ours).ask("exec")
 
 
 def test_a_hypervisor_that_says_nothing_is_not_waited_for_without_end():
     ours, theirs = socket.socketpair()
     with ours, theirs, pytest.raises(errors.ConnectionFailed, match="timed out"):
-        guesttalk.Stream(ours).ask("exec", timeout_s=0.3)
+        protocol.Stream(ours).ask("exec", timeout_s=0.3)
 
 
 def test_one_that_says_a_little_again_and_again_neither():
@@ -321,7 +322,7 @@ def test_one_that_says_a_little_again_and_again_neither():
         thread.start()
         try:
             with pytest.raises(errors.ConnectionFailed):
-                guesttalk.Stream(ours).ask("exec", timeout_s=0.5)
+                protocol.Stream(ours).ask("exec", timeout_s=0.5)
         finally:
             ended.set()
             thread.join()
@@ -371,7 +372,7 @@ def test_a_command_as_the_runner_answers_of_it():
 
 def test_a_file_as_the_runner_brings_it_and_fetches_it(master, tmp_path):
     local, remote, back = (tmp_path / name for name in ("local", "remote", "back"))
-    data = os.urandom(words.PIECE_BYTES * 2 + 7)
+    data = os.urandom(agent_protocol.PIECE_BYTES * 2 + 7)
     local.write_bytes(data)
     local.chmod(0o640)
     copy = on_master.FileCopy(str(local), str(remote))

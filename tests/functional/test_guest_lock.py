@@ -15,7 +15,7 @@ import pytest
 
 from saltvirt import errors
 from saltvirt.host.domain import guest_lock
-from saltvirt.host.storage import looks, unchanged_disks
+from saltvirt.host.storage import file_probe, unchanged_disks
 
 LIBRARY = Path(__file__).resolve().parents[2] / "_utils"
 HOLD = """
@@ -222,12 +222,12 @@ def test_what_goes_wrong_meanwhile_is_said(disk):
 def locked(disk, byte):
     """The byte is held by one who bears nobody beside him."""
     with open(disk, "r+b") as file:
-        fcntl.fcntl(file, fcntl.F_OFD_SETLK, looks.flock(fcntl.F_WRLCK, byte))
+        fcntl.fcntl(file, fcntl.F_OFD_SETLK, file_probe.flock(fcntl.F_WRLCK, byte))
         yield
 
 
 def test_a_disk_that_another_locks_for_himself_is_neither_copied_nor_deleted(disk):
-    with locked(disk, looks.UNSHARED + 1):
+    with locked(disk, file_probe.UNSHARED + 1):
         with pytest.raises(errors.OperationFailed, match=r"web1_vda.raw of web1 is open"):
             unchanged_disks.UnchangedDisks("web1", [disk]).__enter__()
         with unchanged_disks.prevent_open(str(disk)) as used:

@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("libvirt")
 
-from saltvirt import program
+from saltvirt.system import zipapp
 from tests.clock import until
 from tests.functional.conftest import REPOSITORY
 
@@ -30,7 +30,7 @@ def test_it_runs_anew_in_the_same_process_by_the_settings_that_are_there_then(tm
     }  # fmt: skip
     (tmp_path / "ha.json").write_text(json.dumps(told))
     archive = tmp_path / "ha-agent.pyz"
-    archive.write_bytes(program.build(REPOSITORY / "_utils/saltvirt", "haagent.__main__"))
+    archive.write_bytes(zipapp.build(REPOSITORY / "_utils/saltvirt", "ha.agent.__main__"))
     argv = [sys.executable, archive, "--settings", tmp_path / "ha.json"]
     log, stack = tmp_path / "log", None
 

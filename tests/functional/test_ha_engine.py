@@ -12,22 +12,22 @@ import pytest
 
 pytest.importorskip("salt")
 
-from saltvirt.ha import agent, agent_view
-from saltvirt.ha.facts import (
+from saltvirt.ha.fencing import agents as fences
+from saltvirt.ha.manager import config, credentials, serve, status_file
+from saltvirt.ha.manager.desired_state import DesiredState, DesiredStateStore
+from saltvirt.ha.model import agent, agent_view
+from saltvirt.ha.model.messages import (
     GuestStatus,
     Heartbeat,
     LeaderMessage,
     ReceivedHeartbeat,
     ReceivedMessage,
 )
-from saltvirt.ha.policy import HaPolicy
-from saltvirt.ha.view import GuestConfig
-from saltvirt.hafence import agents as fences
-from saltvirt.hamaster import config, credentials, seen, serve
-from saltvirt.hamaster.wishes import DesiredState, DesiredStateStore
-from saltvirt.hatalk import frames, tls
-from saltvirt.hatalk.line import PeerTiming
-from saltvirt.hatalk.talk import PeerNetwork
+from saltvirt.ha.model.policy import HaPolicy
+from saltvirt.ha.model.view import GuestConfig
+from saltvirt.ha.transport import frames, tls
+from saltvirt.ha.transport.peer_connection import PeerTiming
+from saltvirt.ha.transport.peer_network import PeerNetwork
 from saltvirt.pki.authority import ca
 from saltvirt.pki.authority.store import CertificateStore
 from saltvirt.pki.common import certs
@@ -161,7 +161,7 @@ def engine(cloud):
 
 
 def look(opts):
-    return seen.load(opts)
+    return status_file.load(opts)
 
 
 def test_a_host_dies_is_fenced_and_its_guest_runs_elsewhere_also_over_the_engines_restart(

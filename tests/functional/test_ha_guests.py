@@ -8,11 +8,11 @@ import pytest
 
 libvirt = pytest.importorskip("libvirt")
 
-from saltvirt.ha import facts
-from saltvirt.haagent import health, service
-from saltvirt.haagent.copies import InstanceTable
-from saltvirt.haagent.definitions import DefinitionCache
-from saltvirt.haagent.guests import Guests, LibvirtConfig
+from saltvirt.ha.agent import health, service
+from saltvirt.ha.agent.definitions import DefinitionCache
+from saltvirt.ha.agent.guests import Guests, LibvirtConfig
+from saltvirt.ha.agent.instances import InstanceTable
+from saltvirt.ha.model import messages
 from tests.clock import until
 from tests.functional.daemon import libvirtd  # noqa: F401
 
@@ -68,7 +68,7 @@ class Alone:
     def start(self):
         self.epoch += 1
         self.guests.start(NAME, self.epoch)
-        until(lambda: self.told().state == facts.RUNNING, "it runs", 30)
+        until(lambda: self.told().state == messages.RUNNING, "it runs", 30)
 
     def inside(self, path):
         """A path as libvirt's namespace has it."""
@@ -84,12 +84,12 @@ class Alone:
     def ails(self, trouble, words):
         until(lambda: self.told().trouble == trouble, trouble, 90)
         assert words in self.told().seen
-        assert self.told().state == facts.RUNNING, "it may write still"
+        assert self.told().state == messages.RUNNING, "it may write still"
 
     def anew(self):
         """What the leader's word makes of it: killed, started."""
         self.guests.kill(NAME)
-        until(lambda: self.told().state == facts.STOPPED, "it is off", 30)
+        until(lambda: self.told().state == messages.STOPPED, "it is off", 30)
         self.start()
 
     def end(self):
@@ -110,27 +110,27 @@ def alone(libvirtd, tmp_path, monkeypatch):
 
 def test_a_kernel_that_panicked_and_is_kept_is_alive_and_started_anew_when_it_was_killed(alone):
     alone.runs(PANICS, "<panic model='isa'/>", crash="preserve")
-    alone.ails(facts.PANICKED, "its kernel panicked")
+    alone.ails(messages.PANICKED, "its kernel panicked")
     alone.anew()
-    alone.ails(facts.PANICKED, "its kernel panicked")
+    alone.ails(messages.PANICKED, "its kernel panicked")
 
 
 def test_a_kernel_that_panicked_and_is_kept_is_ended_when_it_is_to_be_stopped(alone):
     """Found in a lab: it was asked to shut down each second, which libvirt refused."""
     alone.runs(PANICS, "<panic model='isa'/>", crash="preserve")
-    alone.ails(facts.PANICKED, "its kernel panicked")
+    alone.ails(messages.PANICKED, "its kernel panicked")
     alone.guests.shut_down(NAME)
-    until(lambda: alone.told().state == facts.STOPPED, "it is off", 30)
+    until(lambda: alone.told().state == messages.STOPPED, "it is off", 30)
 
 
 def test_a_kernel_that_panicked_and_was_destroyed_has_crashed(alone):
     alone.runs(PANICS, "<panic model='isa'/>")
-    until(lambda: alone.told().state == facts.CRASHED, "it crashed", 30)
+    until(lambda: alone.told().state == messages.CRASHED, "it crashed", 30)
 
 
 def test_a_watchdog_that_pauses(alone):
     alone.runs(BITES, WATCHDOG.format("pause"))
-    alone.ails(facts.WATCHDOG, "its watchdog fired")
+    alone.ails(messages.WATCHDOG, "its watchdog fired")
 
 
 def test_a_watchdog_that_resets_is_counted(alone):
@@ -143,7 +143,7 @@ def test_a_watchdog_that_resets_is_counted(alone):
 
 def test_a_watchdog_that_takes_its_power_is_named(alone):
     alone.runs(BITES, WATCHDOG.format("poweroff"))
-    until(lambda: alone.told().state in (facts.STOPPED, facts.CRASHED), "it is off", 30)
+    until(lambda: alone.told().state in (messages.STOPPED, messages.CRASHED), "it is off", 30)
     until(lambda: alone.told().seen == "its watchdog fired: poweroff", "libvirt's event", 30)
 
 
@@ -152,7 +152,7 @@ def test_a_watchdog_that_does_nothing_is_nothing(alone):
     fired = []
     alone.guests.health.on_watchdog = lambda name, action: fired.append(action)
     until(lambda: fired, "it fired", 30)
-    assert alone.told() == facts.GuestStatus(alone.epoch, facts.RUNNING)
+    assert alone.told() == messages.GuestStatus(alone.epoch, messages.RUNNING)
 
 
 def test_a_full_storage_is_told_from_one_that_failed(alone):
@@ -161,7 +161,7 @@ def test_a_full_storage_is_told_from_one_that_failed(alone):
     mount = f"nsenter -t {alone.child()} -m mount -t tmpfs -o size=256k none {small}"
     subprocess.run(mount.split(), check=True)
     alone.runs(WRITES, disk=str(small / "disk.raw"))
-    alone.ails(facts.FULL, "no space is left for hda")
+    alone.ails(messages.FULL, "no space is left for hda")
     more = f"nsenter -t {alone.child()} -m mount -o remount,size=200m {small}"
     subprocess.run(more.split(), check=True)
     alone.conn.lookupByName(NAME).resume()
@@ -183,7 +183,7 @@ def test_a_disk_that_fails(alone, tmp_path):
     finally:
         server.kill()
         server.wait()
-    alone.ails(facts.IO_FAILED, "I/O of hda failed")
+    alone.ails(messages.IO_FAILED, "I/O of hda failed")
 
 
 def test_one_that_a_person_paused_is_well(alone):
@@ -191,7 +191,7 @@ def test_one_that_a_person_paused_is_well(alone):
     alone.conn.lookupByName(NAME).suspend()
     looked_s = alone.copies.observed_s + 2
     until(lambda: alone.copies.observed_s > looked_s, "looks", 30)
-    assert alone.told() == facts.GuestStatus(alone.epoch, facts.RUNNING)
+    assert alone.told() == messages.GuestStatus(alone.epoch, messages.RUNNING)
 
 
 def test_an_agent_that_was_never_heard_is_no_fault_and_one_that_is_silent_since_is(
@@ -206,7 +206,7 @@ def test_an_agent_that_was_never_heard_is_no_fault_and_one_that_is_silent_since_
     until(lambda: NAME in of and of[NAME].missed > health.MISSES, "questions that it missed", 60)
     assert alone.told().trouble == ""
     alone.guests.health._change(NAME, heard_s=service.boottime())
-    alone.ails(facts.SILENT, "its agent was silent for 1 s")
+    alone.ails(messages.SILENT, "its agent was silent for 1 s")
     alone.guests.health.on_reboot(NAME)
     assert alone.told().trouble == ""
     alone.guests.health._change(NAME, heard_s=service.boottime())
@@ -218,8 +218,8 @@ def test_an_agent_that_was_never_heard_is_no_fault_and_one_that_is_silent_since_
 def test_a_start_that_failed_says_why(alone):
     alone.runs(HALT)
     alone.guests.kill(NAME)
-    until(lambda: alone.told().state == facts.STOPPED, "it is off", 30)
+    until(lambda: alone.told().state == messages.STOPPED, "it is off", 30)
     os.unlink(alone.inside(str(alone.folder / "disk.raw")))
     alone.guests.start(NAME, 9)
-    until(lambda: alone.told().state == facts.FAILED, "it failed", 30)
+    until(lambda: alone.told().state == messages.FAILED, "it failed", 30)
     assert "it did not start: " in alone.told().seen and "disk.raw" in alone.told().seen

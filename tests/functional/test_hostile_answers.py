@@ -27,14 +27,18 @@ import salt.payload
 import salt.utils.event
 
 from saltvirt.answers import reach
-from saltvirt.backupmaster import due
+from saltvirt.backup.manager import overdue
 from saltvirt.fleet import answer, client, target
 from saltvirt.fleet.client import Fleet
-from saltvirt.ha.view import GuestConfig
-from saltvirt.hamaster import wishes
-from saltvirt.operations import away, deploy, held, lock, migrate, unique, wait
+from saltvirt.ha.manager import desired_state
+from saltvirt.ha.model.view import GuestConfig
+from saltvirt.operations.cluster import unique
+from saltvirt.operations.create import deploy, wait
+from saltvirt.operations.journal import evacuated, lock
+from saltvirt.operations.move import migrate
 from saltvirt.pki.common import certs
 from saltvirt.pki.host import own_pair
+from saltvirt.system import file_lock
 from tests.clock import Clock
 from tests.functional import hostile
 from tests.functional.conftest import REPOSITORY, load, only_test
@@ -552,7 +556,7 @@ class Events:
 def call(tmp_path, monkeypatch, modules, real, pairs):  # noqa: F811
     """call(verb, twist) → (Cloud, what the runner returned), with the master as new each time."""
     monkeypatch.setattr(salt.utils.event, "get_event", Events)
-    for waiting in (held, lock, unique, wait):
+    for waiting in (file_lock, lock, unique, wait):
         monkeypatch.setattr(waiting, "time", Clock(time.time()))
     monkeypatch.setattr(target, "reported", lambda _opts, name: name == "web1")
     base = salt.config.master_config(None)
@@ -579,17 +583,17 @@ def call(tmp_path, monkeypatch, modules, real, pairs):  # noqa: F811
         }  # fmt: skip
         function = plain(verb)
         if function.startswith("ha_"):
-            known = wishes.DesiredState(guests={"db1": GuestConfig("db1", "hv1")})
-            wishes.DesiredStateStore(opts).change("the test", lambda _old: known)
+            known = desired_state.DesiredState(guests={"db1": GuestConfig("db1", "hv1")})
+            desired_state.DesiredStateStore(opts).change("the test", lambda _old: known)
         cloud = Cloud(opts, real, verb.endswith("_broken"), twist, says)
         if function == "restore":
-            away.store(opts, "hv1", {"web2": "web2"})
+            evacuated.store(opts, "hv1", {"web2": "web2"})
         else:
             cloud.hosts_["hv1"].mark = None
         stem = next((s for s, names in RUNNERS.items() if function in names), "virt_guest")
         module = modules[stem]
         monkeypatch.setattr(module, "Fleet", lambda _opts: cloud, raising=False)
-        for library in (deploy, due, migrate):
+        for library in (deploy, overdue, migrate):
             monkeypatch.setattr(library, "Fleet", lambda _opts, **_more: cloud)
         monkeypatch.setattr(module, "__opts__", opts, raising=False)
         cloud.shown = []

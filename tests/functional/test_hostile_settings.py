@@ -14,27 +14,29 @@ pytest.importorskip("libvirt")
 import salt.utils.data
 
 from saltvirt import settings
-from saltvirt.backups import policy as backup_policy
-from saltvirt.backupserve import request as shown
+from saltvirt.backup.export import request as shown
+from saltvirt.backup.model import policy as backup_policy
+from saltvirt.console.host import relay
+from saltvirt.console.master import guest_connection
 from saltvirt.errors import InvalidInput, SeedFailed
 from saltvirt.fleet import client, download_queue, target
-from saltvirt.ha import policy
-from saltvirt.hamaster import config as config_of_ha
+from saltvirt.ha.manager import config as config_of_ha
+from saltvirt.ha.model import policy
 from saltvirt.host.domain import guest_lock
-from saltvirt.host.node import steps
+from saltvirt.host.node import job_steps
 from saltvirt.host.provision import admission, images_folder
-from saltvirt.migration import options, where
+from saltvirt.migration import incoming_address, options
 from saltvirt.migration import policy as migration_policy
-from saltvirt.operations import held, init, slots
+from saltvirt.operations.create import init
+from saltvirt.operations.journal import slots
 from saltvirt.pki.authority import policy as pki_policy
 from saltvirt.placement import facts
 from saltvirt.placement import policy as placement_policy
-from saltvirt.reachhost import relay
-from saltvirt.reachmaster import way
 from saltvirt.rights import grants
 from saltvirt.seed import backends, minion
 from saltvirt.spec import guest as guests
 from saltvirt.spec import profiles
+from saltvirt.system import file_lock
 from tests.functional import hostile
 from tests.functional.test_manuals import CONFIGURATION
 
@@ -89,8 +91,8 @@ def migrates(get):
 def address(get):
     own = lambda _name=None: ["10.9.0.1"]  # noqa: E731
     said = settings.option(get, "migration:address")
-    where.target_address(None, said, own)
-    return where.advertised(said, own)
+    incoming_address.target_address(None, said, own)
+    return incoming_address.advertised(said, own)
 
 
 def placement(get):
@@ -130,7 +132,7 @@ MASTER = {
     "hosts": target.expression,
     "attempts": attempts,
     "inits_at_once": inits,
-    "queue_timeout": held.queue_timeout_s,
+    "queue_timeout": file_lock.queue_timeout_s,
     "image_copies": download_queue.at_once,
     "stall_timeout": lambda opts: fleet(opts)._limit("stall_timeout", 7),
     "job_timeout": lambda opts: fleet(opts)._limit("job_timeout", 7),
@@ -154,7 +156,9 @@ MASTER |= {
                 *(one.name for one in dataclasses.fields(policy.HaPolicy)))
 }  # fmt: skip
 MASTER |= {f"rights:{key}": grants.read for key in ("grants", "groups", "quotas", "eauth")}
-MASTER["reach:addresses"] = lambda opts: way.address_of(settings.of_master(opts), "hv1")
+MASTER["reach:addresses"] = lambda opts: guest_connection.address_of(
+    settings.of_master(opts), "hv1"
+)
 SHOWN = ("backup:address", "backup:port", "backup:scratch_mib")
 MASTER |= {key: backups for key in settings.KEYS if key.startswith("backup:") and key not in SHOWN}
 PROFILED = {"name": "x", "cpu": 1, "mem": 64, "hypervisor": "qemu"}
@@ -165,7 +169,7 @@ MINION = {
     "connection:auth:username": lambda get: settings.connection(get, {}),
     "connection:auth:password": lambda get: settings.connection(get, {}),
     "connection:timeout": lambda get: settings.connection(get, {}),
-    "lock": lambda get: (guest_lock.folder(get), steps.folder(get)),
+    "lock": lambda get: (guest_lock.folder(get), job_steps.folder(get)),
     "overcommit": lambda get: admission.config_of(get, {}),
     "placement": placement,
     **{f"placement:{key}": placement for key in sorted(placement_policy.SETTINGS)},

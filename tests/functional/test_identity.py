@@ -9,8 +9,9 @@ from saltvirt import errors
 from saltvirt.fleet import authorization
 from saltvirt.fleet.answer import Answer, down, lost
 from saltvirt.fleet.pillars import Pillars
-from saltvirt.operations import away, begun, find, hints, keepers, lock, reserved, unique
-from saltvirt.operations.identity import CloneGuest, RenameGuest
+from saltvirt.operations.cluster import failover_capacity, find, ha_provider, unique
+from saltvirt.operations.create.identity import CloneGuest, RenameGuest
+from saltvirt.operations.journal import evacuated, intent_log, location_cache, lock
 from tests.functional.test_keys import events, opts, pairs, store  # noqa: F401
 from tests.functional.test_trust import Host, cloud  # noqa: F401
 
@@ -121,7 +122,7 @@ def test_a_guest_that_is_nowhere_and_a_name_that_is_none_are_refused(named, repo
 def test_all_that_is_wrong_with_both_names_is_said(named, report, verb):
     first, second = verb(named, report, "../x", "../y").check().reasons
     assert ("../x" in first, "../y" in second) == (True, True), "as a run says it, in its order"
-    keepers.store_managed(named.opts, {"db1": "somebody", "web1": "somebody"})
+    ha_provider.store_managed(named.opts, {"db1": "somebody", "web1": "somebody"})
     with lock.guest(named.opts, "db1", "x"), lock.guest(named.opts, "web1", "y"):
         told = verb(named, report, "db1", "web1").check().reasons
     assert [why.split(", process")[0] for why in told[:2]] == ["db1: x", "web1: y"]
@@ -132,7 +133,7 @@ def test_all_that_is_wrong_with_both_names_is_said(named, report, verb):
 @pytest.mark.parametrize("verb", [RenameGuest, CloneGuest])
 @pytest.mark.parametrize("kept", ["db1", "web1"])
 def test_a_guest_that_is_kept_and_a_name_of_one_are_left_alone(named, report, verb, kept):
-    keepers.store_managed(named.opts, {kept: "somebody"})
+    ha_provider.store_managed(named.opts, {kept: "somebody"})
     with pytest.raises(errors.OperationFailed, match=f"{kept} is kept by somebody"):
         verb(named, report, "db1", "web1").run()
     assert named.guests == {"db1": "shutdown"}
@@ -162,8 +163,8 @@ def test_who_is_silent_may_have_the_name_unless_the_operator_knows(named, report
 
 
 def test_a_new_name_takes_key_and_pillar_along(named, store, pairs, report, monkeypatch):
-    away.store(named.opts, "hv2", {name: name for name in ("db1", "web1", "x")})
-    hints.store(named.opts, "db1", "hv1")
+    evacuated.store(named.opts, "hv2", {name: name for name in ("db1", "web1", "x")})
+    location_cache.store(named.opts, "db1", "hv1")
     real, held = named.modules["virt.rename"], []
 
     def rename(**kwarg):
@@ -196,9 +197,11 @@ def test_a_new_name_takes_key_and_pillar_along(named, store, pairs, report, monk
     assert (store.accepted("db1"), store.accepted("web1").split()) == (None, pairs[0].split())
     assert Pillars(named.opts).load("web1", store.accepted) == {"role": "db"}
     assert Pillars(named.opts).load("db1", lambda name: pairs[1]) == {}
-    assert away.load(named.opts, "hv2") == {"x": "x"}
-    assert hints.load(named.opts, "db1") is None
-    assert hints.unseen_guests(named.opts, "hv1")[0] == ["web1"], "should its host be silent next"
+    assert evacuated.load(named.opts, "hv2") == {"x": "x"}
+    assert location_cache.load(named.opts, "db1") is None
+    assert location_cache.unseen_guests(named.opts, "hv1")[0] == ["web1"], (
+        "should its host be silent next"
+    )
     assert lock.guest_owner(named.opts, "db1") is None
     assert report.failures == []
 
@@ -322,7 +325,7 @@ def test_a_copy_has_a_key_of_its_own(named, store, pairs, report, start):
     real, told = named.modules["virt.clone"], []
 
     def clone(**kwarg):
-        told.append(begun.load(named.opts, "web1"))
+        told.append(intent_log.load(named.opts, "web1"))
         return real(**kwarg)
 
     named.modules["virt.clone"] = clone
@@ -339,7 +342,7 @@ def test_a_copy_has_a_key_of_its_own(named, store, pairs, report, start):
     assert store.accepted("web1").split() == pairs[0].split()
     assert told[0] is None
     assert (told[-1].host, told[-1].what, told[-1].started) == ("hv1", "virt.clone", False)
-    assert begun.load(named.opts, "web1") is None
+    assert intent_log.load(named.opts, "web1") is None
 
 
 @pytest.mark.parametrize(
@@ -350,7 +353,9 @@ def test_a_copy_takes_of_what_is_kept_free_when_it_will_run(
     named, report, monkeypatch, start, options, runs
 ):
     asked = []
-    monkeypatch.setattr(reserved, "on_current_host", lambda *about: asked.append(about[-1]) or "")
+    monkeypatch.setattr(
+        failover_capacity, "on_current_host", lambda *about: asked.append(about[-1]) or ""
+    )
     CloneGuest(named, report, "db1", "web1", options, start=start).check()
     assert asked == [runs]
 
@@ -359,7 +364,7 @@ def test_it_may_have_run_from_when_it_is_started(named, report):
     real, told = named.modules["virt.power"], []
 
     def start(**kwarg):
-        told.append(begun.load(named.opts, "web1").started)
+        told.append(intent_log.load(named.opts, "web1").started)
         return real(**kwarg)
 
     named.modules["virt.power"] = start
@@ -382,7 +387,7 @@ def test_a_copy_that_fails_is_purged_and_its_key_goes(named, store, report, monk
     assert named.guests == {"db1": "shutdown"}
     assert store.accepted("web1") is None
     assert store.accepted("db1")
-    assert begun.load(named.opts, "web1") is None
+    assert intent_log.load(named.opts, "web1") is None
     assert report.failures == [caught.value.text]
 
 
@@ -398,7 +403,7 @@ def test_a_copy_whose_answer_is_missing(named, report, monkeypatch, answer, kind
     monkeypatch.setattr(named, "gather", gather(named, answer))
     with pytest.raises(kind, match=words):
         CloneGuest(named, report, "db1", "web1").run()
-    assert (begun.load(named.opts, "web1") is None) is (kind is errors.OperationFailed)
+    assert (intent_log.load(named.opts, "web1") is None) is (kind is errors.OperationFailed)
 
 
 def gather(cloud, answer):

@@ -24,17 +24,17 @@ from types import SimpleNamespace
 import pytest
 
 from saltvirt import errors
-from saltvirt.host.storage import looks
+from saltvirt.host.storage import file_probe
 from saltvirt.images import (
     cache,
     chain,
     checksum,
     clone,
     confined,
+    free_space,
     header,
     inspect,
     locks,
-    room,
     sources,
     storage,
     tools,
@@ -729,9 +729,11 @@ def test_what_is_being_made_is_locked_where_no_qemu_locks_it(tmp_path):
     with clone.part_of(str(tmp_path / "vm.raw")) as part, open(part, "r+b") as other:
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
         for byte in range(300):
-            fcntl.fcntl(other, fcntl.F_OFD_SETLK, looks.flock(fcntl.F_WRLCK, byte))
+            fcntl.fcntl(other, fcntl.F_OFD_SETLK, file_probe.flock(fcntl.F_WRLCK, byte))
         with pytest.raises(BlockingIOError):
-            fcntl.fcntl(other, fcntl.F_OFD_SETLK, looks.flock(fcntl.F_WRLCK, clone._LOCKED_BYTE))
+            fcntl.fcntl(
+                other, fcntl.F_OFD_SETLK, file_probe.flock(fcntl.F_WRLCK, clone._LOCKED_BYTE)
+            )
 
 
 def test_a_disk_of_another_format_is_refused(tmp_path, qcow2):
@@ -1205,14 +1207,14 @@ def test_credentials_stay_where_only_the_path_changes():
 def test_a_download_leaves_room_for_the_guests(tmp_path, web, monkeypatch):
     images = tmp_path / "images"
     full = SimpleNamespace(total=100 * MIB, free=5 * MIB + 1)
-    monkeypatch.setattr(room.shutil, "disk_usage", lambda _: full)
+    monkeypatch.setattr(free_space.shutil, "disk_usage", lambda _: full)
     with pytest.raises(errors.Refused, match=r"5.* MiB free, of which 5 MiB stay free: make room"):
         cache.fetch(f"{web}/debian.qcow2", images)
     assert os.listdir(images / "_base" / ".partial") == []
     with pytest.raises(errors.Refused, match="is larger than 2 TiB"):
-        room.SpaceGuard("image x", tmp_path).check(room.MAX_BYTES + 1, None)
+        free_space.SpaceGuard("image x", tmp_path).check(free_space.MAX_BYTES + 1, None)
     with pytest.raises(errors.Refused, match=r"has 3 TiB|is larger"):
-        room.SpaceGuard("image x", tmp_path).check(1, 3 * 1024**4)
+        free_space.SpaceGuard("image x", tmp_path).check(1, 3 * 1024**4)
 
 
 def test_no_address_is_shown_with_what_lets_one_in(tmp_path):

@@ -17,7 +17,7 @@ import libvirt
 from saltvirt import errors, seed
 from saltvirt.fleet import shape
 from saltvirt.host.migration import reservations
-from saltvirt.host.provision import disk_notes
+from saltvirt.host.provision import disk_journal
 from saltvirt.host.storage import pool_state
 from saltvirt.seed import tree
 from saltvirt.spec import pool as pool_spec
@@ -44,7 +44,7 @@ class Host:
     def __init__(self, uri, folder):
         self.uri, self.folder, self.images = uri, folder, folder / "images"
         self.images.mkdir(exist_ok=True)
-        disk_notes.FOLDER = str(folder / "making")
+        disk_journal.FOLDER = str(folder / "making")
         reservations.FOLDER = str(folder / "arrivals")
         placement = {"reserved_memory_kib": 0, "memory_ratio": 100, "reserved_disk_bytes": 0}
         self.modules = load(
@@ -104,7 +104,7 @@ class Update(Host):
     """A disk from an image, an empty one, and one in a pool for a guest that is there."""
 
     FILES = (
-        "host/provision/update.py", "host/provision/disk_notes.py", "host/provision/disks.py",
+        "host/provision/update.py", "host/provision/disk_journal.py", "host/provision/disks.py",
         "host/provision/pool_disk.py", "host/provision/reservation.py", "images/clone.py",
         "revert.py",
     )  # fmt: skip
@@ -151,7 +151,7 @@ class Rename(Host):
     """A stopped guest with two disks, one of them in a pool."""
 
     FILES = (
-        "host/provision/rename.py", "host/provision/disk_notes.py", "revert.py",
+        "host/provision/rename.py", "host/provision/disk_journal.py", "revert.py",
         "host/provision/undo_disks.py",
     )  # fmt: skip
 
@@ -238,7 +238,7 @@ class Revert(Host):
 class Delete(Revert):
     """Both external snapshots are deleted, or the verb says why not: no layer is lost."""
 
-    FILES = ("host/snapshot/snapshots.py", "host/snapshot/needs.py")
+    FILES = ("host/snapshot/snapshots.py", "host/snapshot/affected_files.py")
 
     def act(self):
         with contextlib.suppress(Exception):  # before libvirt 9.0 it merges no external ones

@@ -18,11 +18,11 @@ from saltvirt.host.migration import (
     reservations,
     target_leftovers,
 )
-from saltvirt.host.storage import bounded, shared, unchanged_disks, usage
+from saltvirt.host.storage import bounded_io, sharing, unchanged_disks, usage
 from saltvirt.migration.facts import GuestReport
 from saltvirt.migration.journal import TargetFiles
-from saltvirt.operations import proof
-from saltvirt.operations import target_leftovers as cleaning
+from saltvirt.operations.cluster import shared_storage_check
+from saltvirt.operations.move import target_leftovers as cleaning
 from tests.functional.daemon import libvirtd  # noqa: F401
 from tests.functional.test_still_needed import opened, opens
 from tests.functional.test_usage import create, disk, place  # noqa: F401
@@ -40,7 +40,7 @@ def here(place, tmp_path, monkeypatch):  # noqa: F811
     """The target: a Place, whose ``base`` a migration of web1 to here has left."""
     monkeypatch.setattr(target_leftovers, "FOLDER", str(tmp_path / "target_leftovers"))
     monkeypatch.setattr(reservations, "FOLDER", str(tmp_path / "reservations"))
-    monkeypatch.setattr(shared, "sharing_reason", lambda path: None)
+    monkeypatch.setattr(sharing, "sharing_reason", lambda path: None)
     (tmp_path / "target_leftovers").mkdir()
     place.note = lambda *paths, **more: note(place, *paths, **more)
     place.clean = lambda **more: target_leftovers.clean(place.conn, "web1", **more)
@@ -205,7 +205,7 @@ def test_what_could_not_be_deleted_stays_with_the_reason(here, monkeypatch):
 
 def test_what_other_hosts_may_have_is_for_them_to_say(here, monkeypatch):
     here.note()
-    monkeypatch.setattr(shared, "sharing_reason", lambda path: "nfs at /data")
+    monkeypatch.setattr(sharing, "sharing_reason", lambda path: "nfs at /data")
     todo = target_leftovers.plan(here.conn, "web1")
     assert (todo.delete, list(todo.shared)) == ([], [str(here.base)])
     assert "other hosts may have it" in here.shows()
@@ -215,7 +215,7 @@ def test_what_other_hosts_may_have_is_for_them_to_say(here, monkeypatch):
 
 def test_a_disk_that_a_guest_left_here_is_for_other_hosts_to_say_too(here, monkeypatch):
     """The source's own, on storage that others may have: the runner asks them afterwards."""
-    monkeypatch.setattr(shared, "sharing_reason", lambda path: "nfs at /data")
+    monkeypatch.setattr(sharing, "sharing_reason", lambda path: "nfs at /data")
     report = WEB1
     os.rmdir(target_leftovers.FOLDER)
     for _ in range(2):
@@ -239,7 +239,7 @@ def test_two_notes_on_one_guest_are_two(here):
 
 
 def test_where_it_cannot_be_noted_the_move_stands(here, monkeypatch, tmp_path):
-    monkeypatch.setattr(shared, "sharing_reason", lambda path: "nfs at /data")
+    monkeypatch.setattr(sharing, "sharing_reason", lambda path: "nfs at /data")
     monkeypatch.setattr(target_leftovers, "FOLDER", str(tmp_path / "a file" / "target_leftovers"))
     (tmp_path / "a file").touch()
     report = WEB1
@@ -366,14 +366,14 @@ def test_nothing_goes_while_the_guest_is_on_its_way_again(here):
 
 def test_what_cannot_be_looked_at_stays(here, monkeypatch):
     here.note()
-    real = bounded.stat
+    real = bounded_io.stat
 
     def stat(path):
         if path == str(here.base):
-            raise bounded.StorageTimeout("/data")
+            raise bounded_io.StorageTimeout("/data")
         return real(path)
 
-    monkeypatch.setattr(bounded, "stat", stat)
+    monkeypatch.setattr(bounded_io, "stat", stat)
     assert (
         target_leftovers.plan(here.conn, "web1")
         .keep[str(here.base)]
@@ -460,7 +460,7 @@ class Cloud:
 
 @pytest.fixture
 def no_master(monkeypatch):
-    monkeypatch.setattr(proof, "unmatched", lambda opts, hosts: {})
+    monkeypatch.setattr(shared_storage_check, "unmatched", lambda opts, hosts: {})
 
 
 @pytest.mark.usefixtures("no_master")
@@ -495,7 +495,7 @@ def target(libvirtd, tmp_path, monkeypatch):  # noqa: F811
     """The connection to a real libvirtd, which is the other host's."""
     monkeypatch.setattr(target_leftovers, "FOLDER", str(tmp_path / "target_leftovers"))
     monkeypatch.setattr(reservations, "FOLDER", str(tmp_path / "reservations"))
-    monkeypatch.setattr(shared, "sharing_reason", lambda path: None)
+    monkeypatch.setattr(sharing, "sharing_reason", lambda path: None)
     conn = libvirt.open(libvirtd.uri)
     yield conn
     conn.close()

@@ -13,7 +13,7 @@ from saltvirt.design.context import GuestInputs
 from saltvirt.design.source import Source
 from saltvirt.diff.changes import changes
 from saltvirt.spec import guest
-from saltvirt.xml.domain import Domain
+from saltvirt.xml.domain.domain import Domain
 from tests.functional.embedded import connection
 
 libvirt = pytest.importorskip("libvirt")

@@ -13,8 +13,8 @@ pytest.importorskip("salt")
 from saltvirt import errors
 from saltvirt.answers.guests import OrphanedDisks
 from saltvirt.host.domain import metadata, purge
-from saltvirt.host.provision import disk_notes, disks, existing_disk
-from saltvirt.host.storage import bounded, file_mark, shared, usage
+from saltvirt.host.provision import disk_journal, disks, existing_disk
+from saltvirt.host.storage import bounded_io, file_mark, sharing, usage
 from tests.functional.test_usage import create, disk, place  # noqa: F401
 
 DEAD = "1:0:gone"
@@ -23,13 +23,13 @@ DEAD = "1:0:gone"
 @pytest.fixture
 def at(place, tmp_path, monkeypatch):  # noqa: F811
     """A Place whose notes are in a folder of their own, which is not there yet."""
-    monkeypatch.setattr(disk_notes, "FOLDER", str(tmp_path / "notes" / "making"))
-    monkeypatch.setattr(shared, "sharing_reason", lambda path: None)
+    monkeypatch.setattr(disk_journal, "FOLDER", str(tmp_path / "notes" / "making"))
+    monkeypatch.setattr(sharing, "sharing_reason", lambda path: None)
     place.monkeypatch = monkeypatch
     place.own = place.root / "other" / "web1_data.raw"
     place.died = lambda *works: died(place, *works or [work(place.own)])
-    place.left = lambda **more: disk_notes.find_leftovers(place.conn, "web1", **more)
-    place.remove = lambda **more: disk_notes.remove(place.conn, "web1", **more)
+    place.left = lambda **more: disk_journal.find_leftovers(place.conn, "web1", **more)
+    place.remove = lambda **more: disk_journal.remove(place.conn, "web1", **more)
     return place
 
 
@@ -37,7 +37,7 @@ def died(at, *works):
     """The Note of an update that died when it had just written down what it makes."""
     with at.monkeypatch.context() as patch:
         patch.setattr(metadata, "worker", lambda: DEAD)
-        return disk_notes.DiskJournal("web1", "virt.update", works)
+        return disk_journal.DiskJournal("web1", "virt.update", works)
 
 
 def work(path=None, pool=None, volume=None):
@@ -54,79 +54,79 @@ def made(at, note, path=None, data=b"half"):
 
 
 def test_a_note_says_who_makes_what(at):
-    note = disk_notes.DiskJournal("web1", "virt.update", [work(at.own), work(None, "there", "v")])
-    told = disk_notes.read("web1")
+    note = disk_journal.DiskJournal("web1", "virt.update", [work(at.own), work(None, "there", "v")])
+    told = disk_journal.read("web1")
     assert (told.what, metadata.works(told.worker)) == ("virt.update", True)
     mark = told.disks[0].mark
     assert len(mark) == 32
-    with open(disk_notes._path("web1"), encoding="utf-8") as file:
+    with open(disk_journal._path("web1"), encoding="utf-8") as file:
         assert json.load(file)["disks"] == [
             {"path": str(at.own), "pool": None, "volume": None, "mark": mark, "key": None},
             {"path": None, "pool": "there", "volume": "v", "mark": mark, "key": None},
         ]
-    assert stat.S_IMODE(os.stat(disk_notes.FOLDER).st_mode) == 0o700
+    assert stat.S_IMODE(os.stat(disk_journal.FOLDER).st_mode) == 0o700
     note.end(["not undone"])
-    assert disk_notes.read("web1") == told
+    assert disk_journal.read("web1") == told
     note.end()
-    assert disk_notes.read("web1") is None
+    assert disk_journal.read("web1") is None
     note.end()
 
 
 def test_a_block_device_was_there_before(at, monkeypatch):
     monkeypatch.setattr(existing_disk, "is_block", lambda path: path == "/dev/vdx")
-    disk_notes.DiskJournal("web1", "virt.update", [work("/dev/vdx"), work(at.own)])
-    assert [one.path for one in disk_notes.read("web1").disks] == [str(at.own)]
+    disk_journal.DiskJournal("web1", "virt.update", [work("/dev/vdx"), work(at.own)])
+    assert [one.path for one in disk_journal.read("web1").disks] == [str(at.own)]
 
 
 def test_what_an_earlier_one_left_stays_written_down(at):
     at.died()
-    note = disk_notes.DiskJournal("web1", "virt.clone", [work(at.root / "new")])
-    assert [one.path for one in disk_notes.read("web1").disks] == [
+    note = disk_journal.DiskJournal("web1", "virt.clone", [work(at.root / "new")])
+    assert [one.path for one in disk_journal.read("web1").disks] == [
         str(at.own), str(at.root / "new")
     ]  # fmt: skip
     note.end()
-    assert [one.path for one in disk_notes.read("web1").disks] == [str(at.own)]
+    assert [one.path for one in disk_journal.read("web1").disks] == [str(at.own)]
 
 
 @pytest.mark.parametrize("name", ["../web1", "a/b", "a\0b"])
 def test_a_name_that_leads_elsewhere_has_no_note(at, name):
     with pytest.raises(errors.InvalidInput, match="is no guest's name"):
-        disk_notes.read(name)
+        disk_journal.read(name)
 
 
 def test_while_its_maker_works_nothing_is_left(at):
-    note = disk_notes.DiskJournal("web1", "virt.update", [work(at.own)])
+    note = disk_journal.DiskJournal("web1", "virt.update", [work(at.own)])
     made(at, note)
-    assert disk_notes.unfinished(at.conn) == {}
+    assert disk_journal.unfinished(at.conn) == {}
 
 
 def test_what_is_marked_and_used_by_nobody_goes(at):
     made(at, at.died())
     found = OrphanedDisks("virt.update", (str(at.own),), {})
-    assert disk_notes.unfinished(at.conn) == {"web1": found}
+    assert disk_journal.unfinished(at.conn) == {"web1": found}
     left = at.remove()
     assert (left.delete, left.keep, at.own.exists()) == ([str(at.own)], {}, False)
-    assert disk_notes.read("web1") is None
-    assert disk_notes.unfinished(at.conn) == {}
+    assert disk_journal.read("web1") is None
+    assert disk_journal.unfinished(at.conn) == {}
     assert (at.remove().delete, at.left().delete) == ([], [])
 
 
 def test_what_is_not_there_yet_is_nothing(at):
     at.died()
-    assert disk_notes.unfinished(at.conn) == {}
+    assert disk_journal.unfinished(at.conn) == {}
     assert (at.left().delete, at.left().keep) == ([], {})
     at.remove()
-    assert disk_notes.read("web1") is None
+    assert disk_journal.read("web1") is None
 
 
 def test_a_note_that_ended_while_they_were_listed_is_none(at, monkeypatch):
     made(at, at.died())
-    monkeypatch.setattr(disk_notes, "read", lambda name: None)
-    assert disk_notes.unfinished(at.conn) == {}
+    monkeypatch.setattr(disk_journal, "read", lambda name: None)
+    assert disk_journal.unfinished(at.conn) == {}
 
 
 def test_what_a_pool_no_longer_tells_is_where_it_was_made(at, monkeypatch):
-    monkeypatch.setattr(disk_notes, "_in_pool", lambda conn, pool, volume: None)
+    monkeypatch.setattr(disk_journal, "_in_pool", lambda conn, pool, volume: None)
     path = str(made(at, at.died(work(at.own, "there", "v"))))
     assert at.left().delete == [path]
 
@@ -145,13 +145,13 @@ def test_what_is_not_proven_stays(at, how):
         at.own.write_bytes(b"" if how == "empty" else b"theirs")
         if how == "another's mark":
             file_mark.put(at.own, "0" * 32)
-    expected = {str(at.own): disk_notes._UNPROVEN}
+    expected = {str(at.own): disk_journal._UNPROVEN}
     assert (at.left().delete, at.left().keep) == ([], expected)
     found = OrphanedDisks("virt.update", (), expected)
-    assert disk_notes.unfinished(at.conn) == {"web1": found}
+    assert disk_journal.unfinished(at.conn) == {"web1": found}
     assert at.remove().keep == expected
     assert at.own.exists()
-    assert [one.path for one in disk_notes.read("web1").disks]
+    assert [one.path for one in disk_journal.read("web1").disks]
 
 
 def test_a_part_that_had_just_begun_goes(at):
@@ -175,17 +175,17 @@ def test_of_two_disks_the_one_that_stays_is_still_written_down(at):
     left = at.remove()
     assert (left.delete, list(left.keep)) == ([str(at.own)], [str(second)])
     assert (at.own.exists(), second.exists()) == (False, True)
-    assert [one.path for one in disk_notes.read("web1").disks] == [str(second)]
+    assert [one.path for one in disk_journal.read("web1").disks] == [str(second)]
 
 
 def test_what_a_guest_has_by_now_is_its_own(at):
     made(at, at.died())
     at.guest(disk(at.own, "raw"), name="db1")
     assert (at.left().delete, at.left().keep, at.left().extra_links) == ([], {}, [])
-    assert disk_notes.unfinished(at.conn) == {}
+    assert disk_journal.unfinished(at.conn) == {}
     at.remove()
     assert at.own.exists()
-    assert disk_notes.read("web1") is None
+    assert disk_journal.read("web1") is None
 
 
 def test_what_a_guest_begins_to_use_meanwhile_is_its_own(at, monkeypatch):
@@ -212,7 +212,7 @@ def test_what_an_image_begins_to_stand_on_meanwhile_is_kept_and_named(at, monkey
     monkeypatch.setattr(usage, "prevent_open", late)
     assert at.remove().keep == {str(at.own): f"used by {above}"}
     assert at.own.exists()
-    assert disk_notes.read("web1")
+    assert disk_journal.read("web1")
 
 
 def test_an_image_that_stands_on_it_keeps_it(at):
@@ -221,7 +221,7 @@ def test_an_image_that_stands_on_it_keeps_it(at):
     assert at.left().keep == {str(at.own): f"used by {above}"}
     at.remove()
     assert at.own.exists()
-    assert disk_notes.read("web1")
+    assert disk_journal.read("web1")
 
 
 def test_what_somebody_has_open_stays(at, monkeypatch):
@@ -229,15 +229,15 @@ def test_what_somebody_has_open_stays(at, monkeypatch):
     monkeypatch.setattr(usage, "open_reason", lambda conn, path: "it is open")
     assert at.remove().keep == {str(at.own): "it is open"}
     assert at.own.exists()
-    assert disk_notes.read("web1")
+    assert disk_journal.read("web1")
 
 
 def test_what_other_hosts_may_have_is_for_them_to_say(at, monkeypatch):
     made(at, at.died())
-    monkeypatch.setattr(shared, "sharing_reason", lambda path: "nfs at /data")
+    monkeypatch.setattr(sharing, "sharing_reason", lambda path: "nfs at /data")
     assert list(at.left().shared) == [str(at.own)]
     found = OrphanedDisks("virt.update", (str(at.own),), {})
-    assert disk_notes.unfinished(at.conn) == {"web1": found}
+    assert disk_journal.unfinished(at.conn) == {"web1": found}
     at.remove()
     assert at.own.exists()
     at.remove(unused=[str(at.own)])
@@ -258,10 +258,10 @@ def second(at):
 def test_the_second_name_of_a_guests_disk_goes(at, second):
     assert (at.left().extra_links, at.left().delete, at.left().keep) == ([str(second)], [], {})
     found = OrphanedDisks("virt.update", (str(second),), {})
-    assert disk_notes.unfinished(at.conn) == {"web1": found}
+    assert disk_journal.unfinished(at.conn) == {"web1": found}
     at.remove()
     assert (at.own.exists(), second.exists()) == (True, False)
-    assert disk_notes.read("web1") is None
+    assert disk_journal.read("web1") is None
 
 
 def test_a_second_name_that_somebody_means_stays(at, second):
@@ -272,7 +272,7 @@ def test_a_second_name_that_somebody_means_stays(at, second):
 
 
 def test_a_second_name_that_other_hosts_may_have_stays(at, second, monkeypatch):
-    monkeypatch.setattr(shared, "sharing_reason", lambda path: "nfs at /data")
+    monkeypatch.setattr(sharing, "sharing_reason", lambda path: "nfs at /data")
     assert at.left().extra_links == []
     at.remove()
     assert second.exists()
@@ -289,9 +289,9 @@ def test_a_file_of_one_name_that_a_guest_has_by_another_way_is_no_second(at):
     made(at, at.died())
     seen, used = os.stat(at.own), usage.Usage()
     used.add([("file", seen.st_dev, seen.st_ino)], usage.StorageUser("db1"))
-    assert disk_notes._is_second_link(used, str(at.own)) is False
+    assert disk_journal._is_second_link(used, str(at.own)) is False
     os.link(at.own, at.root / "other" / "too")
-    assert disk_notes._is_second_link(used, str(at.own)) is True
+    assert disk_journal._is_second_link(used, str(at.own)) is True
 
 
 def test_a_device_that_a_guest_has_is_no_second_name(at):
@@ -314,9 +314,9 @@ def test_of_what_does_not_answer_nothing_goes(at, monkeypatch):
     made(at, at.died())
 
     def silent(path):
-        raise bounded.StorageTimeout(str(path))
+        raise bounded_io.StorageTimeout(str(path))
 
-    monkeypatch.setattr(bounded, "lexists", silent)
+    monkeypatch.setattr(bounded_io, "lexists", silent)
     assert at.left().delete == []
     assert str(at.own) in at.left().keep
 
@@ -351,14 +351,14 @@ def vg(at):
 def test_a_volume_is_known_by_the_key_that_it_was_given(at, vg):
     _, volume, note = vg
     assert at.left().delete == []
-    assert at.left().keep[volume.path()] == disk_notes._UNPROVEN
+    assert at.left().keep[volume.path()] == disk_journal._UNPROVEN
     note.volume(work(None, "vg", "v"), volume)
-    assert [one.key for one in disk_notes.read("web1").disks] == [None, volume.key()]
+    assert [one.key for one in disk_journal.read("web1").disks] == [None, volume.key()]
     assert at.left().delete == [volume.path()]
-    entry = disk_notes.read("web1")
+    entry = disk_journal.read("web1")
     first, second = entry.disks
     entry = replace(entry, disks=(first, replace(second, key="another")))
-    disk_notes.move_journal.store(disk_notes._path("web1"), entry)
+    disk_journal.move_journal.store(disk_journal._path("web1"), entry)
     assert at.left().delete == []
 
 
@@ -369,7 +369,7 @@ def test_a_volume_that_is_a_file_is_marked(at):
     path = at.root / "data" / "v"
     path.write_bytes(b"half")
     note.volume(work(None, "there", "v"), volume)
-    assert disk_notes.read("web1").disks[0].key is None
+    assert disk_journal.read("web1").disks[0].key is None
     assert at.left().delete == [str(path)]
 
 
@@ -378,17 +378,17 @@ def test_of_a_pool_that_is_not_started_it_is_not_known(at, vg):
     pool.destroy()
     why = "storage pool vg is not started: start it first"
     assert at.left().keep == {"vg/v": why, "vg/other": why}
-    told = disk_notes.unfinished(at.conn)["web1"]
+    told = disk_journal.unfinished(at.conn)["web1"]
     assert (told.disks, sorted(told.unsure)) == ((), ["vg/other", "vg/v"])
     at.remove()
-    assert len(disk_notes.read("web1").disks) == 2
+    assert len(disk_journal.read("web1").disks) == 2
 
 
 def test_a_pool_that_does_not_answer_is_named(at, vg, monkeypatch):
     def silent(pool):
-        raise bounded.StorageTimeout("/dev/vg")
+        raise bounded_io.StorageTimeout("/dev/vg")
 
-    monkeypatch.setattr(disk_notes.answers, "pool", silent)
+    monkeypatch.setattr(disk_journal.answers, "pool", silent)
     assert set(at.left().keep) == {"vg/v", "vg/other"}
 
 
@@ -404,7 +404,7 @@ def test_a_volume_on_a_server_is_by_its_name_alone(at):
     at.died(work("volumes/web1_data"))
     at.monkeypatch.setattr(usage, "is_there", lambda conn, path: True)
     left = at.left()
-    assert (left.delete, left.keep) == ([], {"volumes/web1_data": disk_notes._UNPROVEN})
+    assert (left.delete, left.keep) == ([], {"volumes/web1_data": disk_journal._UNPROVEN})
 
 
 def test_a_volume_on_a_server_is_no_place_on_this_host(at, monkeypatch):
@@ -415,27 +415,27 @@ def test_a_volume_on_a_server_is_no_place_on_this_host(at, monkeypatch):
 
 
 def test_what_cannot_be_written_down_is_an_error(at):
-    os.makedirs(os.path.dirname(disk_notes.FOLDER))
-    os.symlink("nowhere", disk_notes.FOLDER)
+    os.makedirs(os.path.dirname(disk_journal.FOLDER))
+    os.symlink("nowhere", disk_journal.FOLDER)
     with pytest.raises(errors.OperationFailed, match="cannot write down which disks are made for"):
-        disk_notes.DiskJournal("web1", "virt.update", [work(at.own)])
+        disk_journal.DiskJournal("web1", "virt.update", [work(at.own)])
 
 
 def test_a_note_that_is_no_note_is_named(at):
     at.died()
-    path = os.path.join(disk_notes.FOLDER, "web1.json")
+    path = os.path.join(disk_journal.FOLDER, "web1.json")
     with open(path, "w", encoding="utf-8") as file:
         file.write("{")
     with pytest.raises(errors.OperationFailed, match=r"web1\.json.* cannot be read") as said:
         at.left()
     unsure = {path: str(said.value)}
     told = OrphanedDisks("an operation", (), unsure)
-    assert disk_notes.unfinished(at.conn) == {"web1": told}
+    assert disk_journal.unfinished(at.conn) == {"web1": told}
 
 
 def test_the_log_says_what_was_deleted(at, caplog):
     made(at, at.died())
-    caplog.set_level("INFO", disk_notes.log.name)
+    caplog.set_level("INFO", disk_journal.log.name)
     at.remove()
     assert f"{at.own}, made for web1 by virt.update, was deleted" in caplog.messages
 

@@ -10,7 +10,7 @@ import pytest
 import salt.utils.yaml
 
 from saltvirt import settings
-from saltvirt.ha.policy import HaPolicy
+from saltvirt.ha.model.policy import HaPolicy
 from saltvirt.operations import repair
 from saltvirt.pki.authority import policy as pki
 from saltvirt.placement import policy as placement
@@ -128,10 +128,10 @@ def test_the_defaults_of_certificates_are_the_codes(key):
 
 
 CONSTANTS = {
-    "virt:inits_at_once": ("operations/slots.py", "INITS"),
-    "virt:migration:at_once": ("operations/slots.py", "AT_ONCE"),
-    "virt:migration:at_once_per_host": ("operations/slots.py", "PER_HOST"),
-    "virt:queue_timeout": ("operations/held.py", "QUEUE_S"),
+    "virt:inits_at_once": ("operations/journal/slots.py", "INITS"),
+    "virt:migration:at_once": ("operations/journal/slots.py", "AT_ONCE"),
+    "virt:migration:at_once_per_host": ("operations/journal/slots.py", "PER_HOST"),
+    "virt:queue_timeout": ("system/file_lock.py", "QUEUE_S"),
     "virt:stall_timeout": ("fleet/client.py", "STALL_S"),
     "virt:job_timeout": ("fleet/client.py", "JOB_S"),
     "virt:image_copies": ("fleet/download_queue.py", "AT_ONCE"),

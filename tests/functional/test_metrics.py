@@ -23,11 +23,11 @@ pytest.importorskip("libvirt")
 pytest.importorskip("prometheus_client")
 
 from saltvirt import errors, settings
-from saltvirt.metrics import family
-from saltvirt.metricserve import options, serve, server, source
-from saltvirt.metricserve.look import PeriodicReader
-from saltvirt.metricshost import read
-from saltvirt.metricshost.serve import HostMetrics
+from saltvirt.metrics.exporter import options, serve, server, source
+from saltvirt.metrics.exporter.readers import PeriodicReader
+from saltvirt.metrics.host import read
+from saltvirt.metrics.host.serve import HostMetrics
+from saltvirt.metrics.model import family
 from saltvirt.pki.authority import ca
 from saltvirt.pki.authority import policy as certificates
 from saltvirt.pki.authority.store import CertificateStore
@@ -313,7 +313,7 @@ def test_who_goes_away_is_no_error_and_a_fault_of_its_own_is(caplog):
 
 
 def levels(caplog):
-    own = [one for one in caplog.records if one.name.startswith("saltvirt.metricserve")]
+    own = [one for one in caplog.records if one.name.startswith("saltvirt.metrics.exporter")]
     return {one.levelname for one in own}
 
 

@@ -11,7 +11,7 @@ libvirt = pytest.importorskip("libvirt")
 from saltvirt import errors
 from saltvirt.host.migration import (
     confirm,
-    departed,
+    departures,
     migration,
     move_journal,
     offline,
@@ -22,7 +22,7 @@ from saltvirt.host.migration import (
     target_leftovers,
     unreachable_target,
 )
-from saltvirt.host.storage import files, shared
+from saltvirt.host.storage import files, sharing
 from saltvirt.migration.facts import GuestReport, MachineReport, TargetReport
 from saltvirt.migration.journal import MOVED, MOVING, PREPARING, JournalEntry
 from tests.functional.conftest import EMPTY
@@ -36,7 +36,7 @@ def peer(monkeypatch, tmp_path):
     conn = libvirt.open(EMPTY)
     monkeypatch.setattr(recovery, "connect_target", lambda _job, _uri: contextlib.nullcontext(conn))
     monkeypatch.setattr(recovery, "has_job", lambda _dom: False)  # the test driver has none
-    monkeypatch.setattr(departed, "FOLDER", str(tmp_path / "moved"))
+    monkeypatch.setattr(departures, "FOLDER", str(tmp_path / "moved"))
     monkeypatch.setattr(reservations, "FOLDER", str(tmp_path / "reservations"))
     yield conn
     conn.close()
@@ -122,7 +122,7 @@ def real(peer, libvirtd, tmp_path, monkeypatch):  # noqa: F811
     conn = libvirt.open(libvirtd.uri)
     monkeypatch.setattr(recovery, "connect_target", lambda _job, _uri: contextlib.nullcontext(conn))
     monkeypatch.setattr(target_leftovers, "FOLDER", str(tmp_path / "target_leftovers"))
-    monkeypatch.setattr(shared, "sharing_reason", lambda path: None)
+    monkeypatch.setattr(sharing, "sharing_reason", lambda path: None)
     conn.copy = tmp_path / "vm" / "web1_vda"
     conn.copy.parent.mkdir()
     conn.copy.write_bytes(b"as it was copied")

@@ -24,7 +24,7 @@ from saltvirt.host.migration import (
     target_leftovers,
     unreachable_target,
 )
-from saltvirt.host.storage import shared
+from saltvirt.host.storage import sharing
 from saltvirt.images import locks
 from saltvirt.migration import options, reservation, transport
 from saltvirt.migration.facts import GuestReport
@@ -148,7 +148,7 @@ def real(target, libvirtd, tmp_path, monkeypatch):  # noqa: F811
     target.conn = libvirt.open(libvirtd.uri)
     monkeypatch.setattr(target_leftovers, "FOLDER", str(tmp_path / "target_leftovers"))
     monkeypatch.setattr(reservations, "FOLDER", str(tmp_path / "reservations"))
-    monkeypatch.setattr(shared, "sharing_reason", lambda path: None)
+    monkeypatch.setattr(sharing, "sharing_reason", lambda path: None)
     here = sys.modules[__name__]
     monkeypatch.setattr(here, "DISK", str(tmp_path / "vm" / "web1_vda.qcow2"))
     monkeypatch.setattr(here, "PROMISE", str(tmp_path / "reservations" / "web1~65536~1~1000"))

@@ -14,7 +14,7 @@ from saltvirt.host.migration import (
     api,
     confirm,
     control,
-    departed,
+    departures,
     live,
     migration,
     move_journal,
@@ -37,7 +37,7 @@ from tests.functional.test_migrate_faults import broken_off, dom, job, target  #
 
 @pytest.fixture
 def kept(tmp_path, monkeypatch):
-    monkeypatch.setattr(departed, "FOLDER", str(tmp_path / "moved"))
+    monkeypatch.setattr(departures, "FOLDER", str(tmp_path / "moved"))
     monkeypatch.setattr(reservations, "FOLDER", str(tmp_path / "reservations"))
 
 

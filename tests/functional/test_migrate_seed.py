@@ -13,7 +13,7 @@ libvirt = pytest.importorskip("libvirt")
 
 from saltvirt import errors
 from saltvirt.host.domain import snapshot_state
-from saltvirt.host.migration import api, departed, facts, reservations
+from saltvirt.host.migration import api, departures, facts, reservations
 from saltvirt.host.provision import seed_drive
 from tests.functional.daemon import Daemon, libvirtd  # noqa: F401
 from tests.functional.test_migrate_faults import job  # noqa: F401
@@ -58,7 +58,7 @@ class Pair:
 
 @pytest.fixture
 def pair(libvirtd, other, job, tmp_path, monkeypatch):
-    monkeypatch.setattr(departed, "FOLDER", str(tmp_path / "moved"))
+    monkeypatch.setattr(departures, "FOLDER", str(tmp_path / "moved"))
     monkeypatch.setattr(reservations, "FOLDER", str(tmp_path / "reservations"))
     monkeypatch.setattr(facts, "host_uuid", lambda _conn: "the first")
     folder = tempfile.mkdtemp(dir="/var/lib", prefix="sv")

@@ -10,7 +10,7 @@ libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
 from saltvirt import errors
-from saltvirt.host.storage import bounded, mounted, mounts
+from saltvirt.host.storage import bounded_io, mount_guard, mounts
 from tests.functional.conftest import load_with_folders
 from tests.functional.test_init import files, host, image, names  # noqa: F401
 
@@ -25,8 +25,8 @@ HINT = (
 def configuration(tmp_path, monkeypatch):
     """Neither this machine's fstab nor its units, and a record of its own."""
     for name in ("fstab", "units"):
-        monkeypatch.setattr(mounted, name.upper(), str(tmp_path / name))
-    monkeypatch.setattr(mounted, "FOLDER", str(tmp_path / "mount-points"))
+        monkeypatch.setattr(mount_guard, name.upper(), str(tmp_path / name))
+    monkeypatch.setattr(mount_guard, "FOLDER", str(tmp_path / "mount-points"))
 
 
 def mount(folder):
@@ -64,11 +64,11 @@ def test_a_master_is_told_of_what_is_not_mounted(tmp_path):
     lines = f"server:/a {folder} nfs defaults\nserver:/b {tmp_path}/b nfs noauto\n/dev/a / ext4\n"
     (tmp_path / "fstab").write_text(lines)
     with mounted_at(folder):
-        mounted.remember(str(folder / "web1"))
-        assert mounted.unmounted_points() == []
-    assert mounted.unmounted_points() == [str(folder)]
+        mount_guard.remember(str(folder / "web1"))
+        assert mount_guard.unmounted_points() == []
+    assert mount_guard.unmounted_points() == [str(folder)]
     (tmp_path / "fstab").unlink()
-    assert mounted.unmounted_points() == [str(folder)], "it is remembered"
+    assert mount_guard.unmounted_points() == [str(folder)], "it is remembered"
 
 
 def test_a_server_that_does_not_answer_keeps_no_master_waiting(tmp_path, monkeypatch):
@@ -76,15 +76,15 @@ def test_a_server_that_does_not_answer_keeps_no_master_waiting(tmp_path, monkeyp
 
     def real(path):
         assert path not in {mount.mount_point for mount in mounts.read()}, "known without a look"
-        raise bounded.StorageTimeout("/srv")
+        raise bounded_io.StorageTimeout("/srv")
 
-    monkeypatch.setattr(bounded, "real", real)
+    monkeypatch.setattr(bounded_io, "real", real)
     (tmp_path / "fstab").write_bytes(
         f"a /proc proc\nb {tmp_path}/x nfs\nc /\udcff nfs\n".encode(errors="surrogateescape")
     )
-    assert mounted.unmounted_points() == []
-    monkeypatch.setattr(bounded, "real", str)
-    assert mounted.unmounted_points() == [f"{tmp_path}/x"]
+    assert mount_guard.unmounted_points() == []
+    monkeypatch.setattr(bounded_io, "real", str)
+    assert mount_guard.unmounted_points() == [f"{tmp_path}/x"]
 
 
 @pytest.mark.parametrize("test", [False, True])
@@ -106,7 +106,7 @@ def test_nor_that_of_an_update_or_a_drive_or_an_image(host, image):  # noqa: F81
     refused(host.images, lambda: update("g1", disks=more, test=True))
     refused(host.images, lambda: update("g1", disks=more))
     folder = host.images / "_base"
-    refused(host.images, lambda: mounted.make_folder(str(folder)))
+    refused(host.images, lambda: mount_guard.make_folder(str(folder)))
 
 
 def test_an_image_is_not_kept_on_the_disk_below(host, tmp_path, monkeypatch):  # noqa: F811
@@ -185,14 +185,14 @@ def test_an_enabled_unit_says_it(host, tmp_path, kind):  # noqa: F811
 def test_what_is_mounted_when_it_is_looked_into_is_mounted(host, tmp_path, monkeypatch):  # noqa: F811
     (tmp_path / "fstab").write_text(f"nas:/x {host.images} nfs defaults 0 0\n", "utf-8")
     real, looked = mounts.read, []
-    monkeypatch.setattr(mounted.bounded, "names", lambda path: looked.append(path) or [])
+    monkeypatch.setattr(mount_guard.bounded, "names", lambda path: looked.append(path) or [])
 
     def read(*_):
         kind = "nfs4" if looked else "autofs"
         return [*real(), mounts.Mount("0:99", "/", str(host.images), kind, "x")]
 
     monkeypatch.setattr(mounts, "read", read)
-    mounted.refuse_unmounted(str(host.images / "_base"))
+    mount_guard.refuse_unmounted(str(host.images / "_base"))
     assert looked == [str(host.images)]
 
 
@@ -238,7 +238,7 @@ def test_a_pool_of_a_folder_that_is_not_mounted_is_not_purged(conn, tmp_path):
 
 
 def test_a_record_that_cannot_be_written_is_said(tmp_path, monkeypatch):
-    monkeypatch.setattr(mounted, "FOLDER", f"{os.devnull}/x")
+    monkeypatch.setattr(mount_guard, "FOLDER", f"{os.devnull}/x")
     folder = tmp_path / "images"
     with mounted_at(folder), pytest.raises(errors.OperationFailed, match="cannot remember that"):
-        mounted.make_folder(str(folder))
+        mount_guard.make_folder(str(folder))

@@ -8,7 +8,7 @@ pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
 from saltvirt import errors
-from saltvirt.host.migration import departed
+from saltvirt.host.migration import departures
 from saltvirt.states import guests
 from tests.functional.test_init import host, image  # noqa: F401
 
@@ -35,33 +35,33 @@ class Host:
 
 def test_a_guest_that_moved_away_is_not_made_again(host, tmp_path):  # noqa: F811
     name = "moved-away-1"
-    folder = departed.FOLDER
-    departed.record_departure(name, "hv2")
+    folder = departures.FOLDER
+    departures.record_departure(name, "hv2")
     try:
         with pytest.raises(errors.VirtError, match=rf"{name} was moved from here to hv2 on 2"):
             guests.running(Host(host.modules), name, **GIVEN)
         assert name not in host.modules["virt.list_domains"]()
         host.init(name, disk=None)  # whoever says so gets it
-        assert departed.departure_reason(name) is None
-        departed.record_departure(name, "hv2", folder)
+        assert departures.departure_reason(name) is None
+        departures.record_departure(name, "hv2", folder)
         host.modules["virt.purge"](name)
-        assert departed.departure_reason(name) is None
+        assert departures.departure_reason(name) is None
         assert guests.defined(Host(host.modules), name, **GIVEN)["result"] is True
         host.modules["virt.purge"](name)
     finally:
-        departed.forget(name)
+        departures.forget(name)
 
 
 def test_a_note_is_roots_alone_and_goes_where_it_lies(tmp_path):
     folder = tmp_path / "moved"
-    departed.record_departure("web1", "hv2", str(folder))
+    departures.record_departure("web1", "hv2", str(folder))
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    departed.forget("web1", str(folder))
-    assert departed.departure_reason("web1", str(folder)) is None and list(folder.iterdir()) == []
+    departures.forget("web1", str(folder))
+    assert departures.departure_reason("web1", str(folder)) is None and list(folder.iterdir()) == []
 
 
 def test_a_note_that_cannot_be_read_is_none(tmp_path):
     (tmp_path / "web1").write_text("{")
-    assert departed.departure_reason("web1", str(tmp_path)) is None
-    departed.record_departure("web1", "hv2", str(tmp_path))
-    assert "to hv2 on" in departed.departure_reason("web1", str(tmp_path))
+    assert departures.departure_reason("web1", str(tmp_path)) is None
+    departures.record_departure("web1", "hv2", str(tmp_path))
+    assert "to hv2 on" in departures.departure_reason("web1", str(tmp_path))

@@ -12,8 +12,8 @@ import salt.loader
 from saltvirt import errors
 from saltvirt.design import identity
 from saltvirt.host.domain import metadata
-from saltvirt.xml.domain import Domain
-from saltvirt.xml.metadata import MetadataEntry
+from saltvirt.xml.domain.domain import Domain
+from saltvirt.xml.domain.metadata import MetadataEntry
 from tests.functional.conftest import REPOSITORY
 from tests.functional.test_init import host, image  # noqa: F401
 

@@ -15,7 +15,7 @@ pytest.importorskip("salt")
 
 from salt.exceptions import CommandExecutionError
 
-from saltvirt.host.network import links, network_state, networks, own_address
+from saltvirt.host.network import host_addresses, links, network_state, networks
 from saltvirt.spec.network import parse
 from saltvirt.states.networks import DesiredNetwork
 
@@ -318,16 +318,16 @@ def test_only_a_linux_bridge_gets_its_guests_back(conn, monkeypatch):
 
 def test_the_addresses_of_this_host_are_those_that_others_reach(monkeypatch):
     told = subprocess.run(["ip", "-o", "addr", "show"], capture_output=True, text=True, check=True)
-    here = own_address.global_addresses()
+    here = host_addresses.global_addresses()
     assert all(f" {address}/" in told.stdout for address in here)
     assert not {"127.0.0.1", "::1"} & set(here)
-    assert [own_address.global_addresses(address) for address in here] == [
+    assert [host_addresses.global_addresses(address) for address in here] == [
         [address] for address in here
     ]
-    assert own_address.global_addresses("localhost") == []
-    assert own_address.global_addresses("no such name") == []
+    assert host_addresses.global_addresses("localhost") == []
+    assert host_addresses.global_addresses("no such name") == []
     monkeypatch.setenv("PATH", "/no/such/folder")
-    assert own_address.global_addresses() == []
+    assert host_addresses.global_addresses() == []
 
 
 def test_a_network_that_goes_while_they_are_read_costs_only_itself(conn):

@@ -5,17 +5,18 @@ import resource
 
 import pytest
 
-from saltvirt import errors, newfile
+from saltvirt import errors
+from saltvirt.system import atomic_file
 
 
 def made(path, data=b"new", overwrite=False):
-    with newfile.create(str(path), overwrite) as write:
+    with atomic_file.create(str(path), overwrite) as write:
         write(data)
 
 
 def test_it_is_there_whole_and_for_one_alone(tmp_path):
     path = tmp_path / "a"
-    with newfile.create(str(path), False) as write:
+    with atomic_file.create(str(path), False) as write:
         write(b"1" * 100_000)
         [part] = tmp_path.iterdir()
         assert part != path and part.stat().st_mode & 0o777 == 0o600
@@ -25,7 +26,7 @@ def test_it_is_there_whole_and_for_one_alone(tmp_path):
 
 
 def test_what_fails_leaves_nothing(tmp_path):
-    with pytest.raises(ZeroDivisionError), newfile.create(str(tmp_path / "a"), False) as write:
+    with pytest.raises(ZeroDivisionError), atomic_file.create(str(tmp_path / "a"), False) as write:
         write(b"1")
         _ = 1 / 0
     assert os.listdir(tmp_path) == []
@@ -49,7 +50,10 @@ def test_what_is_there_stays_and_is_not_followed(tmp_path, kind):
 
 
 def test_what_comes_meanwhile_stays(tmp_path):
-    with pytest.raises(errors.AlreadyExists), newfile.create(str(tmp_path / "a"), False) as write:
+    with (
+        pytest.raises(errors.AlreadyExists),
+        atomic_file.create(str(tmp_path / "a"), False) as write,
+    ):
         write(b"ours")
         (tmp_path / "a").write_text("theirs")
     assert (tmp_path / "a").read_text() == "theirs" and os.listdir(tmp_path) == ["a"]
@@ -68,12 +72,12 @@ def test_a_folder_that_is_none_and_one_in_the_place(tmp_path):
 def test_only_files_are_read(tmp_path):
     (tmp_path / "a").write_text("text")
     os.mkfifo(tmp_path / "fifo")
-    with newfile.open_existing(str(tmp_path / "a")) as file:
+    with atomic_file.open_existing(str(tmp_path / "a")) as file:
         assert file.read() == b"text"
     for path in ("fifo", "none", "", "a\0b"):
-        with pytest.raises(errors.InvalidInput), newfile.open_existing(f"{tmp_path}/{path}"):
+        with pytest.raises(errors.InvalidInput), atomic_file.open_existing(f"{tmp_path}/{path}"):
             pass
-    with pytest.raises(errors.InvalidInput), newfile.open_existing("/dev/zero"):
+    with pytest.raises(errors.InvalidInput), atomic_file.open_existing("/dev/zero"):
         pass
 
 
@@ -96,7 +100,7 @@ def test_what_the_system_refuses_is_said_of_the_path(tmp_path):
 def test_a_full_disk_leaves_nothing(tmp_path):
     """The system takes a part of what is written, and then no more."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    writing = newfile.create(str(tmp_path / "a"), False)
+    writing = atomic_file.create(str(tmp_path / "a"), False)
     with (
         pytest.raises(errors.OperationFailed, match="cannot be written: File too large"),
         writing as write,
@@ -112,7 +116,7 @@ def test_a_full_disk_leaves_nothing(tmp_path):
 def test_a_folder_that_comes_meanwhile_stays(tmp_path):
     path = tmp_path / "a"
     refused = pytest.raises(errors.OperationFailed, match="cannot be written: Is a directory")
-    with refused, newfile.create(str(path), True) as write:
+    with refused, atomic_file.create(str(path), True) as write:
         write(b"ours")
         path.mkdir()
     assert path.is_dir() and os.listdir(tmp_path) == ["a"]

@@ -11,7 +11,7 @@ libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
 from saltvirt import errors
-from saltvirt.host.provision import disk_notes
+from saltvirt.host.provision import disk_journal
 from saltvirt.host.snapshot import layers
 from tests.functional.test_init import MIB, host, image  # noqa: F401
 
@@ -80,7 +80,7 @@ def test_the_disk_of_an_update(guest, small):
 def test_the_note_of_an_update_and_the_lock_of_a_guest(guest, small, monkeypatch, tmp_path):
     disks = [{"name": "system"}, {"name": "data", "size": 1, "format": "raw"}]
     filler = fill(small)
-    monkeypatch.setattr(disk_notes, "FOLDER", str(small))
+    monkeypatch.setattr(disk_journal, "FOLDER", str(small))
     said = refused(guest, "update", "g1", disks=disks)
     assert said == f"cannot write {small}/g1.json: No space left on device"
     monkeypatch.undo()

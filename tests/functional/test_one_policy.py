@@ -13,8 +13,8 @@ pytest.importorskip("salt")
 from saltvirt import errors
 from saltvirt.answers.migration import RecoveryResult
 from saltvirt.host.node import inventory
-from saltvirt.operations.init import Init, InitRequest
-from saltvirt.operations.lifecycle import Lifecycle
+from saltvirt.operations.create.init import Init, InitRequest
+from saltvirt.operations.guest.lifecycle import Lifecycle
 from saltvirt.placement import choose, facts, policy
 from tests.functional.cloud import Fleet
 from tests.functional.conftest import load, only_test

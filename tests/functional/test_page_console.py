@@ -16,9 +16,10 @@ from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.keys import Keys
 
 from saltvirt import errors
+from saltvirt.console.master import verbs
 from saltvirt.pki.common import certs
 from saltvirt.pki.host import own_pair
-from saltvirt.reachmaster import proxy, verbs
+from saltvirt.web import proxy
 from tests.clock import until
 from tests.functional import page_api
 from tests.functional.daemon import libvirtd  # noqa: F401 - a fixture

@@ -15,8 +15,8 @@ from saltvirt import errors
 from saltvirt.diff import pending
 from saltvirt.host.domain import resize
 from saltvirt.host.provision import hotplug
-from saltvirt.metricshost import read
-from saltvirt.xml.domain import Domain
+from saltvirt.metrics.host import read
+from saltvirt.xml.domain.domain import Domain
 from tests.functional.conftest import load
 from tests.functional.daemon import libvirtd  # noqa: F401
 

@@ -12,7 +12,7 @@ from saltvirt import errors
 from saltvirt.host.storage import (
     pool_state,
     secret,
-    shared,
+    sharing,
     unchanged_disks,
     upload,
     usage,
@@ -154,7 +154,7 @@ def test_of_a_pool_of_a_storage_network_nothing_is_deleted(place, monkeypatch, a
 
 @pytest.mark.parametrize(("kind", "goes"), [("disk", False), ("logical", True)])
 def test_what_libvirt_cannot_delete_stays(place, monkeypatch, kind, goes):
-    monkeypatch.setattr(shared, "sharing_reason", lambda path: None)
+    monkeypatch.setattr(sharing, "sharing_reason", lambda path: None)
     pool_of(place, kind).create()
     assert remove(place, purge=True, test=True).changes.get("deleted", False) is goes
 
@@ -229,7 +229,7 @@ def test_what_others_need_of_a_pool_is_no_reason_where_it_is_forced(place, pool,
 @pytest.mark.parametrize(("kind", "local"), [("disk", True), ("dir", False)])
 def test_a_link_is_a_folder_of_this_host_alone(place, monkeypatch, kind, local):
     (place.root / "there").symlink_to(place.above.parent)
-    monkeypatch.setattr(shared, "sharing_reason", lambda path: None)
+    monkeypatch.setattr(sharing, "sharing_reason", lambda path: None)
     pool_of(place, kind, place.root / "there").create()
     monkeypatch.setattr(pool_state.connection, "is_local", lambda conn: local)
     found = remove(place, purge=True, test=True, force=True)
@@ -263,7 +263,7 @@ def test_a_volume_stays_while_it_is_open_or_others_may_have_it(
     place, pool, monkeypatch, held, others, words
 ):
     monkeypatch.setattr(usage, "open_reason", lambda conn, path: held)
-    monkeypatch.setattr(shared, "sharing_reason", lambda path: others)
+    monkeypatch.setattr(sharing, "sharing_reason", lambda path: others)
     with pytest.raises(errors.InvalidInput, match=words):
         volumes.delete(place.conn, "there", "base.raw")
     with pytest.raises(errors.InvalidInput, match=words):
@@ -274,7 +274,7 @@ def test_a_volume_stays_while_it_is_open_or_others_may_have_it(
 
 
 def test_a_volume_that_others_may_have_is_not_written_over(place, pool, monkeypatch, tmp_path):
-    monkeypatch.setattr(shared, "sharing_reason", lambda path: "nfs4 at /x")
+    monkeypatch.setattr(sharing, "sharing_reason", lambda path: "nfs4 at /x")
     new, words = tmp_path / "new", r"base\.raw in there is not written over: other .*force=True"
     new.write_bytes(b"new")
     size, before = pool.storageVolLookupByName("base.raw").info()[1], place.base.read_bytes()
@@ -343,7 +343,7 @@ def test_of_a_pool_that_runs_libvirt_deletes_nothing(place, monkeypatch):
     """It says so itself."""
     made = pool_of(place, "logical", "/dev/there")
     made.create()
-    monkeypatch.setattr(shared, "sharing_reason", lambda path: "its device")
+    monkeypatch.setattr(sharing, "sharing_reason", lambda path: "its device")
     with pytest.raises(errors.OperationFailed, match="is active"):
         volumes.delete_pool(place.conn, made)
 

@@ -15,7 +15,7 @@ from saltvirt.design import secret as design
 from saltvirt.host.storage import pool_state, secret
 from saltvirt.revert import UndoStack
 from saltvirt.spec.pool import PoolAuthSpec, PoolSpec
-from saltvirt.xml.pool import Pool
+from saltvirt.xml.storage.pool import Pool
 from tests.functional.daemon import libvirtd  # noqa: F401
 
 CEPH = base64.b64encode(b"key").decode()

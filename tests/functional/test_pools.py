@@ -10,13 +10,7 @@ pytest.importorskip("salt")
 from salt.exceptions import CommandExecutionError
 
 from saltvirt import errors
-from saltvirt.host.storage import (
-    pool_source,
-    pool_state,
-    shared,
-    volume_content,
-    volume_state,
-)
+from saltvirt.host.storage import pool_source, pool_state, sharing, volume_content, volume_state
 from saltvirt.host.storage import pools as host_pools
 from saltvirt.host.storage import volumes as host_volumes
 from saltvirt.spec import pool as pool_spec
@@ -325,7 +319,7 @@ def test_what_other_hosts_may_have_is_not_deleted_with_its_pool(conn, monkeypatc
         "<target><path>/dev/vg</path></target></pool>"
     )
     monkeypatch.setattr(
-        shared, "sharing_reason", lambda path: "its device" if path == place else None
+        sharing, "sharing_reason", lambda path: "its device" if path == place else None
     )
     pool = conn.storagePoolDefineXML(text)
     pool.create()
@@ -344,7 +338,7 @@ def test_what_other_hosts_may_have_is_not_deleted_with_its_pool(conn, monkeypatc
 @pytest.mark.parametrize(("kind", "why"), [("logical", None), ("dir", "nfs4")])
 def test_what_a_pool_is_made_of_goes_with_it(conn, monkeypatch, kind, why):
     """Of a pool of files that is its folder, and only an empty one."""
-    monkeypatch.setattr(shared, "sharing_reason", lambda path: why)
+    monkeypatch.setattr(sharing, "sharing_reason", lambda path: why)
     conn.storagePoolDefineXML(
         f"<pool type='{kind}'><name>vg</name><source><name>vg</name></source>"
         "<target><path>/srv/vg</path></target></pool>"

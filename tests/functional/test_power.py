@@ -13,7 +13,7 @@ from saltvirt import errors
 from saltvirt.fleet import shape
 from saltvirt.host.domain import lifecycle, power
 from saltvirt.host.migration import move_journal
-from saltvirt.host.node import steps
+from saltvirt.host.node import job_steps
 from tests.clock import Clock
 from tests.functional.conftest import load_with_folders
 
@@ -190,7 +190,7 @@ def test_it_is_asked_again_every_ten_seconds_until_it_is_off(
 
 
 def test_the_master_is_told_that_it_goes_on_and_the_lock_is_not_held(host, tmp_path, monkeypatch):
-    held, where = [], steps.folder(host["config.get"])
+    held, where = [], job_steps.folder(host["config.get"])
 
     def off_within(dom, timeout_s, asking):
         asking()

@@ -79,7 +79,8 @@ opts = salt.config.master_config(None)
 opts.update(runner_dirs=["_runners"], extension_modules="")
 assert "virt.query" in salt.loader.runner(opts)
 held = {name for name in sys.modules if name.startswith("saltvirt")}
-print(len(held), *(name in held for name in ("saltvirt.operations.init", "saltvirt.hamaster")))
+print(len(held), *(name in held for name in ("saltvirt.operations.create.init",
+"saltvirt.ha.manager")))
 """
 
 

@@ -35,8 +35,8 @@ from saltvirt.revert import UndoStack
 from saltvirt.seed import keys
 from saltvirt.spec.deploy import DeploySpec
 from saltvirt.spec.disk import DiskSpec
-from saltvirt.xml.disk import Disk
-from saltvirt.xml.domain import Domain
+from saltvirt.xml.devices.disk import Disk
+from saltvirt.xml.domain.domain import Domain
 from tests.functional.test_init import MIB, files, host, image, info, names  # noqa: F401
 from tests.functional.test_update import SYSTEM, guest  # noqa: F401
 from tests.functional.test_usage import GUEST

@@ -15,9 +15,10 @@ pytest.importorskip("cryptography")
 from tornado import ioloop
 
 from saltvirt.answers import reach
+from saltvirt.console.master import guest_connection
 from saltvirt.pki.common import certs
 from saltvirt.pki.host import own_pair
-from saltvirt.reachmaster import proxy, tickets, view, way
+from saltvirt.web import cluster_view, proxy, tickets
 from tests.clock import until
 from tests.functional.reached import Browser
 
@@ -29,7 +30,11 @@ class View:
     """What pages see: a look that takes as long as a test wants."""
 
     def __init__(self):
-        self.last, self.fails, self.goes = view.ViewSnapshot(1, 0.0), None, threading.Event()
+        self.last, self.fails, self.goes = (
+            cluster_view.ViewSnapshot(1, 0.0),
+            None,
+            threading.Event(),
+        )
         self.asked = threading.Event()
         self.goes.set()
 
@@ -42,7 +47,7 @@ class View:
     def seen(self, _user):
         self.asked.set()
         self.goes.wait(120)
-        return view.UserView(self.last, {})
+        return cluster_view.UserView(self.last, {})
 
 
 @pytest.fixture
@@ -134,7 +139,7 @@ def test_a_guest_whose_hypervisor_is_not_reached(proxied):
     pair = own_pair.generate(reach.CERTIFICATE_NAME, certs.CLIENT)
     with socket.create_server(("127.0.0.1", 0)) as gone:
         port = gone.getsockname()[1]
-    proxied.ticket = tickets.Ticket("anna", 0.0, way.GuestConnection(
+    proxied.ticket = tickets.Ticket("anna", 0.0, guest_connection.GuestConnection(
         "web1", "u", "hv1", "display", "vnc", "127.0.0.1", port, pair.authority,
         pair.certificate, pair.key,
     ))  # fmt: skip
@@ -147,7 +152,7 @@ def test_a_hypervisor_that_is_none_gets_no_word_of_the_guest(proxied, monkeypatc
     monkeypatch.setattr(proxy.ways, "CONNECT_TIMEOUT_S", 3)
     pair = own_pair.generate(reach.CERTIFICATE_NAME, certs.CLIENT)
     with socket.create_server(("127.0.0.1", 0)) as deaf:
-        proxied.ticket = tickets.Ticket("anna", 0.0, way.GuestConnection(
+        proxied.ticket = tickets.Ticket("anna", 0.0, guest_connection.GuestConnection(
             "web1", "u", "hv1", "display", "vnc", *deaf.getsockname(), pair.authority,
             pair.certificate, pair.key,
         ))  # fmt: skip

@@ -12,7 +12,7 @@ from tests.lab import measured, paths
 from tests.lab.publish import MERGED, publish
 from tests.lab.sh import LabError
 
-PACKED = paths.REPOSITORY / "_utils/saltvirt/packed.py"
+PACKED = paths.REPOSITORY / "_utils/saltvirt/bundle.py"
 
 
 def git(repository, *arguments):
@@ -102,7 +102,7 @@ def test_the_library_is_one_file_and_what_unpacks_it(tree, tmp_path):
         [*show, "published:_utils/saltvirt/library.zip"], check=True, capture_output=True
     ).stdout
     with zipfile.ZipFile(io.BytesIO(found)) as archive:
-        assert archive.namelist() == ["saltvirt/packed.py", "saltvirt/units.py"]
+        assert archive.namelist() == ["saltvirt/bundle.py", "saltvirt/units.py"]
         assert archive.read("saltvirt/units.py") == b"_utils/saltvirt/units.py"
     begins = subprocess.run(
         [*show, "published:_utils/saltvirt/__init__.py"], check=True, capture_output=True

@@ -9,8 +9,8 @@ libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
 from saltvirt import errors
-from saltvirt.host.domain import aside, metadata, purge
-from saltvirt.host.domain.aside import ReplacedGuest
+from saltvirt.host.domain import metadata, purge, replaced_guest
+from saltvirt.host.domain.replaced_guest import ReplacedGuest
 from saltvirt.host.storage import deletion
 from tests.functional.test_snapshots_shared import layer
 from tests.functional.test_still_needed import opened
@@ -69,12 +69,12 @@ def test_a_drive_without_a_medium_and_a_disk_of_a_server_are_nothing_to_delete(p
 
 
 def test_what_the_guest_had_before_a_backup_took_its_place_is_named(place, monkeypatch):  # noqa: F811
-    monkeypatch.setattr(aside, "FOLDER", str(place.root / "aside"))
+    monkeypatch.setattr(replaced_guest, "FOLDER", str(place.root / "aside"))
     both = disk(raw(place.root / "other/both.raw"), "raw", target="vdc")
     dom = place.guest(disk(raw(place.root / "other/new.raw"), "raw") + both)
     lent = "<disk type='file'><source file='/lent'/><target dev='vdb'/><readonly/></disk>"
     before = dom.XMLDesc(0).replace("new.raw", "old.raw").replace("</disk>", f"</disk>{lent}", 1)
-    aside.store(ReplacedGuest(dom.UUIDString(), dom.name(), "000001-x", before, ()))
+    replaced_guest.store(ReplacedGuest(dom.UUIDString(), dom.name(), "000001-x", before, ()))
     found = purge.plan(place.conn, dom)
     keep = found.keep
     [why] = [why for path, why in keep.items() if path.endswith("/old.raw")]

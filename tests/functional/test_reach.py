@@ -20,14 +20,16 @@ pytest.importorskip("cryptography")
 
 from tornado.httpclient import HTTPClientError
 
-from saltvirt import doors, errors
+from saltvirt import errors
 from saltvirt.answers import reach
+from saltvirt.console.host import relay
+from saltvirt.console.master import guest_connection, verbs
 from saltvirt.host.domain import screenshot
-from saltvirt.operations import owners
+from saltvirt.operations.access import owners
 from saltvirt.pki.common import certs
 from saltvirt.pki.host import own_pair
-from saltvirt.reachhost import relay
-from saltvirt.reachmaster import proxy, tickets, verbs, way
+from saltvirt.system import tls_listener
+from saltvirt.web import proxy, tickets
 from tests.clock import until
 from tests.functional.daemon import libvirtd  # noqa: F401 - a fixture
 from tests.functional.reached import GUEST, Browser, Reached
@@ -71,7 +73,7 @@ def _relays():
     found = []
     for pid in process.children(os.getpid()):
         with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as file:
-            if b"reachhost.relay" in file.read():
+            if b"console.host.relay" in file.read():
                 found.append(pid)
     return found
 
@@ -350,28 +352,28 @@ def test_a_hypervisor_that_lies_reaches_nothing_of_the_masters(cloud):
         thread = threading.Thread(target=answer)
         thread.start()
         liar = _Liar(cloud.fleet, port=other.getsockname()[1], address="10.0.0.1", host="10.0.0.1")
-        found = way.request_relay(liar, "web1", "display")
+        found = guest_connection.request_relay(liar, "web1", "display")
         assert found.address == "127.0.0.1"  # virt:reach:addresses
         with pytest.raises(errors.ConnectionFailed, match="hv1 is not reached"):
-            way.connect(found)
+            guest_connection.connect(found)
         thread.join()
     assert heard[0][:1] == b"\x16"  # TLS' hello, and nothing after it
     for lies in ({"kind": "serial"}, {"port": 0}, {"port": 70000}, {"authority": "x"}):
         with pytest.raises((errors.BadAnswer, errors.InvalidInput)):
-            way.request_relay(_Liar(cloud.fleet, **lies), "web1", "display")
+            guest_connection.request_relay(_Liar(cloud.fleet, **lies), "web1", "display")
 
 
 @pytest.mark.usefixtures("guest")
 def test_nobody_else_is_let_in_by_the_hypervisor(cloud):
-    found = way.request_relay(cloud.fleet, "web1", "display")
+    found = guest_connection.request_relay(cloud.fleet, "web1", "display")
     stranger = own_pair.generate(reach.CERTIFICATE_NAME, certs.CLIENT)
     for pair in (stranger, None):
         context = ssl.create_default_context(cadata=found.authority)
         if pair:
-            told = doors.TlsCredentials(
+            told = tls_listener.TlsCredentials(
                 found.authority, pair.certificate, pair.key, found.authority
             )
-            context = doors.context(told, ssl.PROTOCOL_TLS_CLIENT)
+            context = tls_listener.context(told, ssl.PROTOCOL_TLS_CLIENT)
         with (
             contextlib.suppress(OSError),
             socket.create_connection((found.address, found.port), 60) as line,
@@ -381,7 +383,7 @@ def test_nobody_else_is_let_in_by_the_hypervisor(cloud):
     slow = [socket.create_connection((found.address, found.port), 60) for _ in range(2)]
     for one in slow:
         one.sendall(b"\x16")  # a handshake that never goes on
-    with way.connect(found) as line:
+    with guest_connection.connect(found) as line:
         assert line.recv(100) == b"RFB 003.008\n"
         with pytest.raises(OSError):  # and who was let in was the only one
             socket.create_connection((found.address, found.port), 2)
@@ -393,10 +395,10 @@ def test_nobody_else_is_let_in_by_the_hypervisor(cloud):
 @pytest.mark.usefixtures("guest")
 def test_a_hypervisor_waits_for_a_while(cloud):
     assert relay.CALLER_TIMEOUT_S > tickets.LIFE_S
-    found = way.request_relay(cloud.fleet, "web1", "display")
+    found = guest_connection.request_relay(cloud.fleet, "web1", "display")
     until(lambda: not _listens_tls(found), "nobody waits", 90)
     with pytest.raises(errors.ConnectionFailed, match="virt:reach:addresses"):
-        way.connect(found)
+        guest_connection.connect(found)
 
 
 def _listens_tls(found):

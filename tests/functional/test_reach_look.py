@@ -18,13 +18,15 @@ import pytest
 libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("cryptography")
 
-from saltvirt import doors, errors, guesttalk
+from saltvirt import errors
 from saltvirt.answers import reach
-from saltvirt.guestagent.asked import Command
+from saltvirt.console import protocol
+from saltvirt.console.guestagent.agent_request import Command
+from saltvirt.console.host import agent, launch, relay
+from saltvirt.console.host.relay import RelayRequest
 from saltvirt.pki.common import certs
 from saltvirt.pki.host import own_pair
-from saltvirt.reachhost import agent, begin, relay
-from saltvirt.reachhost.relay import RelayRequest
+from saltvirt.system import tls_listener
 from tests.clock import until
 from tests.functional.daemon import libvirtd  # noqa: F401 - a fixture
 from tests.functional.reached import GUEST
@@ -64,7 +66,7 @@ SCREENS = "<graphics type='vnc'/><graphics type='spice'/>"
 ])  # fmt: skip
 def test_what_can_be_reached(conn, guest, devices, kind, number, type_):
     dom = guest(devices)
-    assert begin.probe(conn, "web1", kind, number) == (dom.UUIDString(), type_)
+    assert launch.probe(conn, "web1", kind, number) == (dom.UUIDString(), type_)
 
 
 def test_an_agent_that_answers_can_be_reached(conn, guest, monkeypatch):
@@ -78,7 +80,7 @@ def test_an_agent_that_answers_can_be_reached(conn, guest, monkeypatch):
 
     monkeypatch.setattr(agent.stats, "tree", answers)
     dom = guest(CHANNEL.format(state=""))
-    assert begin.probe(conn, "web1", reach.AGENT) == (dom.UUIDString(), reach.AGENT)
+    assert launch.probe(conn, "web1", reach.AGENT) == (dom.UUIDString(), reach.AGENT)
 
 
 @pytest.mark.parametrize("devices, kind, number, error, words", [
@@ -92,14 +94,14 @@ def test_an_agent_that_answers_can_be_reached(conn, guest, monkeypatch):
 def test_what_a_guest_does_not_have_is_named(conn, guest, devices, kind, number, error, words):
     guest(devices)
     with pytest.raises(error, match=words):
-        begin.probe(conn, "web1", kind, number)
+        launch.probe(conn, "web1", kind, number)
 
 
 def test_one_that_is_off_is_not_reached(conn):
     dom = conn.defineXML(DOMAIN.format(name="off1", devices=SCREENS))
     for kind in (reach.DISPLAY, reach.AGENT, reach.SERIAL):
         with pytest.raises(errors.OperationFailed, match="off1 is off: start it first"):
-            begin.probe(conn, "off1", kind)
+            launch.probe(conn, "off1", kind)
     with pytest.raises(errors.Refused, match="off1 is off: start it first"):
         agent.for_domain(dom)
 
@@ -139,12 +141,12 @@ def test_an_agent_that_libvirt_cannot_ask(guest, monkeypatch):
     ("print('hello', flush=True); import time; time.sleep(600)", "nobody can be let in"),
 ])  # fmt: skip
 def test_a_program_that_does_not_say_where_it_waits_is_ended(code, words, monkeypatch, tmp_path):
-    monkeypatch.setattr(begin, "_START_TIMEOUT_S", 1 if "sleep" in code else 60)
+    monkeypatch.setattr(launch, "_START_TIMEOUT_S", 1 if "sleep" in code else 60)
     with open(tmp_path / "log", "w+b") as log, subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=log
     ) as one:  # fmt: skip
         with pytest.raises(errors.OperationFailed, match=words):
-            begin._port(one, log)
+            launch._port(one, log)
         assert one.poll() is not None
 
 
@@ -155,7 +157,9 @@ class Begun:
         own, caller = (
             own_pair.generate(reach.CERTIFICATE_NAME, use) for use in (certs.SERVER, certs.CLIENT)
         )
-        shown = doors.TlsCredentials(own.authority, own.certificate, own.key, caller.authority)
+        shown = tls_listener.TlsCredentials(
+            own.authority, own.certificate, own.key, caller.authority
+        )
         self.caller = replace(
             shown, certificate=caller.certificate, key=caller.key, reader=own.authority
         )
@@ -164,7 +168,7 @@ class Begun:
         whole = {"uuid": "", "kind": reach.DISPLAY, "number": 0, "force": False, "username": None,
                  "password": None, "uri": "", **asked}  # fmt: skip
         told = RelayRequest(
-            **whole, door=doors.TlsEndpoint("127.0.0.1", port, 1, shown)
+            **whole, door=tls_listener.TlsEndpoint("127.0.0.1", port, 1, shown)
         ).to_answer()
         said, self.codes = Queue(), []
         stdin = io.StringIO(json.dumps(told))
@@ -177,7 +181,7 @@ class Begun:
     def line(self, known=None):
         """Of one who shows this certificate, or the caller's."""
         found = socket.create_connection(("127.0.0.1", self.said["port"]), 30)
-        context = doors.context(known or self.caller, ssl.PROTOCOL_TLS_CLIENT)
+        context = tls_listener.context(known or self.caller, ssl.PROTOCOL_TLS_CLIENT)
         return context.wrap_socket(found, server_hostname=reach.CERTIFICATE_NAME)
 
     def refused(self):
@@ -290,7 +294,7 @@ def test_what_is_said_to_an_agent_is_understood_and_not_handed_on(monkeypatch):
         one = Begun(monkeypatch, uri="test:///default", uuid=uuid, kind=reach.AGENT)
         with one.line() as line:
             assert heard(line, b"ok\n") == b"ok\n"
-            talk = guesttalk.Stream(line)
+            talk = protocol.Stream(line)
             with pytest.raises(errors.VirtError, match="not supported"):
                 talk.ask("exec", Command(("true",)))
             with pytest.raises(errors.InvalidInput, match="older Salt Virt"):

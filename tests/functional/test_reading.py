@@ -9,12 +9,12 @@ import pytest
 
 from saltvirt import errors
 from saltvirt.answers.migration import RecoveryResult
-from saltvirt.ha.registry import HaGuestRecord, Registry
-from saltvirt.haagent import kept as ha_kept
-from saltvirt.haagent import store
+from saltvirt.ha.agent import managed_guests as ha_kept
+from saltvirt.ha.agent import store
+from saltvirt.ha.model.registry import HaGuestRecord, Registry
 from saltvirt.host.domain import overview, resize
 from saltvirt.host.migration import api
-from saltvirt.host.node import running
+from saltvirt.host.node import running_guests
 from tests.functional.conftest import load
 
 libvirt = pytest.importorskip("libvirt")
@@ -366,7 +366,7 @@ def test_a_guest_that_is_no_arguments_is_said_by_each_host(virt, guest):
 
 
 def test_who_runs_is_told_by_files_where_no_daemon_is_asked(virt):
-    assert virt["virt.running_names"]() == running.names()
+    assert virt["virt.running_names"]() == running_guests.names()
 
 
 def test_what_a_master_that_is_not_updated_asks_for_has_both_names(virt):

@@ -11,7 +11,7 @@ libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
 from saltvirt import errors
-from saltvirt.host.migration import api, departed, move_journal, recovery, reservations
+from saltvirt.host.migration import api, departures, move_journal, recovery, reservations
 from saltvirt.host.storage import usage
 from saltvirt.migration.journal import MOVED, MOVING, PAUSED, PAUSING, PREPARING, JournalEntry
 from saltvirt.migration.outcome import Side
@@ -354,7 +354,7 @@ def test_of_a_guest_that_stays_the_target_is_cleaned(peer, dom, job, done):
     assert (found.name, found.outcome) == ("web1", "undone")
     assert (found.deleted, found.saved) == (("/there",), {"/busy": "open"})
     assert (found.source, found.target, found.live) == ("hv1", peer.getHostname(), False)
-    assert departed.departure_reason("web1") is None
+    assert departures.departure_reason("web1") is None
 
 
 def test_of_a_guest_that_stays_what_was_paused_runs_on(peer, dom, job, done):
@@ -375,7 +375,7 @@ def test_of_a_guest_that_moved_the_source_is_cleaned(peer, dom, job, done, keep,
     assert (found.outcome, found.live) == ("moved", True)
     assert (found.deleted, found.saved) == (((), {}) if keep else (("/here",), {"/k": "used"}))
     assert there.autostart() == (phase == MOVING), "of a confirmed move it was set before"
-    assert peer.getHostname() in departed.departure_reason("web1")
+    assert peer.getHostname() in departures.departure_reason("web1")
 
 
 @pytest.mark.parametrize("phase", [PREPARING, MOVING])

@@ -15,7 +15,7 @@ from saltvirt import errors
 from saltvirt.host.domain import metadata, purge, removal
 from saltvirt.host.migration import facts
 from saltvirt.host.storage import files, references, usage
-from saltvirt.xml.metadata import GuestRecord
+from saltvirt.xml.domain.metadata import GuestRecord
 from tests.functional import embedded
 from tests.functional.test_usage import create, disk, place  # noqa: F401
 

@@ -9,8 +9,8 @@ pytest.importorskip("salt")
 
 from saltvirt import errors
 from saltvirt.host.domain import lookup
-from saltvirt.host.migration import departed, move_journal
-from saltvirt.host.provision import disk_notes
+from saltvirt.host.migration import departures, move_journal
+from saltvirt.host.provision import disk_journal
 from saltvirt.host.provision import disks as disks_of_host
 from saltvirt.host.provision import rename as renaming
 from saltvirt.host.storage import files, usage
@@ -231,10 +231,10 @@ def test_a_guest_whose_migration_was_broken_off_keeps_its_name(web1, broken_off,
 
 def test_a_guest_that_came_back_has_not_left_by_its_old_name(web1, tmp_path, monkeypatch):
     """An SLS that makes another one of that name would be refused."""
-    monkeypatch.setattr(departed, "FOLDER", str(tmp_path / "moved"))
-    departed.record_departure("web1", "hv2")
+    monkeypatch.setattr(departures, "FOLDER", str(tmp_path / "moved"))
+    departures.record_departure("web1", "hv2")
     web1.modules["virt.rename"]("web1", "web2")
-    assert departed.departure_reason("web1") is None
+    assert departures.departure_reason("web1") is None
 
 
 @pytest.mark.parametrize("phase", [PREPARING, MOVING])
@@ -293,13 +293,13 @@ def test_what_a_rename_that_was_killed_has_linked_is_in_no_guests_way(
     monkeypatch,
 ):
     """The advice was existing: True, for the files of another guest."""
-    monkeypatch.setattr(disk_notes, "FOLDER", str(tmp_path / "making"))
+    monkeypatch.setattr(disk_journal, "FOLDER", str(tmp_path / "making"))
     works = [
         disks_of_host.DiskBuild(DiskSpec(), path=str(web1.images / f"{name}_{file}"))
         for name in ("web1", "web2")
         for file in ("data.raw", "system.qcow2")
     ]
-    disk_notes.DiskJournal("web2", "virt.rename", works)
+    disk_journal.DiskJournal("web2", "virt.rename", works)
     for old, new in zip(works[:2], works[2:], strict=True):
         os.link(old.path, new.path)
     before = (web1.images / "web1_data.raw").stat().st_ino
@@ -311,7 +311,7 @@ def test_what_a_rename_that_was_killed_has_linked_is_in_no_guests_way(
             web1.init("web2", image=image, disks=given, test=test)
     assert (web1.images / "web1_data.raw").stat().st_ino == before
     assert (web1.images / "web2_data.raw").stat().st_ino != before
-    assert disk_notes.read("web2") is None
+    assert disk_journal.read("web2") is None
 
 
 def test_the_old_names_of_a_rename_that_was_killed_are_in_no_guests_way(
@@ -326,7 +326,7 @@ def test_the_old_names_of_a_rename_that_was_killed_are_in_no_guests_way(
     def killed(*_):
         raise Killed
 
-    monkeypatch.setattr(disk_notes, "FOLDER", str(tmp_path / "making"))
+    monkeypatch.setattr(disk_journal, "FOLDER", str(tmp_path / "making"))
     with monkeypatch.context() as patch, pytest.raises(Killed):
         patch.setattr(renaming.undo_disks, "remove_file", killed)
         web1.modules["virt.rename"]("web1", "web2")
@@ -337,7 +337,7 @@ def test_the_old_names_of_a_rename_that_was_killed_are_in_no_guests_way(
         web1.init("web1", image=image, disks=given, test=test)
     assert (web1.images / "web2_data.raw").stat().st_ino == inode
     assert (web1.images / "web1_data.raw").stat().st_ino != inode
-    assert disk_notes.read("web1") is None
+    assert disk_journal.read("web1") is None
     web1.modules["virt.rename"]("web2", "web3")
     assert (web1.images / "web3_data.raw").stat().st_ino == inode
     assert not os.listdir(tmp_path / "making")

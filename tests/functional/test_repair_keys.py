@@ -11,7 +11,8 @@ from saltvirt import errors
 from saltvirt.fleet import authorization, target
 from saltvirt.fleet.answer import Answer, down
 from saltvirt.fleet.pillars import Pillars
-from saltvirt.operations import lock, repair
+from saltvirt.operations import repair
+from saltvirt.operations.journal import lock
 from tests.functional.test_keys import events, opts, pairs, store  # noqa: F401
 from tests.unit.test_repair import Silent
 

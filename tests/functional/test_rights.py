@@ -23,8 +23,12 @@ import salt.utils.event
 import salt.utils.platform
 
 from saltvirt.fleet import target
-from saltvirt.operations import allowed, held, lock, owners, slots, unique, wait
+from saltvirt.operations.access import access_check, owners
+from saltvirt.operations.cluster import unique
+from saltvirt.operations.create import wait
+from saltvirt.operations.journal import lock, slots
 from saltvirt.rights import verbs
+from saltvirt.system import file_lock
 from tests.clock import Clock
 from tests.functional import test_hostile_answers as fakes
 from tests.functional.conftest import REPOSITORY
@@ -97,7 +101,7 @@ def cloud(real, tmp_path, monkeypatch, pairs):  # noqa: F811
     for name in ("hv1", "hv2"):
         (tmp_path / "pki/minions" / name).write_text(pairs[0])
     monkeypatch.setattr(salt.utils.event, "get_event", fakes.Events)
-    for waiting in (held, lock, unique, wait):
+    for waiting in (file_lock, lock, unique, wait):
         monkeypatch.setattr(waiting, "time", Clock(time.time()))
     opts = {
         **salt.config.master_config(None), "__cli": "salt-master", "user": "root",
@@ -108,7 +112,7 @@ def cloud(real, tmp_path, monkeypatch, pairs):  # noqa: F811
                  "placement": {"reserved_memory_kib": 0, "reserved_disk_bytes": 0}},
     }  # fmt: skip
     found = Cloud(opts, real)
-    monkeypatch.setattr(allowed, "Fleet", lambda _opts: found)
+    monkeypatch.setattr(access_check, "Fleet", lambda _opts: found)
     monkeypatch.setattr(target, "connected", lambda _opts, hosts: set(hosts))
     for name, owner in OWNERS.items():
         owners.set_owner(opts, id_of(name), name, owner)
@@ -315,7 +319,7 @@ def test_what_is_being_made_counts_and_a_dead_process_does_not(runner, cloud):
 def test_of_two_processes_one_gets_the_last_place(runner, cloud, monkeypatch):
     """They begin in one moment, and the guest of neither is there before both have asked."""
     deploying(cloud)
-    monkeypatch.setattr(held, "time", time)  # the other one's look takes its time
+    monkeypatch.setattr(file_lock, "time", time)  # the other one's look takes its time
     cloud.opts["virt"]["queue_timeout"] = 60
     fork = multiprocessing.get_context("fork")
     together, refused, said = fork.Barrier(2), fork.Event(), fork.SimpleQueue()
@@ -396,7 +400,7 @@ def test_who_may_still_by_owner_and_by_label(cloud):
 
     def may():
         return [user for user in ("anna", "bob", "eve")
-                if allowed.may_still(cloud.opts, user, "start", "anna-1", uuid_)]  # fmt: skip
+                if access_check.may_still(cloud.opts, user, "start", "anna-1", uuid_)]  # fmt: skip
 
     assert may() == ["anna"]
     owners.set_labels(cloud.opts, uuid_, "anna-1", ("web",))

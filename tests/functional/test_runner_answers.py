@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("salt")
 
-from saltvirt.operations import lifecycle
+from saltvirt.operations.guest import lifecycle
 from tests.functional.cloud import Fleet
 from tests.functional.conftest import REPOSITORY, load
 

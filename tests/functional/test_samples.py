@@ -7,8 +7,8 @@ import pytest
 import salt.utils.yaml
 
 from saltvirt import settings
-from saltvirt.migration import options, where
-from saltvirt.operations import slots
+from saltvirt.migration import incoming_address, options
+from saltvirt.operations.journal import slots
 from saltvirt.spec import network, profiles
 from tests.lab import paths
 from tests.tools import api
@@ -56,7 +56,7 @@ def test_the_samples_of_migration_are_read():
     read = {name: getattr(found, name) for name in given if name != "address"}
     assert read == {name: value for name, value in given.items() if name != "address"}
     own = {None: ["10.77.0.11", "10.9.0.7"]}
-    assert where.advertised(given["address"], own.get) == "10.9.0.7"
+    assert incoming_address.advertised(given["address"], own.get) == "10.9.0.7"
     limits = master["virt"]["migration"]
     assert slots.limits(master) == (limits["at_once"], limits["at_once_per_host"])
 

@@ -11,9 +11,9 @@ from saltvirt import errors
 from saltvirt.fleet.answer import Answer, down
 from saltvirt.host.domain import purge
 from saltvirt.host.provision import disks
-from saltvirt.host.storage import copies_elsewhere, identity, mounts, shared, usage, volume_state
-from saltvirt.operations import proof
-from saltvirt.operations import purge as purging
+from saltvirt.host.storage import identity, mounts, shared_writable, sharing, usage, volume_state
+from saltvirt.operations.cluster import shared_storage_check
+from saltvirt.operations.guest import purge as purging
 from saltvirt.spec.disk import DiskSpec
 from tests.functional.test_usage import create, disk, place  # noqa: F401
 
@@ -28,7 +28,7 @@ def table(monkeypatch, *lines):
 def own(monkeypatch):
     """The devices that are this machine's own are those of ``own``."""
     numbers = {os.makedev(254, 0)}
-    monkeypatch.setattr(shared, "_own_device", lambda number: number in numbers)
+    monkeypatch.setattr(sharing, "_own_device", lambda number: number in numbers)
     return numbers
 
 
@@ -44,12 +44,12 @@ def own(monkeypatch):
 )
 def test_what_is_this_hosts_own(monkeypatch, own, line):
     table(monkeypatch, ROOT, line)
-    assert shared.sharing_reason("/data/x") is None
+    assert sharing.sharing_reason("/data/x") is None
 
 
 def test_the_root_of_a_system_is_its_own_also_when_it_is_a_folder(monkeypatch, own):
     table(monkeypatch, "1 0 254:0 /machines/one / rw - ext4 /dev/vda rw")
-    assert shared.sharing_reason("/data/x") is None
+    assert sharing.sharing_reason("/data/x") is None
 
 
 @pytest.mark.parametrize(
@@ -71,12 +71,12 @@ def test_the_root_of_a_system_is_its_own_also_when_it_is_a_folder(monkeypatch, o
 )
 def test_what_other_hosts_may_have(monkeypatch, own, line, words):
     table(monkeypatch, ROOT, line)
-    assert words in shared.sharing_reason("/data/x")
+    assert words in sharing.sharing_reason("/data/x")
 
 
 def test_where_nothing_is_known_of_the_mounts_nothing_is_proven(monkeypatch):
     table(monkeypatch)
-    assert shared.sharing_reason("/data/x") == "it is not known where it is mounted from"
+    assert sharing.sharing_reason("/data/x") == "it is not known where it is mounted from"
 
 
 def device(tmp_path, monkeypatch, folder, **files):
@@ -88,7 +88,7 @@ def device(tmp_path, monkeypatch, folder, **files):
         (there / name.replace("__", "/")).write_text(text)
     (tmp_path / "numbers").mkdir()
     os.symlink(there, tmp_path / "numbers" / "8:16")
-    monkeypatch.setattr(shared, "_DEVICES", str(tmp_path / "numbers"))
+    monkeypatch.setattr(sharing, "_DEVICES", str(tmp_path / "numbers"))
     return os.makedev(8, 16)
 
 
@@ -113,7 +113,7 @@ def device(tmp_path, monkeypatch, folder, **files):
     ],
 )
 def test_devices(tmp_path, monkeypatch, folder, files, is_own):
-    assert shared._own_device(device(tmp_path, monkeypatch, folder, **files)) is is_own
+    assert sharing._own_device(device(tmp_path, monkeypatch, folder, **files)) is is_own
 
 
 @pytest.mark.parametrize("root", ["vda", "vda/vda1", "mapper"])
@@ -133,38 +133,38 @@ def test_a_virtual_machines_disk_is_its_own_where_its_system_lies(tmp_path, monk
     else:
         (numbers / "254:0").symlink_to(blocks / root)
     table(monkeypatch, "1 0 254:0 / / rw - ext4 /nonexistent rw")
-    assert shared._own_device(number)
-    assert not shared._own_device(os.makedev(8, 32))
+    assert sharing._own_device(number)
+    assert not sharing._own_device(os.makedev(8, 32))
 
 
 def test_what_is_gone_by_now_is_not_proven_to_be_this_hosts_own(tmp_path, monkeypatch):
     """Also a drive between the look at its number and at its ways."""
     device(tmp_path, monkeypatch, "devices/pci0/ata1/host0/target0/block/sda")
-    assert shared._own_device(os.makedev(8, 17)) is False
-    assert shared._own_nvme(str(tmp_path / "nvme-subsystem" / "nvme-subsys0" / "nvme0n1")) is False
+    assert sharing._own_device(os.makedev(8, 17)) is False
+    assert sharing._own_nvme(str(tmp_path / "nvme-subsystem" / "nvme-subsys0" / "nvme0n1")) is False
 
 
 def test_a_device_is_as_own_as_its_parts(tmp_path, monkeypatch):
     number = device(tmp_path, monkeypatch, "devices/virtual/block/dm-2", slaves__sdq="")
     for is_own in (True, False):
-        monkeypatch.setattr(shared, "_own_path", lambda path, own=is_own: own)
-        assert shared._own_device(number) is is_own
+        monkeypatch.setattr(sharing, "_own_path", lambda path, own=is_own: own)
+        assert sharing._own_device(number) is is_own
 
 
 def test_several_ways_to_a_device_are_a_storage_network(tmp_path, monkeypatch):
     parts = {"slaves__sdq": "", "dm__uuid": "mpath-3600"}
     number = device(tmp_path, monkeypatch, "devices/virtual/block/dm-2", **parts)
-    monkeypatch.setattr(shared, "_own_path", lambda path: True)
-    assert shared._own_device(number) is False
+    monkeypatch.setattr(sharing, "_own_path", lambda path: True)
+    assert sharing._own_device(number) is False
 
 
 @pytest.fixture
 def nas(place, monkeypatch):  # noqa: F811
     """All of the host's folder ``data`` is other hosts', too."""
     folder = identity.real(place.root / "data")
-    real = shared.sharing_reason
+    real = sharing.sharing_reason
     monkeypatch.setattr(
-        shared,
+        sharing,
         "sharing_reason",
         lambda path: "nfs4" if f"{path}/".startswith(f"{folder}/") else real(path),
     )
@@ -205,7 +205,7 @@ def test_a_volume_that_other_hosts_may_have_is_not_deleted(nas):
 def asked(nas, **more):
     """What this host says of a disk that another one describes."""
     given = {"path": "/elsewhere/web1.raw", **more}
-    return usage.users_here(nas.conn, [shared.FileIdentity(**given)])[given["path"]]
+    return usage.users_here(nas.conn, [sharing.FileIdentity(**given)])[given["path"]]
 
 
 def test_a_host_that_uses_nothing_of_it(nas):
@@ -222,7 +222,7 @@ def test_a_device_is_the_same_by_its_ids(nas, monkeypatch):
     """Devices have no inode that another host could tell them by."""
     nas.guest(disk(nas.base, "raw"))
     monkeypatch.setattr(
-        shared, "file_identity", lambda path: shared.FileIdentity(path, ids=("wwn-1",))
+        sharing, "file_identity", lambda path: sharing.FileIdentity(path, ids=("wwn-1",))
     )
     assert asked(nas, ids=("wwn-2",)) is None
     assert asked(nas, ids=("wwn-1",)) == "used by web1"
@@ -296,7 +296,7 @@ class Cloud:
 @pytest.fixture
 def no_master(monkeypatch):
     """A master whose hosts are all matched."""
-    monkeypatch.setattr(proof, "unmatched", lambda opts, hosts: {})
+    monkeypatch.setattr(shared_storage_check, "unmatched", lambda opts, hosts: {})
 
 
 def free(host):
@@ -336,7 +336,9 @@ def test_silence_and_doubt_keep_it(answer, words):
 def test_a_hypervisor_that_virt_hosts_lost_keeps_it(monkeypatch):
     """The cache of its grains is gone: it is not asked, and may run the guest."""
     lost = {"hv4": "virt:hosts does not match it"}
-    monkeypatch.setattr(proof, "unmatched", lambda opts, hosts: lost if "hv4" not in hosts else {})
+    monkeypatch.setattr(
+        shared_storage_check, "unmatched", lambda opts, hosts: lost if "hv4" not in hosts else {}
+    )
     done = purging.on_host(Cloud(free("hv2")), "hv1", "web1")
     assert done.delete == ["/own"]
     assert "hv4: virt:hosts does not match it" in done.keep["/nfs/a"]
@@ -349,7 +351,7 @@ def test_a_master_of_masters_does_not_know_all_hosts(no_master):
 
 
 def test_nobody_is_asked_about_what_is_the_hosts_own():
-    assert proof.unused_elsewhere(Cloud(down("hv2")), "hv1", {}) == ([], {})
+    assert shared_storage_check.unused_elsewhere(Cloud(down("hv2")), "hv1", {}) == ([], {})
 
 
 def test_which_disks_a_copy_elsewhere_could_write_to(nas):
@@ -370,12 +372,12 @@ def test_which_disks_a_copy_elsewhere_could_write_to(nas):
         volume.format("gone", "x.raw", "vde"),
     ]
     dom = nas.guest("".join(disks))
-    assert copies_elsewhere.shared_disks(dom) == {
+    assert shared_writable.shared_disks(dom) == {
         str(nas.base): "nfs4", "pool/web1": "it is on a server",
         "gone/x.raw": "its storage pool or volume is not there",
     }  # fmt: skip
     dom.undefine()
-    assert copies_elsewhere.shared_disks(nas.guest(disk(own, "raw"))) == {}
+    assert shared_writable.shared_disks(nas.guest(disk(own, "raw"))) == {}
 
 
 @pytest.mark.parametrize(("line", "cache"), [

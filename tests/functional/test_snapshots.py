@@ -9,9 +9,9 @@ from salt.exceptions import CommandExecutionError
 
 from saltvirt import errors
 from saltvirt.answers.snapshots import SnapshotReverted
-from saltvirt.host.snapshot import read
-from saltvirt.operations import snapshots
-from saltvirt.operations.snapshots import DeleteSnapshots, RevertToSnapshot, TakeSnapshot
+from saltvirt.host.snapshot import reader
+from saltvirt.operations.guest import snapshots
+from saltvirt.operations.guest.snapshots import DeleteSnapshots, RevertToSnapshot, TakeSnapshot
 from tests.functional.cloud import Fleet
 
 NOT_LIVE = "while test has snapshots it cannot migrate live"
@@ -75,7 +75,7 @@ def test_what_the_balloon_has_taken_needs_no_room(conn, dom):
     """It is in no snapshot: QEMU writes no page of it."""
     _, most, now, *_ = dom.info()
     assert now < most
-    assert read.guest(conn, dom).memory_kib == now
+    assert reader.guest(conn, dom).memory_kib == now
 
 
 def test_a_driver_without_checkpoints_has_snapshots_all_the_same(virt, dom, monkeypatch):
@@ -335,10 +335,10 @@ def test_going_back_does_not_bring_back_the_marks_of_that_day(virt, dom):
 
 
 def test_what_libvirt_says_of_going_back_is_passed_on(virt, dom):
-    from saltvirt.host.snapshot import read, snapshots
+    from saltvirt.host.snapshot import reader, snapshots
 
     virt["virt.snapshot"]("test", "a")
-    tree = read.tree(dom.connect(), dom)
+    tree = reader.tree(dom.connect(), dom)
     gone = dom.snapshotLookupByName("a")
     there = {"a": gone}
     dom.snapshotLookupByName("a").delete()
@@ -376,7 +376,7 @@ def test_all_of_none_is_nothing_to_delete(runner, dom):
 
 
 def test_a_deletion_is_called_one_while_it_is_under_way(runner, chain):
-    from saltvirt.operations import lock
+    from saltvirt.operations.journal import lock
 
     with (
         DeleteSnapshots(runner, "test", ["a"])._locked_snapshots(),

@@ -12,10 +12,10 @@ pytest.importorskip("salt")
 from saltvirt import errors
 from saltvirt.answers.snapshots import SnapshotReverted, SnapshotsDeleted
 from saltvirt.fleet.answer import Answer
-from saltvirt.host.snapshot import layers, read, snapshots
+from saltvirt.host.snapshot import layers, reader, snapshots
 from saltvirt.host.storage import identity, usage
-from saltvirt.operations import proof
-from saltvirt.operations.snapshots import plan, run, writable_snapshots
+from saltvirt.operations.cluster import shared_storage_check
+from saltvirt.operations.guest.snapshots import plan, run, writable_snapshots
 from tests.functional.conftest import load
 from tests.functional.test_shared import nas  # noqa: F401
 from tests.functional.test_still_needed import opened
@@ -166,7 +166,7 @@ class Cloud:
 
 
 def test_the_runner_asks_all_hosts_before(monkeypatch):
-    monkeypatch.setattr(proof, "unmatched", lambda opts, hosts: {})
+    monkeypatch.setattr(shared_storage_check, "unmatched", lambda opts, hosts: {})
     cloud = Cloud(Answer("hv2", {"/nfs/a": None, "/nfs/b": "used by web9"}))
     done = run(cloud, "hv1", SnapshotsDeleted, {"name": "web1"})
     assert done.deleted == {}
@@ -239,7 +239,7 @@ def test_a_guest_whose_snapshots_are_not_known_is_not_taken_for_one_without(of_w
     ],
 )
 def test_one_that_uses_it_or_is_silent_keeps_the_layers(monkeypatch, answer):
-    monkeypatch.setattr(proof, "unmatched", lambda opts, hosts: {})
+    monkeypatch.setattr(shared_storage_check, "unmatched", lambda opts, hosts: {})
     cloud = Cloud(answer)
     with pytest.raises(errors.Refused, match="/nfs/a on hv1 would be lost, and other hosts may"):
         run(cloud, "hv1", SnapshotReverted, {"name": "web1"})
@@ -260,7 +260,7 @@ def test_layers_that_libvirt_leaves_to_us_go_only_when_nobody_needs_them(nas):  
 def test_a_libvirt_that_can_go_back_does_so_and_says_what_is_left_to_delete(place):  # noqa: F811
     dom, _first, _second = layered(place)
     named = {one.getName(): one for one in dom.listAllSnapshots()}
-    tree = read.tree(place.conn, dom)
+    tree = reader.tree(place.conn, dom)
     to = (tree["one"], named)
     left = snapshots._revert_layers(place.conn, dom, to, tree, ["two"], ())
     assert (left, dom.snapshotCurrent().getName()) == (["two"], "one")
@@ -270,7 +270,7 @@ def test_what_else_goes_wrong_when_libvirt_goes_back_is_its_own_error(place):  #
     dom, first, _second = layered(place)
     named = {one.getName(): one for one in dom.listAllSnapshots()}
     before = os.stat(first).st_ino
-    tree = read.tree(place.conn, dom)
+    tree = reader.tree(place.conn, dom)
     named["two"].delete()
     with pytest.raises(libvirt.libvirtError, match="no domain snapshot") as raised:
         snapshots._revert_layers(place.conn, dom, (tree["two"], named), tree, [], ())

@@ -21,12 +21,12 @@ libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
 import saltvirt
-from saltvirt import errors, places
-from saltvirt.backups.answers import ShownBackup
-from saltvirt.backups.stands import COMPLETE, DISCONNECTED, MISSING, OFF
-from saltvirt.backupserve import instant, standing
-from saltvirt.host.domain import guest_lock, stands
-from saltvirt.host.domain.stands import LiveRestoreRecord
+from saltvirt import errors, standard_paths
+from saltvirt.backup.export import live_restore_build, live_restore_server
+from saltvirt.backup.model.answers import ShownBackup
+from saltvirt.backup.model.pins import COMPLETE, DISCONNECTED, MISSING, OFF
+from saltvirt.host.domain import guest_lock, live_restores
+from saltvirt.host.domain.live_restores import LiveRestoreRecord
 from saltvirt.host.provision import guest_builder
 
 UUID, OTHER = "b7d1f0a2-52a3-4c0e-9d53-0f8f6e1f4d11", "c8d1f0a2-52a3-4c0e-9d53-0f8f6e1f4d11"
@@ -53,9 +53,9 @@ time.sleep(100)
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
-    monkeypatch.setattr(stands, "FOLDER", str(tmp_path / "stands"))
-    monkeypatch.setattr(stands, "_LOCK_WAIT_S", 0.3)
-    monkeypatch.setattr(standing, "_POLL_S", 0.02)
+    monkeypatch.setattr(live_restores, "FOLDER", str(tmp_path / "stands"))
+    monkeypatch.setattr(live_restores, "_LOCK_WAIT_S", 0.3)
+    monkeypatch.setattr(live_restore_server, "_POLL_S", 0.02)
     return tmp_path
 
 
@@ -67,12 +67,12 @@ def short():
 
 
 def defined(conn, stands_on_it=True, uuid=UUID):
-    below = BELOW.format(standing.socket_path("web1")) if stands_on_it else ""
+    below = BELOW.format(live_restore_server.socket_path("web1")) if stands_on_it else ""
     return conn.defineXML(WEB1.format(uuid, below))
 
 
 def asked(folder):
-    return standing.LiveRestoreRequest(
+    return live_restore_server.LiveRestoreRequest(
         "web1", "test:///default", None, None, str(folder / "locks"), "a certificate", "a key"
     )
 
@@ -81,8 +81,8 @@ def asked(folder):
     b"", b"{", b"[]", b'{"guest": "web1"}', b"\xff", b"[" * 100_000, None,
 ], ids=["empty", "half", "a list", "too little", "no text", "deep", "a folder"])  # fmt: skip
 def test_what_is_damaged_is_named_and_lets_nothing_be_done(holds):
-    stands.store(STOOD)
-    path = stands._path("web1")
+    live_restores.store(STOOD)
+    path = live_restores._path("web1")
     os.unlink(path)
     if holds is None:
         os.mkdir(path)
@@ -90,26 +90,27 @@ def test_what_is_damaged_is_named_and_lets_nothing_be_done(holds):
         with open(path, "wb") as file:
             file.write(holds)
     for ask in (
-        lambda: stands.load("web1"), lambda: [*stands.load_all()], lambda: stands.may_start("web1"),
-        lambda: stands.refuse("virt.migrate to hv2", "web1"),
+        lambda: live_restores.load("web1"), lambda: [*live_restores.load_all()],
+        lambda: live_restores.may_start("web1"),
+        lambda: live_restores.refuse("virt.migrate to hv2", "web1"),
     ):  # fmt: skip
         with pytest.raises(errors.OperationFailed, match=r"cannot be read.*put it right"):
             ask()
-    stands.refuse("virt.start", "web1")
-    stands.refuse("virt.migrate to hv2", "web2")
+    live_restores.refuse("virt.start", "web1")
+    live_restores.refuse("virt.migrate to hv2", "web2")
 
 
 def test_what_is_put_down_is_there_until_it_is_forgotten():
-    assert [*stands.load_all()] == [] and stands.load("web1") is None
-    stands.store(STOOD)
-    stands.store(LiveRestoreRecord("a/b", OTHER, IDENT, "b1", 1, "", ()))
-    assert sorted(one.guest for one in stands.load_all()) == ["a/b", "web1"]
-    assert stands.load("web1") == STOOD
+    assert [*live_restores.load_all()] == [] and live_restores.load("web1") is None
+    live_restores.store(STOOD)
+    live_restores.store(LiveRestoreRecord("a/b", OTHER, IDENT, "b1", 1, "", ()))
+    assert sorted(one.guest for one in live_restores.load_all()) == ["a/b", "web1"]
+    assert live_restores.load("web1") == STOOD
     with pytest.raises(errors.Refused, match=r"no virt\.clone before all its blocks are here"):
-        stands.refuse("virt.clone", "web1")
+        live_restores.refuse("virt.clone", "web1")
     for _ in range(2):
-        stands.forget("web1")
-    stands.refuse("virt.clone", "web1")
+        live_restores.forget("web1")
+    live_restores.refuse("virt.clone", "web1")
 
 
 def test_what_is_put_down_is_on_the_disk_with_its_name(folder, monkeypatch):
@@ -121,72 +122,74 @@ def test_what_is_put_down_is_on_the_disk_with_its_name(folder, monkeypatch):
         synced.append(os.readlink(f"/proc/self/fd/{fd}"))
 
     monkeypatch.setattr(os, "fsync", syncs)
-    stands.store(STOOD)
-    assert synced[-1] == stands.FOLDER
-    assert [os.path.dirname(one) for one in synced[:-1]] == [stands.FOLDER]
+    live_restores.store(STOOD)
+    assert synced[-1] == live_restores.FOLDER
+    assert [os.path.dirname(one) for one in synced[:-1]] == [live_restores.FOLDER]
 
 
 def test_one_process_keeps_it_shown():
-    assert stands.server_pid("web1") is None
-    with stands.server_lock("web1"):
-        assert stands.server_pid("web1") == os.getpid()
+    assert live_restores.server_pid("web1") is None
+    with live_restores.server_lock("web1"):
+        assert live_restores.server_pid("web1") == os.getpid()
         refused = pytest.raises(errors.OperationFailed, match="another process keeps the backup")
-        with refused, stands.server_lock("web1"):
+        with refused, live_restores.server_lock("web1"):
             pass
-    assert stands.server_pid("web1") is None, "what it wrote there says nothing without its lock"
+    assert live_restores.server_pid("web1") is None, (
+        "what it wrote there says nothing without its lock"
+    )
 
 
 @pytest.mark.parametrize("text", ["", "none", "0"])
 def test_one_that_has_not_said_yet_who_it_is_cannot_be_named(text):
-    with open(stands._lock("web1"), "a+", encoding="ascii") as file:
+    with open(live_restores._lock("web1"), "a+", encoding="ascii") as file:
         file.write(text)
         file.flush()
         fcntl.flock(file, fcntl.LOCK_EX)
-        assert stands.server_pid("web1") is None
+        assert live_restores.server_pid("web1") is None
 
 
 def test_who_looks_at_this_moment_keeps_nobody_from_it(monkeypatch):
-    monkeypatch.setattr(stands, "_LOCK_WAIT_S", 30)
-    with open(stands._lock("web1"), "a+", encoding="ascii") as file:
+    monkeypatch.setattr(live_restores, "_LOCK_WAIT_S", 30)
+    with open(live_restores._lock("web1"), "a+", encoding="ascii") as file:
         fcntl.flock(file, fcntl.LOCK_SH)
         threading.Timer(0.1, fcntl.flock, (file, fcntl.LOCK_UN)).start()
-        with stands.server_lock("web1"):
-            assert stands.server_pid("web1") == os.getpid()
+        with live_restores.server_lock("web1"):
+            assert live_restores.server_pid("web1") == os.getpid()
 
 
 def test_one_that_hears_no_signal_is_killed(monkeypatch):
-    monkeypatch.setattr(instant, "_ENDS_S", 0.2)
-    argv = [sys.executable, "-c", DEAF, stands._lock("web1")]
+    monkeypatch.setattr(live_restore_build, "_ENDS_S", 0.2)
+    argv = [sys.executable, "-c", DEAF, live_restores._lock("web1")]
     with subprocess.Popen(argv, stdout=subprocess.PIPE) as process:
         assert process.stdout.readline()
         reaps = threading.Thread(target=process.wait)
         reaps.start()
-        instant.stop_server("web1")
+        live_restore_build.stop_server("web1")
         reaps.join()
         assert process.returncode == -9
 
 
 def test_one_that_cannot_be_ended_is_named(monkeypatch):
     """Its lock is held by another one than it says."""
-    monkeypatch.setattr(instant, "_ENDS_S", 0.1)
+    monkeypatch.setattr(live_restore_build, "_ENDS_S", 0.1)
     with (
         subprocess.Popen(["true"]) as process,
-        stands.server_lock("web1"),
-        open(stands._lock("web1"), "w", encoding="ascii") as file,
+        live_restores.server_lock("web1"),
+        open(live_restores._lock("web1"), "w", encoding="ascii") as file,
     ):
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # its number is nobody else's
         file.write(str(process.pid))
         file.flush()
         with pytest.raises(errors.OperationFailed, match=f"process {process.pid} does not end"):
-            instant.stop_server("web1")
+            live_restore_build.stop_server("web1")
 
 
 def test_what_stands_on_nothing_any_more_is_forgotten(conn):
-    stands.store(STOOD)
+    live_restores.store(STOOD)
     defined(conn, stands_on_it=False)
-    assert instant.read_status(conn, "web1").state == COMPLETE
-    assert stands.load("web1") is None
-    assert instant.read_status(conn, "web1").ident is None
+    assert live_restore_build.read_status(conn, "web1").state == COMPLETE
+    assert live_restores.load("web1") is None
+    assert live_restore_build.read_status(conn, "web1").ident is None
 
 
 @pytest.mark.parametrize("there", [True, False], ids=["over", "new"])
@@ -198,53 +201,57 @@ def test_of_one_that_is_just_made_nobody_says_that_it_needs_no_backup(conn, fold
     made = functools.partial(guest_lock.acquire, locks, "virt.backup_restore", "web1")
     waits = functools.partial(pytest.raises, errors.OperationFailed, match="made here, .* wait")
     with made(), waits():
-        instant.read_status(conn, "web1", locks)
+        live_restore_build.read_status(conn, "web1", locks)
     with guest_lock.acquire(locks, "virt.setmem", "web1"):
-        assert instant.read_status(conn, "web1", locks).state == (COMPLETE if there else MISSING)
-    stands.store(STOOD)
-    with made(), stands.server_lock("web1"), waits():
-        instant.read_status(conn, "web1", locks)
+        assert live_restore_build.read_status(conn, "web1", locks).state == (
+            COMPLETE if there else MISSING
+        )
+    live_restores.store(STOOD)
+    with made(), live_restores.server_lock("web1"), waits():
+        live_restore_build.read_status(conn, "web1", locks)
 
 
 @pytest.mark.parametrize("uuid", [None, OTHER])
 def test_of_one_that_is_gone_nothing_is_kept_once_nobody_shows_it(conn, uuid):
-    stands.store(STOOD)
+    live_restores.store(STOOD)
     if uuid:
         defined(conn, uuid=uuid)
-    with stands.server_lock("web1"):
-        assert instant.read_status(conn, "web1").state == MISSING and stands.load("web1")
-    found = instant.read_status(conn, "web1")
-    assert (found.state, found.ident) == (MISSING, IDENT) and stands.load("web1") is None
+    with live_restores.server_lock("web1"):
+        assert live_restore_build.read_status(conn, "web1").state == MISSING and live_restores.load(
+            "web1"
+        )
+    found = live_restore_build.read_status(conn, "web1")
+    assert (found.state, found.ident) == (MISSING, IDENT) and live_restores.load("web1") is None
 
 
 def test_how_far_is_one_that_is_off_and_one_of_which_nothing_is_known(conn):
     defined(conn)
-    found = instant.read_status(conn, "web1")
+    found = live_restore_build.read_status(conn, "web1")
     assert (found.state, found.ident) == (DISCONNECTED, None) and "of it is gone" in found.why
-    stands.store(STOOD)
-    found = instant.read_status(conn, "web1")
+    live_restores.store(STOOD)
+    found = live_restore_build.read_status(conn, "web1")
     assert (found.state, found.percent, found.disks) == (OFF, 0, {"vda": 0})
     assert found.why == "the process that showed it here is gone"
-    with stands.server_lock("web1"):
-        assert instant.read_status(conn, "web1").why is None
+    with live_restores.server_lock("web1"):
+        assert live_restore_build.read_status(conn, "web1").why is None
 
 
 def test_another_backup_than_it_stands_on_is_not_shown_to_a_guest(conn, folder):
-    how = instant.LiveRestoreOptions("", asked(folder))
+    how = live_restore_build.LiveRestoreOptions("", asked(folder))
     shown = ShownBackup("000002-x", "web1", "b1", 1, "<domain/>", (), "")
     with pytest.raises(errors.NotFound, match="web1 stands on no backup here"):
-        instant.resume(conn, how, "web1", shown)
-    stands.store(STOOD)
+        live_restore_build.resume(conn, how, "web1", shown)
+    live_restores.store(STOOD)
     with pytest.raises(errors.BadAnswer, match=f"web1 stands on {IDENT}, shown is 000002-x"):
-        instant.resume(conn, how, "web1", shown)
-    assert stands.load("web1") == STOOD
+        live_restore_build.resume(conn, how, "web1", shown)
+    assert live_restores.load("web1") == STOOD
 
 
 def test_one_that_stands_on_a_backup_is_not_restored_once_more(conn):
-    stands.store(STOOD)
+    live_restores.store(STOOD)
     shown = ShownBackup(IDENT, "web1", "b1", 1, "<domain/>", (), "")
     request = guest_builder.GuestRequest("web1")
-    one = instant.LiveNewRestore(conn, request, SimpleNamespace(), shown, "", True)
+    one = live_restore_build.LiveNewRestore(conn, request, SimpleNamespace(), shown, "", True)
     with pytest.raises(errors.Refused, match="stands on a backup already"):
         one.check()
 
@@ -252,27 +259,32 @@ def test_one_that_stands_on_a_backup_is_not_restored_once_more(conn):
 def run(monkeypatch, capsys, request):
     """The program, in this process: (its exit code, what it says)."""
     monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps(request.to_answer())))
-    monkeypatch.setattr(standing.signal, "signal", lambda *_: None)
-    return standing.main([]), json.loads(capsys.readouterr().out)
+    monkeypatch.setattr(live_restore_server.signal, "signal", lambda *_: None)
+    return live_restore_server.main([]), json.loads(capsys.readouterr().out)
 
 
 def test_the_program_says_why_it_shows_nothing(conn, folder, monkeypatch, capsys):
     code, said = run(monkeypatch, capsys, asked(folder))
     assert (code, said) == (1, {"error": "web1 stands on no backup"})
-    with stands.server_lock("web1"):
+    with live_restores.server_lock("web1"):
         code, said = run(monkeypatch, capsys, asked(folder))
     assert code == 1 and "another process keeps" in said["error"]
-    assert stands.server_pid("web1") is None
+    assert live_restores.server_pid("web1") is None
 
 
 def test_as_whom_qemu_runs(conn):
-    assert standing._qemu_user(conn) == (os.geteuid(), os.getegid()), "this driver does not say"
+    assert live_restore_server._qemu_user(conn) == (os.geteuid(), os.getegid()), (
+        "this driver does not say"
+    )
     models = "".join(
         f"<secmodel><model>{model}</model><baselabel type='kvm'>{label}</baselabel></secmodel>"
         for model, label in (("apparmor", "1:2"), ("dac", "+64055:+108"))
     )
     told = f"<capabilities><host>{models}</host></capabilities>"
-    assert standing._qemu_user(SimpleNamespace(getCapabilities=lambda: told)) == (64055, 108)
+    assert live_restore_server._qemu_user(SimpleNamespace(getCapabilities=lambda: told)) == (
+        64055,
+        108,
+    )
 
 
 class Dead:
@@ -289,13 +301,13 @@ class Dead:
 
 def test_what_cannot_be_begun_again_now_is_tried_again(conn, folder, short, monkeypatch):
     """/run was full, say: the guest waits, and goes on by itself."""
-    stands.store(STOOD)
+    live_restores.store(STOOD)
     defined(conn)
     begun = []
     (short / "full").write_text("")
-    monkeypatch.setattr(standing, "SOCKETS", str(short / "full" / "sockets"))
-    monkeypatch.setattr(standing, "_RETRY_S", 0)
-    kept = standing.LiveRestoreServer(asked(folder))
+    monkeypatch.setattr(live_restore_server, "SOCKETS", str(short / "full" / "sockets"))
+    monkeypatch.setattr(live_restore_server, "_RETRY_S", 0)
+    kept = live_restore_server.LiveRestoreServer(asked(folder))
     kept._server = dead = Dead()
     begin = kept.begin
     kept.begin = lambda: begun.append(1) or begin()
@@ -307,7 +319,7 @@ def test_what_cannot_be_begun_again_now_is_tried_again(conn, folder, short, monk
     (short / "full").unlink()
     kept.signalled = True
     thread.join(60)
-    assert dead.ended.is_set() and stands.load("web1") == STOOD
+    assert dead.ended.is_set() and live_restores.load("web1") == STOOD
 
 
 def until(ready):
@@ -317,26 +329,26 @@ def until(ready):
 
 
 def test_of_a_guest_that_is_gone_it_ends_and_nothing_is_kept(conn, folder, short, monkeypatch):
-    monkeypatch.setattr(standing, "SOCKETS", str(short))
-    stands.store(STOOD)
-    kept = standing.LiveRestoreServer(asked(folder))
+    monkeypatch.setattr(live_restore_server, "SOCKETS", str(short))
+    live_restores.store(STOOD)
+    kept = live_restore_server.LiveRestoreServer(asked(folder))
     kept.run()
-    assert stands.load("web1") is None
+    assert live_restores.load("web1") is None
 
 
 def test_one_that_stands_on_nothing_does_at_an_error_what_it_did_before(
     conn, folder, short, monkeypatch
 ):
-    monkeypatch.setattr(standing, "SOCKETS", str(short))
-    stands.store(
+    monkeypatch.setattr(live_restore_server, "SOCKETS", str(short))
+    live_restores.store(
         LiveRestoreRecord("web1", UUID, IDENT, "b1", 1, "", ("vda",), None, {"vda": ("report", "")})
     )
     stops = "type='qcow2' error_policy='stop' rerror_policy='stop'"
     conn.defineXML(WEB1.format(UUID, "").replace("type='qcow2'", stops))
-    standing.LiveRestoreServer(asked(folder)).run()
+    live_restore_server.LiveRestoreServer(asked(folder)).run()
     text = conn.lookupByName("web1").XMLDesc(0)
     assert "error_policy='report'" in text and "stop" not in text
-    assert stands.load("web1") is None
+    assert live_restores.load("web1") is None
     with guest_lock.acquire(str(folder / "locks"), "virt.clone", "web1"):
         pass
 
@@ -345,20 +357,20 @@ def test_its_policies_come_back_when_libvirt_is_through_with_the_end_of_the_job(
     conn, folder, monkeypatch
 ):
     """Defined before, the definition is used by libvirt after it was freed."""
-    stands.store(STOOD)
+    live_restores.store(STOOD)
     defined(conn, stands_on_it=False).create()
     jobs = [{"cur": 1}, {}]
     monkeypatch.setattr(libvirt.virDomain, "blockJobInfo", lambda *_: jobs.pop(0))
-    kept = standing.LiveRestoreServer(asked(folder))
-    assert not kept._is_finished(conn) and stands.load("web1")
-    assert kept._is_finished(conn) and stands.load("web1") is None
+    kept = live_restore_server.LiveRestoreServer(asked(folder))
+    assert not kept._is_finished(conn) and live_restores.load("web1")
+    assert kept._is_finished(conn) and live_restores.load("web1") is None
 
 
 def test_a_guest_that_paused_again_before_its_last_blocks_came_in_runs_on(
     conn, folder, monkeypatch
 ):
     """Nobody would look at it any more."""
-    stands.store(STOOD)
+    live_restores.store(STOOD)
     dom = defined(conn, stands_on_it=False)
     dom.create()
     dom.suspend()
@@ -366,7 +378,8 @@ def test_a_guest_that_paused_again_before_its_last_blocks_came_in_runs_on(
     at_error = [libvirt.VIR_DOMAIN_PAUSED, libvirt.VIR_DOMAIN_PAUSED_IOERROR]
     monkeypatch.setattr(libvirt.virDomain, "state", lambda *_: at_error)
     assert (
-        standing.LiveRestoreServer(asked(folder))._is_finished(conn) and stands.load("web1") is None
+        live_restore_server.LiveRestoreServer(asked(folder))._is_finished(conn)
+        and live_restores.load("web1") is None
     )
     monkeypatch.undo()
     assert dom.state()[0] == libvirt.VIR_DOMAIN_RUNNING
@@ -378,15 +391,15 @@ def test_the_program_hears_what_it_is_to_show(folder, monkeypatch):
     program.write_text(f"#!/bin/sh\ncat > {told}\necho '{{\"begun\": true}}'\n")
     program.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(program))
-    monkeypatch.setattr(places, "RUN", str(folder / "run"))
+    monkeypatch.setattr(standard_paths, "RUN", str(folder / "run"))
     library = os.path.dirname(saltvirt.__file__)
-    instant.begin(instant.LiveRestoreOptions(library, asked(folder)))
-    assert standing.LiveRestoreRequest.from_answer(json.loads(told.read_text()), "x") == asked(
-        folder
-    )
+    live_restore_build.begin(live_restore_build.LiveRestoreOptions(library, asked(folder)))
+    assert live_restore_server.LiveRestoreRequest.from_answer(
+        json.loads(told.read_text()), "x"
+    ) == asked(folder)
     program.write_text("#!/bin/sh\nexit 1\n")
     with pytest.raises(errors.OperationFailed, match="the program that shows the backup here died"):
-        instant.begin(instant.LiveRestoreOptions(library, asked(folder)))
+        live_restore_build.begin(live_restore_build.LiveRestoreOptions(library, asked(folder)))
 
 
 def test_the_program_shows_it_to_the_guests_qemu_alone_until_the_guest_is_gone(
@@ -394,8 +407,8 @@ def test_the_program_shows_it_to_the_guests_qemu_alone_until_the_guest_is_gone(
 ):
     """Where the other machine is connected, its server is another one here."""
     sockets, found = short / "sockets", {}
-    monkeypatch.setattr(standing, "SOCKETS", str(sockets))
-    monkeypatch.setattr(places, "RUN", str(folder / "run"))
+    monkeypatch.setattr(live_restore_server, "SOCKETS", str(sockets))
+    monkeypatch.setattr(standard_paths, "RUN", str(folder / "run"))
 
     def hand_on(far, path):
         names = ("ca-cert.pem", "client-cert.pem", "client-key.pem")
@@ -404,9 +417,9 @@ def test_the_program_shows_it_to_the_guests_qemu_alone_until_the_guest_is_gone(
         Path(path).touch(0o666)
         return found.setdefault("server", Dead())
 
-    monkeypatch.setattr(standing.daemon, "reexport", hand_on)
-    stands.store(dataclasses.replace(STOOD, authority="an authority"))
-    keep = standing.LiveRestoreServer.run
+    monkeypatch.setattr(live_restore_server.daemon, "reexport", hand_on)
+    live_restores.store(dataclasses.replace(STOOD, authority="an authority"))
+    keep = live_restore_server.LiveRestoreServer.run
 
     def kept(self):
         [socket] = sockets.iterdir()
@@ -414,11 +427,13 @@ def test_the_program_shows_it_to_the_guests_qemu_alone_until_the_guest_is_gone(
         found["left"] = [one for one in (folder / "run").iterdir() if one.is_dir()]
         keep(self)
 
-    monkeypatch.setattr(standing.LiveRestoreServer, "run", kept)
-    monkeypatch.setattr(standing.LiveRestoreServer, "_restart_daemon", lambda _self: None)
+    monkeypatch.setattr(live_restore_server.LiveRestoreServer, "run", kept)
+    monkeypatch.setattr(
+        live_restore_server.LiveRestoreServer, "_restart_daemon", lambda _self: None
+    )
     assert run(monkeypatch, capsys, asked(folder)) == (0, {"begun": True})
     assert found["texts"] == ["an authority", "a certificate", "a key"]
-    assert found["far"] == ("b1", 1, ("vda",), standing.socket_path("web1"))
+    assert found["far"] == ("b1", 1, ("vda",), live_restore_server.socket_path("web1"))
     assert (found["mode"], found["left"]) == (0o600, []), "the key lies nowhere any more"
     assert found["server"].ended.is_set() and [*sockets.iterdir()] == []
-    assert stands.load("web1") is None
+    assert live_restores.load("web1") is None

@@ -10,7 +10,7 @@ pytest.importorskip("salt")
 import salt.config
 import salt.loader
 
-from saltvirt.hamaster import wishes
+from saltvirt.ha.manager import desired_state
 from tests.functional.conftest import REPOSITORY
 from tests.functional.test_hostile_answers import (  # noqa: F401
     BACKUP,
@@ -99,7 +99,7 @@ def test_a_deployment_that_cannot_be_says_why(told):
 
 def kept(told):
     """The guests that high availability keeps now, and their priority."""
-    known = wishes.DesiredStateStore(told.clouds[-1].opts).read().guests
+    known = desired_state.DesiredStateStore(told.clouds[-1].opts).read().guests
     return {name: guest.priority for name, guest in known.items()}
 
 

@@ -16,8 +16,8 @@ pytest.importorskip("salt")
 from saltvirt import errors
 from saltvirt.host.domain import purge, removal
 from saltvirt.host.migration import confirm, target_leftovers
-from saltvirt.host.provision import disk_notes, disks, pool_disk, seed_drive, undo_disks
-from saltvirt.host.snapshot import layers, needs
+from saltvirt.host.provision import disk_journal, disks, pool_disk, seed_drive, undo_disks
+from saltvirt.host.snapshot import affected_files, layers
 from saltvirt.host.storage import (
     chains,
     file_mark,
@@ -137,11 +137,11 @@ def test_a_layer_on_which_an_image_stands_is_not_merged(place):  # noqa: F811
     """No guest names that image: its guest is undefined, or saved in a file."""
     layer = create(place.above, place.base)
     dom = place.guest(disk(layer), name="old")
-    stake = needs.AffectedFiles("virt.revert", {str(layer), str(place.base)})
-    needs.refuse(place.conn, dom, stake)
+    stake = affected_files.AffectedFiles("virt.revert", {str(layer), str(place.base)})
+    affected_files.refuse(place.conn, dom, stake)
     create(place.root / "other" / "of-web1.qcow2", layer, "qcow2")
     with pytest.raises(errors.Refused, match=r"would be lost, and is needed by .*of-web1.qcow2"):
-        needs.refuse(place.conn, dom, stake)
+        affected_files.refuse(place.conn, dom, stake)
 
 
 def test_a_part_of_a_device_that_a_guest_has_whole_is_that_guests(place, monkeypatch):  # noqa: F811
@@ -267,8 +267,8 @@ class Going:
         note = {"what": "virt.update", "worker": "none", "disks": [one]}
         (notes / "old.json").write_text(json.dumps(note))
         file_mark.put(path, mark)
-        with mock.patch.object(disk_notes, "FOLDER", str(notes)):
-            disk_notes.remove(at.conn, "old")
+        with mock.patch.object(disk_journal, "FOLDER", str(notes)):
+            disk_journal.remove(at.conn, "old")
 
     def left_by_a_migration(self, at, path):
         notes, seen = at.root / "notes", os.stat(path)

@@ -16,16 +16,19 @@ import pytest
 
 pytest.importorskip("cryptography")
 
-from saltvirt import doors, errors
+from saltvirt import errors
 from saltvirt.answers import reach
-from saltvirt.fleet import asker
+from saltvirt.console.master import console, guest_connection, terminal
+from saltvirt.fleet import requester
 from saltvirt.pki.common import certs
 from saltvirt.pki.host import own_pair
-from saltvirt.reachmaster import console, terminal, way
+from saltvirt.system import tls_listener
 from tests.clock import until
 
-FOUND = way.GuestConnection("web1", "u", "hv1", "serial", "pty", "127.0.0.1", 1, "", "", "")
-FLEET = types.SimpleNamespace(opts={"__cli": asker.COMMAND_LINE}, rest=lambda: None)
+FOUND = guest_connection.GuestConnection(
+    "web1", "u", "hv1", "serial", "pty", "127.0.0.1", 1, "", "", ""
+)
+FLEET = types.SimpleNamespace(opts={"__cli": requester.COMMAND_LINE}, rest=lambda: None)
 
 
 @pytest.fixture(scope="module")
@@ -35,11 +38,13 @@ def contexts():
     ours = own_pair.generate(reach.CERTIFICATE_NAME, certs.CLIENT)
 
     def credentials(pair, reader):
-        return doors.TlsCredentials(pair.authority, pair.certificate, pair.key, reader.authority)
+        return tls_listener.TlsCredentials(
+            pair.authority, pair.certificate, pair.key, reader.authority
+        )
 
     return (
-        doors.context(credentials(theirs, ours)),
-        doors.context(credentials(ours, theirs), ssl.PROTOCOL_TLS_CLIENT),
+        tls_listener.context(credentials(theirs, ours)),
+        tls_listener.context(credentials(ours, theirs), ssl.PROTOCOL_TLS_CLIENT),
     )
 
 
@@ -50,7 +55,7 @@ def line(contexts):
         door = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
         plain = stack.enter_context(socket.create_connection(door.getsockname()))
         caller = stack.enter_context(door.accept()[0])
-        doors.prepare(caller)
+        tls_listener.prepare(caller)
         found = []
 
         def shake():
@@ -85,8 +90,8 @@ def ended(line, screen, monkeypatch):
             console.run(FLEET, "web1", False, "^]")
         return caught.value.text
 
-    monkeypatch.setattr(way, "request_relay", lambda *_args, **_options: FOUND)
-    monkeypatch.setattr(way, "connect", lambda _found: line[1])
+    monkeypatch.setattr(guest_connection, "request_relay", lambda *_args, **_options: FOUND)
+    monkeypatch.setattr(guest_connection, "connect", lambda _found: line[1])
     return run
 
 

@@ -8,7 +8,7 @@ libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
 from saltvirt import errors
-from saltvirt.host.migration import api, departed, move_journal, unreachable_target
+from saltvirt.host.migration import api, departures, move_journal, unreachable_target
 from saltvirt.migration.journal import MOVED, MOVING, PREPARING
 from tests.functional.test_migrate_ends import begun, came, peer, report  # noqa: F401
 from tests.functional.test_migrate_faults import dom, job  # noqa: F401
@@ -36,7 +36,7 @@ def test_what_it_left_here_stays_and_its_migration_ends(peer, dom, job, done, ph
     made = "cleaned" if phase == PREPARING else "released"
     assert done == [(made, ("/there",))], "the target may keep disks on purpose (keep_source)"
     assert unfinished(job) == {}
-    assert "was moved from here to hv3" in departed.departure_reason("web1")
+    assert "was moved from here to hv3" in departures.departure_reason("web1")
 
 
 def test_what_stays_here_on_purpose_is_not_named(peer, dom, job, done):
@@ -99,7 +99,7 @@ def test_a_guest_that_came_back_starts_with_its_host_as_before(peer, dom, job, d
     dom.setAutostart(1)
     found = end(dom.connect(), job, report(dom), phase=MOVED)
     assert (found.outcome, [*found.saved]) == ("moved", ["/here"])
-    assert dom.autostart() and departed.departure_reason("web1") is None
+    assert dom.autostart() and departures.departure_reason("web1") is None
 
 
 def test_a_confirmed_move_changes_nothing_of_the_guest_on_its_target(peer, dom, job, done):

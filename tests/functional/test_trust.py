@@ -14,11 +14,13 @@ pytest.importorskip("salt.key")
 
 from saltvirt import errors
 from saltvirt.fleet import authorization
-from saltvirt.operations import away, deploy, proof
-from saltvirt.operations.begun import PendingCreate
-from saltvirt.operations.identity import CloneGuest, RenameGuest
-from saltvirt.operations.init import Init, InitRequest
-from saltvirt.operations.purge import Purge
+from saltvirt.operations.cluster import shared_storage_check
+from saltvirt.operations.create import deploy
+from saltvirt.operations.create.identity import CloneGuest, RenameGuest
+from saltvirt.operations.create.init import Init, InitRequest
+from saltvirt.operations.guest.purge import Purge
+from saltvirt.operations.journal import evacuated
+from saltvirt.operations.journal.intent_log import PendingCreate
 from saltvirt.pki.authority import crl
 from saltvirt.pki.authority.store import CertificateStore
 from saltvirt.placement import policy
@@ -303,8 +305,10 @@ def test_a_guest_that_comes_after_one_that_was_moved_away_is_not_that_one(
 ):  # fmt: skip
     """virt.restore would take it to where the earlier one was."""
     name = {"purge": "db1", "rename": "db1"}.get(verb, "web1")
-    away.store(cloud.opts, "hv7", {"other": "other", name: name})  # as earlier versions have it
-    away.store(cloud.opts, "hv8", {name: name})
+    evacuated.store(
+        cloud.opts, "hv7", {"other": "other", name: name}
+    )  # as earlier versions have it
+    evacuated.store(cloud.opts, "hv8", {name: name})
     {
         "purge": lambda: Purge(cloud, "db1").run(),
         "rename": lambda: RenameGuest(cloud, cloud.report("web1", "x"), "db1", "web1").run(),
@@ -314,8 +318,8 @@ def test_a_guest_that_comes_after_one_that_was_moved_away_is_not_that_one(
         ),
         "clone": lambda: CloneGuest(cloud, cloud.report("web1", "x"), "db1", "web1").run(),
     }[verb]()
-    assert away.load(cloud.opts, "hv7") == {"other": "other"}
-    assert away.load(cloud.opts, "hv8") == {}
+    assert evacuated.load(cloud.opts, "hv7") == {"other": "other"}
+    assert evacuated.load(cloud.opts, "hv8") == {}
 
 
 @pytest.mark.parametrize(
@@ -361,21 +365,21 @@ def test_a_host_that_made_guests_and_is_not_matched_any_more_is_known(
     what it may have is not deleted on the word of the others."""
     store.accept("db1", pairs[0], host="hv2")
     authorization.Authorizations(opts).grant("hv3", "web1")
-    assert proof.unmatched(opts, ["hv1"]) == {}, "no minions of this master any more"
+    assert shared_storage_check.unmatched(opts, ["hv1"]) == {}, "no minions of this master any more"
     for host in ("hv1", "hv2", "hv3", "hv4"):
         store._store.store(host, pairs[1])
-    known = proof.unmatched(opts, ["hv1"])
+    known = shared_storage_check.unmatched(opts, ["hv1"])
     assert known.keys() == {"hv2", "hv3"}
     assert known["hv2"] == (
         "virt:hosts does not match it, and guests were made on it; if it runs none and is no "
         "hypervisor any more: salt-run virt.revoke hv2"
     )
-    assert proof.unmatched(opts, ["hv1", "hv3"]).keys() == {"hv2"}
-    assert proof.unmatched(opts, ["hv2", "hv3"]) == {}
+    assert shared_storage_check.unmatched(opts, ["hv1", "hv3"]).keys() == {"hv2"}
+    assert shared_storage_check.unmatched(opts, ["hv2", "hv3"]) == {}
     pki = CertificateStore(opts["pki_dir"])
     pki.base.mkdir(parents=True, exist_ok=True)
     pki.write_record(crl.RECORD, {"hosts": ["hv2"], "serials": {}})
-    assert proof.unmatched(opts, ["hv1"]).keys() == {"hv3"}, "virt.revoke ends it"
+    assert shared_storage_check.unmatched(opts, ["hv1"]).keys() == {"hv3"}, "virt.revoke ends it"
 
 
 def test_a_host_lists_guests_of_others_and_nothing_of_theirs_goes(

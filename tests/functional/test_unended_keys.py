@@ -9,7 +9,8 @@ pytest.importorskip("salt.key")
 
 from saltvirt import errors
 from saltvirt.fleet.pillars import Pillars
-from saltvirt.operations import begun, unended
+from saltvirt.operations.create import interrupted_create
+from saltvirt.operations.journal import intent_log
 from tests.functional.test_keys import events, opts, pairs, store  # noqa: F401
 from tests.unit.test_unended import HALF, WEB, Cloud, plan, told
 
@@ -66,12 +67,12 @@ def test_its_host_is_asked_again_before_it_goes_and_its_key_goes_along(
     there = cloud(HALF, [])
     store.accept("web1", pairs[0], host="hv1")
     with pytest.raises(errors.OperationFailed, match="on hv1 was changed meanwhile"):
-        unended.remove(there, "web1", "hv1")
+        interrupted_create.remove(there, "web1", "hv1")
     assert store.accepted("web1")
     there.only_configured["unfinished"] = ["web1"]
     told(there)
-    unended.remove(there, "web1", "hv1")
-    assert begun.load(there.opts, "web1") is None
+    interrupted_create.remove(there, "web1", "hv1")
+    assert intent_log.load(there.opts, "web1") is None
     assert ("hv1", "virt.purge") in there.original_name
     assert store.accepted("web1") is None
 
@@ -79,5 +80,5 @@ def test_its_host_is_asked_again_before_it_goes_and_its_key_goes_along(
 def test_a_key_of_another_hosts_guest_stays(cloud, store, pairs):
     there = cloud(HALF, ["web1"])
     store.accept("web1", pairs[0], host="hv2")
-    unended.remove(there, "web1", "hv1")
+    interrupted_create.remove(there, "web1", "hv1")
     assert store.accepted("web1")

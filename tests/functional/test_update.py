@@ -21,7 +21,7 @@ from saltvirt.design import identity
 from saltvirt.host.domain import guest_lock, metadata
 from saltvirt.host.migration import reservations
 from saltvirt.host.provision import (
-    disk_notes,
+    disk_journal,
     disks,
     guest_builder,
     kernels,
@@ -31,8 +31,8 @@ from saltvirt.host.provision import (
 from saltvirt.host.storage import pool_source, usage
 from saltvirt.images import locks
 from saltvirt.spec.boot import BootSpec
-from saltvirt.xml.domain import Domain
-from saltvirt.xml.interface import Interface
+from saltvirt.xml.devices.interface import Interface
+from saltvirt.xml.domain.domain import Domain
 from tests.functional.test_init import MIB, host, image, info  # noqa: F401
 
 SYSTEM = {"name": "system", "size": 16, "format": "raw"}
@@ -126,7 +126,7 @@ def died(guest, monkeypatch):
     work = disks.DiskBuild(None, make=True, format="raw", path=path)
     with monkeypatch.context() as patch:
         patch.setattr(metadata, "worker", lambda: "1:0:gone")
-        note = disk_notes.DiskJournal("g1", "virt.update", [work])
+        note = disk_journal.DiskJournal("g1", "virt.update", [work])
     yield note
     note.end()
 
@@ -172,11 +172,11 @@ def test_what_another_guest_uses_by_now_is_no_leftover(guest, died):
 
 
 def test_what_cannot_be_written_down_is_not_made(guest, monkeypatch):
-    monkeypatch.setattr(disk_notes, "FOLDER", f"{guest.image}/making")  # no folder can be there
+    monkeypatch.setattr(disk_journal, "FOLDER", f"{guest.image}/making")  # no folder can be there
     for why in ("cannot be read", "cannot write down which disks are made for g1"):
         with pytest.raises(errors.VirtError, match=why):
             guest.modules["virt.update"]("g1", disks=[SYSTEM, DATA])
-        monkeypatch.setattr(disk_notes, "read", lambda _name: None)
+        monkeypatch.setattr(disk_journal, "read", lambda _name: None)
     assert [path.name for path in guest.images.iterdir()] == ["g1_system.raw"]
 
 

@@ -14,7 +14,7 @@ pytest.importorskip("salt")
 from saltvirt import errors
 from saltvirt.host.domain import purge, removal
 from saltvirt.host.provision import disks
-from saltvirt.host.snapshot import needs
+from saltvirt.host.snapshot import affected_files
 from saltvirt.host.storage import (
     chains,
     identity,
@@ -598,11 +598,11 @@ def test_the_variables_of_firmware_go_only_when_they_are_proven_unused(place, mo
 def test_a_layer_that_another_guest_needs_is_not_merged(place):
     layer = create(place.above, place.base)
     dom = place.guest(disk(layer), name="old")
-    stake = needs.AffectedFiles("virt.revert", {str(layer), str(place.base)})
-    needs.refuse(place.conn, dom, stake)
+    stake = affected_files.AffectedFiles("virt.revert", {str(layer), str(place.base)})
+    affected_files.refuse(place.conn, dom, stake)
     place.guest(disk(place.base, "raw"))
     with pytest.raises(errors.Refused, match=r"base.raw would be lost, and is needed by web1"):
-        needs.refuse(place.conn, dom, stake)
+        affected_files.refuse(place.conn, dom, stake)
 
 
 def test_a_device_that_was_given_to_a_guest_is_not_its_own(place, monkeypatch):

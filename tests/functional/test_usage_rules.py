@@ -15,17 +15,17 @@ libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
 from saltvirt import errors
-from saltvirt.host.domain import aside, metadata
-from saltvirt.host.domain.aside import ReplacedGuest
+from saltvirt.host.domain import metadata, replaced_guest
+from saltvirt.host.domain.replaced_guest import ReplacedGuest
 from saltvirt.host.storage import (
     answers,
-    bounded,
+    bounded_io,
     chains,
     foreign_guests,
     identity,
     mounts,
     references,
-    shared,
+    sharing,
     unchanged_disks,
     usage,
 )
@@ -115,7 +115,7 @@ def test_a_file_of_another_machine_is_its_path(far, monkeypatch):
 
 
 def test_the_folder_of_a_pool_of_another_machine_is_not_looked_for_here(far, monkeypatch):
-    monkeypatch.setattr(bounded, "room", None)
+    monkeypatch.setattr(bounded_io, "room", None)
     answers.pool(far.pool("there", far.base.parent, start=True))
 
 
@@ -138,7 +138,7 @@ def test_what_is_there_and_who_else_may_have_it(place, monkeypatch):
         assert usage.open_reason(place.conn, "pool/x") is None
         with usage.prevent_open(place.conn, ["pool/x"]) as held:
             assert held == {"pool/x": None}
-    monkeypatch.setattr(shared, "sharing_reason", lambda path: f"nfs4 has {path}")
+    monkeypatch.setattr(sharing, "sharing_reason", lambda path: f"nfs4 has {path}")
     assert usage.others_may_have(place.conn, "/x") == "nfs4 has /x"
 
 
@@ -151,17 +151,17 @@ def test_who_opens_it_between_the_two_questions_is_said(place, monkeypatch):
 
 
 def silent(*_args, **_more):
-    raise bounded.StorageTimeout("/nas")
+    raise bounded_io.StorageTimeout("/nas")
 
 
 def test_who_does_not_answer_has_it_and_keeps_it(place, monkeypatch):
     path = str(place.base)
-    monkeypatch.setattr(bounded, "lexists", silent)
+    monkeypatch.setattr(bounded_io, "lexists", silent)
     assert usage.is_there(place.conn, path)
     monkeypatch.setattr(unchanged_disks, "prevent_open", silent)
     with usage.prevent_open(place.conn, [path]) as held:
         assert held == {path: "/nas does not answer"}
-    monkeypatch.setattr(bounded, "locked", silent)
+    monkeypatch.setattr(bounded_io, "locked", silent)
     assert usage.open_reason(place.conn, path) == "/nas does not answer"
     monkeypatch.setattr(unchanged_disks, "prevent_open", None)
     with usage.prevent_open(place.conn, [path]) as held:
@@ -173,10 +173,12 @@ def test_what_a_server_has_is_found_by_its_name_in_any_address(place, monkeypatc
     assert found == {("server", "gluster://h/pool/x"), ("server", "pool/x")}
     assert usage.keys_of(place.conn, "pool/x") == {("server", "pool/x")}
     there = usage.file_identity(place.conn, "gluster://h/pool/x")
-    assert there == shared.FileIdentity(
+    assert there == sharing.FileIdentity(
         "gluster://h/pool/x", names=("gluster://h/pool/x", "pool/x")
     )
-    assert usage.file_identity(place.conn, str(place.base)) == shared.file_identity(str(place.base))
+    assert usage.file_identity(place.conn, str(place.base)) == sharing.file_identity(
+        str(place.base)
+    )
     monkeypatch.setattr(
         usage,
         "keys_of",
@@ -605,11 +607,11 @@ def test_a_folder_that_cannot_be_read_is_a_doubt_and_one_that_is_gone_is_none(pl
         def refuse(folder):
             raise PermissionError(13, "Permission denied")
 
-        monkeypatch.setattr(bounded, name, refuse)
+        monkeypatch.setattr(bounded_io, name, refuse)
         ask("/x")
         assert reader.usage.unknown == ["/x cannot be looked through: Permission denied"]
         reader.usage.unknown.clear()
-    monkeypatch.setattr(bounded, "files_below", silent)
+    monkeypatch.setattr(bounded_io, "files_below", silent)
     reader.image_tree("/x")
     assert reader.usage.unknown == [], "who asked has taken note"
 
@@ -634,12 +636,12 @@ def test_a_volume_is_read_by_its_header_or_told_by_libvirt(place, monkeypatch):
 
 def test_a_volume_whose_storage_does_not_answer_is_a_doubt(place, monkeypatch):
     place.pool("there", place.above.parent, start=True)
-    path, real = str(create(place.above)), bounded.stat
+    path, real = str(create(place.above)), bounded_io.stat
     volume_of(place, "above.qcow2", "/told/base")
     monkeypatch.setattr(
-        bounded,
+        bounded_io,
         "stat",
-        lambda asked: bounded._raise_timeout("/nas") if asked == path else real(asked),
+        lambda asked: bounded_io._raise_timeout("/nas") if asked == path else real(asked),
     )
     assert "what is on /nas is not known: it does not answer" in place.why()
 
@@ -649,7 +651,7 @@ def test_a_device_that_does_not_answer_is_not_asked_of_libvirt(place, monkeypatc
     place.pool("there", place.above.parent, start=True)
     volume = volume_of(place, "above.qcow2", place.base)
     monkeypatch.setattr(usage, "_mode", lambda path: stat.S_IFBLK)
-    monkeypatch.setattr(bounded, "head", silent)
+    monkeypatch.setattr(bounded_io, "head", silent)
     reader = usage._UsageReader(place.conn, None)
     reader.volume(volume)
     assert (reader.usage.users, reader.usage.unknown) == ({}, [])
@@ -659,7 +661,7 @@ def test_what_a_path_is_and_whose(place, monkeypatch):
     path = str(place.base)
     assert (stat.S_ISREG(usage._mode(path)), usage._owner(path)) == (True, os.getuid())
     assert (usage._mode("/gone"), usage._owner("/gone")) == (0, None)
-    monkeypatch.setattr(bounded, "stat", silent)
+    monkeypatch.setattr(bounded_io, "stat", silent)
     assert (usage._mode(path), usage._owner(path)) == (usage._NO_ANSWER, None)
 
 
@@ -735,7 +737,7 @@ def test_a_volume_that_is_not_here_is_no_file_of_this_host(place, monkeypatch):
     ("error", "doubts"),
     [
         (failure(libvirt.VIR_ERR_NO_STORAGE_VOL), 0), (failure(libvirt.VIR_ERR_INTERNAL_ERROR), 1),
-        (errors.OperationFailed("no text"), 1), (bounded.StorageTimeout("/nas"), 0),
+        (errors.OperationFailed("no text"), 1), (bounded_io.StorageTimeout("/nas"), 0),
     ],
 )  # fmt: skip
 def test_a_volume_that_went_meanwhile_is_none_and_one_that_cannot_be_read_is_a_doubt(
@@ -813,11 +815,11 @@ def test_what_stays_keeps_what_it_is_based_on_and_so_on(place):
 
 def test_what_others_may_have_goes_when_they_were_asked(place, monkeypatch):
     base = str(place.base)
-    monkeypatch.setattr(shared, "sharing_reason", lambda path: "nfs4")
+    monkeypatch.setattr(sharing, "sharing_reason", lambda path: "nfs4")
     words = "other hosts may have it (nfs4) and were not asked: salt-run asks them"
     delete, keep, places = usage.decide(place.conn, {base: None}, Usage())
     assert (delete, keep, list(places)) == ([], {base: words}, [base])
-    assert places[base] == shared.file_identity(base)
+    assert places[base] == sharing.file_identity(base)
     found = usage.decide(place.conn, {base: None}, Usage(), unused=[base])
     assert found == ([base], {}, {})
     used = Usage(unknown=["who knows"])
@@ -830,7 +832,7 @@ def test_what_does_not_answer_stays(place, monkeypatch):
     base = str(place.base)
 
     def asked(conn, path):
-        for one in bounded._recorders:
+        for one in bounded_io._recorders:
             one.update(["/b", "/a"])
         return frozenset({path})
 
@@ -874,10 +876,10 @@ def test_a_guest_that_is_being_made_has_no_disk_yet_whatever_else_tells_of_it(pl
 
 
 def test_a_disk_from_before_a_backup_took_its_place_is_used_on_this_machine(place, monkeypatch):
-    monkeypatch.setattr(aside, "FOLDER", str(place.root / "aside"))
+    monkeypatch.setattr(replaced_guest, "FOLDER", str(place.root / "aside"))
     dom = place.guest("")
     before = dom.XMLDesc(0).replace("</devices>", f"{disk(place.base, 'raw')}</devices>")
-    aside.store(ReplacedGuest(dom.UUIDString(), "web1", "000001-x", before, ()))
+    replaced_guest.store(ReplacedGuest(dom.UUIDString(), "web1", "000001-x", before, ()))
     assert place.why() == "used by web1 as it was before 000001-x"
     assert place.why(but=dom.UUIDString()) is None
     (place.root / "aside" / f"{dom.UUIDString()}.json").write_text("{")
@@ -890,21 +892,21 @@ def test_a_disk_from_before_a_backup_took_its_place_is_used_on_this_machine(plac
 
 
 def test_an_image_that_goes_with_what_is_asked_about_is_no_user(place, monkeypatch):
-    monkeypatch.setattr(shared, "sharing_reason", lambda path: "nfs4")
+    monkeypatch.setattr(sharing, "sharing_reason", lambda path: "nfs4")
     above = create(place.base.parent / "above.qcow2", place.base)
     place.pool("there", place.base.parent)
     base, top = (usage.file_identity(place.conn, str(one)) for one in (place.base, above))
     found = usage.users_here(place.conn, [base])
     assert found == {str(place.base): f"used by {above}"}
     assert usage.users_here(place.conn, [base, top]) == {str(place.base): None, str(above): None}
-    other = shared.FileIdentity("/far/above.qcow2", inode=1)
+    other = sharing.FileIdentity("/far/above.qcow2", inode=1)
     assert usage.users_here(place.conn, [base, other])[str(place.base)] == f"used by {above}"
 
 
 def test_who_has_a_folder_that_others_may_have_may_have_anything_in_it(place, monkeypatch):
-    monkeypatch.setattr(shared, "sharing_reason", lambda path: "nfs4" if path == "/nas" else None)
+    monkeypatch.setattr(sharing, "sharing_reason", lambda path: "nfs4" if path == "/nas" else None)
     used = Usage(folders=[("/nas", StorageUser("web1")), ("/own", StorageUser("web2"))])
-    asked = shared.FileIdentity("/far/x")
+    asked = sharing.FileIdentity("/far/x")
     assert list(usage._matching_users(used, asked)) == [StorageUser("web1")]
 
 
@@ -917,18 +919,18 @@ def test_who_has_a_folder_that_others_may_have_may_have_anything_in_it(place, mo
     ],
 )  # fmt: skip
 def test_what_is_surely_the_same(place, monkeypatch, path, more, same):
-    real = shared.file_identity
+    real = sharing.file_identity
     ids = ("wwn", "z")
     monkeypatch.setattr(
-        shared, "file_identity", lambda path: shared.FileIdentity(path, real(path).inode, ids=ids)
+        sharing, "file_identity", lambda path: sharing.FileIdentity(path, real(path).inode, ids=ids)
     )
     if more.get("inode") == 0:
         more = {"inode": place.base.stat().st_ino}
-    assert usage._is_same(str(place.base), shared.FileIdentity(path, **more)) is same
+    assert usage._is_same(str(place.base), sharing.FileIdentity(path, **more)) is same
 
 
 def test_the_name_of_what_a_server_has_is_surely_the_same():
-    there = shared.FileIdentity("gluster://h/pool/x", names=("pool/x",))
+    there = sharing.FileIdentity("gluster://h/pool/x", names=("pool/x",))
     assert usage._is_same("gluster://other/pool/x", there)
     assert not usage._is_same("gluster://other/pool2/x", there)
 
@@ -943,27 +945,27 @@ def test_the_name_of_what_a_server_has_is_surely_the_same():
     ],
 )  # fmt: skip
 def test_what_may_be_the_same(place, monkeypatch, path, more, why, may):
-    real = shared.file_identity
+    real = sharing.file_identity
     monkeypatch.setattr(
-        shared,
+        sharing,
         "file_identity",
-        lambda path: shared.FileIdentity(path, real(path).inode, ids=("wwn",)),
+        lambda path: sharing.FileIdentity(path, real(path).inode, ids=("wwn",)),
     )
-    monkeypatch.setattr(shared, "sharing_reason", lambda path: why)
+    monkeypatch.setattr(sharing, "sharing_reason", lambda path: why)
     if "inode" in more:
         more = {"inode": place.base.stat().st_ino}
-    there = shared.FileIdentity(path.format(base=place.base), **more)
+    there = sharing.FileIdentity(path.format(base=place.base), **more)
     assert usage._may_be_same(str(place.base), there) is may
 
 
 @pytest.mark.parametrize("answers", [True, False])
 def test_what_is_not_to_be_seen_may_be_the_same_by_its_name(place, monkeypatch, answers):
     if not answers:
-        monkeypatch.setattr(bounded, "lexists", silent)
+        monkeypatch.setattr(bounded_io, "lexists", silent)
     gone = "/nowhere/base.raw"
-    assert usage._may_be_same(gone, shared.FileIdentity("/far/base.raw"))
-    assert usage._may_be_same(gone, shared.FileIdentity(gone))
-    assert not usage._may_be_same(gone, shared.FileIdentity("/far/other.raw"))
+    assert usage._may_be_same(gone, sharing.FileIdentity("/far/base.raw"))
+    assert usage._may_be_same(gone, sharing.FileIdentity(gone))
+    assert not usage._may_be_same(gone, sharing.FileIdentity("/far/other.raw"))
 
 
 # -- what is gone -------------------------------------------------------------------------

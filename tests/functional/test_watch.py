@@ -13,9 +13,10 @@ pytest.importorskip("tornado")
 pytest.importorskip("cryptography")
 
 from saltvirt import errors
-from saltvirt.operations import owners
+from saltvirt.console.master import verbs
+from saltvirt.operations.access import owners
 from saltvirt.placement import facts as placement_facts
-from saltvirt.reachmaster import news, proxy, tickets, verbs, view
+from saltvirt.web import cluster_view, page_events, proxy, tickets
 from tests.clock import until
 from tests.functional.daemon import libvirtd  # noqa: F401 - a fixture
 from tests.functional.reached import Browser, Reached
@@ -33,12 +34,12 @@ RIGHTS = {
 
 @pytest.fixture
 def cloud(libvirtd, tmp_path, monkeypatch):  # noqa: F811
-    monkeypatch.setattr(view, "MIN_INTERVAL_S", 0.2)
+    monkeypatch.setattr(cluster_view, "MIN_INTERVAL_S", 0.2)
     # what others write to this machine's disk meanwhile would be told
     monkeypatch.setattr(placement_facts.Host, "free_disk_bytes", lambda *_: 2**30)
     found = Reached(libvirtd.uri, tmp_path)
     found.opts["engines"] = ["virt_reach"]
-    monkeypatch.setattr(view.ClusterView, "_listen", lambda _self: None)
+    monkeypatch.setattr(cluster_view.ClusterView, "_listen", lambda _self: None)
     until(lambda: _listens(found.port), "the proxy listens")
     yield found
     found.close()
@@ -109,7 +110,7 @@ def test_what_changed_is_told_and_nothing_else(cloud, page):
 
 
 def test_thirty_pages_are_one_question(cloud, page, monkeypatch):
-    monkeypatch.setattr(view, "MIN_INTERVAL_S", 2)
+    monkeypatch.setattr(cluster_view, "MIN_INTERVAL_S", 2)
     cloud.guest()
     before = asked(cloud)
     all_of_them = [page() for _ in range(30)]
@@ -201,7 +202,7 @@ def test_a_page_says_nothing_but_look(page):
 
 
 def test_who_says_look_without_end_gets_no_more_than_others(cloud, page, monkeypatch):
-    monkeypatch.setattr(view, "MIN_INTERVAL_S", 2)
+    monkeypatch.setattr(cluster_view, "MIN_INTERVAL_S", 2)
     one = page()
     told(one, "hosts")
     before = asked(cloud)
@@ -241,5 +242,5 @@ def test_nobody_watches_nobody_is_asked(cloud, page):
     ],
 )
 def test_which_events_concern_pages(tag, data, found):
-    told_of = news.read(tag, data)
+    told_of = page_events.read(tag, data)
     assert (told_of and (told_of.needs_refresh, told_of.is_shown)) == found

@@ -10,7 +10,7 @@ pytest.importorskip("salt.payload")
 
 import salt.payload
 
-from saltvirt.host.node import steps
+from saltvirt.host.node import job_steps
 from tests.functional.conftest import EMPTY, load
 
 JID = "20261121010203000001"
@@ -42,8 +42,8 @@ def test_it_tells_when_the_last_step_was_and_how_long_that_may_take(host, tmp_pa
     assert working("20261121010203000002") == {}
     assert working(JID) == {"pid": worker}
     host["virt.init"]("web1", 1, 64, disk=None, nic=None, seed=False, start=False)
-    assert 0 <= steps.last_step(where, os.getpid())["quiet_s"] < 60
-    steps.record_step(where, 1800)
+    assert 0 <= job_steps.last_step(where, os.getpid())["quiet_s"] < 60
+    job_steps.record_step(where, 1800)
     os.rename(where / str(os.getpid()), where / str(worker))
     told = working(JID)
     assert (told["pid"], told["within_s"]) == (worker, 1800)
@@ -51,12 +51,12 @@ def test_it_tells_when_the_last_step_was_and_how_long_that_may_take(host, tmp_pa
 
 
 def test_steps_go_with_their_process(tmp_path, worker):
-    steps.record_step(tmp_path)
+    job_steps.record_step(tmp_path)
     for pid in (worker, 999999999, "999999999.new"):
         (tmp_path / str(pid)).write_text("{}")
-    steps.clear_steps(tmp_path)
+    job_steps.clear_steps(tmp_path)
     assert os.listdir(tmp_path) == [str(worker)]
-    steps.clear_steps(tmp_path / "none")
+    job_steps.clear_steps(tmp_path / "none")
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"at": "x", "within_s": 0}', "\0"])

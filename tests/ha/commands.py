@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from saltvirt.ha import facts, reserve, view
-from saltvirt.ha import registry as registry_states
-from saltvirt.ha.facts import OFF, RUNNING, STOPPED
-from saltvirt.ha.registry import CommittedConfig
+from saltvirt.ha.model import messages, reserve, view
+from saltvirt.ha.model import registry as registry_states
+from saltvirt.ha.model.messages import OFF, RUNNING, STOPPED
+from saltvirt.ha.model.registry import CommittedConfig
 from tests.ha.grammar import MASTER, BadScenario
 from tests.ha.hosts import NUMBERS, WISHES, Copy
 from tests.ha.scenario import guest, switch
@@ -19,8 +19,8 @@ FAILS = ("fail_start", "fail_migrate")
 BY_HAND = ("disable", "enable", "move", "crash")
 # by what a guest fails that does not end: guest NAME crash REASON
 TROUBLES = {
-    "": "", "panic": facts.PANICKED, "io": facts.IO_FAILED, "watchdog": facts.WATCHDOG,
-    "silent": facts.SILENT, "full": facts.FULL,
+    "": "", "panic": messages.PANICKED, "io": messages.IO_FAILED, "watchdog": messages.WATCHDOG,
+    "silent": messages.SILENT, "full": messages.FULL,
 }  # fmt: skip
 
 
@@ -259,7 +259,7 @@ def _want(world, name, what):
 
 def _is_over(host):
     """Its agent says that nothing will run there before it is started anew."""
-    return host.only_configured is not None and host.only_configured.phase == facts.SHUT_DOWN
+    return host.only_configured is not None and host.only_configured.phase == messages.SHUT_DOWN
 
 
 def _disable(world, name):

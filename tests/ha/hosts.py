@@ -4,8 +4,8 @@ management board, guests that come, go and crash.
 
 from dataclasses import dataclass, replace
 
-from saltvirt.ha import agent_disk, agent_known, agent_view, view, wished
-from saltvirt.ha.facts import (
+from saltvirt.ha.model import agent_facts, agent_view, committed_config, state_disk, view
+from saltvirt.ha.model.messages import (
     ALIVE,
     CRASHED,
     FAILED,
@@ -20,7 +20,7 @@ from saltvirt.ha.facts import (
     ReceivedHeartbeat,
     ReceivedMessage,
 )
-from saltvirt.ha.registry import CommittedConfig
+from saltvirt.ha.model.registry import CommittedConfig
 from tests.ha.machines import Machine
 
 # how long things take, in seconds
@@ -58,7 +58,7 @@ def changed(beat, values):
     return copy
 
 
-class Disk(agent_disk.StateDisk):
+class Disk(state_disk.StateDisk):
     """What a host has on its own disk, which may be full, or slow."""
 
     def __init__(self, host):
@@ -202,8 +202,8 @@ class Host(Machine):
         if self.program != "1":  # another program may feed by other rules than those it announces
             policy = replace(policy, feed_lease_s=5 * policy.feed_lease_s)
         if self.run_full and self.said is not None:
-            return agent_disk.read_only_step(self.state, self.said, seen, now_s, policy)
-        return agent_disk.durable_step(self.state, seen, now_s, policy, self.disk)
+            return state_disk.read_only_step(self.state, self.said, seen, now_s, policy)
+        return state_disk.durable_step(self.state, seen, now_s, policy, self.disk)
 
     def as_told(self, beat):
         """A liar says of all others that nobody hears them, and what would make a proof of them; or
@@ -215,7 +215,9 @@ class Host(Machine):
         if self.liar == NUMBERS:
             return as_nobody_could_lead(beat)
         if self.liar == WISHES:
-            return replace(beat, wished=CommittedConfig(2**40, 1, "0", wished.digest("0")))
+            return replace(
+                beat, wished=CommittedConfig(2**40, 1, "0", committed_config.digest("0"))
+            )
         others = [name for name in self.world.hosts if name != self.name]
         boots = {name: one.boot for name, one in self.state.saved.registry.hosts.items()}
         terms = self.policy.terms(self.program)
@@ -460,7 +462,7 @@ class Host(Machine):
     def consents(self, action):
         """What the target's own agent says when a guest is about to come."""
         able = self.is_on and not self.hung and self.storage and self.state is not None
-        return able and agent_known.consents(
+        return able and agent_facts.consents(
             self.state, action.guest, action.epoch, self.now(), self.policy
         )
 

@@ -5,9 +5,9 @@ Each machine has a clock of its own that drifts.
 
 from dataclasses import replace
 
-from saltvirt.ha import decide, lead, view, wished
-from saltvirt.ha.facts import ReceivedHeartbeat
-from saltvirt.ha.registry import CommittedConfig
+from saltvirt.ha.model import committed_config, decide, leadership, view
+from saltvirt.ha.model.messages import ReceivedHeartbeat
+from saltvirt.ha.model.registry import CommittedConfig
 
 
 class Machine:
@@ -110,14 +110,14 @@ class Master(Machine):
         agreed = self.state.saved.registry.wished
         members = self.state.saved.registry.members or tuple(self.world.hosts)
         beats = [message for (kind, _), (_, message) in self.arrived.items() if kind == "beat"]
-        told = [wished.find_committed(beats, members)]
+        told = [committed_config.find_committed(beats, members)]
         leads = self.state.leading_s is not None
-        if leads and lead.is_settled(self.state):
+        if leads and leadership.is_settled(self.state):
             told.append(agreed)
         news = max(
             (one for one in told if one.text), key=lambda one: one.stamp, default=CommittedConfig()
         )
-        self.file, self.offers, lost = wished.merge(self.file, self.offers, news)
+        self.file, self.offers, lost = committed_config.merge(self.file, self.offers, news)
         self.world.on_target_lost += lost
         last = str(len(self.world.only_configured) - 1)
         if leads and self.state.ready and last not in (self.file.text, agreed.text):
@@ -125,7 +125,7 @@ class Master(Machine):
 
     def hear_a_person(self):
         self.file = replace(self.file, text=str(len(self.world.only_configured) - 1))
-        self.offers = (*self.offers, wished.digest(self.file.text))
+        self.offers = (*self.offers, committed_config.digest(self.file.text))
 
     def acted_by(self):
         """What it acts by: what was agreed on, or its own file where nothing was."""

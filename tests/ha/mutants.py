@@ -9,8 +9,8 @@ import contextlib
 import sys
 from unittest import mock
 
-from saltvirt.ha import lead, safety
-from saltvirt.ha.policy import HaPolicy
+from saltvirt.ha.model import leadership, safety
+from saltvirt.ha.model.policy import HaPolicy
 from tests.ha import random as runs
 
 
@@ -42,7 +42,7 @@ def without(name):
     if name == LEAD_BY:
         return mock.patch.object(HaPolicy, "lead_by", lambda policy, _terms: policy)
     if name == ALL_GRANTS:
-        return mock.patch.object(lead, "_granted_s", _by_all(lead._granted_s))
+        return mock.patch.object(leadership, "_granted_s", _by_all(leadership._granted_s))
     condition, _, function = name.partition(":")
     return _where_asked(condition, function) if function else _without(condition)
 
@@ -51,7 +51,7 @@ def _by_all(real):
     """Also grants that end before the lead does."""
 
     def granted_s(state, view, _hosts):
-        return real(state, view, {one.beat.host for one in lead._granting(state, view)})
+        return real(state, view, {one.beat.host for one in leadership._granting(state, view)})
 
     return granted_s
 
@@ -68,16 +68,18 @@ def _where_asked(condition, function):
 
 @contextlib.contextmanager
 def _without(name):
-    real, with_term = getattr(safety, name), lead._with_term
+    real, with_term = getattr(safety, name), leadership._with_term
     what = WITHOUT[name]
     setattr(safety, name, what if callable(what) else lambda *_: what)
     if name == "leads":  # one who hears of a later term leads no more, without it, too
-        lead._with_term = lambda state, *seen: state if state.leading_s else with_term(state, *seen)
+        leadership._with_term = lambda state, *seen: (
+            state if state.leading_s else with_term(state, *seen)
+        )
     try:
         yield
     finally:
         setattr(safety, name, real)
-        lead._with_term = with_term
+        leadership._with_term = with_term
 
 
 def notices(name, most, seed=1):

@@ -17,7 +17,7 @@ import time
 
 import yaml
 
-from saltvirt.ha import lead
+from saltvirt.ha.model import leadership
 from tests.ha import commands, scenario
 
 # from the end of all faults until every guest runs
@@ -447,13 +447,13 @@ def failures(data):
 @contextlib.contextmanager
 def _patience(given):
     """What is safe must not hang on the manners of masters; that all is well again may."""
-    real = lead.may_ask
+    real = leadership.may_ask
     if given.impatient:
-        lead.may_ask = lambda *_: True
+        leadership.may_ask = lambda *_: True
     try:
         yield
     finally:
-        lead.may_ask = real
+        leadership.may_ask = real
 
 
 def _goes_through(world, given):

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 
 import yaml
 
-from saltvirt.ha.policy import HaPolicy
-from saltvirt.ha.view import (
+from saltvirt.ha.agent import settings
+from saltvirt.ha.model.policy import HaPolicy
+from saltvirt.ha.model.view import (
     AFFINITY,
     ANTI_AFFINITY,
     LIVE,
@@ -16,7 +17,6 @@ from saltvirt.ha.view import (
     GuestConfig,
     GuestRule,
 )
-from saltvirt.haagent import settings
 from saltvirt.placement.facts import Guest
 from tests.ha import grammar
 from tests.ha.grammar import BadScenario

@@ -4,7 +4,7 @@ import inspect
 import re
 import textwrap
 
-from saltvirt.ha import safety, transitions
+from saltvirt.ha.model import safety, transitions
 
 
 def states(found):

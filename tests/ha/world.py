@@ -6,7 +6,7 @@ What breaks the rule is found here: each guest writes its epoch to its disk.
 import heapq
 import random
 
-from saltvirt.ha.facts import IO_FAILED, RUNNING
+from saltvirt.ha.model.messages import IO_FAILED, RUNNING
 from saltvirt.placement.facts import Host as Room
 from tests.ha.hosts import Host
 from tests.ha.machines import Master

@@ -2,7 +2,7 @@
 
 gitfs cannot hide files: what is in the branch that a master lists is what every
 minion can read. So the branch is made of the served folders only; tests/ and
-docs/ stay out of it. The library is one file there (_utils/saltvirt/packed.py says
+docs/ stay out of it. The library is one file there (_utils/saltvirt/bundle.py says
 why), and so are the execution modules and the states of the name virt: at each highstate a
 minion asks its master for every file. The user's own index and repository are not touched.
 """

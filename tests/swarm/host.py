@@ -84,9 +84,9 @@ def library(folder):
     folder: what the locks on the machine's own devices are in.
     """
     machine.keep_in(HERE)
-    from saltvirt import places
+    from saltvirt import standard_paths
 
-    places.RUN = str(folder)
+    standard_paths.RUN = str(folder)
     from saltvirt.fleet import proof
     from saltvirt.host import connection
 
@@ -195,7 +195,7 @@ def migrate(vm_, target, **kwargs):
     from saltvirt.answers.migration import MigrationResult
     from saltvirt.host.domain import guest_lock, lookup
     from saltvirt.host.provision import admission
-    from saltvirt.xml.domain import Domain
+    from saltvirt.xml.domain.domain import Domain
 
     source, began = host(), time.monotonic()
     there = source.others[target]

@@ -87,18 +87,18 @@ _FACTS = (
     ("placement/account.py", "What goes with a request to a host"),
     ("answers/guests.py", "What a host answers of all its guests"),
     ("answers/maintenance.py", "What a host answers of its maintenance"),
-    ("answers/made.py", "What a host answers of a guest that it made or renamed"),
+    ("answers/created.py", "What a host answers of a guest that it made or renamed"),
     ("answers/migration.py", "What a host answers of a migration"),
     ("answers/power.py", "What a host answers of a verb by a guest's name"),
     ("answers/snapshots.py", "What a host answers of a guest's snapshots"),
     ("answers/removal.py", "What a host answers of what it would remove"),
     ("fleet/authorization.py", "What is in the permission to hand in a guest's key"),
-    ("operations/begun.py", "What the master writes down while a guest is made"),
-    ("host/storage/shared.py", "What other hosts are asked about storage"),
+    ("operations/journal/intent_log.py", "What the master writes down while a guest is made"),
+    ("host/storage/sharing.py", "What other hosts are asked about storage"),
     ("images/cache.py", "What is written down of an image in the cache"),
     ("migration/facts.py", "What a migration asks of the guest's host"),
     ("migration/journal.py", "What a migration writes down"),
-    ("host/provision/disk_notes.py", "What is written down while disks are made"),
+    ("host/provision/disk_journal.py", "What is written down while disks are made"),
 )
 
 

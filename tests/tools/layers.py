@@ -11,20 +11,24 @@ from tests.tools import api
 LIBRARY = api.REPOSITORY / "_utils/saltvirt"
 PURE, SHARED, HOST, CLOUD = "pure", "shared", "host", "cloud"
 LAYER = {
-    "errors": PURE, "plain": PURE, "units": PURE, "names": PURE, "places": PURE, "settings": PURE,
-    "spec": PURE, "xml": PURE, "design": PURE, "diff": PURE, "placement": PURE, "migration": PURE,
-    "backups": PURE, "ha": PURE, "metrics": PURE, "rights": PURE,
-    "guestagent": PURE, "answers": PURE, "revert": PURE, "snapshot": PURE, "states": PURE,
-    "wire": PURE, "confidential": PURE, "creation": PURE,
-    "hafence": SHARED, "hatalk": SHARED, "metricserve": SHARED, "program": SHARED,
-    "doors": SHARED, "guesttalk": SHARED, "newfile": SHARED,
-    "backuphost": HOST, "backupserve": HOST,
-    "haagent": HOST, "host": HOST, "hostnet": HOST, "images": HOST, "metricshost": HOST,
-    "reachhost": HOST, "seed": HOST,
-    "backupmaster": CLOUD, "fleet": CLOUD, "hamaster": CLOUD, "metricsmaster": CLOUD,
-    "minion": CLOUD,
-    "operations": CLOUD, "pki": CLOUD, "reachmaster": CLOUD,
+    "errors": PURE, "sanitize": PURE, "units": PURE, "names": PURE, "standard_paths": PURE,
+    "settings": PURE, "spec": PURE, "xml": PURE, "design": PURE, "diff": PURE, "placement": PURE,
+    "migration": PURE, "rights": PURE, "answers": PURE, "revert": PURE, "snapshot": PURE,
+    "states": PURE, "schema": PURE, "confidential": PURE, "creation": PURE,
+    "system": SHARED,
+    "host": HOST, "hostnet": HOST, "images": HOST, "seed": HOST,
+    "fleet": CLOUD, "minion": CLOUD, "operations": CLOUD, "pki": CLOUD,
+    "ha.model": PURE, "ha.fencing": SHARED, "ha.transport": SHARED, "ha.agent": HOST,
+    "ha.manager": CLOUD,
+    "backup.model": PURE, "backup.export": HOST, "backup.target": HOST, "backup.manager": CLOUD,
+    "metrics.model": PURE, "metrics.exporter": SHARED, "metrics.host": HOST,
+    "metrics.master": CLOUD,
+    "console.guestagent": PURE, "console.protocol": SHARED, "console.host": HOST,
+    "console.master": CLOUD,
+    "web": CLOUD,
 }  # fmt: skip
+# a feature is a directory with its layers inside
+FEATURES = ("ha", "backup", "metrics", "console")
 MAY_IMPORT = {
     PURE: {PURE}, SHARED: {PURE, SHARED}, HOST: {PURE, SHARED, HOST}, CLOUD: {PURE, SHARED, CLOUD},
 }  # fmt: skip
@@ -45,8 +49,14 @@ _WIDTH, _PAD, _ROW, _LETTER = 960, 16, 30, 7.6
 
 
 def package(path):
-    """The package (or module) of the library that a file is in."""
-    return path.relative_to(LIBRARY).parts[0].removesuffix(".py")
+    """Return the key of LAYER of a file: a package, or a package within a feature."""
+    return key(path.relative_to(LIBRARY).with_suffix("").as_posix().replace("/", "."))
+
+
+def key(name):
+    """Return the key of LAYER of a module, by its name below ``saltvirt``."""
+    parts = name.removesuffix(".__init__").split(".")
+    return ".".join(parts[:2]) if parts[0] in FEATURES else parts[0]
 
 
 def imports(path):
@@ -56,15 +66,15 @@ def imports(path):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
-            if node.module == "saltvirt":
-                yield from (f"saltvirt.{alias.name}" for alias in node.names)
+            if node.module.removeprefix("saltvirt.") in ("saltvirt", *FEATURES):
+                yield from (f"{node.module}.{alias.name}" for alias in node.names)
             else:
                 yield node.module
 
 
 def layers_of(paths):
     """The layers that files import from, of the three."""
-    found = {name.split(".")[1] for path in paths for name in imports(path) if ours(name)}
+    found = {key(name.partition(".")[2]) for path in paths for name in imports(path) if ours(name)}
     return {LAYER[name] for name in found if name in LAYER}
 
 
@@ -77,13 +87,13 @@ def contents(layer):
     """{package of the layer: its sub-packages}, modules of their own last."""
     found = {}
     for name in sorted((n for n, where in LAYER.items() if where == layer), key=_modules_last):
-        below = (LIBRARY / name).glob("*/__init__.py")
+        below = (LIBRARY / name.replace(".", "/")).glob("*/__init__.py")
         found[name] = sorted(path.parent.name for path in below)
     return found
 
 
 def _modules_last(name):
-    return not (LIBRARY / name).is_dir(), name
+    return not (LIBRARY / name.replace(".", "/")).is_dir(), name
 
 
 def picture():

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("salt")
 
 from saltvirt import errors
-from saltvirt.operations import allowed, owners
+from saltvirt.operations.access import access_check, owners
 from tests.unit.test_placement import guest, host
 
 RIGHTS = {"grants": [
@@ -49,7 +49,7 @@ def opts(tmp_path):
 @pytest.fixture
 def fleet(monkeypatch):
     found = Fleet()
-    monkeypatch.setattr(allowed, "Fleet", lambda _opts: found)
+    monkeypatch.setattr(access_check, "Fleet", lambda _opts: found)
     return found
 
 
@@ -64,12 +64,12 @@ def ask(opts, fleet, monkeypatch):
                 raise who
             return who
 
-        monkeypatch.setattr(allowed.asker, "requesting_user", of)
+        monkeypatch.setattr(access_check.asker, "requesting_user", of)
         verb = types.FunctionType(function.__code__, {**function.__globals__, "__opts__": opts})
         verb.__name__ = function.__name__
         verb.__kwdefaults__, verb.__defaults__ = function.__kwdefaults__, function.__defaults__
         given = inspect.signature(verb).bind(*args, **kwargs)
-        return allowed.answer(verb, given, "injected")
+        return access_check.answer(verb, given, "injected")
 
     return call
 
@@ -86,7 +86,7 @@ def test_who_cannot_be_known_is_denied_and_that_is_told(ask, fleet):
     with pytest.raises(errors.Denied, match="nobody"):
         ask(errors.Denied("it is nobody"), evacuate, "hv1")
     told = {"user": "", "verb": "evacuate", "guest": "", "message": "it is nobody"}
-    assert fleet.done == [(allowed.TAG, told), "left"]
+    assert fleet.done == [(access_check.TAG, told), "left"]
 
 
 def test_who_has_the_master_is_not_limited_and_without_rights_nobody_is(ask, opts, fleet):
@@ -112,7 +112,7 @@ def test_a_denied_call_is_told_with_what_it_was_about(ask, fleet, function, give
     with pytest.raises(errors.Denied, match=f"bob may not call virt.{function.__name__}"):
         ask("bob", function, **given)
     [(tag, told), left] = fleet.done
-    assert (tag, left, told["user"], told["guest"]) == (allowed.TAG, "left", "bob", about)
+    assert (tag, left, told["user"], told["guest"]) == (access_check.TAG, "left", "bob", about)
 
 
 def test_what_nobody_can_show_is_told_in_words(ask, fleet):
@@ -151,18 +151,18 @@ def test_whether_there_may_be_a_guest_and_whether_there_is_no_limit(opts):
     def said(ask, verb):
         return [who for who in (None, "bob", "anna", "ops", "eve") if ask(opts, who, verb)]
 
-    assert said(allowed.may_ever, "start") == [None, "bob", "ops"]
-    assert said(allowed.may_all, "start") == [None, "ops"]
-    assert said(allowed.may_ever, "console") == [None, "anna", "ops"]
-    assert said(allowed.may_all, "where") == [None, "ops", "eve"]
+    assert said(access_check.may_ever, "start") == [None, "bob", "ops"]
+    assert said(access_check.may_all, "start") == [None, "ops"]
+    assert said(access_check.may_ever, "console") == [None, "anna", "ops"]
+    assert said(access_check.may_all, "where") == [None, "ops", "eve"]
     opts["virt"] = {}
-    assert said(allowed.may_ever, "start") == said(allowed.may_all, "start") == [
+    assert said(access_check.may_ever, "start") == said(access_check.may_all, "start") == [
         None, "bob", "anna", "ops", "eve"]  # fmt: skip
 
 
 def test_while_the_rights_have_an_error_nobody_has_any(opts):
     opts["virt"] = {"rights": {"grants": 7}}
-    for ask in (allowed.may_ever, allowed.may_all):
+    for ask in (access_check.may_ever, access_check.may_all):
         assert ask(opts, None, "start") is True
         with pytest.raises(errors.Denied, match="nothing is allowed to anybody"):
             ask(opts, "ops", "start")
@@ -172,7 +172,7 @@ def test_who_was_allowed_is_asked_again_by_the_owner_of_now(opts):
     owners.set_owner(opts, ID, "db1", "anna")
 
     def still(user, verb, name="db1"):
-        return allowed.may_still(opts, user, verb, name, ID)
+        return access_check.may_still(opts, user, verb, name, ID)
 
     assert (still("anna", "console"), still("anna", "start")) == (True, False)
     assert (still("bob", "start"), still("bob", "start", "web1")) == (False, True)
@@ -196,7 +196,7 @@ def test_what_virt_query_has_told_is_cut_for_whoever_looks(opts):
     hosts = [host("hv1", [guest("web1"), guest("db1")])]
 
     def seen(user):
-        return allowed.visible_to(opts, user, told, hosts, {"hv3": "gone"})
+        return access_check.visible_to(opts, user, told, hosts, {"hv3": "gone"})
 
     assert seen("bob") == {
         "hv1": {"freecpu": 1, "vm_info": {"web1": {}}}, "hv2": {"vm_info": {}},
@@ -211,23 +211,27 @@ def test_what_virt_query_has_told_is_cut_for_whoever_looks(opts):
 
 def test_for_whom_a_guest_is_being_made(opts):
     def makes():
-        return [who for who in (None, "bob", "anna") if allowed.is_making(opts, who, "web9")]
+        return [who for who in (None, "bob", "anna") if access_check.is_making(opts, who, "web9")]
 
     assert makes() == []
     with owners.making(opts, {"web9": owners.PendingGuest("bob", 1, 1, 1)}):
         assert makes() == ["bob"]
-    assert allowed.is_making(opts, "bob", "web9") is allowed.is_making(opts, None, "web9") is False
+    assert (
+        access_check.is_making(opts, "bob", "web9")
+        is access_check.is_making(opts, None, "web9")
+        is False
+    )
 
 
 def test_who_asks_for_what_is_run_here(opts, monkeypatch):
-    monkeypatch.setattr(allowed.asker, "requesting_user", lambda _opts: "bob")
-    assert allowed.requesting_user(opts) == "bob"
+    monkeypatch.setattr(access_check.asker, "requesting_user", lambda _opts: "bob")
+    assert access_check.requesting_user(opts) == "bob"
 
     def nobody(_opts):
         raise errors.Denied("it is nobody")
 
-    monkeypatch.setattr(allowed.asker, "requesting_user", nobody)
+    monkeypatch.setattr(access_check.asker, "requesting_user", nobody)
     with pytest.raises(errors.Denied, match="it is nobody"):
-        allowed.requesting_user(opts)
+        access_check.requesting_user(opts)
     opts["virt"] = {}
-    assert allowed.requesting_user(opts) is None
+    assert access_check.requesting_user(opts) is None

@@ -10,7 +10,8 @@ import pytest
 pytest.importorskip("salt")
 
 from saltvirt import confidential, errors
-from saltvirt.operations import allowed, begun, own, owners
+from saltvirt.operations.access import access_check, owners, set_owner
+from saltvirt.operations.journal import intent_log
 from saltvirt.placement.facts import DiskFootprint, Needs
 from saltvirt.revert import UndoStack
 from saltvirt.rights import grants
@@ -58,7 +59,7 @@ def cloud(opts, fleet, monkeypatch):
     found = Cloud(opts)
     found.has("hv1", one("web1"), one("see1"), one("db1"), one("web2"))
     found.has("hv2", one("web2"))
-    monkeypatch.setattr(allowed.inventory, "gather", found.gather)
+    monkeypatch.setattr(access_check.inventory, "gather", found.gather)
     return found
 
 
@@ -155,7 +156,7 @@ def test_what_acts_on_the_whole_cloud_is_denied_whatever_was_read_of_grants(
     """virt:rights grants it with everything alone; this does not rely on that."""
     one = grants.Grant(frozenset({"bob"}), frozenset({"evacuate"}), guests=("*",))
     monkeypatch.setattr(
-        allowed, "_user_rights", lambda _opts, user: grants.UserRights(user, (one,))
+        access_check, "_user_rights", lambda _opts, user: grants.UserRights(user, (one,))
     )
     for given in ({}, {"host": "hv1"}):
         with pytest.raises(errors.Denied, match=r"bob may not call virt.evacuate$"):
@@ -270,8 +271,8 @@ def test_listings_are_cut_and_what_tells_of_none_asks_nobody(ask, cloud):
 
 def test_whose_guests_those_of_a_state_are():
     about = {"running": ["web1", "db1"], "paused": ["db1"], "retcode": 7}
-    assert allowed._visible_part(about, {"web1"}) == {"running": ["web1"]}
-    assert allowed._visible_part({"error": "of db1", "running": ["web1"]}, {"web1"}) == {
+    assert access_check._visible_part(about, {"web1"}) == {"running": ["web1"]}
+    assert access_check._visible_part({"error": "of db1", "running": ["web1"]}, {"web1"}) == {
         "error": "it does not answer as it should"}  # fmt: skip
 
 
@@ -285,7 +286,7 @@ def test_whose_guests_those_of_a_state_are():
     ],
 )  # fmt: skip
 def test_no_answer_names_who_has_a_disk_or_is_at_work(told, said):
-    assert allowed.redact(told) == said
+    assert access_check.redact(told) == said
 
 
 @pytest.mark.parametrize(
@@ -303,8 +304,8 @@ def test_no_answer_names_who_has_a_disk_or_is_at_work(told, said):
 )  # fmt: skip
 def test_the_words_of_an_event_name_no_guest_of_others(told, said):
     """A page is told of events, whose parts are marked nowhere."""
-    assert allowed.redact({"message": told}) == {"message": said}
-    assert allowed.redact(said) == said
+    assert access_check.redact({"message": told}) == {"message": said}
+    assert access_check.redact(said) == said
 
 
 # -- guests that are made --------------------------------------------------------------------------
@@ -420,7 +421,7 @@ def test_a_guest_whose_host_fell_silent_counts_if_it_is_there(
     """Its host was asked to make it, and did not answer; of web10 it said that it made none."""
 
     def fail(name):
-        begun.PendingCreate(opts, "web9", "virt.init", UndoStack()).record_host("hv3")
+        intent_log.PendingCreate(opts, "web9", "virt.init", UndoStack()).record_host("hv3")
         if not is_told:
             raise errors.ConnectionFailed("hv3: no answer")
         return {one: {"result": False, "comment": ""} for one in name.split(",")}
@@ -442,7 +443,7 @@ def test_a_guest_whose_host_fell_silent_counts_if_it_is_there(
 def test_the_owner_of_a_guest_is_one_user(opts, owner):
     """Nobody is called so, and the guest would be nobody's."""
     with pytest.raises(errors.InvalidInput, match="owner must be one user, not"):
-        own.SetOwner(mock.Mock(opts=opts), "web9", owner).run()
+        set_owner.SetOwner(mock.Mock(opts=opts), "web9", owner).run()
 
 
 def killed(opts, name):
@@ -457,7 +458,7 @@ def test_a_guest_of_a_process_that_died_counts(ask, cloud, makes, opts):
     cloud.has("hv4", one("web9"))
     killed(opts, "web9")
     killed(opts, "web10")
-    assert not allowed.is_making(opts, "bob", "web9")
+    assert not access_check.is_making(opts, "bob", "web9")
     with pytest.raises(errors.Denied, match="guests: 1 of 3 are used, 3 more wanted"):
         ask("bob", init, "web21,web22,web23")
     assert [*owners.unrecorded(opts)] == ["web9"], "there is no other one"
@@ -471,8 +472,8 @@ def test_until_it_is_gone_or_its_owner_is_known(ask, cloud, makes, opts, monkeyp
     elif end == "given":
         owners.set_owner(opts, id_of("web9"), "web9", "eve")
     else:
-        monkeypatch.setattr(own, "_uuid", lambda _fleet, _name: id_of("web9"))
-        own.SetOwner(mock.Mock(opts=opts), "web9", "eve" if end == "own" else None).run()
+        monkeypatch.setattr(set_owner, "_uuid", lambda _fleet, _name: id_of("web9"))
+        set_owner.SetOwner(mock.Mock(opts=opts), "web9", "eve" if end == "own" else None).run()
     assert ask("bob", init, "web21,web22,web23")
     assert owners.unrecorded(opts) == {}
 

@@ -6,9 +6,10 @@ import pytest
 pytest.importorskip("salt")
 
 from saltvirt import errors
-from saltvirt.backupmaster.aside import CommitRestore, RollbackRestore
+from saltvirt.backup.manager.replaced_guest import CommitRestore, RollbackRestore
 from saltvirt.fleet.answer import Answer, down
-from saltvirt.operations import keepers, lock, proof
+from saltvirt.operations.cluster import ha_provider, shared_storage_check
+from saltvirt.operations.journal import lock
 from tests.unit.test_purge import Cloud as Purged
 
 NFS = {"/nfs/a": {"path": "/nfs/a"}, "/nfs/b": {"path": "/nfs/b"}}
@@ -67,7 +68,7 @@ class Cloud(Purged):
 
 @pytest.fixture
 def cloud(tmp_path, monkeypatch):
-    monkeypatch.setattr(proof, "unmatched", lambda _opts, _hosts: {})
+    monkeypatch.setattr(shared_storage_check, "unmatched", lambda _opts, _hosts: {})
     monkeypatch.setattr(lock, "WAIT_S", 0, raising=False)
     return Cloud(tmp_path)
 
@@ -150,7 +151,7 @@ def test_a_look_at_what_would_be_undone(cloud):
 
 
 def test_a_guest_that_is_kept_or_at_work_is_left_alone(cloud):
-    keepers.store_managed(cloud.opts, {"web1": "high availability: virt.ha_disable web1 first"})
+    ha_provider.store_managed(cloud.opts, {"web1": "high availability: virt.ha_disable web1 first"})
     with pytest.raises(errors.OperationFailed, match="is kept by high availability"):
         RollbackRestore(cloud, "web1", Report()).run()
     with lock.guest(cloud.opts, "web1", "virt.start"):

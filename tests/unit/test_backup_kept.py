@@ -5,8 +5,8 @@ import pytest
 pytest.importorskip("salt")
 
 from saltvirt import errors
-from saltvirt.backupmaster import keep
-from saltvirt.backups.kept import (
+from saltvirt.backup.manager import target_upkeep
+from saltvirt.backup.model.upkeep_answers import (
     GuestPruneResult,
     PruneDecision,
     PruneResult,
@@ -37,7 +37,7 @@ class Asked(Cloud):
 def pruned(tmp_path, *guests, name=None, test=False, targets=RULED, to="vault"):
     """(The one part of the answer, the cloud)."""
     cloud = Asked(tmp_path, targets, backup_prune=PruneResult(guests))
-    one = keep.Prune(cloud, name, to, cloud.report())
+    one = target_upkeep.Prune(cloud, name, to, cloud.report())
     [part] = (one.check() if test else one.run()).parts
     return part, cloud
 
@@ -137,7 +137,7 @@ def test_guests_of_one_name_and_of_none_are_told_apart(tmp_path, guests, labels)
 def verified(tmp_path, *found, name=None, to="vault", test=False, **how):
     """(The one part of the answer, the cloud)."""
     cloud = Asked(tmp_path, backup_verify=VerifyReport(found))
-    one = keep.Verify(cloud, name, to, cloud.report(), **how)
+    one = target_upkeep.Verify(cloud, name, to, cloud.report(), **how)
     [part] = (one.check() if test else one.run()).parts
     return part, cloud
 
@@ -207,7 +207,7 @@ def test_a_target_that_does_not_answer_hinders_no_other(tmp_path):
         return errors.OperationFailed("it is down") if host == "b1" else PruneResult()
 
     cloud = Cloud(tmp_path, backup_prune=says)
-    found = keep.Prune(cloud, None, None, cloud.report()).run()
+    found = target_upkeep.Prune(cloud, None, None, cloud.report()).run()
     assert {part.subject: part.complete for part in found.parts} == {
         "vault": False, "far": True, "each": True,
     }  # fmt: skip
@@ -217,11 +217,11 @@ def test_a_target_that_does_not_answer_hinders_no_other(tmp_path):
 def test_of_the_one_target_that_is_meant_a_failure_is_raised(tmp_path):
     cloud = Cloud(tmp_path, backup_prune=errors.OperationFailed("it is down"))
     with pytest.raises(errors.VirtError, match="it is down"):
-        keep.Prune(cloud, None, "vault", cloud.report()).run()
+        target_upkeep.Prune(cloud, None, "vault", cloud.report()).run()
     one = Cloud(tmp_path, {"vault": TARGETS["vault"]}, backup_prune=PruneResult())
-    assert [part.subject for part in keep.Prune(one, None, None, one.report()).run().parts] == [
-        "vault"
-    ]
+    assert [
+        part.subject for part in target_upkeep.Prune(one, None, None, one.report()).run().parts
+    ] == ["vault"]
 
 
 @pytest.mark.parametrize(
@@ -235,4 +235,4 @@ def test_of_the_one_target_that_is_meant_a_failure_is_raised(tmp_path):
 def test_a_target_that_is_not_there_is_named(tmp_path, targets, to, why):
     cloud = Cloud(tmp_path, targets)
     with pytest.raises(errors.VirtError, match=why):
-        keep.select_targets(cloud, to)
+        target_upkeep.select_targets(cloud, to)

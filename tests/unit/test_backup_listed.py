@@ -8,20 +8,20 @@ import pytest
 pytest.importorskip("salt")
 
 from saltvirt import errors
-from saltvirt.backupmaster import backup, instant, keep
-from saltvirt.backupmaster.aside import CommitRestore, RollbackRestore
-from saltvirt.backupmaster.restore import RestoreBackup, RestoreRequest
-from saltvirt.backups import pages
-from saltvirt.backups.answers import ListedBackup
-from saltvirt.backups.policy import TargetPolicy
-from saltvirt.backups.stands import BackupPin
+from saltvirt.backup.manager import backup, live_restore, target_upkeep
+from saltvirt.backup.manager.replaced_guest import CommitRestore, RollbackRestore
+from saltvirt.backup.manager.restore import RestoreBackup, RestoreRequest
+from saltvirt.backup.model import pages
+from saltvirt.backup.model.answers import ListedBackup
+from saltvirt.backup.model.pins import BackupPin
+from saltvirt.backup.model.policy import TargetPolicy
 from saltvirt.fleet.client import Fleet
-from saltvirt.operations.report import Report
+from saltvirt.operations.core.report import Report
 
 
 @pytest.mark.parametrize("said", [None, 7, 2**70, "x", {"a": 1}, [7], [{}]])
 def test_what_is_no_list_of_backups_is_named_with_its_host(monkeypatch, said):
-    monkeypatch.setattr(keep, "target_host", lambda _fleet, _target: "hv3")
+    monkeypatch.setattr(target_upkeep, "target_host", lambda _fleet, _target: "hv3")
     fleet = SimpleNamespace(one=lambda *_args, **_options: said)
     with pytest.raises(errors.BadAnswer, match="hv3"):
         backup.list_at(fleet, SimpleNamespace(folder="/srv", mounted=False))
@@ -49,9 +49,9 @@ STRANGE = ["db1", "*", "hv*", "hv1,hv2", "-h", "a/b", "../../etc/shadow"]
 @pytest.mark.parametrize("host", STRANGE)
 def test_no_host_of_others_is_asked_about_a_guest_because_a_target_names_it(tmp_path, host):
     target = TargetPolicy("vault", "hv1", "/b")
-    stood = instant.RunningRestore(target, "u", "000001-x", BackupPin("web1", host))
+    stood = live_restore.RunningRestore(target, "u", "000001-x", BackupPin("web1", host))
     with pytest.raises(errors.NotFound, match="is not a hypervisor of this master"):
-        instant.read_status(Asked(tmp_path), stood)
+        live_restore.read_status(Asked(tmp_path), stood)
 
 
 @pytest.mark.parametrize("verb", [CommitRestore, RollbackRestore])
@@ -82,7 +82,7 @@ def listing(count):
 
 
 def test_however_many_there_are_no_answer_is_too_long_for_salt(monkeypatch):
-    monkeypatch.setattr(keep, "target_host", lambda _fleet, _target: "hv3")
+    monkeypatch.setattr(target_upkeep, "target_host", lambda _fleet, _target: "hv3")
     there, lengths = listing(13_000), []
 
     def one(_host, _fun, asked, **_options):
@@ -97,7 +97,7 @@ def test_however_many_there_are_no_answer_is_too_long_for_salt(monkeypatch):
 
 
 def test_a_machine_that_says_the_same_again_is_not_asked_for_ever(monkeypatch):
-    monkeypatch.setattr(keep, "target_host", lambda _fleet, _target: "hv3")
+    monkeypatch.setattr(target_upkeep, "target_host", lambda _fleet, _target: "hv3")
     said = pages.page(each.to_answer() for each in listing(5000))
     fleet = SimpleNamespace(one=lambda *_args, **_options: said)
     with pytest.raises(errors.BadAnswer, match=r"hv3: its answers .* have no order"):

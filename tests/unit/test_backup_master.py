@@ -10,11 +10,11 @@ import pytest
 pytest.importorskip("salt")
 
 from saltvirt import errors
-from saltvirt.backupmaster import backup, files, instant, keep, wishes
-from saltvirt.backupmaster import restore as restoring
-from saltvirt.backupmaster.restore import RestoreBackup, RestoreRequest
-from saltvirt.backups import chains
-from saltvirt.backups.answers import (
+from saltvirt.backup.manager import backup, files, live_restore, schedules, target_upkeep
+from saltvirt.backup.manager import restore as restoring
+from saltvirt.backup.manager.restore import RestoreBackup, RestoreRequest
+from saltvirt.backup.model import chains
+from saltvirt.backup.model.answers import (
     BackupPlan,
     BackupReader,
     BackupResult,
@@ -26,10 +26,8 @@ from saltvirt.backups.answers import (
     Serving,
     ShownBackup,
 )
-from saltvirt.backups.files import FileListing
-from saltvirt.backups.kept import VerifyReport
-from saltvirt.backups.policy import TargetPolicy
-from saltvirt.backups.stands import (
+from saltvirt.backup.model.files import FileListing
+from saltvirt.backup.model.pins import (
     COMPLETE,
     DISCONNECTED,
     MISSING,
@@ -39,11 +37,13 @@ from saltvirt.backups.stands import (
     LiveRestoreStatus,
     PinnedBackup,
 )
+from saltvirt.backup.model.policy import TargetPolicy
+from saltvirt.backup.model.upkeep_answers import VerifyReport
 from saltvirt.fleet import keys
 from saltvirt.fleet.answer import FAILED, Answer
-from saltvirt.operations import slots
-from saltvirt.operations.report import Report
-from saltvirt.xml.metadata import NAMESPACE
+from saltvirt.operations.core.report import Report
+from saltvirt.operations.journal import slots
+from saltvirt.xml.domain.metadata import NAMESPACE
 from tests.clock import Clock, until
 
 IDENT = "000001-20261126T160000Z-0123abcd"
@@ -242,13 +242,13 @@ def test_without_a_disk_there_is_no_backup_and_it_is_said_why(tmp_path, monkeypa
 def test_a_target_that_all_mount_is_asked_of_the_first_that_is_there(tmp_path, there, asked):
     cloud = Cloud(tmp_path)
     cloud.there = there
-    assert keep.target_host(cloud, TargetPolicy("each", None, "/each")) == asked
-    assert keep.target_host(cloud, TargetPolicy("vault", "b1", "/b")) == "b1"
+    assert target_upkeep.target_host(cloud, TargetPolicy("each", None, "/each")) == asked
+    assert target_upkeep.target_host(cloud, TargetPolicy("vault", "b1", "/b")) == "b1"
 
 
 def test_a_guest_without_a_backup_there_is_named(tmp_path):
     cloud = Cloud(tmp_path, backup_verify=VerifyReport())
-    [said] = keep.Verify(cloud, "web1", "vault", cloud.report()).run().parts
+    [said] = target_upkeep.Verify(cloud, "web1", "vault", cloud.report()).run().parts
     assert (said.comment, said.complete) == ("vault has no backup of web1", True)
 
 
@@ -264,7 +264,7 @@ def progress(watch, *events):
 
 def test_how_far_it_is_read_is_shown():
     def verify(cloud, report):
-        return keep.Verify(cloud, None, None, report)._watch
+        return target_upkeep.Verify(cloud, None, None, report)._watch
 
     told = {"name": "web1", "backup": IDENT, "percent": 7}
     assert progress(
@@ -457,7 +457,7 @@ class Instants(Cloud):
 
     def instant(self, name="web1", timeout_s=100):
         clock = Clock()
-        return instant.FinishLiveRestore(self, name, self.report(), timeout_s, clock.sleep)
+        return live_restore.FinishLiveRestore(self, name, self.report(), timeout_s, clock.sleep)
 
     def let_go(self):
         return [told for _, fun, told in self.asked if fun == "virt.backup_let_go"]
@@ -558,7 +558,7 @@ def test_files_that_are_not_shown_or_are_missing_are_named(tmp_path):
 
 def wish(tmp_path, before=None, **options):
     cloud = Cloud(tmp_path, backup_wish=before)
-    found = wishes.BackupSchedules(cloud.opts)
+    found = schedules.BackupSchedules(cloud.opts)
     return cloud, found, found.with_schedule("web1", options)
 
 

@@ -7,10 +7,10 @@ import pytest
 pytest.importorskip("salt")
 
 from saltvirt import errors
-from saltvirt.backupmaster import backup
-from saltvirt.backupmaster.backup import CreateBackup
-from saltvirt.backups.answers import BackupPlan, GuestInspection
-from saltvirt.backups.policy import TargetPolicy
+from saltvirt.backup.manager import backup
+from saltvirt.backup.manager.backup import CreateBackup
+from saltvirt.backup.model.answers import BackupPlan, GuestInspection
+from saltvirt.backup.model.policy import TargetPolicy
 
 UUID, OTHER = "the one", "another"
 

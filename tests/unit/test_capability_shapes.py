@@ -2,7 +2,7 @@
 
 from xml.etree import ElementTree
 
-from saltvirt.host.capabilities import of_domain, of_guest, of_host, of_pool
+from saltvirt.host.capabilities import domain_caps, guest_caps, host_caps, pool_caps
 
 HOST = """
 <host><uuid>44</uuid>
@@ -23,7 +23,7 @@ HOST = """
 
 
 def test_a_host():
-    assert of_host.parse(ElementTree.fromstring(HOST)) == {
+    assert host_caps.parse(ElementTree.fromstring(HOST)) == {
         "uuid": "44",
         "cpu": {
             "arch": "aarch64", "model": "ferret", "vendor": None, "features": ["asimd"],
@@ -48,7 +48,7 @@ def test_a_host():
 
 
 def test_a_host_that_tells_nothing_of_itself():
-    assert of_host.parse(ElementTree.fromstring("<host/>")) == {"security": []}
+    assert host_caps.parse(ElementTree.fromstring("<host/>")) == {"security": []}
 
 
 def test_a_guest():
@@ -59,7 +59,7 @@ def test_a_guest():
       <domain type='qemu'/>
       <domain type='kvm'><emulator>/usr/bin/k</emulator><machine>m</machine></domain></arch>
       <features><acpi default='on' toggle='yes'/><pae/></features></guest>"""
-    assert of_guest.parse(ElementTree.fromstring(text)) == {
+    assert guest_caps.parse(ElementTree.fromstring(text)) == {
         "os_type": "hvm",
         "arch": {
             "name": "x86_64", "wordsize": 64, "emulator": "/usr/bin/q",
@@ -89,7 +89,7 @@ def test_a_domain():
       <devices><disk supported='yes'><enum name='bus'><value>virtio</value></enum></disk>
         <tpm supported='no'/></devices>
       <features><gic supported='no'/></features></domainCapabilities>"""
-    assert of_domain.parse(ElementTree.fromstring(text)) == {
+    assert domain_caps.parse(ElementTree.fromstring(text)) == {
         "emulator": "/usr/bin/q", "domain": "kvm", "machine": "virt", "arch": "aarch64",
         "max_vcpus": 512, "iothreads": True,
         "os": {"firmware": ["efi"], "loader": {"type": ["pflash"], "values": ["/fw"]}},
@@ -110,7 +110,7 @@ def test_pools():
         <enum name='targetFormatType'><value>raw</value></enum></volOptions></pool>
       <pool type='rbd' supported='no'><volOptions/></pool>
     </storagepoolCapabilities>"""
-    assert of_pool.parse(text) == [
+    assert pool_caps.parse(text) == [
         {"name": "dir", "supported": True,
          "options": {"volume": {"default_format": "raw", "targetFormatType": ["raw"]}}},
         {"name": "rbd", "supported": False},

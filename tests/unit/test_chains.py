@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("salt")
 
 from saltvirt import errors
-from saltvirt.host.storage import bounded, chains, identity
+from saltvirt.host.storage import bounded_io, chains, identity
 
 
 class Images:
@@ -21,8 +21,8 @@ class Images:
         monkeypatch.setattr(chains.header, "read", self.read)
         monkeypatch.setattr(identity, "underlying_paths", lambda path: self.below.get(path, []))
         monkeypatch.setattr(identity, "real", lambda path: self.links.get(path, path))
-        monkeypatch.setattr(bounded, "lexists", self.lexists)
-        monkeypatch.setattr(bounded, "stat", self.stat)
+        monkeypatch.setattr(bounded_io, "lexists", self.lexists)
+        monkeypatch.setattr(bounded_io, "stat", self.stat)
 
     def put(self, path, backing=None, format=None, data_file=None):
         self.heads[path] = SimpleNamespace(
@@ -41,7 +41,7 @@ class Images:
 
     def lexists(self, path):
         if path in self.silent:
-            raise bounded.StorageTimeout("/nas")
+            raise bounded_io.StorageTimeout("/nas")
         return path in self.there
 
     def stat(self, path):

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("salt")
 
-from saltvirt.operations import hints, lock, slots
+from saltvirt.operations.journal import location_cache, lock, slots
 from tests.chaos import act, inside, invariants, run, shrink, steps
 from tests.chaos.model import Guest, Model
 from tests.lab.sh import LabError
@@ -443,7 +443,7 @@ def test_locks_of_the_master_stay_wherever_they_are(seen, tmp_path):
         lock.guest(opts, "g", "virt.start"), lock.deployment(opts, "chaos"),
         slots.deploying(opts, print, "virt.init of g"),
     ):  # fmt: skip
-        hints.store(opts, "g", "hv1")
+        location_cache.store(opts, "g", "hv1")
     there = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert len(there) >= 4
     seen["master"]["files"] += [

@@ -6,7 +6,7 @@ import pytest
 
 from saltvirt import confidential, errors
 from saltvirt.fleet import answer
-from saltvirt.operations import reserved
+from saltvirt.operations.cluster import failover_capacity
 from saltvirt.placement import choose
 
 
@@ -105,9 +105,9 @@ class Room:
 def test_the_guests_for_which_room_is_kept_are_not_named(monkeypatch):
     """In a refusal, in the reasons of placement, and in the warning beside a success."""
     with confidential.collect() as parts:
-        words = reserved._broken("web1 on hv2", Room().refusal("hv2", None))
-        broken = {"hv2": reserved._broken("it", Room().refusal("hv2", None))}
-        decision = choose.PlacementDecision((), reserved._rejected(broken))
+        words = failover_capacity._broken("web1 on hv2", Room().refusal("hv2", None))
+        broken = {"hv2": failover_capacity._broken("it", Room().refusal("hv2", None))}
+        decision = choose.PlacementDecision((), failover_capacity._rejected(broken))
         refused = errors.Refused(f"no host can take web1: {decision.reasons()}")
     for text in (words, refused.text):
         assert "payroll-db" in text

@@ -9,8 +9,10 @@ pytest.importorskip("salt")
 
 from saltvirt import errors
 from saltvirt.fleet.answer import Answer, down
-from saltvirt.operations import deploy, keepers, operation, report
-from saltvirt.operations.picture import ClusterSnapshot
+from saltvirt.operations.cluster import ha_provider
+from saltvirt.operations.core import operation, report
+from saltvirt.operations.create import deploy
+from saltvirt.operations.create.cluster_snapshot import ClusterSnapshot
 from saltvirt.placement import policy
 
 HOST = {"cpus": 8, "memory_kib": 16 << 20, "types": ["kvm"], "guests": {}}
@@ -370,7 +372,7 @@ def test_one_that_somebody_keeps_is_left_to_who_keeps_it(tmp_path, monkeypatch):
     """It may be off because it is just being started anew: elsewhere."""
     monkeypatch.setattr(deploy.unended, "judge", lambda *_asked: (deploy.unended.RECREATE, None))
     cloud = Cloud(tmp_path, {"hv1": {"a": {"vcpus": 1, "memory_kib": 1 << 20}}})
-    keepers.store_managed(cloud.opts, {"a": "somebody"})
+    ha_provider.store_managed(cloud.opts, {"a": "somebody"})
     found = plan(cloud, {"a": {"mem": 1024, "start": False}})
     assert (found.existing, found.recreate, found.placed) == ({"a": "hv1"}, {}, {})
 
@@ -554,7 +556,7 @@ THERE = {"vcpus": 1, "memory_kib": 1 << 19, "state": "running"}
 
 def test_a_name_that_somebody_keeps_is_not_made(tmp_path):
     cloud = Cloud(tmp_path)
-    keepers.store_managed(cloud.opts, {"a": "somebody"})
+    ha_provider.store_managed(cloud.opts, {"a": "somebody"})
     found = plan(cloud, {"a": {"mem": 512}, "b": {"mem": 512}})
     assert found.failed["a"].startswith("a is kept by somebody")
     assert found.placed.keys() == {"b"}

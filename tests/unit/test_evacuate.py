@@ -19,9 +19,11 @@ from saltvirt.errors import (
 )
 from saltvirt.fleet import private
 from saltvirt.fleet.answer import Answer, down
-from saltvirt.operations import away, evacuate, inventory, keepers, moves
-from saltvirt.operations.evacuate import Evacuate, RestoreHost
-from saltvirt.operations.rebalance import Rebalance
+from saltvirt.operations.cluster import ha_provider, inventory
+from saltvirt.operations.journal import evacuated
+from saltvirt.operations.move import evacuate, moves
+from saltvirt.operations.move.evacuate import Evacuate, RestoreHost
+from saltvirt.operations.move.rebalance import Rebalance
 from saltvirt.placement import policy, rebalance
 from saltvirt.placement.facts import Guest, Host, StorageSpace
 from tests.clock import until
@@ -167,7 +169,7 @@ class Cloud:
     def __init__(self, tmp_path, guests, mark=None, silent=()):
         self.opts = {"cachedir": str(tmp_path)}
         named = (mark or {}).get("guests", ())
-        away.store(self.opts, "hv1", {f"uuid-{name}": name for name in named})
+        evacuated.store(self.opts, "hv1", {f"uuid-{name}": name for name in named})
         self.guests, self.mark, self.silent = dict(guests), mark, silent
         self.uuids = {}
         self.unfinished, self.pinned, self.keys = {}, {}, []
@@ -302,7 +304,7 @@ def test_who_could_not_be_moved_is_tried_once_and_named(tmp_path):
     assert sorted(tried) == ["a", "b"]
     assert outcome.unmoved == {"b": "b is on a CD"}
     assert cloud.mark["guests"] == ["a"]
-    assert set(away.load(cloud.opts, "hv1").values()) == {"a"}, "the other one never left"
+    assert set(evacuated.load(cloud.opts, "hv1").values()) == {"a"}, "the other one never left"
 
 
 def test_a_drain_that_is_killed_leaves_the_names(tmp_path):
@@ -318,7 +320,7 @@ def test_a_drain_that_is_killed_leaves_the_names(tmp_path):
     with pytest.raises(Killed):
         drain(cloud, move)
     assert set(cloud.mark["guests"]) == {"before", "a", "b"}
-    assert set(away.load(cloud.opts, "hv1").values()) == {"before", "a", "b"}
+    assert set(evacuated.load(cloud.opts, "hv1").values()) == {"before", "a", "b"}
 
 
 def test_the_host_is_closed_before_it_is_looked_at_and_looked_at_no_more_than_needed(tmp_path):
@@ -399,7 +401,7 @@ def test_restore_keeps_who_is_on_a_silent_host_and_who_could_not_come(tmp_path):
 def test_restore_forgets_who_was_purged_when_every_host_was_heard(tmp_path, ours):
     """A purge takes the guest off this master's list; the host goes on naming it."""
     cloud = Cloud(tmp_path, {}, {"reason": "x", "guests": ["purged"]})
-    away.store(cloud.opts, "hv1", dict.fromkeys(ours, "purged"))
+    evacuated.store(cloud.opts, "hv1", dict.fromkeys(ours, "purged"))
     assert bring_back(cloud, cloud.move).check().details["table"] == [["guest", "comes from"]]
     bring_back(cloud, cloud.move).run()
     assert cloud.mark is None
@@ -408,14 +410,14 @@ def test_restore_forgets_who_was_purged_when_every_host_was_heard(tmp_path, ours
 def test_a_guest_that_is_gone_is_forgotten_and_no_other_note_is_touched(tmp_path):
     opts = {"cachedir": str(tmp_path)}
     for host, names in (("hv1", ["a", "b"]), ("hv2", ["a"])):  # as earlier versions wrote them
-        private.write(str(away._path(opts, host)), json.dumps(names))
-    away.store(opts, "hv4", {"uuid-a": "a"})
-    damaged, part = away._path(opts, "hv3"), away._path(opts, ".hv5")
+        private.write(str(evacuated._path(opts, host)), json.dumps(names))
+    evacuated.store(opts, "hv4", {"uuid-a": "a"})
+    damaged, part = evacuated._path(opts, "hv3"), evacuated._path(opts, ".hv5")
     for path in (damaged, part):
         path.write_text('["a"')
-    away.forget(opts, "a")
-    assert (away.load(opts, "hv1"), away.load(opts, "hv2")) == ({"b": "b"}, {})
-    assert away.load(opts, "hv4") == {"uuid-a": "a"}, "another guest may have that name by now"
+    evacuated.forget(opts, "a")
+    assert (evacuated.load(opts, "hv1"), evacuated.load(opts, "hv2")) == ({"b": "b"}, {})
+    assert evacuated.load(opts, "hv4") == {"uuid-a": "a"}, "another guest may have that name by now"
     assert damaged.exists(), "a person may read it"
     assert part.exists()
 
@@ -433,7 +435,7 @@ def test_a_host_cannot_name_a_guest_that_was_never_moved_away_from_it(tmp_path):
     assert outcome.moved == {"a": "hv1"}
     assert outcome.unmoved.keys() == {"db"}
     assert cloud.guests == {"a": "hv1", "db": "hv3"}
-    assert away.load(cloud.opts, "hv1") == {}, "a later maintenance begins with nobody"
+    assert evacuated.load(cloud.opts, "hv1") == {}, "a later maintenance begins with nobody"
 
 
 def test_what_a_host_names_while_it_is_drained_is_not_believed_later(tmp_path):
@@ -586,7 +588,7 @@ KEPT = "high availability: virt.ha_move"
 
 
 def kept(cloud, *names):
-    keepers.store_managed(cloud.opts, dict.fromkeys(names, KEPT))
+    ha_provider.store_managed(cloud.opts, dict.fromkeys(names, KEPT))
 
 
 def test_who_is_kept_is_moved_by_his_keeper_and_waited_for(tmp_path):
@@ -605,7 +607,7 @@ def test_who_is_kept_is_moved_by_his_keeper_and_waited_for(tmp_path):
     assert "2 guests (web1, web2) left to whoever keeps them" in told.lines
     assert "1 guest (web2) left to whoever keeps them" in told.lines
     assert cloud.mark["guests"] == ["a"], "restore leaves the others to their keeper, too"
-    assert set(away.load(cloud.opts, "hv1").values()) == {"a"}
+    assert set(evacuated.load(cloud.opts, "hv1").values()) == {"a"}
 
 
 def test_who_is_kept_and_does_not_leave_is_named_with_his_keeper(tmp_path):

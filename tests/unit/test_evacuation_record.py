@@ -9,8 +9,9 @@ pytest.importorskip("salt")
 
 from saltvirt.answers.guests import MigrationFacts
 from saltvirt.errors import ConnectionFailed, InvalidInput, MigrationFailed, OperationFailed
-from saltvirt.operations import away, evacuate, evacuation_record, lock, migrate
-from saltvirt.operations.evacuate import Evacuate
+from saltvirt.operations.journal import evacuated, evacuation_record, lock
+from saltvirt.operations.move import evacuate, migrate
+from saltvirt.operations.move.evacuate import Evacuate
 from tests.unit.test_evacuate import PLAIN, Cloud, Silent, Told, bring_back, drain, outcome_of
 
 KEYS = []
@@ -39,7 +40,7 @@ def lost(cloud, guest, target):
 
 
 def away_of(cloud):
-    return set(away.load(cloud.opts, "hv1").values())
+    return set(evacuated.load(cloud.opts, "hv1").values())
 
 
 def test_a_guest_whose_answer_was_lost_has_moved_and_comes_back(tmp_path):
@@ -159,7 +160,7 @@ def test_a_guest_that_was_renamed_while_it_was_away_comes_back(tmp_path):
     cloud = Cloud(tmp_path, {"a": "hv1", "b": "hv1"})
     drain(cloud)
     cloud.guests["new"], cloud.uuids["new"] = cloud.guests.pop("b"), "uuid-b"
-    away.forget(cloud.opts, "b")  # as virt.rename does
+    evacuated.forget(cloud.opts, "b")  # as virt.rename does
     move = lambda guest, target: cloud.guests.update({guest: target}) or target  # noqa: E731
     outcome = outcome_of(bring_back(cloud, move).run())
     assert (outcome.moved, cloud.mark) == ({"a": "hv1", "new": "hv1"}, None)
@@ -175,7 +176,7 @@ def test_another_guest_of_the_same_name_is_not_brought_to_the_host(tmp_path):
 
 def test_what_an_earlier_version_recorded_comes_back(tmp_path):
     cloud = Cloud(tmp_path, {"a": "hv2"}, {"reason": "x", "guests": ["a"]})
-    away.store(cloud.opts, "hv1", {"a": "a"})
+    evacuated.store(cloud.opts, "hv1", {"a": "a"})
     assert outcome_of(bring_back(cloud, cloud.move).run()).moved == {"a": "hv1"}
 
 
@@ -335,7 +336,7 @@ def test_what_cannot_be_recorded_at_the_end_is_said_beside_what_was_moved(tmp_pa
     cloud = Cloud(tmp_path, {"a": "hv1"})
 
     def move(guest, target):
-        monkeypatch.setattr(away, "store", full)
+        monkeypatch.setattr(evacuated, "store", full)
         return cloud.move(guest, target)
 
     def full(*_about):
@@ -446,7 +447,7 @@ def test_a_guest_that_is_at_home_again_is_not_taken_to_where_it_was_meanwhile(tm
     assert cloud.back("hv1") == {"a": "hv1"}
     assert cloud.back("hv2") == {"b": "hv2"}
     assert (cloud.guests, cloud.by_host) == ({"a": "hv1", "b": "hv2"}, {"hv1": None, "hv2": None})
-    assert away.homes(cloud.opts, "hv2") == {}
+    assert evacuated.homes(cloud.opts, "hv2") == {}
 
 
 def test_the_host_where_it_was_meanwhile_may_be_restored_first(tmp_path):

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from saltvirt.ha import decide, facts, quiet, registry, view
-from saltvirt.ha.guests import GuestCase
-from saltvirt.ha.place import HostCapacity
-from saltvirt.ha.registry import HostRecord, Registry
+from saltvirt.ha.model import decide, idle, messages, registry, view
+from saltvirt.ha.model.guests import GuestCase
+from saltvirt.ha.model.host_capacity import HostCapacity
+from saltvirt.ha.model.registry import HostRecord, Registry
 from saltvirt.placement import facts as placement_facts
 from tests.ha import mutants, random, simulate
 from tests.lab.paths import REPOSITORY
@@ -44,16 +44,16 @@ def test_what_random_clouds_found(seed, trap):
 
 @pytest.mark.parametrize("seed", range(101, 109))
 def test_what_is_passed_over_as_quiet_changes_no_decision(seed, monkeypatch):
-    real, is_host, skipped, hosts = decide.decide, quiet.is_idle_host, [], []
+    real, is_host, skipped, hosts = decide.decide, idle.is_idle_host, [], []
 
     def is_quiet(*known):
         hosts.append(is_host(*known))
         return hosts[-1]
 
     def both(seen, state, now_s):
-        monkeypatch.setattr(quiet, "is_idle_host", is_quiet)
+        monkeypatch.setattr(idle, "is_idle_host", is_quiet)
         found = real(seen, state, now_s)
-        monkeypatch.setattr(quiet, "is_idle_host", lambda *_: False)
+        monkeypatch.setattr(idle, "is_idle_host", lambda *_: False)
         anew = real(seen, replace(state, quiet=view.IdleGuests()), now_s)
         skipped.append(bool(state.idle.statuses.keys() & found.state.idle.statuses.keys()))
         assert replace(found.state, idle=anew.state.idle) == anew.state
@@ -98,9 +98,9 @@ def test_hosts_come_and_go_one_by_one_so_that_any_two_majorities_meet():
 @pytest.mark.parametrize("armed, row", [(True, "is_left"), (False, None)])
 def test_a_guest_is_taken_from_a_host_that_shuts_down_only_while_it_is_armed(armed, row):
     case = _case(False, RUNS)
-    there = {"web1": facts.GuestStatus(4, facts.RUNNING)}
-    going = facts.Heartbeat("h3", 1, 2, guests=there, phase=facts.LEAVING)
-    case.view.beats["h3"] = facts.ReceivedHeartbeat(going, 1000)
+    there = {"web1": messages.GuestStatus(4, messages.RUNNING)}
+    going = messages.Heartbeat("h3", 1, 2, guests=there, phase=messages.LEAVING)
+    case.view.beats["h3"] = messages.ReceivedHeartbeat(going, 1000)
     case.registry = replace(case.registry, armed=armed)
     found = case.next()
     assert (found.condition if found else None) == row
@@ -111,10 +111,10 @@ BACK = {"h1": 3, "h2": 2, "h3": 1}
 
 def _case(wanted, record, ran_s=0, starting=0):
     """A guest that runs on h3, and likes h1 and h2 better; what the leader sees at 1000 s."""
-    there = {"web1": facts.GuestStatus(record.epoch, facts.RUNNING)}
+    there = {"web1": messages.GuestStatus(record.epoch, messages.RUNNING)}
     beats = {
-        host: facts.ReceivedHeartbeat(
-            facts.Heartbeat(host, 1, 1, guests=there if host == "h3" else {}), 1000
+        host: messages.ReceivedHeartbeat(
+            messages.Heartbeat(host, 1, 1, guests=there if host == "h3" else {}), 1000
         )
         for host in BACK
     }
@@ -178,8 +178,10 @@ def test_one_that_does_not_start_where_it_went_back_runs_again_where_it_ran():
     went = replace(RUNS, state="recovering", host="h1", epoch=5, better="h1", left="h3",
                    places=(registry.GuestLocation("h1", 1),))  # fmt: skip
     case = _case("restart", went)
-    there = {"web1": facts.GuestStatus(5, facts.FAILED)}
-    case.view.beats["h1"] = facts.ReceivedHeartbeat(facts.Heartbeat("h1", 1, 1, guests=there), 1000)
+    there = {"web1": messages.GuestStatus(5, messages.FAILED)}
+    case.view.beats["h1"] = messages.ReceivedHeartbeat(
+        messages.Heartbeat("h1", 1, 1, guests=there), 1000
+    )
     row = case.next()
     assert row is not None and row.condition == "did_not_start_there"
     done = case.changed(row, 10)

@@ -15,9 +15,9 @@ pytest.importorskip("salt")
 pytest.importorskip("libvirt")
 
 import saltvirt
-from saltvirt import wire
-from saltvirt.haagent import copies
-from saltvirt.haagent.copies import Instance, InstanceFile
+from saltvirt import schema
+from saltvirt.ha.agent import instances
+from saltvirt.ha.agent.instances import Instance, InstanceFile
 
 LIBRARY = Path(saltvirt.__file__).parent
 PACKAGES = ("ha", "haagent", "hafence", "hamaster")
@@ -28,7 +28,7 @@ def all_facts():
         for found in pkgutil.iter_modules([str(LIBRARY / package)]):
             if found.name != "__main__":
                 importlib.import_module(f"saltvirt.{package}.{found.name}")
-    waiting, facts = [wire.Message], set()
+    waiting, facts = [schema.Message], set()
     while waiting:
         for kind in waiting.pop().__subclasses__():
             waiting.append(kind)
@@ -50,14 +50,14 @@ def full(kind):  # noqa: PLR0911 - a table
         return origin([full(inner[0])])
     if kind is typing.Any:
         return {"some": [1, "text"]}
-    if isinstance(kind, type) and issubclass(kind, wire.Message):
+    if isinstance(kind, type) and issubclass(kind, schema.Message):
         return whole(kind)
     return {str: "text", bool: True, int: 7, float: 7.5}[kind]
 
 
 def whole(kind):
     hints = typing.get_type_hints(kind, include_extras=True)
-    told = {one.name for one in wire._keys(kind)}
+    told = {one.name for one in schema._keys(kind)}
     found = {
         one.name: full(hints[one.name]) for one in dataclasses.fields(kind) if one.name in told
     }
@@ -116,22 +116,22 @@ def test_a_lease_that_a_version_before_wrote_with_a_sign_is_read(tmp_path):
     path = tmp_path / "guests.json"
     path.write_text(json.dumps({"boot_id": "a", "copies": {"web1": {"epoch": 1, "state": "off",
                                                                     "lease": -7}}}))  # fmt: skip
-    found = copies.InstanceTable(str(path), "a", 5)
+    found = instances.InstanceTable(str(path), "a", 5)
     copy = found.get("web1")
     assert (copy.lease, copy.lease_unsure, found.leases()) == (7, True, {})
-    copies.check(str(path))
+    instances.check(str(path))
 
 
 def test_a_version_before_takes_no_lease_for_held_that_may_be(tmp_path):
     """It knew no lease_unsure: the number alone was a proof that the guest runs nowhere else."""
     path = tmp_path / "guests.json"
     unsure, held = Instance(1, "off", lease=7, lease_unsure=True), Instance(1, "off", lease=8)
-    found = copies.InstanceTable(str(path), "a", 5)
+    found = instances.InstanceTable(str(path), "a", 5)
     found.put("web1", unsure)
     found.put("db1", held)
     written = json.loads(path.read_text())["copies"]
     assert "lease" not in written["web1"] and written["db1"]["lease"] == 8
-    again = copies.InstanceTable(str(path), "a", 5)
+    again = instances.InstanceTable(str(path), "a", 5)
     assert (again.get("web1"), again.get("db1")) == (unsure, held)
     assert found.get("web1") == unsure
 

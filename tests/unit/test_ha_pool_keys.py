@@ -7,9 +7,9 @@ import pytest
 
 pytest.importorskip("libvirt")
 
-from saltvirt.ha.facts import Heartbeat, HeartbeatAck, ReceivedHeartbeat
-from saltvirt.haagent import pool_keys, pools
-from saltvirt.haagent.pool_keys import PoolKeys
+from saltvirt.ha.agent import pool_heartbeat, pool_keys
+from saltvirt.ha.agent.pool_keys import PoolKeys
+from saltvirt.ha.model.messages import Heartbeat, HeartbeatAck, ReceivedHeartbeat
 
 BEAT = Heartbeat("hv2", 1_700_000_000, 7, storage_silent_s=0, acks={"hv1": HeartbeatAck(1, 5)})
 
@@ -47,7 +47,9 @@ def test_what_somebody_else_wrote_there_is_nobodys(two, change):
 def test_a_mac_of_any_characters_ends_no_reading_of_the_pool(two, mac):
     """The thread of the pool ended, so that the pool counted as lost on each host that read it."""
     mine, _theirs = two
-    one = pools.PoolHeartbeat("/x", ["true"], ["hv1", "hv2", "hv3"], lambda: 7.0, mine.is_of)
+    one = pool_heartbeat.PoolHeartbeat(
+        "/x", ["true"], ["hv1", "hv2", "hv3"], lambda: 7.0, mine.is_of
+    )
     forged = {**BEAT.to_answer(), pool_keys.MAC: mac}
     one._take(5, {"beats": {"hv2": forged}})
     assert (one.beats, one.wrote_s, one.read_s) == ({}, 5, 5)
@@ -71,7 +73,7 @@ def test_keys_outlive_the_agent_and_are_on_no_pool(two, tmp_path):
 
 def test_a_pool_gives_on_only_what_is_sealed(two):
     mine, theirs = two
-    one = pools.PoolHeartbeat("/x", ["true"], ["hv1", "hv2"], lambda: 7.0, mine.is_of)
+    one = pool_heartbeat.PoolHeartbeat("/x", ["true"], ["hv1", "hv2"], lambda: 7.0, mine.is_of)
     forged = {**BEAT.to_answer(), "boot": 2**61}
     one._take(5, {"beats": {"hv2": forged}})
     assert one.beats == {} and one.wrote_s == 5

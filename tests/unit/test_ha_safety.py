@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from saltvirt.ha import facts, quorum, safety
-from saltvirt.ha.facts import FenceVote, GuestStatus, Heartbeat, HostState, LeaderMessage
-from saltvirt.ha.policy import HaPolicy, Terms
-from saltvirt.ha.registry import GuestLocation, HaGuestRecord, HostRecord
+from saltvirt.ha.model import messages, quorum, safety
+from saltvirt.ha.model.messages import FenceVote, GuestStatus, Heartbeat, HostState, LeaderMessage
+from saltvirt.ha.model.policy import HaPolicy, Terms
+from saltvirt.ha.model.registry import GuestLocation, HaGuestRecord, HostRecord
 
 POLICY = HaPolicy(feed_lease_s=8, watchdog_s=10, lead_lease_s=6, suspect_s=6, max_fences=2)
 TWO, THREE, FOUR, FIVE = (tuple(f"h{number}" for number in range(many)) for many in (2, 3, 4, 5))
@@ -209,9 +209,9 @@ def test_a_host_that_booted_again_runs_nothing_from_before(was, boot, proves):
         (7, None, True),
         (8, None, True),
         (6, None, False),
-        (7, facts.OFF, True),
-        (7, facts.CRASHED, True),
-        *((9, state, False) for state in facts.ALIVE),
+        (7, messages.OFF, True),
+        (7, messages.CRASHED, True),
+        *((9, state, False) for state in messages.ALIVE),
     ],
 )
 def test_a_guest_is_released_by_who_knows_that_it_is_not_his(applied, state, released):
@@ -227,7 +227,7 @@ def test_what_was_proven_holds_for_the_boots_before(boot, gone):
 
 @pytest.mark.parametrize(
     "boot, phase, over",
-    [(4, facts.SHUT_DOWN, True), (3, facts.SHUT_DOWN, False), (4, facts.LEAVING, False)],
+    [(4, messages.SHUT_DOWN, True), (3, messages.SHUT_DOWN, False), (4, messages.LEAVING, False)],
 )
 def test_a_boot_is_over_by_the_hosts_own_word(boot, phase, over):
     assert safety.is_shut_down(GuestLocation("h1", 4), HostState(boot=boot, phase=phase)) is over

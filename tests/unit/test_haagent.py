@@ -15,33 +15,33 @@ import pytest
 pytest.importorskip("libvirt")
 
 from saltvirt import errors
-from saltvirt.ha import agent_view, facts
-from saltvirt.ha.agent_view import SavedAgentState
-from saltvirt.ha.facts import FenceVote, GuestStatus, Heartbeat, HostState, LeaderMessage
-from saltvirt.ha.registry import GuestLocation, HaGuestRecord, HostRecord, Registry
-from saltvirt.haagent import (
-    copies,
-    ending,
+from saltvirt.ha.agent import guests as agent_guests
+from saltvirt.ha.agent import (
     inbox,
-    kept,
+    instances,
+    managed_guests,
     memory,
-    moves,
-    pools,
+    migrations,
+    pool_heartbeat,
     settings,
-    shelf,
+    shared_definitions,
+    shutdown_reason,
     store,
     watchdog,
 )
-from saltvirt.haagent import guests as agent_guests
-from saltvirt.haagent.copies import PAUSED, DomainListing, DomainState, Instance, InstanceTable
-from saltvirt.haagent.definitions import DefinitionCache
-from saltvirt.haagent.definitions import parse as definition
-from saltvirt.haagent.guests import Guests, LibvirtConfig
-from saltvirt.haagent.health import Health
-from saltvirt.hatalk import addresses
+from saltvirt.ha.agent.definitions import DefinitionCache
+from saltvirt.ha.agent.definitions import parse as definition
+from saltvirt.ha.agent.guests import Guests, LibvirtConfig
+from saltvirt.ha.agent.health import Health
+from saltvirt.ha.agent.instances import PAUSED, DomainListing, DomainState, Instance, InstanceTable
+from saltvirt.ha.model import agent_view, messages
+from saltvirt.ha.model.agent_view import SavedAgentState
+from saltvirt.ha.model.messages import FenceVote, GuestStatus, Heartbeat, HostState, LeaderMessage
+from saltvirt.ha.model.registry import GuestLocation, HaGuestRecord, HostRecord, Registry
+from saltvirt.ha.transport import addresses
 from saltvirt.host.connection import libvirt
 from saltvirt.host.domain import guest_lock
-from saltvirt.host.migration import departed
+from saltvirt.host.migration import departures
 from saltvirt.host.storage import mounts
 from tests.clock import Clock, until
 from tests.functional.conftest import only_test
@@ -181,11 +181,13 @@ def test_the_agents_own_restart_finds_what_it_needs_and_that_of_its_host_does_no
     state, _ = one.begin("hv1", 5)
     tried = {"web1": 3}
     one.save_runtime(
-        replace(state, seq=9000, believed=True, tried=tried, phase=facts.RESTING, lease_from_s=4.5)
+        replace(
+            state, seq=9000, believed=True, tried=tried, phase=messages.RESTING, lease_from_s=4.5
+        )
     )
     again, leased_s = store.AgentStore(*folders(tmp_path), "a").begin("hv1", 6)
     assert (again.seq, again.believed, again.tried, leased_s) == (9000, True, tried, 4.5)
-    assert again.lease_from_s is None and again.phase == facts.RESTING
+    assert again.lease_from_s is None and again.phase == messages.RESTING
     other, leased_s = store.AgentStore(*folders(tmp_path), "b").begin("hv1", 6)
     assert (other.believed, other.tried, leased_s) == (False, {}, None)
 
@@ -216,7 +218,7 @@ def alone(*argv, **more):
 def test_nothing_of_the_agent_is_swapped_out():
     """As it is called by the program; of a process of its own, for there is no way back."""
     said = alone("-c", (
-        "from saltvirt.haagent import memory; memory.lock(); more = bytearray(8 * 1024**2);"
+        "from saltvirt.ha.agent import memory; memory.lock(); more = bytearray(8 * 1024**2);"
         "print(open('/proc/self/status').read())"
     ))  # fmt: skip
     found = dict(line.split(":", 1) for line in said.stdout.splitlines() if ":" in line)
@@ -227,7 +229,7 @@ def test_nothing_of_the_agent_is_swapped_out():
 def test_an_agent_that_may_be_swapped_out_says_so():
     """Its user may lock nothing."""
     said = alone("-c", (
-        "import os, resource; from saltvirt.haagent import memory;"
+        "import os, resource; from saltvirt.ha.agent import memory;"
         "resource.setrlimit(resource.RLIMIT_MEMLOCK, (0, 0)); own = os.geteuid();"
         "os.seteuid(own or 65534); memory.lock(); os.seteuid(own)"
     ))  # fmt: skip
@@ -236,7 +238,7 @@ def test_an_agent_that_may_be_swapped_out_says_so():
 
 
 def test_the_program_is_the_service_and_its_parts(tmp_path):
-    at = ["-m", "saltvirt.haagent"]
+    at = ["-m", "saltvirt.ha.agent"]
     none = str(tmp_path / "none")
     assert alone(*at, "--check", "--settings", none).code == 0
     said = alone(*at, "--settings", none)
@@ -455,18 +457,18 @@ def test_one_that_can_never_be_put_at_rest_is_not_opened(
     ],
 )
 def test_why_it_ends_is_what_systemd_is_about(jobs, found):
-    assert ending.from_jobs(jobs) == found
+    assert shutdown_reason.from_jobs(jobs) == found
 
 
 def test_a_systemd_that_does_not_answer_shuts_nothing_down(tmp_path):
-    assert ending.detect(("/nonexistent/systemctl",)) == agent_view.STOP
-    assert ending.detect(("echo", "1 reboot.target start waiting")) == agent_view.REBOOT
+    assert shutdown_reason.detect(("/nonexistent/systemctl",)) == agent_view.STOP
+    assert shutdown_reason.detect(("echo", "1 reboot.target start waiting")) == agent_view.REBOOT
 
 
 def test_a_systemd_that_hangs_holds_up_no_beat_for_long(monkeypatch):
-    monkeypatch.setattr(ending, "_ASK_S", 0.1)
+    monkeypatch.setattr(shutdown_reason, "_ASK_S", 0.1)
     said = ("sh", "-c", "echo 1 reboot.target start waiting; exec sleep 60")
-    assert ending.detect(said) == agent_view.STOP
+    assert shutdown_reason.detect(said) == agent_view.STOP
 
 
 # -- copies ----------------------------------------------------------------------------------------
@@ -479,59 +481,60 @@ def seen(name="web1", active=True, **more):
 @pytest.mark.parametrize(
     "copy, found, state",
     [
-        (Instance(1, facts.RUNNING), seen(), facts.RUNNING),
-        (Instance(1, facts.RUNNING), seen(active=False), facts.STOPPED),
-        (Instance(1, facts.RUNNING), seen(active=False, crashed=True), facts.CRASHED),
-        (Instance(1, facts.RUNNING), None, facts.STOPPED),
-        (Instance(1, facts.STOPPED), None, facts.STOPPED),
-        (Instance(1, facts.STOPPED), seen(), facts.RUNNING),
-        (Instance(1, facts.STARTING, busy=True), seen(active=False), facts.STARTING),
-        (Instance(1, facts.STARTING, since_s=95), seen(active=False), facts.STARTING),
-        (Instance(1, facts.STARTING, since_s=9), seen(active=False), facts.FAILED),
-        (Instance(1, facts.STARTING), seen(), facts.RUNNING),
-        (Instance(1, facts.INCOMING, since_s=95), None, facts.INCOMING),
-        (Instance(1, facts.INCOMING, since_s=9), None, facts.STOPPED),
-        (Instance(1, facts.INCOMING), seen(incoming=True), facts.INCOMING),
-        (Instance(1, facts.INCOMING), seen(), facts.RUNNING),
-        (Instance(1, facts.INCOMING, "uuid-web1", since_s=95), seen(active=False), facts.STOPPED),
-        (Instance(1, facts.RUNNING, since_s=101), seen(active=False), facts.RUNNING),
-        (Instance(1, facts.OFF, lease=7), seen(state=PAUSED), facts.OFF),
-        (Instance(1, facts.OFF, lease=7, lease_unsure=True), seen(state=PAUSED), facts.OFF),
-        (Instance(1, facts.OFF, lease=7), seen(), facts.RUNNING),
-        (Instance(1, facts.OFF, lease=7), seen(active=False), facts.OFF),
-        (Instance(1, facts.STARTING, since_s=9, lease=7), seen(state=PAUSED), facts.FAILED),
-        (Instance(1, facts.STARTING, since_s=9, lease=7), seen(), facts.RUNNING),
+        (Instance(1, messages.RUNNING), seen(), messages.RUNNING),
+        (Instance(1, messages.RUNNING), seen(active=False), messages.STOPPED),
+        (Instance(1, messages.RUNNING), seen(active=False, crashed=True), messages.CRASHED),
+        (Instance(1, messages.RUNNING), None, messages.STOPPED),
+        (Instance(1, messages.STOPPED), None, messages.STOPPED),
+        (Instance(1, messages.STOPPED), seen(), messages.RUNNING),
+        (Instance(1, messages.STARTING, busy=True), seen(active=False), messages.STARTING),
+        (Instance(1, messages.STARTING, since_s=95), seen(active=False), messages.STARTING),
+        (Instance(1, messages.STARTING, since_s=9), seen(active=False), messages.FAILED),
+        (Instance(1, messages.STARTING), seen(), messages.RUNNING),
+        (Instance(1, messages.INCOMING, since_s=95), None, messages.INCOMING),
+        (Instance(1, messages.INCOMING, since_s=9), None, messages.STOPPED),
+        (Instance(1, messages.INCOMING), seen(incoming=True), messages.INCOMING),
+        (Instance(1, messages.INCOMING), seen(), messages.RUNNING),
+        (Instance(1, messages.INCOMING, "uuid-web1", since_s=95), seen(active=False),
+        messages.STOPPED),
+        (Instance(1, messages.RUNNING, since_s=101), seen(active=False), messages.RUNNING),
+        (Instance(1, messages.OFF, lease=7), seen(state=PAUSED), messages.OFF),
+        (Instance(1, messages.OFF, lease=7, lease_unsure=True), seen(state=PAUSED), messages.OFF),
+        (Instance(1, messages.OFF, lease=7), seen(), messages.RUNNING),
+        (Instance(1, messages.OFF, lease=7), seen(active=False), messages.OFF),
+        (Instance(1, messages.STARTING, since_s=9, lease=7), seen(state=PAUSED), messages.FAILED),
+        (Instance(1, messages.STARTING, since_s=9, lease=7), seen(), messages.RUNNING),
     ],
 )
 def test_what_libvirt_shows_of_a_copy(copy, found, state):
-    assert copies.reconcile(copy, found, 100, 100).state == state
+    assert instances.reconcile(copy, found, 100, 100).state == state
 
 
 def test_a_guest_that_was_renamed_by_hand_is_not_taken_for_gone(tmp_path):
     one = InstanceTable(str(tmp_path / "x"), "a", 0)
-    one.put("web1", Instance(1, facts.RUNNING, "uuid-web1"))
+    one.put("web1", Instance(1, messages.RUNNING, "uuid-web1"))
     one.update(DomainListing(5, {"other": DomainState("other", "uuid-web1", True)}), ["web1"], 5)
-    assert one.statuses(["web1"])["web1"].state == facts.RUNNING
+    assert one.statuses(["web1"])["web1"].state == messages.RUNNING
 
 
 def test_the_name_of_one_that_was_taken_back_may_be_another_guests(tmp_path):
     """web1 is taken back and renamed web2; another web1 is given: it was told to run as long as
     web2 did."""
     one = InstanceTable(str(tmp_path / "x"), "a", 0)
-    one.put("web1", Instance(7, facts.RUNNING, "uuid-old"))
+    one.put("web1", Instance(7, messages.RUNNING, "uuid-old"))
     there = {
         "web2": DomainState("web2", "uuid-old", True),
         "web1": DomainState("web1", "uuid-new", False),
     }
     one.update(DomainListing(5, there), [], 5)
     one.update(DomainListing(6, there), ["web1"], 6)
-    assert one.statuses(["web1"])["web1"] == facts.GuestStatus(0, facts.OFF)
+    assert one.statuses(["web1"])["web1"] == messages.GuestStatus(0, messages.OFF)
 
 
 @pytest.mark.parametrize("fields", [{"busy": True}, {"lease": 3}])
 def test_one_that_is_being_started_or_held_is_not_forgotten(tmp_path, fields):
     one = InstanceTable(str(tmp_path / "x"), "a", 0)
-    one.put("web1", Instance(7, facts.STARTING, **fields))
+    one.put("web1", Instance(7, messages.STARTING, **fields))
     one.update(DomainListing(5), [], 5)
     assert one.get("web1") is not None
 
@@ -541,19 +544,19 @@ def test_copies_outlive_the_agent_and_not_the_host(tmp_path):
     assert not one.is_known and one.is_defined("web9")
     one.update(DomainListing(5, {"web1": seen(), "mine": seen("mine")}), ["web1"], 5)
     assert one.is_known and one.is_defined("mine") and not one.is_defined("web9")
-    assert one.statuses(["mine"]) == {"mine": facts.GuestStatus(0, facts.RUNNING)}
+    assert one.statuses(["mine"]) == {"mine": messages.GuestStatus(0, messages.RUNNING)}
     again = InstanceTable(str(tmp_path / "x"), "a", 9)
     assert again.is_known and again.statuses(["web1", "mine"]) == {
-        "web1": facts.GuestStatus(0, facts.RUNNING)
+        "web1": messages.GuestStatus(0, messages.RUNNING)
     }
     assert not InstanceTable(str(tmp_path / "x"), "b", 9).is_known
 
 
 def test_a_start_of_which_the_end_was_not_seen_is_unclear_for_a_while(tmp_path):
     one = InstanceTable(str(tmp_path / "x"), "a", 0)
-    one.put("web1", Instance(1, facts.STARTING, busy=True))
+    one.put("web1", Instance(1, messages.STARTING, busy=True))
     again = InstanceTable(str(tmp_path / "x"), "a", 50)
-    for at_s, state in ((60, facts.STARTING), (111, facts.FAILED)):
+    for at_s, state in ((60, messages.STARTING), (111, messages.FAILED)):
         again.update(DomainListing(at_s, {"web1": seen(active=False)}), ["web1"], at_s)
         assert again.statuses(["web1"])["web1"].state == state
 
@@ -623,18 +626,18 @@ def beat_of(host):
 
 def test_a_beat_is_written_and_those_of_others_are_read(shared):
     """What is none may be nested so deep that the agent cannot read it once it is handed on."""
-    with pools.open_folder(shared) as home:
+    with pool_heartbeat.open_folder(shared) as home:
         for name in ("hv1", "hv2"):
-            pools.write(home, name, json.dumps(beat_of(name)).encode())
+            pool_heartbeat.write(home, name, json.dumps(beat_of(name)).encode())
         for name, text in (("hv3", b"{"), ("hv6", b"[" * 900 + b"]" * 900), ("hv7", b'{"b": 2}')):
-            pools.write(home, name, text)
+            pool_heartbeat.write(home, name, text)
         os.mkfifo(f"{shared}/.salt-virt-ha/hv4.beat")
         os.symlink("/etc/passwd", f"{shared}/.salt-virt-ha/hv5.beat")
-        assert pools.read_peers(home, "hv1") == {"hv2": beat_of("hv2")}
+        assert pool_heartbeat.read_peers(home, "hv1") == {"hv2": beat_of("hv2")}
 
 
 def refusal(folder):
-    with pytest.raises(errors.OperationFailed) as found, pools.open_folder(str(folder)):
+    with pytest.raises(errors.OperationFailed) as found, pool_heartbeat.open_folder(str(folder)):
         pass
     return found.value.text
 
@@ -657,7 +660,7 @@ def test_where_no_other_host_could_read_it_nothing_is_written(tmp_path, monkeypa
 def test_a_link_to_a_pool_is_as_safe_as_what_it_names(shared, tmp_path, monkeypatch):
     link, own = tmp_path / "link", tmp_path / "own"
     link.symlink_to(shared)
-    with pools.open_folder(str(link)):
+    with pool_heartbeat.open_folder(str(link)):
         assert os.listdir(shared) == [".salt-virt-ha"]
     own.mkdir()
     link.unlink()
@@ -666,22 +669,22 @@ def test_a_link_to_a_pool_is_as_safe_as_what_it_names(shared, tmp_path, monkeypa
     # what is put in the place of a folder meanwhile is not followed
     mounted(monkeypatch, ("/", "ext4"), (link, "nfs4"))
     monkeypatch.setattr(os.path, "realpath", str)
-    with pytest.raises(OSError, match="link"), pools.open_folder(str(link)):
+    with pytest.raises(OSError, match="link"), pool_heartbeat.open_folder(str(link)):
         pass
     assert os.listdir(own) == []
 
 
 def test_what_becomes_of_the_folder_meanwhile_leads_root_nowhere_else(shared, tmp_path):
     """Whoever may write to the pool put a link in the place of the folder of beats."""
-    with pools.open_folder(shared) as home:
+    with pool_heartbeat.open_folder(shared) as home:
         os.rename(f"{shared}/.salt-virt-ha", f"{shared}/away")
         os.symlink(tmp_path, f"{shared}/.salt-virt-ha")
-        pools.write(home, "hv1", b"{}")
+        pool_heartbeat.write(home, "hv1", b"{}")
     assert os.listdir(f"{shared}/away") == ["hv1.beat"] and os.listdir(tmp_path) == ["pool"]
 
 
 def test_a_folder_of_beats_that_others_can_write_to_is_not_used(shared):
-    with pools.open_folder(shared):
+    with pool_heartbeat.open_folder(shared):
         pass
     os.chmod(f"{shared}/.salt-virt-ha", 0o777)
     assert "others can write" in refusal(shared)
@@ -701,7 +704,7 @@ for line in sys.stdin.buffer:
 
 def test_a_pool_tells_when_it_was_written_and_what_it_read():
     clock = Clock(7)
-    one = pools.PoolHeartbeat(
+    one = pool_heartbeat.PoolHeartbeat(
         "/x", ["/usr/bin/python3", "-c", SERVE], ["hv1", "hv2"], clock.monotonic
     )
     one.write(json.dumps(Heartbeat("hv1", 1, 1).to_answer()).encode())
@@ -719,10 +722,10 @@ def test_a_process_that_ends_or_says_nonsense_is_begun_again(
     tmp_path, monkeypatch, caplog, does, says
 ):
     caplog.set_level("INFO")
-    monkeypatch.setattr(pools, "_RETRY_S", 0)
+    monkeypatch.setattr(pool_heartbeat, "_RETRY_S", 0)
     first = f"if mkdir {tmp_path}/once 2>/dev/null; then read beat; {does or ':'}; exit; fi"
     argv = ["/bin/sh", "-c", f'{first}; exec /usr/bin/python3 -c "$0"', SERVE]
-    one = pools.PoolHeartbeat("/x", argv, ["hv1", "hv2"], Clock(7).monotonic)
+    one = pool_heartbeat.PoolHeartbeat("/x", argv, ["hv1", "hv2"], Clock(7).monotonic)
     one.write(json.dumps(beat_of("hv1")).encode())
     until(lambda: f"pool /x: {says}" in caplog.text, "what is wrong is said")
     assert one.wrote_s is None and one.beats == {}
@@ -734,7 +737,7 @@ def test_a_process_that_ends_or_says_nonsense_is_begun_again(
 
 def test_storage_that_hangs_keeps_nobody_waiting():
     clock = Clock(7)
-    one = pools.PoolHeartbeat("/x", ["sleep", "60"], ["hv1"], clock.monotonic)
+    one = pool_heartbeat.PoolHeartbeat("/x", ["sleep", "60"], ["hv1"], clock.monotonic)
     for seq in range(5):
         one.write(json.dumps(Heartbeat("hv1", 1, seq).to_answer()).encode())
         clock.sleep(1)
@@ -746,11 +749,11 @@ def test_storage_that_hangs_keeps_nobody_waiting():
 
 
 def a_pool(argv):
-    return pools.PoolHeartbeat("/x", argv, ["hv1"], Clock(7).monotonic)
+    return pool_heartbeat.PoolHeartbeat("/x", argv, ["hv1"], Clock(7).monotonic)
 
 
 def a_shelf(argv):
-    one = shelf.SharedDefinitions("/x", argv, Clock(7).monotonic)
+    one = shared_definitions.SharedDefinitions("/x", argv, Clock(7).monotonic)
     one.update({"web1": shelved()}, ["web1"], lambda name: True)
     return one
 
@@ -783,37 +786,43 @@ def served(part, shared, *lines):
 
 
 def test_the_process_of_a_pool_writes_each_beat_and_tells_those_of_others(shared):
-    with pools.open_folder(shared) as home:
-        pools.write(home, "hv2", json.dumps(beat_of("hv2")).encode())
-    assert served(pools, shared, {"a": 1}, {"a": 2}) == [{"beats": {"hv2": beat_of("hv2")}}] * 2
+    with pool_heartbeat.open_folder(shared) as home:
+        pool_heartbeat.write(home, "hv2", json.dumps(beat_of("hv2")).encode())
+    assert (
+        served(pool_heartbeat, shared, {"a": 1}, {"a": 2})
+        == [{"beats": {"hv2": beat_of("hv2")}}] * 2
+    )
     with open(f"{shared}/.salt-virt-ha/hv1.beat") as file:
         assert json.load(file) == {"a": 2}
 
 
 def test_the_process_of_a_pool_says_what_is_wrong_and_goes_on(shared):
-    with pools.open_folder(shared):
+    with pool_heartbeat.open_folder(shared):
         os.chmod(f"{shared}/.salt-virt-ha", 0o777)
-    [told] = served(pools, shared, {"a": 1})
+    [told] = served(pool_heartbeat, shared, {"a": 1})
     assert "others can write to it" in told["trouble"]
     os.rename(shared, f"{shared}-away")
-    assert served(pools, shared, {"a": 1}, {"a": 2}) == [
+    assert served(pool_heartbeat, shared, {"a": 1}, {"a": 2}) == [
         {"trouble": f"No such file or directory ({shared})"}
     ] * 2  # fmt: skip
 
 
 def test_the_process_of_definitions_keeps_each_and_says_what_is_wrong(shared):
     told = {"name": "web1", "xml": "<domain/>"}
-    assert served(shelf, shared, told, {"name": "web2", "xml": "<domain/>"}) == [{}, {}]
+    assert served(shared_definitions, shared, told, {"name": "web2", "xml": "<domain/>"}) == [
+        {},
+        {},
+    ]
     home = f"{shared}/.salt-virt-ha/definitions"
     assert sorted(os.listdir(home)) == ["web1.xml", "web2.xml"]
-    assert served(shelf, shared, {**told, "xml": None}) == [{}]
+    assert served(shared_definitions, shared, {**told, "xml": None}) == [{}]
     assert os.listdir(home) == ["web2.xml"]
     os.chmod(home, 0o755)
-    assert "others can read it" in served(shelf, shared, told)[0]["trouble"]
+    assert "others can read it" in served(shared_definitions, shared, told)[0]["trouble"]
 
 
 def test_the_program_of_a_pool_is_this_one():
-    assert pools.worker_argv("/x", "hv1")[-3:] == ["pool", "/x", "hv1"]
+    assert pool_heartbeat.worker_argv("/x", "hv1")[-3:] == ["pool", "/x", "hv1"]
 
 
 # -- definitions beside the disks ------------------------------------------------------------------
@@ -824,7 +833,7 @@ def shelved(name="web1", more=""):
 
 
 def put(shared, name="web1", xml="<domain/>", host="hv1"):
-    shelf.put(shared, host, name, xml)
+    shared_definitions.put(shared, host, name, xml)
     return os.path.join(shared, ".salt-virt-ha/definitions")
 
 
@@ -896,10 +905,10 @@ for line in sys.stdin.buffer:
 
 @pytest.fixture
 def one_shelf(tmp_path, monkeypatch):
-    monkeypatch.setattr(shelf, "_RETRY_S", 0.1)
+    monkeypatch.setattr(shared_definitions, "_RETRY_S", 0.1)
     clock, log = Clock(7), tmp_path / "log"
     log.touch()
-    one = shelf.SharedDefinitions(
+    one = shared_definitions.SharedDefinitions(
         "/x", ["/usr/bin/python3", "-c", TAKES, str(log)], clock.monotonic
     )
     one.clock, one.log = clock, lambda: log.read_text().splitlines()
@@ -919,7 +928,7 @@ def test_definitions_of_ones_own_guests_are_kept_when_they_change(one_shelf):
     keep([other], {"web1"})
     until(lambda: one_shelf.log()[1:] == [f"web1 {sizes[1]}"], "the second")
     until(lambda: not one_shelf._queue, "it is done with that")
-    one_shelf.clock.sleep(shelf.REWRITE_S)
+    one_shelf.clock.sleep(shared_definitions.REWRITE_S)
     keep([other], {"web1"})
     until(lambda: len(one_shelf.log()) == 3, "once more, after a while")
     keep([], {"web1"})  # it has moved away: another host's to keep
@@ -954,7 +963,7 @@ class Going(Clock):
 
 @pytest.fixture
 def guests(tmp_path, monkeypatch):
-    monkeypatch.setattr(departed, "FOLDER", str(tmp_path / "moved"))
+    monkeypatch.setattr(departures, "FOLDER", str(tmp_path / "moved"))
     clock = Going(10)
     table = InstanceTable(str(tmp_path / "guests.json"), "a", 10)
     where = LibvirtConfig("test:///default", str(tmp_path / "locks"), 30, 0.05)
@@ -1091,23 +1100,25 @@ def test_a_definition_that_cannot_be_read_keeps_no_other_from_being_told(apart, 
 
 def test_who_is_kept_is_told_to_who_would_start_it_by_another_way(tmp_path):
     path = str(tmp_path / "kept.json")
-    assert kept.describe("web1", path) == ""
+    assert managed_guests.describe("web1", path) == ""
     new = Registry(2, 2, guests={"web2": HaGuestRecord("new"), "web3": HaGuestRecord("ignored")})
     old = Registry(1, 1, guests={"web1": HaGuestRecord("placed", host="b")})
     store.AgentStore(str(tmp_path), str(tmp_path / "run"), "1").save(
         SavedAgentState(pending=new, registry=old)
     )
-    assert kept.describe("web1", path).startswith("web1 is kept by high availability on b (")
-    assert kept.describe("web2", path).startswith("web2 is kept by high availability (")
-    assert [kept.describe(name, path) for name in ("web3", "web4")] == ["", ""]
+    assert managed_guests.describe("web1", path).startswith(
+        "web1 is kept by high availability on b ("
+    )
+    assert managed_guests.describe("web2", path).startswith("web2 is kept by high availability (")
+    assert [managed_guests.describe(name, path) for name in ("web3", "web4")] == ["", ""]
     (tmp_path / "kept.json").write_text("{")
     with pytest.raises(errors.BadAnswer, match="damaged"):
-        kept.describe("web4", path)
+        managed_guests.describe("web4", path)
 
 
 def test_for_which_guests_a_host_feeds_its_watchdog(tmp_path):
     path = str(tmp_path / "kept.json")
-    assert kept.assigned("a", path) == []
+    assert managed_guests.assigned("a", path) == []
     guests = {
         "web1": HaGuestRecord("placed", host="a"),
         "web2": HaGuestRecord("placed", host="b", target="a"),
@@ -1116,15 +1127,15 @@ def test_for_which_guests_a_host_feeds_its_watchdog(tmp_path):
     }
     keep = store.AgentStore(str(tmp_path), str(tmp_path / "run"), "1").save
     keep(SavedAgentState(registry=Registry(1, 1, guests=guests)))
-    assert kept.assigned("a", path) == ["web1", "web2", "web3"]
-    assert kept.assigned("c", path) == []
+    assert managed_guests.assigned("a", path) == ["web1", "web2", "web3"]
+    assert managed_guests.assigned("c", path) == []
     off = Registry(2, 2, armed=False, guests=guests)
     keep(SavedAgentState(pending=off, registry=off))
-    assert kept.assigned("a", path) == []
+    assert managed_guests.assigned("a", path) == []
 
 
 def test_a_guest_that_runs_is_seen_and_adopted(guests):
-    becomes(guests, "test", facts.RUNNING)
+    becomes(guests, "test", messages.RUNNING)
     guests.adopt("test", 4)
     assert guests.instances.statuses(["test"])["test"].epoch == 4
 
@@ -1143,22 +1154,22 @@ def test_a_guest_that_it_keeps_does_not_start_with_its_host_whoever_said_so(gues
 def test_a_guest_is_started_by_the_kept_definition_killed_and_dropped(guests):
     guests.definition_cache.put(definition("web1", XML.format(name="web1")))
     guests.start("web1", 3)
-    becomes(guests, "web1", facts.RUNNING)
+    becomes(guests, "web1", messages.RUNNING)
     assert guests.instances.get("web1").epoch == 3
     guests.kill("web1")
-    becomes(guests, "web1", facts.STOPPED)
+    becomes(guests, "web1", messages.STOPPED)
     guests.drop("web1")
     becomes(guests, "web1", None)
     assert (
         "web1 was moved from here to another host by high availability"
-        in departed.departure_reason("web1")
+        in departures.departure_reason("web1")
     )
     assert guests.domain("web1") is None
 
 
 def test_a_guest_without_a_definition_fails(guests):
     guests.start("web1", 3)
-    becomes(guests, "web1", facts.FAILED)
+    becomes(guests, "web1", messages.FAILED)
 
 
 def test_what_is_done_with_an_old_definition_is_done_after_another_verb(guests, caplog):
@@ -1182,7 +1193,7 @@ def test_a_guest_is_not_started_by_a_definition_that_was_to_go(guests, caplog):
         guests.drop("web1")
         until(lambda: "cannot drop web1" in caplog.text, "the line", 30)
     guests.start("web1", 3)
-    becomes(guests, "web1", facts.RUNNING)
+    becomes(guests, "web1", messages.RUNNING)
     assert "<description>newer</description>" in guests.domain("web1").XMLDesc()
     guests.definition_cache.put(definition("test", XML.format(name="test")))
     guests.drop("test")  # it runs: what it has is no definition of before
@@ -1194,19 +1205,19 @@ def test_a_guest_that_is_being_started_is_not_started_twice(guests):
     guests.run_in_thread("start", "web1", lambda name: gate.wait(120))
     guests.start("web1", 4)
     copy = guests.instances.get("web1")
-    assert (copy.state, copy.epoch, copy.busy) == (facts.STARTING, 4, False)
+    assert (copy.state, copy.epoch, copy.busy) == (messages.STARTING, 4, False)
     gate.set()
 
 
 def test_a_guest_that_runs_is_not_dropped_and_one_that_shuts_down_is(guests, caplog):
     guests.definition_cache.put(definition("web1", XML.format(name="web1")))
     guests.start("web1", 3)
-    becomes(guests, "web1", facts.RUNNING)
+    becomes(guests, "web1", messages.RUNNING)
     guests.drop("web1")
     until(lambda: "cannot drop web1: it runs" in caplog.text, "the line")
     assert guests.instances.get("web1") and guests.domain("web1").isActive()
     guests.shut_down("web1")
-    becomes(guests, "web1", facts.STOPPED)
+    becomes(guests, "web1", messages.STOPPED)
     dom = guests.domain("web1")
     agent_guests._undefine(dom)
     with pytest.raises(libvirt.libvirtError):
@@ -1220,7 +1231,7 @@ def test_a_guest_that_does_not_listen_is_waited_for_and_asked_again(guests, monk
     monkeypatch.setattr(libvirt.virDomain, "shutdown", lambda dom: pressed.append(dom.name()))
     guests.definition_cache.put(definition("web1", XML.format(name="web1")))
     guests.start("web1", 3)
-    becomes(guests, "web1", facts.RUNNING)
+    becomes(guests, "web1", messages.RUNNING)
     for times in (1, 2):
         guests.shut_down("web1")
         until(lambda times=times: len(pressed) == times, "it is asked")
@@ -1228,14 +1239,14 @@ def test_a_guest_that_does_not_listen_is_waited_for_and_asked_again(guests, monk
     assert guests.domain("web1").isActive()
     guests.clock.sleep(31)
     guests.shut_down("web1")
-    becomes(guests, "web1", facts.STOPPED)
+    becomes(guests, "web1", messages.STOPPED)
     guests.domain("web1").undefine()  # of the one libvirt that other tests have, too
 
 
 def test_of_a_guest_that_is_given_back_nothing_is_kept():
     """It comes again one day, and is as well as any."""
     health, seen = Health(None, lambda: 1000, 60), DomainState("web1", "u", True, number=7)
-    there = {"web1": GuestStatus(1, facts.STOPPED)}
+    there = {"web1": GuestStatus(1, messages.STOPPED)}
     health.update({"web1": seen}, ["web1"])
     health.on_start_failed("web1", ValueError("no memory"))
     assert health.annotate(there)["web1"].seen == "it did not start: no memory"
@@ -1246,7 +1257,7 @@ def test_of_a_guest_that_is_given_back_nothing_is_kept():
 def test_an_agent_in_a_guest_is_heard_by_its_answer_alone(guests, monkeypatch):
     guests.definition_cache.put(definition("web1", XML.format(name="web1")))
     guests.start("web1", 3)
-    becomes(guests, "web1", facts.RUNNING)
+    becomes(guests, "web1", messages.RUNNING)
     health, number = guests.health, guests.domain("web1").ID()
     case = lambda: health._cases["web1"]  # noqa: E731
     until(lambda: "web1" in health._cases and case().number == number, "a look")
@@ -1278,13 +1289,13 @@ def test_an_agent_in_a_guest_is_heard_by_its_answer_alone(guests, monkeypatch):
 
 
 def test_a_guest_whose_lock_is_taken_fails_and_is_left_alone(guests, monkeypatch):
-    from saltvirt.haagent import guests as module
+    from saltvirt.ha.agent import guests as module
 
     monkeypatch.setattr(module, "_LOCK_WAIT_S", 0)
     guests.definition_cache.put(definition("web1", XML.format(name="web1")))
     with module.guest_lock.acquire(guests.config.locks, "a copy", "web1"):
         guests.start("web1", 3)
-        becomes(guests, "web1", facts.FAILED)
+        becomes(guests, "web1", messages.FAILED)
     assert guests.domain("web1") is None
 
 
@@ -1313,17 +1324,17 @@ def test_a_start_waits_for_the_disks_lock_of_a_dead_host(guests, monkeypatch):
     guests.definition_cache.put(definition("web1", XML.format(name="web1")))
     guests.start("web1", 4)
     until(lambda: len(tried) == 4, "tries, for which it has so long by its clock")
-    becomes(guests, "web1", facts.RUNNING)
+    becomes(guests, "web1", messages.RUNNING)
     assert len(tried) == 4
     guests.kill("web1")
-    becomes(guests, "web1", facts.STOPPED)
+    becomes(guests, "web1", messages.STOPPED)
 
 
 def test_a_start_that_fails_for_another_reason_is_told_at_once(guests, monkeypatch):
     tried = locked(monkeypatch, 99, "internal error: no memory")
     guests.definition_cache.put(definition("web1", XML.format(name="web1")))
     guests.start("web1", 4)
-    becomes(guests, "web1", facts.FAILED)
+    becomes(guests, "web1", messages.FAILED)
     assert len(tried) == 1
 
 
@@ -1335,7 +1346,7 @@ def test_a_start_that_waits_for_a_lock_ends_when_the_guest_is_stopped(guests, mo
     guests.start("web1", 4)
     until(lambda: len(tried) > 2, "tries")
     getattr(guests, stopped)("web1")
-    until(lambda: guests.instances.get("web1").state == facts.FAILED, "it failed", 10)
+    until(lambda: guests.instances.get("web1").state == messages.FAILED, "it failed", 10)
 
 
 def test_a_start_does_not_wait_for_a_lock_for_ever(guests, monkeypatch):
@@ -1344,7 +1355,7 @@ def test_a_start_does_not_wait_for_a_lock_for_ever(guests, monkeypatch):
     guests.start("web1", 4)
     until(lambda: len(tried) > 2, "tries")
     guests.clock.sleep(101)
-    becomes(guests, "web1", facts.FAILED)
+    becomes(guests, "web1", messages.FAILED)
 
 
 def holding(monkeypatch, times=0):
@@ -1396,11 +1407,11 @@ def test_a_lease_is_asked_for_until_it_is_got_and_the_guest_goes_on_by_it(guests
     guests.definition_cache.put(definition("web1", XML.format(name="web1")))
     asked_until_got(guests, 7)
     assert len(tried) == 3
-    assert state(guests, "web1") == facts.OFF
+    assert state(guests, "web1") == messages.OFF
     asked_until_got(guests, 8)
     number = guests.domain("web1").ID()
     guests.start("web1", 4)
-    becomes(guests, "web1", facts.RUNNING)
+    becomes(guests, "web1", messages.RUNNING)
     assert guests.instances.leases() == {}
     assert (guests.domain("web1").ID(), guests.domain("web1").state()[0]) == (number, 1)
     assert len(tried) == 3
@@ -1414,7 +1425,7 @@ def test_a_lease_that_was_not_got_is_told_by_nobody(guests, monkeypatch):
     until(lambda: tried, "a try")
     until(lambda: not guests.instances.get("web1").busy, "its end")
     assert guests.instances.leases() == {}
-    becomes(guests, "web1", facts.OFF)
+    becomes(guests, "web1", messages.OFF)
 
 
 def test_a_lease_that_cannot_be_asked_for_is_named(guests, monkeypatch, caplog):
@@ -1429,7 +1440,7 @@ def test_a_lease_that_cannot_be_asked_for_is_named(guests, monkeypatch, caplog):
     until(lambda: "cannot lease web1: internal error: no memory" in caplog.text, "the line")
     until(lambda: not guests._busy, "its end")
     copy = guests.instances.get("web1")
-    assert (copy.state, copy.busy, guests.instances.leases()) == (facts.OFF, False, {})
+    assert (copy.state, copy.busy, guests.instances.leases()) == (messages.OFF, False, {})
 
 
 def test_a_guest_whose_lease_nobody_saw_is_not_gone_on_with(guests, monkeypatch):
@@ -1437,12 +1448,12 @@ def test_a_guest_whose_lease_nobody_saw_is_not_gone_on_with(guests, monkeypatch)
     holding(monkeypatch)
     guests.definition_cache.put(definition("web1", XML.format(name="web1")))
     dom = guests._ensure_defined("web1")
-    guests.instances.put("web1", Instance(0, facts.OFF, busy=True, lease=7, lease_unsure=True))
+    guests.instances.put("web1", Instance(0, messages.OFF, busy=True, lease=7, lease_unsure=True))
     dom.createWithFlags(libvirt.VIR_DOMAIN_START_PAUSED)
     number = dom.ID()
     guests.instances.change("web1", guests.clock.monotonic(), busy=False)
     guests.start("web1", 4)
-    becomes(guests, "web1", facts.RUNNING)
+    becomes(guests, "web1", messages.RUNNING)
     dom = guests.domain("web1")
     assert dom.ID() != number and dom.state()[0] == libvirt.VIR_DOMAIN_RUNNING
     end(guests, "web1")
@@ -1462,7 +1473,7 @@ def test_a_lease_that_nobody_asks_for_any_more_is_let_go_with_the_definition(gue
     holding(monkeypatch)
     guests.definition_cache.put(definition("web1", XML.format(name="web1")))
     dom = guests._ensure_defined("web1")
-    guests.instances.put("web1", Instance(0, facts.OFF, lease=7, lease_unsure=True))
+    guests.instances.put("web1", Instance(0, messages.OFF, lease=7, lease_unsure=True))
     dom.createWithFlags(libvirt.VIR_DOMAIN_START_PAUSED)
     guests.drop("web1")
     until(lambda: guests.domain("web1") is None, "it is gone", 10)
@@ -1482,7 +1493,7 @@ def test_a_start_that_cannot_be_written_down_is_no_start_for_ever(guests, monkey
             guests.start("web1", 4)
     assert not guests.instances.get("web1").busy
     guests.start("web1", 5)
-    becomes(guests, "web1", facts.RUNNING)
+    becomes(guests, "web1", messages.RUNNING)
     end(guests, "web1")
 
 
@@ -1491,11 +1502,11 @@ def test_a_lease_whose_answer_nobody_saw_is_asked_for_again(guests, monkeypatch)
     tried = holding(monkeypatch)
     guests.definition_cache.put(definition("web1", XML.format(name="web1")))
     dom = guests.domain("web1") or guests._ensure_defined("web1")
-    guests.instances.put("web1", Instance(0, facts.OFF, busy=True, lease=7, lease_unsure=True))
+    guests.instances.put("web1", Instance(0, messages.OFF, busy=True, lease=7, lease_unsure=True))
     dom.createWithFlags(libvirt.VIR_DOMAIN_START_PAUSED)
     tried.clear()
     guests.instances.change("web1", guests.clock.monotonic(), busy=False)
-    assert state(guests, "web1") == facts.OFF and guests.instances.leases() == {}
+    assert state(guests, "web1") == messages.OFF and guests.instances.leases() == {}
     asked_until_got(guests, 7)
     assert tried == ["web1"]
     end(guests, "web1")
@@ -1506,21 +1517,21 @@ def test_what_runs_is_not_ended_for_a_lease(guests, monkeypatch):
     guests.definition_cache.put(definition("web1", XML.format(name="web1")))
     guests._ensure_defined("web1").create()
     guests.lease("web1", 7)
-    becomes(guests, "web1", facts.RUNNING)
+    becomes(guests, "web1", messages.RUNNING)
     guests.lease("web1", 7)
     assert guests.instances.leases() == {} and guests.domain("web1").isActive()
     end(guests, "web1")
 
 
 def test_a_guest_is_asked_to_shut_down_and_then_stopped(guests, monkeypatch):
-    becomes(guests, "test", facts.RUNNING)
+    becomes(guests, "test", messages.RUNNING)
     pressed = []
     monkeypatch.setattr(guests, "_request_shutdown", pressed.append)
     guests.shut_down("test")
     until(lambda: pressed, "a press")
     guests.clock.sleep(31)
     guests.shut_down("test")
-    becomes(guests, "test", facts.STOPPED)
+    becomes(guests, "test", messages.STOPPED)
 
 
 def test_the_same_is_not_begun_twice(guests):
@@ -1553,7 +1564,7 @@ def test_what_no_thread_could_be_had_for_is_begun_when_there_is_one(guests, monk
     assert "cannot start web1: can't start new thread" in caplog.messages
     assert not guests.instances.get("web1").busy
     guests.start("web1", 4)
-    becomes(guests, "web1", facts.RUNNING)
+    becomes(guests, "web1", messages.RUNNING)
     end(guests, "web1")
 
 
@@ -1617,15 +1628,15 @@ def test_a_definition_outlives_the_agent_and_goes_with_its_guest(tmp_path):
 def test_masters_learn_why_a_guest_did_not_migrate(tmp_path):
     """Its target never says that it takes it."""
     copies = InstanceTable(str(tmp_path / "guests.json"), "a", 0)
-    copies.put("web1", Instance(4, facts.RUNNING))
+    copies.put("web1", Instance(4, messages.RUNNING))
     told, asked, now = [], [], [0.0]
-    one = moves.GuestMigrations(
+    one = migrations.GuestMigrations(
         SimpleNamespace(copies=copies), lambda: now[0], lambda *words: asked.append(words),
         str, lambda *words: told.append(words),
     )  # fmt: skip
     one.send("web1", 5, "hv2")
     assert (asked, told) == ([("hv2", "web1", 5)], [])
-    now[0] = moves.ASK_TIMEOUT_S + 1
+    now[0] = migrations.ASK_TIMEOUT_S + 1
     one.send("web1", 5, "hv2")
     assert told == [("web1", "hv2", "its target does not take it")]
     assert copies.get("web1").migrated == 5
@@ -1636,10 +1647,10 @@ def moving(guests):
     """A guest that is about to leave; what its target was asked, what masters were told."""
     guests.definition_cache.put(definition("web1", XML.format(name="web1")))
     guests.start("web1", 4)
-    becomes(guests, "web1", facts.RUNNING)
+    becomes(guests, "web1", messages.RUNNING)
     guests.asked, guests.told_ = [], []
     guests.now = Clock(10)
-    guests.migrations = moves.GuestMigrations(
+    guests.migrations = migrations.GuestMigrations(
         guests, guests.now.monotonic, lambda *words: guests.asked.append(words),
         "test:///{}".format, lambda *words: guests.told_.append(words),
     )  # fmt: skip
@@ -1653,7 +1664,7 @@ def moving(guests):
 def test_a_guest_goes_when_its_target_says_yes_in_time_to_the_question_that_was_asked(moving):
     for host, epoch, yes in (("hv3", 5, True), ("hv2", 4, True), ("hv2", 5, False)):
         moving.migrations.handle_answer(host, "web1", epoch, yes)
-    moving.now.sleep(moves.CONSENT_S)
+    moving.now.sleep(migrations.CONSENT_S)
     moving.migrations.handle_answer("hv2", "web1", 5, True)
     assert moving.told_ == [] and not moving._busy
     moving.migrations.send("web1", 5, "hv2")
@@ -1669,8 +1680,8 @@ def test_a_migration_that_the_agent_before_began_is_followed(moving, monkeypatch
     """After SIGHUP it was asked for again, refused by libvirt, and told as failed: its target
     killed what arrived there."""
     there = [True, True, False]
-    monkeypatch.setattr(moves, "_is_under_way", lambda _dom: there.pop(0))
-    monkeypatch.setattr(moves, "_POLL_S", 0)
+    monkeypatch.setattr(migrations, "_is_under_way", lambda _dom: there.pop(0))
+    monkeypatch.setattr(migrations, "_POLL_S", 0)
     monkeypatch.setattr(libvirt.virDomain, "migrateToURI3", lambda *_: 1 / 0)
     real = moving.domain
     looked = [real("web1"), None if arrives else real("web1")]
@@ -1715,12 +1726,12 @@ def test_a_guest_does_not_go_while_libvirt_is_away_and_may_later(moving, monkeyp
 @pytest.mark.parametrize("said, aborted", [({}, 1), ({"memory_processed": 1}, 0)])
 def test_a_migration_that_does_not_begin_is_ended(monkeypatch, said, aborted):
     """No libvirt hangs in one on request."""
-    monkeypatch.setattr(moves, "BEGIN_S", 0.01)
+    monkeypatch.setattr(migrations, "BEGIN_S", 0.01)
     aborts = []
     dom = SimpleNamespace(jobStats=lambda: said, abortJob=lambda: aborts.append(1))
-    moves._watch(dom, threading.Event())
+    migrations._watch(dom, threading.Event())
     assert len(aborts) == aborted
     done = threading.Event()
     done.set()
-    moves._watch(dom, done)
+    migrations._watch(dom, done)
     assert len(aborts) == aborted

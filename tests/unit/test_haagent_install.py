@@ -15,9 +15,10 @@ import pytest
 
 pytest.importorskip("libvirt")
 
-from saltvirt import errors, program
-from saltvirt.haagent import install
-from saltvirt.haagent.install import InstallPaths
+from saltvirt import errors
+from saltvirt.ha.agent import install
+from saltvirt.ha.agent.install import InstallPaths
+from saltvirt.system import zipapp
 from tests.tools import layers
 
 SETTINGS = {"host": "hv1", "members": {"hv1": "10.0.0.1", "hv2": "10.0.0.2"}}
@@ -54,7 +55,7 @@ def told(tmp_path):
 
 def test_the_program_runs_without_salt_and_without_the_library(tmp_path):
     path = tmp_path / "agent.pyz"
-    path.write_bytes(program.build(layers.LIBRARY, install.MODULE))
+    path.write_bytes(zipapp.build(layers.LIBRARY, install.MODULE))
     found = subprocess.run(
         [sys.executable, "-I", str(path), "--check", "--settings", str(tmp_path / "none")],
         capture_output=True, text=True, check=False, cwd="/",
@@ -67,7 +68,7 @@ def test_the_program_runs_without_salt_and_without_the_library(tmp_path):
 
 
 def test_the_same_library_makes_the_same_program():
-    first, second = (program.build(layers.LIBRARY, install.MODULE) for _ in range(2))
+    first, second = (zipapp.build(layers.LIBRARY, install.MODULE) for _ in range(2))
     assert first == second
 
 
@@ -76,15 +77,15 @@ def test_a_program_is_kept_until_the_library_changes(tmp_path):
     shutil.copytree(layers.LIBRARY, library, ignore=shutil.ignore_patterns("__pycache__"))
     where = tmp_path / "kept"
     where.mkdir()
-    first = program.unpacked_folder(library, "backuphost.pull", str(where))
-    with zipfile.ZipFile(io.BytesIO(program.build(library, "backuphost.pull"))) as archive:
+    first = zipapp.unpacked_folder(library, "backup.target.pull", str(where))
+    with zipfile.ZipFile(io.BytesIO(zipapp.build(library, "backup.target.pull"))) as archive:
         for name in archive.namelist():
             assert Path(first, name).read_bytes() == archive.read(name)
     inode = os.stat(first).st_ino
-    assert program.unpacked_folder(library, "backuphost.pull", str(where)) == first
+    assert zipapp.unpacked_folder(library, "backup.target.pull", str(where)) == first
     assert os.stat(first).st_ino == inode
-    (library / "backuphost/pull.py").write_text("def main(words):\n    return 7\n")
-    second = program.unpacked_folder(library, "backuphost.pull", str(where))
+    (library / "backup/target/pull.py").write_text("def main(words):\n    return 7\n")
+    second = zipapp.unpacked_folder(library, "backup.target.pull", str(where))
     assert second != first
     assert subprocess.run([sys.executable, "-I", second], check=False).returncode == 7
     # a process may still run by the other
@@ -92,15 +93,15 @@ def test_a_program_is_kept_until_the_library_changes(tmp_path):
 
 
 def test_of_two_that_keep_it_at_once_the_first_is_kept(tmp_path, monkeypatch):
-    true, first = program.build, []
+    true, first = zipapp.build, []
 
     def late(*how):
-        monkeypatch.setattr(program, "build", true)
-        first.append(program.unpacked_folder(*how, str(tmp_path)))
+        monkeypatch.setattr(zipapp, "build", true)
+        first.append(zipapp.unpacked_folder(*how, str(tmp_path)))
         return true(*how)
 
-    monkeypatch.setattr(program, "build", late)
-    assert [program.unpacked_folder(layers.LIBRARY, "units", str(tmp_path))] == first
+    monkeypatch.setattr(zipapp, "build", late)
+    assert [zipapp.unpacked_folder(layers.LIBRARY, "units", str(tmp_path))] == first
     assert [str(one) for one in tmp_path.iterdir()] == first
 
 
@@ -109,7 +110,7 @@ def test_a_program_that_cannot_be_kept_leaves_nothing(tmp_path, monkeypatch, why
     def full(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    path = Path(program.unpacked_folder(layers.LIBRARY, "units", str(tmp_path)))
+    path = Path(zipapp.unpacked_folder(layers.LIBRARY, "units", str(tmp_path)))
     shutil.rmtree(path)
     if why == "its name is taken":
         path.write_text("another's")
@@ -117,7 +118,7 @@ def test_a_program_that_cannot_be_kept_leaves_nothing(tmp_path, monkeypatch, why
         monkeypatch.setattr(zipfile.ZipFile, "extractall", full)
     before = list(tmp_path.iterdir())
     with pytest.raises(OSError):
-        program.unpacked_folder(layers.LIBRARY, "units", str(tmp_path))
+        zipapp.unpacked_folder(layers.LIBRARY, "units", str(tmp_path))
     assert list(tmp_path.iterdir()) == before
 
 
@@ -138,8 +139,8 @@ def test_an_agent_at_work_goes_on_by_a_new_program(where, tmp_path, monkeypatch)
     install.install(layers.LIBRARY, paths=where)
     install.configure(SETTINGS, paths=where)
     told(tmp_path)
-    true = program.build
-    monkeypatch.setattr(program, "build", lambda *args: true(*args) + b"\0")
+    true = zipapp.build
+    monkeypatch.setattr(zipapp, "build", lambda *args: true(*args) + b"\0")
     done = install.install(layers.LIBRARY, paths=where)
     assert done.changes[install.SERVICE] == "goes on by the new one"
     assert told(tmp_path) == ["reload"]
@@ -172,7 +173,7 @@ def test_an_agent_that_goes_on_by_the_old_settings_is_no_success(where, tmp_path
 def test_a_program_that_cannot_be_run_is_not_put_in_place(where, tmp_path, monkeypatch):
     install.install(layers.LIBRARY, paths=where)
     before = Path(where.program).read_bytes()
-    monkeypatch.setattr(program, "build", lambda *args: b"no program")
+    monkeypatch.setattr(zipapp, "build", lambda *args: b"no program")
     with pytest.raises(errors.OperationFailed, match="cannot be run here"):
         install.install(layers.LIBRARY, paths=where)
     assert Path(where.program).read_bytes() == before

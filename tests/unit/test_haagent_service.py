@@ -13,16 +13,16 @@ import pytest
 pytest.importorskip("salt")
 libvirt = pytest.importorskip("libvirt")
 
-from saltvirt.ha import agent_view, decide, facts, view
-from saltvirt.ha.facts import Heartbeat, ReceivedHeartbeat
-from saltvirt.haagent import definitions, feeder, service, settings
-from saltvirt.haagent.copies import Instance
-from saltvirt.haagent.inbox import PeerRequest
-from saltvirt.hafence.agents import FenceOutcome
-from saltvirt.hafence.setting import FenceRequest, FenceSetting
-from saltvirt.hatalk import frames, tls
-from saltvirt.hatalk.line import PeerTiming
-from saltvirt.hatalk.talk import PeerNetwork
+from saltvirt.ha.agent import definitions, feeder, service, settings
+from saltvirt.ha.agent.inbox import PeerRequest
+from saltvirt.ha.agent.instances import Instance
+from saltvirt.ha.fencing.agents import FenceOutcome
+from saltvirt.ha.fencing.setting import FenceRequest, FenceSetting
+from saltvirt.ha.model import agent_view, decide, messages, view
+from saltvirt.ha.model.messages import Heartbeat, ReceivedHeartbeat
+from saltvirt.ha.transport import frames, tls
+from saltvirt.ha.transport.peer_connection import PeerTiming
+from saltvirt.ha.transport.peer_network import PeerNetwork
 from saltvirt.host.domain import guest_lock
 from saltvirt.placement.facts import Guest
 from saltvirt.placement.facts import Host as Room
@@ -235,7 +235,7 @@ def test_a_guest_is_adopted_where_it_runs_and_started_elsewhere_when_its_host_is
     three.kill("hv1")
     until(
         lambda: any(
-            copy.state == facts.RUNNING and copy.epoch > before
+            copy.state == messages.RUNNING and copy.epoch > before
             for copy in (one.instances.get("web1") for one in three.agents.values())
             if copy
         ),
@@ -270,7 +270,7 @@ def test_a_guest_whose_lease_another_host_gets_goes_on_there(three, monkeypatch)
     host = three.master.place()[1]
     assert len(tried) == 4
     one = three.agents[host]
-    until(lambda: one.instances.get("web1").state == facts.RUNNING, "it runs")
+    until(lambda: one.instances.get("web1").state == messages.RUNNING, "it runs")
     assert (one.guests.domain("web1").state()[0], one.instances.leases()) == (1, {})
     assert (host, "lease web1") in three.master.journal
 
@@ -344,7 +344,7 @@ def test_a_guest_that_is_alive_and_has_failed_is_killed_and_started_anew(three):
     until(lambda: one.instances.get("web1").epoch, "it is adopted")
     adopted = one.instances.get("web1").epoch
     number = one.guests.domain("web1").ID()
-    one.guests.health._set_trouble("web1", facts.PANICKED, "its kernel panicked")
+    one.guests.health._set_trouble("web1", messages.PANICKED, "its kernel panicked")
     until(lambda: one.instances.get("web1").epoch == adopted + 1, "it is started anew")
     until(lambda: three.master.place() == ("placed", "hv1"), "it is placed")
     assert one.guests.domain("web1").ID() != number
@@ -360,7 +360,7 @@ def test_a_killed_agent_comes_back_and_its_guests_run_on(three):
     three.kill("hv1")
     one = three.start("hv1")
     assert one.instances.is_known
-    assert one.instances.statuses(["web1"])["web1"].state == facts.RUNNING
+    assert one.instances.statuses(["web1"])["web1"].state == messages.RUNNING
     until(lambda: three.master.beats["hv1"].beat.seq > one.state.seq - 3, "its beats")
     assert three.master.place() == ("placed", "hv1")
 
@@ -388,14 +388,14 @@ def test_the_watchdog_is_armed_while_a_guest_runs_and_rests_when_the_agent_stops
     one = cloud.start("hv1")
     assert one.watchdog.is_armed and one.state.believed
     until(lambda: cloud.master.beats["hv1"].beat.armed, "it says so")
-    assert one.instances.get("web1").state == facts.RUNNING
+    assert one.instances.get("web1").state == messages.RUNNING
 
     monkeypatch.setattr(service.ending, "detect", lambda: agent_view.STOP)
     one.on_signal(15, None)
     cloud.threads["hv1"].join(60)
     assert one.exit_reason == service.STOP and not one.watchdog.is_armed
     assert (cloud.folder / "hv1/watchdog").read_bytes().endswith(b"V")
-    assert one.instances.get("web1").state == facts.RUNNING
+    assert one.instances.get("web1").state == messages.RUNNING
 
 
 def test_a_watchdog_is_not_fed_by_an_agent_that_comes_back_too_late(cloud, monkeypatch):
@@ -439,7 +439,7 @@ def test_a_watchdog_of_which_nothing_can_be_written_is_not_opened(cloud, monkeyp
     def full(*_args, **_more):
         raise OSError(28, "No space left on device", "runtime.json")
 
-    monkeypatch.setattr("saltvirt.haagent.store.replace", full)
+    monkeypatch.setattr("saltvirt.ha.agent.store.replace", full)
     one.arm()
     assert not one.watchdog.is_armed
 
@@ -659,11 +659,11 @@ def test_an_incoming_guest_is_taken_only_by_the_registrys_word(three):
     assert not one.consents("web1", 2)
     three.agents["hv2"].ask("hv1", "web1", 2)
     never_s = 1e12  # what libvirt has is of before
-    one.instances.put("web1", Instance(1, facts.RUNNING, since_s=never_s))
+    one.instances.put("web1", Instance(1, messages.RUNNING, since_s=never_s))
     assert not one.migrations.expect("web1", 2)
-    one.instances.put("web1", Instance(1, facts.STOPPED, since_s=never_s))
+    one.instances.put("web1", Instance(1, messages.STOPPED, since_s=never_s))
     assert one.migrations.expect("web1", 2)
-    assert one.instances.get("web1").state == facts.INCOMING
+    assert one.instances.get("web1").state == messages.INCOMING
 
 
 def test_a_taken_port_is_tried_again(cloud, caplog):
@@ -681,7 +681,7 @@ def test_a_renewed_agent_has_nothing_from_before(cloud):
     one = cloud.start("hv1")
     until(lambda: one.instances.is_known, "libvirt")
     boot = one.state.boot
-    one.instances.put("web1", Instance(1, facts.STOPPED))
+    one.instances.put("web1", Instance(1, messages.STOPPED))
     one.renew()
     assert one.state.boot == boot + 1 and one.instances.get("web1") is None
     cloud.kill("hv1")
@@ -735,8 +735,8 @@ def test_an_agent_that_can_write_nothing_says_nothing_new(cloud, monkeypatch, ca
         seq = one.state.seq
         one.asked = "stop"
         until(lambda: one.state.seq > seq + 2, "beats")
-        assert one.state.phase == facts.WORKING and one._last_beat is said
-    until(lambda: one.state.phase == facts.RESTING, "what it is about")
+        assert one.state.phase == messages.WORKING and one._last_beat is said
+    until(lambda: one.state.phase == messages.RESTING, "what it is about")
 
 
 def test_a_definition_of_a_guest_that_is_kept_no_more_is_forgotten(cloud):

@@ -21,10 +21,10 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 
 from saltvirt.errors import ConnectionFailed
-from saltvirt.hatalk import frames, talk, tls
-from saltvirt.hatalk.line import MAX_WAITING, Outbox, PeerConnection, PeerTiming
-from saltvirt.hatalk.line import cancel_all as ended_tasks
-from saltvirt.hatalk.talk import PeerNetwork
+from saltvirt.ha.transport import frames, peer_network, tls
+from saltvirt.ha.transport.peer_connection import MAX_WAITING, Outbox, PeerConnection, PeerTiming
+from saltvirt.ha.transport.peer_connection import cancel_all as ended_tasks
+from saltvirt.ha.transport.peer_network import PeerNetwork
 from saltvirt.pki.common import certs
 from tests.clock import until
 
@@ -575,7 +575,7 @@ def test_what_does_not_end_in_time_keeps_nobody_who_closes(ca, monkeypatch, capl
                 await asyncio.sleep(0.05)
 
     goes = threading.Event()
-    monkeypatch.setattr(talk, "_CLOSE_S", 0.2)
+    monkeypatch.setattr(peer_network, "_CLOSE_S", 0.2)
     one = PeerNetwork(ca.credentials("hv9"), lambda *_frame: None, PACE)
     one._run(one.begin, stubborn())
     closer = threading.Thread(target=one.close)
@@ -589,7 +589,7 @@ def test_what_does_not_end_in_time_keeps_nobody_who_closes(ca, monkeypatch, capl
 def test_one_who_gathers_says_at_once_what_it_has_to_say_and_hurries_when_it_is_told():
     """What others say waits for more; what is to be said does not wait for that."""
     polled = []
-    gathering = talk._Gathering(0.5)
+    gathering = peer_network._Gathering(0.5)
     loop = asyncio.SelectorEventLoop(gathering)
     gathering._woken = _Polled(polled)
     one, other = socket.socketpair()
@@ -629,7 +629,7 @@ def test_a_port_that_takes_nobody_for_a_while_is_named_and_tried_again(end, line
     with socket.socket() as port:
         port.bind(("127.0.0.1", 0))
         port.setblocking(False)
-        one.network._begin(talk._accept(one.network, port, {"hv2": frames.FROM_MEMBERS}))
+        one.network._begin(peer_network._accept(one.network, port, {"hv2": frames.FROM_MEMBERS}))
         until(lambda: any("the listening port" in one for one in lines()), "the line")
         port.listen()
         two.network.add_peer("hv1", *port.getsockname())
@@ -641,8 +641,8 @@ def test_a_port_that_takes_nobody_for_a_while_is_named_and_tried_again(end, line
 def test_who_is_turned_away_again_and_again_is_named_once_until_many_others_were(
     lines, monkeypatch
 ):
-    monkeypatch.setattr(talk._ComplaintLog, "MAX_CLIENTS", 2)
-    one = talk._ComplaintLog()
+    monkeypatch.setattr(peer_network._ComplaintLog, "MAX_CLIENTS", 2)
+    one = peer_network._ComplaintLog()
     for who in ("a", "a", "b", "a", "c", "a", "c"):
         one.record(who, "no certificate")
     said = [line.split()[2] for line in lines() if line.endswith(": no certificate")]

@@ -9,7 +9,8 @@ import pytest
 pytest.importorskip("salt")
 
 from saltvirt import errors
-from saltvirt.operations import held, lock
+from saltvirt.operations.journal import lock
+from saltvirt.system import file_lock
 from tests.clock import Clock
 from tests.machine import open_files
 
@@ -26,42 +27,42 @@ def opts(tmp_path, **virt):
 def test_who_has_a_lock_is_written_into_it(path):
     with open(path, "w", encoding="utf-8") as file:
         file.write("x" * 1000)
-    handle = held.take(path, "virt.init of web1")
+    handle = file_lock.take(path, "virt.init of web1")
     assert os.path.getsize(path) < 200, "what was there is gone"
-    said = held.owner(path)
+    said = file_lock.owner(path)
     assert said.startswith(f"virt.init of web1, process {os.getpid()} of ")
     assert said.endswith(" UTC")
-    assert held.take(path, "another") is None
-    assert held.owner(path) == said
+    assert file_lock.take(path, "another") is None
+    assert file_lock.owner(path) == said
     os.close(handle)
-    assert held.owner(path) == said, "who had it last"
+    assert file_lock.owner(path) == said, "who had it last"
 
 
 def test_a_lock_is_the_masters_own(path):
     before = os.umask(0)
     try:
-        os.close(held.take(path, "x"))
+        os.close(file_lock.take(path, "x"))
     finally:
         os.umask(before)
     assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
 
 
 def test_whether_a_lock_is_taken(path):
-    assert held.is_taken(path) is False
+    assert file_lock.is_taken(path) is False
     assert not os.path.exists(path), "to look makes no file"
-    handle, fds = held.take(path, "x"), open_files()
-    assert held.is_taken(path) is True
-    assert held.take(path, "y") is None
+    handle, fds = file_lock.take(path, "x"), open_files()
+    assert file_lock.is_taken(path) is True
+    assert file_lock.take(path, "y") is None
     assert open_files() == fds
     os.close(handle)
-    assert held.is_taken(path) is False
+    assert file_lock.is_taken(path) is False
     assert open_files() == fds - 1
 
 
 def test_who_only_looks_is_in_nobodys_way(path):
     with open(path, "w", encoding="utf-8") as file:
         fcntl.flock(file, fcntl.LOCK_SH)
-        assert held.is_taken(path) is False
+        assert file_lock.is_taken(path) is False
 
 
 @pytest.mark.parametrize("why", [KeyError, OSError])
@@ -69,44 +70,44 @@ def test_a_user_without_a_name_has_a_number(path, monkeypatch, why):
     def unknown():
         raise why
 
-    monkeypatch.setattr(held.getpass, "getuser", unknown)
-    os.close(held.take(path, "x"))
-    assert f"of {os.getuid()}, since" in held.owner(path)
+    monkeypatch.setattr(file_lock.getpass, "getuser", unknown)
+    os.close(file_lock.take(path, "x"))
+    assert f"of {os.getuid()}, since" in file_lock.owner(path)
 
 
 def test_of_an_owner_so_much_is_told_and_no_more(path):
-    assert held.owner(path) == "an operation"
+    assert file_lock.owner(path) == "an operation"
     with open(path, "wb") as file:
         pass
-    assert held.owner(path) == "an operation"
+    assert file_lock.owner(path) == "an operation"
     with open(path, "wb") as file:
         file.write(b"\xff" + b"x" * 1000)
-    assert held.owner(path) == "\ufffd" + "x" * (held._MAX_OWNER_BYTES - 1)
+    assert file_lock.owner(path) == "\ufffd" + "x" * (file_lock._MAX_OWNER_BYTES - 1)
 
 
 @pytest.fixture
 def clock(monkeypatch):
     """The seconds that the waits see go by."""
     now = Clock()
-    monkeypatch.setattr(held, "time", now)
+    monkeypatch.setattr(file_lock, "time", now)
     return now
 
 
 def test_a_wait_ends_with_what_is_found_be_it_false(tmp_path, clock):
     answers = [None, None, 0]
-    assert held.wait(opts(tmp_path), lambda: answers.pop(0), lambda: "x") == 0
+    assert file_lock.wait(opts(tmp_path), lambda: answers.pop(0), lambda: "x") == 0
     assert clock.slept == [0.5, 0.5]
 
 
 def test_nobody_waits_without_end(tmp_path, clock):
     asked = []
     with pytest.raises(errors.OperationFailed) as caught:
-        held.wait(opts(tmp_path, queue_timeout=2), lambda: asked.append(1), lambda: "of web2")
+        file_lock.wait(opts(tmp_path, queue_timeout=2), lambda: asked.append(1), lambda: "of web2")
     assert caught.value.text == (
         "waited 2 s (virt:queue_timeout), and it is not its turn yet: of web2"
     )
     assert len(asked) == 6, "at 0, 0.5, 1, 1.5, 2 and once when the time is over"
-    assert held.queue_timeout_s(opts(tmp_path)) == held.QUEUE_TIMEOUT_S
+    assert file_lock.queue_timeout_s(opts(tmp_path)) == file_lock.QUEUE_TIMEOUT_S
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "a\0b", ".x", "a\nb", "x" * 256, "\u20ac" * 86])
@@ -143,9 +144,9 @@ def test_one_operation_on_a_guest_at_a_time(tmp_path, name):
 
 def test_who_was_only_looked_at_is_asked_a_second_time(tmp_path, monkeypatch):
     config = opts(tmp_path)
-    real, answers, now = held.take, [None], Clock()
+    real, answers, now = file_lock.take, [None], Clock()
     monkeypatch.setattr(lock, "time", now)
-    monkeypatch.setattr(held, "take", lambda *a: answers.pop() if answers else real(*a))
+    monkeypatch.setattr(file_lock, "take", lambda *a: answers.pop() if answers else real(*a))
     with lock.guest(config, "web1", "virt.init"):
         assert len(now.slept) == 1
         assert lock.guest_owner(config, "web1")
@@ -156,7 +157,7 @@ def test_one_deployment_of_a_name_at_a_time_and_those_of_other_names_besides(tmp
     for _ in range(2):
         with lock.deployment(config, "../a b"):
             [path] = (tmp_path / "cache" / "virt" / "deployments").iterdir()
-            assert held.is_taken(path)
+            assert file_lock.is_taken(path)
             with (
                 pytest.raises(
                     errors.OperationFailed,
@@ -167,7 +168,7 @@ def test_one_deployment_of_a_name_at_a_time_and_those_of_other_names_besides(tmp
                 pass
             with lock.deployment(config, "b"):
                 pass
-        assert not held.is_taken(path)
+        assert not file_lock.is_taken(path)
         (path.parent / path.name).unlink()
         [other] = path.parent.iterdir()
         other.unlink()

@@ -14,10 +14,12 @@ from saltvirt import errors
 from saltvirt.fleet import target
 from saltvirt.fleet.answer import FAILED, Answer, silent
 from saltvirt.fleet.keys import KeyStore
-from saltvirt.operations import find, hints, migrate
-from saltvirt.operations.eject import Eject
-from saltvirt.operations.lifecycle import Lifecycle
-from saltvirt.operations.purge import Purge
+from saltvirt.operations.cluster import find
+from saltvirt.operations.create.eject import Eject
+from saltvirt.operations.guest.lifecycle import Lifecycle
+from saltvirt.operations.guest.purge import Purge
+from saltvirt.operations.journal import location_cache
+from saltvirt.operations.move import migrate
 from tests.counted import Cloud
 
 WEB1 = {"vcpus": 1, "memory_kib": 1 << 20, "state": "running"}
@@ -30,7 +32,7 @@ def cloud_with(tmp_path, hint="hv003", **guests):
     """A Cloud of twenty hosts. guests: host to the facts of its web1."""
     cloud = Cloud(tmp_path, 20, {host: {"web1": facts} for host, facts in guests.items()})
     if hint:
-        hints.store(cloud.opts, "web1", hint)
+        location_cache.store(cloud.opts, "web1", hint)
     return cloud
 
 
@@ -44,33 +46,33 @@ def asked(cloud):
 
 def test_what_was_kept_is_told_and_only_for_that_guest(tmp_path, monkeypatch):
     opts = {"cachedir": str(tmp_path)}
-    assert hints.load(opts, "web1") is None
-    hints.store(opts, "web1", "hv1")
-    hints.store(opts, "web1", "hv2")
-    assert (hints.load(opts, "web1"), hints.load(opts, "web2")) == ("hv2", None)
-    monkeypatch.setattr(hints, "FILES", 1)
-    hints.store(opts, "web1", "hv1")
-    hints.store(opts, "web2", "hv2")
-    assert (hints.load(opts, "web1"), hints.load(opts, "web2")) == (None, "hv2")
+    assert location_cache.load(opts, "web1") is None
+    location_cache.store(opts, "web1", "hv1")
+    location_cache.store(opts, "web1", "hv2")
+    assert (location_cache.load(opts, "web1"), location_cache.load(opts, "web2")) == ("hv2", None)
+    monkeypatch.setattr(location_cache, "FILES", 1)
+    location_cache.store(opts, "web1", "hv1")
+    location_cache.store(opts, "web2", "hv2")
+    assert (location_cache.load(opts, "web1"), location_cache.load(opts, "web2")) == (None, "hv2")
     assert {path.name[0] for path in (tmp_path / "virt/seen").iterdir()} != {"."}
 
 
 def test_what_is_forgotten_is_that_guests_own_alone(tmp_path, monkeypatch):
-    monkeypatch.setattr(hints, "FILES", 1)
+    monkeypatch.setattr(location_cache, "FILES", 1)
     opts = {"cachedir": str(tmp_path)}
-    hints.store(opts, "web1", "hv1")
-    hints.forget(opts, "web2")
-    assert hints.load(opts, "web1") == "hv1"
-    hints.forget(opts, "web1")
-    hints.forget(opts, "web1")
+    location_cache.store(opts, "web1", "hv1")
+    location_cache.forget(opts, "web2")
+    assert location_cache.load(opts, "web1") == "hv1"
+    location_cache.forget(opts, "web1")
+    location_cache.forget(opts, "web1")
     assert list((tmp_path / "virt/seen").iterdir()) == []
 
 
 def test_there_are_never_more_files_than_so_many(tmp_path, monkeypatch):
-    monkeypatch.setattr(hints, "FILES", 7)
+    monkeypatch.setattr(location_cache, "FILES", 7)
     opts = {"cachedir": str(tmp_path)}
     for number in range(50):
-        hints.store(opts, f"web{number}", "hv1")
+        location_cache.store(opts, f"web{number}", "hv1")
     assert len(os.listdir(tmp_path / "virt/seen")) == 7
 
 
@@ -81,22 +83,22 @@ def test_there_are_never_more_files_than_so_many(tmp_path, monkeypatch):
 )  # fmt: skip
 def test_a_damaged_hint_is_none_and_is_replaced(tmp_path, damaged):
     opts = {"cachedir": str(tmp_path)}
-    hints.store(opts, "web1", "hv1")
+    location_cache.store(opts, "web1", "hv1")
     [path] = (tmp_path / "virt/seen").iterdir()
     path.write_bytes(damaged)
-    assert hints.load(opts, "web1") is None
-    hints.store(opts, "web1", "hv2")
-    assert hints.load(opts, "web1") == "hv2"
+    assert location_cache.load(opts, "web1") is None
+    location_cache.store(opts, "web1", "hv2")
+    assert location_cache.load(opts, "web1") == "hv2"
 
 
 def test_what_is_known_already_is_not_written_again_and_nobody_else_reads_it(tmp_path):
     opts = {"cachedir": str(tmp_path)}
-    hints.store(opts, "web1", "hv1")
+    location_cache.store(opts, "web1", "hv1")
     folder = tmp_path / "virt/seen"
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     [path] = folder.iterdir()
     os.utime(path, ns=(1, 1))
-    hints.store(opts, "web1", "hv1")
+    location_cache.store(opts, "web1", "hv1")
     assert path.stat().st_mtime_ns == 1
 
 
@@ -106,22 +108,22 @@ def test_who_stops_the_runner_while_it_writes_is_heard(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Path, "write_text", stopped)
     with pytest.raises(KeyboardInterrupt):
-        hints.store({"cachedir": str(tmp_path)}, "web1", "hv1")
+        location_cache.store({"cachedir": str(tmp_path)}, "web1", "hv1")
 
 
 def test_where_nothing_can_be_written_nothing_is_kept(tmp_path):
     (tmp_path / "virt").write_text("in the way")
     opts = {"cachedir": str(tmp_path)}
-    hints.store(opts, "web1", "hv1")
-    assert hints.load(opts, "web1") is None
+    location_cache.store(opts, "web1", "hv1")
+    assert location_cache.load(opts, "web1") is None
     (tmp_path / "virt").unlink()
     folder = tmp_path / "virt/seen"
-    hints.store(opts, "web1", "hv1")
+    location_cache.store(opts, "web1", "hv1")
     [path] = folder.iterdir()
     path.unlink()
     path.mkdir()
-    hints.store(opts, "web1", "hv1")
-    assert hints.load(opts, "web1") is None
+    location_cache.store(opts, "web1", "hv1")
+    assert location_cache.load(opts, "web1") is None
     assert [*folder.iterdir()] == [path]
 
 
@@ -135,7 +137,7 @@ def test_of_an_active_guest_the_host_says_it_where_it_was_last_seen(tmp_path, st
 def test_who_looks_for_a_guest_keeps_where_it_is(tmp_path):
     cloud = cloud_with(tmp_path, hint=None, hv003=WEB1)
     assert find.locate(cloud, "web1") == ("hv003", "running")
-    assert hints.load(cloud.opts, "web1") == "hv003"
+    assert location_cache.load(cloud.opts, "web1") == "hv003"
 
 
 # -- what one host is asked ---------------------------------------------------------------
@@ -246,7 +248,7 @@ def test_a_volume_is_taken_where_the_guest_is(tmp_path, monkeypatch, hint):
     if hint != "hv007":
         more += [("virt.vm_state", cloud.names), ("virt.seed_eject", ["hv007"])]
     assert cloud.published == more
-    assert hints.load(cloud.opts, "web1") == "hv007"
+    assert location_cache.load(cloud.opts, "web1") == "hv007"
 
 
 def test_where_taking_it_fails_all_are_asked(tmp_path, monkeypatch):
@@ -274,7 +276,7 @@ def test_a_wrong_hint_costs_one_question_and_is_put_right(tmp_path, verb, hint):
     assert cloud.published == [
         *more, ("virt.vm_state", cloud.names), ("virt.power", ["hv007"]),
     ]  # fmt: skip
-    assert hints.load(cloud.opts, "web1") == "hv007"
+    assert location_cache.load(cloud.opts, "web1") == "hv007"
     cloud.published.clear()
     assert find.last_seen(cloud, "web1") in (("hv007", ONE[verb]), None)
     assert asked(cloud) == {"hv007"}
@@ -330,7 +332,7 @@ def test_one_that_was_told_and_fails_is_believed_and_asked_first_no_more(
     with pytest.raises(kind, match=words):
         Lifecycle(cloud, "web1", "pause").run()
     assert cloud.published == [("virt.power", ["hv003"])]
-    assert hints.load(cloud.opts, "web1") is None
+    assert location_cache.load(cloud.opts, "web1") is None
 
 
 def test_what_became_of_it_is_what_counts(tmp_path):
@@ -412,20 +414,20 @@ def test_a_guest_of_a_silent_host_was_last_seen_there(tmp_path):
 
 def test_what_a_silent_host_had_is_known_as_of_the_last_time_it_was_heard(tmp_path):
     opts = {"cachedir": str(tmp_path)}
-    assert hints.unseen_guests(opts, "hv1") == ([], "")
-    hints.store_host(opts, "hv1", {"b": "running", "a": "shutdown"})
-    names, when = hints.unseen_guests(opts, "hv1")
+    assert location_cache.unseen_guests(opts, "hv1") == ([], "")
+    location_cache.store_host(opts, "hv1", {"b": "running", "a": "shutdown"})
+    names, when = location_cache.unseen_guests(opts, "hv1")
     assert (names, len(when)) == (["a", "b"], len("2026-11-27 19:20 UTC"))
-    hints.store_host(opts, "hv1", {"a": "running"})
-    hints.store_host(opts, "hv2", {"b": "running"})
-    assert hints.last_seen(opts, "b", ["hv1", "hv2"])[0] == "hv2"
-    assert hints.last_seen(opts, "b", ["hv1"]) is None
-    path = hints._host_path(opts, "hv2")
+    location_cache.store_host(opts, "hv1", {"a": "running"})
+    location_cache.store_host(opts, "hv2", {"b": "running"})
+    assert location_cache.last_seen(opts, "b", ["hv1", "hv2"])[0] == "hv2"
+    assert location_cache.last_seen(opts, "b", ["hv1"]) is None
+    path = location_cache._host_path(opts, "hv2")
     os.utime(path, (1, 1))
-    assert hints.unseen_guests(opts, "hv2")[1] == "1970-01-01 00:00 UTC"
-    hints.store_host(opts, "hv2", {"b": "running"})
+    assert location_cache.unseen_guests(opts, "hv2")[1] == "1970-01-01 00:00 UTC"
+    location_cache.store_host(opts, "hv2", {"b": "running"})
     assert path.stat().st_mtime > 1, "it was heard again"
     path.write_text("[" * 9)
-    assert hints.unseen_guests(opts, "hv2") == ([], "")
-    hints.store_host(opts, "hv2", {"x" * (1 << 20): "running"})
+    assert location_cache.unseen_guests(opts, "hv2") == ([], "")
+    location_cache.store_host(opts, "hv2", {"x" * (1 << 20): "running"})
     assert path.read_text() == "[" * 9, "no list of guests is so long"

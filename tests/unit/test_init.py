@@ -8,16 +8,17 @@ import pytest
 pytest.importorskip("salt")
 
 from saltvirt import errors
-from saltvirt.answers.made import GuestKey
+from saltvirt.answers.created import GuestKey
 from saltvirt.fleet import answer, authorization
 from saltvirt.fleet.answer import Answer
 from saltvirt.fleet.keys import KeyStore
-from saltvirt.operations import hints, owners
-from saltvirt.operations import init as init_module
-from saltvirt.operations.init import Init, InitRequest
-from saltvirt.operations.operation import Reasons
-from saltvirt.operations.picture import ClusterSnapshot
-from saltvirt.operations.report import Report
+from saltvirt.operations.access import owners
+from saltvirt.operations.core.operation import Reasons
+from saltvirt.operations.core.report import Report
+from saltvirt.operations.create import init as init_module
+from saltvirt.operations.create.cluster_snapshot import ClusterSnapshot
+from saltvirt.operations.create.init import Init, InitRequest
+from saltvirt.operations.journal import location_cache
 from saltvirt.placement import choose, facts, policy
 from saltvirt.placement.choose import Candidate, PlacementDecision
 from saltvirt.revert import UndoStack
@@ -764,7 +765,7 @@ def test_what_was_made_for_a_user_before_is_another_guest(tmp_path):
 def test_where_it_was_made_is_where_it_is_looked_for_first(tmp_path):
     cloud = Cloud(tmp_path, hv1=MAKES)
     init(cloud).run()
-    assert hints.load(cloud.opts, "web1") == "hv1"
+    assert location_cache.load(cloud.opts, "web1") == "hv1"
 
 
 # -- one of many, whose hosts were asked before ----------------------------------------------------

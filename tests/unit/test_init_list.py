@@ -10,11 +10,14 @@ pytest.importorskip("salt")
 from saltvirt import errors, names
 from saltvirt.fleet.answer import FAILED, Answer
 from saltvirt.fleet.keys import KeyStore
-from saltvirt.operations import find, init_list, lock, operation
-from saltvirt.operations.init import Init, InitRequest
-from saltvirt.operations.init_list import InitList
+from saltvirt.operations.cluster import find
+from saltvirt.operations.core import operation
+from saltvirt.operations.create import init_list
+from saltvirt.operations.create.init import Init, InitRequest
+from saltvirt.operations.create.init_list import InitList
+from saltvirt.operations.journal import lock
 from saltvirt.placement import policy
-from saltvirt.spec import one as of_one
+from saltvirt.spec import single_guest as of_one
 from tests.counted import NEEDS, Cloud
 from tests.lab.paths import REPOSITORY
 

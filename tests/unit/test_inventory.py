@@ -7,7 +7,8 @@ import pytest
 pytest.importorskip("salt")
 
 from saltvirt.fleet.answer import FAILED, Answer, down, from_return
-from saltvirt.operations import evacuate, inventory
+from saltvirt.operations.cluster import inventory
+from saltvirt.operations.move import evacuate
 from saltvirt.placement import choose, facts, policy
 
 WHOLE = {"cpus": 2, "memory_kib": 1024, "pools": {"ssd": {"free_bytes": 5}}}

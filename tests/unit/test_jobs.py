@@ -8,9 +8,10 @@ pytest.importorskip("salt")
 
 from saltvirt.fleet import target
 from saltvirt.fleet.keys import KeyStore
-from saltvirt.operations import find, hints
-from saltvirt.operations.eject import Eject
-from saltvirt.operations.lifecycle import Lifecycle
+from saltvirt.operations.cluster import find
+from saltvirt.operations.create.eject import Eject
+from saltvirt.operations.guest.lifecycle import Lifecycle
+from saltvirt.operations.journal import location_cache
 from tests.counted import Cloud
 
 WEB1 = {"vcpus": 1, "memory_kib": 1 << 20, "state": "running"}
@@ -59,7 +60,7 @@ def test_a_verb_costs_so_many_jobs(tmp_path, monkeypatch, verb):
     monkeypatch.setattr(target, "reported", lambda _opts, _name: True)
     state, act, jobs = VERBS[verb]
     cloud = Cloud(tmp_path, 20, {"hv007": {"web1": {**WEB1, "state": state}}})
-    hints.store(cloud.opts, "web1", "hv007")
+    location_cache.store(cloud.opts, "web1", "hv007")
     act(cloud)
     hosts = {ONE: ["hv007"], ALL: cloud.names}
     assert cloud.published == [(function, hosts[who]) for function, who in jobs]

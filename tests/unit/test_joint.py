@@ -10,9 +10,9 @@ pytest.importorskip("salt")
 from saltvirt import errors
 from saltvirt.fleet import answer
 from saltvirt.fleet.answer import Answer
-from saltvirt.operations import joint as joint_module
-from saltvirt.operations import slots
-from saltvirt.operations.joint import MAX_BATCH, SINGLE_JOBS, BatchedJobs
+from saltvirt.operations.create import batched_jobs as joint_module
+from saltvirt.operations.create.batched_jobs import MAX_BATCH, SINGLE_JOBS, BatchedJobs
+from saltvirt.operations.journal import slots
 from tests.clock import until
 
 

@@ -72,10 +72,10 @@ def test_what_is_set_is_set_in_the_module_itself(package):  # noqa: F811
     import saltvirt
 
     with saltvirt.later():
-        from saltvirt import places
-    old = places.STATE
-    places.STATE = "/elsewhere"
-    from saltvirt import places as real
+        from saltvirt import standard_paths
+    old = standard_paths.STATE
+    standard_paths.STATE = "/elsewhere"
+    from saltvirt import standard_paths as real
 
     assert real.STATE == "/elsewhere" != old
 

@@ -6,8 +6,9 @@ pytest.importorskip("salt")
 
 from saltvirt import errors
 from saltvirt.fleet.answer import FAILED, Answer
-from saltvirt.operations import begun, hints, keepers, reserved
-from saltvirt.operations.lifecycle import VERBS, Lifecycle
+from saltvirt.operations.cluster import failover_capacity, ha_provider
+from saltvirt.operations.guest.lifecycle import VERBS, Lifecycle
+from saltvirt.operations.journal import intent_log, location_cache
 from saltvirt.revert import UndoStack
 from tests.counted import Cloud
 
@@ -89,7 +90,7 @@ def test_a_verb_that_makes_no_sense_is_refused_by_its_name(tmp_path, verb, state
 def test_one_that_is_kept_by_somebody_is_left_to_him(tmp_path, verb):
     """Another host may start it this moment."""
     cloud = cloud_with(tmp_path, OFF if verb == "start" else RUN)
-    keepers.store_managed(cloud.opts, {"web1": "somebody"})
+    ha_provider.store_managed(cloud.opts, {"web1": "somebody"})
     [why] = Lifecycle(cloud, "web1", verb).check().reasons
     assert why.startswith("web1 is kept by somebody")
     heard = heard_by(cloud)
@@ -142,7 +143,7 @@ def test_a_check_names_all_that_is_in_the_way_of_a_start(tmp_path):
 
 def test_who_says_which_host_it_is_is_told_where_it_was_last_seen_there_too(tmp_path):
     cloud = cloud_with(tmp_path, RUN)
-    hints.store(cloud.opts, "web1", "hv1")
+    location_cache.store(cloud.opts, "web1", "hv1")
     with pytest.raises(errors.NotFound, match="web1 is on hv1, not on hv2"):
         Lifecycle(cloud, "web1", "force_off", host="hv2").run()
     assert cloud.guests["hv1"]["web1"]["state"] == RUN
@@ -150,7 +151,9 @@ def test_who_says_which_host_it_is_is_told_where_it_was_last_seen_there_too(tmp_
 
 def test_only_a_start_needs_the_room_that_is_kept(tmp_path, monkeypatch):
     keeper, asked = object(), []
-    monkeypatch.setattr(reserved, "on_current_host", lambda *about: asked.append(about[0]) or "")
+    monkeypatch.setattr(
+        failover_capacity, "on_current_host", lambda *about: asked.append(about[0]) or ""
+    )
     Lifecycle(cloud_with(tmp_path, PAUSE), "web1", "resume", provider=keeper).run()
     Lifecycle(cloud_with(tmp_path, OFF), "web1", "start", provider=keeper).run()
     assert asked == [None, keeper]
@@ -159,8 +162,8 @@ def test_only_a_start_needs_the_room_that_is_kept(tmp_path, monkeypatch):
 def test_only_a_start_ends_what_a_killed_init_wrote_down(tmp_path):
     cloud = cloud_with(tmp_path, RUN)
 
-    begun.PendingCreate(cloud.opts, "web1", "virt.init", UndoStack()).record_host("hv1")
+    intent_log.PendingCreate(cloud.opts, "web1", "virt.init", UndoStack()).record_host("hv1")
     Lifecycle(cloud, "web1", "force_off").run()
-    assert begun.load(cloud.opts, "web1")
+    assert intent_log.load(cloud.opts, "web1")
     Lifecycle(cloud, "web1", "start").run()
-    assert begun.load(cloud.opts, "web1") is None
+    assert intent_log.load(cloud.opts, "web1") is None

@@ -12,7 +12,8 @@ import pytest
 pytest.importorskip("salt")
 
 from saltvirt.fleet import progress, target
-from saltvirt.operations import deploy, init, picture, unique
+from saltvirt.operations.cluster import unique
+from saltvirt.operations.create import cluster_snapshot, deploy, init
 from saltvirt.placement import choose, facts, policy
 from tests.clock import Clock
 from tests.counted import Cloud
@@ -79,7 +80,9 @@ def test_guests_that_differ_in_their_addresses_and_groups_are_of_one_kind(tmp_pa
     ]  # fmt: skip
     assert len(deploy.plan(cloud, POLICY, guests, "shop").placed) == 9
     assert cloud.jobs == {"virt.inventory": 2}
-    kinds = {picture.kind_of(one) for one in (*guests, *wishes(1, nic="other"), *wishes(1))}
+    kinds = {
+        cluster_snapshot.kind_of(one) for one in (*guests, *wishes(1, nic="other"), *wishes(1))
+    }
     assert len(kinds) == 3
 
 
@@ -95,7 +98,7 @@ def test_the_files_of_a_silent_libvirt_are_read_once_for_all_names(tmp_path):
 
 def test_a_host_that_refused_is_asked_again_and_no_other(tmp_path):
     cloud = Cloud(tmp_path, hosts=3)
-    seen = picture.ClusterSnapshot(cloud, POLICY)
+    seen = cluster_snapshot.ClusterSnapshot(cloud, POLICY)
     guests = wishes(9)
     where = {w.name: seen.place_guest(cloud, w, w.request()).ranked[0].host for w in guests}
     full = where["web000"]
@@ -117,7 +120,7 @@ def test_a_host_that_refused_is_asked_again_and_no_other(tmp_path):
 
 def test_a_host_that_died_meanwhile_gets_nothing_more(tmp_path):
     cloud = Cloud(tmp_path, hosts=2)
-    seen = picture.ClusterSnapshot(cloud, POLICY)
+    seen = cluster_snapshot.ClusterSnapshot(cloud, POLICY)
     [one] = wishes(1)
     first = seen.place_guest(cloud, one, one.request()).ranked[0].host
     cloud.dead.add(first)
@@ -132,7 +135,7 @@ def test_a_host_that_died_meanwhile_gets_nothing_more(tmp_path):
 def test_a_busy_host_is_waited_for(tmp_path):
     cloud = Cloud(tmp_path, hosts=3)
     cloud.busy = {"hv001"}
-    seen = picture.ClusterSnapshot(cloud, POLICY)
+    seen = cluster_snapshot.ClusterSnapshot(cloud, POLICY)
     [one] = wishes(1, host="hv001")
     assert [best.host for best in seen.place_guest(cloud, one, one.request()).ranked] == ["hv001"]
     assert [host.needs is not None for host in seen.hosts] == [True] * 3
@@ -147,7 +150,7 @@ def test_hosts_that_did_not_change_are_not_looked_at_again(tmp_path, monkeypatch
         return kept(host, asked, *more)
 
     monkeypatch.setattr(choose, "_first", first_reason)
-    seen = picture.ClusterSnapshot(cloud, POLICY)
+    seen = cluster_snapshot.ClusterSnapshot(cloud, POLICY)
     first, second, third = wishes(3)
     best = seen.place_guest(cloud, first, first.request()).ranked[0].host
     assert looked == cloud.names
@@ -160,7 +163,7 @@ def test_hosts_that_did_not_change_are_not_looked_at_again(tmp_path, monkeypatch
 
 
 def test_what_a_guest_takes_by_the_profiles_of_its_host_counts_once(tmp_path):
-    seen = picture.ClusterSnapshot(cloud := Cloud(tmp_path, hosts=1), POLICY)
+    seen = cluster_snapshot.ClusterSnapshot(cloud := Cloud(tmp_path, hosts=1), POLICY)
     for one in wishes(2):
         seen.place_guest(cloud, one, one.request())
     [host] = seen.hosts
@@ -169,7 +172,7 @@ def test_what_a_guest_takes_by_the_profiles_of_its_host_counts_once(tmp_path):
 
 def test_a_guest_that_is_nowhere_any_more_is_not_counted_where_it_was(tmp_path):
     cloud = Cloud(tmp_path, hosts=1)
-    seen = picture.ClusterSnapshot(cloud, POLICY)
+    seen = cluster_snapshot.ClusterSnapshot(cloud, POLICY)
     one, other = wishes(2)
     for each in (one, other):
         seen.place_guest(cloud, each, each.request())
@@ -183,7 +186,7 @@ def test_a_guest_that_is_nowhere_any_more_is_not_counted_where_it_was(tmp_path):
 
 def test_of_each_host_that_did_not_answer_is_told_once(tmp_path):
     cloud = Cloud(tmp_path, hosts=3, dead=["hv000"])
-    seen = picture.ClusterSnapshot(cloud, POLICY)
+    seen = cluster_snapshot.ClusterSnapshot(cloud, POLICY)
     assert [*seen.take_unreported()] == ["hv000"]
     assert seen.take_unreported() == {}
     cloud.dead.add("hv001")
@@ -201,7 +204,7 @@ def test_a_guest_with_a_key_is_placed_on_no_host_below_a_syndic(
     monkeypatch.setattr(target, "accepted", lambda _opts: ["hv001", "hv002"])
     cloud = Cloud(tmp_path, hosts=3)
     cloud.opts["order_masters"] = True
-    seen = picture.ClusterSnapshot(cloud, POLICY)
+    seen = cluster_snapshot.ClusterSnapshot(cloud, POLICY)
     one = init.InitRequest("web1", 1, 64, None, arguments=asked)
     found = seen.place_guest(cloud, one, one.request())
     why = ("syndic", "hv000 is below a syndic and hands the key of web1 to its own master: do it "
@@ -236,18 +239,18 @@ class Keeper:
 
 def test_what_keeps_a_guest_says_which_hosts_are_none_for_it(tmp_path):
     cloud = Cloud(tmp_path, hosts=2)
-    seen = picture.ClusterSnapshot(cloud, POLICY, provider=Keeper())
+    seen = cluster_snapshot.ClusterSnapshot(cloud, POLICY, provider=Keeper())
     kept, other = wishes(2)
     found = seen.place_guest(cloud, kept, kept.request(), ha_options="kept")
     assert found.rejected == {"hv000": ("ha", f"{kept.name}: not here")}
     assert not seen.place_guest(cloud, other, other.request()).rejected
-    nobody = picture.ClusterSnapshot(cloud, POLICY)
+    nobody = cluster_snapshot.ClusterSnapshot(cloud, POLICY)
     assert not nobody.place_guest(cloud, kept, kept.request(), ha_options="kept").rejected
 
 
 def test_what_a_guest_would_break_is_told_of_it_alone(tmp_path):
     cloud = Cloud(tmp_path, hosts=2)
-    seen = picture.ClusterSnapshot(cloud, POLICY, provider=Keeper(broken=["kept"]))
+    seen = cluster_snapshot.ClusterSnapshot(cloud, POLICY, provider=Keeper(broken=["kept"]))
     kept, other = wishes(2)
     seen.place_guest(cloud, kept, kept.request(), ha_options="kept")
     seen.place_guest(cloud, other, other.request())
@@ -257,7 +260,7 @@ def test_what_a_guest_would_break_is_told_of_it_alone(tmp_path):
 
 def test_guests_that_are_kept_take_their_room_again_when_a_host_has_changed(tmp_path):
     cloud, keeper = Cloud(tmp_path, hosts=2), Keeper()
-    seen = picture.ClusterSnapshot(cloud, POLICY, provider=keeper)
+    seen = cluster_snapshot.ClusterSnapshot(cloud, POLICY, provider=keeper)
     kept, other, late = wishes(3)
     seen.place_guest(cloud, kept, kept.request(), ha_options="kept")
     seen.place_guest(cloud, other, other.request())

@@ -13,10 +13,10 @@ from prometheus_client import CollectorRegistry, Metric, exposition
 from prometheus_client.openmetrics import parser
 
 from saltvirt import errors
-from saltvirt.metrics import family, guests, room
-from saltvirt.metricserve import look as look_module
-from saltvirt.metricserve import options, source, text
-from saltvirt.metricserve.look import OnDemandReader, PeriodicReader
+from saltvirt.metrics.exporter import options, source, text
+from saltvirt.metrics.exporter import readers as look_module
+from saltvirt.metrics.exporter.readers import OnDemandReader, PeriodicReader
+from saltvirt.metrics.model import family, guests, host_capacity
 from saltvirt.placement.facts import (
     Arriving,
     Guest,
@@ -219,7 +219,7 @@ def inventory(**more):
 def test_room_is_that_of_placement():
     told = inventory(maintenance="disks", silent=("/mnt/dead",))
     host, policy = host_of("hv1", told), PlacementPolicy()
-    found = parsed(room.families(host, policy))
+    found = parsed(host_capacity.families(host, policy))
     assert value(found, "host_vcpus_promised", host="hv1") == host.used(policy, "vcpus") == 3
     assert value(found, "host_vcpus_free") == host.free_vcpus(policy)
     assert value(found, "host_memory_promised_bytes") == host.used(policy, "memory_kib") * 1024

@@ -5,7 +5,7 @@ import pytest
 pytest.importorskip("salt")
 
 from saltvirt import errors
-from saltvirt.metricsmaster import read
+from saltvirt.metrics.master import read
 from saltvirt.placement.facts import Guest, Host, StorageSpace
 from saltvirt.placement.policy import PlacementPolicy
 

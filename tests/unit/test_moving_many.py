@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("salt")
 
 from saltvirt.fleet.answer import down
-from saltvirt.operations import migrate
+from saltvirt.operations.move import migrate
 from tests.counted import Cloud
 from tests.lab.paths import REPOSITORY
 

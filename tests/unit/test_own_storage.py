@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("salt")
 
-from saltvirt.host.storage import bounded, identity, mounts, shared
+from saltvirt.host.storage import bounded_io, identity, mounts, sharing
 
 DISK = os.makedev(8, 16)
 
@@ -21,15 +21,15 @@ class Machine:
         self.kind = stat.S_IFBLK
         self.sys, self.numbers = root / "sys", root / "numbers"
         self.numbers.mkdir()
-        real = bounded.stat
+        real = bounded_io.stat
 
         def seen(path):
             if path in self.devices:
                 return SimpleNamespace(st_mode=self.kind, st_rdev=self.devices[path])
             return real(path)
 
-        monkeypatch.setattr(bounded, "stat", seen)
-        monkeypatch.setattr(shared, "_DEVICES", str(self.numbers))
+        monkeypatch.setattr(bounded_io, "stat", seen)
+        monkeypatch.setattr(sharing, "_DEVICES", str(self.numbers))
         monkeypatch.setattr(mounts, "read", lambda: list(mounts.parse(self.table)))
 
     def device(self, number, folder, **files):
@@ -52,7 +52,7 @@ def machine(tmp_path, monkeypatch):
 @pytest.fixture
 def own(monkeypatch):
     numbers = {DISK}
-    monkeypatch.setattr(shared, "_own_device", lambda number: number in numbers)
+    monkeypatch.setattr(sharing, "_own_device", lambda number: number in numbers)
     return numbers
 
 
@@ -62,42 +62,42 @@ def own(monkeypatch):
 def test_of_a_device_its_own_counts_and_of_a_file_what_is_mounted(machine, own, tmp_path):
     machine.devices = {"/dev/own": DISK, "/dev/lun": DISK + 1}
     machine.table = ["1 0 0:40 / / rw - nfs4 nas:/x rw"]
-    assert shared.sharing_reason("/dev/own") is None
-    assert shared.sharing_reason("/dev/lun") == "its device may be other hosts', too"
-    assert shared.sharing_reason(str(tmp_path)) == "nfs4 at /"
+    assert sharing.sharing_reason("/dev/own") is None
+    assert sharing.sharing_reason("/dev/lun") == "its device may be other hosts', too"
+    assert sharing.sharing_reason(str(tmp_path)) == "nfs4 at /"
     machine.table.append(f"2 1 0:41 / {tmp_path}/x rw - tmpfs tmpfs rw")
-    assert shared.sharing_reason(f"{tmp_path}/x/gone") is None
-    assert shared.sharing_reason(f"{tmp_path}/x") == "nfs4 at /", (
+    assert sharing.sharing_reason(f"{tmp_path}/x/gone") is None
+    assert sharing.sharing_reason(f"{tmp_path}/x") == "nfs4 at /", (
         "what is not there is asked by its folder"
     )
     (tmp_path / "x").mkdir()
-    assert shared.sharing_reason(f"{tmp_path}/x") is None
+    assert sharing.sharing_reason(f"{tmp_path}/x") is None
 
 
 def test_what_tells_it_on_other_hosts(machine, tmp_path):
     path = tmp_path / "file"
     path.touch()
     (tmp_path / "link").symlink_to(path)
-    assert shared.file_identity(str(tmp_path / "link")) == shared.FileIdentity(
+    assert sharing.file_identity(str(tmp_path / "link")) == sharing.FileIdentity(
         str(path), os.stat(path).st_ino
     )
-    assert shared.file_identity(str(tmp_path / "gone")) == shared.FileIdentity(
+    assert sharing.file_identity(str(tmp_path / "gone")) == sharing.FileIdentity(
         str(tmp_path / "gone")
     )
     machine.devices["/dev/lun"] = machine.device(DISK, "a/sda", wwid="b", device__serial="a")
-    assert shared.file_identity("/dev/lun") == shared.FileIdentity("/dev/lun", ids=("a", "b"))
-    assert shared.as_data({"/x": shared.FileIdentity("/x", 7)}) == {
+    assert sharing.file_identity("/dev/lun") == sharing.FileIdentity("/dev/lun", ids=("a", "b"))
+    assert sharing.as_data({"/x": sharing.FileIdentity("/x", 7)}) == {
         "/x": {"path": "/x", "inode": 7, "ids": [], "names": []}
     }
 
 
 def test_what_a_device_is_called_on_every_host(machine):
     number = machine.device(DISK, "a/dm-0", dm__uuid="mpath-1", device__wwid="2", wwid="3")
-    assert list(shared._ids(number)) == ["mpath-1", "2", "3"]
+    assert list(sharing._ids(number)) == ["mpath-1", "2", "3"]
     machine.device(DISK + 1, "a/sdb", wwid="4")
     part = machine.device(DISK + 2, "a/sdb/sdb1", partition="1", wwid="own")
-    assert list(shared._ids(part)) == ["4-part1"]
-    assert list(shared._ids(DISK + 3)) == []
+    assert list(sharing._ids(part)) == ["4-part1"]
+    assert list(sharing._ids(DISK + 3)) == []
 
 
 # -- what is mounted ----------------------------------------------------------------------
@@ -122,12 +122,12 @@ SYSTEM = "1 0 8:16 / / rw - ext4 /nowhere rw"
 def test_a_file_system_is_own_when_all_of_it_and_its_device_are(machine, own, line, words):
     machine.devices["/dev/lun"] = DISK + 1
     machine.table = [SYSTEM, line]
-    found = shared._mount_reason("/data/x")
+    found = sharing._mount_reason("/data/x")
     assert found is None if words is None else words in found
 
 
 def test_where_nothing_is_known_of_what_is_mounted_nothing_is_proven(machine):
-    assert shared.sharing_reason("/x") == "it is not known where it is mounted from"
+    assert sharing.sharing_reason("/x") == "it is not known where it is mounted from"
 
 
 @pytest.mark.parametrize(
@@ -140,14 +140,14 @@ def test_a_folder_of_a_file_system_is_whole_where_one_above_it_is_mounted(
     rows = ["3 1 8:17 / /else rw - xfs /nowhere rw", f"4 1 8:18 {seen} /seen rw - xfs /nowhere rw"]
     rows.append(f"5 1 8:18 {root} /data rw - xfs /nowhere rw")
     there = list(mounts.parse(rows))
-    assert shared._is_complete(there[-1], there) is whole
+    assert sharing._is_complete(there[-1], there) is whole
 
 
 def test_the_device_below_a_file_system(machine):
     machine.devices = {"/dev/lun": DISK + 1, "lun": DISK + 1}
 
     def of(number, source):
-        return shared._device_of(mounts.Mount(number, "/", "/x", "ext4", source))
+        return sharing._device_of(mounts.Mount(number, "/", "/x", "ext4", source))
 
     assert of("8:16", "/dev/lun") == DISK + 1
     assert of("8:16", "/nowhere") == of("8:16", "lun") == of("8:16", "/") == DISK
@@ -158,7 +158,7 @@ def test_the_device_below_a_file_system(machine):
 
 
 def test_a_device_that_is_not_known_is_nobodys(machine):
-    assert shared._own_device(DISK) is False
+    assert sharing._own_device(DISK) is False
 
 
 @pytest.mark.parametrize(
@@ -176,13 +176,13 @@ def test_a_device_that_is_not_known_is_nobodys(machine):
     ],
 )  # fmt: skip
 def test_how_a_device_is_attached(machine, folder, is_own):
-    assert shared._own_device(machine.device(DISK, folder)) is is_own
+    assert sharing._own_device(machine.device(DISK, folder)) is is_own
 
 
 def test_several_ways_are_a_storage_network(machine):
     folder = "devices/pci0/host0/block/sda"
-    assert shared._own_device(machine.device(DISK, folder, dm__uuid="mpath-1")) is False
-    assert shared._own_device(machine.device(DISK + 1, f"{folder}b", dm__uuid="LVM-mpath-"))
+    assert sharing._own_device(machine.device(DISK, folder, dm__uuid="mpath-1")) is False
+    assert sharing._own_device(machine.device(DISK + 1, f"{folder}b", dm__uuid="LVM-mpath-"))
 
 
 def test_a_device_is_own_when_all_its_parts_are(machine, monkeypatch):
@@ -190,31 +190,31 @@ def test_a_device_is_own_when_all_its_parts_are(machine, monkeypatch):
     os.rename(machine.sys / "devices/virtual/block/dm-0/slaves/c0x1",
               machine.sys / "devices/virtual/block/dm-0/slaves/cciss!c0d1")  # fmt: skip
     here = {"/dev/sda", "/dev/cciss/c0d1"}
-    monkeypatch.setattr(shared, "_own_path", lambda path: path in here)
-    assert shared._own_device(number) is True
+    monkeypatch.setattr(sharing, "_own_path", lambda path: path in here)
+    assert sharing._own_device(number) is True
     here.remove("/dev/sda")
-    assert shared._own_device(number) is False
+    assert sharing._own_device(number) is False
     nothing = machine.device(DISK + 1, "devices/pci0/host0/block/sdb")
     (machine.sys / "devices/pci0/host0/block/sdb/slaves").mkdir()
-    assert shared._own_device(nothing) is True
+    assert sharing._own_device(nothing) is True
 
 
 def test_a_part_that_is_not_there_is_nobodys(monkeypatch):
-    assert shared._own_path("/nowhere") is False
+    assert sharing._own_path("/nowhere") is False
     monkeypatch.setattr(
-        shared, "_own_device", lambda number: number == os.stat("/dev/null").st_rdev
+        sharing, "_own_device", lambda number: number == os.stat("/dev/null").st_rdev
     )
-    assert shared._own_path("/dev/null") is True
-    assert shared._own_path("/dev/zero") is False
+    assert sharing._own_path("/dev/null") is True
+    assert sharing._own_path("/dev/zero") is False
 
 
 def test_a_loop_device_is_as_own_as_its_file(machine, monkeypatch):
     number = machine.device(DISK, "devices/virtual/block/loop0", loop__backing_file="/nas/x")
     for why in (None, "nfs4"):
         monkeypatch.setattr(
-            shared, "sharing_reason", lambda path, why=why: why if path == "/nas/x" else "?"
+            sharing, "sharing_reason", lambda path, why=why: why if path == "/nas/x" else "?"
         )
-        assert shared._own_device(number) is (why is None)
+        assert sharing._own_device(number) is (why is None)
 
 
 @pytest.mark.parametrize(
@@ -230,14 +230,14 @@ def test_a_drive_with_several_ways_is_own_when_all_of_them_are(machine, ways, is
     for place, way in enumerate(ways):
         (machine.sys / folder / f"nvme{place}").mkdir()
         (machine.sys / folder / f"nvme{place}" / "transport").write_text(f"{way}\n")
-    assert shared._own_device(number) is is_own
+    assert sharing._own_device(number) is is_own
 
 
 def test_a_drive_of_another_kind_is_no_subsystem(machine):
     number = machine.device(DISK, "devices/virtual/other/nvme0n1")
     (machine.sys / "devices/virtual/other/nvme0").mkdir()
     (machine.sys / "devices/virtual/other/nvme0/transport").write_text("pcie\n")
-    assert shared._own_device(number) is False
+    assert sharing._own_device(number) is False
 
 
 def test_a_disk_that_was_given_to_this_machine_is_own_where_its_system_lies(machine):
@@ -251,15 +251,15 @@ def test_a_disk_that_was_given_to_this_machine_is_own_where_its_system_lies(mach
     (machine.sys / "devices/virtual/block/dm-0/slaves/vda1").symlink_to(
         machine.sys / folder / "vda1"
     )
-    assert [shared._own_device(one) for one in (disk, part, other)] == [False] * 3
+    assert [sharing._own_device(one) for one in (disk, part, other)] == [False] * 3
     for minor in (16, 17, 19):
         machine.table = [
             "1 0 8:18 / / rw - ext4 /nowhere rw", f"2 1 8:{minor} / / rw - ext4 /nowhere rw",
             "3 2 8:18 / /data rw - ext4 /nowhere rw",
         ]  # fmt: skip
-        assert [shared._own_device(one) for one in (disk, part, other)] == [True, True, False]
+        assert [sharing._own_device(one) for one in (disk, part, other)] == [True, True, False]
     machine.table = ["1 0 0:7 / / rw - overlay over rw"]
-    assert shared._own_device(disk) is False
+    assert sharing._own_device(disk) is False
     assert upper
 
 
@@ -303,7 +303,7 @@ def test_what_a_device_is_made_of(machine, monkeypatch):
 
 def test_what_lies_on_parts_of_one_disk_is_asked_for_once(machine, monkeypatch):
     """And what the kernel says no parts of is a disk itself, also one that is gone by now."""
-    monkeypatch.setattr(bounded, "_DEVICES", str(machine.numbers))
+    monkeypatch.setattr(bounded_io, "_DEVICES", str(machine.numbers))
     numbers = {"/dev/sda1": DISK + 1, "/dev/sdb": DISK + 16}
     machine.device(DISK + 1, "a/cciss!c0d0/p1", partition="1")
     machine.device(DISK + 16, "a/sdb")
@@ -311,10 +311,10 @@ def test_what_lies_on_parts_of_one_disk_is_asked_for_once(machine, monkeypatch):
     def seen(path):
         return SimpleNamespace(st_mode=machine.kind, st_rdev=numbers[path])
 
-    monkeypatch.setattr(bounded, "os", SimpleNamespace(**{**vars(os), "stat": seen}))
-    assert [bounded._disks(path) for path in numbers] == ["/dev/cciss/c0d0", "/dev/sdb"]
+    monkeypatch.setattr(bounded_io, "os", SimpleNamespace(**{**vars(os), "stat": seen}))
+    assert [bounded_io._disks(path) for path in numbers] == ["/dev/cciss/c0d0", "/dev/sdb"]
     machine.kind = stat.S_IFREG
-    assert bounded._disks("/dev/sdb") is None
+    assert bounded_io._disks("/dev/sdb") is None
 
 
 def test_what_is_mounted_is_read_as_the_kernel_says_it(tmp_path):

@@ -13,9 +13,9 @@ import pytest
 pytest.importorskip("salt")
 
 from saltvirt import errors
-from saltvirt.operations import owners
-from saltvirt.operations.own import SetLabels, SetOwner
-from saltvirt.operations.owners import Owner, PendingGuest
+from saltvirt.operations.access import owners
+from saltvirt.operations.access.owners import Owner, PendingGuest
+from saltvirt.operations.access.set_owner import SetLabels, SetOwner
 from saltvirt.rights.grants import ResourceAmount
 from tests.clock import Clock
 from tests.counted import Cloud

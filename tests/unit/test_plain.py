@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-from saltvirt import errors, plain
+from saltvirt import errors, sanitize
 
 HOSTILE = [
     ("a\nb\r\n\tc", "a b c"),
@@ -37,4 +37,4 @@ def test_a_refusal_keeps_its_first_words_also_by_way_of_another_process():
 
 
 def test_data_keeps_its_lines_and_loses_what_a_terminal_would_obey():
-    assert plain.text("a\n\tb\x1b]0;title\x07c\udc80") == "a\n\tbc\ufffd"
+    assert sanitize.text("a\n\tb\x1b]0;title\x07c\udc80") == "a\n\tbc\ufffd"

@@ -7,10 +7,12 @@ pytest.importorskip("salt")
 from saltvirt import errors
 from saltvirt.fleet.answer import Answer, down
 from saltvirt.fleet.keys import KeyStore
-from saltvirt.operations import away, begun, hints, lock, proof, purge
-from saltvirt.operations.begun import PendingCreate
-from saltvirt.operations.find import BELOW_SYNDIC
-from saltvirt.operations.purge import Purge
+from saltvirt.operations.cluster import shared_storage_check
+from saltvirt.operations.cluster.find import BELOW_SYNDIC
+from saltvirt.operations.guest import purge
+from saltvirt.operations.guest.purge import Purge
+from saltvirt.operations.journal import evacuated, intent_log, location_cache, lock
+from saltvirt.operations.journal.intent_log import PendingCreate
 from saltvirt.revert import UndoStack
 
 NFS = {"/nfs/a": {"path": "/nfs/a"}, "/nfs/b": {"path": "/nfs/b"}}
@@ -61,13 +63,13 @@ class Cloud:
 NOBODY = {"/nfs/a": None, "/nfs/b": None}
 
 
-UNMATCHED = proof.unmatched
+UNMATCHED = shared_storage_check.unmatched
 
 
 @pytest.fixture(autouse=True)
 def nobody_else(monkeypatch):
     """No host was lost by virt:hosts."""
-    monkeypatch.setattr(proof, "unmatched", lambda opts, hosts: {})
+    monkeypatch.setattr(shared_storage_check, "unmatched", lambda opts, hosts: {})
 
 
 def test_without_shared_disks_nobody_else_is_asked(tmp_path):
@@ -98,8 +100,8 @@ def test_the_host_is_known_to_have_the_guest_no_more(tmp_path):
     """It may be powered off and revoked next."""
     cloud = Cloud(tmp_path, SHARED, hv2=NOBODY)
     Purge(cloud, "web1").run()
-    assert hints.unseen_guests(cloud.opts, "hv1")[0] == []
-    assert hints.last_seen(cloud.opts, "web1", ["hv1"]) is None
+    assert location_cache.unseen_guests(cloud.opts, "hv1")[0] == []
+    assert location_cache.last_seen(cloud.opts, "web1", ["hv1"]) is None
 
 
 def test_a_disk_that_somebody_began_to_use_since_the_plan_is_not_said_to_be_deleted(tmp_path):
@@ -126,24 +128,29 @@ def test_a_disk_that_somebody_began_to_use_since_the_plan_is_not_said_to_be_dele
 )
 def test_who_does_not_say_it_keeps_it(tmp_path, said, why):
     cloud = Cloud(tmp_path, SHARED, hv2=said)
-    unused, kept = proof.unused_elsewhere(cloud, "hv1", NFS)
+    unused, kept = shared_storage_check.unused_elsewhere(cloud, "hv1", NFS)
     assert kept == (dict.fromkeys(NFS, why) if why else {})
     assert unused == ([] if why else sorted(NFS))
 
 
 def test_who_was_not_asked_keeps_it_too(tmp_path, monkeypatch):
-    monkeypatch.setattr(proof, "unmatched", lambda opts, hosts: {"hv9": "not matched"})
+    monkeypatch.setattr(
+        shared_storage_check, "unmatched", lambda opts, hosts: {"hv9": "not matched"}
+    )
     cloud = Cloud(tmp_path, SHARED, hv2={**NOBODY, "/nfs/b": "used by db1"})
-    unused, kept = proof.unused_elsewhere(cloud, "hv1", NFS)
+    unused, kept = shared_storage_check.unused_elsewhere(cloud, "hv1", NFS)
     assert unused == []
     assert kept == {
         "/nfs/a": "hv9: not matched", "/nfs/b": "hv2: used by db1; hv9: not matched"
     }  # fmt: skip
-    monkeypatch.setattr(proof, "unmatched", lambda opts, hosts: {})
+    monkeypatch.setattr(shared_storage_check, "unmatched", lambda opts, hosts: {})
     cloud.opts["order_masters"] = True
     cloud.users["hv2"] = NOBODY
-    assert proof.unused_elsewhere(cloud, "hv1", NFS) == ([], dict.fromkeys(NFS, BELOW_SYNDIC))
-    assert proof.unused_elsewhere(cloud, "hv1", {}) == ([], {})
+    assert shared_storage_check.unused_elsewhere(cloud, "hv1", NFS) == (
+        [],
+        dict.fromkeys(NFS, BELOW_SYNDIC),
+    )
+    assert shared_storage_check.unused_elsewhere(cloud, "hv1", {}) == ([], {})
 
 
 def test_who_once_handed_in_a_key_and_is_accepted_is_one_that_was_not_asked(tmp_path, monkeypatch):
@@ -151,13 +158,15 @@ def test_who_once_handed_in_a_key_and_is_accepted_is_one_that_was_not_asked(tmp_
     for host in ("hv1", "hv3", "gone"):
         (tmp_path / "virtkeys" / host).mkdir(parents=True)
     monkeypatch.setattr(KeyStore, "hosts", lambda self: {"hv2", "hv4"})
-    monkeypatch.setattr(proof.target, "accepted", lambda opts: ["hv1", "hv3", "hv4", "web1"])
+    monkeypatch.setattr(
+        shared_storage_check.target, "accepted", lambda opts: ["hv1", "hv3", "hv4", "web1"]
+    )
     why = "virt:hosts does not match it, and guests were made on it"
     found = UNMATCHED(opts, ["hv1", "hv2"])
     assert found.keys() == {"hv3", "hv4"}
     advice = "if it runs none and is no hypervisor any more: salt-run virt.revoke hv3"
     assert found["hv3"] == f"{why}; {advice}"
-    monkeypatch.setattr(proof.target, "accepted", None)
+    monkeypatch.setattr(shared_storage_check.target, "accepted", None)
     assert UNMATCHED(opts, ["hv1", "hv2", "hv3", "hv4", "gone"]) == {}
 
 
@@ -239,7 +248,7 @@ def test_the_key_of_a_guest_that_may_run_on_a_silent_host_stays(tmp_path, keys, 
     silent = {"hv2": "down: no connection to the master"}
     cloud = Cloud(tmp_path, OWN)
     cloud.guests = {"hv1": {"web1": "shutdown"}}
-    monkeypatch.setattr(proof, "unmatched", lambda opts, hosts: silent)
+    monkeypatch.setattr(shared_storage_check, "unmatched", lambda opts, hosts: silent)
     why = f"the guest may run on a host that does not answer (hv2: {silent['hv2']})"
     found = Purge(cloud, "web1").check()
     assert f"; its key stays: {why}" in found.comment
@@ -252,10 +261,10 @@ def test_the_key_of_a_guest_that_may_run_on_a_silent_host_stays(tmp_path, keys, 
 
 def test_all_that_the_master_knows_of_it_goes(tmp_path, keys):
     cloud = Cloud(tmp_path, OWN)
-    away.store(cloud.opts, "hv2", {"db1": "db1", "web1": "web1"})
-    away.store(cloud.opts, "hv3", {"web1": "web1"})
+    evacuated.store(cloud.opts, "hv2", {"db1": "db1", "web1": "web1"})
+    evacuated.store(cloud.opts, "hv3", {"web1": "web1"})
     PendingCreate(cloud.opts, "web1", "virt.init", UndoStack()).record_host("hv1")
-    away.store(cloud.opts, "hv2", {"db1": "db1", "web1": "web1"})
+    evacuated.store(cloud.opts, "hv2", {"db1": "db1", "web1": "web1"})
     done = Purge(cloud, "web1", expected_host="hv1").run()
     assert done.comment == (
         "web1 was removed from hv1 and its key from the master; /iso stays: a medium"
@@ -264,9 +273,12 @@ def test_all_that_the_master_knows_of_it_goes(tmp_path, keys):
         "removed": True, "delete": ["/own"], "keep": {"/iso": "a medium"}, "unsure": []
     }  # fmt: skip
     assert done.details == {"host": "hv1"}
-    assert (keys["deleted"], begun.load(cloud.opts, "web1")) == (["web1"], None)
-    assert hints.load(cloud.opts, "web1") is None
-    assert (away.load(cloud.opts, "hv2"), away.load(cloud.opts, "hv3")) == ({"db1": "db1"}, {})
+    assert (keys["deleted"], intent_log.load(cloud.opts, "web1")) == (["web1"], None)
+    assert location_cache.load(cloud.opts, "web1") is None
+    assert (evacuated.load(cloud.opts, "hv2"), evacuated.load(cloud.opts, "hv3")) == (
+        {"db1": "db1"},
+        {},
+    )
     asked = {"vm_": "web1", "unused": [], "force": False}
     assert cloud.asked[-1] == ("hv1", "virt.purge", asked, True)
 
@@ -330,10 +342,10 @@ def test_while_another_operation_is_at_work_it_stays(tmp_path, keys):
 def test_a_guest_that_is_still_there_keeps_its_key(tmp_path, keys, monkeypatch):
     cloud = Cloud(tmp_path, OWN)
     monkeypatch.setattr(purge, "on_host", lambda *_args, **_more: purge.Removal([], {}, [], []))
-    away.store(cloud.opts, "hv2", {"web1": "web1"})
+    evacuated.store(cloud.opts, "hv2", {"web1": "web1"})
     with pytest.raises(errors.OperationFailed, match="hv1: libvirt still has web1"):
         Purge(cloud, "web1").run()
-    assert (keys["deleted"], away.load(cloud.opts, "hv2")) == ([], {"web1": "web1"})
+    assert (keys["deleted"], evacuated.load(cloud.opts, "hv2")) == ([], {"web1": "web1"})
 
 
 def test_a_host_that_has_no_guest_any_more_may_say_nothing_of_any(tmp_path, keys, monkeypatch):
@@ -349,22 +361,22 @@ def test_a_host_that_has_no_guest_any_more_may_say_nothing_of_any(tmp_path, keys
 
 def test_what_is_written_down_of_guests_that_are_away_is_the_masters_own(tmp_path):
     opts = {"cachedir": str(tmp_path)}
-    assert away.load(opts, "hv1") == {}
-    away.forget(opts, "web1")
-    away.store(opts, "hv1", {"u2": "b", "u1": "a"})
+    assert evacuated.load(opts, "hv1") == {}
+    evacuated.forget(opts, "web1")
+    evacuated.store(opts, "hv1", {"u2": "b", "u1": "a"})
     [path] = (tmp_path / "virt" / "away").iterdir()
     assert path.read_text(encoding="utf-8") == '{"u1": "a", "u2": "b"}'
     (tmp_path / "virt" / "away" / ".new").write_text('["web1"]')
-    away.forget(opts, "web1")
+    evacuated.forget(opts, "web1")
     assert (tmp_path / "virt" / "away" / ".new").read_text() == '["web1"]', "being written"
     before = path.stat().st_ino
-    away.forget(opts, "web1")
+    evacuated.forget(opts, "web1")
     assert path.stat().st_ino == before, "what says nothing of it is not written again"
-    away.store(opts, "hv1", {})
-    away.store(opts, "hv1", {})
+    evacuated.store(opts, "hv1", {})
+    evacuated.store(opts, "hv1", {})
     assert not path.exists()
     path.write_text("{")
-    assert away.load(opts, "hv1") == {}
+    assert evacuated.load(opts, "hv1") == {}
 
 
 HOST = {"cpus": 8, "memory_kib": 16 << 20, "types": ["kvm"]}

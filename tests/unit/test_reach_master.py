@@ -17,11 +17,13 @@ pytest.importorskip("salt")
 pytest.importorskip("tornado")
 pytest.importorskip("cryptography")
 
-from saltvirt import doors, errors
+from saltvirt import errors
 from saltvirt.answers import reach
+from saltvirt.console.master import agent_client, guest_connection
 from saltvirt.pki.common import certs
 from saltvirt.pki.host import own_pair
-from saltvirt.reachmaster import guest, news, pages, serve, tickets, view, way
+from saltvirt.system import tls_listener
+from saltvirt.web import cluster_view, page_events, page_session, serve, tickets
 from tests.clock import until
 from tests.lab.paths import REPOSITORY
 from tests.unit.test_placement import guest as placed
@@ -104,13 +106,13 @@ def test_a_ticket_that_nobody_used_goes_when_it_is_no_good(opts, monkeypatch):
 @pytest.fixture
 def hypervisor(monkeypatch):
     """begin(what it does with a caller) → the way to it."""
-    monkeypatch.setattr(way, "CONNECT_TIMEOUT_S", 60)
+    monkeypatch.setattr(guest_connection, "CONNECT_TIMEOUT_S", 60)
     own, caller = (
         own_pair.generate(reach.CERTIFICATE_NAME, certs.SERVER),
         own_pair.generate(reach.CERTIFICATE_NAME, certs.CLIENT),
     )
-    shown = doors.TlsCredentials(own.authority, own.certificate, own.key, caller.authority)
-    context = doors.context(shown, ssl.PROTOCOL_TLS_SERVER)
+    shown = tls_listener.TlsCredentials(own.authority, own.certificate, own.key, caller.authority)
+    context = tls_listener.context(shown, ssl.PROTOCOL_TLS_SERVER)
     with contextlib.ExitStack() as ends:
 
         def begin(does):
@@ -125,7 +127,8 @@ def hypervisor(monkeypatch):
 
             threading.Thread(target=serve_one, daemon=True).start()
             port = listener.getsockname()[1]
-            return way.GuestConnection("web1", "u", "hv1", "display", "vnc", "127.0.0.1", port,
+            return guest_connection.GuestConnection("web1", "u", "hv1", "display", "vnc",
+            "127.0.0.1", port,
             own.authority,
                            caller.certificate, caller.key)  # fmt: skip
 
@@ -133,7 +136,7 @@ def hypervisor(monkeypatch):
 
 
 def test_who_is_let_in_reads_what_is_the_guests(hypervisor):
-    with way.connect(hypervisor(lambda line: line.sendall(b"ok\nRFB"))) as line:
+    with guest_connection.connect(hypervisor(lambda line: line.sendall(b"ok\nRFB"))) as line:
         assert line.recv(3) == b"RFB" and line.gettimeout() is None
 
 
@@ -144,13 +147,13 @@ def test_who_is_let_in_reads_what_is_the_guests(hypervisor):
 ])  # fmt: skip
 def test_a_hypervisor_that_lets_nobody_in_is_named_with_its_reason(hypervisor, does, error, words):
     with pytest.raises(error, match=words):
-        way.connect(hypervisor(does))
+        guest_connection.connect(hypervisor(does))
 
 
 def test_a_hypervisor_that_says_nothing_is_not_waited_for_without_end(hypervisor, monkeypatch):
-    monkeypatch.setattr(way, "CONNECT_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(guest_connection, "CONNECT_TIMEOUT_S", 0.5)
     with pytest.raises(errors.ConnectionFailed, match="hv1 is not reached at 127"):
-        way.connect(hypervisor(lambda line: line.recv(1)))
+        guest_connection.connect(hypervisor(lambda line: line.recv(1)))
 
 
 # -- the engine ------------------------------------------------------------------------------------
@@ -204,14 +207,16 @@ def test_the_engine_is_for_a_master_and_rests_before_it_is_begun_again(caplog, m
 
 
 def test_a_line_that_breaks_is_named_with_its_guest_and_host(monkeypatch):
-    found = way.GuestConnection("web1", "u", "hv1", "agent", "agent", "127.0.0.1", 1, "", "", "")
+    found = guest_connection.GuestConnection(
+        "web1", "u", "hv1", "agent", "agent", "127.0.0.1", 1, "", "", ""
+    )
     ours, theirs = socket.socketpair()
-    monkeypatch.setattr(guest.way, "request_relay", lambda *_: found)
-    monkeypatch.setattr(guest.way, "connect", lambda _way: ours)
+    monkeypatch.setattr(agent_client.way, "request_relay", lambda *_: found)
+    monkeypatch.setattr(agent_client.way, "connect", lambda _way: ours)
     theirs.close()
     with (
         pytest.raises(errors.ConnectionFailed, match=r"^web1 on hv1: the connection ended: "),
-        guest.agent_stream(None, "web1") as (host, talk),
+        agent_client.agent_stream(None, "web1") as (host, talk),
     ):
         assert host == "hv1"
         talk.ask("exec")
@@ -221,26 +226,26 @@ def test_a_line_that_breaks_is_named_with_its_guest_and_host(monkeypatch):
 def test_what_a_command_reads_is_a_file_of_the_master_that_is_not_too_long(tmp_path):
     path = tmp_path / "in"
     path.write_bytes(b"\0input")
-    assert guest.read_input(None) == b"" and guest.read_input(str(path)) == b"\0input"
+    assert agent_client.read_input(None) == b"" and agent_client.read_input(str(path)) == b"\0input"
     with pytest.raises(errors.VirtError, match="none"):
-        guest.read_input(str(tmp_path / "none"))
+        agent_client.read_input(str(tmp_path / "none"))
     path.write_bytes(bytes(64 * 1024 + 1))
     with pytest.raises(errors.InvalidInput, match="more than 64 KiB: bring it by"):
-        guest.read_input(str(path))
+        agent_client.read_input(str(path))
 
 
 def test_what_a_command_reads_may_be_typed(tmp_path, monkeypatch):
     path = tmp_path / "in"
     path.write_bytes(b"typed")
     with open(path) as file:
-        monkeypatch.setattr(guest.sys, "stdin", file)
-        assert guest.read_input("-") == b"typed"
+        monkeypatch.setattr(agent_client.sys, "stdin", file)
+        assert agent_client.read_input("-") == b"typed"
     ours, theirs = os.openpty()
     os.close(theirs)  # its terminal is gone
     with open(ours) as file:
-        monkeypatch.setattr(guest.sys, "stdin", file)
+        monkeypatch.setattr(agent_client.sys, "stdin", file)
         with pytest.raises(errors.InvalidInput, match="stdin='-' cannot be read: Input/output"):
-            guest.read_input("-")
+            agent_client.read_input("-")
 
 
 # -- what pages see --------------------------------------------------------------------------------
@@ -254,11 +259,11 @@ def test_a_cloud_that_cannot_be_asked_is_said_to_every_page(opts, fault, words):
     def fleet(_opts):
         raise fault
 
-    one = view.ClusterView(opts, lambda: False, fleet)
+    one = cluster_view.ClusterView(opts, lambda: False, fleet)
     one.last = one._query_cluster()
     found = one.for_user("anna")
     assert (found.snapshot.error, found.texts) == (words, {})
-    page = pages.PageSession(one, "anna", None, None)
+    page = page_session.PageSession(one, "anna", None, None)
     assert json.loads(page._snapshot_text(found))["error"] == words
     for user in ("bob", "eve"):
         one.for_user(user)
@@ -270,10 +275,10 @@ def test_a_cloud_that_cannot_be_asked_is_said_to_every_page(opts, fault, words):
     ({"vm_info": {"web1": None}}, {"vm_info": {}}),
 ])  # fmt: skip
 def test_a_host_that_says_nothing_of_its_guests_takes_no_page_from_anybody(opts, about, shown):
-    assert view._shown_query(about) == shown
-    one = view.ClusterView(opts, lambda: False)
+    assert cluster_view._shown_query(about) == shown
+    one = cluster_view.ClusterView(opts, lambda: False)
     good = {"vm_info": {"web2": {"state": "running"}}}
-    one.last = view.ViewSnapshot(1, 0.0, {"hv1": about, "hv2": good})
+    one.last = cluster_view.ViewSnapshot(1, 0.0, {"hv1": about, "hv2": good})
     found = one.for_user(None)
     assert found.guests == {"web2"} and json.loads(found.texts["hv1"][1])["query"] == shown
 
@@ -293,10 +298,10 @@ def test_events_are_told_by_the_rights_of_the_last_look(opts, monkeypatch):
         asked.append(user)
         return ("web",)
 
-    monkeypatch.setattr(view.allowed.asker, "groups", groups)
-    one = view.ClusterView(opts, lambda: False)
+    monkeypatch.setattr(cluster_view.allowed.asker, "groups", groups)
+    one = cluster_view.ClusterView(opts, lambda: False)
     one._watching += [None, None]
-    one.last = view.ViewSnapshot(1, 0.0, hosts=[host_with("hv1", [placed("web1")])],
+    one.last = cluster_view.ViewSnapshot(1, 0.0, hosts=[host_with("hv1", [placed("web1")])],
                          query={"hv1": {"vm_info": {"web1": {}, "db1": {}}}})  # fmt: skip
     for user, hears in (("anna", [True, False]), ("ops", [True, True])):
         one.for_user(user)
@@ -304,21 +309,25 @@ def test_events_are_told_by_the_rights_of_the_last_look(opts, monkeypatch):
         for _ in range(10):
             told = [
                 one.event_for_user(
-                    user, news.PageEvent(f"salt/virt/{name}/init/copy", {"text": "x"}, name)
+                    user, page_events.PageEvent(f"salt/virt/{name}/init/copy", {"text": "x"}, name)
                 )
                 for name in ("web1", "db1")
             ]
             assert [each is not None for each in told] == hears
         assert len(asked) == before
-    one.last = view.ViewSnapshot(2, 0.0, error="no hypervisor")
+    one.last = cluster_view.ViewSnapshot(2, 0.0, error="no hypervisor")
     assert (
-        one.event_for_user("anna", news.PageEvent("salt/virt/web1/init/copy", {}, "web1")) is None
+        one.event_for_user("anna", page_events.PageEvent("salt/virt/web1/init/copy", {}, "web1"))
+        is None
     )
-    assert one.event_for_user("ops", news.PageEvent("salt/virt/web1/init/copy", {}, "web1")) == {}
+    assert (
+        one.event_for_user("ops", page_events.PageEvent("salt/virt/web1/init/copy", {}, "web1"))
+        == {}
+    )
 
 
 def test_an_event_of_others_is_no_news(opts):
-    one, heard = view.ClusterView(opts, lambda: False), []
+    one, heard = cluster_view.ClusterView(opts, lambda: False), []
     one._watching.append(SimpleNamespace(heard=heard.append))
     for tag, data in (("salt/job/1/new", {}), ("salt/virt/x", {}), ("", {"name": "web1"})):
         before = one._next_at
@@ -327,15 +336,15 @@ def test_an_event_of_others_is_no_news(opts):
 
 
 def test_events_that_cannot_be_read_are_tried_again(opts, monkeypatch, caplog):
-    monkeypatch.setattr(view, "_RETRY_S", 0.01)
+    monkeypatch.setattr(cluster_view, "_RETRY_S", 0.01)
     tried = []
 
     def broken(*_words, **_more):
         tried.append(1)
         raise OSError("no bus")
 
-    monkeypatch.setattr(view.salt.utils.event, "get_event", broken)
-    one = view.ClusterView(opts, lambda: False, lambda _opts: contextlib.nullcontext(None))
+    monkeypatch.setattr(cluster_view.salt.utils.event, "get_event", broken)
+    one = cluster_view.ClusterView(opts, lambda: False, lambda _opts: contextlib.nullcontext(None))
     with one.subscribed(SimpleNamespace(looked=lambda: None, heard=lambda told: None)):
         until(lambda: len(tried) > 1, "another try")
     assert "the master's events cannot be read for pages" in caplog.text
@@ -351,9 +360,9 @@ def test_what_comes_on_the_bus_is_told_to_who_watches(opts, monkeypatch):
         return coming.pop(0) if coming else over.wait(0.01)
 
     bus = contextlib.nullcontext(SimpleNamespace(get_event=get_event))
-    monkeypatch.setattr(view.salt.utils.event, "get_event", lambda *_words, **_more: bus)
+    monkeypatch.setattr(cluster_view.salt.utils.event, "get_event", lambda *_words, **_more: bus)
     one, heard = (
-        view.ClusterView(opts, lambda: False, lambda _opts: contextlib.nullcontext(None)),
+        cluster_view.ClusterView(opts, lambda: False, lambda _opts: contextlib.nullcontext(None)),
         [],
     )
     with one.subscribed(SimpleNamespace(looked=lambda: None, heard=heard.append)):
@@ -366,6 +375,6 @@ def test_an_event_of_which_it_is_not_known_who_may_hear_is_told_to_nobody(opts):
         def event_for_user(self, user, told):
             raise errors.Denied("virt:rights is damaged")
 
-    page = pages.PageSession(Blind(), "anna", None, None)
-    told = news.PageEvent("salt/virt/x", {"name": "web1"}, subject="web1")
+    page = page_session.PageSession(Blind(), "anna", None, None)
+    told = page_events.PageEvent("salt/virt/x", {"name": "web1"}, subject="web1")
     assert page._event_data(told) is None

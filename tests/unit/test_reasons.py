@@ -5,18 +5,21 @@ import pytest
 pytest.importorskip("salt")
 
 from saltvirt import errors
-from saltvirt.answers.made import GuestKey
+from saltvirt.answers.created import GuestKey
 from saltvirt.fleet import authorization, target
 from saltvirt.fleet.answer import FAILED, SILENT, Answer, down
-from saltvirt.operations import deploy, held, lock, operation, slots
-from saltvirt.operations.authorize import Authorize
-from saltvirt.operations.eject import Eject
-from saltvirt.operations.identity import CloneGuest, RenameGuest
-from saltvirt.operations.init import Init, InitRequest, confirm_key, deliver
-from saltvirt.operations.migrate import Migrate
-from saltvirt.operations.purge import Purge
-from saltvirt.operations.report import Report
+from saltvirt.operations.access.authorize import Authorize
+from saltvirt.operations.core import operation
+from saltvirt.operations.core.report import Report
+from saltvirt.operations.create import deploy
+from saltvirt.operations.create.eject import Eject
+from saltvirt.operations.create.identity import CloneGuest, RenameGuest
+from saltvirt.operations.create.init import Init, InitRequest, confirm_key, deliver
+from saltvirt.operations.guest.purge import Purge
+from saltvirt.operations.journal import lock, slots
+from saltvirt.operations.move.migrate import Migrate
 from saltvirt.placement import policy
+from saltvirt.system import file_lock
 from tests.clock import Clock
 
 HOST = {"cpus": 8, "memory_kib": 16 << 20, "types": ["kvm"], "guests": {}}
@@ -139,7 +142,7 @@ def test_no_more_hosts_are_tried_than_the_attempts_when_each_has_a_reason_of_its
 def test_who_waits_for_other_inits_is_told_for_whom(tmp_path, monkeypatch):
     cloud, clock, steps = Cloud(tmp_path), Clock(), []
     cloud.opts["virt"]["inits_at_once"] = 1
-    monkeypatch.setattr(held, "time", clock)
+    monkeypatch.setattr(file_lock, "time", clock)
     other = slots.deploying(cloud.opts, None, "virt.init of other")
     other.__enter__()
     clock.sleep = lambda _seconds: other.__exit__(None, None, None)

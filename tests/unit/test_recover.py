@@ -9,7 +9,8 @@ from saltvirt.answers.migration import RecoveryResult, UnfinishedMigration
 from saltvirt.fleet import shape
 from saltvirt.fleet.answer import FAILED, Answer, down, from_return
 from saltvirt.fleet.keys import KeyStore
-from saltvirt.operations import lock, migrate, recover, target_leftovers
+from saltvirt.operations.journal import lock
+from saltvirt.operations.move import migrate, recover, target_leftovers
 
 
 class Report:

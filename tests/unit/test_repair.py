@@ -13,7 +13,10 @@ from saltvirt.fleet import private
 from saltvirt.fleet.answer import Answer, down
 from saltvirt.fleet.authorization import Authorizations
 from saltvirt.fleet.pillars import Pillars
-from saltvirt.operations import begun, find, keepers, lock, owners, proof, repair
+from saltvirt.operations import repair
+from saltvirt.operations.access import owners
+from saltvirt.operations.cluster import find, ha_provider, shared_storage_check
+from saltvirt.operations.journal import intent_log, lock
 from saltvirt.revert import UndoStack
 
 
@@ -301,7 +304,7 @@ def test_a_guest_whose_owner_was_not_recorded_is_named(tmp_path):
 def test_a_guest_whose_init_was_given_up_or_killed_is_named_until_somebody_wants_it(tmp_path):
     cloud = Cloud(tmp_path, {"hv1": left(["whole"], ["half"]), "hv2": None})
     for name, host in (("whole", "hv1"), ("half", "hv1"), ("later", "hv2"), ("none", "hv1")):
-        begun.PendingCreate(cloud.opts, name, "virt.init", UndoStack()).record_host(host)
+        intent_log.PendingCreate(cloud.opts, name, "virt.init", UndoStack()).record_host(host)
     found, _ = repair.find_leftovers(cloud)
     assert [one.id for one in found] == ["half-made:half:hv1", "given-up:later:hv2",
                                          "given-up:whole:hv1"]  # fmt: skip
@@ -316,7 +319,7 @@ def test_a_guest_whose_init_was_given_up_or_killed_is_named_until_somebody_wants
     cloud.left["hv1"]["guests"]["whole"] = "shutdown"
     with lock.guest(cloud.opts, "whole", "virt.init"):
         assert "given-up:whole:hv1" not in [one.id for one in repair.find_leftovers(cloud)[0]]
-    begun.forget(cloud.opts, "whole")
+    intent_log.forget(cloud.opts, "whole")
     assert "given-up:whole:hv1" not in [one.id for one in repair.find_leftovers(cloud)[0]]
 
 
@@ -390,7 +393,7 @@ def test_nothing_of_a_guest_that_is_kept_is_repaired(tmp_path, monkeypatch):
     monkeypatch.setattr(repair.KeyStore, "guest_ids", lambda self: ["web1"])
     monkeypatch.setattr(repair.KeyStore, "host_of", lambda self, name: "hv1")
     [key] = [one for one in repair.find_leftovers(cloud)[0] if one.code == repair.KEY]
-    keepers.store_managed(cloud.opts, {"web1": "somebody", "half": "somebody"})
+    ha_provider.store_managed(cloud.opts, {"web1": "somebody", "half": "somebody"})
     assert [one.code for one in repair.find_leftovers(cloud)[0]] == [repair.HALF_MADE]
     with pytest.raises(errors.OperationFailed, match="web1 is kept by somebody"):
         key.repair()
@@ -453,7 +456,9 @@ def test_the_guest_of_another_is_not_the_one_that_was_given_up(tmp_path, mark, n
     cloud = Cloud(tmp_path, {"hv1": left(["web1"])})
     if mark != "older":  # a host that tells no marks
         cloud.left["hv1"]["operations"] = {"web1": mark} if mark else {}
-    begun.PendingCreate(cloud.opts, "web1", "virt.init", UndoStack(), "ours").record_host("hv1")
+    intent_log.PendingCreate(cloud.opts, "web1", "virt.init", UndoStack(), "ours").record_host(
+        "hv1"
+    )
     assert [one.id for one in repair.find_leftovers(cloud)[0]] == ["given-up:web1:hv1"] * named
     cloud.left["hv1"] = None
     assert [one.id for one in repair.find_leftovers(cloud)[0]] == ["given-up:web1:hv1"]
@@ -462,13 +467,15 @@ def test_the_guest_of_another_is_not_the_one_that_was_given_up(tmp_path, mark, n
 @pytest.mark.parametrize(("marks", "named"), [({}, True), ({"web1": "an init's"}, False)])
 def test_a_copy_that_was_given_up_has_no_mark(tmp_path, marks, named):
     cloud = Cloud(tmp_path, {"hv1": {**left(["web1"]), "operations": marks}})
-    begun.PendingCreate(cloud.opts, "web1", "virt.clone", UndoStack()).record_host("hv1")
+    intent_log.PendingCreate(cloud.opts, "web1", "virt.clone", UndoStack()).record_host("hv1")
     assert [one.id for one in repair.find_leftovers(cloud)[0]] == ["given-up:web1:hv1"] * named
 
 
 def test_what_an_older_version_wrote_down_is_compared_with_no_mark(tmp_path):
     cloud = Cloud(tmp_path, {"hv1": {**left(["web1"]), "operations": {"web1": "x"}}})
-    begun.PendingCreate(cloud.opts, "web1", "virt.init", UndoStack(), "ours").record_host("hv1")
+    intent_log.PendingCreate(cloud.opts, "web1", "virt.init", UndoStack(), "ours").record_host(
+        "hv1"
+    )
     path = tmp_path / "virt" / "begun" / "web1"
     told = json.loads(path.read_text())
     del told["operation"]
@@ -481,9 +488,9 @@ def test_what_an_older_version_wrote_down_is_compared_with_no_mark(tmp_path):
 )
 def test_a_damaged_note_of_what_was_begun_names_nothing(tmp_path, note):
     cloud = Cloud(tmp_path, {"hv1": left(["web1"])})
-    begun.PendingCreate(cloud.opts, "web1", "virt.init", UndoStack()).record_host("hv1")
+    intent_log.PendingCreate(cloud.opts, "web1", "virt.init", UndoStack()).record_host("hv1")
     (tmp_path / "virt" / "begun" / "web1").write_bytes(note)
-    assert begun.load(cloud.opts, "web1") is None
+    assert intent_log.load(cloud.opts, "web1") is None
     assert repair.find_leftovers(cloud)[0] == []
 
 
@@ -531,7 +538,7 @@ def test_of_disks_on_shared_storage_the_other_hosts_are_asked(tmp_path, monkeypa
         (([path], {}), ({"web1": "removed from hv1"}, {})),
         (([], {path: words}), ({}, f"{path} stays: {words}")),
     ]:
-        monkeypatch.setattr(proof, "unused_elsewhere", lambda *_, found=found: found)
+        monkeypatch.setattr(shared_storage_check, "unused_elsewhere", lambda *_, found=found: found)
         repaired, remaining = repair.repair_all(repair.find_leftovers(cloud)[0], Silent())
         assert repaired == result[0]
         assert str(result[1]) in str(remaining)

@@ -3,8 +3,8 @@ import pytest
 pytest.importorskip("salt")
 
 from saltvirt.fleet import progress
-from saltvirt.operations import report as reports
-from saltvirt.operations.report import Report
+from saltvirt.operations.core import report as reports
+from saltvirt.operations.core.report import Report
 
 
 class Bus:

@@ -6,7 +6,7 @@ import pytest
 pytest.importorskip("salt")
 
 from saltvirt import errors
-from saltvirt.operations import result
+from saltvirt.operations.core import result
 
 
 @result.reporting

@@ -10,7 +10,9 @@ pytest.importorskip("salt")
 from saltvirt import errors
 from saltvirt.fleet import target
 from saltvirt.fleet.answer import Answer, down
-from saltvirt.operations import hints, proof, revocation
+from saltvirt.operations.access import revocation
+from saltvirt.operations.cluster import shared_storage_check
+from saltvirt.operations.journal import location_cache
 
 
 class Cloud:
@@ -55,14 +57,14 @@ def test_a_host_that_runs_guests_is_refused_whether_virt_hosts_matches_it_or_not
 
 
 def test_a_host_that_runs_none_may_go_whatever_it_had_before(cloud):
-    hints.store_host(cloud.opts, "hv9", {"web1": "running"})
+    location_cache.store_host(cloud.opts, "hv9", {"web1": "running"})
     cloud.running["hv9"] = []
     revocation.refuse_running(cloud, "hv9")
 
 
 def heard(cloud, at, host, *guests, state="running"):
-    hints.store_host(cloud.opts, host, dict.fromkeys(guests, state))
-    os.utime(hints._host_path(cloud.opts, host), (at, at))
+    location_cache.store_host(cloud.opts, host, dict.fromkeys(guests, state))
+    os.utime(location_cache._host_path(cloud.opts, host), (at, at))
 
 
 def test_a_silent_host_is_refused_as_long_as_no_other_has_its_guests(cloud):
@@ -116,7 +118,7 @@ def test_on_a_master_without_hypervisors_what_was_heard_decides(cloud, monkeypat
 
 
 def test_what_an_earlier_version_wrote_down_may_have_run(cloud):
-    path = hints._host_path(cloud.opts, "hv9")
+    path = location_cache._host_path(cloud.opts, "hv9")
     heard(cloud, 100, "hv9")
     path.write_text(json.dumps(["hv9", ["web1"]]))
     os.utime(path, (100, 100))
@@ -129,11 +131,11 @@ def test_what_an_earlier_version_wrote_down_may_have_run(cloud):
 
 def test_a_host_whose_key_was_taken_back_is_not_asked(cloud):
     revocation.refuse_running(cloud, "hv77")
-    hints.store_host(cloud.opts, "hv77", {"db1": "running"})
+    location_cache.store_host(cloud.opts, "hv77", {"db1": "running"})
     with pytest.raises(errors.OperationFailed, match=r"had db1 when it was last heard"):
         revocation.refuse_running(cloud, "hv77")
 
 
 def test_a_host_is_known_by_the_guests_that_were_made_on_it(cloud, monkeypatch):
-    monkeypatch.setattr(proof, "guest_hosts", lambda _opts: {"hv9"})
+    monkeypatch.setattr(shared_storage_check, "guest_hosts", lambda _opts: {"hv9"})
     assert revocation.is_known(cloud, "hv9") and not revocation.is_known(cloud, "hv77")

@@ -14,7 +14,7 @@ import salt.loader
 import salt.utils.platform
 
 from saltvirt.errors import Denied, InvalidInput
-from saltvirt.fleet import asker
+from saltvirt.fleet import requester
 from saltvirt.rights import grants, verbs
 from saltvirt.rights.grants import GuestIdentity, ResourceAmount
 
@@ -259,7 +259,7 @@ def asked(user, call, opts=None, daemonize=True, monkeypatch=None):
 
 def test_who_asks_over_the_network_is_told_by_salts_entry(monkeypatch):
     def who():
-        return asker.requesting_user({"__cli": "salt-master"}, "UNKNOWN")
+        return requester.requesting_user({"__cli": "salt-master"}, "UNKNOWN")
 
     assert asked("bob", who, monkeypatch=monkeypatch) == "bob"
     # an orchestration begun by bob asks as bob, not as its own nobody
@@ -275,20 +275,22 @@ def test_who_asks_over_the_network_is_told_by_salts_entry(monkeypatch):
 def test_a_user_who_cannot_be_told_from_others_is_nobody(user, monkeypatch):
     opts = {"__cli": "salt-master", "user": "salt"}
     with pytest.raises(Denied, match="not known"):
-        asked(user, lambda: asker.requesting_user(opts, user), monkeypatch=monkeypatch)
+        asked(user, lambda: requester.requesting_user(opts, user), monkeypatch=monkeypatch)
 
 
 def test_those_who_have_the_master_are_not_limited(monkeypatch):
-    assert asker.requesting_user({"__cli": "salt-run"}, "root") is None
+    assert requester.requesting_user({"__cli": "salt-run"}, "root") is None
     assert (
         asked(
-            "sudo_x", lambda: asker.requesting_user({"__cli": "salt-run"}), monkeypatch=monkeypatch
+            "sudo_x",
+            lambda: requester.requesting_user({"__cli": "salt-run"}),
+            monkeypatch=monkeypatch,
         )
         is None
     )
     for user in (None, "Reactor", "UNKNOWN", "root", "sudo_anna"):
-        assert asker.requesting_user({"__cli": "salt-master"}, user) is None
-    assert asker.requesting_user({"__cli": "salt-master"}, "bob") == "bob"
+        assert requester.requesting_user({"__cli": "salt-master"}, user) is None
+    assert requester.requesting_user({"__cli": "salt-master"}, "bob") == "bob"
 
 
 @pytest.mark.parametrize("process", ["ProcessFunc(AsyncClientMixin._proc_function", "MWorker-1"])
@@ -296,18 +298,18 @@ def test_a_request_without_a_user_is_nobodys(process, monkeypatch):
     """Such as a thread that an orchestration of a user began, or a minion by peer_run."""
     monkeypatch.setattr(multiprocessing.current_process(), "name", process)
     with pytest.raises(Denied):
-        asker.requesting_user({"__cli": "salt-master"}, "root")
+        requester.requesting_user({"__cli": "salt-master"}, "root")
 
 
 def test_a_salt_that_has_it_otherwise_lets_nobody_pass(monkeypatch):
     monkeypatch.setattr(salt.client.mixins.AsyncClientMixin, "_proc_function", lambda low: None)
     with pytest.raises(Denied):
-        asker.requesting_user({"__cli": "salt-master"}, "root")
-    assert asker.requesting_user({"__cli": "salt-run"}, "root") is None
+        requester.requesting_user({"__cli": "salt-master"}, "root")
+    assert requester.requesting_user({"__cli": "salt-run"}, "root") is None
 
 
 def test_groups_are_salts_word_and_none_when_it_fails(monkeypatch):
     told = {"pam.groups": lambda user: ["web", 7, user]}
-    monkeypatch.setattr(asker.salt.loader, "auth", lambda opts: told)
-    assert asker.groups({}, "pam", "bob") == ("web", "bob")
-    assert asker.groups({}, "ldap", "bob") == asker.groups({}, None, "bob") == ()
+    monkeypatch.setattr(requester.salt.loader, "auth", lambda opts: told)
+    assert requester.groups({}, "pam", "bob") == ("web", "bob")
+    assert requester.groups({}, "ldap", "bob") == requester.groups({}, None, "bob") == ()

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from saltvirt import errors, plain
+from saltvirt import errors, sanitize
 from saltvirt.fleet import answer, shape
 from saltvirt.placement import facts
 
@@ -90,8 +90,8 @@ def test_a_step_has_a_number_or_none(percent):
 @pytest.mark.parametrize("few", [" ", "\n", "\r\n ", "\x1b[", "\x1b]", "\u2028"])
 def test_what_a_host_says_is_one_line_and_soon(few):
     begun = time.process_time()
-    assert "\n" not in plain.one_line(shape.clean(f"a{few * 200_000}b"))
-    assert plain.one_line(" a \n\t b\r\nc ") == "a b c"
+    assert "\n" not in sanitize.one_line(shape.clean(f"a{few * 200_000}b"))
+    assert sanitize.one_line(" a \n\t b\r\nc ") == "a b c"
     assert time.process_time() - begun < 5
 
 

@@ -8,8 +8,8 @@ import threading
 import pytest
 
 from saltvirt.errors import InvalidInput, OperationFailed
-from saltvirt.operations import held as waiting
-from saltvirt.operations import lock, slots
+from saltvirt.operations.journal import lock, slots
+from saltvirt.system import file_lock as waiting
 from tests.clock import Clock, until
 
 SETTING = "virt:backup:at_once_per"

@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("salt")
 
-from saltvirt.operations import starts
+from saltvirt.operations.journal import host_start
 
 
 def test_of_many_starts_one_is_run_and_one_waits(tmp_path):
@@ -19,7 +19,7 @@ def test_of_many_starts_one_is_run_and_one_waits(tmp_path):
         return "done"
 
     def start():
-        out.append(starts.once(opts, "hv1", begin))
+        out.append(host_start.once(opts, "hv1", begin))
 
     threads = [threading.Thread(target=start) for _ in range(20)]
     threads[0].start()
@@ -30,7 +30,7 @@ def test_of_many_starts_one_is_run_and_one_waits(tmp_path):
     while len(out) < 18:
         time.sleep(0.01)
     assert out == [None] * 18
-    assert starts.once(opts, "hv2", lambda: "another host's") == "another host's"
+    assert host_start.once(opts, "hv2", lambda: "another host's") == "another host's"
     go.set()
     for thread in threads:
         thread.join()
@@ -41,5 +41,5 @@ def test_of_many_starts_one_is_run_and_one_waits(tmp_path):
 def test_one_that_fails_is_in_nobodys_way(tmp_path):
     opts = {"cachedir": str(tmp_path)}
     with pytest.raises(ZeroDivisionError):
-        starts.once(opts, "hv1", lambda: 1 / 0)
-    assert starts.once(opts, "hv1", lambda: 1) == 1
+        host_start.once(opts, "hv1", lambda: 1 / 0)
+    assert host_start.once(opts, "hv1", lambda: 1) == 1

@@ -13,8 +13,10 @@ pytest.importorskip("salt")
 from saltvirt import errors
 from saltvirt.fleet import answer, authorization, client, syndic, target
 from saltvirt.fleet.keys import KeyStore
-from saltvirt.operations import find, init, picture, repair
-from saltvirt.operations.purge import Purge
+from saltvirt.operations import repair
+from saltvirt.operations.cluster import find
+from saltvirt.operations.create import cluster_snapshot, init
+from saltvirt.operations.guest.purge import Purge
 from tests.lab import paths
 
 OPTS = {
@@ -162,7 +164,7 @@ def test_no_permission_is_given_to_a_host_that_has_another_master(fleet):
 )  # fmt: skip
 def test_a_guest_with_a_key_goes_to_hosts_of_this_master(fleet, arguments, others):
     wanted = init.InitRequest("web1", 1, 64, "/a", arguments=arguments)
-    found = picture.foreign_key_hosts(fleet, wanted, ["hv1", "hv2"])
+    found = cluster_snapshot.foreign_key_hosts(fleet, wanted, ["hv1", "hv2"])
     assert found == dict.fromkeys(others, ("syndic", mock.ANY))
 
 

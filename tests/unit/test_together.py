@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("salt")
 
 from saltvirt import errors
-from saltvirt.operations import together
+from saltvirt.operations.create import batch_lookup
 from tests.clock import until
 
 # who would wait for others for so long does not end within a test
@@ -68,14 +68,14 @@ def looks(monkeypatch):
             raise said
         return said
 
-    monkeypatch.setattr(together.find, "locations", locations)
+    monkeypatch.setattr(batch_lookup.find, "locations", locations)
     yield found
     found.goes_on.set()
 
 
 def test_one_look_is_for_all_that_came_before_it_began(looks):
     looks.answers = ["first", "second"]
-    one = together.LookupBatcher(at_once=1, size=3, coming=9, wait_s=FOREVER_S)
+    one = batch_lookup.LookupBatcher(at_once=1, size=3, coming=9, wait_s=FOREVER_S)
     two = all_look(one, 2)
     until(lambda: one._next.waiting == 2, "both wait for a third")
     time.sleep(0.1)
@@ -87,23 +87,23 @@ def test_one_look_is_for_all_that_came_before_it_began(looks):
 
 def test_of_few_hosts_those_who_come_within_a_moment_share_a_look(looks, monkeypatch):
     looks.answers = ["found", "again"]
-    monkeypatch.setattr(together, "MOMENT_S", FOREVER_S)
-    one = together.LookupBatcher(at_once=2, size=1, coming=2, wait_s=FOREVER_S)
+    monkeypatch.setattr(batch_lookup, "MOMENT_S", FOREVER_S)
+    one = batch_lookup.LookupBatcher(at_once=2, size=1, coming=2, wait_s=FOREVER_S)
     with one.slot() as first, one.slot() as second:
         waiting = [begun(first.query_locations, Fleet())]
         until(lambda: one._next.waiting == 1, "the first waits a moment")
         time.sleep(0.1)
         assert looks.asked == []
         assert told([*waiting, begun(second.query_locations, Fleet())]) == ["found"] * 2
-    monkeypatch.setattr(together, "MOMENT_S", 0.01)
-    one = together.LookupBatcher(at_once=1, size=1, coming=9, wait_s=FOREVER_S)
+    monkeypatch.setattr(batch_lookup, "MOMENT_S", 0.01)
+    one = batch_lookup.LookupBatcher(at_once=1, size=1, coming=9, wait_s=FOREVER_S)
     assert told(all_look(one, 1)) == ["again"], "and no longer"
 
 
 def test_nobody_looks_without_the_last_that_comes_however_slow_that_one_is(looks, monkeypatch):
     looks.answers = ["found", "again"]
-    monkeypatch.setattr(together, "MOMENT_S", FOREVER_S)
-    one = together.LookupBatcher(at_once=2, size=1, coming=2, wait_s=FOREVER_S)
+    monkeypatch.setattr(batch_lookup, "MOMENT_S", FOREVER_S)
+    one = batch_lookup.LookupBatcher(at_once=2, size=1, coming=2, wait_s=FOREVER_S)
     with one.slot() as first, one.slot() as second:
         waiting = [begun(first.query_locations, Fleet())]
         until(lambda: one._next.waiting == 1, "the first waits")
@@ -114,8 +114,8 @@ def test_nobody_looks_without_the_last_that_comes_however_slow_that_one_is(looks
 @pytest.mark.parametrize("size", [2, 3])
 def test_of_many_hosts_nobody_looks_after_a_moment(looks, monkeypatch, size):
     looks.answers = ["found"]
-    monkeypatch.setattr(together, "MOMENT_S", 0.01)
-    one = together.LookupBatcher(at_once=1, size=size, coming=9, wait_s=FOREVER_S)
+    monkeypatch.setattr(batch_lookup, "MOMENT_S", 0.01)
+    one = batch_lookup.LookupBatcher(at_once=1, size=size, coming=9, wait_s=FOREVER_S)
     waiting = all_look(one, size - 1)
     until(lambda: one._next.waiting == size - 1, "they wait for one more")
     time.sleep(0.1)
@@ -125,7 +125,7 @@ def test_of_many_hosts_nobody_looks_after_a_moment(looks, monkeypatch, size):
 
 def test_who_waits_for_others_keeps_no_connection_meanwhile(looks):
     looks.answers = ["found"]
-    one, fleet = together.LookupBatcher(at_once=1, size=2, coming=9, wait_s=FOREVER_S), Fleet()
+    one, fleet = batch_lookup.LookupBatcher(at_once=1, size=2, coming=9, wait_s=FOREVER_S), Fleet()
     first = begun(one.query_locations, fleet)
     until(lambda: one._next.waiting, "it waits")
     assert fleet.rested == 1
@@ -136,7 +136,7 @@ def test_who_comes_while_a_look_is_under_way_gets_the_next(looks):
     """What was made after it began is not surely seen by it."""
     looks.answers = ["first", "second"]
     looks.goes_on.clear()
-    one = together.LookupBatcher(at_once=1, size=1, coming=9, wait_s=FOREVER_S)
+    one = batch_lookup.LookupBatcher(at_once=1, size=1, coming=9, wait_s=FOREVER_S)
     first = all_look(one, 1)
     until(lambda: looks.asked, "a look is under way")
     late = all_look(one, 2)
@@ -149,7 +149,7 @@ def test_who_comes_while_a_look_is_under_way_gets_the_next(looks):
 
 def test_nobody_waits_for_those_that_do_not_come(looks):
     looks.answers = ["found"]
-    one = together.LookupBatcher(at_once=3, size=50, coming=4, wait_s=FOREVER_S)
+    one = batch_lookup.LookupBatcher(at_once=3, size=50, coming=4, wait_s=FOREVER_S)
     with one.slot() as first, one.slot() as second:
         waiting = [begun(turn.query_locations, Fleet()) for turn in (first, second)]
         until(lambda: one._next.waiting == 2, "both wait")
@@ -165,14 +165,14 @@ def test_nobody_waits_for_those_that_do_not_come(looks):
 
 def test_nobody_waits_for_others_for_long(looks):
     looks.answers = ["found"]
-    one = together.LookupBatcher(at_once=1, size=50, coming=50, wait_s=0.2)
+    one = batch_lookup.LookupBatcher(at_once=1, size=50, coming=50, wait_s=0.2)
     assert told(all_look(one, 1)) == ["found"]
 
 
 def test_who_came_last_waits_no_longer_than_who_came_first(looks):
     looks.answers = ["first", "second"]
     looks.goes_on.clear()
-    one = together.LookupBatcher(at_once=1, size=50, coming=50, wait_s=0)
+    one = batch_lookup.LookupBatcher(at_once=1, size=50, coming=50, wait_s=0)
     first = all_look(one, 1)
     until(lambda: looks.asked, "a look is under way")
     second = all_look(one, 1)
@@ -186,7 +186,7 @@ def test_who_came_last_waits_no_longer_than_who_came_first(looks):
 
 def test_of_a_look_that_fails_each_asks_for_himself(looks):
     looks.answers = [errors.ConnectionFailed("no master"), "second"]
-    one = together.LookupBatcher(at_once=1, size=2, coming=9, wait_s=FOREVER_S)
+    one = batch_lookup.LookupBatcher(at_once=1, size=2, coming=9, wait_s=FOREVER_S)
     both = all_look(one, 2)
     failed = [each.exception(timeout=60) for each in both]
     assert sorted(map(type, failed), key=str) == [type(None), errors.ConnectionFailed]
@@ -196,7 +196,7 @@ def test_of_a_look_that_fails_each_asks_for_himself(looks):
 
 def test_no_more_are_made_at_a_time_than_have_a_turn(looks):
     looks.answers = ["found"]
-    one = together.LookupBatcher(at_once=1, size=1, coming=3)
+    one = batch_lookup.LookupBatcher(at_once=1, size=1, coming=3)
     came = threading.Event()
 
     def next_one():
@@ -225,7 +225,7 @@ def test_while_some_wait_for_a_look_others_are_made(looks):
             raise errors.OperationFailed("broken")
         return turn.query_locations(Fleet())
 
-    done = begun(lambda: list(together.create_each(range(12), make, at_once=1, hosts=15)))
+    done = begun(lambda: list(batch_lookup.create_each(range(12), make, at_once=1, hosts=15)))
     until(lambda: len(made) >= 8, "all that may be made are")
     time.sleep(0.2)
     assert len(made) == 8  # one of them has failed
@@ -239,9 +239,9 @@ def test_while_some_wait_for_a_look_others_are_made(looks):
 
 
 def test_where_there_is_nothing_to_make_nothing_is_made():
-    assert list(together.create_each([], None, at_once=1, hosts=0)) == []
+    assert list(batch_lookup.create_each([], None, at_once=1, hosts=0)) == []
 
 
 @pytest.mark.parametrize(("hosts", "size"), [(0, 1), (3, 1), (10, 2), (200, 20), (2000, 20)])
 def test_for_how_many_a_look_at_so_many_hosts_is(hosts, size):
-    assert together.size_for(hosts) == size
+    assert batch_lookup.size_for(hosts) == size

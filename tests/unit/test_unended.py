@@ -6,8 +6,9 @@ pytest.importorskip("salt")
 
 from saltvirt import errors
 from saltvirt.fleet.answer import Answer
-from saltvirt.operations import begun, deploy, lock, unended
-from saltvirt.operations.init import Init
+from saltvirt.operations.create import deploy, interrupted_create
+from saltvirt.operations.create.init import Init
+from saltvirt.operations.journal import intent_log, lock
 from saltvirt.placement import policy
 from saltvirt.revert import UndoStack
 
@@ -63,7 +64,7 @@ def plan(cloud, guests=None):
 
 
 def told(cloud, what="virt.init", host="hv1", starting=False, operation=None):
-    one = begun.PendingCreate(cloud.opts, "web1", what, UndoStack(), operation)
+    one = intent_log.PendingCreate(cloud.opts, "web1", what, UndoStack(), operation)
     one.record_host(host)
     if starting:
         one.mark_started()
@@ -110,7 +111,7 @@ def test_what_was_started_since_its_creation_was_interrupted_stays(tmp_path, sta
     words = "its creation on hv1 was interrupted, but it was started at noon: it stays as it is"
     assert words in found.text()
     with pytest.raises(errors.OperationFailed, match="web1 on hv1 stays: it was started at noon"):
-        unended.remove(cloud, "web1", "hv1")
+        interrupted_create.remove(cloud, "web1", "hv1")
     assert cloud.guests["hv1"] == {"web1": guest}
 
 
@@ -125,22 +126,22 @@ def test_a_whole_one_that_was_never_started_is_started(tmp_path):
     (wish,) = (deploy.parse_guest(name, said, "shop") for name, said in WISH.items())
     report = type("Report", (), {"step": lambda *_, **__: None})()
     with pytest.raises(errors.OperationFailed, match="on hv2 was changed meanwhile"):
-        unended.start(cloud, policy.from_config(None, None), wish, "hv2", report)
+        interrupted_create.start(cloud, policy.from_config(None, None), wish, "hv2", report)
     one, known = cloud.one, []
 
     def asked(host, function, *more, **options):
         if function == "virt.power":
-            known.append(begun.load(cloud.opts, "web1").started)
+            known.append(intent_log.load(cloud.opts, "web1").started)
         return one(host, function, *more, **options)
 
     cloud.one = asked
-    state = unended.start(cloud, policy.from_config(None, None), wish, "hv1", report)
+    state = interrupted_create.start(cloud, policy.from_config(None, None), wish, "hv1", report)
     assert state == "running"
     assert known == [True], "written down before the host is told: it may have run from then on"
     assert ("hv1", "virt.power") in cloud.called
-    assert begun.load(cloud.opts, "web1") is None
+    assert intent_log.load(cloud.opts, "web1") is None
     with pytest.raises(errors.OperationFailed, match="on hv1 was changed meanwhile"):
-        unended.start(cloud, policy.from_config(None, None), wish, "hv1", report)
+        interrupted_create.start(cloud, policy.from_config(None, None), wish, "hv1", report)
 
 
 def test_one_that_is_to_stay_off_is_ended_and_not_started(tmp_path):
@@ -148,8 +149,8 @@ def test_one_that_is_to_stay_off_is_ended_and_not_started(tmp_path):
     told(cloud)
     wish = deploy.parse_guest("web1", {**WISH["web1"], "start": False}, "shop")
     report = type("Report", (), {"step": lambda *_, **__: None})()
-    state = unended.start(cloud, policy.from_config(None, None), wish, "hv1", report)
-    assert (state, begun.load(cloud.opts, "web1")) == ("shutdown", None)
+    state = interrupted_create.start(cloud, policy.from_config(None, None), wish, "hv1", report)
+    assert (state, intent_log.load(cloud.opts, "web1")) == ("shutdown", None)
     assert ("hv1", "virt.power") not in cloud.called
 
 
@@ -169,9 +170,9 @@ def test_one_that_another_master_has_made_meanwhile_is_named_and_none_is_started
     cloud.guests["hv2"] = {"web1": WEB}
     (wish,) = (deploy.parse_guest(name, said, "shop") for name, said in WISH.items())
     with pytest.raises(errors.OperationFailed, match=r"more than one host: hv1 .*virt\.repair"):
-        unended.start(cloud, policy.from_config(None, None), wish, "hv1", None)
+        interrupted_create.start(cloud, policy.from_config(None, None), wish, "hv1", None)
     assert ("hv1", "virt.power") not in cloud.called
-    assert begun.load(cloud.opts, "web1").started is False
+    assert intent_log.load(cloud.opts, "web1").started is False
 
 
 @pytest.mark.parametrize(
@@ -205,7 +206,7 @@ def test_one_that_was_told_to_start_meanwhile_is_not_started_again(tmp_path):
     told(cloud, starting=True)
     (wish,) = (deploy.parse_guest(name, said, "shop") for name, said in WISH.items())
     with pytest.raises(errors.OperationFailed, match="on hv1 was changed meanwhile"):
-        unended.start(cloud, policy.from_config(None, None), wish, "hv1", None)
+        interrupted_create.start(cloud, policy.from_config(None, None), wish, "hv1", None)
     assert ("hv1", "virt.power") not in cloud.called
 
 
@@ -221,7 +222,7 @@ def test_while_an_operation_is_at_work_nothing_is_done(tmp_path):
         found = plan(cloud)
         assert (found.recreate, found.placed, found.existing) == ({}, {}, {"web1": "hv1"})
         with pytest.raises(errors.OperationFailed, match="under way"):
-            unended.remove(cloud, "web1", "hv1")
+            interrupted_create.remove(cloud, "web1", "hv1")
     assert ("hv1", "virt.purge") not in cloud.called
 
 

@@ -12,11 +12,13 @@ pytest.importorskip("salt")
 from saltvirt import errors
 from saltvirt.fleet import answer
 from saltvirt.fleet.answer import FAILED, Answer
-from saltvirt.operations import alone, begun, find, lifecycle, slots, unique
-from saltvirt.operations.identity import CloneGuest, RenameGuest
-from saltvirt.operations.init import Init, InitRequest
-from saltvirt.operations.lifecycle import Lifecycle
-from saltvirt.operations.report import Report
+from saltvirt.operations.cluster import find, start_safety, unique
+from saltvirt.operations.core.report import Report
+from saltvirt.operations.create.identity import CloneGuest, RenameGuest
+from saltvirt.operations.create.init import Init, InitRequest
+from saltvirt.operations.guest import lifecycle
+from saltvirt.operations.guest.lifecycle import Lifecycle
+from saltvirt.operations.journal import intent_log, slots
 from saltvirt.placement import policy
 from saltvirt.revert import UndoStack
 from tests.clock import Clock
@@ -116,7 +118,7 @@ def test_a_host_that_says_nothing_of_guests_has_none(tmp_path):
 
 def test_what_a_silent_host_was_told_to_make_is_not_made_elsewhere(tmp_path):
     cloud = Cloud(tmp_path, hv1=MAKES, hv2=silent("hv2"))
-    begun.PendingCreate(cloud.opts, "web1", "virt.init", UndoStack()).record_host("hv2")
+    intent_log.PendingCreate(cloud.opts, "web1", "virt.init", UndoStack()).record_host("hv2")
     with pytest.raises(errors.OperationFailed, match=r"hv2 was asked to create web1 by virt\.init"):
         init(cloud, seed=True).run()
 
@@ -131,7 +133,7 @@ def test_what_a_host_still_works_at_is_not_made_again(tmp_path, begins, at_work,
     said = {"guests": {}, "unfinished": [], "migrations": {}, "at_work": at_work}
     cloud = Cloud(tmp_path, hv1={"virt.leftovers": said})
     if begins:
-        begun.PendingCreate(cloud.opts, "web1", "virt.init", UndoStack()).record_host(begins)
+        intent_log.PendingCreate(cloud.opts, "web1", "virt.init", UndoStack()).record_host(begins)
     if refused:
         with pytest.raises(errors.OperationFailed, match="still at work on web1: virt"):
             unique.check(cloud, "web1", {})
@@ -260,7 +262,7 @@ def test_an_init_whose_answer_is_lost_is_settled_by_what_the_host_has(tmp_path):
     one = made_by(init(cloud), cloud)
     assert one.run().details["state"] == "shutdown"
     assert ("hv1", "virt.purge") not in cloud.called, "what succeeded is not undone"
-    assert begun.load(cloud.opts, "web1") is None
+    assert intent_log.load(cloud.opts, "web1") is None
 
 
 def test_what_is_half_made_is_removed_and_what_is_not_there_is_not_looked_for(tmp_path):
@@ -279,11 +281,11 @@ def test_an_init_that_is_given_up_is_written_down_until_it_is_known_what_became_
     cloud = Cloud(tmp_path, hv1=given_up)
     with pytest.raises(errors.ConnectionFailed, match=r"virt:stall_timeout.*may still be creating"):
         init(cloud).run()
-    assert begun.load(cloud.opts, "web1").host == "hv1"
+    assert intent_log.load(cloud.opts, "web1").host == "hv1"
     cloud = Cloud(tmp_path, hv1={**MAKES, "virt.init": "!no such image"})
     with pytest.raises(errors.OperationFailed, match="no such image"):
         init(cloud).run()
-    assert begun.load(cloud.opts, "web1") is None
+    assert intent_log.load(cloud.opts, "web1") is None
 
 
 def test_a_start_whose_answer_is_missing_is_asked_about_and_nothing_is_undone(tmp_path):
@@ -300,7 +302,7 @@ def test_what_could_not_be_undone_is_named_and_written_down(tmp_path):
     cloud = Cloud(tmp_path, hv1=broken)
     with pytest.raises(errors.OperationFailed, match=r"gone wrong; could not undo: purge web1"):
         init(cloud).run()
-    assert begun.load(cloud.opts, "web1").host == "hv1"
+    assert intent_log.load(cloud.opts, "web1").host == "hv1"
 
 
 @pytest.mark.parametrize("stays", [False, True])
@@ -316,7 +318,7 @@ def test_a_guest_whose_start_is_refused_is_removed_before_another_host_is_asked(
         with pytest.raises(errors.OperationFailed, match=r"0 KiB .*not undo: purge web1 on hv1"):
             one.run()
         assert ("hv2", "virt.init") not in cloud.called
-        assert begun.load(cloud.opts, "web1").host == "hv1"
+        assert intent_log.load(cloud.opts, "web1").host == "hv1"
         return
     assert one.run().details["host"] == "hv2"
     assert cloud.called.index(("hv1", "virt.purge")) < cloud.called.index(("hv2", "virt.init"))
@@ -330,7 +332,7 @@ def test_a_host_that_is_gone_was_told_nothing_and_the_next_is_tried(tmp_path):
     cloud = Cloud(tmp_path, hv1=gone)
     with pytest.raises(errors.Refused, match="hv1: down"):
         init(cloud).run()
-    assert begun.load(cloud.opts, "web1") is None
+    assert intent_log.load(cloud.opts, "web1") is None
 
 
 def test_who_makes_no_progress_gives_his_place_to_others(tmp_path):
@@ -541,7 +543,9 @@ def test_a_host_that_is_not_even_known_is_silent_too(tmp_path, monkeypatch):
     with pytest.raises(errors.OperationFailed, match="this master has syndics"):
         lifecycle.plan(cloud, "web1", "start")
     cloud.opts["order_masters"] = False
-    monkeypatch.setattr(alone.proof, "unmatched", lambda *_: {"hv9": "virt:hosts does not match"})
+    monkeypatch.setattr(
+        start_safety.proof, "unmatched", lambda *_: {"hv9": "virt:hosts does not match"}
+    )
     with pytest.raises(errors.OperationFailed, match="hv9: virt:hosts does not match"):
         lifecycle.plan(cloud, "web1", "start")
 

@@ -15,7 +15,9 @@ from saltvirt.fleet import answer, client, peers, proof, target
 from saltvirt.host.domain import guest_lock
 from saltvirt.host.provision import guest_builder
 from saltvirt.images import download_slot, locks, tools
-from saltvirt.operations import held, init, slots, wait
+from saltvirt.operations.create import init, wait
+from saltvirt.operations.journal import slots
+from saltvirt.system import file_lock
 
 ROOT = Path(__file__).parents[2]
 
@@ -391,7 +393,7 @@ def test_a_host_that_says_for_ever_that_it_goes_on_is_given_up(cloud, monkeypatc
             == "at work for 5000 s (virt:job_timeout): the master no longer waits for it"
         )
         assert len(told) == 1
-        assert held.QUEUE_TIMEOUT_S / 2 <= told[0] < held.QUEUE_TIMEOUT_S / 2 + 10
+        assert file_lock.QUEUE_TIMEOUT_S / 2 <= told[0] < file_lock.QUEUE_TIMEOUT_S / 2 + 10
 
 
 @pytest.mark.parametrize(
@@ -523,7 +525,8 @@ def test_the_limits_of_the_manual_are_those_of_the_code():
     }
     for setting, seconds in {
         "virt:stall_timeout": client.STALL_S, "virt:job_timeout": client.JOB_S,
-        "virt:queue_timeout": held.QUEUE_TIMEOUT_S, "virt:connection:timeout": settings.TIMEOUT_S,
+        "virt:queue_timeout": file_lock.QUEUE_TIMEOUT_S,
+        "virt:connection:timeout": settings.TIMEOUT_S,
     }.items():  # fmt: skip
         assert f" {seconds:,} s" in said[setting]
     text = "\n".join(row[1] for row in rows())

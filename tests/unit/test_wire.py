@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import pytest
 
 from saltvirt.errors import BadAnswer
-from saltvirt.wire import NUMBER_LIMIT, CachedReader, Mark, Message, mismatch, optional, transient
+from saltvirt.schema import NUMBER_LIMIT, CachedReader, Mark, Message, mismatch, optional, transient
 
 
 @dataclass(frozen=True)

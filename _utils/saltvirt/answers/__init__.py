@@ -1,1 +1,1 @@
-"""What hosts answer when the master asks or tells them something: Facts, see saltvirt.wire."""
+"""What hosts answer when the master asks or tells them something: Facts, see saltvirt.schema."""

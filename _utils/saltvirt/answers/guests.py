@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from saltvirt.answers.migration import Certificate, UnfinishedMigration
-from saltvirt.wire import Message, optional
+from saltvirt.schema import Message, optional
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from saltvirt.wire import Message, optional
+from saltvirt.schema import Message, optional
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from saltvirt.wire import Message
+from saltvirt.schema import Message
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from saltvirt.wire import Message
+from saltvirt.schema import Message
 
 DISPLAY, SERIAL, AGENT = "display", "serial", "agent"
 # what a ticket can be for; a guest's agent is reached by the runner alone

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from saltvirt.wire import Message, optional
+from saltvirt.schema import Message, optional
 
 
 @dataclass(frozen=True)

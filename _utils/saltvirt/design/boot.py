@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 from saltvirt.design.put import is_given, put, replace
 from saltvirt.errors import Unsupported
 from saltvirt.spec.base import REMOVE
-from saltvirt.xml.hostdev import HostDevice
-from saltvirt.xml.interface import Interface
-from saltvirt.xml.os import SECURE_BOOT, Boot, FirmwareFeature
+from saltvirt.xml.devices.hostdev import HostDevice
+from saltvirt.xml.devices.interface import Interface
+from saltvirt.xml.domain.os import SECURE_BOOT, Boot, FirmwareFeature
 
 if TYPE_CHECKING:
     from saltvirt.design.context import Context
     from saltvirt.spec.boot import BootSpec
     from saltvirt.spec.guest import GuestSpec
-    from saltvirt.xml.disk import Disk
-    from saltvirt.xml.domain import Domain
-    from saltvirt.xml.os import Os
+    from saltvirt.xml.devices.disk import Disk
+    from saltvirt.xml.domain.domain import Domain
+    from saltvirt.xml.domain.os import Os
 
 _ENROLLED = "enrolled-keys"
 # architectures whose machines do not start a disk without EFI

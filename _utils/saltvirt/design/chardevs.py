@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from saltvirt.errors import InvalidInput
-from saltvirt.xml.chardev import Channel, CharDevice, Console, Serial
+from saltvirt.xml.devices.chardev import Channel, CharDevice, Console, Serial
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from saltvirt.design.context import Context
     from saltvirt.spec.chardev import CharSpec
     from saltvirt.spec.guest import GuestSpec
-    from saltvirt.xml.domain import Domain
+    from saltvirt.xml.domain.domain import Domain
 
 C = TypeVar("C", bound=CharDevice)
 

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from saltvirt.design.put import merge
 from saltvirt.spec.base import value_or_none
-from saltvirt.xml.timer import Timer
+from saltvirt.xml.domain.timer import Timer
 
 if TYPE_CHECKING:
     from saltvirt.design.context import Context
     from saltvirt.spec.clock import ClockSpec, TimerSpec
-    from saltvirt.xml.clock import Clock
-    from saltvirt.xml.domain import Domain
+    from saltvirt.xml.domain.clock import Clock
+    from saltvirt.xml.domain.domain import Domain
 
 _TIMER = ("track", "tickpolicy", "frequency", "mode", "present", "slew", "threshold", "limit")
 

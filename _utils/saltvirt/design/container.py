@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 from saltvirt.design.disks import source_of
 from saltvirt.errors import Unsupported
 from saltvirt.spec.base import value_or_none
-from saltvirt.xml.filesystem import Filesystem
-from saltvirt.xml.metadata import OwnDisk
+from saltvirt.xml.devices.filesystem import Filesystem
+from saltvirt.xml.domain.metadata import OwnDisk
 
 if TYPE_CHECKING:
     from saltvirt.design.context import Context
     from saltvirt.spec.disk import DiskSpec
     from saltvirt.spec.guest import GuestSpec
-    from saltvirt.xml.domain import Domain
+    from saltvirt.xml.domain.domain import Domain
 
 INIT = "/sbin/init"
 

@@ -11,13 +11,13 @@ from saltvirt.errors import InvalidInput, Unsupported
 from saltvirt.spec.base import REMOVE
 from saltvirt.spec.cpu import CpuSpec
 from saltvirt.spec.values import numbers
-from saltvirt.xml.cpu import Cell, CpuFeature, Sibling
+from saltvirt.xml.domain.cpu import Cell, CpuFeature, Sibling
 
 if TYPE_CHECKING:
     from saltvirt.design.context import Context
     from saltvirt.spec.cpu import CellSpec
-    from saltvirt.xml.cpu import Cpu
-    from saltvirt.xml.domain import Domain
+    from saltvirt.xml.domain.cpu import Cpu
+    from saltvirt.xml.domain.domain import Domain
 
 # Emulated CPUs: the newest of these that this QEMU can emulate in full. Named, so that
 # all hosts with this QEMU give the same CPU and guests can move between them.

@@ -8,16 +8,16 @@ from saltvirt.design.put import merge, put, replace
 from saltvirt.spec.base import REMOVE, value_or_none
 from saltvirt.spec.cpu import CpuSpec
 from saltvirt.spec.values import cpuset, numbers, ranges
-from saltvirt.xml.cputune import IothreadPin, Sched, VcpuPin
-from saltvirt.xml.resctrl import Cache, CacheTune, MemoryTune, Monitor, Node
+from saltvirt.xml.domain.cputune import IothreadPin, Sched, VcpuPin
+from saltvirt.xml.domain.resctrl import Cache, CacheTune, MemoryTune, Monitor, Node
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from saltvirt.design.context import Context
     from saltvirt.spec.cputune import CacheTuneSpec, CpuTuneSpec, SchedSpec
-    from saltvirt.xml.cputune import CpuTune
-    from saltvirt.xml.domain import Domain
+    from saltvirt.xml.domain.cputune import CpuTune
+    from saltvirt.xml.domain.domain import Domain
 
 _NUMBERS = (
     "shares", "period", "quota", "global_period", "global_quota", "emulator_period",

@@ -8,15 +8,15 @@ from saltvirt.design.put import put
 from saltvirt.errors import Unsupported
 from saltvirt.spec.devices import NONE, RngSpec
 from saltvirt.xml.base import Element, Elements
-from saltvirt.xml.rng import Rng
-from saltvirt.xml.tpm import Tpm
-from saltvirt.xml.watchdog import Watchdog
+from saltvirt.xml.devices.rng import Rng
+from saltvirt.xml.devices.tpm import Tpm
+from saltvirt.xml.devices.watchdog import Watchdog
 
 if TYPE_CHECKING:
     from saltvirt.design.context import Context
     from saltvirt.spec.devices import BalloonSpec, TpmSpec, WatchdogSpec
     from saltvirt.spec.guest import GuestSpec
-    from saltvirt.xml.domain import Domain
+    from saltvirt.xml.domain.domain import Domain
 
 D = TypeVar("D", bound=Element)
 

@@ -8,8 +8,8 @@ from saltvirt.design import identity
 from saltvirt.design.put import put
 from saltvirt.design.source import Source, disk_locations, owns
 from saltvirt.errors import InvalidInput, Unsupported
-from saltvirt.xml.controller import Controller
-from saltvirt.xml.disk import Disk
+from saltvirt.xml.devices.controller import Controller
+from saltvirt.xml.devices.disk import Disk
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from saltvirt.design.context import Context
     from saltvirt.spec.disk import DiskSpec
     from saltvirt.spec.guest import GuestSpec
-    from saltvirt.xml.domain import Domain
+    from saltvirt.xml.domain.domain import Domain
 
 PREFIX = {
     "virtio": "vd", "scsi": "sd", "sata": "sd", "usb": "sd", "ide": "hd",

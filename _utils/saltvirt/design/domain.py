@@ -26,8 +26,8 @@ from saltvirt.design.context import Context, GuestInputs
 from saltvirt.design.put import is_given
 from saltvirt.design.source import disk_locations, own_locations, owns
 from saltvirt.errors import Unsupported
-from saltvirt.xml.domain import Domain
-from saltvirt.xml.metadata import MetadataEntry, OwnDisk
+from saltvirt.xml.domain.domain import Domain
+from saltvirt.xml.domain.metadata import MetadataEntry, OwnDisk
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from saltvirt.design.caps import Caps
     from saltvirt.spec.disk import DiskSpec
     from saltvirt.spec.guest import GuestSpec
-    from saltvirt.xml.metadata import GuestRecord
+    from saltvirt.xml.domain.metadata import GuestRecord
 
 RECORD_VERSION = "1"
 # finds kernel and initrd on a paravirtual guest's own disk

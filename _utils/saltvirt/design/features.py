@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from saltvirt.design.context import Context
-    from saltvirt.xml.domain import Domain
+    from saltvirt.xml.domain.domain import Domain
 
 RETRIES = 8191  # what libvirt's documents show, and what Hyper-V's own guests expect
 

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 from saltvirt.design.chardevs import EVERYWHERE, OPEN
 from saltvirt.errors import Unsupported
 from saltvirt.spec.base import REMOVE, value_or_none
-from saltvirt.xml.chardev import Channel
-from saltvirt.xml.controller import Controller
-from saltvirt.xml.graphics import Graphics, Listen
-from saltvirt.xml.input import Input
-from saltvirt.xml.video import Video
+from saltvirt.xml.devices.chardev import Channel
+from saltvirt.xml.devices.controller import Controller
+from saltvirt.xml.devices.graphics import Graphics, Listen
+from saltvirt.xml.devices.input import Input
+from saltvirt.xml.devices.video import Video
 
 if TYPE_CHECKING:
     from saltvirt.design.context import Context
     from saltvirt.spec.graphics import GraphicsSpec, ListenSpec
-    from saltvirt.xml.domain import Domain
+    from saltvirt.xml.domain.domain import Domain
 
 LOCAL = "127.0.0.1"
 SPICE_CHANNEL = "com.redhat.spice.0"

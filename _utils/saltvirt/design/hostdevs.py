@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from saltvirt.errors import InvalidInput, Unsupported
-from saltvirt.xml.hostdev import HostDevice
+from saltvirt.xml.devices.hostdev import HostDevice
 from saltvirt.xml.tree import child, parse
 
 if TYPE_CHECKING:
     from saltvirt.design.context import Context
     from saltvirt.spec.guest import GuestSpec
     from saltvirt.spec.hostdev import HostDeviceSpec
-    from saltvirt.xml.domain import Domain
+    from saltvirt.xml.domain.domain import Domain
 
 
 def build(spec: HostDeviceSpec, context: Context) -> HostDevice:

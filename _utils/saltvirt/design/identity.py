@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING
 
 from saltvirt.design.source import Source, disk_locations, own_locations
 from saltvirt.spec.disk import FORMATS
-from saltvirt.xml.metadata import NamedDisk, NamedInterface
+from saltvirt.xml.domain.metadata import NamedDisk, NamedInterface
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from saltvirt.design.source import Location
     from saltvirt.spec.disk import DiskSpec
-    from saltvirt.xml.disk import Disk
-    from saltvirt.xml.domain import Domain
-    from saltvirt.xml.interface import Interface
-    from saltvirt.xml.metadata import GuestRecord
+    from saltvirt.xml.devices.disk import Disk
+    from saltvirt.xml.devices.interface import Interface
+    from saltvirt.xml.domain.domain import Domain
+    from saltvirt.xml.domain.metadata import GuestRecord
 
 NAMES_VERSION = "1"
 # a file that is called so was named after the target, because nobody knew the disk's name

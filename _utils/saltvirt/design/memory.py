@@ -9,14 +9,14 @@ from saltvirt.errors import InvalidInput
 from saltvirt.spec.devices import NONE
 from saltvirt.spec.memory import MemorySpec
 from saltvirt.units import human_bytes
-from saltvirt.xml.memory_backing import HugePage
+from saltvirt.xml.domain.memory_backing import HugePage
 
 if TYPE_CHECKING:
     from saltvirt.design.context import Context
     from saltvirt.spec.guest import GuestSpec
     from saltvirt.spec.memory import PageSpec
-    from saltvirt.xml.domain import Domain
-    from saltvirt.xml.memory_backing import MemoryBacking
+    from saltvirt.xml.domain.domain import Domain
+    from saltvirt.xml.domain.memory_backing import MemoryBacking
 
 _LIMITS = ("hard_limit_kib", "soft_limit_kib", "swap_hard_limit_kib", "min_guarantee_kib")
 _BACKING = ("nosharepages", "locked", "source", "access", "allocation", "discard")

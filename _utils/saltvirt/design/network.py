@@ -6,15 +6,15 @@ import copy
 from typing import TYPE_CHECKING
 
 from saltvirt.design import nics
-from saltvirt.design.keep import keep_unknown, keep_unknown_of
 from saltvirt.design.put import put
+from saltvirt.design.unknown_elements import keep_unknown, keep_unknown_of
 from saltvirt.spec.network import OWN_BRIDGE
-from saltvirt.xml.dhcp import DhcpHost, DhcpRange
-from saltvirt.xml.dns import DnsHost, Forwarder, Hostname, Srv, Txt
-from saltvirt.xml.forward import ForwardAddress, ForwardInterface
-from saltvirt.xml.ip import Ip
-from saltvirt.xml.network import Network
-from saltvirt.xml.portgroup import PortGroup
+from saltvirt.xml.network.dhcp import DhcpHost, DhcpRange
+from saltvirt.xml.network.dns import DnsHost, Forwarder, Hostname, Srv, Txt
+from saltvirt.xml.network.forward import ForwardAddress, ForwardInterface
+from saltvirt.xml.network.ip import Ip
+from saltvirt.xml.network.network import Network
+from saltvirt.xml.network.portgroup import PortGroup
 
 if TYPE_CHECKING:
     from saltvirt.spec.network import NetworkSpec, PortGroupSpec
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from saltvirt.spec.network_ip import IpSpec
     from saltvirt.spec.nic import BandwidthSpec
     from saltvirt.spec.switch import VirtualPortSpec, VlanSpec
-    from saltvirt.xml.dns import Dns
-    from saltvirt.xml.forward import Forward
+    from saltvirt.xml.network.dns import Dns
+    from saltvirt.xml.network.forward import Forward
 
 
 def build(spec: NetworkSpec, actual: Network | None = None) -> Network:

@@ -11,8 +11,8 @@ from saltvirt.diff import match
 from saltvirt.spec.base import REMOVE, value_or_none
 from saltvirt.spec.profiles import BRIDGE
 from saltvirt.spec.switch import PARAMETERS
-from saltvirt.xml.interface import Interface
-from saltvirt.xml.vlan import Tag
+from saltvirt.xml.devices.interface import Interface
+from saltvirt.xml.network.vlan import Tag
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from saltvirt.spec.guest import GuestSpec
     from saltvirt.spec.nic import BandwidthSpec, NicSpec
     from saltvirt.spec.switch import VirtualPortSpec, VlanSpec
-    from saltvirt.xml.domain import Domain
-    from saltvirt.xml.network import Network
-    from saltvirt.xml.portgroup import PortGroup
+    from saltvirt.xml.domain.domain import Domain
+    from saltvirt.xml.network.network import Network
+    from saltvirt.xml.network.portgroup import PortGroup
 
 _SOURCE_FIELDS = {"network": "network", "bridge": "bridge", "direct": "dev"}
 

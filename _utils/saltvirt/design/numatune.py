@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from saltvirt.design.put import is_given, merge, put
 from saltvirt.spec.base import REMOVE
-from saltvirt.xml.numatune import MemNode
+from saltvirt.xml.domain.numatune import MemNode
 
 if TYPE_CHECKING:
     from saltvirt.design.context import Context
     from saltvirt.spec.numatune import NumaTuneSpec
-    from saltvirt.xml.domain import Domain
+    from saltvirt.xml.domain.domain import Domain
 
 
 def apply(spec: NumaTuneSpec | None, domain: Domain, context: Context) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from saltvirt.design.keep import keep_unknown
 from saltvirt.design.put import put
-from saltvirt.xml.pool import Pool
-from saltvirt.xml.pool_source import PoolDevice, PoolHost
+from saltvirt.design.unknown_elements import keep_unknown
+from saltvirt.xml.storage.pool import Pool
+from saltvirt.xml.storage.pool_source import PoolDevice, PoolHost
 
 if TYPE_CHECKING:
     from saltvirt.spec.pool import AdapterSpec, PoolAuthSpec, PoolSpec
-    from saltvirt.xml.pool_source import Adapter, PoolSource
+    from saltvirt.xml.storage.pool_source import Adapter, PoolSource
 
 _ADAPTER = (
     "type", "name", "parent", "managed", "parent_wwnn", "parent_wwpn", "parent_fabric_wwn",

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from saltvirt.errors import Unsupported
-from saltvirt.xml.controller import Controller
+from saltvirt.xml.devices.controller import Controller
 
 if TYPE_CHECKING:
     from saltvirt.design.context import Context
     from saltvirt.spec.guest import GuestSpec
-    from saltvirt.xml.domain import Domain
+    from saltvirt.xml.domain.domain import Domain
 
 MODEL = "pcie-root-port"
 # a port takes one device: what every guest has (USB, SCSI, serial, balloon, random numbers,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from saltvirt.xml.secret import Secret
+from saltvirt.xml.storage.secret import Secret
 
 if TYPE_CHECKING:
     from saltvirt.spec.pool import PoolSpec

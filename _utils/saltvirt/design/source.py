@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from saltvirt.spec.disk import AuthSpec, HostSpec
-from saltvirt.xml.disk_source import DiskSource, SourceHost
+from saltvirt.xml.devices.disk_source import DiskSource, SourceHost
 
 if TYPE_CHECKING:
     from saltvirt.spec.disk import DiskSpec
-    from saltvirt.xml.disk import Disk
-    from saltvirt.xml.metadata import OwnDisk
+    from saltvirt.xml.devices.disk import Disk
+    from saltvirt.xml.domain.metadata import OwnDisk
 
 _ON_SERVER = (
     "protocol", "name", "hosts", "query", "snapshot", "config_file", "initiator", "tls", "auth",

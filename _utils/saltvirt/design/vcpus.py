@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from saltvirt.design.put import put
 from saltvirt.spec.base import REMOVE, value_or_none
-from saltvirt.xml.vcpu import VcpuState
+from saltvirt.xml.domain.vcpu import VcpuState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from saltvirt.spec.cpu import CpuSpec, VcpuSpec
-    from saltvirt.xml.domain import Domain
+    from saltvirt.xml.domain.domain import Domain
 
 
 def apply(spec: CpuSpec, domain: Domain) -> None:

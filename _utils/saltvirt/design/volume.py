@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from saltvirt.design.put import put
-from saltvirt.xml.volume import Volume
+from saltvirt.xml.storage.volume import Volume
 
 if TYPE_CHECKING:
     from saltvirt.spec.volume import VolumeSpec

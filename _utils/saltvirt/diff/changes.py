@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
     from saltvirt.xml.base import Element
-    from saltvirt.xml.disk import Disk
-    from saltvirt.xml.domain import Domain
-    from saltvirt.xml.graphics import Graphics
-    from saltvirt.xml.interface import Interface
+    from saltvirt.xml.devices.disk import Disk
+    from saltvirt.xml.devices.graphics import Graphics
+    from saltvirt.xml.devices.interface import Interface
+    from saltvirt.xml.domain.domain import Domain
 
 GROUPS = {
     "vcpu": "cpu", "vcpus": "cpu", "cpu": "cpu", "cputune": "cpu", "iothreads": "cpu",

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from saltvirt.spec.nic import NicSpec
-    from saltvirt.xml.interface import Interface
+    from saltvirt.xml.devices.interface import Interface
 
     Fits = Callable[[NicSpec, Interface], object]
 

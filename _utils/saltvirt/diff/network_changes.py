@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from saltvirt.design.plain import plain
-from saltvirt.xml.forward import ForwardInterface
+from saltvirt.design.plain_data import plain
+from saltvirt.xml.network.forward import ForwardInterface
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from saltvirt.xml.base import Element
-    from saltvirt.xml.ip import Ip
-    from saltvirt.xml.network import Network
+    from saltvirt.xml.network.ip import Ip
+    from saltvirt.xml.network.network import Network
 
 # parts that virNetworkUpdate changes on an active network: property -> libvirt's section
 LIVE_LISTS = {

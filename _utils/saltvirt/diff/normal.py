@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from saltvirt.design.chardevs import mirrored
-from saltvirt.design.plain import plain
+from saltvirt.design.plain_data import plain
 from saltvirt.design.source import disk_locations
 from saltvirt.spec.values import numbers
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
 
     from saltvirt.xml.base import Element
-    from saltvirt.xml.chardev import Console
-    from saltvirt.xml.disk import Disk
-    from saltvirt.xml.domain import Domain
-    from saltvirt.xml.graphics import Graphics, Listen
-    from saltvirt.xml.interface import Interface
+    from saltvirt.xml.devices.chardev import Console
+    from saltvirt.xml.devices.disk import Disk
+    from saltvirt.xml.devices.graphics import Graphics, Listen
+    from saltvirt.xml.devices.interface import Interface
+    from saltvirt.xml.domain.domain import Domain
 
 # bookkeeping of libvirt's, never a difference
 _NOISE = (

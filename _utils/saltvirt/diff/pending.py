@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from saltvirt.diff.change import Change
-    from saltvirt.xml.domain import Domain
-    from saltvirt.xml.interface import Interface
+    from saltvirt.xml.devices.interface import Interface
+    from saltvirt.xml.domain.domain import Domain
 
 MEMORY = "current_memory_kib"
 # QEMU rounds memory to its own pages

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from saltvirt.design.plain import plain
+from saltvirt.design.plain_data import plain
 from saltvirt.diff.change import Change
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from saltvirt.xml.pool import Pool
+    from saltvirt.xml.storage.pool import Pool
 
 _IGNORED = ("uuid", "capacity_bytes", "allocation_bytes", "available_bytes", "cow")
 # what libvirt fills in by itself when nothing was said

@@ -23,7 +23,7 @@ from saltvirt import errors, names
 from saltvirt.fleet import private, syndic, target
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.revert import UndoStack
-from saltvirt.wire import Message, optional
+from saltvirt.schema import Message, optional
 
 if TYPE_CHECKING:
     from saltvirt.fleet.client import Fleet

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, TextIO
 
 from saltvirt import errors, settings
-from saltvirt.wire import Message
+from saltvirt.schema import Message
 
 AT_ONCE = 4
 LEASE_S = 60

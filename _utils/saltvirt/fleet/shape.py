@@ -8,10 +8,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from saltvirt import errors, plain, wire
+from saltvirt import errors, sanitize, schema
 from saltvirt.answers import (
+    created,
     guests,
-    made,
     maintenance,
     migration,
     power,
@@ -50,8 +50,8 @@ ANSWERS = {
     "virt.migrate_locations": guests.MigrationFacts,
     # by the name that hosts have for it which are not updated yet
     "virt.migrate_census": guests.MigrationFacts,
-    "virt.init": made.CreatedGuest, "virt.clone": made.CreatedGuest,
-    "virt.rename": made.RenamedGuest,
+    "virt.init": created.CreatedGuest, "virt.clone": created.CreatedGuest,
+    "virt.rename": created.RenamedGuest,
     "virt.maintenance": (maintenance.MaintenanceMark, None),
     "virt.ha_fence": {"state": str, "words": str}, "virt.ha_kept": str,
     "virt.guest_addresses": {str: {str: {str: object}}},
@@ -91,8 +91,8 @@ def mismatch(data: Any, shape: Any, path: str = "it") -> str | None:
     if isinstance(shape, tuple):
         several = [mismatch(data, option, path) for option in shape]
         return None if None in several else several[0]
-    if isinstance(shape, type) and issubclass(shape, wire.Message):
-        return wire.mismatch(data, shape)
+    if isinstance(shape, type) and issubclass(shape, schema.Message):
+        return schema.mismatch(data, shape)
     if shape is None or isinstance(shape, type):
         return None if isinstance(data, shape or type(None)) else path
     return _inner_mismatch(data, shape, path) if isinstance(data, type(shape)) else path
@@ -144,7 +144,7 @@ def clean(data: Any, depth: int = 0) -> Any:
     if isinstance(data, float) and not math.isfinite(data):
         return None
     if isinstance(data, str):
-        return plain.text(data)
+        return sanitize.text(data)
     if isinstance(data, dict):
         return {clean(key): clean(value, depth + 1) for key, value in data.items()}
     if isinstance(data, (list, tuple)):

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import saltvirt
 from saltvirt import errors, units
-from saltvirt.host.storage import bounded
+from saltvirt.host.storage import bounded_io
 
 if TYPE_CHECKING:
     from saltvirt.settings import Connection
@@ -137,7 +137,7 @@ def translated(doing: str | None = None) -> Iterator[None]:
     require_binding()
     try:
         yield
-    except bounded.StorageTimeout as exc:
+    except bounded_io.StorageTimeout as exc:
         prefix = f"cannot {doing}: " if doing else ""
         raise errors.OperationFailed(f"{prefix}{exc.strerror}") from exc
     except libvirt.libvirtError as exc:

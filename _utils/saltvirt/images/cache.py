@@ -22,11 +22,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from saltvirt import errors
-from saltvirt.host.storage import bounded, mounted
-from saltvirt.images import checksum, header, inspect, locks, room, sources, storage, web
+from saltvirt.host.storage import bounded_io, mount_guard
+from saltvirt.images import checksum, free_space, header, inspect, locks, sources, storage, web
 from saltvirt.migration.storage import incoming_path
+from saltvirt.schema import Message, transient
 from saltvirt.units import human_bytes
-from saltvirt.wire import Message, transient
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -108,13 +108,13 @@ class _Folder:
         return os.path.join(self.base, *parts)
 
     def make(self) -> None:
-        mounted.make_folder(self.base, 0o755)
+        mount_guard.make_folder(self.base, 0o755)
         for name in (".index", ".meta", ".partial", ".locks"):
             os.makedirs(self.path(name), mode=0o700, exist_ok=True)
 
     def read(self, *parts: str) -> Any:
         try:
-            return json.loads(bounded.head(self.path(*parts), _MAX_NOTE_BYTES) or b"")
+            return json.loads(bounded_io.head(self.path(*parts), _MAX_NOTE_BYTES) or b"")
         except (FileNotFoundError, ValueError):
             return None
 
@@ -205,9 +205,10 @@ def _local(source: str, local_file: ImageFile, required: RequiredHash | None) ->
         )
     info = inspect.inspect(local_file.path, local_file.format)
     _not_empty(info, local_file.path)
-    if required and os.path.getsize(local_file.path) > room.MAX_BYTES:
+    if required and os.path.getsize(local_file.path) > free_space.MAX_BYTES:
         raise errors.ImageError(
-            f"{local_file.path} is larger than {human_bytes(room.MAX_BYTES)}: its hash is not read"
+            f"{local_file.path} is larger than {human_bytes(free_space.MAX_BYTES)}: its hash is "
+            f"not read"
         )
     sums = _verify(local_file.path, source, required, ["sha256"]) if required else {}
     return CachedImage(info.path, info.format, info.virtual_size_bytes, sums.get("sha256"), source)
@@ -220,7 +221,7 @@ def _note(folder: _Folder, name: str) -> ImageNote | None:
         note = ImageNote.from_answer(folder.read(".meta", name + ".json"), path)
     except errors.BadAnswer:
         return None
-    return replace(note, path=path) if bounded.is_file(path) else None
+    return replace(note, path=path) if bounded_io.is_file(path) else None
 
 
 def _cached(
@@ -299,7 +300,7 @@ def _admit(folder: _Folder, part: str, request: _ImageRequest, version: Version)
 def _download(folder: _Folder, request: _ImageRequest, version: Version) -> CachedImage:
     part = folder.path(".partial", key(request.source))
     web.write_part_note(part, version)
-    limit = room.SpaceGuard(f"image {sources.shown(request.source)}", folder.base)
+    limit = free_space.SpaceGuard(f"image {sources.shown(request.source)}", folder.base)
 
     def progress(done: int, total: int | None) -> None:
         limit.check(done, total)
@@ -308,7 +309,7 @@ def _download(folder: _Folder, request: _ImageRequest, version: Version) -> Cach
     try:
         version = request.client.fetch(request.source, part, version, progress)
     except (errors.Refused, OSError) as exc:
-        if isinstance(exc, errors.Refused) or room.is_full(exc):
+        if isinstance(exc, errors.Refused) or free_space.is_full(exc):
             web.forget(part)  # what is there of it would be in the way of others
         raise
     try:
@@ -378,7 +379,7 @@ def fetch(
         client = _client(source, download)
         return _shared(folder, _ImageRequest(source, client, required, progress or _nothing))
     except OSError as exc:
-        kind = errors.Refused if room.is_full(exc) else errors.ImageError
+        kind = errors.Refused if free_space.is_full(exc) else errors.ImageError
         raise kind(
             f"cannot fetch {sources.shown(source)} to {cache_dir}: {exc.strerror or exc}"
         ) from exc
@@ -438,13 +439,13 @@ def cached_images(cache_dir: str) -> Iterator[ImageNote]:
     """What is in the cache."""
     store = _Folder(cache_dir)
     try:
-        for name in sorted(bounded.names(store.base)):
+        for name in sorted(bounded_io.names(store.base)):
             note = None if name.startswith(".") else _note(store, name)
             if note:
                 yield note
     except (FileNotFoundError, NotADirectoryError):
         return
-    except bounded.StorageTimeout as exc:
+    except bounded_io.StorageTimeout as exc:
         raise errors.OperationFailed(f"{store.base} cannot be looked into: {exc.strerror}") from exc
 
 
@@ -461,7 +462,7 @@ def forget_partial(images_dir: str, test: bool = False) -> list[str]:
     called in the cache. test: removes nothing."""
     store, removed = _Folder(images_dir), []
     try:
-        names = bounded.names(store.path(".partial"))
+        names = bounded_io.names(store.path(".partial"))
     except OSError:
         return []
     for name in sorted({file_name.removesuffix(".json") for file_name in names}):
@@ -483,7 +484,7 @@ def _is_old(part: str) -> bool:
     ages = []
     for path in (part, part + ".json"):
         with contextlib.suppress(FileNotFoundError):
-            ages.append(time.time() - bounded.stat(path).st_mtime)
+            ages.append(time.time() - bounded_io.stat(path).st_mtime)
     return bool(ages) and min(ages) > PARTIAL_LIFETIME_S
 
 

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 
 from saltvirt import errors
-from saltvirt.host.storage import bounded
+from saltvirt.host.storage import bounded_io
 from saltvirt.images import header
 
 _MAX_DEPTH = 32  # backing files
@@ -45,7 +45,7 @@ def read(path: str, format: str | None = None) -> ImageChain:
     current: str | None = path
     while current:
         current = os.path.abspath(current)
-        real_path = bounded.real(current)
+        real_path = bounded_io.real(current)
         if real_path in (link.path for link in links):
             break
         if len(links) > _MAX_DEPTH:
@@ -61,7 +61,7 @@ def read(path: str, format: str | None = None) -> ImageChain:
             broken = str(exc) if format else None
             break
         if data := _local(current, head.data_file):
-            data_files.append(bounded.real(data))
+            data_files.append(bounded_io.real(data))
         current, format = _local(current, head.backing), head.backing_format
     return ImageChain(tuple(links), tuple(data_files), broken)
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO, Protocol, TypeVar
 
 from saltvirt import errors
-from saltvirt.host.storage import looks
+from saltvirt.host.storage import file_probe
 from saltvirt.images import chain, confined, header, inspect, storage, tools
 from saltvirt.units import human_bytes
 
@@ -363,7 +363,7 @@ def _open_locked(path: str, target: str) -> int:
     flock a lock of all bytes, so that qemu-img could not open the file."""
     fd = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW, 0o600)
     try:
-        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, looks.flock(fcntl.F_WRLCK, _LOCKED_BYTE))
+        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, file_probe.flock(fcntl.F_WRLCK, _LOCKED_BYTE))
     except OSError as exc:
         os.close(fd)
         if exc.errno not in (errno.EAGAIN, errno.EACCES):

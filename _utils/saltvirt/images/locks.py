@@ -11,12 +11,12 @@ import tempfile
 import time
 from typing import TYPE_CHECKING
 
-from saltvirt import errors, places
+from saltvirt import errors, standard_paths
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-RUN = places.RUN
+RUN = standard_paths.RUN
 _PAUSE_S = 0.05
 _MAX_PAUSE_S = 1
 TIMEOUT_S = 900

@@ -11,7 +11,7 @@ import stat
 from typing import BinaryIO
 
 from saltvirt import errors
-from saltvirt.host.storage import bounded
+from saltvirt.host.storage import bounded_io
 
 
 def is_storage(mode: int) -> bool:
@@ -27,7 +27,7 @@ def refused(path: str) -> errors.ImageError:
 def descriptor(path: str) -> int:
     """A descriptor for reading. Raises OSError, and ImageError for anything else than storage."""
     try:
-        fd = bounded.open_read(path)
+        fd = bounded_io.open_read(path)
     except (ValueError, TypeError):  # a NUL in it, or no path at all
         raise refused(repr(path)) from None
     if fd is None:
@@ -43,7 +43,7 @@ def open_for_reading(path: str) -> BinaryIO:
 def head(path: str, size: int) -> bytes:
     """The first bytes of it, by a question that has an end. Raises as :func:`descriptor` does."""
     try:
-        data = bounded.head(path, size)
+        data = bounded_io.head(path, size)
     except ValueError:
         raise refused(repr(path)) from None
     if data is None:

@@ -15,9 +15,9 @@ from typing import IO, TYPE_CHECKING, BinaryIO
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from saltvirt import errors
-from saltvirt.host.node import boot
-from saltvirt.images import room, served
+from saltvirt.images import free_space, http_answer
 from saltvirt.images.sources import MAX_LIST_BYTES, check_list_size, shown
+from saltvirt.system import boot
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -105,7 +105,7 @@ class Http:
         """What tells this version of the file from another: its ETag, date and size."""
         try:
             with _open(_request(source, method="HEAD")) as reply:
-                return served.version(reply.headers)
+                return http_answer.version(reply.headers)
         except urllib.error.HTTPError as exc:
             if exc.code in (405, 501):  # a server without HEAD
                 return {}
@@ -126,7 +126,7 @@ class Http:
                 if exc.code < 500 or attempt == _ATTEMPTS - 1:
                     raise _failed(source, exc) from exc
             except _BROKEN as exc:
-                if room.is_full(exc):
+                if free_space.is_full(exc):
                     raise
                 if attempt == _ATTEMPTS - 1:
                     raise _failed(source, exc) from exc
@@ -134,8 +134,8 @@ class Http:
             attempt += 1
 
     def _resume(self, source: str, target: str, version: Version, progress: Progress) -> Version:
-        have, total = _size(target), served.length(version)
-        proof = served.validator(version)
+        have, total = _size(target), http_answer.length(version)
+        proof = http_answer.validator(version)
         if have and proof and have == total:
             return version
         if not proof or have > (total or have):
@@ -148,7 +148,7 @@ class Http:
                     write_part_note(target, sent.version)
                 with open(target, "r+b" if sent.start else "wb") as file:
                     _receive(reply, file, sent, progress)
-        except served.UnusableAnswer:
+        except http_answer.UnusableAnswer:
             forget(target)
             raise
         return sent.version
@@ -160,15 +160,15 @@ def _answer(source: str, headers: dict[str, str], have: int) -> http.client.HTTP
         return _open(_request(source, headers))
     except urllib.error.HTTPError as exc:
         if exc.code == 416 and have:
-            raise served.UnusableAnswer(f"it has nothing after byte {have}") from exc
+            raise http_answer.UnusableAnswer(f"it has nothing after byte {have}") from exc
         raise
 
 
 def _judge(
     source: str, reply: http.client.HTTPResponse, have: int, version: Version
-) -> served.BodyRange:
+) -> http_answer.BodyRange:
     try:
-        return served.judge(reply.status, reply.headers, have, version)
+        return http_answer.judge(reply.status, reply.headers, have, version)
     except errors.ImageError as exc:
         raise errors.ImageError(f"cannot fetch {shown(source)}: {exc}") from exc
 
@@ -178,14 +178,14 @@ def _size(path: str) -> int:
 
 
 def _receive(
-    reply: http.client.HTTPResponse, file: BinaryIO, sent: served.BodyRange, progress: Progress
+    reply: http.client.HTTPResponse, file: BinaryIO, sent: http_answer.BodyRange, progress: Progress
 ) -> None:
     """Writes what was announced, and holds the answer to it."""
     done = file.seek(sent.start)
     while block := reply.read(_BLOCK):
         done += len(block)
         if sent.end is not None and done > sent.end:
-            raise served.UnusableAnswer(
+            raise http_answer.UnusableAnswer(
                 f"it sends more than the {sent.end - sent.start} bytes it announced"
             )
         file.write(block)
@@ -211,7 +211,7 @@ class Ftp:
                 raise errors.NotFound(f"image {shown(source)} does not exist: {exc}") from exc
             raise errors.ImageError(f"cannot fetch {shown(source)}: {exc}") from exc
         except (ftplib.Error, *_BROKEN) as exc:
-            if room.is_full(exc):
+            if free_space.is_full(exc):
                 raise
             raise errors.ImageError(f"cannot fetch {shown(source)}: {exc}") from exc
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from saltvirt.creation import Phase
 from saltvirt.migration.reservation import Reservation
 from saltvirt.placement.facts import Guest
-from saltvirt.wire import Message, optional
+from saltvirt.schema import Message, optional
 
 
 @dataclass(frozen=True)

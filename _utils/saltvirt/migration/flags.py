@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from saltvirt.answers.migration import Certificate
-from saltvirt.migration import where
+from saltvirt.migration import incoming_address
 from saltvirt.migration.facts import GuestReport, TargetReport
 from saltvirt.migration.options import MigrationSettings, Options
 from saltvirt.migration.transport import Transport
@@ -110,7 +110,7 @@ def parameters(
         "AUTO_CONVERGE_INCREMENT": options.auto_converge_increment,
         "MIGRATE_DISKS": list(disks),
         "MIGRATE_DISKS_DETECT_ZEROES": list(zeroes),
-        "URI": where.uri(configured.address),
+        "URI": incoming_address.uri(configured.address),
         "TLS_DESTINATION": destination,
     }
     return {name: value for name, value in values.items() if value not in (None, [])}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from saltvirt.migration.facts import GuestReport
-from saltvirt.wire import Message, optional
+from saltvirt.schema import Message, optional
 
 # how far it got. BEGUN: the guest can be nowhere but here, whatever the target holds for it.
 # MOVING: it may be on either host. MOVED: both hosts have confirmed that it is on the target

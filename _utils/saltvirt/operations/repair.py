@@ -10,7 +10,7 @@ from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from saltvirt import errors, plain, units
+from saltvirt import errors, sanitize, units
 from saltvirt.answers.guests import Leftovers
 from saltvirt.answers.migration import RecoveryResult
 from saltvirt.fleet import answer, target
@@ -18,21 +18,13 @@ from saltvirt.fleet.authorization import Authorizations
 from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.fleet.pillars import Pillars
-from saltvirt.operations import (
-    begun,
-    ending,
-    find,
-    keepers,
-    lock,
-    migrate,
-    owners,
-    proof,
-    purge,
-    recover,
-    target_leftovers,
-)
-from saltvirt.operations.operation import Checked, Result, failure
-from saltvirt.operations.report import Report
+from saltvirt.operations.access import owners
+from saltvirt.operations.cluster import find, ha_provider, shared_storage_check
+from saltvirt.operations.core.operation import Checked, Result, failure
+from saltvirt.operations.core.report import Report
+from saltvirt.operations.guest import purge
+from saltvirt.operations.journal import intent_log, lock
+from saltvirt.operations.move import migrate, migration_end, recover, target_leftovers
 
 # a guest's name to {host: state}
 StatesByGuest = dict[str, dict[str, str]]
@@ -150,7 +142,7 @@ def find_leftovers(fleet: Fleet) -> tuple[list[Finding], dict[str, str]]:
     """
     hosts = fleet.hosts()
     findings: list[Finding] = []
-    unreachable = proof.unmatched(fleet.opts, hosts)
+    unreachable = shared_storage_check.unmatched(fleet.opts, hosts)
     answers, silent = _query_leftovers(fleet, hosts)
     unreachable.update(silent)
     for host, data in answers.items():
@@ -334,7 +326,9 @@ def _end_migrations(fleet: Fleet, source: str | None, name: str) -> None:
     with _guest_lock(fleet, name):
         recovery = RecoveryResult()
         if source:
-            recovery = ending.end_migration(fleet, source, name, migrate.locations(fleet).hosts)
+            recovery = migration_end.end_migration(
+                fleet, source, name, migrate.locations(fleet).hosts
+            )
             if recovery.outcome == migrate.MOVED:
                 recover.rebind_key(fleet, name, source)
         deleted, still_retained, leftovers = target_leftovers.clean_everywhere(fleet, name)
@@ -358,13 +352,13 @@ def _abandoned(
     partial: Container[str],
 ) -> Iterator[Finding]:
     """Guests that a host was told to make, by an operation whose end this master did not see."""
-    for name, intent in begun.load_all(fleet.opts).items():
+    for name, intent in intent_log.load_all(fleet.opts).items():
         host, function = intent.host, intent.what
         leftovers = answers.get(host)
         state = leftovers.guests.get(name) if leftovers else None
         if name in partial or state == "running" or _guest_owner(fleet, name):
             continue
-        if (state is None and host not in unreachable) or begun.is_by_another(
+        if (state is None and host not in unreachable) or intent_log.is_by_another(
             name, intent, leftovers
         ):
             continue
@@ -392,7 +386,7 @@ def _unowned(fleet: Fleet, guests: Container[str], partial: Container[str]) -> I
             continue
         yield Finding(
             OWNER, name,
-            f"created for {plain.one_line(pending_guest.owner)}, and the master did not record "
+            f"created for {sanitize.one_line(pending_guest.owner)}, and the master did not record "
             f"the owner",
             "a person decides: look whether it is that one, as somebody else may have created it "
             "since; until its owner is recorded it counts in the quota of that user",
@@ -442,7 +436,7 @@ def _guest_lock(fleet: Fleet, name: str) -> Iterator[None]:
     """Holds the guest's lock. Raises OperationFailed for one that is kept on this master: it may be
     nowhere at the moment, and be started any time."""
     with lock.guest(fleet.opts, name, "virt.repair"):
-        keepers.refuse_managed(fleet.opts, name)
+        ha_provider.refuse_managed(fleet.opts, name)
         yield
 
 
@@ -476,7 +470,7 @@ def _purge_partial(fleet: Fleet, host: str, name: str) -> None:
 def _keys(fleet: Fleet, guests: Container[str], hosts: Container[str]) -> Iterator[Finding]:
     keys = KeyStore(fleet.opts)
     for name in keys.guest_ids():
-        if name in guests or keepers.manager_of(fleet.opts, name):
+        if name in guests or ha_provider.manager_of(fleet.opts, name):
             continue
         host = keys.host_of(name)
         # of a master with syndics nobody knows that each host was asked
@@ -500,7 +494,10 @@ def _delete_key(fleet: Fleet, name: str) -> None:
     with _guest_lock(fleet, name):
         hosts = fleet.hosts()
         guest_locations = find.locations(fleet, hosts)
-        unreachable = {**guest_locations.unreachable, **proof.unmatched(fleet.opts, hosts)}
+        unreachable = {
+            **guest_locations.unreachable,
+            **shared_storage_check.unmatched(fleet.opts, hosts),
+        }
         if unreachable:
             message = "; ".join(f"{host}: {reason}" for host, reason in sorted(unreachable.items()))
             raise errors.OperationFailed(f"its key stays: not every host answered: {message}")

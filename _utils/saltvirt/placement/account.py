@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from saltvirt.wire import Message, optional
+from saltvirt.schema import Message, optional
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable

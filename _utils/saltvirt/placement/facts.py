@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from saltvirt.creation import Phase
 from saltvirt.placement import account, policy
-from saltvirt.wire import Message, optional, transient
+from saltvirt.schema import Message, optional, transient
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
-from saltvirt import plain
+from saltvirt import sanitize
 from saltvirt.errors import SaltException, Unsupported
 from saltvirt.settings import CONNECTION
 from saltvirt.spec.base import unknown
@@ -32,7 +32,7 @@ def answer(
     sentences = [str(failure) for failure in failures]
     if sentences:
         result, comment = False, ". ".join([*filter(None, [comment]), *sentences])
-    comment = plain.one_line(comment, None)
+    comment = sanitize.one_line(comment, None)
     return {"name": name, "changes": changes or {}, "result": result, "comment": comment}
 
 

@@ -1,7 +1,7 @@
 """What all devices share."""
 
-from saltvirt.xml.address import Address
 from saltvirt.xml.base import Child, Element, Prop
+from saltvirt.xml.devices.address import Address
 from saltvirt.xml.kinds import INT
 
 

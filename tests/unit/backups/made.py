@@ -1,8 +1,8 @@
 """Records and stocks as tests need them."""
 
-from saltvirt.backups import chains
-from saltvirt.backups.record import DEFINITION, BackupDiskRecord, BackupRecord
-from saltvirt.backups.stock import Catalog, StoredBackup
+from saltvirt.backup.model import chains
+from saltvirt.backup.model.catalog import Catalog, StoredBackup
+from saltvirt.backup.model.record import DEFINITION, BackupDiskRecord, BackupRecord
 
 UUID = "b7d1f0a2-52a3-4c0e-9d53-0f8f6e1f4d11"
 SHA = "a" * 64

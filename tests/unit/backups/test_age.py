@@ -1,7 +1,7 @@
 """Which backup of a guest is the newest good one."""
 
-from saltvirt.backups import age
-from saltvirt.backups.answers import ListedBackup
+from saltvirt.backup.model import age
+from saltvirt.backup.model.answers import ListedBackup
 
 NOW_S = age.seconds("2026-11-23T12:00:00Z")
 

@@ -6,7 +6,7 @@ import tarfile
 
 import pytest
 
-from saltvirt.backups import archive
+from saltvirt.backup.model import archive
 from saltvirt.errors import BadAnswer
 
 FILES = {"variables.fd": b"v" * 70000, "tpm/tpm2/tpm2-00.permall": b"secret"}

@@ -4,16 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from saltvirt.backups import chains
-from saltvirt.backups.chains import (
+from saltvirt.backup.model import chains
+from saltvirt.backup.model.catalog import StoredBackup
+from saltvirt.backup.model.chains import (
     DISABLED,
     GOOD,
     INCONSISTENT,
     BackupSourceDisk,
     BackupSourceGuest,
 )
-from saltvirt.backups.marks import Verification
-from saltvirt.backups.stock import StoredBackup
+from saltvirt.backup.model.verification import Verification
 from tests.unit.backups import made
 
 WHEN = "2026-11-23T16:00:00Z"

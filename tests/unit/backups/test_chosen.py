@@ -3,8 +3,8 @@
 import pytest
 
 from saltvirt import errors
-from saltvirt.backuphost import keep
-from saltvirt.backups.stock import Catalog
+from saltvirt.backup.model.catalog import Catalog
+from saltvirt.backup.target import upkeep
 from tests.unit.backups.made import backup, ident
 
 STOCKS = {"u1": Catalog([backup(1), backup(2)]), "u2": Catalog([backup(2), backup(3)])}
@@ -18,7 +18,7 @@ STOCKS = {"u1": Catalog([backup(1), backup(2)]), "u2": Catalog([backup(2), backu
     ("all", [("u1", 1), ("u1", 2), ("u2", 2), ("u2", 3)]),
 ])  # fmt: skip
 def test_a_guest_without_a_backup_of_the_number_hinders_no_other(asked, found):
-    chosen = keep._select_backups(STOCKS, asked)
+    chosen = upkeep._select_backups(STOCKS, asked)
     assert [(uuid, one.backup_id) for uuid, one in chosen] == [
         (uuid, ident(n)) for uuid, n in found
     ]
@@ -26,5 +26,5 @@ def test_a_guest_without_a_backup_of_the_number_hinders_no_other(asked, found):
 
 def test_a_number_that_no_guest_has_is_not_found():
     with pytest.raises(errors.NotFound, match="there is no backup '7' of it"):
-        keep._select_backups(STOCKS, "7")
-    assert keep._select_backups({}, "7") == []
+        upkeep._select_backups(STOCKS, "7")
+    assert upkeep._select_backups({}, "7") == []

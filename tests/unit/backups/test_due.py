@@ -7,10 +7,10 @@ import pytest
 pytest.importorskip("salt")
 
 from saltvirt import errors
-from saltvirt.backupmaster import due
-from saltvirt.backups.answers import ListedBackup
-from saltvirt.operations import lock
-from saltvirt.operations.operation import Result
+from saltvirt.backup.manager import overdue
+from saltvirt.backup.model.answers import ListedBackup
+from saltvirt.operations.core.operation import Result
+from saltvirt.operations.journal import lock
 from saltvirt.placement import facts
 
 NOW_S = 1_763_913_600  # 2025-11-23T16:00:00Z
@@ -51,8 +51,8 @@ class Cloud:
         return found
 
     def due(self, guests="*", hours=24, to=None, at_once=4, said=False):
-        asked = due.OverdueRequest.parse(guests, hours, to, at_once, said)
-        return due.BackUpOverdue(self, asked, None, "ann", lambda: NOW_S)
+        asked = overdue.OverdueRequest.parse(guests, hours, to, at_once, said)
+        return overdue.BackUpOverdue(self, asked, None, "ann", lambda: NOW_S)
 
     def would(self, *words, **more):
         return [one.subject for one in self.due(*words, **more).check().parts if one.changes]
@@ -82,10 +82,10 @@ def cloud(monkeypatch):
         def __exit__(self, *_):
             pass
 
-    monkeypatch.setattr(due.inventory, "gather", found.gather)
-    monkeypatch.setattr(due.backup, "list_at", found.at)
-    monkeypatch.setattr(due.backup, "CreateBackup", Backup)
-    monkeypatch.setattr(due, "Fleet", Fleet)
+    monkeypatch.setattr(overdue.inventory, "gather", found.gather)
+    monkeypatch.setattr(overdue.backup, "list_at", found.at)
+    monkeypatch.setattr(overdue.backup, "CreateBackup", Backup)
+    monkeypatch.setattr(overdue, "Fleet", Fleet)
     return found
 
 
@@ -163,7 +163,7 @@ def test_all_that_is_asked_for_is_read(cloud):
         with pytest.raises(errors.InvalidInput, match="a pattern of names or a list of them"):
             cloud.due(guests)
     assert cloud.due(["web1", "web2"], at_once=2).request.at_once == 2
-    assert cloud.due(at_once=10**6).request.at_once == due._MAX_AT_ONCE
+    assert cloud.due(at_once=10**6).request.at_once == overdue._MAX_AT_ONCE
 
 
 def test_where_all_are_young_or_a_host_is_silent_there_is_something_to_say(cloud):
@@ -187,7 +187,7 @@ def said(cloud, monkeypatch):
         there = tuple(facts.Guest(one, f"uuid-{one}", backup=text) for one, text in found.items())
         return [facts.Host("hv1", 8, 2**24, guests=there)], {}
 
-    monkeypatch.setattr(due.inventory, "gather", gather)
+    monkeypatch.setattr(overdue.inventory, "gather", gather)
     return found
 
 
@@ -270,7 +270,7 @@ def test_a_newest_backup_that_is_not_good_is_told_of(cloud):
 
 
 def test_no_host_waits_for_another():
-    turns = due._HostSlots({"a1": "hv1", "a2": "hv1", "b1": "hv2"}, 1)
+    turns = overdue._HostSlots({"a1": "hv1", "a2": "hv1", "b1": "hv2"}, 1)
     assert [turns.take(), turns.take()] == ["a1", "b1"], "a2 would wait for a1"
     turns.release("b1")
     turns.release("a1")

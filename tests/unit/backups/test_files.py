@@ -2,7 +2,7 @@
 
 import pytest
 
-from saltvirt.backups import files
+from saltvirt.backup.model import files
 from saltvirt.errors import InvalidInput
 
 

@@ -6,16 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from saltvirt.backups import ident
-from saltvirt.backups.answers import ListedBackup
+from saltvirt.backup.model import backup_ids
+from saltvirt.backup.model.answers import ListedBackup
 from saltvirt.errors import InvalidInput, NotFound, Refused
 
 ONE = "000001-20261123T155220Z-1f3a9c2e"
 
 
 def test_the_first_and_the_next():
-    assert ident.following([], "2026-11-23T15:52:20Z", "1f3a9c2e") == ONE
-    assert ident.following([ONE], "1999-01-01T00:00:00Z", "0" * 8) == (
+    assert backup_ids.following([], "2026-11-23T15:52:20Z", "1f3a9c2e") == ONE
+    assert backup_ids.following([ONE], "1999-01-01T00:00:00Z", "0" * 8) == (
         "000002-19990101T000000Z-00000000"
     )
 
@@ -25,65 +25,67 @@ def test_they_sort_as_they_were_made_whatever_the_clock_says(times):
     made = []
     for when in times:
         told = f"{when:%m-%dT%H:%M:%S}Z"
-        made.append(ident.following(made[::-1], f"{when.year:04d}-{told}", "0" * 8))
+        made.append(backup_ids.following(made[::-1], f"{when.year:04d}-{told}", "0" * 8))
     assert sorted(made) == made
     assert len(set(made)) == len(times)
 
 
 def test_the_last_number_is_the_last():
-    last = ident.following(["999998-20261123T155220Z-1f3a9c2e"], "2026-11-23T15:52:20Z", "0" * 8)
-    assert ident.number(last) == 999999
+    last = backup_ids.following(
+        ["999998-20261123T155220Z-1f3a9c2e"], "2026-11-23T15:52:20Z", "0" * 8
+    )
+    assert backup_ids.number(last) == 999999
     with pytest.raises(InvalidInput, match="there is no next"):
-        ident.following(["999999-20261123T155220Z-1f3a9c2e"], "2026-11-23T15:52:20Z", "0" * 8)
+        backup_ids.following(["999999-20261123T155220Z-1f3a9c2e"], "2026-11-23T15:52:20Z", "0" * 8)
 
 
 @pytest.mark.parametrize("when, chance", [("now", "0" * 8), ("2026-11-23T15:52:20Z", "../" * 3)])
 def test_no_name_is_made_that_is_none(when, chance):
     with pytest.raises(ValueError):
-        ident.following([], when, chance)
+        backup_ids.following([], when, chance)
 
 
 @pytest.mark.parametrize(
     "text", ["", "..", "1", ONE.upper(), f"{ONE}\n", f"../{ONE}", ONE[1:], 7, None, ONE.encode()]
 )
 def test_what_is_no_name(text):
-    assert not ident.is_backup_id(text)
+    assert not backup_ids.is_backup_id(text)
 
 
 @pytest.mark.parametrize("asked", [ONE, "1", 1, " 1 ", "latest", "000001"])
 def test_a_person_finds_it(asked):
-    assert ident.find([ONE], asked) == ONE
+    assert backup_ids.find([ONE], asked) == ONE
 
 
 def test_the_latest_is_the_one_with_the_highest_number():
-    assert ident.find(["000002-19990101T000000Z-00000000", ONE], "latest").startswith("000002")
+    assert backup_ids.find(["000002-19990101T000000Z-00000000", ONE], "latest").startswith("000002")
 
 
 def test_what_is_not_there():
     with pytest.raises(NotFound, match=f"no backup '7' of it; the newest is {ONE}"):
-        ident.find([ONE], "7")
+        backup_ids.find([ONE], "7")
     with pytest.raises(NotFound, match="there is no backup of it"):
-        ident.find([], "latest")
+        backup_ids.find([], "latest")
     with pytest.raises(NotFound, match="no backup"):
-        ident.find([ONE], "²")
+        backup_ids.find([ONE], "²")
     two = "000002-19990101T000000Z-00000000"
     with pytest.raises(NotFound, match=f"no backup 'first' of it; the newest is {two}"):
-        ident.find([ONE, two], "first")
+        backup_ids.find([ONE, two], "first")
 
 
 def test_two_of_one_number():
     with pytest.raises(InvalidInput, match="give the whole name"):
-        ident.find([ONE, ONE[:-1] + "f"], 1)
+        backup_ids.find([ONE, ONE[:-1] + "f"], 1)
 
 
 def test_a_disk_that_is_not_in_it_is_named_with_those_that_are():
     backup = ListedBackup(ONE, guest="web1", disks={"vdb": 9, "vda": 7})
-    ident.refuse_unknown_disk(backup, "vda")
+    backup_ids.refuse_unknown_disk(backup, "vda")
     with pytest.raises(NotFound, match=f"backup {ONE} has no disk 'vdc', but vda, vdb$"):
-        ident.refuse_unknown_disk(backup, "vdc")
+        backup_ids.refuse_unknown_disk(backup, "vdc")
 
 
-meant = functools.partial(ident.find_listed, target="vault")
+meant = functools.partial(backup_ids.find_listed, target="vault")
 
 
 def test_of_several_guests_of_one_name_the_uuid_says_which_is_meant():

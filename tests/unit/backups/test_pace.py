@@ -2,7 +2,7 @@
 
 import pytest
 
-from saltvirt.backuphost import pull
+from saltvirt.backup.target import pull
 from tests.clock import Clock
 
 MIB = 1024**2

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from saltvirt.backups import pieces
-from saltvirt.backups.pieces import ChecksumBlock
+from saltvirt.backup.model import checksum_blocks
+from saltvirt.backup.model.checksum_blocks import ChecksumBlock
 from saltvirt.errors import BadAnswer
 
 A = "a" * 64
@@ -16,11 +16,11 @@ A = "a" * 64
 
 def read(*found, size=100, whole=True):
     lines = [one if isinstance(one, bytes) else one.line for one in found]
-    return list(pieces.read(lines, size, whole, "it"))
+    return list(checksum_blocks.read(lines, size, whole, "it"))
 
 
 def test_a_whole_disk():
-    both = [ChecksumBlock(0, 60, A), pieces.zeros(60, 40)]
+    both = [ChecksumBlock(0, 60, A), checksum_blocks.zeros(60, 40)]
     assert read(*both) == both
 
 
@@ -56,19 +56,19 @@ def test_no_piece_takes_all_memory():
     with pytest.raises(BadAnswer, match="too long"):
         read(ChecksumBlock(0, 17 * 2**20, A), size=17 * 2**20)
     assert read(ChecksumBlock(0, 16 * 2**20, A), size=16 * 2**20)
-    assert read(pieces.zeros(0, 2**40), size=2**40)
+    assert read(checksum_blocks.zeros(0, 2**40), size=2**40)
 
 
 def test_fewer_zeros_than_there_were_are_not_the_same():
     """A file that ends too early reads as nothing."""
-    assert pieces.zeros(0, 10).matches(bytes(10)) is True
+    assert checksum_blocks.zeros(0, 10).matches(bytes(10)) is True
     for other in (b"", bytes(9), bytes(11)):
-        assert pieces.zeros(0, 10).matches(other) is False
-    assert not pieces.zeros(0, 10).matches(bytes(9) + b"\1")
+        assert checksum_blocks.zeros(0, 10).matches(other) is False
+    assert not checksum_blocks.zeros(0, 10).matches(bytes(9) + b"\1")
 
 
 def test_of_an_encrypted_disk_a_digest_says_nothing_without_its_key():
-    one = pieces.compute(0, b"secret", b"key")
+    one = checksum_blocks.compute(0, b"secret", b"key")
     assert one.matches(b"secret", b"key") and not one.matches(b"other!", b"key")
     assert not one.matches(b"secret") and not one.matches(b"secret", b"another key")
     assert one.sha256 == hmac.new(b"key", b"secret", hashlib.sha256).hexdigest()
@@ -78,7 +78,7 @@ def test_of_an_encrypted_disk_a_digest_says_nothing_without_its_key():
 def test_any_other_bytes_are_seen(data, at):
     at %= len(data)
     other = data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
-    one = pieces.compute(0, data)
+    one = checksum_blocks.compute(0, data)
     assert one.matches(data) and not one.matches(other) and not one.matches(data + b"\0")
-    assert pieces.zeros(0, len(data)).matches(bytes(len(data)))
-    assert not pieces.zeros(0, len(data)).matches(data[:at] + b"\1" + data[at + 1 :])
+    assert checksum_blocks.zeros(0, len(data)).matches(bytes(len(data)))
+    assert not checksum_blocks.zeros(0, len(data)).matches(data[:at] + b"\1" + data[at + 1 :])

@@ -3,8 +3,8 @@
 import pytest
 
 from saltvirt import settings
-from saltvirt.backups import policy
-from saltvirt.backups.retention import Retention
+from saltvirt.backup.model import policy
+from saltvirt.backup.model.retention import Retention
 from saltvirt.errors import InvalidInput, NotFound
 
 VAULT = {"host": "backup1", "folder": "/srv/backups"}

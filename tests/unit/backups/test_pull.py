@@ -5,8 +5,8 @@ import random
 import pytest
 
 from saltvirt import errors
-from saltvirt.backuphost import exports, pull
-from saltvirt.backuphost.exports import ALLOCATION, DATA, ZEROS, Extent
+from saltvirt.backup.target import exports, pull
+from saltvirt.backup.target.exports import ALLOCATION, DATA, ZEROS, Extent
 
 FIRST, SECOND = "qemu:dirty-bitmap:a", "qemu:dirty-bitmap:b"
 BLOCK = 4096

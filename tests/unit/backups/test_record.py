@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from saltvirt.backups import marks, record
-from saltvirt.backups.marks import Verification
+from saltvirt.backup.model import record, verification
+from saltvirt.backup.model.verification import Verification
 from saltvirt.errors import BadAnswer
 from tests.unit.backups import made
 
@@ -225,7 +225,7 @@ def test_whatever_is_in_a_disk_it_is_refused_or_written_again(key, value):
 
 def test_a_mark_is_read_as_it_was_written():
     one = Verification("2026-11-23T16:00:00Z", ("vda", "vdb"), {"vdb": "the piece at 0 is another"})
-    assert marks.parse(record.as_json(one), "it") == one
+    assert verification.parse(record.as_json(one), "it") == one
     assert one.is_good is False
     assert Verification(one.when).is_good is True
 
@@ -233,4 +233,4 @@ def test_a_mark_is_read_as_it_was_written():
 @pytest.mark.parametrize("data", [b"", b"{}", b'{"when": 7}', b'{"when": "never"}'])
 def test_what_is_no_mark(data):
     with pytest.raises(BadAnswer):
-        marks.parse(data, "it")
+        verification.parse(data, "it")

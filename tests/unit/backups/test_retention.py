@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from saltvirt.backups import record, retention
-from saltvirt.backups.marks import Verification
-from saltvirt.backups.retention import Retention
-from saltvirt.backups.stock import StoredBackup
+from saltvirt.backup.model import record, retention
+from saltvirt.backup.model.catalog import StoredBackup
+from saltvirt.backup.model.retention import Retention
+from saltvirt.backup.model.verification import Verification
 from tests.unit.backups import made
 
 RULES = ("last", "hourly", "daily", "weekly", "monthly", "yearly")

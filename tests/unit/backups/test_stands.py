@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from saltvirt.backups.stands import BackupPin
+from saltvirt.backup.model.pins import BackupPin
 
 WEB1 = BackupPin("web1", "hv1", "2026-11-26T15:00:00Z")
 

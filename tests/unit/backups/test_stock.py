@@ -1,7 +1,7 @@
 """What a target has of a guest, and what of it is good."""
 
-from saltvirt.backups.marks import Verification
-from saltvirt.backups.stock import StoredBackup
+from saltvirt.backup.model.catalog import StoredBackup
+from saltvirt.backup.model.verification import Verification
 from tests.unit.backups import made
 
 WHEN = "2026-11-23T16:00:00Z"

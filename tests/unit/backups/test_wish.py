@@ -2,8 +2,8 @@
 
 import pytest
 
-from saltvirt.backups import wish
-from saltvirt.backups.wish import BackupSchedule
+from saltvirt.backup.model import backup_schedule
+from saltvirt.backup.model.backup_schedule import BackupSchedule
 from saltvirt.errors import InvalidInput
 
 
@@ -15,9 +15,9 @@ from saltvirt.errors import InvalidInput
     ],
 )  # fmt: skip
 def test_what_is_said_is_what_is_read(given, text):
-    found = wish.parse(given, "guest web1")
+    found = backup_schedule.parse(given, "guest web1")
     assert found.text == text
-    assert wish.from_text(text) == found
+    assert backup_schedule.from_text(text) == found
 
 
 @pytest.mark.parametrize(
@@ -27,17 +27,17 @@ def test_what_is_said_is_what_is_read(given, text):
 )  # fmt: skip
 def test_what_makes_no_sense_is_refused(given):
     with pytest.raises(InvalidInput, match="guest web1: backup"):
-        wish.parse(given, "guest web1")
+        backup_schedule.parse(given, "guest web1")
 
 
 @pytest.mark.parametrize("text", [None, "", "x", "hours=inf", "hours=-1", "hours=a", "what=1"])
 def test_what_nobody_can_read_says_nothing(text):
-    assert wish.from_text(text) is None
+    assert backup_schedule.from_text(text) is None
 
 
 def test_it_is_taken_out_of_what_a_guest_says():
-    assert wish.split_options({"mem": 1, "backup": {"to": "v"}}, "g") == (
+    assert backup_schedule.split_options({"mem": 1, "backup": {"to": "v"}}, "g") == (
         {"mem": 1},
         BackupSchedule(True, None, "v"),
     )
-    assert wish.split_options({"mem": 1, "backup": None}, "g") == ({"mem": 1}, None)
+    assert backup_schedule.split_options({"mem": 1, "backup": None}, "g") == ({"mem": 1}, None)

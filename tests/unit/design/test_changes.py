@@ -10,9 +10,9 @@ from saltvirt.design.source import Source
 from saltvirt.diff.changes import changes
 from saltvirt.errors import InvalidInput, Unsupported
 from saltvirt.spec import guest
-from saltvirt.xml.audio import Audio, RedirDevice
-from saltvirt.xml.disk_backing import BackingStore
-from saltvirt.xml.watchdog import Watchdog
+from saltvirt.xml.devices.audio import Audio, RedirDevice
+from saltvirt.xml.devices.disk_backing import BackingStore
+from saltvirt.xml.devices.watchdog import Watchdog
 from tests import golden
 
 CAPS = caps.parse(golden.read("caps/qemu.xml"), golden.read("caps/qemu-kvm-domain.xml"))

@@ -8,10 +8,10 @@ from saltvirt.design.source import Source
 from saltvirt.diff.changes import changes
 from saltvirt.errors import InvalidInput, Unsupported
 from saltvirt.spec import guest
-from saltvirt.xml.cputune import VcpuPin
-from saltvirt.xml.domain import Domain
-from saltvirt.xml.memory_backing import HugePage
-from saltvirt.xml.vcpu import VcpuState
+from saltvirt.xml.domain.cputune import VcpuPin
+from saltvirt.xml.domain.domain import Domain
+from saltvirt.xml.domain.memory_backing import HugePage
+from saltvirt.xml.domain.vcpu import VcpuState
 from tests import golden
 
 CAPS = caps.parse(golden.read("caps/qemu.xml"), golden.read("caps/qemu-kvm-domain.xml"))

@@ -11,7 +11,7 @@ from saltvirt.design.source import Source
 from saltvirt.diff.changes import changes
 from saltvirt.errors import InvalidInput, Unsupported
 from saltvirt.spec import guest, pool
-from saltvirt.xml.domain import Domain
+from saltvirt.xml.domain.domain import Domain
 from tests import golden
 
 CAPS = caps.parse(golden.read("caps/qemu.xml"), golden.read("caps/qemu-kvm-domain.xml"))

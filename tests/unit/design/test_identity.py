@@ -4,7 +4,7 @@ import pytest
 
 from saltvirt.design import identity
 from saltvirt.design.source import Source
-from saltvirt.xml.domain import Domain
+from saltvirt.xml.domain.domain import Domain
 
 DOMAIN = """<domain type='kvm'><name>web1</name><metadata>
 <saltvirt:guest xmlns:saltvirt='https://saltproject.io/xmlns/salt-virt/1' version='1'>

@@ -8,7 +8,7 @@ from saltvirt.errors import InvalidInput
 from saltvirt.spec import network as network_spec
 from saltvirt.spec import pool as pool_spec
 from saltvirt.spec import volume as volume_spec
-from saltvirt.xml.network import Network
+from saltvirt.xml.network.network import Network
 from tests import golden
 from tests.golden.cases import NETWORKS, POOLS, SECRET, VOLUMES
 
@@ -236,7 +236,7 @@ def test_functions_that_libvirt_lists_for_a_running_card_are_no_difference():
 
 
 def test_what_somebody_else_put_there_stays():
-    from saltvirt.xml.pool import Pool
+    from saltvirt.xml.storage.pool import Pool
 
     options = "<o:options xmlns:o='http://libvirt.org/x'><o:option value='v'/></o:options>"
     there = Network.fromstring(f"<network><name>n</name><forward mode='nat'/>{options}</network>")

@@ -3,18 +3,25 @@ master, a guest web1 that runs on h1, and nothing wrong. Each test changes what 
 
 from dataclasses import replace
 
-from saltvirt.ha import agent_view, facts, place
-from saltvirt.ha.facts import GuestStatus, Heartbeat, LeaderMessage, ReceivedHeartbeat
-from saltvirt.ha.guests import GuestCase
-from saltvirt.ha.policy import HaPolicy
-from saltvirt.ha.registry import PLACED, UP, GuestLocation, HaGuestRecord, HostRecord, Registry
-from saltvirt.ha.view import GuestConfig, MasterState, SavedMasterState, View
+from saltvirt.ha.model import agent_view, host_capacity, messages
+from saltvirt.ha.model.guests import GuestCase
+from saltvirt.ha.model.messages import GuestStatus, Heartbeat, LeaderMessage, ReceivedHeartbeat
+from saltvirt.ha.model.policy import HaPolicy
+from saltvirt.ha.model.registry import (
+    PLACED,
+    UP,
+    GuestLocation,
+    HaGuestRecord,
+    HostRecord,
+    Registry,
+)
+from saltvirt.ha.model.view import GuestConfig, MasterState, SavedMasterState, View
 from saltvirt.placement.facts import Guest, Host
 
 HOSTS = ("h1", "h2", "h3")
 POLICY = HaPolicy(feed_lease_s=8, watchdog_s=10, lead_lease_s=6, suspect_s=6, max_fences=2)
 NOW_S = 1000
-RUNS = GuestStatus(1, facts.RUNNING)
+RUNS = GuestStatus(1, messages.RUNNING)
 SIZE = Guest("web1", vcpus=1, memory_kib=1024**2)
 
 
@@ -46,7 +53,7 @@ def beat(host="h1", at_s=NOW_S - 1, **changes):
 
 def call(master="m1", at_s=NOW_S - 1, **changes):
     """One that has come."""
-    return facts.ReceivedMessage(LeaderMessage(master, **{"term": 1, "seq": 7, **changes}), at_s)
+    return messages.ReceivedMessage(LeaderMessage(master, **{"term": 1, "seq": 7, **changes}), at_s)
 
 
 def seen(beats=(), **changes):
@@ -84,7 +91,7 @@ def case(of=None, there=RUNS, name="web1", now_s=NOW_S, **more):
         sees, more = seen(beats, guests={name: asked}, **more), {}
     assert not more
     return GuestCase(
-        name, of, asked, known, state, sees, place.HostCapacity(sees, known, now_s), now_s
+        name, of, asked, known, state, sees, host_capacity.HostCapacity(sees, known, now_s), now_s
     )  # fmt: skip
 
 

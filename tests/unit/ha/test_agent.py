@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from saltvirt.ha import agent, agent_view, facts, wished
-from saltvirt.ha.agent_view import REBOOT, SHUTDOWN, STOP
-from saltvirt.ha.facts import FenceVote, GuestStatus, HeartbeatAck, HostState
-from saltvirt.ha.policy import CONDITIONAL, FAILOVER, FREEZE, MIGRATE
-from saltvirt.ha.registry import SUSPECTED, CommittedConfig, HostRecord
+from saltvirt.ha.model import agent, agent_view, committed_config, messages
+from saltvirt.ha.model.agent_view import REBOOT, SHUTDOWN, STOP
+from saltvirt.ha.model.messages import FenceVote, GuestStatus, HeartbeatAck, HostState
+from saltvirt.ha.model.policy import CONDITIONAL, FAILOVER, FREEZE, MIGRATE
+from saltvirt.ha.model.registry import SUSPECTED, CommittedConfig, HostRecord
 from tests.unit.ha import made
 
 NOW_S, TWO = made.NOW_S, ("h1", "h2")
@@ -74,7 +74,7 @@ def test_the_last_beat_of_a_peer_is_acknowledged_and_what_it_said_is_kept(
 
 def test_what_a_peer_said_last_is_kept_over_the_agents_restart():
     """An older beat that is still on a pool changes nothing of it."""
-    last = HostState(1, 9, phase=facts.SHUT_DOWN)
+    last = HostState(1, 9, phase=messages.SHUT_DOWN)
     before = made.agent({"pledges": {"h2": last}})
     found = step(before, made.agent_sees(beats={}, stored={"h2": made.beat("h2", seq=7)}))
     assert found.state.saved.pledges == {"h2": last}
@@ -335,17 +335,17 @@ RUNNING = {"web1": made.RUNS}
 @pytest.mark.parametrize(
     "before, asked, guests, phase",
     [
-        (facts.WORKING, "", {}, facts.WORKING),
-        (facts.WORKING, STOP, RUNNING, facts.RESTING),
-        (facts.WORKING, SHUTDOWN, RUNNING, facts.LEAVING),
-        (facts.WORKING, REBOOT, RUNNING, facts.LEAVING),
-        (facts.LEAVING, SHUTDOWN, {}, facts.SHUT_DOWN),
-        (facts.LEAVING, REBOOT, {"web1": GuestStatus(1, facts.OFF)}, facts.SHUT_DOWN),
-        (facts.RESTING, "", RUNNING, facts.WORKING),  # a new agent works on
+        (messages.WORKING, "", {}, messages.WORKING),
+        (messages.WORKING, STOP, RUNNING, messages.RESTING),
+        (messages.WORKING, SHUTDOWN, RUNNING, messages.LEAVING),
+        (messages.WORKING, REBOOT, RUNNING, messages.LEAVING),
+        (messages.LEAVING, SHUTDOWN, {}, messages.SHUT_DOWN),
+        (messages.LEAVING, REBOOT, {"web1": GuestStatus(1, messages.OFF)}, messages.SHUT_DOWN),
+        (messages.RESTING, "", RUNNING, messages.WORKING),  # a new agent works on
         # nothing is taken back that others may have gone by
-        (facts.SHUT_DOWN, "", {}, facts.SHUT_DOWN),
-        (facts.SHUT_DOWN, SHUTDOWN, RUNNING, facts.SHUT_DOWN),
-        (facts.SHUT_DOWN, STOP, {}, facts.SHUT_DOWN),
+        (messages.SHUT_DOWN, "", {}, messages.SHUT_DOWN),
+        (messages.SHUT_DOWN, SHUTDOWN, RUNNING, messages.SHUT_DOWN),
+        (messages.SHUT_DOWN, STOP, {}, messages.SHUT_DOWN),
     ],
 )
 def test_what_it_says_that_it_is_about(before, asked, guests, phase):
@@ -436,12 +436,12 @@ def test_others_may_count_on_a_watchdog_until_enough_know_that_it_is_at_rest(
 @pytest.mark.parametrize(
     "before, there, tried",
     [
-        ({}, GuestStatus(4, facts.RUNNING), {"web1": 4}),
-        ({}, GuestStatus(0, facts.RUNNING), {"web1": 0}),
-        ({}, GuestStatus(4, facts.STOPPED), {"web1": 4}),
-        ({}, GuestStatus(4, facts.OFF), {}),  # a definition
-        ({"web1": 5}, GuestStatus(4, facts.RUNNING), {"web1": 5}),
-        ({"web1": 3, "web2": 9}, GuestStatus(4, facts.RUNNING), {"web1": 4, "web2": 9}),
+        ({}, GuestStatus(4, messages.RUNNING), {"web1": 4}),
+        ({}, GuestStatus(0, messages.RUNNING), {"web1": 0}),
+        ({}, GuestStatus(4, messages.STOPPED), {"web1": 4}),
+        ({}, GuestStatus(4, messages.OFF), {}),  # a definition
+        ({"web1": 5}, GuestStatus(4, messages.RUNNING), {"web1": 5}),
+        ({"web1": 3, "web2": 9}, GuestStatus(4, messages.RUNNING), {"web1": 4, "web2": 9}),
         ({"web1": 3}, None, {"web1": 3}),
     ],
 )
@@ -457,7 +457,7 @@ def test_what_it_starts_it_has_tried():
         "web2": made.record("h2", epoch=3),
         "web3": made.record(epoch=5),
     }
-    there = {"web2": GuestStatus(2, facts.RUNNING), "web3": GuestStatus(4, facts.RUNNING)}
+    there = {"web2": GuestStatus(2, messages.RUNNING), "web3": GuestStatus(4, messages.RUNNING)}
     state = made.agent({"registry": made.registry(guests)}, tried={"web1": 5})
     found = step(state, made.agent_sees(guests=there))
     did = [(one.kind, one.guest) for one in found.actions]
@@ -469,10 +469,10 @@ def test_what_it_starts_it_has_tried():
 @pytest.mark.parametrize(
     "host, tried, there, told",
     [
-        ("h1", {"web1": 4}, None, GuestStatus(4, facts.STOPPED)),
+        ("h1", {"web1": 4}, None, GuestStatus(4, messages.STOPPED)),
         ("h1", {}, None, None),  # it was never here
         ("h2", {"web1": 4}, None, None),
-        ("h1", {"web1": 4}, GuestStatus(4, facts.OFF), GuestStatus(4, facts.OFF)),
+        ("h1", {"web1": 4}, GuestStatus(4, messages.OFF), GuestStatus(4, messages.OFF)),
         ("h2", {}, made.RUNS, made.RUNS),
     ],
 )
@@ -547,7 +547,7 @@ def test_what_persons_want_is_told_in_full_when_a_master_asks_this_host(asked, t
              for place, host in enumerate(asked, 1)}  # fmt: skip
     registry = made.registry(wished=CommittedConfig(1, 4, "all"))
     beat = step(made.agent({"registry": registry}), made.agent_sees(calls=calls)).beat
-    assert beat.wished == CommittedConfig(1, 4, text, wished.digest("all"))
+    assert beat.wished == CommittedConfig(1, 4, text, committed_config.digest("all"))
 
 
 def test_a_beat_says_what_the_agent_keeps_and_sees():
@@ -558,7 +558,7 @@ def test_a_beat_says_what_the_agent_keeps_and_sees():
     sees = made.agent_sees(
         calls={}, watchdog_s=12, storage_silent_s=3.5, leases={"web1": 4}, guests=RUNNING
     )
-    assert step(state, sees).beat == facts.Heartbeat(
+    assert step(state, sees).beat == messages.Heartbeat(
         "h1", 1, 101, watchdog_s=12, storage_silent_s=3.5, guests=RUNNING,
         acks={"h2": HeartbeatAck(1, 7), "h3": HeartbeatAck(1, 7)}, term=3, leader="m1", claim=9,
         granted_s=2,

@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from saltvirt.ha import facts
-from saltvirt.ha.agent_acts import ActionPlanner
-from saltvirt.ha.facts import GuestStatus, HeartbeatAck
-from saltvirt.ha.registry import BLOCKED, ERROR, IGNORED, NEW, RECOVERING, UP, HostRecord
+from saltvirt.ha.model import messages
+from saltvirt.ha.model.agent_actions import ActionPlanner
+from saltvirt.ha.model.messages import GuestStatus, HeartbeatAck
+from saltvirt.ha.model.registry import BLOCKED, ERROR, IGNORED, NEW, RECOVERING, UP, HostRecord
 from tests.unit.ha import made
 from tests.unit.ha.made import NOW_S, POLICY, RUNS, record
 
-OFF = GuestStatus(1, facts.OFF)
+OFF = GuestStatus(1, messages.OFF)
 WAITED_S = NOW_S - POLICY.shutdown_wait_s
 FAILOVER, MIGRATE, FREEZE = (
     replace(POLICY, shutdown_policy=policy) for policy in ("failover", "migrate", "freeze")
@@ -54,8 +54,8 @@ TO_START = {"web1": (record(), None)}
 
 
 THREE = {
-    "web1": (record(), RUNS), "web2": (record(), GuestStatus(1, facts.STARTING)),
-    "db1": (record(), GuestStatus(1, facts.CRASHED)),
+    "web1": (record(), RUNS), "web2": (record(), GuestStatus(1, messages.STARTING)),
+    "db1": (record(), GuestStatus(1, messages.CRASHED)),
 }  # fmt: skip
 GIVEN_UP = {"h1": HostRecord(UP, boot=2, gone=2)}
 
@@ -104,7 +104,7 @@ def test_a_watchdog_is_armed_where_guests_run_or_are_to(guests, watchdog, lease,
     assert (("arm", "", why) in done) is armed
 
 
-OVER_STATE = {"phase": facts.SHUT_DOWN}
+OVER_STATE = {"phase": messages.SHUT_DOWN}
 
 
 @pytest.mark.parametrize(
@@ -128,8 +128,8 @@ def test_a_host_without_guests_counts_as_started_anew_where_its_number_is_used_u
 
 def test_a_renewed_host_has_a_number_above_all_that_others_know():
     known = made.registry(None, {"h1": HostRecord("up", boot=7, gone=4)})
-    state = replace(made.agent({"registry": known}, phase=facts.SHUT_DOWN), boot=3)
-    assert (state.after_reboot().boot, state.after_reboot().phase) == (8, facts.WORKING)
+    state = replace(made.agent({"registry": known}, phase=messages.SHUT_DOWN), boot=3)
+    assert (state.after_reboot().boot, state.after_reboot().phase) == (8, messages.WORKING)
     gone = made.registry(None, {"h1": HostRecord("fenced", boot=3, gone=9)})
     assert replace(made.agent({"registry": gone}), boot=3).after_reboot().boot == 9
 
@@ -147,7 +147,7 @@ def test_it_is_fed_while_the_lease_holds_also_when_it_is_not_needed_any_more(gue
         ({}, 51, {}, "feed"),  # they heard the beat before
         ({}, 0, {}, "feed"),  # it was not said yet
         (MINE, 50, {}, "feed"),
-        (MINE, 51, {"phase": facts.SHUT_DOWN}, "disarm"),
+        (MINE, 51, {"phase": messages.SHUT_DOWN}, "disarm"),
     ],
 )
 def test_it_is_put_at_rest_when_enough_know_or_nothing_runs_in_this_boot(
@@ -182,33 +182,33 @@ TOLD = record(why="so", epoch=4)
     [
         # it is to be down
         (record(why="so", run=False), RUNS, ("stop", 0, "", "so")),
-        (record(run=False), GuestStatus(1, facts.STARTING), None),
+        (record(run=False), GuestStatus(1, messages.STARTING), None),
         (record(run=False), OFF, None),
         (record(run=False), None, None),
         # it is to run
         (TOLD, None, ("start", 4, "", "so")),
         (TOLD, OFF, ("start", 4, "", "so")),
         (record(), None, ("start", 1, "", "")),
-        (TOLD, GuestStatus(4, facts.RUNNING), None),
-        (TOLD, GuestStatus(5, facts.RUNNING), None),
-        (TOLD, GuestStatus(4, facts.STARTING), None),
+        (TOLD, GuestStatus(4, messages.RUNNING), None),
+        (TOLD, GuestStatus(5, messages.RUNNING), None),
+        (TOLD, GuestStatus(4, messages.STARTING), None),
         # one that ended in that very start is the leader's
         *((TOLD, GuestStatus(3, state), ("start", 4, "", "so"))
-          for state in (facts.CRASHED, facts.FAILED, facts.STOPPED)),
+          for state in (messages.CRASHED, messages.FAILED, messages.STOPPED)),
         *((TOLD, GuestStatus(4, state), None)
-          for state in (facts.CRASHED, facts.FAILED, facts.STOPPED)),
-        (TOLD, GuestStatus(5, facts.CRASHED), None),
-        (TOLD, GuestStatus(4, facts.OFF), ("start", 4, "", "so")),
+          for state in (messages.CRASHED, messages.FAILED, messages.STOPPED)),
+        (TOLD, GuestStatus(5, messages.CRASHED), None),
+        (TOLD, GuestStatus(4, messages.OFF), ("start", 4, "", "so")),
         # one that runs since an earlier epoch
-        (TOLD, GuestStatus(3, facts.RUNNING), ("adopt", 4, "", "")),
-        (replace(TOLD, anew=4), GuestStatus(3, facts.RUNNING), ("kill", 3, "", "so")),
-        (replace(TOLD, anew=3), GuestStatus(2, facts.RUNNING), ("adopt", 4, "", "")),
-        (replace(TOLD, anew=4), GuestStatus(4, facts.RUNNING), None),
+        (TOLD, GuestStatus(3, messages.RUNNING), ("adopt", 4, "", "")),
+        (replace(TOLD, anew=4), GuestStatus(3, messages.RUNNING), ("kill", 3, "", "so")),
+        (replace(TOLD, anew=3), GuestStatus(2, messages.RUNNING), ("adopt", 4, "", "")),
+        (replace(TOLD, anew=4), GuestStatus(4, messages.RUNNING), None),
         # it is to migrate
-        (BETTER, GuestStatus(4, facts.RUNNING), ("migrate", 5, "h2", "so")),
-        (BETTER, GuestStatus(4, facts.RUNNING, migrated=4), ("migrate", 5, "h2", "so")),
-        (BETTER, GuestStatus(4, facts.RUNNING, migrated=5), None),
-        (BETTER, GuestStatus(4, facts.STARTING), None),
+        (BETTER, GuestStatus(4, messages.RUNNING), ("migrate", 5, "h2", "so")),
+        (BETTER, GuestStatus(4, messages.RUNNING, migrated=4), ("migrate", 5, "h2", "so")),
+        (BETTER, GuestStatus(4, messages.RUNNING, migrated=5), None),
+        (BETTER, GuestStatus(4, messages.STARTING), None),
     ],
 )  # fmt: skip
 def test_what_is_done_with_a_guest_that_is_its_own(of, there, done):
@@ -222,7 +222,7 @@ def test_what_is_done_with_a_guest_that_is_its_own(of, there, done):
         (False, {}, False),
         (True, {"state": {"tried": {"web1": 1}}}, False),
         (True, {"state": {"tried": {"web2": 1}}}, True),
-        (True, {"state": {"phase": facts.RESTING}}, False),
+        (True, {"state": {"phase": messages.RESTING}}, False),
         (True, {"watchdog": True}, False),  # which is to be armed first
         (True, {"watchdog": True, "works": True}, True),
         (True, {"watchdog": True, "known": {"armed": False}}, True),
@@ -257,21 +257,22 @@ NOWHERE = record("", boot=0, run=False)
         *((record("h2", state=state), RUNS, ("kill", 1, "", NOT_MINE))
           for state in (RECOVERING, BLOCKED, ERROR)),
         (record("h2"), None, None),
-        (record("h2"), GuestStatus(3, facts.RUNNING), ("kill", 3, "", NOT_MINE)),
+        (record("h2"), GuestStatus(3, messages.RUNNING), ("kill", 3, "", NOT_MINE)),
         (record(boot=2), RUNS, ("kill", 1, "", NOT_MINE)),
         (NOWHERE, RUNS, ("kill", 1, "", NOT_MINE)),
         # it is shut down where it is well, and may be
-        (record("h2", gentle=True), GuestStatus(3, facts.RUNNING), ("stop", 3, "", NOT_MINE)),
-        (record("h2", gentle=True), GuestStatus(3, facts.STARTING), ("kill", 3, "", NOT_MINE)),
-        (record("h2", gentle=True), GuestStatus(3, facts.RUNNING, trouble=facts.PANICKED),
+        (record("h2", gentle=True), GuestStatus(3, messages.RUNNING), ("stop", 3, "", NOT_MINE)),
+        (record("h2", gentle=True), GuestStatus(3, messages.STARTING), ("kill", 3, "", NOT_MINE)),
+        (record("h2", gentle=True), GuestStatus(3, messages.RUNNING, trouble=messages.PANICKED),
          ("kill", 3, "", NOT_MINE)),
         # one on its way here
-        (COMES, GuestStatus(1, facts.INCOMING), None),
-        (replace(COMES, target_boot=2), GuestStatus(1, facts.INCOMING), ("kill", 1, "", NOT_MINE)),
-        (replace(COMES, target="h3"), GuestStatus(1, facts.INCOMING), ("kill", 1, "", NOT_MINE)),
+        (COMES, GuestStatus(1, messages.INCOMING), None),
+        (replace(COMES, target_boot=2), GuestStatus(1, messages.INCOMING), ("kill", 1, "",
+        NOT_MINE)),
+        (replace(COMES, target="h3"), GuestStatus(1, messages.INCOMING), ("kill", 1, "", NOT_MINE)),
         # a definition may be the only one that there is
-        (record("h2"), GuestStatus(3, facts.OFF), ("drop", 3, "", ELSEWHERE)),
-        (record("h2"), GuestStatus(3, facts.CRASHED), ("drop", 3, "", ELSEWHERE)),
+        (record("h2"), GuestStatus(3, messages.OFF), ("drop", 3, "", ELSEWHERE)),
+        (record("h2"), GuestStatus(3, messages.CRASHED), ("drop", 3, "", ELSEWHERE)),
         (NOWHERE, OFF, None),
         (record(boot=2), OFF, None),
         (COMES, OFF, None),
@@ -284,12 +285,12 @@ def test_what_is_done_with_a_guest_that_is_not_its_own(of, there, done):
 @pytest.mark.parametrize(
     "last, there, told, done",
     [
-        ("h2", facts.OFF, ["web1"], ("drop", 3, "", ELSEWHERE)),
-        ("h2", facts.STOPPED, ["web1"], ("drop", 3, "", ELSEWHERE)),
-        ("h2", facts.OFF, ["web2"], None),  # nobody else may have one
-        ("h1", facts.OFF, ["web1"], None),
-        ("", facts.OFF, ["web1"], None),
-        ("h2", facts.RUNNING, ["web1"], ("kill", 3, "", NOT_MINE)),
+        ("h2", messages.OFF, ["web1"], ("drop", 3, "", ELSEWHERE)),
+        ("h2", messages.STOPPED, ["web1"], ("drop", 3, "", ELSEWHERE)),
+        ("h2", messages.OFF, ["web2"], None),  # nobody else may have one
+        ("h1", messages.OFF, ["web1"], None),
+        ("", messages.OFF, ["web1"], None),
+        ("h2", messages.RUNNING, ["web1"], ("kill", 3, "", NOT_MINE)),
     ],
 )
 def test_a_definition_that_is_older_than_what_was_told_since_goes(last, there, told, done):
@@ -334,7 +335,7 @@ def test_a_lease_is_got_when_asked_for_and_kept_until_its_guest_starts(of, has, 
 
 ENDS = [("exit", "", "its watchdog is at rest, and that is known")]
 # it said so in beat 60, which h2 has heard
-RESTS = {"phase": facts.RESTING, "phase_seq": 60, "asked_s": NOW_S - 1}
+RESTS = {"phase": messages.RESTING, "phase_seq": 60, "asked_s": NOW_S - 1}
 
 
 def stops(guests=(), state=None, **more):
@@ -392,8 +393,8 @@ def test_what_lives_elsewhere_is_killed_before_it_ends_and_nothing_else_is_done(
 # -- a host that shuts down ------------------------------------------------------------------------
 
 
-LEAVES = {"phase": facts.LEAVING, "phase_seq": 60, "asked_s": NOW_S - 1}
-IS_OVER = {**LEAVES, "phase": facts.SHUT_DOWN}
+LEAVES = {"phase": messages.LEAVING, "phase_seq": 60, "asked_s": NOW_S - 1}
+IS_OVER = {**LEAVES, "phase": messages.SHUT_DOWN}
 GOES = [("power off", "", "none of its guests runs here any more")]
 DOWN = {"web1": (record(), OFF), "web2": (record("h2"), OFF), "db1": (record("h2"), RUNS)}
 
@@ -409,7 +410,7 @@ def shuts_down(guests, state, policy=FAILOVER, **more):
      (POLICY, "shutdown", "failover"), (POLICY, "reboot", "freeze")],
 )  # fmt: skip
 def test_its_guests_are_shut_down(policy, asked, way):
-    guests = {**LOST, "web2": (record(), GuestStatus(1, facts.STARTING)), "db1": (record(), OFF)}
+    guests = {**LOST, "web2": (record(), GuestStatus(1, messages.STARTING)), "db1": (record(), OFF)}
     why = f"the host shuts down: {way}"
     done = shuts_down(guests, LEAVES, policy, asked=asked, works=True)
     assert told(done) == [("feed", "", ""), ("stop", "web1", why), ("stop", "web2", why)]

@@ -4,17 +4,17 @@ from dataclasses import replace
 
 import pytest
 
-from saltvirt.ha import agent_disk, agent_view
-from saltvirt.ha.agent_view import FEED, KILL, START
-from saltvirt.ha.facts import FenceVote, HeartbeatAck, HostState
-from saltvirt.ha.registry import UP, HostRecord
+from saltvirt.ha.model import agent_view, state_disk
+from saltvirt.ha.model.agent_view import FEED, KILL, START
+from saltvirt.ha.model.messages import FenceVote, HeartbeatAck, HostState
+from saltvirt.ha.model.registry import UP, HostRecord
 from tests.unit.ha import made
 from tests.unit.ha.made import HOSTS, NOW_S, POLICY
 
 PLEDGE = HostState(1, 3)
 
 
-class Disk(agent_disk.StateDisk):
+class Disk(state_disk.StateDisk):
     def __init__(self, saved, works=True, doubtful=False):
         super().__init__(saved)
         self.works, self.doubtful, self.began = works, doubtful, []
@@ -41,7 +41,7 @@ def sees(peer=None, **call):
 
 
 def turn(disk, before=None, seen=None):
-    return agent_disk.durable_step(before or state(), seen or sees(), NOW_S, POLICY, disk)
+    return state_disk.durable_step(before or state(), seen or sees(), NOW_S, POLICY, disk)
 
 
 def test_what_is_written_at_once_is_said_in_the_same_beat():
@@ -102,18 +102,18 @@ def test_the_lead_that_was_granted_late_counts_from_when_it_was_granted():
     step = turn(disk, before, call)
     assert step.state.saved.term == 1 and step.beat.term == 1
     disk.finish(written=True)
-    found = agent_disk.durable_step(step.state, sees(term=2, seq=1), NOW_S + 5, POLICY, disk)
+    found = state_disk.durable_step(step.state, sees(term=2, seq=1), NOW_S + 5, POLICY, disk)
     assert found.beat.term == 2 and found.beat.granted_s == 5
 
 
 def test_one_that_can_begin_nothing_says_what_it_said_and_feeds():
     said = replace(made.beat("h1", guests={"web1": made.RUNS}).beat, armed=True)
-    found = agent_disk.read_only_step(state(), said, sees(), NOW_S, POLICY)
+    found = state_disk.read_only_step(state(), said, sees(), NOW_S, POLICY)
     assert found.beat == replace(said, seq=101, granted_s=1)
     assert [one.kind for one in found.actions] == [FEED]
     assert found.state.lease_from_s == NOW_S - 2 and found.state.saved == state().saved
     broken = replace(sees(), works=False)
-    assert not agent_disk.read_only_step(state(), said, broken, NOW_S, POLICY).beat.armed
+    assert not state_disk.read_only_step(state(), said, broken, NOW_S, POLICY).beat.armed
 
 
 def test_one_that_can_begin_nothing_starts_nothing_and_kills_what_must_not_run():
@@ -122,11 +122,11 @@ def test_one_that_can_begin_nothing_starts_nothing_and_kills_what_must_not_run()
     before = replace(state(), kept=replace(state().saved, **kept))
     kinds = [
         one.kind
-        for one in agent_disk.read_only_step(before, made.beat().beat, seen, NOW_S, POLICY).actions
+        for one in state_disk.read_only_step(before, made.beat().beat, seen, NOW_S, POLICY).actions
     ]
     assert START not in kinds
     gone = made.registry({"web1": made.record()}, {"h1": HostRecord(UP, boot=1, gone=2)})
     before = replace(state(), kept=replace(state().saved, registry=gone))
     seen = replace(sees(), guests={"web1": made.RUNS})
-    found = agent_disk.read_only_step(before, made.beat().beat, seen, NOW_S, POLICY)
+    found = state_disk.read_only_step(before, made.beat().beat, seen, NOW_S, POLICY)
     assert [one.kind for one in found.actions] == [KILL]

@@ -4,9 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from saltvirt.ha import agent_view
-from saltvirt.ha.agent_view import AgentState
-from saltvirt.ha.facts import LEAVING, SHUT_DOWN, WORKING, FenceVote, HeartbeatAck, HostState
+from saltvirt.ha.model import agent_view
+from saltvirt.ha.model.agent_view import AgentState
+from saltvirt.ha.model.messages import (
+    LEAVING,
+    SHUT_DOWN,
+    WORKING,
+    FenceVote,
+    HeartbeatAck,
+    HostState,
+)
 from tests.unit.ha import made
 
 PROMISED = {"h3": FenceVote(1, 1, 4)}

@@ -5,11 +5,17 @@ from dataclasses import replace
 
 import pytest
 
-from saltvirt.ha import decide, facts, quiet
-from saltvirt.ha import pledges as believed
-from saltvirt.ha.decide import has_registry, without_stored
-from saltvirt.ha.facts import FenceVote, GuestStatus, HeartbeatAck, HostState, LeaderMessage
-from saltvirt.ha.registry import (
+from saltvirt.ha.model import decide, idle, messages
+from saltvirt.ha.model import host_states as believed
+from saltvirt.ha.model.decide import has_registry, without_stored
+from saltvirt.ha.model.messages import (
+    FenceVote,
+    GuestStatus,
+    HeartbeatAck,
+    HostState,
+    LeaderMessage,
+)
+from saltvirt.ha.model.registry import (
     BLOCKED,
     FENCED,
     FENCING,
@@ -24,7 +30,7 @@ from saltvirt.ha.registry import (
     GuestLocation,
     HostRecord,
 )
-from saltvirt.ha.view import Fence, FenceAttempt, FenceResult, SavedMasterState, StateChange
+from saltvirt.ha.model.view import Fence, FenceAttempt, FenceResult, SavedMasterState, StateChange
 from tests.unit.ha import made
 from tests.unit.ha.made import HOSTS, NOW_S, POLICY, RUNS, record, wanted
 
@@ -331,7 +337,7 @@ def test_nothing_is_said_of_a_silent_host_of_which_a_proof_is_awaited():
 
 
 def test_a_host_that_is_quiet_is_passed_over_and_the_next_is_not(monkeypatch):
-    monkeypatch.setattr(quiet, "is_idle_host", lambda name, *_: name == "h1")
+    monkeypatch.setattr(idle, "is_idle_host", lambda name, *_: name == "h1")
     found = after(maintenance=frozenset(HOSTS))
     assert [found.hosts[host].state for host in HOSTS] == [UP, MAINTENANCE, MAINTENANCE]
 
@@ -367,7 +373,7 @@ def test_it_is_known_since_when_a_guest_runs_in_this_epoch(epoch, since_s):
 
 
 def test_one_that_does_not_run_has_run_for_no_time():
-    starts = there(web1=GuestStatus(1, facts.STARTING))
+    starts = there(web1=GuestStatus(1, messages.STARTING))
     found = decided(records={"web1": record(state=RECOVERING)}, beats=starts,
                     led={"ran_s": {"web1": (1, NOW_S - 50)}})  # fmt: skip
     assert found.state.ran_s == {}

@@ -4,7 +4,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from saltvirt.ha import disks, place
+from saltvirt.ha.model import disks, host_capacity
 from tests.unit.ha import made
 from tests.unit.ha.made import NOW_S, POLICY, RUNS
 
@@ -52,7 +52,7 @@ def test_a_guest_is_taken_from_a_host_that_lost_its_pool(pools, lost):
     told = made.beat(guests={"web1": RUNS}, **LOST)
     assert made.case(beats=[told], pools=pools).has_no_storage() is lost
     sees = made.seen([made.beat(**LOST)], pools=pools, guests={"web1": made.wanted()})
-    room = place.HostCapacity(sees, made.registry(), NOW_S)
+    room = host_capacity.HostCapacity(sees, made.registry(), NOW_S)
     assert room.usable("h1", "web1") == ("does not reach its storage" if lost else "")
 
 

@@ -5,14 +5,14 @@ from dataclasses import replace
 import pytest
 
 from saltvirt import errors
-from saltvirt.ha import facts, registry, view
-from saltvirt.ha.facts import FenceVote, GuestStatus, Heartbeat, HeartbeatAck, HostState
-from saltvirt.ha.registry import CommittedConfig, HostRecord, Registry
+from saltvirt.ha.model import messages, registry, view
+from saltvirt.ha.model.messages import FenceVote, GuestStatus, Heartbeat, HeartbeatAck, HostState
+from saltvirt.ha.model.registry import CommittedConfig, HostRecord, Registry
 from tests.unit.ha import made
 
 BEAT = Heartbeat(
-    "h1", 3, 7, phase=facts.LEAVING, freeze=True, armed=True, watchdog_s=10,
-    guests={"web1": GuestStatus(1, facts.RUNNING)}, acks={"h2": HeartbeatAck(1, 5)},
+    "h1", 3, 7, phase=messages.LEAVING, freeze=True, armed=True, watchdog_s=10,
+    guests={"web1": GuestStatus(1, messages.RUNNING)}, acks={"h2": HeartbeatAck(1, 5)},
     silent_s={"h3": 9.0},
     promises={"h3": FenceVote(1, 1, 1)}, pledges={"h3": HostState()}, term=2, leader="m1",
     applied=3,
@@ -22,13 +22,13 @@ BEAT = Heartbeat(
 
 
 def test_a_host_promises_what_its_last_beat_says():
-    assert BEAT.host_state == HostState(3, 7, True, 10, facts.LEAVING, True)
+    assert BEAT.host_state == HostState(3, 7, True, 10, messages.LEAVING, True)
 
 
 @pytest.mark.parametrize(
     "change, lasts",
     [({"seq": 8}, False), ({"boot": 4}, True), ({"armed": False}, True), ({"watchdog_s": 11}, True),
-     ({"phase": facts.SHUT_DOWN}, True), ({"freeze": False}, True)],
+     ({"phase": messages.SHUT_DOWN}, True), ({"freeze": False}, True)],
 )  # fmt: skip
 def test_of_what_a_host_says_of_itself_the_number_alone_may_be_forgotten(change, lasts):
     assert (replace(BEAT.host_state, **change).lasting != BEAT.host_state.lasting) is lasts
@@ -40,16 +40,16 @@ def test_a_master_is_told_all_but_whom_a_host_acknowledges():
 
 def test_peers_are_told_that_a_host_lives_and_whom_it_acknowledges():
     assert BEAT.to_peers() == Heartbeat(
-        "h1", 3, 7, phase=facts.LEAVING, freeze=True, armed=True, watchdog_s=10,
+        "h1", 3, 7, phase=messages.LEAVING, freeze=True, armed=True, watchdog_s=10,
         acks=BEAT.acks, term=2, leader="m1", applied=3,
     )  # fmt: skip
 
 
 def test_a_digest_stands_for_what_each_has_by_its_name_in_any_order():
     given = {"web1": "0a", "web2": "0b"}
-    assert facts.digest(given) == facts.digest({"web2": "0b", "web1": "0a"})
+    assert messages.digest(given) == messages.digest({"web2": "0b", "web1": "0a"})
     others = ({}, {"web1": "0a"}, {"web1": "0b", "web2": "0a"}, {"web1": "0a0", "web2": "b"})
-    assert len({facts.digest(one) for one in (given, *others)}) == 5
+    assert len({messages.digest(one) for one in (given, *others)}) == 5
 
 
 @pytest.mark.parametrize("kind", [Registry, CommittedConfig])

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from saltvirt.ha import facts
-from saltvirt.ha.facts import GuestStatus
-from saltvirt.ha.registry import ERROR, FENCING, MAINTENANCE, REST, SUSPECTED, UP, HostRecord
+from saltvirt.ha.model import messages
+from saltvirt.ha.model.messages import GuestStatus
+from saltvirt.ha.model.registry import ERROR, FENCING, MAINTENANCE, REST, SUSPECTED, UP, HostRecord
 from tests.unit.ha import made
 
-CRASHED = GuestStatus(1, facts.CRASHED)
+CRASHED = GuestStatus(1, messages.CRASHED)
 SAID = "it failed: QEMU or its kernel crashed: "
 TRIES = ("may_restart", "may_relocate", "has_failed")
 
@@ -84,10 +84,10 @@ def test_nothing_is_tried_again_while_all_is_disarmed():
 
 
 @pytest.mark.parametrize("trouble, silent_s, failed", [
-    (facts.IO_FAILED, None, True),
-    (facts.IO_FAILED, 5.9, True),
-    (facts.IO_FAILED, 6, False),
-    (facts.PANICKED, 6, True),
+    (messages.IO_FAILED, None, True),
+    (messages.IO_FAILED, 5.9, True),
+    (messages.IO_FAILED, 6, False),
+    (messages.PANICKED, 6, True),
 ])  # fmt: skip
 def test_its_io_may_fail_with_its_hosts_storage(trouble, silent_s, failed):
     there = replace(made.RUNS, trouble=trouble)
@@ -98,9 +98,9 @@ def test_its_io_may_fail_with_its_hosts_storage(trouble, silent_s, failed):
 @pytest.mark.parametrize("there, said", [
     (None, ""),
     (made.RUNS, ""),
-    (replace(made.RUNS, trouble=facts.PANICKED), ""),
-    (replace(made.RUNS, trouble=facts.FULL, seen="no space on /srv"), "no space on /srv"),
-    (GuestStatus(2, facts.RUNNING, trouble=facts.FULL), ""),
+    (replace(made.RUNS, trouble=messages.PANICKED), ""),
+    (replace(made.RUNS, trouble=messages.FULL, seen="no space on /srv"), "no space on /srv"),
+    (GuestStatus(2, messages.RUNNING, trouble=messages.FULL), ""),
 ])  # fmt: skip
 def test_a_guest_waits_for_storage_that_is_full(there, said):
     case = made.case(there=there)
@@ -135,7 +135,7 @@ def test_a_guest_that_is_not_seen_running_is_not_stable_however_soon_one_is():
     (None, 0),
     (CRASHED, 0),
     (made.RUNS, 2),
-    (GuestStatus(1, facts.STARTING), 2),
+    (GuestStatus(1, messages.STARTING), 2),
 ])  # fmt: skip
 def test_a_restart_is_a_new_start_and_kills_one_that_is_alive_first(there, anew):
     case = made.case(made.record(restarts=1), there)
@@ -152,7 +152,7 @@ def test_a_guest_goes_elsewhere_and_not_back_to_where_it_failed():
 
 @pytest.mark.parametrize("there, kept", [
     (made.RUNS, True),
-    (GuestStatus(1, facts.STARTING), True),
+    (GuestStatus(1, messages.STARTING), True),
     (CRASHED, False),
     (None, False),
 ])  # fmt: skip

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from saltvirt.ha import facts, view
-from saltvirt.ha.registry import (
+from saltvirt.ha.model import messages, view
+from saltvirt.ha.model.registry import (
     BLOCKED,
     FENCED,
     FENCING,
@@ -32,7 +32,7 @@ DOWN = replace(RUNS, state=STOPPED, run=False)
 
 
 def on_h2(state):
-    return made.beat("h2", guests={"web1": facts.GuestStatus(2, state)})
+    return made.beat("h2", guests={"web1": messages.GuestStatus(2, state)})
 
 
 def disarmed(case):
@@ -58,7 +58,7 @@ def test_it_has_lost_its_host_when_that_is_proven_to_be_over(of, gone, lost):
     assert made.case(of, hosts=dict.fromkeys(gone, GONE)).has_lost_its_host() is lost
 
 
-@pytest.mark.parametrize("there, lost", [(facts.INCOMING, False), (facts.OFF, True)])
+@pytest.mark.parametrize("there, lost", [(messages.INCOMING, False), (messages.OFF, True)])
 def test_one_that_comes_to_its_target_has_not_lost_the_host_that_it_left(there, lost):
     case = made.case(MOVES, hosts={"h1": GONE}, beats=[on_h2(there)])
     assert case.has_lost_its_host() is lost
@@ -102,21 +102,22 @@ def test_it_is_in_doubt_where_no_proof_is_to_be_expected_of_a_silent_host(of, ho
     "of, there, beat, left",
     [
         # its host goes down without it
-        (RUNS, made.RUNS, {"phase": facts.LEAVING}, True),
-        (RUNS, made.RUNS, {"phase": facts.SHUT_DOWN}, True),
-        (RUNS, made.RUNS, {"phase": facts.WORKING}, False),
-        (RUNS, made.RUNS, {"phase": facts.RESTING}, False),
-        (RUNS, made.RUNS, {"phase": facts.LEAVING, "freeze": True}, False),
-        (RUNS, made.RUNS, {"phase": facts.LEAVING, "boot": 2}, False),
+        (RUNS, made.RUNS, {"phase": messages.LEAVING}, True),
+        (RUNS, made.RUNS, {"phase": messages.SHUT_DOWN}, True),
+        (RUNS, made.RUNS, {"phase": messages.WORKING}, False),
+        (RUNS, made.RUNS, {"phase": messages.RESTING}, False),
+        (RUNS, made.RUNS, {"phase": messages.LEAVING, "freeze": True}, False),
+        (RUNS, made.RUNS, {"phase": messages.LEAVING, "boot": 2}, False),
         # its guests migrate first: it is released when it runs there no more
-        (RUNS, made.RUNS, {"phase": facts.LEAVING, "live": True}, False),
-        (RUNS, made.RUNS, {"phase": facts.SHUT_DOWN, "live": True}, True),
-        (RUNS, replace(made.RUNS, state=facts.STOPPED), {"phase": facts.LEAVING, "live": True},
+        (RUNS, made.RUNS, {"phase": messages.LEAVING, "live": True}, False),
+        (RUNS, made.RUNS, {"phase": messages.SHUT_DOWN, "live": True}, True),
+        (RUNS, replace(made.RUNS, state=messages.STOPPED), {"phase": messages.LEAVING,
+        "live": True},
          True),
-        (RUNS, None, {"phase": facts.LEAVING, "live": True}, True),
+        (RUNS, None, {"phase": messages.LEAVING, "live": True}, True),
         # others know more of it
-        (MOVES, made.RUNS, {"phase": facts.LEAVING}, False),
-        (replace(RUNS, run=False), made.RUNS, {"phase": facts.LEAVING}, False),
+        (MOVES, made.RUNS, {"phase": messages.LEAVING}, False),
+        (replace(RUNS, run=False), made.RUNS, {"phase": messages.LEAVING}, False),
     ],
 )  # fmt: skip
 def test_it_is_left_by_a_host_that_shuts_down_unless_it_moves_or_waits(of, there, beat, left):
@@ -268,7 +269,7 @@ def test_it_is_taken_from_its_host_and_shut_down_there_or_killed(of, epoch, do, 
 @pytest.mark.parametrize(
     "state, hosts, beat, found",
     [
-        (PLACED, {}, {"phase": facts.LEAVING}, ("is_left", RECOVERING)),
+        (PLACED, {}, {"phase": messages.LEAVING}, ("is_left", RECOVERING)),
         (RECOVERING, {}, {"storage_silent_s": 20}, ("has_no_storage", RECOVERING)),
         (PLACED, {"h1": stuck(SUSPECTED)}, {}, ("is_in_doubt", BLOCKED)),
         (PLACED, {"h1": FENCED_NOW}, {}, ("awaits_proof", RECOVERING)),

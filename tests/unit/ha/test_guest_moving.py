@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from saltvirt.ha import facts, view
-from saltvirt.ha.registry import (
+from saltvirt.ha.model import messages, view
+from saltvirt.ha.model.registry import (
     BLOCKED,
     FENCED,
     MAINTENANCE,
@@ -23,7 +23,7 @@ GONE, EMPTIED = HostRecord(FENCED, boot=1, gone=2), HostRecord(MAINTENANCE, boot
 H1, H2, H3 = (GuestLocation(name, 1) for name in made.HOSTS)
 # as of a registry that no host acts by yet: none of them says that it has no copy
 RUNS = made.record(epoch=4, changed=6)
-THERE = facts.GuestStatus(4, facts.RUNNING)
+THERE = messages.GuestStatus(4, messages.RUNNING)
 MOVES = replace(RUNS, places=(H1, H2), target="h2", target_boot=1)
 
 
@@ -32,7 +32,7 @@ def case(of=RUNS, there=THERE, **more):
 
 
 def on_h2(state, epoch=5, **more):
-    return [made.beat("h2", guests={"web1": facts.GuestStatus(epoch, state)}, **more)]
+    return [made.beat("h2", guests={"web1": messages.GuestStatus(epoch, state)}, **more)]
 
 
 def wish(host, kind=view.MIGRATE, number=1):
@@ -64,13 +64,13 @@ def refuse(*_):
 @pytest.mark.parametrize(
     "of, beats, arrived",
     [
-        (MOVES, on_h2(facts.RUNNING), True),
-        (MOVES, on_h2(facts.INCOMING), False),
-        (MOVES, on_h2(facts.RUNNING, epoch=4), False),  # of another start
-        (MOVES, on_h2(facts.RUNNING, epoch=6), False),
-        (MOVES, on_h2(facts.RUNNING, boot=2), False),  # of another start of the host
+        (MOVES, on_h2(messages.RUNNING), True),
+        (MOVES, on_h2(messages.INCOMING), False),
+        (MOVES, on_h2(messages.RUNNING, epoch=4), False),  # of another start
+        (MOVES, on_h2(messages.RUNNING, epoch=6), False),
+        (MOVES, on_h2(messages.RUNNING, boot=2), False),  # of another start of the host
         (MOVES, (), False),
-        (RUNS, on_h2(facts.RUNNING), False),  # it is not to go there
+        (RUNS, on_h2(messages.RUNNING), False),  # it is not to go there
     ],
 )
 def test_it_has_arrived_when_its_target_says_that_it_runs_by_the_next_epoch(of, beats, arrived):
@@ -82,7 +82,7 @@ def test_it_has_arrived_when_its_target_says_that_it_runs_by_the_next_epoch(of, 
     [
         (MOVES, replace(THERE, migrated=5), True),
         (MOVES, replace(THERE, migrated=4), False),  # the one before
-        (MOVES, replace(THERE, migrated=5, state=facts.STOPPED), False),
+        (MOVES, replace(THERE, migrated=5, state=messages.STOPPED), False),
         (MOVES, THERE, False),
         (MOVES, None, False),
         (RUNS, replace(THERE, migrated=5), False),
@@ -96,13 +96,13 @@ def test_a_migration_has_failed_when_its_host_says_so_and_that_it_runs_on(of, th
     "of, there, more, lost",
     [
         (MOVES, None, {}, True),
-        (MOVES, replace(THERE, state=facts.STOPPED), {}, True),
-        (MOVES, replace(THERE, state=facts.STARTING), {}, False),
-        (MOVES, None, {"beats": on_h2(facts.INCOMING)}, False),
-        (MOVES, None, {"beats": on_h2(facts.STOPPED)}, True),
-        (MOVES, None, {"beats": on_h2(facts.INCOMING, boot=2)}, False),  # who knows
-        (MOVES, None, {"hosts": {"h2": GONE}, "beats": on_h2(facts.RUNNING)}, True),
-        (MOVES, None, {"hosts": {"h2": GONE}, "beats": on_h2(facts.OFF, boot=2)}, True),
+        (MOVES, replace(THERE, state=messages.STOPPED), {}, True),
+        (MOVES, replace(THERE, state=messages.STARTING), {}, False),
+        (MOVES, None, {"beats": on_h2(messages.INCOMING)}, False),
+        (MOVES, None, {"beats": on_h2(messages.STOPPED)}, True),
+        (MOVES, None, {"beats": on_h2(messages.INCOMING, boot=2)}, False),  # who knows
+        (MOVES, None, {"hosts": {"h2": GONE}, "beats": on_h2(messages.RUNNING)}, True),
+        (MOVES, None, {"hosts": {"h2": GONE}, "beats": on_h2(messages.OFF, boot=2)}, True),
         (MOVES, None, {"beats": [made.beat("h1", boot=2)]}, False),  # its host does not say
         (RUNS, None, {}, False),
     ],
@@ -198,7 +198,7 @@ FROM_H1 = {"hosts": {"h1": EMPTIED}, "rules": likes(h2=1)}
         (MOVES, THERE, ""),
         (replace(MOVES, places=(H2,)), THERE, ""),  # its host is gone while it arrives
         (RUNS, None, ""),
-        (RUNS, replace(THERE, state=facts.STARTING), ""),
+        (RUNS, replace(THERE, state=messages.STARTING), ""),
         (RUNS, replace(THERE, epoch=3), ""),  # by a start of before
     ],
 )
@@ -209,7 +209,7 @@ def test_only_one_that_runs_where_it_is_to_migrates_whatever_for(of, there, goal
     assert disarmed(of).is_to_migrate() is False
 
 
-def leaving(phase=facts.LEAVING, live=True, freeze=False):
+def leaving(phase=messages.LEAVING, live=True, freeze=False):
     guests = {"web1": THERE}
     return {"beats": [made.beat("h1", guests=guests, phase=phase, live=live, freeze=freeze)]}
 
@@ -221,7 +221,7 @@ def leaving(phase=facts.LEAVING, live=True, freeze=False):
         (leaving(), True),
         (leaving(live=False), False),
         (leaving(freeze=True), False),  # it waits for its host
-        (leaving(phase=facts.RESTING), False),
+        (leaving(phase=messages.RESTING), False),
         ({}, False),
     ],
 )
@@ -379,7 +379,7 @@ def test_one_that_is_sent_goes_to_the_boot_in_which_its_target_is_now():
     ],
 )
 def test_one_that_has_arrived_runs_there(of, more, changes):
-    found = case(replace(of, state=BLOCKED, run=False), beats=on_h2(facts.RUNNING), **more)
+    found = case(replace(of, state=BLOCKED, run=False), beats=on_h2(messages.RUNNING), **more)
     row = found.next()
     after = {
         "host": "h2", "boot": 1, "last": "h2", "epoch": 5, "run": True, "target": "",
@@ -422,7 +422,7 @@ def test_one_that_goes_to_a_better_host_by_a_restart_is_shut_down_first():
 
 
 WENT = replace(RUNS, state=RECOVERING, host="h2", last="h2", places=(H2,), better="h2", left="h1")
-FAILED = replace(THERE, state=facts.FAILED)
+FAILED = replace(THERE, state=messages.FAILED)
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from saltvirt.ha import facts
-from saltvirt.ha.facts import GuestStatus
-from saltvirt.ha.registry import (
+from saltvirt.ha.model import messages
+from saltvirt.ha.model.messages import GuestStatus
+from saltvirt.ha.model.registry import (
     FENCED,
     FENCING,
     MAINTENANCE,
@@ -41,9 +41,9 @@ def test_a_guest_is_seen_running_on_a_host_that_is_well(state, known):
 
 @pytest.mark.parametrize("of, there", [
     ({}, None),
-    ({}, GuestStatus(1, facts.STARTING)),
-    ({}, GuestStatus(2, facts.RUNNING)),
-    ({}, GuestStatus(1, facts.RUNNING, trouble=facts.FULL)),
+    ({}, GuestStatus(1, messages.STARTING)),
+    ({}, GuestStatus(2, messages.RUNNING)),
+    ({}, GuestStatus(1, messages.RUNNING, trouble=messages.FULL)),
     ({"run": False}, made.RUNS),
     ({"places": ()}, made.RUNS),
 ])  # fmt: skip

@@ -2,14 +2,22 @@
 
 import pytest
 
-from saltvirt.ha import facts, guest_seen
-from saltvirt.ha.facts import GuestStatus, HostState
-from saltvirt.ha.registry import FENCED, IGNORED, MAINTENANCE, PLACED, UP, GuestLocation, HostRecord
-from saltvirt.ha.view import MIGRATE, RELOCATE, RelocationRequest
+from saltvirt.ha.model import guest_context, messages
+from saltvirt.ha.model.messages import GuestStatus, HostState
+from saltvirt.ha.model.registry import (
+    FENCED,
+    IGNORED,
+    MAINTENANCE,
+    PLACED,
+    UP,
+    GuestLocation,
+    HostRecord,
+)
+from saltvirt.ha.model.view import MIGRATE, RELOCATE, RelocationRequest
 from tests.unit.ha import made
 
-ALIVE = GuestStatus(1, facts.RUNNING)
-INCOMING = GuestStatus(2, facts.INCOMING)
+ALIVE = GuestStatus(1, messages.RUNNING)
+INCOMING = GuestStatus(2, messages.INCOMING)
 LEFT = {"host": "", "run": False, "places": (GuestLocation("h2", 1),)}
 MOVES = {
     "target": "h2", "target_boot": 1, "places": (GuestLocation("h1", 1), GuestLocation("h2", 1)),
@@ -22,8 +30,8 @@ def of_h2(there=None, **changes):
 
 @pytest.mark.parametrize("beat, cleared", [
     ({}, True),
-    ({"there": GuestStatus(1, facts.OFF)}, True),
-    ({"there": GuestStatus(1, facts.STOPPED)}, True),
+    ({"there": GuestStatus(1, messages.OFF)}, True),
+    ({"there": GuestStatus(1, messages.STOPPED)}, True),
     ({"there": ALIVE}, False),
     ({"boot": 2}, False),
     ({"applied": 3}, True),
@@ -37,7 +45,8 @@ def test_a_place_that_the_guest_left_is_struck_off_by_its_hosts_word(beat, clear
 
 
 @pytest.mark.parametrize("there, state, cleared", [
-    (None, IGNORED, True), (GuestStatus(1, facts.STOPPED), IGNORED, True), (ALIVE, IGNORED, False),
+    (None, IGNORED, True), (GuestStatus(1, messages.STOPPED), IGNORED, True), (ALIVE, IGNORED,
+    False),
     (None, PLACED, False),
 ])  # fmt: skip
 def test_a_place_of_one_that_is_ignored_is_struck_off_when_a_person_moved_it(there, state, cleared):
@@ -81,10 +90,10 @@ def test_a_place_is_struck_off_when_its_host_is_proven_to_be_gone_or_has_booted_
 
 
 @pytest.mark.parametrize("pledge, cleared", [
-    (HostState(boot=1, phase=facts.SHUT_DOWN), True),
-    (HostState(boot=1, phase=facts.SHUT_DOWN, freeze=True), False),
-    (HostState(boot=2, phase=facts.SHUT_DOWN), False),
-    (HostState(boot=1, phase=facts.LEAVING), False),
+    (HostState(boot=1, phase=messages.SHUT_DOWN), True),
+    (HostState(boot=1, phase=messages.SHUT_DOWN, freeze=True), False),
+    (HostState(boot=2, phase=messages.SHUT_DOWN), False),
+    (HostState(boot=1, phase=messages.LEAVING), False),
 ])  # fmt: skip
 def test_a_place_is_struck_off_when_its_host_said_that_none_of_its_guests_will_run(pledge, cleared):
     case = made.case(pledges={"h1": pledge})
@@ -116,12 +125,12 @@ def test_a_guest_is_held_while_it_may_run_at_its_host(places, held):
 
 
 @pytest.mark.parametrize("phase, freeze, left", [
-    (facts.WORKING, False, False),
-    (facts.RESTING, False, False),
-    (facts.LEAVING, False, True),
-    (facts.LEAVING, True, False),
-    (facts.SHUT_DOWN, False, True),
-    (facts.SHUT_DOWN, True, False),
+    (messages.WORKING, False, False),
+    (messages.RESTING, False, False),
+    (messages.LEAVING, False, True),
+    (messages.LEAVING, True, False),
+    (messages.SHUT_DOWN, False, True),
+    (messages.SHUT_DOWN, True, False),
 ])  # fmt: skip
 def test_a_guest_is_left_by_a_host_that_wants_to_be_rid_of_it(phase, freeze, left):
     beat = made.beat(guests={"web1": ALIVE}, phase=phase, freeze=freeze)
@@ -130,7 +139,7 @@ def test_a_guest_is_left_by_a_host_that_wants_to_be_rid_of_it(phase, freeze, lef
 
 @pytest.mark.parametrize("condition", ["is_left", "has_no_storage", "may_restart", "is_to_migrate"])
 def test_a_host_that_is_not_heard_in_the_boot_of_the_guest_wants_nothing(condition):
-    beat = made.beat(phase=facts.LEAVING, live=True, storage_silent_s=60)
+    beat = made.beat(phase=messages.LEAVING, live=True, storage_silent_s=60)
     case = made.case(made.record(boot=2), beats=[beat], hosts={"h1": HostRecord(MAINTENANCE)})
     assert getattr(case, condition)() is False
 
@@ -143,8 +152,8 @@ def test_a_host_misses_its_storage_when_that_is_silent_for_so_long(silent_s, los
 
 @pytest.mark.parametrize("beats, h2, comes", [
     ([of_h2(INCOMING)], {}, True),
-    ([of_h2(GuestStatus(2, facts.RUNNING))], {}, True),
-    ([of_h2(GuestStatus(2, facts.CRASHED))], {}, False),
+    ([of_h2(GuestStatus(2, messages.RUNNING))], {}, True),
+    ([of_h2(GuestStatus(2, messages.CRASHED))], {}, False),
     ([of_h2()], {}, False),
     ([of_h2(INCOMING, boot=2)], {}, False),
     ([of_h2(INCOMING)], {"gone": 2}, False),
@@ -172,4 +181,4 @@ def test_a_persons_wish_is_followed_once_where_its_host_takes_guests(wish, host,
 
 @pytest.mark.parametrize("changes, last", [({}, 1), (MOVES, 2)])
 def test_a_migration_has_the_epoch_after_the_records(changes, last):
-    assert guest_seen.last_epoch(made.record(**changes)) == last
+    assert guest_context.last_epoch(made.record(**changes)) == last

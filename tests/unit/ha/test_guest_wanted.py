@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from saltvirt.ha import facts, view
-from saltvirt.ha.registry import (
+from saltvirt.ha.model import messages, view
+from saltvirt.ha.model.registry import (
     FENCED,
     FENCING,
     MAINTENANCE,
@@ -27,7 +27,7 @@ ASSUMED = replace(FRESH, places=(GuestLocation("h1", 1),), last="h1")
 
 def new(there, of=FRESH, state=UP, wanted="h1", **beat):
     """A guest that is new, and was on h1 when it was given. there: what h1 says of it."""
-    told = {"web1": facts.GuestStatus(3, there)} if there else {}
+    told = {"web1": messages.GuestStatus(3, there)} if there else {}
     return made.case(
         of, beats=[made.beat("h1", guests=told, **beat)], wanted=made.wanted(host=wanted),
         hosts={"h1": HostRecord(state, boot=1)},
@@ -36,8 +36,9 @@ def new(there, of=FRESH, state=UP, wanted="h1", **beat):
 
 @pytest.mark.parametrize(
     "there, runs",
-    [(facts.RUNNING, True), (facts.STARTING, True), (facts.INCOMING, True), (facts.OFF, False),
-     (facts.STOPPED, False), (facts.CRASHED, False), (facts.FAILED, False), (None, False)],
+    [(messages.RUNNING, True), (messages.STARTING, True), (messages.INCOMING, True), (messages.OFF,
+    False),
+     (messages.STOPPED, False), (messages.CRASHED, False), (messages.FAILED, False), (None, False)],
 )  # fmt: skip
 def test_of_one_that_is_new_its_host_says_whether_it_runs(there, runs):
     case = new(there)
@@ -52,7 +53,7 @@ def test_of_one_that_is_new_its_host_says_whether_it_runs(there, runs):
         (FRESH, {"boot": 2}),  # a start of the host that is not known yet
     ],
 )
-@pytest.mark.parametrize("there", [facts.RUNNING, None])
+@pytest.mark.parametrize("there", [messages.RUNNING, None])
 def test_what_is_no_answer_about_it_decides_nothing(there, of, beat):
     case = new(there, of, **beat)
     assert case.is_there() is False
@@ -62,7 +63,7 @@ def test_what_is_no_answer_about_it_decides_nothing(there, of, beat):
 
 def test_the_first_registry_that_can_name_one_is_enough():
     of = HaGuestRecord(changed=1)
-    assert new(facts.RUNNING, of, applied=1).is_there()
+    assert new(messages.RUNNING, of, applied=1).is_there()
     assert new(None, of, applied=1).is_nowhere()
 
 
@@ -78,7 +79,7 @@ def test_a_host_that_this_master_does_not_hear_decides_nothing():
      (FENCING, None), (UNKNOWN, None), (RETURNING, None), (REST, None)],
 )  # fmt: skip
 def test_only_a_host_that_is_heard_is_believed_and_a_silent_one_may_run_it(state, found):
-    row = new(facts.RUNNING, state=state).next()
+    row = new(messages.RUNNING, state=state).next()
     assert (row.condition if row else None) == found
 
 
@@ -100,10 +101,10 @@ def test_one_that_is_on_no_host_is_placed_anywhere():
 @pytest.mark.parametrize(
     "there, of, state, after",
     [
-        (facts.RUNNING, FRESH, UP, HaGuestRecord(
+        (messages.RUNNING, FRESH, UP, HaGuestRecord(
             "placed", "it runs there already", epoch=4, host="h1", boot=1, run=True, changed=9,
             places=(GuestLocation("h1", 1),), last="h1")),
-        (facts.OFF, FRESH, UP, HaGuestRecord(
+        (messages.OFF, FRESH, UP, HaGuestRecord(
             "recovering", "its host says that it does not run", epoch=3, changed=9, last="h1")),
         (None, ASSUMED, UP, HaGuestRecord(
             "recovering", "its host says that it does not run", epoch=0, changed=9, last="h1")),
@@ -146,7 +147,7 @@ def test_one_that_was_ignored_and_has_no_place_left_is_looked_for_where_it_is_no
     assert case.changed(case.next(), 9) == after
     booted = made.case(made.record(state="ignored"), hosts={"h1": HostRecord(UP, boot=2)})
     assert booted.next().condition == "is_noticed_anew"
-    there = new(facts.RUNNING, replace(after, changed=5))
+    there = new(messages.RUNNING, replace(after, changed=5))
     assert there.changed(there.next(), 9).epoch == 8
     down = new(None, replace(after, changed=5))
     assert down.changed(down.next(), 9).epoch == 7

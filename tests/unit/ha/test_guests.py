@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from saltvirt.ha.registry import PLACED, RECOVERING, STOPPED
-from saltvirt.ha.transitions import Row
+from saltvirt.ha.model.registry import PLACED, RECOVERING, STOPPED
+from saltvirt.ha.model.transitions import Row
 from tests.unit.ha import made
 
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from saltvirt.ha import hosts
-from saltvirt.ha.facts import OFF, FenceVote, HostState
-from saltvirt.ha.registry import (
+from saltvirt.ha.model import hosts
+from saltvirt.ha.model.messages import OFF, FenceVote, HostState
+from saltvirt.ha.model.registry import (
     FENCED,
     FENCING,
     IGNORED,
@@ -21,8 +21,8 @@ from saltvirt.ha.registry import (
     GuestLocation,
     HostRecord,
 )
-from saltvirt.ha.transitions import Row
-from saltvirt.ha.view import FenceResult
+from saltvirt.ha.model.transitions import Row
+from saltvirt.ha.model.view import FenceResult
 from tests.unit.ha import made
 from tests.unit.ha.made import NOW_S, POLICY, record
 

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from saltvirt.ha import lead
-from saltvirt.ha.registry import Registry
-from saltvirt.ha.view import MasterState, SavedMasterState
+from saltvirt.ha.model import leadership
+from saltvirt.ha.model.registry import Registry
+from saltvirt.ha.model.view import MasterState, SavedMasterState
 from tests.unit.ha import made
 
 NOW_S = made.NOW_S
@@ -40,7 +40,7 @@ def test_the_lead_is_asked_for_where_a_majority_is_heard_and_is_free(
     """Of three hosts one is free, one is silent, and the third decides."""
     third = made.beat("h2", NOW_S - heard_s, leader=leader, granted_s=granted_s)
     seen = heard(made.beat("h1"), third, masters=MASTERS)
-    assert lead.may_ask(MasterState("m2"), seen, NOW_S) is may
+    assert leadership.may_ask(MasterState("m2"), seen, NOW_S) is may
 
 
 @pytest.mark.parametrize("master, wait_s", [("m1", 6), ("m2", 7), ("m3", 8)])
@@ -48,7 +48,7 @@ def test_masters_ask_one_after_the_other_when_a_lead_has_ended(master, wait_s):
     for granted_s, may in ((wait_s - 0.1, False), (wait_s, True)):
         beats = [made.beat(host, NOW_S, leader="m4", granted_s=granted_s) for host in made.HOSTS]
         seen = heard(*beats, masters=(*MASTERS, "m4"))
-        assert lead.may_ask(MasterState(master), seen, NOW_S) is may
+        assert leadership.may_ask(MasterState(master), seen, NOW_S) is may
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_a_majority_is_of_the_members_that_were_agreed_upon(agreed, configured, 
     """Those of the configuration count until there are any."""
     state = MasterState("m1", SavedMasterState(registry=Registry(members=agreed)))
     seen = heard(made.beat("h1"), made.beat("h2"), members=configured)
-    assert lead.may_ask(state, seen, NOW_S) is may
+    assert leadership.may_ask(state, seen, NOW_S) is may
 
 
 # -- in which term ---------------------------------------------------------------------------------
@@ -105,7 +105,7 @@ def test_a_term_is_no_other_masters_and_none_is_used_twice(own, seq, beats, term
     """m2 of three masters: its terms are 1, 4, 7, 10, ..."""
     state = MasterState("m2", SavedMasterState(own), seq=seq)
     seen = heard(*(granted(*one) for one in beats), masters=MASTERS)
-    assert lead.update(state, seen, NOW_S).saved.term == term
+    assert leadership.update(state, seen, NOW_S).saved.term == term
 
 
 def test_in_a_new_term_nothing_counts_that_was_granted_or_kept_in_the_one_before():
@@ -113,7 +113,7 @@ def test_in_a_new_term_nothing_counts_that_was_granted_or_kept_in_the_one_before
     before = made.master(seq=7, **begun)
     seen = heard(*(granted(host, 2, "m2") for host in made.HOSTS), masters=("m0", "m1"))
     kept = replace(before.saved, term=3)
-    assert lead.update(before, seen, NOW_S) == MasterState("m1", kept, term_s=NOW_S)
+    assert leadership.update(before, seen, NOW_S) == MasterState("m1", kept, term_s=NOW_S)
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_hosts_that_tell_a_later_term_in_each_beat_end_no_lead(leading_s, term_s
     """One host kept all masters from leading: each of its beats told a later term."""
     state = made.master(seq=7, leading_s=leading_s, term_s=term_s)
     seen = heard(granted("h1", 1, "m1"), granted("h2", 1, "m1"), granted("h3", 9, ""))
-    after = lead.update(state, seen, NOW_S)
+    after = leadership.update(state, seen, NOW_S)
     assert (after.saved.term == 10, after.term_s == NOW_S) == (rises, rises)
 
 
@@ -133,8 +133,8 @@ def test_hosts_that_tell_a_later_term_in_each_beat_end_no_lead(leading_s, term_s
 def test_a_term_rises_by_so_much_at_most(own):
     """A term near 2**63 could be told to no host, and read from no file, any more."""
     beats = [granted("h1", 2**63 - 1, "m9"), granted("h2", 0, ""), granted("h3", 0, "")]
-    after = lead.update(MasterState("m1", SavedMasterState(own)), heard(*beats), NOW_S)
-    assert own < after.saved.term <= own + lead.HIGHER + lead.FORGOTTEN
+    after = leadership.update(MasterState("m1", SavedMasterState(own)), heard(*beats), NOW_S)
+    assert own < after.saved.term <= own + leadership.HIGHER + leadership.FORGOTTEN
 
 
 # -- does he lead ----------------------------------------------------------------------------------
@@ -166,7 +166,7 @@ def asked(calls, **changes):
 )
 def test_he_leads_by_the_last_call_that_a_majority_answers(calls, claims, leads):
     seen = heard(*(granting(*one) for one in claims.items()))
-    assert (lead.update(asked(calls), seen, NOW_S).leading_s is not None) is leads
+    assert (leadership.update(asked(calls), seen, NOW_S).leading_s is not None) is leads
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_he_leads_by_the_last_call_that_a_majority_answers(calls, claims, leads)
 )
 def test_a_lead_that_was_granted_in_another_term_or_to_another_master_does_not_count(other, leads):
     seen = heard(granting("h1"), granting("h2", **other))
-    assert (lead.update(asked({7: 1}), seen, NOW_S).leading_s is not None) is leads
+    assert (leadership.update(asked({7: 1}), seen, NOW_S).leading_s is not None) is leads
 
 
 @pytest.mark.parametrize(
@@ -186,20 +186,20 @@ def test_one_host_by_its_terms_ends_the_lead_for_itself_alone(told):
     other = replace(terms, **told)
     for hosts, leads in ((made.HOSTS[:1], True), (made.HOSTS[:2], False)):
         beats = [granting(host, terms=other if host in hosts else terms) for host in made.HOSTS]
-        after = lead.update(asked({7: 1}), heard(*beats), NOW_S)
+        after = leadership.update(asked({7: 1}), heard(*beats), NOW_S)
         assert (after.leading_s is not None) is leads
 
 
 def test_who_leads_knows_since_when():
     seen = heard(*map(granting, made.HOSTS))
-    assert lead.update(asked({7: 1}, leading_s=900), seen, NOW_S).leading_s == 900
-    assert lead.update(asked({7: 1}, leading_s=None), seen, NOW_S).leading_s == NOW_S
+    assert leadership.update(asked({7: 1}, leading_s=900), seen, NOW_S).leading_s == 900
+    assert leadership.update(asked({7: 1}, leading_s=None), seen, NOW_S).leading_s == NOW_S
 
 
 def test_who_leads_no_more_must_see_all_anew_that_takes_its_time():
     """The rest is known still, so that he can go on when the lead is granted again."""
     state = asked({7: 6}, promised_s={"h3": (4, 900)}, ran_s={"web1": (1, 900)})
-    lost = lead.update(state, heard(*map(granting, made.HOSTS)), NOW_S)
+    lost = leadership.update(state, heard(*map(granting, made.HOSTS)), NOW_S)
     assert lost == replace(state, leading_s=None, promised_s={}, ran_s={})
 
 
@@ -232,7 +232,7 @@ def test_a_new_leader_waits_for_the_last_registry_that_may_have_been_acted_by(ow
     ]
     before = asked({7: 1}, kept=SavedMasterState(9, own), ready=False, committed=3)
     beats.append(made.beat("h3", stored_term=8, stored=1))  # it has not granted the lead
-    after = lead.update(before, heard(*beats, members=FIVE), NOW_S)
+    after = leadership.update(before, heard(*beats, members=FIVE), NOW_S)
     if found is None:
         assert after == before
     else:
@@ -261,7 +261,7 @@ def test_a_registry_that_is_told_of_and_never_sent_is_not_waited_for_without_end
         granting("h3", term=9, stored_term=8, stored=2**60),
     ]
     before = asked({7: 1}, kept=SavedMasterState(9, OLD), ready=False, leading_s=leading_s)
-    after = lead.update(before, heard(*beats), NOW_S)
+    after = leadership.update(before, heard(*beats), NOW_S)
     taken = after.saved.registry
     assert after.ready is bool(found)
     assert (taken.version - 1 if found else taken.version) == (found or OLD).version
@@ -270,20 +270,22 @@ def test_a_registry_that_is_told_of_and_never_sent_is_not_waited_for_without_end
 def test_the_first_registry_has_the_members_of_the_configuration():
     before = asked({7: 1}, kept=SavedMasterState(1), ready=False)
     seen = heard(*(granting(host, stored_term=0, stored=0) for host in made.HOSTS))
-    assert lead.update(before, seen, NOW_S).saved.registry == Registry(1, 1, members=made.HOSTS)
+    assert leadership.update(before, seen, NOW_S).saved.registry == Registry(
+        1, 1, members=made.HOSTS
+    )
 
 
 def test_who_was_fenced_before_counts_as_fenced_now():
     fenced = replace(LATER, fences=("h2", "h3"))
     before = asked({7: 1}, kept=SavedMasterState(9, fenced), ready=False, fenced_s={"h1": 5})
     seen = heard(*(granting(host, term=9) for host in made.HOSTS))
-    assert lead.update(before, seen, NOW_S).fenced_s == {"h2": NOW_S, "h3": NOW_S}
+    assert leadership.update(before, seen, NOW_S).fenced_s == {"h2": NOW_S, "h3": NOW_S}
 
 
 def test_who_has_read_the_registry_does_not_read_it_again():
     sent = Registry(1, 8, members=made.HOSTS)
     seen = heard(*(granting(host, stored=8, registry=sent) for host in made.HOSTS))
-    assert lead.update(asked({7: 1}), seen, NOW_S).saved == asked({7: 1}).saved
+    assert leadership.update(asked({7: 1}), seen, NOW_S).saved == asked({7: 1}).saved
 
 
 @pytest.mark.parametrize(
@@ -299,13 +301,15 @@ def test_who_has_read_the_registry_does_not_read_it_again():
 )
 def test_it_counts_up_to_which_version_a_majority_keeps_the_registry(stored, before, committed):
     seen = heard(*(granting(host, stored=version) for host, version in stored.items()))
-    assert lead.update(asked({7: 1}, committed=before), seen, NOW_S).committed == committed
+    assert leadership.update(asked({7: 1}, committed=before), seen, NOW_S).committed == committed
 
 
 @pytest.mark.parametrize("other, committed", [({}, 6), ({"stored_term": 0}, 5), ({"term": 0}, 5)])
 def test_what_is_kept_of_another_term_does_not_count(other, committed):
     keeps = granting("h1", stored=6), granting("h2", stored=5), granting("h3", stored=6, **other)
-    assert lead.update(asked({7: 1}, committed=0), heard(*keeps), NOW_S).committed == committed
+    assert (
+        leadership.update(asked({7: 1}, committed=0), heard(*keeps), NOW_S).committed == committed
+    )
 
 
 @pytest.mark.parametrize(
@@ -314,4 +318,6 @@ def test_what_is_kept_of_another_term_does_not_count(other, committed):
 )
 def test_the_next_is_decided_when_enough_keep_the_last(ready, committed, settled):
     kept = SavedMasterState(registry=made.registry(version=5))
-    assert lead.is_settled(made.master(kept=kept, ready=ready, committed=committed)) is settled
+    assert (
+        leadership.is_settled(made.master(kept=kept, ready=ready, committed=committed)) is settled
+    )

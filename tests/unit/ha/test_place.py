@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from saltvirt.ha import facts
-from saltvirt.ha.facts import GuestStatus
-from saltvirt.ha.place import HostCapacity
-from saltvirt.ha.registry import (
+from saltvirt.ha.model import messages
+from saltvirt.ha.model.host_capacity import HostCapacity
+from saltvirt.ha.model.messages import GuestStatus
+from saltvirt.ha.model.registry import (
     BLOCKED,
     ERROR,
     FENCED,
@@ -20,7 +20,7 @@ from saltvirt.ha.registry import (
     GuestLocation,
     HostRecord,
 )
-from saltvirt.ha.view import AFFINITY, ANTI_AFFINITY, GuestRule, HostBinding
+from saltvirt.ha.model.view import AFFINITY, ANTI_AFFINITY, GuestRule, HostBinding
 from saltvirt.placement import filters
 from saltvirt.placement.facts import Guest, Host
 from tests.unit.ha import made
@@ -55,8 +55,8 @@ def sized(**gib):
     ({}, {"at_s": made.NOW_S - 5.9}, ""),
     ({}, {"at_s": made.NOW_S - 6}, "silent"),
     ({"boot": 2}, {}, "it shuts down"),
-    ({}, {"phase": facts.LEAVING}, "it shuts down"),
-    ({}, {"phase": facts.RESTING}, "it shuts down"),
+    ({}, {"phase": messages.LEAVING}, "it shuts down"),
+    ({}, {"phase": messages.RESTING}, "it shuts down"),
     ({}, {"storage_silent_s": 0.0}, ""),
     ({}, {"storage_silent_s": 9.9}, ""),
     ({}, {"storage_silent_s": 10}, "does not reach its storage"),
@@ -137,8 +137,8 @@ def test_a_guest_that_is_tied_to_a_host_goes_to_no_other():
 @pytest.mark.parametrize("there, record, left_over", [
     (None, made.record("h1"), False),
     (made.RUNS, made.record("h1"), True),
-    (GuestStatus(1, facts.STARTING), made.record("h1"), True),
-    (GuestStatus(1, facts.CRASHED), made.record("h1"), False),
+    (GuestStatus(1, messages.STARTING), made.record("h1"), True),
+    (GuestStatus(1, messages.CRASHED), made.record("h1"), False),
     (made.RUNS, made.record("h2"), False),
     (made.RUNS, made.record("h1", target="h2"), False),
     (made.RUNS, DOWN, True),
@@ -293,12 +293,12 @@ EMPTIED = {"h1": HostRecord(MAINTENANCE, boot=1)}
     (MAINTENANCE, {}, True),
     (MAINTENANCE, None, True),
     (UP, None, False),
-    (UP, {"phase": facts.RESTING}, False),
-    (UP, {"phase": facts.LEAVING}, True),
-    (UP, {"phase": facts.LEAVING, "freeze": True}, False),
-    (UP, {"phase": facts.LEAVING, "boot": 2}, False),
-    (UP, {"phase": facts.SHUT_DOWN}, True),
-    (SUSPECTED, {"phase": facts.LEAVING}, False),
+    (UP, {"phase": messages.RESTING}, False),
+    (UP, {"phase": messages.LEAVING}, True),
+    (UP, {"phase": messages.LEAVING, "freeze": True}, False),
+    (UP, {"phase": messages.LEAVING, "boot": 2}, False),
+    (UP, {"phase": messages.SHUT_DOWN}, True),
+    (SUSPECTED, {"phase": messages.LEAVING}, False),
     (UP, {"storage_silent_s": 19.9}, False),
     (UP, {"storage_silent_s": 20}, True),
 ])  # fmt: skip

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from saltvirt.ha import pledges
-from saltvirt.ha.facts import SHUT_DOWN, WORKING, HostState
-from saltvirt.ha.policy import Terms
-from saltvirt.ha.registry import FENCING, UP, HostRecord
-from saltvirt.ha.view import SavedMasterState
+from saltvirt.ha.model import host_states
+from saltvirt.ha.model.messages import SHUT_DOWN, WORKING, HostState
+from saltvirt.ha.model.policy import Terms
+from saltvirt.ha.model.registry import FENCING, UP, HostRecord
+from saltvirt.ha.model.view import SavedMasterState
 from tests.unit.ha import made
 from tests.unit.ha.made import POLICY
 
@@ -23,7 +23,7 @@ def believed(told, own=OWN, state=FENCING, members=made.HOSTS):
     known = made.registry(None, {"h1": HostRecord(state, boot=1)}, members=members)
     kept = SavedMasterState(term=1, registry=known, pledges={"h1": own} if own else {})
     beats = [made.beat(peer, pledges={"h1": one}) for peer, one in told.items()]
-    return pledges.believed_state("h1", made.master(kept=kept), made.seen(beats))
+    return host_states.believed_state("h1", made.master(kept=kept), made.seen(beats))
 
 
 def test_one_that_lies_makes_no_proof_of_a_silent_host():

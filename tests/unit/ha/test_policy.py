@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from saltvirt.ha.policy import HaPolicy
+from saltvirt.ha.model.policy import HaPolicy
 from tests.unit.ha.made import POLICY
 
 

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from saltvirt.ha import facts, quiet, registry
-from saltvirt.ha.facts import GuestStatus, HostState
-from saltvirt.ha.registry import RECOVERING, UP, GuestLocation, HostRecord
-from saltvirt.ha.view import (
+from saltvirt.ha.model import idle, messages, registry
+from saltvirt.ha.model.messages import GuestStatus, HostState
+from saltvirt.ha.model.registry import RECOVERING, UP, GuestLocation, HostRecord
+from saltvirt.ha.model.view import (
     IGNORED,
     STOPPED,
     GuestRule,
@@ -26,7 +26,7 @@ def grouped(of=RECORD, wanted=None):
     """Of web1, and of web2, which is wanted and not recorded yet."""
     known = made.registry({"web1": of})
     seen = made.seen(guests={"web1": wanted or made.wanted(), "web2": made.wanted("web2")})
-    return quiet.grouped(IdleGuests(), known, seen)
+    return idle.grouped(IdleGuests(), known, seen)
 
 
 # -- guests of which nothing is under way ----------------------------------------------------------
@@ -40,7 +40,7 @@ def test_a_guest_that_is_placed_goes_with_its_host_and_a_new_one_is_looked_at():
 def test_guests_of_one_host_go_together():
     known = made.registry({"web1": RECORD, "web2": RECORD, "db1": replace(RECORD, host="h2")})
     seen = made.seen(guests={name: made.wanted(name) for name in known.guests})
-    found = quiet.grouped(IdleGuests(), known, seen)
+    found = idle.grouped(IdleGuests(), known, seen)
     assert found.by_host == {"h1": ["web1", "web2"], "h2": ["db1"]} and found.loud == ()
 
 
@@ -76,10 +76,10 @@ def test_one_that_is_recorded_as_it_is_wanted_is_not():
 )
 def test_what_is_remembered_holds_for_the_very_records_and_wishes(records, wanted, same):
     known, seen = made.registry({"web1": RECORD}), made.seen(guests={"web1": made.wanted()})
-    before = quiet.grouped(IdleGuests(), known, seen)
+    before = idle.grouped(IdleGuests(), known, seen)
     known = known if records else replace(known, guests=dict(known.guests))
     seen = seen if wanted else replace(seen, guests=dict(seen.guests))
-    found = quiet.grouped(before, known, seen)
+    found = idle.grouped(before, known, seen)
     assert (found is before) is same
     assert found.records is known.guests and found.configs is seen.guests
 
@@ -97,7 +97,7 @@ def looked_at(told=None, before=None, hosts=None, silent=False, of=RECORD, **say
     if silent:
         seen = replace(seen, beats={})
     found = IdleGuests(known.guests, guests, {"h1": ["web1", "web2"]}, (), before or {})
-    return quiet.select(found, known, seen)
+    return idle.select(found, known, seen)
 
 
 BOTH = {"web1", "web2"}
@@ -114,9 +114,9 @@ def test_guests_that_run_as_they_are_to_are_passed_over_and_it_is_remembered_why
 @pytest.mark.parametrize(
     "there",
     [
-        None, GuestStatus(1, facts.STARTING), GuestStatus(1, facts.CRASHED),
-        GuestStatus(0, facts.RUNNING), GuestStatus(2, facts.RUNNING),
-        replace(RUNS, trouble=facts.FULL), replace(RUNS, resets=1),
+        None, GuestStatus(1, messages.STARTING), GuestStatus(1, messages.CRASHED),
+        GuestStatus(0, messages.RUNNING), GuestStatus(2, messages.RUNNING),
+        replace(RUNS, trouble=messages.FULL), replace(RUNS, resets=1),
     ],
 )  # fmt: skip
 def test_one_that_does_not_run_well_is_looked_at_each_time(there):
@@ -135,7 +135,7 @@ def test_one_that_is_to_run_in_another_boot_is_looked_at():
         {"silent": True},
         {"hosts": {"h1": HostRecord(registry.SUSPECTED, boot=1)}},
         {"hosts": {"h1": HostRecord(UP, boot=2)}},
-        {"phase": facts.LEAVING},
+        {"phase": messages.LEAVING},
         {"storage_silent_s": POLICY.storage_lost_s},
     ],
 )
@@ -149,7 +149,7 @@ def test_a_host_reaches_its_storage_by_its_own_word(silent_s, names):
     assert looked_at(storage_silent_s=silent_s)[1] == names
 
 
-DOWN = {"web1": GuestStatus(1, facts.CRASHED), "web2": RUNS}
+DOWN = {"web1": GuestStatus(1, messages.CRASHED), "web2": RUNS}
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_those_of_other_hosts_are_looked_at_for_themselves():
     records = {"db1": replace(RECORD, host="h2"), "web1": RECORD, "web2": RECORD}
     known, guests = made.registry(records), {name: made.wanted(name) for name in records}
     seen = made.seen([made.beat(guests={"web1": RUNS, "web2": RUNS})], guests=guests)
-    found, names = quiet.select(quiet.grouped(IdleGuests(), known, seen), known, seen)
+    found, names = idle.select(idle.grouped(IdleGuests(), known, seen), known, seen)
     assert names == {"db1"} and set(found.statuses) == {"h1"}
 
 
@@ -191,8 +191,8 @@ def test_those_that_may_be_better_elsewhere_are_looked_at_and_those_that_are_not
     known = made.registry({"web1": RECORD})
     guests = {"web1": made.wanted(), "web2": made.wanted("web2")}
     seen = made.seen([made.beat(guests={"web1": RUNS})], guests=guests, **view)
-    before = quiet.grouped(IdleGuests(), known, seen)
-    found, looked = quiet.select(before, known, seen)
+    before = idle.grouped(IdleGuests(), known, seen)
+    found, looked = idle.select(before, known, seen)
     assert looked == {"web2", *names}
     assert replace(found, statuses={}) == before and found.by_host is before.by_host
 
@@ -224,4 +224,4 @@ def test_a_host_of_which_nothing_can_change_is_passed_over(
     beats = {} if beat is None else {"h1": made.beat(**beat)}
     seen = made.seen(maintenance=frozenset(maintenance))
     state = made.master(kept=SavedMasterState(pledges={"h1": pledge} if pledge else {}))
-    assert quiet.is_idle_host("h1", record, state, replace(seen, beats=beats), NOW_S) is passed
+    assert idle.is_idle_host("h1", record, state, replace(seen, beats=beats), NOW_S) is passed

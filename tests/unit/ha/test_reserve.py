@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from saltvirt.ha import registry, reserve
-from saltvirt.ha.registry import GuestLocation, HostRecord
-from saltvirt.ha.reserve import Reserve
-from saltvirt.ha.view import ANTI_AFFINITY, GuestRule
+from saltvirt.ha.model import registry, reserve
+from saltvirt.ha.model.registry import GuestLocation, HostRecord
+from saltvirt.ha.model.reserve import Reserve
+from saltvirt.ha.model.view import ANTI_AFFINITY, GuestRule
 from saltvirt.placement.facts import Guest, Host
 from tests.unit.ha import made
 

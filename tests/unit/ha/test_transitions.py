@@ -2,8 +2,8 @@
 
 import pytest
 
-from saltvirt.ha import guests, hosts, registry, transitions
-from saltvirt.ha.transitions import Row
+from saltvirt.ha.model import guests, hosts, registry, transitions
+from saltvirt.ha.model.transitions import Row
 
 
 class Case:

@@ -5,16 +5,16 @@ from dataclasses import replace
 
 import pytest
 
-from saltvirt.ha import wished
-from saltvirt.ha.registry import CommittedConfig
+from saltvirt.ha.model import committed_config
+from saltvirt.ha.model.registry import CommittedConfig
 from tests.unit.ha import made
 
 KNOWN = CommittedConfig(term=2, version=4, text="known")
-A, B, C = (wished.digest(text) for text in "abc")
+A, B, C = (committed_config.digest(text) for text in "abc")
 
 
 def test_equal_texts_alone_have_one_digest():
-    assert wished.digest("a") == A != B
+    assert committed_config.digest("a") == A != B
 
 
 # what a leader offers
@@ -37,7 +37,7 @@ def test_equal_texts_alone_have_one_digest():
 )
 def test_a_master_offers_its_own_where_nothing_was_agreed_on_since(own, is_offered):
     before = made.registry(term=3, wished=KNOWN)
-    after = wished.with_offer(before, own, 6)
+    after = committed_config.with_offer(before, own, 6)
     if is_offered:
         assert after == replace(before, wished=CommittedConfig(3, 6, "mine"))
     else:
@@ -55,7 +55,9 @@ def test_a_master_offers_its_own_where_nothing_was_agreed_on_since(own, is_offer
     ],
 )
 def test_a_master_is_blind_where_there_are_others_and_it_knows_of_no_wish(own, known, blind):
-    assert wished.is_blind(made.registry(wished=CommittedConfig(text=known)), own) is blind
+    assert (
+        committed_config.is_blind(made.registry(wished=CommittedConfig(text=known)), own) is blind
+    )
 
 
 # who is asked
@@ -65,7 +67,9 @@ def asked(own, leading_s=None, **told):
     """told: host to (its Wished, when it was heard)."""
     beats = {host: made.beat(host, at_s, wished=one) for host, (one, at_s) in told.items()}
     view = made.seen(wished=own, masters=("m1", "m2"))
-    return wished.host_to_ask(made.master(leading_s=leading_s), replace(view, beats=beats))
+    return committed_config.host_to_ask(
+        made.master(leading_s=leading_s), replace(view, beats=beats)
+    )
 
 
 @pytest.mark.parametrize(
@@ -80,13 +84,14 @@ def test_a_host_is_asked_that_acts_by_what_was_agreed_on_later(own, host):
     assert asked(own, h1=(CommittedConfig(1, 9), 999), h2=(KNOWN, 900), h3=(KNOWN, 800)) == host
 
 
-FORGED = CommittedConfig(2**60, 1, "no guests", wished.digest("no guests"))
-TRUE = replace(KNOWN, digest=wished.digest("known"))
+FORGED = CommittedConfig(2**60, 1, "no guests", committed_config.digest("no guests"))
+TRUE = replace(KNOWN, digest=committed_config.digest("known"))
 ONLY_DIGEST = replace(TRUE, text="")
 
 
 def told(**beats):
-    return wished.find_committed([made.beat(host, wished=one).beat for host, one in beats.items()],
+    return committed_config.find_committed([made.beat(host, wished=one).beat for host,
+    one in beats.items()],
                          made.HOSTS)  # fmt: skip
 
 
@@ -105,7 +110,7 @@ def test_a_host_that_lies_forges_no_wish_of_a_person(lie):
 
 
 def test_of_two_words_the_one_is_taken_that_a_majority_has_or_has_had():
-    later = CommittedConfig(2, 5, "later", wished.digest("later"))
+    later = CommittedConfig(2, 5, "later", committed_config.digest("later"))
     assert told(h1=later, h2=TRUE) == KNOWN
     assert told(h1=later, h2=later, h3=TRUE) == CommittedConfig(2, 5, "later")
 
@@ -151,4 +156,4 @@ OWN = CommittedConfig(2, 4, "b")
     ],
 )
 def test_a_file_follows_what_was_agreed_on_and_keeps_what_is_not_yet(own, offers, news, told):
-    assert wished.merge(own, offers, news) == told
+    assert committed_config.merge(own, offers, news) == told

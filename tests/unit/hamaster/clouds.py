@@ -7,12 +7,12 @@ import os
 from dataclasses import replace
 from unittest import mock
 
-from saltvirt.ha import view
-from saltvirt.ha.facts import LeaderMessage
-from saltvirt.hamaster import config, files
-from saltvirt.hamaster.engine import Engine
-from saltvirt.hamaster.engine import EngineContext as Touched
-from saltvirt.hamaster.wishes import DesiredState, DesiredStateStore
+from saltvirt.ha.manager import config, files
+from saltvirt.ha.manager.desired_state import DesiredState, DesiredStateStore
+from saltvirt.ha.manager.engine import Engine
+from saltvirt.ha.manager.engine import EngineContext as Touched
+from saltvirt.ha.model import view
+from saltvirt.ha.model.messages import LeaderMessage
 from saltvirt.placement.policy import PlacementPolicy
 from tests.ha import machines
 

@@ -7,9 +7,9 @@ import pytest
 pytest.importorskip("salt")
 
 from saltvirt import errors, settings
-from saltvirt.ha.policy import HaPolicy
-from saltvirt.hafence.setting import FenceSetting
-from saltvirt.hamaster import config
+from saltvirt.ha.fencing.setting import FenceSetting
+from saltvirt.ha.manager import config
+from saltvirt.ha.model.policy import HaPolicy
 
 AT = {"address": "10.0.0.1"}
 

@@ -15,20 +15,20 @@ pytest.importorskip("salt")
 
 from saltvirt import errors
 from saltvirt.fleet.answer import Answer, down
-from saltvirt.ha import agent, agent_view
-from saltvirt.ha.facts import Heartbeat, LeaderMessage, ReceivedMessage, digest
-from saltvirt.ha.place import HostCapacity
-from saltvirt.ha.policy import HaPolicy
-from saltvirt.ha.registry import CommittedConfig, GuestLocation, HaGuestRecord, HostRecord
-from saltvirt.ha.view import GuestConfig, HostBinding, RelocationRequest
-from saltvirt.haagent import definitions
-from saltvirt.hamaster import files, rooms, seen, serve, wishes
-from saltvirt.hamaster.config import HaConfig, Member
-from saltvirt.hamaster.definitions import DefinitionStore
-from saltvirt.hamaster.engine import Engine, EngineContext
-from saltvirt.hamaster.journal import HaJournal
-from saltvirt.hamaster.leased import LeaseDetector
-from saltvirt.hamaster.wishes import DesiredState
+from saltvirt.ha.agent import definitions
+from saltvirt.ha.manager import desired_state, files, inventory_poller, serve, status_file
+from saltvirt.ha.manager.config import HaConfig, Member
+from saltvirt.ha.manager.definitions import DefinitionStore
+from saltvirt.ha.manager.desired_state import DesiredState
+from saltvirt.ha.manager.engine import Engine, EngineContext
+from saltvirt.ha.manager.journal import HaJournal
+from saltvirt.ha.manager.leases import LeaseDetector
+from saltvirt.ha.model import agent, agent_view
+from saltvirt.ha.model.host_capacity import HostCapacity
+from saltvirt.ha.model.messages import Heartbeat, LeaderMessage, ReceivedMessage, digest
+from saltvirt.ha.model.policy import HaPolicy
+from saltvirt.ha.model.registry import CommittedConfig, GuestLocation, HaGuestRecord, HostRecord
+from saltvirt.ha.model.view import GuestConfig, HostBinding, RelocationRequest
 from saltvirt.placement.facts import Guest, Host, StorageSpace
 from saltvirt.placement.policy import PlacementPolicy
 from tests.clock import until
@@ -61,7 +61,7 @@ SOME = (
 def test_it_looks_at_the_loss_of_so_many_as_the_reserve_is_for(run, tmp_path):
     run("reserve-is-used", change=lambda text: text.replace("reserve: 1", "reserve: 2"))
     [path] = tmp_path.glob("*/virt/ha/outlook.json")
-    found = files.read(path, seen.SimulationReport)
+    found = files.read(path, status_file.SimulationReport)
     assert any(" and " in name for name in found.losses), found.losses
 
 
@@ -76,7 +76,7 @@ def test_what_it_says_of_losses_is_soon_of_the_hosts_as_they_are(run, tmp_path):
 
     run("maintenance-on", change=change)
     [path] = tmp_path.glob("*/virt/ha/outlook.json")
-    found = files.read(path, seen.SimulationReport).losses
+    found = files.read(path, status_file.SimulationReport).losses
     assert found["hyper1"].moved and not any(one.unplaced for one in found.values()), found
 
 
@@ -188,7 +188,10 @@ def test_what_cannot_be_written_is_not_told_either(still, opts, monkeypatch):
     assert calls == [LeaderMessage("salt", 0, 0, asks=False)] * 3 and engine.state is before
     still.told.clear()
     assert "No space left" in engine.problem
-    assert "No space left" in files.read(seen.report_path(opts), seen.EngineReport).problem
+    assert (
+        "No space left"
+        in files.read(status_file.report_path(opts), status_file.EngineReport).problem
+    )
     monkeypatch.undo()
     engine.safe_beat()
     assert engine.problem == "" and len(still.told) == 3
@@ -220,7 +223,7 @@ def test_a_master_whose_disk_takes_nothing_hears_the_hosts_still(still, opts, mo
 
 
 def _problem_shown(opts):
-    found = files.read(seen.report_path(opts), seen.EngineReport)
+    found = files.read(status_file.report_path(opts), status_file.EngineReport)
     return found and found.problem
 
 
@@ -247,7 +250,7 @@ def test_a_fault_of_its_own_ends_one_beat_and_not_the_engine(still, opts, monkey
 
 def test_what_can_be_told_to_nobody_is_done_all_the_same(still, opts, monkeypatch, caplog):
     """The journal and what is shown cannot be written; Salt's bus is gone."""
-    for path in (HaJournal(opts).path, seen.report_path(opts)):
+    for path in (HaJournal(opts).path, status_file.report_path(opts)):
         path.mkdir(parents=True)
 
     def gone(*_told):
@@ -291,7 +294,7 @@ def test_a_beat_that_only_counts_is_not_written(still, opts, monkeypatch):
 def test_what_it_sees_is_shown(still, opts):
     engine = still.engine(opts)
     leads(engine, still, 12)
-    found = files.read(seen.report_path(opts), seen.EngineReport)
+    found = files.read(status_file.report_path(opts), status_file.EngineReport)
     assert (found.leading, found.leader, found.settled) == (True, "salt", True)
     assert (found.heard, found.needed) == (3, 2)
     assert found.hosts["hv1"].boot == 1 and found.hosts["hv1"].heard_s < 2
@@ -305,16 +308,16 @@ def test_what_is_large_is_written_only_when_it_changes(still, opts):
     still.hosts = {name: Host(name, 8, 1 << 23) for name in ("hv1", "hv2", "hv3")}
     engine = still.engine(opts)
     leads(engine, still, 30)
-    large, small = seen.simulation_path(opts), seen.report_path(opts)
+    large, small = status_file.simulation_path(opts), status_file.report_path(opts)
     view = engine.view(still.now_s)
-    assert files.read(large, seen.SimulationReport).losses.keys() == still.hosts.keys()
+    assert files.read(large, status_file.SimulationReport).losses.keys() == still.hosts.keys()
     for path in (large, small):
         path.write_text("")
     engine._write_report(view, still.now_s)
-    assert files.read(small, seen.EngineReport).leading and large.read_text() == ""
-    engine._losses = {**engine._losses, "hv1": seen.LossReport({"web1": "hv2"})}
+    assert files.read(small, status_file.EngineReport).leading and large.read_text() == ""
+    engine._losses = {**engine._losses, "hv1": status_file.LossReport({"web1": "hv2"})}
     engine._write_report(view, still.now_s)
-    assert files.read(large, seen.SimulationReport).losses["hv1"].moved == {"web1": "hv2"}
+    assert files.read(large, status_file.SimulationReport).losses["hv1"].moved == {"web1": "hv2"}
 
 
 def grown(gib):
@@ -403,7 +406,7 @@ def test_by_wishes_that_cannot_be_read_no_guest_is_forgotten(still, opts):
     still.now_s += 6
     engine.safe_beat()
     assert len(still.told) == 6 and set(engine.desired.guests) == {"web1"}
-    shown = files.read(seen.report_path(opts), seen.EngineReport)
+    shown = files.read(status_file.report_path(opts), status_file.EngineReport)
     assert "the last wishes that it could read" in shown.problem
     engine.store.path.write_text(text)
     engine.safe_beat()
@@ -514,10 +517,10 @@ def test_what_was_lost_is_joined_with_what_was_said_since():
     own = DesiredState(
         guests={"b": GuestConfig("b", "hv2")}, wishes={"b": wish}, number=2, fresh=True
     )
-    found = wishes.merge_states(own, before)
+    found = desired_state.merge_states(own, before)
     assert {name: one.host for name, one in found.guests.items()} == {"a": "hv1", "b": "hv2"}
     assert (found.armed, found.number, found.wishes["b"].number) == (False, 7, 7)
-    assert wishes.merge_states(own, DesiredState()) == replace(own, fresh=False)
+    assert desired_state.merge_states(own, DesiredState()) == replace(own, fresh=False)
 
 
 def test_a_file_that_does_not_even_name_no_guests_is_damaged(still, opts):
@@ -807,7 +810,7 @@ def test_a_host_that_is_silent_keeps_what_it_told():
         return answers.pop(0)
 
     faults = [ValueError("x"), errors.ConnectionFailed("no master")]
-    found = rooms.InventoryPoller(ask, ("hv1", "hv2"), lambda: next(now))
+    found = inventory_poller.InventoryPoller(ask, ("hv1", "hv2"), lambda: next(now))
     for _ in range(4):
         found.poll()
     assert {name: host.cpus for name, host in found.hosts.items()} == {"hv1": 8, "hv2": 9}
@@ -820,12 +823,12 @@ def test_an_engine_that_begins_shows_nothing_of_the_one_before_it(tmp_path, monk
     members = {"hv1": {"address": "10.0.0.1"}}
     opts = {"id": "salt", "cachedir": str(tmp_path), "virt": {"ha": {"members": members}}}
     files.write_volatile(
-        seen.report_path(opts), seen.EngineReport(1.0, "salt", settings="of before")
+        status_file.report_path(opts), status_file.EngineReport(1.0, "salt", settings="of before")
     )
     begun = []
 
     def ensure(opts, _name):
-        begun.append(seen.load(opts))
+        begun.append(status_file.load(opts))
         raise errors.OperationFailed("as far as this test goes")
 
     monkeypatch.setattr(serve.credentials, "ensure", ensure)
@@ -839,20 +842,20 @@ def test_an_engine_that_begins_while_no_minion_answers_knows_what_was_told(tmp_p
     """No guest was placed until minions answered, with the proof there and agents heard."""
     path = tmp_path / "rooms.json"
     told = {"hv1": {"cpus": 8, "memory_kib": 9}, "hv2": {"cpus": "many"}, "hv9": {"cpus": 1}}
-    rooms.write(path, told)
+    inventory_poller.write(path, told)
     known = serve.cached_hosts(path)
 
     def ask(_members):
         raise errors.ConnectionFailed("no minion answers")
 
-    found = rooms.InventoryPoller(ask, ("hv1", "hv2"), lambda: 5.0, cached=known)
+    found = inventory_poller.InventoryPoller(ask, ("hv1", "hv2"), lambda: 5.0, cached=known)
     found.poll()
     assert {name: host.cpus for name, host in found.hosts.items()} == {"hv1": 8}
     assert found.answered_s == {}
     path.write_text("{")
     assert serve.cached_hosts(path) == [] and "cannot be read" in caplog.text
     assert serve.cached_hosts(tmp_path / "none") == []
-    rooms.write(path, {"hv1": object()})
+    inventory_poller.write(path, {"hv1": object()})
     assert "is not written down" in caplog.text
 
 
@@ -863,7 +866,7 @@ def test_hosts_are_asked_at_once_when_somebody_wants_it(tmp_path):
         asked.append(1)
         return [Host("hv1", 8, 9)]
 
-    found = rooms.InventoryPoller(ask, ("hv1",), lambda: 5.0, path)
+    found = inventory_poller.InventoryPoller(ask, ("hv1",), lambda: 5.0, path)
     found.begin()
     until(lambda: len(asked) == 1, "they are asked")
     path.touch()
@@ -880,7 +883,7 @@ def test_a_dead_host_holds_up_nobody_elses_room():
         go.wait(60)
         yield Host("hv2", 8, 9)
 
-    found = rooms.InventoryPoller(ask, ("hv1", "hv2"), lambda: 5.0)
+    found = inventory_poller.InventoryPoller(ask, ("hv1", "hv2"), lambda: 5.0)
     found.begin()
     until(lambda: set(found.hosts) == {"hv1"}, "the first is known")
     go.set()

@@ -3,8 +3,8 @@
 import pytest
 
 from saltvirt import errors
-from saltvirt.hafence import setting
-from saltvirt.hafence.setting import FenceSetting
+from saltvirt.ha.fencing import setting
+from saltvirt.ha.fencing.setting import FenceSetting
 
 GOOD = {"agent": "fence_x"}
 

@@ -8,11 +8,11 @@ import pytest
 pytest.importorskip("salt")
 
 from saltvirt import errors
-from saltvirt.ha.view import Fence, FenceResult
-from saltvirt.hafence.agents import FenceOutcome
-from saltvirt.hafence.setting import FenceSetting
-from saltvirt.hamaster.config import Member
-from saltvirt.hamaster.fencer import MAX_FENCES, FenceAgentPool, FenceEnd
+from saltvirt.ha.fencing.agents import FenceOutcome
+from saltvirt.ha.fencing.setting import FenceSetting
+from saltvirt.ha.manager.config import Member
+from saltvirt.ha.manager.fencer import MAX_FENCES, FenceAgentPool, FenceEnd
+from saltvirt.ha.model.view import Fence, FenceResult
 from tests.clock import until
 from tests.unit.hamaster.test_remote import at_work, no_thread
 

@@ -15,8 +15,8 @@ import pytest
 pytest.importorskip("salt")
 
 from saltvirt import errors
-from saltvirt.hafence import agents as fences
-from saltvirt.hafence.setting import FenceSetting
+from saltvirt.ha.fencing import agents as fences
+from saltvirt.ha.fencing.setting import FenceSetting
 from tests.clock import Clock, until
 
 AGENT = """#!/bin/sh

@@ -10,7 +10,16 @@ import pytest
 pytest.importorskip("salt")
 
 from saltvirt import errors
-from saltvirt.ha.facts import (
+from saltvirt.ha.agent import inbox as of_agent
+from saltvirt.ha.agent.fencing import FenceRunner
+from saltvirt.ha.agent.service import Service
+from saltvirt.ha.fencing.setting import FenceReply, FenceRequest, FenceSetting
+from saltvirt.ha.manager import inbox as of_master
+from saltvirt.ha.manager.definitions import DefinitionStore
+from saltvirt.ha.manager.engine import Engine
+from saltvirt.ha.manager.journal import HaJournal
+from saltvirt.ha.manager.remote_fences import RemoteFences
+from saltvirt.ha.model.messages import (
     FenceVote,
     GuestStatus,
     Heartbeat,
@@ -18,17 +27,8 @@ from saltvirt.ha.facts import (
     HostState,
     LeaderMessage,
 )
-from saltvirt.ha.registry import GuestLocation, HaGuestRecord, HostRecord, Registry
-from saltvirt.haagent import inbox as of_agent
-from saltvirt.haagent.fencing import FenceRunner
-from saltvirt.haagent.service import Service
-from saltvirt.hafence.setting import FenceReply, FenceRequest, FenceSetting
-from saltvirt.hamaster import inbox as of_master
-from saltvirt.hamaster.definitions import DefinitionStore
-from saltvirt.hamaster.engine import Engine
-from saltvirt.hamaster.journal import HaJournal
-from saltvirt.hamaster.remote import RemoteFences
-from saltvirt.hatalk import frames
+from saltvirt.ha.model.registry import GuestLocation, HaGuestRecord, HostRecord, Registry
+from saltvirt.ha.transport import frames
 from tests.functional import hostile
 
 XML = "<domain type='kvm'><name>web1</name><uuid>u</uuid><memory>9</memory><vcpu>1</vcpu></domain>"

@@ -13,33 +13,26 @@ import pytest
 pytest.importorskip("salt")
 
 from saltvirt import errors
-from saltvirt.ha import reserve
-from saltvirt.ha.policy import HaPolicy
-from saltvirt.ha.registry import MAINTENANCE, UP, HaGuestRecord, HostRecord, Registry
-from saltvirt.ha.view import GuestRule, SavedMasterState, View
-from saltvirt.hamaster import files, of_master, rooms, seen
-from saltvirt.hamaster.enable import Enable, HaOptions, Ignore
-from saltvirt.hamaster.keeper import ClusterHaProvider
-from saltvirt.hamaster.wishes import DesiredStateStore
-from saltvirt.operations import (
-    deploy,
-    explain,
-    init_list,
-    inventory,
-    keepers,
-    operation,
-    promised,
-    reserved,
-)
-from saltvirt.operations.evacuate import Evacuate
-from saltvirt.operations.identity import CloneGuest, RenameGuest
-from saltvirt.operations.init import Init, InitRequest
-from saltvirt.operations.init_list import InitList
-from saltvirt.operations.lifecycle import Lifecycle
-from saltvirt.operations.migrate import Migrate
-from saltvirt.operations.picture import ClusterSnapshot
-from saltvirt.operations.rebalance import Rebalance
-from saltvirt.operations.report import Report
+from saltvirt.ha.manager import factory, files, inventory_poller, status_file
+from saltvirt.ha.manager.cluster_provider import ClusterHaProvider
+from saltvirt.ha.manager.desired_state import DesiredStateStore
+from saltvirt.ha.manager.enable import Enable, HaOptions, Ignore
+from saltvirt.ha.model import reserve
+from saltvirt.ha.model.policy import HaPolicy
+from saltvirt.ha.model.registry import MAINTENANCE, UP, HaGuestRecord, HostRecord, Registry
+from saltvirt.ha.model.view import GuestRule, SavedMasterState, View
+from saltvirt.operations.cluster import capacity_claims, failover_capacity, ha_provider, inventory
+from saltvirt.operations.core import operation
+from saltvirt.operations.core.report import Report
+from saltvirt.operations.create import deploy, explain, init_list
+from saltvirt.operations.create.cluster_snapshot import ClusterSnapshot
+from saltvirt.operations.create.identity import CloneGuest, RenameGuest
+from saltvirt.operations.create.init import Init, InitRequest
+from saltvirt.operations.create.init_list import InitList
+from saltvirt.operations.guest.lifecycle import Lifecycle
+from saltvirt.operations.move.evacuate import Evacuate
+from saltvirt.operations.move.migrate import Migrate
+from saltvirt.operations.move.rebalance import Rebalance
 from saltvirt.placement import facts, policy
 from saltvirt.placement.facts import Host
 from tests.lab.paths import REPOSITORY
@@ -87,7 +80,7 @@ def init(cloud, name="web1", mem=512, **more):
     more.setdefault("arguments", {"seed": False})
     wanted = InitRequest(name, 1, mem, None, **more)
     report = Report(cloud, name, "init")
-    return Init(cloud, BY, wanted, report, provider=of_master.ha_provider(cloud.opts))
+    return Init(cloud, BY, wanted, report, provider=factory.ha_provider(cloud.opts))
 
 
 # -- virt.init -------------------------------------------------------------------------------------
@@ -126,7 +119,7 @@ def test_nothing_is_asked_for_a_guest_that_is_not_to_be_kept(cloud, ha, monkeypa
 
 def test_without_a_word_of_configuration_no_file_is_read(cloud, monkeypatch):
     del cloud.opts["virt"]["ha"]
-    assert of_master.ha_provider(cloud.opts) is None
+    assert factory.ha_provider(cloud.opts) is None
     monkeypatch.setattr(DesiredStateStore, "read", lambda _: 1 / 0)
     init(cloud).run()
     with pytest.raises(errors.InvalidInput, match="high availability is not configured"):
@@ -294,7 +287,7 @@ def many(cloud, monkeypatch, count, test=False, mem=512, **more):
     monkeypatch.setattr(init_list, "Fleet", cloud)
     asked = [InitRequest(f"web{number}", 1, mem, None, arguments={"seed": False}, **more)
              for number in range(count)]  # fmt: skip
-    one = InitList(cloud, BY, asked, 4, provider=of_master.ha_provider(cloud.opts))
+    one = InitList(cloud, BY, asked, 4, provider=factory.ha_provider(cloud.opts))
     return operation.perform(one, test)
 
 
@@ -353,7 +346,7 @@ def test_one_goes_where_it_breaks_nothing(narrow):
 def test_virt_explain_shows_it(narrow):
     def decide(**more):
         wanted = InitRequest("mid", 1, 240 << 10, None, arguments={"seed": False}, **more)
-        return explain.decide(narrow, BY, wanted, of_master.ha_provider(narrow.opts))[0]
+        return explain.decide(narrow, BY, wanted, factory.ha_provider(narrow.opts))[0]
 
     assert decide().ranked[0].host == "hv001"
     assert decide().rejected["hv002"][0] == "reserve"
@@ -486,9 +479,9 @@ def test_when_a_host_refuses_the_next_one_is_promised(full):
 
 
 def test_what_fails_of_many_gives_its_room_back_while_the_others_are_at_work(full):
-    keeper = of_master.ha_provider(full.opts)
+    keeper = factory.ha_provider(full.opts)
     full.refuses = dict.fromkeys(full.names, "refused: no image")
-    with promised.open_claims(full.opts, keeper) as promises:
+    with capacity_claims.open_claims(full.opts, keeper) as promises:
         seen = ClusterSnapshot(full, BY, provider=keeper, claims=promises)
         wanted = InitRequest("late", 1, 1024, None, arguments={"seed": False})
         seen.place_guest(full, wanted, wanted.request())
@@ -518,7 +511,7 @@ def test_a_damaged_promise_stops_nobody(full, text):
 
 
 def test_a_promise_by_a_rule_that_is_gone_since_has_its_room(full):
-    with promised.open_claims(full.opts, of_master.ha_provider(full.opts)) as promises:
+    with capacity_claims.open_claims(full.opts, factory.ha_provider(full.opts)) as promises:
         early = facts.Guest("early", vcpus=1, memory_kib=180 << 20)
         promises.claim("hv002", early, {"group": "gone"})
         with pytest.raises(errors.Refused, match="it would break virt:ha:reserve"):
@@ -527,10 +520,10 @@ def test_a_promise_by_a_rule_that_is_gone_since_has_its_room(full):
 
 def test_of_two_of_one_name_the_first_has_the_promise(full):
     """One of them will be refused, and takes nothing of the other away."""
-    keeper = of_master.ha_provider(full.opts)
+    keeper = factory.ha_provider(full.opts)
     with (
-        promised.open_claims(full.opts, keeper) as one,
-        promised.open_claims(full.opts, keeper) as other,
+        capacity_claims.open_claims(full.opts, keeper) as one,
+        capacity_claims.open_claims(full.opts, keeper) as other,
     ):
         one.claim("hv002", facts.Guest("web1"), None)
         other.claim("hv001", facts.Guest("web1"), None)
@@ -540,19 +533,19 @@ def test_of_two_of_one_name_the_first_has_the_promise(full):
 
 def test_of_a_guest_that_its_host_does_not_tell_of_nothing_is_said(full):
     """Its host says what is wrong with it."""
-    keeper = of_master.ha_provider(full.opts)
-    assert reserved.on_current_host(keeper, full, "hv002", "nobody") == ""
+    keeper = factory.ha_provider(full.opts)
+    assert failover_capacity.on_current_host(keeper, full, "hv002", "nobody") == ""
 
 
 @pytest.mark.parametrize("name", ("../../wishes", ".hidden", "", "a/b", "a\nb"))
 def test_what_is_no_guest_s_name_is_kept_by_nobody(cloud, name):
     """A host may call one of its own anything."""
-    assert keepers.manager_of(cloud.opts, name) == ""
+    assert ha_provider.manager_of(cloud.opts, name) == ""
 
 
 def test_promises_of_many_hold_one_file_open_and_old_ones_go(full):
     folder, before = Path(full.opts["cachedir"]) / "virt/promised", open_files()
-    with promised.open_claims(full.opts, of_master.ha_provider(full.opts)) as promises:
+    with capacity_claims.open_claims(full.opts, factory.ha_provider(full.opts)) as promises:
         for number in range(50):
             promises.claim("hv002", facts.Guest(f"web{number}"), None)
         assert open_files() == before + 1
@@ -631,7 +624,7 @@ def test_a_move_keeps_it_unless_a_person_wants_it(narrow):
 
     def move(target, **options):
         report = Report(narrow, "mid", "migrate")
-        keeps = of_master.ha_provider(narrow.opts)
+        keeps = factory.ha_provider(narrow.opts)
         return Migrate(narrow, BY, "mid", target, report, options, provider=keeps)
 
     found = move("hv002").check()
@@ -651,7 +644,7 @@ def test_a_start_keeps_it_unless_a_person_wants_it(narrow):
     narrow.guests["hv002"]["mid"] = guest(memory_kib=203 << 20, state="shutdown")
 
     def start(**options):
-        keeps = of_master.ha_provider(narrow.opts)
+        keeps = factory.ha_provider(narrow.opts)
         return Lifecycle(narrow, "mid", "start", options=options, provider=keeps)
 
     why = "mid on hv002 would break virt:ha:reserve: if hv000 died, no host would take big0"
@@ -671,7 +664,7 @@ def test_a_copy_keeps_it_unless_a_person_wants_it(narrow):
     narrow.virt_clone = lambda _host, **_asked: {"disks": {}}
 
     def copy(**options):
-        keeps, report = of_master.ha_provider(narrow.opts), Report(narrow, "new", "clone")
+        keeps, report = factory.ha_provider(narrow.opts), Report(narrow, "new", "clone")
         return CloneGuest(narrow, report, "mid", "new", {"seed": False, **options}, provider=keeps)
 
     why = "new on hv002 would break virt:ha:reserve: if hv000 died, no host would take big0"
@@ -687,14 +680,14 @@ def test_a_rebalance_keeps_it(narrow):
     narrow.guests["hv000"]["mid"] = guest(memory_kib=203 << 20)
     even = Rebalance(narrow, BY, 0, lambda *_: None, Report(narrow, "x", "rebalance"))
     assert even.check().changes["moved"]["mid"] == "hv002"
-    even.provider = of_master.ha_provider(narrow.opts)
+    even.provider = factory.ha_provider(narrow.opts)
     why = "the plan ends here: mid on hv002 would break virt:ha:reserve: if hv000 died"
     found = even.check()
     assert found.changes["moved"] == {} and why in found.comment
     done = even.run()
     assert done.changes["moved"] == {} and why in done.comment and "warning" in steps(narrow)
     narrow.opts["virt"]["ha"]["reserve_policy"] = "warn"
-    even.provider = of_master.ha_provider(narrow.opts)
+    even.provider = factory.ha_provider(narrow.opts)
     assert even.check().changes["moved"]["mid"] == "hv002"
     assert "mid on hv002 would break virt:ha:reserve" in even.check().comment
 
@@ -707,12 +700,14 @@ def test_nobody_waits_for_those_who_are_kept_while_all_is_disarmed(cloud):
         raise AssertionError("it waits")
 
     def drain():
-        keeps, report = of_master.ha_provider(cloud.opts), Report(cloud, "hv000", "evacuate")
+        keeps, report = factory.ha_provider(cloud.opts), Report(cloud, "hv000", "evacuate")
         return Evacuate(cloud, "hv000", BY, None, report, provider=keeps, wait=stuck)
 
     with pytest.raises(AssertionError, match="it waits"):
         drain().run()
-    files.write(seen.state_path(cloud.opts), SavedMasterState(1, Registry(1, 3, armed=False)))
+    files.write(
+        status_file.state_path(cloud.opts), SavedMasterState(1, Registry(1, 3, armed=False))
+    )
     why = "high availability is disarmed: salt-run virt.ha_arm; "
     assert drain().run().details["left"]["web1"].startswith(f"{why}it is kept by high availability")
     [row] = [row for row in drain().check().details["table"] if row[0] == "web1"]
@@ -729,20 +724,26 @@ def test_whether_guests_may_still_come_to_a_host(cloud, monkeypatch, hosts, gues
         1, 3, hosts={name: HostRecord(state) for name, state in hosts.items()},
         guests={name: HaGuestRecord(target=host) for name, host in guests.items()},
     )  # fmt: skip
-    keeps, leads = of_master.ha_provider(cloud.opts), seen.EngineReport(0, "salt", leading=True)
-    monkeypatch.setattr(seen, "load", lambda _opts: seen.EngineStatus("", leads, registry))
+    keeps, leads = (
+        factory.ha_provider(cloud.opts),
+        status_file.EngineReport(0, "salt", leading=True),
+    )
+    monkeypatch.setattr(
+        status_file, "load", lambda _opts: status_file.EngineStatus("", leads, registry)
+    )
     assert keeps.pending_arrivals("hv000").startswith(words) and bool(
         keeps.pending_arrivals("hv000")
     ) is bool(words)
     assert keeps.pending_arrivals("hv9") == ""
-    for other in (seen.EngineStatus("it hangs", leads, registry),
-                  seen.EngineStatus("", replace(leads, leading=False), registry)):  # fmt: skip
-        monkeypatch.setattr(seen, "load", lambda _opts, other=other: other)
+    for other in (status_file.EngineStatus("it hangs", leads, registry),
+                  status_file.EngineStatus("", replace(leads, leading=False),
+                  registry)):  # fmt: skip
+        monkeypatch.setattr(status_file, "load", lambda _opts, other=other: other)
         assert keeps.pending_arrivals("hv000") == ""
 
 
 def test_the_engine_is_told_to_ask_the_hosts(cloud):
-    keeps, path = of_master.ha_provider(cloud.opts), rooms.refresh_path(cloud.opts)
+    keeps, path = factory.ha_provider(cloud.opts), inventory_poller.refresh_path(cloud.opts)
     keeps.refresh()
     before = path.stat().st_mtime_ns
     os.utime(path, (1, 1))
@@ -761,12 +762,14 @@ def _runner(cloud):
 
 
 def test_who_looks_at_the_cloud_is_told_that_all_is_disarmed(cloud, tmp_path):
-    assert of_master.disarmed(cloud.opts) == ""
-    files.write(seen.state_path(cloud.opts), SavedMasterState(1, Registry(1, 3, armed=False)))
-    assert of_master.disarmed(cloud.opts) == "high availability is disarmed: salt-run virt.ha_arm"
-    seen.state_path(cloud.opts).write_text("{", encoding="utf-8")
-    assert of_master.disarmed(cloud.opts) == ""  # what is damaged stops nobody who only looks
-    assert of_master.disarmed({"cachedir": str(tmp_path)}) == ""
+    assert factory.disarmed(cloud.opts) == ""
+    files.write(
+        status_file.state_path(cloud.opts), SavedMasterState(1, Registry(1, 3, armed=False))
+    )
+    assert factory.disarmed(cloud.opts) == "high availability is disarmed: salt-run virt.ha_arm"
+    status_file.state_path(cloud.opts).write_text("{", encoding="utf-8")
+    assert factory.disarmed(cloud.opts) == ""  # what is damaged stops nobody who only looks
+    assert factory.disarmed({"cachedir": str(tmp_path)}) == ""
 
 
 @pytest.mark.parametrize("verb", ["query", "list", "host_info", "capacity", "versions"])
@@ -784,13 +787,15 @@ def test_each_verb_that_shows_the_cloud_says_that_all_is_disarmed(cloud, monkeyp
     asked = (1, 512) if verb == "capacity" else ()
     assert ask(*asked)["data"]["retcode"] == 1
     assert said == []
-    files.write(seen.state_path(cloud.opts), SavedMasterState(1, Registry(1, 3, armed=False)))
+    files.write(
+        status_file.state_path(cloud.opts), SavedMasterState(1, Registry(1, 3, armed=False))
+    )
     assert ask(*asked)["data"]["retcode"] == 1
     assert said == ["high availability is disarmed: salt-run virt.ha_arm"]
 
 
 def test_how_many_more_fit(full):
-    keeps = of_master.ha_provider(full.opts)
+    keeps = factory.ha_provider(full.opts)
     wanted = InitRequest("capacity", 1, 50 << 10, None)
     hosts, _ = inventory.gather(full)
     shown = keeps.capacity(hosts, wanted.request(), dict.fromkeys(full.names, 9))
@@ -807,7 +812,7 @@ def deployed(cloud, monkeypatch, guests, test=False, **more):
     asked = [deploy.parse_guest(name, {"mem": 512, "seed": False, **one}, "shop")
              for name, one in guests.items()]  # fmt: skip
     one = deploy.Deploy(
-        cloud, BY, asked, "shop", provider=of_master.ha_provider(cloud.opts), **more
+        cloud, BY, asked, "shop", provider=factory.ha_provider(cloud.opts), **more
     )
     return operation.perform(one, test)["shop"]
 
@@ -863,7 +868,7 @@ def test_one_that_is_made_again_is_given_by_its_init_alone(cloud, monkeypatch):
     cloud.guests["hv000"]["web1"] = guest(memory_kib=512 << 10, state="shutdown")
     monkeypatch.setattr(deploy.unended, "judge", lambda *_asked: (deploy.unended.RECREATE, None))
     wanted = deploy.parse_guest("web1", {"mem": 512, "seed": False, "ha": True}, "shop")
-    found = deploy.plan(cloud, BY, [wanted], "shop", provider=of_master.ha_provider(cloud.opts))
+    found = deploy.plan(cloud, BY, [wanted], "shop", provider=factory.ha_provider(cloud.opts))
     assert (found.recreate, found.ha) == ({"web1": "hv000"}, {})
     # its host would say that there is one of the name already
     monkeypatch.setattr(ClusterHaProvider, "local_resources", lambda *_asked: 1 / 0)

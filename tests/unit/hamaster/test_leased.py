@@ -4,8 +4,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from saltvirt.hamaster.definitions import StoredDefinition
-from saltvirt.hamaster.leased import LeaseDetector, PoolLocator, is_leased
+from saltvirt.ha.manager.definitions import StoredDefinition
+from saltvirt.ha.manager.leases import LeaseDetector, PoolLocator, is_leased
 
 DISK = "<disk type='file'><source file='/srv/shared/web1.raw'/></disk>"
 CD = "<disk type='file' device='cdrom'><source file='/x.iso'/><readonly/></disk>"

@@ -7,15 +7,15 @@ import pytest
 pytest.importorskip("salt")
 
 from saltvirt import errors
-from saltvirt.ha.facts import FenceVote, LeaderMessage, ReceivedMessage
-from saltvirt.ha.view import Fence, FenceResult
-from saltvirt.haagent.fencing import FenceRunner
-from saltvirt.hafence.agents import FenceOutcome
-from saltvirt.hafence.setting import FenceSetting
-from saltvirt.hamaster import remote
-from saltvirt.hamaster.config import Member
-from saltvirt.hamaster.fencer import FenceAgentPool
-from saltvirt.hamaster.remote import RemoteFences
+from saltvirt.ha.agent.fencing import FenceRunner
+from saltvirt.ha.fencing.agents import FenceOutcome
+from saltvirt.ha.fencing.setting import FenceSetting
+from saltvirt.ha.manager import remote_fences
+from saltvirt.ha.manager.config import Member
+from saltvirt.ha.manager.fencer import FenceAgentPool
+from saltvirt.ha.manager.remote_fences import RemoteFences
+from saltvirt.ha.model.messages import FenceVote, LeaderMessage, ReceivedMessage
+from saltvirt.ha.model.view import Fence, FenceResult
 from tests.clock import Clock, until
 
 SETTING = FenceSetting("fence_x", {"ip": "10.1.0.1"}, "/etc/salt/bmc", ("hv2", "hv3"))
@@ -75,7 +75,7 @@ def test_one_that_does_not_reach_the_board_is_followed_by_the_next():
 
 
 def test_one_that_is_gone_is_not_asked_and_one_that_dies_meanwhile_is_given_up(monkeypatch):
-    monkeypatch.setattr(remote, "_POLL_S", 0.01)
+    monkeypatch.setattr(remote_fences, "_POLL_S", 0.01)
     hosts = Hosts()
     hosts.heard.discard("hv2")
     hosts.on_asked = threading.Timer(0.1, hosts.heard.clear).start
@@ -84,14 +84,14 @@ def test_one_that_is_gone_is_not_asked_and_one_that_dies_meanwhile_is_given_up(m
 
 
 def test_one_that_says_nothing_is_not_waited_for_without_end(monkeypatch):
-    monkeypatch.setattr(remote, "_POLL_S", 0.01)
-    monkeypatch.setattr(remote, "TIMEOUT_S", 0.05)
+    monkeypatch.setattr(remote_fences, "_POLL_S", 0.01)
+    monkeypatch.setattr(remote_fences, "TIMEOUT_S", 0.05)
     found = Hosts().remote.off(FENCE, SETTING)
     assert found.state == "timed out" and found.message.count("did not answer") == 2
 
 
 def test_nobody_is_believed_for_more_than_he_was_asked(monkeypatch):
-    monkeypatch.setattr(remote, "_POLL_S", 0.01)
+    monkeypatch.setattr(remote_fences, "_POLL_S", 0.01)
     hosts = Hosts()
     told = {"host": "hv1", "attempt": "4.7.0", "state": "off"}
     hosts.remote.handle_reply("hv2", told)  # before it was asked

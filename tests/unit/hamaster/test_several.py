@@ -9,14 +9,14 @@ import pytest
 pytest.importorskip("salt")
 
 from saltvirt import errors
-from saltvirt.ha import agent, agent_view, wished
-from saltvirt.ha.facts import Heartbeat, LeaderMessage, ReceivedMessage
-from saltvirt.ha.registry import CommittedConfig
-from saltvirt.ha.view import GuestConfig
-from saltvirt.hamaster import files, seen
-from saltvirt.hamaster.config import HaConfig, Member
-from saltvirt.hamaster.person import AdminRequest
-from saltvirt.hamaster.wishes import DesiredState, DesiredStateStore
+from saltvirt.ha.manager import files, status_file
+from saltvirt.ha.manager.admin_request import AdminRequest
+from saltvirt.ha.manager.config import HaConfig, Member
+from saltvirt.ha.manager.desired_state import DesiredState, DesiredStateStore
+from saltvirt.ha.model import agent, agent_view, committed_config
+from saltvirt.ha.model.messages import Heartbeat, LeaderMessage, ReceivedMessage
+from saltvirt.ha.model.registry import CommittedConfig
+from saltvirt.ha.model.view import GuestConfig
 from saltvirt.placement.policy import PlacementPolicy
 from tests.unit.hamaster import test_engine
 
@@ -129,7 +129,7 @@ def test_a_stale_master_whose_file_learns_nothing_offers_nothing_older(cloud, mo
     def full(*_args):
         raise errors.OperationFailed("its disk is full")
 
-    monkeypatch.setattr(wished, "host_to_ask", lambda *_: "")
+    monkeypatch.setattr(committed_config, "host_to_ask", lambda *_: "")
     monkeypatch.setattr(DesiredStateStore, "learn", full)
     cloud.go(20, "a")
     engine = cloud.engines["b"]
@@ -217,9 +217,9 @@ A, B = CommittedConfig(1, 3, "a"), CommittedConfig(1, 5, "b")
     ],
 )
 def test_what_a_file_says_after_something_was_agreed_on(own, offers, news, found):
-    offered = tuple(wished.digest(one) for one in offers)
-    left = tuple(wished.digest(one) for one in found[1])
-    assert wished.merge(own, offered, news) == (found[0], left, found[2])
+    offered = tuple(committed_config.digest(one) for one in offers)
+    left = tuple(committed_config.digest(one) for one in found[1])
+    assert committed_config.merge(own, offered, news) == (found[0], left, found[2])
 
 
 def test_a_host_tells_what_was_agreed_on_to_a_master_that_asks(cloud):
@@ -235,7 +235,7 @@ def test_a_person_is_sent_to_the_master_that_leads(cloud, leader, why, monkeypat
     members = dict.fromkeys(HOSTS, "10.0.0.1")
     given = {"name": "a", "masters": list(NAMES), "members": members}
     opts = {**cloud.opts("a"), "virt": {"ha": given}}
-    files.write(seen.state_path(opts), cloud.engines["a"].state.saved)
+    files.write(status_file.state_path(opts), cloud.engines["a"].state.saved)
 
     class Fleet:
         def __init__(self):
@@ -245,11 +245,13 @@ def test_a_person_is_sent_to_the_master_that_leads(cloud, leader, why, monkeypat
             pass
 
     person = AdminRequest(Fleet(), "ha_enable")
-    found = seen.EngineReport(0, "a", leading=leader == "a", leader=leader)
+    found = status_file.EngineReport(0, "a", leading=leader == "a", leader=leader)
     monkeypatch.setattr(
-        seen, "load", lambda _: seen.EngineStatus("", found, cloud.engines["a"].registry)
+        status_file,
+        "load",
+        lambda _: status_file.EngineStatus("", found, cloud.engines["a"].registry),
     )
-    monkeypatch.setattr("saltvirt.hamaster.person.WAIT_S", 0.1)
+    monkeypatch.setattr("saltvirt.ha.manager.admin_request.WAIT_S", 0.1)
     wanted = {"web1": GuestConfig("web1", "hv1")}
     if why:
         with pytest.raises(errors.OperationFailed, match=why):

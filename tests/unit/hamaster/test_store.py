@@ -13,12 +13,12 @@ pytest.importorskip("salt")
 
 from saltvirt import errors
 from saltvirt.fleet import private
-from saltvirt.ha.registry import HaGuestRecord, HostRecord, Registry
-from saltvirt.ha.view import GuestConfig, GuestRule, RelocationRequest, SavedMasterState
-from saltvirt.hamaster import files, seen
-from saltvirt.hamaster.journal import HaJournal
-from saltvirt.hamaster.wishes import DesiredState, DesiredStateStore
-from saltvirt.operations import keepers
+from saltvirt.ha.manager import files, status_file
+from saltvirt.ha.manager.desired_state import DesiredState, DesiredStateStore
+from saltvirt.ha.manager.journal import HaJournal
+from saltvirt.ha.model.registry import HaGuestRecord, HostRecord, Registry
+from saltvirt.ha.model.view import GuestConfig, GuestRule, RelocationRequest, SavedMasterState
+from saltvirt.operations.cluster import ha_provider
 from saltvirt.placement.facts import Guest
 
 WISHES = DesiredState(
@@ -183,12 +183,12 @@ def test_a_wish_that_cannot_be_written_whole_changes_nothing(tmp_path, monkeypat
     one = DesiredStateStore(opts)
     one.change("virt.ha_enable", lambda old: replace(old, guests={"db1": GuestConfig("db1")}))
     more = {"db1": GuestConfig("db1"), "web1": GuestConfig("web1")}
-    target = (keepers, "keep") if fails == "guard" else (files, "write")
+    target = (ha_provider, "keep") if fails == "guard" else (files, "write")
     with monkeypatch.context() as full:
         full.setattr(*target, lambda *_: _no_room())
         with pytest.raises(OSError, match="No space left"):
             one.change("virt.ha_enable", lambda old: replace(old, guests=more))
-    assert sorted(one.read().guests) == sorted(keepers.managed_guests(opts)) == ["db1"]
+    assert sorted(one.read().guests) == sorted(ha_provider.managed_guests(opts)) == ["db1"]
 
 
 def _no_room():
@@ -199,23 +199,27 @@ def _no_room():
 
 
 def test_an_engine_that_does_not_run_is_said(tmp_path):
-    assert "does not run" in seen.load({"cachedir": str(tmp_path)}).problem
+    assert "does not run" in status_file.load({"cachedir": str(tmp_path)}).problem
 
 
 def test_an_engine_that_hangs_is_said(tmp_path):
     opts = {"cachedir": str(tmp_path)}
-    with files.locked(seen.lock_path(opts), "the engine"):
-        assert "begun right now" in seen.load(opts).problem
-        files.write(seen.report_path(opts), seen.EngineReport(1, "salt"))
-        assert "it hangs" in seen.load(opts).problem
-        now = json.loads(seen.report_path(opts).read_text())
-        seen.report_path(opts).write_text(json.dumps({**now, "at_s": time.time()}))
-        assert seen.load(opts).problem == ""
+    with files.locked(status_file.lock_path(opts), "the engine"):
+        assert "begun right now" in status_file.load(opts).problem
+        files.write(status_file.report_path(opts), status_file.EngineReport(1, "salt"))
+        assert "it hangs" in status_file.load(opts).problem
+        now = json.loads(status_file.report_path(opts).read_text())
+        status_file.report_path(opts).write_text(json.dumps({**now, "at_s": time.time()}))
+        assert status_file.load(opts).problem == ""
         # since then the clock on the wall was set back; and one of before this boot
-        for clock_s, why in ((seen.boot_time(), ""), (seen.boot_time() - 60, "it hangs"),
-                             (seen.boot_time() + 60, "begun right now")):  # fmt: skip
+        for clock_s, why in ((status_file.boot_time(), ""), (status_file.boot_time() - 60, (
+            "it hangs"
+        )),
+                             (status_file.boot_time() + 60, "begun right now")):  # fmt: skip
             told = {**now, "at_s": time.time() + 86400, "clock_s": clock_s}
-            seen.report_path(opts).write_text(json.dumps(told))
-            assert why in seen.load(opts).problem and bool(why) == bool(seen.load(opts).problem)
-        seen.report_path(opts).write_text("{")
-        assert "engine.json cannot be read" in seen.load(opts).problem
+            status_file.report_path(opts).write_text(json.dumps(told))
+            assert why in status_file.load(opts).problem and bool(why) == bool(
+                status_file.load(opts).problem
+            )
+        status_file.report_path(opts).write_text("{")
+        assert "engine.json cannot be read" in status_file.load(opts).problem

@@ -4,7 +4,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from saltvirt.hamaster import suits
+from saltvirt.ha.manager import local_resources
 from saltvirt.placement.facts import Host, StoragePool, StorageSpace
 
 SHARED = StorageSpace(10, 10, 0, shared="nfs filer:/disks")
@@ -19,7 +19,7 @@ HOST = Host(
 
 def found(devices="", system="", disks=None):
     root = ElementTree.fromstring(f"<domain><os>{system}</os><devices>{devices}</devices></domain>")
-    return list(suits.reasons(root, HOST, disks or {}))
+    return list(local_resources.reasons(root, HOST, disks or {}))
 
 
 def disk(kind, source, device="disk"):
@@ -91,12 +91,12 @@ def test_the_firmware_comes_along_or_is_named(system, why):
 
 def test_efi_of_libvirts_choice_keeps_its_variables_where_libvirt_does():
     root = ElementTree.fromstring("<domain><os firmware='efi'/></domain>")
-    [why] = suits.reasons(root, HOST, {})
+    [why] = local_resources.reasons(root, HOST, {})
     assert "its UEFI variables are below" in why
     root = ElementTree.fromstring(
         "<domain><os firmware='efi'><loader stateless='yes'/></os></domain>"
     )
-    assert list(suits.reasons(root, HOST, {})) == []
+    assert list(local_resources.reasons(root, HOST, {})) == []
 
 
 def test_an_image_below_a_disk_must_be_there_elsewhere_too():

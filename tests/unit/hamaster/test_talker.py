@@ -2,10 +2,10 @@
 
 import pytest
 
-from saltvirt.ha.policy import HaPolicy
-from saltvirt.hamaster.config import HaConfig, Member
-from saltvirt.hamaster.talker import AgentSender
-from saltvirt.hatalk import frames
+from saltvirt.ha.manager.agent_sender import AgentSender
+from saltvirt.ha.manager.config import HaConfig, Member
+from saltvirt.ha.model.policy import HaPolicy
+from saltvirt.ha.transport import frames
 
 
 class Talk:

@@ -11,33 +11,40 @@ pytest.importorskip("salt")
 
 from saltvirt import errors
 from saltvirt.fleet.keys import KeyStore
-from saltvirt.ha.registry import CommittedConfig, GuestLocation, HaGuestRecord, HostRecord, Registry
-from saltvirt.ha.view import (
+from saltvirt.ha.agent import settings as agent_settings
+from saltvirt.ha.fencing import agents as fences
+from saltvirt.ha.manager import admin_request, arm, config, files, release, status_file
+from saltvirt.ha.manager import enable as module
+from saltvirt.ha.manager.arm import Arm, ConfirmOff
+from saltvirt.ha.manager.definitions import DefinitionStore
+from saltvirt.ha.manager.desired_state import DesiredState, DesiredStateStore
+from saltvirt.ha.manager.enable import Disable, Enable, HaOptions, Ignore
+from saltvirt.ha.manager.fencing import FenceHost
+from saltvirt.ha.manager.move import MoveGuest
+from saltvirt.ha.manager.rule import ConfigureRule
+from saltvirt.ha.manager.setup import Setup
+from saltvirt.ha.manager.status import HaStatus, Simulate
+from saltvirt.ha.model.registry import (
+    CommittedConfig,
+    GuestLocation,
+    HaGuestRecord,
+    HostRecord,
+    Registry,
+)
+from saltvirt.ha.model.view import (
     GuestConfig,
     GuestRule,
     HostBinding,
     RelocationRequest,
     SavedMasterState,
 )
-from saltvirt.haagent import settings as agent_settings
-from saltvirt.hafence import agents as fences
-from saltvirt.hamaster import arm, config, files, person, seen, waiting
-from saltvirt.hamaster import enable as module
-from saltvirt.hamaster.arm import Arm, ConfirmOff
-from saltvirt.hamaster.definitions import DefinitionStore
-from saltvirt.hamaster.enable import Disable, Enable, HaOptions, Ignore
-from saltvirt.hamaster.fencing import FenceHost
-from saltvirt.hamaster.move import MoveGuest
-from saltvirt.hamaster.rule import ConfigureRule
-from saltvirt.hamaster.setup import Setup
-from saltvirt.hamaster.status import HaStatus, Simulate
-from saltvirt.hamaster.wishes import DesiredState, DesiredStateStore
-from saltvirt.operations import lock, operation
-from saltvirt.operations.identity import CloneGuest, RenameGuest
-from saltvirt.operations.lifecycle import Lifecycle
-from saltvirt.operations.migrate import Migrate
-from saltvirt.operations.purge import Purge
-from saltvirt.operations.snapshots import RevertToSnapshot
+from saltvirt.operations.core import operation
+from saltvirt.operations.create.identity import CloneGuest, RenameGuest
+from saltvirt.operations.guest.lifecycle import Lifecycle
+from saltvirt.operations.guest.purge import Purge
+from saltvirt.operations.guest.snapshots import RevertToSnapshot
+from saltvirt.operations.journal import lock
+from saltvirt.operations.move.migrate import Migrate
 from saltvirt.placement import policy
 from tests.clock import Clock
 from tests.unit.hamaster import HaCloud, guest
@@ -59,17 +66,22 @@ def enable(cloud, name, **asked):
 
 
 def write_engine(cloud, registry, hosts=None, losses=None, tied=None, **more):
-    files.write(seen.state_path(cloud.opts), SavedMasterState(1, registry))
-    files.write(seen.simulation_path(cloud.opts), seen.SimulationReport(losses or {}, tied or {}))
+    files.write(status_file.state_path(cloud.opts), SavedMasterState(1, registry))
+    files.write(
+        status_file.simulation_path(cloud.opts),
+        status_file.SimulationReport(losses or {}, tied or {}),
+    )
     leads = {"leading": True, "leader": "salt", "settled": True, **more}
-    told = seen.EngineReport(time.time(), "salt", heard=3, needed=2, hosts=hosts or {}, **leads)
-    files.write(seen.report_path(cloud.opts), told)
+    told = status_file.EngineReport(
+        time.time(), "salt", heard=3, needed=2, hosts=hosts or {}, **leads
+    )
+    files.write(status_file.report_path(cloud.opts), told)
 
 
 @pytest.fixture
 def engine(cloud):
     """An engine runs: what it has written is believed."""
-    with files.locked(seen.lock_path(cloud.opts), "the engine"):
+    with files.locked(status_file.lock_path(cloud.opts), "the engine"):
         yield
 
 
@@ -162,7 +174,7 @@ def test_its_start_is_given_back_when_its_hosts_agent_has_let_it_go(cloud, monke
 @pytest.fixture
 def keys(cloud, monkeypatch):
     """The bindings of keys, with an accepted one of web1."""
-    monkeypatch.setattr(waiting, "WAIT_S", 1)
+    monkeypatch.setattr(release, "WAIT_S", 1)
     accepted = Path(cloud.opts["pki_dir"], "minions", "web1")
     accepted.parent.mkdir(parents=True)
     accepted.write_text("KEY")
@@ -300,7 +312,7 @@ def test_a_guest_is_taken_back_once_its_host_says_that_it_works(cloud, engine, h
     enable(cloud, "web1").run()
     Ignore(cloud, "web1").run()
     record = HaGuestRecord("ignored", host="hv000", places=(GuestLocation("hv000", 1),))
-    hosts = {"hv000": seen.HostReport(1, heard_s, phase=phase)}
+    hosts = {"hv000": status_file.HostReport(1, heard_s, phase=phase)}
     write_engine(cloud, Registry(1, 1, guests={"web1": record}), hosts)
     if phase == "working":
         Ignore(cloud, "web1", off=True).run()
@@ -672,7 +684,7 @@ def test_a_guest_on_a_host_that_takes_no_part_is_named(cloud, engine):
 
 def test_of_several_masters_a_move_that_ended_is_forgotten_by_all(cloud, engine, monkeypatch):
     """Else the guest would be moved hours later, when there is room."""
-    monkeypatch.setattr(person, "WAIT_S", 0.3)
+    monkeypatch.setattr(admin_request, "WAIT_S", 0.3)
     enable(cloud, "web1").run()
     cloud.opts["virt"]["ha"].update(name="salt", masters=["salt", "salt2"])
     record = HaGuestRecord("placed", host="hv000", boot=1, run=True)
@@ -807,12 +819,12 @@ def test_what_the_journal_cannot_keep_is_wished_all_the_same(cloud, caplog):
 
 
 def test_disarmed_is_when_the_last_watchdog_is_at_rest(cloud, engine):
-    armed = {"hv000": seen.HostReport(1, 0.5, armed=True)}
+    armed = {"hv000": status_file.HostReport(1, 0.5, armed=True)}
     write_engine(cloud, Registry(1, 2, armed=True), armed)
     steps = [
         lambda: write_engine(cloud, Registry(1, 3, armed=False), armed),
         lambda: write_engine(
-            cloud, Registry(1, 3, armed=False), {"hv000": seen.HostReport(1, 0.5)}
+            cloud, Registry(1, 3, armed=False), {"hv000": status_file.HostReport(1, 0.5)}
         ),
     ]
     found = Arm(cloud, False, wait=lambda _s: steps.pop(0)()).run()
@@ -823,7 +835,9 @@ def test_disarmed_is_when_the_last_watchdog_is_at_rest(cloud, engine):
 
 def test_who_waits_for_a_watchdog_is_told_which(cloud, engine, monkeypatch):
     monkeypatch.setattr(arm, "WAIT_S", 1)
-    write_engine(cloud, Registry(1, 3, armed=False), {"hv2": seen.HostReport(1, 0.5, armed=True)})
+    write_engine(
+        cloud, Registry(1, 3, armed=False), {"hv2": status_file.HostReport(1, 0.5, armed=True)}
+    )
     found = Arm(cloud, False, wait=lambda _s: None).run()
     assert not found.complete and "the watchdogs of hv2 are not at rest yet" in found.comment
 
@@ -844,7 +858,7 @@ def test_a_persons_word_is_for_the_last_start_of_the_host(cloud, engine):
 
 
 def test_a_host_that_answers_is_not_off(cloud, engine):
-    write_engine(cloud, Registry(1, 3), {"hv001": seen.HostReport(7, 0.4)})
+    write_engine(cloud, Registry(1, 3), {"hv001": status_file.HostReport(7, 0.4)})
     found = ConfirmOff(cloud, "hv001").check()
     assert found.reasons == (
         "hv001 is not off: its agent was heard", "hv001 is not off: its minion answers",
@@ -869,9 +883,11 @@ def test_all_that_is_wrong_is_said_with_the_exit_code(cloud, engine):
         guests={"web1": HaGuestRecord("placed", host="hv000"),
                 "db1": HaGuestRecord("blocked", "its host is silent", last="hv001")},
     )  # fmt: skip
-    losses = {"hv000": seen.LossReport({}, {"web1": "no room"}),
-              "hv002": seen.LossReport({"x": "hv000"}, {})}  # fmt: skip
-    write_engine(cloud, registry, {"hv000": seen.HostReport(1, 0.4, armed=True)}, losses=losses)
+    losses = {"hv000": status_file.LossReport({}, {"web1": "no room"}),
+              "hv002": status_file.LossReport({"x": "hv000"}, {})}  # fmt: skip
+    write_engine(
+        cloud, registry, {"hv000": status_file.HostReport(1, 0.4, armed=True)}, losses=losses
+    )
     answer = operation.perform(HaStatus(cloud))
     found = answer["ha"]
     assert answer["retcode"] == 1
@@ -893,7 +909,7 @@ def test_all_that_is_wrong_is_said_with_the_exit_code(cloud, engine):
 
 def test_of_several_masters_it_is_said_that_the_first_word_is_a_persons(cloud, engine, monkeypatch):
     """Nobody leads before it, however many hosts are heard."""
-    monkeypatch.setattr(person, "WAIT_S", 0.3)
+    monkeypatch.setattr(admin_request, "WAIT_S", 0.3)
     cloud.opts["virt"]["ha"].update(name="salt", masters=["salt", "salt2"])
     write_engine(cloud, Registry(), leading=False, leader="")
     answer = operation.perform(HaStatus(cloud))
@@ -913,7 +929,10 @@ def test_what_is_short_of_the_reserve_is_said(cloud, engine):
     )  # fmt: skip
     short = "if hv000 and hv001 died, no host would take web1"
     for unplaced, words in (({"web1": "no room"}, short), ({}, "for the loss of 2 hosts")):
-        lost = {"hv000": seen.LossReport(), "hv000 and hv001": seen.LossReport({}, unplaced)}
+        lost = {
+            "hv000": status_file.LossReport(),
+            "hv000 and hv001": status_file.LossReport({}, unplaced),
+        }
         write_engine(cloud, registry, losses=lost)
         answer = operation.perform(HaStatus(cloud))
         assert words in answer["ha"]["comment"]
@@ -1018,11 +1037,11 @@ def test_fences_that_do_not_agree_whether_it_is_on_switch_two_machines(cloud, bm
 
 def test_a_fence_that_sees_a_host_off_that_lives_is_named(cloud, bmc, engine):
     """It switches another machine, or is a program that its interpreter cannot run."""
-    write_engine(cloud, Registry(1, 3), {"hv000": seen.HostReport(1, 0.5)})
+    write_engine(cloud, Registry(1, 3), {"hv000": status_file.HostReport(1, 0.5)})
     bmc.does(status=OFF)
     found = FenceHost(cloud, "hv000").check()
     assert "its agent is heard, and a fence says that hv000 is off" in found.reasons[0]
-    write_engine(cloud, Registry(1, 3), {"hv000": seen.HostReport(1, 9)})
+    write_engine(cloud, Registry(1, 3), {"hv000": status_file.HostReport(1, 9)})
     assert FenceHost(cloud, "hv000").check().reasons == ()
 
 

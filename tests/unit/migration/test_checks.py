@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from saltvirt.migration import checks, options, storage, transport
-from saltvirt.migration.checks import room
+from saltvirt.migration.checks import capacity
 from saltvirt.migration.facts import HostCpu, SecretReference
 from saltvirt.placement import policy
 from tests.unit.migration import facts
@@ -242,7 +242,7 @@ def test_the_targets_own_ratios_count():
     request = checks.CheckedMigration(
         options.parse({}), transport.parse("hv2"), ratios={"memory": 1.5}
     )
-    assert list(room.reasons(facts.guest(), full, request)) == []
+    assert list(capacity.reasons(facts.guest(), full, request)) == []
 
 
 def test_a_stopped_guest_counts_as_the_policy_says():
@@ -252,17 +252,17 @@ def test_a_stopped_guest_counts_as_the_policy_says():
     request = checks.CheckedMigration(
         options.parse({}), transport.parse("hv2"), placement=placement
     )
-    assert list(room.reasons(off, full, request)) == []
-    assert list(room.reasons(replace(off, autostart=True), full, request)) != []
-    assert list(room.reasons(facts.guest(), full, request)) != []
+    assert list(capacity.reasons(off, full, request)) == []
+    assert list(capacity.reasons(replace(off, autostart=True), full, request)) != []
+    assert list(capacity.reasons(facts.guest(), full, request)) != []
 
 
 def test_a_container_has_no_qemu_that_takes_memory():
     host = facts.host(memory_kib=2 * 2**19)
     request = checks.CheckedMigration(options.parse({}), transport.parse("hv2"))
-    assert list(room.reasons(facts.guest(virt_type="lxc"), host, request)) == []
+    assert list(capacity.reasons(facts.guest(virt_type="lxc"), host, request)) == []
     for other in ("kvm", "qemu", None):
-        [why] = room.reasons(facts.guest(virt_type=other), host, request)
+        [why] = capacity.reasons(facts.guest(virt_type=other), host, request)
         assert "for QEMU" in why
 
 
@@ -434,7 +434,7 @@ def test_who_asks_for_overcommit_gets_it():
 def test_what_an_earlier_attempt_left_of_the_guest_itself_does_not_count():
     shadow = facts.domain(uuid="u-1", name="web1", memory_kib=4 * 2**20)
     request = checks.CheckedMigration(options.parse({}), transport.parse("hv2"))
-    assert list(room.reasons(facts.guest(), facts.host(domains=[shadow]), request)) == []
+    assert list(capacity.reasons(facts.guest(), facts.host(domains=[shadow]), request)) == []
 
 
 def test_a_medium_of_a_server_needs_no_file_on_the_target():

@@ -8,7 +8,9 @@ from saltvirt import errors
 from saltvirt.answers.migration import Certificate, MigrationCheck
 from saltvirt.fleet.answer import Answer, down, silent
 from saltvirt.fleet.keys import KeyStore
-from saltvirt.operations import keepers, migrate, recover, slots
+from saltvirt.operations.cluster import ha_provider
+from saltvirt.operations.journal import slots
+from saltvirt.operations.move import migrate, recover
 from saltvirt.placement import account, policy
 
 DONE = {
@@ -273,7 +275,7 @@ def test_recovery_as_a_verb(tmp_path):
 def test_what_somebody_keeps_is_his_to_recover(tmp_path):
     cloud = Cloud(tmp_path, hv1={"web1": "running"}, hv2={})
     cloud.unfinished = {"hv1": ["web1"]}
-    keepers.store_managed(cloud.opts, {"web1": "somebody"})
+    ha_provider.store_managed(cloud.opts, {"web1": "somebody"})
     with pytest.raises(errors.OperationFailed, match="web1 is kept by somebody"):
         recover.recover(cloud, "web1", Report())
     assert cloud.asked == []

@@ -6,7 +6,7 @@ pytest.importorskip("salt")
 
 from saltvirt import errors
 from saltvirt.fleet.answer import FAILED, Answer
-from saltvirt.operations import evacuate, migrate
+from saltvirt.operations.move import evacuate, migrate
 from saltvirt.placement import facts, policy
 from tests.unit.migration.test_operation import DONE, Cloud, Report, inventory
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from saltvirt.errors import InvalidInput
-from saltvirt.operations import inventory
+from saltvirt.operations.cluster import inventory
 from saltvirt.placement import account, capacity, choose, facts, policy
 from saltvirt.placement.facts import (
     DiskFootprint,

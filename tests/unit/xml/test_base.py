@@ -3,10 +3,11 @@
 import pytest
 
 from saltvirt.errors import InvalidInput
-from saltvirt.xml import metadata, tree
-from saltvirt.xml.disk import Disk
-from saltvirt.xml.domain import Domain
-from saltvirt.xml.graphics import Graphics
+from saltvirt.xml import tree
+from saltvirt.xml.devices.disk import Disk
+from saltvirt.xml.devices.graphics import Graphics
+from saltvirt.xml.domain import metadata
+from saltvirt.xml.domain.domain import Domain
 
 DOCUMENT = """<domain type='kvm' xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'>
   <name>a</name>

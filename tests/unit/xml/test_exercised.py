@@ -6,14 +6,14 @@ import pkgutil
 import pytest
 
 import saltvirt.xml
-from saltvirt.xml.backup import Checkpoint, DomainBackup
 from saltvirt.xml.base import Child, Children, Element, Prop
-from saltvirt.xml.domain import Domain
-from saltvirt.xml.network import Network
-from saltvirt.xml.pool import Pool
-from saltvirt.xml.secret import Secret
-from saltvirt.xml.snapshot import DomainSnapshot
-from saltvirt.xml.volume import Volume
+from saltvirt.xml.domain.backup import Checkpoint, DomainBackup
+from saltvirt.xml.domain.domain import Domain
+from saltvirt.xml.domain.snapshot import DomainSnapshot
+from saltvirt.xml.network.network import Network
+from saltvirt.xml.storage.pool import Pool
+from saltvirt.xml.storage.secret import Secret
+from saltvirt.xml.storage.volume import Volume
 from tests.golden import HOME
 
 DOCUMENTS = (Domain, Network, Pool, Volume, Secret, DomainSnapshot, DomainBackup, Checkpoint)

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 from saltvirt import errors
 from saltvirt.design import caps
-from saltvirt.host.capabilities import of_domain, of_guest, of_host
+from saltvirt.host.capabilities import domain_caps, guest_caps, host_caps
 from saltvirt.host.connection import libvirt, translate
 from saltvirt.xml import tree
 
@@ -26,7 +26,7 @@ def domain(
 ) -> dict[str, Any]:
     """The capabilities of one combination; what is None, libvirt chooses."""
     text = conn.getDomainCapabilities(emulator, arch, machine, virttype, 0)
-    return of_domain.parse(ElementTree.fromstring(text))
+    return domain_caps.parse(ElementTree.fromstring(text))
 
 
 def everything(conn: libvirt.virConnect) -> dict[str, Any]:
@@ -76,8 +76,8 @@ def preferred_type(conn: libvirt.virConnect) -> str:
 
 def _host(root: ElementTree.Element) -> dict[str, Any]:
     return {
-        "host": of_host.parse(tree.child(root, "host")),
-        "guests": [of_guest.parse(guest) for guest in root.findall("guest")],
+        "host": host_caps.parse(tree.child(root, "host")),
+        "guests": [guest_caps.parse(guest) for guest in root.findall("guest")],
     }
 
 

@@ -19,12 +19,12 @@ from saltvirt.creation import Phase
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt
 from saltvirt.host.domain import lookup, metadata
-from saltvirt.xml.domain import Domain
+from saltvirt.xml.domain.domain import Domain
 
 if TYPE_CHECKING:
     from xml.etree import ElementTree
 
-    from saltvirt.xml.metadata import GuestRecord
+    from saltvirt.xml.domain.metadata import GuestRecord
 
 LOGS = "/var/log/libvirt"
 # virConnectGetType to the folder where libvirt logs the starts of its guests

@@ -6,7 +6,7 @@ import contextlib
 import time
 
 from saltvirt.host.connection import libvirt
-from saltvirt.xml.domain import Domain
+from saltvirt.xml.domain.domain import Domain
 
 _CHANNEL = "org.qemu.guest_agent.0"
 _RESPONSE_S = 5

@@ -14,11 +14,11 @@ import time
 from collections.abc import Iterator
 from urllib.parse import quote, unquote
 
-from saltvirt import errors, places, settings
-from saltvirt.host.domain import stands
+from saltvirt import errors, settings, standard_paths
+from saltvirt.host.domain import live_restores
 from saltvirt.images import locks
 
-FOLDER = places.LOCKS
+FOLDER = standard_paths.LOCKS
 # most operations take less; a longer one is named to whoever waits
 WAIT_S = 20
 _POLL_S = 0.2
@@ -46,7 +46,7 @@ def acquire(
     with contextlib.ExitStack() as stack:
         for name in sorted({str(name) for name in names}):
             stack.enter_context(_acquire_one(lock_dir, operation, name, deadline))
-            stands.refuse(operation, name)
+            live_restores.refuse(operation, name)
         yield
 
 

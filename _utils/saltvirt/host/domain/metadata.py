@@ -9,14 +9,14 @@ from xml.etree import ElementTree
 
 from saltvirt.design.source import own_locations
 from saltvirt.host.connection import libvirt
-from saltvirt.host.node import boot
 from saltvirt.host.provision import existing_disk
 from saltvirt.host.storage import files
-from saltvirt.xml.domain import Domain
-from saltvirt.xml.metadata import NAMESPACE
+from saltvirt.system import boot
+from saltvirt.xml.domain.domain import Domain
+from saltvirt.xml.domain.metadata import NAMESPACE
 
 if TYPE_CHECKING:
-    from saltvirt.xml.metadata import GuestRecord
+    from saltvirt.xml.domain.metadata import GuestRecord
 
 # entries that were given to a guest under its name: who removes by them must find no other
 _MARKS = ("deployment", "operation")

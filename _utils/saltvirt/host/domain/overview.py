@@ -10,7 +10,7 @@ from saltvirt.host import connection
 from saltvirt.host.connection import libvirt
 from saltvirt.host.domain import describe, disk_info, lookup, stats
 from saltvirt.host.node import info
-from saltvirt.host.storage import answers, bounded
+from saltvirt.host.storage import answers, bounded_io
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
@@ -44,7 +44,7 @@ def _volumes(conn: libvirt.virConnect, tree: Element, disks: dict[str, DiskInfo]
             _, disk["virtual size"], disk["disk size"] = volume.info()
         except libvirt.libvirtError as exc:
             disk["error"] = connection.translate(exc).text
-        except bounded.StorageTimeout as exc:
+        except bounded_io.StorageTimeout as exc:
             disk["error"] = exc.strerror
 
 

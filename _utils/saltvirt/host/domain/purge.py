@@ -16,12 +16,12 @@ from saltvirt import errors
 from saltvirt.creation import Phase
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt
-from saltvirt.host.domain import aside, creation, lifecycle, lookup, metadata, removal
+from saltvirt.host.domain import creation, lifecycle, lookup, metadata, removal, replaced_guest
 from saltvirt.host.storage import file_mark, files, usage
 from saltvirt.images import clone
 
 if TYPE_CHECKING:
-    from saltvirt.host.storage.shared import FileIdentity
+    from saltvirt.host.storage.sharing import FileIdentity
 
 log = logging.getLogger(__name__)
 
@@ -156,7 +156,7 @@ def _foreign_files(
 def _replaced_disks(conn: libvirt.virConnect, dom: libvirt.virDomain) -> dict[str, str]:
     """Real path of each disk that the guest had before a backup took its place, to who deletes
     it."""
-    guest = aside.load(dom.UUIDString())
+    guest = replaced_guest.load(dom.UUIDString())
     if guest is None:
         return {}
     instruction = f"virt.backup_confirm {dom.name()} host=HOST deletes it"

@@ -18,12 +18,12 @@ from saltvirt.host.storage import answers, files, pool_source, usage
 from saltvirt.images import chain, confined, inspect
 from saltvirt.placement import facts
 from saltvirt.units import human_bytes
-from saltvirt.xml.disk import Disk
-from saltvirt.xml.domain import Domain
+from saltvirt.xml.devices.disk import Disk
+from saltvirt.xml.domain.domain import Domain
 
 if TYPE_CHECKING:
     from saltvirt.host.provision.admission import AdmissionConfig
-    from saltvirt.xml.disk_source import DiskSource
+    from saltvirt.xml.devices.disk_source import DiskSource
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt
-from saltvirt.host.domain import lookup, waiting
+from saltvirt.host.domain import lookup, pending_changes
 from saltvirt.host.storage import answers
 
 _NOWAIT = libvirt.VIR_CONNECT_GET_ALL_DOMAINS_STATS_NOWAIT if libvirt else 0
@@ -75,7 +75,7 @@ def _read(dom: libvirt.virDomain, stats: dict[str, Any], with_xml: bool) -> Read
         if with_xml:
             text = dom.XMLDesc(0)
             reading.tree = ElementTree.fromstring(text)
-            reading.pending = waiting.try_for_domain(dom, text) if reading.active else []
+            reading.pending = pending_changes.try_for_domain(dom, text) if reading.active else []
     except libvirt.libvirtError as exc:
         reading.error = connection.translate(exc).text
     return reading

@@ -11,7 +11,14 @@ from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
 from saltvirt.host.connection import libvirt, skip_undefined, translated
-from saltvirt.host.domain import creation, describe, lookup, metadata, placement_facts, stands
+from saltvirt.host.domain import (
+    creation,
+    describe,
+    live_restores,
+    lookup,
+    metadata,
+    placement_facts,
+)
 from saltvirt.host.migration import (
     block_devices,
     guest_disks,
@@ -49,7 +56,7 @@ def guest(dom: libvirt.virDomain) -> GuestReport:
         active = bool(dom.isActive())
         root = ElementTree.fromstring(dom.XMLDesc(libvirt.VIR_DOMAIN_XML_MIGRATABLE))
         kind, cpu = root.find("os/type"), root.find("cpu")
-        restore = stands.load(dom.name())
+        restore = live_restores.load(dom.name())
         # what it stands on is read from another machine, if that can be reached
         disks, orphaned_layers = ((), ()) if restore else _storage(dom, root)
         pending_disks = () if restore or not active else _pending_disks(dom, root)

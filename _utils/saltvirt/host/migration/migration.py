@@ -14,7 +14,7 @@ from saltvirt.host.connection import libvirt, translated
 from saltvirt.host.domain import checkpoints
 from saltvirt.host.migration import (
     confirm,
-    departed,
+    departures,
     live,
     offline,
     peer,
@@ -308,7 +308,7 @@ class Migration:
 
     def _clean(self, result: MigrationResult) -> MigrationResult:
         """Removes what the guest left here; the move stands, whatever becomes of this."""
-        departed.record_departure(self.report.name, self.host.hostname)
+        departures.record_departure(self.report.name, self.host.hostname)
         lost_checkpoints = confirm.send_checkpoints(self.peer, self.entry)
         deleted: list[str] = []
         retained: dict[str, str] = {}

@@ -13,7 +13,7 @@ from saltvirt.answers.migration import RecoveryResult
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt, skip_undefined, translated
 from saltvirt.host.domain import checkpoints, lookup, removal, snapshot_state
-from saltvirt.host.migration import confirm, departed, facts, reservations, target_leftovers
+from saltvirt.host.migration import confirm, departures, facts, reservations, target_leftovers
 from saltvirt.host.migration.move_journal import MigrationJournal
 from saltvirt.migration import journal, outcome, transport
 from saltvirt.migration.facts import GuestReport
@@ -207,7 +207,7 @@ def moved_elsewhere(
             f"virt.undefine {name} on the other host, which leaves its disks; then salt-run "
             f"virt.migrate_recover {name}"
         )
-    departed.record_departure(name, hosts)
+    departures.record_departure(name, hosts)
     reason = f"{name} is on {hosts} by now: look at it there before you delete this"
     return RecoveryResult(
         name=name, outcome=MOVED, source=report.host, target=hosts, live=report.active,
@@ -289,7 +289,7 @@ def _settle(
             confirm.transfer_autostart(conn, peer, report)
         lost_checkpoints = confirm.send_checkpoints(peer, entry)
         if not has_returned:
-            departed.record_departure(report.name, peer.getHostname())
+            departures.record_departure(report.name, peer.getHostname())
     if decision == MOVED and not keep_source:
         deleted, retained = confirm.remove_source(conn, report, source_files)
     return RecoveryResult(

@@ -26,8 +26,8 @@ from saltvirt.images import storage, tools
 from saltvirt.migration import shared
 from saltvirt.migration.facts import BackingFile
 from saltvirt.migration.journal import PendingFile
-from saltvirt.xml.pool import Pool
-from saltvirt.xml.volume import Volume
+from saltvirt.xml.storage.pool import Pool
+from saltvirt.xml.storage.volume import Volume
 
 # a passing pool is needed for a second or two: one that we have seen for longer was left by a
 # killed process. A copy into one of its files, or a comparison, goes on without it.

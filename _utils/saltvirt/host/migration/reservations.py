@@ -15,17 +15,17 @@ import uuid
 from collections.abc import Container, Iterable
 from dataclasses import replace
 
-from saltvirt import errors, places
+from saltvirt import errors, standard_paths
 from saltvirt.host import own_files
 from saltvirt.host.connection import libvirt, translated
 from saltvirt.host.migration import facts, remote_storage
 from saltvirt.images import locks
 from saltvirt.migration import reservation, storage
-from saltvirt.migration.checks import CheckedMigration, room
+from saltvirt.migration.checks import CheckedMigration, capacity
 from saltvirt.migration.facts import GuestReport, TargetReport
 from saltvirt.migration.reservation import Reservation
 
-FOLDER = f"{places.STATE}/arrivals"
+FOLDER = f"{standard_paths.STATE}/arrivals"
 # below locks.RUN, which a restart of the host empties
 _STATE_FILE = "arrivals.json"
 
@@ -160,7 +160,7 @@ def reserve(
         domains = facts.domains(peer)
         arriving = reservation.pending(_ages(pool), {domain.guest.name for domain in domains})
         current = replace(host, domains=domains, reservations=tuple(arriving))
-        reasons = list(room.reasons(report, current, request))
+        reasons = list(capacity.reasons(report, current, request))
         if reasons:
             with remote_storage.skip_deleted():
                 volume.delete(0)

@@ -18,18 +18,18 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from saltvirt import errors, places
+from saltvirt import errors, standard_paths
 from saltvirt.host import own_files
 from saltvirt.host.connection import libvirt, translated
 from saltvirt.host.domain import lookup, purge
 from saltvirt.host.migration import move_journal, remote_storage, reservations
-from saltvirt.host.storage import bounded, deletion, identity, usage
+from saltvirt.host.storage import bounded_io, deletion, identity, usage
 from saltvirt.migration import storage
 from saltvirt.migration.journal import LeftoverNote, TargetFiles
 
 log = logging.getLogger(__name__)
 
-FOLDER = f"{places.STATE}/target_leftovers"
+FOLDER = f"{standard_paths.STATE}/target_leftovers"
 # beside it: their earlier place, which hosts not yet updated still write to, on this host too
 _EARLIER = "leavings"
 NEWER = "which was written to since it was copied there, may be the newer"
@@ -91,7 +91,7 @@ def record_local(name: str, paths: Iterable[str]) -> None:
     files = {}
     for path in paths:
         with contextlib.suppress(OSError):
-            info = bounded.stat(path)
+            info = bounded_io.stat(path)
             files[path] = [info.st_size, info.st_mtime_ns, info.st_ctime_ns]
     os.makedirs(FOLDER, mode=0o700, exist_ok=True)
     move_journal.store(_note_path(name, sorted(files)), LeftoverNote(name, files, (), ()))
@@ -228,7 +228,7 @@ def _change_reason(conn: libvirt.virConnect, path: str, fingerprint: Any) -> str
         current: Any = remote_storage.fingerprint(conn, path)
     else:
         try:
-            info = bounded.stat(path)
+            info = bounded_io.stat(path)
         except OSError as exc:
             return f"it cannot be looked at: {exc.strerror}"
         current = [info.st_size, info.st_mtime_ns, info.st_ctime_ns]

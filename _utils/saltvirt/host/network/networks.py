@@ -15,7 +15,7 @@ from saltvirt.host.definition import configured
 from saltvirt.host.network import links
 from saltvirt.revert import UndoStack
 from saltvirt.spec.network import OWN_BRIDGE
-from saltvirt.xml.network import Network
+from saltvirt.xml.network.network import Network
 
 if TYPE_CHECKING:
     from saltvirt.diff.network_changes import NetworkChange

@@ -10,14 +10,14 @@ from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
 from saltvirt import errors, settings
-from saltvirt.host.capabilities import raw
+from saltvirt.host.capabilities import capabilities_xml
 from saltvirt.host.connection import libvirt
 from saltvirt.host.domain import lookup, placement_facts, stats
 from saltvirt.host.domain.metadata import of_tree
 from saltvirt.host.migration import reservations
 from saltvirt.host.network import links
 from saltvirt.host.node import hugepages, maintenance
-from saltvirt.host.storage import bounded
+from saltvirt.host.storage import bounded_io
 from saltvirt.host.storage.capacity import Stores
 from saltvirt.images import cache
 from saltvirt.placement import facts
@@ -28,14 +28,14 @@ def read(conn: libvirt.virConnect, get: Callable[..., Any], images_folder: str) 
 
     conn: libvirt connection. get: Salt's ``config.get``. images_folder: path.
     """
-    with bounded.record_timeouts() as unresponsive:
+    with bounded_io.record_timeouts() as unresponsive:
         inventory = _read(conn, get, images_folder)
     return replace(inventory, silent=tuple(sorted(unresponsive)))
 
 
 def _read(conn: libvirt.virConnect, get: Callable[..., Any], images_folder: str) -> facts.Inventory:
     arch, memory_mib, cpus, *_ = conn.getInfo()
-    capabilities = ElementTree.fromstring(raw.read(conn))
+    capabilities = ElementTree.fromstring(capabilities_xml.read(conn))
     stores = Stores(conn)
     guests = _guests(conn, stores)
     arriving = _arrivals(guests, stores)

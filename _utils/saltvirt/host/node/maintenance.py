@@ -8,11 +8,11 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from saltvirt import errors, places
+from saltvirt import errors, standard_paths
 from saltvirt.answers.maintenance import MaintenanceMark
 from saltvirt.host import own_files
 
-MARK = Path(places.STATE, "maintenance.json")
+MARK = Path(standard_paths.STATE, "maintenance.json")
 
 
 def read(path: Path = MARK) -> MaintenanceMark | None:

@@ -20,11 +20,11 @@ from saltvirt.host.domain import creation, guest_lock, lookup, placement_facts
 from saltvirt.host.migration import reservations
 from saltvirt.host.node import inventory
 from saltvirt.host.provision import disks, images_folder
-from saltvirt.host.storage import files, mounted
+from saltvirt.host.storage import files, mount_guard
 from saltvirt.images import cache, locks
 from saltvirt.placement import account, choose, facts
 from saltvirt.placement.policy import PlacementPolicy, from_config
-from saltvirt.xml.domain import Domain
+from saltvirt.xml.domain.domain import Domain
 
 if TYPE_CHECKING:
     import libvirt
@@ -179,7 +179,7 @@ def check(
     if is_new:
         refuse_name_in_use(conn, request.name)
     for folder in sorted({os.path.dirname(disk.path) for disk in request.disks if disk.path}):
-        mounted.refuse_unmounted(folder)
+        mount_guard.refuse_unmounted(folder)
     host = host_facts(conn, admission_config)
     skipped_filters = choose.ROOM if admission_config.overcommit else ()
     rejection = choose.admits(

@@ -23,16 +23,16 @@ from saltvirt.host.storage import file_mark, files, unchanged_disks
 from saltvirt.images import inspect
 from saltvirt.images.clone import create_atomic
 from saltvirt.spec.disk import DiskSpec
-from saltvirt.xml.domain import Domain
-from saltvirt.xml.metadata import GuestRecord, OwnDisk
+from saltvirt.xml.domain.domain import Domain
+from saltvirt.xml.domain.metadata import GuestRecord, OwnDisk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from xml.etree.ElementTree import Element
 
-    from saltvirt.answers.made import CreatedGuest
+    from saltvirt.answers.created import CreatedGuest
     from saltvirt.host.provision.guest_builder import GuestRequest, Tools
-    from saltvirt.xml.disk import Disk
+    from saltvirt.xml.devices.disk import Disk
 
 
 _CHARACTERS = ("serial", "parallel", "console", "channel")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
 from saltvirt import errors
-from saltvirt.answers.made import PlannedGuest
+from saltvirt.answers.created import PlannedGuest
 from saltvirt.design.source import disk_locations
 from saltvirt.host.connection import translated
 from saltvirt.host.domain import describe, stats
@@ -23,18 +23,18 @@ from saltvirt.host.provision.guest_builder import GuestBuilder, GuestRequest, no
 from saltvirt.host.storage import file_mark
 from saltvirt.images import cache
 from saltvirt.spec.disk import DiskSpec
-from saltvirt.xml.disk import Disk
+from saltvirt.xml.devices.disk import Disk
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
 
     import libvirt
 
-    from saltvirt.answers.made import CreatedGuest
+    from saltvirt.answers.created import CreatedGuest
     from saltvirt.design.caps import Caps
     from saltvirt.host.provision.guest_builder import Tools
     from saltvirt.spec.guest import GuestSpec
-    from saltvirt.xml.domain import Domain
+    from saltvirt.xml.domain.domain import Domain
 
 
 class CreationBuilder(GuestBuilder):

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from saltvirt.diff.change import Change
     from saltvirt.host.provision.disks import DiskBuild
     from saltvirt.spec.disk import DiskSpec
-    from saltvirt.xml.disk import Disk
-    from saltvirt.xml.domain import Domain
+    from saltvirt.xml.devices.disk import Disk
+    from saltvirt.xml.domain.domain import Domain
 
 # which disks leave that the request does not name: none, all, or those named here
 Detach = bool | Collection[str]

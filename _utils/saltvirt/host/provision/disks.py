@@ -19,12 +19,12 @@ from saltvirt.host import connection
 from saltvirt.host.domain import lookup
 from saltvirt.host.provision import existing_disk, pool_disk, undo_disks
 from saltvirt.host.storage import (
-    bounded,
+    bounded_io,
     deletion,
     files,
     filesystems,
     identity,
-    mounted,
+    mount_guard,
     overlays,
     unchanged_disks,
     usage,
@@ -33,18 +33,18 @@ from saltvirt.host.storage import (
 from saltvirt.images import chain, clone, confined, sources
 from saltvirt.spec import profiles
 from saltvirt.units import human_bytes
-from saltvirt.xml.disk import Disk
+from saltvirt.xml.devices.disk import Disk
 
 if TYPE_CHECKING:
     import libvirt
 
-    from saltvirt.host.provision.disk_notes import DiskJournal
+    from saltvirt.host.provision.disk_journal import DiskJournal
     from saltvirt.host.storage.file_mark import Marks
     from saltvirt.host.storage.identity import Key
     from saltvirt.revert import UndoStack
     from saltvirt.spec.disk import DiskSpec
     from saltvirt.spec.guest import GuestSpec
-    from saltvirt.xml.disk_source import DiskSource
+    from saltvirt.xml.devices.disk_source import DiskSource
 
 # of a device: what has neither a table of partitions nor a file system in it is blank
 _PROBE_BYTES = 1024 * 1024
@@ -140,7 +140,7 @@ def _plan_file(
 ) -> DiskBuild:
     """A disk with source_file and no pool."""
     path = spec.source_file or ""
-    if not bounded.lexists(bounded.real(path)) or files.real(path) in freed_locations:
+    if not bounded_io.lexists(bounded_io.real(path)) or files.real(path) in freed_locations:
         if spec.device != "disk" or not os.path.isdir(os.path.dirname(path)):
             raise errors.NotFound(f"disk {spec.name}: {path} does not exist on this host")
     elif not spec.image:
@@ -171,7 +171,7 @@ def _plan_in_folder(
 ) -> DiskBuild:
     format = _format(spec, fallback)
     path = os.path.join(folder, f"{guest}_{spec.name}.{format}")
-    exists = bounded.lexists(path)
+    exists = bounded_io.lexists(path)
     if exists and files.real(path) in freed_locations:
         existing_disk.refuse_leftover(spec, guest, path)
         exists = False
@@ -227,7 +227,7 @@ def plan_disk(
             )
         raise errors.InvalidInput(f"disk {spec.name}: size is missing")
     if build.make and build.path:
-        mounted.refuse_unmounted(os.path.dirname(build.path))
+        mount_guard.refuse_unmounted(os.path.dirname(build.path))
     base = spec.backing_store_path or ""
     if build.make and base.startswith("/"):
         volume_content.validate_base(conn, base, spec.backing_store_format)
@@ -465,7 +465,7 @@ def _nonblank_reason(conn: libvirt.virConnect, path: str) -> str | None:
     if not sharing_reason:
         return None
     try:
-        head = bounded.head(path, _PROBE_BYTES)
+        head = bounded_io.head(path, _PROBE_BYTES)
     except OSError as exc:
         return f"other hosts may have it ({sharing_reason}), and it cannot be read: {exc.strerror}"
     if not any(head or b""):
@@ -548,7 +548,7 @@ def _create_empty(build: DiskBuild, part: str) -> None:
 def _file(build: DiskBuild, progress: Progress | None, claim: Callable[[str], None] | None) -> None:
     """Makes the file of a disk, from its image if there is one."""
     try:
-        mounted.make_folder(os.path.dirname(build.file))
+        mount_guard.make_folder(os.path.dirname(build.file))
         if not build.image:
             clone.create_atomic(build.file, lambda part: _create_empty(build, part), claim)
     except OSError as exc:
@@ -586,7 +586,7 @@ def make(
     """
     claim = note.mark if note else None
     if build.write:
-        mounted.make_folder(os.path.dirname(build.file))
+        mount_guard.make_folder(os.path.dirname(build.file))
         exists = os.path.lexists(build.file)  # of a guest of that name, which is gone
         unused_block = deletion.ensure_unused(conn, build.file, guest, is_own=True)
         with unused_block if exists else contextlib.nullcontext():

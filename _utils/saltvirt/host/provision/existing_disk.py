@@ -7,7 +7,7 @@ import stat
 from typing import TYPE_CHECKING
 
 from saltvirt import confidential, errors
-from saltvirt.host.storage import bounded, chains, files, identity, volume_content
+from saltvirt.host.storage import bounded_io, chains, files, identity, volume_content
 from saltvirt.images import header
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 def is_block(path: str) -> bool:
     """True for a block device, also by a link. Raises bounded.Silent."""
     try:
-        return stat.S_ISBLK(bounded.stat(path).st_mode)
-    except bounded.StorageTimeout:
+        return stat.S_ISBLK(bounded_io.stat(path).st_mode)
+    except bounded_io.StorageTimeout:
         raise
     except (OSError, ValueError):
         return False

@@ -10,7 +10,7 @@ from saltvirt.host.storage import files
 
 if TYPE_CHECKING:
     from saltvirt.design.caps import Caps
-    from saltvirt.xml.domain import Domain
+    from saltvirt.xml.domain.domain import Domain
 
 
 def refuse_change(name: str, actual: Domain, desired: Domain, caps: Caps) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from saltvirt import confidential, errors
-from saltvirt.answers.made import CreatedDisk, CreatedGuest, CreatedNic
+from saltvirt.answers.created import CreatedDisk, CreatedGuest, CreatedNic
 from saltvirt.design import identity
 from saltvirt.design.source import disk_locations
 from saltvirt.host.connection import libvirt, translated
@@ -25,19 +25,19 @@ from saltvirt.host.domain import (
     removal,
     stats,
 )
-from saltvirt.host.provision import admission, disk_notes, disks, image_location, progress_rate
+from saltvirt.host.provision import admission, disk_journal, disks, image_location, progress_rate
 from saltvirt.host.storage import file_mark, files, usage
 from saltvirt.images import cache, sources
 from saltvirt.revert import UndoStack
-from saltvirt.xml.disk import Disk
-from saltvirt.xml.domain import Domain
+from saltvirt.xml.devices.disk import Disk
+from saltvirt.xml.domain.domain import Domain
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
 
     from saltvirt.placement.facts import PlacementRequest
     from saltvirt.spec.disk import DiskSpec
-    from saltvirt.xml.metadata import GuestRecord, OwnDisk
+    from saltvirt.xml.domain.metadata import GuestRecord, OwnDisk
 
 # the longest that seeding may take: it tells nothing meanwhile
 SEEDING_S = 1800
@@ -269,7 +269,7 @@ class GuestBuilder(abc.ABC):
         Incomplete if that guest was ever started, OperationFailed if a disk of it would stay:
         without its record that disk would be nobody's."""
         cache_dir, name = self.tools.admission_config.cache_dir, self.guest.name
-        disk_leftovers = disk_notes.find_leftovers(self.conn, name)
+        disk_leftovers = disk_journal.find_leftovers(self.conn, name)
         self.leftover = CreationLeftovers.of_disks(
             [*disk_leftovers.delete, *map(files.real, disk_leftovers.extra_links)]
         )
@@ -303,7 +303,7 @@ class GuestBuilder(abc.ABC):
     def clean_leftover(self) -> None:
         """Removes what :meth:`look_for_leftover` has found, after all checks of the request."""
         name = self.guest.name
-        disk_notes.remove(self.conn, name)
+        disk_journal.remove(self.conn, name)
         with self.tools.admission_config.lock():
             dom = creation.interrupted(self.conn, name)
             if dom is not None:

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 from saltvirt.design import domain
 from saltvirt.design.caps import parse
 from saltvirt.design.context import GuestInputs
-from saltvirt.host.capabilities import raw
+from saltvirt.host.capabilities import capabilities_xml
 from saltvirt.host.connection import libvirt
 
 if TYPE_CHECKING:
     from saltvirt.design.caps import Caps, CapsGuest
     from saltvirt.host.provision.disks import DiskBuild
     from saltvirt.spec.guest import GuestSpec
-    from saltvirt.xml.domain import Domain
+    from saltvirt.xml.domain.domain import Domain
 
 
 def caps_for(conn: libvirt.virConnect, spec: GuestSpec) -> Caps:
@@ -25,7 +25,7 @@ def caps_for(conn: libvirt.virConnect, spec: GuestSpec) -> Caps:
     Salt's users write ``kvm`` for whatever QEMU runs: on a host without KVM the spec's
     hypervisor becomes the best that the host has.
     """
-    host_caps = parse(raw.read(conn))
+    host_caps = parse(capabilities_xml.read(conn))
     if (
         spec.hypervisor == "kvm"
         and "kvm" not in host_caps.virt_types
@@ -39,7 +39,7 @@ def caps_for(conn: libvirt.virConnect, spec: GuestSpec) -> Caps:
 
 def caps_of(conn: libvirt.virConnect, definition: Domain) -> Caps:
     """The host's Caps, with the domain capabilities for a guest that is there (xml Domain)."""
-    host_caps = parse(raw.read(conn))
+    host_caps = parse(capabilities_xml.read(conn))
     guest, virt_type = host_caps.choose(definition.os.arch, definition.os.type, definition.type)
     return _with_domain(conn, host_caps, guest, virt_type, definition.os.machine)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from saltvirt import errors
-from saltvirt.host.node import steps
+from saltvirt.host.node import job_steps
 from saltvirt.host.provision import guest_builder
 from saltvirt.images import download_slot, sources
 from saltvirt.seed import keys, minion
@@ -66,14 +66,14 @@ class MinionTools:
         """A callable (step, message, **data) that fires ``salt/virt/<name>/<verb>/<step>``;
         without a master it only logs."""
         masterless = self.opts.get("file_client") == "local"
-        steps_dir = steps.folder(self.functions["config.get"])
+        steps_dir = job_steps.folder(self.functions["config.get"])
 
         def fire(step: str, message: str, **data: Any) -> None:
             log.info("%s of %s: %s", verb, name, message)
             if not masterless:
-                steps.record_step(steps_dir, data.get("within_s", 0))
+                job_steps.record_step(steps_dir, data.get("within_s", 0))
                 data.update(id=name, guest=name, message=message)
-                steps.send_step(
+                job_steps.send_step(
                     self.functions["event.send"], f"salt/virt/{name}/{verb}/{step}", data
                 )
 

@@ -11,10 +11,10 @@ from saltvirt import errors
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt
 from saltvirt.host.domain import lifecycle, metadata, resize
-from saltvirt.xml.disk import Disk
-from saltvirt.xml.domain import Domain
-from saltvirt.xml.hostdev import HostDevice
-from saltvirt.xml.interface import Interface
+from saltvirt.xml.devices.disk import Disk
+from saltvirt.xml.devices.hostdev import HostDevice
+from saltvirt.xml.devices.interface import Interface
+from saltvirt.xml.domain.domain import Domain
 
 if TYPE_CHECKING:
     from saltvirt.diff.change import Change

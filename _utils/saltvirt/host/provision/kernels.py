@@ -9,7 +9,7 @@ import shutil
 from typing import TYPE_CHECKING
 
 from saltvirt import errors
-from saltvirt.host.storage import mounted
+from saltvirt.host.storage import mount_guard
 from saltvirt.images import checksum, clone, locks, sources
 from saltvirt.spec.base import value_or_none
 
@@ -41,7 +41,7 @@ def fetch(sources_by_path: dict[str, str], tools: Tools) -> None:
     for path, source in sources_by_path.items():
         tools.report_step("kernel", f"fetching {sources.shown(source)}")
         folder = os.path.dirname(path)
-        mounted.make_folder(folder, 0o755)
+        mount_guard.make_folder(folder, 0o755)
         with locks.exclusive(os.path.join(folder, ".lock")):
             try:
                 _fetch(path, source, tools)

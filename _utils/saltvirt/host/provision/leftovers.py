@@ -9,7 +9,7 @@ from saltvirt.creation import Phase
 from saltvirt.host import connection
 from saltvirt.host.domain import creation, guest_lock, lookup, metadata
 from saltvirt.host.migration import move_journal, target_leftovers, unreachable_target
-from saltvirt.host.provision import disk_notes
+from saltvirt.host.provision import disk_journal
 
 if TYPE_CHECKING:
     import libvirt
@@ -28,7 +28,7 @@ def read(conn: libvirt.virConnect, locks: str) -> Leftovers:
         left=tuple(unreachable_target.leftover_keys(move_journal.FOLDER)),
         target_leftovers=tuple(target_leftovers.names()),
         operations=operations(conn),
-        made=disk_notes.unfinished(conn),
+        made=disk_journal.unfinished(conn),
     )
 
 

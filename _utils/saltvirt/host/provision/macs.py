@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from saltvirt.spec.nic import NicSpec
-    from saltvirt.xml.domain import Domain
-    from saltvirt.xml.interface import Interface
+    from saltvirt.xml.devices.interface import Interface
+    from saltvirt.xml.domain.domain import Domain
 
 # the range that QEMU and libvirt use
 _PREFIX = "52:54:00"

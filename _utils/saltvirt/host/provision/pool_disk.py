@@ -13,14 +13,14 @@ from saltvirt.design.volume import compat
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt
 from saltvirt.host.provision import existing_disk, undo_disks
-from saltvirt.host.storage import deletion, mounted, pool_source, pools
+from saltvirt.host.storage import deletion, mount_guard, pool_source, pools
 from saltvirt.images import clone
 from saltvirt.xml import tree
-from saltvirt.xml.volume import Volume
+from saltvirt.xml.storage.volume import Volume
 
 if TYPE_CHECKING:
     from saltvirt.design.source import Source
-    from saltvirt.host.provision.disk_notes import DiskJournal
+    from saltvirt.host.provision.disk_journal import DiskJournal
     from saltvirt.host.provision.disks import DiskBuild, ImageSource, Progress, StorageLocation
     from saltvirt.host.storage.file_mark import Marks
     from saltvirt.revert import UndoStack
@@ -202,7 +202,7 @@ def make(
     kind = pool_source.type_of(pool)
     folder = pools.refuse_unmounted(conn, pool)
     if folder:
-        mounted.remember(folder)
+        mount_guard.remember(folder)
     with connection.translated(f"make volume {build.volume} in pool {build.pool}"):
         if build.image and kind in _FILES:
             _file_from_image(conn, pool, build, undo, progress, guest, note)

@@ -13,29 +13,30 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 from saltvirt import errors, names
-from saltvirt.answers.made import RenamedGuest
+from saltvirt.answers.created import RenamedGuest
 from saltvirt.design import identity
 from saltvirt.host.connection import libvirt, translated
-from saltvirt.host.domain import aside, checkpoints, creation, lookup, metadata
-from saltvirt.host.migration import departed, move_journal
+from saltvirt.host.domain import checkpoints, creation, lookup, metadata
+from saltvirt.host.domain import replaced_guest as aside
+from saltvirt.host.migration import departures, move_journal
 from saltvirt.host.provision import (
     admission,
-    disk_notes,
+    disk_journal,
     disks,
     guest_builder,
     seed_drive,
     undo_disks,
 )
-from saltvirt.host.storage import bounded, files, usage
+from saltvirt.host.storage import bounded_io, files, usage
 from saltvirt.revert import UndoStack
 from saltvirt.spec.disk import DiskSpec
-from saltvirt.xml.domain import Domain
+from saltvirt.xml.domain.domain import Domain
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from saltvirt.host.provision.guest_builder import GuestRequest, Tools
-    from saltvirt.xml.metadata import OwnDisk
+    from saltvirt.xml.domain.metadata import OwnDisk
 
 
 @dataclass(frozen=True)
@@ -139,7 +140,7 @@ class GuestRename:
         names.guest(self.guest.name)
         with self.tools.admission_config.guest("virt.rename", self.old, self.guest.name):
             for name in (self.guest.name, self.old):
-                disk_notes.remove(self.conn, name)
+                disk_journal.remove(self.conn, name)
             self._read()
             return self._run()
 
@@ -159,7 +160,7 @@ class GuestRename:
         with UndoStack() as undo:
             # under both: the next guest of either name finds what a killed rename has left
             notes = [
-                disk_notes.DiskJournal(n, "virt.rename", builds)
+                disk_journal.DiskJournal(n, "virt.rename", builds)
                 for n in (self.guest.name, self.old)
             ]
             undo.push("forget the names", self._end, notes, undo.failed)
@@ -175,7 +176,7 @@ class GuestRename:
         for move in moves:
             undo_disks.remove_file(move.old)
         self._end(notes)
-        departed.forget(self.old)  # the guest was here: what it said is over
+        departures.forget(self.old)  # the guest was here: what it said is over
         self._refresh(moves)
         # it has its new name: what cannot be looked at now makes no failure of that
         with contextlib.suppress(OSError, libvirt.libvirtError, errors.VirtError):
@@ -202,7 +203,7 @@ class GuestRename:
             for m in disk_moves
             if not seed_drive.is_seed_path(m.new, new_name)
         }:
-            names_in_folder = bounded.names(folder)
+            names_in_folder = bounded_io.names(folder)
             strays |= {
                 os.path.join(folder, n) for n in names_in_folder if n.startswith(f"{self.old}_")
             }
@@ -219,7 +220,7 @@ class GuestRename:
             )
 
     @staticmethod
-    def _end(notes: list[disk_notes.DiskJournal], failed: Collection[str] = ()) -> None:
+    def _end(notes: list[disk_journal.DiskJournal], failed: Collection[str] = ()) -> None:
         for note in notes:
             note.end(failed)
 

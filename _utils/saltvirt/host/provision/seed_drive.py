@@ -9,10 +9,10 @@ from saltvirt import errors
 from saltvirt.host.connection import libvirt, translated
 from saltvirt.host.domain import lookup, metadata
 from saltvirt.host.storage import deletion
-from saltvirt.xml.domain import Domain
+from saltvirt.xml.domain.domain import Domain
 
 if TYPE_CHECKING:
-    from saltvirt.xml.disk import Disk
+    from saltvirt.xml.devices.disk import Disk
 
 # a name that no request can give to a disk
 NAME = "seed drive"

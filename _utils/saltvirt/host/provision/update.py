@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from saltvirt import errors
 from saltvirt.design import domain, identity
-from saltvirt.design.plain import plain
+from saltvirt.design.plain_data import plain
 from saltvirt.design.put import is_given
 from saltvirt.design.source import disk_locations
 from saltvirt.diff import changes, pending
@@ -19,7 +19,7 @@ from saltvirt.host.connection import libvirt, translated
 from saltvirt.host.domain import creation, lookup, metadata, resize, saved_memory
 from saltvirt.host.provision import (
     admission,
-    disk_notes,
+    disk_journal,
     disks,
     firmware,
     guest_definition,
@@ -33,14 +33,14 @@ from saltvirt.placement import account
 from saltvirt.revert import UndoStack
 from saltvirt.spec.cpu import CpuSpec
 from saltvirt.spec.memory import MemorySpec
-from saltvirt.xml.disk import Disk
-from saltvirt.xml.domain import Domain
+from saltvirt.xml.devices.disk import Disk
+from saltvirt.xml.domain.domain import Domain
 
 if TYPE_CHECKING:
     from saltvirt.design.context import GuestInputs
     from saltvirt.diff.change import Change
+    from saltvirt.host.provision.disk_journal import DiskJournal
     from saltvirt.host.provision.disk_match import Detach
-    from saltvirt.host.provision.disk_notes import DiskJournal
     from saltvirt.host.provision.disks import DiskBuild
     from saltvirt.host.provision.guest_builder import Tools
     from saltvirt.host.provision.reservation import GrowthReservation
@@ -296,7 +296,7 @@ class Update:
         new_builds = [build for build in self.builds if build.make]
         with undo:
             note = (
-                disk_notes.DiskJournal(self.spec.name, "virt.update", new_builds)
+                disk_journal.DiskJournal(self.spec.name, "virt.update", new_builds)
                 if new_builds
                 else None
             )
@@ -431,7 +431,7 @@ def update(
             return _attempt(conn, spec, tools, options)
         with tools.admission_config.guest("virt.update", spec.name):
             creation.require_complete(lookup.lookup(conn, spec.name), "update")
-            disk_notes.remove(conn, spec.name)
+            disk_journal.remove(conn, spec.name)
             reservation.forget(spec.name)
             for _ in range(ATTEMPTS - 1):
                 with contextlib.suppress(DefinitionChanged):

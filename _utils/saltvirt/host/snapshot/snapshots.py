@@ -18,25 +18,25 @@ from saltvirt.host.domain.lookup import lookup
 from saltvirt.host.migration import move_journal
 from saltvirt.host.provision import admission
 from saltvirt.host.snapshot import (
+    affected_files,
     checkpoints,
-    inside,
+    internal_check,
     layers,
-    needs,
     quiesce,
-    read,
-    returning,
+    reader,
+    revert_devices,
 )
-from saltvirt.host.storage import files, mounted
+from saltvirt.host.storage import files, mount_guard
 from saltvirt.snapshot import rules
 from saltvirt.snapshot.tree import EXTERNAL, SnapshotNode, SnapshotTree
 from saltvirt.spec import values
 from saltvirt.units import human_bytes
-from saltvirt.xml import snapshot as xml
-from saltvirt.xml.domain import Domain
+from saltvirt.xml.domain import snapshot as xml
+from saltvirt.xml.domain.domain import Domain
 
 if TYPE_CHECKING:
     from saltvirt.host.provision.admission import AdmissionConfig
-    from saltvirt.xml.metadata import GuestRecord
+    from saltvirt.xml.domain.metadata import GuestRecord
 
 # what Salt's users know for "there is none"
 NONE = "N/A"
@@ -131,7 +131,7 @@ def create(conn: libvirt.virConnect, guest: str, request: SnapshotRequest) -> Ta
             )
         if of_volumes:
             layers.name_paths(conn, plan.domain, vir_snapshot)
-    new_snapshot = read.snapshot(conn, vir_snapshot)
+    new_snapshot = reader.snapshot(conn, vir_snapshot)
     notes = (*plan.notes, *(() if plan.guest.running else layers.protect(conn, new_snapshot)))
     try:
         snapshot_state.save(conn, plan.domain, new_snapshot)
@@ -165,7 +165,7 @@ def _plan(conn: libvirt.virConnect, guest: str, request: SnapshotRequest) -> _Sn
             f"the name of a snapshot has at most {_LONGEST_NAME_BYTES} bytes: {name[:40]}... is "
             "longer"
         )
-    tree, guest_facts = read.tree(conn, domain), read.guest(conn, domain)
+    tree, guest_facts = reader.tree(conn, domain), reader.guest(conn, domain)
     if name in tree:
         raise errors.AlreadyExists(f"a snapshot {name} of {guest} already exists")
     _refuse_without_disks(conn, guest_facts)
@@ -173,7 +173,7 @@ def _plan(conn: libvirt.virConnect, guest: str, request: SnapshotRequest) -> _Sn
     choice = rules.choose(guest_facts, tree, request.disk_only, request.quiesce)
     rules.refuse_name(name, choice)
     if not choice.external:
-        inside.refuse_taken(conn, guest_facts.disks, name)
+        internal_check.refuse_taken(conn, guest_facts.disks, name)
     disks = tuple(_layers(guest_facts, name, request.images_dir)) if choice.external else ()
     notes = [
         *_kind_notes(guest_facts, choice),
@@ -185,7 +185,7 @@ def _plan(conn: libvirt.virConnect, guest: str, request: SnapshotRequest) -> _Sn
 
 
 def _refuse_without_disks(conn: libvirt.virConnect, guest: rules.SnapshotGuest) -> None:
-    if conn.getType() == read.DRIVER and not guest.disks:
+    if conn.getType() == reader.DRIVER and not guest.disks:
         raise errors.Unsupported(f"{guest.name} has no disk that it writes to: no snapshot of it")
 
 
@@ -226,7 +226,7 @@ def _layer_path(guest: str, disk: rules.WritableDisk, name: str, images_dir: str
             f"disk {disk.target} of {guest} is no file, and virt:images names no folder for what "
             "is written after the snapshot"
         )
-    mounted.refuse_unmounted(images_dir)
+    mount_guard.refuse_unmounted(images_dir)
     return os.path.join(images_dir, f"{guest}_{disk.target}.{name}")
 
 
@@ -293,7 +293,7 @@ def delete(
     """
     domain, tree, order = _plan_deletion(conn, guest, names, everything, children)
     vir_snapshots = _by_name(domain)
-    needs.refuse(conn, domain, _merged(conn, domain, vir_snapshots, order), unused)
+    affected_files.refuse(conn, domain, _merged(conn, domain, vir_snapshots, order), unused)
     if order:
         _make_writable(conn, domain)
     deleted = {}
@@ -310,12 +310,12 @@ def plan_delete(
     names: Collection[str],
     everything: bool = False,
     children: bool = False,
-) -> tuple[dict[str, SnapshotDetails], needs.AffectedFiles]:
+) -> tuple[dict[str, SnapshotDetails], affected_files.AffectedFiles]:
     """(what it would delete, the snapshot_needs.Stake). Changes nothing."""
     domain, tree, order = _plan_deletion(conn, guest, names, everything, children)
     deletable = {name: describe(tree[name]) for name in order}
     stake = _merged(conn, domain, _by_name(domain), order)
-    needs.refuse(conn, domain, stake, stake.shared)
+    affected_files.refuse(conn, domain, stake, stake.shared)
     return deletable, stake
 
 
@@ -328,19 +328,19 @@ def _plan_deletion(
         raise errors.InvalidInput(
             f"name the snapshots of {guest} to delete, or all=True for every one"
         )
-    tree = read.tree(conn, domain)
+    tree = reader.tree(conn, domain)
     to_delete = {*(tree.newest_first() if everything else rules.check_names(guest, names, tree))}
     to_delete = tree.with_children(to_delete) if children else to_delete
-    order = rules.deletion_order(read.guest(conn, domain), tree, to_delete)
+    order = rules.deletion_order(reader.guest(conn, domain), tree, to_delete)
     if any(tree[name].external for name in order):
         saved_memory.refuse(domain, "delete snapshots of")
     changed = [tree[name] for name in order]
-    read.refuse_without_disks(conn, domain, changed, "delete snapshots of")
+    reader.refuse_without_disks(conn, domain, changed, "delete snapshots of")
     return domain, tree, order
 
 
 def _by_name(domain: libvirt.virDomain) -> dict[str, libvirt.virDomainSnapshot]:
-    return {vir_snapshot.getName(): vir_snapshot for vir_snapshot in read.oldest_first(domain)}
+    return {vir_snapshot.getName(): vir_snapshot for vir_snapshot in reader.oldest_first(domain)}
 
 
 def _merged(
@@ -348,9 +348,9 @@ def _merged(
     domain: libvirt.virDomain,
     vir_snapshots: dict[str, libvirt.virDomainSnapshot],
     to_delete: Collection[str],
-) -> needs.AffectedFiles:
-    changed = needs.merged_paths(vir_snapshots[name] for name in to_delete)
-    return needs.assess(conn, domain, changed, "virt.delete_snapshots")
+) -> affected_files.AffectedFiles:
+    changed = affected_files.merged_paths(vir_snapshots[name] for name in to_delete)
+    return affected_files.assess(conn, domain, changed, "virt.delete_snapshots")
 
 
 def _make_writable(conn: libvirt.virConnect, domain: libvirt.virDomain) -> None:
@@ -380,7 +380,9 @@ def revert(
     domain, tree, plan = _plan_revert(conn, guest, name, cleanup)
     _admit(conn, domain, tree[plan.name], admission_config)
     vir_snapshots, target = _by_name(domain), tree[plan.name]
-    needs.refuse(conn, domain, _revert_files(conn, domain, vir_snapshots, tree, plan), unused)
+    affected_files.refuse(
+        conn, domain, _revert_files(conn, domain, vir_snapshots, tree, plan), unused
+    )
     _refuse_needed(conn, domain, target)
     notes = [
         *_revert_notes(conn, domain, tree, target),
@@ -391,11 +393,11 @@ def revert(
     if target.external:
         if not _recreates_layers(conn):
             with checkpoints.hidden_checkpoints(domain):
-                returning.empty_drives(conn, domain, vir_snapshots[plan.name])
+                revert_devices.empty_drives(conn, domain, vir_snapshots[plan.name])
         remaining = _revert_layers(conn, domain, (target, vir_snapshots), tree, remaining, unused)
     else:
         checkpoints.remove(conn, domain)
-        returning.empty_drives(conn, domain, vir_snapshots[plan.name])
+        revert_devices.empty_drives(conn, domain, vir_snapshots[plan.name])
         domain.revertToSnapshot(vir_snapshots[plan.name], 0)
     _keep_record(domain, old_record)
     snapshot_state.restore(conn, domain, target)
@@ -414,7 +416,7 @@ def plan_revert(
     name: str | None = None,
     cleanup: bool = False,
     admission_config: AdmissionConfig | None = None,
-) -> tuple[RevertResult, needs.AffectedFiles]:
+) -> tuple[RevertResult, affected_files.AffectedFiles]:
     """(what it would do, the needs.Stake). Changes nothing."""
     domain, tree, plan = _plan_revert(conn, guest, name, cleanup)
     _admit(conn, domain, tree[plan.name], admission_config)
@@ -428,7 +430,7 @@ def plan_revert(
         *([clock_note] if clock_note else []),
     )
     stake = _revert_files(conn, domain, _by_name(domain), tree, plan)
-    needs.refuse(conn, domain, stake, stake.shared)
+    affected_files.refuse(conn, domain, stake, stake.shared)
     _refuse_needed(conn, domain, target)
     return RevertResult(plan.name, plan.deleted, notes), stake
 
@@ -441,7 +443,7 @@ def _admit(
 ) -> None:
     """Raises NoRoom where a guest that is off would be started with the snapshot's memory, and the
     host has promised its own to others."""
-    if admission_config and target.state in returning.RUNS and target.memory != "no":
+    if admission_config and target.state in revert_devices.RUNS and target.memory != "no":
         with admission_config.lock():
             admission.check_start(conn, admission_config, domain)
 
@@ -452,18 +454,20 @@ def _revert_files(
     vir_snapshots: dict[str, libvirt.virDomainSnapshot],
     tree: SnapshotTree,
     plan: rules.RevertPlan,
-) -> needs.AffectedFiles:
+) -> affected_files.AffectedFiles:
     """What is changed: the layers that begin anew or go, and what is next below those."""
-    changed = needs.merged_paths(vir_snapshots[snapshot_name] for snapshot_name in plan.deleted)
+    changed = affected_files.merged_paths(
+        vir_snapshots[snapshot_name] for snapshot_name in plan.deleted
+    )
     if tree[plan.name].external:
         layers_removed = [
             vir_snapshots[snapshot_name]
             for snapshot_name in (plan.name, *tree.descendants(plan.name))
         ]
-        changed |= needs.layers(layers_removed) | needs.current_sources(
+        changed |= affected_files.layers(layers_removed) | affected_files.current_sources(
             domain, vir_snapshots[plan.name]
         )
-    return needs.assess(conn, domain, changed, "virt.revert")
+    return affected_files.assess(conn, domain, changed, "virt.revert")
 
 
 def _refuse_needed(
@@ -471,8 +475,11 @@ def _refuse_needed(
 ) -> None:
     """Raises Refused when something else of this host needs a disk in which an internal snapshot
     is put back, such as an image that is based on it."""
-    needs.refuse(
-        conn, domain, needs.AffectedFiles("virt.revert", set(target.inside)), refuse_unknown=False
+    affected_files.refuse(
+        conn,
+        domain,
+        affected_files.AffectedFiles("virt.revert", set(target.inside)),
+        refuse_unknown=False,
     )
 
 
@@ -483,13 +490,13 @@ def _plan_revert(
     creation.require_complete(domain, "revert")
     saved_memory.refuse(domain, "revert")
     move_journal.require_startable(domain)
-    tree = read.tree(conn, domain)
+    tree = reader.tree(conn, domain)
     plan = rules.revert(guest, tree, str(name) if name else None, cleanup)
     changed = [tree[snapshot_name] for snapshot_name in (plan.name, *plan.deleted)]
-    read.refuse_without_disks(conn, domain, changed, "revert", next_start=True)
+    reader.refuse_without_disks(conn, domain, changed, "revert", next_start=True)
     _refuse_failing(conn, domain, tree, plan.name)
-    if read.compares(conn) and tree[plan.name].state in returning.RUNS:
-        missing_media = returning.lost_media(conn, _by_name(domain)[plan.name])
+    if reader.compares(conn) and tree[plan.name].state in revert_devices.RUNS:
+        missing_media = revert_devices.lost_media(conn, _by_name(domain)[plan.name])
         rules.refuse_undeletable(guest, tree, plan, missing_media)
     return domain, tree, plan
 
@@ -499,18 +506,18 @@ def _refuse_failing(
 ) -> None:
     """Raises Refused, Unsupported where libvirt, or we for it, would fail when the guest is off or
     a disk is changed already."""
-    inside.refuse(conn, domain, tree[name])
+    internal_check.refuse(conn, domain, tree[name])
     vir_snapshots = _by_name(domain)
     if tree[name].external and _recreates_layers(conn):
         for snapshot_name in (name, *tree.descendants(name)):
             layers.layers(vir_snapshots[snapshot_name])
     else:
-        returning.refuse_without_networks(conn, domain, vir_snapshots[name], tree[name])
+        revert_devices.refuse_without_networks(conn, domain, vir_snapshots[name], tree[name])
 
 
 def _recreates_layers(conn: libvirt.virConnect) -> bool:
     """Whether libvirt cannot go back to an external snapshot itself."""
-    return bool(conn.getType() == read.DRIVER and conn.getLibVersion() < _REVERTS_VERSION)
+    return bool(conn.getType() == reader.DRIVER and conn.getLibVersion() < _REVERTS_VERSION)
 
 
 def _revert_notes(
@@ -520,7 +527,7 @@ def _revert_notes(
     notes = snapshot_state.not_restored(domain, target)
     if target.external and _recreates_layers(conn):
         return notes  # its layers begin anew, and the definition stays
-    for drive, path in returning.lost_media(conn, _by_name(domain)[target.name]).items():
+    for drive, path in revert_devices.lost_media(conn, _by_name(domain)[target.name]).items():
         notes.append(f"{drive} is empty then: its medium {path} is not there any more")
     snapshot_targets = {disk.target for disk in target.disks}
     layered = set[str]().union(*(snapshot.layers for snapshot in tree))
@@ -559,7 +566,7 @@ def _drop(
     """Deletes snapshots on which the guest does not stand after it was reverted: nothing is merged
     into the files that it has now."""
     vir_snapshots = _by_name(domain)
-    current_sources = {disk.location for disk in read.guest(conn, domain).disks}
+    current_sources = {disk.location for disk in reader.guest(conn, domain).disks}
     for snapshot in to_delete:
         flags = 0
         if current_sources and (snapshot.external or not snapshot.inside <= current_sources):
@@ -618,7 +625,7 @@ def describe(snapshot: SnapshotNode) -> SnapshotDetails:
 def _guest_snapshots(
     conn: libvirt.virConnect, domain: libvirt.virDomain
 ) -> list[SnapshotDetails] | str:
-    return [describe(snapshot) for snapshot in read.tree(conn, domain)] or NONE
+    return [describe(snapshot) for snapshot in reader.tree(conn, domain)] or NONE
 
 
 def _described_or_error(

@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt
-from saltvirt.host.storage import bounded
+from saltvirt.host.storage import bounded_io
 
 _SECTOR = 512
 
@@ -21,7 +21,7 @@ _SECTOR = 512
 def _probe(question: Callable[..., object], *arguments: object) -> None:
     try:
         question(*arguments)
-    except bounded.StorageTimeout:
+    except bounded_io.StorageTimeout:
         raise
     except (OSError, ValueError):
         pass
@@ -30,7 +30,7 @@ def _probe(question: Callable[..., object], *arguments: object) -> None:
 def path(path: str) -> None:
     """A file or a block device."""
     if path.startswith("/"):
-        _probe(bounded.head, path, _SECTOR)
+        _probe(bounded_io.head, path, _SECTOR)
 
 
 def pool(pool: libvirt.virStoragePool) -> None:
@@ -40,8 +40,8 @@ def pool(pool: libvirt.virStoragePool) -> None:
     tree = ElementTree.fromstring(pool.XMLDesc(0))
     target = os.path.normpath(tree.findtext("target/path") or "/dev")
     if f"{target}/".startswith("/") and not f"{target}/".startswith("/dev/"):
-        _probe(bounded.room, target)
-        _probe(bounded.names, target, 0)
+        _probe(bounded_io.room, target)
+        _probe(bounded_io.names, target, 0)
     for device in tree.iterfind("source/device"):
         path(device.get("path") or "")
 
@@ -62,6 +62,6 @@ def disks(conn: libvirt.virConnect, trees: Iterable[ElementTree.Element]) -> boo
                     volume(pool_object.storageVolLookupByName(source.get("volume", "")))
             elif connection.is_local(conn):
                 path(source.get("file") or source.get("dev") or "")
-    except bounded.StorageTimeout:
+    except bounded_io.StorageTimeout:
         return False
     return True

@@ -10,11 +10,11 @@ from xml.etree import ElementTree
 from saltvirt.creation import Phase
 from saltvirt.host.connection import libvirt
 from saltvirt.host.domain import creation, describe
-from saltvirt.host.storage import answers, bounded, filesystems
+from saltvirt.host.storage import answers, bounded_io, filesystems
 from saltvirt.placement import facts
 
 if TYPE_CHECKING:
-    from saltvirt.xml.metadata import GuestRecord, OwnDisk
+    from saltvirt.xml.domain.metadata import GuestRecord, OwnDisk
 
 # the path of a disk, or its pool and volume
 DiskLocation = str | tuple[str, str]
@@ -144,7 +144,7 @@ class Stores:
             return facts.DiskFootprint(size, pool=location[0], shared=self.shared(store))
         if location.startswith("/dev/"):
             return None  # a device that is there as it is
-        self.grow(store, bounded.real(location), size - used_bytes)
+        self.grow(store, bounded_io.real(location), size - used_bytes)
         return facts.DiskFootprint(size, path=location, shared=self.shared(store))
 
     def _sizes(
@@ -160,7 +160,7 @@ class Stores:
                 answers.volume(volume)
                 _, capacity, allocation = volume.info()
                 return capacity, allocation
-            stat = bounded.stat(location)
+            stat = bounded_io.stat(location)
         except (OSError, libvirt.libvirtError):
             return 0, 0
         return stat.st_size, stat.st_blocks * 512
@@ -207,8 +207,8 @@ def _pools(conn: libvirt.virConnect) -> Iterator[tuple[str, ActivePool]]:
 def _is_folder(path: str) -> bool:
     """Also of one that does not answer."""
     try:
-        return S_ISDIR(bounded.stat(path).st_mode)
-    except bounded.StorageTimeout:
+        return S_ISDIR(bounded_io.stat(path).st_mode)
+    except bounded_io.StorageTimeout:
         return True
     except OSError:
         return False

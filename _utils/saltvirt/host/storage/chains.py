@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from saltvirt import errors
-from saltvirt.host.storage import bounded, identity
+from saltvirt.host.storage import bounded_io, identity
 from saltvirt.images import header
 
 # formats whose images have no backing file
@@ -93,7 +93,7 @@ def _references(scan: ChainScan, path: str, format: str | None) -> list[ImageRef
 def _is_storage(path: str) -> bool:
     """A device for something else and the like hold no image."""
     try:
-        mode = bounded.stat(path).st_mode
+        mode = bounded_io.stat(path).st_mode
     except OSError:
         return True
     return stat.S_ISREG(mode) or stat.S_ISBLK(mode)
@@ -120,8 +120,8 @@ def _candidates(scan: ChainScan, path: str, name: str, format: str | None) -> li
 
 def _may_exist(path: str) -> bool:
     try:
-        return bounded.lexists(path)
-    except bounded.StorageTimeout:
+        return bounded_io.lexists(path)
+    except bounded_io.StorageTimeout:
         return True
 
 

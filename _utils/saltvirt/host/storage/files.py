@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 from saltvirt import errors
 from saltvirt.host.connection import libvirt, skip_undefined
-from saltvirt.host.storage import bounded
+from saltvirt.host.storage import bounded_io
 from saltvirt.images import chain
 
 # where libvirt keeps the variables of a firmware for which a definition names no file
@@ -24,7 +24,7 @@ _WRITABLE_DEVICES = ("disk", "lun")
 def real(path: str) -> str:
     """The path without links, so that two names of a file are one. What is no path, as the name
     of a volume on a server, stays as it is."""
-    return bounded.real(path) if path.startswith("/") else path
+    return bounded_io.real(path) if path.startswith("/") else path
 
 
 def chain_paths(path: str, format: str | None = None) -> list[str]:
@@ -185,6 +185,6 @@ def writable(conn: libvirt.virConnect, tree: ElementTree.Element) -> set[str]:
 def is_regular(path: str) -> bool:
     """True for a plain file of this host."""
     try:
-        return stat.S_ISREG(bounded.stat(path).st_mode)
+        return stat.S_ISREG(bounded_io.stat(path).st_mode)
     except (OSError, ValueError):
         return False

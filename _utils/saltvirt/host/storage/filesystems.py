@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from saltvirt.host.storage import bounded, mounts
+from saltvirt.host.storage import bounded_io, mounts
 from saltvirt.placement import account
 
 # those that other hosts reach, to what comes before their name: all that speak to one server
@@ -67,13 +67,13 @@ def read() -> dict[str, MountedFilesystem]:
 
 def filesystem_of(filesystems: dict[str, MountedFilesystem], path: str) -> MountedFilesystem:
     """The Mount that a path of this host is, or will be, on. filesystems: of :func:`read`."""
-    return filesystems[account.longest(filesystems, bounded.real(path)) or "/"]
+    return filesystems[account.longest(filesystems, bounded_io.real(path)) or "/"]
 
 
 def sizes(mount: MountedFilesystem) -> dict[str, int]:
     """``total_bytes`` and ``free_bytes``; nothing of a file system that does not tell."""
     try:
-        unit, total, free = bounded.room(mount.id)
+        unit, total, free = bounded_io.room(mount.id)
     except OSError:
         unit, total, free = 0, 0, 0
     return {"total_bytes": unit * total, "free_bytes": unit * free}

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from xml.etree import ElementTree
 
 from saltvirt.host.domain.names_on_disk import DRIVERS
-from saltvirt.host.storage import bounded
+from saltvirt.host.storage import bounded_io
 
 # of libvirt itself: what is defined, what runs, snapshots and checkpoints
 SYSTEM = ("/etc/libvirt", "/run/libvirt")
@@ -113,7 +113,7 @@ def _files(folders: list[str], state_dir: str) -> Iterator[str]:
 def _listed(folder: str, max_entries: int | None = None) -> list[str]:
     """The paths in a folder; none of what is no folder. Raises OSError, also for more than that."""
     try:
-        return [os.path.join(folder, name) for name in bounded.names(folder, max_entries)]
+        return [os.path.join(folder, name) for name in bounded_io.names(folder, max_entries)]
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as exc:
@@ -123,7 +123,7 @@ def _listed(folder: str, max_entries: int | None = None) -> list[str]:
 def _text(path: str, uri: str, uid: int | None) -> bytes | UnreadableForeign | None:
     """The bytes of a file, or the Doubt that it leaves; None when it is gone by now."""
     try:
-        text = bounded.head(path, _MAX_FILE_BYTES + 1)
+        text = bounded_io.head(path, _MAX_FILE_BYTES + 1)
     except FileNotFoundError:
         return None
     except OSError as exc:
@@ -177,7 +177,7 @@ def _users() -> Iterator[tuple[int, str, str, str]]:
     for home in _user_folders(HOMES, names_by_home):
         if home not in homes:
             try:
-                names_by_home[bounded.stat(home).st_uid, home] = os.path.basename(home)
+                names_by_home[bounded_io.stat(home).st_uid, home] = os.path.basename(home)
             except OSError:
                 names_by_home[-1, home] = os.path.basename(home)
     known_uids = {uid for uid, _ in names_by_home}
@@ -205,7 +205,7 @@ def may_open(uid: int, path: str) -> bool:
     if uid in (0, -1):
         return True
     try:
-        status = bounded.stat(path)
+        status = bounded_io.stat(path)
     except FileNotFoundError:
         return False
     except OSError:

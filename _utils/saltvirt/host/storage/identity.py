@@ -6,7 +6,7 @@ import contextlib
 import os
 import stat
 
-from saltvirt.host.storage import bounded
+from saltvirt.host.storage import bounded_io
 
 _DEVICES = "/sys/dev/block"
 # what a file, a device or a volume is found by: a path, or a kind with what tells it from others
@@ -15,7 +15,7 @@ Key = str | tuple["str | int | Key", ...]
 
 def real(path: str) -> str:
     """The path without links; as it is where it cannot be followed."""
-    return bounded.real(path)
+    return bounded_io.real(path)
 
 
 def keys_of(path: str) -> frozenset[Key]:
@@ -26,7 +26,7 @@ def keys_of(path: str) -> frozenset[Key]:
     """
     keys: set[Key] = {real(path), os.path.normpath(path)}
     with contextlib.suppress(OSError, ValueError):
-        status = bounded.stat(path)
+        status = bounded_io.stat(path)
         if stat.S_ISBLK(status.st_mode):
             keys.add(("device", status.st_rdev))
         else:
@@ -38,7 +38,7 @@ def underlying_paths(path: str) -> list[str]:
     """The paths of what a block device is made of: a loop device's file, a logical volume's or
     an array's parts, a partition's disk."""
     try:
-        status = bounded.stat(path)
+        status = bounded_io.stat(path)
     except (OSError, ValueError):
         return []
     if not stat.S_ISBLK(status.st_mode):

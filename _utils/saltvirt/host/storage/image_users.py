@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from saltvirt import confidential, errors
-from saltvirt.host.storage import bounded, usage
+from saltvirt.host.storage import bounded_io, usage
 from saltvirt.images import cache
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def listed(conn: libvirt.virConnect, images_dir: str) -> dict[str, dict[str, Any
             "source": note.source,
             "format": note.format,
             "size_bytes": note.size_bytes,
-            "allocated_bytes": bounded.stat(note.path).st_blocks * 512,
+            "allocated_bytes": bounded_io.stat(note.path).st_blocks * 512,
             "sha256": note.sums["sha256"],
             "fetched": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(note.fetched)),
             "used_by": used.users_of(usage.keys_of(conn, note.path)),

@@ -14,9 +14,9 @@ from saltvirt.diff.pool_changes import changes
 from saltvirt.host import connection
 from saltvirt.host.connection import ReadFailure, as_not_found, libvirt, translated
 from saltvirt.host.definition import configured
-from saltvirt.host.storage import answers, mounted, secret
+from saltvirt.host.storage import answers, mount_guard, secret
 from saltvirt.revert import UndoStack
-from saltvirt.xml.pool import Pool
+from saltvirt.xml.storage.pool import Pool
 
 if TYPE_CHECKING:
     from saltvirt.diff.change import Change
@@ -109,7 +109,7 @@ def refuse_unmounted(
     if pool_xml.type not in _FOLDERS or not connection.is_local(conn):
         return None
     if pool_xml.path:
-        mounted.refuse_unmounted(pool_xml.path, consequence)
+        mount_guard.refuse_unmounted(pool_xml.path, consequence)
     return pool_xml.path
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from saltvirt.host.storage import files
-from saltvirt.xml.metadata import OwnDisk
+from saltvirt.xml.domain.metadata import OwnDisk
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element

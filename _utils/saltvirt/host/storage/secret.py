@@ -16,18 +16,18 @@ import os
 import secrets
 from typing import TYPE_CHECKING
 
-from saltvirt import errors, places
+from saltvirt import errors, standard_paths
 from saltvirt.design import secret
 from saltvirt.host.connection import libvirt, translated
 from saltvirt.spec.pool import PoolAuthSpec
-from saltvirt.xml.secret import Secret
+from saltvirt.xml.storage.secret import Secret
 
 if TYPE_CHECKING:
     from saltvirt.revert import UndoStack
     from saltvirt.spec.pool import PoolSpec
-    from saltvirt.xml.pool import Pool
+    from saltvirt.xml.storage.pool import Pool
 
-KEY = f"{places.STATE}/secret-key"
+KEY = f"{standard_paths.STATE}/secret-key"
 
 
 def find(conn: libvirt.virConnect, secret_xml: Secret) -> libvirt.virSecret | None:

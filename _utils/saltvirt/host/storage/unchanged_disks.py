@@ -14,7 +14,7 @@ import stat
 from collections.abc import Iterable, Iterator
 
 from saltvirt import errors
-from saltvirt.host.storage import bounded
+from saltvirt.host.storage import bounded_io
 
 # when it was written and how large it is; of a device how often and how much
 WriteState = tuple[int | str, int | str]
@@ -40,7 +40,7 @@ def is_open(path: str) -> bool:
 
     Raises bounded.Silent where nobody answers.
     """
-    return bounded.locked(path)
+    return bounded_io.locked(path)
 
 
 @contextlib.contextmanager
@@ -51,8 +51,8 @@ def prevent_open(path: str) -> Iterator[bool]:
     carries locks: what cannot be held does not count as open. Raises bounded.Silent.
     """
     try:
-        already_open, fd = bounded.lock_against_open(path)
-    except bounded.StorageTimeout:
+        already_open, fd = bounded_io.lock_against_open(path)
+    except bounded_io.StorageTimeout:
         raise
     except OSError:  # a server takes our root for nobody, or it is gone by now
         yield is_open(path)
@@ -90,7 +90,7 @@ class UnchangedDisks:
 
     def _hold(self, path: str) -> None:
         try:
-            (is_writable, reason), fd = bounded.lock_against_write(path)
+            (is_writable, reason), fd = bounded_io.lock_against_write(path)
         except OSError as exc:
             raise errors.OperationFailed(f"cannot read {path}: {exc.strerror}") from exc
         if fd is None:

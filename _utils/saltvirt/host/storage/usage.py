@@ -21,17 +21,18 @@ from saltvirt import confidential, errors
 from saltvirt.creation import Phase
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt, translate
-from saltvirt.host.domain import aside, creation
+from saltvirt.host.domain import creation
+from saltvirt.host.domain import replaced_guest as aside
 from saltvirt.host.storage import (
     answers,
-    bounded,
+    bounded_io,
     chains,
     foreign_guests,
     identity,
     mounts,
     pool_source,
     references,
-    shared,
+    sharing,
     unchanged_disks,
     volume_content,
 )
@@ -157,8 +158,8 @@ def is_there(conn: libvirt.virConnect, path: str) -> bool:
     if not connection.is_local(conn) or not path.startswith("/"):
         return True
     try:
-        return bounded.lexists(path)
-    except bounded.StorageTimeout:
+        return bounded_io.lexists(path)
+    except bounded_io.StorageTimeout:
         return True
 
 
@@ -167,7 +168,7 @@ def others_may_have(conn: libvirt.virConnect, path: str) -> str | None:
     if not path.startswith("/"):
         return "it is on a server"
     return (
-        shared.sharing_reason(path) if connection.is_local(conn) else "its host is another machine"
+        sharing.sharing_reason(path) if connection.is_local(conn) else "its host is another machine"
     )
 
 
@@ -178,7 +179,7 @@ def open_reason(conn: libvirt.virConnect, path: str) -> str | None:
         return None
     try:
         return _open_text(path) if unchanged_disks.is_open(path) else None
-    except bounded.StorageTimeout as exc:
+    except bounded_io.StorageTimeout as exc:
         return exc.strerror
 
 
@@ -197,24 +198,24 @@ def prevent_open(conn: libvirt.virConnect, paths: Iterable[str]) -> Iterator[dic
                 continue
             try:
                 already_open = block.enter_context(unchanged_disks.prevent_open(path))
-            except bounded.StorageTimeout as exc:
+            except bounded_io.StorageTimeout as exc:
                 reasons[path] = exc.strerror
             else:
                 reasons[path] = _open_text(path) if already_open else None
         yield reasons
 
 
-def file_identity(conn: libvirt.virConnect, path: str) -> shared.FileIdentity:
+def file_identity(conn: libvirt.virConnect, path: str) -> sharing.FileIdentity:
     """The shared.FileIdentity of a path, or of libvirt's path of what a server has."""
     if path.startswith("/"):
-        return shared.file_identity(path)
+        return sharing.file_identity(path)
     names = {str(key[1]) for key in keys_of(conn, path) if key[0] == "server"}
-    return shared.FileIdentity(path, names=tuple(sorted(names)))
+    return sharing.FileIdentity(path, names=tuple(sorted(names)))
 
 
 def users_here(
     conn: libvirt.virConnect,
-    identities: Collection[shared.FileIdentity],
+    identities: Collection[sharing.FileIdentity],
     below_folder: str | None = None,
 ) -> dict[str, str | None]:
     """{path: who on this host could reach it, in words; None where nobody can} for identities of
@@ -233,7 +234,7 @@ def users_here(
     return reasons
 
 
-def _matching_users(used: Usage, identity_fact: shared.FileIdentity) -> Iterator[StorageUser]:
+def _matching_users(used: Usage, identity_fact: sharing.FileIdentity) -> Iterator[StorageUser]:
     """The Users of what may be the place of another host: by its path, its name, its inode."""
     names = {("server", name) for name in identity_fact.names}
     for key, users in used.users.items():
@@ -241,15 +242,15 @@ def _matching_users(used: Usage, identity_fact: shared.FileIdentity) -> Iterator
         if matches:
             yield from users
     for folder, user in used.folders:
-        if shared.sharing_reason(folder):
+        if sharing.sharing_reason(folder):
             yield user
 
 
-def _is_same(path: str, identity_fact: shared.FileIdentity) -> bool:
+def _is_same(path: str, identity_fact: sharing.FileIdentity) -> bool:
     """Whether a path of this host is surely the place of another one."""
     if os.path.basename(path) != os.path.basename(identity_fact.path):
         return False
-    local_identity = shared.file_identity(path)
+    local_identity = sharing.file_identity(path)
     same_inode = identity_fact.inode is not None and identity_fact.inode == local_identity.inode
     return (
         same_inode
@@ -258,17 +259,17 @@ def _is_same(path: str, identity_fact: shared.FileIdentity) -> bool:
     )
 
 
-def _may_be_same(path: str, identity_fact: shared.FileIdentity) -> bool:
+def _may_be_same(path: str, identity_fact: sharing.FileIdentity) -> bool:
     same_name = os.path.basename(path) == os.path.basename(identity_fact.path)
     try:
-        if not bounded.lexists(path):
+        if not bounded_io.lexists(path):
             return same_name
-    except bounded.StorageTimeout:  # which is a doubt by itself
+    except bounded_io.StorageTimeout:  # which is a doubt by itself
         return same_name
-    local_identity = shared.file_identity(path)
+    local_identity = sharing.file_identity(path)
     same_inode = identity_fact.inode is not None and identity_fact.inode == local_identity.inode
     matches = same_name or same_inode or bool({*local_identity.ids} & {*identity_fact.ids})
-    return matches and shared.sharing_reason(path) is not None
+    return matches and sharing.sharing_reason(path) is not None
 
 
 def keys(
@@ -310,7 +311,7 @@ def keys_of_pool(conn: libvirt.virConnect, used: Usage, pool: libvirt.virStorage
     if group and not pool.isActive():
         # a guest may name a volume of a group by its device
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            for name in bounded.names(target or ""):
+            for name in bounded_io.names(target or ""):
                 key_set |= keys_of(conn, os.path.join(target or "", name))
     return key_set
 
@@ -346,7 +347,7 @@ class _UsageReader:
         self.file_counts: dict[int, int] = {}
 
     def read(self, images: bool, below_folder: str | None, folders: Iterable[str]) -> Usage:
-        with bounded.record_timeouts() as unresponsive:
+        with bounded_io.record_timeouts() as unresponsive:
             self.all(images, below_folder, folders)
         for mount_point in sorted(unresponsive):
             self.usage.add_unknown(f"what is on {mount_point} is not known: it does not answer")
@@ -612,7 +613,7 @@ class _UsageReader:
 
     def folder(self, folder: str) -> None:
         try:
-            paths = bounded.files(folder)
+            paths = bounded_io.files(folder)
         except FileNotFoundError:
             return
         except OSError as exc:
@@ -623,9 +624,9 @@ class _UsageReader:
 
     def image_tree(self, folder: str) -> None:
         try:
-            for path in bounded.files_below(folder):
+            for path in bounded_io.files_below(folder):
                 self.image(path)
-        except bounded.StorageTimeout:
+        except bounded_io.StorageTimeout:
             pass  # of which is taken note
         except OSError as exc:
             self.usage.add_unknown(f"{folder} cannot be looked through: {exc.strerror}")
@@ -640,7 +641,7 @@ class _UsageReader:
                 return
             answers.volume(volume)
             base = volume_content.definition(volume).backing_path
-        except bounded.StorageTimeout:
+        except bounded_io.StorageTimeout:
             return  # of which is taken note
         except errors.VirtError as exc:
             self.usage.add_unknown(exc.text)
@@ -680,7 +681,7 @@ def decide(
     candidates: Mapping[str, str | None],
     used: Usage,
     unused: Iterable[str] = (),
-) -> tuple[list[str], dict[str, str], dict[str, shared.FileIdentity]]:
+) -> tuple[list[str], dict[str, str], dict[str, sharing.FileIdentity]]:
     """(paths to delete, {path: reason}, {path: FileIdentity}) of {real path: reason to keep it
     or None}.
 
@@ -688,10 +689,10 @@ def decide(
     those of paths that stay only for want of that. What is kept can be based on what was to be
     deleted: that is kept, too. What is not there is deleted already.
     """
-    unused_paths, identities = set(unused), dict[str, shared.FileIdentity]()
+    unused_paths, identities = set(unused), dict[str, sharing.FileIdentity]()
 
     def keep_reason(path: str) -> str | None:
-        with bounded.record_timeouts() as unresponsive:
+        with bounded_io.record_timeouts() as unresponsive:
             reason = used.keep_reason(keys_of(conn, path), to_delete)
             far = not reason and others_may_have(conn, path)
         if unresponsive:
@@ -743,7 +744,7 @@ def domain_xmls(dom: libvirt.virDomain) -> Iterator[str]:
 def _owner(path: str) -> int | None:
     """The number of the user whose it is; None where that is not known."""
     try:
-        return bounded.stat(path).st_uid
+        return bounded_io.stat(path).st_uid
     except (OSError, ValueError):
         return None
 
@@ -755,8 +756,8 @@ def _is_mounted(folder: str) -> bool:
 def _mode(path: str) -> int:
     """What kind of thing is at a path; 0 for nothing, _SILENT where nobody answers."""
     try:
-        return bounded.stat(path).st_mode
-    except bounded.StorageTimeout:
+        return bounded_io.stat(path).st_mode
+    except bounded_io.StorageTimeout:
         return _NO_ANSWER
     except (OSError, ValueError):
         return 0
@@ -766,7 +767,7 @@ def _surely_gone(conn: libvirt.virConnect, path: str) -> bool:
     """Whether a file that is not there is gone, and not only its file system."""
     folder = os.path.dirname(path)
     try:
-        if not bounded.names(folder):
+        if not bounded_io.names(folder):
             return False
     except OSError:
         return False

@@ -11,11 +11,11 @@ import re
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
-from saltvirt import errors, plain, units
+from saltvirt import errors, sanitize, units
 from saltvirt.host import connection
-from saltvirt.host.storage import bounded, chains, files
+from saltvirt.host.storage import bounded_io, chains, files
 from saltvirt.images import clone, header, inspect
-from saltvirt.xml.volume import Volume
+from saltvirt.xml.storage.volume import Volume
 
 if TYPE_CHECKING:
     import libvirt
@@ -55,7 +55,8 @@ def refuse_foreign(conn: libvirt.virConnect, volume: libvirt.virStorageVol) -> N
     referenced = image_header.data_file or image_header.backing
     if referenced:
         raise errors.ImageError(
-            f"{path} names the backing file {plain.one_line(referenced, 200)}: a guest could have "
+            f"{path} names the backing file {sanitize.one_line(referenced, 200)}: a guest could "
+            f"have "
             f"written "
             "that to a raw disk. If it is yours, make it whole with qemu-img convert"
         )
@@ -93,7 +94,7 @@ def _free_bytes(pool: libvirt.virStoragePool) -> int:
     """Now; libvirt itself tells of when it last looked."""
     folder = ElementTree.fromstring(pool.XMLDesc(0)).findtext("target/path") or ""
     if os.path.isdir(folder) and not f"{folder}/".startswith("/dev/"):
-        unit, _, free = bounded.room(folder)
+        unit, _, free = bounded_io.room(folder)
         return unit * free
     free_bytes: int = pool.info()[3]
     return free_bytes

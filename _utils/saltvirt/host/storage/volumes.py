@@ -13,7 +13,7 @@ from saltvirt.host.connection import ReadFailure, as_not_found, libvirt, transla
 from saltvirt.host.domain import saved_memory
 from saltvirt.host.storage import (
     answers,
-    bounded,
+    bounded_io,
     files,
     identity,
     pools,
@@ -21,7 +21,7 @@ from saltvirt.host.storage import (
     usage,
     volume_content,
 )
-from saltvirt.xml.volume import Volume
+from saltvirt.xml.storage.volume import Volume
 
 if TYPE_CHECKING:
     from saltvirt.host.storage.identity import Key
@@ -411,7 +411,7 @@ def _read(volume: libvirt.virStorageVol) -> VolumeInfo | ReadFailure:
     try:
         answers.volume(volume)
         return describe(volume)
-    except bounded.StorageTimeout as exc:
+    except bounded_io.StorageTimeout as exc:
         return {"error": exc.strerror}
     except errors.VirtError as exc:
         return {"error": str(exc)}

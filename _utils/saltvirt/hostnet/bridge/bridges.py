@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from saltvirt import places
+from saltvirt import standard_paths
 from saltvirt.errors import AlreadyExists, InvalidInput, OperationFailed, Unsupported
 from saltvirt.hostnet import program
 from saltvirt.hostnet.bridge import ifcfg, ifupdown, netplan, networkd, networkmanager, ovs
@@ -55,7 +55,7 @@ class BridgeRecord(BridgeSetup):
 # (host, port) that must be reachable
 Probe = tuple[str, int]
 
-SAVED_FOLDER = Path(places.STATE, "network-before")
+SAVED_FOLDER = Path(standard_paths.STATE, "network-before")
 UNIT = "salt-virt-network-back"
 # of a host that is started again before a change was confirmed
 BOOT_UNIT = "salt-virt-network-unconfirmed"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from saltvirt import plain
+from saltvirt import sanitize
 from saltvirt.errors import Unsupported
 from saltvirt.hostnet.bridge import networkd
 from saltvirt.hostnet.bridge.plan import BridgePlan, already_configured
@@ -73,7 +73,7 @@ def _trees(host: BridgeHost) -> list[ParsedFile]:
         try:
             tree = host.load(host.read(path)) or {}
         except ValueError as exc:
-            raise Unsupported(f"{path} is no YAML: {plain.one_line(exc)}") from exc
+            raise Unsupported(f"{path} is no YAML: {sanitize.one_line(exc)}") from exc
         if not _is_netplan(tree):
             raise Unsupported(f"{path} has something else than netplan reads: correct it first")
         trees.append((path, tree))

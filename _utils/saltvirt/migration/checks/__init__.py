@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 
 from saltvirt.answers.migration import Certificate
 from saltvirt.migration.checks import (
+    capacity,
     cpu,
     devices,
     guest,
     identity,
     machine,
     network,
-    room,
     storage,
     trust,
 )
@@ -33,7 +33,7 @@ TARGET_CHECKS = (
     trust.reasons,
     identity.reasons,
     machine.reasons,
-    room.reasons,
+    capacity.reasons,
     cpu.reasons,
     network.reasons,
     storage.reasons,

@@ -1,0 +1,279 @@
+"""A guest runs at once from a backup that the machine of the target shows: its disks are overlays
+on that, and their blocks come in meanwhile (``standing``)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+from xml.etree import ElementTree
+
+from saltvirt import errors
+from saltvirt.answers.created import CreatedGuest
+from saltvirt.backup.export import live_restore_server
+from saltvirt.backup.export.in_place_restore import InPlaceRestore
+from saltvirt.backup.export.live_restore_server import STOP, LiveRestoreRequest
+from saltvirt.backup.export.restore import FORMAT, RestoreBuilder, sync
+from saltvirt.backup.model.answers import ShownBackup, ShownDisk
+from saltvirt.backup.model.pins import (
+    COMPLETE,
+    DISCONNECTED,
+    MISSING,
+    OFF,
+    PULLING,
+    LiveRestoreStatus,
+)
+from saltvirt.backup.target import detached
+from saltvirt.host.connection import libvirt, translated
+from saltvirt.host.domain import guest_lock, live_restores, lookup
+from saltvirt.host.domain.live_restores import LiveRestoreRecord
+from saltvirt.host.provision import disks
+from saltvirt.images import tools as programs
+from saltvirt.xml.devices.disk import Disk
+from saltvirt.xml.devices.disk_backing import BackingStore
+from saltvirt.xml.devices.disk_source import DiskSource, SourceHost
+from saltvirt.xml.domain.metadata import GuestRecord
+
+_ENDS_S = 10
+
+
+@dataclass(frozen=True)
+class LiveRestoreOptions:
+    """library: the folder of the package saltvirt. asked: what its keeper has to know.
+    bandwidth_mib_s: so much is pulled in at most; None: as fast as it goes."""
+
+    library: str
+    request: LiveRestoreRequest
+    bandwidth_mib_s: int | None = None
+
+
+class LiveRestoreBuilder(RestoreBuilder):
+    """What is different of a guest that runs at once. Set ``how``."""
+
+    options: LiveRestoreOptions
+
+    def check(self) -> None:
+        live_restore_server.socket_path(self.guest.name)
+        if self.guest.seed:
+            raise errors.Unsupported(
+                f"{self.guest.name} would run at once with the identity of its original: give "
+                "instant=False, or seed=False if the original is off for good"
+            )
+        if live_restores.load(self.guest.name):
+            raise errors.Refused(
+                f"{self.guest.name} stands on a backup already: virt.backup_instant shows it"
+            )
+        self.policies: dict[str, tuple[str, ...]] = {}
+        super().check()
+
+    def disk_build(self, disk: ShownDisk, path: str) -> disks.DiskBuild:
+        return replace(super().disk_build(disk, path), write=self._overlay(disk))
+
+    def attach_disk(self, record: GuestRecord, disk: Disk, path: str) -> None:
+        super().attach_disk(record, disk, path)
+        target = str(disk.target)
+        self.policies.setdefault(target, live_restore_server.policies(disk))
+        # what cannot be read now can be later: the guest must see no error
+        disk.error_policy = disk.rerror_policy = STOP
+        disk.backing_store = backing(self.guest.name, target)
+
+    def _overlay(self, disk: ShownDisk) -> Callable[[str], object]:
+        def write(path: str) -> None:
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
+            self.claim(path)
+            below = f"nbd+unix:///{disk.target}?socket={live_restore_server.socket_path(self.guest.name)}"
+            # it is not there yet: nothing is read
+            argv = ["qemu-img", "create", "-q", "-u", "-f", FORMAT, "-b", below, "-F", "raw", path]
+            programs.run([*argv, str(disk.size_bytes)], f"make the disk {path}")
+            sync(path)
+
+        return write
+
+    def start(self) -> None:
+        self.attach_backup()
+        super().start()
+
+    def attach_backup(self) -> None:
+        """The backup is shown to the guest's QEMU from now on."""
+        self.tools.report_step("show", f"{self.shown.host} shows the backup {self.shown.ident}")
+        self.undo.push("show the backup no more", _end, self.guest.name)
+        self.save_state()
+        begin(self.options)
+
+    def save_state(self) -> None:
+        """Puts down on what the guest stands."""
+        live_restores.store(
+            LiveRestoreRecord(
+                self.guest.name, self.dom.UUIDString(), self.shown.ident, self.shown.host,
+                self.shown.port, self.shown.authority,
+                tuple(build.spec.name or "" for build in self.builds), self.options.bandwidth_mib_s,
+                self.policies,
+            )
+        )  # fmt: skip
+
+
+class LiveNewRestore(LiveRestoreBuilder):
+    """A guest that was not there."""
+
+
+class LiveInPlaceRestore(LiveRestoreBuilder, InPlaceRestore):
+    """One in the place of a guest."""
+
+    def _switch(self, state: dict[str, bytes]) -> None:
+        # before its definition stands on the backup: who is killed in between leaves one of which
+        # it is known on which it stands, so that it can be shown again
+        self.undo.push("forget on what it stands", live_restores.forget, self.guest.name)
+        self.save_state()
+        super()._switch(state)
+
+    def make(self) -> CreatedGuest:
+        super().make()
+        self.start()
+        return self.result(None)
+
+
+def make_builder(
+    options: LiveRestoreOptions, parts: tuple[Any, ...], last: tuple[Any, ...]
+) -> LiveRestoreBuilder:
+    """What makes one. parts: the first arguments of a Restore. last: those after them, of an Over
+    two, else one."""
+    conn, guest, *rest = parts
+    kind: type[Any] = LiveNewRestore if len(last) == 1 else LiveInPlaceRestore
+    builder: LiveRestoreBuilder = kind(conn, replace(guest, start=True), *rest, *last)
+    builder.options = options
+    return builder
+
+
+def backing(guest: str, target: str) -> BackingStore:
+    """What such a disk stands on, as libvirt is told."""
+    socket_host = SourceHost(transport="unix", socket=live_restore_server.socket_path(guest))
+    source = DiskSource(protocol="nbd", name=target)
+    source.hosts.append(socket_host)
+    store = BackingStore(type="network", format="raw")
+    store.source = source
+    store.need().append(ElementTree.Element("backingStore"))
+    return store
+
+
+def begin(options: LiveRestoreOptions) -> None:
+    """Raises OperationFailed where the backup cannot be shown here."""
+    detached.spawn(
+        options.library,
+        live_restore_server.MODULE,
+        options.request,
+        "the program that shows the backup here",
+    )
+
+
+def _end(name: str) -> None:
+    """Nothing is shown here any more, and the guest stands on nothing that is known."""
+    stop_server(name)
+    live_restores.forget(name)
+
+
+def stop_server(name: str) -> None:
+    """Ends the process that shows the backup here. Raises OperationFailed where it does not end."""
+    deadline = time.monotonic() + _ENDS_S
+    signal_number = signal.SIGTERM
+    while (pid := live_restores.server_pid(name)) is not None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal_number)
+        if time.monotonic() > deadline:
+            if signal_number == signal.SIGKILL:
+                raise errors.OperationFailed(f"process {pid} does not end")
+            signal_number, deadline = signal.SIGKILL, time.monotonic() + _ENDS_S
+        time.sleep(0.1)
+
+
+def resume(
+    conn: libvirt.virConnect, options: LiveRestoreOptions, name: str, shown_backup: ShownBackup
+) -> LiveRestoreStatus:
+    """The backup on which the guest stands is shown anew. Raises NotFound, OperationFailed."""
+    with guest_lock.acquire(options.request.locks, "virt.backup_again", name):
+        restore = live_restores.load(name)
+        if restore is None:
+            raise errors.NotFound(f"{name} stands on no backup here")
+        if restore.ident != shown_backup.ident:
+            raise errors.BadAnswer(
+                f"{name} stands on {restore.ident}, shown is {shown_backup.ident}"
+            )
+        stop_server(name)
+        live_restores.store(
+            replace(restore, host=shown_backup.host, port=shown_backup.port,
+            authority=shown_backup.authority,
+                    bandwidth_mib_s=options.bandwidth_mib_s)
+        )  # fmt: skip
+        begin(options)
+    return read_status(conn, name)
+
+
+def read_status(conn: libvirt.virConnect, name: str, locks: str | None = None) -> LiveRestoreStatus:
+    """How far the guest is. What stands on nothing any more is forgotten. locks: of the guests;
+    then OperationFailed is raised of one that is just made: it will need the backup."""
+    lock_owner = guest_lock.owners(locks).get(name, "") if locks else ""
+    status = _read_status(conn, name)
+    if status.state in (MISSING, COMPLETE) and lock_owner.startswith(RestoreBuilder.VERB):
+        raise errors.OperationFailed(f"{name} is being made here, {lock_owner}: wait for it")
+    return status
+
+
+def _read_status(conn: libvirt.virConnect, name: str) -> LiveRestoreStatus:
+    with translated(f"look at {name}"):
+        restore, dom = live_restores.load(name), lookup.find(conn, name)
+        server_pid = live_restores.server_pid(name)
+        if dom is None or (restore and dom.UUIDString() != restore.uuid):
+            if restore and server_pid is None:
+                live_restores.forget(name)
+            return LiveRestoreStatus(MISSING, restore.ident if restore else None)
+        pending = live_restore_server.pending_disks(name, ElementTree.fromstring(dom.XMLDesc(0)))
+        if not pending:
+            if restore and server_pid is None:
+                live_restores.forget(name)
+            return LiveRestoreStatus(COMPLETE, restore.ident if restore else None, 100)
+        if restore is None:
+            return LiveRestoreStatus(
+                DISCONNECTED, why=f"what is in {live_restores.FOLDER} of it is gone"
+            )
+        percents = {target: _percent(dom, target, pending) for target in restore.disks}
+        status = LiveRestoreStatus(
+            OFF,
+            restore.ident,
+            min(percents.values(), default=0),
+            is_paused_on_error(dom),
+            disks=percents,
+        )
+        return _with_state(dom, restore, status, pending[0], server_pid)
+
+
+def is_paused_on_error(dom: libvirt.virDomain) -> bool:
+    """Whether the guest waits for a block that could not be read."""
+    return bool(dom.isActive()) and live_restore_server.is_paused_on_error(dom)
+
+
+def _with_state(
+    dom: libvirt.virDomain,
+    restore: LiveRestoreRecord,
+    status: LiveRestoreStatus,
+    target: str,
+    server_pid: int | None,
+) -> LiveRestoreStatus:
+    if server_pid is None:
+        reason = "the process that showed it here is gone"
+        return replace(status, state=DISCONNECTED if dom.isActive() else OFF, why=reason)
+    if not dom.isActive():
+        return status
+    is_waiting = status.paused or not dom.blockJobInfo(target, 0)
+    if is_waiting and (problem := live_restore_server.unavailable_reason(restore)):
+        return replace(status, state=DISCONNECTED, why=problem)
+    return replace(status, state=PULLING)
+
+
+def _percent(dom: libvirt.virDomain, target: str, pending: list[str]) -> int:
+    if target not in pending:
+        return 100
+    info = dom.blockJobInfo(target, 0) if dom.isActive() else None
+    return min(99, 100 * info["cur"] // info["end"]) if info and info["end"] else 0

@@ -1,0 +1,263 @@
+"""A guest runs from a backup that another machine shows. This process shows it to the guest's QEMU,
+on a socket of this host, and has libvirt pull its blocks in, until the guest stands on nothing.
+
+It outlives the job that began it, the minion and libvirt's daemon. When it dies, or what it reads
+from is cut off, QEMU pauses the guest at the first block that it has to read: nothing is lost.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+from saltvirt import errors, settings, standard_paths
+from saltvirt.backup.target import daemon, detached, relay
+from saltvirt.backup.target.daemon import RemoteExports
+from saltvirt.host import connection
+from saltvirt.host.connection import libvirt
+from saltvirt.host.domain import guest_lock, live_restores, lookup
+from saltvirt.host.domain.live_restores import LiveRestoreRecord
+from saltvirt.images import locks
+from saltvirt.schema import Message
+from saltvirt.xml.devices.disk import Disk
+from saltvirt.xml.domain.domain import Domain
+
+MODULE = "backup.export.live_restore_server"
+SOCKETS = "/run/libvirt/salt-virt"
+_MAX_SOCKET_BYTES = 107
+_POLL_S, _RETRY_S = 1, 5
+_POLICIES = ("error_policy", "rerror_policy")
+STOP = "stop"
+
+
+@dataclass(frozen=True)
+class LiveRestoreRequest(Message):
+    """uri, username, password: of libvirt. locks: the folder of the guests' locks. certificate,
+    key: by which the machine of the target knows this one."""
+
+    guest: str
+    uri: str | None
+    username: str | None
+    password: str | None = field(repr=False)
+    locks: str
+    certificate: str
+    key: str = field(repr=False)
+
+
+def make_request(
+    get: Callable[..., Any], overrides: Mapping[str, Any], guest: str, certificate: str, key: str
+) -> LiveRestoreRequest:
+    """get: this minion's configuration. overrides: what overrides it of the connection to
+    libvirt."""
+    local = settings.connection(get, dict(overrides))
+    libvirt_args = local.uri, local.username, local.password, guest_lock.folder(get)
+    return LiveRestoreRequest(guest, *libvirt_args, certificate, key)
+
+
+def socket_path(guest: str) -> str:
+    """Where the guest's QEMU finds its backup. AppArmor lets each guest use a path that ends so
+    below there, by the profile that libvirt makes; of what its disks name it has files only.
+
+    Raises InvalidInput for a name that is too long for the path of a socket.
+    """
+    path = _make_socket_path(guest)
+    excess = len(os.fsencode(path)) - _MAX_SOCKET_BYTES
+    if excess > 0:
+        raise errors.InvalidInput(
+            f"{guest} is {excess} letters too long to run from a backup: restore it without instant"
+        )
+    return path
+
+
+def _make_socket_path(guest: str) -> str:
+    return f"{SOCKETS}/nbd.tunnelmigrate.dest.{guest}"
+
+
+def pending_disks(guest: str, tree: ElementTree.Element) -> list[str]:
+    """The disks of a definition that stand on the backup."""
+    path = _make_socket_path(guest)
+    return [
+        str(disk.target)
+        for disk in map(Disk, tree.iterfind("devices/disk"))
+        if disk.backing_store
+        and disk.backing_store.source
+        and any(host.socket == path for host in disk.backing_store.source.hosts)
+    ]
+
+
+def unavailable_reason(restore: LiveRestoreRecord) -> str | None:
+    """Why the backup is not shown to this host; None where it is. A port that is free again may be
+    another backup's by now."""
+    try:
+        if relay.has_authority(restore.host, restore.port, restore.authority):
+            return None
+    except OSError:
+        return f"{restore.host} does not answer on port {restore.port}"
+    return f"on port {restore.port} of {restore.host} something else answers by now"
+
+
+def is_paused_on_error(dom: libvirt.virDomain) -> bool:
+    """Whether the guest was paused at a block that could not be read."""
+    paused = [libvirt.VIR_DOMAIN_PAUSED, libvirt.VIR_DOMAIN_PAUSED_IOERROR]
+    return bool(dom.state() == paused)
+
+
+class LiveRestoreServer:
+    """Hold ``stands.kept``."""
+
+    def __init__(self, request: LiveRestoreRequest) -> None:
+        self._request, self._path = request, socket_path(request.guest)
+        self._server: daemon.StorageDaemon | None = None
+        self._next_s = 0.0
+        self._misses = 0
+        self.signalled = False
+
+    @contextlib.contextmanager
+    def _libvirt(self) -> Iterator[libvirt.virConnect]:
+        request = self._request
+        local = settings.Connection(request.uri, request.username, request.password)
+        with connection.connect(local) as conn:
+            yield conn
+
+    def begin(self) -> None:
+        """Shows the backup here. Raises OperationFailed, and then it does not."""
+        restore = self._load_restore()
+        with self._libvirt() as conn:
+            owner = _qemu_user(conn)
+        os.makedirs(SOCKETS, 0o711, exist_ok=True)
+        with locks.temporary_folder(standard_paths.RUN, "stands-") as folder:
+            texts = {
+                "ca-cert.pem": restore.authority,
+                "client-cert.pem": self._request.certificate, "client-key.pem": self._request.key,
+            }  # fmt: skip
+            for name, text in texts.items():
+                Path(folder, name).write_text(text, encoding="ascii")
+            far = RemoteExports(restore.host, restore.port, restore.disks, folder)
+            self._server = daemon.reexport(far, self._path)
+        os.chown(self._path, *owner)
+        os.chmod(self._path, 0o600)
+
+    def _load_restore(self) -> LiveRestoreRecord:
+        restore = live_restores.load(self._request.guest)
+        if restore is None:
+            raise errors.NotFound(f"{self._request.guest} stands on no backup")
+        return restore
+
+    def run(self) -> None:
+        """Until the guest stands on nothing, or is gone, or this is ended by a signal."""
+        while not self.signalled:
+            # libvirt is being restarted, or /run is full; QEMU goes on
+            with contextlib.suppress(libvirt.libvirtError, errors.VirtError, OSError):
+                self._restart_daemon()
+                with self._libvirt() as conn:
+                    if self._is_finished(conn):
+                        break
+            time.sleep(_POLL_S)
+        if self._server:
+            self._server.end()
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._path)
+
+    def _restart_daemon(self) -> None:
+        """What shows the backup here is begun again where it has died."""
+        if self._server and not self._server.is_running and self._may_retry():
+            self.begin()
+
+    def _is_finished(self, conn: libvirt.virConnect) -> bool:
+        restore = live_restores.load(self._request.guest)
+        dom = lookup.find(conn, self._request.guest) if restore else None
+        if restore is None or dom is None or dom.UUIDString() != restore.uuid:
+            self._misses += 1
+            if self._misses > 2:
+                live_restores.forget(self._request.guest)
+            return self._misses > 2
+        self._misses = 0
+        pending = pending_disks(restore.guest, ElementTree.fromstring(dom.XMLDesc(0)))
+        if not pending:
+            # asked for it, libvirt waits until it is through with the end of the job: defined
+            # meanwhile, the guest's definition is used there after it was freed (libvirt 9.0)
+            if dom.isActive() and any(dom.blockJobInfo(disk, 0) for disk in restore.disks):
+                return False
+            if is_paused_on_error(dom):  # since it was last told to run on
+                dom.resume()
+            live_restores.forget(restore.guest)
+            with contextlib.suppress(errors.VirtError, libvirt.libvirtError):
+                restore_policies(conn, self._request.locks, restore)
+            return True
+        if dom.isActive():
+            self._pull(dom, restore, pending[0])
+        return False
+
+    def _pull(self, dom: libvirt.virDomain, restore: LiveRestoreRecord, target: str) -> None:
+        """Goes on after what was cut off, too."""
+        is_stuck = is_paused_on_error(dom)
+        if not is_stuck and dom.blockJobInfo(target, 0):
+            return
+        if not self._may_retry() or unavailable_reason(restore):
+            return
+        if is_stuck:
+            dom.resume()
+        if not dom.blockJobInfo(target, 0):
+            dom.blockPull(target, restore.bandwidth_mib_s or 0, 0)
+
+    def _may_retry(self) -> bool:
+        """Not more often than now and then."""
+        now_s = time.monotonic()
+        if now_s < self._next_s:
+            return False
+        self._next_s = now_s + _RETRY_S
+        return True
+
+
+def restore_policies(conn: libvirt.virConnect, locks: str, restore: LiveRestoreRecord) -> None:
+    """At an error the disks do what they did before, from the guest's next start on."""
+    with guest_lock.acquire(locks, "virt.backup_instant", restore.guest):
+        dom = lookup.lookup(conn, restore.guest)
+        flags = libvirt.VIR_DOMAIN_XML_INACTIVE | libvirt.VIR_DOMAIN_XML_SECURE
+        model = Domain.fromstring(dom.XMLDesc(flags))
+        for disk in model.disks:
+            before = (restore.policies or {}).get(disk.target or "")
+            if before and (disk.error_policy, disk.rerror_policy) == (STOP, STOP):
+                disk.error_policy, disk.rerror_policy = (policy or None for policy in before)
+        lookup.define(conn, model.tostring())
+
+
+def policies(disk: Disk) -> tuple[str, ...]:
+    """What a disk does at an error, as ``restore_policies`` takes it."""
+    return tuple(getattr(disk, name) or "" for name in _POLICIES)
+
+
+def _qemu_user(conn: libvirt.virConnect) -> tuple[int, int]:
+    """As whom QEMU runs."""
+    tree = ElementTree.fromstring(conn.getCapabilities())
+    for model in tree.iterfind("host/secmodel"):
+        label = model.findtext("baselabel") or ""
+        if model.findtext("model") == "dac" and label.count(":") == 1:
+            uid, gid = label.split(":")
+            return int(uid), int(gid)
+    return os.geteuid(), os.getegid()
+
+
+def main(_argv: list[str]) -> int:
+    """The program: a KeepRequest on its standard input; one line on its standard output."""
+    request = LiveRestoreRequest.from_answer(json.load(sys.stdin), "what is to be kept")
+    try:
+        with live_restores.server_lock(request.guest):
+            server = LiveRestoreServer(request)
+            signal.signal(signal.SIGTERM, lambda *_args: setattr(server, "signalled", True))
+            server.begin()
+            detached.send({"begun": True})
+            server.run()
+    except errors.VirtError as exc:
+        detached.send({"error": exc.text})
+        return 1
+    return 0

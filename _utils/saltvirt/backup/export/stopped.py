@@ -1,0 +1,48 @@
+"""A guest that is off: its disks shown read-only by QEMU's storage daemon, which QEMU's own locks
+keep a start away from."""
+
+from __future__ import annotations
+
+from saltvirt.backup.export import checkpoints, running
+from saltvirt.backup.export import inspect_guest as looks
+from saltvirt.backup.export.request import ServeRequest, exports_path
+from saltvirt.backup.model.answers import GuestInspection, InspectedDisk, PlannedDisk, ServedDisk
+from saltvirt.backup.target import daemon
+from saltvirt.host.connection import libvirt
+from saltvirt.xml.domain.domain import Domain
+
+
+def begin(
+    conn: libvirt.virConnect,
+    dom: libvirt.virDomain,
+    inspection: GuestInspection,
+    request: ServeRequest,
+) -> tuple[list[ServedDisk], daemon.StorageDaemon]:
+    """What is served, and what serves it. Raises OperationFailed, Unsupported."""
+    plan = {disk.target: disk for disk in running.match_plan(inspection, request)}
+    disks = {str(disk.target): disk for disk in Domain.fromstring(dom.XMLDesc(0)).disks}
+    created = checkpoints.make(conn, dom, inspection, request.ident)
+    shown = [
+        daemon.ExportedDisk(
+            looks.source_path(conn, disks[disk.target]),
+            disk.format,
+            disk.target,
+            plan[disk.target].since,
+        )
+        for disk in inspection.disks
+    ]
+    served_disks = [_describe_export(disk, plan[disk.target], created) for disk in inspection.disks]
+    return served_disks, daemon.begin(shown, exports_path(request.guest))
+
+
+def _describe_export(disk: InspectedDisk, plan: PlannedDisk, created: dict[str, str]) -> ServedDisk:
+    return ServedDisk(
+        target=disk.target,
+        size_bytes=disk.size_bytes,
+        source=disk.source,
+        export=disk.target,
+        contexts=(f"qemu:dirty-bitmap:{plan.since}",) if plan.since else (),
+        parent=plan.parent,
+        reason=plan.reason,
+        checkpoint=created.get(disk.target),
+    )

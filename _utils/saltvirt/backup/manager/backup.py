@@ -1,0 +1,373 @@
+"""A guest's backup: its host shows the disks, the target's machine reads them."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from saltvirt import errors, names, settings, units
+from saltvirt.backup.manager import target_upkeep
+from saltvirt.backup.model import chains, pages, policy, record
+from saltvirt.backup.model.answers import (
+    BackupPlan,
+    BackupResult,
+    GuestInspection,
+    ListedBackup,
+    Serving,
+    ServingEnd,
+)
+from saltvirt.backup.model.policy import BackupPolicy, TargetPolicy
+from saltvirt.fleet.client import Fleet
+from saltvirt.operations.cluster import inventory
+from saltvirt.operations.core.operation import Checked, Reasons, Result
+from saltvirt.operations.core.report import Report
+from saltvirt.operations.guest import lifecycle
+from saltvirt.operations.journal import lock, slots
+
+
+@dataclass(frozen=True)
+class _BackupJob:
+    """host: where the guest is. machine: where the target is."""
+
+    host: str
+    machine: str
+    inspection: GuestInspection
+    plan: BackupPlan
+
+    @property
+    def disks(self) -> dict[str, str]:
+        """Disk to how it is to be taken, in words."""
+        methods = {
+            disk_plan.target: f"what changed since {disk_plan.parent}"
+            if disk_plan.parent
+            else f"whole: {disk_plan.reason}"
+            for disk_plan in self.plan.disks
+        }
+        return {
+            **methods,
+            **{disk: f"not: {reason}" for disk, reason in self.inspection.skipped.items()},
+        }
+
+
+@dataclass(frozen=True)
+class _OtherTargets:
+    """Of other targets. needed: the checkpoints from which the next increments there begin.
+    superseded: those of their backups from which none does. silent: the targets that do not say."""
+
+    needed: frozenset[str] = frozenset()
+    superseded: frozenset[str] = frozenset()
+    silent: tuple[str, ...] = ()
+
+
+class CreateBackup:
+    """Makes one. to: the name of a target; None: the only one. whole: all disks are read whole.
+    by: who asked for it. host: where the guest is and nowhere else, though not every host
+    answers."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        name: str,
+        target_name: str | None,
+        report: Report,
+        full: bool = False,
+        requester: str = "root",
+        host: str | None = None,
+    ) -> None:
+        self.fleet, self.name, self.target_name, self.report = fleet, str(name), target_name, report
+        self.full, self.requester, self.host = bool(full), requester, host
+
+    def check(self) -> Checked:
+        """How each disk would be taken."""
+        reasons = Reasons()
+        with reasons:
+            target = self._policy().target(self.target_name)
+            with reasons:
+                lock.refuse_taken(self.fleet.opts, names.guest(self.name))
+            job = self._prepare(target)
+            reasons.raise_first()
+            comment = f"{self.name} on {job.host} would be backed up to {target.name}"
+            details = {"host": job.host, "disks": job.disks}
+            return Checked(self.name, comment, {"backup": job.plan.ident}, details)
+        return reasons.checked(self.name)
+
+    def run(self) -> Result:
+        """Raises NotFound, InvalidInput, Refused, OperationFailed, ConnectionFailed."""
+        name = names.guest(self.name)
+        target = self._policy().target(self.target_name)
+        with lock.guest(self.fleet.opts, name, "virt.backup"):
+            try:
+                return self._create(target)
+            except errors.VirtError as exc:
+                self.report.failed(exc)
+                raise
+
+    def _policy(self) -> BackupPolicy:
+        return policy.read(settings.of_master(self.fleet.opts))
+
+    def _prepare(self, target: TargetPolicy, reader: bool = False) -> _BackupJob:
+        """reader: the machine of the target also says by which certificate it reads."""
+        host = lifecycle.host_for_write(self.fleet, self.name, self.host)
+        machine = target.machine(host)
+        answer = self.fleet.call(host, "virt.backup_look", {"name": self.name})
+        inspection = GuestInspection.from_answer(answer, host)
+        if not inspection.disks:
+            reason = "; ".join(f"{disk}: {reason}" for disk, reason in inspection.skipped.items())
+            raise errors.InvalidInput(
+                f"{self.name} has no disk to back up: {reason or 'none at all'}"
+            )
+        arguments = {"folder": target.folder, "host": host, "look": answer,
+                 "whole": self.full, "chain": target.chain, "mounted": target.mounted,
+                 "key": target.key, "reader": reader}  # fmt: skip
+        plan = BackupPlan.from_answer(
+            self.fleet.call(machine, "virt.backup_plan", arguments), machine
+        )
+        if reader and not plan.reader:
+            raise errors.BadAnswer(f"{machine}: it does not say by what it reads")
+        self._refuse_another(target, host, inspection, plan)
+        return _BackupJob(host, machine, inspection, plan)
+
+    def _refuse_another(
+        self, target: TargetPolicy, host: str, inspection: GuestInspection, plan: BackupPlan
+    ) -> None:
+        """Raises Refused for a UUID that is another guest's: its host says which one it is, and
+        what it says must not become the latest backup of the other one."""
+        if plan.guest in (None, self.name):
+            return
+        claim = f"{host} says that {self.name} has the UUID {inspection.uuid}"
+        hosts, silent = inventory.gather(self.fleet)
+        for hypervisor in hosts:
+            for guest in hypervisor.guests:
+                if guest.uuid == inspection.uuid and hypervisor.name != host:
+                    raise errors.Refused(f"{claim}, and so does {hypervisor.name} of {guest.name}")
+        if silent and not self.host and plan.host not in (None, host):
+            raise errors.Refused(
+                f"{claim}; that was {plan.guest}'s on {plan.host} by the backups at {target.name}, "
+                f"and {', '.join(sorted(silent))} does not answer: where you know that it is the "
+                f"same guest, give host={host}"
+            )
+
+    def _create(self, target: TargetPolicy) -> Result:
+        job, waited = self._prepare(target, True), []
+
+        def wait(reason: str) -> None:
+            waited.append(reason)
+            self.report.step("wait", f"{self.name}: waiting: {reason}")
+
+        opts, per_host = self.fleet.opts, self._policy().at_once_per_host
+        limits = {job.host: per_host}, {target.name: target.at_once}
+        with slots.backing_up(opts, *limits, wait, f"the backup of {self.name}"):
+            # meanwhile much may have changed
+            return self._execute(target, self._prepare(target, True) if waited else job)
+
+    def _execute(self, target: TargetPolicy, job: _BackupJob) -> Result:
+        backup_id = job.plan.ident
+        self.report.step(
+            "begin",
+            f"{self.name}: backing it up from {job.host} to {target.name}",
+            backup=backup_id,
+        )
+        with ThreadPoolExecutor(1) as pool:
+            query = pool.submit(self._query_others, target, job)
+            try:
+                serving, written = self._copy_disks(target, job)
+                other_targets = query.result()
+            except BaseException as exc:
+                reason = self._end_export(job, False, ())
+                if reason and isinstance(exc, errors.VirtError) and reason not in exc.text:
+                    raise errors.OperationFailed(f"{exc.text}; on {job.host}: {reason}") from exc
+                raise
+        leftovers = self._prune_checkpoints(job, written, other_targets)
+        return self._make_result(target, job, serving, written, leftovers)
+
+    def _copy_disks(self, target: TargetPolicy, job: _BackupJob) -> tuple[Serving, BackupResult]:
+        """The host shows the disks, and the target's machine reads them."""
+        arguments = {
+            "name": self.name, "ident": job.plan.ident, "reader": job.plan.reader,
+            "disks": [disk.to_answer() for disk in job.plan.disks],
+        }  # fmt: skip
+        answer = self.fleet.call(job.host, "virt.backup_begin", arguments, long=True)
+        serving = Serving.from_answer(answer, job.host)
+        if serving.uuid != job.inspection.uuid:
+            raise errors.BadAnswer(f"{job.host} shows another guest than it told of")
+        return serving, self._pull(target, job, answer)
+
+    def _pull(self, target: TargetPolicy, job: _BackupJob, serving: Any) -> BackupResult:
+        arguments = {
+            "folder": target.folder, "mounted": target.mounted, "name": self.name,
+            "ident": job.plan.ident,
+            "host": job.host, "serving": serving, "by": self.requester,
+            "bandwidth": target.bandwidth_mib_s, "key": target.key,
+            "reader": job.plan.reader, "compress": target.compress,
+        }  # fmt: skip
+        watch = (f"salt/virt/backup/{self.name}/", self._watch)
+        answer = self.fleet.call(job.machine, "virt.backup_pull", arguments, long=True, watch=watch)
+        return BackupResult.from_answer(answer, job.machine)
+
+    def _watch(self, _tag: str, event: dict[str, Any]) -> None:
+        if event.get("percent") is not None:
+            self.report.progress(event["percent"], f"{self.name}: {event['percent']} % is read")
+
+    def _query_others(self, target: TargetPolicy, job: _BackupJob) -> _OtherTargets:
+        """What the other targets say of the guest's checkpoints. In a thread of its own."""
+        targets = [
+            candidate
+            for candidate in self._policy().targets.values()
+            if candidate.name != target.name
+        ]
+        if not targets:
+            return _OtherTargets()
+        with Fleet(self.fleet.opts, like=self.fleet) as fleet:
+            return self._other_targets(fleet, targets, job)
+
+    def _other_targets(
+        self, fleet: Fleet, other_targets: list[TargetPolicy], job: _BackupJob
+    ) -> _OtherTargets:
+        common = {"host": job.host, "look": job.inspection.to_answer()}
+        machines: dict[str, list[TargetPolicy]] = {}
+        for target in other_targets:
+            machines.setdefault(target.machine(job.host), []).append(target)
+        needed, superseded, silent = set(), set(), []
+        for machine, targets in machines.items():  # one job for all targets that it has
+            # below the mount point of one that is missing is a target that needs nothing
+            calls = [
+                {"folder": member.folder, "mounted": member.mounted, **common} for member in targets
+            ]
+            try:
+                answers = fleet.each(machine, "virt.backup_plan", calls)
+            except errors.VirtError:
+                silent += [member.name for member in targets]
+                continue
+            for target, answer in zip(targets, answers, strict=True):
+                try:
+                    plan = BackupPlan.from_answer(answer.get(), machine)
+                except errors.VirtError:
+                    silent.append(target.name)
+                else:
+                    needed |= {*plan.needed}
+                    superseded |= {*plan.superseded}
+        return _OtherTargets(frozenset(needed), frozenset(superseded), tuple(silent))
+
+    def _end_export(self, job: _BackupJob, good: bool, needed: tuple[str, ...]) -> str | None:
+        """Has the host end it; why it had ended by itself before, or could not."""
+        arguments = {"name": self.name, "ident": job.plan.ident, "good": good, "needed": needed}
+        try:
+            answer = self.fleet.call(job.host, "virt.backup_end", arguments, long=True)
+            return ServingEnd.from_answer(answer, job.host).why
+        except errors.VirtError as exc:
+            return exc.text
+
+    def _prune_checkpoints(
+        self, job: _BackupJob, written: BackupResult, other_targets: _OtherTargets
+    ) -> tuple[str, ...]:
+        """What is left on the host after a backup that is good. Only checkpoints go that a target
+        here has made: others are those of another master, or of a target that is silent."""
+        own_checkpoints = {chains.checkpoint(job.plan.ident), *written.checkpoints}
+        obsolete = {
+            *job.plan.needed,
+            *job.plan.superseded,
+            *other_targets.superseded,
+        } - other_targets.needed
+        unknown = {*job.inspection.checkpoints} - obsolete - other_targets.needed
+        now = record.format_time(time.time())
+        removable = obsolete | (set() if other_targets.silent else chains.abandoned(unknown, now))
+        needed = sorted({*job.inspection.checkpoints} - removable | own_checkpoints)
+        arguments = {"name": self.name, "ident": job.plan.ident, "good": True, "needed": needed}
+        leftovers = tuple(
+            f"the checkpoints of the backups at {target_name} stay: it does not answer"
+            for target_name in other_targets.silent
+        )
+        with contextlib.suppress(errors.VirtError):
+            answer = self.fleet.call(job.host, "virt.backup_end", arguments, long=True)
+            return (*leftovers, *ServingEnd.from_answer(answer, job.host).left)
+        return (*leftovers, f"what {job.host} showed may be left there: virt.backup_end ends it")
+
+    def _make_result(
+        self,
+        target: TargetPolicy,
+        job: _BackupJob,
+        serving: Serving,
+        written: BackupResult,
+        leftovers: tuple[str, ...],
+    ) -> Result:
+        moved_size = units.human_bytes(written.moved_bytes)
+        method = serving.consistency + (f" ({serving.note})" if serving.note else "")
+        comment = (
+            f"{self.name} was backed up to {target.name}: {written.ident}, {moved_size} read, "
+            f"{method}"
+        )
+        self.report.done(comment, backup=written.ident)
+        disks = {
+            disk.target: f"what changed since {disk.parent}"
+            if disk.parent
+            else f"whole: {disk.reason}"
+            for disk in serving.disks
+        }
+        details: dict[str, Any] = {
+            "host": job.host, "target": target.name, "consistency": serving.consistency,
+            "disks": disks, "moved_bytes": written.moved_bytes,
+            "stored_bytes": written.stored_bytes,
+        }  # fmt: skip
+        if serving.skipped:
+            details["skipped"] = serving.skipped
+        if leftovers:
+            details["left"] = list(leftovers)
+        return Result(self.name, comment, {"backup": written.ident}, details)
+
+
+def list_all(
+    fleet: Fleet, name: str | None = None, target_name: str | None = None
+) -> tuple[dict[str, list[dict[str, Any]]], dict[str, str]]:
+    """(target to its backups, of one guest or of all; target to why it did not say). target_name:
+    of that
+    target alone. Raises InvalidInput, NotFound."""
+    backups: dict[str, list[dict[str, Any]]] = {}
+    silent: dict[str, str] = {}
+    uuid = None if name is None else uuid_of(fleet, name)
+    for target in target_upkeep.select_targets(fleet, target_name):
+        try:
+            several = list_at(fleet, target, name, uuid)
+        except errors.VirtError as exc:
+            silent[target.name] = exc.text
+        else:
+            backups[target.name] = [backup.to_answer() for backup in several]
+    return backups, silent
+
+
+def uuid_of(fleet: Fleet, name: str) -> str | None:
+    """The UUID of the guest that has the name now: its backups may have another one. None where
+    no host that answers has one, or several have."""
+    hosts, _ = inventory.gather(fleet)
+    uuids = {guest.uuid for host in hosts for guest in host.guests if guest.name == name}
+    return uuids.pop() if len(uuids) == 1 else None
+
+
+def list_at(
+    fleet: Fleet,
+    target: TargetPolicy,
+    name: str | None = None,
+    uuid: str | None = None,
+    newest: bool = False,
+) -> list[ListedBackup]:
+    """What is at a target: all, or of one guest by its name and UUID. newest: of each guest the
+    last one, and the last good one. Raises as Fleet.one does."""
+    machine = target_upkeep.target_host(fleet, target)
+    arguments: dict[str, Any] = {"folder": target.folder, "mounted": target.mounted}
+    filters = {"name": name, "uuid": uuid, "newest": newest or None}
+    arguments |= {key: value for key, value in filters.items() if value is not None}
+    backups: list[ListedBackup] = []
+    while True:
+        answer = fleet.call(machine, "virt.backup_list", arguments, long=False)
+        if not isinstance(answer, list):
+            raise errors.BadAnswer(f"{machine}: its answer to virt.backup_list is no list")
+        page = [ListedBackup.from_answer(entry, machine) for entry in answer]
+        last = (backups[-1].uuid or "", backups[-1].ident) if backups else ("", "")
+        if any((entry.uuid or "", entry.ident) <= last for entry in page) and backups:
+            raise errors.BadAnswer(f"{machine}: its answers to virt.backup_list have no order")
+        backups += page
+        if not page or pages.is_last(answer):
+            return backups
+        arguments["after"] = f"{page[-1].uuid}/{page[-1].ident}"

@@ -1,0 +1,239 @@
+"""Guests that run from a backup while its blocks come in: seen through, or brought on again.
+
+Who stands on which backup is asked of the targets: there the master wrote it. What a hypervisor
+says of its own guest decides about that guest alone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from saltvirt import errors, names
+from saltvirt.backup.manager import target_upkeep
+from saltvirt.backup.model.answers import BackupReader, ShownBackup
+from saltvirt.backup.model.pins import (
+    COMPLETE,
+    DISCONNECTED,
+    MISSING,
+    OFF,
+    BackupPin,
+    LiveRestoreStatus,
+    PinnedBackup,
+)
+from saltvirt.backup.model.policy import TargetPolicy
+from saltvirt.fleet.client import Fleet
+from saltvirt.operations.core.operation import Checked, Result, Several, failure
+from saltvirt.operations.core.report import Report
+from saltvirt.operations.journal import lock
+
+_POLL_S = 2
+# while somebody waits it is shown anew so often where it is cut off
+_RECONNECT_S = 30
+VERB = "virt.backup_instant"
+
+
+@dataclass(frozen=True)
+class RunningRestore:
+    """uuid: of the guest that was backed up. stand: the guest that runs from it, and where."""
+
+    target: TargetPolicy
+    uuid: str
+    backup_id: str
+    pin: BackupPin
+
+    @property
+    def location(self) -> dict[str, Any]:
+        """The backup, for the machine of its target."""
+        return {
+            "folder": self.target.folder, "mounted": self.target.mounted, "uuid": self.uuid,
+            "backup": self.backup_id,
+        }  # fmt: skip
+
+
+def read_status(fleet: Fleet, restore: RunningRestore) -> LiveRestoreStatus:
+    """What its host says of the guest. One that stands on another backup stands on this no more."""
+    host = restore.pin.host
+    fleet.hosts(host)  # the target says so
+    answer = fleet.call(host, "virt.backup_standing", {"name": restore.pin.guest})
+    status = LiveRestoreStatus.from_answer(answer, host)
+    if status.state not in (MISSING, COMPLETE) and status.ident not in (None, restore.backup_id):
+        return LiveRestoreStatus(COMPLETE, restore.backup_id, 100)
+    return status
+
+
+def release_if_done(fleet: Fleet, restore: RunningRestore) -> LiveRestoreStatus:
+    """The same; the backup is let go where the guest does not need it any more. Hold the guest's
+    lock: one that is being made is not there yet."""
+    status = read_status(fleet, restore)
+    if status.state in (MISSING, COMPLETE):
+        pin_holder = {"guest": restore.pin.guest, "host": restore.pin.host}
+        machine = target_upkeep.target_host(fleet, restore.target)
+        fleet.call(machine, "virt.backup_let_go", {**restore.location, **pin_holder})
+    return status
+
+
+class FinishLiveRestore:
+    """name: of the guest; None: all, and none is waited for. timeout_s: so long is waited."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        name: str | None,
+        report: Report,
+        timeout_s: float,
+        sleep: Callable[[float], object] = time.sleep,
+    ) -> None:
+        self.fleet, self.name, self.report = fleet, name, report
+        self.timeout_s, self._sleep = timeout_s, sleep
+
+    def check(self) -> Several:
+        """How far each is; nothing is changed."""
+        return self._each(self._preview)
+
+    def run(self) -> Several:
+        """Raises InvalidInput, NotFound, and for a single guest whatever its host says."""
+        return self._each(self._wait if self.name else self._advance)
+
+    def _each(self, operate: Callable[[RunningRestore], Result]) -> Several:
+        if self.name is not None:
+            names.existing_guest(self.name)
+        restores, silent = self._find_restores()
+        if self.name and not restores and not silent:
+            text = f"{self.name} stands on no backup"
+            return Several((Result(self.name, text),))
+        parts, counted = [], Counter(restore.pin.guest for restore in restores)
+        for restore in restores:
+            try:
+                result = operate(restore)
+            except Exception as exc:
+                text = failure(exc, f"the guest {restore.pin.guest} on a backup")
+                result = Result(restore.pin.guest, text, complete=False)
+            if counted[result.subject] > 1:
+                result = replace(
+                    result, subject=f"{result.subject} on {restore.pin.host}, {restore.backup_id}"
+                )
+            parts.append(result)
+        if not parts and not silent:
+            return Several((Result("all", "no guest stands on a backup"),))
+        return Several((*parts, *silent))
+
+    def _find_restores(self) -> tuple[list[RunningRestore], tuple[Result, ...]]:
+        """(who stands on a backup, targets that did not say)."""
+        restores: list[RunningRestore] = []
+        silent = []
+        for target in target_upkeep.select_targets(self.fleet, None):
+            arguments = {"folder": target.folder, "mounted": target.mounted}
+            try:
+                machine = target_upkeep.target_host(self.fleet, target)
+                answer = self.fleet.call(machine, "virt.backup_stands", arguments)
+                restores += self._parse(target, answer, machine)
+            except errors.VirtError as exc:
+                text = f"who stands on its backups is not known: {exc.text}"
+                silent.append(Result(target.name, text, complete=False))
+        return restores, tuple(silent)
+
+    def _parse(self, target: TargetPolicy, answer: Any, machine: str) -> Iterator[RunningRestore]:
+        if not isinstance(answer, list):
+            raise errors.BadAnswer(f"{machine}: it is no list")
+        for item in answer:
+            fact = PinnedBackup.from_answer(item, machine)
+            if self.name in (None, fact.stand.guest):
+                yield RunningRestore(target, fact.uuid, fact.ident, fact.stand)
+
+    def _preview(self, restore: RunningRestore) -> Result:
+        status = read_status(self.fleet, restore)
+        is_done = status.state in (MISSING, COMPLETE)
+        changes = {"released": restore.backup_id} if is_done else {}
+        nothing = not is_done and status.state != DISCONNECTED
+        details = _details(restore, status)
+        return Checked(
+            restore.pin.guest, _describe(restore, status), changes, details, nothing=nothing
+        )
+
+    def _advance(self, restore: RunningRestore) -> Result:
+        """How far it is. It is brought on, and not waited for."""
+        return self._result(restore, self._resume(restore))
+
+    def _resume(self, restore: RunningRestore) -> LiveRestoreStatus:
+        with lock.guest(self.fleet.opts, restore.pin.guest, VERB):
+            status = release_if_done(self.fleet, restore)
+            # without a reason it goes on by itself
+            if status.state in (DISCONNECTED, OFF) and status.why:
+                status = self._reconnect(restore)
+        return status
+
+    def _wait(self, restore: RunningRestore) -> Result:
+        end_s, next_s = time.monotonic() + self.timeout_s, 0.0
+        while True:
+            status = read_status(self.fleet, restore)
+            if status.state in (MISSING, COMPLETE):
+                return self._advance(restore)
+            if status.why and time.monotonic() > next_s:
+                next_s = time.monotonic() + _RECONNECT_S
+                status = self._resume(restore)
+            self.report.progress(status.percent, _describe(restore, status))
+            if status.state == OFF or time.monotonic() > end_s:
+                return self._result(restore, status)
+            self._sleep(_POLL_S)
+
+    def _reconnect(self, restore: RunningRestore) -> LiveRestoreStatus:
+        """The target shows the backup anew, to the guest's host alone."""
+        host, name = restore.pin.host, restore.pin.guest
+        machine = target_upkeep.target_host(self.fleet, restore.target)
+        self.report.step("again", f"{name}: {machine} shows {restore.backup_id} to {host} again")
+        answer = self.fleet.call(host, "virt.backup_reader", {"once": True})
+        reader = BackupReader.from_answer(answer, host)
+        show_arguments = {
+            **restore.location,
+            "reader": reader.authority,
+            "stand": restore.pin.to_answer(),
+        }
+        shown = self.fleet.call(machine, "virt.backup_show", show_arguments)
+        ShownBackup.from_answer(shown, machine)
+        resume_arguments = {
+            "name": name, "shown": shown, "reader": reader.authority,
+            "bandwidth": restore.target.bandwidth_mib_s,
+        }  # fmt: skip
+        return LiveRestoreStatus.from_answer(
+            self.fleet.call(host, "virt.backup_again", resume_arguments), host
+        )
+
+    def _result(self, restore: RunningRestore, status: LiveRestoreStatus) -> Result:
+        text, is_done = _describe(restore, status), status.state in (MISSING, COMPLETE)
+        if is_done:
+            self.report.done(text, host=restore.pin.host)
+        elif status.state == DISCONNECTED:
+            self.report.step("cut", text, host=restore.pin.host)
+        changes = {"released": restore.backup_id} if is_done else {}
+        well = is_done if self.name and self.timeout_s else status.state != DISCONNECTED
+        return Result(restore.pin.guest, text, changes, _details(restore, status), well)
+
+
+def _details(restore: RunningRestore, status: LiveRestoreStatus) -> dict[str, Any]:
+    return {
+        "host": restore.pin.host, "target": restore.target.name, "backup": restore.backup_id,
+        "state": status.state, "percent": status.percent, "disks": status.disks,
+    }  # fmt: skip
+
+
+def _describe(restore: RunningRestore, status: LiveRestoreStatus) -> str:
+    name, host = restore.pin.guest, restore.pin.host
+    if status.state == MISSING:
+        return f"{name} is not on {host} any more: {restore.backup_id} is not needed for it"
+    if status.state == COMPLETE:
+        return (
+            f"{name} on {host} has all its blocks and stands on nothing; {restore.backup_id} is "
+            f"free"
+        )
+    progress = f"{status.percent} % of {name} is on {host}, the rest is in {restore.backup_id}"
+    if status.state == OFF:
+        note = f" ({status.why})" if status.why else ""
+        return f"{name} is off{note}; {progress}: virt.start {name} goes on"
+    if status.state == DISCONNECTED:
+        paused = ", and the guest is paused at a block that it cannot read" if status.paused else ""
+        return f"{name} is cut off from its backup: {status.why}{paused}; {progress}"
+    return progress

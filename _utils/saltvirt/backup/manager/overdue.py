@@ -1,0 +1,295 @@
+"""The guests that have no good backup that is young enough are backed up, several at once."""
+
+from __future__ import annotations
+
+import fnmatch
+import math
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from saltvirt import errors, settings, units
+from saltvirt.backup.manager import backup, target_upkeep
+from saltvirt.backup.model import age, backup_schedule, policy
+from saltvirt.backup.model.answers import ListedBackup
+from saltvirt.creation import Phase
+from saltvirt.fleet.client import Fleet
+from saltvirt.operations.cluster import inventory
+from saltvirt.operations.core.operation import Checked, Result, Several, failure
+from saltvirt.operations.core.report import Lines, OneByOne, Report
+from saltvirt.operations.journal import lock
+from saltvirt.placement import facts
+
+_MAX_AT_ONCE = 100
+_HOUR_S = 3600
+# how a guest's lock is held
+BACKUP = "virt.backup"
+
+
+@dataclass(frozen=True)
+class OverdueRequest:
+    """guests: shell patterns of names. age_s: so old may a guest's last good backup be. to: the
+    target, where that backup is, too; None: it may be at any, and a new one is made at the one that
+    is meant. at_once: so many guests at a time. said: only guests that say how they are to be
+    backed up."""
+
+    guests: tuple[str, ...]
+    age_s: float
+    target_name: str | None
+    at_once: int
+    only_configured: bool = False
+
+    @classmethod
+    def parse(
+        cls,
+        guests: object,
+        hours: object,
+        target_name: object,
+        at_once: object,
+        only_configured: bool = False,
+    ) -> OverdueRequest:
+        """What was typed. Raises InvalidInput."""
+        several = [guests] if isinstance(guests, str) else guests
+        if not isinstance(several, list) or not all(
+            isinstance(pattern, str) for pattern in several
+        ):
+            raise errors.InvalidInput(
+                f"guests must be a pattern of names or a list of them, not "
+                f"{units.short_repr(guests)}"
+            )
+        if target_name is not None and not isinstance(target_name, str):
+            raise errors.InvalidInput(
+                f"to must be the name of a target, not {units.short_repr(target_name)}"
+            )
+        seconds = units.parse_number(hours, "hours") * _HOUR_S
+        count = min(units.parse_count(at_once, "at_once"), _MAX_AT_ONCE)
+        return cls(tuple(several), seconds, target_name, count, only_configured)
+
+    def names(self, guest: facts.Guest) -> bool:
+        """Whether a guest has one of the names."""
+        return any(fnmatch.fnmatchcase(guest.name, pattern) for pattern in self.guests)
+
+    def criteria_for(self, guest: facts.Guest) -> _Criteria | None:
+        """What is asked of a guest, which may say it itself; None where nothing is."""
+        if not self.names(guest):
+            return None
+        schedule = backup_schedule.from_text(guest.backup)
+        if schedule is None:
+            return None if self.only_configured else _Criteria(self.age_s, self.target_name)
+        if not schedule.is_enabled:
+            return None
+        age_s = self.age_s if schedule.hours is None else schedule.hours * _HOUR_S
+        return _Criteria(age_s, schedule.target or self.target_name)
+
+
+@dataclass(frozen=True)
+class _Criteria:
+    """Of one guest; as a DueRequest has it."""
+
+    age_s: float
+    target_name: str | None
+
+
+@dataclass(frozen=True)
+class _OverdueGuest:
+    """why: it is. to: the target. host: of the guest."""
+
+    reason: str
+    target_name: str | None
+    host: str
+
+
+class _HostSlots:
+    """Who is next: of each host so many at a time as it may have, so that nobody waits for a place
+    at one while another host has some. guests: to their hosts."""
+
+    def __init__(self, guests: Mapping[str, str], per_host: int) -> None:
+        self._hosts, self._waiting, self._per_host = dict(guests), list(guests), per_host
+        self._busy: Counter[str] = Counter()
+        self._changed = threading.Condition()
+
+    def take(self) -> str | None:
+        """A guest; None where none is left."""
+        with self._changed:
+            while self._waiting:
+                for name in self._waiting:
+                    if self._busy[self._hosts[name]] < self._per_host:
+                        self._waiting.remove(name)
+                        self._busy[self._hosts[name]] += 1
+                        return name
+                self._changed.wait()
+            return None
+
+    def release(self, name: str) -> None:
+        """Its host has a place again."""
+        with self._changed:
+            self._busy[self._hosts[name]] -= 1
+            self._changed.notify_all()
+
+
+class BackUpOverdue:
+    """screen: where steps are shown. clock: seconds since 1970."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        request: OverdueRequest,
+        screen: Lines | None,
+        requester: str,
+        clock: Callable[[], float],
+    ) -> None:
+        self.fleet, self.request, self.requester, self.clock = fleet, request, requester, clock
+        self.screen = OneByOne(screen)
+
+    def check(self) -> Several:
+        """Of each guest its last good backup, or that one would be made."""
+        overdue, young, silent = self._select()
+        would = [
+            Checked(name, f"{guest.reason}: it would be backed up", {"backup": None})
+            for name, guest in overdue.items()
+        ]
+        well = [Checked(name, reason, nothing=True) for name, reason in young.items()]
+        return Several((*would, *well, *silent))
+
+    def run(self) -> Several:
+        """Raises NotFound, InvalidInput, ConnectionFailed; what becomes of one guest hinders no
+        other."""
+        overdue, young, silent = self._select()
+        # what backups that died have left takes the room of those that come
+        for _ in self.fleet.ask(self.fleet.hosts(), "virt.backup_sweep"):
+            pass
+        backup_policy = policy.read(settings.of_master(self.fleet.opts))
+        turns = _HostSlots(
+            {name: item.host for name, item in overdue.items()}, backup_policy.at_once_per_host
+        )
+        results: dict[str, Result] = {}
+
+        def work() -> None:
+            while (name := turns.take()) is not None:
+                try:
+                    results[name] = self._back_up(name, overdue[name].target_name)
+                finally:
+                    turns.release(name)
+
+        with ThreadPoolExecutor(max_workers=self.request.at_once) as pool:
+            for item in [pool.submit(work) for _ in range(self.request.at_once)]:
+                item.result()
+        well = [Result(name, reason) for name, reason in young.items()]
+        return Several((*(results[name] for name in overdue), *well, *silent))
+
+    def _back_up(self, name: str, target_name: str | None) -> Result:
+        try:
+            with Fleet(self.fleet.opts, like=self.fleet) as fleet:
+                report = Report(fleet, name, "backup", self.screen)
+                return backup.CreateBackup(
+                    fleet, name, target_name, report, requester=self.requester
+                ).run()
+        except Exception as exc:
+            return Result(name, failure(exc, f"the backup of {name}"), complete=False)
+
+    def _select(self) -> tuple[dict[str, _OverdueGuest], dict[str, str], tuple[Result, ...]]:
+        """(guest to why it is due, guest to why it is not, hosts that were not heard)."""
+        backup_policy = policy.read(settings.of_master(self.fleet.opts))
+        listed, silence = self._list_backups()
+        if (
+            not self.request.only_configured
+            and (name := backup_policy.target(self.request.target_name).name) in silence
+        ):
+            raise silence[name]
+        hosts, unreachable = inventory.gather(self.fleet)
+        overdue: dict[str, _OverdueGuest] = {}
+        young: dict[str, str] = {}
+        now_s = self.clock()
+        places = {member.name: host.name for host in hosts for member in host.guests}
+        complete_guests = [
+            member for host in hosts for member in host.guests if member.phase is Phase.COMPLETE
+        ]
+        failed: list[Result] = []
+        for guest in sorted(complete_guests, key=lambda member: member.name):
+            criteria = self.request.criteria_for(guest)
+            if criteria is None:
+                continue
+            try:
+                name = backup_policy.target(criteria.target_name).name
+                if name in silence:
+                    raise silence[name]
+            except errors.VirtError as exc:
+                failed.append(Result(guest.name, exc.text, complete=False))
+                continue
+            listings = {name: listed[name]} if criteria.target_name else listed
+            age_s, reason = _latest_backup(listings, guest, now_s)
+            at_work = lock.guest_owner(self.fleet.opts, guest.name) or ""
+            if age_s < criteria.age_s:
+                young[guest.name] = reason
+            elif at_work.startswith(BACKUP):  # an earlier run of the schedule, for a big one
+                young[guest.name] = f"{reason}: {at_work}, is under way"
+            else:
+                overdue[guest.name] = _OverdueGuest(
+                    reason, criteria.target_name, places[guest.name]
+                )
+        silent = tuple(
+            Result(host, f"what guests {host} has is not known: {reason}", complete=False)
+            for host, reason in sorted(unreachable.items())
+        )
+        if not (overdue or young or silent or failed):
+            self._refuse_empty(complete_guests)
+        return overdue, young, (*failed, *silent)
+
+    def _refuse_empty(self, guests: Iterable[facts.Guest]) -> None:
+        """Raises NotFound: a schedule that backs up nobody is a mistake. Guests that ask for no
+        backup are none."""
+        names, matching = ", ".join(self.request.guests), [*filter(self.request.names, guests)]
+        if not matching:
+            raise errors.NotFound(f"there is no guest {names}")
+        if all(backup_schedule.from_text(guest.backup) is None for guest in matching):
+            raise errors.NotFound(
+                f"none of the guests {names} says how it is to be backed up, and said=True asks "
+                "for those that do: set backup in virt_deploy, or leave said out"
+            )
+
+    def _list_backups(self) -> tuple[dict[str, list[ListedBackup]], dict[str, errors.VirtError]]:
+        """(each target's backups, why a target does not say). One that does not answer has none
+        that are known; who wants a backup there gets none."""
+        listings, silence = {}, {}
+        for target in target_upkeep.select_targets(self.fleet, None):
+            try:
+                listings[target.name] = backup.list_at(self.fleet, target, None, None, True)
+            except errors.VirtError as exc:
+                silence[target.name] = exc
+        return listings, silence
+
+
+def _latest_backup(
+    listed: Mapping[str, Iterable[ListedBackup]], guest: facts.Guest, now_s: float
+) -> tuple[float, str]:
+    """(the age of a guest's last good backup at any of the targets, which it is)."""
+    candidates = [
+        (last[0], target_name, last[1].ident)
+        for target_name, several in listed.items()
+        if (last := age.newest(several, guest.uuid, now_s)) is not None
+    ]
+    wrong = "".join(
+        _newest_wrong(several, guest.uuid, target) for target, several in listed.items()
+    )
+    if not candidates:
+        return math.inf, f"{guest.name} has no good backup{wrong}"
+    age_s, target_name, backup_id = min(candidates)
+    text = (
+        f"{guest.name} has the backup {backup_id} at {target_name}, {age_s / _HOUR_S:.1f} hours old"
+    )
+    return age_s, text + wrong
+
+
+def _newest_wrong(several: Iterable[ListedBackup], uuid: str, target_name: str) -> str:
+    """What is wrong with a guest's newest backup at a target, or with its time."""
+    own_backups = [entry for entry in several if entry.uuid == uuid]
+    last = max(own_backups, key=lambda entry: entry.ident, default=None)
+    if last is None:
+        return ""
+    if last.wrong:
+        return f"; the newest at {target_name}, {last.ident}, is not good: {last.wrong}"
+    if last.age_s is not None and last.age_s < 0:
+        return f"; {last.ident} at {target_name} is of a time to come: look at the clock there"
+    return ""

@@ -1,0 +1,439 @@
+"""A guest is made again from a backup: the target's machine shows it to one hypervisor."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from saltvirt import errors, names, settings
+from saltvirt.answers.created import CreatedGuest
+from saltvirt.backup.manager import backup as backing_up
+from saltvirt.backup.manager import live_restore, target_upkeep
+from saltvirt.backup.model import backup_ids, policy, record
+from saltvirt.backup.model.answers import (
+    BackupReader,
+    InPlaceCheck,
+    ListedBackup,
+    RestoredDisk,
+    ShownBackup,
+)
+from saltvirt.backup.model.chains import DRIVE
+from saltvirt.backup.model.pins import BackupPin
+from saltvirt.fleet import authorization
+from saltvirt.fleet import target as targets
+from saltvirt.fleet.client import Fleet
+from saltvirt.fleet.keys import KeyStore
+from saltvirt.operations.cluster import find, ha_provider, inventory, unique
+from saltvirt.operations.core.operation import Checked, Reasons, Result
+from saltvirt.operations.core.report import Report
+from saltvirt.operations.create.init import confirm_key, naming_leftovers
+from saltvirt.operations.guest import lifecycle, purge
+from saltvirt.operations.journal import lock
+from saltvirt.placement import account
+from saltvirt.placement import policy as placement
+from saltvirt.revert import UndoStack
+
+
+@dataclass(frozen=True)
+class RestoreRequest:
+    """name: of the guest that was backed up, or its UUID; called: how it was called then. backup:
+    its name, its number, or ``latest``. to: the target that has it; None: the default. new: how the
+    restored guest is to be called, None as the old one, which is nowhere any more. host: where it
+    is to be; None: where it was. overcommit: also where that has no room. name_is_free: the
+    operator knows that no silent host has a guest of the name. over: it takes the place of the
+    guest that is there; stop: which is powered off for it. disk: this one alone. missing: only
+    where there is no guest of the name. off: host to the proof that it is off, of hosts that are
+    silent. instant: it runs at once, and its blocks come in meanwhile. seed: whether the system in
+    the guest ``new`` gets an identity; None: if it was seeded.
+    damaged: also of a backup that is not good, what can be read of it."""
+
+    name: str
+    backup: str = backup_ids.LATEST
+    target_name: str | None = None
+    new: str | None = None
+    host: str | None = None
+    overcommit: bool = False
+    name_is_free: bool = False
+    in_place: bool = False
+    stop: bool = False
+    disk: str | None = None
+    missing: bool = False
+    off: Mapping[str, str] = field(default_factory=dict)
+    instant: bool = False
+    original_name: str | None = None
+    seed: bool | None = None
+    damaged: bool = False
+
+    def check(self) -> None:
+        """Raises InvalidInput for what makes no sense together."""
+        backup_ids.refuse_conflicts(self.new, self.in_place, self.stop, self.disk)
+        if self.missing and (self.in_place or self.disk):
+            raise errors.InvalidInput(
+                "missing=True is for a guest that is gone: not with over or disk"
+            )
+        if self.instant and self.damaged:
+            raise errors.InvalidInput("instant=True is not for a backup that is damaged")
+        if self.instant and self.disk and not self.in_place:
+            raise errors.InvalidInput("instant=True is for a guest: a file is read whole")
+
+    @property
+    def guest_name(self) -> str:
+        """How the restored guest is called."""
+        return self.new or self.original_name or self.name
+
+
+@dataclass(frozen=True)
+class _RestorePlan:
+    """machine: of the target. host: where the guest is made."""
+
+    target: policy.TargetPolicy
+    machine: str
+    backup: ListedBackup
+    host: str
+
+
+def _skipped_note(skipped: Mapping[str, str]) -> str:
+    """What a restored guest lacks; that its drives are empty is no news."""
+    missing = {disk: reason for disk, reason in skipped.items() if not reason.startswith(DRIVE)}
+    return f". Not in the backup: {_describe(missing)}" if missing else ""
+
+
+def _describe(missing: Mapping[str, str]) -> str:
+    return "; ".join(f"{disk} ({reason})" for disk, reason in sorted(missing.items()))
+
+
+class RestoreBackup:
+    """Makes it. It is defined and off; with ``disk`` and without ``over`` it is a file."""
+
+    def __init__(self, fleet: Fleet, request: RestoreRequest, report: Report) -> None:
+        self.fleet, self.request, self.report = fleet, request, report
+
+    def check(self) -> Checked:
+        """Where it would be made of which backup, or everything that is in the way."""
+        reasons, name = Reasons(), self.request.guest_name
+        with reasons:
+            self.request.check()
+            self._resolve_name()
+            name = self.request.guest_name
+            existing = self._existing()
+            if existing:
+                return Checked(name, existing, nothing=True)
+            with reasons:
+                lock.refuse_taken(self.fleet.opts, names.guest(name))
+            with reasons:
+                self._check_location(reasons)
+            plan = self._plan()
+            reasons.raise_first()
+            comment = f"{self._subject} would be made on {plan.host} from {plan.backup.ident}"
+            comment += f" in the place of the {'disk' if self.request.disk else 'guest'} there" * (
+                self.request.in_place
+            )
+            comment += ", and run while its blocks come in" * self.request.instant
+            details = {"host": plan.host, "target": plan.target.name}
+            return Checked(name, comment, {"backup": plan.backup.ident}, details)
+        return reasons.checked(name)
+
+    def run(self) -> Result:
+        """Raises NotFound, InvalidInput, AlreadyExists, Refused, OperationFailed."""
+        self.request.check()
+        self._resolve_name()
+        name = names.guest(self.request.guest_name)
+        with lock.guest(self.fleet.opts, name, "virt.backup_restore"):
+            try:
+                existing = self._existing()
+                if existing:
+                    return Result(name, existing)
+                self._check_location(Reasons(first=True))
+                return self._create(self._plan())
+            except errors.VirtError as exc:
+                self.report.failed(exc)
+                raise
+
+    def _resolve_name(self) -> None:
+        """How a guest is called that is meant by its UUID. Raises as ``_planned`` does."""
+        request = self.request
+        if not request.new and record.is_uuid(request.name):
+            listed = self._find_backup(self._target())
+            current_name = (
+                self._current_name(request.name) if request.in_place or request.disk else None
+            )
+            self.request = replace(request, original_name=current_name or listed.guest)
+
+    def _current_name(self, uuid: str) -> str | None:
+        """The name that the guest of that UUID has by now."""
+        hosts, _ = inventory.gather(self.fleet)
+        names = {guest.name for host in hosts for guest in host.guests if guest.uuid == uuid}
+        return names.pop() if len(names) == 1 else None
+
+    def _target(self) -> policy.TargetPolicy:
+        return policy.read(settings.of_master(self.fleet.opts)).target(self.request.target_name)
+
+    def _find_backup(self, target: policy.TargetPolicy) -> ListedBackup:
+        request, uuid = self.request, None
+        if not record.is_uuid(request.name):
+            uuid = backing_up.uuid_of(self.fleet, request.name)
+        several = backing_up.list_at(self.fleet, target, request.name, uuid)
+        if not request.in_place and any(entry.guest == request.name for entry in several):
+            uuid = None  # of several that had the name the operator says which
+        return backup_ids.find_listed(
+            several,
+            request.name,
+            request.backup,
+            request.disk,
+            request.damaged,
+            uuid,
+            target=target.name,
+        )
+
+    @property
+    def _subject(self) -> str:
+        request = self.request
+        return (
+            f"disk {request.disk} of {request.guest_name}" if request.disk else request.guest_name
+        )
+
+    def _existing(self) -> str:
+        """Where the guest is, if that is all that is wanted; else nothing."""
+        name = names.guest(self.request.guest_name)
+        if not self.request.missing or name not in find.locations(self.fleet).guests:
+            return ""
+        host, state = find.locate(self.fleet, name)
+        return f"{name} is there, {state}, on {host}"
+
+    def _check_location(self, reasons: Reasons) -> None:
+        name = names.guest(self.request.guest_name)
+        if self.request.in_place:
+            self._check_in_place(name, reasons)
+        elif not self.request.disk:
+            self._check_name_free(name)
+        if self._needs_key:
+            with reasons:
+                targets.refuse_host(self.fleet.opts, name)
+            with reasons:
+                if KeyStore(self.fleet.opts).status(name) == "accepted":
+                    raise errors.KeyRefused(
+                        f"the master already has an accepted key for {name}: it belongs to another "
+                        f"machine; remove it with salt-key -d {name} if that one is gone"
+                    )
+
+    @property
+    def _needs_key(self) -> bool:
+        """Whether a key may come in for a minion of the new name."""
+        return bool(self.request.new) and self.request.seed is not False
+
+    def _check_in_place(self, name: str, reasons: Reasons) -> None:
+        """Whether the guest that is there can be put aside."""
+        with reasons:
+            ha_provider.refuse_managed(self.fleet.opts, name)
+        host = lifecycle.host_for_write(self.fleet, name, self.request.host)
+        arguments = {"name": name, "stop": self.request.stop}
+        answer = InPlaceCheck.from_answer(
+            self.fleet.call(host, "virt.backup_over", arguments), host
+        )
+        for reason in answer.why:
+            with reasons:
+                raise errors.Refused(reason)
+
+    def _check_name_free(self, name: str) -> None:
+        locations = find.locations(self.fleet)
+        hosts = ", ".join(sorted(locations.guests.get(name, {})))
+        if hosts:
+            raise errors.AlreadyExists(
+                f"{name} is there, on {hosts}: over=True puts it aside for the backup, new=NAME "
+                "restores beside it under another name"
+            )
+        silent = {
+            hypervisor: reason
+            for hypervisor, reason in locations.unreachable.items()
+            if hypervisor not in self.request.off
+        }
+        for host in sorted({*locations.unreachable} - {*silent}):
+            self.report.step("off", f"{name}: {host} is silent, and off: {self.request.off[host]}")
+        unique.check(self.fleet, name, silent, name_is_free=self.request.name_is_free)
+
+    def _is_nowhere(self, backup: ListedBackup) -> None:
+        """The guest of the backup, which may be called otherwise by now."""
+        hosts, _ = inventory.gather(self.fleet)  # the silent were judged before
+        for host in hosts:
+            for guest in host.guests:
+                if guest.uuid == backup.uuid:
+                    raise errors.AlreadyExists(
+                        f"the guest of {backup.ident} is called {guest.name} now, on {host.name}: "
+                        "new=NAME restores beside it"
+                    )
+
+    def _current_host(self, backup: ListedBackup) -> str | None:
+        """The only host that tells of the guest of the backup."""
+        hosts, _ = inventory.gather(self.fleet)
+        candidates = {
+            host.name for host in hosts for guest in host.guests if guest.uuid == backup.uuid
+        }
+        return candidates.pop() if len(candidates) == 1 else None
+
+    def _plan(self) -> _RestorePlan:
+        request = self.request
+        target = self._target()
+        listed = self._find_backup(target)
+        if request.disk:
+            backup_ids.refuse_unknown_disk(listed, request.disk)
+        if not (request.new or request.in_place or request.disk):
+            self._is_nowhere(listed)
+        host = request.host or listed.host
+        if request.disk and not (
+            request.in_place or request.host
+        ):  # beside the guest, wherever that is
+            host = self._current_host(listed) or host
+        if request.in_place:
+            host = find.locate(self.fleet, request.guest_name)[0]
+        if host is None:
+            raise errors.InvalidInput(
+                f"the backup {listed.ident} does not say where its guest was: give host=HOST"
+            )
+        self.fleet.hosts(host)
+        return _RestorePlan(target, target_upkeep.target_host(self.fleet, target), listed, host)
+
+    def _create(self, plan: _RestorePlan) -> Result:
+        name, backup = self.request.guest_name, plan.backup
+        text = f"{self._subject}: making it on {plan.host} from {backup.ident}"
+        self.report.step("restore", text, backup=backup.ident, host=plan.host)
+        reader = BackupReader.from_answer(
+            self.fleet.call(plan.host, "virt.backup_reader", {"once": True}), plan.host
+        )
+        show_arguments = {
+            "folder": plan.target.folder, "mounted": plan.target.mounted, "uuid": backup.uuid,
+            "backup": backup.ident, "reader": reader.authority,
+        }  # fmt: skip
+        if self.request.disk:
+            show_arguments["disk"] = self.request.disk
+        if self.request.damaged:
+            show_arguments["damaged"] = True
+        restore = live_restore.RunningRestore(
+            plan.target, str(backup.uuid), backup.ident, BackupPin(name, plan.host)
+        )
+        if self.request.instant:
+            show_arguments["stand"] = restore.pin.to_answer()
+        try:
+            answer = self.fleet.call(plan.machine, "virt.backup_show", show_arguments)
+            shown = ShownBackup.from_answer(answer, plan.machine)
+            if shown.ident != backup.ident:
+                raise errors.BadAnswer(
+                    f"{plan.machine} shows {shown.ident}, asked was {backup.ident}"
+                )
+            arguments = self._arguments(answer, reader)
+            if self.request.disk and not self.request.in_place:
+                return self._create_file(plan, arguments)
+            restored = self._create_with_key(plan, arguments, shown)
+        except errors.VirtError:
+            if self.request.instant:
+                with contextlib.suppress(errors.VirtError):
+                    live_restore.release_if_done(self.fleet, restore)
+            raise
+        finally:
+            if not self.request.instant:  # else it is read for as long as the guest stands on it
+                with contextlib.suppress(errors.VirtError):
+                    hidden = {"reader": reader.authority}
+                    self.fleet.call(plan.machine, "virt.backup_hide", hidden)
+        return self._make_result(plan, restored, shown)
+
+    def _lacks_key(self, shown: ShownBackup) -> str:
+        """What is to be done about the minion of a guest whose key a purge has removed."""
+        request, name = self.request, self.request.guest_name
+        if (
+            request.new
+            or request.disk
+            or not shown.seeded
+            or KeyStore(self.fleet.opts).accepted(name)
+        ):
+            return ""
+        return (
+            f". This master has no accepted key of {name}: start it, compare `salt-key -f {name}` "
+            f"with `salt-call --local key.finger` in it, then `salt-key -a {name}`"
+        )
+
+    def _make_result(
+        self, plan: _RestorePlan, restored: CreatedGuest, shown: ShownBackup
+    ) -> Result:
+        name, backup = self.request.guest_name, plan.backup
+        comment = f"{self._subject} was made on {plan.host} from {backup.ident}; {name} is off"
+        if self.request.instant:
+            comment = (
+                f"{name} runs on {plan.host} from {backup.ident}; its blocks come in meanwhile: "
+                f"virt.backup_instant {name} waits for them"
+            )
+        if self.request.in_place:
+            comment += (
+                f". What it had before is kept: virt.backup_confirm {name} deletes that, "
+                f"virt.backup_undo {name} brings it back"
+            )
+        details: dict[str, Any] = {
+            "host": plan.host, "uuid": restored.uuid, "target": plan.target.name,
+        }  # fmt: skip
+        if backup.skipped and not self.request.disk:
+            comment += _skipped_note(backup.skipped)
+            details["skipped"] = backup.skipped
+        if backup.broken:
+            details["damaged"] = backup.broken
+            comment += f". Damaged: {_describe(backup.broken)}" if self.request.damaged else ""
+        comment += self._lacks_key(shown)
+        comment = "; ".join((comment, *restored.warnings))
+        self.report.done(comment, backup=backup.ident, host=plan.host)
+        return Result(name, comment, {"backup": backup.ident}, details)
+
+    def _create_with_key(
+        self, plan: _RestorePlan, arguments: dict[str, Any], shown: ShownBackup
+    ) -> CreatedGuest:
+        """The guest; beside its original, if that was seeded, with a key that the master has
+        accepted."""
+        if not (self._needs_key and (self.request.seed or shown.seeded)):
+            return self._create_guest(plan, arguments)
+        fleet, name, undo = self.fleet, self.request.guest_name, UndoStack()
+        with naming_leftovers(undo), undo:
+            with authorization.key_permission(fleet, plan.host, name, undo):
+                restored = self._create_guest(plan, arguments)
+                undo.push(f"purge {name} on {plan.host}", purge.on_host, fleet, plan.host, name)
+                confirm_key(fleet, self.report, plan.host, name, restored)
+            undo.success()
+        return restored
+
+    def _create_guest(self, plan: _RestorePlan, arguments: dict[str, Any]) -> CreatedGuest:
+        request = self.request
+        arguments["itself"] = request.new is None
+        if request.seed is not None:
+            arguments["seed"] = request.seed
+        if request.in_place:
+            arguments |= {"over": True, "stop": request.stop, "disk": request.disk}
+        if request.instant:
+            arguments |= {"instant": True, "bandwidth": plan.target.bandwidth_mib_s}
+        answer = self._call_host(plan.host, "virt.backup_restore", arguments)
+        restored = CreatedGuest.from_answer(answer, plan.host)
+        if restored.name != request.guest_name:
+            raise errors.BadAnswer(
+                f"{plan.host} answers for {restored.name}, asked was {request.guest_name}"
+            )
+        return restored
+
+    def _create_file(self, plan: _RestorePlan, arguments: dict[str, Any]) -> Result:
+        name, backup = self.request.guest_name, plan.backup
+        arguments["disk"] = self.request.disk
+        answer = self._call_host(plan.host, "virt.backup_disk", arguments)
+        restored = RestoredDisk.from_answer(answer, plan.host)
+        comment = (
+            f"{self._subject} from {backup.ident} is {restored.path} on {plan.host}; no guest has "
+            f"it"
+        )
+        self.report.done(comment, backup=backup.ident, host=plan.host)
+        details = {"host": plan.host, "target": plan.target.name}
+        return Result(name, comment, {"backup": backup.ident, "path": restored.path}, details)
+
+    def _arguments(self, shown: Any, reader: BackupReader) -> dict[str, Any]:
+        terms = account.terms(None, placement.of_master(self.fleet.opts))
+        return {
+            "name": self.request.guest_name, "shown": shown, "overcommit": self.request.overcommit,
+            "placement": terms.to_answer(), "reader": reader.authority,
+        }  # fmt: skip
+
+    def _call_host(self, host: str, verb: str, arguments: dict[str, Any]) -> Any:
+        watch = (f"salt/virt/{self.request.guest_name}/backup_restore/", self.report.host_event)
+        return self.fleet.call(host, verb, arguments, long=True, watch=watch)

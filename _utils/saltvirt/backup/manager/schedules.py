@@ -1,0 +1,53 @@
+"""How guests of a deployment are to be backed up: written into the records of those that are new,
+and seen to of those that are there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from saltvirt import errors, settings
+from saltvirt.backup.model import backup_schedule, policy
+from saltvirt.backup.model.backup_schedule import KEY, BackupSchedule
+from saltvirt.fleet.client import Fleet
+from saltvirt.operations.core.operation import Checked, Result
+from saltvirt.spec.base import mapping
+
+
+class BackupSchedules:
+    """Of one deployment. opts: the master's configuration."""
+
+    def __init__(self, opts: Mapping[str, Any]) -> None:
+        self._opts = opts
+        self._schedules: dict[str, BackupSchedule] = {}
+
+    def with_schedule(self, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+        """A guest's options, with what it says of backups among its metadata. Raises InvalidInput,
+        NotFound for a target that is none."""
+        label = f"guest {name}"
+        rest, schedule = backup_schedule.split_options(options, label)
+        if schedule is None:
+            return rest
+        if schedule.is_enabled:
+            backup_policy = policy.read(settings.of_master(self._opts))
+            backup_policy.target(schedule.target)
+        self._schedules[name] = schedule
+        metadata = mapping(rest.get("metadata") or {}, f"{label}: metadata")
+        if KEY in metadata:
+            raise errors.InvalidInput(f"{label}: backup is said twice: take it out of metadata")
+        return {**rest, "metadata": {**metadata, KEY: schedule.text}}
+
+    def __call__(self, fleet: Fleet, name: str, host: str, test: bool) -> Result | None:
+        """See operations.deploy.Also."""
+        schedule = self._schedules.get(name)
+        if schedule is None:
+            return None
+        arguments = {"name": name, "wish": schedule.text, "test": test}
+        before = fleet.call(host, "virt.backup_wish", arguments, long=False)
+        if before is not None and not isinstance(before, str):
+            raise errors.BadAnswer(f"{host}: how {name} was backed up is no text")
+        if before == schedule.text:
+            return None
+        changes = {KEY: {"old": before, "new": schedule.text}}
+        comment = f"{name} {'would be' if test else 'is'} backed up in another way: {schedule.text}"
+        return Checked(name, comment, changes) if test else Result(name, comment, changes)

@@ -1,0 +1,219 @@
+"""What targets keep: removed by their rules, read back. Each target is asked by itself, and one
+that does not answer hinders no other."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from saltvirt import settings, units
+from saltvirt.backup.model import policy
+from saltvirt.backup.model.policy import TargetPolicy
+from saltvirt.backup.model.upkeep_answers import (
+    GuestPruneResult,
+    PruneResult,
+    VerifyReport,
+    VerifyResult,
+)
+from saltvirt.fleet.client import Fleet
+from saltvirt.operations.core.operation import Checked, Result, Several, failure
+from saltvirt.operations.core.report import Report
+
+_TargetOperation = Callable[[TargetPolicy], Result]
+
+
+def select_targets(fleet: Fleet, target_name: str | None) -> list[TargetPolicy]:
+    """The target of that name, or all of them. Raises InvalidInput, NotFound."""
+    backup_policy = policy.read(settings.of_master(fleet.opts))
+    if target_name is not None or not backup_policy.targets:
+        return [backup_policy.target(target_name)]
+    return list(backup_policy.targets.values())
+
+
+def target_host(fleet: Fleet, target: TargetPolicy) -> str:
+    """Who is asked what a target keeps: of one that all hypervisors mount, the first of them that
+    is there. Raises NotFound."""
+    if target.host:
+        return target.host
+    hosts = fleet.hosts()
+    connected = fleet.connected(hosts)
+    return next((host for host in hosts if host in connected), hosts[0])
+
+
+class Prune:
+    """Removes what no rule of a target keeps. name: of one guest; None: of all. to: the target;
+    None: all."""
+
+    def __init__(
+        self, fleet: Fleet, name: str | None, target_name: str | None, report: Report
+    ) -> None:
+        self.fleet, self.name, self.target_name, self.report = fleet, name, target_name, report
+
+    def check(self) -> Several:
+        """What would be removed, and why what stays does."""
+        return _each(self.fleet, self.target_name, lambda target: self._prune(target, True))
+
+    def run(self) -> Several:
+        """Raises InvalidInput, NotFound."""
+        return _each(self.fleet, self.target_name, lambda target: self._prune(target, False))
+
+    def _prune(self, target: TargetPolicy, test: bool) -> Result:
+        host = target_host(self.fleet, target)
+        arguments = {
+            "folder": target.folder, "retention": dataclasses.asdict(target.retention),
+            "name": self.name, "mounted": target.mounted, "test": test,
+        }  # fmt: skip
+        answer = self.fleet.call(host, "virt.backup_prune", arguments, long=True)
+        pruned = PruneResult.from_answer(answer, host)
+        if self.name and not pruned.guests:
+            return Result(target.name, f"{target.name} has no backup of {self.name}")
+        guests = _by_label(pruned.guests)
+        removed = {
+            label: [entry.ident for entry in guest.backups if not entry.stays]
+            for label, guest in guests.items()
+        }
+        changes: dict[str, Any] = {
+            label: {"removed": some} for label, some in removed.items() if some
+        }
+        trouble = {label: entry.trouble for label, entry in guests.items() if entry.trouble}
+        details: dict[str, Any] = {
+            "host": host,
+            "backups": {
+                label: {entry.ident: entry.why for entry in guest.backups if entry.stays}
+                for label, guest in guests.items()
+            },
+            "table": _retention_table(guests),
+        }
+        if trouble:
+            details["trouble"] = trouble
+        comment = _prune_comment(target, pruned, trouble, test)
+        if test:
+            nothing = not changes and not trouble
+            return Checked(target.name, comment, changes, details, not trouble, nothing=nothing)
+        self.report.done(comment, target=target.name)
+        return Result(target.name, comment, changes, details, not trouble)
+
+
+class Verify:
+    """Reads backups back. backup: of each guest, ``all``, ``latest``, or a name or number. days:
+    only those that were not read back in so many days. most: of each target no more than so many,
+    those first that were not read back for the longest time."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        name: str | None,
+        target_name: str | None,
+        report: Report,
+        backup: str = "all",
+        days: float | None = None,
+        limit: int | None = None,
+    ) -> None:
+        self.fleet, self.name, self.target_name, self.report = fleet, name, target_name, report
+        self.backup, self.days, self.limit = backup, days, limit
+
+    def check(self) -> Several:
+        """Who would read them."""
+
+        def preview(target: TargetPolicy) -> Result:
+            host = target_host(self.fleet, target)
+            scope = f"of {self.name}" if self.name else "of all guests"
+            comment = f"{host} would read back what {target.name} has {scope}: {self.backup}"
+            return Checked(target.name, comment, details={"host": host})
+
+        return _each(self.fleet, self.target_name, preview)
+
+    def run(self) -> Several:
+        """Raises InvalidInput, NotFound."""
+        return _each(self.fleet, self.target_name, self._verify)
+
+    def _verify(self, target: TargetPolicy) -> Result:
+        host = target_host(self.fleet, target)
+        arguments = {
+            "folder": target.folder, "name": self.name, "backup": self.backup, "days": self.days,
+            "mounted": target.mounted,
+        }  # fmt: skip
+        if self.limit is not None:
+            arguments["most"] = self.limit
+        self.report.step("begin", f"{target.name}: {host} reads its backups back")
+        watch = ("salt/virt/backup/", self._watch)
+        answer = self.fleet.call(host, "virt.backup_verify", arguments, long=True, watch=watch)
+        verified = VerifyReport.from_answer(answer, host)
+        results, count = verified.backups, len(verified.backups) + verified.untold
+        if self.name and not count and self.days is None:
+            return Result(target.name, f"{target.name} has no backup of {self.name}")
+        bad = [result for result in results if result.trouble or result.wrong]
+        comment = f"{units.pluralize(count, 'backup')} at {target.name} read back: "
+        comment += f"{len(bad)} not good" if bad else "all good" if count else "none was due"
+        details = {
+            "host": host,
+            "backups": [result.to_answer() for result in results],
+            "table": [["guest", "backup", "found"], *(_row(result) for result in results)],
+        }
+        self.report.done(comment, target=target.name)
+        return Result(target.name, comment, {}, details, not bad)
+
+    def _watch(self, tag: str, event: dict[str, Any]) -> None:
+        if tag.endswith("/verify") and event.get("percent") is not None:
+            about = f"{event.get('name')}: {event.get('backup')}"
+            self.report.progress(event["percent"], f"{about}: {event['percent']} % is read back")
+
+
+def _each(fleet: Fleet, target_name: str | None, operate: _TargetOperation) -> Several:
+    """What became of each target; of a single one a failure is raised."""
+    targets = select_targets(fleet, target_name)
+    if len(targets) == 1:
+        return Several((operate(targets[0]),))
+    parts = []
+    for target in targets:
+        try:
+            parts.append(operate(target))
+        except Exception as exc:
+            message = failure(exc, f"what was asked of the target {target.name}")
+            parts.append(Result(target.name, message, complete=False))
+    return Several(tuple(parts))
+
+
+def _by_label(guests: Iterable[GuestPruneResult]) -> dict[str, GuestPruneResult]:
+    """Each by its name; two of one name by their UUIDs, too, and by that alone who has none."""
+    names = Counter(guest.guest for guest in guests)
+
+    def label(guest: GuestPruneResult) -> str:
+        if guest.guest is None:
+            return guest.uuid
+        return guest.guest if names[guest.guest] == 1 else f"{guest.guest} {guest.uuid}"
+
+    return {label(guest): guest for guest in guests}
+
+
+def _prune_comment(
+    target: TargetPolicy, pruned: PruneResult, trouble: dict[str, str], test: bool
+) -> str:
+    removed = sum(not backup.stays for guest in pruned.guests for backup in guest.backups)
+    stay = sum(backup.stays for guest in pruned.guests for backup in guest.backups)
+    stay += sum(guest.untold for guest in pruned.guests)
+    verb = "would be" if test else "was" if removed == 1 else "were"
+    verb_stays = "stays" if stay == 1 else "stay"
+    text = (
+        f"{units.pluralize(removed, 'backup')} {verb} removed from {target.name}; {stay} "
+        f"{verb_stays}"
+    )
+    if not target.retention.is_set:
+        text += ": no retention is set (virt:backup:retention)"
+    for guest, reason in trouble.items():
+        text += f"; {guest}: {reason}"
+    return text
+
+
+def _retention_table(guests: dict[str, GuestPruneResult]) -> list[list[str]]:
+    rows = [["guest", "backup", "stays", "why"]]
+    for label, guest in guests.items():
+        for backup in guest.backups:
+            rows.append([label, backup.ident, "yes" if backup.stays else "no", backup.why])
+    return rows
+
+
+def _row(result: VerifyResult) -> list[str]:
+    return [result.guest or result.uuid, result.ident, result.trouble or result.wrong or "good"]

@@ -1,0 +1,45 @@
+"""A program of ours that outlives the job which begins it: what it is to do is on its standard
+input, and what it says first is one line of JSON."""
+
+from __future__ import annotations
+
+import json
+import select
+import subprocess
+import sys
+from typing import Any
+
+from saltvirt import errors, standard_paths
+from saltvirt.images import locks, tools
+from saltvirt.schema import Message
+from saltvirt.system import zipapp
+
+_BEGINS_S = 60
+
+
+def spawn(library: str, module: str, request: Message, description: str) -> dict[str, Any]:
+    """What it says. library: the folder of the package saltvirt. description: it, in words. Raises
+    OperationFailed where it does not begin."""
+    process = subprocess.Popen(
+        [sys.executable, zipapp.unpacked_folder(library, module,
+        locks.private(standard_paths.RUN))],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL, env=tools.environment(), cwd="/", start_new_session=True,
+    )  # fmt: skip
+    tools.send_json(process, request.to_answer())
+    stdout = tools.pipe(process.stdout)
+    line = stdout.readline() if select.select([stdout], [], [], _BEGINS_S)[0] else b""
+    try:
+        response: dict[str, Any] = json.loads(line)
+    except ValueError as exc:
+        process.kill()
+        process.wait()
+        raise errors.OperationFailed(f"{description} died") from exc
+    if "error" in response:
+        raise errors.OperationFailed(response["error"])
+    return response
+
+
+def send(data: dict[str, Any]) -> None:
+    """What the program says of itself."""
+    print(json.dumps(data), flush=True)

@@ -1,0 +1,342 @@
+"""Backups made at this machine's target: planned by what is there, read from the hypervisor by a
+program of its own, put in their place whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from saltvirt import errors, standard_paths
+from saltvirt.backup.model import archive, backup_ids, chains, record
+from saltvirt.backup.model.answers import (
+    BackupPlan,
+    BackupResult,
+    GuestInspection,
+    ListedBackup,
+    PlannedDisk,
+    ServedDisk,
+    Serving,
+)
+from saltvirt.backup.model.catalog import Catalog, StoredBackup
+from saltvirt.backup.model.record import BackupDiskRecord, BackupRecord
+from saltvirt.backup.target import keyfile, pull
+from saltvirt.backup.target.keyfile import Key
+from saltvirt.backup.target.target import BackupTarget, NewBackup
+from saltvirt.images import locks, tools
+from saltvirt.system import zipapp
+from saltvirt.units import short_repr
+
+# the distribution's: its binding of libnbd is there
+PYTHON = "/usr/bin/python3"
+MODULE = "backup.target.pull"
+# of exports, bitmaps and hosts
+_SHOWN = re.compile("[A-Za-z0-9][A-Za-z0-9_.:-]{0,254}|:[0-9A-Fa-f:.]{1,64}")
+MAX_DISK_BYTES, MAX_CONTEXTS = 2**58, 64
+# a host's clock may differ from ours by so much, together with the time until we read
+_CLOCKS_S = 600
+_VERSION = re.compile(r"qemu-img version (\S+)")
+
+ProgressCallback = Callable[[dict[str, Any]], None]
+
+
+def plan_backup(
+    target: BackupTarget,
+    host: str,
+    inspection: GuestInspection,
+    full: bool = False,
+    chain: int = chains.CHAIN,
+    key: str | None = None,
+) -> BackupPlan:
+    """How the next backup of a guest is to be taken. host: where the guest is. full: all of it is
+    to be read. chain: so many backups at most stand on each other. key: the name of that with which
+    it is to be encrypted. Raises InvalidInput, NoKey, Refused where what is
+    encrypted would lie there in plain."""
+    record_key = None if key is None else keyfile.load(key).record_name
+    unencrypted = ", ".join(item.target for item in inspection.disks if item.encrypted)
+    if unencrypted and record_key is None:
+        raise errors.Refused(
+            f"{unencrypted} of {inspection.name} is encrypted, and would lie in "
+            f"{target.folder.root} in plain: "
+            "give that target a key (virt:backup:targets)"
+        )
+    catalog = target.catalog(inspection.uuid)
+    disks = tuple(
+        chains.BackupSourceDisk(
+            item.target, item.size_bytes, item.source, item.format, item.bitmaps
+        )
+        for item in inspection.disks
+    )
+    source = chains.BackupSourceGuest(
+        inspection.uuid, host, disks, inspection.checkpoints, inspection.name
+    )
+    plans = tuple(
+        PlannedDisk(item.target, item.parent, item.since, item.reason, record_key is not None)
+        for item in chains.plan(source, catalog, chain, full, record_key)
+    )
+    following = backup_ids.following(catalog.backups, now(), secrets.token_hex(4))
+    records = [item.record for item in catalog if item.record]
+    guest, host_then = (records[-1].guest, records[-1].host) if records else (None, None)
+    superseded = tuple(sorted(chains.superseded(inspection.checkpoints, catalog)))
+    needed = tuple(sorted(chains.needed(catalog)))
+    return BackupPlan(following, plans, needed, guest, host_then, superseded=superseded)
+
+
+def now() -> str:
+    """The time, as a record has it."""
+    return record.format_time(time.time())
+
+
+@dataclass(frozen=True)
+class BackupRequest:
+    """What the master says of a backup: what it is called, of which guest on which host, who asked
+    for it, how fast it may be read, the name of the key with which it is encrypted, and how it is
+    compressed."""
+
+    backup_id: str
+    guest: str
+    host: str
+    requester: str
+    bandwidth_mib_s: int | None = None
+    key: str | None = None
+    compress: str | None = None
+
+
+def receive(
+    library: str,
+    target: BackupTarget,
+    backup: BackupRequest,
+    serving: Serving,
+    certificates: str,
+    report: ProgressCallback,
+) -> BackupResult:
+    """Reads what is served; the backup that came of it. library: the folder of the package
+    saltvirt. certificates: of `exports.Server`. report: called with the program's progress.
+
+    Raises OperationFailed, BadAnswer, and then there is no such backup.
+    """
+    _refuse_invalid(backup, serving)
+    taken_at = _taken_at(serving.when, now())
+    with target.create(serving.uuid, backup.backup_id) as new:
+        key = None if backup.key is None else keyfile.load(backup.key)
+        written = _pull(library, new, serving, certificates, report, backup, key)
+        draft = BackupRecord(
+            ident=backup.backup_id, guest=backup.guest, uuid=serving.uuid, when=taken_at,
+            by=backup.requester,
+            host=backup.host, finished=now(), skipped=serving.skipped,
+            consistency=serving.consistency, qemu_img=_version(), definition_sha256="",
+            disks=tuple(_disk(disk, written[disk.target], key) for disk in serving.disks),
+            state=_disk(serving.state, written[record.STATE], key) if serving.state else None,
+        )  # fmt: skip
+        backup_record = new.finish(draft, serving.definition)
+    return BackupResult(
+        backup_record.ident,
+        sum(disk.stored_bytes for disk in backup_record.parts),
+        sum(disk.moved_bytes for disk in written.values()),
+        tuple(sorted({disk.checkpoint for disk in backup_record.disks if disk.checkpoint})),
+    )
+
+
+def _disk(disk: ServedDisk, written: pull.WrittenDisk, key: Key | None) -> BackupDiskRecord:
+    return BackupDiskRecord(
+        target=disk.target, size_bytes=disk.size_bytes, source=disk.source,
+        pieces_sha256=written.pieces_sha256, parent=disk.parent, reason=disk.reason,
+        checkpoint=disk.checkpoint, key=key.record_name if key else None,
+    )  # fmt: skip
+
+
+def _parts(serving: Serving) -> tuple[ServedDisk, ...]:
+    return (*serving.disks, serving.state) if serving.state else serving.disks
+
+
+def _taken_at(reported: str | None, started_at: str) -> str:
+    """The moment of the disks: as their host tells it, if its clock is near ours; else when we
+    begin to read them, some seconds later."""
+    try:
+        age_s = (record.moment(started_at) - record.moment(reported or "")).total_seconds()
+    except ValueError:
+        return started_at
+    return str(reported) if 0 <= age_s <= _CLOCKS_S else started_at
+
+
+def _refuse_invalid(backup: BackupRequest, serving: Serving) -> None:
+    """What a hypervisor says of disks names files here: so nothing is begun, not even a file, by
+    what no record may have. Raises BadAnswer."""
+    placeholder = pull.WrittenDisk("", "0" * 64, 0, 0)
+    disks = tuple(_disk(disk, placeholder, None) for disk in serving.disks)
+    state = _disk(serving.state, placeholder, None) if serving.state else None
+    about = (backup.backup_id, backup.guest, serving.uuid, now(), backup.requester, backup.host)
+    draft = BackupRecord(
+        *about, serving.consistency, "0", placeholder.pieces_sha256, disks, skipped=serving.skipped,
+        state=state,
+    )  # fmt: skip
+    record.check(draft, f"what {backup.host} shows")
+    if serving.state and serving.state.size_bytes > archive.MAX_ARCHIVE_BYTES:
+        raise errors.BadAnswer(f"what {backup.host} shows: no guest has so much state")
+    for disk in _parts(serving):
+        for text in (serving.host, disk.export, *disk.contexts):
+            if not _SHOWN.fullmatch(text):
+                raise errors.BadAnswer(
+                    f"what {backup.host} shows: {short_repr(text)} is no name there"
+                )
+        if disk.size_bytes > MAX_DISK_BYTES or len(disk.contexts) > MAX_CONTEXTS:
+            raise errors.BadAnswer(f"what {backup.host} shows: no disk is like {disk.target}")
+
+
+def _pull(
+    library: str,
+    new: NewBackup,
+    serving: Serving,
+    certificates: str,
+    report: ProgressCallback,
+    backup: BackupRequest,
+    key: Key | None,
+) -> dict[str, pull.WrittenDisk]:
+    """Disk to what was written of it."""
+    catalog = new.target.catalog(serving.uuid)
+    disks = tuple(_pulled_disk_for(item, catalog) for item in serving.disks)
+    if serving.state:
+        disks = (*disks, replace(_pulled_disk_for(serving.state, catalog), port=serving.state_port))
+    location = (new.path, serving.host, serving.port, certificates)
+    limit, compress = backup.bandwidth_mib_s, backup.compress
+    job = pull.PullJob(*location, disks, limit, key, pull.SILENT_S, compress)
+    done = _run(
+        [PYTHON, zipapp.unpacked_folder(library, MODULE, locks.private(standard_paths.RUN))],
+        job,
+        report,
+    )
+    written = [pull.WrittenDisk.from_answer(item, "the reading program") for item in done]
+    return {item.target: item for item in written}
+
+
+def _pulled_disk_for(disk: ServedDisk, catalog: Catalog) -> pull.PulledDisk:
+    pulled_disk = pull.PulledDisk(
+        disk.target, disk.export, disk.size_bytes, disk.contexts,
+        stored_bytes=_last_full_size(catalog, disk.target),
+    )  # fmt: skip
+    if disk.parent is None:
+        return pulled_disk
+    below = f"../{disk.parent}/{record.disk_file(disk.target)}"
+    count = len(catalog.chain(disk.parent, disk.target)) + 1
+    return replace(pulled_disk, backing=below, backing_format=record.QCOW2, layers=count)
+
+
+def _last_full_size(catalog: Catalog, target: str) -> int | None:
+    """How long the last whole one of a disk is."""
+    disks = [item.disk(target) for item in reversed(catalog.records)]
+    return next((item.stored_bytes for item in disks if item and item.parent is None), None)
+
+
+def _run(argv: list[str], job: pull.PullJob, report: ProgressCallback) -> list[Any]:
+    """What the program has done. Raises OperationFailed with why it has not."""
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen(
+            tools.command(argv), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
+            env=tools.environment(), cwd="/",
+        )  # fmt: skip
+        try:
+            tools.send_json(process, job.to_answer())
+            for line in tools.pipe(process.stdout):
+                message = json.loads(line)
+                if "error" in message:
+                    raise errors.OperationFailed(message["error"])
+                if "done" in message:
+                    results: list[Any] = message["done"]
+                    return results
+                report(message)
+        finally:
+            process.kill()
+            process.wait()
+            locks.sweep(pull.RUN, pull.FOLDERS)
+        if process.returncode == -signal.SIGALRM:
+            raise errors.OperationFailed(f"the host was silent for {pull.SILENT_S} s")
+        log.seek(0)
+        raise errors.OperationFailed(
+            f"the program that reads the disks died: {tools.last_output(log.read())}"
+        )
+
+
+def _version() -> str:
+    output = tools.run(["qemu-img", "--version"], "ask qemu-img for its version").decode()
+    match = _VERSION.search(output)
+    return match[1] if match else "unknown"
+
+
+def listing(
+    target: BackupTarget,
+    uuid: str | None = None,
+    name: str | None = None,
+    newest: bool = False,
+    after: tuple[str, str] | None = None,
+) -> Iterator[ListedBackup]:
+    """The backups of one guest, or of all, in the order of their UUIDs and names. name: of those
+    guests that have it, had it, or have it as UUID; uuid: and of that one. newest: of each guest
+    the last one, and the last good one. after: only those behind that (UUID, name)."""
+    if name is None:
+        uuids = [uuid] if uuid else target.guests()
+    else:
+        uuids = sorted({*find_guests(target, name), *([uuid] if uuid else ())})
+    now_s = time.time()
+    for guest_uuid in uuids:
+        if after and guest_uuid < after[0]:
+            continue
+        catalog = target.catalog(guest_uuid)
+        chosen = (
+            {max(catalog.backups), *catalog.good_ids[-1:]}
+            if newest and catalog.last
+            else catalog.backups
+        )
+        for backup in catalog:
+            if backup.backup_id in chosen and (
+                after is None or (guest_uuid, backup.backup_id) > after
+            ):
+                yield _list_entry(backup, guest_uuid, catalog, now_s)
+
+
+def find_guests(target: BackupTarget, name: str) -> list[str]:
+    """The UUIDs of guests that are called so, by their last backup; if there is none, of those that
+    once were. A UUID is its own."""
+    called: dict[str, list[str]] = {}
+    for uuid in target.guests():
+        if uuid == name:
+            return [uuid]
+        called[uuid] = [backup_record.guest for backup_record in target.catalog(uuid).records]
+    now = [uuid for uuid, names in called.items() if names and names[-1] == name]
+    return now or [uuid for uuid, names in called.items() if name in names]
+
+
+def _list_entry(backup: StoredBackup, uuid: str, catalog: Catalog, now_s: float) -> ListedBackup:
+    backup_record, problem = backup.record, catalog.problem(backup.backup_id)
+    if backup_record is None:
+        return ListedBackup(backup.backup_id, uuid=uuid, wrong=problem)
+    return ListedBackup(
+        backup.backup_id,
+        when=backup_record.when,
+        host=backup_record.host,
+        guest=backup_record.guest,
+        uuid=uuid,
+        consistency=backup_record.consistency,
+        disks={disk.target: disk.parent or "whole" for disk in backup_record.disks},
+        stored_bytes=sum(disk.stored_bytes for disk in backup_record.parts),
+        wrong=problem or _key_problem(backup_record),
+        skipped=backup_record.skipped,
+        broken=catalog.broken_disks(backup.backup_id),
+        age_s=int(now_s - record.moment(backup_record.when).timestamp()),
+    )
+
+
+def _key_problem(backup_record: BackupRecord) -> str | None:
+    """Why nobody can read it here although it is good: its key is not here."""
+    try:
+        for key in {disk.key for disk in backup_record.parts if disk.key}:
+            keyfile.from_record(key)
+    except errors.NoKey as exc:
+        return exc.text
+    return None

@@ -1,0 +1,172 @@
+"""Disks are shown to one machine alone: by NBD over TLS, to the one that the master has named, and
+to no other whatever certificate it has. What it says is handed on to a server on a socket here.
+
+QEMU's own TLS lets in every holder of a certificate of its authority, whatever that is for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import struct
+import threading
+import time
+from collections.abc import Iterator
+
+from saltvirt.system import tls_listener
+from saltvirt.system.tls_listener import TlsEndpoint
+
+PORT, PORTS = 10809, 16
+# of NBD's protocol
+_MAGIC, _OPTION, _REPLY = b"NBDMAGIC", b"IHAVEOPT", 0x3E889045565A9
+_FLAGS = 3  # the newer style, without zeros
+_ABORT, _STARTTLS = 2, 5
+_ACK, _TLS_REQUIRED = 1, 2**31 + 5
+_GREETING_BYTES = 18
+_MAX_OPTIONS, _MAX_OPTION_BYTES = 16, 4096
+# who may be connected and has not shown his certificate yet
+_STRANGERS = 64
+_HELLO_S, _ANSWERS_S = 20, 3
+_PAUSE_S = 0.2
+
+
+class Relay:
+    """Lets one machine in. It ends with this process."""
+
+    def __init__(self, listener: socket.socket, inner: str, context: ssl.SSLContext) -> None:
+        self._listener, self._inner, self._context = listener, inner, context
+        self._strangers = tls_listener.ConnectionLimiter(_STRANGERS)
+        self._open: set[socket.socket] = set()
+        self._readers = 0
+        self._is_closed = False
+        self._lock = threading.Lock()
+        self.port: int = listener.getsockname()[1]
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    @property
+    def has_readers(self) -> bool:
+        """Whether somebody who may is connected."""
+        return self._readers > 0
+
+    def end(self) -> None:
+        """Nobody is let in any more, and who was is shown out."""
+        self._is_closed = True
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        with self._lock:
+            for connection in self._open:
+                with contextlib.suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
+
+    def _serve(self) -> None:
+        while not self._is_closed:
+            try:
+                client, (address, *_) = self._listener.accept()
+            except OSError:  # it was ended, or the system lets nobody in just now
+                time.sleep(_PAUSE_S)
+                continue
+            if self._strangers.acquire(address):
+                args = (client, address)
+                threading.Thread(target=self._handle_client, args=args, daemon=True).start()
+            else:
+                client.close()
+
+    def _handle_client(self, client: socket.socket, address: str) -> None:
+        try:
+            with contextlib.suppress(OSError, ValueError), self._track(client):
+                try:
+                    flags, tls = _start_tls(client, self._context)
+                finally:
+                    self._strangers.release(address)
+                with tls, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as inner:
+                    self._forward(tls, inner, flags)
+        finally:
+            client.close()
+
+    @contextlib.contextmanager
+    def _track(self, connection: socket.socket) -> Iterator[None]:
+        with self._lock:
+            self._open.add(connection)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._open.discard(connection)
+
+    def _forward(self, tls: ssl.SSLSocket, inner: socket.socket, flags: bytes) -> None:
+        with self._lock:
+            self._readers += 1
+        try:
+            inner.settimeout(_HELLO_S)
+            inner.connect(self._inner)
+            _receive_exact(inner, _GREETING_BYTES, time.monotonic() + _HELLO_S)
+            inner.sendall(flags)
+            with self._track(tls):
+                tls_listener.pump(tls, inner)
+        finally:
+            with self._lock:
+                self._readers -= 1
+
+
+def begin(endpoint: TlsEndpoint, inner: str) -> Relay:
+    """Opens the door. inner: the path of the socket on which the disks are served. Raises
+    OperationFailed."""
+    context = tls_listener.context(endpoint.credentials)
+    full = "so many backups are read from here"
+    return Relay(tls_listener.listening(endpoint, _STRANGERS, full), inner, context)
+
+
+def has_authority(host: str, port: int, authority: str) -> bool:
+    """Whether the door there is the one with that authority. Raises OSError where none answers."""
+    deadline = time.monotonic() + _ANSWERS_S
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(cadata=authority)
+    with socket.create_connection((host, port), timeout=_ANSWERS_S) as connection:
+        try:
+            if _receive_exact(connection, _GREETING_BYTES, deadline)[:16] != _MAGIC + _OPTION:
+                return False
+            connection.sendall(struct.pack(">I8sII", 1, _OPTION, _STARTTLS, 0))
+            if _receive_exact(connection, 20, deadline) != struct.pack(
+                ">QIII", _REPLY, _STARTTLS, _ACK, 0
+            ):
+                return False
+            connection.settimeout(max(0.1, deadline - time.monotonic()))
+            context.wrap_socket(connection, server_hostname=host).close()
+            return True
+        except OSError:
+            return False
+
+
+def _start_tls(client: socket.socket, context: ssl.SSLContext) -> tuple[bytes, ssl.SSLSocket]:
+    """(his flags, the secured line) of who shows the right certificate. Raises OSError, ValueError
+    for anybody else."""
+    deadline = time.monotonic() + _HELLO_S
+    tls_listener.prepare(client)
+    client.settimeout(_HELLO_S)
+    client.sendall(_MAGIC + _OPTION + struct.pack(">H", _FLAGS))
+    flags = _receive_exact(client, 4, deadline)
+    for _ in range(_MAX_OPTIONS):
+        magic, option, length = struct.unpack(">8sII", _receive_exact(client, 16, deadline))
+        if magic != _OPTION or option == _ABORT or length > _MAX_OPTION_BYTES:
+            break
+        _receive_exact(client, length, deadline)
+        answer = _ACK if option == _STARTTLS else _TLS_REQUIRED
+        client.sendall(struct.pack(">QIII", _REPLY, option, answer, 0))
+        if answer == _ACK:
+            client.settimeout(max(0.1, deadline - time.monotonic()))
+            return flags, context.wrap_socket(client, server_side=True)
+    raise ValueError("it does not want TLS")
+
+
+def _receive_exact(connection: socket.socket, length: int, deadline: float) -> bytes:
+    """So many bytes. Raises OSError where they do not come in time."""
+    data = b""
+    while len(data) < length:
+        connection.settimeout(max(0.1, deadline - time.monotonic()))
+        chunk = connection.recv(length - len(data))
+        if not chunk or time.monotonic() > deadline:
+            raise ConnectionResetError("it said no more")
+        data += chunk
+    return data

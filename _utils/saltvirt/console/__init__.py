@@ -1,0 +1,1 @@
+"""Consoles, files and commands of guests."""

@@ -1,0 +1,154 @@
+"""What a user asks of a guest's agent, read; and what became of it, in words."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from saltvirt import errors, sanitize, units
+from saltvirt.console.guestagent import agent_protocol
+from saltvirt.schema import Message
+
+MAX_TIMEOUT_S = 86400
+# what is longer does not pass libvirt, nor the kernel
+MAX_COMMAND_BYTES = 64 * 1024
+_PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_MODE = re.compile("[0-7]{3,4}")
+
+
+@dataclass(frozen=True)
+class Command(Message):
+    """A process in the guest. env: its whole environment as ``NAME=value``; None: the agent's."""
+
+    argv: tuple[str, ...]
+    env: tuple[str, ...] | None = None
+    timeout_s: int = 60
+
+
+@dataclass(frozen=True)
+class CommandResult(Message):
+    """What became of it. has_ended: False: it goes on after its time. The data that comes with it
+    is stdout_bytes of one and the rest of the other; cut: not all of it."""
+
+    pid: int
+    has_ended: bool
+    exit_code: int | None
+    signal: int | None
+    stdout_bytes: int
+    is_cut: bool
+
+
+@dataclass(frozen=True)
+class PutFile(Message):
+    """A file for the guest. mode: its permissions. overwrite: one may be there. atomic: it is there
+    whole or not at all."""
+
+    path: str
+    mode: int | None
+    overwrite: bool
+    atomic: bool
+
+
+@dataclass(frozen=True)
+class GetFile(Message):
+    """A file of the guest."""
+
+    path: str
+
+
+def argv(cmd: object, shell: bool) -> tuple[str, ...]:
+    """The words of a command. shell: a shell in the guest reads it. Raises InvalidInput."""
+    if isinstance(cmd, (list, tuple)):
+        arguments = tuple(str(argument) for argument in cmd)
+        if shell:
+            raise errors.InvalidInput("cmd is a list: shell=True takes a text")
+        return arguments
+    if isinstance(cmd, (bool, dict)) or cmd is None:
+        raise errors.InvalidInput(f"cmd must be a text or a list, not {units.short_repr(cmd)}")
+    if shell:
+        return "/bin/sh", "-c", str(cmd)
+    try:
+        return tuple(shlex.split(str(cmd)))
+    except ValueError as exc:
+        raise errors.InvalidInput(
+            f"cmd cannot be read: {exc}; shell=True leaves it to a shell"
+        ) from exc
+
+
+def variables(env: object) -> tuple[str, ...] | None:
+    """An environment as the agent takes it, which takes it for the whole. Raises InvalidInput."""
+    if env is None:
+        return None
+    if not isinstance(env, Mapping) or any("=" in str(key) or not str(key) for key in env):
+        raise errors.InvalidInput("env must be a dict of names to texts")
+    environment = tuple(f"{key}={value}" for key, value in env.items())
+    return environment if "PATH" in map(str, env) else (*environment, _PATH)
+
+
+def permissions(mode: object) -> int | None:
+    """Of ``0640`` and the like. Raises InvalidInput."""
+    if mode is None:
+        return None
+    if isinstance(mode, bool) or not _MODE.fullmatch(str(mode)):
+        raise errors.InvalidInput(f"mode must be such as '0640', not {units.short_repr(mode)}")
+    return int(str(mode), 8)
+
+
+def validate(command: Command, stdin: bytes) -> None:
+    """Raises InvalidInput for what cannot be run."""
+    strings = (*command.argv, *(command.env or ()))
+    if not command.argv or not command.argv[0]:
+        raise errors.InvalidInput("no command was given")
+    if any("\0" in word for word in strings):
+        raise errors.InvalidInput("no word of a command, and no variable, can have a zero byte")
+    if any(not variable.partition("=")[0] or "=" not in variable for variable in command.env or ()):
+        raise errors.InvalidInput("env must be a dict of names to texts")
+    if sum(len(word.encode(errors="replace")) for word in strings) > MAX_COMMAND_BYTES:
+        raise errors.InvalidInput(f"the command is longer than {MAX_COMMAND_BYTES // 1024} KiB")
+    if len(stdin) > agent_protocol.MAX_INPUT_BYTES:
+        raise errors.InvalidInput(
+            f"the input has more than {agent_protocol.MAX_INPUT_BYTES // 1024} KiB: bring it by "
+            f"virt.put"
+        )
+
+
+def copy_limited(
+    read: Callable[[], bytes], write: Callable[[bytes], object], max_bytes: int, path: str,
+    on_progress: Callable[[int], object] = lambda _done: None,
+) -> int:  # fmt: skip
+    """How many bytes were read and written; path: what is read. Raises InvalidInput for more than
+    most_bytes."""
+    done_bytes = 0
+    while data := read():
+        done_bytes += len(data)
+        if done_bytes > max_bytes:
+            limit = units.human_bytes(max_bytes)
+            raise errors.InvalidInput(
+                f"{units.short_repr(path)} is larger than {limit}: most= allows more"
+            )
+        write(data)
+        on_progress(done_bytes)
+    return done_bytes
+
+
+def describe_result(location: str, command: Command, outcome: CommandResult) -> tuple[bool, str]:
+    """(is all well, how it ended in words)."""
+    if not outcome.has_ended:
+        return False, (
+            f"{location}: process {outcome.pid} did not end within {command.timeout_s} s and goes "
+            f"on; "
+            f"in the guest 'kill -- -{outcome.pid}' ends it"
+        )
+    cut = "; not all that it printed is here" if outcome.is_cut else ""
+    if outcome.signal is not None:
+        return False, f"{location}: killed by signal {outcome.signal}{cut}"
+    if outcome.exit_code is None:
+        return False, f"{location}: it ended, and the agent does not say how{cut}"
+    return outcome.exit_code == 0, f"{location}: exit code {outcome.exit_code}{cut}"
+
+
+def printable(data: bytes) -> str:
+    """What a guest has printed, as a text that does nothing to a terminal."""
+    return sanitize.text(data.decode("utf-8", "backslashreplace"))

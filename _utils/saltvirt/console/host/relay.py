@@ -1,0 +1,243 @@
+"""The program that lets one caller reach one guest's screen or serial port: it waits for him at a
+door, opens what is the guest's by libvirt at that moment, and hands on what both say.
+
+No port of a display is asked: libvirt hands out the connection of that guest, by its UUID. It ends
+when nobody came, when the guest stops, and when the caller goes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import select
+import socket
+import ssl
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from queue import Empty, Queue
+
+from saltvirt import errors, settings
+from saltvirt.answers import reach
+from saltvirt.console.host import agent, session
+from saltvirt.host import connection
+from saltvirt.host.connection import libvirt
+from saltvirt.schema import Message
+from saltvirt.system import tls_listener
+
+MODULE = "console.host.relay"
+PORT, PORT_COUNT = 10840, 64
+# so long is waited for the caller
+CALLER_TIMEOUT_S = 40
+# who may be connected and has not shown his certificate yet, and for how long
+_MAX_PENDING = 16
+_HELLO_TIMEOUT_S = 10
+_CHUNK_BYTES = 64 * 1024
+# what a caller who is gone has left half in a guest is taken away
+_CLEANUP_TIMEOUT_S = 120
+# the first line that the caller gets
+_OK, _REFUSED = b"ok\n", "no "
+_FULL = "so many screens and serial ports are looked at from here"
+
+
+@dataclass(frozen=True)
+class RelayRequest(Message):
+    """uuid: of the guest. kind: DISPLAY, SERIAL or AGENT of reach. number: of the screen. force: a
+    serial port is taken from whom has it. uri, username, password: of libvirt. door: where, and for
+    whom."""
+
+    uuid: str
+    kind: str
+    number: int
+    force: bool
+    uri: str | None
+    username: str | None
+    password: str | None
+    door: tls_listener.TlsEndpoint
+
+
+def port(get: settings.Get) -> int:
+    """The first of the ports, by the host's configuration. Raises InvalidInput."""
+    return settings.integer(get, "reach:port", PORT, maximum=65535 - PORT_COUNT)
+
+
+def main(_arguments: list[str]) -> int:
+    """The program: what is asked on its standard input; one line of JSON on its standard output
+    with the port, or why not."""
+    request = RelayRequest.from_answer(json.load(sys.stdin), "what is to be reached")
+    try:
+        context = tls_listener.context(request.door.credentials)
+        listener = tls_listener.listening(request.door, _MAX_PENDING, _FULL)
+    except errors.VirtError as exc:
+        print(json.dumps({"error": exc.text}), flush=True)
+        return 1
+    print(json.dumps({"port": listener.getsockname()[1]}), flush=True)
+    caller = _accept_caller(listener, context)
+    if caller is not None:
+        with caller:
+            _serve(caller, request)
+    return 0
+
+
+def _accept_caller(listener: socket.socket, context: ssl.SSLContext) -> ssl.SSLSocket | None:
+    """The first who shows the right certificate; nobody is let in after him."""
+    callers: Queue[ssl.SSLSocket] = Queue()
+    deadline, limiter = (
+        time.monotonic() + CALLER_TIMEOUT_S,
+        tls_listener.ConnectionLimiter(_MAX_PENDING),
+    )
+
+    def welcome(raw_socket: socket.socket, address: str) -> None:
+        try:
+            with contextlib.suppress(OSError, ValueError):
+                callers.put(_handshake(raw_socket, context))
+        finally:
+            limiter.release(address)
+
+    with listener:
+        while time.monotonic() < deadline:
+            with contextlib.suppress(Empty):
+                return callers.get_nowait()
+            if not select.select([listener], [], [], 0.05)[0]:
+                continue
+            stranger, (address, *_) = listener.accept()
+            if limiter.acquire(address):
+                args = (stranger, address)
+                threading.Thread(target=welcome, args=args, daemon=True).start()
+            else:
+                stranger.close()
+    return None
+
+
+def _handshake(raw_socket: socket.socket, context: ssl.SSLContext) -> ssl.SSLSocket:
+    """Raises OSError for anybody else, and for one who takes too long, however he does it."""
+    deadline = time.monotonic() + _HELLO_TIMEOUT_S
+    try:
+        tls_listener.prepare(raw_socket)
+        raw_socket.setblocking(False)
+        tls = context.wrap_socket(raw_socket, server_side=True, do_handshake_on_connect=False)
+    except BaseException:
+        raw_socket.close()
+        raise
+    try:
+        while True:
+            remaining_s = deadline - time.monotonic()
+            if remaining_s <= 0:
+                raise TimeoutError("no certificate was shown")
+            try:
+                tls.do_handshake()
+                return tls
+            except ssl.SSLWantReadError:
+                select.select([tls], [], [], remaining_s)
+            except ssl.SSLWantWriteError:
+                select.select([], [tls], [], remaining_s)
+    except BaseException:
+        tls.close()
+        raise
+
+
+def _serve(caller: ssl.SSLSocket, request: RelayRequest) -> None:
+    """Until one side ends."""
+    caller.settimeout(_HELLO_TIMEOUT_S)
+    try:
+        with _open_device(request) as inner:
+            caller.sendall(_OK)
+            with contextlib.suppress(OSError):
+                tls_listener.pump(caller, inner)
+    except errors.VirtError as exc:
+        with contextlib.suppress(OSError):
+            caller.sendall(f"{_REFUSED}{exc.text}\n".encode())
+    with contextlib.suppress(OSError, ValueError):
+        caller.setblocking(True)
+        caller.settimeout(1)
+        caller.unwrap()
+
+
+@contextlib.contextmanager
+def _open_device(request: RelayRequest) -> Iterator[socket.socket]:
+    """What is the guest's, as a socket. Raises VirtError."""
+    local = settings.Connection(request.uri, request.username, request.password)
+    with connection.connect(local) as conn:
+        dom = _running(conn, request.uuid)
+        opener = {reach.DISPLAY: _display, reach.SERIAL: _serial, reach.AGENT: _agent}[request.kind]
+        with opener(conn, dom, request) as sock:
+            yield sock
+
+
+def _running(conn: libvirt.virConnect, uuid: str) -> libvirt.virDomain:
+    with connection.translated():
+        dom = conn.lookupByUUIDString(uuid)
+        if not dom.isActive():
+            raise errors.OperationFailed(f"{dom.name()} is off")
+        return dom
+
+
+@contextlib.contextmanager
+def _display(
+    _conn: libvirt.virConnect, dom: libvirt.virDomain, request: RelayRequest
+) -> Iterator[socket.socket]:
+    """That of a screen, without its password: who is let in here has been asked for more."""
+    with connection.translated(f"open the display of {dom.name()}"):
+        handle = dom.openGraphicsFD(request.number, libvirt.VIR_DOMAIN_OPEN_GRAPHICS_SKIPAUTH)
+    with socket.socket(fileno=handle) as sock:
+        yield sock
+
+
+@contextlib.contextmanager
+def _serial(
+    conn: libvirt.virConnect, dom: libvirt.virDomain, request: RelayRequest
+) -> Iterator[socket.socket]:
+    """A serial port's: libvirt's stream is read by one thread and written by another."""
+    flags = libvirt.VIR_DOMAIN_CONSOLE_FORCE if request.force else 0
+    stream = conn.newStream(0)
+    try:
+        with connection.translated(f"open the serial console of {dom.name()}"):
+            dom.openConsole(None, stream, flags)
+    except errors.VirtError as exc:
+        if "Active console session" in exc.text:
+            raise errors.OperationFailed(
+                f"somebody else has the serial console of {dom.name()}"
+            ) from exc
+        raise
+    caller_end, guest_end = socket.socketpair()
+
+    def up() -> None:
+        with contextlib.suppress(OSError, libvirt.libvirtError):
+            while data := guest_end.recv(_CHUNK_BYTES):
+                while data:
+                    data = data[stream.send(data) :]
+        with contextlib.suppress(libvirt.libvirtError):
+            stream.abort()
+
+    def down() -> None:
+        with contextlib.suppress(OSError, libvirt.libvirtError):
+            while data := stream.recv(_CHUNK_BYTES):
+                guest_end.sendall(data)
+        with contextlib.suppress(OSError):
+            guest_end.shutdown(socket.SHUT_RDWR)
+
+    threads = [threading.Thread(target=thread, daemon=True) for thread in (up, down)]
+    for thread in threads:
+        thread.start()
+    with caller_end, guest_end:
+        yield caller_end
+        with contextlib.suppress(OSError):
+            guest_end.shutdown(socket.SHUT_RDWR)
+        for thread in threads:
+            thread.join(timeout=2)
+
+
+@contextlib.contextmanager
+def _agent(
+    _conn: libvirt.virConnect, dom: libvirt.virDomain, _request: RelayRequest
+) -> Iterator[socket.socket]:
+    """That of a guest's agent: what the caller says is understood here, and never handed on."""
+    guest_agent = agent.for_domain(dom)
+    caller_end, guest_end = socket.socketpair()
+    thread = threading.Thread(target=session.serve, args=(guest_end, guest_agent), daemon=True)
+    thread.start()
+    with caller_end:
+        yield caller_end
+    thread.join(_CLEANUP_TIMEOUT_S)

@@ -1,0 +1,107 @@
+"""``virt.console``: a guest's serial console on the terminal of salt-run."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import ssl
+import termios
+import time
+from typing import Any
+
+from saltvirt import errors, sanitize
+from saltvirt.answers import reach
+from saltvirt.console.master import guest_connection, terminal
+from saltvirt.console.master.guest_connection import GuestConnection
+from saltvirt.fleet import requester
+from saltvirt.fleet.client import Fleet
+from saltvirt.operations.cluster import find
+from saltvirt.operations.core import result
+
+# a hypervisor that is gone without a word is noticed after about so long
+_KEEPALIVE_IDLE_S, _KEEPALIVE_S, _DEAD_TIMEOUT_S = 10, 5, 30
+# libvirt tells that a guest has stopped a moment after its console has ended
+_STOP_GRACE_S = 3
+
+
+def run(fleet: Fleet, name: str, force: bool, escape: str) -> dict[str, Any]:
+    """Until the user has typed the escape, or the console has ended. Raises Refused, NotFound,
+    ConnectionFailed, OperationFailed: it did not end by the escape; and as Fleet.one does."""
+    escape_char = terminal.escape_byte(escape)
+    if fleet.opts.get("__cli") != requester.COMMAND_LINE:
+        raise errors.Refused("it is for a terminal: call salt-run on the master")
+    tty = terminal.from_stdio()
+    connection = guest_connection.request_relay(fleet, name, reach.SERIAL, force=force)
+    fleet.disconnect()  # it may last for days
+    with _connect(connection) as line:
+        ending, reason = _attach(line, tty, escape_char, _greeting(connection, tty, escape))
+    _print(tty, "")
+    if ending == terminal.ESCAPED:
+        return result.done(
+            name, f"left the console of {name} on {connection.host}", host=connection.host
+        )
+    raise errors.OperationFailed(reason or _explain_end(fleet, connection))
+
+
+def _greeting(connection: GuestConnection, tty: terminal.Terminal, escape: str) -> str:
+    size = tty.size()
+    return (
+        f"The serial console of {connection.guest} on {connection.host}. {escape} leaves it (Ctrl "
+        f"and "
+        f"{escape[1:]}). It has no size of its own; in the guest: stty rows {size.lines} cols "
+        f"{size.columns}"
+    )
+
+
+def _connect(connection: GuestConnection) -> ssl.SSLSocket:
+    try:
+        line = guest_connection.connect(connection)
+    except errors.VirtError as exc:
+        if "somebody else" not in exc.text:
+            raise
+        raise type(exc)(f"{exc.text}; force=True takes it") from exc
+    line.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEPALIVE_IDLE_S)
+    line.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _KEEPALIVE_S)
+    line.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _DEAD_TIMEOUT_S * 1000)
+    return line
+
+
+def _attach(
+    line: ssl.SSLSocket, tty: terminal.Terminal, escape: bytes, greeting: str
+) -> tuple[str | None, str | None]:
+    """(how it ended, why, where that is known)."""
+    try:
+        with terminal.raw(tty) as signal_fd:
+            _print(tty, greeting)
+            ending = terminal.attach(line, tty, escape, signal_fd)
+    except termios.error:
+        ending = terminal.TERMINAL_ENDED
+    except terminal.SignalReceived as exc:
+        return None, f"ended by {exc}"
+    except OSError as exc:
+        return None, f"the hypervisor is not reached any more: {exc.strerror or exc}"
+    return ending, "the terminal has gone" if ending == terminal.TERMINAL_ENDED else None
+
+
+def _explain_end(fleet: Fleet, connection: GuestConnection) -> str:
+    """Why a console ended that nobody here has left: where is the guest now?"""
+    name, deadline = connection.guest, time.monotonic() + _STOP_GRACE_S
+    has_ended = f"the console of {name} on {connection.host} has ended"
+    while True:
+        try:
+            host, state = find.locate(fleet, name)
+        except errors.VirtError as exc:
+            return f"{has_ended}: {exc.text}"
+        if host != connection.host:
+            return f"{has_ended}: the guest is on {host} now ({state})"
+        if state != "running":
+            return f"{has_ended}: the guest is {state}"
+        if time.monotonic() > deadline:
+            return f"{has_ended}, and the guest runs: somebody else took it, or it was started anew"
+        time.sleep(1)
+
+
+def _print(tty: terminal.Terminal, text: str) -> None:
+    with contextlib.suppress(OSError):
+        os.write(tty.shown, f"{sanitize.one_line(text)}\r\n".encode())

@@ -1,0 +1,71 @@
+"""What the runner's verbs of displays and serial ports answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from saltvirt import errors, units
+from saltvirt.answers import reach
+from saltvirt.console.master import guest_connection
+from saltvirt.fleet.client import Fleet
+from saltvirt.operations.cluster import find
+from saltvirt.operations.core import result
+from saltvirt.web import tickets
+
+ENGINE = "virt_reach"
+
+
+def display(fleet: Fleet, name: str) -> dict[str, Any]:
+    """Raises NotFound, and as Fleet.one does."""
+    host, _ = find.last_seen(fleet, name) or find.locate(fleet, name)
+    answer = fleet.call(host, "virt.display", {"vm_": name}, long=False)
+    displays = reach.Displays.from_answer(answer, host)
+    kinds = (
+        ", ".join(device.type for device in displays.displays) or "no display and no serial port"
+    )
+    comment = f"{name} on {host} is {displays.state} and has {kinds}"
+    listed = [device.to_answer() for device in displays.displays]
+    return result.done(
+        name, comment, host=host, uuid=displays.uuid, state=displays.state, displays=listed
+    )
+
+
+def screenshot(fleet: Fleet, name: str, width: object, screen: object) -> dict[str, Any]:
+    """Raises NotFound, OperationFailed, and as Fleet.one does."""
+    host = guest_connection.host_of(fleet, name)
+    arguments = {"vm_": name, "width": width, "screen": screen}
+    image = reach.Screenshot.from_answer(
+        fleet.call(host, "virt.screen", arguments, long=False), host
+    )
+    return result.done(name, f"the screen of {name} on {host}", host=host, png=image.png)
+
+
+def ticket(
+    fleet: Fleet, user: str | None, name: str, kind: str, digest: object, **options: Any
+) -> dict[str, Any]:
+    """Makes one. user: for whom, None: somebody who has the master. Raises InvalidInput, NotFound,
+    OperationFailed, AlreadyExists, and as Fleet.one does."""
+    if kind not in reach.KINDS:
+        kinds = " or ".join(reach.KINDS)
+        raise errors.InvalidInput(f"kind must be {kinds}, not {units.short_repr(kind)}")
+    with tickets.issuing(fleet.opts, user, digest) as connections:
+        connections.append(guest_connection.request_relay(fleet, name, kind, **options))
+    [connection] = connections
+    comment = f"the {kind} of {name} on {connection.host} can be reached within {tickets.LIFE_S} s"
+    return result.done(
+        name, comment, host=connection.host, uuid=connection.uuid, kind=kind, type=connection.type,
+        seconds=tickets.LIFE_S,
+    )  # fmt: skip
+
+
+def watch(opts: dict[str, Any], user: str | None, digest: object) -> dict[str, Any]:
+    """Makes a page's. Raises InvalidInput, OperationFailed, AlreadyExists."""
+    engines = opts.get("engines") or []
+    if not any(ENGINE in engine for engine in engines if isinstance(engine, (str, dict))):
+        raise errors.OperationFailed(
+            f"this master's configuration has no engine {ENGINE}: docs/reach.md"
+        )
+    with tickets.issuing(opts, user, digest):
+        pass
+    comment = f"the cloud can be watched within {tickets.LIFE_S} s"
+    return result.done("page", comment, seconds=tickets.LIFE_S)

@@ -1,0 +1,95 @@
+"""What a master and a hypervisor say to each other about a guest's agent, through the door that is
+open for one caller: a head in JSON, and data. Who asks waits for the answer.
+
+No command, no input and no content of a file is in a job, an event or a log by it.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import time
+from typing import Any
+
+from saltvirt import errors
+from saltvirt.schema import Message
+
+_LENGTHS = struct.Struct(">II")
+_MAX_HEAD_BYTES = 1024**2
+_MAX_DATA_BYTES = 4 * 1024**2
+# between two messages that follow each other
+TIMEOUT_S = 120
+# errors keep their class on the way
+_KINDS = {
+    error_class.__name__: error_class
+    for error_class in (
+        errors.AlreadyExists, errors.BadAnswer, errors.ConnectionFailed, errors.InvalidInput,
+        errors.NotFound, errors.OperationFailed, errors.Unsupported,
+    )
+}  # fmt: skip
+
+
+class Stream:
+    """One end. line: a connected socket."""
+
+    def __init__(self, line: socket.socket) -> None:
+        self._line = line
+
+    def send(self, head: dict[str, Any], data: bytes = b"") -> None:
+        """Raises ConnectionFailed."""
+        encoded_head = json.dumps(head).encode()
+        try:
+            self._line.settimeout(TIMEOUT_S)
+            self._line.sendall(_LENGTHS.pack(len(encoded_head), len(data)) + encoded_head + data)
+        except OSError as exc:
+            raise errors.ConnectionFailed(f"the connection ended: {exc}") from exc
+
+    def receive(self, timeout_s: float = TIMEOUT_S) -> tuple[dict[str, Any], bytes]:
+        """(head, data). Raises ConnectionFailed, also where nothing comes in time; BadAnswer."""
+        deadline = time.monotonic() + timeout_s
+        head, data = _LENGTHS.unpack(self._read_exactly(_LENGTHS.size, deadline))
+        if head > _MAX_HEAD_BYTES or data > _MAX_DATA_BYTES:
+            raise errors.BadAnswer(f"a message of {head + data} bytes")
+        try:
+            message = json.loads(self._read_exactly(head, deadline))
+        except (ValueError, RecursionError):
+            message = None
+        if not isinstance(message, dict):
+            raise errors.BadAnswer("a message that is none")
+        return message, self._read_exactly(data, deadline)
+
+    def ask(
+        self,
+        operation: str,
+        request: Message | None = None,
+        data: bytes = b"",
+        timeout_s: float = TIMEOUT_S,
+    ) -> tuple[dict[str, Any], bytes]:
+        """What is answered. Raises what the other side raised, and as hear does."""
+        self.send({"do": operation, "what": request.to_answer() if request else {}}, data)
+        head, payload = self.receive(timeout_s)
+        if "error" in head:
+            kind = _KINDS.get(str(head.get("kind")), errors.OperationFailed)
+            raise kind(str(head["error"]))
+        answer = head.get("answer")
+        return answer if isinstance(answer, dict) else {}, payload
+
+    def refuse(self, exc: errors.VirtError) -> None:
+        """Answers by an error."""
+        self.send({"error": exc.text, "kind": type(exc).__name__})
+
+    def _read_exactly(self, length: int, deadline: float) -> bytes:
+        buffer = bytearray()
+        try:
+            while len(buffer) < length:
+                self._line.settimeout(max(0.1, deadline - time.monotonic()))
+                chunk = self._line.recv(min(length - len(buffer), 64 * 1024))
+                if not chunk:
+                    raise ConnectionResetError("the other side has gone")
+                if time.monotonic() > deadline:
+                    raise TimeoutError("timed out")
+                buffer += chunk
+        except OSError as exc:
+            raise errors.ConnectionFailed(f"the connection ended: {exc}") from exc
+        return bytes(buffer)

@@ -1,0 +1,231 @@
+"""The agent as a service of its host: its program, its unit, its settings."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import subprocess
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from saltvirt import errors, standard_paths
+from saltvirt.ha.agent import settings, store, trial
+from saltvirt.system import zipapp
+
+PYTHON = "/usr/bin/python3"
+SERVICE = "salt-virt-ha.service"
+MODULE = "ha.agent.__main__"
+_TIMEOUT_S = 60
+# so long an agent may take to try the new files and to go on by them
+_RELOAD_WAIT_S, _POLL_S = 90, 0.2
+
+UNIT = f"""\
+# written by Salt Virt (virt.ha_install)
+[Unit]
+Description=Salt Virt: the agent of high availability
+# it ends before what it, and a guest that moves away, need when the host is shut down: then systemd
+# starts nothing anew
+After=network-online.target nss-lookup.target remote-fs.target
+After=libvirtd.service virtqemud.service virtnetworkd.service virtstoraged.service
+After=virtsecretd.service virtnodedevd.service virtlogd.service virtlockd.service
+After=virt-guest-shutdown.target libvirt-guests.service
+# guests' scopes end after this target, and only where it is there
+Wants=network-online.target virt-guest-shutdown.target
+ConditionPathExists={settings.PATH}
+StartLimitIntervalSec=0
+
+[Service]
+ExecStart={PYTHON} {{program}}
+ExecReload=/bin/kill -HUP $MAINPID
+Restart=always
+RestartSec=0.5
+# its settings are wrong
+RestartPreventExitStatus=78
+# a process that hangs on storage must not delay the next start; it ends with its agent
+KillMode=process
+# guests move away, and shut down, each for shutdown_wait_s; poweroff.target waits for 30 minutes
+TimeoutStopSec=1500
+OOMScoreAdjust=-1000
+Nice=-10
+LimitNOFILE=65536
+LimitMEMLOCK=infinity
+NoNewPrivileges=yes
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+@dataclass(frozen=True)
+class InstallPaths:
+    """Where it is put. python: what runs it. systemctl: the program. running: where the agent says
+    by what it runs."""
+
+    program: str = "/usr/lib/salt-virt/ha-agent.pyz"
+    unit: str = f"/etc/systemd/system/{SERVICE}"
+    settings: str = settings.PATH
+    python: str = PYTHON
+    systemctl: str = "systemctl"
+    running: str = trial.file_of(f"{standard_paths.RUN}/ha")
+
+
+@dataclass
+class InstallResult:
+    """What was changed, or would be: a thing and in which way."""
+
+    changes: dict[str, str] = field(default_factory=dict)
+    comment: str = ""
+
+
+def install(library: str, test: bool = False, paths: InstallPaths | None = None) -> InstallResult:
+    """Program and unit as this library has them; an agent at work goes on by the new program.
+
+    A new program is put in place only when it can be run here. Raises OperationFailed.
+    """
+    paths = paths or InstallPaths()
+    result = InstallResult()
+    agent = zipapp.build(library, MODULE)
+    unit = UNIT.format(program=paths.program).encode()
+    new_program = _differs(paths.program, agent, result)
+    new_unit = _differs(paths.unit, unit, result)
+    if not test:
+        if new_program:
+            _put_program(paths, agent)
+        if new_unit:
+            _put(paths.unit, unit, 0o644)
+            _systemctl(paths, "daemon-reload")
+        if not _query(paths, "is-enabled"):
+            result.changes[SERVICE] = "enabled"
+            _systemctl(paths, "enable", SERVICE)
+    _refresh(paths, result, test, program=agent)
+    result.comment = _comment(result, test, "The agent is installed")
+    return result
+
+
+def configure(data: object, test: bool = False, paths: InstallPaths | None = None) -> InstallResult:
+    """Its settings, and the service at work by them. Raises InvalidInput, with all that is wrong,
+    before anything is changed; OperationFailed.
+    """
+    paths = paths or InstallPaths()
+    result = InstallResult()
+    agent_settings = settings.parse(data, "settings")
+    text = json.dumps(agent_settings.to_answer(), indent=1, sort_keys=True).encode() + b"\n"
+    changed = _differs(paths.settings, text, result)
+    if not test and changed:
+        _put(paths.settings, text, 0o600)
+    if os.path.exists(paths.unit):
+        if not test and not _query(paths, "is-active"):
+            result.changes[SERVICE] = "started"
+            _systemctl(paths, "start", SERVICE)
+        _refresh(paths, result, test, settings=text)
+    result.comment = _comment(result, test, "The agent has these settings")
+    return result
+
+
+def _comment(result: InstallResult, test: bool, comment: str) -> str:
+    if not result.changes:
+        return comment
+    return "The agent would be changed" if test else comment
+
+
+def _refresh(paths: InstallPaths, result: InstallResult, test: bool, **expected: bytes) -> None:
+    """An agent at work goes on by what is on the disk now: it is asked by what it runs, for what
+    was to tell it may have been interrupted. Raises OperationFailed where it stays by the old."""
+    if SERVICE in result.changes or not _query(paths, "is-active") or _is_current(paths, expected):
+        return
+    result.changes[SERVICE] = "goes on by the new one"
+    if test:
+        return
+    _systemctl(paths, "reload", SERVICE)
+    end_s = time.monotonic() + _RELOAD_WAIT_S
+    while not _is_current(paths, expected):
+        if time.monotonic() > end_s:
+            raise errors.OperationFailed(
+                f"the agent goes on by its old {' and '.join(expected)}: journalctl -u {SERVICE} "
+                "says why"
+            )
+        time.sleep(_POLL_S)
+
+
+def _is_current(paths: InstallPaths, expected: dict[str, bytes]) -> bool:
+    running = trial.read_running(paths.running)
+    return running is not None and all(
+        getattr(running, name) == hashlib.sha256(data).hexdigest()
+        for name, data in expected.items()
+    )
+
+
+def _differs(path: str, data: bytes, result: InstallResult) -> bool:
+    try:
+        old = Path(path).read_bytes()
+    except FileNotFoundError:
+        old = None
+    except OSError as exc:
+        raise errors.OperationFailed(f"cannot read {path}: {exc.strerror}") from exc
+    if old != data:
+        result.changes[path] = "made" if old is None else "replaced"
+    return old != data
+
+
+def _put(path: str, data: bytes, mode: int) -> None:
+    try:
+        os.makedirs(os.path.dirname(path), 0o755, exist_ok=True)
+        store.replace(path, data)
+        os.chmod(path, mode)
+    except OSError as exc:
+        raise errors.OperationFailed(f"cannot write {path}: {exc.strerror}") from exc
+
+
+def _put_program(paths: InstallPaths, agent: bytes) -> None:
+    trial_path = f"{paths.program}.trial"
+    _put(trial_path, agent, 0o644)
+    try:
+        _run((paths.python, trial_path, "--check"), "the agent cannot be run here")
+        os.rename(trial_path, paths.program)
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(trial_path)
+
+
+def _systemctl(paths: InstallPaths, *arguments: str) -> None:
+    _run((paths.systemctl, *arguments), f"systemctl {' '.join(arguments)}")
+
+
+def _query(paths: InstallPaths, question: str) -> bool:
+    argv = (paths.systemctl, "--quiet", question, SERVICE)
+    try:
+        result = subprocess.run(argv, capture_output=True, timeout=_TIMEOUT_S, check=False)
+    except (OSError, subprocess.TimeoutExpired) as exc:
+        raise errors.OperationFailed(f"{' '.join(argv)}: {exc}") from exc
+    return not result.returncode
+
+
+def _run(argv: tuple[str, ...], action: str) -> None:
+    try:
+        result = subprocess.run(
+            argv, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as exc:
+        raise errors.OperationFailed(f"{action}: {exc}") from exc
+    if result.returncode:
+        raise errors.OperationFailed(f"{action}: {result.stderr.strip() or result.stdout.strip()}")
+
+
+def member_name(paths: InstallPaths | None = None) -> str | None:
+    """The host's name in high availability, None where no agent is at work. Raises InvalidInput,
+    OperationFailed."""
+    paths = paths or InstallPaths()
+    if not os.path.exists(paths.settings) or not _query(paths, "is-active"):
+        return None
+    return settings.read(paths.settings).host
+
+
+def port(path: str = settings.PATH) -> int | None:
+    """Where the agent of this host listens, None where it has no settings. Raises InvalidInput."""
+    if not os.path.exists(path):
+        return None
+    agent_settings = settings.read(path)
+    return agent_settings.endpoint(agent_settings.host)[1]

@@ -1,0 +1,561 @@
+"""The service: each beat it steps, writes down, tells and acts, as ``agent.AgentStep`` has it."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import queue
+import signal
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from xml.etree import ElementTree
+
+from saltvirt import errors, sanitize
+from saltvirt.ha.agent import definitions, pool_heartbeat, shutdown_reason
+from saltvirt.ha.agent.definitions import DefinitionCache, GuestDefinition
+from saltvirt.ha.agent.feeder import Feeder
+from saltvirt.ha.agent.fencing import FenceRunner
+from saltvirt.ha.agent.guests import Guests, LibvirtConfig
+from saltvirt.ha.agent.inbox import AgentInbox, PeerRequest
+from saltvirt.ha.agent.instances import InstanceTable
+from saltvirt.ha.agent.migrations import GuestMigrations
+from saltvirt.ha.agent.pool_keys import PoolKeys
+from saltvirt.ha.agent.settings import AgentSettings
+from saltvirt.ha.agent.shared_definitions import FOLDER, SharedDefinitions
+from saltvirt.ha.agent.store import AgentStore
+from saltvirt.ha.agent.watchdog import WatchdogDevice
+from saltvirt.ha.agent.writer import DiskWriter
+from saltvirt.ha.fencing.setting import FenceReply
+from saltvirt.ha.model import agent, agent_facts, agent_view, disks, safety, state_disk
+from saltvirt.ha.model.agent_view import AgentAction, AgentState, AgentView, SavedAgentState
+from saltvirt.ha.model.messages import Heartbeat, ReceivedHeartbeat
+from saltvirt.ha.model.registry import IGNORED
+from saltvirt.ha.transport import frames
+from saltvirt.ha.transport.peer_connection import PeerTiming
+from saltvirt.ha.transport.peer_network import PeerNetwork
+from saltvirt.host.domain import guest_lock
+from saltvirt.system import boot
+
+log = logging.getLogger(__name__)
+
+# what it is asked to do, by a signal
+STOP, RESTART = "stop", "again"
+_STOP_QUERY_S = 5
+# where libvirt's daemon of that URI has the definitions of guests
+_DEFINITION_FOLDERS = {"qemu:///system": "/etc/libvirt/qemu"}
+# a beat waits so long for the disk, and the watchdog is fed so often, in beats
+_DISK_BEATS, _FEED_BEATS = 0.25, 0.5
+
+
+def boottime() -> float:
+    """The clock of this boot. It counts while the host sleeps, too, and nobody sets it."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class Service:
+    """One agent. clock: see ``boottime``. trial: why what is on the disk now cannot take over, or
+    nothing. program: the digest of the one that runs."""
+
+    def __init__(
+        self,
+        settings: AgentSettings,
+        clock: Callable[[], float] = boottime,
+        trial: Callable[[], str] = str,
+        program: str = "",
+    ) -> None:
+        self.settings, self.policy, self.clock = settings, settings.ha_policy, clock
+        self._trial, self.program, self._trial_lock = trial, program, threading.Lock()
+        self._settings_digest = settings.digest
+        self.wake = threading.Event()
+        self.stop_request, self._stop_query_s = "", 0.0
+        self.exit_reason: str | None = None
+        self.store = AgentStore(settings.state, settings.run, boot.current())
+        self.store.lock()
+        self.state, leased_s = self.store.begin(settings.host, clock())
+        self.disk = DiskWriter(
+            self.state.saved, self._save, _DISK_BEATS * self.policy.beat_s,
+            self.log_once,
+        )  # fmt: skip
+        self.watchdog = WatchdogDevice(
+            settings.watchdog, self.policy.watchdog_s, self.state.watchdog_s
+        )
+        self.feeder = Feeder(self.watchdog, clock, _FEED_BEATS * self.policy.beat_s)
+        # it feeds it while it holds the lease, whether that was before its restart or after
+        may_be_armed = self.state.believed or self.store.opened
+        feed_lease_s = agent_facts.feed_lease_s(self.state, self.policy)
+        if may_be_armed and safety.lease_holds(leased_s, clock(), feed_lease_s):
+            self.watchdog.arm()
+            self.feeder.feed_until((leased_s or 0) + feed_lease_s)
+        self.instances = InstanceTable(f"{settings.run}/guests.json", self.store.boot_id, clock())
+        locks = f"{guest_lock.FOLDER}/guests"
+        definitions_folder = _DEFINITION_FOLDERS.get(settings.uri, "")
+        libvirt_config = LibvirtConfig(
+            settings.uri, locks, self.policy.shutdown_wait_s, self.policy.beat_s, definitions_folder
+        )
+        definition_cache = DefinitionCache(f"{settings.state}/definitions", self.recorded_names())
+        self.guests = Guests(
+            libvirt_config, self.instances, definition_cache, clock, self.policy.stable_s
+        )
+        self.guests.on_definition = self.send_definition
+        self.migrations = GuestMigrations(
+            self.guests,
+            clock,
+            self.ask,
+            lambda host: f"qemu+tls://{host}/system",
+            self.report_stayed,
+        )
+        self.inbox = AgentInbox(settings.masters, clock, self.wake.set)
+        self.fencing = FenceRunner(
+            settings.host,
+            lambda: self.inbox.leader_messages,
+            clock,
+            self.policy.suspect_s,
+            self.send_fence_result,
+        )
+        self.keys = PoolKeys(f"{settings.run}/keys.json")
+        self.pools = [
+            pool_heartbeat.PoolHeartbeat(
+                folder,
+                pool_heartbeat.worker_argv(folder, settings.host),
+                settings.members,
+                clock,
+                self.keys.is_of,
+            )
+            for folder in settings.pools
+        ]
+        self.shared_definitions = [
+            SharedDefinitions(
+                folder, pool_heartbeat.worker_argv(folder, settings.host, FOLDER), clock
+            )
+            for folder in settings.pools
+        ]
+        self._definitions: dict[str, GuestDefinition] = {}
+        beat_s, suspect_s = self.policy.beat_s, self.policy.suspect_s
+        timing = PeerTiming(beat_s, suspect_s / 2, 2 * suspect_s, min(2, suspect_s / 2))
+        self.network = PeerNetwork(settings.credentials, self.inbox.on_frame, timing)
+        self._listens = False
+        self._last_actions: set[AgentAction] = set()
+        self._last_beat: Heartbeat | None = None
+        self._masters_heard: set[str] = set()
+        self._last_message = ""
+
+    # its life
+
+    def run(self) -> str:
+        """Until it has ended: STOP, or AGAIN when it is to be run anew."""
+        for name in self.settings.members:
+            if name != self.settings.host:
+                self.network.add_peer(name, *self.settings.endpoint(name))
+        self._update_guests()
+        self.feeder.begin()
+        self.guests.begin()
+        next_s = self.clock()
+        while self.exit_reason is None:
+            self.beat()
+            now_s = self.clock()
+            next_s = max(next_s + self.policy.beat_s, now_s)
+            while self.exit_reason is None and self.clock() < next_s:
+                self.wake.wait(max(0.01, next_s - self.clock()))
+                self.wake.clear()
+                self.handle_requests()
+        return self.exit_reason
+
+    def beat(self) -> None:
+        """One beat; whatever goes wrong, the next one follows."""
+        try:
+            self.listen()
+            if not self.instances.is_known:
+                self.log_once("waits for libvirt: it may have guests")
+                return
+            self.run_step(self.clock())
+        except Exception as exc:  # an agent that ends is a host that is lost
+            log.exception("a beat failed: %s", exc)
+
+    def close(self) -> None:
+        """Ends what it began. The watchdog stays as it is, but for one of which nobody knows that
+        it is armed; it is fed to the last: a disk that is slow, or storage that hangs, delays the
+        end, and whoever is run next feeds it a while later."""
+        self.disk.end()
+        if self.exit_reason == RESTART and not self.state.believed:
+            self.watchdog.disarm()
+            self.store.opened = False
+            with contextlib.suppress(OSError):
+                self.store.save_runtime(self.state)
+        self.guests.end()
+        for pool in self.pools:
+            pool.end()
+        for shelf in self.shared_definitions:
+            shelf.end()
+        with contextlib.suppress(Exception):
+            self.network.close()
+        self.feeder.end()
+        self.store.unlock()
+
+    def on_signal(self, number: int, _frame: object) -> None:
+        """SIGTERM: it is to end in order. SIGHUP: it is to run anew, as it is."""
+        if number == signal.SIGHUP:
+            threading.Thread(target=self._renew, name="trial", daemon=True).start()
+        else:
+            self.stop_request = self.stop_request or STOP
+        self.wake.set()
+
+    def _renew(self) -> None:
+        """Runs anew by what is on the disk, if that can; else it goes on as it is."""
+        if not self._trial_lock.acquire(blocking=False):
+            return
+        try:
+            problem = self._trial()
+        finally:
+            self._trial_lock.release()
+        if problem:
+            log.error("goes on by the old program and settings, for the new ones fail: %s", problem)
+        else:
+            self.exit_reason = self.exit_reason or RESTART
+            self.wake.set()
+
+    def listen(self) -> None:
+        """Listens, as soon as it can."""
+        if self._listens:
+            return
+        host, members = self.settings.host, set(self.settings.members)
+        try:
+            port = self.settings.endpoint(host)[1]
+            self.network.listen("", port, members - {host}, self.settings.masters)
+            self._listens = True
+        except errors.ConnectionFailed as exc:
+            self.log_once(str(exc))
+
+    def _save(self, saved: SavedAgentState) -> None:
+        self.store.save(saved)
+
+    def log_once(self, text: str) -> None:
+        """Logs a trouble once, not at each beat."""
+        if text != self._last_message:
+            log.warning("%s", text)
+        self._last_message = text
+
+    # a step
+
+    def run_step(self, now_s: float) -> None:
+        """Steps, feeds, tells, acts. What it says is written down before."""
+        step = self.durable_step(self.view(now_s), now_s)
+        if step is None:
+            return
+        self.state = step.state
+        self._feed(step)
+        self._update_guests()
+        self.guests.health.agents = self.agents()
+        self.send_beat(step.beat)
+        self.share_definitions()
+        actions = set(step.actions)
+        for action in step.actions:
+            if action.kind != agent_view.FEED:
+                self.perform(action, action not in self._last_actions)
+            if self.exit_reason is not None:
+                break
+        self._last_actions = actions
+
+    def _feed(self, step: agent.AgentStep) -> None:
+        """While the lease of this step holds, if it says so; by what others may count on."""
+        feeds = any(action.kind == agent_view.FEED for action in step.actions)
+        lease_s = agent_facts.feed_lease_s(step.state, self.policy)
+        self.feeder.feed_until((step.state.lease_from_s or 0) + lease_s if feeds else None)
+        if step.state.watchdog_s is not None:
+            self.watchdog.accept_timeout(step.state.watchdog_s)
+
+    def durable_step(self, view: AgentView, now_s: float) -> agent.AgentStep | None:
+        """A step of which all is written down that must be."""
+        step = state_disk.durable_step(self.state, view, now_s, self.policy, self.disk)
+        try:
+            self.store.opened = self.watchdog.is_armed
+            self.store.save_runtime(step.state)
+        except OSError as exc:
+            self.log_once(f"cannot write {exc.filename or self.settings.run}: {exc.strerror}")
+            if self._last_beat is None:
+                return None
+            return state_disk.read_only_step(self.state, self._last_beat, view, now_s, self.policy)
+        self._last_beat = step.beat
+        return step
+
+    def view(self, now_s: float) -> AgentView:
+        """What it sees now."""
+        beats = {k: v for k, v in self.inbox.beats.items() if k in self.settings.members}
+        self.keys.receive(beats)
+        return AgentView(
+            beats=beats,
+            stored=self.stored(now_s),
+            messages=self.inbox.believable(self.instances.observed_s, self.recorded_names()),
+            guests=self.guests.health.annotate(self.instances.statuses(self.names())),
+            watchdog=self.watchdog.is_usable,
+            works=self.watchdog.is_armed,
+            watchdog_s=self.watchdog.timeout_s,
+            storage_silent_s=max((pool.silent_s() for pool in self.pools), default=None),
+            pools_silent=self.silent(),
+            request=self.stop_reason(now_s),
+            leases=self.instances.leases(),
+            program=self.program,
+            settings=self._settings_digest,
+            definitions=self.guests.definition_cache.names,
+        )
+
+    def silent(self) -> dict[str, float]:
+        """Pools that could not be written to for long."""
+        durations = {pool.folder: round(pool.silent_s(), 1) for pool in self.pools}
+        limit_s = self.policy.suspect_s / 2
+        return {folder: silent_s for folder, silent_s in durations.items() if silent_s >= limit_s}
+
+    def stored(self, now_s: float) -> dict[str, ReceivedHeartbeat]:
+        """Beats of peers on pools that were read not long ago, the newest of each."""
+        beats: dict[str, ReceivedHeartbeat] = {}
+        for pool in self.pools:
+            if pool.read_s is None or now_s - pool.read_s > self.policy.suspect_s:
+                continue
+            for name, beat in pool.beats.items():
+                old = beats.get(name)
+                if old is None or (old.beat.boot, old.beat.seq) < (beat.boot, beat.seq):
+                    beats[name] = ReceivedHeartbeat(beat, pool.read_s)
+        return {name: arrived for name, arrived in beats.items() if name != self.settings.host}
+
+    def recorded_names(self) -> set[str]:
+        """Guests that it keeps a record of already."""
+        return {*self.state.saved.registry.guests, *self.state.saved.pending.guests}
+
+    def _update_guests(self) -> None:
+        managed = self.managed()
+        for name in self.guests.managed - managed:
+            self.guests.release(name)
+        self.guests.names, self.guests.managed = self.names(), managed
+        self.guests.owned = self.owned()
+
+    def managed(self) -> frozenset[str]:
+        """Guests that nobody but the manager starts: none of those that are left to a person."""
+        return frozenset(
+            name
+            for registry in (self.state.saved.registry, self.state.saved.pending)
+            for name, record in registry.guests.items()
+            if record.state != IGNORED
+        )
+
+    def owned(self) -> frozenset[str]:
+        """Guests that are this host's in this boot."""
+        host_boot, guests = (self.state.host, self.state.boot), self.state.saved.registry.guests
+        return frozenset(
+            name for name, record in guests.items() if (record.host, record.boot) == host_boot
+        )
+
+    def names(self) -> frozenset[str]:
+        """Guests of high availability, those of a registry that is about to be kept among them."""
+        names = self.recorded_names()
+        for arrived in self.inbox.leader_messages.values():
+            names |= set(arrived.message.registry.guests) if arrived.message.registry else set()
+        return frozenset(names)
+
+    def agents(self) -> dict[str, int]:
+        """Guests here whose agents are to be asked, and for how long each may be silent."""
+        records = self.state.saved.registry.guests
+        return {
+            name: record.agent_silent_s
+            for name, record in records.items()
+            if record.agent_silent_s and record.host == self.settings.host
+        }
+
+    def stop_reason(self, now_s: float) -> str:
+        """What its machine asks of it; it may begin to shut down while the agent ends."""
+        if self.stop_request and now_s - self._stop_query_s >= _STOP_QUERY_S:
+            reason = shutdown_reason.detect()
+            self.stop_request = self.stop_request if reason == agent_view.STOP else reason
+            self._stop_query_s = now_s
+        return self.stop_request
+
+    # what it says
+
+    def send_beat(self, beat: Heartbeat) -> None:
+        """To masters, to peers, to pools: to each what it needs of it."""
+        digest = self.guests.definition_cache.digest(self.state.saved.registry.guests)
+        master_frame = frames.frame(
+            frames.BEAT, replace(beat.to_master(), definitions=digest).to_answer()
+        )
+        for name in self.settings.masters:
+            self.network.send(name, master_frame)
+        peer_beat = beat.to_peers()
+        data = replace(peer_beat, pool_key=self.keys.local_key).to_answer()
+        acks = data["acks"]
+        for name in self.settings.members:
+            if name != self.settings.host:
+                own_acks = {name: acks[name]} if name in acks else {}
+                self.network.send(name, frames.frame(frames.BEAT, {**data, "acks": own_acks}))
+        sealed = self.keys.seal(peer_beat) if self.pools else b""
+        for pool in self.pools:
+            pool.write(sealed)
+
+    def send_definition(self, definition: GuestDefinition) -> None:
+        """libvirt's definition of a guest has changed."""
+        self._definitions[definition.name] = definition
+        frame = frames.frame(frames.DEFINITION, definition.body())
+        for name in self.settings.masters:
+            self.network.send(name, frame)
+
+    def share_definitions(self) -> None:
+        """Definitions of guests that are this host's go beside the disks, too."""
+        guests = self.state.saved.registry.guests
+        for name in set(self._definitions) - self.guests.names:
+            self._definitions.pop(name, None)
+        owned = self.owned()
+        shared = {
+            name: definition
+            for name, definition in self._definitions.copy().items()
+            if name in owned
+        }
+        for shelf in self.shared_definitions:
+            shelf.update(shared, guests, self.instances.is_defined)
+
+    def send_fence_result(self, master: str, result: FenceReply) -> None:
+        """How a fence ended that a master has had run here."""
+        self.network.send(master, frames.frame(frames.FENCED, result.to_answer()))
+
+    def ask(self, host: str, guest: str, epoch: int) -> None:
+        """Asks a peer whether a guest may come in."""
+        self.network.send(host, frames.frame(frames.INCOMING, {"guest": guest, "epoch": epoch}))
+
+    def journal(self, action: AgentAction) -> None:
+        """For the log, and the masters' journal."""
+        summary = " ".join(part for part in (action.kind, action.guest, action.host) if part)
+        log.info("%s: %s", summary, action.reason)
+        self._send_journal(summary, action.guest, action.reason)
+
+    def report_stayed(self, guest: str, host: str, reason: str) -> None:
+        """A guest that did not go to a host: libvirt's words are for a person on the master."""
+        self._send_journal(f"no migration of {guest} to {host}", guest, reason)
+
+    def _send_journal(self, action: str, guest: str, reason: str) -> None:
+        body = {"at": time.time(), "action": action, "guest": guest, "why": reason}
+        for name in self.settings.masters:
+            self.network.send(name, frames.frame(frames.JOURNAL, body))
+
+    # what it is told beside beats and calls
+
+    def handle_requests(self) -> None:
+        """All that waits; whatever goes wrong with one, the next one follows."""
+        self.check_masters()
+        with contextlib.suppress(queue.Empty):
+            while True:
+                request = self.inbox.requests.get_nowait()
+                try:
+                    self._handle(request)
+                except (errors.VirtError, OSError) as exc:
+                    log.warning(
+                        "%s of %s: %s", request.kind, request.sender, sanitize.one_line(exc)
+                    )
+                except Exception as exc:  # as in a beat
+                    log.exception("%s of %s failed: %s", request.kind, request.sender, exc)
+
+    def check_masters(self) -> None:
+        """One that is new, or back, is told all definitions."""
+        limit_s = 2 * self.policy.suspect_s
+        heard = {
+            name
+            for name in self.settings.masters
+            if (silent_s := self.network.heard_s(name)) is not None and silent_s < limit_s
+        }
+        if heard - self._masters_heard:
+            self.guests.resend()
+        self._masters_heard = heard
+
+    def _handle(self, request: PeerRequest) -> None:
+        body = request.body
+        if request.kind == frames.DEFINITION:
+            self.guests.definition_cache.put(
+                definitions.parse(_text(body, "name"), _text(body, "xml"))
+            )
+            return
+        if request.kind == frames.FENCE:
+            self.fencing.handle(request.sender, body)
+            return
+        if request.kind not in (frames.INCOMING, frames.INCOMING_ANSWER):
+            return
+        guest, epoch = _text(body, "guest"), body.get("epoch")
+        if not isinstance(epoch, int):
+            raise errors.BadAnswer("no epoch")
+        if request.kind == frames.INCOMING_ANSWER:
+            self.migrations.handle_answer(request.sender, guest, epoch, body.get("yes") is True)
+            return
+        reply = {"guest": guest, "epoch": epoch, "yes": self.consents(guest, epoch)}
+        self.network.send(request.sender, frames.frame(frames.INCOMING_ANSWER, reply))
+
+    def consents(self, guest: str, epoch: int) -> bool:
+        """Whether a guest may come in, and nothing of it is here."""
+        now_s = self.clock()
+        silent_pools = {
+            pool.folder for pool in self.pools if pool.silent_s() > self.policy.suspect_s
+        }
+        definition = self.guests.definition_cache.get(guest)
+        used_pools = (
+            disks.pools(ElementTree.fromstring(definition.xml), silent_pools)
+            if definition
+            else None
+        )
+        lost_pools = silent_pools if used_pools is None else used_pools
+        is_consented = agent_facts.consents(self.state, guest, epoch, now_s, self.policy)
+        return (
+            is_consented
+            and not lost_pools
+            and self.instances.is_known
+            and self.migrations.expect(guest, epoch)
+        )
+
+    # what it does
+
+    def perform(self, action: AgentAction, is_new: bool) -> None:
+        """One action. Nothing here waits for libvirt or storage."""
+        if is_new:
+            self.journal(action)
+        handlers: dict[str, Callable[[], None]] = {
+            agent_view.FEED: self.watchdog.feed,
+            agent_view.ARM: self.arm,
+            agent_view.DISARM: self.watchdog.disarm,
+            agent_view.START: lambda: self.guests.start(action.guest, action.epoch),
+            agent_view.ADOPT: lambda: self.guests.adopt(action.guest, action.epoch),
+            agent_view.KILL: lambda: self.guests.kill(action.guest),
+            agent_view.DROP: lambda: self.guests.drop(action.guest),
+            agent_view.STOP_GUEST: lambda: self.guests.shut_down(action.guest),
+            agent_view.SEND_AWAY: lambda: self.migrations.send(
+                action.guest, action.epoch, action.host
+            ),
+            agent_view.LEASE: lambda: self.guests.lease(action.guest, action.epoch),
+            agent_view.EXIT: lambda: self.end(STOP),
+            agent_view.POWER_OFF: lambda: self.end(STOP),
+            agent_view.RENEW: self.renew,
+        }
+        handlers[action.kind]()
+
+    def arm(self) -> None:
+        """Arms the watchdog. That is written down before: the agent may be killed right then, and
+        the next one is to feed it."""
+        self.store.opened = True
+        try:
+            self.store.save_runtime(self.state)
+        except OSError as exc:
+            self.log_once(f"the watchdog is not armed: cannot write {exc.filename}: {exc.strerror}")
+            return
+        self.watchdog.arm()
+
+    def end(self, reason: str) -> None:
+        """It has ended."""
+        self.watchdog.disarm()
+        self.exit_reason = reason
+
+    def renew(self) -> None:
+        """As if the host had booted: none of its guests runs."""
+        state: AgentState = self.state.after_reboot()
+        self.store.renew(state.boot)
+        self.instances.clear()
+        self.state = state
+
+
+def _text(body: dict[str, object], key: str) -> str:
+    value = body.get(key)
+    if not isinstance(value, str) or not value:
+        raise errors.BadAnswer(f"no {key}")
+    return value

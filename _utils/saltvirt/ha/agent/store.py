@@ -1,0 +1,246 @@
+"""What the agent keeps: over a loss of power in one folder, over its own restart in another.
+
+A file is replaced in one step, and on the disk before it counts. One that is damaged ends the
+agent: it may have held a promise.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import json
+import os
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from saltvirt import errors
+from saltvirt.ha.model.agent_view import AgentState, SavedAgentState, initial_state
+from saltvirt.ha.model.messages import WORKING, FenceVote, HostState
+from saltvirt.ha.model.registry import Registry
+from saltvirt.schema import AnyMessage, Message
+
+
+@dataclass(frozen=True)
+class SavedFile(Message):
+    """``Kept``, as it is written."""
+
+    promises: dict[str, FenceVote]
+    pledges: dict[str, HostState]
+    term: int
+    leader: str
+    claim: int
+    pending: Registry
+    registry: Registry
+
+
+@dataclass(frozen=True)
+class BootFile(Message):
+    """boot_id: of which run of the kernel; boot: its number, which rises with each."""
+
+    boot_id: str
+    boot: int
+
+
+@dataclass(frozen=True)
+class Runtime(Message):
+    """Of an AgentState what outlives the agent, but not its host. lease_from_s: as there, by the
+    clock of this boot. opened: its watchdog is open, or was about to be."""
+
+    boot_id: str
+    boot: int
+    seq: int = 0
+    believed: bool = False
+    unpledged: int = 0
+    tried: dict[str, int] = field(default_factory=dict)
+    phase: str = WORKING
+    phase_seq: int = 0
+    lease_from_s: float | None = None
+    feed_lease_s: float | None = None
+    watchdog_s: float | None = None
+    lead_lease_s: float | None = None
+    opened: bool = False
+
+
+class NotDurable(OSError):
+    """A file was replaced, and nobody knows whether that would outlive a loss of power."""
+
+
+class AgentStore:
+    """The agent's files. state: a folder on the disk; run: one in memory. boot_id: of this run of
+    the kernel. opened: see Runtime; what ``remember`` is to write."""
+
+    def __init__(self, state: str, run: str, boot_id: str) -> None:
+        self.state_folder, self.run_folder, self.boot_id = state, run, boot_id
+        self.opened = False
+        self._lock: int | None = None
+        self._runtime: Runtime | None = None
+
+    def lock(self) -> None:
+        """Raises OperationFailed where another agent is at work."""
+        self._make_folders()
+        path = f"{self.run_folder}/agent.lock"
+        self._lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as exc:
+            raise errors.OperationFailed(f"another agent holds {path}") from exc
+
+    def _make_folders(self) -> None:
+        for folder in (self.state_folder, self.run_folder):
+            os.makedirs(folder, 0o700, exist_ok=True)
+
+    def unlock(self) -> None:
+        """Another agent may be at work."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def begin(self, host: str, now_s: float) -> tuple[AgentState, float | None]:
+        """(The state to begin with, since when the lease is held that it had before its restart, or
+        None). Raises BadAnswer for a damaged file, OSError."""
+        self._make_folders()
+        stored = self._read(self._saved_path, SavedFile)
+        saved = _convert(stored, SavedAgentState) if stored else SavedAgentState()
+        old = self._read(self._runtime_path, Runtime)
+        state = initial_state(host, self._boot(old), saved, now_s)
+        if old is None or (old.boot_id, old.boot) != (self.boot_id, state.boot):
+            return state, None
+        shared = (
+            "seq", "believed", "unpledged", "tried", "phase", "phase_seq", "feed_lease_s",
+            "watchdog_s", "lead_lease_s",
+        )  # fmt: skip
+        before = dataclasses.replace(state, **{name: getattr(old, name) for name in shared})
+        self._runtime, self.opened = old, old.opened
+        return before.after_restart(now_s), old.lease_from_s
+
+    def save(self, saved: SavedAgentState) -> None:
+        """On the disk when this returns. Raises OSError."""
+        replace(self._saved_path, text(_convert(saved, SavedFile)))
+
+    def save_runtime(self, state: AgentState) -> None:
+        """What the agent's restart must find. Raises OSError where something has changed that it
+        must."""
+        excluded = ("boot_id", "opened")
+        names = [item.name for item in dataclasses.fields(Runtime) if item.name not in excluded]
+        values = {name: getattr(state, name) for name in names}
+        new = Runtime(self.boot_id, **values, opened=self.opened)
+        old = self._runtime
+        try:
+            replace(self._runtime_path, text(new), durable=False)
+        except OSError:
+            if old is None or _without_time(old) != _without_time(new):
+                raise
+        self._runtime = new
+
+    def renew(self, boot: int) -> None:
+        """The number of this boot, from now on."""
+        replace(self._boot_path, text(BootFile(self.boot_id, boot)))
+
+    def _boot(self, runtime: Runtime | None) -> int:
+        """The first is the time: a host that was installed anew begins above what others know. One
+        that has lost the file since it booted has not booted again: its guests may run."""
+        stored = self._read(self._boot_path, BootFile)
+        if stored is not None and stored.boot_id == self.boot_id:
+            return stored.boot
+        if runtime is not None and runtime.boot_id == self.boot_id:
+            boot = runtime.boot
+        else:
+            boot = max(int(time.time()), stored.boot + 1 if stored else 1)
+        self.renew(boot)
+        return boot
+
+    def check(self) -> None:
+        """Raises BadAnswer for a file that cannot be read, OSError."""
+        self._read(self._saved_path, SavedFile)
+        self._read(self._boot_path, BootFile)
+        self._read(self._runtime_path, Runtime)
+
+    def may_be_armed(self) -> bool:
+        """Whether an agent of this boot may have left its watchdog armed; in doubt, yes."""
+        try:
+            old = self._read(self._runtime_path, Runtime)
+        except (errors.BadAnswer, OSError):
+            return True
+        return old is not None and old.boot_id == self.boot_id and old.opened
+
+    def _read(self, path: str, kind: type[AnyMessage]) -> AnyMessage | None:
+        data = read(path)
+        return None if data is None else kind.from_answer(data, path)
+
+    @property
+    def _saved_path(self) -> str:
+        return f"{self.state_folder}/kept.json"
+
+    @property
+    def _boot_path(self) -> str:
+        return f"{self.state_folder}/boot.json"
+
+    @property
+    def _runtime_path(self) -> str:
+        return f"{self.run_folder}/runtime.json"
+
+
+def _convert(source: Any, kind: Any) -> Any:
+    return kind(**{item.name: getattr(source, item.name) for item in dataclasses.fields(kind)})
+
+
+def text(fact: Message) -> bytes:
+    return json.dumps(fact.to_answer()).encode()
+
+
+def _without_time(runtime: Runtime) -> Runtime:
+    return dataclasses.replace(runtime, seq=0, lease_from_s=None)
+
+
+def read(path: str) -> Any:
+    """The JSON in a file, None where there is no such file. Raises BadAnswer, OSError."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+    except FileNotFoundError:
+        return None
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError) as exc:
+        raise errors.BadAnswer(
+            f"{path} is damaged: {exc}. It may have held a promise: disarm high availability, shut "
+            "down this host's guests, then remove the file"
+        ) from exc
+
+
+def replace(path: str, data: bytes, durable: bool = True, folder: int | None = None) -> None:
+    """Replaces a file in one step; durable: it is on the disk when this returns. folder: the handle
+    of the one that a path without a slash is in. Raises OSError."""
+    new = f"{path}.new"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+    handle = os.open(new, flags, 0o600, dir_fd=folder)
+    try:
+        with open(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+        os.rename(new, path, src_dir_fd=folder, dst_dir_fd=folder)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(new, dir_fd=folder)
+        raise
+    if durable:
+        try:
+            sync_folder(os.path.dirname(path) if folder is None else folder)
+        except OSError as exc:
+            raise NotDurable(exc.errno, exc.strerror, path) from exc
+
+
+def sync_folder(folder: str | int) -> None:
+    """What was renamed in a folder, by its path or its handle, is on the disk. Raises OSError."""
+    if isinstance(folder, int):
+        os.fsync(folder)
+        return
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,535 @@
+"""Which guests are of high availability: given to it, taken from it, ignored for a while."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from dataclasses import dataclass, fields, replace
+from typing import Any
+from xml.etree import ElementTree
+
+from saltvirt import errors, names, units
+from saltvirt.creation import Phase
+from saltvirt.fleet.client import Fleet
+from saltvirt.fleet.keys import KeyStore
+from saltvirt.ha.manager import definitions, local_resources, release, status_file
+from saltvirt.ha.manager.admin_request import AdminRequest
+from saltvirt.ha.manager.config import WARN
+from saltvirt.ha.manager.desired_state import DesiredState
+from saltvirt.ha.manager.failover_simulation import FailoverSimulation
+from saltvirt.ha.model.messages import SHUT_DOWN
+from saltvirt.ha.model.registry import IGNORED as STATE_IGNORED
+from saltvirt.ha.model.registry import NEW
+from saltvirt.ha.model.view import IGNORED, LIVE, RESTART, STARTED, STOPPED, GuestConfig
+from saltvirt.operations.cluster import find, inventory
+from saltvirt.operations.core.operation import Checked, Reasons, Result
+from saltvirt.operations.journal import lock
+from saltvirt.placement import facts, policy
+from saltvirt.revert import UndoStack
+
+MAX_COUNT = 1000
+# what is crashed was to run; its host keeps it as it is for a person to see
+_UP_STATES = facts.ACTIVE | {"crashed"}
+# a host cannot boot in less: one that was heard within this time is in the boot that it said
+_HEARD_S = 5
+# so long an agent may take to hear that it does not keep a guest any more
+_RELEASE_WAIT_S = 20
+_COUNTS = ("priority", "restarts", "relocates")
+# a guest's own reboot takes longer than less
+_MIN_SILENT_S, _MAX_SILENT_S = 30, 86400
+
+
+@dataclass(frozen=True)
+class HaOptions:
+    """What was typed; None: as it is, or as by default. state: ``started`` or ``stopped``."""
+
+    priority: Any = None
+    restarts: Any = None
+    relocates: Any = None
+    failback: Any = None
+    state: Any = None
+    group: Any = None
+    agent_silent_s: Any = None
+
+    def apply_to(self, config: GuestConfig) -> GuestConfig:
+        """The guest's wishes with these. Raises InvalidInput."""
+        values: dict[str, Any] = {}
+        for key in _COUNTS:
+            if getattr(self, key) is not None:
+                values[key] = _parse_count(getattr(self, key), key)
+        if self.agent_silent_s is not None:
+            values["agent_silent_s"] = _parse_silent_s(self.agent_silent_s)
+        if self.failback is not None:
+            values["failback"] = _parse_failback(self.failback)
+        if self.state is not None:
+            if self.state not in (STARTED, STOPPED):
+                raise errors.InvalidInput(
+                    f"state must be {STARTED} or {STOPPED}, not {units.short_repr(self.state)}"
+                )
+            values["wanted"] = self.state
+        return replace(config, **values)
+
+    def group_to_join(self, desired: DesiredState, name: str) -> str | None:
+        """The rule that the guest joins by it; None where it is in it, or there is none."""
+        rule = desired.rules.get(str(self.group)) if self.group is not None else None
+        return str(self.group) if rule and name not in rule.guests else None
+
+    def refuse_unknown_group(self, desired: DesiredState) -> None:
+        """Raises NotFound for a group that is no rule."""
+        if self.group is not None and str(self.group) not in desired.rules:
+            rules = ", ".join(sorted(desired.rules)) or "none"
+            raise errors.NotFound(
+                f"there is no rule {units.short_repr(self.group)}: salt-run virt.ha_rule makes "
+                f"one; "
+                f"there: {rules}"
+            )
+
+
+def _parse_failback(value: object) -> bool | str:
+    if value in (LIVE, True, False, RESTART) and isinstance(value, (bool, str)):
+        return True if value == LIVE else value
+    raise errors.InvalidInput(
+        f"failback must be {LIVE} (or True), {RESTART} or False, not {units.short_repr(value)}"
+    )
+
+
+def _parse_count(value: object, key: str) -> int:
+    if isinstance(value, str) and value.isdecimal() and len(value) < 8:
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_COUNT:
+        raise errors.InvalidInput(
+            f"{key} must be a whole number from 0 to {MAX_COUNT}, not {units.short_repr(value)}"
+        )
+    return value
+
+
+def _parse_silent_s(value: object) -> int:
+    minimum, maximum = _MIN_SILENT_S, _MAX_SILENT_S
+    seconds = int(value) if isinstance(value, str) and value.isdecimal() else value
+    if (
+        isinstance(seconds, int)
+        and not isinstance(seconds, bool)
+        and seconds in (0, *range(minimum, maximum))
+    ):
+        return seconds
+    raise errors.InvalidInput(
+        f"agent_silent_s must be 0, or a whole number from {minimum} and below {maximum}, "
+        f"not {units.short_repr(value)}"
+    )
+
+
+@dataclass(frozen=True)
+class _EnablePlan:
+    """wanted: what would be written. old: what is. joins: the group that it joins. autostart: it
+    starts with its host now, which becomes the manager's. warning: what else is said of it."""
+
+    config: GuestConfig
+    old: GuestConfig | None
+    group: str | None
+    autostart: bool = False
+    warning: str = ""
+
+    def changes(self) -> dict[str, Any]:
+        new, old = _shown(self.config), _shown(self.old) if self.old else None
+        changes: dict[str, Any] = {}
+        if new != old:
+            changes["ha"] = {"old": old, "new": new}
+        if self.group:
+            changes["group"] = {"old": None, "new": self.group}
+        if self.autostart:
+            changes["autostart"] = {"old": True, "new": False}
+        return changes
+
+    def apply_to(self, desired: DesiredState) -> DesiredState:
+        name = self.config.name
+        rules = dict(desired.rules)
+        if self.group in rules and name not in rules[self.group].guests:
+            rule = rules[self.group]
+            rules[self.group] = replace(rule, guests=(*rule.guests, name))
+        autostarted = desired.autostarted | {name} if self.autostart else desired.autostarted
+        guests = {**desired.guests, name: self.config}
+        sizes = desired.sizes if self.old else {**desired.sizes, name: self.config.size}
+        return replace(desired, guests=guests, sizes=sizes, rules=rules, autostarted=autostarted)
+
+
+def _shown(config: GuestConfig) -> dict[str, Any]:
+    values = {item.name: getattr(config, item.name) for item in fields(config)}
+    return {key: value for key, value in values.items() if key not in ("name", "size", "leased")}
+
+
+def _refuse_incomplete(guest: facts.Guest, host: str) -> None:
+    """Raises Incomplete for a guest whose creation has not ended."""
+    if guest.phase is Phase.COMPLETE:
+        return
+    raise errors.Incomplete(
+        f"cannot give {guest.name} to high availability: on {host} it is being created, or its "
+        f"creation was interrupted: salt-run virt.repair name={guest.name} shows what to do"
+    )
+
+
+class Enable:
+    """Gives a guest to high availability, or changes how it is kept.
+
+    on: the host that it was made on right now, with room in the reserve, by who holds its lock;
+    None: all hosts are asked.
+    """
+
+    def __init__(
+        self, fleet: Fleet, name: str, options: HaOptions, created_on: str | None = None
+    ) -> None:
+        self.fleet, self.name, self.options, self.created_on = fleet, str(name), options, created_on
+        self.request = AdminRequest(fleet, "ha_enable")
+
+    def check(self) -> Checked:
+        """What would be written, or all that ties the guest to its host."""
+        reasons = Reasons()
+        with reasons:
+            name = names.guest(self.name)
+            with reasons:
+                lock.refuse_taken(self.fleet.opts, name)
+            plan = self._plan(reasons)
+            reasons.raise_first()
+            changes = plan.changes()
+            if not changes:
+                return Checked(name, self._unchanged_text(plan), nothing=True)
+            return Checked(name, self._comment(plan, "would be"), changes)
+        return reasons.checked(self.name)
+
+    def run(self) -> Result:
+        """Raises NotFound, InvalidInput, OperationFailed."""
+        name, operation = names.guest(self.name), "virt.ha_enable"
+        guest_lock = (
+            contextlib.nullcontext()
+            if self.created_on
+            else lock.guest(self.fleet.opts, name, operation)
+        )
+        with guest_lock:
+            if self._has_stale_record() and name not in self.request.store.read().guests:
+                release.wait_released(self.fleet.opts, name, time.sleep)
+            plan = self._plan(Reasons(first=True))
+            changes = plan.changes()
+            if not changes:
+                return Result(name, self._unchanged_text(plan))
+            with UndoStack() as undo:
+                if plan.autostart:
+                    undo.push("autostart", self._autostart, plan.config.host, "on")
+                    self._autostart(plan.config.host, "off")
+                text = self._text(plan, "is")
+                self.request.submit(name, text, plan.apply_to)
+                undo.success()
+        return Result(name, self._comment(plan, "is"), changes)
+
+    def _comment(self, plan: _EnablePlan, verb: str) -> str:
+        warning = f"; {plan.warning}" if plan.warning else ""
+        return f"{self._text(plan, verb)}{warning}{self.request.notice}"
+
+    def _autostart(self, host: str, state: str) -> None:
+        arguments = {"vm_": self.name, "state": state}
+        self.fleet.call(host, "virt.set_autostart", arguments, long=False)
+
+    def _text(self, plan: _EnablePlan, verb: str) -> str:
+        name = plan.config.name
+        if plan.old:
+            return f"{name} {verb} kept in another way by high availability"
+        return f"{name} on {plan.config.host} {verb} given to high availability"
+
+    def _unchanged_text(self, plan: _EnablePlan) -> str:
+        return f"{plan.config.name} is of high availability already"
+
+    def _plan(self, reasons: Reasons) -> _EnablePlan:
+        config, desired = self.request.config, self.request.store.read()
+        old = desired.guests.get(self.name)
+        guest_config = old or GuestConfig(self.name)
+        with reasons:
+            guest_config = self.options.apply_to(guest_config)
+        with reasons:
+            self.options.refuse_unknown_group(desired)
+        group = self.options.group_to_join(desired, self.name)
+        if old is not None:
+            if old.wanted == IGNORED and guest_config.wanted != IGNORED:
+                with reasons:
+                    host, _ = locate_ignored(self.fleet, self.request, self.name)
+                    guest_config = replace(guest_config, host=host)
+            return _EnablePlan(guest_config, old, group)
+        reasons.raise_first()
+        with reasons:
+            self._refuse_stale()
+        host, state = self._locate()
+        with reasons:
+            self.request.member(host)
+        hosts, unreachable = inventory.gather(self.fleet, [host] if self.created_on else None)
+        host_inventory = next((item for item in hosts if item.name == host), None)
+        size = (
+            next((item for item in host_inventory.guests if item.name == self.name), None)
+            if host_inventory
+            else None
+        )
+        if host_inventory is None or size is None:
+            raise errors.ConnectionFailed(f"{host}: {unreachable.get(host, 'the guest is gone')}")
+        with reasons:
+            _refuse_incomplete(size, host)
+        is_stopped = self.options.state is None and state not in _UP_STATES
+        guest_config = replace(
+            guest_config,
+            host=host,
+            size=size,
+            wanted=STOPPED if is_stopped else guest_config.wanted,
+        )
+        self._refuse_local(reasons, host_inventory)
+        warning = ""
+        if not self.created_on:
+            with reasons:
+                placement_policy = policy.of_master(self.fleet.opts)
+                warning = self._reserve(
+                    FailoverSimulation(config, desired, hosts, placement_policy), guest_config
+                )
+        return _EnablePlan(guest_config, None, group, size.autostart, warning)
+
+    def _has_stale_record(self) -> bool:
+        """The engine has a record of it: one of before it was taken back, if it is not kept."""
+        return self.name in status_file.load(self.fleet.opts).registry.guests
+
+    def _refuse_stale(self) -> None:
+        """Raises OperationFailed for one that was taken back, and would be started where it was
+        then, beside the one that runs."""
+        engine = status_file.load(self.fleet.opts)
+        if self.name in engine.registry.guests:
+            reason = release.pending_reason(engine, self.name)
+            raise errors.OperationFailed(
+                f"{self.name} was taken from high availability, which has not let go of it yet"
+                + (f": {reason}" if reason else "")
+            )
+
+    def _locate(self) -> tuple[str, str]:
+        """(its host, its state)."""
+        if self.created_on is None:
+            return find.locate(self.fleet, self.name)
+        arguments = {"vm_": self.name}
+        return self.created_on, str(
+            self.fleet.call(self.created_on, "virt.vm_state", arguments, long=False)[self.name]
+        )
+
+    def _refuse_local(self, reasons: Reasons, host: Any) -> None:
+        arguments = {"vm_": self.name}
+        root = _definition(self.fleet, host.name, self.name)
+        disks = self.fleet.call(host.name, "virt.get_disks", arguments, long=False)
+        for reason in local_resources.reasons(root, host, disks if isinstance(disks, dict) else {}):
+            with reasons:
+                raise errors.InvalidInput(f"{self.name} can run on {host.name} alone: {reason}")
+
+    def _reserve(self, simulation: FailoverSimulation, guest_config: GuestConfig) -> str:
+        """What breaks the reserve and is only said. Raises OperationFailed where it is refused."""
+        reason = simulation.refusal(guest_config)
+        if not reason:
+            return ""
+        message = f"{self.name} would break virt:ha:reserve: {reason}"
+        if self.request.config.reserve_policy != WARN:
+            raise errors.OperationFailed(message)
+        return message
+
+
+def _release_pending(fleet: Fleet, name: str) -> str:
+    """Why agents do not leave the guest alone yet, and what not to do before; or nothing."""
+    pending = release.wait_released(fleet.opts, name, time.sleep)
+    return f"{pending}: neither move nor start it before" if pending else ""
+
+
+def _rebind_key(request: AdminRequest, name: str) -> None:
+    """Binds the guest's key to the host on which high availability has it now, by the registry that
+    a majority of the hosts keeps: a purge or a rename there is not one of another guest. The key of
+    a guest that is ignored follows whoever moves it meanwhile."""
+    record, keys = request.engine.registry.guests.get(name), KeyStore(request.fleet.opts)
+    bound = keys.host_of(name)
+    if record and record.host and record.state != STATE_IGNORED and bound:
+        keys.rebind(name, bound, record.host)
+
+
+class Disable:
+    """Takes a guest from high availability: it stays as it is, and starts with its host again if it
+    did before. missing: one that it does not keep is fine."""
+
+    def __init__(self, fleet: Fleet, name: str, missing: bool = False) -> None:
+        self.fleet, self.name, self.missing = fleet, str(name), missing is True
+        self.request = AdminRequest(fleet, "ha_disable")
+
+    def check(self) -> Checked:
+        """What would be taken back."""
+        reasons = Reasons()
+        with reasons:
+            desired = self._desired()
+            if self.name not in desired.guests:
+                return Checked(self.name, self._unmanaged_text(), nothing=True)
+            return Checked(self.name, self._text("would be"), self._changes(desired))
+        return reasons.checked(self.name)
+
+    def run(self) -> Result:
+        """Raises NotFound, OperationFailed. What its host does not do is named."""
+        name = names.guest(self.name)
+        with lock.guest(self.fleet.opts, name, "virt.ha_disable"):
+            desired = self._desired()
+            if name not in desired.guests:
+                return Result(name, self._unmanaged_text())
+            text = self._text("is")
+            _rebind_key(self.request, name)
+            self.request.submit(name, text, lambda current: current.without(name))
+            pending = _release_pending(self.fleet, name)
+            if not pending and name in desired.autostarted and (reason := self._autostart()):
+                pending = f"it does not start with its host: {reason}"
+        message = f"{text}; {pending}" if pending else text
+        return Result(name, message, self._changes(desired), complete=not pending)
+
+    def _autostart(self) -> str:
+        """Why it does not start with its host as it did, or nothing. Its host's agent takes that
+        back as long as it keeps the guest."""
+        try:
+            host, _ = find.locate(self.fleet, self.name)
+            end_s = time.monotonic() + _RELEASE_WAIT_S
+            while reason := self.fleet.call(host, "virt.ha_kept", {"name": self.name}, long=False):
+                if time.monotonic() > end_s:
+                    return f"{host}: {reason}; later: salt {host} virt.set_autostart {self.name}"
+                time.sleep(1)
+            arguments = {"vm_": self.name, "state": "on"}
+            self.fleet.call(host, "virt.set_autostart", arguments, long=False)
+        except errors.VirtError as exc:
+            return exc.text
+        return ""
+
+    def _desired(self) -> DesiredState:
+        desired = self.request.store.read()
+        if not self.missing:
+            self.request.guest(desired, self.name)
+        return desired
+
+    def _unmanaged_text(self) -> str:
+        return f"{names.guest(self.name)} is not of high availability"
+
+    def _text(self, verb: str) -> str:
+        return f"{self.name} {verb} no longer of high availability, and stays as it is"
+
+    def _changes(self, desired: DesiredState) -> dict[str, Any]:
+        changes: dict[str, Any] = {"ha": {"old": _shown(desired.guests[self.name]), "new": None}}
+        if self.name in desired.autostarted:
+            changes["autostart"] = {"old": False, "new": True}
+        return changes
+
+
+def _definition(fleet: Fleet, host: str, name: str) -> ElementTree.Element:
+    xml = fleet.call(host, "virt.get_xml", {"vm_": name}, long=False)
+    try:
+        return ElementTree.fromstring(xml)
+    except (ElementTree.ParseError, TypeError) as exc:
+        raise errors.BadAnswer(f"{host}: the definition of {name}: {exc}") from exc
+
+
+def _refuse_other_uuid(fleet: Fleet, host: str, name: str) -> None:
+    """Raises OperationFailed for one that only has the name of the guest that was ignored: it would
+    be started elsewhere by the definition of that."""
+    known_uuid = definitions.uuid_of(fleet.opts, name)
+    if known_uuid and known_uuid != _definition(fleet, host, name).findtext("uuid"):
+        raise errors.OperationFailed(
+            f"{name} on {host} is another guest than the one of high availability, which had the "
+            f"UUID {known_uuid}: give it anew, virt.ha_disable and virt.ha_enable"
+        )
+
+
+def locate_ignored(fleet: Fleet, request: AdminRequest, name: str) -> tuple[str, str]:
+    """(the host of a guest that was ignored, what is to be wanted of it: what it is). The engine
+    looks for it there. Raises NotFound where that takes no part, OperationFailed where a copy of it
+    may be left elsewhere."""
+    host, state = find.locate(fleet, name)
+    request.member(host)
+    record = request.engine.registry.guests.get(name)
+    if record is not None and record.state not in (STATE_IGNORED, NEW):
+        reason = request.engine.problem or "wait for it"
+        raise errors.OperationFailed(
+            f"the engine does not know yet that {name} is ignored: {reason}"
+        )
+    hosts = {location.host for location in record.places} if record else set()
+    if hosts and host not in hosts:
+        raise errors.OperationFailed(
+            f"{name} is on {host} now, and high availability left it on "
+            f"{', '.join(sorted(hosts))}, whose agent has not said yet that it is gone there: run "
+            "the command again in some seconds; if that host is down, give it anew, "
+            "virt.ha_disable and virt.ha_enable"
+        )
+    _refuse_silent(request.engine, host, name)
+    _refuse_other_uuid(fleet, host, name)
+    return host, STARTED if state in _UP_STATES else STOPPED
+
+
+def _refuse_silent(engine: status_file.EngineStatus, host: str, name: str) -> None:
+    """Raises OperationFailed while the agent of a guest's host is silent, or says that the host
+    shuts down and nothing runs there: masters would take that for a proof about the guest."""
+    host_status = engine.report.hosts.get(host)
+    if host_status is None or engine.problem:
+        return
+    if host_status.phase == SHUT_DOWN:
+        raise errors.OperationFailed(f"{host}, on which {name} is, shuts down: wait for its end")
+    if not engine.hears(host, _HEARD_S):
+        raise errors.OperationFailed(
+            f"the agent of {host}, on which {name} is, is not heard: run the command again once "
+            f"it is (salt-run virt.ha_status; systemctl status salt-virt-ha on {host})"
+        )
+
+
+class Ignore:
+    """A guest is left alone by high availability, whatever becomes of it; or no longer."""
+
+    def __init__(self, fleet: Fleet, name: str, off: bool = False) -> None:
+        self.fleet, self.name, self.off = fleet, str(name), off
+        self.request = AdminRequest(fleet, "ha_ignore")
+
+    def check(self) -> Checked:
+        """What would be so."""
+        reasons = Reasons()
+        with reasons:
+            old, new = self._states()
+            if old.wanted == new.wanted:
+                return Checked(self.name, self._text("is", "already"), nothing=True)
+            changes = {"ha": {"old": old.wanted, "new": new.wanted}}
+            return Checked(self.name, self._text("would be"), changes)
+        return reasons.checked(self.name)
+
+    def run(self) -> Result:
+        """Raises NotFound, OperationFailed."""
+        name = names.guest(self.name)
+        with lock.guest(self.fleet.opts, name, "virt.ha_ignore"):
+            old, new = self._states()
+            if old.wanted == new.wanted:
+                return Result(name, self._text("is", "already"))
+            text = self._text("is")
+            if not self.off:
+                _rebind_key(self.request, name)
+            self.request.submit(name, text, lambda desired: _with_desired(desired, new))
+            pending = "" if self.off else _release_pending(self.fleet, name)
+        changes = {"ha": {"old": old.wanted, "new": new.wanted}}
+        notice = f"; {pending}" if pending else self.request.notice
+        return Result(name, f"{text}{notice}", changes, complete=not pending)
+
+    def _states(self) -> tuple[GuestConfig, GuestConfig]:
+        """(as it is wanted, as it would be)."""
+        if not isinstance(self.off, bool):
+            raise errors.InvalidInput(
+                f"off must be True or False, not {units.short_repr(self.off)}"
+            )
+        desired = self.request.store.read()
+        self.request.guest(desired, self.name)
+        old = desired.guests[self.name]
+        if not self.off:
+            return old, replace(old, wanted=IGNORED)
+        if old.wanted != IGNORED:
+            return old, old
+        host, desired_state = locate_ignored(self.fleet, self.request, self.name)
+        return old, replace(old, wanted=desired_state, host=host)
+
+    def _text(self, verb: str, suffix: str = "") -> str:
+        message = f"{self.name} {verb} {'no longer ignored' if self.off else 'ignored'}"
+        return f"{message} by high availability {suffix}".rstrip()
+
+
+def _with_desired(desired: DesiredState, new: GuestConfig) -> DesiredState:
+    old = desired.guests.get(new.name)
+    if old is None:
+        raise errors.NotFound(f"{new.name} was taken from high availability meanwhile")
+    changed = replace(old, wanted=new.wanted, host=new.host)
+    return replace(desired, guests={**desired.guests, new.name: changed})

@@ -1,0 +1,650 @@
+"""The engine of a master: gathers what is seen, has ``saltvirt.ha.model`` decide, does it, once a
+beat.
+
+The order is what the proofs rest on: what must not be forgotten is on the disk, then the calls go
+out, then fences are run. It may be killed on any line: one that starts anew reads what it kept,
+asks for the lead again, and learns from a majority of the hosts what was decided.
+"""
+
+from __future__ import annotations
+
+import collections
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Protocol
+
+from saltvirt import errors, sanitize
+from saltvirt.ha.manager import files, reserve_alert, status_file
+from saltvirt.ha.manager.binding_watch import BindingWatch
+from saltvirt.ha.manager.config import HaConfig
+from saltvirt.ha.manager.definitions import DefinitionStore
+from saltvirt.ha.manager.desired_state import DesiredState, DesiredStateStore, from_registry, parse
+from saltvirt.ha.manager.failover_simulation import with_sizes
+from saltvirt.ha.manager.fencer import FenceEnd
+from saltvirt.ha.manager.inbox import MasterInbox
+from saltvirt.ha.manager.journal import HaJournal
+from saltvirt.ha.manager.leases import LeaseDetector, PoolLocator
+from saltvirt.ha.manager.remote_fences import RemoteFences
+from saltvirt.ha.model import committed_config, decide, leadership, quorum, reserve
+from saltvirt.ha.model.messages import Heartbeat, LeaderMessage, ReceivedHeartbeat
+from saltvirt.ha.model.registry import CommittedConfig, Registry
+from saltvirt.ha.model.view import (
+    Fence,
+    FenceResult,
+    GuestConfig,
+    HostBinding,
+    SavedMasterState,
+    StateChange,
+    View,
+    initial_state,
+)
+from saltvirt.ha.transport import frames
+from saltvirt.placement import facts
+from saltvirt.placement.policy import PlacementPolicy
+from saltvirt.system import file_lock
+
+log = logging.getLogger(__name__)
+
+TAG = "salt/virt/ha/"
+# so often it is shown what is seen, when nothing happens; and one host's loss is thought through,
+# and where all were and no guest has another place since
+REPORT_S, LOSS_S, LOSS_RETRY_S = 5, 5, 60
+# so often it looks whether other verbs know still which guests are kept
+GUARD_S = 60
+_MAX_REASON = 300
+_MAX_CHANGES = 50
+
+
+class MessageSender(Protocol):
+    """What carries words to the hosts."""
+
+    def send(self, host: str, kind: str, body: dict[str, Any]) -> None:
+        """Says it, or says it later, or never: waits for nothing."""
+
+
+class Fences(Protocol):
+    """What runs fence agents."""
+
+    @property
+    def levels(self) -> dict[str, int]:
+        """How many fences each host has."""
+
+    @property
+    def results(self) -> dict[str, FenceResult]:
+        """How the last attempt of each host ended."""
+
+    def begin(self, fence: Fence) -> bool:
+        """Begins an attempt, and waits for nothing."""
+
+    def take_finished(self) -> list[FenceEnd]:
+        """Those that ended since this was last asked."""
+
+    remote: RemoteFences
+
+
+class HostInventory(Protocol):
+    """What knows the hosts' room."""
+
+    @property
+    def hosts(self) -> dict[str, facts.Host]:
+        """By name."""
+
+    @property
+    def answered_s(self) -> dict[str, float]:
+        """When each host was asked, of those that answered."""
+
+
+@dataclass(frozen=True)
+class EngineContext:
+    """All that the engine touches. bus: is told a tag and data. program: the digest of the agents'
+    program, as this library has it."""
+
+    sender: MessageSender
+    fences: Fences
+    inventory: HostInventory
+    send_event: Callable[[str, dict[str, Any]], None]
+    clock: Callable[[], float] = status_file.boot_time
+    wall_clock: Callable[[], float] = time.time
+    program: str = ""
+
+
+def must_save(old: SavedMasterState | None, new: SavedMasterState) -> bool:
+    """Whether it must be on the disk before the calls go out. The number of a beat need not be:
+    what was last said of a host has been written when it was said first."""
+    return old is None or _lasting(old) != _lasting(new)
+
+
+def _lasting(saved: SavedMasterState) -> tuple[object, ...]:
+    host_states = {name: host_state.lasting for name, host_state in saved.pledges.items()}
+    return saved.term, saved.registry.stamp, host_states
+
+
+class Engine:
+    """opts: the master's. Raises OperationFailed for a file that cannot be read: it does not act
+    then."""
+
+    def __init__(
+        self,
+        opts: file_lock.Opts,
+        config: HaConfig,
+        placement: PlacementPolicy,
+        context: EngineContext,
+    ) -> None:
+        self.opts, self.config, self.placement, self.context = opts, config, placement, context
+        self.path_warning = ""
+        self.inbox = MasterInbox(config.members, context.clock)
+        self.store, self.journal = DesiredStateStore(opts), HaJournal(opts)
+        self.own_desired = self.desired = self.store.read_if_changed() or DesiredState()
+        self.multi_master = len(config.masters) > 1
+        # with several masters one that has no file asks for no lead before it has learned
+        self.config_known = self.multi_master or (
+            self.store.path.exists() and not self.own_desired.fresh
+        )
+        self._previous: DesiredState | None = None
+        self._guarded: DesiredState | None = None
+        self._guard_s = float("-inf")
+        self._parse_cache = CommittedConfig(), self.own_desired
+        self.definitions = DefinitionStore(opts)
+        self.saved = files.read(status_file.state_path(opts), SavedMasterState)
+        self.state = initial_state(config.name, self.saved or SavedMasterState(), context.clock())
+        self.remote = context.fences.remote = RemoteFences(context.sender.send, self.hears)
+        self.problem = self.state_warning = ""
+        self._size_cache: tuple[Any, Any, Any, dict[str, GuestConfig]] = None, None, None, {}
+        self._lease_detector, self._pool_locator = (
+            LeaseDetector(config.leases),
+            PoolLocator(config.pools),
+        )
+        self._binding_watch = BindingWatch()
+        self._binding_cache: tuple[Any, Any, Any, dict[str, HostBinding]] = None, None, None, {}
+        self._simulation: status_file.SimulationReport | None = None
+        self._losses: dict[str, status_file.LossReport] = {}
+        # what they were thought of, and which were thought of something older
+        self._losses_basis: object = None
+        self._outdated: set[str] = set()
+        self._reserve_alert = reserve_alert.ReserveAlert(partial(self._record, "reserve"))
+        self._changes: collections.deque[status_file.ChangeRecord] = collections.deque(
+            maxlen=_MAX_CHANGES
+        )
+        self._reported_s = self._simulated_s = float("-inf")
+        self._settled = False
+
+    def run(self, stop: threading.Event) -> None:
+        """Until it is stopped. What goes wrong in one beat is said, and the next one begins."""
+        beat_s, clock = self.config.policy.beat_s, self.context.clock
+        next_s = clock()
+        while not stop.is_set():
+            self.safe_beat()
+            next_s = max(next_s + beat_s, clock())
+            stop.wait(max(0, next_s - clock()))
+
+    def safe_beat(self) -> None:
+        """One beat. What it raises is the problem that others are shown."""
+        try:
+            self.beat()
+            problem = ""
+        except (errors.VirtError, OSError) as exc:
+            problem = f"the engine does not act: {exc}"
+        except Exception as exc:
+            log.exception("the engine of high availability")
+            problem = f"the engine does not act: internal error: {exc!r}"
+        if problem and problem != self.problem:
+            log.error("%s", problem)
+        changed, self.problem = problem != self.problem, problem
+        if changed or problem:
+            self._report_problem()
+
+    def _report_problem(self) -> None:
+        """What cannot be seen cannot be shown either: the next beat begins all the same."""
+        try:
+            self._write_report(self.view(self.context.clock()), self.context.clock())
+        except Exception as exc:
+            log.warning("its problem cannot be shown: %s", sanitize.one_line(exc))
+
+    def beat(self) -> None:
+        """Gathers, decides, writes down, tells the hosts, fences: in this order."""
+        now_s = self.context.clock()
+        self._refresh_desired()
+        self._process_messages()
+        view = self.view(now_s)
+        decision = decide.decide(view, self.state, now_s)
+        saved = decision.state.saved
+        if must_save(self.saved, saved):
+            try:
+                files.write(status_file.state_path(self.opts), saved)
+            except (errors.VirtError, OSError):
+                self._send(self._ack_only(decision.message, saved), view)
+                raise
+            self.saved = saved
+        self.state = decision.state
+        self._send(decision.message, view)
+        for fence in decision.fences:
+            self._fence(fence)
+        for change in decision.changes:
+            self._decide(change)
+        self._report_fences()
+        was_settled, self._settled = self._settled, leadership.is_settled(self.state)
+        if decision.changes or was_settled != self._settled or now_s - self._reported_s >= REPORT_S:
+            self._simulate_losses(view, now_s)
+            self._write_report(view, now_s)
+
+    # what is seen
+
+    def _refresh_desired(self) -> None:
+        """The last that could be read hold on."""
+        try:
+            updated = self.store.read_if_changed()
+        except (errors.VirtError, OSError) as exc:
+            updated = None
+            if not self.state_warning:
+                log.error("%s", exc)
+            self.state_warning = f"it goes by the last wishes that it could read: {exc}"
+        if not self.multi_master and not self.store.path.exists():
+            self._restore()
+        elif updated is not None and self.store.path.exists():
+            self._previous = (
+                self.own_desired if updated.fresh and self.config_known else self._previous
+            )
+            self.own_desired, self.state_warning, self.config_known = (
+                updated,
+                "",
+                self.multi_master or not updated.fresh,
+            )
+        if self.own_desired.fresh and not self.multi_master:
+            self._join()
+        self._guard()
+        desired = self._effective() if self.multi_master else self.own_desired
+        if desired is not self.desired:
+            self.desired = desired
+            self.definitions.retain_only(desired.guests)
+
+    def _restore(self) -> None:
+        """A file that is missing is never taken for no wishes: what was last read holds, or else
+        what the hosts keep, once a majority has told that."""
+        registry = self.registry
+        if not self.config_known and not self.state.ready:
+            return
+        if not self.config_known:
+            self.own_desired, self.config_known = from_registry(registry), True
+        if self.own_desired == DesiredState():
+            return
+        try:
+            if not self.store.restore(self.own_desired):
+                return
+        except (errors.VirtError, OSError) as exc:
+            self.state_warning = f"{self.store.path} is missing, and cannot be made anew: {exc}"
+            return
+        reason = f"{self.store.path} was missing: it was made anew by what was last known"
+        log.error("%s", reason)
+        self._record("wish", self.config.name, "", "made anew", reason)
+
+    def _join(self) -> None:
+        """A verb wrote the file where there was none. What was last read holds beside it, or else
+        what the hosts keep, once a majority has told that; nothing is decided before."""
+        if self._previous is None and not self.state.ready:
+            return
+        try:
+            previous = self._previous or from_registry(self.registry)
+            self.own_desired = self.store.join(previous)
+        except (errors.VirtError, OSError) as exc:
+            self.state_warning = f"{self.store.path} was lost, and cannot be completed: {exc}"
+            return
+        self.config_known, self._previous = True, None
+        if previous.guests:
+            reason = f"{self.store.path} was lost: what was last known was added to it"
+            log.error("%s", reason)
+            self._record("wish", self.config.name, "", "completed", reason)
+
+    def _guard(self) -> None:
+        """Other verbs know what is kept; also when somebody has deleted that."""
+        now_s = self.context.clock()
+        if not self.config_known or (
+            self._guarded is self.own_desired and now_s - self._guard_s < GUARD_S
+        ):
+            return
+        try:
+            self.store.guard(self.own_desired)
+        except (errors.VirtError, OSError) as exc:
+            self.state_warning = f"other verbs do not know yet which guests are kept: {exc}"
+            return
+        if self._guarded is not self.own_desired:
+            self.state_warning = ""
+        self._guarded, self._guard_s = self.own_desired, now_s
+
+    def _effective(self) -> DesiredState:
+        """What is acted by: what the masters have agreed on, as the registry has it that a leader
+        has read. Others go by their own file, which learns it."""
+        committed = self.registry.wished
+        members = self.registry.members or tuple(self.config.members)
+        candidates = [
+            committed_config.find_committed(
+                [item.beat for item in self.inbox.beats().values()], members
+            )
+        ]
+        if self.state.leading_s is not None and leadership.is_settled(self.state):
+            candidates.append(committed)
+        latest = max(candidates, key=lambda item: item.stamp, default=CommittedConfig())
+        is_newer = latest.stamp > self.own_desired.shared_config.stamp
+        if latest.text and (is_newer or self.own_desired.offers or not self.store.path.exists()):
+            try:
+                self._learn(latest)
+            except (errors.OperationFailed, OSError) as exc:  # it is tried again
+                self.state_warning = (
+                    f"what the masters have agreed on is not written down here yet: {exc}"
+                )
+        is_newer = self.own_desired.shared_config.stamp > committed.stamp
+        if not committed.text or not self.state.ready or is_newer:
+            return self.own_desired
+        if self._parse_cache[0] != committed:
+            self._parse_cache = committed, parse(committed)
+        return self._parse_cache[1]
+
+    def _learn(self, committed: CommittedConfig) -> None:
+        path = files.folder(self.opts) / f"wishes-given-up-{int(self.context.wall_clock())}.json"
+        if not self.store.learn(committed, path):
+            return
+        reason = f"another master's wishes were agreed on: what a person wanted here is in {path}"
+        log.error("%s", reason)
+        self._record("wish", self.config.name, "", "given up", reason)
+
+    def view(self, now_s: float) -> View:
+        """What is seen now."""
+        desired, placement_hosts = self.desired, self.context.inventory.hosts
+        in_maintenance = {
+            name for name, host in placement_hosts.items() if host.maintenance is not None
+        }
+        return View(
+            masters=self.config.masters,
+            members=tuple(self.config.members),
+            beats=self.inbox.beats(),
+            answered_s=self.context.inventory.answered_s,
+            placement_hosts=placement_hosts,
+            guests=self._guests(placement_hosts),
+            rules=tuple(desired.rules.values()),
+            relocations=desired.wishes,
+            fence_levels=self.context.fences.levels,
+            fences=self.context.fences.results,
+            confirmed=desired.confirmed,
+            maintenance=frozenset(in_maintenance),
+            bindings=self._bindings(placement_hosts),
+            armed=desired.armed,
+            own_config=self._own_config(),
+            config_known=self.config_known,
+            program=self.context.program,
+            pools=self._pool_locator.evaluate(self.definitions.by_name),
+            policy=self.config.policy,
+            placement=self.placement,
+        )
+
+    def _own_config(self) -> CommittedConfig | None:
+        """What the file says."""
+        if not self.multi_master:
+            return (
+                self.own_desired.shared_config
+                if self.config_known and self.store.path.exists()
+                else None
+            )
+        own_config, committed = self.own_desired.shared_config, self.registry.wished
+        if not self.store.path.exists():
+            return CommittedConfig()
+        # one of another version may say the same in other words
+        return (
+            committed
+            if own_config.stamp == committed.stamp > (0, 0) and not self.own_desired.offers
+            else own_config
+        )
+
+    def _guests(self, placement_hosts: dict[str, facts.Host]) -> dict[str, GuestConfig]:
+        """The guests with their sizes and leases, made anew when anything of it changed."""
+        definitions = self.definitions.by_name
+        cache = self._size_cache
+        if (
+            cache[0] is not self.desired
+            or cache[1] is not placement_hosts
+            or cache[2] is not definitions
+        ):
+            configs = with_sizes(self.desired.sized_guests, placement_hosts.values())
+            leased = self._lease_detector.evaluate(definitions)
+            configs |= {
+                name: replace(configs[name], leased=True) for name in leased & configs.keys()
+            }
+            self._size_cache = self.desired, placement_hosts, definitions, configs
+        return self._size_cache[3]
+
+    def _bindings(self, placement_hosts: dict[str, facts.Host]) -> dict[str, HostBinding]:
+        """Guests that can run on one host alone, looked at anew when anything of it changed."""
+        definitions, stamp = self.definitions.by_name, self.registry.stamp
+        if (
+            self._binding_cache[0] is not definitions
+            or self._binding_cache[1] is not placement_hosts
+            or self._binding_cache[2] != stamp
+        ):
+            bindings = self._binding_watch.evaluate(
+                definitions.values(), self.registry, placement_hosts
+            )
+            self._binding_cache = definitions, placement_hosts, stamp, bindings
+        return self._binding_cache[3]
+
+    @property
+    def registry(self) -> Registry:
+        """What was decided last, kept by enough hosts or not yet."""
+        return self.state.saved.registry
+
+    def _process_messages(self) -> None:
+        """What hosts told beside their beats. It decides nothing."""
+        for host, kind, body in self.inbox.take_messages():
+            try:
+                if kind == frames.DEFINITION:
+                    self._definition(host, body)
+                elif kind == frames.JOURNAL:
+                    self._journal_act(host, body)
+                elif kind == frames.FENCED:
+                    self.remote.handle_reply(host, body)
+            except (errors.VirtError, OSError) as exc:
+                log.warning("%s", sanitize.one_line(exc))
+
+    def _definition(self, host: str, body: dict[str, Any]) -> None:
+        name = body.get("name")
+        if not isinstance(name, str) or name not in self.desired.guests:
+            raise errors.BadAnswer(f"{host} told the definition of a guest that nobody gave")
+        if not self._may_run_on(host, name):
+            raise errors.BadAnswer(f"{host} told the definition of {name}, which lives elsewhere")
+        if self.definitions.put(host, body):
+            self.journal.write("definition", name, host=host)
+
+    def _may_run_on(self, host: str, name: str) -> bool:
+        """It may run there; or it runs nowhere, and was there last. A host that has died since has
+        an older definition of it."""
+        record = self.registry.guests.get(name)
+        if record is None or not record.places:
+            last = record.last if record else ""
+            return host == (last or self.desired.guests[name].host)
+        return any(location.host == host for location in record.places)
+
+    def _journal_act(self, host: str, body: dict[str, Any]) -> None:
+        fields = {key: str(body.get(key, ""))[:500] for key in ("action", "why")}
+        self.journal.write("host", host, guest=str(body.get("guest", ""))[:300], **fields)
+
+    # what is done
+
+    def _send(self, message: LeaderMessage, view: View) -> None:
+        bodies: dict[bool, dict[str, Any]] = {}  # most hosts are told the same
+        for host in self.config.members:
+            arrived = view.beats.get(host)
+            beat = arrived.beat if arrived else None
+            omits_registry = decide.has_registry(message, beat)
+            if omits_registry not in bodies:
+                bodies[omits_registry] = decide.without_stored(message, beat).to_answer()
+            self.context.sender.send(host, frames.CALL, bodies[omits_registry])
+            if arrived is None or self._is_silent(arrived, self.context.clock()):
+                self.definitions.forget_host(host)
+                continue
+            for definition in self.definitions.unsent(arrived.beat, self.registry.guests):
+                self.context.sender.send(host, frames.DEFINITION, definition.body())
+
+    def _ack_only(self, message: LeaderMessage, saved: SavedMasterState) -> LeaderMessage:
+        """The call of a master whose disk takes nothing: it leads nobody, and hosts are heard still
+        that have said nothing which would have to be written. A host that no other one hears would
+        cut its power else."""
+        saved_states = self.saved.pledges if self.saved else {}
+        acks = {
+            host: ack
+            for host, ack in message.acks.items()
+            if host in saved_states and saved_states[host].lasting == saved.pledges[host].lasting
+        }
+        state = self.state
+        return LeaderMessage(
+            message.master, state.saved.term, state.seq, False, alone=message.alone, acks=acks
+        )
+
+    def hears(self, host: str) -> bool:
+        """Whether the host is heard now. Any thread may ask."""
+        arrived = self.inbox.beats().get(host)
+        return arrived is not None and not self._is_silent(arrived, self.context.clock())
+
+    def _is_silent(self, arrived: ReceivedHeartbeat, now_s: float) -> bool:
+        return now_s - arrived.at_s >= self.config.policy.suspect_s
+
+    def _fence(self, fence: Fence) -> None:
+        is_started = self.context.fences.begin(fence)
+        reason = f"attempt {fence.attempt}, fence {fence.level + 1}"
+        reason += "" if is_started else ": it is at work still"
+        self._record("fence", fence.host, "", "begun" if is_started else "waits", reason)
+
+    def _report_fences(self) -> None:
+        for end in self.context.fences.take_finished():
+            reason = f"{end.agent}, attempt {end.fence.attempt}"
+            reason += f": {end.outcome.message}" if end.outcome.message else ""
+            self._record("fence", end.fence.host, "begun", end.outcome.state, reason)
+
+    def _decide(self, change: StateChange) -> None:
+        self._record(change.kind, change.name, change.old, change.new, change.reason)
+
+    def _record(self, kind: str, name: str, old: str, new: str, reason: str) -> None:
+        """For the journal, the bus and those who ask. What cannot be told was done all the same."""
+        reason = sanitize.one_line(reason)
+        at_s = self.context.wall_clock()
+        self._changes.append(status_file.ChangeRecord(at_s, kind, name, old, new, reason))
+        try:
+            self.journal.write(kind, name, old=old, new=new, why=reason, master=self.config.name)
+        except OSError as exc:
+            log.warning("the journal of high availability: %s", exc)
+        event = {
+            "name": name,
+            "old": old,
+            "new": new,
+            "message": reason,
+            "master": self.config.name,
+        }
+        try:
+            self.context.send_event(f"{TAG}{kind}/{name}", event)
+        except Exception as exc:
+            log.warning("the event of %s was not sent: %s", name, sanitize.one_line(exc))
+
+    # what is shown
+
+    def _simulate_losses(self, view: View, now_s: float) -> None:
+        """What would become of one host's guests, or of those of so many as the reserve is for: in
+        turn. All soon anew when a guest or a host changes, and with each turn one whose guests find
+        no place: what was in the way may be over."""
+        if self.state.leading_s is None or not view.placement_hosts:
+            self._losses = {}
+            return
+        host_sets: dict[str, tuple[str, ...]] = {name: (name,) for name in self.config.members}
+        self._mark_outdated(view)
+        all_current = self._losses.keys() - self._outdated >= host_sets.keys()
+        if now_s - self._simulated_s < (LOSS_RETRY_S if all_current else LOSS_S):
+            return
+        self._simulated_s = now_s
+        if view.policy.reserve > 1:
+            worst = reserve.worst(view, self.registry, now_s)
+            host_sets |= {" and ".join(hosts): hosts for hosts in worst}
+        losses = {name: item for name, item in self._losses.items() if name in host_sets}
+        order = [name for name in host_sets if name not in losses]
+        order += [name for name in losses if name in self._outdated] + list(losses)
+        name = order[0]
+        losses.pop(name, None)
+        self._outdated.discard(name)
+        loss = reserve.simulate_loss(view, self.registry, host_sets[name], now_s)
+        reasons = {guest: item[:_MAX_REASON] for guest, item in loss.unplaced.items()}
+        if all_current:
+            self._outdated.update([item for item in losses if losses[item].unplaced][:1])
+        self._losses = {**losses, name: status_file.LossReport(loss.placements, reasons)}
+        if view.policy.reserve:
+            self._reserve_alert.forget(host_sets)
+            self._reserve_alert.update(name, self._losses[name])
+
+    def _mark_outdated(self, view: View) -> None:
+        """What was thought may be wrong once a guest or a host has changed, or who is tied."""
+        states = {name: record.state for name, record in self.registry.hosts.items()}
+        basis = self.registry.guests, states, view.bindings
+        if basis != self._losses_basis:
+            self._losses_basis, self._outdated = basis, set(self._losses)
+
+    def _write_report(self, view: View, now_s: float) -> None:
+        self._reported_s = now_s
+        try:
+            simulation = status_file.SimulationReport(self._losses, dict(view.bindings))
+            if simulation != self._simulation:
+                files.write_volatile(status_file.simulation_path(self.opts), simulation)
+                self._simulation = simulation
+            files.write_volatile(status_file.report_path(self.opts), self._report(view, now_s))
+        except OSError as exc:
+            log.warning("what the engine sees cannot be shown: %s", exc)
+
+    def _report(self, view: View, now_s: float) -> status_file.EngineReport:
+        members = self.registry.members or view.members
+        votes = quorum.master_votes(members, view.sole_master)
+        fresh = {
+            name: arrived
+            for name, arrived in view.beats.items()
+            if not self._is_silent(arrived, now_s)
+        }
+        settled = self.registry.version == self.state.committed and self.state.ready
+        return status_file.EngineReport(
+            self.context.wall_clock(),
+            self.config.name,
+            leading=self.state.leading_s is not None,
+            leader=self._leader(fresh),
+            settled=settled,
+            heard=len(set(fresh) & set(members)),
+            needed=quorum.majority(members, view.sole_master) - votes,
+            hosts={name: self._host(name, view, now_s) for name in view.members},
+            decided=tuple(self._changes),
+            problem=self.problem or self.state_warning,
+            warnings=(self.path_warning,) if self.path_warning else (),
+            settings=self.config.digest,
+            clock_s=status_file.boot_time(),
+        )
+
+    def _leader(self, fresh: dict[str, ReceivedHeartbeat]) -> str:
+        """Who leads, by what the hosts say."""
+        if self.state.leading_s is not None:
+            return self.config.name
+        votes = collections.Counter(
+            arrived.beat.leader for arrived in fresh.values() if arrived.beat.leader
+        )
+        return votes.most_common(1)[0][0] if votes else ""
+
+    def _host(self, name: str, view: View, now_s: float) -> status_file.HostReport:
+        arrived, fence = view.beats.get(name), view.fences.get(name)
+        fence_text = f"{fence.outcome} (attempt {fence.attempt})" if fence else ""
+        if arrived is None:
+            return status_file.HostReport(fence=fence_text)
+        beat = arrived.beat
+        return status_file.HostReport(
+            beat.boot,
+            round(max(0.0, now_s - arrived.at_s), 1),
+            beat.armed,
+            beat.phase,
+            beat.storage_silent_s,
+            fence_text,
+            self._differs(beat, view),
+        )
+
+    def _differs(self, beat: Heartbeat, view: View) -> str:
+        other_settings = beat.settings not in ("", self.config.digest)
+        return beat.terms.differs(view.terms) or ("other settings" if other_settings else "")

@@ -1,0 +1,116 @@
+"""``virt.fence``: a person switches a host off by its fences, or asks whether they would work."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from saltvirt import errors, sanitize
+from saltvirt.fleet.client import Fleet
+from saltvirt.ha.fencing import agents
+from saltvirt.ha.fencing.agents import FenceOutcome
+from saltvirt.ha.fencing.setting import FenceSetting
+from saltvirt.ha.manager.admin_request import AdminRequest
+from saltvirt.ha.model.view import OFF, ON, TIMED_OUT
+from saltvirt.operations.core.operation import Checked, Reasons, Result
+
+_ACTION_OFF, _ACTION_STATUS = "off", "status"
+
+
+class FenceHost:
+    """Switches a host off. What its fence then sees is written down as a person's word is. A fence
+    that other hosts run is run by their minions, told by this master as all they do."""
+
+    def __init__(self, fleet: Fleet, host: str) -> None:
+        self.fleet, self.host = fleet, str(host)
+        self.request = AdminRequest(fleet, "fence")
+
+    def check(self) -> Checked:
+        """Whether each of its fences is reached and lets us in, by its status, from each host that
+        is to run it."""
+        reasons = Reasons()
+        with reasons:
+            levels = self._levels()
+            rows: list[list[Any]] = [["fence", "agent", "from", "status", "reason"]]
+            states = set()
+            for level, fence in enumerate(levels, start=1):
+                for host in fence.hosts or ("",):
+                    with reasons:
+                        outcome = self._status(host, fence)
+                        rows.append([level, fence.agent, host, outcome.state, outcome.message])
+                        states.add(outcome.state)
+                        if outcome.state == TIMED_OUT:
+                            label = f"fence {level}" + (f" from {host}" if host else "")
+                            raise errors.OperationFailed(
+                                f"{label}: {outcome.message or outcome.state}"
+                            )
+            with reasons:
+                if {ON, OFF} <= states:
+                    raise errors.OperationFailed(
+                        f"its fences do not agree whether {self.host} is on: "
+                        "one of them switches another machine"
+                    )
+            with reasons:
+                self._refuse_contradiction(states)
+            messages = reasons.texts
+            if messages:
+                comment = f"{self.host}: {'; '.join(messages)}"
+                return Checked(self.host, comment, details={"table": rows}, reasons=messages)
+            comment = f"{self.host} is {states.pop()} and would be switched off"
+            return Checked(self.host, comment, {"power": {"new": OFF}}, {"table": rows})
+        return reasons.checked(self.host)
+
+    def _refuse_contradiction(self, states: set[str]) -> None:
+        """Raises OperationFailed where a fence says that a host is off which lives."""
+        within_s = 2 * self.request.config.policy.beat_s
+        if OFF in states and self.request.engine.hears(self.host, within_s):
+            raise errors.OperationFailed(
+                f"its agent is heard, and a fence says that {self.host} is off: the fence switches "
+                "another machine, or does not work: it would be a false proof"
+            )
+
+    def run(self) -> Result:
+        """Raises NotFound, InvalidInput, OperationFailed when no fence sees it off, or when that
+        cannot be written down."""
+        host, levels = self.host, self._levels()
+        boot = self.request.engine.registry.host(host).boot
+        self.request.publish(host, f"a person fences {host}")
+        outcome, reports = agents.try_levels(levels, host, self._off)
+        if outcome.state != OFF:
+            self.request.publish(host, f"{host} was not fenced: {'; '.join(reports)}")
+            raise errors.OperationFailed(f"{host} is not proven to be off: {'; '.join(reports)}")
+        text = f"{host} was switched off: {reports[-1]}"
+        try:
+            self.request.submit(
+                host,
+                text,
+                lambda desired: replace(desired, confirmed={**desired.confirmed, host: boot}),
+            )
+        except (errors.VirtError, OSError) as exc:
+            self.request.publish(host, text)
+            message = f"{text}; high availability does not know it: {exc}"
+            raise errors.OperationFailed(message) from exc
+        changes = {"power": {"new": OFF}}
+        return Result(host, f"{text}{self.request.notice}", changes, {"said": reports})
+
+    def _levels(self) -> tuple[FenceSetting, ...]:
+        levels = self.request.config.members[self.request.member(self.host)].fences
+        if not levels:
+            raise errors.NotFound(f"{self.host} has no fence: virt:ha:members:{self.host}:fences")
+        return levels
+
+    def _off(self, fence: FenceSetting) -> FenceOutcome:
+        if not fence.hosts:
+            return agents.off(fence)
+        return agents.try_hosts(fence.hosts, lambda host: self._run_from(host, fence, _ACTION_OFF))
+
+    def _status(self, host: str, fence: FenceSetting) -> FenceOutcome:
+        return self._run_from(host, fence, _ACTION_STATUS) if host else agents.status(fence)
+
+    def _run_from(self, host: str, fence: FenceSetting, action: str) -> FenceOutcome:
+        """What a host's minion says of it. No password is in what it is told."""
+        arguments = {**replace(fence, hosts=()).to_answer(), "action": action}
+        answer = self.fleet.call(host, "virt.ha_fence", arguments)
+        if answer["state"] not in (OFF, ON, TIMED_OUT):
+            raise errors.BadAnswer(f"{host}: virt.ha_fence answered {answer['state'][:20]!r}")
+        return FenceOutcome(answer["state"], sanitize.one_line(answer["words"]))

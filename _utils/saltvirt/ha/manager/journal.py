@@ -1,0 +1,62 @@
+"""What was decided, done and wished, and why: a line of JSON each, the last ones of them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from saltvirt import sanitize
+from saltvirt.ha.manager import files
+from saltvirt.system import file_lock
+
+# two files of so many bytes at most
+MAX_BYTES = 8 * 1024**2
+_MAX_TEXT = 2000
+
+
+class HaJournal:
+    """The journal of a master. Lines of several processes do not mix."""
+
+    def __init__(self, opts: file_lock.Opts, max_bytes: int = MAX_BYTES) -> None:
+        self.path = files.folder(opts) / "journal.jsonl"
+        self.max_bytes = max_bytes
+
+    def write(self, kind: str, name: str, **details: Any) -> None:
+        """A line. Raises OSError where it cannot be written."""
+        timestamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        values = {key: _limited(value) for key, value in details.items()}
+        line = json.dumps({"at": timestamp, "what": kind, "name": _limited(name), **values}) + "\n"
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle = os.open(
+            self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
+        )
+        try:
+            os.write(handle, line.encode())
+            full = os.fstat(handle).st_size > self.max_bytes
+        finally:
+            os.close(handle)
+        if full:
+            with contextlib.suppress(FileNotFoundError):  # another has done it
+                os.replace(self.path, self._older())
+
+    def _older(self) -> Path:
+        return self.path.with_suffix(".jsonl.1")
+
+    def last(self, count: int) -> list[dict[str, Any]]:
+        """The last lines, the oldest first. One that was cut off is passed over."""
+        entries: list[dict[str, Any]] = []
+        for path in (self._older(), self.path):
+            with contextlib.suppress(FileNotFoundError):
+                for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+                    with contextlib.suppress(ValueError):
+                        entry = json.loads(line)
+                        entries += [entry] if isinstance(entry, dict) else []
+        return entries[-count:]
+
+
+def _limited(value: object) -> object:
+    return sanitize.one_line(value, _MAX_TEXT) if isinstance(value, str) else value

@@ -1,0 +1,107 @@
+"""The agents on the hosts: installed, and told the settings that all must have alike."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from saltvirt import errors
+from saltvirt.fleet.client import Fleet
+from saltvirt.ha.manager.admin_request import AdminRequest
+from saltvirt.ha.manager.config import HaConfig
+from saltvirt.operations.core.operation import Checked, Reasons, Result, Several
+
+INSTALL, SETTINGS = "virt.ha_install", "virt.ha_settings"
+
+
+def settings_of(config: HaConfig, host: str) -> dict[str, Any]:
+    """What the agent of a host is told. No secret is in it."""
+    members = {
+        name: f"{_bracketed(member.address)}:{member.port}"
+        for name, member in config.members.items()
+    }
+    own_member = config.members[host]
+    return {
+        "host": host,
+        "members": members,
+        "masters": list(config.masters),
+        "port": own_member.port,
+        "watchdog": own_member.watchdog,
+        "pools": list(config.pools),
+        "policy": asdict(config.policy),
+    }
+
+
+def _bracketed(address: str) -> str:
+    return f"[{address}]" if ":" in address else address
+
+
+class Setup:
+    """host: that one alone."""
+
+    def __init__(self, fleet: Fleet, host: str | None = None) -> None:
+        self.fleet, self.host = fleet, host
+        self.request = AdminRequest(fleet, "ha_setup")
+
+    def check(self) -> Several:
+        """What each host would do."""
+        reasons = Reasons()
+        with reasons:
+            self._refuse_changed()
+        if reasons.texts:
+            return Several((reasons.checked(self.host or "ha"),))
+        return Several(tuple(self._set_up_host(host, test=True) for host in self._hosts()))
+
+    def run(self) -> Several:
+        """Raises InvalidInput, NotFound, OperationFailed. A host that fails stops no other."""
+        self._refuse_changed()
+        return Several(tuple(self._set_up_host(host, test=False) for host in self._hosts()))
+
+    def _refuse_changed(self) -> None:
+        """Raises OperationFailed while armed, for settings that the engine does not go by: what it
+        proves rests on what agents keep to; and for other members than those that count."""
+        config, engine = self.request.config, self.request.engine
+        if not self.request.armed or not engine.report.at_s:
+            return
+        if engine.report.settings != config.digest:
+            raise errors.OperationFailed(
+                "virt:ha was changed, and the engine goes by what it was before: restart "
+                "salt-master, then salt-run virt.ha_setup again"
+            )
+        current_members = engine.registry.members
+        if current_members and set(current_members) != set(config.members):
+            raise errors.OperationFailed(
+                f"members are {', '.join(sorted(current_members))} for as long as high "
+                f"availability is "
+                "armed: salt-run virt.ha_disarm, then virt.ha_setup, then virt.ha_arm"
+            )
+
+    def _hosts(self) -> list[str]:
+        members = self.request.config.members
+        for name in [self.request.member(self.host)] if self.host else members:
+            self.fleet.hosts(name)
+        return [self.host] if self.host else list(members)
+
+    def _set_up_host(self, host: str, test: bool) -> Result:
+        reasons, changes = Reasons(), dict[str, Any]()
+        with reasons:
+            comments = []
+            settings = settings_of(self.request.config, host)
+            for function, arguments in ((INSTALL, {}), (SETTINGS, {"settings": settings})):
+                answer = self.fleet.call(host, function, {**arguments, "test": test})
+                if not isinstance(answer, dict) or not isinstance(answer.get("changes"), dict):
+                    raise errors.BadAnswer(f"{host}: {function} answered what is none")
+                changes |= answer["changes"]
+                comments.append(str(answer.get("comment", "")))
+            if changes:
+                comments.append(
+                    "its firewall is left as it is: the formula's libvirt.firewall opens TCP "
+                    f"{settings['port']} to the other hypervisors and the masters, or do it "
+                    f"yourself"
+                )
+            comment = "; ".join(filter(None, comments))
+            if test:
+                return Checked(host, comment, changes, nothing=not changes)
+            return Result(host, comment, changes)
+        comment = "; ".join(reasons.texts)
+        return Checked(host, comment, changes, reasons=reasons.texts)

@@ -1,0 +1,281 @@
+"""What is shown of high availability, and what would become of a host's guests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from saltvirt import errors, units
+from saltvirt.fleet.client import Fleet
+from saltvirt.ha.manager import config
+from saltvirt.ha.manager.admin_request import AdminRequest
+from saltvirt.ha.manager.desired_state import DesiredState, rebuild
+from saltvirt.ha.manager.failover_simulation import FailoverSimulation
+from saltvirt.ha.manager.journal import HaJournal
+from saltvirt.ha.manager.status_file import EngineStatus
+from saltvirt.ha.model.registry import BLOCKED, ERROR, FENCED, FENCING, NEW, SUSPECTED, UNKNOWN, UP
+from saltvirt.ha.model.registry import STOPPED as STATE_STOPPED
+from saltvirt.ha.model.reserve import HostLoss
+from saltvirt.ha.model.view import IGNORED
+from saltvirt.operations.cluster import inventory
+from saltvirt.operations.core.operation import Checked, Reasons, Result
+from saltvirt.placement import policy
+
+ABOUT = "ha"
+_LAST = 20
+_BAD_HOSTS = (SUSPECTED, FENCING, FENCED, UNKNOWN)
+_BAD_GUESTS = (BLOCKED, ERROR)
+
+
+class HaStatus:
+    """All that is known: of files of this master alone, nobody is asked."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.fleet = fleet
+        self.request = AdminRequest(fleet, "ha_status")
+
+    def check(self) -> Checked:
+        """The same as run: it changes nothing."""
+        result = self.run()
+        return Checked(result.subject, result.comment, details=result.details,
+        complete=result.complete,
+                       nothing=result.complete)  # fmt: skip
+
+    def run(self) -> Result:
+        """Raises InvalidInput, OperationFailed for a damaged file."""
+        if not config.is_configured(self.fleet.opts):
+            message = "high availability is not configured (virt:ha)"
+            return Result(ABOUT, message, details={"configured": False})
+        settings, engine = self.request.config, self.request.engine
+        desired, file_problems = self._desired()
+        hosts = {name: _host(name, settings, engine) for name in settings.members}
+        guests = {name: _guest(name, desired, engine) for name in sorted(desired.guests)}
+        problems = [
+            *file_problems,
+            *_problems(desired, engine, hosts, guests, self._has_no_state()),
+        ]
+        problems += _differences(desired, engine, hosts)
+        problems += [
+            shortfall
+            for shortfall in _reserve(settings, engine)["short"]
+            if shortfall not in problems
+        ]
+        details = {
+            "configured": True,
+            "armed": desired.armed,
+            "engine": {
+                "running": not engine.problem, "why": engine.problem,
+                "leading": engine.report.leading,
+                "leader": engine.report.leader, "settled": engine.report.settled,
+            },
+            "quorum": {
+                "members": len(settings.members), "heard": engine.report.heard,
+                "needed": engine.report.needed,
+            },
+            "hosts": hosts,
+            "guests": guests,
+            "rules": {name: rule.to_answer() for name, rule in sorted(desired.rules.items())},
+            "reserve": _reserve(settings, engine),
+            "losses": {name: item.to_answer() for name,
+            item in engine.report.outlook.losses.items()},
+            "decisions": [item.to_answer() for item in engine.report.decided],
+            "journal": HaJournal(self.fleet.opts).last(_LAST),
+            "problems": problems,
+            "table": _table(hosts, guests),
+        }  # fmt: skip
+        comment = "; ".join(problems) if problems else _summary(settings, desired, hosts, guests)
+        return Result(ABOUT, comment, details=details, complete=not problems)
+
+    def _desired(self) -> tuple[DesiredState, list[str]]:
+        """(What persons want, that it is lost). Raises OperationFailed for a damaged file."""
+        try:
+            return self.request.store.read(), []
+        except errors.OperationFailed as exc:
+            if self.request.store.path.exists():
+                raise
+            return rebuild(self.request.engine.registry), [exc.text]
+
+    def _has_no_state(self) -> bool:
+        """Of several masters none that knows of no wish asks for the lead."""
+        return self.request.multi_master and not self.request.store.path.exists()
+
+
+def _host(name: str, settings: config.HaConfig, engine: EngineStatus) -> dict[str, Any]:
+    record, report = engine.registry.host(name), engine.report.hosts.get(name)
+    loss = engine.report.outlook.losses.get(name)
+    return {
+        "state": record.state,
+        "why": record.why,
+        "boot": record.boot,
+        "heard_s": report.heard_s if report and not engine.problem else None,
+        "watchdog": "armed" if report and report.armed else "at rest",
+        "fences": [fence.agent for fence in settings.members[name].fences],
+        "last_fence": report.fence if report else "",
+        "differs": report.differs if report else "",
+        "moved": dict(loss.moved) if loss else {},
+        "unplaced": sorted(loss.unplaced) if loss else [],
+    }
+
+
+def _guest(name: str, desired: DesiredState, engine: EngineStatus) -> dict[str, Any]:
+    guest_config, record = desired.guests[name], engine.registry.guests.get(name)
+    binding = engine.report.outlook.tied.get(name)
+    return {
+        "state": record.state if record else NEW,
+        "why": record.why if record else "",
+        "host": (record.host or record.last) if record else guest_config.host,
+        "wanted": guest_config.wanted,
+        "priority": guest_config.priority,
+        "may_run_on": sorted({location.host for location in record.places}) if record else [],
+        "tied": f"it can run on {binding.host} alone: {binding.why}" if binding else "",
+    }
+
+
+def _problems(
+    desired: DesiredState,
+    engine: EngineStatus,
+    hosts: dict[str, Any],
+    guests: dict[str, Any],
+    has_no_state: bool,
+) -> Iterator[str]:
+    """Every reason for the exit code 1."""
+    if engine.problem:
+        yield engine.problem
+    elif has_no_state and not engine.report.leader:
+        yield (
+            "no master leads: of several masters none does before a person said what is wanted: "
+            "salt-run virt.ha_enable NAME, of the first guest, on one of them"
+        )
+    elif not engine.report.leading and not engine.report.leader:
+        yield (
+            f"no master leads: {engine.report.heard} of {len(hosts)} hosts are heard, "
+            f"{engine.report.needed} are needed"
+        )
+    for name, item in hosts.items():
+        if item["state"] in _BAD_HOSTS and (desired.guests or item["state"] != UNKNOWN):
+            yield f"{name} is {item['state']}" + (f": {item['why']}" if item["why"] else "")
+    for name, item in guests.items():
+        if item["state"] in _BAD_GUESTS:
+            yield f"{name} is {item['state']}: {item['why']}"
+        elif non_members := set(item["may_run_on"]) - hosts.keys():
+            yield (
+                f"{name} may run on {', '.join(sorted(non_members))}, which is no member of "
+                f"virt:ha: "
+                "nobody watches it"
+            )
+        elif item["tied"]:
+            yield f"{name} would not run again if its host died: {item['tied']}"
+    for name, item in hosts.items():
+        if item["unplaced"]:
+            yield f"if {name} died, no host would take {', '.join(item['unplaced'])}"
+
+
+def _differences(
+    desired: DesiredState, engine: EngineStatus, hosts: dict[str, Any]
+) -> Iterator[str]:
+    """What machines have not alike, and what was lost."""
+    yield from engine.report.warnings
+    if desired.remade:
+        yield (
+            "what persons want was lost, and was made anew from what the hosts keep: priorities, "
+            "tries, failback and rules are as by default: say them again"
+        )
+    for name, host in hosts.items():
+        if host["differs"]:
+            yield (
+                f"the agent of {name} has {host['differs']}, not those of this master: its "
+                f"watchdog "
+                "proves nothing; restart salt-master, then salt-run virt.ha_setup"
+            )
+
+
+def _reserve(settings: config.HaConfig, engine: EngineStatus) -> dict[str, Any]:
+    """For the loss of how many hosts room is kept; what is short of it, by what the engine saw."""
+    count = settings.policy.reserve
+    sets = [
+        (tuple(name.split(" and ")), loss) for name, loss in engine.report.outlook.losses.items()
+    ]
+    shortfalls = [
+        HostLoss(hosts, loss.moved, loss.unplaced).text()
+        for hosts, loss in sets
+        if count and len(hosts) <= count and loss.unplaced
+    ]
+    return {"hosts": count, "policy": settings.reserve_policy, "short": shortfalls}
+
+
+def _summary(
+    settings: config.HaConfig, desired: DesiredState, hosts: dict[str, Any], guests: dict[str, Any]
+) -> str:
+    ignored = sum(guest["wanted"] == IGNORED for guest in guests.values())
+    stopped = sum(guest["state"] == STATE_STOPPED for guest in guests.values())
+    parts = [f"{'armed' if desired.armed else 'DISARMED'}: {units.pluralize(len(hosts), 'host')}",
+             units.pluralize(len(guests), "guest")]  # fmt: skip
+    parts += [f"{stopped} of them stopped"] if stopped else []
+    parts += [f"{ignored} of them ignored"] if ignored else []
+    if settings.policy.reserve:
+        parts += [
+            f"room is kept for the loss of {units.pluralize(settings.policy.reserve, 'host')}"
+        ]
+    return ", ".join(parts)
+
+
+def _table(hosts: dict[str, Any], guests: dict[str, Any]) -> list[list[Any]]:
+    rows: list[list[Any]] = [["what", "name", "state", "host", "because"]]
+    rows += [["host", name, item["state"], "", _reason(item)] for name, item in hosts.items()]
+    rows += [
+        ["guest", name, item["state"], item["host"], item["why"]] for name, item in guests.items()
+    ]
+    return rows
+
+
+def _reason(host: dict[str, Any]) -> str:
+    """Of a host that is up: what would become of its guests."""
+    if host["state"] != UP:
+        return str(host["why"])
+    if host["unplaced"]:
+        return f"if it died, no host would take {', '.join(host['unplaced'])}"
+    if host["moved"]:
+        return f"if it died, {units.pluralize(len(host['moved']), 'guest')} would run elsewhere"
+    return ""
+
+
+class Simulate:
+    """What would become of the guests of high availability if a host died now."""
+
+    def __init__(self, fleet: Fleet, lose: str) -> None:
+        self.fleet, self.host = fleet, str(lose)
+        self.request = AdminRequest(fleet, "ha_simulate")
+
+    def check(self) -> Checked:
+        """The same as run: it changes nothing."""
+        reasons = Reasons()
+        with reasons:
+            result = self.run()
+            return Checked(result.subject, result.comment, details=result.details,
+            complete=result.complete,
+                           nothing=result.complete)  # fmt: skip
+        return reasons.checked(self.host)
+
+    def run(self) -> Result:
+        """Raises NotFound, InvalidInput, ConnectionFailed when the host cannot be asked."""
+        settings, desired = self.request.config, self.request.store.read()
+        self.request.member(self.host)
+        hosts, unreachable = inventory.gather(self.fleet)
+        if self.host in unreachable:
+            raise errors.ConnectionFailed(f"{self.host}: {unreachable[self.host]}")
+        tied = self.request.engine.report.outlook.tied
+        simulation = FailoverSimulation(
+            settings, desired, hosts, policy.of_master(self.fleet.opts), tied
+        )
+        loss = simulation.simulate_loss(self.host)
+        rows: list[list[Any]] = [["guest", "started on", "reason"]]
+        rows += [[name, host, ""] for name, host in loss.moved.items()]
+        rows += [[name, None, reason] for name, reason in loss.unplaced.items()]
+        silent = {name: unreachable[name] for name in settings.members if name in unreachable}
+        message = (
+            f"if {self.host} died, {units.pluralize(len(loss.moved), 'guest')} would be started "
+            f"elsewhere, {len(loss.unplaced)} nowhere"
+        )
+        message += f"; not counted: {', '.join(silent)}" if silent else ""
+        details = {"table": rows, "moved": loss.moved, "unplaced": loss.unplaced, "silent": silent}
+        return Result(self.host, message, details=details, complete=not (loss.unplaced or silent))

@@ -1,0 +1,129 @@
+"""A guest as the leader sees it: its host, its copy there, where a copy of it may run still."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from saltvirt.ha.model import host_states, safety
+from saltvirt.ha.model.messages import ALIVE, GuestStatus, Heartbeat
+from saltvirt.ha.model.registry import (
+    IGNORED,
+    MAINTENANCE,
+    UP,
+    GuestLocation,
+    HaGuestRecord,
+    HostRecord,
+    Registry,
+)
+from saltvirt.ha.model.view import GuestConfig, MasterState, View
+
+if TYPE_CHECKING:
+    from saltvirt.ha.model.host_capacity import HostCapacity
+
+
+@dataclass
+class GuestContext:
+    """One guest, as the leader sees it now. why: the reason that a condition found."""
+
+    name: str
+    record: HaGuestRecord
+    config: GuestConfig
+    registry: Registry
+    state: MasterState
+    view: View
+    capacity: HostCapacity
+    now_s: float
+    reason: str = ""
+
+    def beat(self, host: str, boot: int) -> Heartbeat | None:
+        """The last beat of that boot of a host."""
+        arrived = self.view.beats.get(host)
+        return arrived.beat if arrived and arrived.beat.boot == boot else None
+
+    @cached_property
+    def host_beat(self) -> Heartbeat | None:
+        """The last beat of the host that is to have it."""
+        return self.beat(self.record.host, self.record.boot)
+
+    @property
+    def status(self) -> GuestStatus | None:
+        """What its host says of it."""
+        return self.host_beat.guests.get(self.name) if self.host_beat else None
+
+    @property
+    def host(self) -> HostRecord:
+        return self.registry.host(self.record.host)
+
+    @cached_property
+    def locations(self) -> tuple[GuestLocation, ...]:
+        """Where a copy may run still."""
+        return tuple(location for location in self.record.places if not self._cleared(location))
+
+    def _cleared(self, location: GuestLocation) -> bool:
+        host = self.registry.host(location.host)
+        host_state = host_states.believed_state(location.host, self.state, self.view)
+        proven = safety.is_gone(location, host) or safety.boot_proves(location, host.boot)
+        is_down = safety.is_shut_down(location, host_state) and not host_state.freeze
+        return proven or is_down or (not self._is_own(location) and self._is_given_back(location))
+
+    def _is_own(self, location: GuestLocation) -> bool:
+        """It is to run there, or to come there. One that is ignored no agent starts."""
+        if self.record.state == IGNORED:
+            return False
+        record, host_boot = self.record, (location.host, location.boot)
+        comes = host_boot == (record.target, record.target_boot)
+        return comes or (record.run and host_boot == (record.host, record.boot))
+
+    def _is_given_back(self, location: GuestLocation) -> bool:
+        beat = self.beat(location.host, location.boot or self.registry.host(location.host).boot)
+        is_committed = self.registry.version <= self.state.committed
+        return (
+            is_committed and beat is not None and safety.is_released(self.record, self.name, beat)
+        )
+
+    @property
+    def is_held(self) -> bool:
+        """Its host is still one at which it may run."""
+        return any(location.host == self.record.host for location in self.locations)
+
+    def _own_status(self) -> GuestStatus | None:
+        """What its host, which is heard, says of the start that it is to have."""
+        status, record = self.status, self.record
+        is_settled = record.run and not record.target and self.host.state in (UP, MAINTENANCE)
+        return (
+            status if is_settled and status is not None and status.epoch == record.epoch else None
+        )
+
+    def _misses_storage(self, for_s: float) -> bool:
+        """Its host, which is heard, has not reached the guests' storage for so long."""
+        silent_s = self.view.storage_silent_s(self.host_beat, self.name) if self.host_beat else None
+        return silent_s is not None and silent_s >= for_s
+
+    def _leaving(self) -> Heartbeat | None:
+        """The last beat of its host, where that wants to be rid of its guests."""
+        beat = self.host_beat
+        return beat if beat and beat.leaves else None
+
+    def _is_coming(self) -> bool:
+        """The target of its migration says that it is there, or on its way."""
+        beat = self.beat(self.record.target, self.record.target_boot)
+        status = beat.guests.get(self.name) if beat else None
+        is_target = GuestLocation(self.record.target, self.record.target_boot) in self.locations
+        return is_target and status is not None and status.state in ALIVE
+
+    def _requested_host(self, kind: str) -> str:
+        """The host where a person wants it in this way, not followed yet, if that takes guests."""
+        request = self.view.relocations.get(self.name)
+        host = (
+            request.host
+            if request and request.kind == kind and request.number > self.record.wish
+            else ""
+        )
+        return "" if self.capacity.usable(host, self.name) else host
+
+
+def last_epoch(record: HaGuestRecord) -> int:
+    """The last epoch that was given to anybody: a migration has the one after the record's."""
+    return record.epoch + bool(record.target)

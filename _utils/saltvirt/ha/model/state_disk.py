@@ -1,0 +1,133 @@
+"""What an agent does while its disk takes nothing, or is slow: it goes on by what is on the disk.
+
+It says nothing new, grants and promises nothing new, and is heard: what it is acknowledged, and the
+watchdog's feeding, wait for no disk.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from saltvirt.ha.model import agent, agent_facts, messages, safety
+from saltvirt.ha.model.agent_actions import ActionPlanner
+from saltvirt.ha.model.agent_view import (
+    FEED,
+    KILL,
+    AgentState,
+    AgentView,
+    SavedAgentState,
+    must_save,
+)
+
+if TYPE_CHECKING:
+    from saltvirt.ha.model.agent import AgentStep
+    from saltvirt.ha.model.messages import Heartbeat
+    from saltvirt.ha.model.policy import HaPolicy
+
+
+class StateDisk:
+    """What is on the disk, and what is on its way there. has: what was read from it.
+
+    Who writes overrides ``begin`` and ``look``, and says how it ended by ``ended``.
+    """
+
+    def __init__(self, saved: SavedAgentState) -> None:
+        self.saved = saved
+        self._under_way: tuple[SavedAgentState, float] | None = None
+        self._doubtful: tuple[SavedAgentState, ...] = ()
+        self._late: tuple[SavedAgentState, float] | None = None
+
+    def begin(self, saved: SavedAgentState) -> None:
+        """Begins to write it. It may have ended when this returns."""
+        raise NotImplementedError
+
+    def poll(self) -> None:
+        """Whether what is under way has ended."""
+
+    def finish(self, written: bool, doubtful: bool = False) -> None:
+        """What was under way has ended. doubtful: it failed, and may be there all the same."""
+        if self._under_way is None:
+            return
+        saved, _ = self._under_way
+        if written:
+            self.saved, self._doubtful, self._late = saved, (), self._under_way
+        elif doubtful and all(
+            _host_states(candidate) != _host_states(saved) for candidate in self._doubtful
+        ):
+            self._doubtful = (*self._doubtful, saved)
+        self._under_way = None
+
+    def persist(self, saved: SavedAgentState, granted_s: float) -> bool:
+        """Whether all of it that must not be forgotten is on the disk; else it is on its way there,
+        unless another is. granted_s: as AgentState has it."""
+        if not (self._under_way or self._doubtful or must_save(self.saved, saved)):
+            return True
+        if self._under_way is None:
+            self._under_way = saved, granted_s
+            self.begin(saved)
+            if self._late is not None:
+                self._late = None
+                return True
+        return False
+
+    def take_late(self) -> tuple[SavedAgentState, float] | None:
+        """(What has come to be on the disk since ``keeps`` denied it, its granted_s), or None."""
+        self.poll()
+        late, self._late = self._late, None
+        return late
+
+    @property
+    def candidates(self) -> tuple[SavedAgentState, ...]:
+        """Each that the disk may have."""
+        written = (self._under_way[0],) if self._under_way else ()
+        return self.saved, *self._doubtful, *written
+
+
+def _host_states(saved: SavedAgentState) -> dict[str, tuple[object, ...]]:
+    return {name: state.lasting for name, state in saved.pledges.items()}
+
+
+def durable_step(
+    state: AgentState, view: AgentView, now_s: float, policy: HaPolicy, disk: StateDisk
+) -> AgentStep:
+    """A step of which all is on the disk that must be. Where it is not there yet, or cannot be: one
+    that needs nothing new there."""
+    late = disk.take_late()
+    if late is not None:
+        lead_lease_s = max(policy.lead_lease_s, state.lead_lease_s or 0)
+        state = replace(_caught_up(state, *late), lead_lease_s=lead_lease_s)
+    step = agent.step(state, view, now_s, policy)
+    if disk.persist(step.state.saved, step.state.granted_s):
+        return step
+    return agent.step(state, replace(view, disk=disk.candidates), now_s, policy)
+
+
+def _caught_up(state: AgentState, saved: SavedAgentState, granted_s: float) -> AgentState:
+    """As if the step that wanted it written had taken so long. What it has acknowledged meanwhile
+    stays so: it was on the disk before."""
+    host_states = dict(saved.pledges)
+    for name, host_state in state.saved.pledges.items():
+        host_states[name] = max(host_states.get(name, host_state), host_state, key=messages.order)
+    granted_s = max(granted_s, state.granted_s)
+    return replace(state, saved=replace(saved, pledges=host_states), granted_s=granted_s)
+
+
+def read_only_step(
+    state: AgentState, last_beat: Heartbeat, view: AgentView, now_s: float, policy: HaPolicy
+) -> AgentStep:
+    """A step of an agent that cannot even write down what its own restart must find: it says what
+    it said before, feeds its watchdog, and begins nothing. last_beat: its last beat."""
+    state = replace(state)
+    agent.renew_lease(state, view)
+    state.seq += 1
+    agent.record_send(state, now_s, policy)
+    granted_s = now_s - state.granted_s
+    armed = last_beat.armed and view.works
+    beat = replace(last_beat, seq=state.seq, armed=armed, granted_s=granted_s, registry=None)
+    lease_s = agent_facts.feed_lease_s(state, policy)
+    lease = safety.lease_holds(state.lease_from_s, now_s, lease_s)
+    actions = ActionPlanner(state, view, policy, lease, now_s).actions()
+    return agent.AgentStep(
+        state, beat, tuple(action for action in actions if action.kind in (FEED, KILL))
+    )

@@ -1,0 +1,167 @@
+"""Guests that run from a backup which another machine shows, until all its blocks are here: what
+must not be done to one of them meanwhile. A file each, by the guest's name."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import IO
+from urllib.parse import quote
+
+from saltvirt import errors, standard_paths
+from saltvirt.host import own_files
+from saltvirt.schema import Message
+
+FOLDER = f"{standard_paths.STATE}/stands"
+# who asks whether there is one has its lock for a moment, too
+_LOCK_WAIT_S = 1
+# what neither moves such a guest nor reads its disks as if they were whole
+ALLOWED = frozenset({
+    "virt.start", "virt.shutdown", "virt.stop", "virt.pause", "virt.resume", "virt.reboot",
+    "virt.reset", "virt.full_info", "virt.setmem", "virt.setvcpus", "virt.set_autostart",
+    "virt.purge", "virt.backup_restore", "virt.backup_undo", "virt.backup_again",
+    "virt.backup_standing", "virt.backup_wish",
+})  # fmt: skip
+
+
+@dataclass(frozen=True)
+class LiveRestoreRecord(Message):
+    """uuid: of the guest. ident: of the backup. host, port, authority: who shows it, and by which
+    certificate he is known. disks: those that stood on it at the beginning. policies: disk to what
+    it did at an error before, of libvirt's error_policy and rerror_policy."""
+
+    guest: str
+    uuid: str
+    ident: str
+    host: str
+    port: int
+    authority: str
+    disks: tuple[str, ...]
+    bandwidth_mib_s: int | None = None
+    policies: dict[str, tuple[str, ...]] | None = None
+
+
+def store(record: LiveRestoreRecord) -> None:
+    """Puts it down, on the disk before this returns. Raises OperationFailed."""
+    with own_files.permitted():
+        os.makedirs(FOLDER, mode=0o700, exist_ok=True)
+        path = _path(record.guest)
+        fd = os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with open(fd, "w", encoding="utf-8") as file:
+            json.dump(record.to_answer(), file, indent=1)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(f"{path}.new", path)
+        folder = os.open(FOLDER, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def load(name: str) -> LiveRestoreRecord | None:
+    """The guest's, or None. Raises OperationFailed where it cannot be read."""
+    return _read(_path(name))
+
+
+def _read(path: str) -> LiveRestoreRecord | None:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return LiveRestoreRecord.from_answer(json.load(file), path)
+    except FileNotFoundError:
+        return None
+    except (errors.BadAnswer, OSError, ValueError, RecursionError) as exc:
+        raise errors.OperationFailed(
+            f"{path} cannot be read: {exc}; it says on which backup a guest stands: put it right"
+        ) from exc
+
+
+def forget(name: str) -> None:
+    """It stands on nothing any more."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(_path(name))
+
+
+def load_all() -> Iterator[LiveRestoreRecord]:
+    """All that stand on a backup here. Raises as ``of``."""
+    with own_files.permitted():
+        files = os.listdir(FOLDER) if os.path.isdir(FOLDER) else []
+    for file in sorted(name for name in files if name.endswith(".json")):
+        record = _read(os.path.join(FOLDER, file))
+        if record:
+            yield record
+
+
+@contextlib.contextmanager
+def server_lock(name: str) -> Iterator[None]:
+    """For the block this process keeps the backup shown here. Raises OperationFailed where another
+    one does."""
+    with open(_lock(name), "a+", encoding="ascii") as file:
+        _take(file, name)
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        yield
+
+
+def _take(file: IO[str], name: str) -> None:
+    deadline = time.monotonic() + _LOCK_WAIT_S
+    while True:
+        try:
+            return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as exc:
+            if time.monotonic() > deadline:
+                raise errors.OperationFailed(
+                    f"another process keeps the backup shown on which {name} stands"
+                ) from exc
+        time.sleep(0.05)
+
+
+def server_pid(name: str) -> int | None:
+    """The process that keeps the backup shown here, None where none does."""
+    try:
+        with open(_lock(name), encoding="ascii") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return int(file.read(20) or 0) or None
+    except (FileNotFoundError, ValueError):
+        pass
+    return None
+
+
+def may_start(name: str) -> None:
+    """Raises OperationFailed for a guest whose blocks cannot be read now."""
+    record = load(name)
+    if record and server_pid(name) is None:
+        raise errors.OperationFailed(
+            f"{name} stands on the backup {record.ident}, which is not shown to this host: "
+            f"salt-run virt.backup_instant {name} has it shown again, then it can be started"
+        )
+
+
+def _lock(name: str) -> str:
+    os.makedirs(FOLDER, mode=0o700, exist_ok=True)
+    return f"{_path(name).removesuffix('.json')}.lock"
+
+
+def refuse(operation: str, name: str) -> None:
+    """Raises Refused where that must not be done to the guest now."""
+    if operation.partition(" ")[0] in ALLOWED or not os.path.exists(_path(name)):
+        return
+    record = load(name)
+    if record:
+        raise errors.Refused(
+            f"{name} still stands on the backup {record.ident}, no {operation} before all its "
+            f"blocks are "
+            f"here: salt-run virt.backup_instant {name} waits for that"
+        )
+
+
+def _path(name: str) -> str:
+    return os.path.join(FOLDER, f"{quote(name, '', errors='surrogatepass')[:200]}.json")

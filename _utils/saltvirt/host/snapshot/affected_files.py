@@ -1,0 +1,129 @@
+"""Which files go, are merged or begin anew with snapshots, and who else could need them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree
+
+from saltvirt import confidential, errors
+from saltvirt.host.storage import bounded_io, chains, files, usage
+from saltvirt.xml import tree
+
+if TYPE_CHECKING:
+    import libvirt
+
+    from saltvirt.host.storage.sharing import FileIdentity
+
+
+@dataclass
+class AffectedFiles:
+    """changed: paths of what goes, is merged or begins anew. shared: identities of those of them
+    that other hosts may have. own: those of the guest's other disks there: what is based on a
+    changed one is no other user. verb: of the runner, which asks other hosts."""
+
+    verb: str
+    changed: set[str] = field(default_factory=set)
+    shared: dict[str, FileIdentity] = field(default_factory=dict)
+    own_files: dict[str, FileIdentity] = field(default_factory=dict)
+
+
+def _data_source(node: ElementTree.Element) -> str | None:
+    """Where an element with a source has its data: a path, or the name of what a server has."""
+    source = node.find("source")
+    if source is None:
+        return None
+    return source.get("file") or source.get("dev") or source.get("name")
+
+
+def _external(snapshot: libvirt.virDomainSnapshot) -> list[ElementTree.Element]:
+    """The disk elements of the layers that an external snapshot began."""
+    root = ElementTree.fromstring(snapshot.getXMLDesc())
+    return [disk for disk in root.iterfind("disks/disk") if disk.get("snapshot") == "external"]
+
+
+def layers(snapshots: Iterable[libvirt.virDomainSnapshot]) -> set[str]:
+    """Where the layers of external snapshots are."""
+    places = (_data_source(disk) for vir_snapshot in snapshots for disk in _external(vir_snapshot))
+    return {source for source in places if source}
+
+
+def merged_paths(snapshots: Iterable[libvirt.virDomainSnapshot]) -> set[str]:
+    """The layers of external snapshots, and what is next below each: into that it is merged."""
+    paths = set()
+    for path in layers(snapshots):
+        paths |= set(chains.read(path, "qcow2").paths[:2]) if path.startswith("/") else {path}
+    return paths
+
+
+def current_sources(domain: libvirt.virDomain, snapshot: libvirt.virDomainSnapshot) -> set[str]:
+    """Where the disks lie now that a snapshot puts back: libvirt itself takes those away that no
+    snapshot tells of."""
+    targets = {disk.get("name") for disk in _external(snapshot)}
+    disks = [disk for root in files.trees(domain) for disk in root.iterfind("devices/disk")]
+    target_sources = ((tree.child(disk, "target").get("dev"), _data_source(disk)) for disk in disks)
+    return {source for target, source in target_sources if source and targets & {target, source}}
+
+
+def assess(
+    conn: libvirt.virConnect, domain: libvirt.virDomain, changed: Iterable[str], verb: str
+) -> AffectedFiles:
+    """The Stake of these paths."""
+    affected = AffectedFiles(verb, set(changed))
+    if not changed:
+        return affected
+    trees = files.trees(domain)
+    own_sources = {_data_source(disk) for root in trees for disk in root.iterfind("devices/disk")}
+    for path in (
+        {source for source in own_sources if source}
+        | layers(domain.listAllSnapshots())
+        | affected.changed
+    ):
+        if usage.others_may_have(conn, path):
+            identities = affected.shared if path in affected.changed else affected.own_files
+            identities[path] = usage.file_identity(conn, path)
+    return affected
+
+
+def refuse(
+    conn: libvirt.virConnect,
+    domain: libvirt.virDomain,
+    affected: AffectedFiles,
+    unused: Collection[str] = (),
+    refuse_unknown: bool = True,
+) -> None:
+    """Raises Refused when another guest, or an image that no guest names, needs what is changed;
+    or other hosts may, and it is not in ``unused``: of that all have said that nobody there does.
+    refuse_unknown: also where it cannot be told who needs it.
+    """
+    paths = affected.changed
+    if not paths:
+        return
+    used = usage.read(
+        conn, domain.UUIDString(), sibling_paths=[p for p in paths if p.startswith("/")]
+    )
+    trees = [ElementTree.fromstring(text) for text in usage.domain_xmls(domain)]
+    path_sets = [files.paths(root) | files.volume_paths(conn, root) for root in trees]
+    own_paths = {files.real(path) for path in set[str]().union(*path_sets)}
+    for path in sorted(paths):
+        with bounded_io.record_timeouts() as unresponsive:
+            keys = usage.keys_of(conn, path)
+        users = used.users_of(keys, own_paths)
+        if users:
+            raise errors.Refused(
+                f"{path} would be lost, and is needed by {confidential.sensitive_names(users)}"
+            )
+        if refuse_unknown and (unresponsive or used.keep_reason(keys, own_paths)):
+            reason = (
+                f"{', '.join(unresponsive)} does not answer"
+                if unresponsive
+                else used.keep_reason(keys, own_paths)
+            )
+            raise errors.Refused(f"{path} would be lost, and {reason}")
+        if path in affected.shared and path not in unused:
+            raise errors.Refused(
+                f"{path} would be lost, and other hosts may need it "
+                f"({usage.others_may_have(conn, path)}): salt-run {affected.verb} {domain.name()} "
+                "asks them"
+            )

@@ -1,0 +1,84 @@
+"""What is served: what is read for who asks, beside what was read the last time."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+
+import saltvirt
+from saltvirt import errors, units
+from saltvirt.metrics.exporter import text
+from saltvirt.metrics.exporter.readers import PeriodicReader
+from saltvirt.metrics.model.family import Family, Labels, Sample, gauge, single_gauge
+
+Families = list[Family]
+_FILE = re.compile(r"/[^\x00-\x1f\x7f]*\.prom")
+
+
+def families(
+    labels: Labels,
+    now: Callable[[], Iterator[Family]],
+    readers: Mapping[str, PeriodicReader[Families]],
+) -> Iterator[Family]:
+    """labels: of what is said of the exporter itself. now: what is read for who asks. readers: what
+    was read from time to time, by its name."""
+    began_s = time.monotonic()
+    yield single_gauge("exporter", "1; the version of Salt Virt that exports.",
+              {**labels, "version": saltvirt.__version__}, 1)  # fmt: skip
+    yield from now()
+    results = {part: reader.last for part, reader in readers.items()}
+    yield gauge("look_up", "1 when that part could be read the last time.",
+                [Sample({**labels, "part": part}, int(when_s is not None))
+                 for part, (_, when_s) in results.items()])  # fmt: skip
+    yield gauge("look_timestamp_seconds", "When that part was read.",
+                [Sample({**labels, "part": part}, when_s)
+                 for part, (_, when_s) in results.items() if when_s is not None])  # fmt: skip
+    for part_families, _ in results.values():
+        yield from part_families or []
+    yield single_gauge("export_seconds", "How long it took to read and write all this.", labels,
+              time.monotonic() - began_s)  # fmt: skip
+
+
+def export_once(
+    labels: Labels,
+    now: Callable[[], Iterator[Family]],
+    readers: Mapping[str, PeriodicReader[Families]],
+    path: object,
+) -> str:
+    """The same as text, with a look at everything; or the path of the file that it was written to.
+
+    Raises InvalidInput, Unsupported, StaleLibrary, OperationFailed where it cannot be written.
+    """
+    if path is not None and not (isinstance(path, str) and _FILE.fullmatch(path)):
+        raise errors.InvalidInput(
+            f"path must be the absolute path of a file that ends with .prom, not "
+            f"{units.short_repr(path)}"
+        )
+    text.require_library()
+    for reader in readers.values():
+        reader.read_once()
+    _, pieces = text.render(families(labels, now, readers))
+    data = b"".join(pieces)
+    if path is None:
+        return data.decode()
+    _write(path, data)
+    return path
+
+
+def _write(path: str, data: bytes) -> None:
+    """Whoever reads it meanwhile finds the old one or the new one, whole."""
+    try:
+        with tempfile.NamedTemporaryFile(dir=os.path.dirname(path), delete=False) as file:
+            try:
+                file.write(data)
+                os.fchmod(file.fileno(), 0o644)
+                file.flush()
+                os.replace(file.name, path)
+            except BaseException:
+                os.unlink(file.name)
+                raise
+    except OSError as exc:
+        raise errors.OperationFailed(f"{path} cannot be written: {exc.strerror or exc}") from exc

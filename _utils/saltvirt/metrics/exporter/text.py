@@ -1,0 +1,124 @@
+"""Families as Prometheus reads them: OpenMetrics or its older text, as the client library has it.
+
+The library writes the head of each Family and its first sample. The others are written here, ten
+times faster, where our line of the first one is the library's, byte for byte; else by the library.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import Any
+
+from saltvirt import errors
+from saltvirt.metrics.model.family import PREFIX, Family, Labels, Sample
+
+try:
+    from prometheus_client import Metric, exposition
+    from prometheus_client.utils import floatToGoString as number
+
+    IMPORT_ERROR: ImportError | None = None
+except ImportError as exc:
+    IMPORT_ERROR = exc
+
+_END = b"# EOF\n"
+# the library's: what it writes of a registry
+Writer = Callable[[Any], bytes]
+
+
+def require_library() -> None:
+    """Raises Unsupported, in one line, where the client library is missing."""
+    if IMPORT_ERROR is not None:
+        raise errors.Unsupported(
+            f"prometheus_client is missing in {sys.executable}: {IMPORT_ERROR}. Install it there: "
+            f"{sys.executable} -m pip install prometheus-client, or apply the formula's "
+            "libvirt.metrics state"
+        )
+
+
+class _SingleRegistry:
+    """A registry of one metric, as the library's writers ask it."""
+
+    def __init__(self, metric: Metric) -> None:
+        self.metric = metric
+
+    def collect(self) -> Iterable[Metric]:
+        return [self.metric]
+
+
+def _own_name(family: Family) -> str:
+    name = PREFIX + family.name
+    return f"{name}_total" if family.kind == "counter" else name
+
+
+def _by_library(family: Family, samples: Iterable[Sample], writer: Writer) -> bytes:
+    metric = Metric(PREFIX + family.name, family.help_text, family.kind)
+    for labels, value in samples:
+        metric.add_sample(_own_name(family), labels, value)
+    return writer(_SingleRegistry(metric))
+
+
+def render(families: Iterable[Family], accept: str = "") -> tuple[str, Iterator[bytes]]:
+    """(the content's type, the text in pieces). A piece is one Family: all of them are never in
+    memory at once. accept: what the reader takes, as in HTTP; of nothing it is the older text.
+
+    Raises Unsupported without the library.
+    """
+    require_library()
+    writer, kind = exposition.choose_encoder(accept)
+    return kind, _pieces(families, writer)
+
+
+def _pieces(families: Iterable[Family], writer: Writer) -> Iterator[bytes]:
+    end, cache = b"", _LabelCache()
+    for family in families:
+        piece = _render_family(family, writer, cache)
+        if piece.endswith(_END):
+            piece, end = piece[: -len(_END)], _END
+        yield piece
+    yield end
+
+
+def _render_family(family: Family, writer: Writer, cache: _LabelCache) -> bytes:
+    """One Family, as the library writes it."""
+    samples, name = iter(family.samples), _own_name(family)
+    first = list(islice(samples, 1))
+    encoded = _by_library(family, first, writer)
+    if not first:
+        return encoded
+    end = _END if encoded.endswith(_END) else b""
+    if not encoded.endswith(_line(name, first[0], cache).encode() + end):
+        return _by_library(family, [*first, *samples], writer)
+    lines = "".join([_line(name, sample, cache) for sample in samples])
+    return encoded[: len(encoded) - len(end)] + lines.encode() + end
+
+
+def _line(name: str, sample: Sample, cache: _LabelCache) -> str:
+    value: str = number(sample.value)  # type: ignore[no-untyped-call]
+    return f"{name}{cache.labels(sample.labels)} {value}\n"
+
+
+class _LabelCache:
+    """Labels as they are written: many metrics have the very same ones."""
+
+    def __init__(self) -> None:
+        # with the labels themselves: as long as they are here nothing else has their id
+        self._entries: dict[int, tuple[Labels, str]] = {}
+
+    def labels(self, labels: Labels) -> str:
+        """In braces, or nothing where there are none."""
+        entry = self._entries.get(id(labels))
+        if entry is None:
+            entry = self._entries[id(labels)] = labels, _in_braces(labels)
+        return entry[1]
+
+
+def _in_braces(labels: Labels) -> str:
+    pairs = ",".join([
+        '{}="{}"'.format(
+            name, text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+        )
+        for name, text in sorted(labels.items())
+    ])  # fmt: skip
+    return f"{{{pairs}}}" if pairs else ""

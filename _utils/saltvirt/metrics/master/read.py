@@ -1,0 +1,170 @@
+"""What only the master knows: who answers, who runs twice, what shared storage has promised to all;
+its authorities, high availability and backups by what the runner's own verbs say of them."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from datetime import datetime, timezone
+from typing import Any
+
+from saltvirt import errors, settings
+from saltvirt.fleet.client import Fleet
+from saltvirt.metrics.model.family import Family, Labels, Sample, gauge, single_gauge
+from saltvirt.operations.cluster import inventory
+from saltvirt.placement import facts, policy
+
+# the runner's functions, by their names
+Functions = Mapping[str, Callable[..., dict[str, Any]]]
+
+
+def reads(opts: dict[str, Any], functions: Functions) -> dict[str, Callable[[], list[Family]]]:
+    """What is read from time to time, by its name. Raises InvalidInput."""
+    parts = {
+        "hosts": lambda: read_hosts(opts),
+        "authorities": lambda: authority_metrics(_call_runner(functions, "virt.certs", ask=False)),
+    }
+    if "virt.ha_status" in functions:
+        parts["ha"] = lambda: ha_metrics(_call_runner(functions, "virt.ha_status")["ha"])
+    if settings.option(settings.of_master(opts), "backup:targets"):
+        parts["backups"] = lambda: backup_metrics(
+            _call_runner(functions, "virt.backups"), time.time()
+        )
+    return parts
+
+
+def _call_runner(functions: Functions, name: str, **arguments: Any) -> dict[str, Any]:
+    """The data of a function of the runner. Raises OperationFailed with its line where it has
+    none."""
+    data: dict[str, Any] = functions[name](**arguments)["data"]
+    failed = data.get("virt")
+    if isinstance(failed, dict) and failed.get("result") is False:
+        raise errors.OperationFailed(f"{name}: {failed['comment']}")
+    return data
+
+
+def read_hosts(opts: dict[str, Any]) -> list[Family]:
+    """Of all hypervisors, which are asked. Raises VirtError."""
+    with Fleet(opts) as fleet:
+        hosts, unreachable = inventory.gather(fleet)
+    answered = {**{host.name: 1 for host in hosts}, **dict.fromkeys(unreachable, 0)}
+    places: Counter[str] = Counter()
+    for host in hosts:
+        places.update(guest.name for guest in host.guests if guest.state == "running")
+    return [
+        gauge("host_answers", "1 when a hypervisor has answered the master.",
+              [Sample({"host": name}, up) for name, up in sorted(answered.items())]),
+        gauge("guest_running_hosts",
+              "On how many hosts a guest runs, of those that run on more than one.",
+              [Sample({"guest": name}, host_count) for name,
+              host_count in sorted(places.items()) if host_count > 1]),
+        *_shared(hosts, policy.of_master(opts)),
+    ]  # fmt: skip
+
+
+def _shared(hosts: list[facts.Host], master_policy: policy.PlacementPolicy) -> list[Family]:
+    """Of storage that several hosts reach, as one of them sees it: what all have promised of it is
+    in that."""
+    locations: dict[str, tuple[facts.Host, str]] = {}
+    for host in hosts:
+        for store, storage in host.storage.items():
+            if storage.shared:
+                locations.setdefault(storage.shared, (host, store))
+    stores = [(_storage_labels(name), *location) for name, location in sorted(locations.items())]
+    return [
+        gauge("shared_storage_free_bytes", "What is free there at the moment.",
+              [Sample(labels, host.storage[store].free_bytes) for labels, host, store in stores]),
+        gauge("shared_storage_promisable_bytes",
+              "What may still be promised there; below zero when more is.",
+              [Sample(labels, host.free_store_bytes(master_policy, store)) for labels, host,
+              store in stores]),
+    ]  # fmt: skip
+
+
+def _storage_labels(name: str) -> Labels:
+    return {"storage": name}
+
+
+def authority_metrics(certs: dict[str, Any]) -> list[Family]:
+    """certs: what ``virt.certs`` says."""
+    authorities = sorted(certs["certificates"]["CA"].items())
+    return [
+        gauge("authority_up", "1 when an authority can sign.",
+              [Sample({"authority": name}, int("problem" not in authority)) for name,
+              authority in authorities]),
+        gauge("authority_not_after_timestamp_seconds", "Until when its certificate holds.",
+              [Sample({"authority": name}, until_s) for name, authority in authorities
+               for until_s in [_seconds(authority.get("not_after"))] if until_s is not None]),
+    ]  # fmt: skip
+
+
+def ha_metrics(status: dict[str, Any]) -> list[Family]:
+    """status: what ``virt.ha_status`` says."""
+    if not status.get("configured"):
+        return []
+    engine, hosts, guests = status["engine"], status["hosts"], status["guests"]
+    return [
+        single_gauge("ha_armed", "1 when hosts may be fenced and guests started.", {},
+            int(bool(status["armed"]))),
+        single_gauge("ha_engine_up", "1 when this master's engine runs.", {},
+        int(bool(engine["running"]))),
+        single_gauge("ha_leading", "1 when this master leads.", {}, int(bool(engine["leading"]))),
+        single_gauge("ha_led", "1 when any master leads.", {},
+            int(bool(engine["leading"] or engine["leader"]))),
+        single_gauge("ha_problems", "What is wrong, as virt.ha_status counts it.", {},
+            len(status["problems"])),
+        gauge("ha_host_state", "1 for the state that a host is in.",
+              [Sample({"host": name, "state": str(entry["state"])}, 1)
+               for name, entry in sorted(hosts.items())]),
+        gauge("ha_host_unplaced_guests", "Guests that would run nowhere if a host died.",
+              [Sample({"host": name}, len(entry["unplaced"]))
+               for name, entry in sorted(hosts.items())]),
+        gauge("ha_guest_state", "1 for the state that a guest is in.",
+              [Sample({"guest": name, "state": str(entry["state"])}, 1)
+               for name, entry in sorted(guests.items())]),
+    ]  # fmt: skip
+
+
+def backup_metrics(response: dict[str, Any], now_s: float) -> list[Family]:
+    """response: what ``virt.backups`` says. A backup of a time to come is not counted as the last:
+    it
+    would hide for so long that there is none."""
+    silent = response.get("unreachable") or {}
+    targets = {
+        name: backups_there
+        for name, backups_there in response.items()
+        if isinstance(backups_there, list)
+    }
+    answered = {**dict.fromkeys(targets, 1), **dict.fromkeys(silent, 0)}
+    last: dict[tuple[str, str], float] = {}
+    faulty, stored = Counter[str](), Counter[str]()
+    for target, backups in targets.items():
+        for backup in backups:
+            stored[target] += backup.get("stored_bytes") or 0
+            faulty[target] += bool(backup.get("wrong"))
+            when_s = _seconds(backup.get("when"))
+            if backup.get("guest") and when_s is not None and not backup.get("wrong"):
+                key = backup["guest"], target
+                if when_s <= now_s:
+                    last[key] = max(last.get(key, 0), when_s)
+    return [
+        gauge("backup_target_answers", "1 when a target has said what it keeps.",
+              [Sample({"target": name}, up) for name, up in sorted(answered.items())]),
+        gauge("backup_stored_bytes", "What all backups at a target take.",
+              [Sample({"target": name}, stored[name]) for name in sorted(targets)]),
+        gauge("backup_wrong", "Backups at a target that are not good.",
+              [Sample({"target": name}, faulty[name]) for name in sorted(targets)]),
+        gauge("backup_last_timestamp_seconds", "When the last good backup of a guest was made.",
+              [Sample({"guest": guest, "target": target}, when_s)
+               for (guest, target), when_s in sorted(last.items())]),
+    ]  # fmt: skip
+
+
+def _seconds(timestamp: object) -> float | None:
+    """Of a time as ISO 8601 has it, UTC where it does not say; None for what is none."""
+    try:
+        moment = datetime.fromisoformat(str(timestamp).replace("Z", "+00:00"))
+        return (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).timestamp()
+    except (ValueError, OverflowError):
+        return None

@@ -1,0 +1,565 @@
+"""The one place that all verbs of the runner pass: is whoever asks allowed to? See docs/rights.md.
+
+Those who have the master (fleet.asker) are not limited. For a user who was authenticated
+``virt:rights`` holds: what is not granted there is denied, and a guest to which the user may do
+nothing is not there: all hosts are asked what they have, whatever the name is, and one answer is
+made of what the user sees in it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import logging
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from saltvirt import confidential, errors, names, sanitize, settings, units
+from saltvirt.fleet import requester
+from saltvirt.fleet.client import Fleet
+from saltvirt.operations.access import owners
+from saltvirt.operations.cluster import inventory
+from saltvirt.operations.journal import intent_log
+from saltvirt.placement import facts
+from saltvirt.rights import grants, verbs
+from saltvirt.rights.grants import GuestIdentity, ResourceAmount
+
+TAG = "salt/virt/rights/denied"
+# what an answer or an event says of other guests, and what stands in its place: who is at work,
+# whose a disk is, what nobody can be proven to use, for whom there is room, who is of a group
+_REDACTIONS = (
+    (re.compile(r"\bof [^;]*?(?=, process \d)", re.DOTALL), "of a guest"),
+    (
+        re.compile(r"\b(used by|needed by|is a disk of) .*", re.DOTALL),
+        rf"\1 {confidential.ANONYMOUS}",
+    ),
+    (re.compile(r"\b(nobody uses it:) .*", re.DOTALL), rf"\1 {confidential.REASONS}"),
+    (re.compile(r"\b(virt:ha:reserve:) [^;]*"), rf"\1 {confidential.ROOM}"),
+    (re.compile(r"\balready has \S+ of group\b"), f"already has {confidential.ANONYMOUS} of group"),
+)
+# what virt.query has of a host beside its guests
+_OF_HOST = ("freecpu", "freemem", "node_info")
+# names of snapshots and targets, as users may give them: they become parts of names of files
+_TEXTS = {"snapshot", "names", "to"}
+_TEXT = re.compile("[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+# arguments of virt.init that are a number or a text for users, never a description; and True or
+# False
+_NUMBERS = ("cpu", "mem", "image", "nic", "disk")
+_SWITCHES = ("seed", "install", "start", "enable_vnc", "enable_qcow")
+
+Answer = dict[str, Any]
+
+log = logging.getLogger(__name__)
+
+
+def answer(
+    function: Callable[..., Answer], bound: inspect.BoundArguments, injected: object
+) -> Answer:
+    """What a function of the runner gives back, when whoever asks may call it so.
+
+    injected: what Salt has put into ``__user__``. Raises Denied, NotFound, and as the function
+    does.
+    """
+    opts = function.__globals__.get("__opts__") or {}
+    if not grants.configured(opts):
+        return function(*bound.args, **bound.kwargs)
+    verb = function.__name__
+    try:
+        user = requester.requesting_user(opts, injected)
+    except errors.Denied as exc:
+        with Fleet(opts) as fleet:
+            _report_denial(fleet, "", verb, "", exc)
+        raise
+    if user is None:
+        return function(*bound.args, **bound.kwargs)
+    return _Limited(opts, user, function, bound).answer()
+
+
+def may_still(opts: dict[str, Any], user: str, verb: str, name: str, uuid: str) -> bool:
+    """Whether a user who was allowed a verb of this guest is so now: by ``virt:rights``, which this
+    process has read, and by its owner as he is now. Raises InvalidInput, BadAnswer."""
+    if not grants.configured(opts):
+        return True
+    rights = grants.read(opts)
+    user_rights = rights.for_user(user, requester.groups(opts, rights.eauth, user))
+    return user_rights.everywhere(verb) or user_rights.may(verb, _read_ownership(opts, name, uuid))
+
+
+def may_ever(opts: dict[str, Any], user: str | None, verb: str) -> bool:
+    """Whether there may be a guest to which the user may do it. Raises Denied."""
+    user_rights = _limits(opts, user)
+    return user_rights is None or user_rights.may_at_all(verb)
+
+
+def may_all(opts: dict[str, Any], user: str | None, verb: str) -> bool:
+    """Whether a verb is the user's without any limit. Raises Denied."""
+    user_rights = _limits(opts, user)
+    return user_rights is None or user_rights.everywhere(verb)
+
+
+def visible_to(
+    opts: dict[str, Any],
+    user: str | None,
+    listing: Answer,
+    hosts: list[facts.Host],
+    unreachable: dict[str, str],
+) -> Answer:
+    """What virt.query has told, of the guests that the user may query. hosts, unreachable: what
+    they have, as inventory.gather says. Raises Denied, BadAnswer."""
+    user_rights = _limits(opts, user)
+    if user_rights is None or user_rights.everywhere("query"):
+        return listing
+    return _narrow(user_rights, "query", listing, _cloud(opts, hosts, unreachable))
+
+
+def is_making(opts: dict[str, Any], user: str | None, name: str) -> bool:
+    """Whether a guest of this name is being made for the user."""
+    return user is not None and owners.maker(opts, name) == user
+
+
+def _limits(opts: dict[str, Any], user: str | None) -> grants.UserRights | None:
+    """The user's rights; None: whoever it is is not limited."""
+    return None if user is None or not grants.configured(opts) else _user_rights(opts, user)
+
+
+def _user_rights(opts: Mapping[str, Any], user: str) -> grants.UserRights:
+    try:
+        rights = grants.read(opts)
+    except errors.InvalidInput as exc:
+        raise errors.Denied(
+            "nothing is allowed to anybody: the master's virt:rights has an error; salt-run "
+            "virt.owners shows it to its operator"
+        ) from exc
+    return rights.for_user(user, requester.groups(opts, rights.eauth, user))
+
+
+def _read_ownership(opts: dict[str, Any], name: str, uuid: str) -> GuestIdentity:
+    """A guest with what is written down of it. Raises BadAnswer."""
+    record = owners.load(opts, uuid)
+    return GuestIdentity(name, record.owner, record.labels)
+
+
+def requesting_user(opts: Mapping[str, Any]) -> str | None:
+    """Who asks for what is run here; None: somebody who has the master, or nobody is limited, and
+    it is not known who."""
+    try:
+        return requester.requesting_user(opts)
+    except errors.Denied:
+        if grants.configured(opts):
+            raise
+        return None
+
+
+def _report_denial(fleet: Fleet, user: str, verb: str, guest: str, error: errors.VirtError) -> None:
+    fields = {"user": user, "verb": verb, "guest": guest, "message": error.text}
+    fleet.fire_event(TAG, {word: sanitize.one_line(text) for word, text in fields.items()})
+
+
+@dataclass(frozen=True)
+class _Guest:
+    """A guest where a host has it."""
+
+    ownership: GuestIdentity
+    facts: facts.Guest
+
+
+@dataclass(frozen=True)
+class _Cloud:
+    """What all hosts have said. hosts: host to its guests by name."""
+
+    hosts: dict[str, dict[str, _Guest]]
+    unreachable: tuple[str, ...]
+
+    def instances_of(self, name: str) -> list[GuestIdentity]:
+        """The guest, on each host that has it."""
+        return [guests[name].ownership for guests in self.hosts.values() if name in guests]
+
+    def uuids(self) -> list[str | None]:
+        """Those of all guests, as owners knows them."""
+        uuids = (guest.facts.uuid for guests in self.hosts.values() for guest in guests.values())
+        return [owners.normalize_uuid(uuid) for uuid in uuids]
+
+    def missing(self, name: str) -> errors.NotFound:
+        """The error for a guest that is not there, or is not to be seen."""
+        text = f"no guest {name!r} on any hypervisor"
+        if self.unreachable:
+            text += f" that answered (not: {', '.join(self.unreachable)})"
+        return errors.NotFound(text)
+
+
+class _Limited:
+    """One call by a user who has rights, and no others."""
+
+    def __init__(
+        self,
+        opts: Mapping[str, Any],
+        user: str,
+        function: Callable[..., Answer],
+        bound: inspect.BoundArguments,
+    ) -> None:
+        self.opts, self.user, self.verb = dict(opts), user, function.__name__
+        self._function, self._bound = function, bound
+
+    def answer(self) -> Answer:
+        """As the function, or Denied, NotFound, and an event of it."""
+        with Fleet(self.opts) as fleet, contextlib.ExitStack() as stack:
+            try:
+                self._rights = _user_rights(self.opts, self.user)
+                call = self._authorized_call(fleet, stack)
+            except errors.VirtError as exc:
+                _report_denial(fleet, self.user, self.verb, self._subject(), exc)
+                raise
+            fleet.disconnect()
+            with confidential.collect() as parts:
+                try:
+                    result: Answer = self._redact(call(), parts)
+                    return result
+                except errors.VirtError as exc:
+                    raise type(exc)(redact(self._redact(exc.text, parts))) from exc
+                except Exception as exc:  # what it says may be of somebody else's guest
+                    log.exception("virt.%s", self.verb)
+                    raise errors.OperationFailed(
+                        "internal error: the master's log has a traceback; please report it"
+                    ) from exc
+
+    def _redact(self, value: Any, parts: list[confidential.Redaction]) -> Any:
+        """An answer without what tells of guests of others; who may call the verb of every guest
+        sees all of them."""
+        return value if self._rights.everywhere(self.verb) else confidential.redact(value, parts)
+
+    def _subject(self) -> str:
+        name = self._bound.arguments.get("name") or self._bound.arguments.get("host") or ""
+        return name if isinstance(name, str) else units.short_repr(name)
+
+    def _denied(self, detail: str = "") -> errors.Denied:
+        return errors.Denied(f"{self.user} may not call virt.{self.verb}{detail}")
+
+    def _authorized_call(self, fleet: Fleet, stack: contextlib.ExitStack) -> Callable[[], Answer]:
+        """What to call. Raises Denied, NotFound, InvalidInput, OperationFailed."""
+        if not self._rights.may_at_all(self.verb):
+            raise self._denied()
+        self._refuse_connection()
+        rule = verbs.RULES[self.verb]
+        everywhere = self._rights.everywhere(self.verb)
+        if everywhere and rule.scope != verbs.MAKING:
+            return self._call
+        if rule.scope == verbs.CLOUD:
+            raise self._denied()
+        if not everywhere:
+            self._refuse_arguments(rule)
+        if rule.scope == verbs.NONE:
+            return self._call
+        if rule.scope == verbs.MAKING:
+            return self._creating_call(fleet, stack, everywhere)
+        cloud = self._query_cloud(fleet)
+        if rule.scope == verbs.LISTING:
+            return lambda: _narrow(self._rights, self.verb, self._call(), cloud)
+        name = self._name("name", names.existing_guest)
+        self._admit(cloud, name)
+        if "new" in self._bound.arguments:
+            self._admit_name(cloud, self._name("new", names.guest))
+        return lambda: redact(self._call())
+
+    def _call(self) -> Answer:
+        return self._function(*self._bound.args, **self._bound.kwargs)
+
+    def _refuse_connection(self) -> None:
+        """Raises Denied for an argument that chooses a host's libvirt: its address can name a
+        program (``qemu+ext:///system?command=…``), which the host runs as root."""
+        arguments = self._bound.arguments
+        parts = [arguments, *(value for value in arguments.values() if isinstance(value, dict))]
+        for word in settings.CONNECTION:
+            if any(word in part for part in parts):
+                raise self._denied(f" with {word}")
+
+    def _refuse_arguments(self, rule: verbs.VerbRule) -> None:
+        """Raises Denied for an argument that is not for users."""
+        arguments, extra = self._bound.arguments, {}
+        for parameter in self._bound.signature.parameters.values():
+            if parameter.kind is parameter.VAR_KEYWORD and parameter.name in arguments:
+                extra = settings.user_kwargs(arguments[parameter.name])
+                arguments = {
+                    word: item for word, item in arguments.items() if word != parameter.name
+                }
+                self._bound.arguments[parameter.name] = extra
+        for word in sorted({*arguments, *extra} - rule.takes):
+            raise self._denied(f" with {sanitize.one_line(word)}")
+        for word in sorted(_TEXTS & arguments.keys()):
+            value = arguments[word]
+            for item in value if isinstance(value, (list, tuple)) else [value]:
+                if not _TEXT.fullmatch(str(item)):
+                    raise self._denied(f" with {word}={units.short_repr(item)}")
+
+    def _name(self, word: str, fits: Callable[[object], str]) -> str:
+        """The name that was given, which from here on is what the function gets."""
+        name = self._bound.arguments[word] = fits(str(self._bound.arguments[word]))
+        return name
+
+    def _query_cloud(self, fleet: Fleet, guest: dict[str, Any] | None = None) -> _Cloud:
+        """What all hosts have, whatever was asked for."""
+        self._hosts, unreachable = inventory.gather(fleet, guest=guest, patient=guest is not None)
+        return _cloud(self.opts, self._hosts, unreachable)
+
+    def _admit(self, cloud: _Cloud, name: str) -> None:
+        """Raises NotFound where the user does not see it on each host that has it, Denied where
+        this verb is not the user's."""
+        instances = cloud.instances_of(name)
+        if not instances or not all(map(self._rights.sees, instances)):
+            raise cloud.missing(name)
+        if not all(self._rights.may(self.verb, instance) for instance in instances):
+            raise self._denied(f" of {name}")
+
+    def _admit_name(self, cloud: _Cloud, name: str) -> None:
+        """Raises Denied where no guest of the user may be called so, AlreadyExists where it is
+        somebody else's."""
+        if not self._rights.may_name(self.verb, name):
+            raise self._denied(f" for a guest {name}")
+        if not all(map(self._rights.sees, cloud.instances_of(name))):
+            raise errors.AlreadyExists(f"the name {name} is not free")
+
+    def _creating_call(
+        self, fleet: Fleet, stack: contextlib.ExitStack, everywhere: bool
+    ) -> Callable[[], Answer]:
+        """The call that makes guests, within the quota; they are the user's afterwards."""
+        init_args = self._init_arguments()
+        if not everywhere:
+            self._refuse_guests(init_args)
+        with owners.one_at_a_time(self.opts):
+            under_way = owners.being_made(self.opts)
+            cloud = self._query_cloud(fleet, self._sizing_arguments(init_args))
+            if not everywhere:
+                for name in init_args["name"]:
+                    self._admit_name(cloud, name)
+            amount = self._largest_amount(cloud)
+            self._check_quota(cloud, under_way, amount, len(init_args["name"]))
+            pending_guests = {
+                name: owners.PendingGuest(self.user, amount.vcpus or 0, amount.memory_kib or 0,
+                                    amount.disk_bytes or 0)
+                for name in init_args["name"]
+            }  # fmt: skip
+            if any(name in under_way for name in pending_guests):
+                raise errors.AlreadyExists("one of the names is not free: it is being made")
+            stack.enter_context(owners.making(self.opts, pending_guests))
+        return lambda: self._create(fleet, cloud, list(pending_guests))
+
+    def _init_arguments(self) -> dict[str, Any]:
+        """The arguments of virt.init by name, what it adds itself among them."""
+        self._bound.apply_defaults()
+        arguments = dict(self._bound.arguments)
+        arguments.update(settings.user_kwargs(arguments.pop("kwargs", {})))
+        several = names.guest_list(arguments["name"])
+        arguments["name"] = [names.guest(str(arguments["name"]))] if several is None else several
+        return arguments
+
+    def _refuse_guests(self, init_args: dict[str, Any]) -> None:
+        """Raises Denied for guests that the user may not have made."""
+        for keys, kinds in (_NUMBERS, (str, int, float)), (_SWITCHES, (bool,)):
+            for word in keys:
+                if not isinstance(init_args[word], kinds):
+                    raise self._denied(f" with {word}={units.short_repr(init_args[word])}")
+        image, profiles = str(init_args["image"]), [str(init_args["nic"]), str(init_args["disk"])]
+        for name in init_args["name"]:
+            if not self._rights.may_name(self.verb, name):
+                raise self._denied(f" for a guest {name}")
+            if not self._rights.may_make(name, image, profiles):
+                made_of = f"{image} with disk={profiles[1]} nic={profiles[0]}"
+                raise self._denied(f" for a guest {name} of {made_of}")
+
+    def _sizing_arguments(self, init_args: dict[str, Any]) -> dict[str, Any]:
+        """The arguments by which hosts say what one of them takes."""
+        keys = ("cpu", "mem", "image", "hypervisor", "nic", "disk", "disks", "enable_qcow", "seed")
+        return {
+            "name": init_args["name"][0],
+            **{word: init_args[word] for word in keys if word in init_args},
+        }
+
+    def _largest_amount(self, cloud: _Cloud) -> ResourceAmount:
+        """The most that one guest takes of any host. Raises Refused where none can say."""
+        amounts = [
+            (needs.vcpus, max(needs.memory_kib, needs.max_memory_kib),
+             needs.disk_bytes + sum(needs.pools.values()) + sum(d.size_bytes for d in needs.disks))
+            for needs in (host.needs for host in self._hosts) if needs and not needs.problem
+        ]  # fmt: skip
+        if self._rights.quota.unlimited:
+            return ResourceAmount()
+        if not amounts:
+            raise errors.Refused("no host can say what the guest would take")
+        return ResourceAmount(1, *(max(column) for column in zip(*amounts, strict=True)))
+
+    def _check_quota(
+        self,
+        cloud: _Cloud,
+        under_way: dict[str, owners.PendingGuest],
+        amount: ResourceAmount,
+        count: int,
+    ) -> None:
+        """Raises Denied for more than the quota."""
+        if self._rights.quota.unlimited:
+            return
+        if cloud.unreachable:
+            raise errors.Refused(
+                f"what {self.user} has is not known while hosts do not answer: "
+                f"{', '.join(cloud.unreachable)}"
+            )
+        current = {
+            entry.facts.uuid: ResourceAmount(
+                1, entry.facts.vcpus, max(entry.facts.memory_kib, entry.facts.max_memory_kib),
+                sum(disk.size_bytes for disk in entry.facts.disks),
+            )
+            for guests in cloud.hosts.values() for entry in guests.values()
+            if self._is_mine(entry.ownership.owner)
+        }  # fmt: skip
+        owned = {
+            name for guests in cloud.hosts.values() for name, entry in guests.items()
+            if self._is_mine(entry.ownership.owner)
+        }  # fmt: skip
+        coming = [
+            entry.amount() for name, entry in {**self._unrecorded(cloud), **under_way}.items()
+            if self._is_mine(entry.owner) and name not in owned
+        ]  # fmt: skip
+        used = _sum([*current.values(), *coming])
+        reason = grants.quota_excess(self._rights.quota, used, _sum([amount] * count))
+        if reason:
+            raise errors.Denied(f"the quota of {self.user} does not allow it: {reason}")
+
+    def _unrecorded(self, cloud: _Cloud) -> dict[str, owners.PendingGuest]:
+        """Name to Making, of the guests that were made for users who are not recorded as their
+        owners. All hosts have answered: what is no such guest any more is forgotten."""
+        pending_guests = owners.unrecorded(self.opts)
+        for name in [*pending_guests]:
+            instances = cloud.instances_of(name)
+            if not instances or any(instance.owner is not None for instance in instances):
+                owners.forget_unrecorded(self.opts, name)
+                del pending_guests[name]
+        return pending_guests
+
+    def _is_mine(self, owner: str | None) -> bool:
+        """Whether it counts: by another spelling of the user's name, too."""
+        return owner is not None and grants.normalize_user(owner) == grants.normalize_user(
+            self.user
+        )
+
+    def _create(self, fleet: Fleet, before: _Cloud, guest_names: list[str]) -> Answer:
+        """Calls the function. What it has made under names that were free is the user's."""
+        try:
+            result = self._call()
+        except errors.VirtError:
+            self._count_unsure(before, guest_names)
+            raise
+        created = {
+            name: str(result[name].get("host")) for name in guest_names
+            if not before.instances_of(name) and (result.get(name) or {}).get("result") is True
+        }  # fmt: skip
+        self._count_unsure(before, [name for name in guest_names if name not in created])
+        after = self._query_cloud(fleet) if created else before
+        for name, host in created.items():
+            guest = after.hosts.get(host, {}).get(name)
+            is_new = guest and self._is_new(guest.facts.uuid, before, after)
+            if not (guest and is_new and self._record_owner(guest.facts.uuid, name)):
+                log.warning("%s on %s is nobody's: no new UUID of it is known", name, host)
+                self._count_unrecorded(name)
+                comment = f"{result[name].get('comment')}; the master could not record that it is "
+                comment += f"yours: its operator can, by salt-run virt.own {name} {self.user}"
+                result[name] = {**result[name], "comment": comment}
+        redacted: Answer = redact(result)
+        return redacted
+
+    def _count_unsure(self, before: _Cloud, failed: list[str]) -> None:
+        """Of what failed, guests that may exist all the same count: their hosts were asked to make
+        them, and it is not known what became of that."""
+        for name in failed:
+            if not before.instances_of(name) and intent_log.load(self.opts, name):
+                self._count_unrecorded(name)
+
+    def _count_unrecorded(self, name: str) -> None:
+        """The guest counts in the quota until its operator says whose it is."""
+        try:
+            owners.store_unrecorded(self.opts, name)
+        except OSError:
+            log.exception("that %s is of %s", name, self.user)
+
+    def _record_owner(self, uuid: str, name: str) -> bool:
+        """Whether the guest is written down as the user's."""
+        try:
+            owners.set_owner(self.opts, uuid, name, self.user)
+        except (OSError, errors.VirtError):
+            log.exception("the owner of %s", name)
+            return False
+        return True
+
+    def _is_new(self, uuid: str, before: _Cloud, after: _Cloud) -> bool:
+        """Whether it can be that of a guest that was just made. Its host says it: by that of
+        another one this would be the user's, too."""
+        normalized = owners.normalize_uuid(uuid)
+        if (
+            normalized is None
+            or normalized in before.uuids()
+            or after.uuids().count(normalized) != 1
+        ):
+            return False
+        return owners.load(self.opts, uuid) == owners.Owner("")
+
+
+def _cloud(opts: dict[str, Any], hosts: list[facts.Host], unreachable: dict[str, str]) -> _Cloud:
+    """What the hosts have, with what is written down of each guest. Raises BadAnswer."""
+    by_host = {
+        host.name: {
+            guest.name: _Guest(_read_ownership(opts, guest.name, guest.uuid), guest)
+            for guest in host.guests
+        }
+        for host in hosts
+    }
+    return _Cloud(by_host, tuple(sorted(unreachable)))
+
+
+def _narrow(user_rights: grants.UserRights, verb: str, listing: Answer, cloud: _Cloud) -> Answer:
+    """What a listing has of the guests that the user may see."""
+    visible = {
+        host: {name for name, guest in guests.items() if user_rights.may(verb, guest.ownership)}
+        for host, guests in cloud.hosts.items()
+    }
+    return {
+        host: host_entry
+        if host == "retcode"
+        else _visible_part(host_entry, visible.get(host, set()))
+        for host, host_entry in listing.items()
+    }
+
+
+def _sum(amounts: list[ResourceAmount]) -> ResourceAmount:
+    return ResourceAmount(*(
+        sum(getattr(amount, attribute) or 0 for amount in amounts)
+        for attribute in ("guests", "vcpus", "memory_kib", "disk_bytes")
+    ))  # fmt: skip
+
+
+def _visible_part(host_entry: Any, visible: set[str]) -> Any:
+    """What one host has in virt.list, or in virt.query, of the guests with these names."""
+    if not isinstance(host_entry, dict) or "error" in host_entry:
+        return {"error": "it does not answer as it should"}
+    if "vm_info" in host_entry:
+        guests = {name: guest for name, guest in host_entry["vm_info"].items() if name in visible}
+        return {
+            **{word: host_entry[word] for word in _OF_HOST if word in host_entry},
+            "vm_info": guests,
+        }
+    states = {
+        state: [name for name in guest_names if name in visible]
+        for state, guest_names in host_entry.items()
+        if isinstance(guest_names, list)
+    }
+    return {state: guest_names for state, guest_names in states.items() if guest_names}
+
+
+def redact(value: Any) -> Any:
+    """An answer, or an event, without what its words say of other guests."""
+    if isinstance(value, dict):
+        return {word: redact(item) for word, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [redact(item) for item in value]
+    if isinstance(value, str):
+        for pattern, instead in _REDACTIONS:
+            value = pattern.sub(instead, value)
+    return value

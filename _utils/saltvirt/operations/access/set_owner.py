@@ -1,0 +1,162 @@
+"""Whose guests are whose, and their labels: shown, and said by those who have the master."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from saltvirt import errors, names, units
+from saltvirt.fleet.client import Fleet
+from saltvirt.operations.access import owners
+from saltvirt.operations.cluster import find, inventory
+from saltvirt.operations.core.operation import Checked, Reasons, Result
+from saltvirt.placement import facts
+from saltvirt.rights import grants
+
+# host to its guests by name
+Guests = dict[str, dict[str, facts.Guest]]
+
+
+def _query_guests(fleet: Fleet) -> tuple[find.Locations, Guests]:
+    """(which host has which guest, the guests), by what all hosts say."""
+    hosts, unreachable = inventory.gather(fleet)
+    guests = {host.name: {guest.name: guest for guest in host.guests} for host in hosts}
+    states = {
+        host: {name: guest.state for name, guest in host_guests.items()}
+        for host, host_guests in guests.items()
+    }
+    return find.Locations(find.by_name(states), unreachable), guests
+
+
+class SetOwner:
+    """Writes down whose a guest is; owner None: nobody's who is limited."""
+
+    def __init__(self, fleet: Fleet, name: str, owner: object) -> None:
+        self.fleet, self.name, self.owner = fleet, str(name), owner
+
+    def _plan(self) -> tuple[str, str | None, str | None]:
+        """(the guest's UUID, its owner, who is to be). Raises InvalidInput, NotFound."""
+        name = names.existing_guest(self.name)
+        owner = None if self.owner in (None, "") else _text("owner must be a user", self.owner)
+        if owner and owner.startswith((grants.GROUP, grants.EVERYBODY)):
+            raise errors.InvalidInput(
+                f"owner must be one user, not {units.short_repr(owner)}: what several users may "
+                f"do to a "
+                "guest is granted by its name, or by a label of virt.label"
+            )
+        uuid = _uuid(self.fleet, name)
+        return uuid, owners.load(self.fleet.opts, uuid).owner, owner
+
+    def check(self) -> Checked:
+        """Whose it would be."""
+        reasons = Reasons()
+        with reasons:
+            _, before, owner = self._plan()
+            message = f"{self.name} would be {_owner_text(owner)}"
+            changes = _changes("owner", before, owner)
+            return Checked(self.name, message, changes, nothing=not changes)
+        return reasons.checked(self.name)
+
+    def run(self) -> Result:
+        """Raises InvalidInput, NotFound, OperationFailed."""
+        with owners.one_at_a_time(self.fleet.opts):
+            uuid, before, owner = self._plan()
+            owners.set_owner(self.fleet.opts, uuid, self.name, owner)
+            owners.forget_unrecorded(self.fleet.opts, self.name)
+        message = f"{self.name} is {_owner_text(owner)}"
+        return Result(self.name, message, _changes("owner", before, owner))
+
+
+class SetLabels:
+    """Writes down the labels of a guest: a list, or one, or None for none."""
+
+    def __init__(self, fleet: Fleet, name: str, labels: object) -> None:
+        self.fleet, self.name, self.labels = fleet, str(name), labels
+
+    def _plan(self) -> tuple[str, list[str], list[str]]:
+        """(the guest's UUID, its labels, those it is to have). Raises InvalidInput, NotFound."""
+        name, value = names.existing_guest(self.name), self.labels
+        values = value if isinstance(value, list) else [] if value in (None, "") else [value]
+        labels = sorted({_text("labels must be texts", label) for label in values})
+        uuid = _uuid(self.fleet, name)
+        return uuid, list(owners.load(self.fleet.opts, uuid).labels), labels
+
+    def check(self) -> Checked:
+        """What it would have."""
+        reasons = Reasons()
+        with reasons:
+            _, before, labels = self._plan()
+            message = f"{self.name} would have {_labels_text(labels)}"
+            changes = _changes("labels", before, labels)
+            return Checked(self.name, message, changes, nothing=not changes)
+        return reasons.checked(self.name)
+
+    def run(self) -> Result:
+        """Raises InvalidInput, NotFound, OperationFailed."""
+        with owners.one_at_a_time(self.fleet.opts):
+            uuid, before, labels = self._plan()
+            owners.set_labels(self.fleet.opts, uuid, self.name, tuple(labels))
+        message = f"{self.name} has {_labels_text(labels)}"
+        return Result(self.name, message, _changes("labels", before, labels))
+
+
+def _uuid(fleet: Fleet, name: str) -> str:
+    """The guest's. Raises NotFound; OperationFailed where another guest has it, too: one of the
+    hosts does not say the truth."""
+    locations, guests = _query_guests(fleet)
+    host = locations.host_of(name)
+    uuid = guests[host][name].uuid
+    normalized = owners.normalize_uuid(uuid)
+    for other_host, host_guests in sorted(guests.items()):
+        for guest in host_guests.values():
+            if (
+                normalized
+                and guest.name != name
+                and owners.normalize_uuid(guest.uuid) == normalized
+            ):
+                raise errors.OperationFailed(
+                    f"{name} on {host} has the UUID of {guest.name} on {other_host}: which is it?"
+                )
+    return uuid
+
+
+def _text(requirement: str, value: object) -> str:
+    """A text of one line; YAML reads one of digits as a number."""
+    is_valid = isinstance(value, (str, int)) and not isinstance(value, bool)
+    if not is_valid or not str(value).isprintable() or not str(value):
+        raise errors.InvalidInput(f"{requirement}, not {units.short_repr(value)}")
+    return str(value)
+
+
+def _owner_text(owner: str | None) -> str:
+    return "nobody's" if owner is None else f"{owner}'s"
+
+
+def _labels_text(labels: list[str]) -> str:
+    return f"the labels {', '.join(labels)}" if labels else "no label"
+
+
+def _changes(field: str, before: object, after: object) -> dict[str, Any]:
+    return {} if before == after else {field: {"old": before, "new": after}}
+
+
+def list_owners(fleet: Fleet) -> dict[str, Any]:
+    """As virt.owners shows it. Raises InvalidInput for what virt:rights has wrong."""
+    grants.read(fleet.opts)
+    locations, guests = _query_guests(fleet)
+    all_guests = {
+        name: entry for host_guests in guests.values() for name, entry in host_guests.items()
+    }
+    records = {
+        name: owners.load(fleet.opts, entry.uuid) for name, entry in sorted(all_guests.items())
+    }
+    rows = [
+        [name, entry.owner, ", ".join(entry.labels), ", ".join(sorted(locations.guests[name]))]
+        for name, entry in records.items()
+    ]
+    report = {
+        "table": [["guest", "owner", "labels", "host"], *rows],
+        "guests": {name: entry.owner for name, entry in records.items()},
+        "labels": {name: list(entry.labels) for name, entry in records.items() if entry.labels},
+        "unreachable": locations.unreachable,
+    }
+    return {"owners": report, **({"retcode": 1} if locations.unreachable else {})}

@@ -1,0 +1,1 @@
+"""What the hosts have and can take."""

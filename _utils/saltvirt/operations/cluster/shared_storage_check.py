@@ -1,0 +1,76 @@
+"""What one host may delete on storage that others may have: when all of them said so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from saltvirt.fleet import target
+from saltvirt.fleet.answer import Answer
+from saltvirt.fleet.authorization import Authorizations
+from saltvirt.fleet.client import Fleet
+from saltvirt.fleet.keys import KeyStore
+from saltvirt.operations.cluster.find import BELOW_SYNDIC
+from saltvirt.pki.authority import crl
+from saltvirt.pki.authority.store import CertificateStore
+
+
+def unused_elsewhere(
+    fleet: Fleet, host: str, file_locations: dict[str, Any]
+) -> tuple[list[str], dict[str, str]]:
+    """(paths that no other host uses, {path: why it must stay}) for the ``shared`` of a purge's
+    plan on ``host``.
+
+    A host that does not answer, or not to this, proves nothing; nor does it that one which
+    ``virt:hosts`` lost, or which only a syndic knows, was not asked.
+    """
+    if not file_locations:
+        return [], {}
+    hosts = fleet.hosts()
+    reasons: dict[str, list[str]] = {}
+    unasked = [
+        f"{other_host}: {reason}" for other_host, reason in unmatched(fleet.opts, hosts).items()
+    ]
+    unasked += [BELOW_SYNDIC] if fleet.opts.get("order_masters") else []
+    for path in file_locations if unasked else ():
+        reasons[path] = list(unasked)
+    other_hosts = [other_host for other_host in hosts if other_host != host]
+    for answer in fleet.ask(other_hosts, "virt.storage_users", {"places": file_locations}):
+        for path in file_locations:
+            reason = _retain_reason(answer, path)
+            if reason:
+                reasons.setdefault(path, []).append(f"{answer.host}: {reason}")
+    retained = {path: "; ".join(sorted(reason)) for path, reason in reasons.items()}
+    return sorted(set(file_locations) - set(reasons)), retained
+
+
+def unmatched(opts: dict[str, Any], hosts: list[str]) -> dict[str, str]:
+    """Host to why it is not asked, of the accepted minions that once handed in a guest's key.
+
+    A target with grains loses a hypervisor when the master loses its cache of them. One whose
+    certificates were revoked is none any more: nobody asks what it has.
+    """
+    lost = guest_hosts(opts) - set(hosts)
+    if not lost:
+        return {}
+    revoked = crl.record(CertificateStore(opts["pki_dir"]))["hosts"]
+    lost = lost.intersection(target.accepted(opts)).difference(revoked)
+    reason = (
+        "virt:hosts does not match it, and guests were made on it; if it runs none and is no "
+        "hypervisor any more"
+    )
+    return {host: f"{reason}: salt-run virt.revoke {host}" for host in sorted(lost)}
+
+
+def guest_hosts(opts: dict[str, Any]) -> set[str]:
+    """The minions, accepted or not, that once handed in a guest's key or were to do so."""
+    return Authorizations(opts).hosts() | KeyStore(opts).hosts()
+
+
+def _retain_reason(answer: Answer, path: str) -> str | None:
+    """Why one host's answer keeps a path; None when it says that nobody there uses it."""
+    if not answer.ok:
+        return answer.error
+    if not isinstance(answer.data, dict) or path not in answer.data:
+        return "it does not say who uses it"
+    reason: str | None = answer.data[path]
+    return reason

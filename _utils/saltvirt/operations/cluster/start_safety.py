@@ -1,0 +1,45 @@
+"""May a guest that is off here run on a host that does not answer? Where that could write to the
+same disks, it is not started here on the strength of a silence."""
+
+from __future__ import annotations
+
+from saltvirt import errors
+from saltvirt.fleet.client import Fleet
+from saltvirt.operations.cluster import find, shared_storage_check, unique
+
+
+def unheard_hosts(fleet: Fleet, locations: find.Locations, name: str) -> list[str]:
+    """The hosts that may have the guest and did not say so, each with why. locations: of all hosts.
+
+    Where only libvirt is silent its files tell the names. On a master of masters a host that is
+    silent is not even known.
+    """
+    silent = unique.silent(fleet, name, locations.unreachable) if locations.unreachable else {}
+    silent.update(shared_storage_check.unmatched(fleet.opts, fleet.hosts()))
+    reasons = [f"{host}: {reason}" for host, reason in sorted(silent.items())]
+    return reasons + ([find.BELOW_SYNDIC] if fleet.opts.get("order_masters") else [])
+
+
+def check(
+    fleet: Fleet, locations: find.Locations, name: str, host: str, override_arg: str | None = None
+) -> None:
+    """Raises OperationFailed unless no silent host can have the disks of the guest on ``host``.
+
+    locations: of all hosts. override_arg: the argument by which a person says that the guest runs
+    nowhere
+    else, where the operation has one.
+    """
+    reasons = unheard_hosts(fleet, locations, name)
+    if not reasons:
+        return
+    for path, reason in sorted(fleet.call(host, "virt.shared_disks", {"vm_": name}).items()):
+        raise errors.OperationFailed(
+            f"{name} stays as it is on {host}: other hosts may have its disk {path} ({reason}), "
+            f"and "
+            f"it may run on one that does not answer: {'; '.join(reasons)}; wait for that"
+            + (
+                f", or give {override_arg} when you know that it runs nowhere else"
+                if override_arg
+                else ""
+            )
+        )

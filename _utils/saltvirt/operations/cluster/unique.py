@@ -1,0 +1,195 @@
+"""Is a name free? A host that does not answer may have a guest of it: silence is no proof.
+
+And is it still ours when the guest is there? Another master, or a person on a host, may have made
+one of the same name meanwhile: each shows its own before it looks for another, so that at
+least one of two sees both.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+
+from saltvirt import errors
+from saltvirt.fleet.client import Fleet
+from saltvirt.fleet.keys import KeyStore
+from saltvirt.operations.cluster import find
+from saltvirt.operations.core.report import Report
+from saltvirt.operations.journal import intent_log
+
+# asks all hosts where the guests are
+LocationQuery = Callable[[Fleet], find.Locations]
+# what an operator says who knows that no silent host has such a guest
+ARGUMENT = "name_is_free"
+# of two that were made at once one may take so long to go; and so often it is looked for
+YIELD_S, POLL_S = 60, 2
+
+
+def check(
+    fleet: Fleet,
+    name: str,
+    unreachable: dict[str, str],
+    *,
+    seeded: bool = False,
+    name_is_free: bool = False,
+    names_on_disk: find.NamesOnDisk | None = None,
+) -> None:
+    """Raises unless no host that did not answer can have a guest of this name.
+
+    unreachable: host to why it did not answer; the others were asked. Where only libvirt is silent,
+    its files tell the names. seeded: a new guest with a key: no guest of that name with one is
+    anywhere, as long as the master has never seen a key of it. name_is_free: the operator says so.
+    files:
+    of the unreachable, when many names are asked about.
+    Raises AlreadyExists, OperationFailed.
+    """
+    _refuse_at_work(fleet, name, unreachable)
+    if not unreachable or name_is_free:
+        return
+    never_seen = seeded and KeyStore(fleet.opts).status(name) is None
+    _refuse_silent(fleet, name, unreachable, never_seen, names_on_disk)
+
+
+def refuse_case(name: str, guests: Mapping[str, Iterable[str]]) -> None:
+    """Raises AlreadyExists where a guest has this name but for the case of its letters. guests: the
+    name of each to its hosts."""
+    for existing_name, hosts in sorted(guests.items()):
+        if existing_name != name and existing_name.lower() == name.lower():
+            raise errors.AlreadyExists(
+                f"{name}: {existing_name} exists already, on {', '.join(sorted(hosts))}, and host "
+                f"names do "
+                "not differ by case"
+            )
+
+
+def refuse_alike(name: str, guest_names: Iterable[str]) -> None:
+    """Raises InvalidInput where another guest that is asked for has this name but for the case."""
+    for guest_name in guest_names:
+        if guest_name.lower() == name.lower():
+            raise errors.InvalidInput(
+                f"{guest_name} and {name}: host names do not differ by case, so these are one"
+            )
+
+
+def refuse_key(keys: KeyStore, name: str) -> None:
+    """Raises KeyRefused if the master accepted a key for this name, of which no host has a guest:
+    asked when the name was found free, for the key of a guest that exists must stay."""
+    if keys.status(name) != "accepted":
+        return
+    host = keys.host_of(name)
+    if host is None:
+        raise errors.KeyRefused(
+            f"the master already has an accepted key for {name}: it belongs to another machine, "
+            "which is no guest; choose another name, or remove the key with "
+            f"salt-key -d {name} if that machine is gone"
+        )
+    raise errors.KeyRefused(
+        f"the master already has an accepted key for {name}, of a guest on "
+        f"{host or 'a host not recorded'} that no hypervisor has now: salt-run virt.repair "
+        f"name={name} shows what to do"
+    )
+
+
+def resolve(
+    fleet: Fleet,
+    report: Report,
+    name: str,
+    host: str,
+    *,
+    seeded: bool = False,
+    name_is_free: bool = False,
+    query_locations: LocationQuery = find.locations,
+) -> None:
+    """Raises unless the guest that was made on the host is the only one of its name.
+
+    Of two that were made at once the one on the host that comes first by its name stays, when the
+    other one goes. That is taken back by whoever made it, as is this one when this raises: it
+    must not have been started. seeded, sure: as in :func:`check`, when the name was found free.
+    query_locations: asks all hosts, after it is called: so after the guest was made.
+    Raises AlreadyExists, OperationFailed.
+    """
+    end, guest_locations = None, query_locations(fleet)
+    while True:
+        other_hosts = sorted(set(guest_locations.guests.get(name, {})) - {host})
+        if not other_hosts:
+            break
+        places = ", ".join(other_hosts)
+        if other_hosts[0] < host or (end is not None and time.monotonic() > end):
+            raise errors.AlreadyExists(
+                f"{name} was created on {places} at the same moment as on {host}: that on {host} "
+                "is removed"
+            )
+        if end is None:
+            end = time.monotonic() + YIELD_S
+            report.step("twice", f"{name}: made on {places}, too: that one has to go")
+        time.sleep(POLL_S)
+        guest_locations = find.locations(fleet)
+    unreachable = {
+        other_host: reason
+        for other_host, reason in guest_locations.unreachable.items()
+        if other_host != host
+    }
+    if unreachable and not name_is_free:
+        _refuse_silent(fleet, name, unreachable, seeded, guest_locations.names_on_disk)
+
+
+def _refuse_silent(
+    fleet: Fleet,
+    name: str,
+    unreachable: dict[str, str],
+    never_seen: bool,
+    names_on_disk: find.NamesOnDisk | None = None,
+) -> None:
+    """Raises when the guest may be on a host that does not answer. never_seen: none with a key
+    is."""
+    silent_hosts = silent(fleet, name, unreachable, names_on_disk)
+    record = intent_log.load(fleet.opts, name)
+    if record and record.host in silent_hosts:
+        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.since))
+        raise errors.OperationFailed(
+            f"{record.host} was asked to create {name} by {record.what} at {since} and "
+            f"does not answer now: {silent_hosts[record.host]}; {_advice()}"
+        )
+    if silent_hosts and not never_seen:
+        message = "; ".join(f"{host}: {reason}" for host, reason in sorted(silent_hosts.items()))
+        raise errors.OperationFailed(
+            f"{name}: it may be on a host that does not answer: {message}; {_advice()}"
+        )
+
+
+def _refuse_at_work(fleet: Fleet, name: str, unreachable: dict[str, str]) -> None:
+    """Raises OperationFailed while a host goes on with what a runner that died told it: before it
+    has a domain of the name, for it may be fetching the image."""
+    record = intent_log.load(fleet.opts, name)
+    if not record or record.host in unreachable or record.host not in fleet.hosts():
+        return
+    owner = find.leftovers(fleet, record.host).at_work.get(name)
+    if owner:
+        raise errors.OperationFailed(
+            f"{record.host} is still at work on {name}: {owner}; wait for it"
+        )
+
+
+def _advice() -> str:
+    return (
+        f"wait for it, or give {ARGUMENT}=True when you know that none of them has a guest of that "
+        "name"
+    )
+
+
+def silent(
+    fleet: Fleet,
+    name: str,
+    unreachable: dict[str, str],
+    names_on_disk: find.NamesOnDisk | None = None,
+) -> dict[str, str]:
+    """Those of the unreachable of which nothing is known. names_on_disk: of these, when others want
+    to know
+    of them, too. Raises AlreadyExists."""
+    names_by_host = (names_on_disk or find.NamesOnDisk(unreachable)).names(fleet)
+    for host in sorted(names_by_host):
+        if name in names_by_host[host] and host in unreachable:
+            raise errors.AlreadyExists(
+                f"{name} exists already, on {host}, whose libvirt does not answer"
+            )
+    return {host: reason for host, reason in unreachable.items() if host not in names_by_host}

@@ -1,0 +1,141 @@
+"""What a function of the runner gives back, and what becomes of its errors."""
+
+from __future__ import annotations
+
+import errno
+import functools
+import inspect
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from saltvirt import errors, sanitize, units
+from saltvirt.operations.access import access_check
+from saltvirt.spec import values
+
+OUTPUTTER = "virt_query"
+
+# the arguments that are the name of a guest, a host, a snapshot, a finding or a domain type
+_NAMES = {"name", "vm_", "new", "host", "target", "lost", "snapshot", "what", "hypervisor"}
+# the flags among further arguments, which no signature names
+_FLAGS = {"test", "overcommit", "wait", "autostart"}
+# the arguments that are True, False, or a word of their own, such as seed=cloud-init
+_SWITCHES = {"seed"}
+
+# a file system of the master's takes nothing
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+
+# what a function of the runner gives back
+Answer = dict[str, Any]
+
+log = logging.getLogger(__name__)
+
+
+def with_outputter(data: Answer) -> Answer:
+    """Data with the name of the outputter that draws it, as salt-run takes it. What it is about and
+    each comment are one line, whatever a host, an event or a caller has said."""
+    data = {sanitize.one_line(name): entry for name, entry in data.items()}
+    for entry in data.values():
+        if isinstance(entry, dict) and isinstance(entry.get("comment"), str):
+            entry["comment"] = sanitize.one_line(entry["comment"], None)
+    return {"data": data, "outputter": OUTPUTTER}
+
+
+def done(name: str, comment: str, changes: Answer | None = None, **details: Any) -> Answer:
+    """The answer of an operation that succeeded."""
+    return {name: {"result": True, "comment": comment, "changes": changes or {}, **details}}
+
+
+def planned(name: str, comment: str, changes: Answer | None = None, **details: Any) -> Answer:
+    """The answer to ``test=True``: what would be done, in the same shape; nothing was."""
+    return {name: {"result": None, "comment": comment, "changes": changes or {}, **details}}
+
+
+def failed(subject: str, comment: str) -> Answer:
+    """The answer of one that failed; ``retcode`` becomes the exit code of salt-run."""
+    return {subject: {"result": False, "comment": comment}, "retcode": 1}
+
+
+def _bind_arguments(
+    function: Callable[..., Answer], args: Sequence[Any], kwargs: Answer, several: str | None
+) -> inspect.BoundArguments:
+    """The arguments of a call, names as text, flags as True or False. Raises InvalidInput when it
+    lacks one, has one too many, or one that must be a name is none. several: the argument that may
+    also be a list of names."""
+    signature = inspect.signature(function)
+    try:
+        bound = signature.bind(*args, **kwargs)
+    except TypeError as exc:
+        name = function.__name__
+        raise errors.InvalidInput(
+            f"virt.{name}: {exc}; its manual: salt-run -d virt.{name}"
+        ) from exc
+    arguments = bound.arguments
+    for word in sorted(arguments.keys() & _NAMES):
+        value, needed = (
+            arguments[word],
+            signature.parameters[word].default is inspect.Parameter.empty,
+        )
+        # YAML reads a name of digits as a number
+        is_valid = isinstance(value, (str, int, type(None))) and not isinstance(value, bool)
+        is_valid |= word == several and isinstance(value, list)
+        if not is_valid or (needed and value in (None, "")):
+            raise errors.InvalidInput(f"{word} must be a name, not {units.short_repr(value)}")
+        arguments[word] = str(value) if isinstance(value, int) else value
+    _read_flags(bound)
+    return bound
+
+
+def _read_flags(bound: inspect.BoundArguments) -> None:
+    """Replaces the text of a flag, such as salt-api or a quoted value in an SLS gives it: the text
+    ``False`` would count as true. Raises InvalidInput for a value that is neither."""
+    arguments = bound.arguments
+    for word, parameter in bound.signature.parameters.items():
+        is_flag = isinstance(parameter.default, bool) and word not in _SWITCHES
+        if is_flag and arguments.get(word) is not None:
+            arguments[word] = values.boolean(arguments[word], word)
+        elif parameter.kind is parameter.VAR_KEYWORD and word in arguments:
+            flags = {
+                flag: values.boolean(value, flag)
+                for flag, value in arguments[word].items()
+                if flag in _FLAGS and value is not None
+            }
+            arguments[word] = {**arguments[word], **flags}
+
+
+def reporting(function: Callable[..., Answer]) -> Callable[..., Answer]:
+    """A runner's function whose errors become one line and the exit code 1, and which is called
+    for those alone who may, see operations.allowed.
+
+    The first argument, or ``name`` or ``host``, says what the line is about.
+    """
+    return _reporting(function, None)
+
+
+def reporting_several(function: Callable[..., Answer]) -> Callable[..., Answer]:
+    """The same of one whose ``name`` may also be a list of names."""
+    return _reporting(function, "name")
+
+
+def _reporting(function: Callable[..., Answer], several: str | None) -> Callable[..., Answer]:
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Answer:
+        subject = args[0] if args else kwargs.get("name") or kwargs.get("host") or "virt"
+        subject = sanitize.one_line(
+            units.short_repr(subject) if not isinstance(subject, str) else subject
+        )
+        try:
+            bound = _bind_arguments(function, args, kwargs, several)
+            # Salt puts the user into the namespace of what it calls: this one
+            return with_outputter(access_check.answer(function, bound, globals().get("__user__")))
+        except errors.VirtError as exc:
+            log.info("virt.%s: %s", function.__name__, exc.text)
+            return with_outputter(failed(subject, exc.text))
+        except Exception as exc:
+            log.exception("virt.%s", function.__name__)
+            comment = f"internal error: {exc!r}; please report it with the traceback above"
+            if isinstance(exc, OSError) and exc.errno in _FULL:
+                comment = f"this master cannot write {exc.filename or 'its files'}: {exc.strerror}"
+            return with_outputter(failed(subject, comment))
+
+    return wrapper

@@ -1,0 +1,564 @@
+"""A set of guests as it shall be: who is missing is made, who is there is left as it is.
+
+What was deployed has the deployment's name in its record, in the domain's metadata: so that
+nothing else is ever taken for a guest that is no longer listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from saltvirt import errors, names, sanitize, units
+from saltvirt.fleet import target
+from saltvirt.fleet.client import Fleet
+from saltvirt.fleet.keys import KeyStore
+from saltvirt.fleet.progress import ProgressDisplay
+from saltvirt.operations.cluster import capacity_claims, ha_provider, unique
+from saltvirt.operations.core.operation import Checked, Operation, Reasons, Result, failure
+from saltvirt.operations.core.report import OneByOne, Report
+from saltvirt.operations.create import interrupted_create
+from saltvirt.operations.create.batch_lookup import CreateSlot, create_each
+from saltvirt.operations.create.cluster_snapshot import ClusterSnapshot, kind_of
+from saltvirt.operations.create.init import Init, InitRequest, refuse_managed
+from saltvirt.operations.guest.purge import Purge
+from saltvirt.operations.journal import lock
+from saltvirt.placement import facts
+from saltvirt.placement.policy import PlacementPolicy
+from saltvirt.spec import guest, values
+from saltvirt.spec.base import mapping, unknown
+
+DEPLOYMENT = "deployment"
+# what is seen to of a guest that is there on that host: what was done, or with True would be; None
+# for nothing
+ExtraStep = Callable[[Fleet, str, str, bool], "Result | None"]
+_PLACEMENT_KEYS = (
+    *("host", "groups", "group_policy", "labels", "prefer", "size", "memory"),
+    *("wait", "wait_for", "timeout", "pillar", "name_is_free", "ha"),
+)
+_DEFAULTS = {"seed": True, "install": True, "disk": "default", "nic": "default"}
+
+
+@dataclass
+class DeployPlan:
+    """placed: guest to the host that makes it. again: guest to the host where it is half made, by
+    an init that died: that goes first. started: guest to the host where such a one had only its
+    start left. there: guest to the host that has it. differs: guest to a list of sentences. ha:
+    guest to how it is to be kept from now on, of those that are there. kept: of these guest to what
+    changed. warnings: guest to what is only said of where it is placed. unlisted: guest to its
+    host. failed: guest to why."""
+
+    placed: dict[str, str] = field(default_factory=dict)
+    recreate: dict[str, str] = field(default_factory=dict)
+    pending_start: dict[str, str] = field(default_factory=dict)
+    existing: dict[str, str] = field(default_factory=dict)
+    differences: dict[str, list[str]] = field(default_factory=dict)
+    ha: dict[str, Any] = field(default_factory=dict)
+    ha_results: dict[str, Result] = field(default_factory=dict)
+    warnings: dict[str, str] = field(default_factory=dict)
+    unlisted: dict[str, str] = field(default_factory=dict)
+    removed: dict[str, str] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+
+    def changes(self) -> dict[str, dict[str, Any]]:
+        """``{guest: {"old": host, "new": host}}``, and ``ha``: what changed of how it is kept."""
+        new: dict[str, dict[str, Any]] = {
+            name: {"old": self.recreate.get(name), "new": host}
+            for name, host in self.placed.items()
+        }
+        new |= {name: {"old": host, "new": host} for name, host in self.pending_start.items()}
+        new |= {name: {"old": host, "new": None} for name, host in self.removed.items()}
+        for name, done in self.ha_results.items():
+            new[name] = {**new.get(name, {}), **done.changes}
+        return new
+
+    def details(self) -> dict[str, dict[str, Any]]:
+        """What else is in the answer."""
+        return {
+            "there": self.existing, "differs": self.differences, "unlisted": self.unlisted,
+            "failed": self.failed,
+        }  # fmt: skip
+
+    def text(self, test: bool = False) -> str:
+        """One line for people."""
+        would = "would be " if test else ""
+        parts = [
+            _line(f"{would}deployed", self.placed),
+            _line(f"{_PARTIAL} {would}removed before", self.recreate),
+            _line(f"{_COMPLETE} {would}ended", self.pending_start),
+            _line(f"{would}removed", self.removed),
+            f"{len(self.existing)} there" if self.existing else "",
+            _line("not listed", self.unlisted),
+            *(done.comment for _, done in sorted(self.ha_results.items())),
+            *(f"{name}: {reason}" for name, reason in sorted(self.warnings.items())),
+            *(
+                f"{name} stays as it is: {', '.join(d)}"
+                for name, d in sorted(self.differences.items())
+            ),
+            *(f"{name} failed: {reason}" for name, reason in sorted(self.failed.items())),
+        ]
+        return "; ".join(filter(None, parts)) or "nothing is listed"
+
+
+_PARTIAL = "partially created by an interrupted init, and"
+_COMPLETE = "created by an interrupted init, which"
+
+
+def _line(word: str, guests: dict[str, str]) -> str:
+    listed = ", ".join(f"{name} on {host}" for name, host in sorted(guests.items()))
+    return f"{word}: {listed}" if listed else ""
+
+
+def parse_guest(name: str, definition: dict[str, Any], deployment: str = "default") -> InitRequest:
+    """The InitRequest of a guest as pillar describes it. Raises InvalidInput."""
+    label = f"guest {name}"
+    allowed_keys = sorted({*guest.arguments(), *_PLACEMENT_KEYS})
+    for word in mapping(definition, label):
+        if word not in allowed_keys:
+            raise unknown(word, allowed_keys, label)
+    options = {**_DEFAULTS, **{k: v for k, v in definition.items() if v is not None}}
+    if "size" in options:
+        options["disks"] = _sized_disks(label, options)
+    metadata = mapping(options.pop("metadata", {}), f"{label}: metadata")
+    marks = {**metadata, DEPLOYMENT: str(deployment)}
+    memory = options.pop("memory", None)
+    waits = "minion" if values.boolean(options.pop("wait", False), f"{label}: wait") else None
+    return InitRequest(
+        name=names.guest(name),
+        cpu=options.pop("cpu", 1),
+        mem=options.pop("mem", memory),
+        image=options.pop("image", None),
+        hypervisor=options.pop("hypervisor", "kvm"),
+        host=options.pop("host", None),
+        start=values.boolean(options.pop("start", True), f"{label}: start"),
+        groups=options.pop("groups", ()),
+        group_policy=options.pop("group_policy", "spread"),
+        labels=options.pop("labels", {}),
+        prefer=options.pop("prefer", {}),
+        wait_for=options.pop("wait_for", waits),
+        wait_s=units.parse_number(options.pop("timeout", 300), f"{label}: timeout"),
+        pillar=options.pop("pillar", None),
+        name_is_free=values.boolean(options.pop("name_is_free", False), f"{label}: name_is_free"),
+        ha=options.pop("ha", None),
+        arguments={**options, "metadata": marks},
+    )
+
+
+def _sized_disks(label: str, options: dict[str, Any]) -> list[dict[str, Any]]:
+    """The disks with the size of the first one, which the default profile calls ``system``."""
+    size = options.pop("size")
+    if options.get("disks") or "default" not in (options["disk"], options.get("disk_profile")):
+        raise errors.InvalidInput(
+            f"{label}: size is for the default disk profile; give disks, a list of name and size"
+        )
+    return [{"name": "system", "size": size}]
+
+
+def plan(
+    fleet: Fleet,
+    policy: PlacementPolicy,
+    guests: Sequence[InitRequest],
+    deployment: str = "default",
+    cluster: ClusterSnapshot | None = None,
+    provider: ha_provider.HaProvider | None = None,
+) -> DeployPlan:
+    """What would be done for these InitRequests, the biggest first; each is simulated, so that the
+    next one sees it. Changes nothing. cluster: that has then what was placed. provider: as Init has
+    it."""
+    cluster, deploy_plan = (
+        cluster or ClusterSnapshot(fleet, policy, provider=provider),
+        DeployPlan(),
+    )
+    existing: dict[str, dict[str, facts.Guest]] = {}
+    for host in cluster.hosts:
+        for item in host.guests:
+            existing.setdefault(item.name, {})[host.name] = item
+            if item.deployment == str(deployment):
+                deploy_plan.unlisted[item.name] = host.name
+    requests = [(init_request, init_request.request()) for init_request in guests]
+    # of those of one size the alike ones follow each other: less is looked at anew
+    for init_request, request in sorted(
+        requests,
+        key=lambda pair: (-pair[1].memory_kib, kind_of(pair[0]), pair[1].groups, pair[1].name),
+    ):
+        name = init_request.name
+        deploy_plan.unlisted.pop(name, None)
+        if name in existing:
+            _record_existing(deploy_plan, init_request, request, existing[name])
+            try:
+                _record_ha_options(deploy_plan, init_request, provider)
+                _check_interrupted(fleet, deploy_plan, init_request, existing[name], deployment)
+            except errors.VirtError as exc:
+                deploy_plan.differences.setdefault(name, []).append(exc.text)
+            continue
+        try:
+            target.refuse_host(fleet.opts, name)
+            refuse_managed(fleet, provider, name)
+            unique.refuse_case(name, existing)
+            unique.refuse_alike(name, (item for item in deploy_plan.placed if item != name))
+            ha_options = ha_provider.parse_ha_options(
+                provider, init_request.ha, bool(init_request.start)
+            )
+            unique.check(
+                fleet, name, cluster.unreachable, seeded=init_request.seeded,
+                name_is_free=init_request.name_is_free, names_on_disk=cluster.names_on_disk,
+            )  # fmt: skip
+            decision = cluster.place_guest(fleet, init_request, request, ha_options=ha_options)
+            if not decision.ranked:
+                raise errors.Refused(f"no host can take it: {decision.reasons()}")
+            deploy_plan.placed[name] = decision.ranked[0].host
+            if decision.warning:
+                deploy_plan.warnings[name] = decision.warning
+        except errors.VirtError as exc:
+            deploy_plan.failed[name] = exc.text
+    return deploy_plan
+
+
+def _record_existing(
+    deploy_plan: DeployPlan,
+    init_request: InitRequest,
+    request: facts.PlacementRequest,
+    guests_by_host: dict[str, facts.Guest],
+) -> None:
+    if len(guests_by_host) > 1:
+        deploy_plan.failed[init_request.name] = (
+            f"it is on more than one host: {', '.join(guests_by_host)}"
+        )
+        return
+    ((host, guest),) = guests_by_host.items()
+    deploy_plan.existing[init_request.name] = host
+    differences = [
+        f"{attribute} {current}, not {expected}"
+        for attribute, current, expected in _compare(init_request, request, guest)
+    ]
+    if init_request.host and init_request.host != host:
+        differences.append(f"host {host}, not {sanitize.one_line(init_request.host)}")
+    if differences:
+        deploy_plan.differences[init_request.name] = differences
+
+
+def _record_ha_options(
+    deploy_plan: DeployPlan, init_request: InitRequest, provider: ha_provider.HaProvider | None
+) -> None:
+    """How one that is there is to be kept. One whose wish is wrong has failed."""
+    try:
+        ha_options = ha_provider.parse_ha_options(
+            provider, init_request.ha, bool(init_request.start)
+        )
+    except errors.VirtError as exc:
+        deploy_plan.failed[init_request.name] = exc.text
+        return
+    if ha_options is not None:
+        deploy_plan.ha[init_request.name] = ha_options
+
+
+def _check_interrupted(
+    fleet: Fleet,
+    deploy_plan: DeployPlan,
+    init_request: InitRequest,
+    guests_by_host: dict[str, facts.Guest],
+    deployment: str,
+) -> None:
+    """What made it may have died before it was whole, or started."""
+    if len(guests_by_host) != 1 or ha_provider.manager_of(fleet.opts, init_request.name):
+        return
+    ((host, guest),) = guests_by_host.items()
+    action, message = interrupted_create.judge(fleet, init_request, guest, host, deployment)
+    if message:
+        deploy_plan.differences.setdefault(init_request.name, []).append(message)
+    if action == interrupted_create.RECREATE:
+        deploy_plan.recreate[init_request.name], deploy_plan.placed[init_request.name] = (
+            host,
+            init_request.host or host,
+        )
+    if action == interrupted_create.START:
+        deploy_plan.pending_start[init_request.name] = host
+    if action:
+        del deploy_plan.existing[init_request.name]
+        deploy_plan.differences.pop(init_request.name, None)
+    if action == interrupted_create.RECREATE:  # its init gives it
+        deploy_plan.ha.pop(init_request.name, None)
+
+
+def _compare(
+    init_request: InitRequest, request: facts.PlacementRequest, guest: facts.Guest
+) -> Iterator[tuple[str, object, object]]:
+    """(what, has, wanted) of a guest that is there."""
+    if guest.vcpus != request.vcpus:
+        yield "cpu", guest.vcpus, request.vcpus
+    if guest.memory_kib != request.memory_kib:
+        current, expected = guest.memory_kib * 1024, request.memory_kib * 1024
+        yield "memory", units.human_bytes(current), units.human_bytes(expected)
+    if set(guest.groups) != set(request.groups):
+        yield "groups", " ".join(guest.groups) or "none", " ".join(request.groups) or "none"
+    if init_request.start and guest.state != "running":
+        yield "state", guest.state, "running"
+
+
+def _apply_operation(operation: Operation, test: bool) -> Result | None:
+    """What was done, or would be; None for nothing. Raises OperationFailed with every reason."""
+    if not test:
+        done = operation.run()
+        return done if isinstance(done, Result) and done.changes else None
+    checked = operation.check()
+    if not isinstance(checked, Checked) or checked.nothing:
+        return None
+    if checked.reasons:
+        raise errors.OperationFailed("; ".join(checked.reasons))
+    return checked
+
+
+class Deploy:
+    """Makes what a DeployPlan places, some guests at once. One that fails does not stop the others.
+
+    guests: of all guests of the deployment. remove: also purges its guests that are not listed any
+    more. at_once: so many are made at a time. screen: where steps are shown. keeper: as Init has
+    it; how a guest is to be kept is seen to of those that are there, too. also: what else is. A
+    host that refuses meanwhile is passed over for another, unless the guest must be on it.
+    """
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        policy: PlacementPolicy,
+        guests: Sequence[InitRequest],
+        deployment: str = "default",
+        *,
+        remove: bool = False,
+        at_once: int = 4,
+        screen: ProgressDisplay | None = None,
+        provider: ha_provider.HaProvider | None = None,
+        extra_step: ExtraStep | None = None,
+    ) -> None:
+        self.provider, self.extra_step = provider, extra_step
+        self.fleet, self.policy, self.init_requests = fleet, policy, guests
+        self.deployment, self.at_once = deployment, at_once
+        self.remove, self.screen = remove, screen
+
+    def check(self) -> Checked:
+        """Where each guest would be made, and why others would not."""
+        reasons = Reasons()
+        with reasons, self._deployment_lock():
+            cluster = ClusterSnapshot(self.fleet, self.policy, provider=self.provider)
+            deploy_plan = self._plan(cluster)
+            if self.remove:
+                self.mark_unlisted(deploy_plan)
+            self._check_placed(deploy_plan, cluster)
+            self._apply_ha(deploy_plan, test=True)
+            self._apply_extra_step(deploy_plan, test=True)
+            failed = tuple(
+                f"{name}: {reason}" for name, reason in sorted(deploy_plan.failed.items())
+            )
+            return Checked(
+                self.deployment, deploy_plan.text(test=True), deploy_plan.changes(),
+                deploy_plan.details(),
+                reasons=failed, nothing=not deploy_plan.changes(),
+            )  # fmt: skip
+        return reasons.checked(self.deployment)
+
+    def run(self) -> Result:
+        """Raises InvalidInput for a guest that is described wrongly, and for no guests at all that
+        are to be removed."""
+        claiming = capacity_claims.open_claims(self.fleet.opts, self.provider)
+        with self._deployment_lock(), claiming as claims:
+            cluster = ClusterSnapshot(
+                self.fleet, self.policy, provider=self.provider, claims=claims
+            )
+            deploy_plan = self._plan(cluster)
+            if self.remove:
+                self.mark_unlisted(deploy_plan)
+                self.purge(deploy_plan)
+            self._carry_out(deploy_plan, cluster)
+            self._apply_ha(deploy_plan, test=False)
+            self._apply_extra_step(deploy_plan, test=False)
+        complete = not deploy_plan.failed
+        return Result(
+            self.deployment,
+            deploy_plan.text(),
+            deploy_plan.changes(),
+            deploy_plan.details(),
+            complete,
+        )
+
+    def _plan(self, cluster: ClusterSnapshot) -> DeployPlan:
+        arguments = self.fleet, self.policy, self.init_requests, self.deployment
+        return plan(*arguments, cluster, self.provider)
+
+    def _apply_extra_step(self, deploy_plan: DeployPlan, test: bool) -> None:
+        """What else is wanted of those that are there."""
+        extra_step = self.extra_step
+        if extra_step is None:
+            return
+        for name, host in sorted(deploy_plan.existing.items()):
+            if name in deploy_plan.failed:
+                continue
+            try:
+                done = extra_step(self.fleet, name, host, test)
+            except errors.VirtError as exc:
+                deploy_plan.failed[name] = exc.text
+                continue
+            if done is not None:
+                before = deploy_plan.ha_results.get(name)
+                if before:
+                    message = f"{before.comment}; {done.comment}"
+                    done = replace(
+                        done, comment=message, changes={**before.changes, **done.changes}
+                    )
+                deploy_plan.ha_results[name] = done
+
+    def _apply_ha(self, deploy_plan: DeployPlan, test: bool) -> None:
+        """Those that are there are kept as they are to be."""
+        for name, ha_options in sorted(deploy_plan.ha.items()):
+            if self.provider is None or name in deploy_plan.failed:
+                continue
+            try:
+                operation = self.provider.plan_change(self.fleet, name, ha_options)
+                done = _apply_operation(operation, test) if operation else None
+            except errors.VirtError as exc:
+                deploy_plan.failed[name] = exc.text
+                continue
+            if done is None:
+                continue
+            deploy_plan.ha_results[name] = done
+            if not done.complete:
+                deploy_plan.failed[name] = done.comment
+
+    def _deployment_lock(self) -> AbstractContextManager[None]:
+        return lock.deployment(self.fleet.opts, self.deployment)
+
+    def _check_placed(self, deploy_plan: DeployPlan, cluster: ClusterSnapshot) -> None:
+        """Those that are placed and whose init would be refused all the same have failed."""
+        for init_request in self.init_requests:
+            if init_request.name not in deploy_plan.placed:
+                continue
+            reasons, report = Reasons(), Report(self.fleet, init_request.name, "init")
+            init = Init(
+                self.fleet, self.policy, init_request, report, cluster, provider=self.provider
+            )
+            with reasons:
+                init.request(reasons)
+                if init.ha_options and init_request.name not in deploy_plan.recreate:
+                    init.check_resources(deploy_plan.placed[init_request.name], reasons)
+            with reasons:
+                if (
+                    init_request.name not in deploy_plan.recreate
+                ):  # its key goes with what is half made
+                    init.check_key(init_request.name)
+            with reasons:
+                init.check_secrets([deploy_plan.placed[init_request.name]])
+            if reasons.texts:
+                del deploy_plan.placed[init_request.name]
+                deploy_plan.recreate.pop(init_request.name, None)
+                deploy_plan.failed[init_request.name] = "; ".join(reasons.texts)
+            elif init.ha_options:
+                message = f"{init_request.name} would be given to high availability"
+                changes = {"ha": {"old": None, "new": init_request.ha}}
+                deploy_plan.ha_results[init_request.name] = Checked(
+                    init_request.name, message, changes
+                )
+
+    def _carry_out(self, deploy_plan: DeployPlan, cluster: ClusterSnapshot) -> None:
+        pending = [
+            init_request
+            for init_request in self.init_requests
+            if init_request.name in {**deploy_plan.placed, **deploy_plan.pending_start}
+        ]
+        hosts = len(cluster.hosts) + len(cluster.unreachable)
+
+        def make(init_request: InitRequest, create_slot: CreateSlot) -> str:
+            return self._make(init_request, deploy_plan, cluster, create_slot)
+
+        for init_request, done in create_each(pending, make, self.at_once, hosts):
+            name = init_request.name
+            into = deploy_plan.placed if name in deploy_plan.placed else deploy_plan.pending_start
+            try:
+                into[name] = done.result()
+            except Exception as exc:
+                del into[name]
+                deploy_plan.recreate.pop(name, None)
+                deploy_plan.failed[name] = failure(exc, f"the deployment of {name}")
+
+    def _make(
+        self,
+        init_request: InitRequest,
+        deploy_plan: DeployPlan,
+        cluster: ClusterSnapshot,
+        create_slot: CreateSlot,
+    ) -> str:
+        """The host that has made one of them, or started it."""
+        with Fleet(self.fleet.opts, like=self.fleet) as fleet:
+            report = Report(fleet, init_request.name, "init", OneByOne(self.screen))
+            if init_request.name in deploy_plan.pending_start:
+                host = deploy_plan.pending_start[init_request.name]
+                interrupted_create.start(
+                    fleet, self.policy, init_request, host, report, create_slot.query_locations
+                )
+                return host
+            if init_request.name in deploy_plan.recreate:
+                self._remove_partial(fleet, init_request, deploy_plan, cluster)
+            init = Init(
+                fleet,
+                self.policy,
+                init_request,
+                report,
+                cluster,
+                create_slot.query_locations,
+                provider=self.provider,
+            )
+            done = init.run()
+            if init.ha_result:
+                deploy_plan.ha_results[init_request.name] = init.ha_result
+            host_name: str = done.details["host"]
+            return host_name
+
+    def _remove_partial(
+        self,
+        fleet: Fleet,
+        init_request: InitRequest,
+        deploy_plan: DeployPlan,
+        cluster: ClusterSnapshot,
+    ) -> None:
+        """What is half made goes; the guest is placed anew, on that host if it can be."""
+        host = deploy_plan.recreate[init_request.name]
+        interrupted_create.remove(fleet, init_request.name, host)
+        cluster.refresh_host(fleet, host, guest_name=init_request.name)
+        placed_request = replace(init_request, host=deploy_plan.placed[init_request.name])
+        ha_options = ha_provider.parse_ha_options(
+            self.provider, init_request.ha, bool(init_request.start)
+        )
+        cluster.place_guest(fleet, placed_request, placed_request.request(), ha_options=ha_options)
+
+    def mark_unlisted(self, deploy_plan: DeployPlan) -> None:
+        """What is not listed is to be removed.
+
+        Raises InvalidInput for an empty list: a pillar that failed to render must remove nothing.
+        """
+        if not self.init_requests:
+            raise errors.InvalidInput(
+                f"deployment {self.deployment}: the list of guests is empty; nothing is removed, "
+                "so that no mistake removes them all: salt-run virt.purge removes a guest"
+            )
+        for name, host in deploy_plan.unlisted.items():
+            try:
+                ha_provider.refuse_managed(self.fleet.opts, name)
+                deploy_plan.removed[name] = host
+            except errors.VirtError as exc:
+                deploy_plan.failed[name] = exc.text
+        deploy_plan.unlisted = {
+            name: h for name, h in deploy_plan.unlisted.items() if name in deploy_plan.failed
+        }
+
+    def purge(self, deploy_plan: DeployPlan) -> None:
+        """Purges the guests that a DeployPlan removes."""
+        keys = KeyStore(self.fleet.opts)
+        for name, host in list(deploy_plan.removed.items()):
+            try:
+                # the names are the hosts' own: none of them makes another one's guest or key go
+                delete_key = bool(keys.host_of(name))
+                deployment = str(self.deployment)
+                Purge(self.fleet, name, delete_key, host, deployment, force=True).run()
+            except Exception as exc:
+                del deploy_plan.removed[name]
+                deploy_plan.failed[name] = failure(exc, f"the removal of {name}")

@@ -1,0 +1,854 @@
+"""Deploy a guest: place, create on the host, accept its key, start, confirm."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import secrets
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from saltvirt import errors, names, settings, units
+from saltvirt.answers.created import CreatedGuest, GuestKey
+from saltvirt.answers.guests import Leftovers
+from saltvirt.answers.power import PowerChange
+from saltvirt.fleet import authorization, pillars, secret, target
+from saltvirt.fleet.answer import BAD, DOWN, LOST, SILENT, Answer
+from saltvirt.fleet.client import Fleet
+from saltvirt.fleet.keys import KeyStore
+from saltvirt.operations.access import owners
+from saltvirt.operations.cluster import (
+    capacity_claims,
+    failover_capacity,
+    find,
+    ha_provider,
+    inventory,
+    unique,
+)
+from saltvirt.operations.core.operation import Checked, Reasons, Result
+from saltvirt.operations.core.report import Report
+from saltvirt.operations.create import explain, wait
+from saltvirt.operations.create.batched_jobs import SINGLE_JOBS, Jobs
+from saltvirt.operations.create.cluster_snapshot import ClusterSnapshot, foreign_key_hosts, kind_of
+from saltvirt.operations.guest import purge
+from saltvirt.operations.guest.lifecycle import RUNNING, VERBS
+from saltvirt.operations.journal import location_cache, lock, slots
+from saltvirt.operations.journal.intent_log import PendingCreate
+from saltvirt.placement import account, choose, facts
+from saltvirt.placement.policy import PlacementPolicy
+from saltvirt.revert import UndoStack
+from saltvirt.spec import base, deploy
+
+GROUP_POLICIES = ("spread", "separate", "gather")
+# in the guest's record: which operation made it, so that nobody takes another one's for it
+OPERATION = "operation"
+SECRET_ARGUMENTS = {
+    "config", "grains", "autosign_grains", "startup_states", "user_data", "pub_key", "priv_key",
+}  # fmt: skip
+
+
+@dataclass
+class InitRequest:
+    """What the runner was asked for.
+
+    cpu: count. mem: MiB, or a size with a unit. labels: that the host must have; prefer:
+    that make it a better one. wait_for: one of wait.KINDS, and at most so many seconds.
+    pillar: what the master tells the guest's minion. name_is_free: the operator knows that no host
+    which does not answer has a guest of that name. ha: how it is to be kept, for the Keeper.
+    arguments: everything else for the host's ``virt.init``, by name. operation: what tells this
+    guest from one that somebody else makes under its name.
+    """
+
+    name: str
+    cpu: Any
+    mem: Any
+    image: str | None
+    hypervisor: str = "kvm"
+    host: str | None = None
+    start: bool = True
+    groups: tuple[str, ...] | str = ()
+    group_policy: str = "spread"
+    labels: dict[str, Any] = field(default_factory=dict)
+    prefer: dict[str, Any] = field(default_factory=dict)
+    wait_for: str | None = None
+    wait_s: float = 300
+    pillar: dict[str, Any] | None = field(default=None, repr=False)
+    name_is_free: bool = False
+    ha: Any = None
+    arguments: dict[str, Any] = field(default_factory=dict)
+    operation: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
+
+    def __post_init__(self) -> None:
+        self.name = str(self.name)  # the command line turns 123 into a number
+        self.arguments = dict(self.arguments)
+        for word in ("vm_type", "hypervisor_type"):  # Salt's other words for it
+            self.hypervisor = self.arguments.pop(word, None) or self.hypervisor
+        if self.hypervisor is not None and not isinstance(self.hypervisor, str):
+            raise errors.InvalidInput(
+                f"hypervisor {units.short_repr(self.hypervisor)} is not a text"
+            )
+        if self.arguments.get("seed") is not None:
+            self.arguments["seed"] = deploy.seed(self.arguments["seed"], "seed")
+        self.groups = _groups(self.groups)
+        base.mapping(self.arguments.get("metadata") or {}, "metadata")
+
+    @property
+    def seeded(self) -> bool:
+        """Whether a host prepares the guest's system, and so the guest has a key: as ``virt.init``
+        does unless it is told."""
+        seed = self.arguments.get("seed")
+        return seed is None or bool(seed)
+
+    def host_arguments(self) -> dict[str, Any]:
+        """The arguments of the host's ``virt.init``: it makes the guest and leaves it off."""
+        arguments = {
+            "name": self.name, "cpu": self.cpu, "mem": self.mem, "image": self.image,
+            "hypervisor": self.hypervisor, **self.arguments, "start": False, "approve_key": True,
+        }  # fmt: skip
+        metadata = arguments.get("metadata") or {}
+        return {
+            **arguments,
+            "metadata": {**metadata, **self.placement_metadata(), OPERATION: self.operation},
+        }
+
+    def placement_metadata(self) -> dict[str, str]:
+        """What is kept with the guest: it holds wherever the guest is moved later."""
+        placement_values = {name: getattr(self, name) for name in ("labels", "prefer")}
+        metadata = {
+            name: json.dumps(_labels(value, name), sort_keys=True)
+            for name, value in placement_values.items()
+            if value
+        }
+        if self.groups:
+            metadata.update(groups=" ".join(self.groups), group_policy=self.group_policy)
+        return metadata
+
+    def sizing_arguments(self) -> dict[str, Any]:
+        """The arguments by which every host says what the guest would take of it: without
+        what is only to be read in the guest, which may be secret."""
+        public = {k: v for k, v in self.host_arguments().items() if k not in SECRET_ARGUMENTS}
+        public["metadata"] = {k: v for k, v in public["metadata"].items() if k != OPERATION}
+        if isinstance(public.get("graphics"), dict):
+            public["graphics"] = {k: v for k, v in public["graphics"].items() if k != "password"}
+        return public
+
+    def validators(self) -> list[Callable[[], object]]:
+        """Each raises InvalidInput where one part of what was said is wrong."""
+        return [
+            lambda: names.guest(self.name),
+            self._vcpus,
+            self._memory_kib,
+            lambda: _labels(self.labels, "labels"),
+            lambda: _labels(self.prefer, "prefer"),
+            lambda: _group_policy(self.group_policy),
+        ]
+
+    def _vcpus(self) -> int:
+        cpu = self.cpu.get("maximum", 1) if isinstance(self.cpu, dict) else self.cpu
+        return units.parse_count(cpu, "cpu")
+
+    def _memory_kib(self) -> tuple[int, int]:
+        """(at boot, at most)."""
+        mem, max_mem = self.mem, None
+        if isinstance(mem, dict):
+            max_mem, mem = mem.get("max"), mem.get("boot") or mem.get("current")
+        boot_kib = units.parse_kib(mem, argument="mem")
+        return boot_kib, units.parse_kib(max_mem, argument="mem max") if max_mem else 0
+
+    def request(self) -> facts.PlacementRequest:
+        """The placement request. Raises InvalidInput for a bad name, cpu or mem."""
+        name, vcpus = names.guest(self.name), self._vcpus()
+        memory_kib, max_memory_kib = self._memory_kib()
+        return facts.PlacementRequest(
+            name=name,
+            vcpus=vcpus,
+            memory_kib=memory_kib,
+            max_memory_kib=max_memory_kib,
+            hypervisor=self.hypervisor or "kvm",
+            arch=self.arguments.get("arch"),
+            image=self.image,
+            labels=_labels(self.labels, "labels"),
+            prefer=_labels(self.prefer, "prefer"),
+            groups=tuple(self.groups),
+            group_policy=_group_policy(self.group_policy),
+            only=self.host,
+            by_profile=True,
+        )
+
+
+def _groups(value: object) -> tuple[str, ...]:
+    """The names of groups: of a list, or of one text."""
+    if isinstance(value, str):
+        value = value.replace(",", " ").split()
+    if not isinstance(value, (list, tuple)):
+        raise errors.InvalidInput(f"groups must be a list of names, not {units.short_repr(value)}")
+    for group in value:
+        if not isinstance(group, str) or not group.isprintable():
+            raise errors.InvalidInput(f"groups: {units.short_repr(group)} is not a name")
+    return tuple(value)
+
+
+def _labels(value: Any, argument: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise errors.InvalidInput(f"{argument}: give a dictionary of labels, not {value!r}")
+    try:
+        json.dumps(value, sort_keys=True)
+    except (TypeError, ValueError, RecursionError) as exc:
+        raise errors.InvalidInput(
+            f"{argument}: {units.short_repr(value)} is more than names with texts and numbers"
+        ) from exc
+    return value
+
+
+def _group_policy(value: str) -> str:
+    if value not in GROUP_POLICIES:
+        choices = ", ".join(GROUP_POLICIES)
+        raise errors.InvalidInput(f"group_policy {value!r}: it is one of {choices}")
+    return value
+
+
+@dataclass(frozen=True)
+class Placed:
+    """What came out: the host, libvirt's word for its state, what the host made."""
+
+    host: str
+    state: str
+    created: GuestKey
+
+
+class Init:
+    """Deploys a guest. Whatever fails, everything made so far is undone; but a guest that was
+    started and did not answer in time stays: somebody will want to look at it.
+
+    picture: where the guest was placed as one of many, and its name found free; None: all hosts are
+    asked. look: as unique.resolve takes it. jobs: how its host is asked. keeper: who keeps guests
+    and room on this master, if anybody does.
+    """
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        policy: PlacementPolicy,
+        init_request: InitRequest,
+        report: Report,
+        cluster: ClusterSnapshot | None = None,
+        query_locations: unique.LocationQuery = find.locations,
+        jobs: Jobs = SINGLE_JOBS,
+        provider: ha_provider.HaProvider | None = None,
+    ) -> None:
+        self.cluster, self.query_locations, self.jobs = cluster, query_locations, jobs
+        self.provider = provider
+        self.ha_options: Any = None
+        self.reserve: ha_provider.CapacityReserve | None = None
+        self.claims: capacity_claims.Claims | None = None
+        self.hosts: dict[str, facts.Host] = {}
+        self.warning = ""
+        self.ha_result: Result | None = None
+        self.fleet = fleet
+        self.policy = policy
+        self.init_request = init_request
+        self.report = report
+        self.keys = KeyStore(fleet.opts)
+        self.slot = slots.Slots(())
+        self.unreachable: dict[str, str] = {}
+        self.terms: dict[str, account.PlacementTerms] = {}
+
+    def check(self) -> Checked:
+        """Where it would be made, and what it would take there."""
+        reasons = Reasons()
+        with reasons:
+            request = self.request(reasons)
+            with reasons:
+                lock.refuse_taken(self.fleet.opts, request.name)
+            decision, hosts = self.decide(request, reasons)
+            best = next(host for host in hosts if host.name == decision.ranked[0].host)
+            if request.name not in {guest.name for guest in best.guests}:
+                with reasons:
+                    if self.ha_options:  # it asks the same
+                        self.check_resources(best.name, reasons)
+                    else:
+                        self.test_create(best.name)
+            reasons.raise_first()
+            table = {"table": explain.table(decision, {})}
+            return planned(request.for_host(best), best.name, table, self.notes("would be"))
+        return reasons.checked(self.init_request.name)
+
+    def run(self) -> Result:
+        """Raises InvalidInput, AlreadyExists, Refused, KeyRefused, OperationFailed."""
+        reasons = Reasons(first=True)
+        request = self.request(reasons)
+        with lock.guest(self.fleet.opts, request.name, "virt.init"), self.claiming():
+            try:
+                with self.deploying() as self.slot:
+                    decision, _ = self.decide(request, reasons)
+                    for host, reason in sorted(self.unreachable.items()):
+                        self.report_unreachable(host, reason)
+                    placed = self.make(request, decision)
+                    location_cache.store(self.fleet.opts, request.name, placed.host)
+                if self.init_request.wait_for and self.init_request.start:
+                    self.wait(placed.host, self.init_request.wait_for)
+            except errors.VirtError as exc:
+                self.report.failed(exc)
+                raise
+        comment = f"{request.name} is {placed.state} on {placed.host}{self.notes('is')}"
+        details = {"host": placed.host, "state": placed.state}
+        changes = {
+            "created": placed.created.to_answer(),
+            **(self.ha_result.changes if self.ha_result else {}),
+        }
+        return Result(request.name, comment, changes, details)
+
+    @contextlib.contextmanager
+    def claiming(self) -> Iterator[None]:
+        """What it is promised is its own for the block, unless it fails."""
+        cluster = self.cluster
+        claims = (
+            contextlib.nullcontext(cluster.claims)
+            if cluster
+            else capacity_claims.open_claims(self.fleet.opts, self.provider)
+        )
+        with claims as self.claims:
+            try:
+                yield
+            except BaseException:
+                if self.claims:
+                    self.claims.withdraw(self.init_request.name)
+                raise
+
+    def claim(self, request: facts.PlacementRequest, decision: choose.PlacementDecision) -> None:
+        """The first host of the Decision is to have it."""
+        if self.claims and decision.ranked:
+            host = decision.ranked[0].host
+            guest = facts.as_guest(request.for_host(self.hosts[host]))
+            self.claims.claim(host, guest, self.init_request.ha)
+
+    def notes(self, verb: str) -> str:
+        """What is said beside where it is made."""
+        ha_note = f"; {self.ha_result.comment}" if self.ha_result else ""
+        if self.ha_options and not ha_note:
+            ha_note = f"; it {verb} given to high availability"
+        return f"{ha_note}; {self.warning}" if self.warning else ha_note
+
+    def make(self, request: facts.PlacementRequest, decision: choose.PlacementDecision) -> Placed:
+        """Placed, on one of the hosts of the Decision."""
+        owners.forget_unrecorded(self.fleet.opts, request.name)  # of an earlier guest
+        undo = UndoStack()
+        intent_args = self.fleet.opts, request.name, "virt.init", undo, self.init_request.operation
+        with naming_leftovers(undo), PendingCreate(*intent_args) as pending_create, undo:
+            placed = self.create(decision, undo, pending_create)
+            undo.success()
+        return placed
+
+    def deploying(self) -> contextlib.AbstractContextManager[slots.Slots]:
+        """One of the slots for deployments, as a context manager."""
+        purpose = f"virt.init of {self.init_request.name}"
+        return self.jobs.deploying(self.fleet.opts, self.report_queued, purpose)
+
+    def report_queued(self, reason: str) -> None:
+        """Says that this one has to wait for others."""
+        self.report.step("queued", f"{self.init_request.name}: waiting: {reason}")
+
+    def report_unreachable(self, host: str, reason: str) -> None:
+        """Says that a host is no candidate because it was not heard."""
+        self.report.step(
+            "unreachable", f"{self.init_request.name}: without {host}: {reason}", host=host
+        )
+
+    def request(self, reasons: Reasons) -> facts.PlacementRequest:
+        """What was asked for, as far as it can be judged without the hosts."""
+        with reasons:
+            if self.init_request.wait_for:
+                wait.check(self.init_request.wait_for)
+        with reasons:
+            self.check_pillar()
+        for validator in self.init_request.validators():
+            with reasons:
+                validator()
+        with reasons:
+            self.ha_options = ha_provider.parse_ha_options(
+                self.provider, self.init_request.ha, bool(self.init_request.start)
+            )
+        with reasons:
+            request = self.init_request.request()
+            target.refuse_host(self.fleet.opts, request.name)
+            refuse_managed(self.fleet, self.provider, request.name)
+        reasons.raise_first()
+        return request
+
+    def check_pillar(self) -> None:
+        """A pillar is bound to the guest's key, so there has to be one."""
+        if self.init_request.pillar:
+            pillars.check(self.fleet.opts, self.init_request.pillar)
+            if not self.init_request.seeded:
+                raise errors.InvalidInput("pillar: the guest gets a minion's key only with seed")
+
+    def decide(
+        self, request: facts.PlacementRequest, reasons: Reasons
+    ) -> tuple[choose.PlacementDecision, list[facts.Host]]:
+        """(where it shall go, what the hosts said of themselves). Changes nothing."""
+        if self.cluster:
+            return self._placed_decision(request, reasons, self.cluster), []
+        allowed_hosts = self.fleet.hosts(self.init_request.host)
+        arguments = self.init_request.sizing_arguments()
+        hosts, unreachable = inventory.gather(
+            self.fleet, self.fleet.hosts(), arguments, patient=True
+        )
+        self.unreachable = unreachable
+        with reasons:
+            check_name(self.fleet, self.init_request, hosts, self.unreachable)
+            self.check_key(request.name)
+        self.hosts = {host.name: host for host in hosts}
+        self.reserve = self.provider.capacity_reserve(hosts) if self.provider else None
+        with capacity_claims.turn(self.claims, self.reserve, hosts):
+            decision = self.rank_hosts(
+                request, [host for host in hosts if host.name in allowed_hosts]
+            )
+            self.claim(request, decision)
+        decision.rejected.update(
+            (h, ("down", reason)) for h, reason in unreachable.items() if h in allowed_hosts
+        )
+        with reasons:
+            if not decision.ranked:
+                raise no_host_error(request.name, decision)
+        with reasons:
+            self.check_secrets(candidate.host for candidate in decision.ranked[: self.attempts()])
+        if not decision.ranked:
+            reasons.raise_first()
+        self.terms = {host.name: account.terms(host, self.policy) for host in hosts}
+        self.warning = decision.warning
+        return decision, hosts
+
+    def _placed_decision(
+        self, request: facts.PlacementRequest, reasons: Reasons, cluster: ClusterSnapshot
+    ) -> choose.PlacementDecision:
+        """The host that it was placed on, with all of its kind; another one, when that is gone."""
+        self.unreachable = cluster.take_unreported()
+        with reasons:
+            self.check_key(request.name)
+        host = cluster.host_of(request.name)
+        if host:
+            self.warning = cluster.warning_of(request.name)
+            return choose.PlacementDecision((choose.Candidate(host, 0.0),), {})
+        decision = cluster.place_guest(
+            self.fleet, self.init_request, request, ha_options=self.ha_options
+        )
+        with reasons:
+            if not decision.ranked:
+                raise no_host_error(request.name, decision)
+        self.warning = decision.warning
+        return decision
+
+    def candidates(self, decision: choose.PlacementDecision) -> Iterator[str]:
+        """The hosts that are asked to make it, one by one: each but the first when the one before
+        it has refused."""
+        refused: list[str] = []
+        while decision.ranked:
+            refused.append(decision.ranked[0].host)
+            yield refused[-1]
+            request = self.init_request.request()
+            if self.cluster is None:
+                remaining = choose.PlacementDecision(decision.ranked[1:], decision.rejected)
+                with capacity_claims.turn(self.claims, self.reserve, self.hosts.values()):
+                    decision = failover_capacity.best(
+                        remaining, self.reserve, request, self.hosts, self.ha_options
+                    )
+                    self.claim(request, decision)
+            else:
+                self.cluster.refresh_host(
+                    self.fleet, refused[-1], guest_name=self.init_request.name
+                )
+                decision = self.cluster.place_guest(
+                    self.fleet,
+                    self.init_request,
+                    request,
+                    excluded=refused,
+                    ha_options=self.ha_options,
+                )
+            self.warning = decision.warning
+
+    def rank_hosts(
+        self, request: facts.PlacementRequest, hosts: list[facts.Host]
+    ) -> choose.PlacementDecision:
+        """The ranking of the hosts, and why the others are none for it."""
+        rejected = foreign_key_hosts(self.fleet, self.init_request, [host.name for host in hosts])
+        if self.provider and self.ha_options:
+            rejected |= self.provider.rejected_hosts(request.name, self.ha_options, hosts)
+        able = [host for host in hosts if host.name not in rejected]
+        decision = choose.choose(able, request, self.policy)
+        decision.rejected.update(rejected)
+        return failover_capacity.best(decision, self.reserve, request, self.hosts, self.ha_options)
+
+    def _host_arguments(self, host: str) -> dict[str, Any]:
+        """The arguments of ``virt.init`` on the host."""
+        terms = self.cluster.terms(host) if self.cluster else self.terms.get(host)
+        return {
+            **self.init_request.host_arguments(),
+            "placement": terms.to_answer() if terms else None,
+        }
+
+    def test_create(self, host: str) -> None:
+        """Has the host say, for a test, whether it could make the guest: it looks at the image,
+        too. Raises what it says; without what is secret, which only the making needs."""
+        arguments = {**self._host_arguments(host), "test": True}
+        self.fleet.call(host, "virt.init", secret.without(arguments), long=True)
+
+    def check_resources(self, host: str, reasons: Reasons) -> None:
+        """What would keep the guest from being started elsewhere, where it is to be."""
+        if not (self.provider and self.ha_options):
+            return
+        cluster, key = self.cluster, (kind_of(self.init_request), host)
+        resources = cluster.local_resources.get(key) if cluster else None
+        if resources is None:
+            hosts_by_name = (
+                {candidate.name: candidate for candidate in cluster.hosts}
+                if cluster
+                else self.hosts
+            )
+            resources = self.provider.local_resources(
+                self.fleet, self.init_request.name, hosts_by_name[host], self._host_arguments(host)
+            )
+            if cluster:
+                cluster.local_resources[key] = resources
+        for reason in resources:
+            with reasons:
+                raise errors.InvalidInput(
+                    f"{self.init_request.name} could run on {host} alone: {reason}"
+                )
+
+    def check_secrets(self, hosts: Iterable[str]) -> None:
+        """They go to hosts that the master's configuration names."""
+        arguments = [
+            *secret.split(self.init_request.host_arguments())[1],
+            *(["pillar"] if self.init_request.pillar else []),
+        ]
+        for host in hosts:
+            secret.refuse_claimed(self.fleet.opts, host, arguments)
+
+    def check_key(self, name: str) -> None:
+        """A key that the master already trusts under this name, which is free, is no new
+        guest's."""
+        if self.init_request.seeded:
+            unique.refuse_key(self.keys, name)
+
+    def create(
+        self, decision: choose.PlacementDecision, undo: UndoStack, pending_create: PendingCreate
+    ) -> Placed:
+        """Placed, by the first host of the ranking that takes it.
+
+        A host without room had it a moment ago: somebody else was faster, and the next is asked,
+        however many there are. What fails for another reason is one of the ``attempts``. A host may
+        refuse to start a guest that it has created: that guest is removed before the next is asked.
+        """
+        refusals: list[str] = []
+        attempts_left = self.attempts()
+        for host in self.candidates(decision):
+            self.check_secrets([host])
+            self.check_resources(host, Reasons(first=True))
+            if self.warning:
+                self.report.step("warning", f"{self.init_request.name}: {self.warning}", host=host)
+            self.report.step(
+                "placed", f"{self.init_request.name}: creating it on {host}", host=host
+            )
+            mark = undo.mark()
+            try:
+                pending_create.record_host(host)
+                return self.create_on(host, undo, pending_create)
+            except errors.Refused as exc:
+                undo.run(mark)
+                if undo.failed:  # on another host the guest would exist a second time
+                    raise errors.OperationFailed(exc.reason) from exc
+                attempts_left -= not isinstance(exc, errors.NoRoom)
+                refusals.append(exc.reason)
+                self.report.step("refused", f"{self.init_request.name}: {exc.reason}", host=host)
+                if not attempts_left:
+                    break
+        raise errors.Refused(f"no host took {self.init_request.name}: {refusals_text(refusals)}")
+
+    def wait(self, host: str, kind: str) -> None:
+        """Until the guest has answered; then the volume that told it who it is can go."""
+        name = self.init_request.name
+        self.report.step("waiting", f"{name}: waiting for its {kind}", host=host)
+        took_s = wait.wait_for_answer(self.fleet, host, name, kind, self.init_request.wait_s)
+        # a ping can be answered by any minion, so what tells the guest who it is goes by proof
+        if kind == "minion" and target.reported(self.fleet.opts, name):
+            self.fleet.call(host, "virt.seed_eject", {"name": name}, long=True)
+        self.report.step("answered", f"{name}: its {kind} answered after {took_s:.0f} s")
+
+    def attempts(self) -> int:
+        return settings.integer(settings.of_master(self.fleet.opts), "attempts", 3)
+
+    def create_on(self, host: str, undo: UndoStack, pending_create: PendingCreate) -> Placed:
+        name = self.init_request.name
+        pillar = self.init_request.pillar
+        arguments, hidden = secret.split(self._host_arguments(host))
+        handing_in = authorization.key_permission(self.fleet, host, name, undo, pillar, hidden)
+        with handing_in if self.init_request.seeded or hidden else contextlib.nullcontext():
+            created = self.make_on(host, arguments)
+            undo.push(f"purge {name} on {host}", purge.on_host, self.fleet, host, name)
+            confirm_key(self.fleet, self.report, host, name, created, pillar)
+        unique.resolve(
+            self.fleet, self.report, name, host,
+            seeded=self.init_request.seeded, name_is_free=self.init_request.name_is_free,
+            query_locations=self.query_locations,
+        )  # fmt: skip
+        pending_create.mark_started()
+        start_policy = self.policy if self.init_request.start else None
+        state = deliver(
+            self.fleet, self.report, host, name, start_policy=start_policy, jobs=self.jobs
+        )
+        if self.provider and self.ha_options:
+            self.enable_ha(self.provider, host, undo)
+        return Placed(host, state, created)
+
+    def enable_ha(self, provider: ha_provider.HaProvider, host: str, undo: UndoStack) -> None:
+        """Gives it to who keeps guests: last, so that nobody else starts what is half made."""
+        name = self.init_request.name
+        operation = provider.plan_change(self.fleet, name, self.ha_options, created_on=host)
+        if operation:
+            undo.push(f"take {name} from high availability", provider.forget, self.fleet, name)
+            done = operation.run()
+            self.ha_result = done if isinstance(done, Result) else None
+            self.report.step("kept", f"{name}: given to high availability", host=host)
+
+    def make_on(self, host: str, arguments: dict[str, Any]) -> GuestKey:
+        """What the host has made, when it made the guest; its key has come in by then."""
+        name = self.init_request.name
+        watch = (f"{self.report.tag}/", self.report.host_event)
+        on_stall = (slots.QUIET_S, slots.max_hold_s(self.fleet.opts), self.idle)
+        answer = self.jobs.ask(self.fleet, host, "virt.init", arguments, watch, on_stall)
+        if answer.kind == DOWN:  # it was told nothing
+            raise errors.Refused(f"{host}: {answer.error}")
+        if answer.kind in (SILENT, BAD):
+            raise errors.ConnectionFailed(
+                f"{host}: {answer.error}; it may still be creating {name}: salt-run virt.repair "
+                f"name={name} shows what is left of it"
+            )
+        created = (
+            self.resolve_lost(host, answer)
+            if answer.kind == LOST
+            else CreatedGuest.from_answer(answer.get(), host)
+        )
+        self.slot.free()  # what follows is light
+        return created
+
+    def idle(self) -> None:
+        """Its host does nothing, or for very long: others need not wait for this one."""
+        self.slot.free()
+        text = (
+            f"{self.init_request.name}: no progress, or very long; others no longer wait for its "
+            f"end"
+        )
+        self.report.step("quiet", text)
+
+    def resolve_lost(self, host: str, lost: Answer) -> GuestKey:
+        """What a host has made that ended the job, and whose answer is lost: it is asked.
+
+        Raises Refused when it has made nothing, AlreadyExists when the guest there is somebody
+        else's, ConnectionFailed when that cannot be said.
+        """
+        name, error_text = self.init_request.name, f"{host}: {lost.error}"
+        try:
+            leftovers = find.leftovers(self.fleet, host, long=True)
+            self.check_creator(host, leftovers)
+            is_partial = name in leftovers.unfinished
+            if is_partial:
+                purge.purge_partial(self.fleet, host, name, disks="made")
+        except errors.AlreadyExists as exc:
+            raise errors.AlreadyExists(f"{error_text}; {exc.text}") from exc
+        except errors.VirtError as exc:
+            raise errors.ConnectionFailed(
+                f"{error_text}; {host} may have created {name}: salt-run virt.repair name={name} "
+                f"shows "
+                f"what is left of it ({exc.text})"
+            ) from exc
+        if is_partial:
+            raise errors.Refused(f"{error_text}; the partially created {name} was removed")
+        if name not in leftovers.guests:
+            raise errors.Refused(f"{error_text}; nothing was created there")
+        key = self.keys.accepted(name)
+        if self.init_request.image and self.init_request.seeded and not key:
+            raise errors.ConnectionFailed(
+                f"{error_text}; {name} exists there and stays as it is, but the master did not "
+                f"get its "
+                "key: "
+                f"salt-run virt.repair name={name} shows what to do"
+            )
+        self.report.step("found", f"{name}: {lost.error}; it is there", host=host)
+        return GuestKey(name=name, host=host, pub_key=key)
+
+    def check_creator(self, host: str, leftovers: Leftovers) -> None:
+        """Raises unless the guest of this name there, if there is one, is this operation's.
+
+        leftovers: what the host says. Raises AlreadyExists for another one's, which
+        stays, and OperationFailed where the host does not tell: an older version.
+        """
+        name = self.init_request.name
+        if name not in leftovers.guests:
+            return
+        if leftovers.operations is None:
+            raise errors.OperationFailed(
+                f"{host} does not say who created {name}: update Salt Virt there"
+            )
+        if leftovers.operations.get(name) != self.init_request.operation:
+            raise errors.AlreadyExists(
+                f"{name} on {host} was created by somebody else, and stays as it is"
+            )
+
+
+def check_name(
+    fleet: Fleet,
+    init_request: InitRequest,
+    hosts: Iterable[facts.Host],
+    unreachable: dict[str, str],
+    names_on_disk: find.NamesOnDisk | None = None,
+) -> None:
+    """Raises when the name is taken, or may be. hosts, unreachable: what all of them said, and who
+    said nothing. names_on_disk: of the unreachable, when many names are asked about."""
+    name = init_request.name
+    for host in hosts:
+        unique.refuse_case(name, {guest.name: [host.name] for guest in host.guests})
+        existing = next((guest for guest in host.guests if guest.name == name), None)
+        if existing is not None:
+            partial_note = f" (being created, or partially created: see virt.repair name={name})"
+            raise errors.AlreadyExists(
+                f"{name} exists already, on {host.name}{partial_note * existing.creating}"
+            )
+    unique.check(
+        fleet, name, unreachable, seeded=init_request.seeded,
+        name_is_free=init_request.name_is_free, names_on_disk=names_on_disk,
+    )  # fmt: skip
+
+
+def refuse_managed(fleet: Fleet, provider: ha_provider.HaProvider | None, name: str) -> None:
+    """Raises where somebody keeps a guest of the name: it may be nowhere at the moment, and be
+    started any time."""
+    ha_provider.refuse_managed(fleet.opts, name)
+    if provider:
+        provider.refuse_name(name)
+
+
+def planned(
+    request: facts.PlacementRequest, host: str, details: dict[str, Any], notes: str = ""
+) -> Checked:
+    """The answer to ``test=True``. request: the request, as this host would count it. notes: what
+    else is said."""
+    demand = {
+        "host": host, "vcpus": request.vcpus, "memory_mib": request.memory_kib // 1024,
+        "disk_bytes": request.disk_bytes, "pools": request.pools,
+        "bridges": sorted(request.bridges), "networks": sorted(request.networks),
+    }  # fmt: skip
+    disk = units.human_bytes(request.disk_bytes + sum(request.pools.values()))
+    comment = (
+        f"{request.name} would be created on {host}: {units.pluralize(request.vcpus, 'vCPU')}, "
+        f"{demand['memory_mib']} MiB of memory, {disk} of disk{notes}"
+    )
+    return Checked(request.name, comment, {"created": demand}, {"host": host, **details})
+
+
+@contextlib.contextmanager
+def naming_leftovers(undo: UndoStack) -> Iterator[None]:
+    """Around an operation and its Revert: its error names what could not be undone, too."""
+    try:
+        yield
+    except errors.VirtError as exc:
+        if not undo.failed:
+            raise
+        failures = "; ".join(undo.failed)
+        raise type(exc)(
+            f"{exc.text}; could not undo: {failures}; see salt-run virt.repair"
+        ) from exc
+
+
+def confirm_key(
+    fleet: Fleet,
+    report: Report,
+    host: str,
+    name: str,
+    created: GuestKey,
+    pillar: dict[str, Any] | None = None,
+) -> None:
+    """Sees that the host answers for this guest, and that the key it speaks of came in.
+
+    created: the host's answer, which decides nothing: the key comes by the ext_pillar virtkey,
+    where
+    Salt knows who sends it. pillar: for the guest's minion. Raises KeyRefused, OperationFailed,
+    InvalidInput.
+    """
+    if created.name != name:
+        raise errors.OperationFailed(
+            f"{host} was asked for {name} and answered for {created.name!r}"
+        )
+    handed_key, key = created.pub_key, KeyStore(fleet.opts).accepted(name)
+    if handed_key and not (key and handed_key.split() == key.split()):
+        raise errors.KeyRefused(
+            f"{host}: the master did not get the key of {name} by the ext_pillar virtkey; "
+            f"the logs of the master and of {host} say why (an older version there: salt {host} "
+            "saltutil.sync_all)"
+        )
+    if handed_key:
+        report.step("accepted", f"{name}: key accepted", host=host)
+    elif pillar:
+        raise errors.InvalidInput(f"pillar: {name} has no disk of an image, so no minion")
+
+
+def deliver(
+    fleet: Fleet,
+    report: Report,
+    host: str,
+    name: str,
+    *,
+    start_policy: PlacementPolicy | None = None,
+    jobs: Jobs = SINGLE_JOBS,
+) -> str:
+    """What follows when a host has made a guest: its start, libvirt's word for its state.
+
+    start_policy: the placement policy by which it is started; None: it is not. jobs: how the host
+    is
+    asked to start it. Raises OperationFailed, NoRoom.
+    """
+    if start_policy:
+        state = _start_guest(fleet, host, name, start_policy, jobs)
+    else:
+        state = _state(fleet, host, name)
+    if start_policy and state != RUNNING:
+        raise errors.OperationFailed(f"{host}: {name} was started but libvirt says {state}")
+    report.step("done", f"{name}: {state}", host=host, state=state)
+    return state
+
+
+def _start_guest(fleet: Fleet, host: str, name: str, policy: PlacementPolicy, jobs: Jobs) -> str:
+    """Starts it: its state after that; when the host's answer is missing, it is asked for that."""
+    arguments = {
+        "name": name, "verb": "start", "when": [*VERBS["start"].before],
+        "placement": account.terms(None, policy).to_answer(),
+    }  # fmt: skip
+    try:
+        power = PowerChange.from_answer(jobs.ask(fleet, host, "virt.power", arguments).get(), host)
+    except errors.ConnectionFailed:
+        if _state(fleet, host, name) != RUNNING:
+            raise
+        return RUNNING
+    if power.before is None:
+        raise errors.OperationFailed(f"{host}: {name} is no longer there")
+    return power.after or power.before
+
+
+def _state(fleet: Fleet, host: str, name: str) -> str:
+    state: str = fleet.call(host, "virt.vm_state", {"vm_": name}).get(name)
+    return state
+
+
+def refusals_text(refusals: list[str]) -> str:
+    """The refusals of many hosts as one clause; of a crowd the first ones."""
+    remaining = len(refusals) - choose.NAMED
+    shown = "; ".join(refusals[: choose.NAMED])
+    return f"{shown}; and {remaining} more" if remaining > 0 else shown
+
+
+def no_host_error(name: str, decision: choose.PlacementDecision) -> errors.VirtError:
+    """The error when no host is left: what every host says against the request is its fault."""
+    reasons = set(decision.rejected.values())
+    if len(reasons) == 1 and next(iter(reasons))[0] == "profile":
+        return errors.InvalidInput(f"{name}: {next(iter(reasons))[1]}")
+    return errors.Refused(f"no host can take {name}: {decision.reasons()}")

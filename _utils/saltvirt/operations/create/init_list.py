@@ -1,0 +1,190 @@
+"""Deploy several guests that are alike: all are placed in one picture of the hosts, and some are
+made at once. One that fails does not stop the others."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from saltvirt import errors
+from saltvirt.fleet import secret
+from saltvirt.fleet.client import Fleet
+from saltvirt.fleet.progress import ProgressDisplay
+from saltvirt.operations.cluster import capacity_claims, ha_provider, unique
+from saltvirt.operations.core.operation import Reasons, Result, Several, failure
+from saltvirt.operations.core.report import OneByOne, Report
+from saltvirt.operations.create.batch_lookup import CreateSlot, create_each
+from saltvirt.operations.create.batched_jobs import SINGLE_JOBS, BatchedJobs, Jobs
+from saltvirt.operations.create.cluster_snapshot import ClusterSnapshot
+from saltvirt.operations.create.init import Init, InitRequest, check_name, no_host_error, planned
+from saltvirt.operations.journal import lock
+from saltvirt.placement import facts
+from saltvirt.placement.policy import PlacementPolicy
+from saltvirt.spec import single_guest as of_one
+
+# of guests that share jobs so many are under way; their turns are the jobs'
+THREADS = 60
+
+
+class InitList:
+    """Deploys guests that differ in their names alone, each as Init does.
+
+    wishes: an InitRequest of each. at_once: so many are made at a time. screen: where steps are
+    shown. keeper: as Init has it. A host that refuses meanwhile is asked for what it has, it alone,
+    and passed over. Guests that get no key, and so are made in moments, share the jobs of
+    their hosts.
+    """
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        policy: PlacementPolicy,
+        init_requests: Sequence[InitRequest],
+        at_once: int,
+        screen: ProgressDisplay | None = None,
+        provider: ha_provider.HaProvider | None = None,
+    ) -> None:
+        self.provider = provider
+        self.fleet, self.policy, self.init_requests = fleet, policy, init_requests
+        self.at_once, self.screen = at_once, screen
+        self.batched_jobs = BatchedJobs(at_once) if _are_light(init_requests[0]) else None
+        self.jobs: Jobs = SINGLE_JOBS if self.batched_jobs is None else self.batched_jobs
+
+    def check(self) -> Several:
+        """Where each would be made, or why not. Their hosts are not asked whether they could."""
+        cluster = self._query_cluster()
+        hosts = cluster.hosts
+        return Several(
+            tuple(
+                self._check_guest(init_request, cluster, hosts)
+                for init_request in self.init_requests
+            )
+        )
+
+    def run(self) -> Several:
+        """Raises InvalidInput for what is wrong of all of them, before anything is made."""
+        with capacity_claims.open_claims(self.fleet.opts, self.provider) as claims:
+            return self._create_all(self._query_cluster(claims))
+
+    def _create_all(self, cluster: ClusterSnapshot) -> Several:
+        hosts, placed = cluster.hosts, []
+        parts: dict[str, Result] = {}
+        for init_request in self.init_requests:
+            try:
+                self._place_guest(init_request, cluster, hosts, Reasons())
+                placed.append(init_request)
+            except errors.VirtError as exc:
+                parts[init_request.name] = _failed(init_request, exc)
+
+        if self.batched_jobs:
+            self.batched_jobs.coming = Counter(
+                filter(None, (cluster.host_of(w.name) for w in placed))
+            )
+
+        def make(init_request: InitRequest, create_slot: CreateSlot) -> Result:
+            return self._make(init_request, cluster, create_slot)
+
+        host_count = len(hosts) + len(cluster.unreachable)
+        slot_count = THREADS if self.batched_jobs else self.at_once
+        for init_request, done in create_each(placed, make, slot_count, host_count):
+            try:
+                parts[init_request.name] = done.result()
+            except Exception as exc:
+                parts[init_request.name] = _failed(init_request, exc)
+        return Several(tuple(parts[init_request.name] for init_request in self.init_requests))
+
+    def _query_cluster(self, claims: capacity_claims.Claims | None = None) -> ClusterSnapshot:
+        """The hosts. Raises InvalidInput for what cannot be of all of them."""
+        first = self.init_requests[0]
+        unique_args = of_one.unique_arguments(first.arguments)
+        if unique_args:
+            raise errors.InvalidInput(
+                f"{', '.join(unique_args)}: one guest alone can have that, and these are "
+                f"{len(self.init_requests)}: name one, or describe each for virt.deployed"
+            )
+        for number, init_request in enumerate(self.init_requests):
+            unique.refuse_alike(
+                init_request.name, (earlier.name for earlier in self.init_requests[:number])
+            )
+        for validator in first.validators():
+            validator()
+        ha_provider.parse_ha_options(self.provider, first.ha, bool(first.start))
+        self.fleet.hosts(first.host)
+        return ClusterSnapshot(self.fleet, self.policy, first, self.provider, claims)
+
+    def _check_guest(
+        self, init_request: InitRequest, cluster: ClusterSnapshot, hosts: list[facts.Host]
+    ) -> Result:
+        reasons = Reasons()
+        with reasons:
+            with reasons:
+                lock.refuse_taken(self.fleet.opts, init_request.name)
+            request, chosen = self._place_guest(init_request, cluster, hosts, reasons)
+            init = self._init(init_request, cluster)
+            with reasons:
+                init.check_secrets([chosen])
+            with reasons:
+                init.ha_options = ha_provider.parse_ha_options(
+                    self.provider, init_request.ha, bool(init_request.start)
+                )
+                init.check_resources(chosen, reasons)
+            init.warning = cluster.warning_of(init_request.name)
+            reasons.raise_first()
+            best = next(host for host in cluster.hosts if host.name == chosen)
+            return planned(request.for_host(best), chosen, {}, init.notes("would be"))
+        return reasons.checked(init_request.name)
+
+    def _place_guest(
+        self,
+        init_request: InitRequest,
+        cluster: ClusterSnapshot,
+        hosts: list[facts.Host],
+        reasons: Reasons,
+    ) -> tuple[facts.PlacementRequest, str]:
+        """(what it asks for, the host that it is placed on in the picture). hosts: as they were
+        before any was placed. Raises the first reason why there is none."""
+        init = self._init(init_request, cluster)
+        request = init.request(reasons)
+        with reasons:
+            check_name(self.fleet, init_request, hosts, cluster.unreachable, cluster.names_on_disk)
+            init.check_key(request.name)
+        reasons.raise_first()  # who cannot be made takes no other's place
+        decision = cluster.place_guest(
+            self.fleet, init_request, request, ha_options=init.ha_options
+        )
+        if not decision.ranked:
+            raise no_host_error(request.name, decision)
+        return request, decision.ranked[0].host
+
+    def _init(self, init_request: InitRequest, cluster: ClusterSnapshot) -> Init:
+        report = self._report(self.fleet, init_request)
+        return Init(self.fleet, self.policy, init_request, report, cluster, provider=self.provider)
+
+    def _make(
+        self, init_request: InitRequest, cluster: ClusterSnapshot, create_slot: CreateSlot
+    ) -> Result:
+        with Fleet(self.fleet.opts, like=self.fleet) as fleet:
+            report = self._report(fleet, init_request)
+            return Init(
+                fleet,
+                self.policy,
+                init_request,
+                report,
+                cluster,
+                create_slot.query_locations,
+                self.jobs,
+                self.provider,
+            ).run()
+
+    def _report(self, fleet: Fleet, init_request: InitRequest) -> Report:
+        return Report(fleet, init_request.name, "init", OneByOne(self.screen))
+
+
+def _are_light(init_request: InitRequest) -> bool:
+    """Nothing of it is anybody's alone: no key that comes in while it is made, no secret."""
+    return not init_request.seeded and not secret.split(init_request.host_arguments())[1]
+
+
+def _failed(init_request: InitRequest, error: Exception) -> Result:
+    message = failure(error, f"the deployment of {init_request.name}")
+    return Result(init_request.name, message, complete=False)

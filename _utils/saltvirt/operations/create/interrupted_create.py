@@ -1,0 +1,118 @@
+"""A guest whose init was killed: what is proven of it, and so what ends it."""
+
+from __future__ import annotations
+
+from saltvirt import errors
+from saltvirt.creation import Phase
+from saltvirt.fleet.client import Fleet
+from saltvirt.fleet.keys import KeyStore
+from saltvirt.fleet.pillars import Pillars
+from saltvirt.operations.cluster import find, unique
+from saltvirt.operations.core.report import Report
+from saltvirt.operations.create.init import InitRequest, deliver
+from saltvirt.operations.guest import purge
+from saltvirt.operations.journal import intent_log, lock
+from saltvirt.placement import facts
+from saltvirt.placement.policy import PlacementPolicy
+
+# it goes and is made again; all of it is there, and it was never started
+RECREATE, START = "again", "start"
+
+
+def judge(
+    fleet: Fleet, init_request: InitRequest, guest: facts.Guest, host: str, deployment: str
+) -> tuple[str | None, str | None]:
+    """(AGAIN, START or None, what to say of a guest that stays as it is or None).
+
+    init_request: InitRequest. guest: facts.Guest, on ``host``. Changes nothing.
+    """
+    opts, name = fleet.opts, init_request.name
+    record = intent_log.load(opts, name)
+    in_deployment = guest.deployment == str(deployment)
+    if lock.guest_owner(opts, name):
+        return None, None
+    if guest.phase is not Phase.COMPLETE:
+        return _judge_partial(fleet, name, host, in_deployment)
+    if record is None or record.host != host or guest.state == "running":
+        return None, None
+    message = f"{record.what} of it was given up or killed: see salt-run virt.repair name={name}"
+    never_started = record.what == "virt.init" and not record.started
+    is_off = guest.state == "shutdown"
+    if not (
+        in_deployment and never_started and is_off and _is_registered(fleet, init_request, host)
+    ):
+        return None, message
+    # one of the same set that another master made since has the set's name, too
+    leftovers = find.leftovers(fleet, host)
+    return (None, message) if intent_log.is_by_another(name, record, leftovers) else (START, None)
+
+
+def _judge_partial(
+    fleet: Fleet, name: str, host: str, in_deployment: bool
+) -> tuple[str | None, str | None]:
+    leftovers = find.leftovers(fleet, host)
+    if name not in leftovers.unfinished:
+        return None, f"it is being created on {host}: run this again when that is done"
+    if name in leftovers.used:
+        return None, (
+            f"its creation on {host} was interrupted, but {leftovers.used[name]}: it stays as it "
+            f"is; see "
+            f"salt-run virt.repair name={name}"
+        )
+    if in_deployment:
+        return RECREATE, None
+    return (
+        None,
+        f"partially created by an interrupted init of somebody else: see salt-run virt.repair "
+        f"name={name}",
+    )
+
+
+def _is_registered(fleet: Fleet, init_request: InitRequest, host: str) -> bool:
+    """Whether the master has what it keeps of such a guest: its key and its pillar."""
+    keys, seeded = KeyStore(fleet.opts), init_request.seeded and init_request.image
+    if seeded and not (
+        keys.accepted(init_request.name) and keys.host_of(init_request.name) == host
+    ):
+        return False
+    return (
+        not init_request.pillar
+        or Pillars(fleet.opts).load(init_request.name, keys.accepted) == init_request.pillar
+    )
+
+
+def remove(fleet: Fleet, name: str, host: str) -> None:
+    """Takes away what is half made; its host proves again that nobody works on it. The key goes
+    that the master accepted for this very guest."""
+    with lock.guest(fleet.opts, name, "virt.deployed"):
+        purge.purge_partial(fleet, host, name)
+        keys = KeyStore(fleet.opts)
+        if keys.retain_reason(name, host) is None:
+            keys.delete(name)
+        intent_log.forget(fleet.opts, name)
+
+
+def start(
+    fleet: Fleet,
+    policy: PlacementPolicy,
+    init_request: InitRequest,
+    host: str,
+    report: Report,
+    query_locations: unique.LocationQuery = find.locations,
+) -> str:
+    """Ends what the killed one had left to do; libvirt's word for the guest's state then. look:
+    asks all hosts, after it is called."""
+    with lock.guest(fleet.opts, init_request.name, "virt.deployed"):
+        record = intent_log.load(fleet.opts, init_request.name)
+        if record is None or record.host != host or record.started:
+            raise errors.OperationFailed(
+                f"{init_request.name} on {host} was changed meanwhile: run this again"
+            )
+        query_locations(fleet).host_of(
+            init_request.name
+        )  # one of another master is named, and neither is started
+        intent_log.mark_started(fleet.opts, init_request.name)
+        start_policy = policy if init_request.start else None
+        state = deliver(fleet, report, host, init_request.name, start_policy=start_policy)
+        intent_log.forget(fleet.opts, init_request.name)
+        return state

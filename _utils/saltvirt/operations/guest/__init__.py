@@ -1,0 +1,1 @@
+"""Power, removal and snapshots of a guest."""

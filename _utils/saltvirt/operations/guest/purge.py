@@ -1,0 +1,231 @@
+"""Remove a guest, its own disks and its key."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from saltvirt import errors, names
+from saltvirt.answers.removal import RemovalPlan
+from saltvirt.fleet import syndic
+from saltvirt.fleet.client import Fleet
+from saltvirt.fleet.keys import KeyStore
+from saltvirt.operations.cluster import (
+    find,
+    ha_provider,
+    inventory,
+    shared_storage_check,
+    start_safety,
+)
+from saltvirt.operations.core.operation import Checked, Reasons, Result
+from saltvirt.operations.journal import evacuated, intent_log, location_cache, lock
+from saltvirt.placement import facts
+
+
+@dataclass(frozen=True)
+class Removal:
+    """What a purge deletes and what it keeps (path to why), the other hosts asked. unused: of what
+    is deleted, what other hosts could have and do not use. unsure: the guest's own disks that
+    stay."""
+
+    delete: list[str]
+    keep: dict[str, str]
+    unused: list[str]
+    unsure: list[str]
+
+    def would(self) -> dict[str, Any]:
+        """For people, as plain data."""
+        return asdict(self)
+
+    def done(self) -> dict[str, Any]:
+        """The same once it was done."""
+        return {"delete": self.delete, "keep": self.keep, "unsure": self.unsure}
+
+
+def plan(
+    fleet: Fleet, host: str, name: str, function: str = "virt.purge", **options: Any
+) -> Removal:
+    """What ``virt.purge`` would do on the host, the other hosts asked. Changes nothing. function:
+    another one that takes and answers the same."""
+    arguments = {"vm_": name, "test": True, **options}
+    removal_plan = RemovalPlan.from_answer(fleet.call(host, function, arguments, long=False), host)
+    unused, retained = shared_storage_check.unused_elsewhere(fleet, host, removal_plan.shared)
+    keep = {path: reason for path, reason in removal_plan.keep.items() if path not in unused}
+    unsure = sorted({*removal_plan.unsure} - {*unused})
+    return Removal(sorted({*removal_plan.delete, *unused}), {**keep, **retained}, unused, unsure)
+
+
+def on_host(fleet: Fleet, host: str, name: str, **options: Any) -> Removal:
+    """Purges the guest there; what was deleted and what stayed. What other hosts may have goes
+    only when each of them said that it does not use it."""
+    removal = plan(fleet, host, name, **options)
+    arguments = {"vm_": name, "unused": removal.unused, **options}
+    done = fleet.call(host, "virt.purge", arguments, long=True)
+    leftovers = (done.get("left") or {}) if isinstance(done, dict) else {}
+    if not leftovers.keys() - removal.keep.keys():
+        return removal
+    return replace(  # somebody began to use it after the plan was made
+        removal,
+        delete=[path for path in removal.delete if path not in leftovers],
+        keep={**removal.keep, **leftovers},
+        unsure=sorted({*removal.unsure, *leftovers}),
+    )
+
+
+def remove_orphans(fleet: Fleet, host: str, name: str) -> None:
+    """Removes the disks that an operation which died has made for a guest on the host. Raises
+    OperationFailed when something stays."""
+    removal = plan(fleet, host, name, "virt.remove_made")
+    try:
+        fleet.call(host, "virt.remove_made", {"vm_": name, "unused": removal.unused}, long=True)
+    except errors.OperationFailed as exc:
+        message = "; ".join(f"{path} stays: {reason}" for path, reason in removal.keep.items())
+        raise errors.OperationFailed(message or exc.text) from exc
+
+
+def purge_partial(fleet: Fleet, host: str, name: str, **options: Any) -> Removal:
+    """Purges a guest that an init has half made, by who holds its lock. Raises OperationFailed,
+    before anything is changed, when it is not half made any more, when it was ever started, and
+    when a disk would stay: without its record it would be nobody's."""
+    leftovers = find.leftovers(fleet, host)
+    if name not in leftovers.unfinished:
+        raise errors.OperationFailed(f"{name} on {host} was changed meanwhile: run this again")
+    if name in leftovers.used:
+        raise errors.OperationFailed(f"{name} on {host} stays: {leftovers.used[name]}")
+    removal = plan(fleet, host, name, **options)
+    for path in removal.unsure:
+        raise errors.OperationFailed(f"{path} on {host} stays: {removal.keep[path]}")
+    return on_host(fleet, host, name, force=False, **options)
+
+
+class Purge:
+    """Removes a guest, its own disks, and its key when it was accepted for this guest of this host.
+
+    on: the host that must have it. deployment: whose guest it must be. force: also a guest that is
+    not off. The key stays when the guest could not be removed.
+    """
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        name: str,
+        delete_key: bool = True,
+        expected_host: str | None = None,
+        deployment: str | None = None,
+        force: bool = False,
+    ) -> None:
+        self.fleet, self.name, self.delete_key, self.expected_host = (
+            fleet,
+            str(name),
+            delete_key,
+            expected_host,
+        )
+        self.deployment, self.force = deployment, force
+
+    def check(self) -> Checked:
+        """What its host would delete and keep, and whether its key would go."""
+        reasons = Reasons()
+        with reasons:
+            name = names.guest(self.name)
+            with reasons:
+                lock.refuse_taken(self.fleet.opts, name)
+            with reasons:
+                ha_provider.refuse_managed(self.fleet.opts, name)
+            host, state, unheard = self._locate(name)
+            with reasons:
+                self._refuse_active(host, state)
+            removal = plan(self.fleet, host, name)
+            deletes_key, key_reason = self._key(host, unheard)
+            reasons.raise_first()
+            disks = ", ".join(removal.delete) or "no disks"
+            comment = f"{name} would be removed from {host}, with {disks}"
+            comment += " and its key" if deletes_key else ""
+            changes = {"removed": removal.would(), "key": deletes_key}
+            return Checked(
+                name, comment + _retained_text(key_reason, removal), changes, {"host": host}
+            )
+        return reasons.checked(self.name)
+
+    def run(self) -> Result:
+        """Raises NotFound, OperationFailed."""
+        fleet, name = self.fleet, names.guest(self.name)
+        with lock.guest(fleet.opts, name, "virt.purge"):
+            ha_provider.refuse_managed(fleet.opts, name)
+            host, state, unheard = self._locate(name)
+            self._refuse_active(host, state)
+            if self.expected_host not in (None, host):
+                raise errors.OperationFailed(
+                    f"{name} is on {host} now, not on {self.expected_host}: it stays"
+                )
+            self._refuse_others(host)
+            options = {} if self.force else {"force": False}
+            removal = on_host(fleet, host, name, **options)
+            states = fleet.call(host, "virt.vm_state") or {}
+            if name in states:
+                raise errors.OperationFailed(f"{host}: libvirt still has {name}")
+            location_cache.store_host(fleet.opts, host, states)
+            intent_log.forget(fleet.opts, name)
+            evacuated.forget(fleet.opts, name)
+            location_cache.forget(fleet.opts, name)
+            deletes_key, key_reason = self._key(host, unheard)
+            if deletes_key:
+                KeyStore(fleet.opts).delete(name)
+        comment = f"{name} was removed from {host}"
+        comment += " and its key from the master" if deletes_key else ""
+        changes = {"removed": True, **removal.done()}
+        return Result(name, comment + _retained_text(key_reason, removal), changes, {"host": host})
+
+    def _refuse_active(self, host: str, state: str) -> None:
+        """Raises OperationFailed for a guest that is not off, unless that is forced."""
+        if state in facts.ACTIVE and not self.force:
+            raise errors.OperationFailed(
+                f"{self.name} is {state} on {host}: salt-run virt.shutdown {self.name} "
+                "shuts it down; force=True powers it off and removes it"
+            )
+
+    def _refuse_others(self, host: str) -> None:
+        """Raises OperationFailed for one that is not, or not any more, of the deployment: somebody
+        may have made it anew."""
+        if self.deployment is None:
+            return
+        hosts, unreachable = inventory.gather(self.fleet, [host])
+        if unreachable:
+            raise errors.ConnectionFailed(f"{host}: {unreachable[host]}")
+        [deployment] = [
+            guest.deployment for guest in hosts[0].guests if guest.name == self.name
+        ] or [None]
+        if deployment != self.deployment:
+            raise errors.OperationFailed(
+                f"{self.name} on {host} is not of deployment {self.deployment} by now: it stays"
+            )
+
+    def _locate(self, name: str) -> tuple[str, str, str]:
+        """(the guest's host, its state, the hosts that may have another definition of a guest that
+        is off, and run it: in words)."""
+        locations = find.locations(self.fleet)
+        host = locations.host_of(name)
+        location_cache.store(self.fleet.opts, name, host)
+        state = locations.guests[name][host]
+        if state in facts.ACTIVE:
+            return host, state, ""
+        return host, state, "; ".join(start_safety.unheard_hosts(self.fleet, locations, name))
+
+    def _key(self, host: str, unheard: str) -> tuple[bool, str | None]:
+        """(whether the guest's key goes with it, why it stays when there is one that does not)."""
+        if not self.delete_key:
+            return False, None
+        keys = KeyStore(self.fleet.opts)
+        if syndic.below(self.fleet.opts, host):
+            return False, f"{host} is below a syndic: its own master has the key, if it has one"
+        if keys.status(self.name) is None:
+            return False, None
+        reason = keys.retain_reason(self.name, host)
+        if reason is None and unheard:
+            reason = f"the guest may run on a host that does not answer ({unheard})"
+        return reason is None, reason
+
+
+def _retained_text(key_reason: str | None, removal: Removal) -> str:
+    """Why the key stays, and each disk that does."""
+    text = f"; its key stays: {key_reason}" if key_reason else ""
+    return text + "".join(f"; {path} stays: {reason}" for path, reason in removal.keep.items())

@@ -1,0 +1,289 @@
+"""Snapshots of a guest, wherever it runs."""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeVar
+
+from saltvirt import errors, names, units
+from saltvirt.answers.snapshots import (
+    SnapshotChange,
+    SnapshotInfo,
+    SnapshotReverted,
+    SnapshotsDeleted,
+    SnapshotTaken,
+)
+from saltvirt.fleet.client import Fleet
+from saltvirt.operations.cluster import find, ha_provider, shared_storage_check
+from saltvirt.operations.core.operation import Checked, Reasons, Result
+from saltvirt.operations.guest import lifecycle
+from saltvirt.operations.journal import lock
+
+# name of a snapshot to what is known of it
+SnapshotsByName = dict[str, SnapshotInfo]
+Change = TypeVar("Change", bound=SnapshotChange)
+
+
+def writable_snapshots(
+    fleet: Fleet, name: str, only: str | None = None
+) -> tuple[str, SnapshotsByName]:
+    """(host, name to what is known of it) of a guest's snapshots, of which some are to be taken,
+    put back or deleted. only: as for lifecycle.plan.
+
+    Raises what lifecycle.writes does, OperationFailed where the host cannot tell.
+    """
+    host = lifecycle.host_for_write(fleet, name, only)
+    return host, _read_snapshots(fleet, host, name)
+
+
+def _read_snapshots(fleet: Fleet, host: str, name: str) -> SnapshotsByName:
+    """What the host knows of the guest's snapshots. Raises OperationFailed."""
+    response = fleet.call(host, "virt.list_snapshots", {"domain": name}, long=False).get(name)
+    if response is None or isinstance(response, dict):
+        reason = response.get("error") if response else f"its answer says nothing of {name}"
+        raise errors.OperationFailed(f"which snapshots {name} has on {host} is not known: {reason}")
+    listed = response if isinstance(response, list) else []  # a text where it has none
+    snapshots = [SnapshotInfo.from_answer(snapshot, host) for snapshot in listed]
+    return {snapshot.name: snapshot for snapshot in snapshots}
+
+
+def listing(fleet: Fleet, name: str) -> Result:
+    """The snapshots of a guest, wherever it is, the oldest first.
+
+    Raises NotFound, OperationFailed.
+    """
+    host, _ = find.locate(fleet, name)
+    snapshots = _read_snapshots(fleet, host, name)
+    if not snapshots:
+        comment = f"{name} on {host} has no snapshots"
+        return Result(name, comment, {}, {"host": host, "snapshots": []})
+    header = ["snapshot", "taken", "kind", "guest was", "on top of", "current"]
+    rows: list[list[str | None]] = [[*header]]
+    for snapshot in snapshots.values():
+        kind = "external" if snapshot.external else "internal"
+        current = "yes" if snapshot.current else ""
+        rows.append(
+            [snapshot.name, snapshot.created, kind, snapshot.state, snapshot.parent, current]
+        )
+    comment = f"{name} on {host} has {units.pluralize(len(snapshots), 'snapshot')}"
+    data = [snapshot.to_answer() for snapshot in snapshots.values()]
+    return Result(name, comment, {}, {"host": host, "table": rows, "snapshots": data})
+
+
+def _and_notes(comment: str, notes: Iterable[str]) -> str:
+    return "; ".join([comment, *notes])
+
+
+def plan(
+    fleet: Fleet, host: str, change: type[Change], arguments: dict[str, Any]
+) -> tuple[Change, list[str]]:
+    """(what the host would do, the files that no other host uses). Changes nothing.
+
+    Raises Refused when one of the files that are merged, begin anew or go may be needed on another
+    host: where all have not said that it is not.
+    """
+    data = fleet.call(host, change.FUNCTION, {**arguments, "test": True}, long=False)
+    planned_change = change.from_answer(data, host)
+    file_locations = (
+        {**planned_change.own, **planned_change.shared} if planned_change.shared else {}
+    )
+    _, reasons = shared_storage_check.unused_elsewhere(fleet, host, file_locations)
+    for path in sorted(set(planned_change.shared) & set(reasons)):
+        raise errors.Refused(
+            f"{path} on {host} would be lost, and other hosts may need it: {reasons[path]}"
+        )
+    return planned_change, sorted(planned_change.shared)
+
+
+def run(fleet: Fleet, host: str, change: type[Change], arguments: dict[str, Any]) -> Change:
+    """Does it after the other hosts were asked; what the host answered."""
+    _, unused = plan(fleet, host, change, arguments)
+    data = fleet.call(host, change.FUNCTION, {**arguments, "unused": unused}, long=True)
+    return change.from_answer(data, host)
+
+
+class _SnapshotOperation(abc.ABC):
+    """What all operations on a guest's snapshots have in common.
+
+    host: where the guest is and nowhere else, though not every host answers.
+    """
+
+    verb = "virt.snapshot"
+
+    def __init__(self, fleet: Fleet, name: str, host: str | None = None) -> None:
+        self.fleet, self.name, self.host = fleet, str(name), host
+
+    def check(self) -> Checked:
+        """What would become of which snapshots."""
+        reasons = Reasons()
+        with reasons, self._locked_snapshots() as (host, snapshots):
+            return self._planned(host, snapshots)
+        return reasons.checked(self.name)
+
+    def run(self) -> Result:
+        """Raises NotFound, InvalidInput, AlreadyExists, Refused, OperationFailed."""
+        with self._locked_snapshots() as (host, snapshots):
+            return self._done(host, snapshots)
+
+    @contextlib.contextmanager
+    def _locked_snapshots(self) -> Iterator[tuple[str, SnapshotsByName]]:
+        """Holds the guest's lock: (its host, its snapshots)."""
+        with lock.guest(self.fleet.opts, names.guest(self.name), self.verb):
+            yield writable_snapshots(self.fleet, self.name, self.host)
+
+    @abc.abstractmethod
+    def _planned(self, host: str, snapshots: SnapshotsByName) -> Checked:
+        """What it would do, in words."""
+
+    @abc.abstractmethod
+    def _done(self, host: str, snapshots: SnapshotsByName) -> Result:
+        """Does it."""
+
+
+class TakeSnapshot(_SnapshotOperation):
+    """Takes one. snapshot: its name; None: the guest's name and the time. disk_only: True for an
+    external one, False for an internal one, None for what suits the guest. quiesce: the guest's
+    agent settles its file systems first."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        name: str,
+        snapshot: str | None = None,
+        host: str | None = None,
+        disk_only: bool | None = None,
+        quiesce: bool = False,
+    ) -> None:
+        super().__init__(fleet, name, host)
+        self.snapshot, self.disk_only, self.quiesce = snapshot, disk_only, quiesce
+
+    def _ask(self, host: str, *, test: bool) -> SnapshotTaken:
+        arguments: dict[str, Any] = {"domain": self.name, "name": self.snapshot}
+        if self.disk_only is not None:
+            arguments["disk_only"] = self.disk_only
+        if self.quiesce:
+            arguments["quiesce"] = True
+        if test:
+            arguments["test"] = True
+        response = self.fleet.call(host, "virt.snapshot", arguments, long=not test)
+        return SnapshotTaken.from_answer(response, host)
+
+    def _notes(self, taken: SnapshotTaken) -> Iterator[str]:
+        yield f"while {self.name} has snapshots it cannot migrate live"
+        yield from taken.notes
+
+    def _free(self, host: str, snapshots: SnapshotsByName) -> None:
+        if self.snapshot and str(self.snapshot) in snapshots:
+            raise errors.AlreadyExists(
+                f"{self.name} on {host} has a snapshot {self.snapshot} already"
+            )
+
+    def _planned(self, host: str, snapshots: SnapshotsByName) -> Checked:
+        self._free(host, snapshots)
+        notes = self._notes(self._ask(host, test=True))
+        comment = _and_notes(f"a snapshot of {self.name} on {host} would be taken", notes)
+        return Checked(self.name, comment, {"snapshot": self.snapshot}, {"host": host})
+
+    def _done(self, host: str, snapshots: SnapshotsByName) -> Result:
+        self._free(host, snapshots)
+        taken = self._ask(host, test=False)
+        comment = f"snapshot {taken.name} of {self.name} on {host} was taken"
+        comment = _and_notes(comment, self._notes(taken))
+        return Result(self.name, comment, {"snapshot": taken.name}, {"host": host})
+
+
+class RevertToSnapshot(_SnapshotOperation):
+    """Puts the guest back to one. snapshot: its name; None: the one before the current. cleanup:
+    also deletes all that are newer than it, or on top of it."""
+
+    verb = "virt.revert"
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        name: str,
+        snapshot: str | None = None,
+        cleanup: bool = False,
+        host: str | None = None,
+    ) -> None:
+        super().__init__(fleet, name, host)
+        self.snapshot, self.cleanup = snapshot, bool(cleanup)
+
+    @contextlib.contextmanager
+    def _locked_snapshots(self) -> Iterator[tuple[str, SnapshotsByName]]:
+        """Refuses a guest that is kept: it is off in between, or afterwards, and who keeps it would
+        start it meanwhile, here or elsewhere."""
+        ha_provider.refuse_managed(self.fleet.opts, names.guest(self.name))
+        with super()._locked_snapshots() as location:
+            yield location
+
+    def _arguments(self, host: str, snapshots: SnapshotsByName) -> tuple[str, dict[str, Any]]:
+        """(the snapshot, the arguments of the host's function)."""
+        parents = [snapshot.parent for snapshot in snapshots.values() if snapshot.current]
+        snapshot_name = self.snapshot or next(iter(parents), None)
+        if snapshot_name not in snapshots:
+            about = (
+                f"snapshot {snapshot_name}" if snapshot_name else "snapshot before the current one"
+            )
+            available = ", ".join(snapshots) or "none"
+            raise errors.NotFound(f"{self.name} on {host} has no {about}; it has: {available}")
+        return snapshot_name, {
+            "name": self.name,
+            "vm_snapshot": snapshot_name,
+            "cleanup": self.cleanup,
+        }
+
+    def _planned(self, host: str, snapshots: SnapshotsByName) -> Checked:
+        snapshot_name, arguments = self._arguments(host, snapshots)
+        planned_change, _ = plan(self.fleet, host, SnapshotReverted, arguments)
+        comment = f"{self.name} on {host} would be put back to {snapshot_name}"
+        comment = _and_notes(comment, planned_change.notes)
+        return Checked(self.name, comment, {"reverted": snapshot_name}, {"host": host})
+
+    def _done(self, host: str, snapshots: SnapshotsByName) -> Result:
+        snapshot_name, arguments = self._arguments(host, snapshots)
+        change = run(self.fleet, host, SnapshotReverted, arguments)
+        comment = _and_notes(f"{self.name} on {host} was put back to {snapshot_name}", change.notes)
+        return Result(self.name, comment, {"reverted": change.to_answer()}, {"host": host})
+
+
+class DeleteSnapshots(_SnapshotOperation):
+    """Deletes snapshots. wanted: their names; None: all. children: also those on top of them."""
+
+    verb = "virt.delete_snapshots"
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        name: str,
+        snapshot_names: list[str] | None,
+        children: bool = False,
+        host: str | None = None,
+    ) -> None:
+        super().__init__(fleet, name, host)
+        self.snapshot_names, self.children = snapshot_names, bool(children)
+
+    def _arguments(self, snapshots: SnapshotsByName) -> dict[str, Any]:
+        snapshot_names = list(snapshots) if self.snapshot_names is None else self.snapshot_names
+        return {"name": self.name, "names": snapshot_names, "children": self.children}
+
+    def _nothing(self, host: str) -> str:
+        return f"{self.name} on {host} has no snapshots: nothing to delete"
+
+    def _planned(self, host: str, snapshots: SnapshotsByName) -> Checked:
+        if self.snapshot_names is None and not snapshots:
+            return Checked(self.name, self._nothing(host), {}, {"host": host}, nothing=True)
+        planned_change, _ = plan(self.fleet, host, SnapshotsDeleted, self._arguments(snapshots))
+        deleted = sorted(planned_change.deleted)
+        comment = f"{', '.join(deleted)} of {self.name} on {host} would be deleted"
+        return Checked(self.name, comment, {"deleted": deleted}, {"host": host})
+
+    def _done(self, host: str, snapshots: SnapshotsByName) -> Result:
+        if self.snapshot_names is None and not snapshots:
+            return Result(self.name, self._nothing(host), {}, {"host": host})
+        change = run(self.fleet, host, SnapshotsDeleted, self._arguments(snapshots))
+        deleted = sorted(change.deleted)
+        comment = f"{', '.join(deleted)} of {self.name} on {host} deleted"
+        return Result(self.name, comment, {"deleted": deleted}, {"host": host})

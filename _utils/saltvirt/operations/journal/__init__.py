@@ -1,0 +1,1 @@
+"""Locks, slots and records on the master."""

@@ -1,0 +1,171 @@
+"""The one record of the guests that an evacuation moved away from a host.
+
+This master keeps it by UUID, the host's mark of maintenance by name. Both are written here alone,
+under the host's lock, from what was observed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from saltvirt import errors
+from saltvirt.answers.maintenance import MaintenanceMark
+from saltvirt.fleet.client import Fleet
+from saltvirt.fleet.keys import KeyStore
+from saltvirt.operations.journal import evacuated
+from saltvirt.operations.move.migrate import MigrationLocations, locations
+from saltvirt.operations.move.moves import MovesOutcome
+from saltvirt.placement.facts import Guest
+
+
+@dataclass(frozen=True)
+class Observation:
+    """Where a guest of the record is. hosts: host to the name that it has there. moving: a
+    migration of it is not ended. silent: the hosts that were not heard, in words."""
+
+    hosts: dict[str, str]
+    moving: bool
+    silent: str = ""
+
+    def is_back(self, host: str) -> bool:
+        """Whether it is on the host, and on its way nowhere."""
+        return host in self.hosts and len(self.hosts) == 1 and not self.moving
+
+    def is_away(self, host: str) -> bool:
+        """Whether it is on other hosts, and on its way nowhere."""
+        return bool(self.hosts) and host not in self.hosts and not self.moving
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether no host has it."""
+        return not self.silent and not self.hosts
+
+
+class EvacuationRecord:
+    """guests: as away.Guests."""
+
+    def __init__(self, fleet: Fleet, host: str) -> None:
+        self.fleet, self.host = fleet, host
+        self.guests: evacuated.Guests = {}
+        self._foreign_guests: set[str] = set()
+        self._leaving: set[str] = set()
+
+    def mark(self) -> MaintenanceMark | None:
+        """The host's mark. Raises as Fleet.one does."""
+        return self._call_maintenance(None)
+
+    def _call_maintenance(self, arguments: dict[str, object] | None) -> MaintenanceMark | None:
+        response = self.fleet.call(self.host, "virt.maintenance", arguments)
+        return None if response is None else MaintenanceMark.from_answer(response, self.host)
+
+    def read(self, mark: MaintenanceMark | None) -> None:
+        """Takes over those of this master's guests that the host's mark names; what it names
+        besides stays in the mark. A mark that somebody took away ends the record, too."""
+        named = set(mark.guests) if mark else set()
+        saved = evacuated.load(self.fleet.opts, self.host)
+        self.guests = {uuid: name for uuid, name in saved.items() if name in named}
+        self._foreign_guests = named - set(self.guests.values())
+
+    @property
+    def foreign_guests(self) -> set[str]:
+        """The guests that the mark names and that this master did not move away."""
+        return self._foreign_guests
+
+    def leave(self, guests: Iterable[Guest], reason: str, drained: Iterable[str] = ()) -> None:
+        """Writes down that these are about to leave. drained: the other hosts that take no guests.
+        Raises OperationFailed where the host does not record it."""
+        leaving = {guest.uuid or guest.name: guest.name for guest in guests}
+        self.guests.update(leaving)
+        self._leaving.update(leaving)
+        evacuated.record_homes(self.fleet.opts, self.host, leaving, drained)
+        self.close(reason)
+
+    def close(self, reason: str) -> None:
+        """The host takes no guests. Raises OperationFailed where it has no such mark then."""
+        mark = MaintenanceMark(reason, self._names())
+        self._store()
+        if self._call_maintenance(mark.to_answer()) != mark:
+            raise errors.OperationFailed(
+                f"{self.host} did not record its maintenance: it may get new guests"
+            )
+
+    def open(self, foreign_guests: Iterable[str] = ()) -> None:
+        """The host takes guests again, and goes on naming those that are still away.
+        foreign_guests: what
+        else it names."""
+        self._foreign_guests = set(foreign_guests)
+        self._store()
+        self._call_maintenance({"off": True, "guests": list(self._names())})
+
+    def write(self) -> MaintenanceMark | None:
+        """Writes down what the record is now, and leaves the host as open or closed as it is:
+        returns the mark that it had."""
+        self._store()
+        mark = self.mark()
+        if (mark.guests if mark else ()) == self._names():
+            return mark
+        if mark is not None and mark.reason is not None:
+            self._call_maintenance(MaintenanceMark(mark.reason, self._names()).to_answer())
+        else:
+            self._call_maintenance({"off": True, "guests": list(self._names())})
+        return mark
+
+    def _names(self) -> tuple[str, ...]:
+        return tuple(sorted({*self.guests.values(), *self._foreign_guests}))
+
+    def _store(self) -> None:
+        evacuated.store(self.fleet.opts, self.host, self.guests)
+
+    def uuid_of(self, name: str) -> str | None:
+        """Of the guest that left under this name."""
+        return next((uuid for uuid, guest_name in self.guests.items() if guest_name == name), None)
+
+    def observe_all(self, guest_locations: MigrationLocations) -> dict[str, Observation]:
+        """UUID to where the guest is by what all hosts said."""
+        return {uuid: self._observe(guest_locations, uuid) for uuid in self.guests}
+
+    def settle(self, outcome: MovesOutcome) -> None:
+        """Asks all hosts what became of those that are said to be left, whose answer may have been
+        lost, or that somebody else moved or removed; record and outcome say what was observed.
+        Another guest of the same name may have left before. Of a guest on its way the old host
+        alone knows that, so a guest is elsewhere only if that host was heard.
+        """
+        unmoved_uuids = {uuid for uuid, name in self.guests.items() if name in outcome.unmoved}
+        if not unmoved_uuids:
+            return
+        guest_locations = locations(self.fleet)
+        for uuid in unmoved_uuids:
+            name, observation = self.guests[uuid], self._observe(guest_locations, uuid)
+            if observation.is_back(self.host):
+                self.forget([uuid])
+            elif uuid not in self._leaving:
+                continue
+            elif observation.is_gone:
+                self.forget([uuid])
+                del outcome.unmoved[name]
+            elif self.host in guest_locations.hosts and observation.is_away(self.host):
+                new, current_name = next(iter(observation.hosts.items()))
+                KeyStore(self.fleet.opts).rebind(current_name, self.host, new)
+                outcome.moved[name] = new
+                del outcome.unmoved[name]
+
+    def _observe(self, guest_locations: MigrationLocations, uuid: str) -> Observation:
+        name, hosts = self.guests[uuid], {}
+        for host, host_facts in guest_locations.hosts.items():
+            for guest_name in host_facts.guests:
+                reported_uuid = None if uuid == name else host_facts.uuids.get(guest_name)
+                if uuid == reported_uuid or (reported_uuid is None and guest_name == name):
+                    hosts[host] = guest_name
+        moving = bool({name, *hosts.values()} & set(guest_locations.unfinished))
+        return Observation(hosts, moving, guest_locations.unreachable_text())
+
+    def is_at_home(self, uuid: str, observation: Observation) -> bool:
+        """Whether the guest is back on a host from which it was away when it left this one."""
+        homes = evacuated.homes(self.fleet.opts, self.host).get(uuid, [])
+        return any(observation.is_back(home) for home in homes)
+
+    def forget(self, uuids: Iterable[str]) -> None:
+        """These are not away."""
+        for uuid in uuids:
+            self.guests.pop(uuid, None)

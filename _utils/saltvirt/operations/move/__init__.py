@@ -1,0 +1,1 @@
+"""Move guests between hosts."""

@@ -1,0 +1,104 @@
+"""Guests that leave a host by somebody else's hands, such as high availability's: waited for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from saltvirt import errors, units
+from saltvirt.operations.cluster import ha_provider
+from saltvirt.operations.core.report import Report
+from saltvirt.operations.move import moves
+from saltvirt.placement.facts import Host
+from saltvirt.system.file_lock import Opts
+
+POLL_S = 5
+# those that are off are no reason to wait: nobody moves them
+_ACTIVE_STATES = ("running", "paused")
+
+
+class HaManagedDrain:
+    """timeout_s: so long it waits without one more of them gone. look: the hosts of those names, by
+    their own word; raises ConnectionFailed where one does not answer. wait: sleeps. rests: why
+    nobody moves them now, or nothing. brings: why others may still come to the host, or nothing."""
+
+    def __init__(
+        self,
+        opts: Opts,
+        read_hosts: Callable[[list[str]], list[Host]],
+        report: Report,
+        timeout_s: float,
+        wait: Callable[[float], None] = time.sleep,
+        idle_reason: Callable[[], str] = str,
+        pending_arrivals: Callable[[], str] = str,
+    ) -> None:
+        self.idle_reason, self.pending_arrivals = idle_reason, pending_arrivals
+        self.read_hosts, self.report, self.timeout_s, self.wait = (
+            read_hosts,
+            report,
+            timeout_s,
+            wait,
+        )
+        self.managers = ha_provider.managed_guests(opts)
+
+    def drain(self, host: str, other_hosts: list[str]) -> moves.MovesOutcome:
+        """Waits until none of them runs on the host, or comes to it. Who did not leave is named
+        with who keeps it."""
+        outcome = moves.MovesOutcome()
+        if not self.managers:
+            return outcome
+        try:
+            coming = (
+                self.pending_arrivals()
+            )  # it is asked first: who comes after that is seen on the host
+            running = all_running = self._running(host)
+        except errors.ConnectionFailed as exc:
+            outcome.unmoved[host] = f"what is left on it is not known: {exc.text}"
+            return outcome
+        waited_s = 0.0
+        while (running or coming) and waited_s < self.timeout_s and not self.idle_reason():
+            if waited_s == 0 and running:
+                self.report.step("waits", f"{_list(running)} left to whoever keeps them")
+            self.wait(POLL_S)
+            waited_s += POLL_S
+            try:
+                coming, still_running = self.pending_arrivals(), self._running(host)
+            except errors.ConnectionFailed as exc:
+                outcome.unmoved[host] = f"what is left on it is not known: {exc.text}"
+                break
+            if still_running != running:
+                running, all_running, waited_s = still_running, all_running | still_running, 0.0
+        reason = self.idle_reason() if running else ""
+        reason = reason or f"it did not leave within {self.timeout_s:.0f} s"
+        unmoved = {name: self.managers[name] for name in running if name in self.managers}
+        outcome.unmoved |= {
+            name: f"{reason}; it is kept by {manager}" for name, manager in unmoved.items()
+        }
+        if coming and not running and not self.idle_reason():
+            outcome.unmoved.setdefault(host, f"guests may still come to it: {coming}")
+        outcome.moved |= self._new_hosts(
+            all_running - running, [name for name in other_hosts if name != host]
+        )
+        return outcome
+
+    def _running(self, host: str) -> frozenset[str]:
+        [host_facts] = self.read_hosts([host])
+        return frozenset(
+            guest.name
+            for guest in host_facts.guests
+            if guest.name in self.managers and guest.state in _ACTIVE_STATES
+        )
+
+    def _new_hosts(self, departed: frozenset[str], other_hosts: list[str]) -> dict[str, str]:
+        if not departed:
+            return {}
+        return {
+            guest.name: host_facts.name
+            for host_facts in self.read_hosts(other_hosts)
+            for guest in host_facts.guests
+            if guest.name in departed and guest.state in _ACTIVE_STATES
+        }
+
+
+def _list(names: frozenset[str]) -> str:
+    return f"{units.pluralize(len(names), 'guest')} ({', '.join(sorted(names))})"

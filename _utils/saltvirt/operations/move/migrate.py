@@ -1,0 +1,706 @@
+"""Move a guest, from the master: find it, choose the target, let its host do it.
+
+Its host confirms the move with both libvirts before it reports it: nobody is asked again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from saltvirt import errors, names
+from saltvirt.answers.guests import MigrationFacts
+from saltvirt.answers.migration import (
+    MigrationCheck,
+    MigrationResult,
+    RecoveryResult,
+    parse_migrate,
+)
+from saltvirt.fleet.answer import Answer
+from saltvirt.fleet.client import Fleet
+from saltvirt.fleet.keys import KeyStore
+from saltvirt.operations.cluster import failover_capacity, find, ha_provider, inventory
+from saltvirt.operations.core.operation import Checked, Reasons, Result
+from saltvirt.operations.core.report import Report
+from saltvirt.operations.journal import location_cache, lock, slots
+from saltvirt.operations.move import migration_end, moves, target_leftovers
+from saltvirt.placement import account, choose, facts
+from saltvirt.placement.policy import PlacementPolicy
+
+MOVED = "moved"
+# the host itself notices a dead peer after 20 s and libvirt after 30: be more patient
+SILENT_S = 60
+
+
+@dataclass(frozen=True)
+class MigrationLocations(find.Locations):
+    """unfinished: name to the host that has a broken-off migration of it. target_leftovers: name to
+    the hosts that have something of an undone one. hosts: id to what the host said of itself."""
+
+    unfinished: dict[str, str] = field(default_factory=dict)
+    target_leftovers: dict[str, list[str]] = field(default_factory=dict)
+    hosts: dict[str, MigrationFacts] = field(default_factory=dict)
+
+
+def locations(fleet: Fleet, only: list[str] | None = None) -> MigrationLocations:
+    """Where all guests are, and what their hosts say of themselves. only: of these hosts alone."""
+    hosts, unreachable = target_leftovers.locations(fleet, only)
+    noted: dict[str, list[str]] = {}
+    for host, host_facts in hosts.items():
+        for name in host_facts.leftover_guests:
+            noted.setdefault(name, []).append(host)
+    for host, host_facts in hosts.items():
+        location_cache.store_host(fleet.opts, host, host_facts.guests)
+    return MigrationLocations(
+        find.by_name({host: host_facts.guests for host, host_facts in hosts.items()}),
+        unreachable,
+        last_seen=find.last_seen_lookup(fleet.opts, unreachable),
+        unfinished=_unfinished_on(hosts),
+        target_leftovers=noted,
+        hosts=hosts,
+    )
+
+
+def _unfinished_on(hosts: dict[str, MigrationFacts]) -> dict[str, str]:
+    """Name to the host that has a broken-off migration of it: of several the one that has the
+    guest, from which it may move just now. The others are ended when that one is."""
+    sources: dict[str, str] = {}
+    for host, host_facts in hosts.items():
+        for name in host_facts.unfinished:
+            if name not in sources or name in host_facts.guests:
+                sources[name] = host
+    return sources
+
+
+def abort(fleet: Fleet, name: str) -> tuple[str, dict[str, str]]:
+    """Ends a running migration; (the host that the guest stays on, {host: why something of it is
+    still there}).
+
+    While it moves the guest is on two hosts, and only its old one knows of a migration.
+    """
+    name = names.guest(str(name))
+    guest_locations = locations(fleet)
+    unfinished = guest_locations.unfinished
+    if name not in unfinished:
+        silent = (
+            f" that answers ({guest_locations.unreachable_text()})"
+            if guest_locations.unreachable
+            else ""
+        )
+        raise errors.OperationFailed(f"no host{silent} has a migration of {name} under way")
+    fleet.call(unfinished[name], "virt.migrate_abort", {"vm_": name}, long=True)
+    *_, leftovers = target_leftovers.clean_everywhere(fleet, name)
+    return unfinished[name], leftovers
+
+
+@dataclass(frozen=True)
+class Targets:
+    """names: of the hosts that may take the guest, best first. terms: host to what goes with the
+    request. warnings: host to what is only said of the guest there."""
+
+    names: list[str]
+    terms: dict[str, account.PlacementTerms]
+    warnings: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class MovePlan:
+    """Where a guest goes from the source, as one of many that were placed in one picture of the
+    hosts. evacuated: why the source is in maintenance; once it is not, for this reason, the guest
+    stays there. None: the source need not be."""
+
+    source: str
+    targets: Targets
+    evacuated: str | None = None
+
+
+# guest to its plan
+Plans = dict[str, MovePlan]
+
+
+def planned(
+    cloud: dict[str, facts.Host],
+    source: str,
+    decision: choose.PlacementDecision,
+    policy: PlacementPolicy,
+    first: str | None = None,
+) -> MovePlan:
+    """The MovePlan by a Decision over the cloud (name to Host); first: the host that comes first,
+    whatever its rank."""
+    ranked = [candidate.host for candidate in decision.ranked]
+    ranked.sort(key=lambda host: host != first)
+    terms = {host: account.terms(cloud[host], policy) for host in ranked}
+    return MovePlan(source, Targets(ranked, terms))
+
+
+def targets(
+    fleet: Fleet,
+    policy: PlacementPolicy,
+    name: str,
+    source: str,
+    request: MigrationRequest,
+    provider: ha_provider.HaProvider | None = None,
+) -> Targets:
+    """The Targets for a guest of the source. request: MigrationRequest. provider: whose room is
+    left
+    free, but by who wants overcommit.
+
+    What the guest needs is read from its definition, and what virt.init was asked for is kept with
+    it: all of it holds for its next host as it held for its first. Raises Refused with each host's
+    reason when none is left.
+    """
+    reserve_provider = (
+        provider if provider and provider.has_reserve and not request.overcommit else None
+    )
+    needed_hosts = {source, request.target} if request.target and not request.allow_others else None
+    query_hosts = fleet.hosts() if reserve_provider or needed_hosts is None else needed_hosts
+    hosts, unreachable = inventory.gather(fleet, sorted(query_hosts))
+    reserve = reserve_provider.capacity_reserve(hosts) if reserve_provider else None
+    if needed_hosts is not None:
+        hosts = [host for host in hosts if host.name in needed_hosts]
+        unreachable = {host: reason for host, reason in unreachable.items() if host in needed_hosts}
+    source_host = next((host for host in hosts if host.name == source), None)
+    if source_host is None:
+        raise errors.ConnectionFailed(f"{source}: {unreachable.get(source, 'it did not answer')}")
+    guest = next((guest for guest in source_host.guests if guest.name == name), None)
+    if guest is None:
+        raise errors.NotFound(f"{name} is no longer on {source}: run the command again")
+    needs = facts.of_guest(guest, source_host)
+    # whom the operator names is not one that placement chooses
+    policy = replace(policy, exclude=tuple(h for h in policy.exclude if h != request.target))
+    other_hosts = [host for host in hosts if host.name != source]
+    decision = choose.choose(other_hosts, needs, policy)
+    decision, warnings = failover_capacity.filter_moves(decision, reserve, guest, request.target)
+    ranked = [candidate.host for candidate in decision.ranked]
+    target_usable = request.target in ranked or (
+        request.overcommit and request.target not in unreachable
+    )
+    if request.target and target_usable:
+        ranked = [request.target, *(host for host in ranked if host != request.target)]
+    if not ranked:
+        decision.rejected.update((host, ("down", reason)) for host, reason in unreachable.items())
+        reasons = decision.reasons() or "there is no other host"
+        raise errors.Refused(f"no host can take {name} from {source}: {reasons}")
+    terms = {host.name: account.terms(host, policy) for host in other_hosts}
+    return Targets(ranked, terms, warnings)
+
+
+@dataclass(frozen=True)
+class MigrationRequest:
+    """Where a guest shall go. target: the host, if one is named. others: where that one refuses,
+    another will do. overcommit: there also where it has no room, or is not what the guest was made
+    for."""
+
+    target: str | None = None
+    allow_others: bool = False
+    overcommit: bool = False
+
+
+def parse_request(
+    target: str | None, options: dict[str, Any], allow_others: bool = False
+) -> MigrationRequest:
+    """Where the guest shall go by what the user said. Raises InvalidInput."""
+    overcommit = options.get("overcommit", False)
+    if not isinstance(overcommit, bool):
+        raise errors.InvalidInput(f"overcommit {overcommit!r} is not True or False")
+    if overcommit and not target:
+        raise errors.InvalidInput("overcommit=True needs the target: name the host")
+    return MigrationRequest(target, allow_others or not target, overcommit)
+
+
+def _next_may_take(request: MigrationRequest, answer: MigrationCheck) -> bool:
+    """Whether it is this target that does not take the guest, and another may."""
+    return request.allow_others and not answer.standing
+
+
+def examine(fleet: Fleet, name: str, target: str | None = None) -> MigrationCheck:
+    """What ``virt.migratable`` says of the guest, with why the target takes none. Without a
+    target of the guest alone."""
+    guest_locations, source = _locate(fleet, name, target)
+    return _examine(fleet, guest_locations, source, {"vm_": name, "target": target})
+
+
+def pinned(fleet: Fleet, host: str, guests: list[str]) -> dict[str, str]:
+    """Of these guests of the host, each that can go nowhere to the reasons, by the host's word."""
+    calls = [{"vm_": name} for name in guests]
+    answers = fleet.each(host, "virt.migratable", calls) if calls else []
+    pinned_guests: dict[str, str] = {}
+    for name, answer in zip(guests, answers, strict=True):
+        try:
+            examination = MigrationCheck.from_answer(answer.get(), host)
+        except errors.VirtError as exc:
+            pinned_guests[name] = exc.text
+            continue
+        if not examination.migratable:
+            pinned_guests[name] = "; ".join(examination.reasons)
+    return pinned_guests
+
+
+def verdict(name: str, target: str, examination: MigrationCheck) -> str:
+    """What ``virt.migratable`` found, as a sentence."""
+    destination = f" to {target}" if target else ""
+    if not examination.migratable:
+        return f"{name} cannot be moved{destination}: " + "; ".join(examination.reasons)
+    parts = [f"{name} can be moved{destination}"]
+    if examination.disks:
+        parts.append(
+            "disks: " + ", ".join(f"{disk} {method}" for disk, method in examination.disks.items())
+        )
+    if examination.certificates:
+        first = min(examination.certificates, key=lambda certificate: certificate.until)
+        parts.append(f"certificates hold until {first.until[:10]} ({first.host})")
+    return "; ".join(parts)
+
+
+def _locate(fleet: Fleet, name: str, target: str | None) -> tuple[MigrationLocations, str]:
+    """(MigrationLocations, the guest's host)."""
+    fleet.hosts(target)
+    guest_locations = locations(fleet)
+    return guest_locations, guest_locations.host_of(names.guest(str(name)))
+
+
+def _examine(
+    fleet: Fleet, guest_locations: MigrationLocations, source: str, arguments: dict[str, Any]
+) -> MigrationCheck:
+    target = arguments["target"]
+    arguments = {**_host_report(guest_locations, target), **arguments}
+    answer = fleet.call(source, "virt.migratable", arguments, long=True)
+    examination, reason = (
+        MigrationCheck.from_answer(answer, source),
+        _closed_reason(guest_locations, target),
+    )
+    return (
+        replace(examination, migratable=False, reasons=(reason, *examination.reasons))
+        if reason
+        else examination
+    )
+
+
+def _all_reasons(
+    fleet: Fleet,
+    guest_locations: MigrationLocations,
+    source: str,
+    arguments: dict[str, Any],
+    target: str | None,
+    refusal: str,
+) -> list[str]:
+    """Why a named target does not take the guest: what is known here, and what both hosts say.
+    target: None asks nothing of it."""
+    try:
+        host_reasons = _examine(
+            fleet, guest_locations, source, {**arguments, "target": target}
+        ).reasons
+    except errors.VirtError as exc:
+        host_reasons = (exc.text,)
+    return list(dict.fromkeys([refusal, *host_reasons]))
+
+
+def _host_report(guest_locations: MigrationLocations, host: str | None) -> dict[str, Any]:
+    """What a target has said of itself that its libvirt does not tell the source."""
+    host_data = guest_locations.hosts[host].to_answer() if host in guest_locations.hosts else {}
+    keys = ("ratios", "limits", "certificates", "address", "unmounted")
+    return {key: host_data[key] for key in keys if host_data.get(key)}
+
+
+def _terms(guest_locations: MigrationLocations, candidates: Targets, host: str) -> dict[str, Any]:
+    """The same, with the policy by which all hosts count."""
+    return {**_host_report(guest_locations, host), "placement": candidates.terms[host].to_answer()}
+
+
+def _closed_reason(guest_locations: MigrationLocations, host: str | None) -> str | None:
+    """Why a host takes no guests at all: a sentence, or None."""
+    if host in guest_locations.unreachable:
+        return f"{host}: {guest_locations.unreachable[host]}"
+    reason = guest_locations.hosts[host].maintenance if host in guest_locations.hosts else None
+    return f"{host} is in maintenance: {reason}" if reason else None
+
+
+class Migrate:
+    """Moves a guest to the target, or where placement would have it.
+
+    options: more arguments of the host's ``virt.migrate``. others: another host will do where the
+    target refuses, as it does when no target is given. plan: where it goes, when it is one of many:
+    then not all hosts are asked for what they have. keeper: who keeps room on this master.
+    """
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        policy: PlacementPolicy,
+        name: str,
+        target: str | None,
+        report: Report,
+        options: dict[str, Any] | None = None,
+        allow_others: bool = False,
+        plan: MovePlan | None = None,
+        provider: ha_provider.HaProvider | None = None,
+    ) -> None:
+        self.plan, self.provider = plan, provider
+        self.fleet, self.policy, self.report = fleet, policy, report
+        self.name, self.target = str(name), target or None
+        self.options, self.allow_others = dict(options or {}), allow_others
+        self.request, self.warning = MigrationRequest(), ""
+        self._has_waited = False
+
+    def check(self) -> Checked:
+        """Where it would move, or everything that is in the way."""
+        name, reasons = self.name, Reasons()
+        with reasons:
+            with reasons:
+                lock.refuse_taken(self.fleet.opts, names.guest(name))
+            with reasons:
+                ha_provider.refuse_managed(self.fleet.opts, names.guest(name))
+            source, target, examination = self._plan()
+            if examination and not examination.migratable:
+                all_reasons = (*reasons.texts, *examination.reasons)
+                text = f"{name} cannot be moved to {target}: {'; '.join(all_reasons)}"
+                return Checked(name, text, reasons=all_reasons)
+            reasons.raise_first()
+            if not examination:
+                text = f"{name} is on {source} already"
+                return Checked(name, text, details={"host": source}, nothing=True)
+            text = f"{name} would be moved from {source} to {target}{self.warning}"
+            details = {"host": source, "disks": examination.disks}
+            return Checked(name, text, _changes(source, target), details)
+        return reasons.checked(name)
+
+    def _plan(self) -> tuple[str, str, MigrationCheck | None]:
+        """(source, target, what ``virt.migratable`` says of the guest: None where it is there)."""
+        fleet, target = self.fleet, self.target
+        request = parse_request(target, self.options, self.allow_others)
+        guest_locations, source = _locate(fleet, self.name, target)
+        if source == target:
+            return source, source, None
+        refusal_text = _closed_reason(guest_locations, target)
+        if target and refusal_text:
+            arguments = {**self.options, "vm_": self.name}
+            # nobody tries to reach a host that is down: of the guest alone, then
+            reached = None if target in guest_locations.unreachable else target
+            reasons = _all_reasons(fleet, guest_locations, source, arguments, reached, refusal_text)
+            return source, target, MigrationCheck(False, tuple(reasons))
+        try:
+            candidates = targets(fleet, self.policy, self.name, source, request, self.provider)
+        except errors.Refused as exc:
+            if not target:
+                raise
+            arguments = {**self.options, "vm_": self.name}
+            reasons = _all_reasons(fleet, guest_locations, source, arguments, target, exc.reason)
+            return source, target, MigrationCheck(False, tuple(reasons))
+        refusals = {}
+        for host in candidates.names:
+            terms = _terms(guest_locations, candidates, host)
+            arguments = {"vm_": self.name, "target": host, **terms, **self.options}
+            answer = _examine(fleet, guest_locations, source, arguments)
+            self.warning = f"; {candidates.warnings[host]}" if host in candidates.warnings else ""
+            if answer.migratable or not _next_may_take(request, answer):
+                return source, host, answer
+            refusals[host] = "; ".join(answer.reasons)
+        refusal_text = "; ".join(f"{host}: {reason}" for host, reason in refusals.items())
+        return source, candidates.names[0], MigrationCheck(False, (refusal_text,))
+
+    def run(self) -> Result:
+        """Raises NotFound, InvalidInput, OperationFailed, ConnectionFailed; the message says where
+        the guest is."""
+        name = names.guest(self.name)
+        self.fleet.hosts(self.target)  # an unknown target is said before anything is asked
+        with lock.guest(self.fleet.opts, name, "virt.migrate"):
+            try:
+                ha_provider.refuse_managed(self.fleet.opts, name)
+                self.request = parse_request(self.target, self.options, self.allow_others)
+                return self._migrate()
+            except errors.VirtError as exc:
+                self.report.failed(exc)
+                raise
+
+    def _migrate(self) -> Result:
+        guest_locations = self._planned_hosts() or locations(self.fleet)
+        if self.name in guest_locations.unfinished:
+            earlier_source = guest_locations.unfinished[self.name]
+            recovery = self._end_earlier(earlier_source, guest_locations)
+            guest_locations = locations(self.fleet)
+            source = guest_locations.host_of(self.name)
+            KeyStore(self.fleet.opts).rebind(self.name, earlier_source, source)
+            if recovery.outcome == MOVED and self.target in (None, source):
+                return self._report_done(
+                    _completed_text(self.name, earlier_source, source),
+                    _changes(earlier_source, source),
+                )
+        self._refuse_stopped(guest_locations)
+        source = guest_locations.host_of(self.name)
+        if guest_locations.target_leftovers.get(self.name):
+            self._clean_targets()
+        if source == self.target:
+            return self._report_done(f"{self.name} is on {source} already", {})
+        if not self.request.allow_others:
+            self._refuse_closed(guest_locations)
+        target, done = self._move_to_first(guest_locations, source)
+        KeyStore(self.fleet.opts).rebind(self.name, source, target)
+        done = self._clean_source(source, done)
+        comment = _summary(self.name, source, target, done)
+        return self._report_done(comment, _changes(source, target), done)
+
+    def _refuse_stopped(self, guest_locations: MigrationLocations) -> None:
+        """Raises OperationFailed where the guest was to leave in an evacuation that was ended."""
+        if self.plan is None or self.plan.evacuated is None:
+            return
+        source = self.plan.source
+        maintenance = (
+            guest_locations.hosts[source].maintenance
+            if source in guest_locations.hosts
+            else self.plan.evacuated
+        )
+        if maintenance != self.plan.evacuated or lock.is_stopped(self.fleet.opts, source):
+            raise errors.OperationFailed(f"the evacuation of {source} was ended")
+
+    def _planned_hosts(self) -> MigrationLocations | None:
+        """What both hosts of the plan say, when the guest is active on the one, and nothing of an
+        earlier migration is in the way: one that is off there may run elsewhere. None: all are to
+        be asked."""
+        if self.plan is None:
+            return None
+        guest_locations = locations(self.fleet, [self.plan.source, self.plan.targets.names[0]])
+        current_hosts = [*guest_locations.guests.get(self.name, {}).items()]
+        active = [(self.plan.source, state) for state in facts.ACTIVE]
+        earlier = {*guest_locations.unfinished, *guest_locations.target_leftovers}
+        return (
+            guest_locations
+            if len(current_hosts) == 1 and current_hosts[0] in active and self.name not in earlier
+            else None
+        )
+
+    def _move_to_first(
+        self, guest_locations: MigrationLocations, source: str
+    ) -> tuple[str, RecoveryResult]:
+        """(the host that has taken it, what its old host answered): the first that does."""
+        candidates = self._targets(guest_locations, source)
+        refusals = []
+        for target in candidates.names:
+            with slots.migrating(
+                self.fleet.opts, (source, target), self._wait, f"virt.migrate of {self.name}"
+            ):
+                self.report.step("target", f"{self.name}: moving it from {source} to {target}")
+                if target in candidates.warnings:
+                    message = f"{self.name}: {candidates.warnings[target]}"
+                    self.report.step("warning", message, host=target)
+                try:
+                    guest_locations = self._refresh(guest_locations, source, target)
+                    return target, self._move(
+                        source, target, _terms(guest_locations, candidates, target)
+                    )
+                except errors.Refused as exc:
+                    # it is the source that says so, of a guest that is named already
+                    refusal = exc.reason.removeprefix(f"{source}: ")
+                    refusal = refusal.removeprefix(f"{self.name} stays on {source}: ")
+                    refusals.append(f"{target}: {refusal}")
+                    self.report.step("refused", f"{self.name}: {refusals[-1]}", host=target)
+        raise errors.Refused(f"no host took {self.name} from {source}: {'; '.join(refusals)}")
+
+    def _refresh(
+        self, guest_locations: MigrationLocations, source: str, target: str
+    ) -> MigrationLocations:
+        """The same with what a target says of itself, if nobody has asked it yet, and after a wait
+        with what both hosts say by now. Raises Refused where the target takes no guests by now,
+        OperationFailed as _refuse_stopped does."""
+        query_hosts = [source, target] if self._has_waited else [target]
+        if self._has_waited or target not in guest_locations.hosts:
+            fresh_locations = locations(self.fleet, query_hosts)
+            silent = {
+                host: reason
+                for host, reason in guest_locations.unreachable.items()
+                if host not in query_hosts
+            }
+            guest_locations = replace(
+                guest_locations,
+                hosts={**guest_locations.hosts, **fresh_locations.hosts},
+                unreachable={**silent, **fresh_locations.unreachable},
+            )
+        if self._has_waited:
+            self._refuse_stopped(guest_locations)
+        reason = _closed_reason(guest_locations, target)
+        if reason:
+            raise errors.Refused(reason)
+        return guest_locations
+
+    def _targets(self, guest_locations: MigrationLocations, source: str) -> Targets:
+        if self.plan and self.plan.source == source:
+            return self.plan.targets
+        try:
+            return targets(self.fleet, self.policy, self.name, source, self.request, self.provider)
+        except errors.Refused as exc:
+            if self.request.allow_others:
+                raise
+            arguments = {**self.options, "vm_": self.name}
+            reasons = _all_reasons(
+                self.fleet, guest_locations, source, arguments, self.target, exc.reason
+            )
+            raise errors.Refused("; ".join(reasons)) from exc
+
+    def _report_done(
+        self, comment: str, changes: dict[str, Any], done: RecoveryResult | None = None
+    ) -> Result:
+        self.fleet.fire_event(f"{self.report.tag}/done", {"guest": self.name, "message": comment})
+        details = {"migration": done.to_answer()} if done else {}
+        return Result(self.name, comment, changes, details)
+
+    def _end_earlier(self, host: str, guest_locations: MigrationLocations) -> RecoveryResult:
+        """A migration that was killed half way is ended first."""
+        self.report.step(
+            "recover", f"{self.name}: ending a migration that was broken off on {host}"
+        )
+        return migration_end.end_migration(self.fleet, host, self.name, guest_locations.hosts)
+
+    def _clean_targets(self) -> None:
+        """What earlier attempts have left: it would be in the way."""
+        *_, leftovers = target_leftovers.clean_everywhere(self.fleet, self.name)
+        for host, reason in leftovers.items():
+            self.report.step("left", f"{self.name}: on {host} {reason}", host=host)
+
+    def _clean_source(self, source: str, done: RecoveryResult) -> RecoveryResult:
+        """What the source did, with what it could not delete alone: other hosts are asked now."""
+        if not done.kept:
+            return done
+        try:
+            deleted, still_retained = target_leftovers.clean(self.fleet, source, self.name)
+        except errors.VirtError:
+            return done
+        retained = {path: reason for path, reason in done.kept.items() if path not in deleted}
+        return replace(done, deleted=(*done.deleted, *deleted), kept={**retained, **still_retained})
+
+    def _wait(self, reason: str) -> None:
+        self._has_waited = True
+        self.report.step("wait", f"{self.name} waits: {reason}")
+
+    def _refuse_closed(self, guest_locations: MigrationLocations) -> None:
+        reason = _closed_reason(guest_locations, self.target)
+        if reason:
+            error_class = (
+                errors.ConnectionFailed
+                if self.target in guest_locations.unreachable
+                else errors.Refused
+            )
+            raise error_class(f"{self.name} stays where it is: {reason}")
+
+    def _move(self, source: str, target: str, terms: dict[str, Any]) -> RecoveryResult:
+        arguments = {**terms, **self.options, "vm_": self.name, "target": target}
+        watch = (f"salt/virt/migrate/{self.name}/", self._watch)
+        answers = self.fleet.gather(
+            [source], "virt.migrate", arguments, timeout_s=SILENT_S, long=True, watch=watch
+        )
+        answer = answers[source]
+        if not answer.ok and answer.kind != "failed":
+            raise errors.ConnectionFailed(self._lost_text(source, answer))
+        done = self._parse_answer(answer, target)
+        if done.outcome != MOVED:
+            raise errors.OperationFailed(f"{source} answered {done.outcome!r} for {self.name}")
+        if not isinstance(
+            done, MigrationResult
+        ):  # an earlier attempt was ended, perhaps to another host
+            now = locations(self.fleet).host_of(self.name)
+            if now != target:
+                raise errors.OperationFailed(
+                    f"{_completed_text(self.name, source, now)}, not on {target}"
+                )
+        return done
+
+    def _parse_answer(self, answer: Answer, target: str) -> RecoveryResult:
+        """What the source says that it did. Raises what it says of its failure, when the target was
+        cleaned or with why not. Who refuses has begun nothing there, unless its own libvirt refused
+        when disks were made already: the source then says that they stay."""
+        try:
+            return parse_migrate(answer.get(), answer.host)
+        except errors.Refused as exc:
+            if not target_leftovers.are_named(exc.reason, self.name):
+                raise
+            cleanup_note = target_leftovers.after_failure(self.fleet, target, self.name)
+            raise errors.Refused(
+                f"{exc.reason}; {cleanup_note}" if cleanup_note else exc.reason
+            ) from exc
+        except errors.OperationFailed as exc:
+            cleanup_note = target_leftovers.after_failure(self.fleet, target, self.name)
+            raise errors.OperationFailed(
+                f"{exc}; {cleanup_note}" if cleanup_note else exc.text
+            ) from exc
+
+    def _watch(self, _tag: str, event: dict[str, Any]) -> None:
+        text = event.get("text")
+        if text:
+            self.report.show(f"{self.name}: {text}")
+        elif event.get("percent") is not None:
+            self.report.progress(event["percent"], f"{self.name}: {_progress(event)}")
+
+    def _lost_text(self, source: str, answer: Answer) -> str:
+        """The source did not come back: where is the guest now?"""
+        guest_locations = locations(self.fleet)
+        places = guest_locations.guests.get(self.name, {})
+        # nobody ends a migration that its hosts have completed without us: the key goes with it now
+        if (
+            source in guest_locations.hosts
+            and len(places) == 1
+            and self.name not in guest_locations.unfinished
+        ):
+            KeyStore(self.fleet.opts).rebind(self.name, source, next(iter(places)))
+        location_text = ", ".join(f"{state} on {host}" for host, state in sorted(places.items()))
+        return (
+            f"{source}: {answer.error}; {self.name} is "
+            f"{location_text or 'on no host that answers'}; "
+            f"call virt.migrate again to end it"
+        )
+
+
+def _completed_text(name: str, source: str, target: str) -> str:
+    return f"{name}: its earlier migration from {source} was completed: it is on {target}"
+
+
+def _changes(source: str, target: str) -> dict[str, dict[str, str]]:
+    return {"host": {"old": source, "new": target}}
+
+
+def _progress(event: dict[str, Any]) -> str:
+    parts = [f"{event['percent']} %"]
+    if event.get("speed"):
+        parts.append(f"{event['speed'] / 2**20:.0f} MiB/s")
+    if event.get("dirty_rate"):
+        parts.append(f"{event['dirty_rate'] / 2**20:.0f} MiB/s changing")
+    parts.append(f"{event['elapsed_s']:.0f} s")
+    return ", ".join(parts)
+
+
+def _summary(name: str, source: str, target: str, done: RecoveryResult) -> str:
+    text = f"{name} was moved from {source} to {target}"
+    if isinstance(done, MigrationResult):  # not when only an earlier attempt had to be ended
+        text += f" over {done.transport}"
+        text += f" in {done.time_ms / 1000:.1f} s" if done.time_ms is not None else ""
+        text += f"; downtime {done.downtime_ms} ms" if done.downtime_ms is not None else ""
+    notes = [f"{path} was left on {source}: {reason}" for path, reason in done.kept.items()]
+    lost_checkpoints = (done.checkpoints_lost or {}).items()
+    notes += [
+        f"checkpoint {checkpoint} is not known on {target}: {reason}"
+        for checkpoint, reason in lost_checkpoints
+    ]
+    return "; ".join([text, *notes])
+
+
+def mover(
+    opts: dict[str, Any],
+    policy: PlacementPolicy,
+    allow_others: bool = False,
+    plans: Plans | None = None,
+) -> moves.Migrate:
+    """What operations.moves calls for each guest, in threads of its own.
+
+    opts: the master's configuration. allow_others: another host will do where the target refuses;
+    it
+    returns the one that took the guest. plans: where each goes, by who calls for the moves.
+    """
+
+    def move(guest: str, target: str) -> str:
+        with Fleet(opts) as fleet:
+            report = Report(fleet, guest, "migrate")
+            plan = plans.get(guest) if plans else None
+            done = Migrate(
+                fleet, policy, guest, target, report, allow_others=allow_others, plan=plan
+            ).run()
+        new: str = done.changes.get("host", {}).get("new", target)
+        return new
+
+    return move

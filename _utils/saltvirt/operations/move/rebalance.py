@@ -1,0 +1,179 @@
+"""Make the cloud even."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from saltvirt import units
+from saltvirt.fleet.client import Fleet
+from saltvirt.operations.cluster import ha_provider, inventory
+from saltvirt.operations.core.operation import Checked, Reasons, Result
+from saltvirt.operations.core.report import Report
+from saltvirt.operations.move import migrate as migrating  # the name is an argument's here
+from saltvirt.operations.move import moves
+from saltvirt.placement import account, choose, facts, rebalance
+from saltvirt.placement.policy import PlacementPolicy
+
+ABOUT = "rebalance"
+
+
+class Rebalance:
+    """Makes the moves that make the cloud more even, one by one.
+
+    After each its hosts are asked again; when the cloud is not as the plan predicted (someone
+    else deployed or moved something) the rest is left, with that reason. A guest that can go
+    nowhere by its host's word, or whose move failed, stays, and the rest is planned without it.
+    stay: guests that a person leaves where they are. threshold: a cloud whose
+    score is below it is left alone. migrate: moves.Migrate. plans: gets what is planned, for
+    ``migrate``, so that the hosts are asked once for all of it. keeper: whose room is left free:
+    the plan ends before the first move that would take of it.
+    """
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        policy: PlacementPolicy,
+        threshold: float,
+        migrate: moves.Migrate,
+        report: Report,
+        plans: migrating.Plans | None = None,
+        provider: ha_provider.HaProvider | None = None,
+        stay: Collection[str] = (),
+    ) -> None:
+        self.stay, self._pinned = frozenset(stay), dict[str, str]()
+        self.plans = {} if plans is None else plans
+        self.fleet, self.policy, self.threshold = fleet, policy, threshold
+        self.migrate, self.report, self.provider = migrate, report, provider
+
+    def check(self) -> Checked:
+        """The moves, with the score after each."""
+        reasons = Reasons()
+        with reasons:
+            hosts, planned, note = self._plan()
+            score = rebalance.score(hosts, self.policy)
+            rows: list[list[Any]] = [["guest", "from", "to", "score after"]]
+            rows += [[m.guest, m.source, m.target, round(m.after, 3)] for m in planned]
+            text = f"the score is {score:.3f}, moves begin at {self.threshold}"
+            comment, changes = (
+                "; ".join(filter(None, (units.pluralize(len(planned), "move"), text, note))),
+                {m.guest: m.target for m in planned},
+            )
+            rows += [[guest, None, None, note] for guest, note in self._pinned.items()]
+            details = {"score": score, "table": rows, "stay": dict(self._pinned)}
+            return Checked(ABOUT, comment, {"moved": changes}, details)
+        return reasons.checked(ABOUT)
+
+    def run(self) -> Result:
+        """Raises NotFound where there is no host."""
+        hosts, planned, note = self._plan()
+        cloud = {host.name: host for host in hosts if not host.maintenance}
+        self._store_plans(cloud, planned)
+        if note:
+            self.report.step("warning", note)
+        for guest, reason in self._pinned.items():
+            self.report.step("left", f"{guest} stays: {reason}", guest=guest)
+        comment = "; ".join(filter(None, ("rebalanced", note)))
+        return self.move(cloud, planned).result(ABOUT, comment)
+
+    def _store_plans(
+        self, cloud: dict[str, facts.Host], planned: list[rebalance.RebalanceMove]
+    ) -> None:
+        """Writes down where each guest goes; where that host refuses, the next best."""
+        for move in planned:
+            source = cloud[move.source]
+            guest = next(guest for guest in source.guests if guest.name == move.guest)
+            other_hosts = [host for name, host in cloud.items() if name != move.source]
+            decision = choose.choose(other_hosts, facts.of_guest(guest, source), self.policy)
+            self.plans[move.guest] = migrating.planned(
+                cloud, move.source, decision, self.policy, move.target
+            )
+            cloud = rebalance.apply_move(cloud, move)
+
+    def move(
+        self, cloud: dict[str, facts.Host], planned: list[rebalance.RebalanceMove]
+    ) -> moves.MovesOutcome:
+        """Makes the planned moves. cloud: name to host, of those that are not in maintenance."""
+        outcome, rest = moves.MovesOutcome(), [*planned]
+        while rest:
+            move = rest.pop(0)
+            guest_move = moves.GuestMove(move.guest, move.source, move.target)
+            step = moves.run([guest_move], self.migrate, self.report)
+            outcome.add(step)
+            cloud = self._refresh_hosts(cloud, {move.source, move.target, *step.moved.values()})
+            if step.unmoved:
+                rest, note = self._plan_moves(
+                    [*cloud.values()], outcome.moved.keys() | outcome.unmoved
+                )
+                self._store_plans(cloud, rest)
+                if note:
+                    self.report.step("warning", note)
+                continue
+            current_score = rebalance.score([*cloud.values()], self.policy)
+            if abs(current_score - move.after) > rebalance.LEAST_GAIN:
+                note = (
+                    f"the cloud's score is {current_score:.3f}, not {move.after:.3f} as planned; "
+                    f"plan again"
+                )
+                outcome.unmoved.update({m.guest: note for m in rest})
+                break
+        return outcome
+
+    def _plan(self) -> tuple[list[facts.Host], list[rebalance.RebalanceMove], str]:
+        """(The hosts, the moves, what is to be said of room that is kept.)"""
+        hosts, _ = inventory.gather(self.fleet)
+        planned, note = self._plan_moves(hosts, ())
+        return hosts, planned, note
+
+    def _plan_moves(
+        self, hosts: list[facts.Host], done: Collection[str]
+    ) -> tuple[list[rebalance.RebalanceMove], str]:
+        """(The moves of guests that can be moved, what is to be said of room that is kept). done:
+        guests that are not moved again."""
+        managed = ha_provider.managed_guests(self.fleet.opts)  # who keeps them would take them back
+        while True:
+            stay = {*managed, *self.stay, *done, *self._pinned}
+            planned = rebalance.plan(hosts, self.policy, self.threshold, pinned=stay)
+            pinned = self._not_migratable(planned)
+            if not pinned:
+                return self._within_reserve(hosts, planned)
+            self._pinned |= pinned
+
+    def _not_migratable(self, planned: list[rebalance.RebalanceMove]) -> dict[str, str]:
+        """Guest to why it can go nowhere, as its host says; of those of the plan."""
+        pinned: dict[str, str] = {}
+        for host in dict.fromkeys(move.source for move in planned):
+            names = [move.guest for move in planned if move.source == host]
+            pinned |= migrating.pinned(self.fleet, host, names)
+        return pinned
+
+    def _within_reserve(
+        self, hosts: list[facts.Host], planned: list[rebalance.RebalanceMove]
+    ) -> tuple[list[rebalance.RebalanceMove], str]:
+        """(The moves before the first that would take of room that is kept, what is to be said)."""
+        reserve = self.provider.capacity_reserve(hosts) if self.provider else None
+        if reserve is None:
+            return planned, ""
+        guests = {(host.name, guest.name): guest for host in hosts for guest in host.guests}
+        current_hosts: dict[str, str] = {}
+        for number, move in enumerate(planned):
+            guest = guests[current_hosts.setdefault(move.guest, move.source), move.guest]
+            refusal = reserve.refusal(move.target, guest)
+            message = f"{move.guest} on {move.target} would break virt:ha:reserve: {refusal}"
+            if refusal and reserve.warns:
+                return planned, message
+            if refusal:
+                return planned[:number], f"the plan ends here: {message}"
+            reserve.take(move.target, guest)
+        return planned, ""
+
+    def _refresh_hosts(
+        self, cloud: dict[str, facts.Host], hosts: set[str]
+    ) -> dict[str, facts.Host]:
+        """The cloud with these hosts as they are now."""
+        responding, _ = inventory.gather(self.fleet, sorted(hosts))
+        unchanged = [host for name, host in cloud.items() if name not in hosts]
+        all_hosts = account.joined(
+            [*unchanged, *(host for host in responding if not host.maintenance)]
+        )
+        return {host.name: host for host in all_hosts}

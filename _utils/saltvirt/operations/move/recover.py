@@ -1,0 +1,150 @@
+"""Migrations that were broken off: what there is of them, and ending one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from saltvirt import errors, names
+from saltvirt.answers.migration import RecoveryResult
+from saltvirt.fleet import answer
+from saltvirt.fleet.client import Fleet
+from saltvirt.fleet.keys import KeyStore
+from saltvirt.operations.cluster import ha_provider
+from saltvirt.operations.core.report import Report
+from saltvirt.operations.journal import lock
+from saltvirt.operations.move import migrate, migration_end, target_leftovers
+from saltvirt.operations.move.migration_end import Unfinished
+
+
+def recover(
+    fleet: Fleet, name: str, report: Report, lost: str | None = None, removed: bool = False
+) -> tuple[str | None, RecoveryResult]:
+    """Ends a broken-off migration of the guest, and has its targets cleaned; (the host it began
+    on, None where only a target has something of it; what that host says, with what was deleted
+    and is left on the targets).
+
+    lost, removed: see the host's ``virt.migrate_recover``. Raises InvalidInput when the host that
+    is said to be lost answers and has the guest.
+    """
+    name = names.guest(str(name))
+    with lock.guest(fleet.opts, name, "virt.migrate_recover"):
+        ha_provider.refuse_managed(fleet.opts, name)
+        guest_locations = migrate.locations(fleet)
+        host = guest_locations.unfinished.get(name) or _leftover_source(fleet, name)
+        if host is None and (lost or name not in guest_locations.target_leftovers):
+            raise errors.OperationFailed(_none_unfinished(name, guest_locations))
+        if lost:
+            minion_note = _refuse_living(fleet, name, lost, guest_locations, host)
+            report.step(
+                "lost",
+                f"{name}: its migration ends without {lost}, which the operator declared lost"
+                + minion_note,
+            )
+        recovery = RecoveryResult()
+        if host:
+            lost_host = str(lost) if lost else None
+            recovery = migration_end.end_migration(
+                fleet, host, name, guest_locations.hosts, lost_host, removed
+            )
+        deleted, retained, leftovers = target_leftovers.clean_everywhere(fleet, name)
+        target_paths = {*deleted, *retained}
+        recovery = replace(
+            recovery,
+            deleted=(*recovery.deleted, *deleted),
+            left={**recovery.leftovers_by_host, **leftovers},
+            kept={
+                path: reason for path, reason in recovery.kept.items() if path not in target_paths
+            },
+        )
+        if host:
+            rebind_key(fleet, name, host)
+        return host, recovery
+
+
+def rebind_key(fleet: Fleet, name: str, host: str) -> None:
+    """Binds the guest's key to the one host that has the guest now, if it was bound to ``host``, on
+    which its migration began."""
+    places = sorted(migrate.locations(fleet).guests.get(name, {}))
+    if len(places) == 1:
+        KeyStore(fleet.opts).rebind(name, host, places[0])
+
+
+def _refuse_living(
+    fleet: Fleet,
+    name: str,
+    lost: str,
+    guest_locations: migrate.MigrationLocations,
+    source: str | None,
+) -> str:
+    """What the minion of the host that is said to be lost says, in words. Raises InvalidInput where
+    that host has the guest; also where its libvirt is silent and the guest's process lives. An
+    address may be that of any host but the source: all are asked then."""
+    state = guest_locations.guests.get(name, {}).get(lost)
+    if state:
+        raise errors.InvalidInput(f"{lost} answers, and {name} is {state} there")
+    hosts = fleet.hosts()
+    query_hosts = (
+        [lost] if lost in hosts else [candidate for candidate in hosts if candidate != source]
+    )
+    answers = fleet.gather(query_hosts, "virt.running_names") if query_hosts else {}
+    for host, response in answers.items():
+        if response.ok and name in (response.data or ()):
+            raise errors.InvalidInput(
+                f"{host} is not lost: its minion answers, and the process of {name} lives there; "
+                "start libvirt there, or end that process"
+            )
+    if lost in answers and answers[lost].ok:
+        return f"; its minion answers: no process of {name} lives there by libvirt's files"
+    return ""
+
+
+def _none_unfinished(name: str, guest_locations: migrate.MigrationLocations) -> str:
+    text = f"no host that answers has an unfinished migration of {name}"
+    silent = ", ".join(
+        f"{host}: {reason}" for host, reason in sorted(guest_locations.unreachable.items())
+    )
+    return f"{text}; not asked: {silent}" if silent else text
+
+
+def _leftover_source(fleet: Fleet, name: str) -> str | None:
+    """The host that knows of something left for the guest on a host that did not answer."""
+    migrations = unfinished(fleet)[0]
+    return next((host for host,
+    host_migrations in migrations.items() for k in host_migrations if k.startswith(f"{name}@")),
+                None)  # fmt: skip
+
+
+def unfinished(fleet: Fleet) -> tuple[dict[str, Unfinished], dict[str, str]]:
+    """(host to what its ``virt.migrate_unfinished`` says, host to why it did not answer)."""
+    answers = fleet.ask(fleet.hosts(), "virt.migrate_unfinished")
+    migrations, unreachable = answer.facts(answers, migration_end.unfinished)
+    return {
+        host: host_migrations for host, host_migrations in migrations.items() if host_migrations
+    }, unreachable
+
+
+def recovery_text(name: str, host: str | None, recovery: RecoveryResult) -> str:
+    """What ``virt.migrate_recover`` of the host did, as a sentence."""
+    leftovers = [
+        f"something may be left on {on}: {reason}"
+        for on, reason in sorted(recovery.leftovers_by_host.items())
+    ]
+    undone = f"{name} is on {host}" if leftovers else f"{name} is on {host}; the target was cleaned"
+    moved = f"{name} is on {recovery.target or 'the target'}" + (
+        "" if recovery.kept else f"; {host} was cleaned"
+    )
+    removed = f"{name} was removed, and its migration from {host} is ended"
+    outcomes = {migrate.MOVED: moved, "undone": undone, "removed": removed}
+    retained = [target_leftovers.retained_text(recovery.kept)] if recovery.kept else []
+    next_steps = [target_leftovers.retry_hint(name)] if leftovers else []
+    nothing = f"{name}: there was no unfinished migration"
+    return "; ".join([outcomes.get(recovery.outcome, nothing), *retained, *leftovers, *next_steps])
+
+
+def unfinished_text(migrations: dict[str, Unfinished], unreachable: dict[str, str]) -> str:
+    """What ``unfinished`` found, as a sentence."""
+    guests = sorted({name for host_migrations in migrations.values() for name in host_migrations})
+    parts = [", ".join(guests) or "no migration is unfinished"]
+    return "; ".join(
+        parts + [f"{host} was not asked: {reason}" for host, reason in sorted(unreachable.items())]
+    )

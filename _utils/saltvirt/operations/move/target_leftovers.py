@@ -1,0 +1,102 @@
+"""What undone migrations have made on their targets: gone when nobody on any host uses it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from saltvirt import errors
+from saltvirt.answers.guests import MigrationFacts
+from saltvirt.answers.removal import CleanPlan, CleanupResult
+from saltvirt.fleet import answer
+from saltvirt.fleet.client import Fleet
+from saltvirt.operations.cluster import shared_storage_check
+
+# of a host whose version has it by its earlier name
+_NOT_THERE = "'virt.migrate_locations' is not available."
+_RECOVER = "salt-run virt.migrate_recover"
+
+
+def clean(fleet: Fleet, host: str, name: str) -> tuple[list[str], dict[str, str]]:
+    """Has the host take away what migrations of the guest to it have left: ([path], {path: why it
+    stays}). What other hosts may have goes only when each of them said that it does not use it.
+
+    Raises VirtError where the host could not be asked, or could not do it.
+    """
+    plan_data = fleet.call(host, "virt.migrate_clean", {"vm_": name, "test": True}, long=False)
+    if not plan_data:
+        return [], {}
+    unused, reasons = shared_storage_check.unused_elsewhere(
+        fleet, host, CleanPlan.from_answer(plan_data, host).shared
+    )
+    arguments = {"vm_": name, "unused": unused}
+    done = CleanupResult.from_answer(
+        fleet.call(host, "virt.migrate_clean", arguments, long=True), host
+    )
+    return [*done.deleted], {path: reasons.get(path, reason) for path, reason in done.kept.items()}
+
+
+def clean_everywhere(fleet: Fleet, name: str) -> tuple[list[str], dict[str, str], dict[str, str]]:
+    """The same of every host that says that it has some: ([path], {path: why it stays}, {host: why
+    something stays there})."""
+    all_deleted: list[str] = []
+    all_retained: dict[str, str] = {}
+    host_reasons: dict[str, str] = {}
+    for host, host_facts in locations(fleet)[0].items():
+        if name in host_facts.leftover_guests:
+            try:
+                deleted, retained = clean(fleet, host, name)
+            except errors.VirtError as exc:
+                host_reasons[host] = exc.text
+                continue
+            all_deleted, all_retained = [*all_deleted, *deleted], {**all_retained, **retained}
+            if retained:
+                host_reasons[host] = retained_text(retained)
+    return all_deleted, all_retained, host_reasons
+
+
+def locations(
+    fleet: Fleet, hosts: list[str] | None = None
+) -> tuple[dict[str, MigrationFacts], dict[str, str]]:
+    """(host to what it says of itself and its guests, host to why it did not answer). hosts: None
+    for all."""
+    return answer.facts(_answers(fleet, hosts or fleet.hosts()), MigrationFacts.from_answer)
+
+
+def _answers(fleet: Fleet, hosts: list[str]) -> Iterator[answer.Answer]:
+    """What each host answers to ``virt.migrate_locations``; one that is not updated yet, to the
+    earlier name of it."""
+    earlier = []
+    for response in fleet.ask(hosts, "virt.migrate_locations"):
+        if response.error == _NOT_THERE:
+            earlier.append(response.host)
+        else:
+            yield response
+    if earlier:
+        yield from fleet.ask(earlier, "virt.migrate_census")
+
+
+def retained_text(retained: dict[str, str]) -> str:
+    """Why files stay, as a sentence."""
+    return "; ".join(f"{path} stays: {reason}" for path, reason in sorted(retained.items()))
+
+
+def after_failure(fleet: Fleet, host: str, name: str) -> str:
+    """What became of that which a migration that has just failed had made on its target, in words
+    for the end of its message."""
+    try:
+        deleted, retained = clean(fleet, host, name)
+    except errors.VirtError as exc:
+        return f"what it may have made on {host} stays: {exc.text}; {retry_hint(name)}"
+    if retained:
+        return f"on {host} {retained_text(retained)}; {retry_hint(name)}"
+    return f"all of it was removed from {host}" if deleted else ""
+
+
+def retry_hint(name: str) -> str:
+    """What the person does about what stays."""
+    return f"{_RECOVER} {name} looks again"
+
+
+def are_named(text: str, name: str) -> bool:
+    """Whether a host says in its words that something of the guest's stays on the target."""
+    return f"{_RECOVER} {name}" in text

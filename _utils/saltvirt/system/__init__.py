@@ -1,0 +1,1 @@
+"""What any program needs from the operating system: files, locks, processes, sockets."""

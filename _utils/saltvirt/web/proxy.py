@@ -1,0 +1,366 @@
+"""What browsers connect to: a WebSocket, behind the TLS of salt-api, for who has a ticket.
+
+The browser's first message is its secret; the answer is one line of JSON, with ``error`` where the
+ticket is not good or the guest is not reached. After it each side's bytes are handed to the other,
+or, by a ticket that is a page's, the cloud is told to it: see pages.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+import logging
+import socket
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import saltvirt
+from saltvirt import errors, sanitize
+from saltvirt.answers import reach
+from saltvirt.console.master import guest_connection as ways
+from saltvirt.web import page_session
+from saltvirt.web.tickets import Ticket
+
+try:
+    from tornado import gen, httpserver, ioloop, iostream, tcpclient, web, websocket
+except ImportError:  # Salt 3006 has its own
+    from salt.ext.tornado import (  # type: ignore[no-redef]
+        gen,
+        httpserver,
+        ioloop,
+        iostream,
+        tcpclient,
+        web,
+        websocket,
+    )
+
+if TYPE_CHECKING:
+    from saltvirt.console.master.guest_connection import GuestConnection
+    from saltvirt.web.cluster_view import ClusterView
+
+# of gen.with_timeout
+_TimedOut: type[Exception] = gen.TimeoutError  # type: ignore[attr-defined,unused-ignore]
+
+log = logging.getLogger(__name__)
+
+PATH = "/reach"
+# connections, of those that have shown no good ticket yet, and of one user: to guests, of pages
+MAX_CONNECTIONS, MAX_PENDING, MAX_PER_USER, MAX_PAGES_PER_USER = 400, 64, 20, 100
+# so long may one take to say what he is to say
+_HELLO_TIMEOUT_S = 10
+# so often is asked whether a user may still, and whether the library on the disk is another one
+RECHECK_S, UPDATE_S = 10, 30
+_MESSAGE_BYTES = 1024**2
+_FIRST_BYTES = 256
+_CHUNK_BYTES = 64 * 1024
+# a browser that is gone without a word is noticed after twice that
+_PING_S = 30
+# of WebSocket: at its end all is well; the ticket, or the guest, is none
+_NORMAL_CLOSURE, _REFUSED = 1000, 4001
+_MAX_REASON_BYTES = 120
+_UPDATED = "Salt Virt was updated: this ends when nobody has a guest's console, and begins anew"
+
+
+@dataclass(frozen=True)
+class ProxyRules:
+    """redeem: the Ticket of a secret; raises Denied. stands: why a ticket's user may not any more,
+    or None. view: of the cloud, for pages. origins: of pages that may connect; none: those of the
+    address that is asked. is_updated: is the library on the disk another one than in this process?
+    The hypervisors are asked by no old one."""
+
+    redeem: Callable[[str], Ticket]
+    denial_reason: Callable[[Ticket], str | None]
+    view: ClusterView
+    origins: tuple[str, ...] = ()
+    is_updated: Callable[[], bool] = saltvirt.stale
+
+
+class Proxy:
+    """Who is connected, and the one server."""
+
+    def __init__(self, rules: ProxyRules) -> None:
+        self.rules = rules
+        self.strangers = 0
+        self.users: Counter[tuple[str | None, bool]] = Counter()
+        self.pages: set[_BrowserSession] = set()
+        self.is_updated = False
+        self.pool = ThreadPoolExecutor(4, "salt-virt-reach")
+        application = web.Application(
+            [(PATH, _BrowserSession, {"proxy": self})], websocket_ping_interval=_PING_S,
+            websocket_ping_timeout=_PING_S, websocket_max_message_size=_MESSAGE_BYTES,
+            log_function=lambda _handler: None,
+        )  # fmt: skip
+        self.server = _Server(
+            application, idle_connection_timeout=_HELLO_TIMEOUT_S, body_timeout=_HELLO_TIMEOUT_S,
+            max_header_size=16 * 1024, max_body_size=1024,
+        )  # fmt: skip
+        self.server.lines = lambda: self.strangers + self.users.total()
+
+    def run(self, address: str, port: int) -> None:
+        """Until the process ends, or the library was updated and nobody has a guest's console.
+        Raises OperationFailed for an address that it cannot have."""
+        loop = ioloop.IOLoop()
+        failed: list[OSError] = []
+
+        def begin() -> None:
+            try:
+                self.server.listen(port, address)
+            except OSError as exc:
+                failed.append(exc)
+                loop.stop()
+
+        loop.add_callback(begin)
+        loop.spawn_callback(self._updated, loop)
+        loop.start()
+        self.server.stop()
+        if failed:
+            raise errors.OperationFailed(f"cannot listen on {address} port {port}: {failed[0]}")
+
+    async def _updated(self, loop: Any) -> None:
+        """Ends the loop after an update of the library: Salt begins the engine anew. Pages end
+        before, and ask by themselves meanwhile."""
+        while not self.is_updated or any(not is_page for _, is_page in self.users):
+            await gen.sleep(UPDATE_S)
+            try:
+                self.is_updated = await self.run_in_thread(lambda _: self.rules.is_updated(), None)
+            except Exception:
+                log.exception("reach: whether the library was updated is not known")
+            for page in [*self.pages] if self.is_updated else ():
+                page.end(_UPDATED)
+        log.info("reach: %s", _UPDATED)
+        loop.stop()
+
+    def run_in_thread(self, function: Callable[[Any], Any], argument: Any) -> Awaitable[Any]:
+        """What a function returns that reads files and may ask others, without waiting for it."""
+        future = self.pool.submit(function, argument)
+        bounded: Awaitable[Any] = gen.with_timeout(
+            datetime.timedelta(seconds=_HELLO_TIMEOUT_S), future
+        )
+        return bounded
+
+
+class _Server(httpserver.HTTPServer):  # type: ignore[misc,name-defined,unused-ignore]
+    """Takes so many connections, and no more. lines: how many are WebSockets, which it knows no
+    more."""
+
+    lines: Callable[[], int]
+
+    def handle_stream(self, stream: Any, address: Any) -> None:
+        if len(self._connections) + self.lines() >= MAX_CONNECTIONS:
+            stream.close()
+        else:
+            super().handle_stream(stream, address)
+
+
+def same_origin(origin: str, host: str, allowed: tuple[str, ...]) -> bool:
+    """Whether a page of that origin may connect. host: as the browser has asked for it. What
+    proxies add to a request decides nothing, for anybody can."""
+    if allowed:
+        return origin.lower() in {allowed_origin.lower().rstrip("/") for allowed_origin in allowed}
+    parsed = urlsplit(origin)
+    return (
+        parsed.scheme in ("https", "http") and bool(host) and parsed.netloc.lower() == host.lower()
+    )
+
+
+class _BrowserSession(websocket.WebSocketHandler):  # type: ignore[misc,name-defined,unused-ignore]
+    """One browser, and one guest, or the cloud."""
+
+    def initialize(self, proxy: Proxy) -> None:
+        self._proxy = proxy
+        self._ticket: Ticket | None = None
+        self._inner: Any = None
+        self._page: page_session.PageSession | None = None
+        self._is_stranger = self._is_done = False
+        self._timer: Any = None
+
+    def prepare(self) -> None:
+        """Browsers tell whose page it is; who does not is no browser."""
+        if "Origin" not in self.request.headers or self._proxy.strangers >= MAX_PENDING:
+            self.set_status(403 if "Origin" not in self.request.headers else 503)
+            self.finish()
+
+    def check_origin(self, origin: str) -> bool:
+        host = self.request.headers.get("Host", "")
+        return same_origin(origin, host, self._proxy.rules.origins)
+
+    def open(self, *_args: str, **_kwargs: str) -> None:
+        self._proxy.strangers += 1
+        self._is_stranger = True
+        self.set_nodelay(True)
+        self._timer = ioloop.IOLoop.current().call_later(
+            _HELLO_TIMEOUT_S, self._end, "no ticket was shown"
+        )
+
+    async def on_message(self, message: str | bytes) -> None:
+        if self._inner is not None and isinstance(message, bytes):
+            try:
+                await self._inner.write(message)
+            except iostream.StreamClosedError:
+                self._end("the guest has ended it")
+        elif self._page is not None and message == page_session.REFRESH_COMMAND:
+            self._page.request_refresh()
+        elif self._ticket is None and self._is_stranger:
+            await self._begin(message)
+        else:
+            self._end("this was not to be said")
+
+    async def _begin(self, message: str | bytes) -> None:
+        """Once: whatever is said before the answer is too much."""
+        self._authenticated()
+        try:
+            if not isinstance(message, str) or len(message) > _FIRST_BYTES:
+                raise errors.Denied("this is no ticket")
+            ticket: Ticket = await self._proxy.run_in_thread(self._proxy.rules.redeem, message)
+            await self._admit(ticket)
+            inner = await _connect_guest(ticket.way) if ticket.way else None
+        except (errors.VirtError, _TimedOut) as exc:
+            reason = exc.text if isinstance(exc, errors.VirtError) else "the master is too slow"
+            log.info("reach: refused: %s", reason)
+            self._send({"error": sanitize.one_line(reason, None)})
+            self._end(reason, _REFUSED)
+            return
+        self._inner = inner  # first: where the browser has gone meanwhile it is closed
+        loop = ioloop.IOLoop.current()
+        loop.spawn_callback(self._watch)
+        if ticket.way is None:
+            self._proxy.pages.add(self)
+            self._send({"page": True})
+            self._page = page_session.PageSession(
+                self._proxy.rules.view, ticket.user, self.write_message, loop
+            )
+            loop.spawn_callback(self._show, self._page)
+            return
+        connection = ticket.way
+        self._send({"guest": connection.guest, "kind": connection.kind, "type": connection.type})
+        loop.spawn_callback(self._down)
+        log.info("reach: %s has the %s of %s", ticket.user, connection.kind, connection.guest)
+
+    def _authenticated(self) -> None:
+        """No stranger any more."""
+        if self._is_stranger:
+            self._proxy.strangers -= 1
+            self._is_stranger = False
+        if self._timer is not None:
+            ioloop.IOLoop.current().remove_timeout(self._timer)
+            self._timer = None
+
+    async def _admit(self, ticket: Ticket) -> None:
+        """Raises Denied where the ticket's user may not, or has too many."""
+        if ticket.is_page and self._proxy.is_updated:
+            raise errors.Denied(_UPDATED)
+        limit, noun = (MAX_PER_USER, "guests") if ticket.way else (MAX_PAGES_PER_USER, "pages")
+        if self._proxy.users[ticket.user, ticket.is_page] >= limit:
+            raise errors.Denied(f"you look at {limit} {noun}: close one")
+        self._ticket = ticket
+        self._proxy.users[ticket.user, ticket.is_page] += 1
+        reason = await self._proxy.run_in_thread(self._proxy.rules.denial_reason, ticket)
+        if reason:
+            raise errors.Denied(reason)
+
+    async def _down(self) -> None:
+        """What the guest says, until it does no more."""
+        try:
+            while True:
+                data = await self._inner.read_bytes(_CHUNK_BYTES, partial=True)
+                await self.write_message(data, binary=True)
+        except (iostream.StreamClosedError, websocket.WebSocketClosedError):
+            self._end("the guest has ended it")
+
+    async def _show(self, page: page_session.PageSession) -> None:
+        """The cloud, as long as the browser is there."""
+        try:
+            await page.run(self._proxy.run_in_thread)
+        except (iostream.StreamClosedError, websocket.WebSocketClosedError):
+            self._end("")
+        except Exception:
+            log.exception("reach: the page of %s", self._ticket and self._ticket.user)
+            self._end("the master's log says why it ended")
+
+    async def _watch(self) -> None:
+        """Ends it when the user may not any more. An error of ours is no leave to go on."""
+        reason = None
+        while not reason and not self._is_done:
+            await gen.sleep(RECHECK_S)
+            try:
+                reason = await self._proxy.run_in_thread(
+                    self._proxy.rules.denial_reason, self._ticket
+                )
+            except Exception:
+                log.exception("reach: %s", self._ticket and self._ticket.user)
+                reason = "it is not known whether you may"
+        if reason:
+            self._end(reason, _REFUSED)
+
+    def _send(self, data: dict[str, Any]) -> None:
+        try:
+            self.write_message(json.dumps(data))
+        except websocket.WebSocketClosedError:
+            self._end("")
+
+    def end(self, message: str) -> None:
+        """Closes it, without fault of the browser's."""
+        self._end(message)
+
+    def _end(self, message: str, code: int = _NORMAL_CLOSURE) -> None:
+        """Closes both sides."""
+        reason = (
+            sanitize.one_line(message, None).encode()[:_MAX_REASON_BYTES].decode(errors="ignore")
+        )
+        self.close(code, reason)
+        self._forget()
+
+    def on_close(self) -> None:
+        self._forget()
+
+    def _forget(self) -> None:
+        self._authenticated()
+        if self._is_done:
+            return
+        self._is_done = True
+        if self._inner is not None:
+            self._inner.close()
+        if self._page is not None:
+            self._page.close()
+        self._proxy.pages.discard(self)
+        if self._ticket is not None:
+            self._proxy.users[self._ticket.user, self._ticket.is_page] -= 1
+            self._proxy.users += Counter()  # without those who have none
+
+
+async def _connect_guest(connection: GuestConnection) -> Any:
+    """The line to the guest. Raises ConnectionFailed, OperationFailed."""
+    limit = datetime.timedelta(seconds=ways.CONNECT_TIMEOUT_S)
+    quiet_errors = (OSError, iostream.StreamClosedError)
+    raw_socket: socket.socket | None = None
+    with contextlib.ExitStack() as stack:
+        try:
+            context = ways.context(connection)
+            plain_line = await gen.with_timeout(
+                limit,
+                tcpclient.TCPClient().connect(connection.address, connection.port),
+                quiet_exceptions=quiet_errors,
+            )
+            plain_line.set_nodelay(True)
+            # by which it is ended: while TLS begins, the line has its socket no more
+            raw_socket = stack.enter_context(plain_line.socket.dup())
+            started = plain_line.start_tls(False, context, server_hostname=reach.CERTIFICATE_NAME)
+            inner = await gen.with_timeout(limit, started, quiet_exceptions=quiet_errors)
+            read = inner.read_until(b"\n", max_bytes=4096)
+            first_line = await gen.with_timeout(limit, read, quiet_exceptions=quiet_errors)
+        except (OSError, _TimedOut, iostream.StreamClosedError,
+                iostream.UnsatisfiableReadError) as exc:  # fmt: skip
+            if raw_socket is not None:
+                with contextlib.suppress(OSError):
+                    raw_socket.shutdown(socket.SHUT_RDWR)
+            raise ways.unreachable(connection, exc) from exc
+    reason = ways.refusal(first_line)
+    if reason is not None:
+        inner.close()
+        raise errors.OperationFailed(f"{connection.host}: {reason}")
+    return inner

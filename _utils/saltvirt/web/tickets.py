@@ -1,0 +1,174 @@
+"""Tickets: whoever has one reaches one guest's screen or serial port, or sees the cloud as a page
+does, once, within 30 seconds.
+
+A ticket is a secret that the browser makes. Who asks for it tells its SHA-256 alone, so that
+neither a job's arguments nor an event, a return or a file's name is worth anything to others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import re
+import secrets
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from saltvirt import errors, units
+from saltvirt.console.master.guest_connection import GuestConnection
+from saltvirt.fleet import private
+from saltvirt.schema import Message
+
+LIFE_S = 30
+# a ticket that is being made, while the guest's hypervisor is asked
+_ISSUE_TIMEOUT_S = 300
+# at a time; of one user, and of all
+MAX_PER_USER, MAX_TICKETS = 8, 200
+_DIGEST, _SECRET = re.compile("[0-9a-f]{64}"), re.compile("[0-9A-Za-z_-]{32,128}")
+_MAX_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True)
+class Ticket(Message):
+    """user: for whom it was made; None: somebody who has the master. until: seconds since 1970.
+    way: to a guest. is_page: it is no guest's, but to see the cloud. With neither it is being
+    made."""
+
+    user: str | None
+    until: float
+    way: GuestConnection | None = None
+    is_page: bool = False
+
+    @property
+    def is_ready(self) -> bool:
+        return self.is_page or self.way is not None
+
+
+def digest(secret: str) -> str:
+    """What is told of a secret."""
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def folder(opts: dict[str, Any]) -> Path:
+    """Where they are: a folder that nobody else reads."""
+    return Path(opts["cachedir"]) / "virt" / "tickets"
+
+
+@contextlib.contextmanager
+def issuing(
+    opts: dict[str, Any], user: str | None, secret_digest: object
+) -> Iterator[list[GuestConnection]]:
+    """Around what finds the way: its place is taken, and the ticket is good from the end of the
+    block on, with the way that was put into the list; without one it is a page's. secret_digest:
+    the digest.
+    Raises InvalidInput, AlreadyExists, OperationFailed: there are too many."""
+    if not isinstance(secret_digest, str) or not _DIGEST.fullmatch(secret_digest):
+        raise errors.InvalidInput(
+            "digest must be the SHA-256, in 64 hexadecimal digits, of a secret that is yours, not "
+            f"{units.short_repr(secret_digest)}"
+        )
+    directory = folder(opts)
+    _reserve(directory, user, secret_digest)
+    connections: list[GuestConnection] = []
+    try:
+        yield connections
+        connection = connections[0] if connections else None
+        ticket = Ticket(user, time.time() + LIFE_S, connection, is_page=not connections)
+        private.write(str(directory / secret_digest), json.dumps(ticket.to_answer()))
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(directory / secret_digest)
+        raise
+
+
+def redeem(opts: dict[str, Any], secret: object) -> Ticket:
+    """The ticket of a secret, which is none from here on. Raises Denied, the same for each that is
+    none."""
+    denied = errors.Denied("the ticket is not good: it was used, or is older than 30 s")
+    if not isinstance(secret, str) or not _SECRET.fullmatch(secret):
+        raise denied
+    directory = folder(opts)
+    path, claimed_path = (
+        directory / digest(secret),
+        directory / f".used-{os.getpid()}-{secrets.token_hex(8)}",
+    )
+    try:
+        os.rename(path, claimed_path)  # of two who come at once one finds it
+        try:
+            ticket = _read(claimed_path)
+        finally:
+            os.unlink(claimed_path)
+    except OSError:
+        raise denied from None
+    if ticket is None or not ticket.is_ready or not _is_good(ticket):
+        raise denied
+    return ticket
+
+
+def _is_good(ticket: Ticket) -> bool:
+    """Whether it is neither too old nor, the clock having been set back, of another time."""
+    return 0 <= ticket.until - time.time() <= (LIFE_S if ticket.is_ready else _ISSUE_TIMEOUT_S)
+
+
+def _reserve(directory: Path, user: str | None, secret_digest: str) -> None:
+    """Takes a place for it."""
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    status = directory.lstat()
+    if not directory.is_dir() or directory.is_symlink() or status.st_uid != os.geteuid():
+        raise errors.OperationFailed(f"{directory} is not a folder of this user alone: remove it")
+    os.chmod(directory, 0o700)
+    lock = os.open(
+        directory / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
+    )
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # held for moments
+        existing = _sweep(directory)
+        if secret_digest in existing:
+            raise errors.AlreadyExists("there is a ticket of this secret: make another secret")
+        user_count = sum(pending.user == user for pending in existing.values())
+        if user_count >= MAX_PER_USER or len(existing) >= MAX_TICKETS:
+            raise errors.OperationFailed(
+                f"there are {user_count if user_count >= MAX_PER_USER else len(existing)} tickets "
+                f"that nobody has "
+                f"used yet: wait {LIFE_S} s"
+            )
+        ticket = Ticket(user, time.time() + _ISSUE_TIMEOUT_S)
+        private.write(str(directory / secret_digest), json.dumps(ticket.to_answer()))
+    finally:
+        os.close(lock)
+
+
+def _sweep(directory: Path) -> dict[str, Ticket]:
+    """Those that are good; what is left of others is removed."""
+    valid: dict[str, Ticket] = {}
+    for name in os.listdir(directory):
+        if name == ".lock":
+            continue
+        ticket = _read(directory / name) if _DIGEST.fullmatch(name) else None
+        if ticket is not None and _is_good(ticket):
+            valid[name] = ticket
+        elif ticket is not None or _is_old(directory / name):
+            with contextlib.suppress(OSError):
+                os.unlink(directory / name)
+    return valid
+
+
+def _is_old(path: Path) -> bool:
+    with contextlib.suppress(OSError):
+        return time.time() - path.lstat().st_mtime > _ISSUE_TIMEOUT_S
+    return False
+
+
+def _read(path: Path) -> Ticket | None:
+    """None for what is none."""
+    with contextlib.suppress(OSError, ValueError, RecursionError, errors.BadAnswer):
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        with open(handle, encoding="utf-8") as file:
+            return Ticket.from_answer(json.loads(file.read(_MAX_BYTES)), str(path))
+    return None

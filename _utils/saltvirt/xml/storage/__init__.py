@@ -1,0 +1,1 @@
+"""Pools, volumes and secrets."""
