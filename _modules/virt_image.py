@@ -117,7 +117,7 @@ def image_fetch(source, image_hash=None, saltenv="base", test=False, **kwargs):
             cached.file for cached in cached_images if cached.source == sources.shown(source)
         ]
     find = cache.find_local if test else cache.fetch
-    image = find(source, folder, download, image_hash, location=location)
+    image = find(source, folder, download, image_hash, local_file=location)
     properties = ("path", "format", "virtual_size_bytes", "sha256")
     return {
         **{word: getattr(image, word, None) for word in properties},

@@ -112,8 +112,8 @@ class Over(Host):
 
     def disks(self):
         with self.conn() as conn:
-            return sorted(in_place_restore._tree(conn.lookupByName("web1")).iterfind("devices/disk/source"),
-                          key=lambda one: one.get("file"))  # fmt: skip
+            tree = in_place_restore._tree(conn.lookupByName("web1"))
+            return sorted(tree.iterfind("devices/disk/source"), key=lambda one: one.get("file"))
 
     def is_old(self):
         """Of what is defined; all of it is whole."""

@@ -135,7 +135,10 @@ def open_folder(folder: str) -> Iterator[int]:
 def refuse_own_disk(real: str) -> None:
     """Raises OperationFailed for a path on what this host alone has. real: without links."""
     mount = max(
-        (candidate for candidate in mounts.read() if f"{real}/".startswith(f"{candidate.mount_point.rstrip('/')}/")),
+        (
+            candidate for candidate in mounts.read()
+            if f"{real}/".startswith(f"{candidate.mount_point.rstrip('/')}/")
+        ),
         key=lambda candidate: len(candidate.mount_point), default=None,
     )  # fmt: skip
     if mount is None or mount.mount_point == "/":

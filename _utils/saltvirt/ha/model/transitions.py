@@ -114,7 +114,7 @@ HOSTS = (
     Row(SUSPECTED, "has_booted", RETURNING, "it has booted again", "know"),
     Row(SUSPECTED, "rests", REST, "its agent has stopped in order"),
     Row(SUSPECTED, "is_heard", UP, "it is heard again"),
-    Row(SUSPECTED, "is_to_be_fenced", FENCING, "a majority does not hear it", "call"),
+    Row(SUSPECTED, "is_to_be_fenced", FENCING, "a majority does not hear it", "ask_votes"),
     Row(FENCING, "is_confirmed", FENCED, "a person said that it is off", "give_up"),
     Row(FENCING, "is_off", FENCED, "its fence says that it is off", "give_up"),
     Row(FENCING, "watchdog_fired", FENCED, "its watchdog must have cut its power", "give_up"),
@@ -179,7 +179,7 @@ GUESTS = (
         Row(state, "has_no_storage", RECOVERING, "its host lost its storage", "pull")
         for state in (PLACED, RECOVERING)
     ),
-    Row(PLACED, "is_where_requested", PLACED, "it is where a person wants it", "wished"),
+    Row(PLACED, "is_where_requested", PLACED, "it is where a person wants it", "complete_request"),
     Row(PLACED, "is_to_relocate", RECOVERING, "a person wants it elsewhere", "relocate_to"),
     Row(PLACED, "is_to_migrate", PLACED, "it is better elsewhere", "send"),
     Row(PLACED, "is_to_restart_there", RECOVERING, "it goes to a better host by a stop and a start",
