@@ -18,7 +18,7 @@ class Failures:
 
     def pytest_runtest_logreport(self, report):
         if report.failed:
-            self.terminal.write_line(f"\nfailed in {report.condition}: {report.nodeid}", red=True)
+            self.terminal.write_line(f"\nfailed in {report.when}: {report.nodeid}", red=True)
             self.terminal.write_line(report.longreprtext[-600:])
 
 

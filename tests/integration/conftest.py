@@ -29,7 +29,7 @@ LOGGED = (
 def pytest_runtest_makereport(item, call):
     """Add what each machine's daemons logged since the test began to the report of a failure."""
     report = yield
-    if report.failed and call.condition == "call":
+    if report.failed and call.when == "call":
         since = f"--since=@{int(time.time() - call.duration) - 1}"
         for cloud in {id(c): c for c in item.funcargs.values() if hasattr(c, "machine")}.values():
             for name in cloud.names():
