@@ -64,7 +64,7 @@ class Model:
         how = "-z -u" if byte is None else f"-P {byte}"
         return target, f"write {how} {begin} {length}"
 
-    def checksum_key(self):
+    def digests(self):
         """Disk to the digest of what it holds."""
         return {target: digest(held) for target, held in self.held.items()}
 

@@ -103,7 +103,7 @@ class Box:
         else:
             self.sh(["qemu-io", "-c", command, "-f", "qcow2", self.file(target)])
 
-    def checksum_key(self):
+    def digests(self):
         return {target: hashlib.sha256(held).hexdigest() for target, held in self.held.items()}
 
     def back_up(self, whole=False):
@@ -200,7 +200,7 @@ def test_what_is_written_meanwhile_is_in_the_next_one(box):
     look = host.call("virt.backup_look", one.name)
     plan = target.call("virt.backup_plan", VAULT, "hv1", look)
     served = host.call("virt.backup_begin", one.name, plan["ident"], plan["disks"], reader(target))
-    then = one.checksum_key()
+    then = one.digests()
     one.write(times=12)
     made = target.call("virt.backup_pull", VAULT, one.name, plan["ident"], "hv1", served)
     host.call("virt.backup_end", one.name, plan["ident"], True, made["checkpoints"])
@@ -359,7 +359,7 @@ def test_by_the_runner(box, cloud):
     one.leaves_nothing()
     found = cloud.run_json("virt.backup", one.name)[one.name]
     assert found["result"] is True, found
-    one.kept[found["changes"]["backup"]] = one.checksum_key()
+    one.kept[found["changes"]["backup"]] = one.digests()
     assert one.all_restored()
     one.leaves_nothing()
     listed = cloud.run_json("virt.backups", one.name)["vault"]
@@ -393,7 +393,7 @@ def test_those_that_are_due_by_the_masters_schedule(box, cloud):
     found = cloud.run_json("virt.backup_due", "labbackup*")[one.name]
     assert found["result"] is True and " hours old" in found["comment"], found
     [kept] = cloud.run_json("virt.backups")["vault"]
-    one.kept[kept["ident"]] = one.checksum_key()
+    one.kept[kept["ident"]] = one.digests()
     assert one.all_restored()
     one.leaves_nothing()
 
@@ -404,7 +404,7 @@ def test_restored_beside_and_again(box, cloud):
     one = box(11)
     one.write(times=12)
     one.back_up()
-    then = one.checksum_key()["vda"]
+    then = one.digests()["vda"]
     one.write()
     one.back_up()
     refused = cloud.run("virt.backup_restore", one.name)
@@ -433,6 +433,6 @@ def test_restored_beside_and_again(box, cloud):
     assert done["labbackup"]["result"] is True, done
     assert one.sh("virsh domuuid labbackup") == uuid
     raw = raw.replace("labother", "labbackup")
-    assert one.sh(raw).split()[0] == one.checksum_key()["vda"]
+    assert one.sh(raw).split()[0] == one.digests()["vda"]
     one.sh("virsh -q start labbackup")
     one.hosts[0].call("virt.purge", "labbackup")

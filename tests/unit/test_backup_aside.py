@@ -53,7 +53,7 @@ class Cloud(Purged):
             else:
                 yield from super().ask([host], fun, kwarg, **options)
 
-    def one(self, host, fun, kwarg=None, *, long=None, **_options):
+    def call(self, host, fun, kwarg=None, *, long=None, **_options):
         if fun == "virt.shared_disks":
             return {"/nfs/a": "nfs"}
         self.done.append((host, fun, kwarg, long))

@@ -29,9 +29,9 @@ RULED = {"vault": {**TARGETS["vault"], "retention": {"daily": 7}}}
 class Asked(Cloud):
     """It keeps how it was asked, too."""
 
-    def one(self, host, fun, kwarg=None, **options):
+    def call(self, host, fun, kwarg=None, **options):
         self.how = options
-        return super().one(host, fun, kwarg, **options)
+        return super().call(host, fun, kwarg, **options)
 
 
 def pruned(tmp_path, *guests, name=None, test=False, targets=RULED, to="vault"):
@@ -142,10 +142,13 @@ def verified(tmp_path, *found, name=None, to="vault", test=False, **how):
     return part, cloud
 
 
-@pytest.mark.parametrize("how", [{}, {"backup": "latest", "days": 30.0, "most": 0}])
+@pytest.mark.parametrize("how", [{}, {"backup": "latest", "days": 30.0, "limit": 0}])
 def test_the_machine_of_a_target_is_told_what_to_read_back(tmp_path, how):
     _, cloud = verified(tmp_path, name="web1", to="far", **how)
-    told = {"folder": "/far", "name": "web1", "mounted": True, "backup": "all", "days": None, **how}
+    sent = {"most" if key == "limit" else key: value for key, value in how.items()}
+    told = {
+        "folder": "/far", "name": "web1", "mounted": True, "backup": "all", "days": None, **sent
+    }  # fmt: skip
     assert cloud.asked == [("b2", "virt.backup_verify", told)] and cloud.how["long"] is True
 
 

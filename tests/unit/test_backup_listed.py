@@ -22,7 +22,7 @@ from saltvirt.operations.core.report import Report
 @pytest.mark.parametrize("said", [None, 7, 2**70, "x", {"a": 1}, [7], [{}]])
 def test_what_is_no_list_of_backups_is_named_with_its_host(monkeypatch, said):
     monkeypatch.setattr(target_upkeep, "target_host", lambda _fleet, _target: "hv3")
-    fleet = SimpleNamespace(one=lambda *_args, **_options: said)
+    fleet = SimpleNamespace(call=lambda *_args, **_options: said)
     with pytest.raises(errors.BadAnswer, match="hv3"):
         backup.list_at(fleet, SimpleNamespace(folder="/srv", mounted=False))
 
@@ -85,20 +85,20 @@ def test_however_many_there_are_no_answer_is_too_long_for_salt(monkeypatch):
     monkeypatch.setattr(target_upkeep, "target_host", lambda _fleet, _target: "hv3")
     there, lengths = listing(13_000), []
 
-    def one(_host, _fun, asked, **_options):
+    def call(_host, _fun, asked, **_options):
         behind = asked.get("after", "").partition("/")[2]
         said = pages.page(each.to_answer() for each in there if each.ident > behind)
         lengths.append(len(json.dumps(said)))
         return said
 
     target = SimpleNamespace(folder="/srv", mounted=False)
-    assert backup.list_at(SimpleNamespace(one=one), target) == there
+    assert backup.list_at(SimpleNamespace(call=call), target) == there
     assert max(lengths) < 2**20 / 2
 
 
 def test_a_machine_that_says_the_same_again_is_not_asked_for_ever(monkeypatch):
     monkeypatch.setattr(target_upkeep, "target_host", lambda _fleet, _target: "hv3")
     said = pages.page(each.to_answer() for each in listing(5000))
-    fleet = SimpleNamespace(one=lambda *_args, **_options: said)
+    fleet = SimpleNamespace(call=lambda *_args, **_options: said)
     with pytest.raises(errors.BadAnswer, match=r"hv3: its answers .* have no order"):
         backup.list_at(fleet, SimpleNamespace(folder="/srv", mounted=False))

@@ -278,10 +278,10 @@ def test_how_far_it_is_read_is_shown():
 
 
 @pytest.mark.parametrize(("given", "why"), [
-    ({"new": "web2", "over": True}, "new=NAME is another guest: not with over or disk"),
+    ({"new": "web2", "in_place": True}, "new=NAME is another guest: not with over or disk"),
     ({"new": "web2", "disk": "vda"}, "new=NAME is another guest: not with over or disk"),
     ({"stop": True}, "stop=True is for over=True: nothing else stops a guest"),
-    ({"missing": True, "over": True}, "missing=True is for a guest that is gone"),
+    ({"missing": True, "in_place": True}, "missing=True is for a guest that is gone"),
     ({"missing": True, "disk": "vda"}, "missing=True is for a guest that is gone"),
     ({"instant": True, "disk": "vda"}, "instant=True is for a guest: a file is read whole"),
 ])  # fmt: skip
@@ -295,7 +295,9 @@ def test_what_makes_no_sense_together_is_refused_before_anybody_is_asked(tmp_pat
 
 
 def test_what_goes_together_is_not_refused():
-    for given in ({"instant": True, "over": True, "disk": "vda"}, {"over": True, "stop": True}):
+    for given in (
+        {"instant": True, "in_place": True, "disk": "vda"}, {"in_place": True, "stop": True},
+    ):  # fmt: skip
         RestoreRequest("web1", **given).check()
 
 

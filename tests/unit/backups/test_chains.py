@@ -68,7 +68,7 @@ def broken(number, why="the piece at 0 is another"):
 
 
 CASES = {
-    "asked": (seen(), TWO, {"whole": True}, "it was asked for"),
+    "asked": (seen(), TWO, {"full": True}, "it was asked for"),
     "first": (seen(), [], {}, "the first backup of the guest at this target"),
     "unreadable": (
         seen(), [*TWO, StoredBackup(made.ident(3), record_error="it is no JSON")], {},

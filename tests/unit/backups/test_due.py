@@ -63,8 +63,8 @@ def cloud(monkeypatch):
     found = Cloud()
 
     class Backup:
-        def __init__(self, fleet, name, to, report, by):
-            self.name, self.told = name, (name, to, by)
+        def __init__(self, fleet, name, to, report, requester):
+            self.name, self.told = name, (name, to, requester)
 
         def run(self):
             found.made.append(self.told)

@@ -98,7 +98,7 @@ def test_one_that_is_not_good_takes_no_place_and_stays_by_the_same_rules():
 
 
 def test_a_broken_base_takes_none_of_its_thirty_children_along():
-    base = dataclasses.replace(broken(1), unsure=None)
+    base = dataclasses.replace(broken(1), result_error=None)
     children = made.chain(range(2, 31), first=1)
     assert kept([base, *children, made.backup(31)], last=30, daily=30, monthly=12) == [
         *range(1, 32)
@@ -189,7 +189,7 @@ def test_what_stands_on_one_that_cannot_be_read_stays_as_it_may_be_good():
 def test_one_of_which_nobody_can_tell_whether_it_is_good_stays_with_its_chain():
     told = "verified.json cannot be read"
     mark = Verification("2026-11-23T16:00:00Z", broken={"vda": told})
-    unsure = dataclasses.replace(at(2, NOON, parent=1, verified=mark), unsure=told)
+    unsure = dataclasses.replace(at(2, NOON, parent=1, verified=mark), result_error=told)
     backups = [made.backup(1), unsure, at(3, NOON, parent=2), broken(4), made.backup(5)]
     assert kept(backups, last=1) == [1, 2, 3, 5]
     assert why(backups, 2, last=1) == f"it may be good: {told}"
@@ -215,7 +215,7 @@ def test_children_are_removed_before_what_they_stand_on():
 
 
 def mended(backup):
-    return dataclasses.replace(backup, verified=None)
+    return dataclasses.replace(backup, verification=None)
 
 
 @st.composite
