@@ -322,7 +322,7 @@ def test_a_file_of_which_nobody_could_tell_is_not_taken_for_gone(
         monkeypatch.setattr(bounded_io, "_worker", [])
         monkeypatch.setattr(bounded_io.subprocess, "Popen", _no_process)
     else:
-        monkeypatch.setitem(file_probe.QUERIES, "seen", _refused)
+        monkeypatch.setitem(file_probe.QUERIES, "file_stat", _refused)
         monkeypatch.setattr(bounded_io, "_far_mounts", tuple)
     assert purge.plan(place.conn, dom).delete == []
 

@@ -64,7 +64,7 @@ def ask(opts, fleet, monkeypatch):
                 raise who
             return who
 
-        monkeypatch.setattr(access_check.asker, "requesting_user", of)
+        monkeypatch.setattr(access_check.requester, "requesting_user", of)
         verb = types.FunctionType(function.__code__, {**function.__globals__, "__opts__": opts})
         verb.__name__ = function.__name__
         verb.__kwdefaults__, verb.__defaults__ = function.__kwdefaults__, function.__defaults__
@@ -224,13 +224,13 @@ def test_for_whom_a_guest_is_being_made(opts):
 
 
 def test_who_asks_for_what_is_run_here(opts, monkeypatch):
-    monkeypatch.setattr(access_check.asker, "requesting_user", lambda _opts: "bob")
+    monkeypatch.setattr(access_check.requester, "requesting_user", lambda _opts: "bob")
     assert access_check.requesting_user(opts) == "bob"
 
     def nobody(_opts):
         raise errors.Denied("it is nobody")
 
-    monkeypatch.setattr(access_check.asker, "requesting_user", nobody)
+    monkeypatch.setattr(access_check.requester, "requesting_user", nobody)
     with pytest.raises(errors.Denied, match="it is nobody"):
         access_check.requesting_user(opts)
     opts["virt"] = {}

@@ -254,7 +254,8 @@ def ask(*questions):
 def test_each_question_has_its_answer(disk, tmp_path):
     gone = str(tmp_path / "gone")
     names, nothing, opened, folder = ask(
-        ("names", str(tmp_path)), ("seen", gone), ("opening", str(disk)), ("opening", str(tmp_path))
+        ("names", str(tmp_path)), ("file_stat", gone), ("open_read", str(disk)),
+        ("open_read", str(tmp_path)),
     )
     assert names == ({"answer": [["disk.raw", file_probe.FILE]]}, None)
     assert nothing == ({"error": errno.ENOENT}, None)
@@ -266,6 +267,6 @@ def test_each_question_has_its_answer(disk, tmp_path):
 
 def test_the_program_keeps_no_descriptor(disk):
     before = open_files()
-    for _, fd in ask(("closing", str(disk)), ("stilling", str(disk))):
+    for _, fd in ask(("lock_against_open", str(disk)), ("lock_against_write", str(disk))):
         os.close(fd)
     assert open_files() == before

@@ -83,7 +83,7 @@ def _plan_one(
         return _disk_plan(disk, location, KEEP)
     reason = _immovable_reason(disk, location) or _unproven_reason(disk, location, copy_storage)
     if reason:
-        return _disk_plan(disk, location, REFUSED, why=reason)
+        return _disk_plan(disk, location, REFUSED, reason=reason)
     owned_files = tuple(
         b
         for b in reversed(disk.chain)
@@ -91,18 +91,18 @@ def _plan_one(
     )
     if disk.type == "network" or location.shared:
         return _disk_plan(
-            disk, location, SHARED, bases=_missing_bases(disk, locations), own=owned_files
+            disk, location, SHARED, bases=_missing_bases(disk, locations), owned_files=owned_files
         )
     if disk.chain and copy_storage != "all":
         return _disk_plan(
             disk, location, OVERLAY, size_bytes=disk.size_bytes,
             moved_bytes=disk.used_bytes + sum(b.used_bytes for b in owned_files),
-            backing=disk.chain[0], bases=_missing_bases(disk, locations), own=owned_files,
+            backing=disk.chain[0], bases=_missing_bases(disk, locations), owned_files=owned_files,
         )  # fmt: skip
     moved_bytes = disk.used_bytes + sum(b.used_bytes for b in disk.chain)
     return _disk_plan(
         disk, location, COPY, size_bytes=disk.size_bytes,
-        moved_bytes=min(moved_bytes, disk.size_bytes), own=owned_files,
+        moved_bytes=min(moved_bytes, disk.size_bytes), owned_files=owned_files,
     )  # fmt: skip
 
 

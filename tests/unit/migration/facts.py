@@ -34,7 +34,7 @@ _HOST = {
     "hostname": "hv2", "host_uuid": "h-2", "domains": [], "hypervisor": "QEMU", "qemu": 7002022,
     "cpu_error": None, "cpus": 8, "memory_kib": 4 * 2**20, "reservations": [], "libvirt": 11003000,
     "bridges": ["br0"], "links": ["eth0"], "networks": {"default": True},
-    "places": {"/vm/web1_vda.qcow2": LocationReport(shared=False)},
+    "locations": {"/vm/web1_vda.qcow2": LocationReport(shared=False)},
     "free_bytes": {"/vm": 2**34},
 }  # fmt: skip
 _MACHINE = {"max_vcpus": 255, "emulator": "/usr/bin/kvm", "has_emulator": True}
@@ -91,4 +91,4 @@ def domain(macs=(), **changes):
 
 def reservation(**changes):
     """One that is on its way to the target."""
-    return Reservation(**{"name": "c", "vcpus": 1, "memory_kib": 2**19, "made": 1, **changes})
+    return Reservation(**{"name": "c", "vcpus": 1, "memory_kib": 2**19, "created_at": 1, **changes})

@@ -64,7 +64,7 @@ def test_reasons_of_the_guest(changes, words):
         ({"cpu_error": "it lacks avx2"}, "avx2"),
         ({"bridges": []}, "no bridge br0"),
         ({"free_bytes": {"/vm": 1024}}, "/vm on hv2 has 1 KiB free"),
-        ({"places": {"/vm/web1_vda.qcow2": facts.place(True)}}, "already has"),
+        ({"locations": {"/vm/web1_vda.qcow2": facts.place(True)}}, "already has"),
     ],
 )  # fmt: skip
 def test_reasons_of_the_target(changes, words):
@@ -141,20 +141,20 @@ SHARED = {"/vm/web1_vda.qcow2": facts.place(True, True)}
 
 def test_a_shared_disk_is_not_copied_and_wants_a_coherent_cache():
     safe = facts.guest(disks=[facts.disk(cache="none")])
-    assert reasons(safe, facts.host(places=SHARED)) == []
+    assert reasons(safe, facts.host(locations=SHARED)) == []
     assert (
         "cache=writeback"
-        in reasons(facts.guest(disks=[facts.disk(cache="writeback")]), facts.host(places=SHARED))[0]
+        in reasons(facts.guest(disks=[facts.disk(cache="writeback")]), facts.host(locations=SHARED))[0]
     )
-    assert "onto itself" in reasons(safe, facts.host(places=SHARED), copy_storage="all")[0]
-    [why] = reasons(facts.guest(), facts.host(places=SHARED))
+    assert "onto itself" in reasons(safe, facts.host(locations=SHARED), copy_storage="all")[0]
+    [why] = reasons(facts.guest(), facts.host(locations=SHARED))
     assert "cache=default" in why
 
 
 @pytest.mark.parametrize(
     ("host", "cache"),
     [({"cpu_error": "it lacks avx2"}, "none"), ({"qemu": 6002000}, "none"),
-     ({"places": SHARED}, "writeback")],
+     ({"locations": SHARED}, "writeback")],
 )  # fmt: skip
 def test_what_is_against_a_running_guest_need_not_be_against_a_stopped_one(host, cache):
     guest, there = facts.guest(disks=[facts.disk(cache=cache)]), facts.host(**host)
@@ -186,7 +186,7 @@ def test_a_tunnel_carries_no_disk_of_a_running_guest():
     assert reasons(facts.guest(state="shutdown", active=False), tunnel=True) == []
     assert (
         reasons(
-            facts.guest(disks=[facts.disk(cache="none")]), facts.host(places=SHARED), tunnel=True
+            facts.guest(disks=[facts.disk(cache="none")]), facts.host(locations=SHARED), tunnel=True
         )
         == []
     )
@@ -195,7 +195,7 @@ def test_a_tunnel_carries_no_disk_of_a_running_guest():
 def test_a_cdrom_must_be_on_the_target_too():
     iso = facts.disk(target="sda", device="cdrom", source="/iso/d.iso", read_only=True)
     assert "cdrom sda is /iso/d.iso" in reasons(facts.guest(disks=[iso]))[0]
-    there = facts.host(places={"/iso/d.iso": facts.place(True)})
+    there = facts.host(locations={"/iso/d.iso": facts.place(True)})
     assert reasons(facts.guest(disks=[iso]), there) == []
     assert reasons(facts.guest(disks=[facts.disk(device="cdrom", source="", read_only=True)])) == []
     seed = facts.disk(device="cdrom", source="/srv/i/_seed/web1.iso", read_only=True)
@@ -207,11 +207,11 @@ def test_a_cdrom_must_be_on_the_target_too():
 
 def test_a_block_device_needs_a_pool_on_the_target():
     block = facts.disk(type="block", source="/dev/vg/web1", format="raw")
-    none = {"/dev/vg/web1": facts.place(shared=None, why="the target has no pool")}
-    [why] = reasons(facts.guest(disks=[block]), facts.host(places=none))
+    none = {"/dev/vg/web1": facts.place(shared=None, reason="the target has no pool")}
+    [why] = reasons(facts.guest(disks=[block]), facts.host(locations=none))
     assert why == "disk vda (/dev/vg/web1) stays: the target has no pool"
     pool = {"/dev/vg/web1": facts.place(pool="vg")}
-    assert reasons(facts.guest(disks=[block]), facts.host(places=pool)) == []
+    assert reasons(facts.guest(disks=[block]), facts.host(locations=pool)) == []
 
 
 @pytest.mark.parametrize(
@@ -271,7 +271,7 @@ def test_the_variables_of_another_guests_firmware_are_not_written_over():
     there = facts.host()
     there.locations[store] = facts.place(True)
     assert store in reasons(facts.guest(nvram=store), there)[0]
-    there.locations[store] = facts.place(True, None, why="nobody could look")
+    there.locations[store] = facts.place(True, None, reason="nobody could look")
     assert "nobody could look" in reasons(facts.guest(nvram=store), there)[0]
     there.locations[store] = facts.place(True, True)
     assert reasons(facts.guest(nvram=store), there) == []
@@ -291,23 +291,23 @@ def test_a_volume_of_that_name_on_the_target_is_somebody_elses():
     assert reasons(guest, there) == []
     there.locations["data/web1_vda"] = replace(seen, exists=True)
     assert "already has /data/web1_vda" in reasons(guest, there)[0]
-    there.locations["data/web1_vda"] = facts.place(shared=None, trouble="hv2 has no pool")
+    there.locations["data/web1_vda"] = facts.place(shared=None, error="hv2 has no pool")
     assert reasons(guest, there) == ["disk vda (data/web1_vda) stays: hv2 has no pool"]
 
 
 def test_a_shared_device_wants_a_coherent_cache_too():
     seen = {"data/web1_vda": facts.place(True, True, pool="data")}
     lun = facts.guest(disks=[facts.volume("scsi", cache="writeback")])
-    assert "cache=writeback" in reasons(lun, facts.host(places=seen))[0]
+    assert "cache=writeback" in reasons(lun, facts.host(locations=seen))[0]
     lun = facts.guest(disks=[facts.volume("scsi", cache="none")])
-    assert reasons(lun, facts.host(places=seen)) == []
+    assert reasons(lun, facts.host(locations=seen)) == []
 
 
 def test_a_shared_overlay_stands_on_the_same_image_there():
     overlay = facts.guest(disks=[facts.disk(cache="none", chain=[facts.BASE])])
-    there = facts.host(places=SHARED | {facts.BASE["path"]: facts.place(True, None, same=False)})
+    there = facts.host(locations=SHARED | {facts.BASE["path"]: facts.place(True, None, same_content=False)})
     assert "another /images/debian.qcow2" in reasons(overlay, there)[0]
-    there.locations[facts.BASE["path"]] = facts.place(True, None, same=True)
+    there.locations[facts.BASE["path"]] = facts.place(True, None, same_content=True)
     assert reasons(overlay, there) == []
 
 
@@ -319,7 +319,7 @@ def test_the_disk_as_it_was_before_a_snapshot_comes_to_its_own_place():
     assert reasons(guest, there) == []
     there.locations[own["path"]] = facts.place(True)
     assert "which is not the backing file of disk vda" in reasons(guest, there)[0]
-    there.locations[own["path"]] = facts.place(True, None, why="nobody can write there")
+    there.locations[own["path"]] = facts.place(True, None, reason="nobody can write there")
     assert "nobody can write there" in reasons(guest, there)[0]
     volume = facts.guest(disks=[facts.volume(chain=[own | {"path": "/data/web1_vda.old"}])])
     there = facts.host(free_bytes={})
@@ -451,7 +451,7 @@ def test_a_disk_that_other_guests_write_to_is_not_copied():
 def test_a_block_device_whose_target_has_no_pool_for_it():
     block = facts.disk(type="block", source="/dev/vg/web1", format="raw")
     seen = {"/dev/vg/web1": facts.place()}
-    [why] = reasons(facts.guest(disks=[block]), facts.host(places=seen, free_bytes={}))
+    [why] = reasons(facts.guest(disks=[block]), facts.host(locations=seen, free_bytes={}))
     assert "/dev/vg/web1, for which hv2 has no storage pool" in why
 
 
@@ -459,7 +459,7 @@ def test_an_overlay_of_a_running_guest_can_be_made_whole_and_of_a_stopped_one_no
     thin = facts.guest(disks=[facts.disk(chain=[facts.BASE])])
     off = {"active": False, "state": "shutdown"}
     other = facts.host()
-    other.locations[facts.BASE["path"]] = facts.place(True, same=False)
+    other.locations[facts.BASE["path"]] = facts.place(True, same_content=False)
     assert reasons(thin, other, copy_storage="all") == [], "it needs no image there then"
     [why] = reasons(replace(thin, **off), copy_storage="all")
     assert "copy_storage is all, but the overlay /vm/web1_vda.qcow2 of a stopped guest" in why
@@ -512,7 +512,7 @@ def test_a_fixed_cid_is_one_running_guests_on_a_host(mine, theirs, active, state
 
 def test_a_secret_that_the_target_lacks_is_named_with_what_to_type():
     one = SecretReference("disk vda", "12-34", "ceph client.virt")
-    [why] = reasons(facts.guest(), facts.host(lacking=(one,)))
+    [why] = reasons(facts.guest(), facts.host(missing_secrets=(one,)))
     assert why.startswith("disk vda needs libvirt's secret 12-34 (ceph client.virt), which hv2 ")
     assert "virsh secret-define" in why and "secret-set-value 12-34" in why
 
@@ -534,7 +534,7 @@ def test_a_disk_of_the_next_start_would_stay_behind(changes, place, words):
     """libvirt takes the definition along: the guest could not be started again."""
     places = {"/vm/web1_vda.qcow2": facts.place(), LATER["source"]: facts.place(**place)}
     guest = facts.guest(later=[facts.disk(**LATER, **changes)])
-    found = reasons(guest, facts.host(places=places))
+    found = reasons(guest, facts.host(locations=places))
     assert len(found) == bool(words)
     assert words is None or words in found[0]
 
@@ -557,7 +557,7 @@ def test_nothing_is_copied_below_a_mount_point_on_which_nothing_is_mounted(
     """It would fill the root's file system, and the next mount would hide it."""
     guest = facts.guest(active=False, state="shutdown", **changes)
     paths = ["/vm/web1_vda.qcow2", facts.BASE["path"], guest.nvram or "-"]
-    host = facts.host(places={path: facts.place(shared=shared, exists=shared) for path in paths})
+    host = facts.host(locations={path: facts.place(shared=shared, exists=shared) for path in paths})
     plans = storage.plan(guest.disks, host.locations)
     request = checks.CheckedMigration(
         options.parse({}), transport.parse("hv2"), plans, unmounted=(point,) if point != "/" else ()
@@ -576,5 +576,5 @@ def test_a_disk_that_qemu_encrypts_is_copied_of_a_stopped_guest_alone(active, sh
     disk = facts.disk(encrypted=True, cache="none")
     places = {disk["source"]: facts.place(shared=shared, exists=shared)}
     guest = facts.guest(disks=[disk], active=active, state="running" if active else "shutdown")
-    found = reasons(guest, facts.host(places=places))
+    found = reasons(guest, facts.host(locations=places))
     assert ["disk vda is encrypted by QEMU" in why for why in found] == [True] * refused

@@ -393,7 +393,7 @@ def test_the_person_who_waits_is_told_each_step(tmp_path):
 
 
 def test_who_has_to_wait_for_others_and_who_is_refused_is_told_so(tmp_path, monkeypatch):
-    monkeypatch.setattr(slots.held, "queue_timeout_s", lambda opts: 0)
+    monkeypatch.setattr(slots.file_lock, "queue_timeout_s", lambda opts: 0)
     cloud, told = Cloud(tmp_path, hv1={"web1": "running"}, hv2={}), Told()
     cloud.opts["virt"] = {"migration": {"at_once": 1}}
     with (
@@ -716,7 +716,7 @@ def test_what_stays_of_an_earlier_attempt_is_said_with_its_host(tmp_path):
     steps = []
     one = operation(cloud, "web1", "hv2", Report())
     one.report.step = lambda *said, **more: steps.append((*said, more))
-    one._take_away()
+    one._clean_targets()
     [(step, text, more)] = steps
     assert (step, more) == ("left", {"host": "hv2"})
     assert text == "web1: on hv2 /b stays: web9 uses it"

@@ -260,12 +260,12 @@ def test_post_copy_needs_a_pass_that_has_begun():
 @pytest.mark.parametrize(
     ("changes", "kind"),
     [
-        ({"speed": 1, "left": 60}, p.PAUSE),
-        ({"speed": 1, "left": 100}, p.ABORT),
-        ({"processed": 9000, "at_s": 900, "left": 600}, p.PAUSE),
-        ({"processed": 9000, "at_s": 900, "left": 601}, p.ABORT),
-        ({"processed": 10, "at_s": 1, "left": 600}, p.PAUSE),
-        ({"processed": 10, "at_s": 0, "left": 600}, p.PAUSE),
+        ({"speed": 1, "phase_remaining": 60}, p.PAUSE),
+        ({"speed": 1, "phase_remaining": 100}, p.ABORT),
+        ({"processed": 9000, "at_s": 900, "phase_remaining": 600}, p.PAUSE),
+        ({"processed": 9000, "at_s": 900, "phase_remaining": 601}, p.ABORT),
+        ({"processed": 10, "at_s": 1, "phase_remaining": 600}, p.PAUSE),
+        ({"processed": 10, "at_s": 0, "phase_remaining": 600}, p.PAUSE),
     ],
 )
 def test_how_long_a_pause_would_be_is_counted_by_the_speed_so_far(changes, kind):

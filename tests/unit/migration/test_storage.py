@@ -53,7 +53,7 @@ def test_an_overlay_stays_one_and_its_base_is_brought_when_it_lacks():
     assert storage.required_space([found]) == {"/vm": 10 * MIB, "/images": 2**28}
     there = plan(disk, {facts.BASE["path"]: facts.place(True)})
     assert there.bases == ()
-    half = plan(disk, {facts.BASE["path"]: facts.place(True, coming=True)})
+    half = plan(disk, {facts.BASE["path"]: facts.place(True, incoming=True)})
     assert half.bases == (facts.backing(),), "another migration still copies it there"
 
 

@@ -299,14 +299,14 @@ def real(path: str) -> str:
 
 def stat(path: str | os.PathLike[str]) -> FileStat:
     """What os.stat says of a path. Raises OSError; Silent, when it does not answer."""
-    return FileStat(**_query("seen", path, True))
+    return FileStat(**_query("file_stat", path, True))
 
 
 def lexists(path: str) -> bool:
     """Whether something is at the path, also a link that leads nowhere; False only where that is
     sure. Raises Silent."""
     try:
-        _query("seen", path, follow=False)
+        _query("file_stat", path, follow=False)
     except StorageTimeout:
         raise
     except (OSError, ValueError) as exc:
@@ -384,19 +384,19 @@ def locked(path: str) -> bool:
 def open_read(path: str) -> int | None:
     """A descriptor for reading; None of what is neither a file nor a block device. Raises
     OSError."""
-    _, fd = _query("opening", path)
+    _, fd = _query("open_read", path)
     return None if fd is None else int(fd)
 
 
 def lock_against_open(path: str) -> tuple[bool, int | None]:
     """(whether a QEMU has a file open, a descriptor with which no other QEMU opens it, None of what
     is no file). Raises OSError."""
-    already_open, fd = _query("closing", path)
+    already_open, fd = _query("lock_against_open", path)
     return already_open, fd
 
 
 def lock_against_write(path: str) -> tuple[tuple[bool, str | None], int | None]:
     """((whether a QEMU may write there, the error where that cannot be told), a descriptor with
     which no other QEMU does, None of what holds no data). Raises OSError."""
-    (is_writable, reason), fd = _query("stilling", path)
+    (is_writable, reason), fd = _query("lock_against_write", path)
     return (is_writable, reason), fd

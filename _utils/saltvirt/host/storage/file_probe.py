@@ -126,7 +126,7 @@ def locked(path: str) -> bool:
 
 
 def open_read(path: str) -> tuple[None, int | None]:
-    """(None, what :func:`opened` gives)."""
+    """(None, what :func:`open_checked` gives)."""
     return None, open_checked(path)
 
 
@@ -181,7 +181,7 @@ QUERIES: dict[str, Callable[..., Any]] = {
     )
 }
 # those whose answer is one with a descriptor
-WITH_DESCRIPTOR = ("opening", "closing", "stilling")
+WITH_DESCRIPTOR = ("open_read", "lock_against_open", "lock_against_write")
 # those that open what lies there
 OPENING_QUERIES = ("head", "locked", *WITH_DESCRIPTOR)
 
