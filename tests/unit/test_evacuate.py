@@ -367,7 +367,7 @@ def test_the_mark_is_set_whatever_the_reason_and_asked_for(tmp_path):
     for none in ("", None):
         drain(cloud, reason=none)
         assert cloud.mark["reason"] == "evacuated"
-    cloud.one = lambda *args, **kwargs: None
+    cloud.call = lambda *args, **kwargs: None
     with pytest.raises(OperationFailed, match="hv1 did not record its maintenance"):
         drain(cloud)
 
@@ -651,7 +651,7 @@ def test_an_empty_host_is_not_done_while_its_keeper_may_still_bring_guests(tmp_p
         if len(waited) == 3:
             cloud.guests["web1"] = "hv3"
 
-    outcome = drain(cloud, keeper=keeper, timeout=60, wait=wait)
+    outcome = drain(cloud, provider=keeper, timeout=60, wait=wait)
     assert (len(waited), keeper.asked) == (3, 1)
     assert (outcome.unmoved, outcome.moved) == ({}, {"web1": "hv3"})
 
@@ -659,13 +659,13 @@ def test_an_empty_host_is_not_done_while_its_keeper_may_still_bring_guests(tmp_p
 def test_a_host_to_which_guests_may_still_come_is_named(tmp_path):
     cloud, waited = Cloud(tmp_path, {"web1": "hv2"}), []
     kept(cloud, "web1")
-    outcome = drain(cloud, keeper=Brings(*["not seen"] * 9), timeout=20, wait=waited.append)
+    outcome = drain(cloud, provider=Brings(*["not seen"] * 9), timeout=20, wait=waited.append)
     assert sum(waited) == 20
     assert outcome.unmoved == {"hv1": "guests may still come to it: not seen"}
 
 
 def test_nobody_is_waited_for_where_nobody_is_kept(tmp_path):
-    assert drain(Cloud(tmp_path, {}), keeper=Brings("not seen"), wait=stuck).unmoved == {}
+    assert drain(Cloud(tmp_path, {}), provider=Brings("not seen"), wait=stuck).unmoved == {}
 
 
 def test_who_is_kept_and_off_is_not_waited_for(tmp_path):
@@ -716,7 +716,7 @@ def test_whenever_a_host_with_kept_guests_falls_silent_what_was_done_is_said(tmp
 
     cloud._inventory = look
     keeper = Brings("")
-    outcome = drain(cloud, move, keeper=keeper, timeout=60, wait=wait)
+    outcome = drain(cloud, move, provider=keeper, timeout=60, wait=wait)
     assert (keeper.why == [""]) is (when == "moved"), "of one that is silent nobody is asked"
     gone = when == "left"
     assert outcome.moved.keys() == ({"a", "web1"} if gone else {"a"})
@@ -751,7 +751,7 @@ class Spares(Brings):
         super().__init__()
         self.warns, self.refused, self.taken, self.seen = warns, refused, [], []
 
-    def room(self, hosts):
+    def capacity_reserve(self, hosts):
         self.seen.append([host.name for host in hosts])
         return self
 

@@ -402,9 +402,9 @@ class Drained(Cloud):
         super().__init__(tmp_path, guests)
         self.by_host = {}
 
-    def one(self, host, fun, kwarg=None, **_options):
+    def call(self, host, fun, kwarg=None, **_options):
         self.mark = self.by_host.get(host)
-        self.by_host[host] = super().one("hv1", fun, kwarg)
+        self.by_host[host] = super().call("hv1", fun, kwarg)
         return self.by_host[host]
 
     def _of_its_mark(self, host, said):

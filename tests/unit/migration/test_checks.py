@@ -144,7 +144,9 @@ def test_a_shared_disk_is_not_copied_and_wants_a_coherent_cache():
     assert reasons(safe, facts.host(locations=SHARED)) == []
     assert (
         "cache=writeback"
-        in reasons(facts.guest(disks=[facts.disk(cache="writeback")]), facts.host(locations=SHARED))[0]
+        in reasons(
+            facts.guest(disks=[facts.disk(cache="writeback")]), facts.host(locations=SHARED)
+        )[0]
     )
     assert "onto itself" in reasons(safe, facts.host(locations=SHARED), copy_storage="all")[0]
     [why] = reasons(facts.guest(), facts.host(locations=SHARED))
@@ -305,7 +307,9 @@ def test_a_shared_device_wants_a_coherent_cache_too():
 
 def test_a_shared_overlay_stands_on_the_same_image_there():
     overlay = facts.guest(disks=[facts.disk(cache="none", chain=[facts.BASE])])
-    there = facts.host(locations=SHARED | {facts.BASE["path"]: facts.place(True, None, same_content=False)})
+    there = facts.host(
+        locations=SHARED | {facts.BASE["path"]: facts.place(True, None, same_content=False)}
+    )
     assert "another /images/debian.qcow2" in reasons(overlay, there)[0]
     there.locations[facts.BASE["path"]] = facts.place(True, None, same_content=True)
     assert reasons(overlay, there) == []

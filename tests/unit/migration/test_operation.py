@@ -360,11 +360,11 @@ class Recording(Cloud):
         self.long.append((fun, options["long"]))
         return super().gather(hosts, fun, kwarg, **options)
 
-    def one(self, host, fun, kwarg=None, **options):
+    def call(self, host, fun, kwarg=None, **options):
         self.long.append((fun, options.get("long")))
-        return super().one(host, fun, kwarg, **options)
+        return super().call(host, fun, kwarg, **options)
 
-    def tell(self, tag, data):
+    def fire_event(self, tag, data):
         self.fired.append((tag, data))
 
 

@@ -138,8 +138,8 @@ def test_what_init_honoured_holds_for_the_next_host(tmp_path, lacks, words):
 class Keeps:
     """Who keeps room: which hosts he looked at; why: host to what would break there."""
 
-    def __init__(self, why=None, keeps_room=True):
-        self.keeps_room, self.why, self.warns, self.seen = keeps_room, why or {}, False, None
+    def __init__(self, why=None, has_reserve=True):
+        self.has_reserve, self.why, self.warns, self.seen = has_reserve, why or {}, False, None
 
     def capacity_reserve(self, hosts):
         self.seen = [host.name for host in hosts]
@@ -154,14 +154,14 @@ def targets(cloud, request, keeper=None):
 
 
 @pytest.mark.parametrize(
-    ("keeps_room", "overcommit"), [(True, False), (False, False), (True, True)]
+    ("has_reserve", "overcommit"), [(True, False), (False, False), (True, True)]
 )
 def test_room_that_is_kept_is_that_of_all_hosts_and_not_who_overcommits(
-    tmp_path, keeps_room, overcommit
+    tmp_path, has_reserve, overcommit
 ):
-    cloud, keeper = Choosy(tmp_path, **four()), Keeps({"hv2": "x"}, keeps_room)
+    cloud, keeper = Choosy(tmp_path, **four()), Keeps({"hv2": "x"}, has_reserve)
     request = migrate.MigrationRequest("hv2", False, overcommit)
-    if keeps_room and not overcommit:
+    if has_reserve and not overcommit:
         cloud.down = {"hv4"}
         with pytest.raises(errors.Refused) as raised:
             targets(cloud, request, keeper)
@@ -204,7 +204,7 @@ def test_test_true_shows_the_target_that_would_take_it(tmp_path):
         order.append(kwarg["target"])
         return dict(said) if len(order) < 3 else {"migratable": True, "reasons": []}
 
-    cloud.one = one
+    cloud.call = one
     assert check(cloud).changes == {"host": {"old": "hv1", "new": order[-1]}}
     assert len(set(order)) == 3
     assert DONE["outcome"] == "moved"
