@@ -19,11 +19,11 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 with saltvirt.later():
     from saltvirt import errors, names, settings
+    from saltvirt.fleet.minion import client
     from saltvirt.host import connection
     from saltvirt.host.domain import guest_lock
     from saltvirt.host.provision import images_folder, seed_target
     from saltvirt.images import cache, inspect
-    from saltvirt.minion import client
     from saltvirt.seed import data, minion, tree
     from saltvirt.spec import base, values
 

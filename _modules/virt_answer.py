@@ -15,10 +15,11 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 
 with saltvirt.later():
-    from saltvirt import confidential, errors, units
+    from saltvirt import errors, units
     from saltvirt.fleet import proof
+    from saltvirt.fleet.minion import events
     from saltvirt.host.node import job_steps
-    from saltvirt.minion import events
+    from saltvirt.rights import confidential
     from saltvirt.spec import base, values
 
 if TYPE_CHECKING:
@@ -153,7 +154,7 @@ def _check_function(fun):
 
 def _call(fun, kwarg):
     """``return`` and ``retcode`` of a function, its error as Salt words it; ``others``: the parts
-    that tell of other guests, see saltvirt.confidential."""
+    that tell of other guests, see saltvirt.rights.confidential."""
     if fun not in __salt__:
         return {"return": f"'{fun}' is not available.", "retcode": 1}
     with confidential.collect() as parts:

@@ -12,8 +12,8 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt import standard_paths
 from saltvirt.backup.model import chains
+from saltvirt.host import paths
 
 with saltvirt.later():
     from saltvirt import names, settings, units
@@ -25,12 +25,12 @@ with saltvirt.later():
     from saltvirt.backup.target import receive, relay
     from saltvirt.backup.target import show as showing
     from saltvirt.backup.target import target as backup_target
+    from saltvirt.fleet.minion import client, files
     from saltvirt.host import connection
     from saltvirt.host.domain import guest_lock
     from saltvirt.host.node import job_steps
     from saltvirt.host.provision import admission, guest_builder, guest_tools
     from saltvirt.images import locks
-    from saltvirt.minion import client, files
     from saltvirt.pki.common import certs
     from saltvirt.pki.host import own_pair
     from saltvirt.spec import base, values
@@ -98,11 +98,11 @@ def backup_reader(once=False):
     return backup_answers.BackupReader(pair.authority).to_answer()
 
 
-_ONE_TIME_KEYS = f"{standard_paths.STATE}/backup-readers"
+_ONE_TIME_KEYS = f"{paths.STATE}/backup-readers"
 
 
 def _backup_pair():
-    return own_pair.permanent(f"{standard_paths.STATE}/backup-reader", "backup-reader")
+    return own_pair.permanent(f"{paths.STATE}/backup-reader", "backup-reader")
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt import standard_paths
+from saltvirt.host import paths
 
 with saltvirt.later():
     from saltvirt import names, settings, units
@@ -33,7 +33,7 @@ def _connect(kwargs):
     return connection.connect(settings.connection(__salt__["config.get"], kwargs))
 
 
-_ONE_TIME_KEYS = f"{standard_paths.STATE}/backup-readers"
+_ONE_TIME_KEYS = f"{paths.STATE}/backup-readers"
 
 
 def backup_standing(name, **kwargs):

@@ -8,9 +8,9 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 with saltvirt.later():
+    from saltvirt.fleet.minion import client
     from saltvirt.ha.agent import install
     from saltvirt.hostnet.firewall import firewall
-    from saltvirt.minion import client
     from saltvirt.pki.host import request
 
 if TYPE_CHECKING:

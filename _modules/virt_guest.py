@@ -13,6 +13,7 @@ saltvirt = saltvirt.fresh()
 
 with saltvirt.later():
     from saltvirt import errors, settings, units
+    from saltvirt.fleet.minion import client, files
     from saltvirt.host import connection
     from saltvirt.host.domain import guest_lock, resize
     from saltvirt.host.domain import power as powering  # the name is a function's in virt
@@ -28,7 +29,6 @@ with saltvirt.later():
     from saltvirt.host.provision import clone as cloning  # the name is a function's here
     from saltvirt.host.provision import rename as renaming
     from saltvirt.host.provision import update as updating
-    from saltvirt.minion import client, files
     from saltvirt.spec import deploy as deploy_spec
     from saltvirt.spec import disk as disk_spec  # the name is an argument here
     from saltvirt.spec import guest, profiles, values

@@ -12,12 +12,12 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 with saltvirt.later():
     from saltvirt import settings
+    from saltvirt.fleet.minion import client, files
     from saltvirt.host import connection
     from saltvirt.host.node import job_steps
     from saltvirt.host.provision import image_location, images_folder
     from saltvirt.host.storage import image_users, mount_guard
     from saltvirt.images import cache, download_slot, sources
-    from saltvirt.minion import client, files
     from saltvirt.spec import values
 
 if TYPE_CHECKING:

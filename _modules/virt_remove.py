@@ -12,8 +12,8 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 
 with saltvirt.later():
-    from saltvirt import creation as phases
     from saltvirt import errors, settings
+    from saltvirt.answers import creation as phases
     from saltvirt.answers import removal as removal_answer
     from saltvirt.backup.export import request as backup_request
     from saltvirt.host import connection

@@ -9,7 +9,7 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 with saltvirt.later():
     from saltvirt import settings
-    from saltvirt.minion import client
+    from saltvirt.fleet.minion import client
     from saltvirt.pki.host import converge, request
     from saltvirt.pki.host import info as certificates
 

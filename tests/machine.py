@@ -36,11 +36,11 @@ def apart():
 
 def keep_in(folder):
     """Have the library keep in this folder what it keeps on a hypervisor."""
-    from saltvirt import standard_paths
-
     knowing = {"saltvirt.host", "saltvirt.hostnet", "saltvirt.images"} & set(sys.modules)
     assert not knowing, f"{knowing} are imported already and know the machine's own folders"
-    standard_paths.STATE, standard_paths.LOCKS = f"{folder}/state", f"{folder}/locks"
+    from saltvirt.host import paths
+
+    paths.STATE, paths.LOCKS = f"{folder}/state", f"{folder}/locks"
 
 
 def made():

@@ -18,9 +18,9 @@ from saltvirt.backup.export import request, restore
 from saltvirt.backup.model.answers import ShownBackup
 from saltvirt.backup.model.pins import BackupPin
 from saltvirt.backup.target import show
+from saltvirt.fleet.minion import client
 from saltvirt.ha.fencing import agents
 from saltvirt.host.domain import live_restores, replaced_guest
-from saltvirt.minion import client
 from saltvirt.pki.common import certs
 from saltvirt.pki.host import own_pair
 from tests.functional.agent import real  # noqa: F401 - a fixture

@@ -12,11 +12,12 @@ import pytest
 
 pytest.importorskip("cryptography")
 
-from saltvirt import errors, standard_paths
+from saltvirt import errors
 from saltvirt.backup.model.catalog import Catalog, StoredBackup
 from saltvirt.backup.model.pins import BackupPin
 from saltvirt.backup.model.verification import Verification
 from saltvirt.backup.target import detached, pins, show
+from saltvirt.host import paths
 from saltvirt.pki.common import certs
 from saltvirt.pki.host import own_pair
 from saltvirt.schema import Message
@@ -135,7 +136,7 @@ class Long(Message):
 @pytest.mark.parametrize("length", [1, 10 * MIB])
 def test_a_program_that_dies_before_it_says_anything_is_named(length, tmp_path, monkeypatch):
     """Also where it has not heard what it is to do: a module without a main."""
-    monkeypatch.setattr(standard_paths, "RUN", str(tmp_path / "run"))
+    monkeypatch.setattr(paths, "RUN", str(tmp_path / "run"))
     with pytest.raises(errors.OperationFailed, match=r"^the program died$"):
         detached.spawn(LIBRARY, "units", Long("x" * length), "the program")
 

@@ -14,7 +14,7 @@ libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
 from saltvirt import errors
-from saltvirt.creation import Phase
+from saltvirt.answers.creation import Phase
 from saltvirt.host.domain import creation, metadata, purge
 from saltvirt.host.provision import create, guest_builder, leftovers
 from saltvirt.migration import checks

@@ -12,10 +12,11 @@ import pytest
 libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
-from saltvirt import confidential, errors
+from saltvirt import errors
 from saltvirt.host.provision import admission, create, disks, guest_builder
 from saltvirt.host.storage import usage
 from saltvirt.images import clone, sources
+from saltvirt.rights import confidential
 from saltvirt.seed import backends
 from saltvirt.spec.disk import DiskSpec
 from tests.functional.conftest import load_with_folders

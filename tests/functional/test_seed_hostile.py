@@ -12,7 +12,8 @@ import types
 
 import pytest
 
-from saltvirt import errors, seed, standard_paths
+from saltvirt import errors, seed
+from saltvirt.host import paths
 from saltvirt.seed import backends, guestfish, keys, mounted, network, partitions
 from saltvirt.seed.tree import MAX_FILE_BYTES, DirTree
 from tests import clock
@@ -446,7 +447,7 @@ def begun(monkeypatch, tmp_path):
     monkeypatch.setattr(
         os.path, "exists", lambda path: found.kvm if path == "/dev/kvm" else exists(path)
     )
-    monkeypatch.setattr(standard_paths, "RUN", str(tmp_path))
+    monkeypatch.setattr(paths, "RUN", str(tmp_path))
     monkeypatch.setattr(guestfish, "_NO_KVM", str(tmp_path / "without"))
     return found
 

@@ -21,10 +21,11 @@ libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
 import saltvirt
-from saltvirt import errors, standard_paths
+from saltvirt import errors
 from saltvirt.backup.export import live_restore_build, live_restore_server
 from saltvirt.backup.model.answers import ShownBackup
 from saltvirt.backup.model.pins import COMPLETE, DISCONNECTED, MISSING, OFF
+from saltvirt.host import paths
 from saltvirt.host.domain import guest_lock, live_restores
 from saltvirt.host.domain.live_restores import LiveRestoreRecord
 from saltvirt.host.provision import guest_builder
@@ -391,7 +392,7 @@ def test_the_program_hears_what_it_is_to_show(folder, monkeypatch):
     program.write_text(f"#!/bin/sh\ncat > {told}\necho '{{\"begun\": true}}'\n")
     program.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(program))
-    monkeypatch.setattr(standard_paths, "RUN", str(folder / "run"))
+    monkeypatch.setattr(paths, "RUN", str(folder / "run"))
     library = os.path.dirname(saltvirt.__file__)
     live_restore_build.begin(live_restore_build.LiveRestoreOptions(library, asked(folder)))
     assert live_restore_server.LiveRestoreRequest.from_answer(
@@ -408,7 +409,7 @@ def test_the_program_shows_it_to_the_guests_qemu_alone_until_the_guest_is_gone(
     """Where the other machine is connected, its server is another one here."""
     sockets, found = short / "sockets", {}
     monkeypatch.setattr(live_restore_server, "SOCKETS", str(sockets))
-    monkeypatch.setattr(standard_paths, "RUN", str(folder / "run"))
+    monkeypatch.setattr(paths, "RUN", str(folder / "run"))
 
     def hand_on(far, path):
         names = ("ca-cert.pem", "client-cert.pem", "client-key.pem")

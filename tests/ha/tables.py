@@ -9,7 +9,8 @@ from saltvirt.ha.model import safety, transitions
 
 def states(found):
     """What the states are."""
-    return ["| state | what it means |", "|---|---|", *(f"| {s.name} | {s.says} |" for s in found)]
+    rows = (f"| {s.name} | {s.description} |" for s in found)
+    return ["| state | what it means |", "|---|---|", *rows]
 
 
 def rows(found):

@@ -19,7 +19,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tests import machine
-from tests.lab import paths
 from tests.swarm.kinds import GUESTS
 
 # what a thread's own working directory is called, whichever thread asks
@@ -84,9 +83,9 @@ def library(folder):
     folder: what the locks on the machine's own devices are in.
     """
     machine.keep_in(HERE)
-    from saltvirt import standard_paths
+    from saltvirt.host import paths
 
-    standard_paths.RUN = str(folder)
+    paths.RUN = str(folder)
     from saltvirt.fleet import proof
     from saltvirt.host import connection
 

@@ -11,13 +11,13 @@ from tests.tools import api
 LIBRARY = api.REPOSITORY / "_utils/saltvirt"
 PURE, SHARED, HOST, CLOUD = "pure", "shared", "host", "cloud"
 LAYER = {
-    "errors": PURE, "sanitize": PURE, "units": PURE, "names": PURE, "standard_paths": PURE,
+    "errors": PURE, "sanitize": PURE, "units": PURE, "names": PURE,
     "settings": PURE, "spec": PURE, "xml": PURE, "design": PURE, "diff": PURE, "placement": PURE,
     "migration": PURE, "rights": PURE, "answers": PURE, "revert": PURE, "snapshot": PURE,
-    "states": PURE, "schema": PURE, "confidential": PURE, "creation": PURE,
+    "states": PURE, "schema": PURE,
     "system": SHARED,
     "host": HOST, "hostnet": HOST, "images": HOST, "seed": HOST,
-    "fleet": CLOUD, "minion": CLOUD, "operations": CLOUD, "pki": CLOUD,
+    "fleet": CLOUD, "operations": CLOUD, "pki": CLOUD,
     "ha.model": PURE, "ha.fencing": SHARED, "ha.transport": SHARED, "ha.agent": HOST,
     "ha.manager": CLOUD,
     "backup.model": PURE, "backup.export": HOST, "backup.target": HOST, "backup.manager": CLOUD,

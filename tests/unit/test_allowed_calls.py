@@ -9,12 +9,12 @@ import pytest
 
 pytest.importorskip("salt")
 
-from saltvirt import confidential, errors
+from saltvirt import errors
 from saltvirt.operations.access import access_check, owners, set_owner
 from saltvirt.operations.journal import intent_log
 from saltvirt.placement.facts import DiskFootprint, Needs
 from saltvirt.revert import UndoStack
-from saltvirt.rights import grants
+from saltvirt.rights import confidential, grants
 from tests.unit.test_allowed import ask, fleet, opts  # noqa: F401
 from tests.unit.test_placement import guest, host
 

@@ -4,10 +4,11 @@ import threading
 
 import pytest
 
-from saltvirt import confidential, errors
+from saltvirt import errors
 from saltvirt.fleet import answer
 from saltvirt.operations.cluster import failover_capacity
 from saltvirt.placement import choose
+from saltvirt.rights import confidential
 
 
 def test_a_part_is_cut_however_its_sentence_was_wrapped():

@@ -5,7 +5,7 @@ import pytest
 salt_exceptions = pytest.importorskip("salt.exceptions")
 
 from saltvirt import errors
-from saltvirt.minion import client, files
+from saltvirt.fleet.minion import client, files
 from tests.clock import Clock
 
 

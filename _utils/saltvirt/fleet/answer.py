@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from saltvirt import confidential, errors
+from saltvirt import errors
 from saltvirt.fleet import shape
+from saltvirt.rights import confidential
 
 DOWN = "down"
 SILENT = "no answer"

@@ -11,12 +11,13 @@ import tempfile
 import time
 from typing import TYPE_CHECKING
 
-from saltvirt import errors, standard_paths
+from saltvirt import errors
+from saltvirt.host import paths
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-RUN = standard_paths.RUN
+RUN = paths.RUN
 _PAUSE_S = 0.05
 _MAX_PAUSE_S = 1
 TIMEOUT_S = 900

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from saltvirt.creation import Phase
+from saltvirt.answers.creation import Phase
 from saltvirt.migration.reservation import Reservation
 from saltvirt.placement.facts import Guest
 from saltvirt.schema import Message, optional

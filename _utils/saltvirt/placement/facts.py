@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from saltvirt.creation import Phase
+from saltvirt.answers.creation import Phase
 from saltvirt.placement import account, policy
 from saltvirt.schema import Message, optional, transient
 

@@ -21,7 +21,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from saltvirt import errors, standard_paths
+from saltvirt import errors
+from saltvirt.host import paths
 from saltvirt.images import locks, tools
 from saltvirt.seed.tree import MAX_FILE_BYTES, SCRIPT_TIMEOUT_S, FreeSpace
 
@@ -44,7 +45,7 @@ _COMMAND_S, _END_S = 600, 60
 # are hosts, mostly virtual machines, whose /dev/kvm answers while nothing ever boots by it: that
 # is waited for once a day.
 _KVM_S, _KVM_AGAIN_S = 120, 24 * 3600
-_NO_KVM = f"{standard_paths.RUN}/appliance-without-kvm"
+_NO_KVM = f"{paths.RUN}/appliance-without-kvm"
 
 
 def available() -> bool:
@@ -398,7 +399,7 @@ def _remember(failed: errors.SeedFailed) -> None:
     """That the appliance starts by software, and by KVM it did not."""
     log.warning("libguestfs is used without this host's KVM for a day: by that, %s", failed)
     with contextlib.suppress(OSError, errors.OperationFailed):  # then it is tried each time
-        locks.private(standard_paths.RUN)
+        locks.private(paths.RUN)
         with open(_NO_KVM, "w", encoding="utf-8") as file:
             file.write(f"{failed}\n")
 

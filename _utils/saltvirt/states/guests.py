@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from saltvirt.creation import Phase
+from saltvirt.answers.creation import Phase
 from saltvirt.diff import pending
 from saltvirt.errors import InvalidInput, NotFound, OperationFailed, SaltException
 from saltvirt.spec import disk, guest, values

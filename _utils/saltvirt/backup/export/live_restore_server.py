@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from saltvirt import errors, settings, standard_paths
+from saltvirt import errors, settings
 from saltvirt.backup.target import daemon, detached, relay
 from saltvirt.backup.target.daemon import RemoteExports
-from saltvirt.host import connection
+from saltvirt.host import connection, paths
 from saltvirt.host.connection import libvirt
 from saltvirt.host.domain import guest_lock, live_restores, lookup
 from saltvirt.host.domain.live_restores import LiveRestoreRecord
@@ -134,7 +134,7 @@ class LiveRestoreServer:
         with self._libvirt() as conn:
             owner = _qemu_user(conn)
         os.makedirs(SOCKETS, 0o711, exist_ok=True)
-        with locks.temporary_folder(standard_paths.RUN, "stands-") as folder:
+        with locks.temporary_folder(paths.RUN, "stands-") as folder:
             texts = {
                 "ca-cert.pem": restore.authority,
                 "client-cert.pem": self._request.certificate, "client-key.pem": self._request.key,

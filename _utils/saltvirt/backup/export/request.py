@@ -11,15 +11,16 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from saltvirt import errors, settings, standard_paths
+from saltvirt import errors, settings
 from saltvirt.backup.model.answers import PlannedDisk
 from saltvirt.backup.target import relay
+from saltvirt.host import paths
 from saltvirt.images import locks
 from saltvirt.schema import Message, optional
 from saltvirt.system.tls_listener import TlsEndpoint
 
-JOURNALS = f"{standard_paths.STATE}/backups"
-RUN = f"{standard_paths.RUN}/backups"
+JOURNALS = f"{paths.STATE}/backups"
+RUN = f"{paths.RUN}/backups"
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from saltvirt import errors, settings, units
+from saltvirt.answers.creation import Phase
 from saltvirt.backup.manager import backup, target_upkeep
 from saltvirt.backup.model import age, backup_schedule, policy
 from saltvirt.backup.model.answers import ListedBackup
-from saltvirt.creation import Phase
 from saltvirt.fleet.client import Fleet
 from saltvirt.operations.cluster import inventory
 from saltvirt.operations.core.operation import Checked, Result, Several, failure

@@ -9,7 +9,8 @@ import subprocess
 import sys
 from typing import Any
 
-from saltvirt import errors, standard_paths
+from saltvirt import errors
+from saltvirt.host import paths
 from saltvirt.images import locks, tools
 from saltvirt.schema import Message
 from saltvirt.system import zipapp
@@ -22,7 +23,7 @@ def spawn(library: str, module: str, request: Message, description: str) -> dict
     OperationFailed where it does not begin."""
     process = subprocess.Popen(
         [sys.executable, zipapp.unpacked_folder(library, module,
-        locks.private(standard_paths.RUN))],
+        locks.private(paths.RUN))],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL, env=tools.environment(), cwd="/", start_new_session=True,
     )  # fmt: skip

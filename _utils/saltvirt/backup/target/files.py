@@ -16,7 +16,7 @@ import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from saltvirt import errors, standard_paths, units
+from saltvirt import errors, units
 from saltvirt.backup.model import backup_ids, files, record
 from saltvirt.backup.model.catalog import Catalog
 from saltvirt.backup.model.files import ExtractedFile, FileEntry, FileListing
@@ -24,13 +24,14 @@ from saltvirt.backup.model.record import BackupRecord
 from saltvirt.backup.target import daemon, layers, upkeep
 from saltvirt.backup.target.safe_folder import SafeFolder
 from saltvirt.backup.target.target import BackupTarget
+from saltvirt.host import paths
 from saltvirt.images import locks
 from saltvirt.seed import guestfish
 from saltvirt.seed.guestfish import Added, Session
 from saltvirt.units import short_repr
 
-OUTPUT_DIR = f"{standard_paths.STATE}/backup-files"
-_SCRATCH = f"{standard_paths.STATE}/backup-looks"
+OUTPUT_DIR = f"{paths.STATE}/backup-files"
+_SCRATCH = f"{paths.STATE}/backup-looks"
 _INSTALL_HINT = "install libguestfs-tools (Debian, Ubuntu: and guestfs-tools)"
 # such are no file systems that anybody mounts
 _NO_FILES = {"", "swap", "unknown", "crypto_LUKS", "LVM2_member", "linux_raid_member"}

@@ -22,11 +22,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
-from saltvirt import errors, standard_paths
+from saltvirt import errors
 from saltvirt.backup.model import checksum_blocks, record
 from saltvirt.backup.target import exports, keyfile, layers
 from saltvirt.backup.target.exports import DATA, ZEROS, Extent, NbdServer
 from saltvirt.backup.target.keyfile import Key
+from saltvirt.host import paths
 from saltvirt.images import locks, tools
 from saltvirt.schema import Message
 from saltvirt.units import human_bytes
@@ -45,7 +46,7 @@ _ZERO_BLOCK = bytes(BLOCK_BYTES)
 _SECTOR, CLUSTER_BYTES = 512, 64 * 1024
 # a host may be silent so long, and the storage of the target this part of it
 SILENT_S, _STORAGE = 300, 0.9
-RUN, FOLDERS = f"{standard_paths.RUN}/backups", "pull-"
+RUN, FOLDERS = f"{paths.RUN}/backups", "pull-"
 
 Watch = Callable[[int], object]
 # a key of 256 bits is not guessed: it need not take seconds to open each file of a chain by it

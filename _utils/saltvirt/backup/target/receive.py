@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from saltvirt import errors, standard_paths
+from saltvirt import errors
 from saltvirt.backup.model import archive, backup_ids, chains, record
 from saltvirt.backup.model.answers import (
     BackupPlan,
@@ -30,6 +30,7 @@ from saltvirt.backup.model.record import BackupDiskRecord, BackupRecord
 from saltvirt.backup.target import keyfile, pull
 from saltvirt.backup.target.keyfile import Key
 from saltvirt.backup.target.target import BackupTarget, NewBackup
+from saltvirt.host import paths
 from saltvirt.images import locks, tools
 from saltvirt.system import zipapp
 from saltvirt.units import short_repr
@@ -208,7 +209,7 @@ def _pull(
     limit, compress = backup.bandwidth_mib_s, backup.compress
     job = pull.PullJob(*location, disks, limit, key, pull.SILENT_S, compress)
     done = _run(
-        [PYTHON, zipapp.unpacked_folder(library, MODULE, locks.private(standard_paths.RUN))],
+        [PYTHON, zipapp.unpacked_folder(library, MODULE, locks.private(paths.RUN))],
         job,
         report,
     )

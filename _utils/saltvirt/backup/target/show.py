@@ -13,20 +13,21 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from saltvirt import errors, standard_paths
+from saltvirt import errors
 from saltvirt.backup.model import backup_ids
 from saltvirt.backup.model.answers import ShownBackup, ShownDisk
 from saltvirt.backup.model.pins import BackupPin
 from saltvirt.backup.model.record import BackupDiskRecord, BackupRecord
 from saltvirt.backup.target import daemon, detached, layers, pins, relay
 from saltvirt.backup.target.target import BackupTarget
+from saltvirt.host import paths
 from saltvirt.images import locks
 from saltvirt.schema import Message
 from saltvirt.system.tls_listener import TlsEndpoint
 from saltvirt.units import short_repr
 
 MODULE = "backup.target.show"
-_RUN = f"{standard_paths.RUN}/backups"
+_RUN = f"{paths.RUN}/backups"
 # so long nobody may be connected
 IDLE_S = 120
 # the same where a guest stands on it, which is paused as long as it is cut off

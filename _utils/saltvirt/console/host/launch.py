@@ -12,16 +12,17 @@ import tempfile
 import time
 from typing import IO
 
-from saltvirt import errors, standard_paths
+from saltvirt import errors
 from saltvirt.answers import reach
 from saltvirt.console.host import agent, relay
 from saltvirt.console.host.relay import RelayRequest
+from saltvirt.host import paths
 from saltvirt.host.connection import libvirt
 from saltvirt.host.domain import lookup, stats
 from saltvirt.images import locks, tools
 from saltvirt.system import zipapp
 
-RUN = f"{standard_paths.RUN}/reach"
+RUN = f"{paths.RUN}/reach"
 _START_TIMEOUT_S = 60
 
 

@@ -11,8 +11,9 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from saltvirt import errors, standard_paths
+from saltvirt import errors
 from saltvirt.ha.agent import settings, store, trial
+from saltvirt.host import paths
 from saltvirt.system import zipapp
 
 PYTHON = "/usr/bin/python3"
@@ -69,7 +70,7 @@ class InstallPaths:
     settings: str = settings.PATH
     python: str = PYTHON
     systemctl: str = "systemctl"
-    running: str = trial.file_of(f"{standard_paths.RUN}/ha")
+    running: str = trial.file_of(f"{paths.RUN}/ha")
 
 
 @dataclass

@@ -3,11 +3,11 @@ by another way."""
 
 from __future__ import annotations
 
-from saltvirt import standard_paths
 from saltvirt.ha.agent import store
 from saltvirt.ha.model.registry import IGNORED
+from saltvirt.host import paths
 
-FILE = f"{standard_paths.STATE}/ha/kept.json"
+FILE = f"{paths.STATE}/ha/kept.json"
 
 
 def assigned(host: str, path: str | None = None) -> list[str]:

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from saltvirt import errors, standard_paths, units
+from saltvirt import errors, units
 from saltvirt.ha.model.policy import SHUTDOWN_POLICIES, HaPolicy, settings_digest
 from saltvirt.ha.transport import addresses, tls
 from saltvirt.ha.transport.peer_network import PORT
+from saltvirt.host import paths
 from saltvirt.schema import Message
 
 PATH = "/etc/salt-virt/ha.json"
@@ -33,8 +34,8 @@ class AgentSettings(Message):
     watchdog: str | None = None
     pools: tuple[str, ...] = ()
     pki: str = "/etc/pki"
-    state: str = f"{standard_paths.STATE}/ha"
-    run: str = f"{standard_paths.RUN}/ha"
+    state: str = f"{paths.STATE}/ha"
+    run: str = f"{paths.RUN}/ha"
     uri: str = "qemu:///system"
     policy: dict[str, Any] = field(default_factory=dict)
 

@@ -9,7 +9,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from saltvirt import errors, names, units
-from saltvirt.creation import Phase
+from saltvirt.answers.creation import Phase
 from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.ha.manager import definitions, local_resources, release, status_file

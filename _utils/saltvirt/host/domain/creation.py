@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import IO, TYPE_CHECKING, cast
 
 from saltvirt import errors
-from saltvirt.creation import Phase
+from saltvirt.answers.creation import Phase
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt
 from saltvirt.host.domain import lookup, metadata

@@ -14,11 +14,12 @@ import time
 from collections.abc import Iterator
 from urllib.parse import quote, unquote
 
-from saltvirt import errors, settings, standard_paths
+from saltvirt import errors, settings
+from saltvirt.host import paths
 from saltvirt.host.domain import live_restores
 from saltvirt.images import locks
 
-FOLDER = standard_paths.LOCKS
+FOLDER = paths.LOCKS
 # most operations take less; a longer one is named to whoever waits
 WAIT_S = 20
 _POLL_S = 0.2

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import IO
 from urllib.parse import quote
 
-from saltvirt import errors, standard_paths
-from saltvirt.host import own_files
+from saltvirt import errors
+from saltvirt.host import own_files, paths
 from saltvirt.schema import Message
 
-FOLDER = f"{standard_paths.STATE}/stands"
+FOLDER = f"{paths.STATE}/stands"
 # who asks whether there is one has its lock for a moment, too
 _LOCK_WAIT_S = 1
 # what neither moves such a guest nor reads its disks as if they were whole

@@ -8,7 +8,7 @@ from typing import Any
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
-from saltvirt.creation import Phase
+from saltvirt.answers.creation import Phase
 from saltvirt.host.connection import libvirt
 from saltvirt.host.domain import creation
 from saltvirt.host.domain.metadata import of_tree

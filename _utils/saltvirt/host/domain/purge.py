@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 from saltvirt import errors
-from saltvirt.creation import Phase
+from saltvirt.answers.creation import Phase
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt
 from saltvirt.host.domain import creation, lifecycle, lookup, metadata, removal, replaced_guest

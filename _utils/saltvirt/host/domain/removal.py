@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from xml.etree import ElementTree
 
 from saltvirt import errors
-from saltvirt.creation import Phase
+from saltvirt.answers.creation import Phase
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt
 from saltvirt.host.domain import creation, lookup, metadata, snapshot_state

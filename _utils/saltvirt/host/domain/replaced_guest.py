@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from xml.etree import ElementTree
 
-from saltvirt import errors, standard_paths
-from saltvirt.host import own_files
+from saltvirt import errors
+from saltvirt.host import own_files, paths
 from saltvirt.host.migration import move_journal
 from saltvirt.schema import Message, optional
 
-FOLDER = f"{standard_paths.STATE}/aside"
+FOLDER = f"{paths.STATE}/aside"
 
 
 @dataclass(frozen=True)

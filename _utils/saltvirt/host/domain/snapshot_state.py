@@ -13,13 +13,13 @@ import urllib.parse
 from collections.abc import Collection, Iterator
 from xml.etree import ElementTree
 
-from saltvirt import errors, standard_paths
-from saltvirt.host import connection, own_files
+from saltvirt import errors
+from saltvirt.host import connection, own_files, paths
 from saltvirt.host.connection import libvirt
 from saltvirt.host.storage import files
 from saltvirt.snapshot.tree import SnapshotNode
 
-FOLDER = f"{standard_paths.STATE}/snapshots"
+FOLDER = f"{paths.STATE}/snapshots"
 _VARIABLES, _TPM = "variables", "tpm"
 # the guest had no file of variables yet
 _NONE = "no-variables"

@@ -7,9 +7,9 @@ import json
 import os
 import time
 
-from saltvirt import standard_paths
+from saltvirt.host import paths
 
-FOLDER = f"{standard_paths.STATE}/moved"
+FOLDER = f"{paths.STATE}/moved"
 
 
 def record_departure(name: str, target: str, folder: str | None = None) -> None:

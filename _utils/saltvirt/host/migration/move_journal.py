@@ -13,14 +13,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from types import TracebackType
 
-from saltvirt import errors, standard_paths
+from saltvirt import errors
 from saltvirt.answers.migration import UnfinishedMigration
-from saltvirt.host import own_files
+from saltvirt.host import own_files, paths
 from saltvirt.host.connection import libvirt
 from saltvirt.migration.journal import MOVING, JournalEntry, TargetLeftovers
 from saltvirt.schema import AnyMessage, Message
 
-FOLDER = f"{standard_paths.STATE}/migrations"
+FOLDER = f"{paths.STATE}/migrations"
 
 
 class MigrationJournal:

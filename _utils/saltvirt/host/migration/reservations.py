@@ -15,8 +15,8 @@ import uuid
 from collections.abc import Container, Iterable
 from dataclasses import replace
 
-from saltvirt import errors, standard_paths
-from saltvirt.host import own_files
+from saltvirt import errors
+from saltvirt.host import own_files, paths
 from saltvirt.host.connection import libvirt, translated
 from saltvirt.host.migration import facts, remote_storage
 from saltvirt.images import locks
@@ -25,7 +25,7 @@ from saltvirt.migration.checks import CheckedMigration, capacity
 from saltvirt.migration.facts import GuestReport, TargetReport
 from saltvirt.migration.reservation import Reservation
 
-FOLDER = f"{standard_paths.STATE}/arrivals"
+FOLDER = f"{paths.STATE}/arrivals"
 # below locks.RUN, which a restart of the host empties
 _STATE_FILE = "arrivals.json"
 

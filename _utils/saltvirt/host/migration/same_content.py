@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from xml.etree import ElementTree
 
-from saltvirt import standard_paths
+from saltvirt.host import paths
 from saltvirt.host.connection import libvirt, translated
 from saltvirt.host.migration import remote_storage
 
-RECORD = f"{standard_paths.STATE}/same.json"
+RECORD = f"{paths.STATE}/same.json"
 _MAX_RECORDS = 500
 
 

@@ -18,8 +18,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from saltvirt import errors, standard_paths
-from saltvirt.host import own_files
+from saltvirt import errors
+from saltvirt.host import own_files, paths
 from saltvirt.host.connection import libvirt, translated
 from saltvirt.host.domain import lookup, purge
 from saltvirt.host.migration import move_journal, remote_storage, reservations
@@ -29,7 +29,7 @@ from saltvirt.migration.journal import LeftoverNote, TargetFiles
 
 log = logging.getLogger(__name__)
 
-FOLDER = f"{standard_paths.STATE}/target_leftovers"
+FOLDER = f"{paths.STATE}/target_leftovers"
 # beside it: their earlier place, which hosts not yet updated still write to, on this host too
 _EARLIER = "leavings"
 NEWER = "which was written to since it was copied there, may be the newer"

@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from typing import Any
 from xml.etree import ElementTree
 
-from saltvirt import confidential, errors
+from saltvirt import errors
 from saltvirt.design.network import build
 from saltvirt.host.connection import libvirt, skip_undefined
 from saltvirt.host.domain import lookup
 from saltvirt.host.network import links, networks
 from saltvirt.images import tools
 from saltvirt.revert import UndoStack
+from saltvirt.rights import confidential
 from saltvirt.states.networks import DesiredNetwork, NetworkFacts, changed, created, restarts
 from saltvirt.states.outcome import StateOutcome
 

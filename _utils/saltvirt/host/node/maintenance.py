@@ -8,11 +8,11 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from saltvirt import errors, standard_paths
+from saltvirt import errors
 from saltvirt.answers.maintenance import MaintenanceMark
-from saltvirt.host import own_files
+from saltvirt.host import own_files, paths
 
-MARK = Path(standard_paths.STATE, "maintenance.json")
+MARK = Path(paths.STATE, "maintenance.json")
 
 
 def read(path: Path = MARK) -> MaintenanceMark | None:

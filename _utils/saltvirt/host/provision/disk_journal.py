@@ -16,8 +16,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
-from saltvirt import errors, standard_paths
+from saltvirt import errors
 from saltvirt.answers.guests import OrphanedDisks
+from saltvirt.host import paths
 from saltvirt.host.connection import libvirt, translated
 from saltvirt.host.domain import metadata, purge
 from saltvirt.host.migration import move_journal
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-FOLDER = f"{standard_paths.STATE}/making"
+FOLDER = f"{paths.STATE}/making"
 _UNPROVEN = "it cannot be proven that it was made for this guest: look whose it is"
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, cast
 from xml.etree import ElementTree
 
-from saltvirt import confidential, errors
+from saltvirt import errors
 from saltvirt.design.source import Source
 from saltvirt.host import connection
 from saltvirt.host.domain import lookup
@@ -31,6 +31,7 @@ from saltvirt.host.storage import (
     volume_content,
 )
 from saltvirt.images import chain, clone, confined, sources
+from saltvirt.rights import confidential
 from saltvirt.spec import profiles
 from saltvirt.units import human_bytes
 from saltvirt.xml.devices.disk import Disk

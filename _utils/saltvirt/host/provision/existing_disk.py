@@ -6,9 +6,10 @@ import os
 import stat
 from typing import TYPE_CHECKING
 
-from saltvirt import confidential, errors
+from saltvirt import errors
 from saltvirt.host.storage import bounded_io, chains, files, identity, volume_content
 from saltvirt.images import header
+from saltvirt.rights import confidential
 
 if TYPE_CHECKING:
     import libvirt

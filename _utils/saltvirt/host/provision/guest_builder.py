@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from saltvirt import confidential, errors
+from saltvirt import errors
 from saltvirt.answers.created import CreatedDisk, CreatedGuest, CreatedNic
 from saltvirt.design import identity
 from saltvirt.design.source import disk_locations
@@ -29,6 +29,7 @@ from saltvirt.host.provision import admission, disk_journal, disks, image_locati
 from saltvirt.host.storage import file_mark, files, usage
 from saltvirt.images import cache, sources
 from saltvirt.revert import UndoStack
+from saltvirt.rights import confidential
 from saltvirt.xml.devices.disk import Disk
 from saltvirt.xml.domain.domain import Domain
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from saltvirt.answers.creation import Phase
 from saltvirt.answers.guests import Leftovers
-from saltvirt.creation import Phase
 from saltvirt.host import connection
 from saltvirt.host.domain import creation, guest_lock, lookup, metadata
 from saltvirt.host.migration import move_journal, target_leftovers, unreachable_target

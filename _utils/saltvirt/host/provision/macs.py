@@ -9,8 +9,8 @@ import secrets
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
-from saltvirt import confidential
 from saltvirt.host.connection import libvirt, skip_undefined
+from saltvirt.rights import confidential
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from saltvirt import confidential, errors
+from saltvirt import errors
 from saltvirt.host import connection
 from saltvirt.host.domain import saved_memory
 from saltvirt.host.storage import files, identity, overlays, usage
+from saltvirt.rights import confidential
 
 if TYPE_CHECKING:
     import libvirt

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
-from saltvirt import confidential, errors
+from saltvirt import errors
 from saltvirt.host.storage import bounded_io, chains, files, usage
+from saltvirt.rights import confidential
 from saltvirt.xml import tree
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from stat import S_ISDIR
 from typing import TYPE_CHECKING, Any, TypedDict
 from xml.etree import ElementTree
 
-from saltvirt.creation import Phase
+from saltvirt.answers.creation import Phase
 from saltvirt.host.connection import libvirt
 from saltvirt.host.domain import creation, describe
 from saltvirt.host.storage import answers, bounded_io, filesystems

@@ -6,8 +6,9 @@ import contextlib
 from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from saltvirt import confidential, errors
+from saltvirt import errors
 from saltvirt.host.storage import usage
+from saltvirt.rights import confidential
 
 if TYPE_CHECKING:
     import libvirt

@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from saltvirt import confidential, errors
+from saltvirt import errors
 from saltvirt.host.storage import bounded_io, usage
 from saltvirt.images import cache
+from saltvirt.rights import confidential
 
 if TYPE_CHECKING:
     import libvirt

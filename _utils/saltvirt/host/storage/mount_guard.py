@@ -14,11 +14,12 @@ import hashlib
 import os
 from collections.abc import Container, Iterator
 
-from saltvirt import errors, standard_paths
+from saltvirt import errors
+from saltvirt.host import paths
 from saltvirt.host.storage import bounded_io, mounts
 
 # one file for each mount point; its content is the path
-FOLDER = f"{standard_paths.STATE}/mount-points"
+FOLDER = f"{paths.STATE}/mount-points"
 FSTAB = "/etc/fstab"
 UNITS = "/etc/systemd/system"
 _RECORD = "record"

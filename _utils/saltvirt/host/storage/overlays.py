@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
-from saltvirt import confidential, errors
+from saltvirt import errors
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt
 from saltvirt.host.storage import chains, files, identity
+from saltvirt.rights import confidential
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator

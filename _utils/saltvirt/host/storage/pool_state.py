@@ -6,12 +6,13 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from saltvirt import confidential, errors
+from saltvirt import errors
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt, translated
 from saltvirt.host.domain import lookup
 from saltvirt.host.storage import identity, pools, secret, usage, volumes
 from saltvirt.revert import UndoStack
+from saltvirt.rights import confidential
 from saltvirt.states.outcome import StateOutcome
 from saltvirt.states.pools import DesiredPool, PoolFacts, PoolStep, created
 

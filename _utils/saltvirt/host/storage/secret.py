@@ -16,8 +16,9 @@ import os
 import secrets
 from typing import TYPE_CHECKING
 
-from saltvirt import errors, standard_paths
+from saltvirt import errors
 from saltvirt.design import secret
+from saltvirt.host import paths
 from saltvirt.host.connection import libvirt, translated
 from saltvirt.spec.pool import PoolAuthSpec
 from saltvirt.xml.storage.secret import Secret
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from saltvirt.spec.pool import PoolSpec
     from saltvirt.xml.storage.pool import Pool
 
-KEY = f"{standard_paths.STATE}/secret-key"
+KEY = f"{paths.STATE}/secret-key"
 
 
 def find(conn: libvirt.virConnect, secret_xml: Secret) -> libvirt.virSecret | None:

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from xml.etree import ElementTree
 
-from saltvirt import confidential, errors
-from saltvirt.creation import Phase
+from saltvirt import errors
+from saltvirt.answers.creation import Phase
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt, translate
 from saltvirt.host.domain import creation
@@ -36,6 +36,7 @@ from saltvirt.host.storage import (
     unchanged_disks,
     volume_content,
 )
+from saltvirt.rights import confidential
 
 if TYPE_CHECKING:
     from saltvirt.host.storage.identity import Key

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from saltvirt import confidential, errors, units
+from saltvirt import errors, units
 from saltvirt.design.volume import build
 from saltvirt.host import connection
 from saltvirt.host.connection import ReadFailure, as_not_found, libvirt, translate, translated
@@ -21,6 +21,7 @@ from saltvirt.host.storage import (
     usage,
     volume_content,
 )
+from saltvirt.rights import confidential
 from saltvirt.xml.storage.volume import Volume
 
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from saltvirt import standard_paths
 from saltvirt.errors import AlreadyExists, InvalidInput, OperationFailed, Unsupported
+from saltvirt.host import paths
 from saltvirt.hostnet import program
 from saltvirt.hostnet.bridge import ifcfg, ifupdown, netplan, networkd, networkmanager, ovs
 from saltvirt.hostnet.bridge.plan import BridgeHost, BridgeVlan, encoded
@@ -55,7 +55,7 @@ class BridgeRecord(BridgeSetup):
 # (host, port) that must be reachable
 Probe = tuple[str, int]
 
-SAVED_FOLDER = Path(standard_paths.STATE, "network-before")
+SAVED_FOLDER = Path(paths.STATE, "network-before")
 UNIT = "salt-virt-network-back"
 # of a host that is started again before a change was confirmed
 BOOT_UNIT = "salt-virt-network-unconfirmed"

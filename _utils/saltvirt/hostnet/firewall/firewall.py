@@ -11,8 +11,8 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from saltvirt import standard_paths
 from saltvirt.errors import InvalidInput, OperationFailed
+from saltvirt.host import paths
 from saltvirt.hostnet import program
 from saltvirt.hostnet.firewall import firewalld, iptables, nftables, ufw
 from saltvirt.hostnet.firewall.rules import Rules, address, ports
@@ -20,7 +20,7 @@ from saltvirt.hostnet.firewall.rules import Rules, address, ports
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-STATE_FILE = Path(standard_paths.STATE, "firewall.json")
+STATE_FILE = Path(paths.STATE, "firewall.json")
 SCRIPT = STATE_FILE.with_suffix(".sh")
 UNIT = Path("/etc/systemd/system/salt-virt-firewall.service")
 # the first that runs is used

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from saltvirt import units
-from saltvirt.creation import Phase
+from saltvirt.answers.creation import Phase
 from saltvirt.migration.facts import GuestReport
 
 if TYPE_CHECKING:

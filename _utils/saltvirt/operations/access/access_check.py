@@ -16,14 +16,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from saltvirt import confidential, errors, names, sanitize, settings, units
+from saltvirt import errors, names, sanitize, settings, units
 from saltvirt.fleet import requester
 from saltvirt.fleet.client import Fleet
 from saltvirt.operations.access import owners
 from saltvirt.operations.cluster import inventory
 from saltvirt.operations.journal import intent_log
 from saltvirt.placement import facts
-from saltvirt.rights import grants, verbs
+from saltvirt.rights import confidential, grants, verbs
 from saltvirt.rights.grants import GuestIdentity, ResourceAmount
 
 TAG = "salt/virt/rights/denied"

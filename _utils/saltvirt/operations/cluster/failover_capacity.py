@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from saltvirt import confidential, errors
+from saltvirt import errors
 from saltvirt.fleet.client import Fleet
 from saltvirt.operations.cluster import ha_provider, inventory
 from saltvirt.placement import choose, facts
+from saltvirt.rights import confidential
 
 # what says so, as placement's filters have names
 FILTER = "reserve"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from saltvirt import errors
-from saltvirt.creation import Phase
+from saltvirt.answers.creation import Phase
 from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.fleet.pillars import Pillars

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from saltvirt import confidential
+from saltvirt.rights import confidential
 
 if TYPE_CHECKING:
     from saltvirt.placement.facts import Host, PlacementRequest
