@@ -72,9 +72,9 @@ class Watch:
 
     def __init__(self):
         self.on, self.written = False, []
-        sys.addaudithook(self._see)  # for good: Python takes none away
+        sys.addaudithook(self._observe)  # for good: Python takes none away
 
-    def _apply_others(self, event, arguments):
+    def _observe(self, event, arguments):
         if not self.on:
             return
         if event == "open":
