@@ -64,7 +64,7 @@ class Box:
         os.chdir(os.getcwd())
         self.known = self.written()
 
-    def durable_step(self):
+    def written(self):
         """Path to its size and time, of all that was made, changed or deleted since it began."""
         found = {}
         for top, upper in self.layers.items():

@@ -50,7 +50,7 @@ WATCH = machine.Watch()
 def _nothing_is_written_to_the_machine():
     with WATCH as watch:
         yield
-    assert watch.durable_step == [], "written to the machine's own folders: see tests/machine.py"
+    assert watch.written == [], "written to the machine's own folders: see tests/machine.py"
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -38,7 +38,7 @@ def peer(monkeypatch):
         remote_storage, "written_at",
         lambda volume: written.get(".clock" if volume.name()[0] == "." else volume.name()),
     )  # fmt: skip
-    conn.durable_step = written
+    conn.written = written
     yield conn
     conn.close()
 
@@ -81,9 +81,9 @@ def test_a_host_without_the_folder_has_promised_nothing(peer, monkeypatch):
 
 def test_they_are_as_old_as_the_clock_of_their_host_says(peer):
     put(peer, "a~1~1~1", f"b~1~1~{NOW - 7}")
-    peer.durable_step.update({".clock": 5000.5, "a~1~1~1": 4000.0})
+    peer.written.update({".clock": 5000.5, "a~1~1~1": 4000.0})
     assert reservations._ages(pool_of(peer)) == {"a~1~1~1": 1000.5, f"b~1~1~{NOW - 7}": 7}
-    del peer.durable_step[".clock"]
+    del peer.written[".clock"]
     ages = {"a~1~1~1": NOW - 1, f"b~1~1~{NOW - 7}": 7}
     assert reservations._ages(pool_of(peer)) == ages, "by their names"
 
@@ -122,7 +122,7 @@ def test_the_clock_is_an_empty_file_that_goes_again(peer, monkeypatch):
         return found
 
     monkeypatch.setattr(remote_storage, "create", create)
-    peer.durable_step[".clock"] = 7.0
+    peer.written[".clock"] = 7.0
     assert reservations._clock(pool_of(peer)) == 7
     assert seen == [(reservations.FOLDER, 0, {"mode": "0600"})]
     assert files(peer) == []

@@ -86,7 +86,7 @@ class Applied:
         """What ``test=True`` says of an SLS as Salt's compiler has it."""
         return self._ask("high", None, high, True)
 
-    def durable_step(self):
+    def written(self):
         """All that a state could have written."""
         return self._ask(None, None, None, None)
 

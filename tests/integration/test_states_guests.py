@@ -298,10 +298,10 @@ def test_snapshots(applied, hv):
     assert snapshots(hv, "lab1") == ["first", "second-b"]
     assert snapshots(hv, "lab2") == ["first"]
     # without a name another one at each apply
-    before = applied.durable_step()
+    before = applied.written()
     told = applied("snapshot", "lab2", True, suffix="periodic")
     assert told["changes"] == {"saved": [{"domain": "lab2", "snapshot": "lab2-DATE-TIME-periodic"}]}
-    assert (told["result"], applied.durable_step()) == (None, before)
+    assert (told["result"], applied.written()) == (None, before)
     (made,) = applied("snapshot", "lab2", suffix="periodic")["changes"]["saved"]
     assert made["snapshot"] in snapshots(hv, "lab2")
     assert made["snapshot"].startswith("lab2-20")
@@ -393,10 +393,10 @@ def test_what_is_wrong_is_said_and_changes_nothing(applied, hv):
     for _ in range(2):
         assert "lab-gone.raw': No such file" in failing(applied, "running", "lab1")
     # a new guest that does not start is not made
-    before = applied.durable_step()
+    before = applied.written()
     nowhere = {"type": "vnc", "listen": {"type": "address", "address": "203.0.113.9"}}
     assert "203.0.113.9" in failing(applied, "running", "lab9", **BARE, graphics=nowhere)
-    assert applied.durable_step() == before
+    assert applied.written() == before
 
 
 # as Salt's manual printed it, but for the MAC address: the printed one, 01:23:…, is a multicast
