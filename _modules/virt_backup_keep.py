@@ -12,13 +12,10 @@ saltvirt = saltvirt.fresh()
 
 with saltvirt.later():
     from saltvirt import names, units
-    from saltvirt.backup.model import pins as backup_stand
     from saltvirt.backup.model import policy as backup_policy
-    from saltvirt.backup.target import pins as backup_stands_of
     from saltvirt.backup.target import target as backup_target
     from saltvirt.backup.target import upkeep as backup_keep
     from saltvirt.host.node import job_steps
-    from saltvirt.spec import values
 
 if TYPE_CHECKING:
     from salt_dunders import __salt__
@@ -98,51 +95,6 @@ def backup_verify(folder, name=None, backup="all", days=None, mounted=False, mos
     progress = _progress_sender()
     report = backup_keep.verify_all(opened, guest, str(backup), limit, now, progress, count)
     return report.to_answer()
-
-
-def backup_stands(folder, mounted=False):
-    """
-    The guests that run from a backup in a folder of this machine. Such a backup is not removed.
-
-    :param folder: of the target
-    :param mounted: True: the folder has to be a mount point
-
-    :return: a list of dicts: ``uuid`` (of the guest that was backed up), ``ident``, ``stand`` (a
-        dict: ``guest`` that stands on it, its ``host``, ``since``)
-
-    CLI Example:
-
-    .. code-block:: bash
-
-        salt backup1 virt.backup_stands /srv/backups
-    """
-    opened = backup_target.open_target(str(folder), bool(mounted))
-    return [pin.to_answer() for pin in backup_stands_of.list_all(opened)]
-
-
-def backup_let_go(folder, uuid, backup, guest, host, mounted=False):
-    """
-    A guest stands on a backup no more: that may be removed, and is shown to it no longer. Only for
-    a guest that has all its blocks, or is no more: ``salt-run virt.backup_instant`` sees to that.
-
-    :param folder: of the target
-    :param uuid: of the guest that was backed up
-    :param backup: its name
-    :param guest: the guest that stood on it
-    :param host: the hypervisor where that is
-    :param mounted: True: the folder has to be a mount point
-
-    :return: True where it stood on it
-
-    CLI Example:
-
-    .. code-block:: bash
-
-        salt backup1 virt.backup_let_go /srv/backups "$UUID" "$IDENT" web1 hyper1
-    """
-    opened = backup_target.open_target(str(folder), bool(mounted))
-    pin = backup_stand.BackupPin(names.existing_guest(guest), values.text(host, "host"))
-    return backup_stands_of.remove_pin(opened, str(uuid), str(backup), pin)
 
 
 def _progress_sender():

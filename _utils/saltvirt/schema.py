@@ -23,7 +23,10 @@ NUMBER_LIMIT = 2**63
 # what is only compared, such as an inode: a file system may use each of its 64 bits
 Mark = Annotated[int, 2**64]
 # the types that a field can have, as a person calls them
-_TYPE_NAMES = {str: "text", bool: "true or false", int: "a number from 0", float: "a number from 0"}
+_TYPE_NAMES = {
+    str: "text", bool: "true or false", int: "a number from 0", float: "a number from 0",
+    type(None): "nothing",
+}  # fmt: skip
 
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 _OPTIONAL, _TRANSIENT = "seldom", "untold"
@@ -145,6 +148,25 @@ def mismatch(data: object, message_type: type[Message]) -> str | None:
     except ValidationError as exc:
         return str(exc)
     return None
+
+
+def read(kind: type[Value], data: object, source: str) -> Value:
+    """Return the value of a type that a field can have, from plain data. source: the host that sent
+    it, or the file that contains it. Raises BadAnswer."""
+    try:
+        return cast(Value, _reader(cast(Any, kind))(data))
+    except ValidationError as exc:
+        raise errors.BadAnswer(f"{source}: {exc}") from exc
+
+
+def field_names(kind: type[Message]) -> set[str]:
+    """Return the keys that the plain data of a message can have."""
+    return {field.name for field in _keys(cast(Any, kind))}
+
+
+def plain(value: object) -> object:
+    """Return a message, or a collection of messages, as plain data."""
+    return _plain(value)
 
 
 def _plain(value: object) -> object:

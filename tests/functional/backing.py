@@ -165,6 +165,7 @@ class Machines:
 
 
 def main(name, uri, folder):
+    from tests.functional import asking
     from tests.functional.conftest import load
 
     out, sys.stdout = sys.stdout, sys.stderr
@@ -172,7 +173,7 @@ def main(name, uri, folder):
     for line in sys.stdin:
         function, kwargs = json.loads(line)
         try:
-            said = {"answer": modules[function](**kwargs)}
+            said = {"answer": asking.answer(modules, function, **kwargs)}
         except Exception as exc:
             said = {"error": str(exc)}
             if "saltvirt" not in type(exc).__module__:

@@ -140,11 +140,7 @@ FOR |= {
     "virt.backup_ls": {**_VAULT, "name": "web1", "backup": "9"},
     "virt.backup_get": {**_VAULT, "name": "web1", "path": "/etc/fstab", "backup": "9"},
     "virt.backup_prune": {**_VAULT, "retention": {"last": 1}}, "virt.backup_verify": _VAULT,
-    "virt.backup_stands": _VAULT,
-    "virt.backup_let_go": {**_VAULT, "uuid": backed_up.UUID, "backup": IDENT, "guest": "web1",
-                           "host": "hv1"},
-    "virt.backup_standing": {"name": "test"}, "virt.backup_wish": {"name": "test", "wish": "yes"},
-    "virt.backup_again": {"name": "web9", "shown": _SHOWN, "reader": "PEM"},
+    "virt.backup_wish": {"name": "test", "wish": "yes"},
     "virt.backup_over": {"name": "web3"}, "virt.backup_confirm": {"vm_": "web3"},
     "virt.backup_undo": {"name": "web3"},
 }  # fmt: skip

@@ -20,7 +20,12 @@ import libvirt
 from salt.exceptions import CommandExecutionError
 
 from saltvirt import errors
-from saltvirt.backup.export import in_place_restore, live_restore_build, live_restore_server
+from saltvirt.backup.export import (
+    handlers,
+    in_place_restore,
+    live_restore_build,
+    live_restore_server,
+)
 from saltvirt.backup.model.answers import ShownBackup, ShownDisk
 from saltvirt.backup.model.pins import COMPLETE, DISCONNECTED, MISSING, OFF, PULLING
 from saltvirt.backup.target import daemon, keyfile, layers, relay
@@ -31,6 +36,7 @@ from saltvirt.migration import options, transport
 from saltvirt.pki.common import certs
 from saltvirt.pki.host import own_pair
 from saltvirt.system import tls_listener
+from tests.functional import asking
 from tests.functional.daemon import libvirtd  # noqa: F401
 from tests.functional.pulled import FIRST_PORT, PORTS
 from tests.functional.test_backup_sealed import keys_in
@@ -286,8 +292,10 @@ def test_from_a_backup_that_is_encrypted(host, target, tmp_path, monkeypatch):
 def test_each_time_by_a_key_of_that_time_alone(host, target, tmp_path, monkeypatch):
     """By the modules: no file of it stays, and none is used twice."""
     readers = str(tmp_path / "readers")
-    for verb in ("virt.backup_restore", "virt.backup_again"):
-        monkeypatch.setitem(host.modules[verb].__globals__, "_ONCE", readers)
+    monkeypatch.setitem(
+        host.modules["virt.backup_restore"].__globals__, "_ONE_TIME_KEYS", readers
+    )
+    monkeypatch.setattr(handlers, "_ONE_TIME_KEYS", readers)
     monkeypatch.setattr(
         own_pair, "permanent", lambda *_: pytest.fail("the key that the machine keeps is used")
     )
@@ -303,8 +311,11 @@ def test_each_time_by_a_key_of_that_time_alone(host, target, tmp_path, monkeypat
     target.reader = own_pair.ephemeral(readers, "reader")
     shown = target.show(shown.definition, ["vda"]).to_answer()
     with pytest.raises(CommandExecutionError, match="was used: begin again"):
-        host.call("backup_again", "web1", shown, first.authority)
-    assert host.call("backup_again", "web1", shown, target.reader.authority)["ident"] == IDENT
+        asking.answer(host.modules, "virt.backup_again", "web1", shown, first.authority)
+    resumed = asking.answer(
+        host.modules, "virt.backup_again", "web1", shown, target.reader.authority
+    )
+    assert resumed["ident"] == IDENT
     until(lambda: host.look().state == COMPLETE)
     assert not [one for one in os.listdir(readers) if not one.startswith(".")]
     assert is_the_same(host, target, "vda")

@@ -23,6 +23,7 @@ from saltvirt.ha.fencing import agents
 from saltvirt.host.domain import live_restores, replaced_guest
 from saltvirt.pki.common import certs
 from saltvirt.pki.host import own_pair
+from tests.functional import asking
 from tests.functional.agent import real  # noqa: F401 - a fixture
 from tests.functional.backed_up import UUID, Guest
 from tests.functional.conftest import load_with_folders
@@ -65,7 +66,7 @@ def test_a_guest_that_is_not_there_is_named(virt, verb, more):
 @pytest.mark.parametrize("name", ["", "..", "a\nb"])
 def test_what_is_no_name_is_refused(virt, verb, name):
     with pytest.raises(errors.InvalidInput, match="cannot be a guest's name"):
-        virt[f"virt.{verb}"](name)
+        asking.answer(virt, f"virt.{verb}", name)
 
 
 def test_a_guest_that_no_backup_has_replaced(virt):
@@ -77,8 +78,8 @@ def test_a_guest_that_no_backup_has_replaced(virt):
     for verb in ("backup_confirm", "backup_undo"):
         with pytest.raises(errors.NotFound, match="no backup has taken the place of test on "):
             virt[f"virt.{verb}"]("test")
-    assert virt["virt.backup_standing"]("test")["state"] == "whole"
-    assert virt["virt.backup_standing"]("nobody")["state"] == "gone"
+    assert asking.answer(virt, "virt.backup_standing", "test")["state"] == "whole"
+    assert asking.answer(virt, "virt.backup_standing", "nobody")["state"] == "gone"
 
 
 def test_of_a_guest_that_had_no_disk_of_its_own_nothing_is_deleted(virt, conn):
@@ -259,12 +260,13 @@ def test_what_was_shown_to_nobody_is_not_hidden(virt):
 def test_a_target_on_whose_backups_nobody_stands(virt, tmp_path):
     folder = tmp_path / "target"
     folder.mkdir(mode=0o700)
-    assert virt["virt.backup_stands"](str(folder)) == []
+    assert asking.answer(virt, "virt.backup_stands", str(folder)) == []
     stand = BackupPin("web1", "hv1")
-    assert virt["virt.backup_let_go"](str(folder), UUID, IDENT, stand.guest, stand.host) is False
+    given = UUID, IDENT, stand.guest, stand.host
+    assert asking.answer(virt, "virt.backup_let_go", str(folder), *given) is False
     assert [*folder.rglob("stands.json")] == []
     with pytest.raises(errors.VirtError, match="not mounted"):
-        virt["virt.backup_let_go"](str(folder), "u", IDENT, stand.guest, stand.host, mounted=True)
+        asking.answer(virt, "virt.backup_let_go", str(folder), *given, mounted=True)
 
 
 def test_a_disk_that_is_no_text_uses_up_no_key(virt, tmp_path, monkeypatch):

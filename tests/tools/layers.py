@@ -27,6 +27,8 @@ LAYER = {
     "console.master": CLOUD,
     "web": CLOUD,
 }  # fmt: skip
+# modules of this name answer a host's calls: adapters, which import what they need of all layers
+HANDLERS = "handlers.py"
 # a feature is a directory with its layers inside
 FEATURES = ("ha", "backup", "metrics", "console")
 MAY_IMPORT = {
@@ -127,7 +129,11 @@ def _adapters_import():
 
 
 def _files(layer):
-    return [path for path in LIBRARY.rglob("*.py") if LAYER.get(package(path)) == layer]
+    return [
+        path
+        for path in LIBRARY.rglob("*.py")
+        if path.name != HANDLERS and LAYER.get(package(path)) == layer
+    ]
 
 
 def _head(height):

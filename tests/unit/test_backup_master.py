@@ -539,7 +539,7 @@ def test_a_target_that_tells_no_list_is_named_and_nobody_is_taken_for_standing(t
     cloud = Instants(tmp_path)
     cloud.says["virt.backup_stands"] = {"web1": "hv1"}
     [part] = cloud.instant().run().parts
-    assert not part.complete and "b1: it is no list" in part.comment
+    assert not part.complete and "b1: it is not a list" in part.comment
 
 
 def test_files_that_are_not_shown_or_are_missing_are_named(tmp_path):

@@ -16,6 +16,8 @@ STARTERS = ("bundle.py", "extension/__init__.py")
 NO_LAYER = {layers.LIBRARY / name for name in ("__init__.py", "version.py", *STARTERS)}
 NO_LAYER |= {layers.LIBRARY / name / "__init__.py" for name in layers.FEATURES}
 IN_LAYERS = [path for path in FILES if path not in NO_LAYER]
+# adapters within the library
+HANDLERS = {path for path in IN_LAYERS if path.name == layers.HANDLERS}
 
 
 @pytest.mark.parametrize("name", STARTERS)
@@ -27,7 +29,7 @@ def name_of(path):
     return str(path.relative_to(layers.LIBRARY))
 
 
-@pytest.mark.parametrize("path", IN_LAYERS, ids=name_of)
+@pytest.mark.parametrize("path", [p for p in IN_LAYERS if p not in HANDLERS], ids=name_of)
 def test_imports_stay_in_their_layer(path):
     package = layers.package(path)
     layer = layers.LAYER[package]
@@ -43,6 +45,12 @@ def test_imports_stay_in_their_layer(path):
             assert layer != layers.PURE or top not in IMPURE, f"{path}: {name} is not pure"
         else:
             assert top in layers.FOREIGN[layer], f"{path} imports {name}"
+
+
+@pytest.mark.parametrize("path", [p for p in IN_LAYERS if p not in HANDLERS], ids=name_of)
+def test_only_adapters_import_handlers(path):
+    imported = [name for name in layers.imports(path) if name.startswith("saltvirt.")]
+    assert not [name for name in imported if name.endswith(".handlers")]
 
 
 @pytest.mark.parametrize("path", FILES, ids=name_of)

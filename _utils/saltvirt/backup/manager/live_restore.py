@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from saltvirt import errors, names
 from saltvirt.backup.manager import target_upkeep
+from saltvirt.backup.model import calls
 from saltvirt.backup.model.answers import BackupReader, ShownBackup
 from saltvirt.backup.model.pins import (
     COMPLETE,
@@ -22,7 +23,6 @@ from saltvirt.backup.model.pins import (
     OFF,
     BackupPin,
     LiveRestoreStatus,
-    PinnedBackup,
 )
 from saltvirt.backup.model.policy import TargetPolicy
 from saltvirt.fleet.client import Fleet
@@ -58,8 +58,8 @@ def read_status(fleet: Fleet, restore: RunningRestore) -> LiveRestoreStatus:
     """What its host says of the guest. One that stands on another backup stands on this no more."""
     host = restore.pin.host
     fleet.hosts(host)  # the target says so
-    answer = fleet.call(host, "virt.backup_standing", {"name": restore.pin.guest})
-    status = LiveRestoreStatus.from_answer(answer, host)
+    request = calls.LiveRestoreRequest(restore.pin.guest)
+    status = calls.LIVE_RESTORE_STATUS.ask(fleet, host, request)
     if status.state not in (MISSING, COMPLETE) and status.ident not in (None, restore.backup_id):
         return LiveRestoreStatus(COMPLETE, restore.backup_id, 100)
     return status
@@ -70,9 +70,12 @@ def release_if_done(fleet: Fleet, restore: RunningRestore) -> LiveRestoreStatus:
     lock: one that is being made is not there yet."""
     status = read_status(fleet, restore)
     if status.state in (MISSING, COMPLETE):
-        pin_holder = {"guest": restore.pin.guest, "host": restore.pin.host}
-        machine = target_upkeep.target_host(fleet, restore.target)
-        fleet.call(machine, "virt.backup_let_go", {**restore.location, **pin_holder})
+        machine, target = target_upkeep.target_host(fleet, restore.target), restore.target
+        request = calls.UnpinRequest(
+            target.folder, restore.uuid, restore.backup_id, restore.pin.guest, restore.pin.host,
+            target.mounted,
+        )  # fmt: skip
+        calls.UNPIN.ask(fleet, machine, request)
     return status
 
 
@@ -126,23 +129,18 @@ class FinishLiveRestore:
         restores: list[RunningRestore] = []
         silent = []
         for target in target_upkeep.select_targets(self.fleet, None):
-            arguments = {"folder": target.folder, "mounted": target.mounted}
+            request = calls.PinsRequest(target.folder, target.mounted)
             try:
                 machine = target_upkeep.target_host(self.fleet, target)
-                answer = self.fleet.call(machine, "virt.backup_stands", arguments)
-                restores += self._parse(target, answer, machine)
+                restores += [
+                    RunningRestore(target, pinned.uuid, pinned.ident, pinned.stand)
+                    for pinned in calls.LIST_PINS.ask(self.fleet, machine, request)
+                    if self.name in (None, pinned.stand.guest)
+                ]
             except errors.VirtError as exc:
                 text = f"who stands on its backups is not known: {exc.text}"
                 silent.append(Result(target.name, text, complete=False))
         return restores, tuple(silent)
-
-    def _parse(self, target: TargetPolicy, answer: Any, machine: str) -> Iterator[RunningRestore]:
-        if not isinstance(answer, list):
-            raise errors.BadAnswer(f"{machine}: it is no list")
-        for item in answer:
-            fact = PinnedBackup.from_answer(item, machine)
-            if self.name in (None, fact.stand.guest):
-                yield RunningRestore(target, fact.uuid, fact.ident, fact.stand)
 
     def _preview(self, restore: RunningRestore) -> Result:
         status = read_status(self.fleet, restore)
@@ -193,14 +191,10 @@ class FinishLiveRestore:
             "stand": restore.pin.to_answer(),
         }
         shown = self.fleet.call(machine, "virt.backup_show", show_arguments)
-        ShownBackup.from_answer(shown, machine)
-        resume_arguments = {
-            "name": name, "shown": shown, "reader": reader.authority,
-            "bandwidth": restore.target.bandwidth_mib_s,
-        }  # fmt: skip
-        return LiveRestoreStatus.from_answer(
-            self.fleet.call(host, "virt.backup_again", resume_arguments), host
-        )
+        backup = ShownBackup.from_answer(shown, machine)
+        bandwidth = restore.target.bandwidth_mib_s
+        request = calls.ResumeRequest(name, backup, reader.authority, bandwidth)
+        return calls.RESUME_LIVE_RESTORE.ask(self.fleet, host, request)
 
     def _result(self, restore: RunningRestore, status: LiveRestoreStatus) -> Result:
         text, is_done = _describe(restore, status), status.state in (MISSING, COMPLETE)

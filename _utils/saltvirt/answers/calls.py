@@ -1,0 +1,215 @@
+"""Typed calls from the master to a host: one declaration of a call, for both sides.
+
+A feature declares its calls in a module ``calls``: the name, the request and the answer. The master
+makes a call with :meth:`Call.ask`, :meth:`Call.gather` or :meth:`Call.each`. The host implements it
+in a module ``handlers`` of the feature, in a function with the decorator :func:`handles`, which
+``virt.answer`` finds by the name of the call.
+
+On the wire a call is ``virt.NAME`` with the fields of its request as keyword arguments. A host
+whose version has a public function of that name, and no handler, answers in the same way.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Generic, Protocol, TypeVar, cast
+
+from saltvirt import errors, schema
+
+PREFIX = "virt."
+# the modules with the functions that answer calls
+_HANDLERS = "handlers"
+
+Request = TypeVar("Request", bound=schema.Message)
+Answer = TypeVar("Answer")
+
+
+class Timeout(Enum):
+    """How long the master waits for an answer; see ``Fleet.ask``."""
+
+    SHORT = "short"  # the master's timeout, three times if the host works at the job
+    PATIENT = "patient"  # the same, although the host may be too busy to confirm that it works
+    LONG = "long"  # while the job makes progress
+
+
+class HostAnswer(Protocol):
+    """What the fleet returns for a host."""
+
+    @property
+    def host(self) -> str: ...
+
+    @property
+    def data(self) -> Any: ...
+
+    @property
+    def error(self) -> str | None: ...
+
+    def get(self) -> Any:
+        """Return the data. Raises VirtError."""
+
+
+class Fleet(Protocol):
+    """What a call needs of ``fleet.client.Fleet``."""
+
+    @property
+    def ask(self) -> Callable[..., Iterable[Any]]:
+        """Yield the answer of each host."""
+
+    @property
+    def call(self) -> Callable[..., Any]:
+        """Return the data of a host. Raises VirtError."""
+
+    @property
+    def each(self) -> Callable[..., Iterable[Any]]:
+        """Return the answers of a host to several calls in one job."""
+
+
+@dataclass(frozen=True)
+class Host:
+    """Salt on the host that answers a call: the minion's options and its execution modules."""
+
+    opts: Mapping[str, Any]
+    functions: Mapping[str, Callable[..., Any]]
+
+    @property
+    def config(self) -> Callable[..., Any]:
+        """``config.get``, which reads a setting."""
+        return self.functions["config.get"]
+
+
+@dataclass(frozen=True)
+class Call(Generic[Request, Answer]):
+    """A call that the master makes to a host.
+
+    name: the function is ``virt.NAME``. answer: a Message, a scalar type, or a list of them.
+    """
+
+    name: str
+    request: type[Request]
+    answer: type[Answer]
+    timeout: Timeout = Timeout.LONG
+
+    @property
+    def function(self) -> str:
+        """The function that ``virt.answer`` is asked for."""
+        return PREFIX + self.name
+
+    def ask(self, fleet: Fleet, host: str, request: Request, **options: Any) -> Answer:
+        """Return the answer of one host. options: of ``Fleet.ask``, such as ``watch``.
+
+        Raises BadAnswer for an answer of another type, and as ``Fleet.call`` does.
+        """
+        options = {**self._options, **options}
+        return self.read(fleet.call(host, self.function, request.to_answer(), **options), host)
+
+    def gather(
+        self, fleet: Fleet, hosts: Iterable[str], request: Request, **options: Any
+    ) -> tuple[dict[str, Answer], dict[str, str]]:
+        """Return the answer of each host, and the error of each host without one."""
+        answers: dict[str, Answer] = {}
+        failed: dict[str, str] = {}
+        options = {**self._options, **options}
+        received: Iterable[HostAnswer] = fleet.ask(
+            hosts, self.function, request.to_answer(), **options
+        )
+        for item in received:
+            try:
+                if item.error is None:
+                    answers[item.host] = self.read(item.data, item.host)
+                else:
+                    failed[item.host] = item.error
+            except errors.BadAnswer as exc:
+                failed[item.host] = exc.text.removeprefix(f"{item.host}: ")
+        return answers, failed
+
+    def each(
+        self, fleet: Fleet, host: str, requests: Iterable[Request], **options: Any
+    ) -> list[Answer | errors.VirtError]:
+        """Return the answer or the error of each request, which one job of the host carries out."""
+        calls = [request.to_answer() for request in requests]
+        return [
+            self._result(item, host) for item in fleet.each(host, self.function, calls, **options)
+        ]
+
+    def read(self, data: object, host: str) -> Answer:
+        """Return the answer in plain data. Raises BadAnswer."""
+        return schema.read(self.answer, data, host)
+
+    def _result(self, received: HostAnswer, host: str) -> Answer | errors.VirtError:
+        try:
+            return self.read(received.get(), host)
+        except errors.VirtError as exc:
+            return exc
+
+    @property
+    def _options(self) -> dict[str, bool]:
+        # Fleet.call waits for long jobs by default, Fleet.ask does not
+        options = {"long": self.timeout is Timeout.LONG}
+        return {**options, "patient": True} if self.timeout is Timeout.PATIENT else options
+
+
+Handler = Callable[[Host, Request], Answer]
+
+_handlers: dict[str, tuple[Call[Any, Any], Handler[Any, Any]]] = {}
+_loading = threading.Lock()
+_loaded = False
+
+
+def handles(
+    call: Call[Request, Answer],
+) -> Callable[[Handler[Request, Answer]], Handler[Request, Answer]]:
+    """Register the function that answers a call on a host."""
+
+    def register(handler: Handler[Request, Answer]) -> Handler[Request, Answer]:
+        _handlers[call.function] = call, handler
+        return handler
+
+    return register
+
+
+def is_handled(function: str) -> bool:
+    """Return whether a handler answers the function here."""
+    return function in _registry()
+
+
+def request_type(function: str) -> type[schema.Message] | None:
+    """Return what a handler of the function takes here; None if no handler answers it."""
+    registered = _registry().get(function)
+    return registered[0].request if registered else None
+
+
+def answer(host: Host, function: str, arguments: Mapping[str, Any]) -> Any:
+    """Return what the handler of a function answers, as plain data.
+
+    Raises InvalidInput for arguments of another type or version, and as the handler does.
+    """
+    call, handler = _registry()[function]
+    unknown = sorted(arguments.keys() - schema.field_names(call.request))
+    if unknown:
+        raise errors.InvalidInput(
+            f"{function}: unknown argument {', '.join(unknown)}: the master has another version; "
+            "run saltutil.sync_all on this host"
+        )
+    try:
+        request = schema.read(call.request, dict(arguments), function)
+    except errors.BadAnswer as exc:
+        raise errors.InvalidInput(exc.text) from exc
+    return schema.plain(handler(host, cast(Any, request)))
+
+
+def _registry() -> dict[str, tuple[Call[Any, Any], Handler[Any, Any]]]:
+    """The handlers of all features that are installed, imported at the first use."""
+    global _loaded  # noqa: PLW0603 - a process imports them once
+    with _loading:
+        if not _loaded:
+            library = importlib.import_module(__name__.partition(".")[0])
+            for module in pkgutil.walk_packages(library.__path__, f"{library.__name__}."):
+                if module.name.rpartition(".")[2] == _HANDLERS:
+                    importlib.import_module(module.name)
+            _loaded = True
+    return _handlers

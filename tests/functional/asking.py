@@ -1,0 +1,15 @@
+"""What a host with loaded modules answers to the master, as ``virt.answer`` has it."""
+
+import dataclasses
+
+from saltvirt.answers import calls
+
+
+def answer(modules, function, *args, **kwargs):
+    """The answer of a handler of a typed call, or else of a public function."""
+    request = calls.request_type(function)
+    if request is None:
+        return modules[function](*args, **kwargs)
+    names = [field.name for field in dataclasses.fields(request)]
+    given = {**dict(zip(names, args, strict=False)), **kwargs}
+    return calls.answer(calls.Host(modules.opts, modules), function, given)

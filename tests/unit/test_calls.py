@@ -1,0 +1,146 @@
+"""Typed calls: what the master sends, what a host's handler gets, and what comes back."""
+
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import pytest
+
+from saltvirt import errors
+from saltvirt.answers import calls
+from saltvirt.answers.calls import Call, Host, Timeout
+from saltvirt.fleet.answer import FAILED, Answer
+from saltvirt.schema import Message
+
+
+@dataclass(frozen=True)
+class Size(Message):
+    bytes: int
+    unit: str = "B"
+
+
+@dataclass(frozen=True)
+class SizeRequest(Message):
+    name: str
+    human: bool = False
+
+
+SIZE = Call("test_size", SizeRequest, Size)
+SIZES = Call("test_sizes", SizeRequest, list[Size], Timeout.SHORT)
+BUSY = Call("test_busy", SizeRequest, bool, Timeout.PATIENT)
+
+
+class Fleet:
+    """Hosts with an answer each: data, or an error."""
+
+    def __init__(self, **answers):
+        self.answers, self.asked = answers, []
+
+    def ask(self, hosts, fun, kwarg=None, **options):
+        self.asked.append((fun, kwarg, options))
+        for host in hosts:
+            found = self.answers[host]
+            if isinstance(found, str):
+                yield Answer(host, error=found, kind=FAILED)
+            else:
+                yield Answer(host, data=found)
+
+    def call(self, host, fun, kwarg=None, **options):
+        [answer] = self.ask([host], fun, kwarg, **options)
+        return answer.get()
+
+    def each(self, host, fun, several, **options):
+        return [*self.ask([host] * len(several), fun, several, **options)]
+
+
+@pytest.fixture
+def host():
+    return Host({"id": "hv1"}, {"config.get": lambda key: key})
+
+
+@pytest.fixture(autouse=True)
+def registered(monkeypatch):
+    """The handlers of this test alone."""
+    monkeypatch.setattr(calls, "_handlers", {})
+    monkeypatch.setattr(calls, "_loaded", True)
+
+    @calls.handles(SIZE)
+    def size(host, request):
+        return Size(len(request.name), host.config("unit"))
+
+    @calls.handles(SIZES)
+    def sizes(_host, request):
+        return [Size(1), Size(2, request.name)]
+
+
+def test_the_fields_of_a_request_are_the_arguments_of_a_function():
+    fleet = Fleet(hv1={"bytes": 3})
+    assert SIZE.ask(fleet, "hv1", SizeRequest("web1"), watch="w") == Size(3)
+    arguments = {"name": "web1", "human": False}
+    assert fleet.asked == [("virt.test_size", arguments, {"long": True, "watch": "w"})]
+
+
+@pytest.mark.parametrize(("call", "options"), [
+    (SIZE, {"long": True}), (SIZES, {"long": False}), (BUSY, {"long": False, "patient": True}),
+])  # fmt: skip
+def test_how_long_the_master_waits_is_of_the_call(call, options):
+    fleet = Fleet(hv1=True)
+    call.gather(fleet, ["hv1"], SizeRequest("web1"))
+    assert fleet.asked[0][2] == options
+
+
+@pytest.mark.parametrize(("call", "data", "wrong"), [
+    (SIZE, {"unit": "B"}, "bytes is missing"), (SIZE, [], "a mapping"), (SIZES, {}, "a list"),
+    (SIZES, [{"bytes": "x"}], "0.bytes is not a number"), (BUSY, "yes", "true or false"),
+])  # fmt: skip
+def test_an_answer_of_another_type_is_refused(call, data, wrong):
+    with pytest.raises(errors.BadAnswer, match=f"hv1: .*{wrong}"):
+        call.read(data, "hv1")
+
+
+def test_one_host_that_fails_hinders_no_other():
+    fleet = Fleet(hv1={"bytes": 1}, hv2="it is broken", hv3={"bytes": None})
+    answers, failed = SIZE.gather(fleet, ["hv1", "hv2", "hv3"], SizeRequest("web1"))
+    assert answers == {"hv1": Size(1)}
+    assert failed == {"hv2": "it is broken", "hv3": "bytes is not a number from 0"}
+
+
+def test_each_request_of_a_job_has_its_answer_or_its_error():
+    fleet = Fleet(hv1={"bytes": 1})
+    requests = [SizeRequest("a"), SizeRequest("b", True)]
+    assert SIZE.each(fleet, "hv1", requests) == [Size(1), Size(1)]
+    assert [given["name"] for given in fleet.asked[0][1]] == ["a", "b"]
+    [wrong] = SIZE.each(Fleet(hv1="no"), "hv1", [SizeRequest("a")])
+    assert isinstance(wrong, errors.OperationFailed) and wrong.text == "hv1: no"
+
+
+def test_a_handler_gets_the_request_and_answers_plain_data(host):
+    given = {"name": "web1"}
+    assert calls.answer(host, "virt.test_size", given) == {"bytes": 4, "unit": "unit"}
+    several = [{"bytes": 1, "unit": "B"}, {"bytes": 2, "unit": "web1"}]
+    assert calls.answer(host, "virt.test_sizes", given) == several
+    assert calls.request_type("virt.test_size") is SizeRequest
+    assert calls.is_handled("virt.test_size") and not calls.is_handled("virt.test_busy")
+
+
+@pytest.mark.parametrize(("given", "wrong"), [
+    ({}, "name is missing"), ({"name": 7}, "name is not text"),
+    ({"name": "a", "force": True}, "unknown argument force: the master has another version"),
+])  # fmt: skip
+def test_arguments_of_another_type_or_version_are_refused(host, given, wrong):
+    with pytest.raises(errors.InvalidInput, match=wrong):
+        calls.answer(host, "virt.test_size", given)
+
+
+def test_the_handlers_of_all_features_are_found(monkeypatch):
+    """A feature that is removed takes its handlers along."""
+    monkeypatch.setattr(calls, "_loaded", False)
+    modules = ["saltvirt.backup.export.handlers", "saltvirt.backup.model", "saltvirt.names"]
+    imported = []
+    found = (SimpleNamespace(name=name) for name in modules)
+    monkeypatch.setattr(calls.pkgutil, "walk_packages", lambda *_: found)
+    load = calls.importlib.import_module
+    monkeypatch.setattr(
+        calls.importlib, "import_module", lambda name: imported.append(name) or load("saltvirt")
+    )
+    assert calls.is_handled("virt.test_size")
+    assert imported == ["saltvirt", "saltvirt.backup.export.handlers"]
