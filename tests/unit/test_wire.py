@@ -26,7 +26,7 @@ class Whole(Message):
     ratio: float
     parts: dict[str, Part] = field(default_factory=dict)
     words: tuple[str, ...] = ()
-    multi_master: list[int] = field(default_factory=list)
+    several: list[int] = field(default_factory=list)
     names: frozenset[str] = frozenset()
     why: str | None = None
     rare: int | None = optional(None)
