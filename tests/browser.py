@@ -107,7 +107,7 @@ class Page:
 
     def fill(self, selector, text):
         """Write into a field."""
-        field = self.one(selector)
+        field = self.call(selector)
         field.clear()
         field.send_keys(text)
 

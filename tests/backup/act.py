@@ -395,10 +395,10 @@ class Run:
     def _list(self, to):
         return self._target("virt.backup_list", FOLDERS[to])
 
-    def _links(self, to, ident):
+    def _called(self, to, ident):
         return next(one["guest"] for one in self._list(to) if one["ident"] == ident)
 
-    def _list_backups(self, to, held=None):
+    def _listed(self, to, held=None):
         """Notes what is new at a target, which holds what the disks held; the new ones."""
         there = {one["ident"]: one for one in self._list(to)}
         known = self.model.kept.setdefault(to, {})
@@ -409,7 +409,7 @@ class Run:
             known[ident] = held or self.model.digests()
         return [there[ident] for ident in new]
 
-    def _load_backup(self, op, faults=NO_FAULT):
+    def _backup(self, op, faults=NO_FAULT):
         broken = faults or any(one["verb"] != "write" for one in op.get("meanwhile", ()))
         then = self.model.digests()
         how = self._by_runner(op, faults) if op["via"] == "runner" else self._by_parts(op)

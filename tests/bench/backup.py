@@ -82,7 +82,7 @@ class Bench:
         self.sh(script)
         return len(touched)
 
-    def guest_ids(self, _level):
+    def ours(self, _level):
         found = self.lab.run_json("virt.backup", NAME, to="vault")[NAME]
         assert found["result"] is True, found
         return found

@@ -69,7 +69,7 @@ class Agents:
             own = tls.PeerCredentials(trusted, *pairs)
             self.talks[name] = PeerNetwork(
                 own,
-                lambda _, kind, body, me=name: self.hear(me, kind, body),
+                lambda _, kind, body, me=name: self.receive(me, kind, body),
                 PeerTiming(1, 30, 120),
             )
 

@@ -124,7 +124,7 @@ class Run:
                 one.result()
         return done
 
-    def _rename_back(self, where):
+    def _back(self, where):
         """Every minion answers again."""
         try:
             self.lab.wait_for_minion(*self.lab.hosts, timeout_s=180)

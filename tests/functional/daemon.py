@@ -63,7 +63,7 @@ class Daemon:
             assert self.process.poll() is None, self.proven()
             time.sleep(0.05)
 
-    def verify(self):
+    def proven(self):
         with open(f"{self.folder}/log", encoding="utf-8", errors="replace") as file:
             return file.read()
 

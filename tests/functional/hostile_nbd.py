@@ -73,7 +73,7 @@ class Honest:
                 line, _ = self._listener.accept()
                 threading.Thread(target=self._talk, args=(line,), daemon=True).start()
 
-    def _network(self, line):
+    def _talk(self, line):
         with contextlib.suppress(OSError, ValueError, struct.error), line:
             if not self.greet(line):
                 return

@@ -107,13 +107,13 @@ class Browser:
     def begin(self, secret):
         """What is answered to a ticket."""
         self.say(secret)
-        return json.loads(self.hear())
+        return json.loads(self.receive())
 
     def until(self, words, timeout=60):
         """All that is heard until it has these words in it."""
         found = b""
         while words not in found:
-            more = self.hear(timeout)
+            more = self.receive(timeout)
             assert more is not None, found
             found += more
         return found
@@ -122,7 +122,7 @@ class Browser:
     def end(self):
         """(Code, reason) of the end."""
         while not self.is_over:
-            self.hear()
+            self.receive()
         return self.line.close_code, self.line.close_reason
 
     def close(self):
@@ -131,5 +131,5 @@ class Browser:
         with contextlib.suppress(Exception):
             self.line.close()
             while not self.is_over:
-                self.hear(5)
+                self.receive(5)
         self.loop.close()

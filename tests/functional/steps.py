@@ -14,7 +14,7 @@ class Murder:
         for name in CALLS:
             setattr(os, name, self._counted(getattr(os, name)))
 
-    def _track(self, function):
+    def _counted(self, function):
         def call(*args, **kwargs):
             self._step()
             result = function(*args, **kwargs)

@@ -51,7 +51,7 @@ class Agent(threading.Thread):
         self.own, self.policy = own, policy
         self.lock, self.ends = threading.Lock(), threading.Event()
         self.beats, self.calls, self.guests = {}, {}, {}
-        self.talk = PeerNetwork(own, self.hear, PeerTiming(beat_s=0.3, quiet_s=1, silent_s=4))
+        self.talk = PeerNetwork(own, self.receive, PeerTiming(beat_s=0.3, quiet_s=1, silent_s=4))
         self.port = self.talk.listen("127.0.0.1", 0, NAMES, ("salt",))
 
     def receive(self, name, kind, body):

@@ -1110,7 +1110,7 @@ def other_host():
         def do_GET(self):
             self._answer(self.content)
 
-        def _handle(self, body):
+        def _answer(self, body):
             Other.seen.append(self.headers.get("Authorization"))
             self.send_response(302 if Other.leads else 200)
             if Other.leads:

@@ -87,7 +87,7 @@ class Host:
         there = (path for path in self.images.rglob("*") if path.is_file())
         return sorted(str(path.relative_to(self.images)) for path in there)
 
-    def unsigned(self):
+    def nobodys(self):
         """The files that no guest has and no list names."""
         told = {
             os.path.basename(path)
@@ -118,7 +118,7 @@ class Update(Host):
             conn.defineXML(GUEST.format(name="g1", disks=""))
             conn.storagePoolDefineXML(POOL.format(self.images), 0).create(0)
 
-    def perform(self):
+    def act(self):
         disks = [
             {"name": "copy", "image": str(self.folder / "base.raw")},
             {"name": "empty", "size": 4, "format": "raw"},
@@ -168,7 +168,7 @@ class Rename(Host):
         for name in ("web1_system.raw", "web1_data"):
             (self.images / name).write_bytes(OURS)
 
-    def perform(self):
+    def act(self):
         return self.call("rename", "web1", "web2")["disks"]
 
     def after(self):
@@ -221,7 +221,7 @@ class Revert(Host):
         argv = ["qemu-io", "-f", "qcow2", "-c", f"write -P {value} 0 64k", path]
         subprocess.run(argv, check=True, stdout=subprocess.DEVNULL)
 
-    def perform(self):
+    def act(self):
         return self.call("revert_snapshot", "web1", "one", cleanup=True)
 
     def after(self):
@@ -270,7 +270,7 @@ class Prune(Host):
         note.write_text(json.dumps(meta))
         os.utime(note, (0, 0))
 
-    def perform(self):
+    def act(self):
         return self.call("image_prune")
 
     def after(self):
@@ -303,7 +303,7 @@ class Eject(Host):
         with self.conn() as conn:
             conn.defineXML(xml)
 
-    def perform(self):
+    def act(self):
         return self.call("seed_eject", "web1")
 
     def after(self):
@@ -330,7 +330,7 @@ class PoolDeleted(Host):
         for name in ("a", "b"):
             self.call("volume_define", "p", name, 1)
 
-    def perform(self):
+    def act(self):
         with self.conn() as conn:
             return pool_state.remove(conn, "p", purge=True).changes
 
@@ -364,7 +364,7 @@ class Upload(Host):
             file.write(OURS)
             file.truncate(4 * MIB)
 
-    def perform(self):
+    def act(self):
         return self.call("volume_upload", "p", "v", str(self.folder / "source"), sparse=True)
 
     def after(self):
@@ -383,7 +383,7 @@ class Seed(Host):
         shutil.rmtree(self.images)
         system(self.images)
 
-    def perform(self):
+    def act(self):
         data = seed.SeedData(
             id="web1.example.org", private_key="PRIVATE", public_key="PUBLIC",
             master=["10.0.0.1", "10.0.0.2"], master_public_key="MASTER\n",
@@ -407,7 +407,7 @@ class Pool(Host):
     def prepare(self):
         self.clear()
 
-    def perform(self):
+    def act(self):
         for folder in ("one", "two"):
             spec = pool_spec.parse("p", "dir", target=str(self.images / folder))
             desired = DesiredPool("p", spec, True, True, restart=True)

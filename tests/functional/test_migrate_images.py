@@ -58,7 +58,7 @@ class Target:
         self.made.append(path)
 
     def copy(self, path, _mode=None, source=None):
-        self.file(path)
+        self.create_file(path)
         with open(source or path, "rb") as file:
             while block := file.read(4096):
                 time.sleep(self.pause_s)
@@ -150,7 +150,7 @@ def test_an_image_of_that_size_is_not_taken_while_its_turn_lasts(base, monkeypat
 
     class Waiting(Target):
         def check_abort(self):
-            super().end_if_asked()
+            super().check_abort()
             if self.looks == 3:
                 del self.peer.files[turn]
 

@@ -195,7 +195,7 @@ class Host(Machine):
             if self.state is None:
                 break
 
-    def take_late(self):
+    def taken(self):
         """Its step. Where its restart would not find what it must, it begins nothing."""
         seen, now_s = self.view(), self.now()
         policy = self.policy
@@ -308,13 +308,13 @@ class Host(Machine):
         if self.storage:
             world.at(self.slow_s + 0.01, self.written, peers, world.time)
 
-    def durable_step(self, beat, at):
+    def written(self, beat, at):
         if self.storage:
             if self.heartbeat:
                 self.world.heartbeats[self.name] = beat
             self.wrote_at = max(self.wrote_at or 0, at)
 
-    def perform(self, action):
+    def act(self, action):
         do = getattr(self, "do_" + action.kind.replace(" ", "_"))
         if action.kind not in (agent_view.FEED, agent_view.ADOPT, agent_view.DROP):
             what = f"{action.kind} {action.guest} {action.host}".strip()

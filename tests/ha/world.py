@@ -121,7 +121,7 @@ class World:
 
     # networks
 
-    def connect(self, one, other):
+    def connected(self, one, other):
         """Whether what one sends comes to the other."""
         if not (one.network and other.network) or (one.name, other.name) in self.cuts:
             return False

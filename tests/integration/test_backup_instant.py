@@ -58,7 +58,7 @@ class Fast(Box):
         self.pace(1)
         return found[NAME]
 
-    def timing(self, mib_s):
+    def pace(self, mib_s):
         """So much is pulled in a second, of holes, too."""
         job = f"virsh blockjob {NAME} vda"
         self.cloud.wait(

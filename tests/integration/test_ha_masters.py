@@ -32,7 +32,7 @@ class TwoMasters(HaCloud):
         found["virt"]["ha"]["masters"] = [*CONFIGS]
         return found
 
-    def extra_links(self):
+    def second(self):
         """It begins."""
         found = self._settings({"max_fences": 100})
         found["virt"]["ha"]["name"] = "second"

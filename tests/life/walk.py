@@ -161,7 +161,7 @@ class Walk:
         script = "pkill -9 -f 'salt-minion.*[P]rocessPayload|[M]inion._thread_return'"
         self.lab.exec(host, script, check=False)
 
-    def raise_first(self, lines):
+    def hold(self, lines):
         """Raise Broken if there is a fault."""
         if lines:
             raise Broken(lines)

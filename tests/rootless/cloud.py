@@ -160,7 +160,7 @@ class Cloud:
         with contextlib.closing(_Client(self.opts())) as client:
             return client.cmd(target, fun, arguments, PATIENCE_S, "compound", kwarg=named)
 
-    def original_name(self, host, *arguments):
+    def called(self, host, *arguments):
         """The ended process of ``salt-call …`` on a minion."""
         return self._program("salt-call", "-c", self.minions[host].config_dir, *arguments)
 

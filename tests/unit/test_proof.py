@@ -302,7 +302,7 @@ class Noise(Bus):
     """A bus on which another minion fires events of its own making, with every tag it is asked
     for, without a pause."""
 
-    on_watchdog = ()
+    fired = ()
 
     def get_event(self, wait, tag, full, match_type="startswith"):
         found = super().get_event(0.0, tag, full, match_type)

@@ -42,7 +42,7 @@ class Cloud:
                 yield Answer(host, {**HOST, "guests": guests})
 
     def gather(self, hosts, function, asked=None, **options):
-        return {host: Answer(host, self.one(host, function, asked)) for host in hosts}
+        return {host: Answer(host, self.call(host, function, asked)) for host in hosts}
 
     def call(self, host, function, asked=None, **_options):
         self.called.append((host, function))
@@ -127,14 +127,14 @@ def test_a_whole_one_that_was_never_started_is_started(tmp_path):
     report = type("Report", (), {"step": lambda *_, **__: None})()
     with pytest.raises(errors.OperationFailed, match="on hv2 was changed meanwhile"):
         interrupted_create.start(cloud, policy.from_config(None, None), wish, "hv2", report)
-    one, known = cloud.one, []
+    one, known = cloud.call, []
 
     def asked(host, function, *more, **options):
         if function == "virt.power":
             known.append(intent_log.load(cloud.opts, "web1").started)
         return one(host, function, *more, **options)
 
-    cloud.one = asked
+    cloud.call = asked
     state = interrupted_create.start(cloud, policy.from_config(None, None), wish, "hv1", report)
     assert state == "running"
     assert known == [True], "written down before the host is told: it may have run from then on"

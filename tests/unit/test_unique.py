@@ -359,7 +359,7 @@ def test_who_makes_no_progress_gives_his_place_to_others(tmp_path):
 def test_who_is_left_out_is_said(tmp_path):
     cloud = Cloud(tmp_path, hv1=MAKES, hv2=silent("hv2"))
     told = []
-    cloud.tell = lambda tag, data: told.append((tag, data["message"]))
+    cloud.fire_event = lambda tag, data: told.append((tag, data["message"]))
     init(cloud, name_is_free=True).run()
     tag, text = told[0]
     assert tag == "salt/virt/web1/init/unreachable"

@@ -31,7 +31,7 @@ class Whole(Message):
     why: str | None = None
     rare: int | None = optional(None)
     labels: dict[str, Any] = optional({})
-    host_beat: int = transient(0)
+    here: int = transient(0)
     any: Any = None
     either: str | tuple[str, ...] = optional("")
     maybe: tuple[str, ...] | bool | None = optional(None)

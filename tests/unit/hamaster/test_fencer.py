@@ -29,13 +29,13 @@ class Fences(FenceAgentPool):
         super().__init__({"hv0": Member(""), **members}, lambda one: self.said(one.hosts, one))
         self.remote = SimpleNamespace(off=lambda fence, one: self.said((fence.host, "hv2"), one))
 
-    def only_configured(self, where, setting):
+    def said(self, where, setting):
         found = self.says[setting.agent].get(timeout=120)
         if isinstance(found, Exception):
             raise found
         return FenceOutcome(found, " by ".join(where))
 
-    def initial_state(self, attempt="4.7.0", level=0, host="hv1"):
+    def begins(self, attempt="4.7.0", level=0, host="hv1"):
         return self.begin(Fence(host, level, attempt))
 
     def end(self, says, level=0):
