@@ -78,7 +78,7 @@ class Run:
             self.say(f"    {words(one.op)}: {how} in {one.seconds} s: {one.only_configured()}")
         where = f"step {number}"
         self._hold(where, [line for one in done for line in act.wrong_form(one)])
-        self._back(where)
+        self._await_minions(where)
         seen = self._look()
         self._hold(where, invariants.after_step(seen, self.model))
         failed = not all(one.ok for one in done)
@@ -124,7 +124,7 @@ class Run:
                 one.result()
         return done
 
-    def _back(self, where):
+    def _await_minions(self, where):
         """Every minion answers again."""
         try:
             self.lab.wait_for_minion(*self.lab.hosts, timeout_s=180)

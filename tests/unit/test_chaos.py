@@ -303,12 +303,12 @@ def test_a_minion_that_salt_left_deaf_is_restarted_and_named(deaf):
     lab, said = Lab(), []
     one = run.Run(lab, said.append)
     if deaf:
-        one._back("step 1")
+        one._await_minions("step 1")
         assert lab.restarted == deaf
         assert "named: hv2: deaf by Salt's own fault" in said[0]
     else:
         with pytest.raises(run.Broken, match="wait: no test"):
-            one._back("step 1")
+            one._await_minions("step 1")
         assert lab.restarted == ()
 
 

@@ -120,6 +120,10 @@ NAMED = re.compile(r"`((?:[a-z_]+/)+[A-Za-z_*.-]*|_[a-z]+|[A-Za-z_]+\.(?:py|md|j
 SENT_BY = ("CONTRIBUTING.md", "docs/architecture.md", "docs/glossary.md", "docs/where.md")
 
 
+def _exists(root, name):
+    return any(True for _ in root.glob(name)) or (root / f"{name}.py").exists()
+
+
 @pytest.mark.parametrize("page", SENT_BY)
 def test_a_file_that_newcomers_are_sent_to_is_there(page):
     text = (api.REPOSITORY / page).read_text(encoding="utf-8")
@@ -128,6 +132,6 @@ def test_a_file_that_newcomers_are_sent_to_is_there(page):
     missing = {
         name
         for name in NAMED.findall(text)
-        if "NAME" not in name and not any(list(root.glob(name.rstrip("/"))) for root in roots)
+        if "NAME" not in name and not any(_exists(root, name.rstrip("/")) for root in roots)
     }
     assert missing == set()

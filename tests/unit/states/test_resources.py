@@ -26,7 +26,13 @@ TARGET = Change("pool", "path", "/srv/o", "/srv/p")
 
 def pool_step(desired=None, **facts):
     given = {"spec": POOL, "running": True, "autostart": True, **(desired or {})}
-    there = {"active": True, "persistent": True, "autostart": True, "redefined": [], "now": []}
+    there = {
+        "active": True,
+        "persistent": True,
+        "autostart": True,
+        "redefined": [],
+        "live_changes": [],
+    }
     return pools.PoolStep(pools.DesiredPool("p", **given), pools.PoolFacts(**{**there, **facts}))
 
 
@@ -48,12 +54,12 @@ def test_a_pool_that_is_as_it_should_be():
     ],
 )
 def test_a_pool_that_guests_use_is_not_stopped(users, restart, restarts, comment):
-    step = pool_step({"restart": restart}, redefined=[TARGET], now=[TARGET], users=users)
+    step = pool_step({"restart": restart}, redefined=[TARGET], live_changes=[TARGET], users=users)
     assert (step.restarts, step.outcome().comment(False)) == (restarts, comment)
 
 
 def test_a_pool_that_is_only_defined_waits_for_its_next_start():
-    outcome = pool_step({"running": None}, redefined=[TARGET], now=[TARGET]).outcome()
+    outcome = pool_step({"running": None}, redefined=[TARGET], live_changes=[TARGET]).outcome()
     assert outcome.changes == {"path": {"old": "/srv/o", "new": "/srv/p"}}
     assert outcome.notes == ["What was changed takes effect when the pool is started again"]
 
