@@ -15,7 +15,7 @@ saltvirt = saltvirt.fresh()
 
 with saltvirt.later():
     from saltvirt import errors, names, settings, units
-    from saltvirt.console.guestagent import agent_request as asking
+    from saltvirt.console.guestagent import agent_request
     from saltvirt.host import connection
     from saltvirt.host.domain import lookup
     from saltvirt.spec import values
@@ -59,17 +59,19 @@ def exec(vm_, cmd, shell=False, env=None, timeout=60, base64=False, **kwargs):
     """
     from saltvirt.console.host import guest_exec  # noqa: PLC0415 - needs the binding
 
-    argv = asking.argv(cmd, values.boolean(shell, "shell"))
-    seconds = values.number(1, asking.MAX_TIMEOUT_S)(timeout, "timeout")
+    argv = agent_request.argv(cmd, values.boolean(shell, "shell"))
+    seconds = values.number(1, agent_request.MAX_TIMEOUT_S)(timeout, "timeout")
     command, is_raw = (
-        asking.Command(argv, asking.variables(env), seconds),
+        agent_request.Command(argv, agent_request.variables(env), seconds),
         values.boolean(base64, "base64"),
     )
-    asking.validate(command, b"")
+    agent_request.validate(command, b"")
     with _connect(kwargs) as conn:
         result, *outputs = guest_exec.run(_agent(conn, vm_), command)
     out, err = (
-        base64s.b64encode(output_bytes).decode() if is_raw else asking.printable(output_bytes)
+        base64s.b64encode(output_bytes).decode()
+        if is_raw
+        else agent_request.printable(output_bytes)
         for output_bytes in outputs
     )
     return {
@@ -108,8 +110,8 @@ def put(vm_, local, remote, mode=None, overwrite=False, atomic=True, **kwargs):
         values.boolean(atomic, "atomic"),
         values.boolean(overwrite, "overwrite"),
     )
-    request = asking.PutFile(
-        _path(remote, "remote"), asking.permissions(mode), is_overwrite, is_atomic
+    request = agent_request.PutFile(
+        _path(remote, "remote"), agent_request.permissions(mode), is_overwrite, is_atomic
     )
     with _connect(kwargs) as conn, atomic_file.open_existing(_path(local, "local")) as file:
         with guest_files.Incoming(_agent(conn, vm_), request) as incoming:
@@ -152,7 +154,7 @@ def get(vm_, remote, local, overwrite=False, most="1GiB", **kwargs):
         atomic_file.create(_path(local, "local"), is_overwrite) as write,
         guest_files.Outgoing(_agent(conn, vm_), path) as file,
     ):
-        return asking.copy_limited(file.read, write, limit, path)
+        return agent_request.copy_limited(file.read, write, limit, path)
 
 
 def _connect(kwargs):

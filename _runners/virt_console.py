@@ -14,7 +14,7 @@ from saltvirt.operations.core import result
 
 with saltvirt.later():
     from saltvirt import errors, units
-    from saltvirt.console.guestagent import agent_request as asking
+    from saltvirt.console.guestagent import agent_request
     from saltvirt.console.master import agent_client as guests
     from saltvirt.console.master import console as consoles  # the name is a function's here
     from saltvirt.operations.core import report
@@ -90,10 +90,10 @@ def exec(name, cmd, shell=False, env=None, stdin=None, timeout=60, base64=False)
         guests.require_local_user(__opts__)
     raw, seconds = (
         values.boolean(base64, "base64"),
-        values.number(1, asking.MAX_TIMEOUT_S)(timeout, "timeout"),
+        values.number(1, agent_request.MAX_TIMEOUT_S)(timeout, "timeout"),
     )
-    argv = asking.argv(cmd, values.boolean(shell, "shell"))
-    command = asking.Command(argv, asking.variables(env), seconds)
+    argv = agent_request.argv(cmd, values.boolean(shell, "shell"))
+    command = agent_request.Command(argv, agent_request.variables(env), seconds)
     request = guests.ExecRequest(command, guests.read_input(stdin), raw)
     with Fleet(__opts__) as fleet:
         return guests.run(fleet, str(name), request)
@@ -131,7 +131,9 @@ def put(name, local, remote, mode=None, overwrite=False, atomic=True):
     copy = guests.FileCopy(_text(local, "local"), _text(remote, "remote"), is_overwrite)
     with Fleet(__opts__) as fleet:
         progress = report.of_runner(fleet, str(name), "put", __salt__)
-        return guests.put(fleet, str(name), copy, asking.permissions(mode), is_atomic, progress)
+        return guests.put(
+            fleet, str(name), copy, agent_request.permissions(mode), is_atomic, progress
+        )
 
 
 @result.reporting

@@ -194,7 +194,7 @@ def test_a_hypervisor_that_is_not_reached_is_no_one_who_has_the_console(monkeypa
     def fails(_found):
         raise errors.ConnectionFailed("hv1 is not reached")
 
-    monkeypatch.setattr(console.way, "connect", fails)
+    monkeypatch.setattr(console.guest_connection, "connect", fails)
     with pytest.raises(errors.ConnectionFailed, match="hv1 is not reached"):
         console._connect(FOUND)
 

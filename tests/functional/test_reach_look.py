@@ -168,7 +168,7 @@ class Begun:
         whole = {"uuid": "", "kind": reach.DISPLAY, "number": 0, "force": False, "username": None,
                  "password": None, "uri": "", **asked}  # fmt: skip
         told = RelayRequest(
-            **whole, door=tls_listener.TlsEndpoint("127.0.0.1", port, 1, shown)
+            **whole, endpoint=tls_listener.TlsEndpoint("127.0.0.1", port, 1, shown)
         ).to_answer()
         said, self.codes = Queue(), []
         stdin = io.StringIO(json.dumps(told))

@@ -41,22 +41,28 @@ class Host:
         self.folder = folder / "hv1"
         (self.folder / "issued").mkdir(parents=True)
         self.store = CertificateStore(folder, lambda: self.now)
-        self.wish = {"host": "hv1", "names": ("hv1",), "days": 90, "at_most": None, "subject": {}}
+        self.defaults = {
+            "host": "hv1",
+            "names": ("hv1",),
+            "days": 90,
+            "max_days": None,
+            "subject": {},
+        }
         self.authorities = dict(AUTHORITIES)
 
-    def case(self, **wish):
-        want = issue.CertificateRequest(**{**self.wish, **wish})
+    def case(self, **changes):
+        want = issue.CertificateRequest(**{**self.defaults, **changes})
         rules = CertificatePolicy(hosts="*")
         return issue.Case(self.store, rules, self.folder, self.authorities, want)
 
-    def sign(self, use=SERVER, present=None, **wish):
-        return issue.sign(self.case(**wish), use, KEY.public_key(), present)
+    def sign(self, use=SERVER, present=None, **changes):
+        return issue.sign(self.case(**changes), use, KEY.public_key(), present)
 
-    def pair(self, use=SERVER, **wish):
-        return issue.pair(self.case(**wish), use)
+    def pair(self, use=SERVER, **changes):
+        return issue.pair(self.case(**changes), use)
 
-    def fault(self, cert, use=SERVER, **wish):
-        return issue.fault(self.case(**wish), use, cert)
+    def fault(self, cert, use=SERVER, **changes):
+        return issue.fault(self.case(**changes), use, cert)
 
     def issued(self):
         return sorted(path.stem for path in (self.folder / "issued").iterdir())
@@ -120,9 +126,9 @@ def test_it_is_good_from_its_first_second_to_its_last(host):
     assert host.fault(cert, days=9) == "renewed: 1 day left"
 
 
-@pytest.mark.parametrize(("at_most", "shorter"), [(89, False), (88, True), (None, False)])
-def test_a_lifetime_that_is_asked_for_is_the_most_but_for_a_day(host, at_most, shorter):
-    fault = host.fault(host.sign(), at_most=at_most)
+@pytest.mark.parametrize(("max_days", "shorter"), [(89, False), (88, True), (None, False)])
+def test_a_lifetime_that_is_asked_for_is_the_most_but_for_a_day(host, max_days, shorter):
+    fault = host.fault(host.sign(), max_days=max_days)
     assert fault == ("a shorter lifetime is asked for" if shorter else None)
 
 

@@ -169,11 +169,11 @@ def test_who_asks_leaves_filters_out_or_names_those_that_count():
         return found and found[0]
 
     assert fell() == "maintenance"
-    assert fell(but=("maintenance",)) == "memory"
-    assert fell(but=("maintenance", "memory")) is None
-    assert fell(only=("memory",)) == "memory"
-    assert fell(only=("vcpu",)) is None
-    assert fell(but=("memory",), only=("memory", "maintenance")) == "maintenance"
+    assert fell(skip_filters=("maintenance",)) == "memory"
+    assert fell(skip_filters=("maintenance", "memory")) is None
+    assert fell(only_filters=("memory",)) == "memory"
+    assert fell(only_filters=("vcpu",)) is None
+    assert fell(skip_filters=("memory",), only_filters=("memory", "maintenance")) == "maintenance"
 
 
 def test_a_weight_that_is_not_set_counts_for_nothing():

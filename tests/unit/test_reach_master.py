@@ -211,8 +211,8 @@ def test_a_line_that_breaks_is_named_with_its_guest_and_host(monkeypatch):
         "web1", "u", "hv1", "agent", "agent", "127.0.0.1", 1, "", "", ""
     )
     ours, theirs = socket.socketpair()
-    monkeypatch.setattr(agent_client.way, "request_relay", lambda *_: found)
-    monkeypatch.setattr(agent_client.way, "connect", lambda _way: ours)
+    monkeypatch.setattr(agent_client.guest_connection, "request_relay", lambda *_: found)
+    monkeypatch.setattr(agent_client.guest_connection, "connect", lambda _way: ours)
     theirs.close()
     with (
         pytest.raises(errors.ConnectionFailed, match=r"^web1 on hv1: the connection ended: "),
@@ -298,7 +298,7 @@ def test_events_are_told_by_the_rights_of_the_last_look(opts, monkeypatch):
         asked.append(user)
         return ("web",)
 
-    monkeypatch.setattr(cluster_view.allowed.asker, "groups", groups)
+    monkeypatch.setattr(cluster_view.access_check.requester, "groups", groups)
     one = cluster_view.ClusterView(opts, lambda: False)
     one._watching += [None, None]
     one.last = cluster_view.ViewSnapshot(1, 0.0, hosts=[host_with("hv1", [placed("web1")])],
@@ -365,7 +365,7 @@ def test_what_comes_on_the_bus_is_told_to_who_watches(opts, monkeypatch):
         cluster_view.ClusterView(opts, lambda: False, lambda _opts: contextlib.nullcontext(None)),
         [],
     )
-    with one.subscribed(SimpleNamespace(looked=lambda: None, heard=heard.append)):
+    with one.subscribed(SimpleNamespace(snapshot_taken=lambda: None, event_received=heard.append)):
         until(lambda: heard, "the event")
     assert [(told.tag, told.data) for told in heard] == [("salt/virt/web1/init/copy", data)]
 

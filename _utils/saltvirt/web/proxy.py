@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 import saltvirt
 from saltvirt import errors, sanitize
 from saltvirt.answers import reach
-from saltvirt.console.master import guest_connection as ways
+from saltvirt.console.master import guest_connection
 from saltvirt.web import page_session
 from saltvirt.web.tickets import Ticket
 
@@ -218,7 +218,7 @@ class _BrowserSession(websocket.WebSocketHandler):  # type: ignore[misc,name-def
                 raise errors.Denied("this is no ticket")
             ticket: Ticket = await self._proxy.run_in_thread(self._proxy.rules.redeem, message)
             await self._admit(ticket)
-            inner = await _connect_guest(ticket.way) if ticket.way else None
+            inner = await _connect_guest(ticket.connection) if ticket.connection else None
         except (errors.VirtError, _TimedOut) as exc:
             reason = exc.text if isinstance(exc, errors.VirtError) else "the master is too slow"
             log.info("reach: refused: %s", reason)
@@ -228,7 +228,7 @@ class _BrowserSession(websocket.WebSocketHandler):  # type: ignore[misc,name-def
         self._inner = inner  # first: where the browser has gone meanwhile it is closed
         loop = ioloop.IOLoop.current()
         loop.spawn_callback(self._watch)
-        if ticket.way is None:
+        if ticket.connection is None:
             self._proxy.pages.add(self)
             self._send({"page": True})
             self._page = page_session.PageSession(
@@ -236,7 +236,7 @@ class _BrowserSession(websocket.WebSocketHandler):  # type: ignore[misc,name-def
             )
             loop.spawn_callback(self._show, self._page)
             return
-        connection = ticket.way
+        connection = ticket.connection
         self._send({"guest": connection.guest, "kind": connection.kind, "type": connection.type})
         loop.spawn_callback(self._down)
         log.info("reach: %s has the %s of %s", ticket.user, connection.kind, connection.guest)
@@ -254,7 +254,9 @@ class _BrowserSession(websocket.WebSocketHandler):  # type: ignore[misc,name-def
         """Raises Denied where the ticket's user may not, or has too many."""
         if ticket.is_page and self._proxy.is_updated:
             raise errors.Denied(_UPDATED)
-        limit, noun = (MAX_PER_USER, "guests") if ticket.way else (MAX_PAGES_PER_USER, "pages")
+        limit, noun = (
+            (MAX_PER_USER, "guests") if ticket.connection else (MAX_PAGES_PER_USER, "pages")
+        )
         if self._proxy.users[ticket.user, ticket.is_page] >= limit:
             raise errors.Denied(f"you look at {limit} {noun}: close one")
         self._ticket = ticket
@@ -335,12 +337,12 @@ class _BrowserSession(websocket.WebSocketHandler):  # type: ignore[misc,name-def
 
 async def _connect_guest(connection: GuestConnection) -> Any:
     """The line to the guest. Raises ConnectionFailed, OperationFailed."""
-    limit = datetime.timedelta(seconds=ways.CONNECT_TIMEOUT_S)
+    limit = datetime.timedelta(seconds=guest_connection.CONNECT_TIMEOUT_S)
     quiet_errors = (OSError, iostream.StreamClosedError)
     raw_socket: socket.socket | None = None
     with contextlib.ExitStack() as stack:
         try:
-            context = ways.context(connection)
+            context = guest_connection.context(connection)
             plain_line = await gen.with_timeout(
                 limit,
                 tcpclient.TCPClient().connect(connection.address, connection.port),
@@ -358,8 +360,8 @@ async def _connect_guest(connection: GuestConnection) -> Any:
             if raw_socket is not None:
                 with contextlib.suppress(OSError):
                     raw_socket.shutdown(socket.SHUT_RDWR)
-            raise ways.unreachable(connection, exc) from exc
-    reason = ways.refusal(first_line)
+            raise guest_connection.unreachable(connection, exc) from exc
+    reason = guest_connection.refusal(first_line)
     if reason is not None:
         inner.close()
         raise errors.OperationFailed(f"{connection.host}: {reason}")

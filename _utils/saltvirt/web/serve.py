@@ -41,14 +41,16 @@ def denial_reason(opts: dict[str, Any], ticket: Ticket) -> str | None:
     if ticket.user is None:
         return None
     try:
-        if ticket.way is None:
+        if ticket.connection is None:
             may = access_check.may_ever(opts, ticket.user, PAGE_VERB)
             return None if may else f"{ticket.user} may not watch any more"
-        if access_check.may_still(opts, ticket.user, VERB, ticket.way.guest, ticket.way.uuid):
+        if access_check.may_still(
+            opts, ticket.user, VERB, ticket.connection.guest, ticket.connection.uuid
+        ):
             return None
     except errors.VirtError as exc:
         return exc.text
-    return f"{ticket.user} may not reach {ticket.way.guest} any more"
+    return f"{ticket.user} may not reach {ticket.connection.guest} any more"
 
 
 def _address(value: object) -> str:

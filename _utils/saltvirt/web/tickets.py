@@ -41,13 +41,13 @@ class Ticket(Message):
     made."""
 
     user: str | None
-    until: float
-    way: GuestConnection | None = None
+    expires_at: float
+    connection: GuestConnection | None = None
     is_page: bool = False
 
     @property
     def is_ready(self) -> bool:
-        return self.is_page or self.way is not None
+        return self.is_page or self.connection is not None
 
 
 def digest(secret: str) -> str:
@@ -113,7 +113,7 @@ def redeem(opts: dict[str, Any], secret: object) -> Ticket:
 
 def _is_good(ticket: Ticket) -> bool:
     """Whether it is neither too old nor, the clock having been set back, of another time."""
-    return 0 <= ticket.until - time.time() <= (LIFE_S if ticket.is_ready else _ISSUE_TIMEOUT_S)
+    return 0 <= ticket.expires_at - time.time() <= (LIFE_S if ticket.is_ready else _ISSUE_TIMEOUT_S)
 
 
 def _reserve(directory: Path, user: str | None, secret_digest: str) -> None:

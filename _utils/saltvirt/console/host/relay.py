@@ -55,7 +55,7 @@ class RelayRequest(Message):
     uri: str | None
     username: str | None
     password: str | None
-    door: tls_listener.TlsEndpoint
+    endpoint: tls_listener.TlsEndpoint
 
 
 def port(get: settings.Get) -> int:
@@ -68,8 +68,8 @@ def main(_arguments: list[str]) -> int:
     with the port, or why not."""
     request = RelayRequest.from_answer(json.load(sys.stdin), "what is to be reached")
     try:
-        context = tls_listener.context(request.door.credentials)
-        listener = tls_listener.listening(request.door, _MAX_PENDING, _FULL)
+        context = tls_listener.context(request.endpoint.credentials)
+        listener = tls_listener.listening(request.endpoint, _MAX_PENDING, _FULL)
     except errors.VirtError as exc:
         print(json.dumps({"error": exc.text}), flush=True)
         return 1

@@ -15,8 +15,7 @@ from typing import Any
 from saltvirt import errors, units
 from saltvirt.answers import reach
 from saltvirt.console import protocol
-from saltvirt.console.guestagent import agent_protocol
-from saltvirt.console.guestagent import agent_request as asking
+from saltvirt.console.guestagent import agent_protocol, agent_request
 from saltvirt.console.guestagent.agent_request import Command, CommandResult, GetFile, PutFile
 from saltvirt.console.master import guest_connection
 from saltvirt.console.protocol import Stream
@@ -77,7 +76,7 @@ class ExecRequest:
 def run(fleet: Fleet, name: str, request: ExecRequest) -> dict[str, Any]:
     """Raises InvalidInput, and as line does, and what the agent says."""
     command = request.command
-    asking.validate(command, request.stdin)
+    agent_request.validate(command, request.stdin)
     with agent_stream(fleet, name) as (host, stream):
         response, data = stream.ask(
             "exec", command, request.stdin, command.timeout_s + protocol.TIMEOUT_S
@@ -92,10 +91,12 @@ def answer(
     """What the runner returns of it."""
     outputs = (data[: outcome.stdout_bytes], data[outcome.stdout_bytes :])
     stdout, stderr = (
-        base64.b64encode(output).decode() if request.is_raw else asking.printable(output)
+        base64.b64encode(output).decode() if request.is_raw else agent_request.printable(output)
         for output in outputs
     )
-    is_success, comment = asking.describe_result(f"{name} on {host}", request.command, outcome)
+    is_success, comment = agent_request.describe_result(
+        f"{name} on {host}", request.command, outcome
+    )
     response = {
         "result": is_success, "comment": comment, "host": host, "pid": outcome.pid,
         "exit_code": outcome.exit_code, "signal": outcome.signal, "stdout": stdout,
@@ -153,7 +154,7 @@ def get(fleet: Fleet, name: str, copy: FileCopy, max_bytes: int, report: Report)
         def on_progress(done_bytes: int) -> None:
             _progress(report, f"{name}: {copy.local}", done_bytes, None)
 
-        done_bytes = asking.copy_limited(
+        done_bytes = agent_request.copy_limited(
             lambda: stream.ask("piece")[1], write, max_bytes, copy.remote, on_progress
         )
     comment = f"{copy.remote} of {name} on {host} is {copy.local}, {units.human_bytes(done_bytes)}"
