@@ -10,7 +10,7 @@ FOLDERS = (
 )  # fmt: skip
 WORDS = """
 found one why there asked known place seen told words left kept said who whose whole here other
-others more most much short apart aside stands due over past ours mine own begun ended ends gone
+others more most much apart aside stands due over past ours mine own begun ended ends gone
 went want wanted wished wish wishes ties suits rooms outlook person untold seldom again alone
 together joint news quiet look looks tell says say way hand hands door doors thing what how where
 when which whom of at by till until
