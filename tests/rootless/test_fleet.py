@@ -143,7 +143,7 @@ def test_a_long_job_has_an_end(cloud, limit, words):
 def test_who_waits_is_told_once_that_it_takes_long(fleet):
     told = []
     quiet = (1, 60, lambda: told.append(True))
-    assert fleet.call("hv1", SLEEP, {"length": 4}, timeout_s=1, quiet=quiet) is True
+    assert fleet.call("hv1", SLEEP, {"length": 4}, timeout_s=1, on_stall=quiet) is True
     assert told == [True]
 
 

@@ -367,7 +367,7 @@ def test_a_forged_event_lengthens_no_wait(cloud, fun):
     told = []
     fleet = cloud(hv1=Host(after_s=None, forged=noise))
     quiet = (30, 1e9, lambda: told.append(fleet.bus.t))
-    kind, took_s = ask(fleet, fun, long=True, watch=WATCH, quiet=quiet)["hv1"]
+    kind, took_s = ask(fleet, fun, long=True, watch=WATCH, on_stall=quiet)["hv1"]
     assert kind == "no answer"
     assert 100 <= took_s < 107
     assert 30 <= told[0] < 36
@@ -413,7 +413,7 @@ def test_nonsense_about_a_step_is_no_step(cloud, tells):
 def test_who_waits_is_told_once_that_there_is_no_progress(cloud):
     told = []
     fleet = cloud(hv1=Host(after_s=80))
-    ask(fleet, "virt.init", long=True, quiet=(30, 1e9, lambda: told.append(fleet.bus.t)))
+    ask(fleet, "virt.init", long=True, on_stall=(30, 1e9, lambda: told.append(fleet.bus.t)))
     assert len(told) == 1
     assert 30 <= told[0] < 36
 
