@@ -25,7 +25,7 @@ CODE = sorted(
     for folder in (*ADAPTERS, "_utils/saltvirt")
     for path in (api.REPOSITORY / folder).rglob("*.py")
 )
-READERS = {"option", "integer", "number", "boolean", "text", "folder", "choice", "mapping", "words"}
+READERS = {"option", "integer", "number", "boolean", "text", "folder", "choice", "mapping", "name_list"}
 # functions of a file of their own that read one key of a section: its beginning
 OWN_READERS = {"_config": "", "_limit": "", "_set": "seed:"}
 # read in a loop over both
@@ -131,7 +131,7 @@ CONSTANTS = {
     "virt:inits_at_once": ("operations/journal/slots.py", "INITS"),
     "virt:migration:at_once": ("operations/journal/slots.py", "AT_ONCE"),
     "virt:migration:at_once_per_host": ("operations/journal/slots.py", "PER_HOST"),
-    "virt:queue_timeout": ("system/file_lock.py", "QUEUE_S"),
+    "virt:queue_timeout": ("system/file_lock.py", "QUEUE_TIMEOUT_S"),
     "virt:stall_timeout": ("fleet/client.py", "STALL_S"),
     "virt:job_timeout": ("fleet/client.py", "JOB_S"),
     "virt:image_copies": ("fleet/download_queue.py", "AT_ONCE"),
@@ -166,7 +166,7 @@ def test_a_finding_of_repair_has_its_row(code):
 
 
 KEPT = re.compile(
-    r'places\.STATE(?:\}/|, ")([a-z_-]+)|"pki_dir"\], "(virt[a-z-]*)"'
+    r'paths\.STATE(?:\}/|, ")([a-z_-]+)|"pki_dir"\], "(virt[a-z-]*)"'
     r'|"cachedir"\]\) / "virt" / "([a-z.]+)"'
 )
 
@@ -186,11 +186,11 @@ def steps():
         for name, call in calls(path):
             given = [literal(one) for one in call.args]
             sends = name == "step" and getattr(call.func, "attr", "") and len(given) > 1
-            if (sends or (name == "say" and len(given) > 1)) and given[0]:
+            if (sends or (name == "report_step" and len(given) > 1)) and given[0]:
                 found.add(given[0])
-            elif name in ("Pace", "_progress") and len(given) > 1 and given[1]:
+            elif name in ("ProgressReporter", "_progress") and len(given) > 1 and given[1]:
                 found.add(given[1])
-            elif name == "tell" and given and given[0] and given[0].startswith("*/"):
+            elif name == "fire_event" and given and given[0] and given[0].startswith("*/"):
                 found.add(given[0].removeprefix("*/"))
     return {step for step in found if re.fullmatch("[a-z]+", step)}
 
