@@ -25,7 +25,9 @@ CODE = sorted(
     for folder in (*ADAPTERS, "_utils/saltvirt")
     for path in (api.REPOSITORY / folder).rglob("*.py")
 )
-READERS = {"option", "integer", "number", "boolean", "text", "folder", "choice", "mapping", "name_list"}
+READERS = {
+    "option", "integer", "number", "boolean", "text", "folder", "choice", "mapping", "name_list",
+}  # fmt: skip
 # functions of a file of their own that read one key of a section: its beginning
 OWN_READERS = {"_config": "", "_limit": "", "_set": "seed:"}
 # read in a loop over both
