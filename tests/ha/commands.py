@@ -259,7 +259,7 @@ def _want(world, name, what):
 
 def _is_over(host):
     """Its agent says that nothing will run there before it is started anew."""
-    return host.only_configured is not None and host.only_configured.phase == messages.SHUT_DOWN
+    return host.said is not None and host.said.phase == messages.SHUT_DOWN
 
 
 def _disable(world, name):
@@ -308,8 +308,8 @@ def _may_start(world, name):
     record = registry.guests.get(name)
     if record is None or record.state != registry_states.IGNORED:
         return record is not None
-    heard = [one for one in world.hosts.values() if one.only_configured is not None]
-    confirmed = [one for one in heard if one.only_configured.applied >= record.changed]
+    heard = [one for one in world.hosts.values() if one.said is not None]
+    confirmed = [one for one in heard if one.said.applied >= record.changed]
     return 2 * len(confirmed) <= len(world.hosts)
 
 

@@ -70,7 +70,7 @@ class Disk(state_disk.StateDisk):
         if self.host.disk_full:
             self.finish(written=False)
         elif slow_s:
-            self.host.context.at(slow_s, self.wrote)
+            self.host.world.at(slow_s, self.wrote)
         else:
             self.wrote()
 
@@ -183,7 +183,7 @@ class Host(Machine):
             return
         self.receive()
         self.hear_definitions()
-        taken = self.taken()
+        taken = self.take_step()
         self.state = taken.state
         if not self.run_full:
             self.runtime = taken.state
@@ -195,7 +195,7 @@ class Host(Machine):
             if self.state is None:
                 break
 
-    def taken(self):
+    def take_step(self):
         """Its step. Where its restart would not find what it must, it begins nothing."""
         seen, now_s = self.view(), self.now()
         policy = self.policy
@@ -231,7 +231,7 @@ class Host(Machine):
         """It tells those of its guests, and is told all that masters know."""
         world = self.world
         for master in world.masters.values():
-            if master.state is None or not world.connect(self, master):
+            if master.state is None or not world.connected(self, master):
                 continue
             records = master.state.saved.registry.guests
             for name, copy in self.copies.items():
@@ -239,7 +239,7 @@ class Host(Machine):
                 if copy.state == RUNNING and may:
                     number = max(self.defined.get(name, 0), world.known.get(name, 0))
                     world.known[name] = number
-            if world.connect(master, self):
+            if world.connected(master, self):
                 self.definitions.update(world.known)
 
     def use(self, key, value):
@@ -306,9 +306,9 @@ class Host(Machine):
         if self.wrote_at is None:
             self.wrote_at = world.time
         if self.storage:
-            world.at(self.slow_s + 0.01, self.written, peers, world.time)
+            world.at(self.slow_s + 0.01, self.write_to_pool, peers, world.time)
 
-    def written(self, beat, at):
+    def write_to_pool(self, beat, at):
         if self.storage:
             if self.heartbeat:
                 self.world.heartbeats[self.name] = beat
@@ -443,7 +443,7 @@ class Host(Machine):
     def do_migrate(self, action):
         world, copy = self.world, self.copies[action.guest]
         target = world.hosts[action.host]
-        consents = target.consents(action) and world.connect(self, target)
+        consents = target.consents(action) and world.connected(self, target)
         if copy.moving_since is None:
             copy.moving_since = world.time
         there = target.copies.get(action.guest)
@@ -474,7 +474,7 @@ class Host(Machine):
             return
         arrived = target.is_on and target.copies.get(name) is there and there.state == INCOMING
         fails = world.fail_migrate.get(name, 0) > 0
-        linked = world.connect(self, target) and not self.hung and not target.hung
+        linked = world.connected(self, target) and not self.hung and not target.hung
         if fails:
             world.fail_migrate[name] -= 1
         if fails or not arrived or not linked:
@@ -547,7 +547,7 @@ class Host(Machine):
         hears = [other.name for other in world.hosts.values()
                  if other is not self and other.state is not None and not other.hung
                  and other.is_there_for_long() and not other.run_full
-                 and world.connect(self, other) and world.connect(other, self)]  # fmt: skip
+                 and world.connected(self, other) and world.connected(other, self)]  # fmt: skip
         return 2 * len(hears) >= len(world.hosts)
 
     def is_there_for_long(self):

@@ -96,7 +96,7 @@ class Master(Machine):
         self.state = decision.state
         self.kept = decision.state.saved
         for one in decision.changes:
-            world.changes += 1
+            world.decided += 1
             world.say(self.name, f"{one.kind} {one.name}: {one.old} → {one.new}", one.reason)
         for host in world.hosts.values():
             world.send(
@@ -118,13 +118,13 @@ class Master(Machine):
             (one for one in told if one.text), key=lambda one: one.stamp, default=CommittedConfig()
         )
         self.file, self.offers, lost = committed_config.merge(self.file, self.offers, news)
-        self.world.on_target_lost += lost
-        last = str(len(self.world.only_configured) - 1)
+        self.world.given_up += lost
+        last = str(len(self.world.said) - 1)
         if leads and self.state.ready and last not in (self.file.text, agreed.text):
             self.hear_a_person()
 
     def hear_a_person(self):
-        self.file = replace(self.file, text=str(len(self.world.only_configured) - 1))
+        self.file = replace(self.file, text=str(len(self.world.said) - 1))
         self.offers = (*self.offers, committed_config.digest(self.file.text))
 
     def acted_by(self):
@@ -140,14 +140,14 @@ class Master(Machine):
     def view(self):
         world = self.world
         beats = self.heard("beat", ReceivedHeartbeat)
-        said = world.only_configured[self.acted_by()] if world.shares else world.now_said()
+        said = world.said[self.acted_by()] if world.shares else world.now_said()
         if self.wanted != said["guests"]:  # one object for as long as nothing changes
             self.wanted = dict(said["guests"])
         answered = {
             name: self.now()
             for name, host in world.hosts.items()
             if host.is_on and not host.hung
-            and world.connect(self, host) and world.connect(host, self)
+            and world.connected(self, host) and world.connected(host, self)
         }  # fmt: skip
         return view.View(
             masters=world.scenario.masters,

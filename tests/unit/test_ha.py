@@ -54,7 +54,7 @@ def test_what_is_passed_over_as_quiet_changes_no_decision(seed, monkeypatch):
         monkeypatch.setattr(idle, "is_idle_host", is_quiet)
         found = real(seen, state, now_s)
         monkeypatch.setattr(idle, "is_idle_host", lambda *_: False)
-        anew = real(seen, replace(state, quiet=view.IdleGuests()), now_s)
+        anew = real(seen, replace(state, idle=view.IdleGuests()), now_s)
         skipped.append(bool(state.idle.statuses.keys() & found.state.idle.statuses.keys()))
         assert replace(found.state, idle=anew.state.idle) == anew.state
         assert (found.message, found.fences, found.changes) == (

@@ -61,15 +61,15 @@ def seen(beats=(), **changes):
     arrived = {one.beat.host: one for one in (*map(beat, HOSTS), *beats)}
     given = {
         "masters": ("m1",), "members": HOSTS, "beats": arrived, "policy": POLICY,
-        "rooms": {name: Host(name, 8, 8 * 1024**2, types=("kvm",)) for name in HOSTS},
+        "placement_hosts": {name: Host(name, 8, 8 * 1024**2, types=("kvm",)) for name in HOSTS},
     }  # fmt: skip
     return View(**{**given, **changes})
 
 
 def master(**changes):
-    """A MasterState: it leads, and enough hosts keep its registry. kept: of a MasterKept."""
+    """A MasterState: it leads, and enough hosts keep its registry."""
     given = {"leading_s": NOW_S - 100, "ready": True, "committed": 5, "began_s": 0}
-    return MasterState("m1", **{**given, "kept": SavedMasterState(term=1), **changes})
+    return MasterState("m1", **{**given, "saved": SavedMasterState(term=1), **changes})
 
 
 def case(of=None, there=RUNS, name="web1", now_s=NOW_S, **more):
@@ -84,7 +84,7 @@ def case(of=None, there=RUNS, name="web1", now_s=NOW_S, **more):
     beats = [beat(of.host, guests=told)] if of.host else []
     asked = more.pop("wanted", None) or wanted(name)
     kept = SavedMasterState(term=1, registry=known, pledges=more.pop("pledges", {}))
-    state = more.pop("state", None) or master(kept=kept)
+    state = more.pop("state", None) or master(saved=kept)
     beats += more.pop("beats", ())
     sees = more.pop("view", None)
     if sees is None:
@@ -95,18 +95,18 @@ def case(of=None, there=RUNS, name="web1", now_s=NOW_S, **more):
     )  # fmt: skip
 
 
-def agent(kept=None, **changes):
+def agent(saved=None, **changes):
     """The AgentState of h1 in boot 1: it works, its lease holds. kept: of a Kept; its registry is
     acted by."""
     given = {"term": 1, "leader": "m1", "pending": registry(), "registry": registry()}
-    own = agent_view.SavedAgentState(**{**given, **(kept or {})})
-    begun = {"seq": 100, "lease_from_s": NOW_S - 1, "granted_s": NOW_S - 1, "kept": own}
+    own = agent_view.SavedAgentState(**{**given, **(saved or {})})
+    begun = {"seq": 100, "lease_from_s": NOW_S - 1, "granted_s": NOW_S - 1, "saved": own}
     return agent_view.AgentState("h1", 1, **{**begun, **changes})
 
 
 def agent_sees(**changes):
     """An AgentView: its two peers and the master were heard a second ago."""
     given = {
-        "beats": {name: beat(name) for name in HOSTS[1:]}, "calls": {"m1": call(leading=True)},
+        "beats": {name: beat(name) for name in HOSTS[1:]}, "messages": {"m1": call(leading=True)},
     }  # fmt: skip
     return agent_view.AgentView(**{**given, **changes})

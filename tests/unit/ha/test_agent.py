@@ -24,7 +24,7 @@ def step(state=None, sees=None, **policy):
 
 def kept_after(kept, *calls):
     state = made.agent(kept, granted_s=kept.pop("granted_s", NOW_S - 1))
-    sees = made.agent_sees(calls={one.message.master: one for one in calls})
+    sees = made.agent_sees(messages={one.message.master: one for one in calls})
     return step(state, sees).state
 
 
@@ -86,7 +86,7 @@ def test_whom_it_has_promised_to_give_up_is_not_acknowledged_before_it_boots_aga
     before = made.agent({"promises": {"h2": FenceVote(2, 1, 4)}})
     said = {"h2": made.beat("h2", boot=boot)}
     for ways in ({"beats": said}, {"beats": {}, "stored": said}):
-        found = step(before, made.agent_sees(calls={}, **ways))
+        found = step(before, made.agent_sees(messages={}, **ways))
         assert found.beat.acks == found.state.acks == acks
         assert list(found.state.saved.pledges) == list(acks)
 
@@ -94,7 +94,7 @@ def test_whom_it_has_promised_to_give_up_is_not_acknowledged_before_it_boots_aga
 def test_it_does_not_acknowledge_what_it_heard_before_it_promised():
     ballot = {"h2": FenceVote(1, 1, 4)}
     before = made.agent(acks={"h2": HeartbeatAck(1, 7)}, since_s=NOW_S - 10)
-    sees = heard(calls={"m1": made.call(leading=True, ballots=ballot)})
+    sees = heard(messages={"m1": made.call(leading=True, ballots=ballot)})
     found = step(before, sees)
     assert found.beat.promises == ballot
     assert found.beat.acks == {}
@@ -143,7 +143,7 @@ def test_another_master_gets_the_lead_in_a_later_term_when_the_time_of_the_first
 def test_a_lead_lasts_as_long_as_it_was_granted_for_whatever_the_settings_say_since():
     """An agent that began anew with a shorter time granted the lead to a second master."""
     before = made.agent({"term": 4, "leader": "m1", "claim": 7}, lead_lease_s=20)
-    sees = made.agent_sees(calls={"m2": made.call("m2", term=5, seq=1)})
+    sees = made.agent_sees(messages={"m2": made.call("m2", term=5, seq=1)})
     for ago_s, leader, lease_s in ((19.9, "m1", 20), (20, "m2", made.POLICY.lead_lease_s)):
         after = step(before.after_restart(NOW_S - ago_s), sees).state
         assert (after.saved.leader, after.lead_lease_s) == (leader, lease_s)
@@ -179,7 +179,7 @@ def test_it_promises_to_give_up_only_whom_it_has_not_heard_for_long_itself(
     heard_s, since_s, promises
 ):
     asked = {"h2": FenceVote(1, 1, 4)}
-    sees = heard(calls={"m1": made.call(leading=True, ballots=asked)})
+    sees = heard(messages={"m1": made.call(leading=True, ballots=asked)})
     found = step(made.agent(heard_s=heard_s, since_s=since_s), sees)
     assert found.state.saved.promises == found.beat.promises == (asked if promises else {})
 
@@ -196,7 +196,7 @@ def test_it_promises_to_give_up_only_whom_it_has_not_heard_for_long_itself(
 def test_it_does_not_give_up_a_boot_when_it_knows_of_a_later_one(acks, asked, promises):
     """Where the leader does not know yet that the host has booted again."""
     ballots = {"h2": FenceVote(asked, 1, 4)}
-    sees = heard(calls={"m1": made.call(leading=True, ballots=ballots)})
+    sees = heard(messages={"m1": made.call(leading=True, ballots=ballots)})
     found = step(made.agent(acks=acks, heard_s={"h2": 0}), sees)
     assert found.state.saved.promises == (ballots if promises else {})
 
@@ -216,7 +216,7 @@ ASKED = FenceVote(1, 1, 4)
 )
 def test_a_promise_is_kept_until_the_leader_takes_it_back(call, promises):
     before = made.agent({"promises": {"h2": ASKED}}, since_s=NOW_S)
-    found = step(before, heard(calls={"m1": made.call(**{"leading": True, **call})}))
+    found = step(before, heard(messages={"m1": made.call(**{"leading": True, **call})}))
     assert found.state.saved.promises == promises
 
 
@@ -310,7 +310,7 @@ def test_the_lease_counts_from_when_the_beat_was_sent_that_enough_acknowledge(
     calls = {"m2": made.call("m2", asks=False)}
     if master:
         calls["m1"] = made.call(acks=master)
-    sees = heard(*(made.beat(host, acks=acked(seq)) for host, seq in acks.items()), calls=calls)
+    sees = heard(*(made.beat(host, acks=acked(seq)) for host, seq in acks.items()), messages=calls)
     assert step(state, sees).state.lease_from_s == lease_s
 
 
@@ -351,7 +351,7 @@ RUNNING = {"web1": made.RUNS}
 def test_what_it_says_that_it_is_about(before, asked, guests, phase):
     """And it knows by which beat it said so first."""
     found = step(
-        made.agent(phase=before, phase_seq=90), made.agent_sees(asked=asked, guests=guests)
+        made.agent(phase=before, phase_seq=90), made.agent_sees(request=asked, guests=guests)
     )
     assert found.beat.phase == found.state.phase == phase
     assert found.beat.seq == found.state.seq == 101
@@ -362,7 +362,7 @@ def test_what_it_says_that_it_is_about(before, asked, guests, phase):
     "before, asked, since", [(None, SHUTDOWN, NOW_S), (980, STOP, 980), (980, "", None)]
 )
 def test_it_knows_since_when_it_is_asked_to_stop(before, asked, since):
-    found = step(made.agent(asked_s=before), made.agent_sees(asked=asked))
+    found = step(made.agent(stop_since_s=before), made.agent_sees(request=asked))
     assert found.state.stop_since_s == since
 
 
@@ -383,7 +383,7 @@ def test_it_knows_since_when_it_is_asked_to_stop(before, asked, since):
     ],
 )
 def test_it_says_what_becomes_of_its_guests_when_it_stops(asked, policy, freeze, live):
-    beat = step(sees=made.agent_sees(asked=asked, guests=RUNNING), shutdown_policy=policy).beat
+    beat = step(sees=made.agent_sees(request=asked, guests=RUNNING), shutdown_policy=policy).beat
     assert (beat.freeze, beat.live) == (freeze, live)
 
 
@@ -518,7 +518,7 @@ DOUBTED = made.registry(hosts={"h2": HostRecord(SUSPECTED, boot=1)})
 def test_it_tells_what_a_host_said_last_of_which_the_leader_may_ask(kept, heard_s, told):
     said = {"h2": HostState(1, 7, armed=True), "h3": HostState(1, 8)}
     state = made.agent({"pledges": said, **kept}, heard_s={"h2": heard_s, "h3": NOW_S})
-    assert step(state, heard(calls={})).beat.pledges == ({"h2": said["h2"]} if told else {})
+    assert step(state, heard(messages={})).beat.pledges == ({"h2": said["h2"]} if told else {})
 
 
 @pytest.mark.parametrize(
@@ -535,7 +535,7 @@ def test_the_registry_is_sent_to_the_leader_that_asks_for_it(kept, call, sends):
     """Another master may have asked for none."""
     calls = {"m1": made.call(**call), "m3": made.call("m3", asks=False)}
     pending = version(6)
-    beat = step(made.agent({"pending": pending, **kept}), made.agent_sees(calls=calls)).beat
+    beat = step(made.agent({"pending": pending, **kept}), made.agent_sees(messages=calls)).beat
     assert beat.registry == (pending if sends else None)
 
 
@@ -546,7 +546,7 @@ def test_what_persons_want_is_told_in_full_when_a_master_asks_this_host(asked, t
     calls = {f"m{place}": made.call(f"m{place}", ask_wished=host)
              for place, host in enumerate(asked, 1)}  # fmt: skip
     registry = made.registry(wished=CommittedConfig(1, 4, "all"))
-    beat = step(made.agent({"registry": registry}), made.agent_sees(calls=calls)).beat
+    beat = step(made.agent({"registry": registry}), made.agent_sees(messages=calls)).beat
     assert beat.wished == CommittedConfig(1, 4, text, committed_config.digest("all"))
 
 
@@ -556,7 +556,7 @@ def test_a_beat_says_what_the_agent_keeps_and_sees():
         granted_s=NOW_S - 2,
     )
     sees = made.agent_sees(
-        calls={}, watchdog_s=12, storage_silent_s=3.5, leases={"web1": 4}, guests=RUNNING
+        messages={}, watchdog_s=12, storage_silent_s=3.5, leases={"web1": 4}, guests=RUNNING
     )
     assert step(state, sees).beat == messages.Heartbeat(
         "h1", 1, 101, watchdog_s=12, storage_silent_s=3.5, guests=RUNNING,

@@ -111,7 +111,7 @@ OVER_STATE = {"phase": messages.SHUT_DOWN}
     "state, sees, renews",
     [
         (OVER_STATE, {}, True),  # a shutdown that was cancelled, or a soft reboot
-        (OVER_STATE, {"asked": "shutdown"}, False),
+        (OVER_STATE, {"request": "shutdown"}, False),
         (OVER_STATE, {"guests": {"web1": made.RUNS}}, False),
         ({}, {}, False),
         ({"boot": 0}, {}, True),  # installed anew, its clock behind
@@ -154,7 +154,7 @@ def test_it_is_put_at_rest_when_enough_know_or_nothing_runs_in_this_boot(
     guests, unpledged, state, done
 ):
     found = acts(guests, state={"unpledged": unpledged, **state}, works=True,
-                 beats={"h2": knows(50)}, asked="shutdown" if state else "")  # fmt: skip
+                 beats={"h2": knows(50)}, request="shutdown" if state else "")  # fmt: skip
     assert kinds(found)[:1] == [done]
 
 
@@ -335,12 +335,12 @@ def test_a_lease_is_got_when_asked_for_and_kept_until_its_guest_starts(of, has, 
 
 ENDS = [("exit", "", "its watchdog is at rest, and that is known")]
 # it said so in beat 60, which h2 has heard
-RESTS = {"phase": messages.RESTING, "phase_seq": 60, "asked_s": NOW_S - 1}
+RESTS = {"phase": messages.RESTING, "phase_seq": 60, "stop_since_s": NOW_S - 1}
 
 
 def stops(guests=(), state=None, **more):
     heard = {"beats": {"h2": knows(60)}, **more}
-    return acts(dict(guests), state={**RESTS, **(state or {})}, asked="stop", **heard)
+    return acts(dict(guests), state={**RESTS, **(state or {})}, request="stop", **heard)
 
 
 def test_it_ends_when_its_watchdog_is_at_rest_and_that_is_known_and_guests_run_on():
@@ -354,8 +354,8 @@ def test_it_ends_when_its_watchdog_is_at_rest_and_that_is_known_and_guests_run_o
         {"works": True, "lease": False},
         {"state": {"believed": True}},
         {"state": {"phase_seq": 61}},
-        {"state": {"phase_seq": 61, "asked_s": None}},
-        {"state": {"phase_seq": 61, "asked_s": WAITED_S + 0.1}},
+        {"state": {"phase_seq": 61, "stop_since_s": None}},
+        {"state": {"phase_seq": 61, "stop_since_s": WAITED_S + 0.1}},
         # a peer acts by a later registry, in which a guest here may be another's
         {"beats": {"h2": knows(60), "h3": made.beat("h3", applied=6)}},
         {"stored": {"h3": made.beat("h3", applied=6)}},
@@ -374,8 +374,8 @@ def test_it_does_not_end_while_its_watchdog_works():
     "more",
     [{"beats": {"h2": knows(60), "h3": made.beat("h3", applied=4)}},
      {"stored": {"h3": made.beat("h3", applied=5)}},
-     {"beats": {}, "known": {"version": 0}, "state": {"asked_s": WAITED_S}},
-     {"state": {"phase_seq": 61, "asked_s": WAITED_S}}],
+     {"beats": {}, "known": {"version": 0}, "state": {"stop_since_s": WAITED_S}},
+     {"state": {"phase_seq": 61, "stop_since_s": WAITED_S}}],
 )  # fmt: skip
 def test_it_waits_for_nobody_who_is_behind_and_not_without_end(more):
     assert told(stops(**more)) == ENDS
@@ -393,14 +393,14 @@ def test_what_lives_elsewhere_is_killed_before_it_ends_and_nothing_else_is_done(
 # -- a host that shuts down ------------------------------------------------------------------------
 
 
-LEAVES = {"phase": messages.LEAVING, "phase_seq": 60, "asked_s": NOW_S - 1}
+LEAVES = {"phase": messages.LEAVING, "phase_seq": 60, "stop_since_s": NOW_S - 1}
 IS_OVER = {**LEAVES, "phase": messages.SHUT_DOWN}
 GOES = [("power off", "", "none of its guests runs here any more")]
 DOWN = {"web1": (record(), OFF), "web2": (record("h2"), OFF), "db1": (record("h2"), RUNS)}
 
 
 def shuts_down(guests, state, policy=FAILOVER, **more):
-    heard = {"beats": {"h2": knows(60)}, "asked": "shutdown", **more}
+    heard = {"beats": {"h2": knows(60)}, "request": "shutdown", **more}
     return acts(guests, state=state, policy=policy, **heard)
 
 
@@ -412,18 +412,18 @@ def shuts_down(guests, state, policy=FAILOVER, **more):
 def test_its_guests_are_shut_down(policy, asked, way):
     guests = {**LOST, "web2": (record(), GuestStatus(1, messages.STARTING)), "db1": (record(), OFF)}
     why = f"the host shuts down: {way}"
-    done = shuts_down(guests, LEAVES, policy, asked=asked, works=True)
+    done = shuts_down(guests, LEAVES, policy, request=asked, works=True)
     assert told(done) == [("feed", "", ""), ("stop", "web1", why), ("stop", "web2", why)]
 
 
 @pytest.mark.parametrize(
-    "asked_s, done",
+    "stop_since_s, done",
     [(WAITED_S + 0.1, [("migrate", "web1", "")]),
      (WAITED_S, [("stop", "web1", "the host shuts down: migrate")])],
 )  # fmt: skip
-def test_those_that_migrate_have_their_time_for_it(asked_s, done):
+def test_those_that_migrate_have_their_time_for_it(stop_since_s, done):
     guests = {"web1": (record(target="h2"), RUNS)}
-    assert told(shuts_down(guests, {**LEAVES, "asked_s": asked_s}, MIGRATE)) == done
+    assert told(shuts_down(guests, {**LEAVES, "stop_since_s": stop_since_s}, MIGRATE)) == done
 
 
 @pytest.mark.parametrize(
@@ -436,8 +436,8 @@ def test_those_that_migrate_have_their_time_for_it(asked_s, done):
         ({"web1": (record(state=IGNORED), OFF)}, FAILOVER, {}),
         (DOWN, FREEZE, {}),
         (DOWN, FAILOVER, {"known": {"armed": False}}),
-        (DOWN, FAILOVER, {"state": {**IS_OVER, "asked_s": WAITED_S}}),
-        ({}, FAILOVER, {"state": {**IS_OVER, "phase_seq": 61, "asked_s": WAITED_S}}),
+        (DOWN, FAILOVER, {"state": {**IS_OVER, "stop_since_s": WAITED_S}}),
+        ({}, FAILOVER, {"state": {**IS_OVER, "phase_seq": 61, "stop_since_s": WAITED_S}}),
     ],
 )
 def test_it_is_switched_off_when_its_guests_were_taken_or_wait_for_it(guests, policy, more):
@@ -449,7 +449,7 @@ def test_it_is_switched_off_when_its_guests_were_taken_or_wait_for_it(guests, po
     [
         # it waits until the leader took them, and drops what is another's
         (DOWN, {}, ["drop"]),
-        (DOWN, {"state": {**IS_OVER, "asked_s": WAITED_S + 0.1}}, ["drop"]),
+        (DOWN, {"state": {**IS_OVER, "stop_since_s": WAITED_S + 0.1}}, ["drop"]),
         ({}, {"works": True}, ["disarm"]),
         ({}, {"state": {**IS_OVER, "phase_seq": 61}}, []),
     ],

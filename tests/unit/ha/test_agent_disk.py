@@ -37,7 +37,7 @@ def sees(peer=None, **call):
     beats = {name: made.beat(name, **own) for name in HOSTS[1:]}
     beats["h2"] = made.beat("h2", **own, **(peer or {"armed": True}))
     return made.agent_sees(beats=beats, watchdog=True, works=True,
-                           calls={"m1": made.call(leading=True, **call)})  # fmt: skip
+                           messages={"m1": made.call(leading=True, **call)})  # fmt: skip
 
 
 def turn(disk, before=None, seen=None):
@@ -119,14 +119,14 @@ def test_one_that_can_begin_nothing_says_what_it_said_and_feeds():
 def test_one_that_can_begin_nothing_starts_nothing_and_kills_what_must_not_run():
     kept = {"registry": made.registry({"web1": made.record(epoch=4)})}
     seen = replace(sees(), guests={})
-    before = replace(state(), kept=replace(state().saved, **kept))
+    before = replace(state(), saved=replace(state().saved, **kept))
     kinds = [
         one.kind
         for one in state_disk.read_only_step(before, made.beat().beat, seen, NOW_S, POLICY).actions
     ]
     assert START not in kinds
     gone = made.registry({"web1": made.record()}, {"h1": HostRecord(UP, boot=1, gone=2)})
-    before = replace(state(), kept=replace(state().saved, registry=gone))
+    before = replace(state(), saved=replace(state().saved, registry=gone))
     seen = replace(sees(), guests={"web1": made.RUNS})
     found = state_disk.read_only_step(before, made.beat().beat, seen, NOW_S, POLICY)
     assert [one.kind for one in found.actions] == [KILL]

@@ -66,7 +66,7 @@ def test_who_acknowledged_a_later_beat_knows_of_the_earlier_ones(seq, many):
 )
 def test_of_two_hosts_the_only_master_counts_among_those_that_know(members, alone, acks, many):
     state = acting_by(made.registry(members=members))
-    sees = made.agent_sees(calls={"m1": made.call(alone=alone, acks=acks)})
+    sees = made.agent_sees(messages={"m1": made.call(alone=alone, acks=acks)})
     assert agent_facts.count_acks(state, sees, 7) == many
 
 
@@ -101,7 +101,7 @@ def test_a_guest_that_the_registry_does_not_have_does_not_come_in():
 )
 def test_what_becomes_of_guests_where_their_host_goes_down(policy, asked, way):
     policy = replace(made.POLICY, shutdown_policy=policy)
-    assert agent_facts.way_down(made.agent_sees(asked=asked), policy) == way
+    assert agent_facts.way_down(made.agent_sees(request=asked), policy) == way
 
 
 def test_alive_is_what_may_write_to_its_disks():

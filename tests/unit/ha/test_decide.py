@@ -45,7 +45,7 @@ def grants(host, at_s=NOW_S - 1, **changes):
 
 def state(registry=None, pledges=None, **changes):
     kept = SavedMasterState(term=1, registry=registry or made.registry(), pledges=pledges or {})
-    return made.master(**{"seq": SEQ, "asked_s": {SEQ: NOW_S - 1}, "kept": kept, **changes})
+    return made.master(**{"seq": SEQ, "sent_s": {SEQ: NOW_S - 1}, "saved": kept, **changes})
 
 
 def view(beats=None, **sees):
@@ -111,7 +111,7 @@ EARLIER = {host: grants(host, stored=4) for host in HOSTS}
 @pytest.mark.parametrize(
     "led, beats",
     [
-        ({"asked_s": {SEQ: NOW_S - POLICY.lead_s}}, {}),  # its lead has ended
+        ({"sent_s": {SEQ: NOW_S - POLICY.lead_s}}, {}),  # its lead has ended
         ({"ready": False}, LATER),  # it does not know the last registry
         ({"committed": 4}, EARLIER),  # not enough keep what was decided last
     ],
@@ -128,7 +128,7 @@ def test_a_master_decides_while_it_leads_by_a_registry_that_enough_hosts_keep(le
     [
         ({}, GONE, True),
         ({"committed": 4}, but(GONE, stored=4), True),
-        ({"asked_s": {SEQ: NOW_S - POLICY.lead_s}}, GONE, False),
+        ({"sent_s": {SEQ: NOW_S - POLICY.lead_s}}, GONE, False),
         ({"ready": False}, but(GONE, stored=9), False),
     ],
 )
@@ -140,7 +140,7 @@ def test_promises_count_from_when_a_leader_sees_them(led, beats, counts):
 def test_each_decision_is_a_call_and_what_was_asked_long_ago_is_forgotten():
     asked = {48: NOW_S - POLICY.lead_lease_s, 49: NOW_S - POLICY.lead_lease_s + 0.1,
              SEQ: NOW_S - 1}  # fmt: skip
-    found = decided(led={"asked_s": asked})
+    found = decided(led={"sent_s": asked})
     assert found.state.seq == found.message.seq == SEQ + 1
     assert found.state.sent_s == {49: asked[49], SEQ: asked[SEQ], SEQ + 1: NOW_S}
 
@@ -216,7 +216,7 @@ def test_of_one_that_is_in_doubt_the_last_counts_that_anybody_heard(suspected, w
     ],
 )
 def test_it_is_known_since_when_a_majority_has_promised_for_this_question(known, beats, promised):
-    found = decided(GIVEN_UP, beats=beats, led={"promised_s": known}).state
+    found = decided(GIVEN_UP, beats=beats, led={"voted_s": known}).state
     assert found.voted_s == ({"h1": promised} if promised else {})
 
 
@@ -268,7 +268,7 @@ def test_a_guest_that_a_person_took_out_is_forgotten_and_the_others_are_not():
 
 
 def test_what_persons_want_is_agreed_on_by_the_version_in_which_it_is_written():
-    found = after(masters=("m1", "m2"), wished=CommittedConfig(1, 3, "wishes"))
+    found = after(masters=("m1", "m2"), own_config=CommittedConfig(1, 3, "wishes"))
     assert found.wished == CommittedConfig(1, VERSION + 1, "wishes")
 
 
@@ -355,7 +355,8 @@ def test_guests_are_started_by_priority_then_by_name_while_there_is_room(priorit
              for name, one in zip(("db1", "web1"), priorities, strict=True)}  # fmt: skip
     found = after(
         records={"web1": DOWN, "db1": DOWN}, guests=asked,
-        rooms={"h1": made.seen().placement_hosts["h1"]}, policy=replace(POLICY, starts_at_once=1),
+        placement_hosts={"h1": made.seen().placement_hosts["h1"]},
+        policy=replace(POLICY, starts_at_once=1),
     ).guests  # fmt: skip
     (other,) = {"web1", "db1"} - {first}
     placed = replace(DOWN, why="it gets a place", host="h1", boot=1, run=True, last="h1", epoch=2,
@@ -382,7 +383,7 @@ def test_one_that_does_not_run_has_run_for_no_time():
 def test_a_guest_that_is_new_is_recorded_and_its_host_asked():
     found = decided(guests={"web1": wanted()})
     version = VERSION + 1
-    new = made.GuestRecord(epoch=2 * version, changed=version)
+    new = made.HaGuestRecord(epoch=2 * version, changed=version)
     assert found.state.saved.registry.guests["web1"] == new
     assert found.changes == (StateChange("guest", "web1", NEW, NEW, ""),)
 
@@ -457,7 +458,7 @@ def tried(number, ago_s=999, question="1.4"):
 def fenced(last=None, levels=TWO_FENCES, seen=None, hosts=GIVEN_UP, **led):
     """The fences that are run now. last: attempt; seen: how the last one that ended did so."""
     attempts = {"h1": last} if last else {}
-    led = {"promised_s": {"h1": (BALLOT, NOW_S - 1)}, "attempts": attempts, **led}
+    led = {"voted_s": {"h1": (BALLOT, NOW_S - 1)}, "attempts": attempts, **led}
     fences = {"h1": seen} if seen else {}
     found = decided(hosts, beats=GONE, led=led, fence_levels=levels, fences=fences)
     begun = [tried(int(one.attempt[-1]), 0) for one in found.fences]
@@ -466,7 +467,7 @@ def fenced(last=None, levels=TWO_FENCES, seen=None, hosts=GIVEN_UP, **led):
 
 
 def test_a_host_is_fenced_as_soon_as_a_majority_has_promised():
-    assert fenced(promised_s={}) == fenced() == (Fence("h1", 0, "1.4.0"),)
+    assert fenced(voted_s={}) == fenced() == (Fence("h1", 0, "1.4.0"),)
 
 
 @pytest.mark.parametrize(
@@ -474,7 +475,7 @@ def test_a_host_is_fenced_as_soon_as_a_majority_has_promised():
     [
         {"levels": {"h1": 0}},
         {"levels": {"h2": 1}},
-        {"hosts": {"h1": HostRecord(FENCING, boot=1, ballot=BALLOT + 1)}, "promised_s": {}},
+        {"hosts": {"h1": HostRecord(FENCING, boot=1, ballot=BALLOT + 1)}, "voted_s": {}},
         {"hosts": {"h1": HostRecord(SUSPECTED, boot=1)}},
     ],
 )
@@ -486,7 +487,7 @@ def test_one_that_is_heard_again_is_not_fenced_and_the_next_is():
     both = {host: HostRecord(FENCING, boot=1, ballot=BALLOT) for host in ("h1", "h2")}
     beats = {"h2": None, **{host: grants(host, silent_s={"h2": 9.0}) for host in FIVE[2:]}}
     since = dict.fromkeys(both, (BALLOT, NOW_S - 1))
-    found = decided(both, beats=beats, known={"members": FIVE}, led={"promised_s": since},
+    found = decided(both, beats=beats, known={"members": FIVE}, led={"voted_s": since},
                     fence_levels={"h1": 1, "h2": 1})  # fmt: skip
     assert found.fences == (Fence("h2", 0, "1.4.0"),)
 
@@ -516,7 +517,7 @@ def test_a_fence_is_tried_again_some_time_after_it_ended_or_much_later(seen, wai
 
 # -- what hosts are told ---------------------------------------------------------------------------
 
-NOT_LEADING = {"asked_s": {}}
+NOT_LEADING = {"sent_s": {}}
 
 
 def test_a_leader_says_who_it_is_and_gives_the_registry_that_enough_hosts_keep():
@@ -553,13 +554,13 @@ WISHES = CommittedConfig(1, 3, "wishes")
     ],
 )
 def test_who_may_lead_asks_and_who_leads_asks_on(led, beats, wished, asks):
-    assert decided(led=led, beats=beats, wished=wished, **SEVERAL).message.asks is asks
+    assert decided(led=led, beats=beats, own_config=wished, **SEVERAL).message.asks is asks
 
 
 def test_it_asks_for_what_persons_want_where_another_has_agreed_on_it_later():
     """A majority has it: the word of one host is not enough."""
     beats = {host: grants(host, wished=CommittedConfig(1, 4)) for host in ("h1", "h2")}
-    seen = {"led": NOT_LEADING, "wished": WISHES, **SEVERAL}
+    seen = {"led": NOT_LEADING, "own_config": WISHES, **SEVERAL}
     assert decided(beats=beats, **seen).message.ask_wished in beats
     assert decided(beats={"h2": beats["h2"]}, **seen).message.ask_wished == ""
 

@@ -35,6 +35,10 @@ def on_h2(state, epoch=5, **more):
     return [made.beat("h2", guests={"web1": messages.GuestStatus(epoch, state)}, **more)]
 
 
+BOUND_H1 = {"web1": view.HostBinding("h1", "its disk")}
+BOUND_H9 = {"web1": view.HostBinding("h9", "its disk")}
+
+
 def wish(host, kind=view.MIGRATE, number=1):
     return {"web1": view.RelocationRequest(number, kind, host)}
 
@@ -134,15 +138,15 @@ def test_its_target_is_lost_when_that_is_proven_to_be_over(of, hosts, lost):
         (MOVES, wish("h3", view.MIGRATE), {}, None),
         (RUNS, wish("h2", view.RELOCATE), {"hosts": {"h2": EMPTIED}}, None),
         (RUNS, wish("h2", view.MIGRATE), {"hosts": {"h2": EMPTIED}}, None),
-        (RUNS, wish("h2"), {"tied": {"web1": view.HostBinding("h1", "its disk")}}, None),
-        (RUNS, wish("h1", view.RELOCATE), {}, "is_where_wished"),
-        (RUNS, wish("h1", view.MIGRATE), {}, "is_where_wished"),
+        (RUNS, wish("h2"), {"bindings": {"web1": view.HostBinding("h1", "its disk")}}, None),
+        (RUNS, wish("h1", view.RELOCATE), {}, "is_where_requested"),
+        (RUNS, wish("h1", view.MIGRATE), {}, "is_where_requested"),
         (replace(RUNS, wish=1), wish("h1"), {}, None),
         (MOVES, wish("h1"), {}, None),  # not for long
     ],
 )
 def test_what_is_done_for_where_a_person_wants_it(of, wishes, more, found):
-    row = case(of, wishes=wishes, **more).next()
+    row = case(of, relocations=wishes, **more).next()
     assert (row and row.condition) == found
 
 
@@ -158,23 +162,23 @@ FULL_H2 = {name: Host(name, 8, (name != "h2") * 8 * 1024**2, types=("kvm",)) for
     ],
 )
 def test_one_that_a_person_wants_where_no_room_is_goes_its_ways_meanwhile(of, more, goal):
-    assert case(of, rooms=FULL_H2, wishes=wish("h2"), **more).goal == goal
+    assert case(of, placement_hosts=FULL_H2, relocations=wish("h2"), **more).goal == goal
 
 
 @pytest.mark.parametrize("kind", [view.MIGRATE, view.RELOCATE])
 def test_it_stays_where_it_is_while_all_is_disarmed(kind):
     """Stopped to be started elsewhere, it would be down until all is armed again."""
-    assert disarmed(case(wishes=wish("h2", kind))).next() is None
+    assert disarmed(case(relocations=wish("h2", kind))).next() is None
 
 
 def test_where_a_person_wants_it_is_followed_once():
-    of = case(wishes=wish("h1", number=3))
+    of = case(relocations=wish("h1", number=3))
     why = "it is where a person wants it"
     assert of.changed(of.next(), 9) == replace(RUNS, wish=3, why=why, changed=9)
 
 
 def test_it_is_shut_down_to_be_started_where_a_person_wants_it():
-    of = case(wishes=wish("h2", view.RELOCATE, number=3))
+    of = case(relocations=wish("h2", view.RELOCATE, number=3))
     assert of.changed(of.next(), 9) == replace(
         RUNS, state=RECOVERING, why="a person wants it elsewhere", changed=9, wish=3, host="",
         run=False, gentle=True, better="h2",
@@ -183,7 +187,7 @@ def test_it_is_shut_down_to_be_started_where_a_person_wants_it():
 
 # -- where it goes by itself -----------------------------------------------------------------------
 
-TO_H2 = {"wishes": wish("h2")}
+TO_H2 = {"relocations": wish("h2")}
 FROM_H1 = {"hosts": {"h1": EMPTIED}, "rules": likes(h2=1)}
 
 
@@ -234,7 +238,7 @@ def test_it_leaves_a_host_that_is_to_be_empty_or_shuts_down(more, goes):
 
 def test_it_stays_where_it_is_to_leave_while_no_host_takes_it():
     tied = {"web1": view.HostBinding("h1", "its disk")}
-    assert case(hosts={"h1": EMPTIED}, tied=tied).goal == ""
+    assert case(hosts={"h1": EMPTIED}, bindings=tied).goal == ""
 
 
 LIKES_H2 = likes(h1=1, h2=2, h3=2)
@@ -253,8 +257,8 @@ SAME = likes(h1=1, h2=1)
         (RUNS, {"rules": likes(h2=1) + likes(h1=2)}, ""),
         (RUNS, {"rules": likes(h3=2) + likes(h1=1)}, "h3"),
         (RUNS, {"rules": likes(h2=1, h3=2), "hosts": {"h3": EMPTIED}}, "h2"),
-        (RUNS, {"rules": likes(h2=1), "tied": {"web1": view.HostBinding("h1", "its disk")}}, ""),
-        (RUNS, {"rules": likes(h2=1), "tied": {"web1": view.HostBinding("h9", "its disk")}}, ""),
+        (RUNS, {"rules": likes(h2=1), "bindings": BOUND_H1}, ""),
+        (RUNS, {"rules": likes(h2=1), "bindings": BOUND_H9}, ""),
         (RUNS, {"rules": likes(h2=1), "hosts": {"h1": HostRecord(SUSPECTED, boot=1)}}, ""),
         (replace(RUNS, failed=("h3",)), {"rules": likes(h2=1)}, ""),
         # it did not start there in that boot
@@ -372,9 +376,13 @@ def test_one_that_is_sent_goes_to_the_boot_in_which_its_target_is_now():
         (replace(MOVES, turned=3), {}, {"turned": 0}),
         (replace(MOVES, home="h2"), {}, {"home": ""}),
         (replace(MOVES, home="h1"), {}, {"home": "h1"}),
-        (MOVES, {"wishes": wish("h2", number=3)}, {"wish": 3}),
-        (MOVES, {"wishes": wish("h2", view.RELOCATE, number=3)}, {"wish": 3}),
-        (replace(MOVES, wish=2), {"wishes": wish("h3", number=3)}, {"wish": 2}),  # it is to follow
+        (MOVES, {"relocations": wish("h2", number=3)}, {"wish": 3}),
+        (MOVES, {"relocations": wish("h2", view.RELOCATE, number=3)}, {"wish": 3}),
+        (
+            replace(MOVES, wish=2),
+            {"relocations": wish("h3", number=3)},
+            {"wish": 2},
+        ),  # it is to follow
         (MOVES, {"hosts": {"h1": GONE}}, {"places": (H2,)}),
     ],
 )
@@ -395,10 +403,10 @@ def test_one_that_has_arrived_runs_there(of, more, changes):
         (MOVES, {}, {"turned": 1}),
         (replace(MOVES, turned=3, home="h1"), {}, {"turned": 4}),
         (MOVES, {"hosts": {"h2": GONE}}, {"turned": 1, "places": (H1,)}),
-        (MOVES, {"wishes": wish("h2", number=3)}, {"turned": 1, "wish": 3}),
+        (MOVES, {"relocations": wish("h2", number=3)}, {"turned": 1, "wish": 3}),
         # they were not tried by this
-        (MOVES, {"wishes": wish("h3", number=3)}, {"turned": 1}),
-        (MOVES, {"wishes": wish("h2", view.RELOCATE, number=3)}, {"turned": 1}),
+        (MOVES, {"relocations": wish("h3", number=3)}, {"turned": 1}),
+        (MOVES, {"relocations": wish("h2", view.RELOCATE, number=3)}, {"turned": 1}),
     ],
 )
 def test_one_whose_migration_failed_runs_on_where_it_was(of, more, changes):

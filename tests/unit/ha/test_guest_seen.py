@@ -174,7 +174,7 @@ def test_a_guest_whose_old_host_is_gone_is_lost_unless_its_target_has_it(beats, 
 ])  # fmt: skip
 def test_a_persons_wish_is_followed_once_where_its_host_takes_guests(wish, host, followed):
     hosts = {"h2": HostRecord(**{"state": UP, "boot": 1, **host})}
-    view = made.seen(guests={"web1": made.wanted()}, wishes={"web1": wish} if wish else {})
+    view = made.seen(guests={"web1": made.wanted()}, relocations={"web1": wish} if wish else {})
     case = made.case(made.record(wish=4), hosts=hosts, view=view)
     assert case.is_to_relocate() is followed
 

@@ -18,7 +18,7 @@ def test_of_the_rows_of_its_state_the_first_that_holds_is_taken():
     down = made.record(state=RECOVERING, host="", places=())
     assert made.case(down).next().condition == "has_room"
     case = made.case(down, wanted=made.wanted(wanted=STOPPED))
-    assert (case.next().condition, case.next().to) == ("is_unwanted", STOPPED)
+    assert (case.next().condition, case.next().to) == ("is_to_stop", STOPPED)
 
 
 @pytest.mark.parametrize("said, why", [("", "the row's"), ("the case's", "the case's")])

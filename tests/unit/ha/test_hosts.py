@@ -45,7 +45,7 @@ def case(state=UP, beats=None, pledge=None, guests=None, known=None, led=None, *
     left = {name: one for name, one in sees.beats.items() if beats.get(name, one)}
     master = made.master(**(led or {}))
     pledges = {"h1": pledge} if pledge else {}
-    master = replace(master, kept=replace(master.saved, registry=registry, pledges=pledges))
+    master = replace(master, saved=replace(master.saved, registry=registry, pledges=pledges))
     return hosts.HostCase("h1", of, registry, master, replace(sees, beats=left), NOW_S)
 
 
@@ -280,7 +280,7 @@ def test_a_host_is_off_by_a_fence_that_was_run_for_this_question(seen, proves):
     ],
 )
 def test_a_watchdog_has_fired_so_long_after_the_promises_of_this_question(since, pledge, fired):
-    assert case(FENCING, pledge=pledge, led={"promised_s": since}).watchdog_fired() is fired
+    assert case(FENCING, pledge=pledge, led={"voted_s": since}).watchdog_fired() is fired
 
 
 NO_FENCE = "it has no fence, and had no watchdog that was armed"
@@ -329,7 +329,7 @@ def test_no_proof_is_to_be_expected_where_neither_a_fence_nor_a_watchdog_gives_i
     ],
 )
 def test_a_host_is_clean_without_guests_that_live_elsewhere(guest, clean):
-    beats = {"h1": came(1, guests={"web1": made.GuestThere(1, OFF)}, applied=BALLOT)}
+    beats = {"h1": came(1, guests={"web1": made.GuestStatus(1, OFF)}, applied=BALLOT)}
     guests = {"db1": record("h2"), **({"web1": guest} if guest else {})}
     assert case(RETURNING, beats, guests=guests).is_clean() is clean
 
@@ -357,7 +357,7 @@ def test_a_host_is_clean_by_its_word_in_the_boot_that_is_known(beat, gone, clean
     "state, changes, row",
     [
         (UP, {}, None),
-        (UP, {"maintenance": frozenset({"h1"})}, ("is_marked", MAINTENANCE)),
+        (UP, {"maintenance": frozenset({"h1"})}, ("in_maintenance", MAINTENANCE)),
         (UP, {"beats": SILENT, "maintenance": frozenset({"h1"})}, ("is_silent", SUSPECTED)),
         (UP, {"beats": SILENT, "pledge": HostState(2, freeze=True)}, ("rests", REST)),
         (FENCING, {"beats": {"h1": came(1, boot=3)}}, ("has_booted", RETURNING)),
@@ -371,9 +371,9 @@ def test_of_the_rows_of_its_state_the_first_that_holds_is_taken(state, changes, 
 @pytest.mark.parametrize(
     "do, gone, changed",
     [
-        ("keep", 1, {}),
+        ("unchanged", 1, {}),
         ("know", 1, {"boot": 3, "ballot": 9}),
-        ("call", 1, {"ballot": 9}),
+        ("ask_votes", 1, {"ballot": 9}),
         ("release", 1, {"ballot": 0}),
         ("give_up", 1, {"ballot": 0, "gone": 3}),
         ("give_up", 7, {"ballot": 0, "gone": 7}),

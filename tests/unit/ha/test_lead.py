@@ -109,7 +109,7 @@ def test_a_term_is_no_other_masters_and_none_is_used_twice(own, seq, beats, term
 
 
 def test_in_a_new_term_nothing_counts_that_was_granted_or_kept_in_the_one_before():
-    begun = {"asked_s": {7: NOW_S - 1}, "promised_s": {"h3": (4, 900)}, "ran_s": {"web1": (1, 900)}}
+    begun = {"sent_s": {7: NOW_S - 1}, "voted_s": {"h3": (4, 900)}, "ran_s": {"web1": (1, 900)}}
     before = made.master(seq=7, **begun)
     seen = heard(*(granted(host, 2, "m2") for host in made.HOSTS), masters=("m0", "m1"))
     kept = replace(before.saved, term=3)
@@ -146,7 +146,7 @@ def granting(host, claim=7, **changes):
 
 def asked(calls, **changes):
     """A master that has sent these calls: number to how long ago."""
-    return made.master(seq=9, asked_s={seq: NOW_S - ago for seq, ago in calls.items()}, **changes)
+    return made.master(seq=9, sent_s={seq: NOW_S - ago for seq, ago in calls.items()}, **changes)
 
 
 @pytest.mark.parametrize(
@@ -198,9 +198,9 @@ def test_who_leads_knows_since_when():
 
 def test_who_leads_no_more_must_see_all_anew_that_takes_its_time():
     """The rest is known still, so that he can go on when the lead is granted again."""
-    state = asked({7: 6}, promised_s={"h3": (4, 900)}, ran_s={"web1": (1, 900)})
+    state = asked({7: 6}, voted_s={"h3": (4, 900)}, ran_s={"web1": (1, 900)})
     lost = leadership.update(state, heard(*map(granting, made.HOSTS)), NOW_S)
-    assert lost == replace(state, leading_s=None, promised_s={}, ran_s={})
+    assert lost == replace(state, leading_s=None, voted_s={}, ran_s={})
 
 
 # -- what he knows ---------------------------------------------------------------------------------
@@ -230,7 +230,7 @@ def test_a_new_leader_waits_for_the_last_registry_that_may_have_been_acted_by(ow
         granting(host, term=9, stored_term=keeps.term, stored=keeps.version, registry=sent)
         for host, (keeps, sent) in (("h1", h1), ("h2", h2))
     ]
-    before = asked({7: 1}, kept=SavedMasterState(9, own), ready=False, committed=3)
+    before = asked({7: 1}, saved=SavedMasterState(9, own), ready=False, committed=3)
     beats.append(made.beat("h3", stored_term=8, stored=1))  # it has not granted the lead
     after = leadership.update(before, heard(*beats, members=FIVE), NOW_S)
     if found is None:
@@ -238,7 +238,7 @@ def test_a_new_leader_waits_for_the_last_registry_that_may_have_been_acted_by(ow
     else:
         taken = replace(found, term=9, version=found.version + 1)
         kept = replace(before.saved, registry=taken)
-        assert after == replace(before, kept=kept, ready=True, committed=0)
+        assert after == replace(before, saved=kept, ready=True, committed=0)
 
 
 @pytest.mark.parametrize(
@@ -260,7 +260,7 @@ def test_a_registry_that_is_told_of_and_never_sent_is_not_waited_for_without_end
         granting("h2", term=9, stored_term=h2.term, stored=h2.version, registry=LAST),
         granting("h3", term=9, stored_term=8, stored=2**60),
     ]
-    before = asked({7: 1}, kept=SavedMasterState(9, OLD), ready=False, leading_s=leading_s)
+    before = asked({7: 1}, saved=SavedMasterState(9, OLD), ready=False, leading_s=leading_s)
     after = leadership.update(before, heard(*beats), NOW_S)
     taken = after.saved.registry
     assert after.ready is bool(found)
@@ -268,7 +268,7 @@ def test_a_registry_that_is_told_of_and_never_sent_is_not_waited_for_without_end
 
 
 def test_the_first_registry_has_the_members_of_the_configuration():
-    before = asked({7: 1}, kept=SavedMasterState(1), ready=False)
+    before = asked({7: 1}, saved=SavedMasterState(1), ready=False)
     seen = heard(*(granting(host, stored_term=0, stored=0) for host in made.HOSTS))
     assert leadership.update(before, seen, NOW_S).saved.registry == Registry(
         1, 1, members=made.HOSTS
@@ -277,7 +277,7 @@ def test_the_first_registry_has_the_members_of_the_configuration():
 
 def test_who_was_fenced_before_counts_as_fenced_now():
     fenced = replace(LATER, fences=("h2", "h3"))
-    before = asked({7: 1}, kept=SavedMasterState(9, fenced), ready=False, fenced_s={"h1": 5})
+    before = asked({7: 1}, saved=SavedMasterState(9, fenced), ready=False, fenced_s={"h1": 5})
     seen = heard(*(granting(host, term=9) for host in made.HOSTS))
     assert leadership.update(before, seen, NOW_S).fenced_s == {"h2": NOW_S, "h3": NOW_S}
 
@@ -319,5 +319,5 @@ def test_what_is_kept_of_another_term_does_not_count(other, committed):
 def test_the_next_is_decided_when_enough_keep_the_last(ready, committed, settled):
     kept = SavedMasterState(registry=made.registry(version=5))
     assert (
-        leadership.is_settled(made.master(kept=kept, ready=ready, committed=committed)) is settled
+        leadership.is_settled(made.master(saved=kept, ready=ready, committed=committed)) is settled
     )

@@ -79,17 +79,17 @@ def test_a_host_that_was_never_heard_is_silent():
 
 def test_a_host_takes_no_guest_before_its_room_is_known():
     rooms = sized(h2=8)
-    found = room(rooms=rooms, hosts={"h3": HostRecord(FENCED)})
+    found = room(placement_hosts=rooms, hosts={"h3": HostRecord(FENCED)})
     why = "h1: its room is not known yet; h3: fenced"
     assert found.ranked("web1") == (["h2"], why)
-    assert room(rooms={}, members=("h1", "h2")).ranked("web1") == (
+    assert room(placement_hosts={}, members=("h1", "h2")).ranked("web1") == (
         [], "h1: its room is not known yet; h2: its room is not known yet",
     )  # fmt: skip
 
 
 def test_a_guest_without_any_room_has_the_reason_of_each_host_in_order():
     found = room(
-        rooms=sized(h1=2, h2=1, h3=8), hosts={"h3": HostRecord(MAINTENANCE)},
+        placement_hosts=sized(h1=2, h2=1, h3=8), hosts={"h3": HostRecord(MAINTENANCE)},
         members=("h3", "h2", "h1"),
     )  # fmt: skip
     assert found.ranked("web1")[0] == ["h1"]
@@ -129,7 +129,7 @@ def test_a_strict_rule_keeps_a_guest_off_a_host(rule, host, why):
 
 def test_a_guest_that_is_tied_to_a_host_goes_to_no_other():
     tied = {"web1": HostBinding("h1", "its disk is there")}
-    found = room({"web2": made.record("h1")}, tied=tied, rules=(BOTH,))
+    found = room({"web2": made.record("h1")}, bindings=tied, rules=(BOTH,))
     why = "it can run on h1 alone: its disk is there"
     assert found.ranked("web1") == (["h1"], f"h2: {why}; h3: {why}")
 
@@ -209,12 +209,15 @@ def hosts(**ranks):
 ])  # fmt: skip
 def test_the_order_is_by_rank_then_by_rules_then_the_last_host_then_placement(rules, last, order):
     records = {**SPREAD, **MORE, "web1": replace(DOWN, last=last)}
-    found = room(records, rules=tuple(rules), rooms=sized(h1=8, h2=16, h3=24))
+    found = room(records, rules=tuple(rules), placement_hosts=sized(h1=8, h2=16, h3=24))
     assert found.ranked("web1") == (order.split(), "")
 
 
 def test_a_guest_that_the_registry_does_not_know_yet_was_nowhere_last():
-    assert room(rooms=sized(h1=8, h2=16, h3=24)).ranked("web1") == (["h3", "h2", "h1"], "")
+    assert room(placement_hosts=sized(h1=8, h2=16, h3=24)).ranked("web1") == (
+        ["h3", "h2", "h1"],
+        "",
+    )
 
 
 def test_the_guests_of_a_host_are_its_own_and_those_that_the_registry_has_there():
@@ -227,7 +230,7 @@ def test_the_guests_of_a_host_are_its_own_and_those_that_the_registry_has_there(
         "gone": made.record("h1"),
         "web4": DOWN,
     }
-    found = room(records, guests=["web1", "web2", "web3", "web4"], rooms=rooms)
+    found = room(records, guests=["web1", "web2", "web3", "web4"], placement_hosts=rooms)
     off, runs = Guest("", state="shutdown", vcpus=3), Guest("web2", state="running", vcpus=2)
     found.view.guests["web3"] = replace(made.wanted("web3"), size=off)
     found.view.guests["web2"] = replace(made.wanted("web2"), size=runs)
@@ -254,7 +257,7 @@ def test_a_guest_that_is_to_be_down_and_is_keeps_no_other_one_off_its_host(chang
 def test_a_guest_is_not_in_its_own_way():
     rooms = sized(h1=2, h2=2)
     records = {"web1": made.record("h1"), "web2": made.record("h2")}
-    found = room(records, rooms=rooms, members=("h1", "h2"))
+    found = room(records, placement_hosts=rooms, members=("h1", "h2"))
     assert found.ranked("web1")[0] == ["h1"] and found.ranked("web2")[0] == ["h2"]
 
 
@@ -276,12 +279,12 @@ def test_a_host_has_room_for_those_that_must_come_after_a_guest_as_well(rule, fr
         rooms = {name: replace(one, memory_kib=64 * 1024**2) for name, one in many.items()}
     records = {"web2": friend, "db1": made.record("h3")}
     records = records if friend else {}
-    found = room(records, guests=["web1", "web2", "db1"], rules=(rule,), rooms=rooms)
+    found = room(records, guests=["web1", "web2", "db1"], rules=(rule,), placement_hosts=rooms)
     assert sorted(found.ranked("web1")[0]) == fit.split()
 
 
 def test_where_there_is_no_room_for_all_that_belong_together_a_guest_goes_by_itself():
-    found = room(guests=["web1", "web2"], rules=(BOTH,), rooms=sized(h1=2, h2=1))
+    found = room(guests=["web1", "web2"], rules=(BOTH,), placement_hosts=sized(h1=2, h2=1))
     assert found.ranked("web1")[0] == ["h1"]
 
 
@@ -327,7 +330,7 @@ def test_a_host_that_knows_of_no_storage_is_not_left_for_it_however_soon_it_woul
     (made.record("h1", state=IGNORED), {}, False),
     (made.record("h2"), {}, True),
     (made.record("h3"), {}, False),
-    (made.record("h1"), {"tied": {"web2": HostBinding("h1", "")}}, False),
+    (made.record("h1"), {"bindings": {"web2": HostBinding("h1", "")}}, False),
     (made.record("h1"), {"rules": (BOTH, GuestRule(("web2",), "", {"h1": 1}))}, False),
 ])  # fmt: skip
 def test_a_guest_leaves_one_that_it_must_be_with_only_where_that_follows(record, more, follows):
@@ -339,7 +342,7 @@ def test_a_guest_leaves_one_that_it_must_be_with_only_where_that_follows(record,
 @pytest.mark.parametrize("h2, h3, first", [(2, 3, ["h3"]), (2, 2, [])])
 def test_guests_that_must_be_together_leave_a_host_for_one_that_takes_both(h2, h3, first):
     records = {"web1": made.record("h1"), "web2": made.record("h1")}
-    found = room(records, EMPTIED, rules=(BOTH,), rooms=sized(h1=8, h2=h2, h3=h3))
+    found = room(records, EMPTIED, rules=(BOTH,), placement_hosts=sized(h1=8, h2=h2, h3=h3))
     assert found.ranked("web1")[0] == first
     if first:
         found.take("web1", "h3", starts=False)
@@ -349,13 +352,13 @@ def test_guests_that_must_be_together_leave_a_host_for_one_that_takes_both(h2, h
 def test_those_that_are_down_do_not_hold_up_the_others_on_a_host_that_all_are_to_leave():
     rule = GuestRule(("web1", "web2", "web3"), AFFINITY)
     records = {"web1": made.record("h1"), "web2": made.record("h1"), "web3": DOWN}
-    found = room(records, EMPTIED, rules=(rule,), rooms=sized(h1=8, h2=2, h3=3))
+    found = room(records, EMPTIED, rules=(rule,), placement_hosts=sized(h1=8, h2=2, h3=3))
     assert found.ranked("web1")[0] == ["h3"]
 
 
 def test_the_room_of_one_that_is_on_its_way_there_is_counted_once():
     records = {"web1": made.record("h1"), "web2": made.record("h1", target="h2")}
-    found = room(records, EMPTIED, rules=(BOTH,), rooms=sized(h1=8, h2=3, h3=8))
+    found = room(records, EMPTIED, rules=(BOTH,), placement_hosts=sized(h1=8, h2=3, h3=8))
     assert found.ranked("web1")[0] == ["h2"]
 
 
@@ -391,7 +394,7 @@ def test_where_one_may_start_at_one_time_one_does():
 def test_a_guest_takes_of_its_hosts_room_and_of_its_starts(starts, busy):
     one = {"web2": made.record("h1", state=RECOVERING)}
     policy = replace(made.POLICY, starts_at_once=2)
-    found = room(one, rooms=sized(h1=4, h2=4), policy=policy)
+    found = room(one, placement_hosts=sized(h1=4, h2=4), policy=policy)
     found.take("web1", "h1", starts=starts)
     assert found.is_busy("h1") is busy
     assert [guest.name for guest in found.hosts["h1"].guests] == ["web1", "web2"]
@@ -423,7 +426,9 @@ def test_of_like_guests_only_hosts_that_changed_are_looked_at_again(looks):
 
 
 def test_a_guest_whose_friend_is_there_needs_no_room_but_its_own(looks):
-    found = room({"web2": made.record("h2")}, rules=(BOTH,), rooms=sized(h1=3, h2=3, h3=3))
+    found = room(
+        {"web2": made.record("h2")}, rules=(BOTH,), placement_hosts=sized(h1=3, h2=3, h3=3)
+    )
     assert (found.ranked("web1")[0], looks) == (["h2"], ["h2"])
 
 
@@ -431,7 +436,7 @@ def test_what_a_like_room_found_out_of_hosts_holds_where_they_are_the_same(looks
     now = room({"web2": made.record("h1")}, guests=["web1", "web2", "web3"])
     now.ranked("web1")
     small = replace(now.view.placement_hosts["h1"], memory_kib=2 * 1024**2)
-    view = replace(now.view, rooms={**now.view.placement_hosts, "h1": small})
+    view = replace(now.view, placement_hosts={**now.view.placement_hosts, "h1": small})
     more = made.registry({"web2": made.record("h1"), "web3": made.record("h3")})
     looks.clear()
     after = HostCapacity(view, more, made.NOW_S, now)

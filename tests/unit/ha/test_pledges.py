@@ -23,7 +23,7 @@ def believed(told, own=OWN, state=FENCING, members=made.HOSTS):
     known = made.registry(None, {"h1": HostRecord(state, boot=1)}, members=members)
     kept = SavedMasterState(term=1, registry=known, pledges={"h1": own} if own else {})
     beats = [made.beat(peer, pledges={"h1": one}) for peer, one in told.items()]
-    return host_states.believed_state("h1", made.master(kept=kept), made.seen(beats))
+    return host_states.believed_state("h1", made.master(saved=kept), made.seen(beats))
 
 
 def test_one_that_lies_makes_no_proof_of_a_silent_host():

@@ -180,9 +180,8 @@ def test_those_of_other_hosts_are_looked_at_for_themselves():
     [
         ({"rules": (GuestRule(("web1", "gone"), hosts={"h2": 1}),)}, {"web1"}),
         ({"rules": (GuestRule(("web1", "web2"), "apart"),)}, set()),
-        ({"wishes": {"web1": RelocationRequest(1, "migrate", "h2"), "gone": RelocationRequest(2,
-        "migrate", "h2")}},
-         {"web1"}),
+        ({"relocations": {"web1": RelocationRequest(1, "migrate", "h2"),
+                          "gone": RelocationRequest(2, "migrate", "h2")}}, {"web1"}),
     ],
 )  # fmt: skip
 def test_those_that_may_be_better_elsewhere_are_looked_at_and_those_that_are_not_there_yet(
@@ -223,5 +222,5 @@ def test_a_host_of_which_nothing_can_change_is_passed_over(
 ):
     beats = {} if beat is None else {"h1": made.beat(**beat)}
     seen = made.seen(maintenance=frozenset(maintenance))
-    state = made.master(kept=SavedMasterState(pledges={"h1": pledge} if pledge else {}))
+    state = made.master(saved=SavedMasterState(pledges={"h1": pledge} if pledge else {}))
     assert idle.is_idle_host("h1", record, state, replace(seen, beats=beats), NOW_S) is passed

@@ -19,7 +19,7 @@ def sized(name, gib=3):
     return Guest(name, vcpus=1, memory_kib=int(gib * GIB))
 
 
-def cloud(*, hosts=made.HOSTS, count=1, rules=(), priority=None, rooms=None, **guests):
+def cloud(*, hosts=made.HOSTS, count=1, rules=(), priority=None, placement_hosts=None, **guests):
     """(View, Registry). guests: name to (host, GiB). count: of the policy's reserve."""
     known = {name: made.record(host) for name, (host, _) in guests.items()}
     wanted = {
@@ -33,7 +33,8 @@ def cloud(*, hosts=made.HOSTS, count=1, rules=(), priority=None, rooms=None, **g
         beats=[made.beat(host) for host in hosts],
         guests=wanted,
         rules=rules,
-        rooms={name: Host(name, 8, 8 * GIB, types=("kvm",)) for name in hosts} | (rooms or {}),
+        placement_hosts={name: Host(name, 8, 8 * GIB, types=("kvm",)) for name in hosts}
+        | (placement_hosts or {}),
         policy=replace(made.POLICY, reserve=count),
     )
     up = {name: HostRecord(registry.UP, boot=1) for name in hosts}
@@ -146,26 +147,27 @@ def with_room(host, gib):
 def test_of_more_each_host_is_looked_at_with_the_one_that_takes_the_most():
     """That is the room that is free on it, and what its guests of high availability need. What
     others need is no loss."""
-    sets = reserve.worst(*many(12, rooms=with_room("h07", 16)), made.NOW_S)
+    sets = reserve.worst(*many(12, placement_hosts=with_room("h07", 16)), made.NOW_S)
     assert len(sets) == 11 and all("h07" in one for one in sets)
     assert sets == sorted(tuple(sorted(one)) for one in sets)
     # a guest takes none of it away: what is free is less, what has to go is more
-    sets = reserve.worst(*many(12, rooms=with_room("h07", 16), a=("h07", 15)), made.NOW_S)
+    sets = reserve.worst(*many(12, placement_hosts=with_room("h07", 16), a=("h07", 15)), made.NOW_S)
     assert all("h07" in one for one in sets)
     other = replace(with_room("h07", 16)["h07"], guests=(sized("other", 14),))
-    sets = reserve.worst(*many(12, rooms={"h07": other}), made.NOW_S)
+    sets = reserve.worst(*many(12, placement_hosts={"h07": other}), made.NOW_S)
     assert sets[0] == ("h00", "h01") and ("h00", "h07") in sets and ("h01", "h07") not in sets
 
 
 def test_a_guest_that_nobody_wants_any_more_is_no_loss():
-    view, known = many(12, rooms=with_room("h07", 16), a=("h01", 7))
+    view, known = many(12, placement_hosts=with_room("h07", 16), a=("h01", 7))
     assert all("h07" in one for one in reserve.worst(replace(view, guests={}), known, made.NOW_S))
 
 
 def test_a_host_of_which_no_room_is_known_takes_none():
-    view, known = many(12, rooms=with_room("h00", 1))
+    view, known = many(12, placement_hosts=with_room("h00", 1))
     view = replace(
-        view, rooms={name: one for name, one in view.placement_hosts.items() if name != "h07"}
+        view,
+        placement_hosts={name: one for name, one in view.placement_hosts.items() if name != "h07"},
     )
     sets = reserve.worst(view, known, made.NOW_S)
     assert ("h01", "h07") in sets and ("h00", "h01") in sets
@@ -223,8 +225,8 @@ def test_a_guest_that_moves_takes_its_room_along():
     """It is counted once: where it goes, not where it is by what its host said."""
     for beside in ((), (sized("x", 1),)):
         there = replace(with_room("h1", 8)["h1"], guests=(sized("d", 4), *beside))
-        assert kept(rooms={"h1": there}).refusal("h3", sized("d", 4)) == ""
-        assert kept(rooms={"h1": there}).refusal("h3", sized("e", 4)) != ""
+        assert kept(placement_hosts={"h1": there}).refusal("h3", sized("d", 4)) == ""
+        assert kept(placement_hosts={"h1": there}).refusal("h3", sized("e", 4)) != ""
 
 
 def test_a_host_that_is_not_known_takes_no_room():
@@ -347,6 +349,8 @@ def test_one_that_is_known_already_is_counted_once():
 def test_the_room_that_it_has_now_is_short_already():
     """Nobody has room for b, with d in high availability or not."""
     there = replace(with_room("h1", 8)["h1"], guests=(sized("d", 4), sized("x", 1)))
-    view, known = cloud(a=("h3", 1), b=("h2", 3), c=("h3", 4), d=("h1", 4), rooms={"h1": there})
+    view, known = cloud(
+        a=("h3", 1), b=("h2", 3), c=("h3", 4), d=("h1", 4), placement_hosts={"h1": there}
+    )
     known = replace(known, guests={name: known.guests[name] for name in "abc"})
     assert reserve.refusal(view, known, "d", made.NOW_S) == ""

@@ -66,7 +66,7 @@ def test_a_master_is_blind_where_there_are_others_and_it_knows_of_no_wish(own, k
 def asked(own, leading_s=None, **told):
     """told: host to (its Wished, when it was heard)."""
     beats = {host: made.beat(host, at_s, wished=one) for host, (one, at_s) in told.items()}
-    view = made.seen(wished=own, masters=("m1", "m2"))
+    view = made.seen(own_config=own, masters=("m1", "m2"))
     return committed_config.host_to_ask(
         made.master(leading_s=leading_s), replace(view, beats=beats)
     )
