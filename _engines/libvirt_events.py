@@ -1,7 +1,7 @@
 """
-An engine that sends libvirt's events to Salt's event bus.
+Engine that forwards libvirt's events to Salt's event bus.
 
-In the configuration of a minion (its events reach the master's bus too) or of a master:
+Configuration of a minion (whose events also reach the master's bus) or of a master:
 
 .. code-block:: yaml
 
@@ -21,12 +21,12 @@ With options:
             - domain/reboot
             - pool
 
-An event's tag is ``<tag_prefix>/<uri>/<object>/<event>``, e.g.
-``salt/engines/libvirt_events/qemu/system/domain/lifecycle``. Its data: ``uri``; the object
-(``domain``: ``name``, ``id``, ``uuid``; ``network`` and ``pool``: ``name``, ``uuid``;
-``nodedev``: ``name``; ``secret``: ``uuid``); ``event``; and what belongs to the event. For
-``lifecycle`` that is what happened (``event``: ``started``, ``stopped``, …) and why
-(``detail``: ``booted``, ``migrated``, …).
+The tag of an event is ``<tag_prefix>/<uri>/<object>/<event>``, for example
+``salt/engines/libvirt_events/qemu/system/domain/lifecycle``. Its data contains ``uri``; the object
+(``domain``: ``name``, ``id``, ``uuid``; ``network`` and ``pool``: ``name``, ``uuid``; ``nodedev``:
+``name``; ``secret``: ``uuid``); ``event``; and the data of the event. For ``lifecycle`` that is the
+change (``event``: ``started``, ``stopped`` and others) and the reason (``detail``: ``booted``,
+``migrated`` and others).
 
 The objects and their events:
 
@@ -38,8 +38,8 @@ The objects and their events:
 - ``network``: ``lifecycle``; ``pool``: ``lifecycle``, ``refresh``
 - ``nodedev``: ``lifecycle``, ``update``; ``secret``: ``lifecycle``, ``value_changed``
 
-What the installed libvirt does not have is left out, event by event. When libvirt is
-restarted, the engine connects again.
+Events that the installed libvirt does not support are ignored. If libvirt is restarted, the engine
+reconnects.
 
 A master that does not run as root needs a polkit rule that lets its user monitor libvirt
 (action ``org.libvirt.unix.monitor``).
@@ -76,11 +76,11 @@ def __virtual__():
 
 def start(uri=None, tag_prefix="salt/engines/libvirt_events", filters=None):
     """
-    Listens to libvirt until the engine is stopped.
+    Listen to libvirt until the engine is stopped.
 
     :param uri: libvirt URI; None for libvirt's own default
-    :param tag_prefix: what the tags of the events begin with
-    :param filters: a list of objects (``domain``) and events (``domain/lifecycle``) to send;
+    :param tag_prefix: prefix of the events' tags
+    :param filters: list of objects (``domain``) and events (``domain/lifecycle``) to forward;
         default ``all``
     """
     for name, value in (("uri", uri), ("tag_prefix", tag_prefix)):
@@ -104,7 +104,7 @@ def _in_tag(uri):
 
 
 def _fire():
-    """The function of tag and data that sends an event from a master, or from a minion."""
+    """Return the function that sends an event, with tag and data, from a master or minion."""
     if __opts__.get("__role") != "master":
         return __salt__["event.send"]
     bus = salt.utils.event.get_master_event(__opts__, __opts__["sock_dir"], listen=False)

@@ -1,8 +1,8 @@
 """
-The engine that serves metrics to Prometheus: on a hypervisor those of its guests and its own, on a
-master what no single host knows. See docs/metrics.md.
+Engine that serves metrics to Prometheus: on a hypervisor, the metrics of the host and its guests;
+on a master, the metrics of the cloud. See docs/metrics.md.
 
-In the configuration of a minion, or of a master:
+Configuration of a minion or of a master:
 
 .. code-block:: yaml
 
@@ -21,8 +21,8 @@ With options:
           every_s: 60          # how often it looks at room, images, certificates and the like;
                                # default: 60, of a master, which asks all hosts, 300
 
-It is a process beside the minion's own, which it never keeps waiting. Everybody who reaches the
-port may read.
+The engine runs in a process of its own and does not block the minion. There is no authentication:
+everybody who can connect to the port can read the metrics.
 
 :depends: prometheus_client in Salt's own Python; on a hypervisor libvirt-python, too
 """
@@ -51,7 +51,7 @@ __virtualname__ = "virt_exporter"
 
 _HOST_PORT, _MASTER_PORT = 9177, 9178
 _HOST_S, _MASTER_S = 60, 300
-# Salt begins an engine that ended again, at once
+# Salt restarts an engine immediately when it exits
 _PAUSE_S = 10
 
 
@@ -65,12 +65,13 @@ def __virtual__():
 
 def start(address="127.0.0.1", port=None, tls=False, every_s=None):
     """
-    Serves until it is ended.
+    Serve metrics until the engine is stopped.
 
     :param address: IP address to listen on
-    :param port: TCP port; default 9177, of a master 9178
-    :param tls: True to serve by TLS, with the hypervisor's own certificate
-    :param every_s: how often it looks at what takes longer, in seconds; default 60, of a master 300
+    :param port: TCP port; default 9177, on a master 9178
+    :param tls: True: use TLS with the hypervisor's own certificate
+    :param every_s: interval in seconds for metrics that are expensive to collect; default 60, on a
+        master 300
     """
     master = __opts__.get("__role") == "master"
     port = (_MASTER_PORT if master else _HOST_PORT) if port is None else port

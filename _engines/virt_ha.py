@@ -1,16 +1,17 @@
 """
-The engine of high availability on the master: it hears the agents of the hypervisors, decides,
-fences hosts that are gone and has their guests started elsewhere. See docs/ha.md.
+Engine of high availability on the master: it receives the heartbeats of the hypervisors' agents,
+fences failed hosts and starts their guests elsewhere. See docs/ha.md.
 
-In the master's configuration, beside ``virt:ha``:
+Configuration of the master, in addition to ``virt:ha``:
 
 .. code-block:: yaml
 
     engines:
       - virt_ha
 
-What it decided, and why, is in ``salt-run virt.ha_status``, in the journal and on the bus, as
-``salt/virt/ha/host/NAME``, ``salt/virt/ha/guest/NAME`` and ``salt/virt/ha/fence/NAME``.
+Its decisions, with the reasons, are shown by ``salt-run virt.ha_status``, stored in the journal,
+and sent to the event bus as ``salt/virt/ha/host/NAME``, ``salt/virt/ha/guest/NAME`` and
+``salt/virt/ha/fence/NAME``.
 """
 
 import logging
@@ -34,7 +35,7 @@ log = logging.getLogger(__name__)
 
 __virtualname__ = "virt_ha"
 
-# Salt begins an engine that ended again, at once
+# Salt restarts an engine immediately when it exits
 _PAUSE_S = 10
 
 
@@ -44,7 +45,7 @@ def __virtual__():
 
 def start():
     """
-    Runs until the master ends it.
+    Run until the master stops the engine.
     """
     try:
         if __opts__.get("__role") != "master":

@@ -1,9 +1,9 @@
 """
-The engine by which a browser reaches guests' displays and serial ports, and by which pages are told
-of the cloud: a WebSocket on the master, for those who have a ticket of ``salt-run virt.ticket`` or
+Engine that connects browsers to displays and serial ports of guests, and sends events of the cloud
+to web pages: a WebSocket on the master, for users with a ticket of ``salt-run virt.ticket`` or
 ``virt.watch``. See docs/reach.md and docs/page.md.
 
-In the configuration of a master:
+Configuration of a master:
 
 .. code-block:: yaml
 
@@ -21,7 +21,7 @@ With options:
           origins:             # of pages that may connect; default: those of the very address that
             - https://master.example.com:8000     # the browser has asked
 
-It is a process beside the master's own. It listens without TLS: never let others reach it.
+The engine runs in a process of its own. It listens without TLS: never expose the port to others.
 """
 
 import logging
@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 __virtualname__ = "virt_reach"
 
-# Salt begins an engine that ended again, at once
+# Salt restarts an engine immediately when it exits
 _PAUSE_S = 10
 
 
@@ -51,13 +51,13 @@ def __virtual__():
 
 def start(address="127.0.0.1", port=8003, origins=None):
     """
-    Serves until it is ended.
+    Serve metrics until the engine is stopped.
 
     :param address: IP address to listen on
     :param port: TCP port
-    :param origins: a list of origins of pages that may connect, such as
-        ``https://master.example.com:8000``; default: whose host and port are those that the browser
-        has asked for
+    :param origins: list of origins of pages that may connect, such as
+        ``https://master.example.com:8000``; default: origins whose host and port are those of the
+        browser's request
     """
     from saltvirt.ha.manager import factory  # noqa: PLC0415 - a minion has none of it
     from saltvirt.web import serve  # noqa: PLC0415

@@ -1,5 +1,5 @@
 """
-The grain ``virt_host``: is this minion a hypervisor, and of what kind.
+Grain ``virt_host``: whether this minion is a hypervisor, and of which kind.
 
 .. code-block:: yaml
 
@@ -10,11 +10,11 @@ The grain ``virt_host``: is this minion a hypervisor, and of what kind.
       kvm: True               # /dev/kvm is there
       arch: x86_64
 
-It looks at files only: no daemon is asked, so it cannot hang. The runner's hypervisors
-are by default the minions where ``virt_host:hypervisor`` is True.
+It only reads files: no daemon is queried, so it cannot hang. By default, the runner's hypervisors
+are the minions where ``virt_host:hypervisor`` is True.
 
-On a hypervisor the minion imports the library when it asks for the grain, so that its jobs,
-which are forks of it, begin sooner.
+On a hypervisor, the minion imports the library together with the grain, so that its jobs, which are
+forks of it, start faster.
 """
 
 import logging
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 import saltvirt
 
 if not hasattr(saltvirt, "fresh"):
-    # a sync has brought a part of it: what the minion holds all its jobs would have
+    # a sync is incomplete: all jobs of the minion would inherit what it imports
     del sys.modules["saltvirt"]
     raise ImportError("the library of Salt Virt is incomplete here: run saltutil.sync_all again")
 saltvirt = saltvirt.fresh()
@@ -39,9 +39,9 @@ log = logging.getLogger(__name__)
 
 
 def virt_host():
-    """The grain, see above; on systems without libvirt ``hypervisor`` is False."""
+    """Return the grain; on systems without libvirt, ``hypervisor`` is False."""
     host_grain = detect.detect(os.uname().machine)
-    # not in salt-call, which has one job and needs a few parts only
+    # not in salt-call, which runs a single job and needs few modules
     if host_grain["hypervisor"] and __opts__.get("__cli") == "salt-minion":
         _preload()
     return {"virt_host": host_grain}
@@ -50,5 +50,5 @@ def virt_host():
 def _preload():
     try:
         saltvirt.preload()
-    except Exception:  # a file that a sync is just writing; the grain is what matters here
+    except Exception:  # a sync is writing the file; the grain must work nevertheless
         log.info("the library of Salt Virt was not imported ahead of jobs", exc_info=True)

@@ -1,9 +1,9 @@
 """
-Prepare disk images and folders for guests: name, minion, keys.
+Seed disk images and folders of guests: host name, minion configuration, keys.
 
-It takes the place of the module of this name that Salt had. A file system out of an image is
-shown by libguestfs, so that this host's kernel never mounts it; see docs/images.md for the
-other ways and for the settings below ``virt:seed``.
+It replaces Salt's module of the same name. By default, libguestfs accesses the file systems of an
+image, so that this host's kernel never mounts them; see docs/images.md for the alternatives and for
+the settings below ``virt:seed``.
 
 :depends: guestfs-tools, or one of the other ways; openssl
 """
@@ -52,33 +52,33 @@ def apply_(
     """
     Seed a disk image, a block device or a folder: minion configuration, keys, host name.
 
-    Nothing is mounted or running afterwards, whatever fails. The image must not be in use: the
-    guest that has it is off, without saved memory, and no other disk is based on it.
+    Nothing is left mounted or running, even if seeding fails. The image must not be in use: its
+    guest must be off and have no saved memory, and no other disk may be based on it.
 
     :param path: absolute path of the image, device or root file system
     :param id_: minion id and host name of the guest; default: the ``id`` in ``config``
     :param config: dictionary of minion options; ``master`` is by default this minion's own
-    :param approve_key: hand the key to the master, which accepts it when
-        ``salt-run virt.authorize`` allowed it
-    :param install: install a minion where there is none, inside of the image
-    :param prep_install: install it at the guest's first boot instead
-    :param pub_key: PEM or absolute path; default: a new pair
-    :param priv_key: PEM or absolute path of the private key that belongs to it
-    :param mount_point: of no use any more; the image's own system is found
-    :param format: the image's format (``raw``, ``qcow2``); default: found out, which is safe
-        only for an image that no guest ever wrote to
+    :param approve_key: submit the key to the master, which accepts it if
+        ``salt-run virt.authorize`` was run for the name
+    :param install: install a minion in the image if it contains none
+    :param prep_install: install the minion at the guest's first boot instead
+    :param pub_key: public key as PEM or absolute path; default: a new key pair
+    :param priv_key: matching private key as PEM or absolute path
+    :param mount_point: no effect; the system in the image is detected
+    :param format: the image's format (``raw``, ``qcow2``); default: detected, which is only safe
+        for an image that no guest has written to
     :param grains: dictionary of static grains
-    :param autosign_grains: dictionary of grains by which the master signs
+    :param autosign_grains: dictionary of grains for the master's autosigning
     :param startup_states: ``highstate``, ``top``, or a list of states
 
     :return: True
 
     :raises SeedFailed: with the path and the reason
-    :raises InvalidInput: an argument is wrong
-    :raises Refused: a guest uses the image, or it is one from which guests are made
-    :raises ConnectionFailed: libvirt cannot be reached; where Python has no binding for it, it is
-        not asked
-    :raises Unsupported: this host has nothing to seed an image with
+    :raises InvalidInput: an argument is invalid
+    :raises Refused: a guest uses the image, or it is an image of the cache
+    :raises ConnectionFailed: libvirt cannot be reached; it is only queried if its Python binding is
+        installed
+    :raises Unsupported: this host has no tool for seeding
 
     CLI Example:
 
@@ -113,7 +113,7 @@ def apply_(
 
 @contextlib.contextmanager
 def _unused(name, path):
-    """For the block no other operation is at work on the guest, nor on those that have the disk."""
+    """Lock the guest, and all guests that have the disk, during the block."""
     get = __salt__["config.get"]
     with contextlib.ExitStack() as stack:
         conn, guests = None, [name]
@@ -128,15 +128,15 @@ def _unused(name, path):
 
 def mkconfig(config=None, tmp=None, id_=None, approve_key=True, pub_key=None, priv_key=None):
     """
-    Make a minion's configuration and keys in a folder, to be put into place by other means.
+    Write a minion's configuration and keys to a folder, for installation by other means.
 
     :param config: dictionary of minion options; ``master`` is by default this minion's own
-    :param tmp: the folder; default: a new private one
+    :param tmp: the folder; default: a new private folder
     :param id_: the minion id
-    :param approve_key: hand the key to the master, which accepts it when
-        ``salt-run virt.authorize`` allowed it
-    :param pub_key: PEM or absolute path; default: a new pair
-    :param priv_key: PEM or absolute path of the private key that belongs to it
+    :param approve_key: submit the key to the master, which accepts it if
+        ``salt-run virt.authorize`` was run for the name
+    :param pub_key: public key as PEM or absolute path; default: a new key pair
+    :param priv_key: matching private key as PEM or absolute path
 
     :return: the paths: ``{"config": …, "pubkey": …, "privkey": …}``
 
@@ -167,7 +167,7 @@ def mkconfig(config=None, tmp=None, id_=None, approve_key=True, pub_key=None, pr
 
 
 def _write(path, text, mode):
-    """A new file that nobody else could read for a moment."""
+    """Write a new file that is never readable for others."""
     part = f"{path}.{secrets.token_hex(4)}"
     fd = os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode)
     with os.fdopen(fd, "w", encoding="utf-8") as file:
@@ -177,11 +177,11 @@ def _write(path, text, mode):
 
 def prep_bootstrap(mpt):
     """
-    Put the bootstrap script into a private folder below the root of a guest.
+    Copy the bootstrap script to a private folder below the root of a guest.
 
-    :param mpt: the folder with the guest's root file system
+    :param mpt: folder of the guest's root file system
 
-    :return: (path of the script on this host, path of its folder inside of the guest)
+    :return: (path of the script on this host, path of its folder in the guest)
 
     CLI Example:
 

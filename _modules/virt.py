@@ -1,9 +1,9 @@
 """
-Guests of a hypervisor: what they are, their life, and how they are made and removed.
+Manage the guests of a hypervisor.
 
 :depends: libvirt-python in Salt's own Python; qemu-img to make and inspect disks
 
-Every function takes ``connection``, ``username`` and ``password``, which override the
+Every function accepts ``connection``, ``username`` and ``password``, which override the
 configuration for one call:
 
 .. code-block:: yaml
@@ -15,7 +15,7 @@ configuration for one call:
           username: user
           password: secret
 
-A failure is raised as one line: libvirt's own words, and which guest on which host.
+Errors are one line: libvirt's message, the guest and the host.
 """
 
 from typing import TYPE_CHECKING
@@ -43,7 +43,7 @@ with saltvirt.later():
     from saltvirt.host.domain import (
         pending_changes as waiting,
     )
-    from saltvirt.host.domain import power as powering  # the name is a function's here
+    from saltvirt.host.domain import power as powering  # a function here has the same name
     from saltvirt.host.migration import move_journal
     from saltvirt.host.node import job_steps
     from saltvirt.host.provision import admission
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 __virtualname__ = "virt"
 
-# functions as "cannot … web1" has them
+# function to the words in "cannot … web1"
 _DESCRIPTIONS = {
     "setmem": "change the memory of",
     "setvcpus": "change the CPUs of",
@@ -74,13 +74,13 @@ def _connect(kwargs):
 
 
 def _on(name, act, kwargs, *args):
-    """What ``act`` returns for the named domain."""
+    """Call ``act`` with the domain, and return its result."""
     with _connect(kwargs) as conn:
         return act(lookup.lookup(conn, name), *args)
 
 
 def _change(name, operation, act, kwargs, *args):
-    """What ``act`` returns for the named domain, which no other operation changes meanwhile."""
+    """Call ``act`` with the domain while the guest is locked, and return its result."""
     with _locked(operation, name):
         return _on(name, act, kwargs, *args)
 
@@ -92,7 +92,7 @@ def _locked(operation, *names):
 
 
 def _complete(name, operation, act, kwargs, *args):
-    """As _change, of a guest whose creation has ended."""
+    """As _change, for a guest whose creation is complete."""
 
     def checked(dom, *args):
         creation.require_complete(dom, _DESCRIPTIONS.get(operation, operation))
@@ -102,7 +102,7 @@ def _complete(name, operation, act, kwargs, *args):
 
 
 def _admitted(name, operation, act, kwargs, *args):
-    """The same with the host's admission, whose lock is held: ``act(domain, config, …)``."""
+    """As _complete, while the host's admission is locked: ``act(domain, config, …)``."""
     admission_config = admission.config_of(__salt__["config.get"], kwargs)
     with _locked(operation, name), _connect(kwargs) as conn, admission_config.lock():
         dom = lookup.lookup(conn, name)
@@ -111,7 +111,7 @@ def _admitted(name, operation, act, kwargs, *args):
 
 
 def _refuse_incomplete(conn, xml, operation):
-    """Of a definition that would take the place of a guest whose creation has not ended."""
+    """Refuse a definition that would replace a guest whose creation is not complete."""
     for name in lookup.names_in(xml):
         dom = lookup.find(conn, name)
         if dom:
@@ -125,11 +125,11 @@ def _tree(name, kwargs):
 
 def list_domains(**kwargs):
     """
-    The names of all domains of this host.
+    List the names of all domains of this host.
 
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: sorted list of names; empty without domains
+    :return: sorted list of names; empty if there are no domains
 
 
     CLI Example:
@@ -144,7 +144,7 @@ def list_domains(**kwargs):
 
 def list_active_vms(**kwargs):
     """
-    The names of the running and paused domains.
+    List the names of the running and paused domains.
 
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
@@ -163,7 +163,7 @@ def list_active_vms(**kwargs):
 
 def list_inactive_vms(**kwargs):
     """
-    The names of the domains that are shut off.
+    List the names of the domains that are shut off.
 
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
@@ -182,15 +182,15 @@ def list_inactive_vms(**kwargs):
 
 def vm_info(vm_=None, **kwargs):
     """
-    What the domains are: size, state, disks, interfaces, display.
+    Show the size, state, disks, interfaces and display of domains.
 
-    All domains are read at once and no disk is opened for them. For one named domain the
-    disks are also inspected: image snapshots and the whole backing chain are shown.
+    All domains are read in one pass, without opening their disks. If a domain is named, its disks
+    are also inspected: image snapshots and the complete backing chain are shown.
 
-    :param vm_: name of one domain; without it, all domains
+    :param vm_: name of a domain; default: all domains
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: a dict of the domain's name to::
+    :return: a dictionary of domain names to::
 
         {
             "cpu": <vCPUs>,
@@ -208,7 +208,7 @@ def vm_info(vm_=None, **kwargs):
 
         A domain or disk that cannot be read has an ``error`` instead, the rest is there.
 
-    :raises NotFound: there is no such domain
+    :raises NotFound: the domain does not exist
 
 
     CLI Example:
@@ -223,18 +223,18 @@ def vm_info(vm_=None, **kwargs):
 
 def pending_changes(vm_=None, **kwargs):
     """
-    What running domains lack of their definitions: their next start brings it.
+    List changes of running domains that take effect at their next start.
 
-    The running definition is compared with the stored one. A domain that is off has nothing to
-    wait for.
+    The running definition is compared with the stored one. A domain that is off has no pending
+    changes.
 
-    :param vm_: name of one domain; without it, all domains
+    :param vm_: name of a domain; default: all domains
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: a dict of the domain's name to a list of texts, such as ``memory (512 MiB now, then
-        1 GiB)`` or ``disk vdb (none now, then /srv/web1_data.qcow2)``
+    :return: a dictionary of domain names to lists of texts, such as
+        ``memory (512 MiB now, then 1 GiB)`` or ``disk vdb (none now, then /srv/web1_data.qcow2)``
 
-    :raises NotFound: there is no such domain
+    :raises NotFound: the domain does not exist
 
     CLI Example:
 
@@ -248,15 +248,15 @@ def pending_changes(vm_=None, **kwargs):
 
 def vm_state(vm_=None, **kwargs):
     """
-    The state of one or all domains.
+    Show the state of one domain or of all domains.
 
-    :param vm_: name of one domain; without it, all domains
+    :param vm_: name of a domain; default: all domains
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: a dict of the domain's name to ``running``, ``paused``, ``shutdown``, ``crashed`` or
+    :return: a dictionary of domain names to ``running``, ``paused``, ``shutdown``, ``crashed`` or
         ``pmsuspended``
 
-    :raises NotFound: there is no such domain
+    :raises NotFound: the domain does not exist
 
 
     CLI Example:
@@ -271,12 +271,13 @@ def vm_state(vm_=None, **kwargs):
 
 def get_nics(vm_, **kwargs):
     """
-    The network interfaces of a domain.
+    List the network interfaces of a domain.
 
     :param vm_: name of the domain
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: a dict of MAC address to ``type``, ``source``, ``model``, ``target``, ``address``…
+    :return: a dictionary of MAC addresses to ``type``, ``source``, ``model``, ``target``,
+        ``address`` and others
 
 
     CLI Example:
@@ -290,7 +291,7 @@ def get_nics(vm_, **kwargs):
 
 def get_macs(vm_, **kwargs):
     """
-    The MAC addresses of a domain, in the order of its interfaces.
+    List the MAC addresses of a domain, in the order of its interfaces.
 
     :param vm_: name of the domain
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
@@ -309,13 +310,13 @@ def get_macs(vm_, **kwargs):
 
 def get_graphics(vm_, **kwargs):
     """
-    The display of a domain. Its password is never shown.
+    Show the display of a domain, without its password.
 
     :param vm_: name of the domain
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: a dict with at least ``type``, ``port``, ``listen``, ``autoport`` and ``keymap``;
-        what is not set is the word ``None``
+    :return: a dictionary with at least ``type``, ``port``, ``listen``, ``autoport`` and ``keymap``;
+        unset values are the text ``None``
 
 
     CLI Example:
@@ -329,12 +330,13 @@ def get_graphics(vm_, **kwargs):
 
 def get_loader(vm_, **kwargs):
     """
-    The firmware of a domain.
+    Show the firmware of a domain.
 
     :param vm_: name of the domain
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: a dict with ``path`` (the word ``None`` without one) and the loader's attributes
+    :return: a dictionary with ``path`` (the text ``None`` if there is none) and the loader's
+        attributes
 
 
     CLI Example:
@@ -348,13 +350,13 @@ def get_loader(vm_, **kwargs):
 
 def get_disks(vm_, **kwargs):
     """
-    The disks of a domain, with their backing chain and image snapshots.
+    List the disks of a domain, with their backing chains and image snapshots.
 
     :param vm_: name of the domain
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: a dict of the target (``vda``) to ``file``, ``type``, ``file format``, ``virtual size``
-        and ``disk size`` in bytes, ``backing file``, ``snapshots``; or ``error``
+    :return: a dictionary of targets (``vda``) to ``file``, ``type``, ``file format``,
+        ``virtual size`` and ``disk size`` in bytes, ``backing file``, ``snapshots``; or ``error``
 
 
     CLI Example:
@@ -369,24 +371,25 @@ def get_disks(vm_, **kwargs):
 
 def setmem(vm_, memory, config=False, **kwargs):
     """
-    Change how much memory a domain has.
+    Change the memory of a domain.
 
-    A stopped domain gets it as its maximum and current memory. A running one gets it at
-    once by its balloon, up to the maximum it was started with.
+    For a stopped domain, both its maximum and its current memory are set. The memory of a running
+    domain changes immediately through its balloon, up to the maximum that it was started with.
 
     :param vm_: name of the domain
     :param memory: MiB, or a size such as ``2GiB``
-    :param config: of a running domain, also change what it has from its next start on;
-        then it may be more than its present maximum
-    :param overcommit: do it also where the host has promised its memory or CPUs to others;
-        default: ``virt:overcommit``, else False
-    :param placement: what the runner sends: the master's policy; default: ``virt:placement`` here
+    :param config: also change the memory from a running domain's next start on; it may then exceed
+        the current maximum
+    :param overcommit: do it even if the host does not have enough free memory or CPUs; default:
+        ``virt:overcommit``, else False
+    :param placement: the master's policy, sent by the runner; default: ``virt:placement`` of this
+        host
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: True
 
-    :raises Unsupported: more than the running domain can take without ``config``
-    :raises NoRoom: the host has promised to others what it would get more
+    :raises Unsupported: more than the running domain can get without ``config``
+    :raises NoRoom: the host does not have enough free capacity
 
 
     CLI Example:
@@ -407,24 +410,25 @@ def setmem(vm_, memory, config=False, **kwargs):
 
 def setvcpus(vm_, vcpus, config=False, **kwargs):
     """
-    Change how many virtual CPUs a domain has.
+    Change the number of virtual CPUs of a domain.
 
-    A stopped domain gets them as its maximum and current number. A running one gets them
-    at once by hotplug, up to the maximum it was started with.
+    For a stopped domain, both the maximum and the current number are set. The number of a running
+    domain changes immediately by hotplug, up to the maximum that it was started with.
 
     :param vm_: name of the domain
-    :param vcpus: how many
-    :param config: of a running domain, also change what it has from its next start on;
-        then it may be more than its present maximum
-    :param overcommit: do it also where the host has promised its memory or CPUs to others;
-        default: ``virt:overcommit``, else False
-    :param placement: what the runner sends: the master's policy; default: ``virt:placement`` here
+    :param vcpus: number of virtual CPUs
+    :param config: also change the memory from a running domain's next start on; it may then exceed
+        the current maximum
+    :param overcommit: do it even if the host does not have enough free memory or CPUs; default:
+        ``virt:overcommit``, else False
+    :param placement: the master's policy, sent by the runner; default: ``virt:placement`` of this
+        host
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: True
 
-    :raises Unsupported: more than the running domain can take without ``config``
-    :raises NoRoom: the host has promised to others what it would get more
+    :raises Unsupported: more than the running domain can get without ``config``
+    :raises NoRoom: the host does not have enough free capacity
 
 
     CLI Example:
@@ -445,11 +449,11 @@ def setvcpus(vm_, vcpus, config=False, **kwargs):
 
 def full_info(**kwargs):
     """
-    The host and all its domains, in one answer.
+    Show the host and all its domains.
 
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: a dict: ``node_info``, ``freecpu``, ``freemem`` (MiB) and ``vm_info``
+    :return: a dictionary: ``node_info``, ``freecpu``, ``freemem`` (MiB) and ``vm_info``
 
 
     CLI Example:
@@ -464,7 +468,7 @@ def full_info(**kwargs):
 
 def get_xml(vm_, **kwargs):
     """
-    A domain's XML as libvirt has it now, without passwords.
+    Return a domain's current XML, without passwords.
 
     :param vm_: name of the domain
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
@@ -483,15 +487,15 @@ def get_xml(vm_, **kwargs):
 
 def shutdown(vm_, timeout=0, **kwargs):
     """
-    Ask the system in a guest to power down.
+    Ask the operating system of a guest to shut down.
 
     :param vm_: name of the domain
-    :param timeout: seconds to wait until it is off; 0 only delivers the request
+    :param timeout: seconds to wait until the guest is off; 0: only send the request
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: True when the request was delivered, with ``timeout`` when the guest is off
+    :return: True if the request was sent; with ``timeout``, if the guest is off
 
-    :raises OperationFailed: libvirt refused, with its words; or it runs after ``timeout``
+    :raises OperationFailed: libvirt refused, or the guest is still running after ``timeout``
 
 
     CLI Example:
@@ -503,20 +507,20 @@ def shutdown(vm_, timeout=0, **kwargs):
     """
     timeout_s = values.number()(timeout, "timeout")
     with _locked("shutdown", vm_):
-        pass  # held no longer: who does not want to wait for the guest's system may pull the power
+        pass  # the lock is released, so that the guest can be powered off meanwhile
     return _on(vm_, lifecycle.shutdown, kwargs, timeout_s)
 
 
 def pause(vm_, **kwargs):
     """
-    Freeze a guest: its CPUs are stopped, its memory stays.
+    Pause a guest: its CPUs are stopped, its memory is kept.
 
     :param vm_: name of the domain
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: True, after libvirt showed it paused
+    :return: True, after libvirt has confirmed the state
 
-    :raises OperationFailed: libvirt refused; the message has its words
+    :raises OperationFailed: libvirt refused; the message contains its error
 
 
     CLI Example:
@@ -530,15 +534,15 @@ def pause(vm_, **kwargs):
 
 def resume(vm_, **kwargs):
     """
-    Let a paused or sleeping guest run on.
+    Resume a paused or suspended guest.
 
     :param vm_: name of the domain
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: True, after libvirt showed it running
+    :return: True, after libvirt has confirmed the state
 
-    :raises OperationFailed: libvirt refused; the message has its words. Or a migration of it was
-        broken off, and it may run on the other host: ``virt.migrate_recover`` comes first
+    :raises OperationFailed: libvirt refused, or a migration of the guest was interrupted and it may
+        run on the other host: call ``virt.migrate_recover`` first
 
     CLI Example:
 
@@ -553,23 +557,24 @@ def start(name, test=False, **kwargs):
     """
     Start a defined domain.
 
-    Refused where the guests that run would then have more memory or vCPUs than placement allows
-    (``virt:placement``); with Salt 3007 it was started.
+    Refused if the running guests would exceed the limits of ``virt:placement`` for memory or vCPUs.
+    Salt 3007 did not check.
 
     :param name: name of the domain
-    :param test: only see whether this host admits it; change nothing
-    :param overcommit: do it also where the host has promised its memory or CPUs to others;
-        default: ``virt:overcommit``, else False
-    :param placement: what the runner sends: the master's policy; default: ``virt:placement`` here
+    :param test: only check whether this host admits the guest; change nothing
+    :param overcommit: do it even if the host does not have enough free memory or CPUs; default:
+        ``virt:overcommit``, else False
+    :param placement: the master's policy, sent by the runner; default: ``virt:placement`` of this
+        host
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: True, after libvirt showed it running
+    :return: True, after libvirt has confirmed the state
 
-    :raises NoRoom: the host's memory or CPUs are promised to others
-    :raises Refused: the guest writes to a disk on which the disk of another guest is based: each
-        write would damage that one
-    :raises OperationFailed: libvirt refused; the message has its words. Or a migration of it was
-        broken off, and it may be on the other host: ``virt.migrate_recover`` comes first
+    :raises NoRoom: the host does not have enough free memory or CPUs
+    :raises Refused: the disk of another guest is based on a disk of this guest, and would be
+        corrupted
+    :raises OperationFailed: libvirt refused, or a migration of the guest was interrupted and it may
+        be on the other host: call ``virt.migrate_recover`` first
 
 
     CLI Example:
@@ -591,14 +596,14 @@ def _started(dom, admission_config, test):
 
 def stop(name, **kwargs):
     """
-    Pull the power of a guest. What it had not written is lost.
+    Power off a guest. Data that it has not written is lost.
 
     :param name: name of the domain
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: True, after libvirt showed it off
+    :return: True, after libvirt has confirmed the state
 
-    :raises OperationFailed: libvirt refused; the message has its words
+    :raises OperationFailed: libvirt refused; the message contains its error
 
 
     CLI Example:
@@ -612,14 +617,14 @@ def stop(name, **kwargs):
 
 def reboot(name, **kwargs):
     """
-    Ask the system in a guest to reboot.
+    Ask the operating system of a guest to reboot.
 
     :param name: name of the domain
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: True when the request was delivered
+    :return: True if the request was sent
 
-    :raises OperationFailed: libvirt refused; the message has its words
+    :raises OperationFailed: libvirt refused; the message contains its error
 
 
     CLI Example:
@@ -633,14 +638,14 @@ def reboot(name, **kwargs):
 
 def reset(vm_, **kwargs):
     """
-    Press the reset button of a guest.
+    Reset a guest, like its reset button.
 
     :param vm_: name of the domain
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: True, after libvirt showed it running
+    :return: True, after libvirt has confirmed the state
 
-    :raises OperationFailed: libvirt refused; the message has its words
+    :raises OperationFailed: libvirt refused; the message contains its error
 
 
     CLI Example:
@@ -654,24 +659,24 @@ def reset(vm_, **kwargs):
 
 def power(name, verb, when, last_seen=False, timeout=0, overcommit=None, placement=None, **kwargs):
     """
-    Start, stop, pause, resume or reset a guest that is in one of the given states, and say what
-    became of it. ``salt-run virt.…`` calls it for its verbs by name: one job has all of it.
+    Start, stop, pause, resume or reset a guest if it is in one of the given states. The runner
+    functions of the same names call it, so that each needs a single job.
 
-    :param name: of the guest
+    :param name: name of the guest
     :param verb: ``start``, ``shutdown``, ``stop``, ``pause``, ``resume`` or ``reset``
-    :param when: list of the states that it is done in; in any other nothing is done
-    :param last_seen: no other host was asked: nothing is done either with one that is off here, or
-        is being moved, or of which a migration was broken off, for it may be on another host
-    :param timeout: of ``shutdown``: how many seconds the guest's system may take; it is asked again
-        every 10 s, and after that time left on
+    :param when: list of states in which the operation is performed; in other states nothing is done
+    :param last_seen: no other host was queried: nothing is done with a guest that is off here, that
+        is being migrated, or whose migration was interrupted, because it may be on another host
+    :param timeout: for ``shutdown``: seconds to wait for the guest's system; the request is sent
+        every 10 s, and the guest is not powered off after that
     :param overcommit: as for ``virt.start``
     :param placement: as for ``virt.start``
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: a dict: ``before``, the state's word, or None without a guest that surely is the one;
-        ``after``, its state when it was done, or None
+    :return: a dictionary: ``before``, the previous state, or None if it is not certain that the
+        guest is here; ``after``, the state after the operation, or None
 
-    :raises OperationFailed: libvirt refused; the message has its words
+    :raises OperationFailed: libvirt refused; the message contains its error
 
     CLI Example:
 
@@ -697,7 +702,7 @@ def power(name, verb, when, last_seen=False, timeout=0, overcommit=None, placeme
             return power_answer.PowerChange(before).to_answer()
         if verb in acts:
             acts[verb]()
-    if verb not in acts:  # the lock is not held: who does not want to wait may pull the power
+    if verb not in acts:  # the lock is not held, so that the guest can be powered off meanwhile
         steps_dir = job_steps.folder(__salt__["config.get"])
         _on(name, lifecycle.off_within, kwargs, timeout_s, lambda: job_steps.record_step(steps_dir))
     with _connect(kwargs) as conn:
@@ -711,9 +716,9 @@ def ctrl_alt_del(vm_, **kwargs):
     :param vm_: name of the domain
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: True when they were delivered
+    :return: True if they were sent
 
-    :raises OperationFailed: libvirt refused; the message has its words
+    :raises OperationFailed: libvirt refused; the message contains its error
 
 
     CLI Example:
@@ -727,16 +732,16 @@ def ctrl_alt_del(vm_, **kwargs):
 
 def set_autostart(vm_, state="on", **kwargs):
     """
-    Say whether a guest starts with the host.
+    Set whether a guest starts with the host.
 
     :param vm_: name of the domain
     :param state: ``on`` or ``off``
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: True, after libvirt showed the flag
+    :return: True, after libvirt has confirmed the flag
 
-    :raises InvalidInput: another state
-    :raises Refused: it is kept by high availability, and must not start with its host
+    :raises InvalidInput: invalid state
+    :raises Refused: high availability manages the guest, so it must not start with its host
 
     CLI Example:
 
@@ -755,14 +760,14 @@ def set_autostart(vm_, state="on", **kwargs):
 
 def create_xml_str(xml, **kwargs):
     """
-    Start a transient domain from its XML: it is gone when it stops.
+    Start a transient domain from its XML. It disappears when it stops.
 
     :param xml: the domain's XML text
-    :param overcommit: do it also where the host has promised its memory or CPUs to others;
-        default: ``virt:overcommit``, else False
+    :param overcommit: do it even if the host does not have enough free memory or CPUs; default:
+        ``virt:overcommit``, else False
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: True, after libvirt showed it active
+    :return: True, after libvirt has confirmed that it is active
 
 
     CLI Example:
@@ -782,14 +787,14 @@ def create_xml_str(xml, **kwargs):
 
 def create_xml_path(path, **kwargs):
     """
-    Start a transient domain from an XML file: it is gone when it stops.
+    Start a transient domain from an XML file. It disappears when it stops.
 
-    :param path: of the file, on the hypervisor
-    :param overcommit: do it also where the host has promised its memory or CPUs to others;
-        default: ``virt:overcommit``, else False
+    :param path: path of the file on the hypervisor
+    :param overcommit: do it even if the host does not have enough free memory or CPUs; default:
+        ``virt:overcommit``, else False
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: True, after libvirt showed it active
+    :return: True, after libvirt has confirmed that it is active
 
     :raises InvalidInput: the file cannot be read
 
@@ -829,7 +834,7 @@ def define_xml_path(path, **kwargs):
     """
     Define a persistent domain from an XML file; it is not started.
 
-    :param path: of the file, on the hypervisor
+    :param path: path of the file on the hypervisor
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: True
@@ -848,14 +853,14 @@ def define_xml_path(path, **kwargs):
 
 def vm_cputime(vm_=None, **kwargs):
     """
-    How much CPU time the domains used.
+    Show the CPU time of domains.
 
-    The percentage is measured over half a second; 100 is all of a guest's vCPUs.
+    The percentage is measured over half a second; 100 means that all vCPUs of the guest are busy.
 
-    :param vm_: name of one domain; without it, all domains
+    :param vm_: name of a domain; default: all domains
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: a dict of the domain's name to ``cputime`` (ns) and ``cputime_percent`` (0 to 100)
+    :return: a dictionary of domain names to ``cputime`` (ns) and ``cputime_percent`` (0 to 100)
 
 
     CLI Example:
@@ -870,12 +875,12 @@ def vm_cputime(vm_=None, **kwargs):
 
 def vm_netstats(vm_=None, **kwargs):
     """
-    Network counters of the domains, all interfaces of one together.
+    Show the network counters of domains, summed over the interfaces of each.
 
-    :param vm_: name of one domain; without it, all domains
+    :param vm_: name of a domain; default: all domains
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: a dict of the domain's name to ``rx_bytes``, ``rx_packets``, ``rx_errs``, ``rx_drop``
+    :return: a dictionary of domain names to ``rx_bytes``, ``rx_packets``, ``rx_errs``, ``rx_drop``
         and the same with ``tx_``
 
 
@@ -891,12 +896,12 @@ def vm_netstats(vm_=None, **kwargs):
 
 def vm_diskstats(vm_=None, **kwargs):
     """
-    Disk counters of the active domains, all disks of one together.
+    Show the disk counters of active domains, summed over the disks of each.
 
-    :param vm_: name of one domain; without it, all domains
+    :param vm_: name of a domain; default: all domains
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: a dict of the domain's name to ``rd_req``, ``rd_bytes``, ``wr_req``, ``wr_bytes`` and
+    :return: a dictionary of domain names to ``rd_req``, ``rd_bytes``, ``wr_req``, ``wr_bytes`` and
         ``errs``
 
 

@@ -1,12 +1,12 @@
 """
-Commands and files by a guest's own agent (QEMU's), for guests without a minion. From the master:
-``salt-run virt.exec``, ``virt.put`` and ``virt.get``, which put neither command nor content into a
-job; see docs/console.md.
+Run commands and copy files through the QEMU guest agent, for guests without a minion. From the
+master, use ``salt-run virt.exec``, ``virt.put`` and ``virt.get``, which put neither commands nor
+content into a job; see docs/console.md.
 
 :depends: libvirt-python in Salt's own Python
 """
 
-import base64 as base64s  # the name is an argument's here
+import base64 as base64s  # an argument here has the same name
 from typing import TYPE_CHECKING
 
 import saltvirt
@@ -33,22 +33,23 @@ def __virtual__():
 
 def exec(vm_, cmd, shell=False, env=None, timeout=60, base64=False, **kwargs):
     """
-    Run a command in a guest, by its agent, as the agent's user (root). The command and what it
-    prints are in the job: ``salt-run virt.exec`` keeps both out of it, and gives it an input.
+    Run a command in a guest through its agent, as the agent's user (root). The command and its
+    output are part of the job: ``salt-run virt.exec`` avoids this, and supports an input.
 
     :param vm_: name of the domain
-    :param cmd: a text, split into words as a shell would, or a list of words. No shell reads it
-    :param shell: True: ``/bin/sh -c`` in the guest reads the text
-    :param env: a dict of names to texts: the whole environment of the command, but for ``PATH``,
-        which it has in any case; default: the agent's
-    :param timeout: seconds that it is waited for, at most 86400. It goes on after that
-    :param base64: return what it printed as it is, in base64
+    :param cmd: command line, which is split into words as by a shell, or a list of words. It is not
+        passed to a shell
+    :param shell: True: run the text with ``/bin/sh -c`` in the guest
+    :param env: dictionary: the complete environment of the command, except ``PATH``, which is
+        always set; default: the agent's environment
+    :param timeout: seconds to wait, at most 86400. The command continues after that
+    :param base64: return the unmodified output in base64
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: a dict: ``pid``, ``has_ended``, ``exit_code``, ``signal`` (null where it has none),
-        ``stdout``, ``stderr`` (at most 256 KiB of each, without control characters), ``truncated``
+    :return: a dictionary: ``pid``, ``has_ended``, ``exit_code``, ``signal`` (null if none),
+        ``stdout``, ``stderr`` (at most 256 KiB each, without control characters), ``truncated``
 
-    :raises Unsupported: no agent answers, or it runs no commands
+    :raises Unsupported: the agent does not answer, or does not run commands
     :raises ConnectionFailed: the agent hangs
 
     CLI Example:
@@ -82,21 +83,22 @@ def exec(vm_, cmd, shell=False, env=None, timeout=60, base64=False, **kwargs):
 
 def put(vm_, local, remote, mode=None, overwrite=False, atomic=True, **kwargs):
     """
-    Copy a file of this host into a guest, by its agent. It is there whole or not at all.
+    Copy a file of this host to a guest through its agent. The file appears only when it is
+    complete.
 
     :param vm_: name of the domain
-    :param local: the path of the file on this host
-    :param remote: the whole path of the new file in the guest
-    :param mode: its permissions, such as ``'0640'``; default ``'0600'``
-    :param overwrite: True: what is there is replaced
-    :param atomic: False: written straight to its place, without a shell in the guest; what fails
-        leaves a part of it
+    :param local: path of the file on this host
+    :param remote: absolute path of the new file in the guest
+    :param mode: permissions, such as ``'0640'``; default ``'0600'``
+    :param overwrite: True: replace an existing file
+    :param atomic: False: write directly to the destination, without a shell in the guest; a failure
+        leaves a partial file
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: the size in bytes
 
-    :raises AlreadyExists: something has this name in the guest
-    :raises Unsupported: no agent answers, or it writes no files
+    :raises AlreadyExists: a file of this name exists in the guest
+    :raises Unsupported: the agent does not answer, or does not write files
 
     CLI Example:
 
@@ -123,21 +125,21 @@ def put(vm_, local, remote, mode=None, overwrite=False, atomic=True, **kwargs):
 
 def get(vm_, remote, local, overwrite=False, most="1GiB", **kwargs):
     """
-    Copy a file of a guest to this host, by its agent. It is there whole or not at all, and root
-    alone can read it; no link on this host is followed.
+    Copy a file of a guest to this host through its agent. The file appears only when it is
+    complete, and only root can read it; links on this host are not followed.
 
     :param vm_: name of the domain
-    :param remote: the path of the file in the guest
-    :param local: the path of the new file on this host
-    :param overwrite: True: a file that is there is replaced
-    :param most: nothing larger
+    :param remote: path of the file in the guest
+    :param local: path of the new file on this host
+    :param overwrite: True: replace an existing file
+    :param most: maximum size
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: the size in bytes
 
-    :raises AlreadyExists: something has this name here
-    :raises NotFound: no such file in the guest
-    :raises InvalidInput: it is larger than ``most``
+    :raises AlreadyExists: a file of this name exists here
+    :raises NotFound: the file does not exist in the guest
+    :raises InvalidInput: the file is larger than ``most``
 
     CLI Example:
 

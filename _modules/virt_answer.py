@@ -1,5 +1,5 @@
 """
-What this host answers to the master's runner, signed with the key of its minion.
+Answer the master's runner, signed with the key of this host's minion.
 
 :depends: cryptography, which Salt brings
 """
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __virtualname__ = "virt"
 log = logging.getLogger(__name__)
 
-# what the runner asks beside functions of this module; find_job: one that began before the update
+# further functions that the runner calls; find_job: for jobs that started before an update
 _EXTRA_FUNCTIONS = ("test.ping", "saltutil.find_job")
 
 
@@ -39,15 +39,15 @@ def __virtual__():
 
 def answer(fun, kwarg=None, **kwargs):
     """
-    Call a function of this host, and sign what it returns or fails with.
+    Call a function of this host, and sign its result or error.
 
-    Salt does not check whose return a job gets: any accepted minion could answer for this host.
-    ``salt-run virt.…`` asks its hosts by this function and believes signed answers alone.
+    Salt does not authenticate the returns of jobs: any accepted minion could answer for this host.
+    ``salt-run virt.…`` queries hosts through this function and only accepts signed answers.
 
-    :param fun: the function: one of ``virt``, or ``test.ping``
+    :param fun: the function: a function of ``virt``, or ``test.ping``
     :param kwarg: dictionary of its arguments
 
-    :return: a dict: ``said`` (``return`` and ``retcode``, as Salt has them) and ``proof``
+    :return: a dictionary: ``said`` (``return`` and ``retcode``, as in Salt) and ``proof``
 
     CLI Example:
 
@@ -71,13 +71,13 @@ def answer(fun, kwarg=None, **kwargs):
 
 def answers(fun, each, **kwargs):
     """
-    Call a function of this host several times, one call after the other, and sign what they return
-    or fail with. ``salt-run virt.init`` of several guests has a host make them by one job.
+    Call a function of this host several times in sequence, and sign the results or errors.
+    ``salt-run virt.init`` of several guests uses it to create them in one job.
 
-    :param fun: the function: one of ``virt``
+    :param fun: the function of ``virt``
     :param each: list of dictionaries: the arguments of each call
 
-    :return: as ``virt.answer``; its ``return`` is a list: ``return`` and ``retcode`` of each call
+    :return: as ``virt.answer``; ``return`` is a list of ``return`` and ``retcode`` of each call
 
     CLI Example:
 
@@ -100,12 +100,13 @@ def answers(fun, each, **kwargs):
 
 def working(jid):
     """
-    Whether this host still works at a job, and when that made its last step.
+    Show whether this host is still running a job, and when the job made its last step.
 
     :param jid: the job's id
 
-    :return: {} when it does not; else a dict: ``pid`` and, when it has made a step, ``quiet_s``
-        (seconds since the last one) and ``within_s`` (seconds that this one may take)
+    :return: {} if it is not running; otherwise a dictionary: ``pid`` and, if the job has made a
+        step, ``quiet_s`` (seconds since the last step) and ``within_s`` (timeout of the current
+        step in seconds)
 
     CLI Example:
 
@@ -123,16 +124,17 @@ def working(jid):
 
 
 def _events_together():
-    """While it lasts, steps are told some at a time: by the minion, which ``salt-call`` is not."""
+    """Send the events of steps in batches during the block; ``salt-call``, which is not the minion,
+    sends each one."""
     if __opts__.get("__cli") == "salt-call":
         return contextlib.nullcontext()
     return job_steps.batch_events(functools.partial(events.send_all, {**__opts__}))
 
 
 def _stale_library_answer(fun, jid):
-    """The answer of a process that began before a sync and has imported nothing yet: the new
-    library signs that the old one is refused. Without a signature the runner would say that another
-    minion may have answered. None where the library is as it was."""
+    """Answer for a process that started before a sync and has not imported the library yet: the new
+    library signs that the old one is refused. Without a signature, the runner would report that
+    another minion may have answered. None if the library is current."""
     try:
         _ = errors.VirtError  # the first use of the library
     except Exception as exc:
@@ -146,7 +148,7 @@ def _stale_library_answer(fun, jid):
 
 
 def _check_function(fun):
-    """Raises InvalidInput for what the runner never asks."""
+    """Raise InvalidInput for a function that the runner does not call."""
     if not isinstance(fun, str) or not (fun.startswith("virt.") or fun in _EXTRA_FUNCTIONS):
         raise errors.InvalidInput(
             f"fun={units.short_repr(fun)}: it is a function of virt, or {_EXTRA_FUNCTIONS[0]}"
@@ -154,8 +156,8 @@ def _check_function(fun):
 
 
 def _call(fun, kwarg):
-    """``return`` and ``retcode`` of a function, its error as Salt words it; ``others``: the parts
-    that tell of other guests, see saltvirt.rights.confidential."""
+    """Call a function; return ``return`` and ``retcode``, with errors as Salt formats them, and
+    ``others``: the parts about other guests, see saltvirt.confidential."""
     if fun not in __salt__ and not calls.is_handled(fun):
         return {"return": f"'{fun}' is not available.", "retcode": 1}
     with confidential.collect() as parts:
@@ -165,7 +167,7 @@ def _call(fun, kwarg):
 
 
 def _returned(fun, kwarg):
-    """The same, without what it tells of others."""
+    """Call a function; return ``return`` and ``retcode``."""
     try:
         if calls.is_handled(fun):
             host = calls.Host(__opts__, __salt__)
@@ -181,5 +183,6 @@ def _returned(fun, kwarg):
 
 
 def _is_user_error(exc):
-    """Whether it is an error that was raised for a person: one of Salt's, as all of ours are."""
+    """Whether an exception was raised for the user: one of Salt's, like all exceptions of Salt
+    Virt."""
     return any(kind.__name__ == "SaltException" for kind in type(exc).__mro__)

@@ -1,6 +1,6 @@
 """
-Backups of guests: a hypervisor shows the disks of a guest as they are at one moment, and the
-machine that has the target reads them from there. ``salt-run virt.backup`` does all of it.
+Back up and restore guests: a hypervisor exports a consistent view of a guest's disks, and the
+target's machine reads them. ``salt-run virt.backup`` calls these functions.
 """
 
 import contextlib
@@ -53,16 +53,17 @@ def _connect(kwargs):
 
 def backup_look(name, **kwargs):
     """
-    What of a guest can be backed up.
+    Show which disks of a guest can be backed up.
 
-    :param name: the guest's name
+    :param name: name of the guest
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: a dict: ``uuid``, ``active`` (it runs), ``disks`` (a list: ``target``, ``size_bytes``,
-        ``source``, ``format``, ``bitmaps``: name to ``good``, ``inconsistent`` or ``disabled``),
-        ``checkpoints`` (names), ``skipped`` (disk to why it is in no backup), ``name``
+    :return: a dictionary: ``uuid``, ``active`` (the guest is running), ``disks`` (a list:
+        ``target``, ``size_bytes``, ``source``, ``format``, ``bitmaps``: name to ``good``,
+        ``inconsistent`` or ``disabled``), ``checkpoints`` (names), ``skipped`` (disk to the reason
+        why it is not backed up), ``name``
 
-    :raises NotFound: no such guest
+    :raises NotFound: the guest does not exist
 
     CLI Example:
 
@@ -78,15 +79,15 @@ def backup_look(name, **kwargs):
 
 def backup_reader(once=False):
     """
-    The certificate that this machine shows where it reads a backup: its own, which nobody trusts
-    whom the master did not tell to for one backup. It is made when it is first asked for; the key
-    stays here, in ``/var/lib/salt-virt/backup-reader``.
+    Return the certificate that this machine uses to read backups. Others only trust it if the
+    master told them so for a single backup. It is created when it is first needed; the key stays in
+    ``/var/lib/salt-virt/backup-reader``.
 
-    :param once: True: another one, for one ``virt.backup_pull``, ``virt.backup_restore``,
-        ``virt.backup_disk`` or ``virt.backup_again`` alone. So who is read cannot lead this machine
-        to what another one shows to it meanwhile
+    :param once: True: a new certificate for a single call of ``virt.backup_pull``,
+        ``virt.backup_restore``, ``virt.backup_disk`` or ``virt.backup_again``. The exporting host
+        can then not redirect this machine to another host's export
 
-    :return: a dict: ``authority`` (in PEM)
+    :return: a dictionary: ``authority`` (PEM)
 
     CLI Example:
 
@@ -107,7 +108,7 @@ def _backup_pair():
 
 @contextlib.contextmanager
 def _backup_reader(reader, authority, field_name):
-    """(by which key this machine reads, the folder with that for a program)."""
+    """The key pair that this machine reads with, and a folder that contains it for a program."""
     with locks.temporary_folder(locks.runtime_folder(), "backup-") as folder:
         pair = _backup_pair() if reader is None else own_pair.take(_ONE_TIME_KEYS, reader, "reader")
         own_pair.trust(folder, pair, authority, field_name)
@@ -115,7 +116,7 @@ def _backup_reader(reader, authority, field_name):
 
 
 def _backup_endpoint(shown, reader):
-    """Where disks are shown, to whom alone, with a certificate of their own."""
+    """The TLS endpoint of an export: a new certificate, and the only client that is admitted."""
     pair = own_pair.generate(shown.host, certs.SERVER)
     client_ca = own_pair.authority(reader, "reader")
     credentials = tls_listener.TlsCredentials(pair.authority, pair.certificate, pair.key, client_ca)
@@ -124,25 +125,26 @@ def _backup_endpoint(shown, reader):
 
 def backup_begin(name, ident, disks, reader, **kwargs):
     """
-    Show the disks of a guest, as they are now, to the machine that has the target, until
-    ``virt.backup_end``. A guest that runs goes on; its file systems are frozen for the moment by
-    its agent, where one answers. One that is off cannot be started meanwhile.
+    Export a consistent view of a guest's disks to the target's machine, until ``virt.backup_end``.
+    A running guest continues; the guest agent, if it answers, freezes its file systems for a
+    moment. A guest that is off cannot be started meanwhile.
 
-    What is begun ends by itself when nobody reads for two minutes, when the guest stops, and when
-    less than 256 MiB are free below ``virt:images``, where what the guest overwrites is kept.
+    The export ends automatically if nothing is read for two minutes, if the guest stops, or if less
+    than 256 MiB are free below ``virt:images``, where overwritten blocks are stored.
 
-    :param name: the guest's name
-    :param ident: what the backup is called
-    :param disks: a list with how each disk is to be taken: ``target``, ``parent`` and ``since`` of
-        an increment, else ``reason``
-    :param reader: who alone may read: what ``virt.backup_reader`` says on the machine of the target
+    :param name: name of the guest
+    :param ident: name of the backup
+    :param disks: list of the disks: ``target``, and ``parent`` and ``since`` for an increment,
+        otherwise ``reason``
+    :param reader: the only admitted client: the answer of ``virt.backup_reader`` on the target's
+        machine
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: a dict: ``host`` and ``port``, ``consistency`` (``frozen``, ``crash``, ``stopped``),
-        ``note`` (why file systems were not frozen), ``uuid``, ``definition``, ``disks``,
-        ``authority`` (in PEM: of the certificate that is shown, made for this one backup)
+    :return: a dictionary: ``host`` and ``port``, ``consistency`` (``frozen``, ``crash``,
+        ``stopped``), ``note`` (why file systems were not frozen), ``uuid``, ``definition``,
+        ``disks``, ``authority`` (PEM of the certificate, created for this backup)
 
-    :raises OperationFailed: and then nothing is shown, and nothing is left of it
+    :raises OperationFailed: nothing is exported, and everything is rolled back
 
     CLI Example:
 
@@ -177,19 +179,18 @@ def backup_begin(name, ident, disks, reader, **kwargs):
 
 def backup_end(name, ident, good=False, needed=(), **kwargs):
     """
-    Show the disks of a guest no more: the end of ``virt.backup_begin``, also of one whose process
-    has died.
+    End the export of ``virt.backup_begin``, also if its process has died.
 
-    :param name: the guest's name
-    :param ident: what the backup is called
-    :param good: True when the backup is there, whole: then its checkpoint stays
-    :param needed: with ``good``: the checkpoints that stay; others of backups go
+    :param name: name of the guest
+    :param ident: name of the backup
+    :param good: True: the backup is complete, so its checkpoint is kept
+    :param needed: with ``good``: checkpoints to keep; other checkpoints of backups are deleted
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: a dict: ``why`` (it had ended by itself before), ``left`` (what could not be taken
-        away)
+    :return: a dictionary: ``why`` (reason, if the export had ended before), ``left`` (leftovers
+        that could not be removed)
 
-    :raises OperationFailed: libvirt does not end it
+    :raises OperationFailed: libvirt cannot end it
 
     CLI Example:
 
@@ -210,13 +211,13 @@ def backup_end(name, ident, good=False, needed=(), **kwargs):
 
 def backup_sweep(**kwargs):
     """
-    End what processes that died have begun for backups of guests of this host, also of guests that
-    are on another host by now: the room for what they overwrote is free again. Each
-    ``virt.backup_begin`` here does it, and so does ``salt-run virt.backup_due`` on all hosts.
+    Clean up exports of processes that died, also for guests that are on another host now, so that
+    the space of overwritten blocks is free again. Each ``virt.backup_begin`` does this, and
+    ``salt-run virt.backup_due`` does it on all hosts.
 
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: a list: the guests of which something was left
+    :return: list of guests that had leftovers
 
     CLI Example:
 
@@ -234,23 +235,23 @@ def backup_plan(
     folder, host, look, whole=False, chain=chains.CHAIN, mounted=False, key=None, reader=False
 ):  # fmt: skip
     """
-    How the next backup of a guest is to be taken, by what this machine has in a folder of backups.
+    Plan the next backup of a guest from the existing backups in a folder of this machine.
 
-    :param folder: of the target
-    :param host: the hypervisor that has the guest
-    :param look: what ``virt.backup_look`` says there
-    :param whole: True to read all disks whole
-    :param chain: so many backups at most stand on each other
-    :param mounted: True where the folder has to be a mount point
-    :param key: with which it is to be encrypted: the name of a file of this machine,
+    :param folder: folder of the target
+    :param host: hypervisor of the guest
+    :param look: the answer of ``virt.backup_look`` of that host
+    :param whole: True: read all disks completely
+    :param chain: maximum length of a chain of backups
+    :param mounted: True: the folder must be a mount point
+    :param key: encryption key: name of a file of this machine,
         ``/etc/salt-virt/backup-keys/NAME.key``
-    :param reader: True: say also what ``virt.backup_reader`` with ``once`` says
+    :param reader: True: also return the answer of ``virt.backup_reader`` with ``once``
 
-    :return: a dict: ``ident`` (what it will be called), ``disks`` (how each is to be taken),
-        ``needed`` (the checkpoints from which next increments begin), ``guest`` and ``host`` (of
-        the last backup of that UUID here), ``reader``
+    :return: a dictionary: ``ident`` (name of the backup), ``disks`` (how each disk is to be backed
+        up), ``needed`` (checkpoints that later increments depend on), ``guest`` and ``host`` (of
+        the last backup with that UUID), ``reader``
 
-    :raises InvalidInput: the folder is missing, or is not root's alone
+    :raises InvalidInput: the folder does not exist, or others can write to it
 
     CLI Example:
 
@@ -277,26 +278,26 @@ def backup_pull(
     reader=None, compress=None,
 ):  # fmt: skip
     """
-    Read the disks that a hypervisor shows (``virt.backup_begin``), by TLS with the certificate of
-    ``virt.backup_reader``, and put the backup into a folder: whole, or not at all.
+    Read the disks that a hypervisor exports (``virt.backup_begin``), over TLS with the certificate
+    of ``virt.backup_reader``, and store them as a backup, completely or not at all.
 
-    :param folder: of the target
-    :param name: the guest's name
-    :param ident: what the backup is called, by ``virt.backup_plan``
-    :param host: the hypervisor that has the guest
-    :param serving: what ``virt.backup_begin`` said
-    :param by: who asked for it
-    :param mounted: True where the folder has to be a mount point
-    :param bandwidth: so many MiB/s are read at most
-    :param key: with which it is encrypted, as for ``virt.backup_plan``
-    :param reader: what ``virt.backup_reader`` with ``once`` said here; default: what it says
-        without
-    :param compress: ``zstd`` or ``zlib``: how QEMU compresses the disks; default: it does not
+    :param folder: folder of the target
+    :param name: name of the guest
+    :param ident: name of the backup, from ``virt.backup_plan``
+    :param host: hypervisor of the guest
+    :param serving: the answer of ``virt.backup_begin``
+    :param by: the requesting user
+    :param mounted: True: the folder must be a mount point
+    :param bandwidth: bandwidth limit in MiB/s
+    :param key: encryption key, as for ``virt.backup_plan``
+    :param reader: the answer of ``virt.backup_reader`` with ``once``; default: its answer without
+        ``once``
+    :param compress: compression of the disks, ``zstd`` or ``zlib``; default: none
 
-    :return: a dict: ``ident``, ``stored_bytes`` (the length of its files), ``moved_bytes`` (so much
-        was read), ``checkpoints``
+    :return: a dictionary: ``ident``, ``stored_bytes`` (size of its files), ``moved_bytes`` (bytes
+        that were read), ``checkpoints``
 
-    :raises OperationFailed: and then there is no such backup
+    :raises OperationFailed: no backup is created
 
     :depends: python3-libnbd for /usr/bin/python3; qemu-img and qemu-nbd
 
@@ -325,7 +326,7 @@ def backup_pull(
 
 
 def _progress_sender(name):
-    """Progress on the event bus: ``salt/virt/backup/<name>/progress``."""
+    """Return a function that sends progress events: ``salt/virt/backup/<name>/progress``."""
     steps_dir = job_steps.folder(__salt__["config.get"])
 
     def send_progress(progress):
@@ -339,23 +340,23 @@ def _progress_sender(name):
 
 def backup_list(folder, uuid=None, mounted=False, name=None, newest=False, after=None):
     """
-    The backups in a folder of this machine. An answer has 256 KiB at most: ask again with
-    ``after`` for what comes behind.
+    List the backups in a folder of this machine. An answer is limited to 256 KiB: call it again
+    with ``after`` for the rest.
 
-    :param folder: of the target
-    :param uuid: of one guest; default: of all
-    :param mounted: True where the folder has to be a mount point
-    :param name: of guests that have this name, or had it, or have it as UUID; and of ``uuid``
-    :param newest: True: of each guest only the last one, and the last good one
-    :param after: ``UUID/IDENT``: only those behind that one
+    :param folder: folder of the target
+    :param uuid: UUID of a guest; default: all guests
+    :param mounted: True: the folder must be a mount point
+    :param name: guests that have or had this name, or have it as UUID; and the guest with ``uuid``
+    :param newest: True: only the newest and the newest good backup of each guest
+    :param after: ``UUID/IDENT``: only backups after that one
 
-    :return: a list of dicts, the oldest of each guest first: ``ident``, ``guest``, ``uuid``,
-        ``when``, ``age_s`` (by the clock of this machine), ``host``, ``consistency``, ``disks``
-        (disk to ``whole``, or the backup that it stands on), ``stored_bytes``, ``wrong`` (why it
-        is not good, or cannot be read without its key, or null), ``broken`` (disk to what is wrong
-        with it), ``skipped`` (what of the guest is not in it)
+    :return: a list of dictionaries, for each guest the oldest first: ``ident``, ``guest``,
+        ``uuid``, ``when``, ``age_s`` (by the clock of this machine), ``host``, ``consistency``,
+        ``disks`` (disk to ``whole``, or to the backup that it depends on), ``stored_bytes``,
+        ``wrong`` (why it is not good, or cannot be read without its key, or null), ``broken`` (disk
+        to the error), ``skipped`` (disks that it does not contain)
 
-    :raises InvalidInput: the folder is missing, or is not root's alone
+    :raises InvalidInput: the folder does not exist, or others can write to it
 
     CLI Example:
 
@@ -377,27 +378,26 @@ def backup_show(
     folder, uuid, backup, reader, mounted=False, stand=None, disk=None, damaged=False
 ):  # fmt: skip
     """
-    Show a backup in a folder of this machine to one hypervisor, by NBD over TLS: read-only, until
-    ``virt.backup_hide``, or until nobody has read for two minutes. Meanwhile it is not removed. To
-    a guest that stands on it it is shown until ``virt.backup_let_go``, or until nobody has read for
-    a day.
+    Export a backup in a folder of this machine to a hypervisor by NBD over TLS, read-only, until
+    ``virt.backup_hide``, or until nothing has been read for two minutes. It is not removed
+    meanwhile. For a guest that runs from it, it is exported until ``virt.backup_let_go``, or until
+    nothing has been read for a day.
 
-    :param folder: of the target
-    :param uuid: of the guest
-    :param backup: its name, its number, or ``latest``
-    :param reader: who alone may read: what ``virt.backup_reader`` says on the hypervisor
-    :param mounted: True where the folder has to be a mount point
-    :param stand: a dict with the ``guest`` that runs from it and its ``host``: the backup is not
-        removed before ``virt.backup_let_go``, whether it is shown or not
-    :param disk: only this one, by its target
-    :param damaged: True: also where it is not good, all disks that can still be opened
+    :param folder: folder of the target
+    :param uuid: UUID of the guest
+    :param backup: name or number of the backup, or ``latest``
+    :param reader: the only admitted client: the answer of ``virt.backup_reader`` on the hypervisor
+    :param mounted: True: the folder must be a mount point
+    :param stand: dictionary with the ``guest`` that runs from the backup and its ``host``: the
+        backup is not removed before ``virt.backup_let_go``, exported or not
+    :param disk: only this disk, by its target
+    :param damaged: True: export also a backup that is not good, with all disks that can be opened
 
-    :return: a dict: ``ident``, ``guest``, ``host`` and ``port``, ``definition``, ``disks`` (a list:
-        ``target``, ``size_bytes``), ``authority`` (in PEM: of the certificate that is shown),
-        ``damaged``
+    :return: a dictionary: ``ident``, ``guest``, ``host`` and ``port``, ``definition``, ``disks`` (a
+        list: ``target``, ``size_bytes``), ``authority`` (PEM of the certificate), ``damaged``
 
-    :raises NotFound: no such backup, or it has no such disk
-    :raises BadAnswer: it is not good
+    :raises NotFound: the backup does not exist, or does not contain the disk
+    :raises BadAnswer: the backup is not good
 
     CLI Example:
 
@@ -422,11 +422,11 @@ def backup_show(
 
 def backup_hide(reader):
     """
-    Show a backup no more: the end of ``virt.backup_show`` when all of it was read.
+    End the export of ``virt.backup_show``, after the backup was read.
 
-    :param reader: to whom it is shown, as ``virt.backup_show`` was told
+    :param reader: the client, as given to ``virt.backup_show``
 
-    :return: True where something was shown to it
+    :return: True if something was exported to it
 
     CLI Example:
 
@@ -446,36 +446,38 @@ def backup_restore(
     reader=None, seed=None, **kwargs,
 ):  # fmt: skip
     """
-    Make a guest of a backup that is shown to this host (``virt.backup_show``). It is off. Its disks
-    are qcow2 files of their own in the folder of ``virt:images``; CD and floppy drives are empty.
+    Create a guest from a backup that is exported to this host (``virt.backup_show``). The guest is
+    off. Its disks are qcow2 files of their own in the folder of ``virt:images``; CD and floppy
+    drives are empty.
 
     :param name: of the new guest
-    :param shown: what ``virt.backup_show`` said
-    :param itself: True: it is the guest of the backup, with its UUID and addresses, and there is no
-        other; else those are new
-    :param over: True: it takes the place of the guest of that name and UUID, which is off. How
-        that was, and its disks, are kept until ``virt.backup_confirm`` or ``virt.backup_undo``
-    :param stop: with ``over``: power the guest off once the new disks are there
-    :param disk: with ``over``: of this one disk alone
-    :param instant: True: it is started at once, and its blocks are pulled in while it runs:
-        ``virt.backup_standing`` says how far that is
-    :param bandwidth: with ``instant``: so many MiB/s are pulled in at most
-    :param reader: what ``virt.backup_reader`` with ``once`` said here; default: what it says
-        without
-    :param seed: without ``itself`` and ``over``: give the system in it a machine-id, a host name,
-        SSH host keys and a minion's key of its own, as ``virt.clone`` does; default: when the
-        guest of the backup was seeded by ``virt.init``
-    :param overcommit: do it also where the host has promised its room to others; default:
+    :param shown: the answer of ``virt.backup_show``
+    :param itself: True: restore the guest itself, with its UUID and addresses; no other guest may
+        have them. Otherwise they are new
+    :param over: True: replace the guest of that name and UUID, which must be off. Its definition
+        and disks are kept until ``virt.backup_confirm`` or ``virt.backup_undo``
+    :param stop: with ``over``: power off the guest when the new disks are ready
+    :param disk: with ``over``: replace only this disk
+    :param instant: True: start the guest immediately and copy its blocks while it runs:
+        ``virt.backup_standing`` shows the progress
+    :param bandwidth: with ``instant``: bandwidth limit in MiB/s
+    :param reader: the answer of ``virt.backup_reader`` with ``once``; default: its answer without
+        ``once``
+    :param seed: without ``itself`` and ``over``: give the system in the guest a new machine-id,
+        host name, SSH host keys and minion key, as ``virt.clone`` does; default: if ``virt.init``
+        seeded the guest of the backup
+    :param overcommit: do it even if the host does not have enough free capacity; default:
         ``virt:overcommit``, else False
-    :param placement: what the runner sends: the master's policy; default: ``virt:placement`` here
+    :param placement: the master's policy, sent by the runner; default: ``virt:placement`` of this
+        host
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: what ``virt.clone`` returns
+    :return: as ``virt.clone``
 
-    :raises AlreadyExists: the name, or a file where a disk would go
-    :raises Refused: this host lacks memory, CPUs or space; with ``over``: the guest runs, has
-        snapshots or saved memory, or an earlier restore of it waits
-    :raises OperationFailed: and then nothing of it is left
+    :raises AlreadyExists: the name, or a disk file, exists
+    :raises Refused: this host does not have enough memory, CPUs or disk space; with ``over``: the
+        guest runs, has snapshots or saved memory, or an earlier restore was not confirmed
+    :raises OperationFailed: everything is rolled back
 
     CLI Example:
 
@@ -518,23 +520,24 @@ def backup_restore(
 
 def backup_disk(name, shown, disk, reader=None, **kwargs):
     """
-    Make one disk of a backup that is shown to this host (``virt.backup_show``) as a file in the
+    Copy one disk of a backup that is exported to this host (``virt.backup_show``) to a file in the
     folder of ``virt:images``. No guest has it.
 
-    :param name: of the guest
-    :param shown: what ``virt.backup_show`` said
-    :param disk: its target, as ``vdb``
+    :param name: name of the guest
+    :param shown: the answer of ``virt.backup_show``
+    :param disk: target of the disk, such as ``vdb``
     :param reader: as for ``virt.backup_restore``
-    :param overcommit: do it also where the host has promised its room to others; default:
+    :param overcommit: do it even if the host does not have enough free capacity; default:
         ``virt:overcommit``, else False
-    :param placement: what the runner sends: the master's policy; default: ``virt:placement`` here
+    :param placement: the master's policy, sent by the runner; default: ``virt:placement`` of this
+        host
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: a dict: ``path`` of a qcow2 file, ``size_bytes`` of the disk
+    :return: a dictionary: ``path`` of a qcow2 file, ``size_bytes`` of the disk
 
-    :raises NotFound: the backup has no such disk
-    :raises Refused: this host lacks space
-    :raises OperationFailed: and then nothing of it is left
+    :raises NotFound: the backup does not contain the disk
+    :raises Refused: this host does not have enough disk space
+    :raises OperationFailed: everything is rolled back
 
     CLI Example:
 
@@ -555,7 +558,7 @@ def backup_disk(name, shown, disk, reader=None, **kwargs):
 
 
 def _restore_inputs(name, shown, arguments):
-    """What making a guest of a backup works with."""
+    """The request, the tools and the backup of a restore."""
     connection.require_binding()
     config = admission.config_of(__salt__["config.get"], arguments)
     backup_info = backup_answers.ShownBackup.from_answer(shown, "shown")
@@ -570,7 +573,7 @@ def _restore_inputs(name, shown, arguments):
 
 
 def _step_sender(name, verb):
-    """The steps as events: ``salt/virt/<name>/<verb>/<step>``."""
+    """Return a function that sends steps as events: ``salt/virt/<name>/<verb>/<step>``."""
     steps_dir = job_steps.folder(__salt__["config.get"])
 
     def send_step(step, message, /, within_s=0, **data):

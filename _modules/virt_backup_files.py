@@ -1,6 +1,6 @@
 """
-Single files of a backup in a folder of this machine. ``salt-run virt.backup_ls`` and
-``virt.backup_get`` ask the machine of the target.
+Read single files from backups in a folder of this machine. ``salt-run virt.backup_ls`` and
+``virt.backup_get`` call the target's machine.
 """
 
 from typing import TYPE_CHECKING
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __virtualname__ = "virt"
 
-# the appliance may take so long for one thing, where it is emulated
+# timeout of a single step of an emulated appliance
 _STEP_TIMEOUT_S = 600
 
 
@@ -32,25 +32,26 @@ def __virtual__():
 
 def backup_ls(folder, name, path="/", backup="latest", filesystem=None, mounted=False):
     """
-    What is in a folder of a guest, by a backup of it in a folder of this machine. libguestfs reads
-    it, in a virtual machine of its own: this machine mounts nothing.
+    List a folder of a guest from a backup in a folder of this machine. libguestfs reads it in a
+    virtual machine of its own: this machine mounts nothing.
 
-    :param folder: of the target
-    :param name: of the guest, or its UUID
-    :param path: in the guest: a folder, or a file
-    :param backup: the backup's name, its number, or ``latest``
-    :param filesystem: look into this one alone, which is ``/`` then; default: what the guest's
+    :param folder: folder of the target
+    :param name: name or UUID of the guest
+    :param path: folder or file in the guest
+    :param backup: name or number of the backup, or ``latest``
+    :param filesystem: read only this file system, as ``/``; default: everything that the guest's
         system mounts
-    :param mounted: True: the folder of the target has to be a mount point
+    :param mounted: True: the target's folder must be a mount point
 
-    :return: a dict: ``ident`` (of the backup), ``guest``, ``files`` (a list of at most 1000:
-        ``name``, in which all that is no plain letter is spelled out, ``kind``, ``size_bytes``,
-        ``mode``, ``changed_s``, ``link``), ``more`` (so many are there besides), ``filesystems``
-        (device to kind), ``missing`` (what the guest mounts and could not be read, and why)
+    :return: a dictionary: ``ident`` (of the backup), ``guest``, ``files`` (a list of at most 1000:
+        ``name``, with special characters escaped, ``kind``, ``size_bytes``, ``mode``,
+        ``changed_s``, ``link``), ``more`` (number of further files), ``filesystems`` (device to
+        kind), ``missing`` (file systems that the guest mounts and that could not be read, with the
+        reasons)
 
-    :raises NotFound: no such backup, or no such file in it
-    :raises InvalidInput: there is not one system on the disks: say which ``filesystem``
-    :raises Unsupported: no libguestfs here
+    :raises NotFound: the backup does not exist, or does not contain the file
+    :raises InvalidInput: the disks do not contain exactly one system: give ``filesystem``
+    :raises Unsupported: libguestfs is not installed
 
     :depends: guestfish
 
@@ -70,28 +71,28 @@ def backup_get(
     test=False,
 ):  # fmt: skip
     """
-    Take a file of a guest out of a backup in a folder of this machine, to a file of this machine
-    that root alone can read. A folder becomes a tar file. It is there whole, or not at all.
+    Copy a file of a guest from a backup in a folder of this machine to a file of this machine that
+    only root can read. A folder is stored as a tar file. The file appears only when it is complete.
 
-    :param folder: of the target
-    :param name: of the guest, or its UUID
-    :param path: in the guest; links are followed inside of it
-    :param dest: the path of the new file; nothing may be there, and its folder is root's alone;
-        default: a new one below ``/var/lib/salt-virt/backup-files``
-    :param backup: the backup's name, its number, or ``latest``
-    :param filesystem: look into this one alone, which is ``/`` then; default: what the guest's
+    :param folder: folder of the target
+    :param name: name or UUID of the guest
+    :param path: path in the guest; links are followed inside the guest
+    :param dest: path of the new file; it must not exist, and only root may write to its folder;
+        default: a new path below ``/var/lib/salt-virt/backup-files``
+    :param backup: name or number of the backup, or ``latest``
+    :param filesystem: read only this file system, as ``/``; default: everything that the guest's
         system mounts
-    :param most: nothing larger is taken out
-    :param mounted: True: the folder of the target has to be a mount point
-    :param test: only look whether it is there
+    :param most: maximum size
+    :param mounted: True: the target's folder must be a mount point
+    :param test: only check whether it exists
 
-    :return: a dict: ``ident`` (of the backup), ``guest``, ``kind`` (``file``, ``folder``),
+    :return: a dictionary: ``ident`` (of the backup), ``guest``, ``kind`` (``file``, ``folder``),
         ``size_bytes``, ``path`` on this machine
 
-    :raises NotFound: no such backup, or no such file in it
-    :raises AlreadyExists: something is at ``dest``
-    :raises InvalidInput: it is larger than ``most``, or a device, FIFO or socket
-    :raises Unsupported: no libguestfs here
+    :raises NotFound: the backup does not exist, or does not contain the file
+    :raises AlreadyExists: ``dest`` exists
+    :raises InvalidInput: the file is larger than ``most``, or is a device, FIFO or socket
+    :raises Unsupported: libguestfs is not installed
 
     :depends: guestfish
 
@@ -118,6 +119,6 @@ def _files_request(name, backup, path, filesystem):
 
 
 def _step_signal():
-    """Each sign of life is a step."""
+    """Return a function that reports progress as a step."""
     steps_dir = job_steps.folder(__salt__["config.get"])
     return lambda _done_bytes: job_steps.record_step(steps_dir, _STEP_TIMEOUT_S)

@@ -1,6 +1,6 @@
 """
-Backups on one host without a master's say: its guests into a folder of its own, and back from
-there. ``salt-run virt.backup`` does the same between two machines, by the same parts.
+Back up and restore guests on a single host without a master. ``salt-run virt.backup`` does the same
+between two machines.
 """
 
 import contextlib
@@ -35,27 +35,27 @@ def backup(
     **kwargs,
 ):  # fmt: skip
     """
-    Back a guest of this host up into a folder of this host. What changed since the last backup
-    there is read; a disk of which that is not known for sure is read whole.
+    Back up a guest of this host to a folder of this host. Only blocks that changed since the last
+    backup are read; a disk whose changes are not known for certain is read completely.
 
-    :param name: the guest's name
-    :param folder: of the backups; root's alone
-    :param whole: True to read all disks whole
-    :param key: with which it is encrypted: the name of a file of this machine,
+    :param name: name of the guest
+    :param folder: folder of the backups; only root may write to it
+    :param whole: True: read all disks completely
+    :param key: encryption key: name of a file of this machine,
         ``/etc/salt-virt/backup-keys/NAME.key``
-    :param mounted: True where the folder has to be a mount point
-    :param bandwidth: so many MiB/s are read at most
-    :param compress: ``zstd`` or ``zlib``: how QEMU compresses the disks; default: it does not
-    :param test: say how each disk would be read, change nothing
+    :param mounted: True: the folder must be a mount point
+    :param bandwidth: bandwidth limit in MiB/s
+    :param compress: compression of the disks, ``zstd`` or ``zlib``; default: none
+    :param test: show how each disk would be read; change nothing
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: a dict: ``ident`` (what the backup is called), ``disks`` (disk to the backup from which
-        it goes on, or to why it is read whole), ``skipped`` (drives that are in no backup); without
-        ``test`` also ``consistency``, ``moved_bytes``, ``stored_bytes``, ``left`` (what could not
-        be taken away)
+    :return: a dictionary: ``ident`` (name of the backup), ``disks`` (disk to the backup that it
+        depends on, or to the reason why it is read completely), ``skipped`` (drives that are not
+        part of backups); without ``test`` also ``consistency``, ``moved_bytes``, ``stored_bytes``,
+        ``left`` (leftovers that could not be removed)
 
-    :raises NotFound: no such guest
-    :raises OperationFailed: and then there is no such backup, and nothing of it is left
+    :raises NotFound: the guest does not exist
+    :raises OperationFailed: no backup is created, and everything is rolled back
 
     :depends: python3-libnbd for /usr/bin/python3; qemu-img and qemu-nbd
 
@@ -95,7 +95,7 @@ def backup(
         if end_reason and isinstance(exc, errors.VirtError) and end_reason not in exc.text:
             raise errors.OperationFailed(f"{exc.text}; {end_reason}") from exc
         raise
-    # those of other folders and targets stay
+    # checkpoints of other folders and targets are kept
     obsolete = {*plan["needed"], *plan.get("superseded", ())}
     needed = {*guest_disks["checkpoints"]} - obsolete | {*result["checkpoints"]}
     _, leftovers = _end_backup(*backup_key, good=True, needed=sorted(needed), **kwargs)
@@ -108,7 +108,8 @@ def backup(
 
 
 def _end_backup(*args, **options):
-    """(why it had ended before, or does not end; what is left of it)."""
+    """End the export; return the reason if it had ended before or cannot be ended, and the
+    leftovers."""
     try:
         answer = __salt__["virt.backup_end"](*args, **options)
     except errors.VirtError as exc:
@@ -121,32 +122,33 @@ def backup_bring(
     test=False, damaged=False, **kwargs,
 ):  # fmt: skip
     """
-    Make a guest on this host from a backup in a folder of this host. It is off. Without ``new`` it
-    is the guest itself, with its UUID and addresses: you know that it runs nowhere else.
+    Restore a guest on this host from a backup in a folder of this host. The guest is off. Without
+    ``new`` it is the guest itself, with its UUID and addresses: make sure that it runs nowhere
+    else.
 
-    :param name: of the guest that was backed up, or its UUID
-    :param folder: of the backups
-    :param backup: the backup's name, its number, or ``latest``
-    :param new: name of another guest beside it, with UUID and addresses of its own. Not with
+    :param name: name or UUID of the guest that was backed up
+    :param folder: folder of the backups
+    :param backup: name or number of the backup, or ``latest``
+    :param new: create another guest of this name, with a UUID and addresses of its own. Not with
         ``over`` or ``disk``
-    :param over: True: it takes the place of the guest that is here, until ``virt.backup_confirm``
-        or ``virt.backup_undo``
-    :param stop: with ``over``: power the guest off once the new disks are there
-    :param disk: this one alone, by its target: as a file beside the images, which no guest has;
-        with ``over`` in the guest's place for it
-    :param mounted: True where the folder has to be a mount point
-    :param test: say which backup it would be, change nothing
-    :param damaged: True: also from a backup that is not good: what can be read of it. What cannot
-        is zeros, and a disk whose file is gone is left out
+    :param over: True: replace the existing guest, until ``virt.backup_confirm`` or
+        ``virt.backup_undo``
+    :param stop: with ``over``: power off the guest when the new disks are ready
+    :param disk: restore only this disk, by its target: as a file next to the images, which no guest
+        has; with ``over`` it replaces the guest's disk
+    :param mounted: True: the folder must be a mount point
+    :param test: show which backup would be restored; change nothing
+    :param damaged: True: restore also from a backup that is not good, as far as it can be read.
+        Unreadable blocks are zeros, and a disk whose file is missing is left out
     :param kwargs: as for ``virt.backup_restore``
 
-    :return: what ``virt.init`` returns, ``ident`` of the backup, and ``skipped`` (what of the guest
-        is not in it, and why); of a disk as a file ``path``
-        and ``size_bytes`` in its place; with ``test`` ``ident`` alone
+    :return: as ``virt.init``, with ``ident`` of the backup and ``skipped`` (disks that it does not
+        contain, with the reasons); for a disk as a file ``path`` and ``size_bytes`` instead; with
+        ``test`` only ``ident``
 
-    :raises NotFound: no such backup, or it has no such disk
-    :raises AlreadyExists: the guest is here
-    :raises OperationFailed: and then nothing of it is left
+    :raises NotFound: the backup does not exist, or does not contain the disk
+    :raises AlreadyExists: the guest exists
+    :raises OperationFailed: everything is rolled back
 
     CLI Example:
 
@@ -161,7 +163,7 @@ def backup_bring(
     )  # fmt: skip
     damaged = values.flag(damaged, "damaged")
     backup_ids.refuse_conflicts(new, over, stop, disk)
-    # it may have been renamed since
+    # the guest may have been renamed since
     local_guests = _backup_guests(kwargs) if over or disk is not None else {}
     record = _find_backup(
         name, folder, str(backup), mounted, disk, damaged, local_guests.get(str(name)), over
@@ -194,16 +196,16 @@ def backup_bring(
 
 
 def _backup_guests(kwargs):
-    """The guests of this host, by name, and their UUIDs."""
+    """The guests of this host: name to UUID."""
     local = {key: value for key, value in kwargs.items() if key in settings.CONNECTION}
     with connection.connect(settings.connection(__salt__["config.get"], local)) as conn:
         return lookup.uuids(conn)
 
 
 def _find_backup(name, folder, backup, mounted, disk, damaged, uuid, in_place):
-    """The good one that is meant. uuid: of the guest that has the name here."""
+    """Find the good backup to restore. uuid: UUID of the guest that has the name on this host."""
     target = backup_target.open_target(values.text(folder, "folder"), mounted)
     records = list(receive.listing(target, uuid=uuid, name=name))
     if not in_place and any(record.guest == name for record in records):
-        uuid = None  # of several that had the name the operator says which
+        uuid = None  # several guests had the name: the operator must choose
     return backup_ids.find_listed(records, name, backup, disk, damaged, uuid, target=folder)

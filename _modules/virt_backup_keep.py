@@ -1,6 +1,6 @@
 """
-Backups of guests in a folder of this machine: removed by rule, read back. ``salt-run
-virt.backup_prune`` and ``virt.backup_verify`` ask the machines of all targets.
+Prune and verify backups in a folder of this machine. ``salt-run virt.backup_prune`` and
+``virt.backup_verify`` call the machines of all targets.
 """
 
 import time
@@ -31,20 +31,21 @@ def __virtual__():
 
 def backup_prune(folder, retention, name=None, mounted=False, test=False):
     """
-    Remove the backups in a folder of this machine that no rule keeps. What a backup that stays
-    stands on stays, too, and so does the newest good one of each guest, and one that is being read.
+    Remove the backups in a folder of this machine that no retention rule keeps. Backups that a kept
+    backup depends on, the newest good backup of each guest, and backups that are being read are
+    kept.
 
-    :param folder: of the target
-    :param retention: a dict of how many stay: ``last``, ``hourly``, ``daily``, ``weekly``,
-        ``monthly``, ``yearly``; with none of them all do
-    :param name: of one guest, or its UUID; default: all guests'
-    :param mounted: True: the folder has to be a mount point
-    :param test: only tell what would be removed
+    :param folder: folder of the target
+    :param retention: dictionary of the number of backups to keep: ``last``, ``hourly``, ``daily``,
+        ``weekly``, ``monthly``, ``yearly``; without any of them, all are kept
+    :param name: name or UUID of a guest; default: all guests
+    :param mounted: True: the folder must be a mount point
+    :param test: only show what would be removed
 
-    :return: a dict: ``guests`` (a list: ``uuid``, ``guest``, ``backups``, each with ``ident``,
-        ``stays`` and ``why``, and ``trouble`` where nothing was removed)
+    :return: a dictionary: ``guests`` (a list: ``uuid``, ``guest``, ``backups``, each with
+        ``ident``, ``stays`` and ``why``, and ``trouble`` if nothing was removed)
 
-    :raises InvalidInput: the folder is missing, or is not root's alone
+    :raises InvalidInput: the folder does not exist, or others can write to it
 
     CLI Example:
 
@@ -60,24 +61,25 @@ def backup_prune(folder, retention, name=None, mounted=False, test=False):
 
 def backup_verify(folder, name=None, backup="all", days=None, mounted=False, most=None):
     """
-    Read backups in a folder of this machine back, through QEMU, and compare them with the digests
-    of what was read of the guest. What is found is put down beside each. A disk that is broken is
-    read whole by the next backup.
+    Verify backups in a folder of this machine: read them with QEMU and compare them with the
+    digests of the data that was read from the guest. The result is recorded with each backup. The
+    next backup reads a broken disk completely.
 
-    :param folder: of the target
-    :param name: of one guest, or its UUID; default: all guests'
-    :param backup: ``all``, ``latest``, or the name or number of one
-    :param days: only those that were not read back in so many days
-    :param mounted: True: the folder has to be a mount point
-    :param most: no more than so many, those first that were not read back for the longest time
+    :param folder: folder of the target
+    :param name: name or UUID of a guest; default: all guests
+    :param backup: ``all``, ``latest``, or the name or number of a backup
+    :param days: only backups that were not verified within this number of days
+    :param mounted: True: the folder must be a mount point
+    :param most: maximum number of backups, starting with those that were not verified for the
+        longest time
 
-    :return: a dict: ``backups``, a list: ``uuid``, ``guest``, ``ident``, ``verified`` (``when``,
-        ``disks``, ``broken``: disk to what is wrong with it), ``wrong`` (why it is not good, or
-        what it stands on), ``trouble`` (why it could not be read back)
+    :return: a dictionary: ``backups``, a list: ``uuid``, ``guest``, ``ident``, ``verified``
+        (``when``, ``disks``, ``broken``: disk to the error), ``wrong`` (why it, or a backup that it
+        depends on, is not good), ``trouble`` (why it could not be verified)
 
-    :raises InvalidInput: the folder is missing, or is not root's alone
-    :raises NotFound: the guest has no such backup
-    :raises Unsupported: no qemu-nbd or qemu-img here
+    :raises InvalidInput: the folder does not exist, or others can write to it
+    :raises NotFound: the backup does not exist
+    :raises Unsupported: qemu-nbd or qemu-img is not installed
 
     :depends: qemu-img and qemu-nbd
 
@@ -98,7 +100,7 @@ def backup_verify(folder, name=None, backup="all", days=None, mounted=False, mos
 
 
 def _progress_sender():
-    """Progress on the event bus: ``salt/virt/backup/<name>/verify``."""
+    """Return a function that sends progress events: ``salt/virt/backup/<name>/verify``."""
     steps_dir = job_steps.folder(__salt__["config.get"])
     last_sent = [0.0]
 

@@ -1,6 +1,6 @@
 """
-Backups that took the place of a guest: how it was is kept until that is confirmed or undone.
-``salt-run virt.backup_restore NAME over=True`` begins it.
+Manage restores that replaced a guest: the replaced guest is kept until the restore is confirmed or
+undone. ``salt-run virt.backup_restore NAME over=True`` starts it.
 """
 
 from typing import TYPE_CHECKING
@@ -37,16 +37,16 @@ def _admission():
 
 def backup_over(name, stop=False, **kwargs):
     """
-    Whether a backup can take the place of a guest here.
+    Check whether a backup can replace a guest on this host.
 
-    :param name: the guest's name
-    :param stop: True: it may be powered off for that
+    :param name: name of the guest
+    :param stop: True: the guest may be powered off
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: a dict: ``uuid``, ``active`` (it runs), ``why`` (all that is against it), ``waits``
-        (the backup that has taken its place and was not confirmed yet, or null)
+    :return: a dictionary: ``uuid``, ``active`` (the guest is running), ``why`` (reasons against
+        it), ``waits`` (the backup that has replaced it and was not confirmed yet, or null)
 
-    :raises NotFound: no such guest
+    :raises NotFound: the guest does not exist
 
     CLI Example:
 
@@ -64,21 +64,21 @@ def backup_over(name, stop=False, **kwargs):
 
 def backup_confirm(vm_, test=False, unused=(), **kwargs):
     """
-    The guest that a backup has made stays: the disks that it had before are deleted, those that
-    are its own and that nobody else uses.
+    Keep a guest that was restored from a backup: the disks of the replaced guest are deleted if
+    they are its own and no other guest uses them.
 
-    :param vm_: the guest's name
-    :param test: only say what would be deleted
-    :param unused: paths on storage that other hosts may have, of which the caller knows from all
-        of them that nobody there uses them; the runner asks by ``virt.storage_users``
+    :param vm_: name of the guest
+    :param test: only show what would be deleted
+    :param unused: paths on shared storage that no other host uses, as the caller has verified; the
+        runner verifies it with ``virt.storage_users``
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: a dict: ``delete`` (paths), ``keep`` (path to the reason) and where there are any
-        ``shared`` (what to ask other hosts about, by path) and ``unsure`` (disks of its own that
-        stay)
+    :return: a dictionary: ``delete`` (paths), ``keep`` (path to the reason) and, if there are any,
+        ``shared`` (files to ask other hosts about, by path) and ``unsure`` (its own disks that are
+        kept)
 
-    :raises NotFound: no backup has taken its place, or it was confirmed
-    :raises OperationFailed: a disk could not be deleted; it can be called again
+    :raises NotFound: it was not replaced by a backup, or the restore was confirmed
+    :raises OperationFailed: a disk could not be deleted; you can call it again
 
     CLI Example:
 
@@ -102,19 +102,21 @@ def backup_confirm(vm_, test=False, unused=(), **kwargs):
 
 def backup_undo(name, stop=False, test=False, **kwargs):
     """
-    The guest is again as it was before a backup took its place. The disks that were made of the
-    backup are deleted, with all that was written to them since.
+    Bring a guest back that was replaced by a backup. The restored disks are deleted, including
+    everything that was written to them since.
 
-    :param name: the guest's name
-    :param stop: power it off for that
-    :param test: only raise why it would not be done
+    :param name: name of the guest
+    :param stop: power off the guest first
+    :param test: only raise the reason against it
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: a dict: ``left`` (what could not be taken away, and why), and where there are any
-        ``detached`` (disks that were attached since; they stay, and the guest has them no more)
+    :return: a dictionary: ``left`` (leftovers that could not be removed, with the reasons), and, if
+        there are any, ``detached`` (disks that were attached since; they are kept, but no longer
+        attached)
 
-    :raises NotFound: no backup has taken its place, or it was confirmed
-    :raises Refused: it runs, has snapshots or saved memory, or a disk that it had is gone
+    :raises NotFound: it was not replaced by a backup, or the restore was confirmed
+    :raises Refused: the guest runs, has snapshots or saved memory, or one of its previous disks
+        does not exist
 
     CLI Example:
 

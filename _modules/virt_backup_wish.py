@@ -1,5 +1,5 @@
 """
-What a guest says of its backups.
+Backup schedules of guests.
 """
 
 from typing import TYPE_CHECKING
@@ -30,18 +30,18 @@ def _connect(kwargs):
 
 def backup_wish(name, wish, test=False, **kwargs):
     """
-    A guest says from now on how it is to be backed up; ``virt.backup_due`` of the master goes by
-    it. ``backup`` of ``virt.deployed`` sets it.
+    Set the backup schedule of a guest, which ``virt.backup_due`` of the master follows. ``backup``
+    of ``virt.deployed`` sets it.
 
-    :param name: the guest's name
-    :param wish: ``no``, ``yes``, or words of ``hours=NUMBER`` and ``to=TARGET``
+    :param name: name of the guest
+    :param wish: ``no``, ``yes``, or ``hours=NUMBER`` and ``to=TARGET``, separated by spaces
     :param test: True: nothing is written
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: what it said before, or None
+    :return: the previous schedule, or None
 
-    :raises NotFound: no such guest
-    :raises Unsupported: Salt Virt has not made it
+    :raises NotFound: the guest does not exist
+    :raises Unsupported: the guest was not created by Salt Virt
 
     CLI Example:
 

@@ -1,5 +1,5 @@
 """
-The bridge that guests are connected to, put under the host's own address.
+Manage the bridge that guests are connected to, below the host's own address.
 """
 
 import logging
@@ -33,30 +33,30 @@ def __virtual__():
 
 def bridge_create(bridge="br0", interface=None, timeout_s=60, vlan=None, type="linux", force=False):
     """
-    Make a bridge over an interface and move the host's address to it.
+    Create a bridge on an interface and move the host's address to it.
 
-    Everything is put back as it was if the bridge does not get the interface's addresses within
-    the time, or if nothing answers through it: the master if the way to it goes through the
-    interface, else the default gateway. A timer of systemd does that even if this minion dies
-    meanwhile, and a unit if the host is started again meanwhile.
+    The previous configuration is restored if the bridge does not get the interface's addresses in
+    time, or if nothing answers through it: the master, if its route uses the interface, otherwise
+    the default gateway. A systemd timer restores it even if this minion dies, and a unit if the
+    host reboots meanwhile.
 
-    :param bridge: its name
-    :param interface: default the one with the default route, else the only one with an address
-    :param timeout_s: seconds that the host may take to reach its master again
-    :param vlan: the number of a VLAN of the interface, 1 to 4094: the bridge is over that, and the
-        addresses stay where they are. Default: over the interface itself
-    :param type: ``linux``, or ``ovs``: a bridge of Open vSwitch. Its ``interface`` is one without
-        an address, by default none
-    :param force: move the address also while high availability has guests on this host: if the
-        bridge does not work, the host is reset and they are started elsewhere
+    :param bridge: name of the bridge
+    :param interface: default: the one with the default route, or the only one with an address
+    :param timeout_s: timeout in seconds for reaching the master again
+    :param vlan: VLAN id of the interface, 1 to 4094. The bridge is created on the VLAN, and the
+        addresses of the interface are left unchanged. Default: the interface itself
+    :param type: ``linux`` or ``ovs`` (Open vSwitch). The ``interface`` of an Open vSwitch bridge
+        must have no address; default: none
+    :param force: move the address even if high availability has guests on this host. If the bridge
+        does not work, the host is reset and its guests are started elsewhere
 
-    :return: a sentence
+    :return: a message
 
-    :raises OperationFailed: it was put back; or a bridge of ours is over a VLAN of the interface;
-        or high availability has guests here
+    :raises OperationFailed: the change was rolled back; or a bridge of Salt Virt is on a VLAN of
+        the interface; or high availability has guests here
 
-    Knows netplan, NetworkManager, systemd-networkd, wicked, network-scripts and ifupdown;
-    raises Unsupported for what is managed otherwise.
+    Supports netplan, NetworkManager, systemd-networkd, wicked, network-scripts and ifupdown; raises
+    Unsupported for other network managers.
 
     CLI Example:
 
@@ -74,17 +74,17 @@ def bridge_create(bridge="br0", interface=None, timeout_s=60, vlan=None, type="l
 
 def bridge_remove(bridge="br0", timeout_s=60, force=False):
     """
-    Takes away a bridge that ``virt.bridge_create`` made: the interface is configured as it was
-    before. When the master cannot be reached then, the bridge is put back.
+    Remove a bridge that ``virt.bridge_create`` created, and restore the previous configuration of
+    its interface. If the master cannot be reached then, the bridge is restored.
 
-    :param bridge: its name
-    :param timeout_s: seconds that the host may take to reach its master again
-    :param force: move the address also while high availability has guests on this host
+    :param bridge: name of the bridge
+    :param timeout_s: timeout in seconds for reaching the master again
+    :param force: move the address even if high availability has guests on this host
 
-    :return: a sentence
+    :return: a message
 
-    :raises OperationFailed: a guest is connected to it, its files were changed since, a bridge
-        of ours is over a VLAN of its interface, or high availability has guests here
+    :raises OperationFailed: a guest is connected to it, its files were changed, a bridge of Salt
+        Virt is on a VLAN of its interface, or high availability has guests here
 
     CLI Example:
 
@@ -102,15 +102,15 @@ def bridge_remove(bridge="br0", timeout_s=60, force=False):
 
 def bridge_over(bridge="br0", interface=None, timeout_s=60, vlan=None, type="linux"):
     """
-    The old name of :func:`bridge_create`, until the next release.
+    Old name of :func:`bridge_create`, until the next release.
 
-    :param bridge: see there
-    :param interface: see there
-    :param timeout_s: see there
-    :param vlan: see there
-    :param type: see there
+    :param bridge: see :func:`bridge_create`
+    :param interface: see :func:`bridge_create`
+    :param timeout_s: see :func:`bridge_create`
+    :param vlan: see :func:`bridge_create`
+    :param type: see :func:`bridge_create`
 
-    :return: a sentence
+    :return: a message
 
     CLI Example:
 
@@ -124,12 +124,12 @@ def bridge_over(bridge="br0", interface=None, timeout_s=60, vlan=None, type="lin
 
 def bridge_back(bridge="br0", timeout_s=60):
     """
-    The old name of :func:`bridge_remove`, until the next release.
+    Old name of :func:`bridge_remove`, until the next release.
 
-    :param bridge: see there
-    :param timeout_s: see there
+    :param bridge: see :func:`bridge_create`
+    :param timeout_s: see :func:`bridge_create`
 
-    :return: a sentence
+    :return: a message
 
     CLI Example:
 
@@ -143,21 +143,20 @@ def bridge_back(bridge="br0", timeout_s=60):
 
 def bridge_plan(bridge="br0", interface=None, vlan=None, type="linux"):
     """
-    What ``virt.bridge_create`` would do here; nothing is changed.
+    Show what ``virt.bridge_create`` would do. Nothing is changed.
 
-    :param bridge: its name
-    :param interface: default the one with the default route, else the only one with an address
-    :param vlan: the number of a VLAN of the interface, 1 to 4094: the bridge is over that, and the
-        addresses stay where they are. Default: over the interface itself
-    :param type: ``linux``, or ``ovs``: a bridge of Open vSwitch. Its ``interface`` is one without
-        an address, by default none
+    :param bridge: name of the bridge
+    :param interface: default: the one with the default route, or the only one with an address
+    :param vlan: VLAN id of the interface, 1 to 4094. The bridge is created on the VLAN, and the
+        addresses of the interface are left unchanged. Default: the interface itself
+    :param type: ``linux`` or ``ovs`` (Open vSwitch). The ``interface`` of an Open vSwitch bridge
+        must have no address; default: none
 
-    :return: ``interface``; ``files``: path to what would be written, without the values of
-        settings that hold passwords or keys, None for one that goes;
-        ``commands``: those that would be run; ``made``: whether we made the bridge that is there,
-        or one that is configured and not up, and then ``vlan`` and ``type`` of it, and
-        ``interface`` if it is over another one; ``there``: whether there is one. Where there is
-        one, or ``made`` says so, nothing would be done
+    :return: ``interface``; ``files``: paths to the new content, without the values of settings that
+        contain passwords or keys, or None for a file that would be deleted; ``commands`` that would
+        be run; ``there``: whether the bridge exists; ``made``: whether Salt Virt created it (also
+        if it is configured but not up), then with its ``vlan``, ``type`` and, if it is on another
+        one, ``interface``. If ``there`` or ``made`` is True, nothing would be done
 
     CLI Example:
 
@@ -188,8 +187,9 @@ def bridge_plan(bridge="br0", interface=None, vlan=None, type="linux"):
 
 
 def _refuse_watched(force):
-    """A host that is cut off for longer than it feeds its watchdog is reset, and a change of its
-    address that fails cuts it off for longer."""
+    """Refuse the change if high availability watches this host: a host that is disconnected for
+    longer than it feeds its watchdog is reset, and a failed change of its address disconnects it
+    for longer."""
     if values.boolean(force, "force"):
         return
     host = install.member_name()
@@ -214,7 +214,7 @@ def _is_ovs(type, vlan):
 
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]
-    """YAML as netplan reads it: an address of six pairs of digits is text, not a number."""
+    """YAML as netplan reads it: a MAC address that consists of digits is text, not a number."""
 
     yaml_implicit_resolvers = {
         first: [
@@ -242,7 +242,7 @@ def _dump(tree):
 
 
 def _probe():
-    """The master's address, when there is one to reach."""
+    """The master's address, if there is a master."""
     master = __opts__.get("master_ip") or __opts__.get("master")
     if isinstance(master, str) and __opts__.get("file_client") != "local":
         return master, int(__opts__.get("master_port", 4506))

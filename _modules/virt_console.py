@@ -1,5 +1,5 @@
 """
-Getting to a guest: its screen, its serial port, its addresses.
+Access guests: screens, serial ports and addresses.
 
 :depends: libvirt-python in Salt's own Python
 """
@@ -15,7 +15,7 @@ with saltvirt.later():
     from saltvirt.answers import reach as reaching
     from saltvirt.host import connection
     from saltvirt.host.domain import addresses, lookup
-    from saltvirt.host.domain import console as consoles  # the name is a function's here
+    from saltvirt.host.domain import console as consoles  # a function here has the same name
     from saltvirt.host.domain import screenshot as pictures
     from saltvirt.pki.common import certs
     from saltvirt.pki.host import own_pair
@@ -40,17 +40,17 @@ def _connect(kwargs):
 
 def console(vm_, **kwargs):
     """
-    Where a guest's displays and serial ports are, and the commands that reach them.
+    Show a guest's displays and serial ports, with the commands to connect to them.
 
     :param vm_: name of the domain
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: a dict: ``name``, ``host``, ``state``, ``graphics`` (list of ``type``, ``listen``,
-        ``port``, ``connect``, and ``tunnel``: the ssh command to run first when the display
-        listens on the host itself only) and ``serials`` (list of ``type``, ``port``, ``path``,
-        ``connect``). A stopped guest has no ports yet
+    :return: a dictionary: ``name``, ``host``, ``state``, ``graphics`` (list of ``type``,
+        ``listen``, ``port``, ``connect``, and ``tunnel``: the ssh command to run first if the
+        display only listens on the host itself) and ``serials`` (list of ``type``, ``port``,
+        ``path``, ``connect``). A guest that is off has no ports
 
-    :raises NotFound: there is no such domain
+    :raises NotFound: the domain does not exist
 
     CLI Example:
 
@@ -64,20 +64,19 @@ def console(vm_, **kwargs):
 
 def guest_addresses(vm_=None, **kwargs):
     """
-    The IP addresses of one guest, or of all that run.
+    List the IP addresses of one guest, or of all running guests.
 
-    Whoever knows is believed, in this order: the DHCP server of libvirt's networks, the
-    guest's agent if it is connected, the host's ARP table. Nobody is waited for longer than
-    two seconds.
+    The sources are, in this order: the DHCP server of libvirt's networks, the guest agent if it is
+    connected, and the host's ARP table. The timeout for each is two seconds.
 
-    :param vm_: name of one domain; without it, all active domains
+    :param vm_: name of a domain; default: all active domains
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: a dict of the domain's name to a dict of MAC address to ``interface``, ``source``
-        (``lease``, ``agent``, ``arp``) and ``addresses`` (list of ``address``, ``prefix``,
-        ``type``); empty when nobody knows
+    :return: a dictionary of domain names to dictionaries of MAC addresses to ``interface``,
+        ``source`` (``lease``, ``agent``, ``arp``) and ``addresses`` (list of ``address``,
+        ``prefix``, ``type``); empty if unknown
 
-    :raises NotFound: there is no such domain
+    :raises NotFound: the domain does not exist
 
     CLI Example:
 
@@ -91,7 +90,7 @@ def guest_addresses(vm_=None, **kwargs):
 
 def screenshot(vm_, path=None, screen=0, **kwargs):
     """
-    Take a picture of a running guest's screen.
+    Take a screenshot of a running guest.
 
     :param vm_: name of the domain
     :param path: absolute path of the PNG on this host; default: a new file in
@@ -101,7 +100,7 @@ def screenshot(vm_, path=None, screen=0, **kwargs):
 
     :return: the path of the PNG
 
-    :raises OperationFailed: the guest does not run, has no screen, or the file cannot be written
+    :raises OperationFailed: the guest is not running, has no screen, or the file cannot be written
 
     CLI Example:
 
@@ -118,17 +117,17 @@ def screenshot(vm_, path=None, screen=0, **kwargs):
 
 def display(vm_, **kwargs):
     """
-    A guest's displays and serial ports, as data: what kind each is, where it is on this host, and
-    what reaches it there. A password is never among it.
+    List a guest's displays and serial ports: type, location on this host, and how to connect.
+    Passwords are not included.
 
     :param vm_: name of the domain
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: a dict: ``uuid``, ``host``, ``state``, ``displays`` (list of ``type``: ``vnc``,
-        ``spice``, ``serial`` and the like, ``listen``, ``port``, ``socket``, ``connect``,
-        ``tunnel``, each null where there is none)
+    :return: a dictionary: ``uuid``, ``host``, ``state``, ``displays`` (list of ``type``: ``vnc``,
+        ``spice``, ``serial`` and so on, ``listen``, ``port``, ``socket``, ``connect``, ``tunnel``;
+        null if not applicable)
 
-    :raises NotFound: there is no such domain
+    :raises NotFound: the domain does not exist
 
     CLI Example:
 
@@ -142,17 +141,16 @@ def display(vm_, **kwargs):
 
 def screen(vm_, width=480, screen=0, **kwargs):
     """
-    A picture of a running guest's screen, as data.
+    Return a screenshot of a running guest as data.
 
     :param vm_: name of the domain
-    :param width: pixels that it is at most wide; from a hypervisor that makes pictures of another
-        kind than PPM it comes as it is
+    :param width: maximum width in pixels; not applied if the hypervisor does not return PPM images
     :param screen: number of the screen
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: a dict: ``uuid``, ``png`` (in base64)
+    :return: a dictionary: ``uuid``, ``png`` (base64)
 
-    :raises OperationFailed: the guest does not run, or has no screen
+    :raises OperationFailed: the guest is not running, or has no screen
 
     CLI Example:
 
@@ -169,22 +167,22 @@ def screen(vm_, width=480, screen=0, **kwargs):
 
 def reach(vm_, kind, caller, screen=0, force=False, **kwargs):
     """
-    Let one caller reach a running guest's display, serial port or agent: a process of its own
-    waits for him for 40 s at a port of this host, by TLS, and ends with him. ``salt-run
-    virt.ticket``, ``virt.console`` and ``virt.exec`` do all of it.
+    Let a single client connect to a running guest's display, serial port or agent: a process of its
+    own waits up to 40 s for the client on a port of this host, over TLS, and ends with the
+    connection. ``salt-run virt.ticket``, ``virt.console`` and ``virt.exec`` use it.
 
     :param vm_: name of the domain
     :param kind: ``display``, ``serial`` or ``agent``
-    :param caller: the certificate of the authority whose one client alone is let in, in PEM
+    :param caller: PEM of the CA certificate whose only client is admitted
     :param screen: number of the display
-    :param force: take the serial port from whoever has it
+    :param force: disconnect the current user of the serial port
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: a dict: ``uuid`` (of the guest that he reaches, whatever gets its name meanwhile),
-        ``kind``, ``port``, ``authority`` (in PEM: of the certificate that is shown to him, made for
-        this one caller), ``type`` (``vnc``, ``spice``, ``pty``, ``agent`` …)
+    :return: a dictionary: ``uuid`` (of the guest, even if its name is reused meanwhile), ``kind``,
+        ``port``, ``authority`` (PEM of the certificate, created for this client), ``type``
+        (``vnc``, ``spice``, ``pty``, ``agent`` and others)
 
-    :raises OperationFailed: the guest is off, or has no such thing, or all ports are in use
+    :raises OperationFailed: the guest is off, or has no such device, or all ports are in use
 
     CLI Example:
 

@@ -1,5 +1,6 @@
 """
-The ports of a hypervisor: open to the other hypervisors, shut to everybody else.
+Manage the firewall of a hypervisor: open ports for the other hypervisors, and close them for
+everybody else.
 """
 
 from typing import TYPE_CHECKING
@@ -25,12 +26,12 @@ def __virtual__():
 
 def firewall_hosts():
     """
-    The names of the other hypervisors, as the master's ``virt:hosts`` and ``virt:pki:names``
-    have them: those by which they reach each other.
+    List the names of the other hypervisors, from the master's ``virt:hosts`` and
+    ``virt:pki:names``, by which they reach each other.
 
     :return: list of names
 
-    :raises PkiError: the master does not say
+    :raises PkiError: the master does not answer
 
     CLI Example:
 
@@ -52,19 +53,19 @@ def firewall_plan(
     masters=None,
 ):
     """
-    What ``virt.firewall_apply`` would do here; nothing is changed.
+    Show what ``virt.firewall_apply`` would do. Nothing is changed.
 
-    :param hosts: names, addresses or networks of the other hypervisors; default
-        ``virt.firewall_hosts``
-    :param opened: ports that are open to them alone
-    :param shut: ports that are shut for everybody but this machine itself
-    :param kind: ``firewalld``, ``ufw``, ``iptables`` or ``nftables``; default the first of
-        these that runs here
-    :param agent: port of high availability's agent, which is open to ``masters``, too; default the
-        one of its settings where this host has any; 0: none
-    :param masters: names, addresses or networks of the masters; default the one of this minion
+    :param hosts: names, addresses or networks of the other hypervisors; default: the hosts of the
+        master's ``virt:hosts``
+    :param opened: ports that are open only for these hosts
+    :param shut: ports that only this host itself can reach
+    :param kind: ``firewalld``, ``ufw``, ``iptables`` or ``nftables``; default: the first of these
+        that is active
+    :param agent: port of the high availability agent, which is open for the ``masters``, too;
+        default: the port in the agent's settings, if the host has any; 0: none
+    :param masters: names, addresses or networks of the masters; default: the master of this minion
 
-    :return: ``kind``; ``hosts``: their addresses; ``rules``: in the firewall's own words;
+    :return: ``kind``; ``hosts``: their addresses; ``rules``, in the firewall's own syntax;
         ``differs``: whether anything would be changed
 
     CLI Example:
@@ -91,20 +92,20 @@ def firewall_apply(
     masters=None,
 ):
     """
-    Opens ports to the other hypervisors and shuts them to everybody else, with the firewall
-    that runs here. Rules of others are left as they are.
+    Open ports for the other hypervisors and close them for everybody else, with the host's active
+    firewall. Rules of others are not changed.
 
-    :param hosts: names, addresses or networks of the other hypervisors; default
-        ``virt.firewall_hosts``
-    :param opened: ports that are open to them alone
-    :param shut: ports that are shut for everybody but this machine itself
-    :param kind: ``firewalld``, ``ufw``, ``iptables`` or ``nftables``; default the first of
-        these that runs here
-    :param agent: port of high availability's agent, which is open to ``masters``, too; default the
-        one of its settings where this host has any; 0: none
-    :param masters: names, addresses or networks of the masters; default the one of this minion
+    :param hosts: names, addresses or networks of the other hypervisors; default: the hosts of the
+        master's ``virt:hosts``
+    :param opened: ports that are open only for these hosts
+    :param shut: ports that only this host itself can reach
+    :param kind: ``firewalld``, ``ufw``, ``iptables`` or ``nftables``; default: the first of these
+        that is active
+    :param agent: port of the high availability agent, which is open for the ``masters``, too;
+        default: the port in the agent's settings, if the host has any; 0: none
+    :param masters: names, addresses or networks of the masters; default: the master of this minion
 
-    :return: as ``virt.firewall_plan`` afterwards
+    :return: as ``virt.firewall_plan``, after the change
 
     CLI Example:
 
@@ -119,7 +120,7 @@ def firewall_apply(
 
 def firewall_remove():
     """
-    Takes away the rules that ``virt.firewall_apply`` made.
+    Remove the rules of ``virt.firewall_apply``.
 
     :return: True if there were any
 
@@ -134,7 +135,7 @@ def firewall_remove():
 
 def firewall_made():
     """
-    Are there rules that ``virt.firewall_apply`` made?
+    Check whether rules of ``virt.firewall_apply`` exist.
 
     :return: True or False
 
@@ -155,7 +156,7 @@ def _rules(hosts, opened, shut, kind, agent, masters):
 
 
 def _masters():
-    """Where this minion finds its master, or all that it may turn to."""
+    """The addresses of this minion's master or masters."""
     masters = (
         __opts__.get("master_list") or __opts__.get("master_ip") or __opts__.get("master") or ()
     )

@@ -1,5 +1,5 @@
 """
-Making, changing and copying guests of a hypervisor.
+Create, update, clone and rename guests of a hypervisor.
 
 :depends: libvirt-python in Salt's own Python; qemu-img; libguestfs to seed images
 """
@@ -16,7 +16,7 @@ with saltvirt.later():
     from saltvirt.fleet.minion import client, files
     from saltvirt.host import connection
     from saltvirt.host.domain import guest_lock, resize
-    from saltvirt.host.domain import power as powering  # the name is a function's in virt
+    from saltvirt.host.domain import power as powering  # a function of virt has the same name
     from saltvirt.host.migration import departures
     from saltvirt.host.provision import (
         admission,
@@ -26,11 +26,11 @@ with saltvirt.later():
         images_folder,
         seed_drive,
     )
-    from saltvirt.host.provision import clone as cloning  # the name is a function's here
+    from saltvirt.host.provision import clone as cloning  # a function here has the same name
     from saltvirt.host.provision import rename as renaming
     from saltvirt.host.provision import update as updating
     from saltvirt.spec import deploy as deploy_spec
-    from saltvirt.spec import disk as disk_spec  # the name is an argument here
+    from saltvirt.spec import disk as disk_spec  # an argument here has the same name
     from saltvirt.spec import guest, profiles, values
 
 if TYPE_CHECKING:
@@ -48,13 +48,13 @@ def _connect(kwargs):
 
 
 def _split(kwargs):
-    """(connection arguments, all the others)."""
+    """Split the keyword arguments into those of the connection and all others."""
     connect_args = {key: kwargs.pop(key) for key in settings.CONNECTION if key in kwargs}
     return connect_args, kwargs
 
 
 def _admission_config(options):
-    """The admission that a call asks for; takes its words out of the keyword arguments."""
+    """The AdmissionConfig of a call; removes its arguments from the keyword arguments."""
     return admission.config_of(__salt__["config.get"], options)
 
 
@@ -65,15 +65,15 @@ def _guest_spec(arguments, **extra):
 
 
 def _refuse_own_id(name):
-    """Raises InvalidInput if a guest would have the minion id of this host: the master knows one
-    minion by it."""
+    """Raise InvalidInput if a guest would have the minion id of this host: the master knows only
+    one minion with this id."""
     if str(name).lower() == str(__opts__["id"]).lower():
         raise errors.InvalidInput(f"{name} cannot be a guest's name: it is this host's minion id")
 
 
 def _submit_key(name, deploy, answer):
-    """What was made, as plain data. Its key is handed in; the master accepts it when it gave the
-    permission for the name. The answer says so if the master did not accept it."""
+    """Return the new guest as plain data, and submit its key; the master accepts it if it has
+    authorized the name. If the master does not accept it, the answer has a warning."""
     handed = answer.pub_key and deploy.approve_key and __opts__.get("file_client") != "local"
     if handed and not client.submit_key(__salt__, name, answer.pub_key):
         answer = replace(
@@ -120,15 +120,16 @@ def init(
     **kwargs,
 ):
     """
-    Make a guest on this host: its disks, its definition, its minion; and start it.
+    Create a guest on this host with its disks, definition and minion, and start it.
 
-    All is checked before anything is changed. The host then admits the guest under a lock,
-    so that memory, CPUs and disk space are never promised twice; whatever fails later is
-    undone. ``salt-run virt.init`` does the same and also chooses the host and accepts the
-    guest's key. Called directly with ``start``, this hands the key to the master, which
-    accepts it if it authorised the name before; else the key waits for ``salt-key -a``.
+    All arguments are checked before anything is changed. The host then admits the guest under a
+    lock, so that memory, CPUs and disk space are never allocated twice; if a later step fails,
+    everything is rolled back. ``salt-run virt.init`` does the same, and also selects the host and
+    accepts the guest's key. If you call this function directly with ``start``, it submits the key
+    to the master, which accepts it if the name was authorized before; otherwise the key stays
+    pending until you run ``salt-key -a``.
 
-    :param name: of the guest: also its minion id and host name
+    :param name: name of the guest, also its minion id and host name
     :param cpu: number of virtual CPUs, or a dictionary: ``maximum``, ``current``,
         ``placement``, ``cpuset``, ``vcpus``, ``mode``, ``model``, ``topology``, ``features``,
         ``cache``, ``numa``, ``tuning``, ``iothreads``
@@ -136,75 +137,78 @@ def init(
         ``current``, ``max``, ``slots``, ``hard_limit``, ``soft_limit``, ``swap_hard_limit``,
         ``min_guarantee``, ``hugepages``, ``nosharepages``, ``locked``, ``source``, ``access``,
         ``allocation``, ``discard``
-    :param nic: interface profile (``virt:nic``); None for none
-    :param interfaces: list of dictionaries, laid over the profile's by ``name``: ``type``
-        (bridge, network, direct, user), ``source``, ``mac``, ``model``, ``vlan``, …
-    :param hypervisor: ``kvm``, ``qemu``, ``xen``, ``lxc``…; default: the best the host has.
-        ``kvm`` on a host without KVM gives an emulated guest, with a warning
-    :param start: start it when all is done
-    :param disk: disk profile (``virt:disk``); None for none
-    :param disks: list of dictionaries, laid over the profile's by ``name``: ``size`` (MiB),
-        ``format``, ``pool`` (a folder or a storage pool), ``image``, ``overlay_image``,
-        ``source_file`` (an existing file, device or volume, used as it is and never
-        deleted; what its header names in another folder has to be named with
-        ``backing_store_path``, unless a domain of this host has declared it), ``model``
-        (the bus), ``device`` (disk, cdrom, floppy, lun), ``source``
-        (rbd, gluster, iscsi, nbd, http…), ``cache``, ``io``, …
-    :param saltenv: where ``salt://`` addresses are looked up
-    :param seed: put the minion's configuration and keys into the disk made from an image;
-        ``cloud-init`` puts them on a volume that cloud-init in the guest reads
-    :param install: install a minion in an image that has none
-    :param pub_key: PEM of the guest's public key; default: a new pair is made here
-    :param priv_key: PEM of the private key that belongs to it
-    :param seed_cmd: the function that seeds
-    :param graphics: dictionary: ``type`` (vnc, spice, none), ``listen``, ``port``… The
-        display listens on 127.0.0.1 unless told otherwise
-    :param os_type: ``hvm``, ``xen``, ``linux``, ``exe``; default: by capabilities
-    :param arch: default: the host's own
+    :param nic: interface profile (``virt:nic``); None: no profile
+    :param interfaces: list of dictionaries that override the profile's interfaces of the same
+        ``name``: ``type`` (bridge, network, direct, user), ``source``, ``mac``, ``model``, ``vlan``
+        and others
+    :param hypervisor: ``kvm``, ``qemu``, ``xen``, ``lxc`` and others; default: the best that the
+        host supports. ``kvm`` on a host without KVM results in an emulated guest, with a warning
+    :param start: start the guest
+    :param disk: disk profile (``virt:disk``); None: no profile
+    :param disks: list of dictionaries that override the profile's disks of the same ``name``:
+        ``size`` (MiB), ``format``, ``pool`` (a folder or a storage pool), ``image``,
+        ``overlay_image``, ``source_file`` (an existing file, device or volume, which is used
+        unchanged and never deleted; if its header names a file in another folder, that must be
+        given as ``backing_store_path``, unless a domain of this host declares it), ``model`` (the
+        bus), ``device`` (disk, cdrom, floppy, lun), ``source`` (rbd, gluster, iscsi, nbd, http and
+        others), ``cache``, ``io`` and others
+    :param saltenv: environment of ``salt://`` images
+    :param seed: write the minion's configuration and keys to the disk that is created from an
+        image; ``cloud-init``: write them to a volume for cloud-init in the guest
+    :param install: install a minion if the image contains none
+    :param pub_key: PEM of the guest's public key; by default, the host generates a new key pair
+    :param priv_key: PEM of the matching private key
+    :param seed_cmd: function that seeds the disk
+    :param graphics: dictionary: ``type`` (vnc, spice, none), ``listen``, ``port`` and others. By
+        default, the display listens on 127.0.0.1
+    :param os_type: ``hvm``, ``xen``, ``linux``, ``exe``; default: from the capabilities
+    :param arch: architecture; default: the host's
     :param boot: dictionary: ``kernel``, ``initrd``, ``cmdline``; ``efi``, or ``loader`` and
         ``nvram``
     :param boot_dev: devices to boot from, in order: ``hd``, ``cdrom``, ``network``, ``fd``
     :param numatune: dictionary: ``memory`` and ``memnodes``
-    :param hypervisor_features: dictionary, e.g. ``{"kvm-hint-dedicated": True}``
+    :param hypervisor_features: dictionary, for example ``{"kvm-hint-dedicated": True}``
     :param clock: dictionary: ``utc``, ``timezone``, ``adjustment``, ``timers``
     :param serials: list of serial ports
     :param consoles: list of consoles
-    :param stop_on_reboot: stop where the guest would reboot
-    :param host_devices: list of the host's devices to hand to the guest: names of
+    :param stop_on_reboot: power off the guest instead of rebooting
+    :param host_devices: list of host devices to assign to the guest: names of
         ``virt.node_devices``, PCI or USB addresses
-    :param image: what the first disk is made from: ``salt://…``, an absolute path on this
-        host, ``pool://POOL/VOLUME``, ``http(s)://…`` or ``ftp://…``
-    :param image_hash: what its hash must be, or the address of a file that lists it
-    :param overlay: (or ``enable_qcow``) a thin qcow2 overlay on the image instead of a copy
-    :param enable_vnc: a VNC display
-    :param serial_type: ``pty``, ``tcp``…: a serial port and console of that type
-    :param config: dictionary of minion options to seed with
-    :param grains: dictionary of grains to seed with
-    :param autosign_grains: dictionary of grains by which the master signs
+    :param image: image of the first disk: ``salt://…``, an absolute path on this host,
+        ``pool://POOL/VOLUME``, ``http(s)://…`` or ``ftp://…``
+    :param image_hash: expected hash of the image, or the URL of a file that lists it
+    :param overlay: (or ``enable_qcow``) create a thin qcow2 overlay of the image instead of a copy
+    :param enable_vnc: add a VNC display
+    :param serial_type: ``pty``, ``tcp`` and others: add a serial port and a console of that type
+    :param config: dictionary of minion options
+    :param grains: dictionary of grains
+    :param autosign_grains: dictionary of grains for the master's autosigning
     :param startup_states: ``highstate``, ``top`` or a list of states for the first start
-    :param approve_key: hand the guest's key to the master, which accepts it when ``salt-run
-        virt.authorize`` allowed it
-    :param user_data: more for cloud-init, in any form that it takes: a text, or a ``salt://``
-        file rendered by Jinja with ``name``, ``nics`` and ``grains_of_guest``
+    :param approve_key: submit the guest's key to the master, which accepts it if
+        ``salt-run virt.authorize`` was run for the name
+    :param user_data: additional user data for cloud-init, in any supported format: text, or a
+        ``salt://`` file that is rendered by Jinja with ``name``, ``nics`` and ``grains_of_guest``
     :param autostart: start the guest with the host
-    :param test: check what can be checked before anything is changed or fetched, and say what
-        would be made
-    :param definition: with ``test``: the XML that it would have, too
-    :param overcommit: do it also where the host has promised its room to others; default:
+    :param test: perform all checks that are possible without changes and downloads, and show what
+        would be created
+    :param definition: with ``test``: also return the XML
+    :param overcommit: do it even if the host does not have enough free capacity; default:
         ``virt:overcommit``, else False
-    :param placement: what the runner sends: the master's policy; default: ``virt:placement`` here
-    :param unless_moved: refuse a guest that was moved away from this host, as the states do
+    :param placement: the master's policy, sent by the runner; default: ``virt:placement`` of this
+        host
+    :param unless_moved: refuse a guest that was migrated away from this host, as the states do
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: a dict: ``name``, ``host``, ``uuid``, ``state``, ``disks`` (``target``, ``path``,
+    :return: a dictionary: ``name``, ``host``, ``uuid``, ``state``, ``disks`` (``target``, ``path``,
         ``format``, ``size_bytes``), ``nics`` (``mac``, ``source``, ``type``), ``graphics`` and
-        ``pub_key`` (PEM, None when it was not seeded); ``warnings``, if there are any, is a list
-        of texts, such as that the master has not accepted the guest's key
+        ``pub_key`` (PEM, None if the guest was not seeded); ``warnings``, if there are any, is a
+        list of texts, for example that the master has not accepted the guest's key
 
-    :raises InvalidInput: an argument is wrong, or the image is larger than the disk
-    :raises AlreadyExists: the name, or a file where a disk would go
-    :raises Refused: this host lacks memory, CPUs, space, a bridge, a network or a pool
-    :raises ImageError: the image is no disk image, damaged, or not the demanded one
+    :raises InvalidInput: an argument is invalid, or the image is larger than the disk
+    :raises AlreadyExists: the name, or a disk file, exists
+    :raises Refused: this host does not have enough memory, CPUs or disk space, or does not have the
+        bridge, network or pool
+    :raises ImageError: the image is not a disk image, is damaged, or has another hash
     :raises SeedFailed: the system in the image could not be prepared
 
     CLI Example:
@@ -262,58 +266,61 @@ def update(
     **kwargs,
 ):
     """
-    Change an existing guest to what is asked for, and nothing else of it.
+    Update an existing guest. Settings that are not given are left unchanged.
 
-    The parameters are those of ``virt.init``. What is not given stays as it is; ``None``
-    inside of a dictionary takes that setting away. What libvirt can change on a running
-    guest is changed at once: current CPUs and memory, disks and interfaces, the medium of a
-    drive, disk sizes; all else comes with the guest's next start, and each call says what that is.
-    What a running guest refused is tried again by the next call. A running guest gives memory back
-    only if ``mem`` has ``current``. A second call finds nothing to change.
+    The parameters are those of ``virt.init``. ``None`` in a dictionary removes that setting.
+    Settings that libvirt can change on a running guest change immediately: current CPUs and memory,
+    disks and interfaces, the medium of a drive, disk sizes. All others take effect at the guest's
+    next start, and each call lists them. A change that a running guest refused is tried again by
+    the next call. A running guest returns memory only if ``mem`` has ``current``. A second call
+    finds nothing to change.
 
-    :param name: of the guest
-    :param cpu: number of virtual CPUs, or a dictionary; 0 leaves it
-    :param mem: memory in MiB, a size, or a dictionary; 0 leaves it
-    :param disk_profile: disk profile that the disks shall follow
-    :param disks: disks that the guest shall have, each known by its ``name``; None leaves them.
-        One that is not listed stays, unless ``detach`` says otherwise. A larger ``size`` grows a
-        disk that was made for the guest and that no other guest uses
-    :param detach: which disks leave the guest; they are not deleted. A list of names or targets:
-        those. True: all that ``disks`` does not list, but never the one that the guest boots
-        from. False: none, and a change that would replace a disk is refused. (Salt 3007 detached
-        all that were not listed.)
-    :param nic_profile: interface profile that the interfaces shall follow
-    :param interfaces: all the interfaces that there shall be, each known by its ``mac`` or its
-        ``name``; None leaves them
+    :param name: name of the guest
+    :param cpu: number of virtual CPUs, or a dictionary; 0: unchanged
+    :param mem: memory in MiB, a size, or a dictionary; 0: unchanged
+    :param disk_profile: disk profile of the disks
+    :param disks: disks of the guest, each identified by its ``name``; None: unchanged. A disk that
+        is not listed is kept, unless ``detach`` is given. A larger ``size`` grows a disk that was
+        created for the guest and that no other guest uses
+    :param detach: disks to detach; they are not deleted. A list: the disks of these names or
+        targets. True: all disks that ``disks`` does not list, except the boot disk. False: none,
+        and a change that would replace a disk is refused. (Salt 3007 detached all disks that were
+        not listed.)
+    :param nic_profile: interface profile of the interfaces
+    :param interfaces: complete list of interfaces, each identified by its ``mac`` or its ``name``;
+        None: unchanged
     :param graphics: the display; ``{"type": "none"}`` removes it
-    :param live: False: everything waits for the next start
+    :param live: False: all changes take effect at the next start
     :param boot: dictionary, as for ``virt.init``
     :param numatune: dictionary, as for ``virt.init``
-    :param test: only say what would change
+    :param test: only show what would change
     :param boot_dev: devices to boot from, in order
     :param hypervisor_features: dictionary, as for ``virt.init``
     :param clock: dictionary, as for ``virt.init``
-    :param serials: all the serial ports that there shall be; None leaves them
-    :param consoles: all the consoles that there shall be; None leaves them
-    :param stop_on_reboot: True: stop where the guest would reboot; False: reboot; None leaves it
-    :param host_devices: all the host's devices that it shall have; None leaves them
-    :param autostart: whether it starts with the host; None leaves it. (With Salt 3007 every
-        update without this parameter switched it off.)
-    :param overcommit: do it also where the host has promised its room to others; default:
+    :param serials: complete list of serial ports; None: unchanged
+    :param consoles: complete list of consoles; None: unchanged
+    :param stop_on_reboot: True: power off the guest instead of rebooting; False: reboot; None:
+        unchanged
+    :param host_devices: complete list of host devices; None: unchanged
+    :param autostart: whether the guest starts with the host; None: unchanged (Salt 3007 disabled
+        it)
+    :param overcommit: do it even if the host does not have enough free capacity; default:
         ``virt:overcommit``, else False
-    :param placement: what the runner sends: the master's policy; default: ``virt:placement`` here
+    :param placement: the master's policy, sent by the runner; default: ``virt:placement`` of this
+        host
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: a dict: ``definition`` (whether anything differs), ``changes`` (list of ``path``,
-        ``old``, ``new``, ``live``), ``cpu`` and ``mem`` (True when they change), ``disk`` and
-        ``interface`` (XML of what is ``attached``, ``detached``, ``updated``), and ``errors``:
-        what a running guest did not take. ``pending``: what it gets only at its next start, a
-        list of texts, also of what an earlier call has changed, and the same as a sentence in
-        ``comment``; both only if there is something. ``warnings``: what was left as it is, and why
+    :return: a dictionary: ``definition`` (whether anything differs), ``changes`` (list of ``path``,
+        ``old``, ``new``, ``live``), ``cpu`` and ``mem`` (True if they change), ``disk`` and
+        ``interface`` (XML of devices that are ``attached``, ``detached``, ``updated``), and
+        ``errors``: changes that a running guest refused. If there are pending changes: ``pending``,
+        a list of texts about changes that take effect at the next start, including those of earlier
+        calls, and the same as a sentence in ``comment``. ``warnings``: settings that were left
+        unchanged, with the reasons
 
-    :raises NotFound: there is no such domain
-    :raises InvalidInput: an argument is wrong
-    :raises Refused: this host has no room for what the guest gets more
+    :raises NotFound: the domain does not exist
+    :raises InvalidInput: an argument is invalid
+    :raises Refused: this host does not have enough free capacity
 
     CLI Example:
 
@@ -338,39 +345,40 @@ def update(
 
 def clone(vm_, name, seed=None, start=False, test=False, **kwargs):
     """
-    Copy a stopped guest under a new name, with disks, addresses and identity of its own.
+    Clone a stopped guest, with disks, addresses and an identity of its own.
 
-    The disks that it writes to are copied, sparse or by reflink; media, shared and read-only
-    disks are used by both. MAC addresses and UUID are new; the variables of UEFI are copied.
-    The host admits the copy as it admits a new guest. When the copy is seeded, network
-    configuration that is bound to MAC addresses of the original is bound to those of the copy,
-    and an interface to which Salt Virt or cloud-init gave a fixed address asks DHCP.
+    Writable disks are copied, sparse or by reflink; removable media, shared and read-only disks are
+    used by both guests. MAC addresses and UUID are new; the UEFI variables are copied. The host
+    admits the clone like a new guest. If the clone is seeded, network configuration for MAC
+    addresses of the original is changed to those of the clone, and an interface to which Salt Virt
+    or cloud-init gave a fixed address uses DHCP.
 
-    :param vm_: name of the domain to copy; it must be shut off
-    :param name: of the copy: also its minion id and host name
-    :param seed: give the copy's minion its own keys, configuration and host name; default:
-        when the original was seeded by ``virt.init``
-    :param start: start the copy when all is done
-    :param test: change nothing: return a dict of ``disks``, the target to the path of the copy
-    :param config: dictionary of minion options to seed with
-    :param install: install a minion where there is none
-    :param pub_key: PEM of the copy's public key; default: a new pair is made here
-    :param priv_key: PEM of the private key that belongs to it
-    :param grains: dictionary of grains to seed with
-    :param autosign_grains: dictionary of grains by which the master signs
+    :param vm_: name of the domain to clone; it must be shut off
+    :param name: name of the clone, also its minion id and host name
+    :param seed: give the clone's minion its own keys, configuration and host name; default: if
+        ``virt.init`` seeded the original
+    :param start: start the clone
+    :param test: change nothing; return a dictionary of ``disks``: target to the path of the copy
+    :param config: dictionary of minion options
+    :param install: install a minion if there is none
+    :param pub_key: PEM of the clone's public key; by default, the host generates a new key pair
+    :param priv_key: PEM of the matching private key
+    :param grains: dictionary of grains
+    :param autosign_grains: dictionary of grains for the master's autosigning
     :param startup_states: ``highstate``, ``top`` or a list of states for the first start
-    :param autostart: start the copy with the host
-    :param overcommit: do it also where the host has promised its room to others; default:
+    :param autostart: start the clone with the host
+    :param overcommit: do it even if the host does not have enough free capacity; default:
         ``virt:overcommit``, else False
-    :param placement: what the runner sends: the master's policy; default: ``virt:placement`` here
+    :param placement: the master's policy, sent by the runner; default: ``virt:placement`` of this
+        host
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: what ``virt.init`` returns; ``warnings``, if there are any, is a list of texts, such as
-        which fixed addresses the copy does not have
+    :return: as ``virt.init``; ``warnings``, if there are any, is a list of texts, for example about
+        fixed addresses that the clone does not have
 
-    :raises NotFound: there is no such domain
-    :raises AlreadyExists: the new name, or a file where a disk would go
-    :raises Refused: the original runs, or this host lacks memory, CPUs or space
+    :raises NotFound: the domain does not exist
+    :raises AlreadyExists: the new name, or a disk file, exists
+    :raises Refused: the original runs, or this host does not have enough memory, CPUs or disk space
     :raises Unsupported: a disk is neither a file nor a volume of a storage pool
 
     CLI Example:
@@ -402,28 +410,28 @@ def clone(vm_, name, seed=None, start=False, test=False, **kwargs):
 
 def rename(vm_, name, seed=None, test=False, **kwargs):
     """
-    Give a stopped guest another name, with its disks' files and the identity of its minion.
+    Rename a stopped guest, with its disk files and the identity of its minion.
 
-    Its UUID, MAC addresses, machine-id and SSH host keys stay. The files that ``virt.init``
-    named after the guest get its new name; others keep theirs. ``salt-run virt.rename`` does the
-    same and also accepts the new key and deletes the old one.
+    Its UUID, MAC addresses, machine-id and SSH host keys are kept. Files that ``virt.init`` named
+    after the guest are renamed; others keep their names. ``salt-run virt.rename`` does the same,
+    and also accepts the new key and deletes the old one.
 
     :param vm_: name of the domain; it must be shut off
-    :param name: the new name: also its minion id and host name
-    :param seed: give the minion the new name and keys of its own; default: when the guest was
-        seeded by ``virt.init``
-    :param test: change nothing: return a dict of ``disks``, each path to the new one, and where
-        there are any ``kept``, as below
+    :param name: the new name, also its minion id and host name
+    :param seed: give the minion the new name and new keys; default: if ``virt.init`` seeded the
+        guest
+    :param test: change nothing; return a dictionary of ``disks``, each path to the new one, and, if
+        there are any, ``kept`` as below
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: a dict: ``name``, ``host``, ``uuid``, ``state``, ``disks`` (paths that were renamed),
-        ``kept`` (path of each that was named after the guest and keeps its name, to the reason:
-        others know it by that) and ``pub_key`` (PEM, None when it was not seeded); ``warnings`` as
-        of ``virt.init``
+    :return: a dictionary: ``name``, ``host``, ``uuid``, ``state``, ``disks`` (new paths of renamed
+        files), ``kept`` (paths of files that are named after the guest and keep their names, with
+        the reason: others use them) and ``pub_key`` (PEM, None if the guest was not seeded);
+        ``warnings`` as for ``virt.init``
 
-    :raises NotFound: there is no such domain
-    :raises AlreadyExists: the new name, or a file where a disk would go
-    :raises Refused: it runs, or has snapshots or saved memory
+    :raises NotFound: the domain does not exist
+    :raises AlreadyExists: the new name, or a disk file, exists
+    :raises Refused: the guest runs, or has snapshots or saved memory
 
     CLI Example:
 
@@ -448,23 +456,24 @@ def rename(vm_, name, seed=None, test=False, **kwargs):
 
 def resize_disk(vm_, disk, size, **kwargs):
     """
-    Make a disk of a guest larger, also while it runs. Disks are never shrunk.
+    Grow a disk of a guest, also while the guest runs. Disks are never shrunk.
 
-    The partitions and file systems in it are the guest's own matter.
+    Partitions and file systems in the guest are not changed.
 
     :param vm_: name of the domain
     :param disk: target of the disk, such as ``vda``
     :param size: MiB, or a size such as ``20GiB``
-    :param overcommit: do it also where the host has promised its room to others; default:
+    :param overcommit: do it even if the host does not have enough free capacity; default:
         ``virt:overcommit``, else False
-    :param placement: what the runner sends: the master's policy; default: ``virt:placement`` here
+    :param placement: the master's policy, sent by the runner; default: ``virt:placement`` of this
+        host
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: a dict: ``before`` and ``after``, in bytes, read back from libvirt or the image
+    :return: a dictionary: ``before`` and ``after`` in bytes, as reported by libvirt or the image
 
-    :raises NotFound: there is no such domain or disk
-    :raises InvalidInput: the size is less than what it has
-    :raises Refused: the host has not that much space
+    :raises NotFound: the domain or disk does not exist
+    :raises InvalidInput: the size is smaller than the current one
+    :raises Refused: the host does not have enough disk space
 
     CLI Example:
 
@@ -480,18 +489,18 @@ def resize_disk(vm_, disk, size, **kwargs):
 
 def seed_eject(name, last_seen=False, **kwargs):
     """
-    Take the volume for cloud-init from a guest and delete it: it holds the guest's key.
+    Detach and delete a guest's cloud-init volume, which contains the guest's key.
 
-    To be called when the guest has reported in; ``salt-run virt.init … wait=True`` does it.
+    Call it when the guest's minion has connected; ``salt-run virt.init … wait=True`` does this.
 
-    :param name: of the guest
-    :param last_seen: as for ``virt.power``: no other host was asked where the guest is
+    :param name: name of the guest
+    :param last_seen: as for ``virt.power``: no other host was queried
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: True when there was one, False when there was none; None, with ``last_seen``, when the
-        guest may be on another host: nothing is done then
+    :return: True if there was a volume, False if there was none; with ``last_seen``, None if the
+        guest may be on another host: then nothing is done
 
-    :raises NotFound: there is no such guest here
+    :raises NotFound: the guest does not exist on this host
 
     CLI Example:
 

@@ -1,5 +1,5 @@
 """
-High availability's agent on this hypervisor.
+Manage the high availability agent of this hypervisor.
 
 See docs/ha.md.
 """
@@ -23,16 +23,16 @@ def __virtual__():
 
 def ha_install(test=False):
     """
-    The agent of high availability as a service of this host: ``salt-virt-ha.service``, a program
-    of one file that the distribution's own Python runs, with its binding of libvirt. It does not
-    start before it has settings (``virt.ha_settings``). An agent at work goes on by the new
-    program; its watchdog stays armed, guests run on.
+    Install the high availability agent as the service ``salt-virt-ha.service``: a program of a
+    single file that runs with the distribution's Python and libvirt binding. It starts only when it
+    has settings (``virt.ha_settings``). A running agent is replaced by the new program; its
+    watchdog stays armed, and guests continue to run.
 
-    :param test: only tell what would change
+    :param test: only show what would change
 
-    :return: ``changes``: file or service to what was done with it; ``comment``
+    :return: ``changes``: file or service to the action; ``comment``
 
-    :raises OperationFailed: the new program cannot be run here; the old one stays
+    :raises OperationFailed: the new program cannot run here; the old one is kept
 
     CLI Example:
 
@@ -45,18 +45,18 @@ def ha_install(test=False):
 
 def ha_settings(settings, test=False):
     """
-    Writes the agent's settings to ``/etc/salt-virt/ha.json``, and starts it, or has it go on by
-    them. All hosts must have the same members, masters and policy.
+    Write the agent's settings to ``/etc/salt-virt/ha.json``, and start or reload the agent. All
+    hosts must have the same members, masters and policy.
 
-    :param settings: a dict: ``host`` (this minion's id, as in its certificate), ``members`` (all
-        hosts, each with its address or ``ADDRESS:PORT``), ``masters`` (names in the certificates
-        of masters), ``port`` (16516), ``watchdog`` (a device, or null), ``pools`` (folders of
-        file systems that hosts share), ``policy`` (settings of docs/ha.md)
-    :param test: only tell what would change
+    :param settings: dictionary: ``host`` (this minion's id, as in its certificate), ``members``
+        (all hosts, each with its address or ``ADDRESS:PORT``), ``masters`` (names in the masters'
+        certificates), ``port`` (16516), ``watchdog`` (device or null), ``pools`` (folders on shared
+        file systems), ``policy`` (settings of docs/ha.md)
+    :param test: only show what would change
 
-    :return: ``changes``: file or service to what was done with it; ``comment``
+    :return: ``changes``: file or service to the action; ``comment``
 
-    :raises InvalidInput: with all that is wrong; nothing was changed
+    :raises InvalidInput: lists all errors; nothing was changed
 
     CLI Example:
 
@@ -69,20 +69,20 @@ def ha_settings(settings, test=False):
 
 def ha_fence(agent, options=None, password_file=None, action="status"):
     """
-    Runs a fence agent on this hypervisor, which reaches a management board that the master does
-    not: what ``salt-run virt.fence`` has done here for a fence with ``from``.
+    Run a fence agent on this hypervisor, for a management board that the master cannot reach.
+    ``salt-run virt.fence`` uses it for fence devices with ``from``.
 
-    :param agent: a program of ClusterLabs' fence-agents, such as ``fence_ipmilan``
-    :param options: its own, as a mapping; no password
-    :param password_file: a file of this host that has the password in its first line, and that
-        only its owner may read
-    :param action: ``status``, which changes nothing, or ``off``, after which the status is asked
+    :param agent: program of ClusterLabs' fence-agents, such as ``fence_ipmilan``
+    :param options: dictionary of the agent's options, without password
+    :param password_file: file on this host with the password in its first line, readable only by
+        its owner
+    :param action: ``status``, which changes nothing, or ``off``, followed by a status query
 
-    :return: ``state`` (``on``, ``off``, or ``timed out`` for all that is no answer); ``words``:
-        what the agent said
+    :return: ``state`` (``on``, ``off``, or ``timed out`` if there is no valid answer); ``words``:
+        the agent's output
 
-    :raises InvalidInput: for what no fence agent is told
-    :raises OperationFailed: the agent is not installed, or the file of the password is none
+    :raises InvalidInput: an invalid agent, option or action
+    :raises OperationFailed: the agent is not installed, or the password file is invalid
 
     CLI Example:
 
@@ -103,13 +103,13 @@ def ha_fence(agent, options=None, password_file=None, action="status"):
 
 def ha_kept(name):
     """
-    Whether high availability keeps a guest, wherever it runs, as the agent of this host has it:
-    then ``virt.running`` and ``virt.defined`` neither make nor start it here.
+    Check whether high availability manages a guest of the cloud, according to this host's agent:
+    then ``virt.running`` and ``virt.defined`` neither create nor start it here.
 
-    :param name: of the guest
+    :param name: name of the guest
 
-    :return: a sentence that says so; empty for one that is not kept, or is ignored
-        (``virt.ha_ignore``), and on a host without an agent
+    :return: a message; empty for a guest that is not managed or is ignored (``virt.ha_ignore``),
+        and on a host without agent
 
     CLI Example:
 

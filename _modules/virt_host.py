@@ -1,8 +1,8 @@
 """
-The hypervisor itself: what it has, what it can do, what its guests leave of it.
+Show the resources and capabilities of the hypervisor.
 
-Every function that asks libvirt takes ``connection``, ``username`` and ``password``;
-what is not given comes from ``virt:connection:uri`` and ``virt:connection:auth``.
+Every function that uses libvirt accepts ``connection``, ``username`` and ``password``; the defaults
+are ``virt:connection:uri`` and ``virt:connection:auth``.
 
 :depends: libvirt-python in Salt's own Python
 """
@@ -39,13 +39,13 @@ def _connect(kwargs):
 
 def node_info(**kwargs):
     """
-    CPU and memory of the host.
+    Show CPU and memory of the host.
 
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: a dict: ``cpumodel`` (the architecture), ``cpus`` (threads that are online),
-        ``cpumhz``, ``phymemory`` (MiB), ``numanodes``, ``sockets`` (in a node), ``cpucores``
-        (in a socket), ``cputhreads`` (in a core)
+    :return: a dictionary: ``cpumodel`` (the architecture), ``cpus`` (online threads), ``cpumhz``,
+        ``phymemory`` (MiB), ``numanodes``, ``sockets`` (of a node), ``cpucores`` (of a socket),
+        ``cputhreads`` (of a core)
 
     CLI Example:
 
@@ -59,13 +59,13 @@ def node_info(**kwargs):
 
 def freemem(**kwargs):
     """
-    Memory of the host that no running guest holds.
+    Show the memory of the host that is not allocated to running guests.
 
-    256 MiB are kept for the host itself. Guests that are shut off hold nothing.
+    256 MiB are reserved for the host itself. Guests that are off are not counted.
 
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: MiB, as int; below zero when more was given than is there
+    :return: MiB, as int; negative if memory is overcommitted
 
     CLI Example:
 
@@ -79,11 +79,11 @@ def freemem(**kwargs):
 
 def freecpu(**kwargs):
     """
-    CPUs of the host less the vCPUs of running guests.
+    Show the number of the host's CPUs minus the vCPUs of running guests.
 
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: a number, as int; below zero when more was given than is there
+    :return: a number, as int; negative if CPUs are overcommitted
 
     CLI Example:
 
@@ -97,18 +97,17 @@ def freecpu(**kwargs):
 
 def node_devices(**kwargs):
     """
-    Devices of the host that a guest can be given, and its network cards.
+    List the host devices that can be assigned to guests, and the network cards.
 
-    PCI bridges, USB hubs and interfaces without hardware (bridges, taps) are left out.
+    PCI bridges, USB hubs and virtual interfaces (bridges, taps) are not listed.
 
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: a list of dicts. PCI and USB devices: ``caps``, ``name`` (libvirt's),
-        ``vendor_id``, ``product_id``, ``vendor`` and ``product`` where known, ``address``
-        (``0000:00:1f.2``, or ``001:003`` for bus and device), ``PCI class``, ``virtual
-        functions``, ``physical function``. Network cards: ``caps``, ``name``, ``address``
-        (MAC), ``device name`` (of the PCI device), ``state``. A device that cannot be read:
-        ``name`` and ``error``.
+    :return: a list of dictionaries. PCI and USB devices: ``caps``, ``name`` (libvirt's),
+        ``vendor_id``, ``product_id``, ``vendor`` and ``product`` if known, ``address``
+        (``0000:00:1f.2``, or ``001:003`` for bus and device), ``PCI class``, ``virtual functions``,
+        ``physical function``. Network cards: ``caps``, ``name``, ``address`` (MAC), ``device name``
+        (of the PCI device), ``state``. A device that cannot be read: ``name`` and ``error``.
 
     CLI Example:
 
@@ -122,7 +121,8 @@ def node_devices(**kwargs):
 
 def virt_type():
     """
-    What this machine itself is, by Salt's grain ``virtual``: ``physical``, ``kvm``, …
+    Show what kind of machine this is, from Salt's grain ``virtual``: ``physical``, ``kvm`` and
+    others.
 
     :return: a string
 
@@ -137,13 +137,13 @@ def virt_type():
 
 def get_hypervisor():
     """
-    The kind of hypervisor that this machine is.
+    Show which kind of hypervisor this machine is.
 
-    Read from files alone: libvirt's daemon (one for all, or one for each hypervisor)
-    must run or wait on its socket, and there must be something for it to run.
+    Only files are read: libvirt's daemon (monolithic or modular) must run or have an active socket,
+    and a hypervisor must be available to it.
 
-    :return: ``kvm``, ``xen``, ``bhyve``, ``lxc``, or ``qemu`` where QEMU has no /dev/kvm;
-        None when it is no hypervisor
+    :return: ``kvm``, ``xen``, ``bhyve``, ``lxc``, or ``qemu`` if there is no /dev/kvm; None if it
+        is not a hypervisor
 
     CLI Example:
 
@@ -156,7 +156,7 @@ def get_hypervisor():
 
 def is_hyper():
     """
-    Is this machine a hypervisor of any kind?
+    Check whether this machine is a hypervisor.
 
     :return: True or False
 
@@ -171,14 +171,14 @@ def is_hyper():
 
 def capabilities(**kwargs):
     """
-    What the host's CPU, memory and security are, and which guests it can run.
+    Show the host's capabilities: CPU, memory, security, and which guests it can run.
 
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: a dict: ``host`` (``uuid``, ``cpu``, ``power_management``, ``migration``,
-        ``topology``, ``cache``, ``security``) and ``guests``, a list of ``os_type``,
-        ``arch`` (``name``, ``wordsize``, ``emulator``, ``machines``, ``domains``) and
-        ``features``. See https://libvirt.org/formatcaps.html
+    :return: a dictionary: ``host`` (``uuid``, ``cpu``, ``power_management``, ``migration``,
+        ``topology``, ``cache``, ``security``) and ``guests``, a list of ``os_type``, ``arch``
+        (``name``, ``wordsize``, ``emulator``, ``machines``, ``domains``) and ``features``. See
+        https://libvirt.org/formatcaps.html
 
     CLI Example:
 
@@ -192,19 +192,19 @@ def capabilities(**kwargs):
 
 def domain_capabilities(emulator=None, arch=None, machine=None, domain=None, **kwargs):
     """
-    What a guest of one kind can have here: CPU models, devices, firmware.
+    Show the capabilities for a kind of guest: CPU models, devices, firmware.
 
-    What is not given, libvirt chooses; the values are those of :func:`capabilities`.
+    By default, libvirt selects the values; they are those of :func:`capabilities`.
 
     :param emulator: path of the emulator
-    :param arch: CPU architecture, e.g. ``x86_64``
-    :param machine: machine type, e.g. ``q35``
-    :param domain: domain type, e.g. ``kvm`` or ``qemu``
+    :param arch: CPU architecture, for example ``x86_64``
+    :param machine: machine type, for example ``q35``
+    :param domain: domain type, for example ``kvm`` or ``qemu``
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: a dict: ``emulator``, ``domain``, ``machine``, ``arch``, ``max_vcpus``,
-        ``iothreads``, ``os``, ``cpu``, ``devices``, ``features``.
-        See https://libvirt.org/formatdomaincaps.html
+    :return: a dictionary: ``emulator``, ``domain``, ``machine``, ``arch``, ``max_vcpus``,
+        ``iothreads``, ``os``, ``cpu``, ``devices``, ``features``. See
+        https://libvirt.org/formatdomaincaps.html
 
     CLI Example:
 
@@ -218,12 +218,12 @@ def domain_capabilities(emulator=None, arch=None, machine=None, domain=None, **k
 
 def all_capabilities(**kwargs):
     """
-    :func:`capabilities`, and :func:`domain_capabilities` of each kind of guest, in one call.
+    Show :func:`capabilities`, and :func:`domain_capabilities` of each kind of guest.
 
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: a dict: ``host`` and ``domains``, a list. A kind that libvirt cannot answer for
-        has an ``error`` beside its ``emulator``, ``arch`` and ``domain``; the rest is there.
+    :return: a dictionary: ``host`` and ``domains``, a list. If libvirt cannot report a kind, it has
+        an ``error`` with its ``emulator``, ``arch`` and ``domain``.
 
     CLI Example:
 
@@ -237,14 +237,14 @@ def all_capabilities(**kwargs):
 
 def cpu_baseline(full=False, migratable=False, out="libvirt", **kwargs):
     """
-    The best CPU definition for guests of this host.
+    Compute the best CPU definition for guests of this host.
 
-    :param full: list every CPU feature, not only those on top of the nearest model
-    :param migratable: leave out features that a guest cannot be migrated with
-    :param out: ``libvirt`` for XML to use in a guest, ``salt`` for a dict
+    :param full: list all CPU features, not only those in addition to the closest model
+    :param migratable: exclude features that prevent migration
+    :param out: ``libvirt``: XML for a guest; ``salt``: a dictionary
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: a string of XML, or a dict with ``model``, ``vendor`` and ``features`` (names)
+    :return: XML text, or a dictionary with ``model``, ``vendor`` and ``features`` (names)
 
     CLI Example:
 
@@ -267,18 +267,19 @@ def cpu_baseline(full=False, migratable=False, out="libvirt", **kwargs):
 
 def get_profiles(hypervisor=None, **kwargs):
     """
-    The disk and nic profiles that a guest can be made with here, defaults filled in.
+    Show the disk and NIC profiles for guests of this host, with defaults.
 
-    They come from ``virt:disk`` and ``virt:nic`` of the configuration (minion, master or
-    pillar), and ``default`` is always there.
+    They are configured as ``virt:disk`` and ``virt:nic`` (minion, master or pillar). ``default``
+    always exists.
 
-    :param hypervisor: domain type to show them for, e.g. ``kvm`` or ``xen``; default the
-        host's own, KVM before others
+    :param hypervisor: domain type, for example ``kvm`` or ``xen``; default: the host's, preferably
+        KVM
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: a dict: ``disk`` and ``nic``, each a dict of profile name to a list of devices
+    :return: a dictionary: ``disk`` and ``nic``, each a dictionary of profile names to lists of
+        devices
 
-    :raises Unsupported: libvirt can run no guest here
+    :raises Unsupported: libvirt cannot run guests on this host
 
     CLI Example:
 
@@ -294,14 +295,14 @@ def get_profiles(hypervisor=None, **kwargs):
 
 def versions():
     """
-    Which Salt Virt, Salt, Python and libvirt are used here.
+    Show the versions of Salt Virt, Salt, Python and libvirt on this host.
 
-    libvirt's daemon is not asked: it may be down.
+    libvirt's daemon is not queried, so it may be down.
 
-    :return: a dict: ``salt_virt``, ``way`` (``sync`` or ``pip``: how it came here), ``digest``
-        (12 hexadecimal digits of the library's files, the same for the same files by either way),
-        ``path`` (the folder that it is imported from), ``salt``, ``python``, ``libvirt`` (of the
-        library; None without the Python binding)
+    :return: a dictionary: ``salt_virt``, ``way`` (``sync`` or ``pip``: how it was installed),
+        ``digest`` (12 hexadecimal digits over the library's files, independent of how it was
+        installed), ``path`` (folder that it is imported from), ``salt``, ``python``, ``libvirt``
+        (of the library; None without the Python binding)
 
     CLI Example:
 
@@ -314,13 +315,13 @@ def versions():
 
 def nesthash(value=None):
     """
-    A dictionary that makes dictionaries of its own kind for keys it does not have.
+    Return a dictionary that creates nested dictionaries for missing keys.
 
-    For templates and other modules, which fill in nested data with it.
+    For templates and other modules that build nested data.
 
-    :param value: a dict to begin with
+    :param value: initial dictionary
 
-    :return: the dict
+    :return: the dictionary
 
     CLI Example:
 

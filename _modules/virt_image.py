@@ -1,5 +1,5 @@
 """
-The images that a hypervisor keeps to make guests from.
+Manage the image cache of a hypervisor.
 
 :depends: libvirt-python in Salt's own Python; qemu-img
 """
@@ -41,14 +41,13 @@ def _folder():
 
 def images(**kwargs):
     """
-    List the images in this host's cache, and who needs them.
+    List the images in this host's cache, with their users.
 
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: ``{file name: {…}}`` with ``path``, ``source`` (where it came from), ``format``,
-        ``size_bytes`` (of the disk in it), ``allocated_bytes`` (on this host), ``sha256``,
-        ``fetched`` (UTC) and ``used_by``: the domains, and volumes of no domain, that stand
-        on it
+    :return: ``{file name: {…}}`` with ``path``, ``source``, ``format``, ``size_bytes`` (virtual
+        size), ``allocated_bytes`` (on this host), ``sha256``, ``fetched`` (UTC) and ``used_by``:
+        domains, and volumes without domain, that are based on it
 
     :raises ConnectionFailed: libvirt cannot be reached
 
@@ -63,7 +62,7 @@ def images(**kwargs):
 
 
 def _wait(text):
-    """Tells the log and the master that this host waits."""
+    """Report to the log and to the master that this host waits."""
     log.info(text)
     if __opts__.get("file_client") != "local":
         job_steps.record_step(job_steps.folder(__salt__["config.get"]))
@@ -72,29 +71,29 @@ def _wait(text):
 
 def image_fetch(source, image_hash=None, saltenv="base", test=False, **kwargs):
     """
-    Bring an image into this host's cache, so that the next ``virt.init`` need not wait for it.
+    Fetch an image into this host's cache, so that the next ``virt.init`` need not wait for it.
 
-    However many ask at once, it is fetched once; what was interrupted goes on where it was. An
-    image that is there already in this version is not moved again. A file of this host is
-    only looked at: it is used where it lies. The master lets only so many hosts copy at a time
-    (``virt:image_copies`` in its configuration, default 4); the others wait for their turn.
+    Concurrent calls fetch it only once, and an interrupted download is continued. An image that is
+    already in the cache in this version is not transferred again. A file of this host is only
+    inspected, and used from its location. The master limits the number of hosts that copy at the
+    same time (``virt:image_copies``, default 4); other hosts wait.
 
     :param source: ``salt://…``, ``http(s)://…``, ``ftp://…``, an absolute path or
         ``pool://POOL/VOLUME``
-    :param image_hash: sha256 or sha512 that it must have, or the address of a file that
-        lists it, such as ``https://…/SHA256SUMS``
-    :param saltenv: where a ``salt://`` address is looked up
-    :param test: fetch nothing: the first four of the answer are None where it would be fetched
+    :param image_hash: expected sha256 or sha512, or the URL of a file that lists it, such as
+        ``https://…/SHA256SUMS``
+    :param saltenv: environment of a ``salt://`` image
+    :param test: fetch nothing; the first four values of the answer are None if it would be fetched
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: a dict: ``path``, ``format``, ``virtual_size_bytes``, ``sha256`` (None for a file
-        of this host), ``source``, ``replaces`` (files of its earlier versions in the cache; None
-        for a file of this host)
+    :return: a dictionary: ``path``, ``format``, ``virtual_size_bytes``, ``sha256`` (None for a file
+        of this host), ``source``, ``replaces`` (files of earlier versions in the cache; None for a
+        file of this host)
 
-    :raises InvalidInput: the address or the hash means nothing
-    :raises NotFound: there is no such image
-    :raises ImageError: it is no disk image, is damaged, is not the demanded one, refers to
-        files elsewhere, or could not be fetched
+    :raises InvalidInput: the source or the hash is invalid
+    :raises NotFound: the image does not exist
+    :raises ImageError: it is not a disk image, is damaged, has another hash, refers to files
+        elsewhere, or could not be fetched
 
     CLI Example:
 
@@ -130,18 +129,18 @@ def image_prune(name=None, test=False, **kwargs):
     """
     Remove images from this host's cache that no domain and no volume of this host needs.
 
-    What was fetched or used within the last ten minutes stays. A download that was broken off
-    and that nobody has gone on with for a week goes, too (``.partial/…``).
+    Images that were fetched or used within the last ten minutes are kept. Interrupted downloads
+    that were not continued for a week are removed, too (``.partial/…``).
 
-    :param name: file name of the one image to remove, as ``virt.images`` lists it; default:
-        all that are not needed
-    :param test: remove nothing; ``removed`` is what would be removed
+    :param name: file name of the image to remove, as listed by ``virt.images``; default: all unused
+        images
+    :param test: remove nothing; ``removed`` lists what would be removed
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: ``{"removed": [file names], "kept": {file name: reason}}``
 
-    :raises NotFound: there is no image of that name
-    :raises Refused: the named image is needed; the message says by whom
+    :raises NotFound: the image does not exist
+    :raises Refused: the image is needed; the message lists its users
 
     CLI Example:
 
@@ -157,18 +156,17 @@ def image_prune(name=None, test=False, **kwargs):
 
 def forget_mount(point):
     """
-    Forget that a folder for guests' disks and images is a mount point on this host.
+    Forget that a folder of disks and images is a mount point on this host.
 
-    This host remembers the file system on which it made a guest's disk or kept an image, other than
-    that of ``/``. As long as nothing is mounted there, nothing is made in its folders: it would be
-    made on the disk below, and the next mount would hide it. If you moved the folder, or it is to
-    stay on that disk, call this once. A mount point in ``/etc/fstab``, or of an enabled unit
-    of systemd in ``/etc/systemd/system``, counts as well: remove it there first.
+    This host records file systems other than ``/`` on which it created disks or stored images.
+    While such a file system is not mounted, nothing is created in its folders: it would be created
+    on the disk below, and the next mount would hide it. If you moved the folder, or if it is to
+    stay on that disk, call this function once. A mount point in ``/etc/fstab``, or of an enabled
+    systemd unit in ``/etc/systemd/system``, counts as well: remove it there first.
 
-    :param point: the mount point, such as ``/srv/shared``; the message of the verb that was refused
-        names it
+    :param point: the mount point, such as ``/srv/shared``, as in the error message
 
-    :return: True if this host remembered it, else False
+    :return: True if this host had recorded it, otherwise False
 
     :raises OperationFailed: the record below ``/var/lib/salt-virt/mount-points`` cannot be changed
 

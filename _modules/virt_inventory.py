@@ -1,5 +1,5 @@
 """
-What the runner's placement asks of a hypervisor.
+Answer queries of the runner's placement.
 
 :depends: libvirt-python in Salt's own Python
 """
@@ -13,7 +13,7 @@ saltvirt = saltvirt.fresh()
 with saltvirt.later():
     from saltvirt import errors, settings
     from saltvirt.host import connection
-    from saltvirt.host.domain import names_on_disk as on_disk  # the name is a function's here
+    from saltvirt.host.domain import names_on_disk as on_disk  # a function here has the same name
     from saltvirt.host.node import inventory as host_inventory
     from saltvirt.host.node import maintenance as mark
     from saltvirt.host.node import running_guests
@@ -31,7 +31,7 @@ def __virtual__():
 
 
 def _requirements(conn, config_get, images_location, arguments):
-    """What the guest of these arguments would take of this host, or the problem with it."""
+    """The requirements of a guest with these arguments on this host, or the problem."""
     try:
         arguments = base.mapping(arguments, "guest")
         if "name" not in arguments or not all(isinstance(word, str) for word in arguments):
@@ -40,7 +40,7 @@ def _requirements(conn, config_get, images_location, arguments):
         admission_config = admission.AdmissionConfig(
             config_get, images_location.folder, images_location.pool
         )
-        # nothing is seeded: what matters is that it could be
+        # nothing is seeded; only the ability to seed matters
         not_yet = guest_builder.refuse_seeding
         medium = not_yet if spec.deploy.cloud_init else None
         tools = guest_builder.Tools(admission_config, seeder=not_yet, medium=medium)
@@ -51,12 +51,12 @@ def _requirements(conn, config_get, images_location, arguments):
 
 def inventory(guest=None, **kwargs):
     """
-    The host's size, its guests' sizes, and what a guest may need of it.
+    Show the capacity of the host, the sizes of its guests, and everything that placement needs.
 
-    One round of bulk reads; no guest's disk is opened.
+    libvirt is read in bulk; no disk is opened.
 
-    :param guest: dictionary of arguments of ``virt.init``: also tell what that guest would
-        take of this host, by the host's own profiles; nothing is changed
+    :param guest: dictionary of arguments of ``virt.init``: also return the requirements of that
+        guest on this host, with the host's own profiles; nothing is changed
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: a dict: ``cpus`` (threads), ``memory_kib``, ``arch``, ``types`` (libvirt's domain
@@ -99,9 +99,9 @@ def inventory(guest=None, **kwargs):
 
 def names_on_disk(**kwargs):
     """
-    The names of all guests that are defined or run here, by libvirt's own files.
+    List all guests that are defined or running on this host, from libvirt's own files.
 
-    For the question whether a name is free, when libvirt does not answer. libvirt is not asked.
+    Used to check whether a name is free if libvirt does not answer. libvirt is not queried.
 
     :param connection: libvirt URI, overriding ``virt:connection:uri``
     :param username: not used
@@ -109,7 +109,7 @@ def names_on_disk(**kwargs):
 
     :return: a sorted list of names
 
-    :raises Unsupported: libvirt keeps them elsewhere, as the URI says
+    :raises Unsupported: libvirt stores them elsewhere, according to the URI
 
     CLI Example:
 
@@ -122,8 +122,8 @@ def names_on_disk(**kwargs):
 
 def running_names():
     """
-    The guests whose process lives, by libvirt's files alone: for when its daemon is stopped, or
-    is not there any more. ``virt.list_active_vms`` asks the daemon.
+    List the guests with a running process, from libvirt's files, for use when its daemon is stopped
+    or removed. ``virt.list_active_vms`` queries the daemon.
 
     :return: a sorted list of names
 
@@ -138,17 +138,17 @@ def running_names():
 
 def maintenance(reason=None, guests=None, off=False):
     """
-    Read, set or clear the mark that keeps new guests away from this host.
+    Show, set or clear the maintenance mark of this host. A host in maintenance gets no new guests.
 
-    :param reason: sets the mark, with these words for who asks why
-    :param guests: list of the names that were moved away, for ``virt.restore`` of the runner;
-        default with ``reason``: those that the mark has
-    :param off: clears the mark; with ``guests`` the host takes guests again and keeps their names
+    :param reason: set the mark with this reason
+    :param guests: list of guests that were moved away, for ``virt.restore`` of the runner; default
+        with ``reason``: unchanged
+    :param off: clear the mark; with ``guests``, the host accepts guests again and keeps the list
 
-    :return: the mark as it is now: a dict of ``reason`` (None when it takes guests) and
+    :return: the current mark: a dictionary of ``reason`` (None if the host accepts guests) and
         ``guests``, or None
 
-    :raises InvalidInput: the reason is empty, or the guests are no list of names
+    :raises InvalidInput: the reason is empty, or ``guests`` is not a list of names
 
     CLI Example:
 
@@ -165,7 +165,7 @@ def maintenance(reason=None, guests=None, off=False):
         raise errors.InvalidInput("reason is missing: say why the host gets no guests")
     if guests and not (isinstance(guests, (list, tuple)) and {*map(type, guests)} == {str}):
         raise errors.InvalidInput("guests must be a list of names")
-    # an init that was let in before is defined by then, one that asks later is refused
+    # a guest that was admitted before is defined by then, a later one is refused
     with admission.AdmissionConfig(__salt__["config.get"], settings.IMAGES_FOLDER).lock():
         if off and not guests:
             mark.clear()

@@ -28,17 +28,17 @@ def __virtual__():
 
 def metrics(path=None):
     """
-    What the engine ``virt_exporter`` would serve of this hypervisor now, as text: for a text file
-    collector such as that of Prometheus' node exporter, where no engine shall listen.
+    Return the metrics that the engine ``virt_exporter`` of this hypervisor would serve now, for a
+    text file collector such as that of Prometheus' node exporter.
 
-    A libvirt that does not answer is no error: ``saltvirt_libvirt_up`` is 0 then.
+    If libvirt does not answer, ``saltvirt_libvirt_up`` is 0; this is no error.
 
-    :param path: of a file, which must end with ``.prom``: it is written there, whole or not at all
+    :param path: file to write, atomically; its name must end with ``.prom``
 
-    :return: text in Prometheus' format; or the path
+    :return: text in Prometheus' format, or the path
 
-    :raises InvalidInput: the path is none of such a file
-    :raises Unsupported: ``prometheus_client`` is missing, and how to install it
+    :raises InvalidInput: the path is invalid
+    :raises Unsupported: ``prometheus_client`` is missing; the message says how to install it
     :raises OperationFailed: the file cannot be written
 
     CLI Example:

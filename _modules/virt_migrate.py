@@ -1,11 +1,11 @@
 """
-Moving guests of this hypervisor to another one.
+Migrate guests of this hypervisor.
 
 :depends: libvirt-python in Salt's own Python; qemu-img
 
-All of it is done from the guest's own host. It reaches the other libvirt by TLS with its
-client certificate, asks it, prepares it and moves the guest there. ``salt-run
-virt.migrate`` does the same by the guest's name alone.
+The guest's own host controls a migration: it connects to the other libvirt over TLS with its client
+certificate, queries it, prepares it and migrates the guest. ``salt-run virt.migrate`` does the same
+and only needs the guest's name.
 
 .. code-block:: yaml
 
@@ -62,13 +62,13 @@ def _config(key, default=None):
 
 
 def _job(vm_, target, kwargs):
-    """The api.MigrationJob of a call."""
+    """The api.MigrationJob for the arguments of a call."""
     from saltvirt.host.migration import api  # noqa: PLC0415 - needs the binding
 
     arguments = settings.user_kwargs(kwargs)
     connect_args = {k: arguments.pop(k) for k in ("connection",) if k in arguments}
     user, password = arguments.pop("username", None), arguments.pop("password", None)
-    # virt:overcommit here says nothing of the target's room
+    # virt:overcommit of this host does not apply to the target
     overcommit = arguments.get("overcommit")
     arguments["overcommit"] = False if overcommit is None else overcommit
     admission_config = admission.config_of(__salt__["config.get"], arguments)
@@ -115,7 +115,7 @@ def _job(vm_, target, kwargs):
 
 
 def _progress_sender(name):
-    """Progress on the event bus: ``salt/virt/migrate/<name>/progress``."""
+    """Return a function that sends progress events: ``salt/virt/migrate/<name>/progress``."""
     steps_dir = job_steps.folder(__salt__["config.get"])
 
     def send_progress(event):
@@ -127,78 +127,79 @@ def _progress_sender(name):
 
 def migrate(vm_, target, **kwargs):
     """
-    Move a guest of this host to another one, with its disks where they are not shared.
+    Migrate a guest of this host to another one, including disks that are not shared.
 
-    A running guest moves live, a stopped one as files. Before anything is changed, both
-    hosts are checked; every reason against the move is in one answer. On a failure the
-    guest runs on here, and what was prepared on the target is the target's to remove: ``salt-run
-    virt.migrate`` asks for it, else ``salt-run virt.migrate_recover`` does. After success the
-    guest is defined on the target, and gone from here with its own disks.
+    A running guest is migrated live, a stopped guest as files. Both hosts are checked before
+    anything is changed; the answer contains all reasons against the migration. If it fails, the
+    guest continues on this host, and the leftovers on the target must be removed there:
+    ``salt-run virt.migrate`` does this, otherwise ``salt-run virt.migrate_recover``. If it
+    succeeds, the guest is defined on the target, and removed from this host together with its own
+    disks.
 
     :param vm_: name of the guest
-    :param target: the other host: its name (reached by TLS), or ``qemu+tls://``,
-        ``qemu+ssh://`` or ``qemu+tcp://HOST/system``; only the last is not encrypted
-    :param live: False refuses to move a running guest. True lets it run while its memory
-        travels also where QEMU emulates its CPU (a domain of type ``qemu``): QEMU can lose
-        writes then. Default: a guest of KVM runs on; an emulated one is paused while its memory
-        travels, unless ``policy``, ``max_downtime``, ``auto_converge`` or ``postcopy`` is given
+    :param target: the target host: its name (TLS), or ``qemu+tls://``, ``qemu+ssh://`` or
+        ``qemu+tcp://HOST/system``; only the last is not encrypted
+    :param live: False: refuse a running guest. True: let the guest run while its memory is
+        transferred, even if QEMU emulates its CPU (domain type ``qemu``); QEMU can lose writes
+        then. Default: KVM guests keep running; emulated guests are paused during the transfer,
+        unless ``policy``, ``max_downtime``, ``auto_converge`` or ``postcopy`` is given
     :param persistent: define the guest on the target. Default: True
-    :param undefinesource: undefine the guest here, and remove the disks that were copied.
+    :param undefinesource: undefine the guest on this host, and remove the disks that were copied.
         Default: True
-    :param offline: True refuses to move a guest that runs. Default: False
+    :param offline: True: refuse a running guest. Default: False
     :param max_bandwidth: MiB/s
-    :param max_downtime: how long the guest may be paused at the end, in ms
+    :param max_downtime: maximum downtime at the end, in ms
     :param parallel_connections: number of connections for the memory
     :param compressed: compress the memory. Default: False
-    :param comp_methods: ``mt``, ``xbzrle`` or both with a comma
+    :param comp_methods: ``mt``, ``xbzrle`` or both, separated by a comma
     :param comp_mt_level: 0 to 9
-    :param comp_mt_threads: compressing threads here
-    :param comp_mt_dthreads: decompressing threads on the target
+    :param comp_mt_threads: number of compression threads on this host
+    :param comp_mt_dthreads: number of decompression threads on the target
     :param comp_xbzrle_cache: size of the page cache in bytes
-    :param copy_storage: ``all`` makes whole disks of thin ones, ``incremental`` demands thin
-        ones, ``never`` refuses to copy. Default: copy what is not shared, thin stays thin
-    :param auto_converge: slow the guest down until its memory can be sent. Default: as
-        ``policy`` says
-    :param auto_converge_initial: percent of the first slowing down
-    :param auto_converge_increment: percent of each further one
+    :param copy_storage: ``all``: copy thin disks completely; ``incremental``: require thin disks;
+        ``never``: refuse to copy. Default: copy disks that are not shared, and keep thin disks thin
+    :param auto_converge: throttle the guest until its memory can be transferred. Default: depends
+        on ``policy``
+    :param auto_converge_initial: initial throttling in percent
+    :param auto_converge_increment: increment of throttling in percent
     :param postcopy: allow ``virt.migrate_start_postcopy``. Default: False
-    :param postcopy_bandwidth: MiB/s after that
-    :param abort_on_error: end it when a disk reports an error. Default: True
-    :param keep_source: leave the copied disks here. Default: False
+    :param postcopy_bandwidth: bandwidth of the post-copy phase in MiB/s
+    :param abort_on_error: abort if a disk reports an error. Default: True
+    :param keep_source: keep the copied disks on this host. Default: False
     :param tunnel: overrides ``virt:tunnel``
-    :param policy: when it does not converge: ``safe`` aborts; ``converge`` slows the
-        guest, allows more downtime in steps, then aborts; ``postcopy`` starts the guest on
-        the target; ``pause`` pauses it for the rest. Default: ``virt:migration:policy``,
+    :param policy: action if the migration does not converge: ``safe``: abort; ``converge``:
+        throttle the guest, permit more downtime in steps, then abort; ``postcopy``: start the guest
+        on the target; ``pause``: pause the guest for the rest. Default: ``virt:migration:policy``,
         else ``converge``
-    :param other_cpu: True moves a running guest that has the CPU of its host itself
-        (``host-passthrough``) to a host with another CPU; its programs may die. Default: False
-    :param timeout: seconds for the whole. Default: 300 per GiB, at least 300
-    :param placement: what the runner sends: the master's policy, which says how full the target
-        may get; default: ``virt:placement`` here
-    :param ratios: the target's own ``virt:ratios``, as the runner has asked for them
-    :param limits: the target's own ``virt:placement``: what is stricter there holds
-    :param overcommit: move it also where the target has promised its memory, CPUs or storage to
-        others. Default: False, whatever ``virt:overcommit`` says here
-    :param certificates: the target's, as the runner has asked for them
-    :param address: where the target's QEMU is reached; ``salt-run virt.migrate`` asks the target
-        for its own ``virt:migration:address``. Without it an address in this host's own
-        ``virt:migration:address`` that is not this host's is taken for the target's
-    :param unmounted: the target's mount points on which nothing is mounted, as the runner has asked
-        for them: nothing is copied below them
-    :param connection: URI of our own libvirt, overriding ``virt:connection:uri``
-    :param username: to connect with on the target
-    :param password: to connect with on the target
+    :param other_cpu: True: migrate a running guest with the CPU of its host (``host-passthrough``)
+        to a host with another CPU; its programs may crash. Default: False
+    :param timeout: timeout of the migration in seconds. Default: 300 for each GiB, at least 300
+    :param placement: the master's policy for the target's capacity, sent by the runner; default:
+        ``virt:placement`` of this host
+    :param ratios: the target's own ``virt:ratios``, sent by the runner
+    :param limits: the target's own ``virt:placement``, sent by the runner; stricter limits apply
+    :param overcommit: migrate even if the target does not have enough free memory, CPUs or storage.
+        Default: False, regardless of ``virt:overcommit`` on this host
+    :param certificates: the target's certificates, sent by the runner
+    :param address: address of the target's QEMU; ``salt-run virt.migrate`` queries the target's
+        ``virt:migration:address``. Without it, an address in this host's ``virt:migration:address``
+        that is not its own is used for the target
+    :param unmounted: the target's mount points that are not mounted, sent by the runner; nothing is
+        copied below them
+    :param connection: URI of this host's libvirt, overriding ``virt:connection:uri``
+    :param username: user name on the target
+    :param password: password on the target
 
-    :return: dict: ``name``, ``source``, ``target``, ``live`` (it ran while its memory
-        travelled), ``transport``, ``time_ms``, ``downtime_ms``, ``memory_bytes``,
-        ``disk_bytes``, ``disks`` (vda: ``shared``, ``copy``, ``overlay``, ``seed`` or ``keep``),
-        ``deleted`` (files removed here), ``kept`` (file: why it was left), where there are some
-        ``checkpoints_lost`` (of the guest, which the target's libvirt did not take: why)
+    :return: a dictionary: ``name``, ``source``, ``target``, ``live`` (the guest ran during the
+        transfer), ``transport``, ``time_ms``, ``downtime_ms``, ``memory_bytes``, ``disk_bytes``,
+        ``disks`` (target to ``shared``, ``copy``, ``overlay``, ``seed`` or ``keep``), ``deleted``
+        (files that were removed here), ``kept`` (file to the reason) and, if there are any,
+        ``checkpoints_lost`` (checkpoints that the target's libvirt refused, with the reasons)
 
-    :raises InvalidInput: an argument is wrong
-    :raises NotFound: no such guest here
-    :raises TargetRefused: this target does not take it; the guest stays as it was
-    :raises MigrationFailed: all the reasons, and where the guest runs
+    :raises InvalidInput: an argument is invalid
+    :raises NotFound: the guest does not exist on this host
+    :raises TargetRefused: the target refuses the guest; the guest is not changed
+    :raises MigrationFailed: lists all reasons, and the host that runs the guest
 
     CLI Example:
 
@@ -216,17 +217,17 @@ def migrate(vm_, target, **kwargs):
 
 def migratable(vm_, target=None, **kwargs):
     """
-    Can this guest be moved, and if not, why? Changes nothing.
+    Check whether a guest can be migrated. Changes nothing.
 
     :param vm_: name of the guest
-    :param target: the host to move it to; without one only the guest itself is looked at
+    :param target: the target host; without it, only the guest itself is checked
     :param kwargs: as for ``virt.migrate``
 
-    :return: dict: ``migratable`` (bool), ``reasons`` (list of sentences), ``standing`` (True when
-        it can go nowhere), and with a target
-        ``disks`` (what would happen to each) and ``certificates`` (list of dicts: ``host``,
-        ``file``, ``until`` (UTC), ``wrong``: None, or why it does not hold), those that the
-        move needs: this host's, and the target's when the runner asks
+    :return: a dictionary: ``migratable`` (bool), ``reasons`` (list of messages), ``standing`` (True
+        if it cannot be migrated to any host), and with a target ``disks`` (what would happen to
+        each) and ``certificates`` that the migration needs (list of dictionaries: ``host``,
+        ``file``, ``until`` (UTC), ``wrong``: None, or why it is invalid): those of this host, and
+        of the target if the runner asks
 
     CLI Example:
 
@@ -244,15 +245,16 @@ def migratable(vm_, target=None, **kwargs):
 
 def migrate_start_postcopy(vm_, **kwargs):
     """
-    Start the guest on the target now; its memory follows as it is needed.
+    Switch a migration to post-copy: start the guest on the target; its memory is transferred on
+    demand.
 
-    For a migration that runs with ``postcopy=True`` and has copied its disks. From here
-    on neither host alone has the whole guest: it cannot be aborted any more.
+    For a running migration with ``postcopy=True`` that has copied its disks. From then on, neither
+    host has the complete guest, and the migration cannot be aborted.
 
     :param vm_: name of the guest
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: True when libvirt has switched
+    :return: True if libvirt has switched
 
     :raises OperationFailed: no such migration is running
 
@@ -270,14 +272,14 @@ def migrate_start_postcopy(vm_, **kwargs):
 
 def migrate_abort(vm_, **kwargs):
     """
-    End the running migration of a guest; the guest runs on here.
+    Abort the running migration of a guest; the guest continues on this host.
 
     :param vm_: name of the guest
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: True when libvirt has ended it
+    :return: True if libvirt has aborted it
 
-    :raises OperationFailed: none is running, or it has begun to run on the target
+    :raises OperationFailed: no migration is running, or the guest already runs on the target
 
     CLI Example:
 
@@ -293,13 +295,13 @@ def migrate_abort(vm_, **kwargs):
 
 def migrate_unfinished():
     """
-    Migrations from this host that were killed half way.
+    List interrupted migrations from this host.
 
-    ``virt.migrate`` of the same guest, or ``virt.migrate_recover``, ends them.
+    ``virt.migrate`` of the same guest, or ``virt.migrate_recover``, finishes them.
 
-    :return: dict: the guest's name to ``target`` (URI), ``at_work`` (bool) and ``uuid``;
-        and ``NAME@HOST`` to the same with ``left``: what a host that did not answer may still hold
-        for a guest
+    :return: a dictionary: the guest's name to ``target`` (URI), ``at_work`` (bool) and ``uuid``;
+        and ``NAME@HOST`` to the same with ``left``: leftovers of a guest that an unreachable host
+        may still have
 
     CLI Example:
 
@@ -314,7 +316,8 @@ def migrate_unfinished():
 
 
 def _address():
-    """What this host says of itself; a mistake in it is no reason to say nothing of its guests."""
+    """The migration address of this host; an invalid setting does not prevent the answer about its
+    guests."""
     try:
         return incoming_address.advertised(
             _config("migration:address"), host_addresses.global_addresses
@@ -326,17 +329,16 @@ def _address():
 
 def migrate_locations(**kwargs):
     """
-    What the master's ``virt.migrate`` asks of every host: guests, and whether it takes more.
+    Answer the query of the master's ``virt.migrate``: guests, and whether the host accepts more.
 
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: dict: ``guests`` (name to state), ``unfinished`` (names of guests whose migration
-        from here was broken off), ``target_leftovers`` (names of guests of whose undone
-        migration to here something is still here), ``ratios``, ``limits`` (its ``virt:placement``),
-        ``maintenance`` (the reason, or None), ``address`` (where guests that come reach it;
-        None: by its name),
-        ``certificates`` (those of this host: use to ``host``, ``file``, ``until``, ``wrong``),
-        ``uuids`` (name to UUID), ``unmounted`` (its mount points on which nothing is mounted)
+    :return: a dictionary: ``guests`` (name to state), ``unfinished`` (guests whose migration from
+        this host was interrupted), ``target_leftovers`` (guests whose rolled back migration to this
+        host has left something), ``ratios``, ``limits`` (its ``virt:placement``), ``maintenance``
+        (the reason, or None), ``address`` (for incoming guests; None: its name), ``certificates``
+        (of this host: use to ``host``, ``file``, ``until``, ``wrong``), ``uuids`` (name to UUID),
+        ``unmounted`` (its mount points that are not mounted)
 
     CLI Example:
 
@@ -366,14 +368,14 @@ def migrate_locations(**kwargs):
 
 def migrate_census(**kwargs):
     """
-    The old name of :func:`migrate_locations`, until the next release: a master that is not updated
-    yet asks for it.
+    Old name of :func:`migrate_locations`, until the next release, for masters of the previous
+    version.
 
     :param connection: see there
     :param username: see there
     :param password: see there
 
-    :return: the same, with ``leavings`` for ``target_leftovers``, too
+    :return: as :func:`migrate_locations`, with ``leavings`` as another name of ``target_leftovers``
 
     CLI Example:
 
@@ -387,33 +389,32 @@ def migrate_census(**kwargs):
 
 def migrate_recover(vm_, lost=None, elsewhere=(), removed=False, **kwargs):
     """
-    End a migration that was killed half way: find the guest, clean the other host.
+    Finish an interrupted migration: find the guest, and clean up the other host.
 
-    When the other host does not answer, it ends only where the guest can be nowhere but here,
-    or is known to be elsewhere; what that host still holds is taken away by a later call.
+    If the other host does not answer, the migration is only finished if the guest can only be on
+    this host, or is known to be elsewhere; leftovers on the other host are removed by a later call.
 
     :param vm_: name of the guest
-    :param lost: the other host's name, by a person who knows that it does not run the guest and
-        will not when it comes back: off for good, or looked at. The guest then goes on here
-        without it. Of no effect when that host answers. Nothing here tells whether it is true:
-        if it is not, the guest runs twice
-    :param elsewhere: hosts, besides this one and the target, that have a guest of the same UUID:
-        the runner asks all. Where the target does not have it any more, the migration ends as
-        ``moved``, and what the guest left here stays; where this host has a definition of it that
-        does not run, a person decides
-    :param removed: True: you know that the guest was removed on purpose. Where neither host has it,
-        its migration ends as ``removed``, and what it left here stays; its definition goes
+    :param lost: name of the other host, if you know that it does not run the guest and never will:
+        it is off for good, or you have checked it. The guest then continues on this host. No effect
+        if that host answers. This cannot be verified: if it is wrong, the guest runs twice
+    :param elsewhere: hosts, other than this one and the target, that have a guest with the same
+        UUID, as the runner has found. If the target no longer has it, the migration ends as
+        ``moved``, and the guest's leftovers on this host are kept; if this host has a definition
+        that is not running, an operator must decide
+    :param removed: True: you know that the guest was removed on purpose, and neither host has it.
+        The migration ends; its last definition is deleted, and its files are kept
     :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with on the target
-    :param password: to connect with on the target
+    :param username: user name on the target
+    :param password: password on the target
 
-    :return: dict: ``outcome``: ``moved`` (it is on the target, and was cleaned up here),
-        ``undone`` (it is here), ``removed`` or ``nothing``; ``deleted``: files; ``kept``: file to
-        why it stays: what was made on the target is the target's to take away, see
-        ``virt.migrate_clean``;
-        ``left``: host to why something is still there; ``checkpoints_lost``: as of ``virt.migrate``
+    :return: a dictionary: ``outcome``: ``moved`` (the guest is on the target, and this host was
+        cleaned up), ``undone`` (the guest is on this host), ``removed`` or ``nothing``;
+        ``deleted``: files; ``kept``: file to the reason (files on the target are removed by
+        ``virt.migrate_clean`` there); ``left``: host to the reason why something is left there;
+        ``checkpoints_lost``: as for ``virt.migrate``
 
-    :raises MigrationFailed: a person must decide; the message says what
+    :raises MigrationFailed: an operator must decide; the message has the details
     :raises ConnectionFailed: the other host does not answer and may run the guest
 
     CLI Example:
@@ -440,24 +441,25 @@ def migrate_recover(vm_, lost=None, elsewhere=(), removed=False, **kwargs):
 
 def migrate_clean(vm_, test=False, unused=(), **kwargs):
     """
-    Take away what undone migrations of a guest to this host have made here, and nobody uses.
+    Remove leftovers of rolled back migrations of a guest to this host that nothing uses.
 
-    Their source has written down what that is, and how it looked. A file goes when it looks as it
-    did, no guest, image or program of this host uses it or is based on it, no QEMU can open it
-    meanwhile, and no other host can have it. In doubt it stays, and is named. ``salt-run
-    virt.migrate_recover``, ``virt.migrate`` and ``virt.repair`` call it, and ask the other hosts.
+    The source has recorded these files and their state. A file is deleted if it is unchanged, if no
+    guest, image or program of this host uses it or is based on it, if no QEMU can open it
+    meanwhile, and if no other host can have it. In doubt it is kept and reported.
+    ``salt-run virt.migrate_recover``, ``virt.migrate`` and ``virt.repair`` call this function, and
+    query the other hosts.
 
     :param vm_: name of the guest
-    :param test: only say what would be deleted
-    :param unused: paths on storage that other hosts may have, of which the caller knows from all
-        of them that nobody there uses them; the runner asks by ``virt.storage_users``
+    :param test: only show what would be deleted
+    :param unused: paths on shared storage that no other host uses, as the caller has verified; the
+        runner verifies it with ``virt.storage_users``
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: dict: ``deleted`` (paths) and ``kept`` (path to the reason); with ``test``
-        ``delete``, ``keep`` and ``shared`` (what to ask other hosts about, by path). Empty where
-        there is nothing of such a migration
+    :return: a dictionary: ``deleted`` (paths) and ``kept`` (path to the reason); with ``test``
+        ``delete``, ``keep`` and ``shared`` (files to ask other hosts about, by path). Empty if
+        there are no leftovers
 
-    :raises OperationFailed: the guest is on its way here again
+    :raises OperationFailed: the guest is being migrated to this host again
 
     CLI Example:
 
@@ -489,12 +491,12 @@ def migrate_clean(vm_, test=False, unused=(), **kwargs):
 
 def seed_non_shared_migrate(disks, force=False):
     """
-    Not needed any more: ``virt.migrate`` prepares the target's disks itself.
+    Removed: ``virt.migrate`` prepares the target's disks itself.
 
     :param disks: as ``virt.get_disks`` returns them
-    :param force: of no effect
+    :param force: no effect
 
-    :raises Unsupported: always, and says what to call instead
+    :raises Unsupported: always; the message says what to call instead
 
     CLI Example:
 
@@ -510,13 +512,13 @@ def seed_non_shared_migrate(disks, force=False):
 
 def migrate_non_shared(vm_, target, ssh=False):
     """
-    Gone: ``virt.migrate`` copies what is not shared.
+    Removed: ``virt.migrate`` copies disks that are not shared.
 
     :param vm_: name of the guest
-    :param target: the other host
+    :param target: the target host
     :param ssh: use ``qemu+ssh://HOST/system`` as target instead
 
-    :raises Unsupported: always, and says what to call instead
+    :raises Unsupported: always; the message says what to call instead
 
     CLI Example:
 
@@ -529,13 +531,13 @@ def migrate_non_shared(vm_, target, ssh=False):
 
 def migrate_non_shared_inc(vm_, target, ssh=False):
     """
-    Gone: ``virt.migrate`` copies what is not shared, and keeps thin disks thin.
+    Removed: ``virt.migrate`` copies disks that are not shared, and keeps thin disks thin.
 
     :param vm_: name of the guest
-    :param target: the other host
+    :param target: the target host
     :param ssh: use ``qemu+ssh://HOST/system`` as target instead
 
-    :raises Unsupported: always, and says what to call instead
+    :raises Unsupported: always; the message says what to call instead
 
     CLI Example:
 

@@ -1,8 +1,8 @@
 """
-Virtual networks of a hypervisor.
+Manage the virtual networks of a hypervisor.
 
-Every function takes ``connection``, ``username`` and ``password``; what is not given
-comes from ``virt:connection:uri`` and ``virt:connection:auth``.
+Every function accepts ``connection``, ``username`` and ``password``; the defaults are
+``virt:connection:uri`` and ``virt:connection:auth``.
 
 :depends: libvirt-python in Salt's own Python
 """
@@ -36,7 +36,7 @@ def _connect(kwargs):
 
 
 def _network_spec(arguments):
-    """The NetworkSpec in a function's ``locals()``."""
+    """The NetworkSpec from a function's ``locals()``."""
     keys = network.NetworkSpec.keys()
     return network.parse(**{k: v for k, v in arguments.items() if k in keys})
 
@@ -67,52 +67,52 @@ def network_define(
     **kwargs,
 ):
     """
-    Create a virtual network. When a step fails, nothing of it is left.
+    Create a virtual network. If a step fails, everything is rolled back.
 
-    :param name: the network's name
-    :param bridge: name of the bridge; None where libvirt makes and names it (``nat``,
-        ``route``, ``open``, isolated) and where there is none (``private``, ``vepa``,
-        ``passthrough``, ``hostdev``)
-    :param forward: ``nat``, ``route``, ``open``, ``bridge`` (of the host), ``private``,
-        ``vepa``, ``passthrough``, ``hostdev``; None for an isolated network
-    :param ipv4_config: a dict, see below
-    :param ipv6_config: a dict, see below
+    :param name: name of the network
+    :param bridge: name of the bridge; None if libvirt creates and names it (``nat``, ``route``,
+        ``open``, isolated) or if there is none (``private``, ``vepa``, ``passthrough``,
+        ``hostdev``)
+    :param forward: ``nat``, ``route``, ``open``, ``bridge`` (of the host), ``private``, ``vepa``,
+        ``passthrough``, ``hostdev``; None: isolated
+    :param ipv4_config: dictionary, see below
+    :param ipv6_config: dictionary, see below
     :param vport: type of the virtual port (``openvswitch``, ``midonet``, ``802.1Qbg``,
-        ``802.1Qbh``), or a dict with ``type`` and ``parameters``
-    :param tag: VLAN tag, or a dict with ``tags`` (a list of ``id`` and ``nativeMode``) and
+        ``802.1Qbh``), or a dictionary with ``type`` and ``parameters``
+    :param tag: VLAN tag, or a dictionary with ``tags`` (a list of ``id`` and ``nativeMode``) and
         ``trunk``
-    :param autostart: start it with the host
-    :param start: start it now
-    :param mtu: bytes in a packet
-    :param domain: DNS domain of the guests: a name, or a dict with ``name`` and ``localOnly``
-    :param nat: with ``nat``: a dict with ``address`` and ``port``, each with ``start`` and
+    :param autostart: whether it starts with the host
+    :param start: start it immediately
+    :param mtu: MTU in bytes
+    :param domain: DNS domain of the guests: a name, or a dictionary with ``name`` and ``localOnly``
+    :param nat: with ``nat``: dictionary with ``address`` and ``port``, each with ``start`` and
         ``end``
     :param interfaces: host interfaces to use, as a list or separated by spaces
     :param addresses: with ``hostdev``: PCI addresses, as a list or separated by spaces
-    :param physical_function: with ``hostdev``: the card whose virtual functions to use
-    :param dns: a dict: ``forwarders`` (a list of ``domain``, ``addr``), ``txt`` (name to
-        text), ``hosts`` (IP address to a list of names), ``srvs`` (a list of ``name``,
-        ``protocol``, ``target``, ``port``, ``priority``, ``weight``, ``domain``)
-    :param bandwidth: a dict with ``inbound`` and ``outbound``
-    :param portgroups: a list of dicts: ``name``, ``default``, ``vlan``, ``virtualport``,
+    :param physical_function: with ``hostdev``: network card whose virtual functions are used
+    :param dns: dictionary: ``forwarders`` (a list of ``domain``, ``addr``), ``txt`` (name to text),
+        ``hosts`` (IP address to a list of names), ``srvs`` (a list of ``name``, ``protocol``,
+        ``target``, ``port``, ``priority``, ``weight``, ``domain``)
+    :param bandwidth: dictionary with ``inbound`` and ``outbound``
+    :param portgroups: list of dictionaries: ``name``, ``default``, ``vlan``, ``virtualport``,
         ``bandwidth``
-    :param dev: with ``nat`` or ``route``: the only host interface that traffic may leave by
-    :param stp: spanning tree on the bridge
-    :param delay: seconds until the bridge forwards
-    :param isolated_ports: keep guests of the network from each other
+    :param dev: with ``nat`` or ``route``: host interface to which outgoing traffic is restricted
+    :param stp: spanning tree protocol of the bridge
+    :param delay: forward delay of the bridge in seconds
+    :param isolated_ports: isolate the guests of the network from each other
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    The IP configurations are dicts:
+    The IP configurations are dictionaries:
 
-    - ``cidr``: the network, e.g. ``192.168.124.0/24``; the host gets its first address
-    - ``dhcp_ranges``: a list of dicts with ``start`` and ``end``
-    - ``hosts``: addresses kept for guests: ``ip``, ``mac``, ``name``, ``id``
-    - ``bootp``: a dict with ``file`` and ``server``; ``tftp``: path of the files served
+    - ``cidr``: the network, for example ``192.168.124.0/24``; the host gets the first address
+    - ``dhcp_ranges``: a list of dictionaries with ``start`` and ``end``
+    - ``hosts``: fixed addresses of guests: ``ip``, ``mac``, ``name``, ``id``
+    - ``bootp``: a dictionary with ``file`` and ``server``; ``tftp``: path of the served files
 
     :return: True
 
-    :raises InvalidInput: something is wrong, or not possible with this forward mode
-    :raises AlreadyExists: a network of this name is there
+    :raises InvalidInput: an argument is invalid, or not supported by this forward mode
+    :raises AlreadyExists: a network of this name exists
 
     CLI Example:
 
@@ -154,23 +154,23 @@ def network_update(
     **kwargs,
 ):
     """
-    Change a virtual network to what is given, where it differs.
+    Update a virtual network.
 
-    The parameters are those of :func:`network_define`; what is not given is taken away.
-    Its UUID, its MAC address and a bridge that libvirt named stay. A running network takes
-    at once DHCP ranges and hosts, DNS records, port groups and interfaces; anything else
-    holds from its next start: until then ``virt.network_info`` has it as ``pending``.
+    The parameters are those of :func:`network_define`; settings that are not given are removed. Its
+    UUID, its MAC address and a bridge that libvirt named are kept. DHCP ranges and hosts, DNS
+    records, port groups and interfaces of an active network change immediately; all other changes
+    take effect at its next start. Until then, ``virt.network_info`` reports it as ``pending``.
 
-    :param name: the network's name
+    :param name: name of the network
     :param bridge: see :func:`network_define`
     :param forward: see :func:`network_define`
-    :param test: only tell whether it would change
+    :param test: only show whether it would change
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: True when it was changed (with ``test``: would be), False when it is so already
+    :return: True if it was changed (with ``test``: would be changed), False if nothing differs
 
-    :raises NotFound: no such network
-    :raises InvalidInput: something is wrong, or not possible with this forward mode
+    :raises NotFound: the network does not exist
+    :raises InvalidInput: an argument is invalid, or not supported by this forward mode
 
     CLI Example:
 
@@ -193,24 +193,24 @@ def network_converge(
     **kwargs,
 ):
     """
-    Bring a virtual network to what is given, in one step: made where it is missing, changed where
-    it differs, started. When a step fails, what was there is put back.
+    Create or update a virtual network and start it, in one step. If a step fails, everything is
+    rolled back.
 
-    The states ``virt.network_defined`` and ``virt.network_running`` are this function.
+    The states ``virt.network_defined`` and ``virt.network_running`` use this function.
 
-    :param name: of the network
-    :param running: True: it runs afterwards. None: it runs, or not, as before
-    :param autostart: whether it is started with the host
-    :param restart: with ``running``: start it again for what it cannot take while it runs, although
-        guests are on it
-    :param test: only tell what would change
+    :param name: name of the network
+    :param running: True: start it; None: do not change whether it is active
+    :param autostart: whether it starts with the host
+    :param restart: with ``running``: restart it for changes that libvirt cannot make while it is
+        active, even if guests use it
+    :param test: only show what would change
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    Every other parameter of :func:`network_define` but ``start`` is taken, too.
+    All other parameters of :func:`network_define` except ``start`` are accepted, too.
 
-    :return: a dict: ``changes`` (what differs to ``old`` and ``new``), ``comment`` (a sentence)
+    :return: a dictionary: ``changes`` (setting to ``old`` and ``new``), ``comment`` (a sentence)
 
-    :raises InvalidInput: something is wrong, or a parameter is not known
+    :raises InvalidInput: an argument is invalid or unknown
 
     CLI Example:
 
@@ -231,18 +231,18 @@ def network_converge(
 
 def network_remove(name, force=False, test=False, **kwargs):
     """
-    Stop a virtual network and remove its definition, where there is one. The state
-    ``virt.network_absent`` is this function.
+    Stop and undefine a virtual network if it exists. The state ``virt.network_absent`` uses this
+    function.
 
-    :param name: of the network
-    :param force: also when running guests are on it: they lose its connection
-    :param test: only tell what would change
+    :param name: name of the network
+    :param force: remove the network even if running guests use it; they lose their connection
+    :param test: only show what would change
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: a dict: ``changes`` (what differs to ``old`` and ``new``), ``comment`` (a sentence, and
-        one that names the guests that are off and cannot be started without it)
+    :return: a dictionary: ``changes`` (setting to ``old`` and ``new``), ``comment`` (a sentence,
+        and one that lists guests that are off and cannot start without the network)
 
-    :raises InvalidInput: running guests are on it
+    :raises InvalidInput: running guests use it
 
     CLI Example:
 
@@ -257,7 +257,7 @@ def network_remove(name, force=False, test=False, **kwargs):
 
 def list_networks(**kwargs):
     """
-    The virtual networks, running or not.
+    List the virtual networks, active or not.
 
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
@@ -275,16 +275,16 @@ def list_networks(**kwargs):
 
 def network_info(name=None, **kwargs):
     """
-    What is known of one network, or of all.
+    Show one network, or all networks.
 
-    :param name: the network's name; None for all
+    :param name: name of the network; None: all networks
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: a dict of name to a dict: ``uuid``, ``bridge`` (or None), ``forward`` (None:
-        isolated), ``active``, ``autostart``, ``persistent``, ``pending`` (its definition was
-        changed and holds from the next start), ``leases`` (a list of ``ipaddr``, ``mac``,
-        ``hostname``, ``type``, ``expirytime``, …). A network that cannot be read has only
-        ``error``. No such network: an empty dict.
+    :return: a dictionary of names to dictionaries: ``uuid``, ``bridge`` (or None), ``forward``
+        (None: isolated), ``active``, ``autostart``, ``persistent``, ``pending`` (its definition was
+        changed and takes effect at the next start), ``leases`` (a list of ``ipaddr``, ``mac``,
+        ``hostname``, ``type``, ``expirytime`` and others). A network that cannot be read only has
+        ``error``. If the network does not exist, the dictionary is empty.
 
     CLI Example:
 
@@ -298,14 +298,14 @@ def network_info(name=None, **kwargs):
 
 def network_get_xml(name, **kwargs):
     """
-    The definition of a network, as it runs or else as it would start.
+    Return the definition of a network: the active one, if the network is active.
 
-    :param name: the network's name
+    :param name: name of the network
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: libvirt's XML, as a string
 
-    :raises NotFound: no such network
+    :raises NotFound: the network does not exist
 
     CLI Example:
 
@@ -321,13 +321,13 @@ def network_start(name, **kwargs):
     """
     Start a network.
 
-    :param name: the network's name
+    :param name: name of the network
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: True
 
-    :raises NotFound: no such network
-    :raises OperationFailed: libvirt could not, e.g. as it runs already
+    :raises NotFound: the network does not exist
+    :raises OperationFailed: libvirt refused, for example because it is already active
 
     CLI Example:
 
@@ -341,15 +341,15 @@ def network_start(name, **kwargs):
 
 def network_stop(name, **kwargs):
     """
-    Stop a network. Guests on it keep their interface and lose its connection.
+    Stop a network. Its guests keep their interfaces and lose the connection.
 
-    :param name: the network's name
+    :param name: name of the network
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: True
 
-    :raises NotFound: no such network
-    :raises OperationFailed: libvirt could not, e.g. as it does not run
+    :raises NotFound: the network does not exist
+    :raises OperationFailed: libvirt refused, for example because it is not active
 
     CLI Example:
 
@@ -363,14 +363,14 @@ def network_stop(name, **kwargs):
 
 def network_undefine(name, **kwargs):
     """
-    Remove the definition of a network. One that runs goes on until it is stopped.
+    Undefine a network. An active network continues until it is stopped.
 
-    :param name: the network's name
+    :param name: name of the network
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: True
 
-    :raises NotFound: no such network
+    :raises NotFound: the network does not exist
 
     CLI Example:
 
@@ -384,15 +384,15 @@ def network_undefine(name, **kwargs):
 
 def network_set_autostart(name, state="on", **kwargs):
     """
-    Have a network start with the host, or not.
+    Set whether a network starts with the host.
 
-    :param name: the network's name
+    :param name: name of the network
     :param state: ``on`` or ``off``
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: True
 
-    :raises NotFound: no such network
+    :raises NotFound: the network does not exist
 
     CLI Example:
 

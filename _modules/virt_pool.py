@@ -1,8 +1,8 @@
 """
-Storage pools of a hypervisor.
+Manage the storage pools of a hypervisor.
 
-Every function takes ``connection``, ``username`` and ``password``; what is not given
-comes from ``virt:connection:uri`` and ``virt:connection:auth``.
+Every function accepts ``connection``, ``username`` and ``password``; the defaults are
+``virt:connection:uri`` and ``virt:connection:auth``.
 
 :depends: libvirt-python in Salt's own Python
 """
@@ -37,20 +37,20 @@ def _connect(kwargs):
 
 
 def _pool_spec(arguments):
-    """The PoolSpec in a function's ``locals()``."""
+    """The PoolSpec from a function's ``locals()``."""
     keys = pool.PoolSpec.keys()
     return pool.parse(**{k: v for k, v in arguments.items() if k in keys})
 
 
 def pool_capabilities(**kwargs):
     """
-    Which types of storage pools this libvirt can have, and which formats.
+    List the types of storage pools that this libvirt supports, with their formats.
 
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: a dict: ``computed`` (always False: libvirt was asked) and ``pool_types``, a
-        list of dicts: ``name``, ``supported``, ``options`` (``pool`` and ``volume``, each
-        with ``default_format`` and the possible values)
+    :return: a dictionary: ``computed`` (always False, because libvirt was queried) and
+        ``pool_types``, a list of dictionaries: ``name``, ``supported``, ``options`` (``pool`` and
+        ``volume``, each with ``default_format`` and the possible values)
 
     CLI Example:
 
@@ -81,37 +81,37 @@ def pool_define(
     **kwargs,
 ):
     """
-    Create a storage pool. When a step fails, nothing of it is left defined.
+    Create a storage pool. If a step fails, it is not left defined.
 
-    :param name: the pool's name
-    :param ptype: ``dir``, ``fs``, ``netfs``, ``logical``, ``disk``, ``iscsi``,
-        ``iscsi-direct``, ``scsi``, ``mpath``, ``rbd``, ``gluster``, ``zfs``, ``sheepdog``,
-        ``vstorage``; :func:`pool_capabilities` tells which work here
-    :param target: the folder where its volumes appear
-    :param permissions: of the target: a dict with ``mode`` (octal, as text), ``owner`` and
-        ``group`` (numbers), ``label`` (SELinux)
-    :param source_devices: a list of devices: paths, or dicts with ``path`` and
-        ``part_separator``. For iSCSI the target's qualified name.
+    :param name: name of the pool
+    :param ptype: ``dir``, ``fs``, ``netfs``, ``logical``, ``disk``, ``iscsi``, ``iscsi-direct``,
+        ``scsi``, ``mpath``, ``rbd``, ``gluster``, ``zfs``, ``sheepdog``, ``vstorage``;
+        :func:`pool_capabilities` shows which are supported
+    :param target: folder of its volumes
+    :param permissions: permissions of the target: dictionary with ``mode`` (octal, as text),
+        ``owner`` and ``group`` (numbers), ``label`` (SELinux)
+    :param source_devices: list of devices: paths, or dictionaries with ``path`` and
+        ``part_separator``. For iSCSI, the target's qualified name.
     :param source_dir: folder on the server (``netfs``, ``gluster``)
     :param source_initiator: IQN of the initiator (``iscsi-direct``)
-    :param source_adapter: SCSI adapter: a dict with ``type``, ``name``, ``parent``,
-        ``managed``, ``parent_wwnn``, ``parent_wwpn``, ``parent_fabric_wwn``, ``wwnn``,
-        ``wwpn``, ``parent_address`` (``unique_id`` and ``address``)
-    :param source_hosts: a list of servers, each ``name`` or ``name:port``
-    :param source_auth: a dict: ``username``, and either ``password`` (a libvirt secret is
-        made of it; Ceph's in base64) or ``secret`` (``type``: ``uuid`` or ``usage``, and
-        ``value``); ``type``: ``ceph`` or ``chap``
-    :param source_name: name of the volume group, Ceph pool, Gluster volume, …
-    :param source_format: format of the source, e.g. ``xfs``, ``nfs``, ``lvm2``, ``gpt``
-    :param transient: it runs now, and is forgotten when it is stopped
-    :param start: start it now
-    :param build: first make what is missing, as :func:`pool_build` does
+    :param source_adapter: SCSI adapter: dictionary with ``type``, ``name``, ``parent``,
+        ``managed``, ``parent_wwnn``, ``parent_wwpn``, ``parent_fabric_wwn``, ``wwnn``, ``wwpn``,
+        ``parent_address`` (``unique_id`` and ``address``)
+    :param source_hosts: list of servers, each ``name`` or ``name:port``
+    :param source_auth: dictionary: ``username``, and either ``password`` (stored as a libvirt
+        secret; for Ceph in base64) or ``secret`` (``type``: ``uuid`` or ``usage``, and ``value``);
+        ``type``: ``ceph`` or ``chap``
+    :param source_name: name of the volume group, Ceph pool, Gluster volume or the like
+    :param source_format: format of the source, for example ``xfs``, ``nfs``, ``lvm2``, ``gpt``
+    :param transient: the pool is active, and is not defined any more once it is stopped
+    :param start: start it immediately
+    :param build: build the pool first, as :func:`pool_build` does
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: True
 
-    :raises InvalidInput: something is wrong or missing for a pool of this type
-    :raises AlreadyExists: a pool of this name is there
+    :raises InvalidInput: an argument is invalid, or missing for this type of pool
+    :raises AlreadyExists: a pool of this name exists
 
     CLI Example:
 
@@ -148,22 +148,22 @@ def pool_update(
     **kwargs,
 ):
     """
-    Change a storage pool to what is given, where it differs.
+    Update a storage pool.
 
-    The parameters are those of :func:`pool_define`. Its UUID stays, and permissions and
-    format where none are given. A pool that runs keeps its old definition until it is
-    stopped and started: until then ``virt.pool_info`` has it as ``pending``. A password is
-    stored each time, as libvirt does not tell whether it is another.
+    The parameters are those of :func:`pool_define`. Its UUID is kept, and so are permissions and
+    format if they are not given. An active pool keeps its old definition until it is stopped and
+    started; until then, ``virt.pool_info`` reports it as ``pending``. A password is stored at each
+    call, because libvirt does not tell whether it differs.
 
-    :param name: the pool's name
+    :param name: name of the pool
     :param ptype: see :func:`pool_define`
-    :param test: only tell whether it would change
+    :param test: only show whether it would change
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: True when it was changed (with ``test``: would be), False when it is so already
+    :return: True if it was changed (with ``test``: would be changed), False if nothing differs
 
-    :raises NotFound: no such pool
-    :raises InvalidInput: something is wrong or missing for a pool of this type
+    :raises NotFound: the pool does not exist
+    :raises InvalidInput: an argument is invalid, or missing for this type of pool
 
     CLI Example:
 
@@ -190,29 +190,30 @@ def pool_converge(
     **kwargs,
 ):
     """
-    Bring a storage pool to what is given, in one step: made and built where it is missing, changed
-    where it differs, started. When a step fails, a pool that ran runs with what it had.
+    Create and build or update a storage pool and start it, in one step. If a step fails, a pool
+    that was active continues with its previous definition.
 
-    The states ``virt.pool_defined`` and ``virt.pool_running`` are this function.
+    The states ``virt.pool_defined`` and ``virt.pool_running`` use this function.
 
-    :param name: of the pool
-    :param ptype: see :func:`pool_define`. Without it and the three that follow the pool must be
-        there, and its definition stays as it is.
-    :param target: the folder where its volumes appear
-    :param permissions: of the target: see :func:`pool_define`
-    :param source: a dict of the ``source_…`` arguments of :func:`pool_define`, without ``source_``
-    :param transient: it runs, and is forgotten when it is stopped
-    :param autostart: whether it is started with the host
-    :param running: True: it runs afterwards. None: it runs, or not, as before
-    :param restart: start it again for what it has only from its next start, although running guests
-        have volumes of it open
-    :param test: only tell what would change
+    :param name: name of the pool
+    :param ptype: see :func:`pool_define`. Without it and the next three parameters, the pool must
+        exist, and its definition is not changed.
+    :param target: folder of its volumes
+    :param permissions: permissions of the target: see :func:`pool_define`
+    :param source: dictionary of the ``source_…`` arguments of :func:`pool_define`, without
+        ``source_``
+    :param transient: the pool is active, and is not defined any more once it is stopped
+    :param autostart: whether it starts with the host
+    :param running: True: start it; None: do not change whether it is active
+    :param restart: restart it for changes that take effect at its next start, even if running
+        guests have its volumes open
+    :param test: only show what would change
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: a dict: ``changes`` (what differs to ``old`` and ``new``; no password), ``comment`` (a
-        sentence)
+    :return: a dictionary: ``changes`` (setting to ``old`` and ``new``, without passwords),
+        ``comment`` (a sentence)
 
-    :raises InvalidInput: something is wrong or missing for a pool of this type
+    :raises InvalidInput: an argument is invalid, or missing for this type of pool
 
     CLI Example:
 
@@ -236,21 +237,22 @@ def pool_converge(
 
 def pool_remove(name, purge=False, force=False, test=False, **kwargs):
     """
-    Stop a storage pool and remove its definition, where there is one. Its volumes stay, unless
-    ``purge``. The state ``virt.pool_deleted`` is this function.
+    Stop and undefine a storage pool if it exists. Its volumes are kept, unless ``purge`` is given.
+    The state ``virt.pool_deleted`` uses this function.
 
-    :param name: of the pool
-    :param purge: delete its volumes and what it is made of (the folder, the volume group), too. The
-        pool must run.
-    :param force: also when guests use its volumes, or other hosts may have what it is made of
-    :param test: only tell what would change
+    :param name: name of the pool
+    :param purge: also delete its volumes and its source (the folder, the volume group). The pool
+        must be active. Refused if a guest, running or not, has one of the volumes.
+    :param force: delete the pool even if guests use its volumes, or if other hosts may use its
+        source
+    :param test: only show what would change
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: a dict: ``changes`` (``stopped``, ``deleted``, ``undefined``, ``deleted_volumes``),
-        ``comment`` (a sentence, and one that names the guests that are off and cannot be started
-        without it)
+    :return: a dictionary: ``changes`` (``stopped``, ``deleted``, ``undefined``,
+        ``deleted_volumes``), ``comment`` (a sentence, and one that lists guests that are off and
+        cannot start without the pool)
 
-    :raises InvalidInput: guests have volumes of it: those that run, with ``purge`` any
+    :raises InvalidInput: running guests, or with ``purge`` any guests, use its volumes
 
     CLI Example:
 
@@ -266,7 +268,7 @@ def pool_remove(name, purge=False, force=False, test=False, **kwargs):
 
 def list_pools(**kwargs):
     """
-    The storage pools, running or not.
+    List the storage pools, active or not.
 
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
@@ -284,17 +286,16 @@ def list_pools(**kwargs):
 
 def pool_info(name=None, **kwargs):
     """
-    What is known of one storage pool, or of all.
+    Show one storage pool, or all pools.
 
-    :param name: the pool's name; None for all
+    :param name: name of the pool; None: all pools
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: a dict of name to a dict: ``uuid``, ``type``, ``state`` (``running``,
-        ``inactive``, ``building``, ``degraded``, ``inaccessible``), ``capacity``,
-        ``allocation`` and ``free`` (bytes, 0 while it does not run), ``autostart``,
-        ``persistent``, ``pending`` (its definition was changed and holds from the next
-        start), ``target_path``. A pool that cannot be read has only ``error``. No such
-        pool: an empty dict.
+    :return: a dictionary of names to dictionaries: ``uuid``, ``type``, ``state`` (``running``,
+        ``inactive``, ``building``, ``degraded``, ``inaccessible``), ``capacity``, ``allocation``
+        and ``free`` (bytes, 0 if it is not active), ``autostart``, ``persistent``, ``pending`` (its
+        definition was changed and takes effect at the next start), ``target_path``. A pool that
+        cannot be read only has ``error``. If the pool does not exist, the dictionary is empty.
 
     CLI Example:
 
@@ -308,14 +309,14 @@ def pool_info(name=None, **kwargs):
 
 def pool_get_xml(name, **kwargs):
     """
-    The definition of a storage pool.
+    Return the definition of a storage pool.
 
-    :param name: the pool's name
+    :param name: name of the pool
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: libvirt's XML, as a string
 
-    :raises NotFound: no such pool
+    :raises NotFound: the pool does not exist
 
     CLI Example:
 
@@ -331,13 +332,13 @@ def pool_start(name, **kwargs):
     """
     Start a storage pool.
 
-    :param name: the pool's name
+    :param name: name of the pool
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: True
 
-    :raises NotFound: no such pool
-    :raises OperationFailed: libvirt could not, e.g. as it was never built
+    :raises NotFound: the pool does not exist
+    :raises OperationFailed: libvirt refused, for example because it was never built
 
     CLI Example:
 
@@ -351,20 +352,19 @@ def pool_start(name, **kwargs):
 
 def pool_build(name, overwrite=False, **kwargs):
     """
-    Make what a storage pool needs: folder, volume group, partition table, file system.
+    Build the source of a storage pool: folder, volume group, partition table, file system.
 
-    What is there already stays as it is, and so does a pool that runs: building again does
-    no harm.
+    An existing source and an active pool are not changed, so building again is safe.
 
-    :param name: the pool's name
-    :param overwrite: for ``disk``, ``fs`` and ``logical``: write over what is on the
-        device. All that is on it is lost. A volume group of this name stays.
+    :param name: name of the pool
+    :param overwrite: for ``disk``, ``fs`` and ``logical``: overwrite the device. All its data is
+        lost. A volume group of this name is kept.
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: True
 
-    :raises NotFound: no such pool
-    :raises OperationFailed: libvirt could not, e.g. as something else is on the device
+    :raises NotFound: the pool does not exist
+    :raises OperationFailed: libvirt refused, for example because the device contains other data
 
     CLI Example:
 
@@ -379,15 +379,15 @@ def pool_build(name, overwrite=False, **kwargs):
 
 def pool_stop(name, **kwargs):
     """
-    Stop a storage pool. What it holds stays.
+    Stop a storage pool. Its volumes are kept.
 
-    :param name: the pool's name
+    :param name: name of the pool
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: True
 
-    :raises NotFound: no such pool
-    :raises OperationFailed: libvirt could not, e.g. as it does not run
+    :raises NotFound: the pool does not exist
+    :raises OperationFailed: libvirt refused, for example because it is not active
 
     CLI Example:
 
@@ -401,17 +401,17 @@ def pool_stop(name, **kwargs):
 
 def pool_undefine(name, **kwargs):
     """
-    Remove the definition of a stopped storage pool, and the secret made for its password.
+    Undefine an inactive storage pool, and delete the secret that was created for its password.
 
-    What it holds stays.
+    Its volumes are kept.
 
-    :param name: the pool's name
+    :param name: name of the pool
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: True
 
-    :raises NotFound: no such pool
-    :raises OperationFailed: it runs
+    :raises NotFound: the pool does not exist
+    :raises OperationFailed: the pool is active
 
     CLI Example:
 
@@ -425,17 +425,17 @@ def pool_undefine(name, **kwargs):
 
 def pool_delete(name, **kwargs):
     """
-    Delete what a stopped storage pool is made of: its folder, volume group, …
+    Delete the source of an inactive storage pool: its folder, volume group or the like.
 
-    Its definition stays. A folder that is not empty is not deleted.
+    Its definition is kept. A folder that is not empty is not deleted.
 
-    :param name: the pool's name
+    :param name: name of the pool
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: True
 
-    :raises NotFound: no such pool
-    :raises OperationFailed: it runs, or is not empty
+    :raises NotFound: the pool does not exist
+    :raises OperationFailed: the pool is active or not empty
 
     CLI Example:
 
@@ -449,15 +449,15 @@ def pool_delete(name, **kwargs):
 
 def pool_refresh(name, **kwargs):
     """
-    Have libvirt look again at which volumes a running storage pool holds.
+    Refresh libvirt's list of volumes of an active storage pool.
 
-    :param name: the pool's name
+    :param name: name of the pool
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: True
 
-    :raises NotFound: no such pool
-    :raises OperationFailed: it does not run
+    :raises NotFound: the pool does not exist
+    :raises OperationFailed: the pool is not active
 
     CLI Example:
 
@@ -471,15 +471,15 @@ def pool_refresh(name, **kwargs):
 
 def pool_set_autostart(name, state="on", **kwargs):
     """
-    Have a storage pool start with the host, or not.
+    Set whether a storage pool starts with the host.
 
-    :param name: the pool's name
+    :param name: name of the pool
     :param state: ``on`` or ``off``
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: True
 
-    :raises NotFound: no such pool
+    :raises NotFound: the pool does not exist
 
     CLI Example:
 
@@ -493,15 +493,15 @@ def pool_set_autostart(name, state="on", **kwargs):
 
 def pool_list_volumes(name, **kwargs):
     """
-    The volumes in a running storage pool.
+    List the volumes of an active storage pool.
 
-    :param name: the pool's name
+    :param name: name of the pool
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: a sorted list of names
 
-    :raises NotFound: no such pool
-    :raises OperationFailed: it does not run
+    :raises NotFound: the pool does not exist
+    :raises OperationFailed: the pool is not active
 
     CLI Example:
 

@@ -1,5 +1,5 @@
 """
-Removing guests of a hypervisor, and what interrupted operations have left of them.
+Remove guests of a hypervisor, and leftovers of interrupted operations.
 
 :depends: libvirt-python in Salt's own Python
 """
@@ -18,7 +18,7 @@ with saltvirt.later():
     from saltvirt.backup.export import request as backup_request
     from saltvirt.host import connection
     from saltvirt.host.domain import creation, guest_lock, lookup, removal
-    from saltvirt.host.domain import purge as purging  # the name is a function's here
+    from saltvirt.host.domain import purge as purging  # a function here has the same name
     from saltvirt.host.migration import departures, move_journal
     from saltvirt.host.provision import admission, disk_journal
     from saltvirt.host.provision import leftovers as left
@@ -45,17 +45,16 @@ def _admission():
 
 def undefine(vm_, **kwargs):
     """
-    Remove the definition of a stopped domain, and its NVRAM. Its disks and its TPM's state stay.
+    Undefine a stopped domain and remove its NVRAM. Its disks and its TPM state are kept.
 
-    libvirt refuses while there is saved memory or a snapshot of it; ``virt.purge`` removes
-    those too.
+    libvirt refuses if the domain has saved memory or snapshots; ``virt.purge`` removes those, too.
 
     :param vm_: name of the domain
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: True, after libvirt no longer lists it
+    :return: True, after libvirt has confirmed it
 
-    :raises OperationFailed: it runs, or libvirt refused; the message has its words
+    :raises OperationFailed: the domain is running, or libvirt refused
 
     CLI Example:
 
@@ -72,40 +71,39 @@ def purge(
     vm_, dirs=False, removables=False, disks="own", test=False, unused=(), force=True, **kwargs
 ):
     """
-    Remove a guest and its own disks, and nothing else.
+    Remove a guest and its own disks. Nothing else is deleted.
 
-    Of a guest that ``virt.init`` made, its own disks are those that its record names, and
-    the files of its snapshots. Of any other domain they are its writable disks. What another
-    domain uses or is based on, the medium of a drive, a shared or read-only disk, an image of
-    the cache and a block device outside of libvirt's pools are never deleted. Nor is what other
-    hosts may have, too, as on NFS: ``salt-run virt.purge`` asks them. Where it cannot be proven
-    that nobody else uses a disk, it stays. Saved memory, snapshots, NVRAM and TPM state go with
-    the guest, except NVRAM and TPM state that other hosts may have, or that are not in the place
-    that libvirt chooses for this guest: a definition may name the distribution's own template.
-    A migration of the guest from here that was broken off is ended first; where the guest is on the
-    target then, or may be, nothing is removed. After a failure it can be called again.
+    The own disks of a guest that ``virt.init`` created are those of its record, and the files of
+    its snapshots. For any other domain, they are its writable disks. The following are never
+    deleted: disks that another domain uses or is based on, removable media, shared or read-only
+    disks, images of the cache, and block devices outside libvirt's pools. Disks that other hosts
+    may have, for example on NFS, are not deleted either: ``salt-run virt.purge`` queries the other
+    hosts. If it cannot be proven that no other guest uses a disk, it is kept. Saved memory,
+    snapshots, NVRAM and TPM state are deleted with the guest, except NVRAM and TPM state that other
+    hosts may have or that are not in libvirt's default location for this guest, because a
+    definition may name the distribution's own template. An interrupted migration of the guest from
+    this host is finished first; if the guest is, or may be, on the target then, nothing is removed.
+    If it fails, you can call it again.
 
     :param vm_: name of the domain
-    :param dirs: also remove the folders below ``virt:images`` that are empty afterwards.
-        Folders that hold anything are never removed
-    :param removables: accepted as by Salt 3007; media are never deleted, as other guests may
-        use them tomorrow
-    :param disks: ``own``, as above; ``made``: only those that a record of ours names, so of any
-        other domain none; ``none``
-    :param test: only say what would be deleted
-    :param unused: paths on storage that other hosts may have, of which the caller knows from all
-        of them that nobody there uses them; the runner asks by ``virt.storage_users``
-    :param force: False: refuse a guest that is not off, as ``salt-run virt.purge`` does; by
-        default it is powered off, as by Salt 3007
+    :param dirs: also remove folders below ``virt:images`` that are empty afterwards
+    :param removables: accepted for compatibility with Salt 3007; removable media are never deleted
+    :param disks: ``own``, as above; ``made``: only disks of a record of Salt Virt, so none of other
+        domains; ``none``
+    :param test: only show what would be deleted
+    :param unused: paths on shared storage that no other host uses, as the caller has verified; the
+        runner verifies it with ``virt.storage_users``
+    :param force: False: refuse a guest that is not off, as ``salt-run virt.purge`` does; by default
+        it is powered off, as with Salt 3007
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: True, after the disks are gone and libvirt no longer lists the domain; where some of
-        its own disks stay a dict in its place: ``left`` (path to the reason); with ``test``
-        a dict: ``delete`` (paths), ``keep`` (path to the reason) and where there
-        are any ``shared`` (what to ask other hosts about, by path) and ``unsure`` (the guest's own
-        disks that stay)
+    :return: True, after the disks are deleted and libvirt no longer lists the domain; if some of
+        its own disks are kept, a dictionary instead: ``left`` (path to the reason); with ``test`` a
+        dictionary: ``delete`` (paths), ``keep`` (path to the reason) and, if there are any,
+        ``shared`` (files to ask other hosts about, by path) and ``unsure`` (the guest's own disks
+        that are kept)
 
-    :raises NotFound: there is no such domain
+    :raises NotFound: the domain does not exist
     :raises OperationFailed: a disk could not be deleted; the domain is then still defined
 
     CLI Example:
@@ -127,7 +125,7 @@ def purge(
             delete = (*todo.delete, *todo.variables)
             return removal_answer.RemovalPlan(delete, todo.keep, places, unsure).to_answer()
         dom = lookup.lookup(conn, vm_)
-        purging.not_at_work(dom)  # said at once
+        purging.not_at_work(dom)  # checked before waiting for the lock
         _end_migration(dom)
         with admission_config.guest("virt.purge", vm_):
             result = purging.purge(
@@ -146,7 +144,8 @@ def purge(
 
 
 def _end_migration(dom):
-    """Ends a migration of the domain that was broken off: without the domain nobody could."""
+    """Finish an interrupted migration of the domain, which is impossible once the domain is
+    removed."""
     if move_journal.load_for_domain(dom) is None:
         return
     recovery = __salt__["virt.migrate_recover"](dom.name())
@@ -160,14 +159,15 @@ def _end_migration(dom):
 
 def shared_disks(vm_, **kwargs):
     """
-    Which disks of a domain other hosts may have, so that a copy of it there could write to them.
+    List the disks of a domain that other hosts may have, so that a copy of the domain there could
+    write to them.
 
     :param vm_: name of the domain
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: a dict of disk to the reason; empty when all that it writes to is this host's own
+    :return: a dictionary of disks to the reason; empty if all writable disks are local to this host
 
-    :raises NotFound: there is no such domain
+    :raises NotFound: the domain does not exist
 
     CLI Example:
 
@@ -181,13 +181,13 @@ def shared_disks(vm_, **kwargs):
 
 def storage_users(places, **kwargs):
     """
-    Who on this host could reach what lies on storage that hosts share. Changes nothing.
+    Check whether this host uses files on shared storage. Changes nothing.
 
-    :param places: path to a dict that describes it: ``path``, ``inode``, ``ids``, ``names``; as
-        ``virt.purge`` with ``test=True`` returns them in ``shared``
+    :param places: dictionary of paths to their descriptions: ``path``, ``inode``, ``ids``,
+        ``names``; as in ``shared`` of ``virt.purge`` with ``test=True``
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: each path to the reason to keep it, or None when nobody here can reach it
+    :return: each path to the reason to keep it, or None if nothing on this host uses it
 
     CLI Example:
 
@@ -208,22 +208,20 @@ def storage_users(places, **kwargs):
 
 def leftovers(**kwargs):
     """
-    What interrupted operations have left on this host. Changes nothing.
+    List leftovers of interrupted operations on this host. Changes nothing.
 
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: a dict: ``guests`` (name to state), ``unfinished`` (names of guests whose
-        creation was interrupted), ``used`` (those of them that run or were ever started, to how
-        that is known), ``migrations`` (as ``virt.migrate_unfinished``), ``left``
-        (``NAME@HOST`` of what a host that did not answer may hold for a guest),
-        ``target_leftovers`` (guests of whose undone migrations to this host something is
-        still here), ``at_work`` (guest to the operation that is at work on it, its process and
-        since when),
-        ``operations`` (guest to the mark of the ``salt-run virt.init`` that made it) and ``made``
-        (guest to what an operation that died has left of disks that it made for it: ``what`` the
-        operation was, ``disks`` that can go, and ``unsure``, path to why it stays); ``backups``
-        (guests of whose backups something is left by processes that died: ``virt.backup_sweep``
-        ends it)
+    :return: a dictionary: ``guests`` (name to state), ``unfinished`` (guests whose creation was
+        interrupted), ``used`` (those of them that run or were ever started, with the evidence),
+        ``migrations`` (as ``virt.migrate_unfinished``), ``left`` (``NAME@HOST``: leftovers of a
+        guest that an unreachable host may have), ``target_leftovers`` (guests whose rolled back
+        migration to this host has left something), ``at_work`` (guest to the running operation, its
+        process and start time), ``operations`` (guest to the mark of the ``salt-run virt.init``
+        that created it), ``made`` (guest to disks that an interrupted operation created for it:
+        ``what`` operation, ``disks`` that can be removed, and ``unsure``, path to the reason why it
+        is kept) and ``backups`` (guests whose backups have leftovers of processes that died:
+        ``virt.backup_sweep`` removes them)
 
     CLI Example:
 
@@ -240,16 +238,16 @@ def leftovers(**kwargs):
 
 def creation_phase(vm_, **kwargs):
     """
-    How far the creation of a guest has come.
+    Show the phase of a guest's creation.
 
     :param vm_: name of the domain
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: a dict: ``phase``: ``creating``, ``interrupted`` (the process that created the guest
-        ended before the guest was complete) or ``complete``; ``used``: of an interrupted one that
-        runs or was ever started, how that is known; else None
+    :return: a dictionary: ``phase``: ``creating``, ``interrupted`` (the process that created the
+        guest ended before the guest was complete) or ``complete``; ``used``: for an interrupted
+        guest that runs or was ever started, the evidence; otherwise None
 
-    :raises NotFound: there is no such domain
+    :raises NotFound: the domain does not exist
 
     CLI Example:
 
@@ -266,18 +264,18 @@ def creation_phase(vm_, **kwargs):
 
 def mark_complete(vm_, **kwargs):
     """
-    Keep a guest whose creation was interrupted as it is: from now on it counts as complete.
+    Mark a guest whose creation was interrupted as complete, and keep it as it is.
 
-    Until then it cannot be started, changed or moved, and a guest that was never started is
-    removed when it is created again. Its disks may be missing or empty, and the system in them may
-    lack its host name and its minion's key: look at the guest first.
+    Until then it cannot be started, changed or migrated, and if it was never started, it is removed
+    when it is created again. Check the guest first: its disks may be missing or empty, and the
+    system in them may lack its host name and its minion key.
 
     :param vm_: name of the domain
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: True; False when its creation was not interrupted
+    :return: True; False if its creation was not interrupted
 
-    :raises NotFound: there is no such domain
+    :raises NotFound: the domain does not exist
     :raises Incomplete: it is being created
 
     CLI Example:
@@ -297,21 +295,22 @@ def mark_complete(vm_, **kwargs):
 
 def remove_made(vm_, test=False, unused=(), **kwargs):
     """
-    Remove the disks that an operation which died has made for a guest and not given to it.
+    Remove disks that an interrupted operation created for a guest and did not attach.
 
-    Only what is proven to be made by it, and used by nobody. What other hosts may have, too, stays:
-    ``salt-run virt.repair`` asks them. The rest is named and stays.
+    Only disks that are proven to be created by it and unused are removed. Disks that other hosts
+    may have are kept: ``salt-run virt.repair`` queries the other hosts. All other disks are
+    reported and kept.
 
-    :param vm_: name of the guest, which need not be there any more
-    :param test: only say what would be deleted
-    :param unused: paths on storage that other hosts may have, of which the caller knows from all
-        of them that nobody there uses them; the runner asks by ``virt.storage_users``
+    :param vm_: name of the guest, which need not exist any more
+    :param test: only show what would be deleted
+    :param unused: paths on shared storage that no other host uses, as the caller has verified; the
+        runner verifies it with ``virt.storage_users``
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: True, when nothing of it is left; with ``test`` a dict: ``delete`` (paths), ``keep``
-        (path to the reason) and where there are any ``shared`` (what to ask other hosts about)
+    :return: True, if nothing is left; with ``test`` a dictionary: ``delete`` (paths), ``keep``
+        (path to the reason) and, if there are any, ``shared`` (files to ask other hosts about)
 
-    :raises OperationFailed: something stays; the message says what, and why
+    :raises OperationFailed: something is kept; the message has the reasons
 
     CLI Example:
 

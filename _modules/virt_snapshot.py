@@ -1,8 +1,8 @@
 """
-Snapshots of guests.
+Manage snapshots of guests.
 
-Every function takes ``connection``, ``username`` and ``password``; what is not given
-comes from ``virt:connection:uri`` and ``virt:connection:auth``.
+Every function accepts ``connection``, ``username`` and ``password``; the defaults are
+``virt:connection:uri`` and ``virt:connection:auth``.
 
 :depends: libvirt-python in Salt's own Python
 """
@@ -45,18 +45,18 @@ def _locked(operation, *names):
 
 def list_snapshots(domain=None, **kwargs):
     """
-    The snapshots of one guest, or of all.
+    List the snapshots of one guest, or of all guests.
 
-    :param domain: the guest's name; None for all
+    :param domain: name of the guest; None: all guests
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: a dict of guest name to a list of dicts, or ``N/A`` when it has none: ``name``,
-        ``created`` (local time), ``running`` (the guest ran, and its memory is in it),
-        ``current``, ``state`` (``running``, ``shutoff``, ``disk-snapshot``, …), ``parent``,
-        ``description``, ``external`` (in files of its own). A guest that cannot be read has
-        a dict with ``error``.
+    :return: a dictionary of guest names to lists of dictionaries, or ``N/A`` if there are no
+        snapshots: ``name``, ``created`` (local time), ``running`` (the guest was running, and its
+        memory is included), ``current``, ``state`` (``running``, ``shutoff``, ``disk-snapshot`` and
+        others), ``parent``, ``description``, ``external`` (in files of its own). A guest that
+        cannot be read has a dictionary with ``error``.
 
-    :raises NotFound: no such guest
+    :raises NotFound: the guest does not exist
 
     CLI Example:
 
@@ -82,32 +82,33 @@ def snapshot(
     """
     Take a snapshot of a guest.
 
-    An internal snapshot is inside the guest's disks, which must be qcow2, and holds the memory of
-    a running guest, which is paused while its memory is written. An external one is of the disks
-    alone: each disk's file stays as it is, and the guest goes on in a new layer on top of it. A
-    guest with UEFI firmware, a raw disk or a disk on a block device can have external snapshots
-    only. A guest has snapshots of one kind at a time. While it has any, it cannot migrate live.
+    An internal snapshot is stored in the guest's disks, which must be qcow2, and includes the
+    memory of a running guest, which is paused while its memory is written. An external snapshot
+    includes only the disks: each disk file is left unchanged, and the guest continues in a new
+    overlay on top of it. A guest with UEFI firmware, a raw disk or a disk on a block device can
+    only have external snapshots. A guest cannot have snapshots of both kinds, and cannot migrate
+    live while it has any.
 
-    Firmware variables and the state of an emulated TPM are saved on this host and put back by
-    :func:`revert_snapshot`; ``notes`` say so if that is not possible.
+    Firmware variables and the state of an emulated TPM are saved on this host and restored by
+    :func:`revert_snapshot`; if this is not possible, ``notes`` says so.
 
-    :param domain: the guest's name
-    :param name: the snapshot's name; default the guest's name with date and time
-    :param suffix: appended to the name, after a dash
-    :param description: words to remember it by
-    :param disk_only: True for an external snapshot, False for an internal one; default: what suits
-        the guest
-    :param quiesce: have the guest's agent settle its file systems first; the snapshot is external
-    :param test: only say what would be done
+    :param domain: name of the guest
+    :param name: name of the snapshot; default: the guest's name with date and time
+    :param suffix: suffix of the name, appended with a dash
+    :param description: description of the snapshot
+    :param disk_only: True: an external snapshot; False: an internal one; default: depends on the
+        guest
+    :param quiesce: have the guest agent freeze the file systems first; the snapshot is external
+    :param test: show what would be done; change nothing
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: a dict with the snapshot's ``name``, and ``notes`` (sentences) if there is anything
-        particular about it, such as what is not saved with it
+    :return: a dictionary with the snapshot's ``name``, and ``notes`` (sentences), if there are any,
+        for example about data that is not saved with it
 
-    :raises NotFound: no such guest
-    :raises InvalidInput: the name is the guest's own, or QEMU would not find it again
-    :raises AlreadyExists: the guest has a snapshot of that name
-    :raises Refused: the guest has snapshots of the other kind, or there is no room
+    :raises NotFound: the guest does not exist
+    :raises InvalidInput: the name is that of the guest, or QEMU could not find it again
+    :raises AlreadyExists: a snapshot of this name exists
+    :raises Refused: the guest has snapshots of the other kind, or there is not enough disk space
     :raises Unsupported: the guest cannot have a snapshot of that kind
 
     CLI Example:
@@ -138,28 +139,27 @@ def snapshot(
 
 def delete_snapshots(name, *names, **kwargs):
     """
-    Delete snapshots of a guest. The guest and its disks stay as they are. libvirt can delete some
-    snapshots only in one order, or only while the guest is off or running: that order is used, or
-    the error says what to do first, and nothing is deleted.
+    Delete snapshots of a guest. The guest and its disks are not changed. libvirt can delete some
+    snapshots only in a certain order, or only while the guest is off or running: this order is
+    used; if it is impossible, nothing is deleted, and the error says what to do first.
 
-    :param name: the guest's name
-    :param names: the snapshots' names; one that is unknown fails the call before any is
-        deleted
-    :param all: True to delete every snapshot of the guest
-    :param children: True to delete with each also those taken on top of it
-    :param test: only say what would be done
-    :param unused: files on storage that other hosts may have, of which the caller knows from all of
-        them that nobody there uses them; ``salt-run virt.delete_snapshots`` asks them
+    :param name: name of the guest
+    :param names: names of the snapshots; if one is unknown, none is deleted
+    :param all: True: delete all snapshots of the guest
+    :param children: True: also delete the snapshots based on them
+    :param test: show what would be done; change nothing
+    :param unused: files on shared storage that no other host uses, as the caller has verified;
+        ``salt-run virt.delete_snapshots`` verifies it
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: a dict: ``deleted`` (name to description) and ``available`` (what is left, as
-        :func:`list_snapshots` has it); with ``test`` ``deleted``, and where there are any
-        ``shared`` and ``own``: what to ask other hosts about, by path
+    :return: a dictionary: ``deleted`` (name to description) and ``available`` (remaining snapshots,
+        as in :func:`list_snapshots`); with ``test`` ``deleted``, and, if there are any, ``shared``
+        and ``own``: files to ask other hosts about, by path
 
-    :raises NotFound: no such guest or snapshot
-    :raises InvalidInput: neither names nor ``all``
-    :raises Refused: somebody else needs a file that would be merged, or other hosts may; another
-        snapshot has to be deleted with it, or the guest stopped or started first
+    :raises NotFound: the guest or snapshot does not exist
+    :raises InvalidInput: neither names nor ``all`` are given
+    :raises Refused: another guest, or possibly another host, needs a file that would be merged; or
+        another snapshot has to be deleted too, or the guest has to be stopped or started first
 
     CLI Example:
 
@@ -190,31 +190,33 @@ def _file_identities(stake):
 
 def revert_snapshot(name, vm_snapshot=None, cleanup=False, test=False, unused=(), **kwargs):
     """
-    Put a guest back to where it was at a snapshot. What came after is lost.
+    Revert a guest to a snapshot. Later changes are lost.
 
-    After an external snapshot of the disks alone the guest is shut off. Snapshots that would be
-    lost or corrupted by it, such as those on top of an external one, need ``cleanup``.
+    After a revert to an external snapshot, the guest is off. If other snapshots would be lost or
+    corrupted, such as those on top of an external one, ``cleanup`` is required.
 
-    :param name: the guest's name
-    :param vm_snapshot: the snapshot's name; default the one before the current
-    :param cleanup: True to delete all snapshots that are newer than it
-    :param test: only say what would be done
-    :param unused: files on storage that other hosts may have, of which the caller knows from all of
-        them that nobody there uses them; ``salt-run virt.revert`` asks them
-    :param overcommit: start a guest that is off, with a snapshot's memory, also where the host has
-        promised its memory or CPUs to others; default: ``virt:overcommit``, else False
+    :param name: name of the guest
+    :param vm_snapshot: name of the snapshot; default: the one before the current one
+    :param cleanup: True: delete all newer snapshots
+    :param test: show what would be done; change nothing
+    :param unused: files on shared storage that no other host uses, as the caller has verified;
+        ``salt-run virt.revert`` verifies it
+    :param overcommit: start a guest that is off with the memory of a snapshot even if the host does
+        not have enough free memory or CPUs; default: ``virt:overcommit``, else False
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: a dict: ``reverted`` (the name) and ``deleted`` (a list of names; ``N/A``
-        without ``cleanup``); ``notes`` (sentences) if anything is not as it was at the snapshot;
-        with ``test`` also, where there are any, ``shared`` and ``own``: what to ask other hosts
-        about, by path
+    :return: a dictionary: ``reverted`` (the name) and ``deleted`` (a list of names; ``N/A`` without
+        ``cleanup``); ``notes`` (sentences) if something could not be restored; with ``test`` also,
+        if there are any, ``shared`` and ``own``: files to ask other hosts about, by path
 
-    :raises NotFound: no such guest or snapshot, or none before the current
-    :raises NoRoom: the guest would be started, and the host's memory or CPUs are promised to others
-    :raises InvalidInput: others would be lost, or something else has a checkpoint of the guest
-    :raises Refused: somebody else needs a layer or a disk that would be lost, or other hosts may;
-        or not all of the snapshot can be put back, as a disk of it is not the guest's any more
+    :raises NotFound: the guest or snapshot does not exist, or there is none before the current one
+    :raises NoRoom: the guest would be started, and the host does not have enough free memory or
+        CPUs
+    :raises InvalidInput: other snapshots would be lost, or another program has a checkpoint of the
+        guest
+    :raises Refused: another guest, or possibly another host, needs an overlay or disk that would be
+        lost; or the snapshot cannot be restored completely, because the guest no longer has one of
+        its disks
 
     CLI Example:
 

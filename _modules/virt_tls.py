@@ -1,5 +1,5 @@
 """
-The certificates of a hypervisor. Needs no libvirt binding.
+Manage the certificates of a hypervisor. Does not need the libvirt binding.
 """
 
 from typing import TYPE_CHECKING
@@ -25,16 +25,16 @@ def __virtual__():
 
 def tls_info(basepath="/etc/pki"):
     """
-    The certificates that are here, the CAs that are trusted, and whether the daemon
-    serves them. No key is in the answer.
+    Show the installed certificates, the trusted CAs, and whether the daemon uses them. Keys are not
+    shown.
 
-    :param basepath: the folder that has ``CA``, ``libvirt`` and ``qemu`` below it
+    :param basepath: folder that contains ``CA``, ``libvirt`` and ``qemu``
 
     :return: ``certs``: use (``server``, ``client``, ``qemu-server``, ``qemu-client``) to
-        ``subject``, ``issuer``, ``serial``, ``names``, ``not_before``, ``not_after`` (UTC)
-        and ``sha256``; ``trusted``: SHA-256 of the CAs' certificates; ``daemon``:
-        ``serves``, ``does not listen`` or why a TLS handshake failed; ``problems``: a
-        sentence for each thing that is wrong
+        ``subject``, ``issuer``, ``serial``, ``names``, ``not_before``, ``not_after`` (UTC) and
+        ``sha256``; ``trusted``: SHA-256 of the CA certificates; ``daemon``: ``serves``,
+        ``does not listen`` or why a TLS handshake failed; ``problems``: one sentence for each
+        problem
 
     CLI Example:
 
@@ -47,17 +47,17 @@ def tls_info(basepath="/etc/pki"):
 
 def tls_update(basepath="/etc/pki", reload=None, test=False, **kwargs):
     """
-    Fetches certificates from the master, places them and has the daemon read them: what
-    the state ``virt.keys`` does, with the same parameters.
+    Fetch certificates from the master, install them and make the daemon load them, like the state
+    ``virt.keys``, with the same parameters.
 
-    :param basepath: the folder that has ``CA``, ``libvirt`` and ``qemu`` below it
-    :param reload: how the daemon is told, as for the state ``virt.keys``
-    :param test: only tell what would change; nothing is made, here or on the master
+    :param basepath: folder that contains ``CA``, ``libvirt`` and ``qemu``
+    :param reload: whether the daemon reloads them, as for the state ``virt.keys``
+    :param test: only show what would change; nothing is created, here or on the master
 
-    :return: ``changes``: file to what was done with it; ``notes``: sentences; and ``info``:
-        as ``virt.tls_info`` afterwards
+    :return: ``changes``: file to the action; ``notes``: sentences; and ``info``: as
+        ``virt.tls_info``, after the change
 
-    :raises PkiError: the master gives none; with the reason
+    :raises PkiError: the master issues no certificates; the message has the reason
 
     CLI Example:
 
@@ -77,9 +77,9 @@ def tls_update(basepath="/etc/pki", reload=None, test=False, **kwargs):
 
 def tls_allowed():
     """
-    What ``tls_allowed_dn_list`` of the daemon must be to let in the hypervisors of this
-    cluster only: the names in their client certificates, in the orders that releases of
-    libvirt write them in. A revoked host is not in it.
+    Return the value of ``tls_allowed_dn_list`` that only admits the hypervisors of this cluster:
+    the names in their client certificates, in the orders that different releases of libvirt use.
+    Revoked hosts are not included.
 
     :return: list of patterns
 

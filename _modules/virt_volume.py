@@ -1,8 +1,8 @@
 """
-Volumes in the storage pools of a hypervisor.
+Manage the volumes in the storage pools of a hypervisor.
 
-Every function takes ``connection``, ``username`` and ``password``; what is not given
-comes from ``virt:connection:uri`` and ``virt:connection:auth``.
+Every function accepts ``connection``, ``username`` and ``password``; the defaults are
+``virt:connection:uri`` and ``virt:connection:auth``.
 
 :depends: libvirt-python in Salt's own Python
 """
@@ -37,17 +37,17 @@ def _connect(kwargs):
 
 def volume_infos(pool=None, volume=None, **kwargs):
     """
-    What is known of volumes: of one, of those in a pool, or of all in pools that run.
+    Show one volume, the volumes of a pool, or all volumes in active pools.
 
-    :param pool: the pool's name; None for all
-    :param volume: the volume's name; None for all
+    :param pool: name of the pool; None: all pools
+    :param volume: name of the volume; None: all volumes
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: a dict of pool name to a dict of volume name to a dict: ``type``, ``format``,
-        ``key``, ``path``, ``capacity`` and ``allocation`` (bytes), ``backing_store`` (None,
-        or ``path`` and ``format`` of what it is based on), ``used_by`` (guests with it as a
-        disk, or as what a disk is based on). A pool or volume that cannot be read has only
-        ``error``. Nothing of that name: an empty dict.
+    :return: a dictionary of pool names to dictionaries of volume names to dictionaries: ``type``,
+        ``format``, ``key``, ``path``, ``capacity`` and ``allocation`` (bytes), ``backing_store``
+        (None, or ``path`` and ``format`` of the backing image), ``used_by`` (guests that use it as
+        a disk or as a backing image). A pool or volume that cannot be read only has ``error``. If
+        nothing matches, the dictionary is empty.
 
     CLI Example:
 
@@ -74,28 +74,28 @@ def volume_define(
     """
     Create a volume.
 
-    :param pool: name of the pool to create it in, which must run
-    :param name: the volume's name
-    :param size: its capacity, in MiB or with a unit (``20G``)
-    :param allocation: what is taken of it at once, in MiB or with a unit; in logical pools
-        always all, unless it has a backing store
-    :param format: e.g. ``raw`` or ``qcow2``; :func:`pool_capabilities` tells which there are
-    :param type: ``file``, ``block``, ``dir``, ``network``, ``netdir``, ``ploop``; None for
-        the pool's own
-    :param permissions: a dict with ``mode`` (octal, as text), ``owner`` and ``group``
+    :param pool: name of the pool, which must be active
+    :param name: name of the volume
+    :param size: capacity, in MiB or with a unit (``20G``)
+    :param allocation: initial allocation, in MiB or with a unit; in logical pools always
+        everything, unless the volume has a backing store
+    :param format: for example ``raw`` or ``qcow2``; :func:`pool_capabilities` lists the formats
+    :param type: ``file``, ``block``, ``dir``, ``network``, ``netdir``, ``ploop``; None: the pool's
+        default
+    :param permissions: dictionary with ``mode`` (octal, as text), ``owner`` and ``group``
         (numbers), ``label`` (SELinux)
-    :param backing_store: what it is based on: a dict with ``path`` and ``format``. The
-        format is never guessed.
-    :param nocow: no copy-on-write by the file system (btrfs)
+    :param backing_store: backing image: dictionary with ``path`` and ``format``. The format is
+        never guessed.
+    :param nocow: disable copy-on-write of the file system (btrfs)
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: True
 
-    :raises NotFound: no such pool
-    :raises AlreadyExists: a volume of this name is there
-    :raises InvalidInput: something is wrong
-    :raises ImageError: ``backing_store`` is no image, or stands itself on a file in another folder
-        that no guest of this host declares
+    :raises NotFound: the pool does not exist
+    :raises AlreadyExists: a volume of this name exists
+    :raises InvalidInput: an argument is invalid
+    :raises ImageError: ``backing_store`` is not an image, or is itself based on a file in another
+        folder that no guest of this host declares
 
     CLI Example:
 
@@ -126,30 +126,30 @@ def volume_converge(
     **kwargs,
 ):
     """
-    Have a volume in a storage pool: made where it is missing, else grown to the size. Nothing that
-    is in it is touched. The state ``virt.volume_defined`` is this function.
+    Create a volume in a storage pool, or grow an existing one. Its content is not changed. The
+    state ``virt.volume_defined`` uses this function.
 
-    :param pool: name of the pool, which must run
-    :param name: the volume's name
-    :param size: its capacity, in MiB or with a unit (``20G``). Another size is refused while a
-        running guest has the volume open.
-    :param allocation: what is taken of a new volume at once, in MiB or with a unit
-    :param format: as for :func:`volume_define`, like the following; that of a volume which is there
-        cannot be changed
-    :param type: ``file``, ``block``, …
+    :param pool: name of the pool, which must be active
+    :param name: name of the volume
+    :param size: capacity in MiB, or with a unit (``20G``). The volume is not resized while a
+        running guest has it open; the state then fails.
+    :param allocation: initial allocation of a new volume, in MiB or with a unit
+    :param format: as for :func:`volume_define`, like the following parameters; the format of an
+        existing volume cannot be changed
+    :param type: ``file``, ``block`` and others
     :param permissions: ``mode``, ``owner``, ``group``, ``label``
-    :param backing_store: a dict with ``path`` and ``format``
-    :param nocow: make a new volume without copy-on-write by the file system (btrfs)
-    :param shrink: allow it to become smaller. What is beyond the new end is lost; not of one that
+    :param backing_store: dictionary with ``path`` and ``format``
+    :param nocow: create a new volume without copy-on-write of the file system (btrfs)
+    :param shrink: allow shrinking. Data beyond the new end is lost. Refused for a volume that
         others need, as for :func:`volume_upload`
-    :param test: only tell what would change
+    :param test: only show what would change
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: a dict: ``changes`` (what differs to ``old`` and ``new``), ``comment`` (a sentence)
+    :return: a dictionary: ``changes`` (setting to ``old`` and ``new``), ``comment`` (a sentence)
 
-    :raises NotFound: no such pool
-    :raises OperationFailed: the volume that is there cannot be brought to it
-    :raises Refused: it would be resized, and is the disk of a guest that has saved memory
+    :raises NotFound: the pool does not exist
+    :raises OperationFailed: the existing volume cannot be changed accordingly
+    :raises Refused: the volume would be resized, and is the disk of a guest with saved memory
 
     CLI Example:
 
@@ -169,18 +169,19 @@ def volume_converge(
 
 def volume_remove(pool, volume, force=False, test=False, **kwargs):
     """
-    Delete a volume where there is one, with all that is in it. The state ``virt.volume_absent`` is
-    this function.
+    Delete a volume if it exists. Its data is deleted. The state ``virt.volume_absent`` uses this
+    function.
 
-    :param pool: the pool's name. Where there is no such pool, there is no such volume.
-    :param volume: the volume's name
-    :param force: also when a guest has it as a disk, or a disk or volume is based on it
-    :param test: only tell what would change
+    :param pool: name of the pool; if the pool does not exist, neither does the volume
+    :param volume: name of the volume
+    :param force: delete the volume even if a guest uses it as a disk, or if a disk or volume is
+        based on it
+    :param test: only show what would change
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: a dict: ``changes`` (what differs to ``old`` and ``new``), ``comment`` (a sentence)
+    :return: a dictionary: ``changes`` (setting to ``old`` and ``new``), ``comment`` (a sentence)
 
-    :raises InvalidInput: it is used; the message says by whom
+    :raises InvalidInput: the volume is used; the message lists its users
 
     CLI Example:
 
@@ -195,16 +196,16 @@ def volume_remove(pool, volume, force=False, test=False, **kwargs):
 
 def volume_delete(pool, volume, force=False, **kwargs):
     """
-    Delete a volume, with all that is in it.
+    Ensure that a volume does not exist. Its data is deleted.
 
-    :param pool: the pool's name
-    :param volume: the volume's name
-    :param force: delete it although a guest has it as a disk, or as what a disk is based on
+    :param pool: name of the pool
+    :param volume: name of the volume
+    :param force: delete it even if a guest uses it as a disk or as a backing image
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: True
 
-    :raises NotFound: no such pool or volume
+    :raises NotFound: the pool or volume does not exist
     :raises InvalidInput: a guest uses it
 
     CLI Example:
@@ -220,26 +221,27 @@ def volume_delete(pool, volume, force=False, **kwargs):
 
 def volume_upload(pool, volume, file, offset=0, length=0, sparse=False, force=False, **kwargs):
     """
-    Write a file of this hypervisor into a volume.
+    Write a file of this hypervisor to a volume.
 
-    A file that does not fit into a raw volume is refused before anything is written, and so
-    is a volume that a running guest has open, on which a guest or another image is based, or that
-    somebody else has in use. So is one that other hosts may have, unless ``force`` is set.
+    Refused before anything is written if the file does not fit into a raw volume, if a running
+    guest has the volume open, if a guest or another image is based on it, or if another process
+    uses it. If other hosts may have the volume, ``force`` is required.
 
-    :param pool: the pool's name
-    :param volume: the volume's name
+    :param pool: name of the pool
+    :param volume: name of the volume
     :param file: path of the file
-    :param offset: where in the volume to begin, in bytes
-    :param length: how much of the file, in bytes; 0 for all
-    :param sparse: leave holes of the file as holes
-    :param force: also if other hosts may have the volume, as in a pool on a server or on shared
-        LVM: their guests are not asked, so make sure that none of them uses it
+    :param offset: offset in the volume, in bytes
+    :param length: number of bytes to write; 0: the complete file
+    :param sparse: preserve holes of the file
+    :param force: write even if other hosts may have the volume, for example in a pool on a server
+        or on shared LVM. The guests of these hosts are not checked: make sure that none of them
+        uses it
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: True
 
-    :raises NotFound: no such pool or volume
-    :raises InvalidInput: the file cannot be read, or does not fit; the volume is needed, or other
+    :raises NotFound: the pool or volume does not exist
+    :raises InvalidInput: the file cannot be read or does not fit, the volume is needed, or other
         hosts may have it
 
     CLI Example:
@@ -257,21 +259,21 @@ def volume_upload(pool, volume, file, offset=0, length=0, sparse=False, force=Fa
 
 def volume_resize(pool, volume, size, shrink=False, force=False, **kwargs):
     """
-    Give a volume another size. For the disk of a running guest: ``virt.resize_disk``.
+    Resize a volume. For the disk of a running guest, use ``virt.resize_disk``.
 
-    :param pool: the pool's name
-    :param volume: the volume's name
-    :param size: its new capacity, in MiB or with a unit (``20G``)
-    :param shrink: allow it to become smaller. What is beyond the new end is lost.
-    :param force: shrink it also if other hosts may have it, as for :func:`volume_upload`
+    :param pool: name of the pool
+    :param volume: name of the volume
+    :param size: new capacity, in MiB or with a unit (``20G``)
+    :param shrink: allow shrinking. Data beyond the new end is lost.
+    :param force: shrink it even if other hosts may have it, as for :func:`volume_upload`
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: True
 
-    :raises NotFound: no such pool or volume
-    :raises InvalidInput: it would shrink, or a running guest has it open
-    :raises Refused: it is the disk of a guest that is off and has saved memory
-    :raises ImageError: its content names another file, as for :func:`volume_clone`
+    :raises NotFound: the pool or volume does not exist
+    :raises InvalidInput: the volume would shrink, or a running guest has it open
+    :raises Refused: the volume is the disk of a guest with saved memory
+    :raises ImageError: its content refers to another file, as for :func:`volume_clone`
 
     CLI Example:
 
@@ -287,21 +289,22 @@ def volume_resize(pool, volume, size, shrink=False, force=False, **kwargs):
 
 def volume_clone(pool, volume, name, target_pool=None, **kwargs):
     """
-    Copy a volume with its data.
+    Clone a volume with its data.
 
-    :param pool: the pool's name
-    :param volume: the volume's name
-    :param name: the copy's name
-    :param target_pool: the pool to make the copy in; default the same
+    :param pool: name of the pool
+    :param volume: name of the volume
+    :param name: name of the clone
+    :param target_pool: pool of the clone; default: the same
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: True
 
-    :raises NotFound: no such pool or volume
-    :raises AlreadyExists: a volume of the copy's name is there
+    :raises NotFound: the pool or volume does not exist
+    :raises AlreadyExists: a volume of the new name exists
     :raises InvalidInput: a running guest has it open
-    :raises ImageError: its content names another file, and no guest of this host declares that
-        format: a guest may have written it to a raw disk; or the pool has no room for the copy
+    :raises ImageError: its content refers to another file, and no guest of this host declares that
+        format, so a guest may have written it to a raw disk; or the pool does not have enough space
+        for the clone
 
     CLI Example:
 
@@ -318,14 +321,14 @@ def define_vol_xml_str(xml, pool=None, **kwargs):
     Create a volume from libvirt's XML.
 
     :param xml: a ``<volume>`` document, as text
-    :param pool: name of the pool to create it in; default ``virt:storagepool`` of the
-        configuration, else ``default``
+    :param pool: name of the pool; default: ``virt:storagepool`` of the configuration, else
+        ``default``
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: True
 
-    :raises NotFound: no such pool
-    :raises InvalidInput: the XML is wrong
+    :raises NotFound: the pool does not exist
+    :raises InvalidInput: the XML is invalid
 
     CLI Example:
 
@@ -342,15 +345,15 @@ def define_vol_xml_path(path, pool=None, **kwargs):
     """
     Create a volume from a file with libvirt's XML.
 
-    :param path: the file on this hypervisor
-    :param pool: name of the pool to create it in; default ``virt:storagepool`` of the
-        configuration, else ``default``
+    :param path: path of the file on this hypervisor
+    :param pool: name of the pool; default: ``virt:storagepool`` of the configuration, else
+        ``default``
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: True
 
-    :raises NotFound: no such pool
-    :raises InvalidInput: the file cannot be read, or its XML is wrong
+    :raises NotFound: the pool does not exist
+    :raises InvalidInput: the file cannot be read, or its XML is invalid
 
     CLI Example:
 

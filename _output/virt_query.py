@@ -1,10 +1,9 @@
 """
-How ``salt-run virt.*`` looks on a terminal.
+Format the output of ``salt-run virt.*`` for a terminal.
 
-Draws what the ``virt`` runner returns: the guests of ``virt.query`` in the layout of Salt's
-cloud controller tutorial, tables for the verbs that compare hosts, one line for an
-operation, and the lines of its progress. ``--out=json`` and the other outputters get the
-same data, plain.
+It formats the answers of the ``virt`` runner: the guests of ``virt.query`` in the layout of Salt's
+cloud controller tutorial, tables for functions that compare hosts, one line for an operation, and
+progress lines. ``--out=json`` and other outputters get the plain data.
 
 CLI Example:
 
@@ -20,7 +19,7 @@ import sys
 
 # Outputters cannot import the library: Salt does not put it on their path. Hence the
 # few lines for sizes and texts below.
-# what a terminal acts upon, and what begins a line: none of it is a host's to send
+# control characters of terminals and line breaks, which hosts must not send
 _UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]+")
 _BAR = 10
 _LEVELS = 50
@@ -29,11 +28,11 @@ _UP_AND_CLEAR = "\x1b[1A\x1b[2K"
 
 def output(data, **kwargs):
     """
-    Text for the terminal.
+    Format data for the terminal.
 
-    :param data: what a function of the ``virt`` runner or ``virt.full_info`` returned, or a
-        progress event of the runner
-    :return: lines of text; empty when there is nothing to show
+    :param data: answer of a function of the ``virt`` runner or of ``virt.full_info``, or a progress
+        event of the runner
+    :return: lines of text; empty if there is nothing to show
     """
     if isinstance(data, dict) and "event" in data and "suffix" in data:
         return _progress(data["event"])
@@ -55,20 +54,21 @@ def output(data, **kwargs):
 
 
 def _text(value, break_=" "):
-    """What is shown of a value: text, on one line, or with lines that are told from ours."""
+    """Format a value as text on one line, or on several lines that differ from those of this
+    outputter."""
     text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
     return break_.join(_UNSEEN.sub(" ", line) for line in text.splitlines() or [""])
 
 
 def _row(value):
-    """What is known of one host or guest, as it is shown."""
+    """Sanitize the data of one host or guest."""
     if isinstance(value, dict) and {"stdout", "exit_code", "comment"} <= value.keys():
         return {"comment": _command_output(value), "result": value.get("result")}
     return _sanitized(value)
 
 
 def _sanitized(data, levels=_LEVELS):
-    """The data with its texts as they are shown, and what is nested deeper left out."""
+    """Sanitize all texts in the data, and drop data that is nested too deeply."""
     if isinstance(data, (str, bytes)):
         return _text(data)
     if isinstance(data, (dict, list, tuple)) and not levels:
@@ -81,19 +81,19 @@ def _sanitized(data, levels=_LEVELS):
 
 
 def _mapping(value):
-    """A dictionary; an empty one for what is none."""
+    """The value if it is a dictionary, otherwise an empty one."""
     return value if isinstance(value, dict) else {}
 
 
 def _progress(event):
-    """A line of a verb at work. On a terminal one about long work takes the place of the one
-    before it; in a log those that are only passing are left out."""
+    """Format a progress line. On a terminal, a line about a long step replaces the previous one; in
+    a log, temporary lines are left out."""
     text = _text(event.get("message", ""))
     if not sys.stdout.isatty():
         return "" if event.get("passing") else text
     if "again" not in event:
         return text
-    text = text[: shutil.get_terminal_size().columns - 1]  # what wraps cannot be taken back
+    text = text[: shutil.get_terminal_size().columns - 1]  # a wrapped line cannot be erased
     return f"{_UP_AND_CLEAR}{text}" if event["again"] else text
 
 
@@ -102,7 +102,7 @@ def _is_host_size(value):
 
 
 def _hosts(hosts):
-    """The table of ``virt.host_info``; used is what is promised to guests."""
+    """The table of ``virt.host_info``; "used" means allocated to guests."""
     rows = [["host", "cpus", "vcpus used", "free", "memory MiB", "used", "free MiB", "disk GiB",
              "free GiB", "guests", "running", "maintenance"]]  # fmt: skip
     for name, host in hosts.items():
@@ -128,7 +128,7 @@ def _is_listing(value):
 
 
 def _listing(hosts):
-    """The table of ``virt.list``: a row a host and state."""
+    """The table of ``virt.list``: one row for each host and state."""
     rows = [["host", "state", "guests"]]
     for name, states in hosts.items():
         state_rows = [[state, ", ".join(map(str, names))] for state, names in states.items()]
@@ -138,7 +138,7 @@ def _listing(hosts):
 
 
 def _block(name, value):
-    """One host or one guest: which drawing its data asks for."""
+    """Format one host or guest, depending on its data."""
     if not isinstance(value, dict):
         return _backups(name, value) if _are_backups(value) else f"{name}: {value}"
     if "error" in value and value.keys() <= {"error", "last_seen"}:
@@ -157,7 +157,7 @@ def _block(name, value):
 
 
 def _last_seen(value):
-    """The line about the guests of a host that does not respond."""
+    """The line about the guests of a host that does not answer."""
     names = value.get("guests")
     if isinstance(names, list) and names:
         yield f"  last seen there ({value.get('at')}): {', '.join(map(str, names))}"
@@ -170,7 +170,7 @@ def _are_backups(value):
 
 
 def _backups(target, backups):
-    """The table of ``virt.backups``: a row a backup, and below it what is wrong with one."""
+    """The table of ``virt.backups``: one row for each backup, followed by errors."""
     head = ["guest", "backup", "when (UTC)", "host", "disks", "size", "as", "good"]
     rows: list[list[object]] = [[*head]]
     wrong = []
@@ -197,7 +197,7 @@ def _backups(target, backups):
 
 
 def _command_output(value):
-    """What a command in a guest has printed; and how it ended, where there is more to say."""
+    """The output of a command in a guest, and its result if it failed."""
     texts = [value["stdout"], value.get("stderr")]
     texts = [text.expandtabs() for text in texts if isinstance(text, str) and text]
     if not texts or value.get("result") is not True:
@@ -206,7 +206,7 @@ def _command_output(value):
 
 
 def _pairs(value):
-    """Indented ``key  value`` lines; a list is shown as names between commas."""
+    """Indented ``key value`` lines; lists are separated by commas."""
     width = max(map(len, map(str, value)), default=0)
     fields = {k: ", ".join(map(str, v)) if isinstance(v, list) else v for k, v in value.items()}
     return [f"  {key!s:{width}}  {val}" for key, val in fields.items()]
@@ -232,7 +232,7 @@ def _guest(host, name, info):
 
 
 def _graphics(host, name, graphics):
-    """A display where it can be reached; of one that only its host reaches what tells the way."""
+    """The address of a display; if only its host can reach it, a hint how to connect."""
     kind, port, listen = (graphics.get(word) for word in ("type", "port", "listen"))
     if not kind or str(kind).lower() == "none":
         return []
@@ -286,7 +286,8 @@ def _size(value):
 
 
 def _table(rows, title=None):
-    """Rows of cells, the first being the head; numbers stand right, bars are drawn last."""
+    """Format rows of cells, the first of which is the header; numbers are right-aligned, and bars
+    are drawn last."""
     columns = list(zip(*rows, strict=True))
     drawn = [_column(column) for column in columns]
     lines = ["  ".join(cells).rstrip() for cells in zip(*drawn, strict=True)]

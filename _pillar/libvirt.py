@@ -1,24 +1,24 @@
 """
-The certificates of hypervisors: ext_pillar ``libvirt``.
+Certificates of hypervisors: ext_pillar ``libvirt``.
 
-Asked on demand by the state ``virt.keys``; nothing has to be configured for that but
-which minions are hypervisors, in the *master's* configuration:
+The state ``virt.keys`` requests it on demand. Only the hypervisors have to be configured, in the
+*master's* configuration:
 
 .. code-block:: yaml
 
     virt:
       hosts: 'hv*'          # a compound target; prefer ids, lists and nodegroups
 
-A minion that ``virt:hosts`` does not name gets nothing, and nothing is made for it.
-To have the certificates in the regular pillar of the hypervisors as well:
+No certificates are created for a minion that ``virt:hosts`` does not match. To add the certificates
+to the regular pillar of the hypervisors, too:
 
 .. code-block:: yaml
 
     ext_pillar:
       - libvirt: _
 
-The private keys are then in that pillar, and in the master's caches of it; for the state
-they are sealed to the one request. See docs/certificates.md.
+The private keys are then part of that pillar, and of the master's caches of it; for the state, they
+are sealed for the single request. See docs/certificates.md.
 """
 
 import logging
@@ -45,27 +45,27 @@ def __virtual__():
 
 def ext_pillar(minion_id, pillar, command=None, **request):
     """
-    The libvirt certificates of a hypervisor.
+    Return the libvirt certificates of a hypervisor.
 
     minion_id
-        Whose; verified by Salt.
+        The hypervisor; verified by Salt.
 
     pillar
-        The pillar so far. ``ext_pillar_virt.country``, ``.state``, ``.locality``,
-        ``.organization`` and ``.expiration_days`` in it are Salt's way of asking for
-        parts of the certificate's subject and for a *shorter* lifetime.
+        The pillar so far. Its keys ``ext_pillar_virt.country``, ``.state``, ``.locality``,
+        ``.organization`` and ``.expiration_days`` are Salt's way to request parts of the
+        certificate's subject and a *shorter* validity.
 
     command
-        Ignored; Salt's documents pass ``_``.
+        Ignored; Salt's documentation passes ``_``.
 
     request
-        ``seal`` (base64: seal the private keys to this public key), ``csr`` (signing
-        requests by use), ``dry`` (make nothing), ``country`` … ``expiration_days``.
+        ``seal`` (base64: seal the private keys with this public key), ``csr`` (signing requests by
+        use), ``dry`` (create nothing), ``country`` … ``expiration_days``.
 
     Returns ``libvirt.cacert.pem``, ``libvirt.servercert.pem``, ``libvirt.serverkey.pem``,
     ``libvirt.clientcert.pem``, ``libvirt.clientkey.pem``, the same with ``qemu-``, and
-    ``libvirt.cacrl.pem`` where something is revoked; ``libvirt.error`` with one sentence
-    when the master cannot give them; ``{}`` for a minion that is no hypervisor.
+    ``libvirt.cacrl.pem`` if something is revoked; ``libvirt.error`` with a message if the master
+    cannot issue them; ``{}`` for a minion that is not a hypervisor.
 
     CLI Example:
 

@@ -1,15 +1,15 @@
 """
-What hypervisors and new guests ask this master for: ext_pillar ``virtkey``.
+Requests of hypervisors and new guests to this master: ext_pillar ``virtkey``.
 
-A hypervisor that made a guest hands its minion's key in, through ``pillar.ext`` in ``virt.init``
-and ``seed.apply``. The key is accepted only when this master gave that hypervisor the permission
-for that name (``salt-run virt.authorize web1 hv1``), which is good for ten minutes and for one
-key. While an operation of the runner makes a guest, its hypervisor asks for what is secret of the
-arguments. A hypervisor that wants to copy an image from this master asks for its turn. Salt allows
-this pillar to be asked for by default (``on_demand_ext_pillar``).
+A hypervisor that created a guest submits the guest's minion key through ``pillar.ext`` in
+``virt.init`` and ``seed.apply``. The key is only accepted if this master has authorized that
+hypervisor for that name (``salt-run virt.authorize web1 hv1``), for ten minutes and a single key.
+While a runner operation creates a guest, its hypervisor requests the secret arguments. A hypervisor
+that wants to copy an image from this master requests its turn. Salt permits requests for this
+pillar by default (``on_demand_ext_pillar``).
 
-For ``salt-run virt.init … pillar=…`` it has to be in the master's configuration, too: it gives
-each guest the pillar that was recorded for it, and to no other minion.
+For ``salt-run virt.init … pillar=…``, it must also be configured as ext_pillar of the master: it
+returns the recorded pillar to each guest, and to no other minion.
 
 .. code-block:: yaml
 
@@ -35,17 +35,17 @@ if TYPE_CHECKING:
 
 
 def ext_pillar(minion_id, pillar, name=None, key=None, copy=None, done=False, seal=None):
-    """The minion's own pillar; or ``{"virtkey": …}`` with the answer to what it asks.
+    """Return the minion's own pillar; or ``{"virtkey": …}`` with the answer to its request.
 
-    :param minion_id: who asks, verified by Salt
-    :param name: the guest's minion id, from a hypervisor that hands in its key
-    :param key: the guest's public key in PEM; the answer is ``{name: True}`` when it was
-        accepted, ``{name: False}`` when it was not
-    :param copy: the image that a hypervisor wants to copy, as 40 hexadecimal digits; the answer
-        is ``{"turn": number}``: it may copy when that is 0, else so many are before it
-    :param done: it has copied the image
-    :param seal: the key of a hypervisor that makes the guest ``name``; the answer is ``{"sealed":
-        …}``: the arguments that may be secret, from an operation of this master that is under way
+    :param minion_id: the requesting minion, verified by Salt
+    :param name: the guest's minion id, from a hypervisor that submits its key
+    :param key: the guest's public key in PEM; the answer is ``{name: True}`` if it was accepted,
+        otherwise ``{name: False}``
+    :param copy: the image that a hypervisor wants to copy, as 40 hexadecimal digits; the answer is
+        ``{"turn": number}``, the number of hosts before it: it may copy if that is 0
+    :param done: the image has been copied
+    :param seal: public key of a hypervisor that creates the guest ``name``; the answer is
+        ``{"sealed": …}``: the secret arguments of a running operation of this master
 
     CLI Example:
 
@@ -55,7 +55,7 @@ def ext_pillar(minion_id, pillar, name=None, key=None, copy=None, done=False, se
     """
     if __opts__.get("__role") == "minion":
         return {}
-    # longer is no name and no key, and is not to be answered with or logged
+    # longer values are neither names nor keys, and must not be returned or logged
     name, key = (
         text and str(text)[:max_length] for text, max_length in ((name, 256), (key, 16_384))
     )

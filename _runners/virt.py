@@ -1,11 +1,11 @@
 """
-The cloud, from the master: hosts are found, asked and told what to do.
+Manage the cloud from the master.
 
-Every function returns plain data under ``data`` and the name of the outputter that draws
-it (``virt_query``); ``--out=json`` and the like give the data alone. A failure is data,
-too: ``result: False`` with one line in ``comment``, and the exit code is 1.
+Every function returns plain data under ``data`` and the name of the outputter that formats it
+(``virt_query``); ``--out=json`` and similar options print the data only. A failure is data, too:
+``result: False`` with one line in ``comment``, and the exit code is 1.
 
-Which minions are hypervisors is the master's own configuration:
+The master's own configuration defines which minions are hypervisors:
 
 .. code-block:: yaml
 
@@ -28,7 +28,9 @@ with saltvirt.later():
     from saltvirt.ha.manager import factory
     from saltvirt.operations.cluster import find, inventory, version_report
     from saltvirt.operations.core import operation, report
-    from saltvirt.operations.create import explain as explaining  # the name is a function's here
+
+    # a function here has the same name
+    from saltvirt.operations.create import explain as explaining
     from saltvirt.operations.create import init as making
     from saltvirt.operations.create import init_list
     from saltvirt.operations.journal import location_cache
@@ -53,14 +55,14 @@ def _policy():
 
 
 def _disarmed():
-    """A line above what is shown of the cloud, while its high availability is disarmed."""
+    """Print a warning while high availability is disarmed."""
     warning = factory.disarmed(__opts__)
     if warning:
         report.screen(__salt__, __opts__).line(warning)
 
 
 def _per_host(fleet, host, function, take):
-    """One function on all hosts: host to data, or to its error; exit code 1 with an error."""
+    """Call a function on all hosts: host to data or error; exit code 1 if there is an error."""
     _disarmed()
     by_host = {}
     for host_id, answer in fleet.gather(fleet.hosts(host), function).items():
@@ -73,16 +75,15 @@ def _per_host(fleet, host, function, take):
 @result.reporting
 def query(host=None, quiet=False):
     """
-    Every guest on every host, with CPU, memory, state, graphics, disks and NICs.
+    List all guests on all hosts, with CPU, memory, state, graphics, disks and NICs.
 
-    :param host: minion id of one hypervisor to ask alone
-    :param quiet: taken for Salt's sake; use ``--quiet``
+    :param host: minion id of a single hypervisor
+    :param quiet: accepted for compatibility; use ``--quiet``
 
-    :return: host to what its ``virt.full_info`` says, or to ``error``. A host that is down
-        or does not answer in the master's ``timeout`` is named with its reason and makes
-        the exit code 1; the others are there. ``last_seen`` beside its ``error`` has the names
-        of the guests (``guests``) that it had when it was last heard (``at``) and that no other
-        host has now.
+    :return: host to the answer of its ``virt.full_info``, or to ``error``. A host that is down or
+        does not answer within the master's ``timeout`` is listed with the reason, and the exit code
+        is 1. ``last_seen``, next to ``error``, lists the ``guests`` that the host had when it last
+        answered (``at``) and that no other host has now.
 
     CLI Example:
 
@@ -99,13 +100,13 @@ def query(host=None, quiet=False):
 @result.reporting
 def list(host=None, quiet=False, hyper=None):
     """
-    The names of the guests, by host and state.
+    List the names of the guests, by host and state.
 
-    :param host: minion id of one hypervisor to ask alone
-    :param quiet: taken for Salt's sake; use ``--quiet``
-    :param hyper: the same as ``host``, an older name
+    :param host: minion id of a single hypervisor
+    :param quiet: accepted for compatibility; use ``--quiet``
+    :param hyper: old name of ``host``
 
-    :return: host to a dict of state to the sorted names, or to ``error``
+    :return: host to a dictionary of states to sorted names, or to ``error``
 
     CLI Example:
 
@@ -127,12 +128,12 @@ def list(host=None, quiet=False, hyper=None):
 @result.reporting
 def host_info(host=None):
     """
-    CPUs, memory, disk and what is free of each, per hypervisor.
+    Show CPUs, memory and disk space of each hypervisor, and how much of each is free.
 
-    Free is what is not promised to a guest, not the free memory of the moment: see
+    Free capacity is what is not allocated to guests, not the memory that is currently unused: see
     ``virt:placement`` for the ratios.
 
-    :param host: minion id of one hypervisor to ask alone
+    :param host: minion id of a single hypervisor
 
     :return: host to ``cpus``, ``vcpus_used``, ``vcpus_free``, ``memory_mib``,
         ``memory_used_mib``, ``memory_free_mib``, ``disk_gib``, ``disk_free_gib``,
@@ -154,14 +155,14 @@ def host_info(host=None):
 @result.reporting
 def versions(host=None):
     """
-    Which Salt Virt, Salt, Python and libvirt each hypervisor uses, and which of them lag behind
-    the master.
+    Show the versions of Salt Virt, Salt, Python and libvirt on each hypervisor, and which hosts are
+    outdated compared to the master.
 
-    :param host: minion id of one hypervisor to ask alone
+    :param host: minion id of a single hypervisor
 
-    :return: under ``versions``: ``table``, ``master`` and ``hosts`` (host to what its
-        ``virt.versions`` says, or to ``error``), ``lagging`` (host to what to do: the files of its
-        library are not the master's). Exit code 1 when a host lags or says nothing.
+    :return: under ``versions``: ``table``, ``master`` and ``hosts`` (host to the answer of its
+        ``virt.versions``, or to ``error``), ``lagging`` (hosts whose library differs from the
+        master's, and what to do). Exit code 1 if a host is outdated or does not answer.
 
     CLI Example:
 
@@ -183,9 +184,9 @@ def versions(host=None):
 @result.reporting
 def next_host():
     """
-    The host that the next small guest would be placed on.
+    Show the host on which the next small guest would be placed.
 
-    :return: ``host``, and in ``rejected`` why each of the others is no candidate
+    :return: ``host``, and ``rejected``: other hosts with the reasons
 
     CLI Example:
 
@@ -202,12 +203,13 @@ def next_host():
             raise errors.Refused(f"no host is free: {decision.reasons()}")
         best = decision.ranked[0].host
         rejected = {name: reason for name, (_, reason) in decision.rejected.items()}
-        # a script that takes the line has the host, as with Salt 3007
+        # the line is just the host for scripts, as with Salt 3007
         return result.done("next_host", best, host=best, rejected=rejected)
 
 
 def _init_request(name, cpu, mem, image, hypervisor, host, options):
-    """InitRequest: what is for placement and the runner is taken out of the options."""
+    """The InitRequest of the arguments; removes those of placement and of the runner from the
+    options."""
     placing = {k: options.pop(k) for k in ("groups", "group_policy", "labels", "prefer")
                if k in options}  # fmt: skip
     waiting = options.pop("wait_for", "minion" if options.pop("wait", False) else None)
@@ -223,18 +225,18 @@ def _init_request(name, cpu, mem, image, hypervisor, host, options):
 @result.reporting
 def explain(name, cpu, mem, image=None, hypervisor="kvm", host=None, **kwargs):
     """
-    Where ``virt.init`` with these arguments would put the guest, and why. Changes nothing.
+    Explain where ``virt.init`` with these arguments would place the guest. Changes nothing.
 
-    :param name: of the guest
+    :param name: name of the guest
     :param cpu: number of virtual CPUs
     :param mem: memory in MiB, or with a unit
-    :param image: as for ``virt.init``; a host that has it in its cache scores higher
+    :param image: as for ``virt.init``; a host that has the image in its cache gets a higher score
     :param hypervisor: libvirt's domain type
-    :param host: minion id of the only hypervisor to consider
+    :param host: minion id of a single hypervisor to consider
     :param kwargs: any other argument of ``virt.init``
 
-    :return: under the guest's name ``host`` (the choice, or None) and ``table``: per host its
-        score and the parts of it, or the filter that rejected it and the reason
+    :return: under the guest's name ``host`` (the selected host, or None) and ``table``: for each
+        host its score with the components, or the filter that rejected it and the reason
 
     CLI Example:
 
@@ -260,20 +262,21 @@ def explain(name, cpu, mem, image=None, hypervisor="kvm", host=None, **kwargs):
 @result.reporting
 def capacity(cpu, mem, hypervisor="kvm", disk_gib=0, **kwargs):
     """
-    How many more guests of a size fit: per host, in all, and with one host lost.
+    Show how many more guests of a given size fit: on each host, in total, and after the loss of one
+    host.
 
-    :param cpu: number of virtual CPUs of each
-    :param mem: memory of each in MiB, or with a unit
+    :param cpu: number of virtual CPUs of each guest
+    :param mem: memory of each guest in MiB, or with a unit
     :param hypervisor: libvirt's domain type
-    :param disk_gib: disk of each in GiB; 0 leaves disks out of the account
+    :param disk_gib: disk size of each guest in GiB; 0: do not consider disks
     :param kwargs: ``disk`` and ``nic`` (names of profiles), ``image`` or any other argument of
         ``virt.init``: then what each host's profiles make of it counts, too
 
-    :return: under ``capacity`` ``total``, ``total_with_one_lost`` and ``table``: per host how
-        many fit, what the next one would lack, how many fit in the rest of the cloud if this
-        host were lost, and which of its guests would find no place then. With
-        ``virt:ha:reserve`` ``total_with_reserve``: how many fit while that room is kept, and
-        ``reserve``: ``hosts``, ``policy``, and ``short``: what is short of it now
+    :return: under ``capacity``: ``total``, ``total_with_one_lost`` and ``table``: for each host,
+        how many guests fit, which resource limits it, how many fit in the rest of the cloud if this
+        host is lost, and which of its guests could not be placed then. With ``virt:ha:reserve``:
+        ``total_with_reserve`` (how many fit without using reserved capacity) and ``reserve``:
+        ``hosts``, ``policy`` and ``short`` (what is missing now)
 
     CLI Example:
 
@@ -327,7 +330,7 @@ def capacity(cpu, mem, hypervisor="kvm", disk_gib=0, **kwargs):
 
 
 def _reserved(reserve, total):
-    """What capacity shows of the reserve of high availability."""
+    """The part of the answer of ``capacity`` about the reserve of high availability."""
     return {"total_with_reserve": min(total, reserve["fit"]), "reserve": reserve}
 
 
@@ -352,26 +355,27 @@ def init(
     **kwargs,
 ):
     """
-    Deploy a guest: a host is chosen, the image copied and seeded, the key accepted, the
-    guest started, and libvirt asked whether it runs.
+    Deploy a guest: select a host, copy and seed the image, accept the key, start the guest, and
+    verify with libvirt that it is running.
 
-    :param name: of the guest; its minion id and host name, too. Several, as ``web1,web2`` or
-        ``'[web1, web2]'``: guests that are alike in all but their names, placed in one pass
-    :param cpu: number of virtual CPUs, or the dict of ``virt.init`` on a hypervisor
-    :param mem: memory in MiB, or with a unit (``2G``), or the dict of ``virt.init``
+    :param name: name of the guest, also its minion id and host name. Several names, as
+        ``web1,web2`` or ``'[web1, web2]'``, create guests with identical arguments, which are
+        placed in one pass
+    :param cpu: number of virtual CPUs, or a dictionary as for ``virt.init`` on a hypervisor
+    :param mem: memory in MiB, or with a unit (``2G``), or a dictionary as for ``virt.init``
     :param image: ``salt://…``, an absolute path on the hypervisor, ``pool://POOL/VOLUME``,
         ``http(s)://…``, ``ftp://…``
-    :param hypervisor: libvirt's domain type; ``kvm`` is also satisfied by plain QEMU
-    :param host: minion id of the hypervisor to use; default: placement chooses
-    :param seed: put minion configuration, name and keys into the guest
+    :param hypervisor: libvirt's domain type; for ``kvm``, hosts with plain QEMU are accepted, too
+    :param host: minion id of the hypervisor; default: selected by placement
+    :param seed: write the minion's configuration, name and keys to the guest
     :param nic: name of the NIC profile
-    :param install: install a minion where the image has none
+    :param install: install a minion if the image contains none
     :param start: start the guest
     :param disk: name of the disk profile
-    :param saltenv: of ``salt://`` sources
-    :param enable_vnc: give the guest a VNC display, on the hypervisor's 127.0.0.1
+    :param saltenv: environment of ``salt://`` sources
+    :param enable_vnc: add a VNC display that listens on the hypervisor's 127.0.0.1
     :param seed_cmd: ``seed.apply`` or ``seed.cloud_init``
-    :param enable_qcow: make the disk a qcow2 overlay over the cached image
+    :param enable_qcow: create the disk as a qcow2 overlay of the cached image
     :param serial_type: ``pty``, ``tcp`` or ``None``
     :param kwargs: any other argument of ``virt.init`` on a hypervisor, and ``groups`` (list of
         names) with ``group_policy`` (``spread``, ``separate``, ``gather``), ``labels`` (a
@@ -387,8 +391,8 @@ def init(
         ``state``, ``group``, ``agent_silent_s``): high availability keeps it, and a guest that
         would be tied to its host is refused before anything is made
 
-    :return: under the guest's name ``result``, ``comment``, ``changes``, ``host``, ``state``; of
-        several each under its own, and the exit code 1 when one of them failed
+    :return: under the guest's name ``result``, ``comment``, ``changes``, ``host``, ``state``; if
+        one of several guests fails, the exit code is 1
 
     CLI Example:
 
@@ -412,7 +416,7 @@ def init(
             _init_request(name_or_init, cpu, mem, image, hypervisor, host, dict(arguments))
             for name_or_init in guest_names
         ]
-        opts = dict(__opts__)  # Salt's dunders are not there in its threads
+        opts = dict(__opts__)  # Salt's dunders do not exist in its threads
         screen = report.screen(__salt__, opts)
         with Fleet(opts) as fleet:
             keeps = factory.ha_provider(opts)
@@ -430,12 +434,12 @@ def init(
 @result.reporting
 def vm_info(name, quiet=False):
     """
-    One guest, with everything ``virt.query`` shows and its disks' details.
+    Show one guest with everything that ``virt.query`` shows, and the details of its disks.
 
-    :param name: of the guest
-    :param quiet: taken for Salt's sake; use ``--quiet``
+    :param name: name of the guest
+    :param quiet: accepted for compatibility; use ``--quiet``
 
-    :return: host to the guest by its name, and the same under ``vm_info`` as in ``virt.query``
+    :return: host to the guest's name to the guest; also under ``vm_info``, as in ``virt.query``
 
     CLI Example:
 
@@ -452,9 +456,9 @@ def vm_info(name, quiet=False):
 @result.reporting
 def where(name):
     """
-    Which host has the guest, and in what state.
+    Show which host has a guest, and the guest's state.
 
-    :param name: of the guest
+    :param name: name of the guest
     :return: under the guest's name ``host``, ``state`` and ``comment``
 
     CLI Example:

@@ -1,5 +1,5 @@
 """
-Backups of guests, wherever they run: docs/backups.md.
+Back up and restore guests of the cloud: docs/backups.md.
 """
 
 import time
@@ -15,7 +15,7 @@ from saltvirt.fleet.client import Fleet
 from saltvirt.operations.core import result
 
 with saltvirt.later():
-    from saltvirt.backup.manager import backup as backing_up  # the name is a function's here
+    from saltvirt.backup.manager import backup as backing_up  # a function here has the same name
     from saltvirt.backup.manager import overdue as due_backups
     from saltvirt.backup.manager import replaced_guest
     from saltvirt.backup.manager import restore as restoring
@@ -35,20 +35,21 @@ def __virtual__():
 @result.reporting
 def backup(name, to=None, whole=False, test=False, host=None):
     """
-    Back a guest up: to a target that ``virt:backup:targets`` names, where a machine of its own
-    reads the guest's disks from the hypervisor. What changed since the last backup there is
-    read; a disk of which that is not known for sure is read whole, and the answer says why.
+    Back up a guest to a target of ``virt:backup:targets``, whose machine reads the guest's disks
+    from the hypervisor. Only blocks that changed since the last backup are read; a disk whose
+    changes are not known for certain is read completely, and the answer has the reason.
 
-    :param name: of the guest
+    :param name: name of the guest
     :param to: the target; default: the only one
-    :param whole: True to read all disks whole
-    :param test: show how each disk would be read, change nothing
-    :param host: where it is: you know that it runs nowhere else, whoever is silent
+    :param whole: True: read all disks completely
+    :param test: show how each disk would be read; change nothing
+    :param host: hypervisor of the guest, if you know that it runs nowhere else although hosts do
+        not answer
 
-    :return: under the guest's name ``result``, ``comment``, ``changes`` (``backup``: what it is
-        called), ``disks``, ``consistency`` (``frozen``: the guest's agent froze its file systems;
-        ``crash``: as after a power loss; ``stopped``), ``moved_bytes``, ``stored_bytes``,
-        ``skipped`` (drives that are in no backup)
+    :return: under the guest's name ``result``, ``comment``, ``changes`` (``backup``: its name),
+        ``disks``, ``consistency`` (``frozen``: the guest agent froze the file systems; ``crash``:
+        as after a power failure; ``stopped``), ``moved_bytes``, ``stored_bytes``, ``skipped``
+        (drives that are not part of backups)
 
     CLI Example:
 
@@ -66,23 +67,23 @@ def backup(name, to=None, whole=False, test=False, host=None):
 @result.reporting
 def backup_due(guests="*", hours=24, to=None, at_once=4, test=False, said=False):
     """
-    Back up each guest that has no good backup which is younger than that. For a schedule of the
-    master's: what was made a while ago is left, and what failed is tried again the next time. A
-    guest that says itself how it is to be backed up (``backup`` of ``virt.deployed``) is asked for
-    its own hours and target, or is left.
+    Back up every guest whose newest good backup is older than ``hours``. Use it in a schedule of
+    the master: guests with a recent backup are skipped, and failed backups are retried at the next
+    run. A guest's own schedule (``backup`` of ``virt.deployed``) overrides ``hours`` and ``to``, or
+    excludes it.
 
-    :param guests: a shell pattern of names, or a list of them
-    :param hours: so old may a guest's last good backup be
-    :param to: the target, where that backup is, too; default: it may be at any, and a new one is
-        made at the default target
-    :param at_once: so many guests are backed up at a time, 100 at most; fewer where
-        ``virt:backup:at_once_per_host`` or ``at_once_per_target`` says so
-    :param test: show which have one and which would be backed up, change nothing
-    :param said: True: only guests that say themselves how
+    :param guests: shell pattern of guest names, or a list of patterns
+    :param hours: maximum age of a guest's newest good backup
+    :param to: the target, which must also have the recent backup; default: a recent backup at any
+        target counts, and a new one goes to the default target
+    :param at_once: maximum number of concurrent backups, at most 100; further limited by
+        ``virt:backup:at_once_per_host`` and ``at_once_per_target``
+    :param test: show which guests have a recent backup and which would be backed up; change nothing
+    :param said: True: only guests with a schedule of their own
 
-    :return: of each guest what ``virt.backup`` returns, or ``comment``: which backup it has, and
-        how old. What a silent host has is not known: it is named, and the exit code is 1, as when
-        a backup fails; the other guests are backed up.
+    :return: for each guest the answer of ``virt.backup``, or ``comment``: its newest backup with
+        its age. Hosts that do not answer are listed, and the exit code is 1, also if a backup
+        fails; the other guests are backed up.
 
     CLI Example:
 
@@ -102,15 +103,15 @@ def backup_due(guests="*", hours=24, to=None, at_once=4, test=False, said=False)
 @result.reporting
 def backups(name=None, to=None):
     """
-    The backups that there are.
+    List the backups.
 
-    :param name: of one guest; default: of all
-    :param to: at that target; default: at all
+    :param name: name of a guest; default: all guests
+    :param to: the target; default: all targets
 
-    :return: target to a list, the oldest of each guest first: ``ident``, ``guest``, ``uuid``,
-        ``when``, ``age_s``, ``host``, ``consistency``, ``disks`` (disk to ``whole``, or the backup
-        that it stands on), ``stored_bytes``, ``wrong`` (why it is not good, or null);
-        ``unreachable``: target to why it did not say
+    :return: target to a list, for each guest the oldest first: ``ident``, ``guest``, ``uuid``,
+        ``when``, ``age_s``, ``host``, ``consistency``, ``disks`` (disk to ``whole``, or to the
+        backup that it depends on), ``stored_bytes``, ``wrong`` (why it is not good, or null);
+        ``unreachable``: target to the reason
 
     CLI Example:
 
@@ -130,42 +131,41 @@ def backup_restore(
     damaged=False,
 ):  # fmt: skip
     """
-    Make a guest again from a backup. It is off, its disks are files of their own. With ``instant``
-    it runs within seconds, and the blocks of its disks come in meanwhile.
+    Restore a guest from a backup. The restored guest is off, and its disks are files of their own.
+    With ``instant`` it runs within seconds, while its disks are still being copied.
 
-    Without ``new`` it is the guest itself, with its UUID and addresses: only where there is no
-    guest of the name any more. With ``new`` it is another one beside it, with UUID and addresses
-    of its own, and the system in it, where it was seeded, gets a machine-id, a host name, SSH host
-    keys and a minion of its own. With ``over`` it takes the place of the guest that is there.
-    Nothing that is there is written to, and nothing deleted before ``virt.backup_confirm``;
-    ``virt.backup_undo`` brings back what was there.
+    Without ``new``, the guest itself is restored, with its UUID and addresses; it must not exist
+    any more. With ``new``, another guest is created with a UUID and addresses of its own; if it was
+    seeded, it gets a new machine-id, host name, SSH host keys and minion identity. With ``over``,
+    the restored guest replaces the existing one. Existing data is not written to, and nothing is
+    deleted before ``virt.backup_confirm``; ``virt.backup_undo`` brings the previous guest back.
 
-    :param name: of the guest that was backed up, or its UUID
-    :param backup: the backup's name, its number, or ``latest``
-    :param to: the target that has it; default: as for ``virt.backup``
+    :param name: name or UUID of the guest that was backed up
+    :param backup: name or number of the backup, or ``latest``
+    :param to: target that has the backup; default: as for ``virt.backup``
     :param new: name of the new guest
-    :param host: the hypervisor; default: that which had the guest
-    :param overcommit: do it also where that has promised its room to others
-    :param name_is_free: you know that no silent hypervisor has a guest of the name. Of one that
-        high availability has proven to be off, or of which ``virt.ha_confirm_off`` was said, it
-        is known
-    :param over: True: it takes the place of the guest, which is off, has no snapshots and is not
-        kept by high availability
-    :param stop: with ``over``: power the guest off, once the new disks are there
-    :param disk: this disk alone, as ``vdb``: with ``over`` in the place of the guest's, else as a
-        file beside it, which no guest has
-    :param missing: True: where there is a guest of the name, all is well and nothing is done
-    :param test: show what would be done, change nothing
-    :param instant: True: it is started at once, from the backup that the machine of the target
-        shows; ``virt.backup_instant`` waits until it needs that no more. With ``new`` only with
-        ``seed=False``
-    :param seed: with ``new``: whether the system in it gets an identity of its own; default: when
-        the guest was seeded
-    :param damaged: True: also from a backup that is not good: what can be read of it. What cannot
-        is zeros, and a disk whose file is gone is left out
+    :param host: the hypervisor; default: the one that had the guest
+    :param overcommit: restore even if the host does not have enough free capacity
+    :param name_is_free: True: you know that no hypervisor that does not answer has a guest of this
+        name. Not needed for hosts that high availability has proven to be off, or that
+        ``virt.ha_confirm_off`` has declared off
+    :param over: True: replace the existing guest, which must be off, have no snapshots, and not be
+        managed by high availability
+    :param stop: with ``over``: power off the guest when the new disks are ready
+    :param disk: restore only this disk, for example ``vdb``: with ``over`` it replaces the guest's
+        disk, otherwise it is a file that no guest has
+    :param missing: True: do nothing if a guest of this name exists
+    :param test: show what would be done; change nothing
+    :param instant: True: start the guest immediately from the backup that the target's machine
+        exports; ``virt.backup_instant`` waits until the guest no longer needs the backup. Together
+        with ``new``, it requires ``seed=False``
+    :param seed: with ``new``: whether the system in the guest gets an identity of its own; default:
+        if the guest was seeded
+    :param damaged: True: restore also from a backup that is not good, as far as it can be read.
+        Unreadable blocks are zeros, and a disk whose file is missing is left out
 
     :return: under the new guest's name ``result``, ``comment``, ``changes`` (``backup``; ``path``
-        of a file), ``host``, ``uuid``, ``target``
+        for a file), ``host``, ``uuid``, ``target``
 
     CLI Example:
 
@@ -187,15 +187,16 @@ def backup_restore(
 @result.reporting
 def backup_confirm(name, test=False, host=None):
     """
-    The guest, or the disk, that ``virt.backup_restore`` with ``over`` has made stays: what it had
-    before is deleted, as far as it is its own and nobody else uses it.
+    Keep the guest, or the disk, that ``virt.backup_restore`` with ``over`` has restored: the
+    replaced disks are deleted if they are the guest's own and no other guest uses them.
 
-    :param name: of the guest
-    :param test: show what would be deleted, change nothing
-    :param host: where that is, of a guest that was moved since or is no more
+    :param name: name of the guest
+    :param test: show what would be deleted; change nothing
+    :param host: hypervisor with the replaced disks, if the guest was migrated since or does not
+        exist any more
 
     :return: under the guest's name ``result``, ``comment``, ``changes`` (``deleted``: paths),
-        ``keep`` (path to why it stays), ``host``
+        ``keep`` (path to the reason why it is kept), ``host``
 
     CLI Example:
 
@@ -211,13 +212,13 @@ def backup_confirm(name, test=False, host=None):
 @result.reporting
 def backup_undo(name, stop=False, test=False, host=None):
     """
-    The guest is again as it was before ``virt.backup_restore`` with ``over``. What that made is
-    deleted, with all that was written to it since.
+    Undo ``virt.backup_restore`` with ``over``: the replaced guest is brought back. The restored
+    disks are deleted, including everything that was written to them since.
 
-    :param name: of the guest
-    :param stop: True: power it off for that
-    :param test: show what would be done, change nothing
-    :param host: which had it, of a guest that is no more
+    :param name: name of the guest
+    :param stop: True: power off the guest first
+    :param test: show what would be done; change nothing
+    :param host: hypervisor that had the guest, if the guest does not exist any more
 
     :return: under the guest's name ``result``, ``comment``, ``changes`` (``undone``), ``host``
 

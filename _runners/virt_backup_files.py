@@ -1,5 +1,5 @@
 """
-Single files of backups, without a restore. See docs/backups.md.
+Read single files from backups. See docs/backups.md.
 """
 
 from typing import TYPE_CHECKING
@@ -29,20 +29,19 @@ def __virtual__():
 @result.reporting
 def backup_ls(name, path="/", backup="latest", to=None, filesystem=None):
     """
-    What is in a folder of a guest, by a backup of it. The machine of the target reads it by
-    libguestfs.
+    List a folder of a guest from a backup. The target's machine reads the backup with libguestfs.
 
-    :param name: of the guest that was backed up, or its UUID
-    :param path: in the guest: a folder, or a file
-    :param backup: the backup's name, its number, or ``latest``
+    :param name: name or UUID of the guest that was backed up
+    :param path: folder or file in the guest
+    :param backup: name or number of the backup, or ``latest``
     :param to: the target; default: as for ``virt.backup``
-    :param filesystem: look into this one alone, which is ``/`` then, by its device as the answer
-        names it; default: what the guest's system mounts
+    :param filesystem: read only this file system, as ``/``; its device as returned in
+        ``filesystems``; default: everything that the guest's system mounts
 
     :return: under the guest's name ``result``, ``comment``, ``backup``, ``files`` (a list of at
         most 1000: ``name``, ``kind``, ``size_bytes``, ``mode``, ``changed_s``, ``link``),
-        ``filesystems`` (device to kind), ``missing`` (what the guest mounts and could not be read;
-        then the exit code is 1), ``host``
+        ``filesystems`` (device to kind), ``missing`` (file systems that the guest mounts and that
+        could not be read; the exit code is then 1), ``host``
 
     CLI Example:
 
@@ -61,20 +60,19 @@ def backup_get(
     name, path, dest=None, backup="latest", to=None, filesystem=None, most="1GiB", test=False
 ):
     """
-    Take a file of a guest out of a backup. It is then a file of the machine of the target, which
-    root alone can read there; a folder is a tar file. Its content passes neither the master nor a
-    job.
+    Copy a file of a guest from a backup to the target's machine, where only root can read it; a
+    folder is stored as a tar file. The content is transferred neither to the master nor in a job.
 
-    :param name: of the guest that was backed up, or its UUID
-    :param path: in the guest: a file or a folder; links are followed inside of the guest
-    :param dest: the path on the machine of the target; nothing may be there, and its folder is
-        root's alone; default: a new one below ``/var/lib/salt-virt/backup-files``
-    :param backup: the backup's name, its number, or ``latest``
+    :param name: name or UUID of the guest that was backed up
+    :param path: file or folder in the guest; links are followed inside the guest
+    :param dest: path on the target's machine; it must not exist, and only root may write to its
+        folder; default: a new path below ``/var/lib/salt-virt/backup-files``
+    :param backup: name or number of the backup, or ``latest``
     :param to: the target; default: as for ``virt.backup``
-    :param filesystem: look into this one alone, which is ``/`` then, by its device as
-        ``virt.backup_ls`` names it; default: what the guest's system mounts
-    :param most: nothing larger is taken out
-    :param test: show what would be taken out, write nothing
+    :param filesystem: read only this file system, as ``/``; its device as returned by
+        ``virt.backup_ls``; default: everything that the guest's system mounts
+    :param most: maximum size
+    :param test: show what would be copied; write nothing
 
     :return: under the guest's name ``result``, ``comment``, ``changes`` (``path``), ``backup``,
         ``host``, ``size_bytes``

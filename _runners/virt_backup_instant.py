@@ -1,5 +1,5 @@
 """
-Guests that run from a backup while its blocks come in. See docs/backups.md.
+Manage guests that run from a backup during a live restore. See docs/backups.md.
 """
 
 from typing import TYPE_CHECKING
@@ -29,14 +29,14 @@ def __virtual__():
 @result.reporting
 def backup_instant(name=None, timeout=3600, test=False):
     """
-    See a guest through that runs from a backup (``virt.backup_restore`` with ``instant``): wait
-    until all its blocks are its own, and let the backup go then. One that was cut off from its
-    backup is brought on again: the machine of the target shows it anew, and the guest goes on where
-    it was paused. Whoever was killed, the same command goes on.
+    Finish a live restore (``virt.backup_restore`` with ``instant``): wait until all blocks have
+    been copied, then unpin the backup. If the guest has lost the connection to its backup, the
+    target's machine exports the backup again, and the guest resumes where it was paused. If this
+    command was interrupted, run it again.
 
-    :param name: of the guest; default: all that stand on a backup, and none is waited for
-    :param timeout: so many seconds it is waited; 0: how far it is
-    :param test: show how far each is, change nothing
+    :param name: name of the guest; default: all guests that run from a backup, without waiting
+    :param timeout: seconds to wait; 0: only show the progress
+    :param test: show the progress of each guest; change nothing
 
     :return: under the guest's name ``result`` (False when it was not whole in time, or is cut off),
         ``comment``, ``changes`` (``released``: the backup that it needs no more), ``state``

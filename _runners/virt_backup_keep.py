@@ -1,5 +1,5 @@
 """
-What targets of backups keep: removed by their rules, read back. See docs/backups.md.
+Prune and verify the backups of targets. See docs/backups.md.
 """
 
 from typing import TYPE_CHECKING
@@ -29,17 +29,17 @@ def __virtual__():
 @result.reporting
 def backup_prune(name=None, to=None, test=False):
     """
-    Remove the backups that no rule of their target keeps (``virt:backup:retention``). What a backup
-    that stays stands on stays, too, and so does the newest good one of each guest, and one that is
-    being read.
+    Remove the backups that no retention rule of their target keeps (``virt:backup:retention``).
+    Backups that a kept backup depends on, the newest good backup of each guest, and backups that
+    are being read are kept.
 
-    :param name: of one guest, or its UUID; default: all guests'
-    :param to: the target; default: all
-    :param test: show what would be removed, and why the others stay; change nothing
+    :param name: name or UUID of a guest; default: all guests
+    :param to: the target; default: all targets
+    :param test: show what would be removed, and why other backups are kept; change nothing
 
     :return: under the target's name ``result``, ``comment``, ``changes`` (guest to ``removed``, a
-        list of backups), ``backups`` (guest to backup to why it stays), ``trouble`` (guest to why
-        nothing of it was removed)
+        list of backups), ``backups`` (guest to backup to the reason why it is kept), ``trouble``
+        (guest to the reason why nothing was removed)
 
     CLI Example:
 
@@ -57,17 +57,17 @@ def backup_prune(name=None, to=None, test=False):
 @result.reporting
 def backup_verify(name=None, backup="all", to=None, days=None, test=False, most=None):
     """
-    Read backups back, at their target, and compare them with the digests of what was read of the
-    guest. What is found is put down beside each backup; one that is broken is not good any more,
-    and the next backup reads that disk whole.
+    Verify backups at their target: read them and compare them with the digests of the data that was
+    read from the guest. The result is recorded with each backup. A broken backup is no longer good,
+    and the next backup reads that disk completely.
 
-    :param name: of one guest, or its UUID; default: all guests'
-    :param backup: of each guest ``all``, ``latest``, or the name or number of one
-    :param to: the target; default: all
-    :param days: only backups that were not read back in so many days
-    :param test: show who would read, read nothing
-    :param most: of each target no more than so many, those first that were not read back for the
-        longest time
+    :param name: name or UUID of a guest; default: all guests
+    :param backup: ``all``, ``latest``, or the name or number of a backup, for each guest
+    :param to: the target; default: all targets
+    :param days: only backups that were not verified within this number of days
+    :param test: show which machines would read; read nothing
+    :param most: maximum number of backups of each target, starting with those that were not
+        verified for the longest time
 
     :return: under the target's name ``result`` (False when one is not good), ``comment``,
         ``backups`` (a list: ``guest``, ``uuid``, ``ident``, ``verified``, ``wrong``, ``trouble``)

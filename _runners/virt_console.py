@@ -1,6 +1,6 @@
 """
-Into a guest without its network: its serial console, commands and files by its agent. See
-docs/console.md.
+Access guests without their network: serial console, and commands and files through the guest agent.
+See docs/console.md.
 """
 
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ with saltvirt.later():
     from saltvirt import errors, units
     from saltvirt.console.guestagent import agent_request
     from saltvirt.console.master import agent_client as guests
-    from saltvirt.console.master import console as consoles  # the name is a function's here
+    from saltvirt.console.master import console as consoles  # a function here has the same name
     from saltvirt.operations.core import report
     from saltvirt.spec import values
 
@@ -33,16 +33,16 @@ def __virtual__():
 @result.reporting
 def console(name, force=False, escape="^]"):
     """
-    A guest's serial console on this terminal, through the master: no SSH, and no port of a
-    hypervisor that others can use. What is typed and shown is in no job, event or log. For
-    ``salt-run`` on the master alone.
+    Connect this terminal to a guest's serial console through the master, without SSH and without a
+    port of the hypervisor that others can use. Input and output are not stored in jobs, events or
+    logs. Only available with ``salt-run`` on the master.
 
-    :param name: of the guest
-    :param force: take the console from whoever has it
-    :param escape: what leaves the console: ``^`` and the key that is held with Ctrl
+    :param name: name of the guest
+    :param force: disconnect the current user of the console
+    :param escape: escape key: ``^`` and the key that is pressed with Ctrl
 
-    :return: under the guest's name ``result``, ``comment``, ``host``. The exit code is 1 where the
-        console ended otherwise than by the escape
+    :return: under the guest's name ``result``, ``comment``, ``host``. The exit code is 1 unless the
+        console was left with the escape key
 
     CLI Example:
 
@@ -58,25 +58,25 @@ def console(name, force=False, escape="^]"):
 @result.reporting
 def exec(name, cmd, shell=False, env=None, stdin=None, timeout=60, base64=False):
     """
-    Run a command in a guest, by QEMU's guest agent, as the agent's user (root). Neither the command
-    nor its input goes through a job of the hypervisor; the arguments and the answer of this very
-    verb are in the master's job cache and events, as those of all are: a password belongs into
-    ``stdin``.
+    Run a command in a guest through the QEMU guest agent, as the agent's user (root). Neither the
+    command nor its input is part of a job on the hypervisor, but the arguments and the answer of
+    this function are in the master's job cache and events: pass passwords in ``stdin``.
 
-    :param name: of the guest
-    :param cmd: a text, split into words as a shell would, or a list of words. No shell reads it
-    :param shell: True: ``/bin/sh -c`` in the guest reads the text
-    :param env: a dict of names to texts: the whole environment of the command, but for ``PATH``,
-        which it has in any case; default: the agent's
-    :param stdin: the path of a file of the master that the command reads, of at most 64 KiB, or
-        ``-``: what ``salt-run`` itself is given. For those alone who have the master
-    :param timeout: seconds that it is waited for, at most 86400. It goes on after that: the answer
-        says its process id
-    :param base64: return what it printed as it is, in base64
+    :param name: name of the guest
+    :param cmd: command line, which is split into words as by a shell, or a list of words. It is not
+        passed to a shell
+    :param shell: True: run the text with ``/bin/sh -c`` in the guest
+    :param env: dictionary: the complete environment of the command, except ``PATH``, which is
+        always set; default: the agent's environment
+    :param stdin: path of a file on the master with the command's input, at most 64 KiB, or ``-``:
+        the input of ``salt-run``. Administrators only
+    :param timeout: seconds to wait, at most 86400. The command continues after that; the answer
+        contains its process id
+    :param base64: return the unmodified output in base64
 
     :return: under the guest's name ``result``, ``comment``, ``host``, ``pid``, ``exit_code``,
-        ``signal`` (that killed it), ``stdout`` and ``stderr`` (at most 256 KiB of each, without
-        control characters), ``truncated``. The exit code is 1 where that of the command is not 0
+        ``signal`` (that killed the command), ``stdout`` and ``stderr`` (at most 256 KiB each,
+        without control characters), ``truncated``. The exit code is 1 if the command's is not 0
 
     CLI Example:
 
@@ -102,17 +102,17 @@ def exec(name, cmd, shell=False, env=None, stdin=None, timeout=60, base64=False)
 @result.reporting
 def put(name, local, remote, mode=None, overwrite=False, atomic=True):
     """
-    Copy a file of the master into a guest, by QEMU's guest agent. It is there whole or not at all.
-    For those alone who have the master.
+    Copy a file of the master to a guest through the QEMU guest agent. The file appears only when it
+    is complete. Administrators only.
 
-    :param name: of the guest
-    :param local: the path of the file on the master
-    :param remote: the whole path of the new file in the guest
-    :param mode: its permissions, such as ``'0640'``; default: those of the file on the master. It
+    :param name: name of the guest
+    :param local: path of the file on the master
+    :param remote: absolute path of the new file in the guest
+    :param mode: permissions, such as ``'0640'``; default: those of the file on the master. The file
         belongs to the agent's user (root)
-    :param overwrite: True: what is there is replaced
-    :param atomic: False: written straight to its place, without a shell in the guest (Windows, or
-        an agent that runs no commands); what fails leaves a part of it
+    :param overwrite: True: replace an existing file
+    :param atomic: False: write directly to the destination, without a shell in the guest (for
+        Windows, or an agent that runs no commands); a failure leaves a partial file
 
     :return: under the guest's name ``result``, ``comment``, ``changes`` (``path``), ``host``,
         ``size_bytes``
@@ -139,15 +139,15 @@ def put(name, local, remote, mode=None, overwrite=False, atomic=True):
 @result.reporting
 def get(name, remote, local, overwrite=False, most="1GiB"):
     """
-    Copy a file of a guest to the master, by QEMU's guest agent. It is there whole or not at all,
-    and root alone can read it; no link on the master is followed. For those alone who have the
-    master.
+    Copy a file of a guest to the master through the QEMU guest agent. The file appears only when it
+    is complete, and only root can read it; links on the master are not followed. Administrators
+    only.
 
-    :param name: of the guest
-    :param remote: the path of the file in the guest
-    :param local: the path of the new file on the master
-    :param overwrite: True: a file that is there is replaced
-    :param most: nothing larger
+    :param name: name of the guest
+    :param remote: path of the file in the guest
+    :param local: path of the new file on the master
+    :param overwrite: True: replace an existing file
+    :param most: maximum size
 
     :return: under the guest's name ``result``, ``comment``, ``changes`` (``path``), ``host``,
         ``size_bytes``

@@ -1,5 +1,5 @@
 """
-A set of guests as pillar lists them. See docs/orchestration.md.
+Deploy a set of guests that pillar defines. See docs/orchestration.md.
 """
 
 from typing import TYPE_CHECKING
@@ -33,29 +33,29 @@ def __virtual__():
 @result.reporting
 def deployed(guests, deployment="default", defaults=None, remove=False, at_once=4, test=False):
     """
-    Deploy the guests of a list that are not there. Those that are there are left, and what
-    differs is named.
+    Deploy the guests of a list that do not exist. Existing guests are not changed, and their
+    differences are reported.
 
-    All are placed before the first is made, the biggest first, each as if the ones before it
-    were there: the hosts are asked once for all guests that are alike. A guest that may be on a
-    host which does not answer is not made again.
+    All guests are placed before the first one is created, the largest first, each as if the
+    previous ones existed. The hosts are queried once for guests with identical arguments. A guest
+    that may exist on a host that does not answer is not created again.
 
-    :param guests: a dict of name to a dict: ``cpu`` (1), ``mem``, ``image``, ``size`` (of the
-        disk that the default profile calls ``system``), ``disk`` and ``nic`` (names of
-        profiles), ``groups``, ``group_policy``, ``host``, ``wait``, and every other argument of
-        ``virt.init``. ``ha`` (True, False or a mapping, as for ``virt.init``) holds of guests that
-        are there, too: they are given to high availability, or taken from it. So does ``backup``:
-        ``{hours: 24, to: vault}``, True, or False for none; ``virt.backup_due`` goes by it
-    :param deployment: the name of the set
-    :param defaults: a dict of what a guest does not say itself
-    :param remove: also remove the guests that were made for this deployment and are not listed
-        any more, with their own disks and keys. An empty list removes nothing.
-    :param at_once: how many are made at the same time; those that are started, or waited for,
-        are not counted
-    :param test: only say what would be done
+    :param guests: dictionary of guest names to dictionaries: ``cpu`` (1), ``mem``, ``image``,
+        ``size`` (of the disk ``system`` of the default profile), ``disk`` and ``nic`` (profile
+        names), ``groups``, ``group_policy``, ``host``, ``wait``, and all other arguments of
+        ``virt.init``. ``ha`` (True, False or a dictionary, as for ``virt.init``) also applies to
+        existing guests: high availability is enabled or disabled for them. So does ``backup``, the
+        schedule of ``virt.backup_due``: ``{hours: 24, to: vault}``, True, or False for none
+    :param deployment: name of the deployment
+    :param defaults: dictionary of default values for all guests
+    :param remove: also remove guests that were created for this deployment and are no longer
+        listed, with their own disks and keys. An empty list removes nothing.
+    :param at_once: maximum number of guests that are created at the same time; guests that are
+        being started or waited for do not count
+    :param test: show what would be done; change nothing
 
-    :return: under the deployment's name ``result`` (False when one failed), ``comment``,
-        ``changes``: guest to ``old`` and ``new`` host, and what changed of ``ha`` and ``backup``;
+    :return: under the deployment's name ``result`` (False if a guest failed), ``comment``,
+        ``changes``: guest to ``old`` and ``new`` host, and changes of ``ha`` and ``backup``;
         ``there``, ``differs``, ``unlisted``, ``failed``
 
     CLI Example:
@@ -73,7 +73,7 @@ def deployed(guests, deployment="default", defaults=None, remove=False, at_once=
             deploy.parse_guest(guest, backed.with_schedule(str(guest), arguments), name)
         )
     placement_policy, screen = policy.of_master(opts), report.screen(__salt__, opts)
-    with Fleet(opts) as fleet:  # Salt's dunders are not there in its threads
+    with Fleet(opts) as fleet:  # Salt's dunders do not exist in its threads
         deployment_job = deploy.Deploy(
             fleet, placement_policy, requests, name, remove=remove, at_once=count, screen=screen,
             provider=factory.ha_provider(opts), extra_step=backed,

@@ -1,7 +1,7 @@
 """
-The life of guests by name, wherever they are: start and stop, snapshots, another name, the end.
+Start, stop, snapshot, rename, copy and remove guests of the cloud.
 
-Every verb takes ``test=True``: it then shows what it would do, and changes nothing.
+Every function accepts ``test=True``: show what would be done, and change nothing.
 """
 
 import logging
@@ -47,15 +47,16 @@ def _verb(name, verb, test, wait_s=0, options=None, host=None):
 @result.reporting
 def start(name, test=False, overcommit=False, host=None):
     """
-    Start a guest. Its host refuses where the guests that run there would then have more memory or
-    vCPUs than placement allows (``virt:placement``), and while a hypervisor is silent that may run
-    it, too, on disks that other hosts may have.
+    Start a guest. The host refuses if its running guests would exceed the limits of
+    ``virt:placement`` for memory or vCPUs. The start is also refused if the guest's disks are on
+    shared storage and a hypervisor that may run it does not answer.
 
-    :param name: of the guest
-    :param test: show what would be done, change nothing
-    :param overcommit: start it all the same where there is no room, or it takes of what
-        ``virt:ha:reserve`` keeps
-    :param host: where it is: you know that it runs nowhere else, whoever is silent
+    :param name: name of the guest
+    :param test: show what would be done; change nothing
+    :param overcommit: start the guest even if the host does not have enough capacity, or if
+        capacity of ``virt:ha:reserve`` would be used
+    :param host: hypervisor of the guest, if you know that it runs nowhere else although hosts do
+        not answer
 
     :return: under the guest's name ``result``, ``comment``, ``changes``, ``host``, ``state``
 
@@ -72,12 +73,14 @@ def start(name, test=False, overcommit=False, host=None):
 @result.reporting
 def shutdown(name, test=False, timeout=60):
     """
-    Ask the system in a guest to power down (the ACPI power button, again every 10 s), and wait
-    until it has. ``salt-run virt.force_off`` pulls the plug, as ``salt HOST virt.stop`` does.
+    Ask the operating system of a guest to shut down (ACPI power button, every 10 s), and wait until
+    the guest is off. To power off a guest, use ``salt-run virt.force_off`` or, on a host,
+    ``salt HOST virt.stop``.
 
-    :param name: of the guest
-    :param test: show what would be done, change nothing
-    :param timeout: seconds to wait; a guest that is still on then is left on, and named
+    :param name: name of the guest
+    :param test: show what would be done; change nothing
+    :param timeout: seconds to wait; a guest that is still running after that is not powered off,
+        and the call fails
 
     :return: under the guest's name ``result``, ``comment``, ``changes``, ``host``, ``state``
 
@@ -93,12 +96,13 @@ def shutdown(name, test=False, timeout=60):
 @result.reporting
 def stop(name, test=False, timeout=60):
     """
-    The old name of :func:`shutdown`, until the next release: it asks the guest's system. On a host
-    ``virt.stop`` pulls the plug; by name ``salt-run virt.force_off`` does.
+    Old name of :func:`shutdown`, until the next release. On a host, ``virt.stop`` powers off the
+    guest; the runner function for that is ``virt.force_off``.
 
-    :param name: of the guest
-    :param test: show what would be done, change nothing
-    :param timeout: seconds to wait; a guest that is still on then is left on, and named
+    :param name: name of the guest
+    :param test: show what would be done; change nothing
+    :param timeout: seconds to wait; a guest that is still running after that is not powered off,
+        and the call fails
 
     :return: as :func:`shutdown`
 
@@ -115,10 +119,10 @@ def stop(name, test=False, timeout=60):
 @result.reporting
 def force_off(name, test=False):
     """
-    Power a guest off at once, as pulling its plug would.
+    Power off a guest immediately.
 
-    :param name: of the guest
-    :param test: show what would be done, change nothing
+    :param name: name of the guest
+    :param test: show what would be done; change nothing
 
     :return: under the guest's name ``result``, ``comment``, ``changes``, ``host``, ``state``
 
@@ -134,10 +138,10 @@ def force_off(name, test=False):
 @result.reporting
 def pause(name, test=False):
     """
-    Pause a guest: it keeps its memory and gets no CPU.
+    Pause a guest. It keeps its memory and gets no CPU time.
 
-    :param name: of the guest
-    :param test: show what would be done, change nothing
+    :param name: name of the guest
+    :param test: show what would be done; change nothing
 
     :return: under the guest's name ``result``, ``comment``, ``changes``, ``host``, ``state``
 
@@ -153,12 +157,13 @@ def pause(name, test=False):
 @result.reporting
 def resume(name, test=False, host=None):
     """
-    Resume a paused guest. Refused while a hypervisor is silent that may run it, too, on disks that
-    other hosts may have.
+    Resume a paused guest. Refused if the guest's disks are on shared storage and a hypervisor that
+    may run it does not answer.
 
-    :param name: of the guest
-    :param test: show what would be done, change nothing
-    :param host: where it is: you know that it runs nowhere else, whoever is silent
+    :param name: name of the guest
+    :param test: show what would be done; change nothing
+    :param host: hypervisor of the guest, if you know that it runs nowhere else although hosts do
+        not answer
 
     :return: under the guest's name ``result``, ``comment``, ``changes``, ``host``, ``state``
 
@@ -174,10 +179,10 @@ def resume(name, test=False, host=None):
 @result.reporting
 def reset(name, test=False):
     """
-    Reset a guest, as its reset button would.
+    Reset a guest, like its reset button.
 
-    :param name: of the guest
-    :param test: show what would be done, change nothing
+    :param name: name of the guest
+    :param test: show what would be done; change nothing
 
     :return: under the guest's name ``result``, ``comment``, ``changes``, ``host``, ``state``
 
@@ -193,13 +198,13 @@ def reset(name, test=False):
 @result.reporting
 def snapshots(name):
     """
-    The snapshots of a guest, wherever it is, the oldest first: when each was taken, its kind
-    (internal or external), the guest's state then, and the snapshot that it is on top of.
+    List the snapshots of a guest, the oldest first: time, kind (internal or external), state of the
+    guest, and parent snapshot.
 
-    :param name: of the guest
+    :param name: name of the guest
 
     :return: under the guest's name ``result``, ``comment``, ``host``, and ``snapshots``, a list of
-        dicts: ``name``, ``created``, ``external``, ``state``, ``parent``, ``current``,
+        dictionaries: ``name``, ``created``, ``external``, ``state``, ``parent``, ``current``,
         ``description``
 
     CLI Example:
@@ -215,20 +220,22 @@ def snapshots(name):
 @result.reporting
 def snapshot(name, snapshot=None, test=False, host=None, disk_only=None, quiesce=False):
     """
-    Take a snapshot of a guest, wherever it runs. Of one that is off, refused as a start is.
+    Take a snapshot of a guest. For a guest that is off, it is refused under the same conditions as
+    a start.
 
-    An internal snapshot is inside the guest's qcow2 disks and holds the memory of a running guest;
-    an external one is of the disks alone. The kind is chosen from the guest: UEFI firmware, a raw
-    disk or a disk on a block device need external ones. The comment says what is not saved, and
-    that the guest cannot migrate live while it has snapshots.
+    An internal snapshot is stored in the guest's qcow2 disks and includes the memory of a running
+    guest; an external one includes only the disks. The kind depends on the guest: UEFI firmware,
+    raw disks and disks on block devices require external snapshots. The comment says what is not
+    saved, and that the guest cannot migrate live while it has snapshots.
 
-    :param name: of the guest
-    :param snapshot: the snapshot's name; default: the guest's name and the time
-    :param test: show what would be done, change nothing
-    :param host: where it is: you know that it runs nowhere else, whoever is silent
-    :param disk_only: True for an external snapshot, False for an internal one; default: what suits
-        the guest
-    :param quiesce: have the guest's agent settle its file systems first; the snapshot is external
+    :param name: name of the guest
+    :param snapshot: name of the snapshot; default: the guest's name and the time
+    :param test: show what would be done; change nothing
+    :param host: hypervisor of the guest, if you know that it runs nowhere else although hosts do
+        not answer
+    :param disk_only: True: an external snapshot; False: an internal one; default: depends on the
+        guest
+    :param quiesce: have the guest agent freeze the file systems first; the snapshot is external
 
     :return: under the guest's name ``result``, ``comment``, ``changes``, ``host``
 
@@ -250,20 +257,22 @@ def snapshot(name, snapshot=None, test=False, host=None, disk_only=None, quiesce
 @result.reporting
 def revert(name, snapshot=None, test=False, cleanup=False, host=None):
     """
-    Put a guest back to a snapshot, wherever it runs. One that is off, refused as a start is.
+    Revert a guest to a snapshot. For a guest that is off, it is refused under the same conditions
+    as a start.
 
-    Snapshots that would be lost or corrupted by it, such as those on top of an external one, need
-    ``cleanup``. The comment says what is not as it was at the snapshot: firmware variables or TPM
-    state that were not saved, and disks that came later, which are detached and stay.
+    If other snapshots would be lost or corrupted, such as those on top of an external one,
+    ``cleanup`` is required. The comment lists what could not be restored: firmware variables or TPM
+    state that were not saved, and disks that were attached later, which are detached and kept.
 
-    Layers of an external snapshot on storage that several hosts may have are lost only when every
-    hypervisor has answered that it does not need them.
+    Overlays of an external snapshot on shared storage are only discarded if every hypervisor has
+    confirmed that it does not need them.
 
-    :param name: of the guest
-    :param snapshot: the snapshot's name; default: the one before the current
-    :param test: show what would be done, change nothing
-    :param cleanup: also delete all snapshots that are newer than it, or on top of it
-    :param host: where it is: you know that it runs nowhere else, whoever is silent
+    :param name: name of the guest
+    :param snapshot: name of the snapshot; default: the one before the current one
+    :param test: show what would be done; change nothing
+    :param cleanup: also delete all snapshots that are newer or based on it
+    :param host: hypervisor of the guest, if you know that it runs nowhere else although hosts do
+        not answer
     :return: under the guest's name ``result``, ``comment``, ``changes``, ``host``
 
     CLI Example:
@@ -282,16 +291,16 @@ def revert(name, snapshot=None, test=False, cleanup=False, host=None):
 @result.reporting
 def delete_snapshots(name, *names, children=False, test=False, **kwargs):
     """
-    Delete snapshots of a guest, wherever it runs. The guest and its disks stay as they are. Of
-    one that is off, refused as a start is.
+    Delete snapshots of a guest. The guest and its disks are not changed. For a guest that is off,
+    it is refused under the same conditions as a start.
 
-    The layer of an external snapshot is merged into the file below it. On storage that several
-    hosts may have that is done only when every hypervisor has answered that it needs neither.
+    The overlay of an external snapshot is merged into its backing file. On shared storage, this
+    requires that every hypervisor has confirmed that it needs neither.
 
-    :param name: of the guest
-    :param names: the snapshots' names; one that is unknown fails the call before any is deleted
-    :param children: with each also those taken on top of it
-    :param test: show what would be done, change nothing
+    :param name: name of the guest
+    :param names: names of the snapshots; if one is unknown, none is deleted
+    :param children: also delete the snapshots based on them
+    :param test: show what would be done; change nothing
     :param kwargs: ``all=True`` to delete every snapshot of the guest; ``host``, where it is, as for
         ``virt.revert``
 
@@ -320,18 +329,18 @@ def delete_snapshots(name, *names, children=False, test=False, **kwargs):
 @result.reporting
 def purge(name, delete_key=True, test=False, force=False):
     """
-    Remove a guest with its own disks, and its minion key. Nothing else is deleted.
+    Remove a guest, its own disks and its minion key. Nothing else is deleted.
 
-    A guest that is not off is refused: shut it down first, or give ``force``.
+    A guest that is not off is refused: shut it down first, or use ``force``.
 
-    A disk on storage that several hosts may have goes only when every hypervisor has answered
-    that it does not use it. What stays is named.
+    A disk on shared storage is only deleted if every hypervisor has confirmed that it does not use
+    it. Disks that are kept are listed.
 
-    :param name: of the guest
+    :param name: name of the guest
     :param delete_key: also delete the guest's key from the master; a key that this master did not
-        accept for a guest of that host stays, and is named
-    :param test: show what would be deleted and what would stay, change nothing
-    :param force: power off a guest that is not off, and remove it
+        accept for a guest of that host is kept and reported
+    :param test: show what would be deleted and what would be kept; change nothing
+    :param force: power off a guest that is not off, then remove it
 
     :return: under the guest's name ``result``, ``comment``, ``changes``, ``host``
 
@@ -350,12 +359,11 @@ def purge(name, delete_key=True, test=False, force=False):
 @result.reporting
 def rename(name, new, test=False, **kwargs):
     """
-    Give a stopped guest another name: its definition, the files of its disks, the identity of
-    its minion and its key.
+    Rename a stopped guest: its definition, its disk files, the identity of its minion and its key.
 
-    :param name: of the guest
-    :param new: the new name; its minion id and host name, too
-    :param test: show what would be done, change nothing
+    :param name: name of the guest
+    :param new: the new name, also its minion id and host name
+    :param test: show what would be done; change nothing
     :param kwargs: ``seed=False`` leaves what is in its disks as it is; ``name_is_free=True`` when
         a hypervisor does not answer, and you know that it has no guest of the new name
 
@@ -379,17 +387,17 @@ def rename(name, new, test=False, **kwargs):
 @result.reporting
 def clone(name, new, start=False, test=False, **kwargs):
     """
-    Copy a stopped guest under a new name, on its host, with disks, addresses and an identity of
-    its own; the copy's key is accepted.
+    Clone a stopped guest on its host, with disks, addresses and an identity of its own; the clone's
+    key is accepted.
 
-    :param name: of the guest to copy
-    :param new: name of the copy; its minion id and host name, too
-    :param start: start the copy
-    :param test: show what would be done, change nothing
+    :param name: name of the guest to clone
+    :param new: name of the clone, also its minion id and host name
+    :param start: start the clone
+    :param test: show what would be done; change nothing
     :param kwargs: any other argument of ``virt.clone`` on a hypervisor; ``name_is_free=True`` when
         a hypervisor does not answer, and you know that it has no guest of the copy's name
 
-    :return: under the copy's name ``result``, ``comment``, ``changes``, ``host``, ``state``
+    :return: under the clone's name ``result``, ``comment``, ``changes``, ``host``, ``state``
 
     CLI Example:
 
@@ -411,15 +419,15 @@ def clone(name, new, start=False, test=False, **kwargs):
 @result.reporting
 def authorize(name, host, pillar=None, test=False):
     """
-    Let one hypervisor hand in the minion key of one new guest, once, within ten minutes.
+    Authorize a hypervisor to submit the minion key of a new guest, once, within ten minutes.
 
-    For ``virt.init`` or ``seed.apply`` called directly on that hypervisor; ``salt-run
-    virt.init`` needs no such permission.
+    Use it before you call ``virt.init`` or ``seed.apply`` directly on that hypervisor;
+    ``salt-run virt.init`` does not need it.
 
-    :param name: of the guest
+    :param name: name of the guest
     :param host: minion id of the hypervisor
-    :param pillar: dict that this master will add to the guest's pillar, as with ``virt.init``
-    :param test: show what would be done, change nothing
+    :param pillar: dictionary that the master adds to the guest's pillar, as with ``virt.init``
+    :param test: show what would be done; change nothing
 
     :return: under the guest's name ``result`` and ``comment``
 
@@ -436,14 +444,14 @@ def authorize(name, host, pillar=None, test=False):
 @result.reporting
 def seed_eject(name, test=False):
     """
-    Take the volume for cloud-init from a guest and delete it: it holds the guest's key.
+    Detach and delete a guest's cloud-init volume, which contains the guest's key.
 
-    ``virt.init`` with ``wait=True`` does it. For a reactor on ``salt/minion/*/start``: minions
-    that are no guests of this master's own are passed over without asking a host, and one that
-    has never reached this master keeps its volume, for that event can be forged.
+    ``virt.init`` with ``wait=True`` does this. For a reactor on ``salt/minion/*/start``: minions
+    that are not guests of this master are skipped without a query to any host. A guest that has
+    never connected to this master keeps its volume, because the event can be forged.
 
-    :param name: of the guest
-    :param test: show what would be done, change nothing
+    :param name: name of the guest
+    :param test: show what would be done; change nothing
 
     :return: under the guest's name ``result``, ``comment``, ``changes``
 

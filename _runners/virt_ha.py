@@ -1,9 +1,9 @@
 """
-High availability: which guests are kept running when a host dies, and what is known of it.
+Manage high availability.
 
 See docs/ha.md.
 
-Every verb that changes something takes ``test=True``: it then shows what it would do, and changes
+Every function that makes changes accepts ``test=True``: show what would be done, and change
 nothing.
 """
 
@@ -43,26 +43,26 @@ def ha_enable(
     test=False,
 ):
     """
-    Give a guest to high availability, or change how it is kept: when its host dies it is started on
-    another one, once it is proven that it runs nowhere.
+    Enable high availability for a guest, or change its settings: if its host fails, the guest is
+    started on another host once it is proven that it runs nowhere.
 
-    It is refused, with every reason, for a guest that is tied to its host: disks, images below
-    them, UEFI variables or a TPM's state on storage that no other host reaches, devices of the
-    host. It does not start with its host any more: that is the manager's to do.
+    Refused, with all reasons, if the guest depends on local resources of its host: disks, backing
+    images, UEFI variables or TPM state on storage that no other host can access, or host devices.
+    The guest no longer starts with its host: the HA manager starts it.
 
-    :param name: of the guest
-    :param priority: a whole number; guests with a higher one are started first; default 0
-    :param restarts: how often it is started again on its host when it failed there; default 1
-    :param relocates: how often it is then tried on another; default 1
-    :param failback: whether it goes back to a host that it likes better, once that is back:
-        ``live`` (or True, the default), ``restart`` (it is shut down and started there, for guests
-        that cannot migrate live) or False
-    :param state: ``started`` or ``stopped``: what it is to be; default: as it is now
-    :param group: a rule of ``virt.ha_rule`` that it joins
-    :param agent_silent_s: it has failed, too, when its guest agent answered in this start and then
-        does not for so many seconds while it runs; from 30, and longer than it takes to boot; 0:
-        never, as by default
-    :param test: show what would be written, or all that is against it
+    :param name: name of the guest
+    :param priority: integer; guests with a higher priority are started first; default 0
+    :param restarts: number of restarts on the same host after a failure; default 1
+    :param relocates: number of attempts on other hosts after that; default 1
+    :param failback: whether the guest returns to a preferred host once that is back: ``live`` (or
+        True, the default), ``restart`` (it is shut down and started there, for guests that cannot
+        migrate live) or False
+    :param state: desired state, ``started`` or ``stopped``; default: the current state
+    :param group: rule of ``virt.ha_rule`` that the guest joins
+    :param agent_silent_s: timeout in seconds of a guest agent that has answered since the guest's
+        start; then the running guest counts as failed. At least 30, and longer than the guest takes
+        to boot; 0 (default): disabled
+    :param test: show what would be written, or all reasons against it
 
     :return: under the guest's name ``result``, ``comment``, ``changes``
 
@@ -85,13 +85,14 @@ def ha_enable(
 @result.reporting
 def ha_disable(name, missing=False, test=False):
     """
-    Take a guest from high availability. It stays as it is, where it is, and starts with its host
-    again if it did before. The result is False as long as no majority of the hosts has confirmed
-    it: agents go by what was decided before, and a guest that is moved or started then is killed.
+    Disable high availability for a guest. The guest itself is not changed, and starts with its host
+    again if it did before. The result is False until a majority of the hosts has confirmed it:
+    until then, agents enforce the previous state, and a guest that is migrated or started is
+    killed.
 
-    :param name: of the guest
-    :param missing: True: a guest that it does not keep is no error
-    :param test: show what would be taken back
+    :param name: name of the guest
+    :param missing: True: a guest that is not managed is no error
+    :param test: show what would be removed
 
     :return: under the guest's name ``result``, ``comment``, ``changes``
 
@@ -108,15 +109,15 @@ def ha_disable(name, missing=False, test=False):
 @result.reporting
 def ha_ignore(name, off=False, test=False):
     """
-    Have high availability leave a guest alone for a while, whatever becomes of it: to stop it, or
-    to work on it by hand. The result is False as long as no majority of the hosts has confirmed it:
-    a guest that is moved or started then is killed.
+    Make high availability ignore a guest temporarily, in order to stop it or to work on it
+    manually. The result is False until a majority of the hosts has confirmed it: a guest that is
+    migrated or started before is killed.
 
-    :param name: of the guest
-    :param off: it is no longer ignored: it is to be what it is then, started or stopped, on the
-        host where it is then. Refused for one that was moved away from a host where a copy of it
-        may be left
-    :param test: show what would be so
+    :param name: name of the guest
+    :param off: stop ignoring the guest: its current state (started or stopped) and host become the
+        desired ones. Refused for a guest that was moved away from a host that may still have a copy
+        of it
+    :param test: show what would change
 
     :return: under the guest's name ``result``, ``comment``, ``changes``
 
@@ -134,12 +135,13 @@ def ha_ignore(name, off=False, test=False):
 @result.reporting
 def ha_move(name, host, live=True, test=False):
     """
-    Have high availability move a guest to another host. It waits until the engine says where it is.
+    Make high availability move a guest to another host, and wait until the engine reports where it
+    is.
 
-    :param name: of the guest
+    :param name: name of the guest
     :param host: minion id of the hypervisor
-    :param live: while it runs; False: it is shut down and started there
-    :param test: show from where it would go, or what is against it
+    :param live: migrate live; False: shut down the guest and start it there
+    :param test: show the current host, or the reasons against it
 
     :return: under the guest's name ``result``, ``comment``, ``changes``
 
@@ -156,11 +158,11 @@ def ha_move(name, host, live=True, test=False):
 @result.reporting
 def ha_setup(host=None, test=False):
     """
-    Install the agents on the hosts that ``virt:ha:members`` names, and tell them their settings,
-    which all must have alike. Again after each change of ``virt:ha``.
+    Install the agents on the hosts of ``virt:ha:members``, and send them their settings, which must
+    be equal on all hosts. Run it again after each change of ``virt:ha``.
 
     :param host: minion id of one hypervisor; default: all members
-    :param test: show what would change on each
+    :param test: show what would change on each host
 
     :return: host to ``result``, ``comment``, ``changes``
 
@@ -187,17 +189,18 @@ def ha_rule(
     test=False,
 ):
     """
-    Keep guests together or apart, or on some hosts.
+    Define a placement rule: keep guests together, apart, or on certain hosts.
 
-    :param name: of the rule
-    :param guests: names, as a list or with commas; more join by ``virt.ha_enable NAME group=``
-    :param apart: ``strict``: a guest stays down before it shares a host with another one of the
+    :param name: name of the rule
+    :param guests: names, as a list or separated by commas; ``virt.ha_enable NAME group=`` adds
+        guests
+    :param apart: ``strict``: a guest stays down rather than share a host with another guest of the
         rule; or ``preferred``
-    :param together: the same of guests that are to be on one host
-    :param hosts: hosts with ranks, the higher the better: ``hyper1:2,hyper2:1``
-    :param only: with ``hosts``: ``strict``, the default: on no others; or ``preferred``
-    :param remove: the rule is removed; its guests stay where they are
-    :param test: show what the rule would be
+    :param together: ``strict`` or ``preferred``, for guests that are to be on the same host
+    :param hosts: hosts with ranks, the highest first choice: ``hyper1:2,hyper2:1``
+    :param only: with ``hosts``: ``strict`` (default): on no other hosts; or ``preferred``
+    :param remove: remove the rule; its guests are not moved
+    :param test: show the resulting rule
 
     :return: under the rule's name ``result``, ``comment``, ``changes``
 
@@ -223,12 +226,12 @@ def ha_rule(
 @result.reporting
 def ha_arm(test=False):
     """
-    Arm high availability again: hosts that are gone are fenced, their guests started elsewhere.
+    Arm high availability again: failed hosts are fenced, and their guests are started elsewhere.
 
     :param test: show whether anything would change
 
-    :return: under ``ha`` ``result`` (False when no majority of the hosts has confirmed it within a
-        minute, or the engine does not run), ``comment``, ``changes``
+    :return: under ``ha`` ``result`` (False if no majority of the hosts has confirmed it within a
+        minute, or if the engine is not running), ``comment``, ``changes``
 
     CLI Example:
 
@@ -243,13 +246,13 @@ def ha_arm(test=False):
 @result.reporting
 def ha_disarm(test=False):
     """
-    Disarm high availability for the whole cloud: nothing is fenced, nothing is restarted, the
-    hosts' watchdogs are at rest. Before work on the network or on all hosts at once.
+    Disarm high availability for the whole cloud: nothing is fenced or restarted, and the hosts'
+    watchdogs are disabled. Use it before work on the network or on all hosts at once.
 
     :param test: show whether anything would change
 
-    :return: under ``ha`` ``result`` (False while a host's watchdog is not known to be at rest),
-        ``comment``, ``changes``
+    :return: under ``ha`` ``result`` (False while a host has not reported that its watchdog is
+        disabled), ``comment``, ``changes``
 
     CLI Example:
 
@@ -264,11 +267,12 @@ def ha_disarm(test=False):
 @result.reporting
 def ha_confirm_off(host, test=False):
     """
-    Say that a host is off, or will never again write to its guests' disks: you looked. Its guests
-    are started elsewhere by your word. If it is wrong, they run twice and their disks are lost.
+    Confirm that a host is off, or will never again write to its guests' disks, after you have
+    checked it. Its guests are then started elsewhere. If this is wrong, the guests run twice and
+    their disks are destroyed.
 
-    It holds for this start of the host: once it has booted again, it is as any other. It is refused
-    of a host that is heard, or whose minion answers.
+    The confirmation is valid until the host boots again. It is refused if the host still sends
+    heartbeats, or if its minion answers.
 
     :param host: minion id of the hypervisor
     :param test: show which guests would be started elsewhere
@@ -288,14 +292,15 @@ def ha_confirm_off(host, test=False):
 @result.reporting
 def ha_status():
     """
-    All that is known of high availability: who leads, the hosts, the guests, what would happen if a
-    host died now, the last decisions and why. It is read of the master's own files: nobody is
-    asked, and it answers when hosts do not.
+    Show the status of high availability: the leader, the hosts, the guests, what would happen if a
+    host failed now, and the last decisions with their reasons. It is read from the master's own
+    files, so it does not depend on any host.
 
-    The exit code is 1 when anything is wrong: the engine does not run, nobody leads, a host is not
-    up, a guest is blocked or in error, a host's guests would find no room.
+    The exit code is 1 if there is a problem: the engine is not running, there is no leader, a host
+    is not up, a guest is blocked or in an error state, or the guests of a host could not be placed
+    elsewhere.
 
-    :return: under ``ha``: ``result``, ``comment`` (all that is wrong), ``configured``, ``armed``,
+    :return: under ``ha``: ``result``, ``comment`` (all problems), ``configured``, ``armed``,
         ``engine``, ``quorum``, ``hosts``, ``guests``, ``rules``, ``losses`` (host to where its
         guests would go), ``decisions``, ``journal``, ``problems``, ``table``
 
@@ -313,14 +318,14 @@ def ha_status():
 @result.reporting
 def ha_simulate(lose, test=False):
     """
-    What would become of the guests of high availability if a host died now, by what all hosts say
-    of themselves at this moment. Changes nothing.
+    Simulate the failure of a host, with the current data of all hosts: show where the guests of
+    high availability would be started. Changes nothing.
 
     :param lose: minion id of the hypervisor
-    :param test: the same: it changes nothing
+    :param test: no effect, as nothing is changed
 
-    :return: under the host's name ``result`` (False when a guest would find no room, or a member
-        did not answer), ``comment``, ``moved`` (guest to host), ``unplaced`` (guest to why),
+    :return: under the host's name ``result`` (False if a guest could not be placed, or a member did
+        not answer), ``comment``, ``moved`` (guest to host), ``unplaced`` (guest to the reason),
         ``table``
 
     CLI Example:
@@ -336,15 +341,15 @@ def ha_simulate(lose, test=False):
 @result.reporting
 def fence(host, test=False):
     """
-    Switch a host off by its fences, in their order, until one of them sees it off. Its guests of
-    high availability are then started elsewhere.
+    Switch off a host with its fence devices, in their order, until one of them confirms that it is
+    off. Its guests of high availability are then started elsewhere.
 
     :param host: minion id of the hypervisor
-    :param test: switch nothing: ask each fence for its status, so that you know that it is reached
-        and that its credentials work
+    :param test: switch nothing off; query the status of each fence device, to check the connection
+        and the credentials
 
     :return: under the host's name ``result``, ``comment``, ``changes``; with ``test`` a ``table``
-        of the fences
+        of the fence devices
 
     CLI Example:
 

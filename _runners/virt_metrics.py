@@ -1,5 +1,5 @@
 """
-Metrics of what only the master knows, for Prometheus: docs/metrics.md.
+Metrics of the master for Prometheus: docs/metrics.md.
 
 :depends: prometheus_client in Salt's own Python
 """
@@ -29,12 +29,12 @@ def __virtual__():
 @result.reporting
 def metrics(path=None):
     """
-    What the engine ``virt_exporter`` of this master would serve now: for a text file collector such
-    as that of Prometheus' node exporter, where no engine shall listen. All hosts are asked.
+    Return the metrics that the engine ``virt_exporter`` of this master would serve now, for a text
+    file collector such as that of Prometheus' node exporter. All hosts are queried.
 
-    :param path: of a file, which must end with ``.prom``: it is written there, whole or not at all
+    :param path: file to write, atomically; its name must end with ``.prom``
 
-    :return: under ``metrics`` a text in Prometheus' format; or the path
+    :return: under ``metrics`` text in Prometheus' format, or the path
 
     CLI Example:
 

@@ -1,8 +1,8 @@
 """
-Moving guests: one, all of a host, those that make the cloud even; what a migration would meet, and
-the end of one that runs. See docs/migration.md.
+Migrate guests, evacuate hosts and rebalance the cloud. See docs/migration.md.
 
-Every verb that moves takes ``test=True``: it then shows what it would do, and changes nothing.
+Every function that migrates guests accepts ``test=True``: show what would be done, and change
+nothing.
 """
 
 from typing import TYPE_CHECKING
@@ -21,7 +21,7 @@ with saltvirt.later():
     from saltvirt.operations.core import operation, report
     from saltvirt.operations.journal import slots
     from saltvirt.operations.move import evacuate as evacuating
-    from saltvirt.operations.move import migrate as migrating  # the name is a function's here
+    from saltvirt.operations.move import migrate as migrating  # a function here has the same name
     from saltvirt.operations.move import rebalance as rebalancing
     from saltvirt.operations.move import recover, target_leftovers
     from saltvirt.placement import policy
@@ -43,15 +43,15 @@ def _policy():
 @result.reporting
 def migrate(name, target="", test=False, **kwargs):
     """
-    Move a guest to another host, live when it runs, over TLS, with its disks.
+    Migrate a guest to another host with its disks, over TLS, live if it is running.
 
-    :param name: of the guest
-    What ``virt.init`` was asked for (``labels``, ``prefer``, ``groups``, ``group_policy``) is kept
-    with the guest and holds for its next host, too.
+    :param name: name of the guest
+    The arguments ``labels``, ``prefer``, ``groups`` and ``group_policy`` of ``virt.init`` are
+    stored with the guest and also apply to its next host.
 
-    :param target: minion id of the host to move to; default: placement chooses, and where that host
-        refuses, the next one is tried
-    :param test: show where it would move and what would be in the way, change nothing
+    :param target: minion id of the target host; default: placement selects it, and if that host
+        refuses, tries the next one
+    :param test: show the target and all reasons against the migration; change nothing
     :param kwargs: as for the module's ``virt.migrate``: ``policy``, ``max_bandwidth``,
         ``copy_storage``, ``keep_source``, …; ``overcommit=True`` moves it to the target also where
         placement would not
@@ -75,31 +75,31 @@ def migrate(name, target="", test=False, **kwargs):
 
 
 def _mover(other_guests=False, plans=None):
-    # Salt's dunders are not there in other threads
+    # Salt's dunders do not exist in other threads
     return migrating.mover(dict(__opts__), _policy(), other_guests, plans)
 
 
 @result.reporting
 def evacuate(host, reason="evacuated", timeout=600, test=False):
     """
-    Drain a host: it gets no new guests, and those it has are moved to the others.
+    Evacuate a host: it gets no new guests, and its guests are migrated to other hosts.
 
-    Running guests move live, stopped ones cold, the biggest first: at most
-    ``virt:migration:at_once`` (8) at a time, and ``virt:migration:at_once_per_host`` (2) from or
-    to one host. A guest that cannot be moved does not stop the others; what is left is
-    named with its reason, and the exit code is 1. The mark comes first, and the host is looked at
-    again at the end: a guest that was being made meanwhile is moved, too, or named. All hosts are
-    asked once for all guests; each goes to a host that ``virt.init`` would have taken for it; where
-    that one refuses, to the next. Guests of high availability are moved by its engine, as soon as
-    it sees the mark, and waited for. A host is evacuated once at a time; ``virt.restore``, or
-    ``salt HOST virt.maintenance off=True``, ends it: guests on their way arrive, no further one
-    leaves.
+    Running guests are migrated live, stopped guests cold, the largest first. At most
+    ``virt:migration:at_once`` (8) guests are migrated at the same time, and
+    ``virt:migration:at_once_per_host`` (2) from or to one host. If a guest cannot be migrated, the
+    others are; guests that are left are listed with the reason, and the exit code is 1. The host is
+    put into maintenance first and checked again at the end: a guest that was being created
+    meanwhile is migrated, too, or reported. All hosts are queried once for all guests; each guest
+    goes to a host that ``virt.init`` would select for it, or to the next one if that host refuses.
+    Guests of high availability are moved by its engine, and waited for. Only one evacuation of a
+    host can run. ``virt.restore``, or ``salt HOST virt.maintenance off=True``, stops it: running
+    migrations are finished, and no further ones are started.
 
     :param host: minion id of the hypervisor
-    :param reason: shown to whoever asks why the host gets no guests
-    :param timeout: so many seconds it waits for guests of high availability without one more gone
-    :param test: show the plan, with each guest that can go nowhere, by its host's word; change
-        nothing. The exit code is 1 when a guest would stay
+    :param reason: reason of the maintenance, shown whenever the host is rejected
+    :param timeout: seconds to wait without progress for guests of high availability
+    :param test: show the plan, and each guest that cannot be migrated, with its host's reason;
+        change nothing. The exit code is 1 if a guest would be left
 
     :return: under the host's name ``result``, ``comment``, ``changes`` (``moved``), ``left``
 
@@ -123,13 +123,13 @@ def evacuate(host, reason="evacuated", timeout=600, test=False):
 @result.reporting
 def restore(host, test=False):
     """
-    End a host's maintenance and bring back the guests that this master moved away. The host keeps
-    the names of those that could not come: call it again for them. What the host names besides
-    stays where it is, and is told. Guests are known by their UUIDs: one that was renamed while it
-    was away comes back, too. An evacuation of the host that is at work is ended first.
+    End the maintenance of a host and bring back the guests that this master moved away. The host
+    keeps a list of guests that could not come back: call it again for them. Other guests that the
+    host lists are not moved, but reported. Guests are identified by their UUIDs, so a guest that
+    was renamed meanwhile comes back, too. A running evacuation of the host is stopped first.
 
     :param host: minion id of the hypervisor
-    :param test: show the plan, change nothing
+    :param test: show the plan; change nothing
 
     :return: under the host's name ``result``, ``comment``, ``changes`` (``moved``), ``left``
 
@@ -146,9 +146,9 @@ def restore(host, test=False):
 
 
 def _guest_names(names_arg, argument):
-    """The names of guests in a list, or in a text with commas."""
+    """Guest names from a list, or from text with commas."""
     if isinstance(names_arg, (str, int)) and not isinstance(names_arg, bool):
-        names_arg = str(names_arg).split(",")  # YAML reads a name of digits as a number
+        names_arg = str(names_arg).split(",")  # YAML parses a name of digits as a number
     if not isinstance(names_arg, (list, tuple, type(None))):
         raise errors.InvalidInput(f"{argument}: {units.short_repr(names_arg)} is no list of names")
     return [names.guest(str(item).strip()) for item in names_arg or () if str(item).strip()]
@@ -157,21 +157,22 @@ def _guest_names(names_arg, argument):
 @result.reporting
 def rebalance(apply=False, threshold=THRESHOLD, test=False, stay=()):
     """
-    Moves that would make the cloud more even; with ``apply`` they are made.
+    Show migrations that would balance the cloud; with ``apply``, perform them.
 
-    Each move is simulated before the next is chosen. When applying, the two hosts of a move are
-    asked again after it, and it stops when the cloud is not as predicted. A guest that can go
-    nowhere, by its host's word, or whose move fails, stays, and the rest is planned without it.
+    Each migration is simulated before the next one is selected. With ``apply``, both hosts of a
+    migration are queried again after it, and the operation stops if the state differs from the
+    prediction. A guest that its host cannot migrate, or whose migration fails, is left, and the
+    rest is planned without it.
 
-    :param apply: make the moves; default: show them
-    :param test: show them, whatever ``apply`` says
-    :param threshold: a cloud whose score (spread of promised memory and half that of vCPUs,
-        as fractions) is below it is left alone
-    :param stay: names of guests that are left where they are, as a list or with commas
+    :param apply: perform the migrations; default: show them
+    :param test: only show them, even with ``apply``
+    :param threshold: minimum score for changes (the spread of allocated memory plus half that of
+        vCPUs, as fractions)
+    :param stay: names of guests that must not be migrated, as a list or separated by commas
 
-    :return: under ``rebalance`` ``score``, ``table`` of the moves with the score after each,
-        ``stay`` (guest to why it can go nowhere);
-        when applied ``result``, ``comment``, ``changes``
+    :return: under ``rebalance``: ``score``, ``table`` of the migrations with the score after each,
+        ``stay`` (guest to the reason why it cannot be migrated); with ``apply``: ``result``,
+        ``comment``, ``changes``
 
     CLI Example:
 
@@ -195,15 +196,15 @@ def rebalance(apply=False, threshold=THRESHOLD, test=False, stay=()):
 @result.reporting
 def migratable(name, target=""):
     """
-    Can a guest be moved, and if not, why? Changes nothing.
+    Check whether a guest can be migrated. Changes nothing.
 
-    :param name: of the guest
-    :param target: minion id of a host; without one only the guest itself is looked at
+    :param name: name of the guest
+    :param target: minion id of a target host; without it, only the guest itself is checked
 
-    :return: under the guest's name: ``result`` (whether it can), ``comment`` (every reason),
-        ``reasons``, and with a target ``disks`` (what would happen to each) and
-        ``certificates`` (those that the move needs: host, file, until when, what is wrong). The
-        exit code is 1 when it cannot
+    :return: under the guest's name: ``result`` (whether it can), ``comment`` (all reasons),
+        ``reasons``, and with a target ``disks`` (what would happen to each) and ``certificates``
+        (those that the migration needs: host, file, expiry, problem). The exit code is 1 if it
+        cannot be migrated
 
     CLI Example:
 
@@ -224,9 +225,9 @@ def migratable(name, target=""):
 @result.reporting
 def migrate_abort(name):
     """
-    End the running migration of a guest; the guest runs on where it is.
+    Abort the running migration of a guest; the guest continues to run on its current host.
 
-    :param name: of the guest
+    :param name: name of the guest
 
     :return: under the guest's name ``result``, ``comment``
 
@@ -249,21 +250,22 @@ def migrate_abort(name):
 @result.reporting
 def migrate_recover(name, lost="", removed=False):
     """
-    End a migration of a guest that was broken off: both hosts are asked, one has it afterwards.
+    Finish an interrupted migration of a guest: both hosts are queried, and one of them has the
+    guest afterwards.
 
-    ``salt-run virt.migrate`` and ``virt.repair`` do it, too, and ``virt.migrate`` goes on then.
+    ``salt-run virt.migrate`` and ``virt.repair`` do this, too; ``virt.migrate`` then continues.
 
-    :param name: of the guest
-    :param lost: minion id of the target, when it does not answer and you know that it does not run
-        the guest and will not when it comes back: it is off for good, or you looked. The guest then
-        goes on on its old host. It is refused when that host answers and has the guest; else nobody
-        can check it: if it is wrong, the guest runs twice. An event ``salt/virt/NAME/migrate/lost``
-        records it
-    :param removed: True: you know that the guest was removed on purpose, and neither of its hosts
-        has it. Its migration ends; its last definition goes with that, and its files stay
+    :param name: name of the guest
+    :param lost: minion id of the target, if it does not answer and you know that it does not run
+        the guest and never will: it is off for good, or you have checked it. The guest then
+        continues on its old host. Refused if the target answers and has the guest; otherwise it
+        cannot be verified, and if it is wrong, the guest runs twice. The event
+        ``salt/virt/NAME/migrate/lost`` records it
+    :param removed: True: you know that the guest was removed on purpose, and neither host has it.
+        The migration ends; its last definition is deleted, and its files are kept
 
-    :return: under the guest's name: ``result``, ``comment``, ``recovered`` (what the module's
-        ``virt.migrate_recover`` returns)
+    :return: under the guest's name: ``result``, ``comment``, ``recovered`` (the answer of the
+        module's ``virt.migrate_recover``)
 
     CLI Example:
 
@@ -287,10 +289,11 @@ def migrate_recover(name, lost="", removed=False):
 @result.reporting
 def migrate_unfinished():
     """
-    The migrations that were broken off, or are at work, on every host.
+    List interrupted and running migrations on all hosts.
 
-    :return: under ``unfinished``: ``result`` (False when a host did not answer), ``comment``,
-        ``hosts``: host to what its ``virt.migrate_unfinished`` says, ``unreachable``: host to why
+    :return: under ``unfinished``: ``result`` (False if a host did not answer), ``comment``,
+        ``hosts``: host to the answer of its ``virt.migrate_unfinished``, ``unreachable``: host to
+        the reason
 
     CLI Example:
 

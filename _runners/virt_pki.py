@@ -1,5 +1,5 @@
 """
-Certificates of the cloud: shown, revoked, moved to another CA. See docs/certificates.md.
+Show, revoke and rotate the certificates of the cloud. See docs/certificates.md.
 """
 
 import logging
@@ -38,7 +38,7 @@ def _get(key, default=None):
 
 
 def _show(text):
-    """A line for the person who waits."""
+    """Print a progress line."""
     log.info(text)
     report.screen(__salt__, __opts__).line(text)
 
@@ -46,16 +46,15 @@ def _show(text):
 @result.reporting
 def certs(host=None, ask=True):
     """
-    For each hypervisor: which certificates it has, for which names, by which CA, until
-    when, from when they are renewed, and whether the host has the same.
+    List the certificates of each hypervisor: names, CA, expiry, time of renewal, and whether the
+    host has the same certificates as the master's records.
 
-    :param host: one hypervisor alone
-    :param ask: False shows the master's records only, and asks no host
+    :param host: minion id of a single hypervisor
+    :param ask: False: show the master's records only, and query no host
 
-    :return: under ``certificates``: ``table``, ``CA`` (both authorities) and ``hosts``: host
-        to ``certificates`` by use, ``problems``, ``revoked`` and ``daemon`` (as
-        ``virt.tls_info``); under ``problems`` a line for each host that has one, and then
-        the exit code is 1
+    :return: under ``certificates``: ``table``, ``CA`` (both CAs) and ``hosts``: host to
+        ``certificates`` by use, ``problems``, ``revoked`` and ``daemon`` (as ``virt.tls_info``);
+        under ``problems`` one line for each host with a problem, and then the exit code is 1
 
     CLI Example:
 
@@ -75,20 +74,20 @@ def certs(host=None, ask=True):
 @result.reporting
 def revoke(host, undo=False, force=False):
     """
-    Makes all certificates of a hypervisor worthless, on every other hypervisor at once,
-    and gives it no new ones. Connections that are open stay open until they are closed. Once
-    ``virt:hosts`` does not match it, the master no longer waits for what it may have, such as
-    guests and shared disks: also if guests were made on it and it never had a certificate.
+    Revoke all certificates of a hypervisor on all other hypervisors, and issue no new ones to it.
+    Open connections stay open until they are closed. Once ``virt:hosts`` no longer matches the
+    host, the master does not consider any more what it may have, such as guests and shared disks;
+    also if guests were created on it and it never had a certificate.
 
-    A host that still runs guests is refused, and so is one that does not answer and had guests
+    Refused for a host that still runs guests, and for a host that does not answer and had guests
     that no other host has since: other hosts could start these guests a second time.
 
-    :param host: minion id, which may be gone already
-    :param undo: True lets the host have *new* certificates; the revoked ones stay revoked
-    :param force: True revokes them also of a host that runs guests, or may run them
+    :param host: minion id; the minion need not exist any more
+    :param undo: True: let the host get *new* certificates; the revoked ones stay revoked
+    :param force: True: revoke them even if the host runs guests, or may run them
 
-    :return: ``result``: True when every other hypervisor knows of it; else the comment
-        names those that do not, and the exit code is 1
+    :return: ``result``: True if all other hypervisors have the revocation; otherwise the comment
+        lists those that do not, and the exit code is 1
 
     CLI Example:
 
@@ -123,20 +122,19 @@ def revoke(host, undo=False, force=False):
 @result.reporting
 def rotate_ca(skip=None, test=False):
     """
-    Replaces both CAs, in steps between which every hypervisor can talk to every other:
-    all learn to trust the new CA beside the old one, then all get certificates of the new
-    one, then all forget the old one. Goes on as far as every host follows; run it again to
-    go on from there. It also waits for a host that has good certificates and that
-    ``virt:hosts`` does not match: match it again, or revoke it.
+    Replace both CAs in steps, so that all hypervisors can always connect to each other: all hosts
+    trust the new CA in addition to the old one, then all get certificates of the new CA, then the
+    old CA is removed. Each step waits for all hosts; run it again to continue. It also waits for a
+    host with valid certificates that ``virt:hosts`` does not match: match it again, or revoke it.
 
-    :param skip: hypervisors that are not waited for, between commas; they are locked out
-        until virt.keys is applied to them
-    :param test: change nothing: say which hypervisors would get certificates of new CAs, and
-        which of them do not answer
+    :param skip: hypervisors not to wait for, separated by commas; they are locked out until
+        virt.keys is applied to them
+    :param test: show which hypervisors would get certificates of new CAs, and which of them do not
+        answer; change nothing
 
-    :return: ``result``: True when the rotation is done; else the comment says in which
-        step it waits, and for whom, and the exit code is 1. With ``test`` None, or False and the
-        exit code 1 when a hypervisor does not answer
+    :return: ``result``: True if the rotation is complete; otherwise the comment names the step and
+        the hosts that it waits for, and the exit code is 1. With ``test`` None, or False and the
+        exit code 1 if a hypervisor does not answer
 
     CLI Example:
 
@@ -177,7 +175,7 @@ def rotate_ca(skip=None, test=False):
 
 
 def _rotation_plan(phase, hosts):
-    """The answer to ``test=True``."""
+    """The answer for ``test=True``."""
     silent = {host: reason for host, reason in hosts.items() if reason}
     announcement = (
         f"the rotation in phase '{phase}' would go on" if phase else "both CAs would be replaced"

@@ -1,5 +1,5 @@
 """
-Screens and serial ports of guests, wherever they run: docs/reach.md.
+Access displays and serial ports of guests: docs/reach.md.
 """
 
 from typing import TYPE_CHECKING
@@ -28,14 +28,14 @@ def __virtual__():
 @result.reporting
 def display(name):
     """
-    A guest's displays and serial ports: what kind each is, where it is on its host, and how to
-    reach it from this master. A password is never said.
+    List the displays and serial ports of a guest: type, location on the host, and how to connect
+    from this master. Passwords are not shown.
 
-    :param name: of the guest
+    :param name: name of the guest
 
     :return: under the guest's name ``result``, ``comment``, ``host``, ``uuid``, ``state``,
-        ``displays`` (list of ``type``: ``vnc``, ``spice``, ``serial`` and the like, ``listen``,
-        ``port``, ``socket``, ``connect``, ``tunnel``: to be run before ``connect``)
+        ``displays`` (list of ``type``: ``vnc``, ``spice``, ``serial`` and so on, ``listen``,
+        ``port``, ``socket``, ``connect``, ``tunnel``: command to run before ``connect``)
 
     CLI Example:
 
@@ -50,13 +50,13 @@ def display(name):
 @result.reporting
 def screenshot(name, width=480, screen=0):
     """
-    A small picture of a running guest's screen.
+    Take a small screenshot of a running guest.
 
-    :param name: of the guest
-    :param width: pixels that it is at most wide
+    :param name: name of the guest
+    :param width: maximum width in pixels
     :param screen: number of the screen
 
-    :return: under the guest's name ``result``, ``comment``, ``host``, ``png``: in base64
+    :return: under the guest's name ``result``, ``comment``, ``host``, ``png`` in base64
 
     CLI Example:
 
@@ -71,20 +71,20 @@ def screenshot(name, width=480, screen=0):
 @result.reporting
 def ticket(name, kind="display", digest=None, screen=0, force=False):
     """
-    A ticket for one guest's display or serial port, for one use within 30 seconds, and for whoever
-    asks for it: the guest's hypervisor waits for the engine ``virt_reach`` of this master, and that
-    for the secret of which the SHA-256 is told here. The page asks for it; docs/reach.md has the
-    whole.
+    Create a ticket for a guest's display or serial port. It can be used once, within 30 seconds, by
+    the user who requested it: the guest's hypervisor waits for the engine ``virt_reach`` of this
+    master, and the engine for the secret whose SHA-256 digest is given here. The web page uses it;
+    see docs/reach.md.
 
-    :param name: of the guest
+    :param name: name of the guest
     :param kind: ``display`` or ``serial``
-    :param digest: the SHA-256, in 64 hexadecimal digits, of a secret of 32 to 128 letters, digits,
-        ``-`` and ``_``. The secret itself is told to nobody but the WebSocket
+    :param digest: SHA-256 (64 hexadecimal digits) of a secret of 32 to 128 letters, digits, ``-``
+        and ``_``. The secret itself is only sent to the WebSocket
     :param screen: number of the display
-    :param force: take the serial port from whoever has it
+    :param force: disconnect the current user of the serial port
 
     :return: under the guest's name ``result``, ``comment``, ``host``, ``uuid``, ``kind``, ``type``
-        (``vnc``, ``spice``, ``pty``), ``seconds``: how long it is good
+        (``vnc``, ``spice``, ``pty``), ``seconds`` (validity)
 
     CLI Example:
 
@@ -100,14 +100,14 @@ def ticket(name, kind="display", digest=None, screen=0, force=False):
 @result.reporting
 def watch(digest):
     """
-    A ticket to see the cloud as it is and as it changes, for one use within 30 seconds, and for
-    whoever asks for it. The page asks for it: the engine ``virt_reach`` of this master then asks
-    the hypervisors once for all pages, and tells each what its user may see; see docs/page.md.
+    Create a ticket for events of the cloud. It can be used once, within 30 seconds, by the user who
+    requested it. The web page uses it: the engine ``virt_reach`` of this master then queries the
+    hypervisors once for all pages, and sends each page what its user may see; see docs/page.md.
 
-    :param digest: the SHA-256, in 64 hexadecimal digits, of a secret of 32 to 128 letters, digits,
-        ``-`` and ``_``. The secret itself is told to nobody but the WebSocket
+    :param digest: SHA-256 (64 hexadecimal digits) of a secret of 32 to 128 letters, digits, ``-``
+        and ``_``. The secret itself is only sent to the WebSocket
 
-    :return: under ``page`` ``result``, ``comment``, ``seconds``: how long it is good
+    :return: under ``page`` ``result``, ``comment``, ``seconds`` (validity)
 
     CLI Example:
 

@@ -1,5 +1,5 @@
 """
-What interrupted operations have left: found and repaired.
+Find and repair leftovers of interrupted operations.
 """
 
 from typing import TYPE_CHECKING
@@ -28,24 +28,23 @@ def __virtual__():
 @result.reporting
 def repair(apply=False, test=False, name=None, what=None):
     """
-    Leftovers of operations that were interrupted: shown, and with ``apply`` repaired.
+    Show leftovers of interrupted operations; with ``apply``, repair them.
 
-    Guests that an interrupted init has partially created, migrations that were broken off,
-    guests on two hosts, accepted keys of guests that are on no host, permissions that
-    have expired, guests whose init was given up or killed and that are whole, guests of limited
-    users whose owners were not recorded. What a person
-    must decide is named and left alone; nothing that is advised deletes a disk.
+    It finds partially created guests, interrupted migrations, guests that exist on two hosts,
+    accepted keys without guests, expired authorizations, complete guests whose init was given up or
+    killed, and guests of limited users whose owners were not recorded. Findings that need a
+    decision are reported and not changed; no suggested command deletes a disk.
 
     :param apply: repair; default: show
-    :param test: show, whatever ``apply`` says
-    :param name: only what is left of this guest
-    :param what: only findings of this code (``half-made``, ``migration-broken-off``,
+    :param test: only show, even with ``apply``
+    :param name: only leftovers of this guest
+    :param what: only findings with this code (``half-made``, ``migration-broken-off``,
         ``two-hosts``, ``key-without-guest``, ``pillar-without-key``, ``permission-expired``,
-        ``given-up``, ``owner-not-recorded``), or the one of this ``id``
+        ``given-up``, ``owner-not-recorded``), or the finding with this ``id``
 
-    :return: under ``repair`` ``table`` of what was found, and ``findings``, a list of dicts with
-        ``code``, ``id``, ``name``, ``host``, ``what``, ``how``, ``evidence`` and the ``command``
-        that repairs it; when applied ``result``, ``comment``, ``changes`` (``repaired``), ``left``
+    :return: under ``repair`` a ``table``, and ``findings``, a list of dictionaries with ``code``,
+        ``id``, ``name``, ``host``, ``what``, ``how``, ``evidence`` and the ``command`` that repairs
+        it; with ``apply``: ``result``, ``comment``, ``changes`` (``repaired``), ``left``
 
     CLI Example:
 

@@ -1,5 +1,5 @@
 """
-Whose guests are whose, for users who are limited: docs/rights.md.
+Manage owners and labels of guests for ``virt:rights``: docs/rights.md.
 """
 
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ from saltvirt.fleet.client import Fleet
 from saltvirt.operations.core import result
 
 with saltvirt.later():
-    from saltvirt.operations.access import set_owner as owning  # the name is a function's here
+    from saltvirt.operations.access import set_owner as owning  # a function here has the same name
     from saltvirt.operations.core import operation
 
 if TYPE_CHECKING:
@@ -28,12 +28,12 @@ def __virtual__():
 @result.reporting
 def own(name, owner=None, test=False):
     """
-    Say whose a guest is, for ``owned`` grants and quotas of ``virt:rights``. What a limited user
-    has deployed is that user's by itself.
+    Set the owner of a guest, for ``owned`` grants and quotas of ``virt:rights``. A limited user
+    automatically owns the guests that the user deploys.
 
-    :param name: of the guest
-    :param owner: the user, as Salt's eauth has it; default: nobody
-    :param test: show what would be written down, change nothing
+    :param name: name of the guest
+    :param owner: user name as in Salt's eauth; default: no owner
+    :param test: show what would be recorded; change nothing
 
     :return: under the guest's name ``result``, ``comment``, ``changes`` (``owner``: ``old``,
         ``new``)
@@ -51,13 +51,13 @@ def own(name, owner=None, test=False):
 @result.reporting
 def label(name, labels=None, test=False):
     """
-    Say which labels a guest has, for grants of ``virt:rights`` by ``labels``. It has no others
-    afterwards. They are the master's own record, and nothing else looks at them: the ``labels`` of
+    Set the labels of a guest, for grants of ``virt:rights`` by ``labels``; they replace all
+    previous labels. They are the master's own records and have no other effect: the ``labels`` of
     ``virt.init`` are those that a *host* must have.
 
-    :param name: of the guest
-    :param labels: a list, or one; default: none
-    :param test: show what would be written down, change nothing
+    :param name: name of the guest
+    :param labels: a label or a list of labels; default: none
+    :param test: show what would be recorded; change nothing
 
     :return: under the guest's name ``result``, ``comment``, ``changes`` (``labels``: ``old``,
         ``new``)
@@ -75,11 +75,11 @@ def label(name, labels=None, test=False):
 @result.reporting
 def owners():
     """
-    Whose each guest is; or what is wrong in ``virt:rights``, which until it is mended allows
-    nothing to any user.
+    List the owners of guests, or show what is wrong in ``virt:rights``; until that is fixed, users
+    have no rights.
 
-    :return: under ``owners`` ``table``, ``guests`` (name to user or null), ``labels`` (name to a
-        list), ``unreachable``: host to why it did not answer; exit code 1 then
+    :return: under ``owners``: ``table``, ``guests`` (name to user or null), ``labels`` (name to a
+        list), ``unreachable``: host to the reason; then the exit code is 1
 
     CLI Example:
 

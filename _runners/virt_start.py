@@ -1,5 +1,5 @@
 """
-A hypervisor has started: it gets its states, and then the guests that are not there yet.
+Handle the start of a hypervisor: apply its states, then deploy missing guests.
 """
 
 from typing import TYPE_CHECKING
@@ -29,13 +29,13 @@ def __virtual__():
 @result.reporting
 def started(host):
     """
-    For a reactor on ``salt/minion/*/start``: runs ``state.orchestrate virt.orch.hypervisor`` for a
-    hypervisor. A minion that ``virt:hosts`` does not match is passed over without asking anybody,
-    and of many starts of one host one is run at a time and one waits.
+    For a reactor on ``salt/minion/*/start``: run ``state.orchestrate virt.orch.hypervisor`` for a
+    hypervisor. A minion that ``virt:hosts`` does not match is skipped without a query. If a host
+    starts several times, one run is active and one waits.
 
-    :param host: minion id, as the event has it
+    :param host: minion id, as in the event
 
-    :return: under the minion id ``result``, ``comment`` and, when it was run, ``orchestration``
+    :return: under the minion id ``result``, ``comment`` and, if it was run, ``orchestration``
 
     CLI Example:
 

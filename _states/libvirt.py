@@ -1,5 +1,5 @@
 """
-The old name of the certificates' state: ``libvirt.keys`` is ``virt.keys``.
+Old name of the certificate state: ``libvirt.keys`` is an alias of ``virt.keys``.
 """
 
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ def __virtual__():
 
 def keys(name, **kwargs):
     """
-    The same as ``virt.keys``, with the same parameters.
+    Alias of ``virt.keys``, with the same parameters.
 
     CLI Example:
 

@@ -1,5 +1,5 @@
 """
-Guests as they shall be, as states.
+States for the guests of a hypervisor.
 
 .. code-block:: yaml
 
@@ -15,9 +15,9 @@ Guests as they shall be, as states.
           - name: eth0
             source: br0
 
-With ``test=True`` each says what it would change, and changes nothing. A guest that runs is
-never restarted: what cannot be changed on it comes with its next start, and the comment says
-what that is.
+With ``test=True`` each state reports what it would change, and changes nothing. A running guest is
+never restarted: settings that cannot be changed live take effect at its next start, and the comment
+lists them.
 """
 
 from typing import TYPE_CHECKING
@@ -40,7 +40,7 @@ def __virtual__():
 
 
 def _guest(state, arguments, function):
-    # an image is looked up where the SLS came from
+    # an image is looked up in the environment of the SLS
     arguments["kwargs"].setdefault("saltenv", globals().get("__env__") or "base")
     return result.run(state, arguments, __salt__, __opts__["test"], function, guests.arguments())
 
@@ -80,31 +80,33 @@ def defined(
     **kwargs,
 ):
     """
-    A guest that is defined on this host: made when it is not there, else brought to what is given.
+    Ensure that a guest is defined on this host. A missing guest is created, an existing guest is
+    updated.
 
-    The parameters are those of ``virt.init`` and ``virt.update``. What is not given stays as it
-    is. A guest that is made is not started; one that is there keeps running, or not.
+    The parameters are those of ``virt.init`` and ``virt.update``. Settings that are not given are
+    left unchanged. A new guest is not started; an existing guest keeps its power state.
 
-    :param name: of the guest
+    :param name: name of the guest
     :param cpu: number of virtual CPUs, or a dictionary
     :param mem: memory in MiB, a size such as ``2GiB``, or a dictionary
-    :param vm_type: ``kvm``, ``qemu``, ``xen``…; only for a new guest
-    :param disk_profile: disk profile (``virt:disk``) that the disks follow
-    :param disks: list of disks, laid over the profile's by ``name``, by which a disk is known from
-        then on. Without profile and list a new guest gets the profile ``default``; the disks of an
-        existing one stay
-    :param nic_profile: interface profile (``virt:nic``) that the interfaces follow
-    :param interfaces: list of interfaces, likewise known by their ``name``. Interfaces that are in
-        neither list nor profile go
+    :param vm_type: ``kvm``, ``qemu``, ``xen`` and others; only for a new guest
+    :param disk_profile: disk profile (``virt:disk``) of the disks
+    :param disks: list of disks that override the profile's disks of the same ``name``, which also
+        identifies a disk in later updates. Without a profile and a list, a new guest gets the
+        profile ``default``; an existing guest keeps its disks
+    :param nic_profile: interface profile (``virt:nic``) of the interfaces
+    :param interfaces: list of interfaces, likewise identified by their ``name``. Interfaces that
+        are neither in the list nor in the profile are removed
     :param graphics: the display; ``type: none`` removes it
-    :param seed: put the minion's configuration and keys into a new disk made from an image
-    :param install: install a minion in an image that has none
-    :param pub_key: PEM of the guest's public key; default: a new pair is made here
-    :param priv_key: PEM of the private key that belongs to it
+    :param seed: write the minion's configuration and keys to a new disk that is created from an
+        image
+    :param install: install a minion if the image contains none
+    :param pub_key: PEM of the guest's public key; by default, the host generates a new key pair
+    :param priv_key: PEM of the matching private key
     :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
-    :param os_type: ``hvm``, ``xen``…; only for a new guest
+    :param username: user name, overriding ``virt:connection:auth:username``
+    :param password: password, overriding ``virt:connection:auth:password``
+    :param os_type: ``hvm``, ``xen`` and others; only for a new guest
     :param arch: only for a new guest
     :param boot: dictionary: ``kernel``, ``initrd``, ``cmdline``; ``efi``, or ``loader`` and
         ``nvram``
@@ -112,34 +114,35 @@ def defined(
     :param boot_dev: devices to boot from, in order: ``network hd``
     :param hypervisor_features: dictionary, e.g. ``kvm-hint-dedicated: True``
     :param clock: dictionary: ``utc``, ``timezone``, ``adjustment``, ``timers``
-    :param serials: all the serial ports that there shall be
-    :param consoles: all the consoles that there shall be
-    :param stop_on_reboot: True: stop where the guest would reboot; False: reboot; not given: as it
-        is
-    :param live: False: what changes waits for the guest's next start
-    :param host_devices: all the host's devices that it shall have
-    :param autostart: whether it starts with the host; not given: as it is. (With Salt 3007 every
-        apply without it switched it off.)
-    :param update: False: a guest that exists is not changed
-    :param detach: which disks leave the guest; their data is never deleted. A list of names or
-        targets: those. True: all that are not listed, but never the one that the guest boots from.
-        Without it they stay, and a change that would replace one is refused
-    :param image: what the first disk of a new guest is made from; also ``image_hash``,
-        ``overlay``, ``config``, ``grains``, ``autosign_grains``, ``startup_states``,
-        ``user_data``, ``seed_cmd``, ``approve_key``, as for ``virt.init``
-    :param on_crash: ``destroy``, ``restart``, ``preserve``, ``coredump-destroy``…; also
+    :param serials: complete list of serial ports
+    :param consoles: complete list of consoles
+    :param stop_on_reboot: True: power off instead of rebooting; False: reboot; by default, the
+        setting is left unchanged
+    :param live: False: all changes take effect at the guest's next start
+    :param host_devices: complete list of host devices
+    :param autostart: whether the guest starts with the host; by default, the setting is left
+        unchanged (Salt 3007 disabled it)
+    :param update: False: do not change an existing guest
+    :param detach: disks to detach; their data is kept. A list: the disks of these names or targets.
+        True: all disks that are not listed, except the boot disk. By default, no disk is detached,
+        and a change that would replace a disk is refused
+    :param image: image of the first disk of a new guest; also ``image_hash``, ``overlay``,
+        ``config``, ``grains``, ``autosign_grains``, ``startup_states``, ``user_data``,
+        ``seed_cmd``, ``approve_key``, as for ``virt.init``
+    :param on_crash: ``destroy``, ``restart``, ``preserve``, ``coredump-destroy`` and others; also
         ``on_poweroff`` and ``on_reboot``
     :param tpm: True, or a dictionary: ``version``, ``model``
-    :param metadata: dictionary of words of your own, kept with the guest; ``null`` takes one away
-    :param title: a line about the guest; also ``description``
+    :param metadata: dictionary of your own values, stored in the guest's definition; ``null``
+        removes a value
+    :param title: title of the guest; also ``description``
 
     :return: ``changes``: the guest's name to ``definition``: True for a new guest, with the paths
-        of its ``disks``; else each setting that differs, with ``old``, ``new`` and ``live``
-        (whether a running guest gets it at once)
+        of its ``disks``; otherwise each changed setting with ``old``, ``new`` and ``live`` (whether
+        a running guest gets it immediately)
 
-    Also taken: ``machine``, ``rng``, ``watchdog``, ``memballoon``, ``guest_agent``, ``pcie_ports``,
-    ``kvm_hidden``, ``enable_vnc``, ``serial_type``. What is not given stays as it is; ``null``
-    inside of a dictionary takes that setting away. Any other word is an error.
+    Further parameters: ``machine``, ``rng``, ``watchdog``, ``memballoon``, ``guest_agent``,
+    ``pcie_ports``, ``kvm_hidden``, ``enable_vnc``, ``serial_type``. ``null`` in a dictionary
+    removes that setting. Any other parameter is an error.
 
     .. code-block:: yaml
 
@@ -194,14 +197,14 @@ def running(
     **kwargs,
 ):
     """
-    A guest that runs on this host: made when it is not there, else brought to what is given; and
-    started.
+    Ensure that a guest is running on this host. A missing guest is created, an existing guest is
+    updated and started.
 
-    The parameters are those of :func:`defined`, and all that is said there holds. A new guest is
-    made and started in one, as by ``virt.init``: when a step fails, nothing is left. A paused or
-    sleeping guest runs on.
+    The parameters are those of :func:`defined`. A new guest is created and started as by
+    ``virt.init``: if a step fails, everything is rolled back. A paused or suspended guest is
+    resumed.
 
-    :return: what ``virt.defined`` returns, and ``started`` or ``resumed``: True
+    :return: as ``virt.defined``, and ``started`` or ``resumed``: True
 
     .. code-block:: yaml
 
@@ -226,19 +229,21 @@ def running(
 
 def absent(name, connection=None, username=None, password=None, disks=True, **kwargs):
     """
-    No such guest on this host.
+    Ensure that a guest does not exist on this host.
 
-    One that runs has its power pulled. The disks that were made for it go with it, and its saved
-    memory, snapshots and NVRAM. All other disks stay, and the comment names them: given ones,
-    those of another guest, media, and all disks of a domain that ``virt.init`` did not make.
+    A running guest is powered off. The disks that were created for it, its saved memory, snapshots
+    and NVRAM are deleted. All other disks are kept and listed in the comment: existing disks that
+    were assigned to it, disks of other guests, removable media, and all disks of a domain that
+    ``virt.init`` did not create.
 
-    :param name: of the guest; no pattern
+    :param name: name of the guest; not a pattern
     :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
-    :param disks: False: all its disks stay
+    :param username: user name, overriding ``virt:connection:auth:username``
+    :param password: password, overriding ``virt:connection:auth:password``
+    :param disks: False: keep all disks
 
-    :return: ``changes``: the guest's name to ``undefined: True`` and ``deleted``, the disks' paths
+    :return: ``changes``: the guest's name to ``undefined: True`` and ``deleted``, the paths of
+        deleted disks
 
     .. code-block:: yaml
 

@@ -1,5 +1,5 @@
 """
-Backups of guests, as a state of an orchestration on the master.
+Backup states for orchestrations on the master.
 """
 
 from typing import TYPE_CHECKING
@@ -25,15 +25,16 @@ def __virtual__():
 
 def backed_up(name, hours=24, to=None, **kwargs):
     """
-    The guest has a good backup that is younger; else one is made. For ``salt-run
-    state.orchestrate``; ``virt.backup_verify`` reads back what is there.
+    Ensure that a guest has a valid backup of at most the given age; otherwise back it up. For
+    ``salt-run state.orchestrate``. Use ``virt.backup_verify`` to verify existing backups.
 
-    :param name: the guest's name
-    :param hours: so old may the last good backup be
-    :param to: at this target; default: at any, and a new one is made at the default target
+    :param name: name of the guest
+    :param hours: maximum age of the last valid backup
+    :param to: target of the backup; default: any target counts, and a new backup goes to the
+        default target
 
-    :return: ``changes``: ``backup``, what the new one is called. With ``test=True`` the same, and
-        nothing is made.
+    :return: ``changes``: ``backup``, the name of the new backup. With ``test=True`` nothing is
+        created.
 
     .. code-block:: yaml
 
@@ -59,18 +60,18 @@ def backed_up(name, hours=24, to=None, **kwargs):
 
 def restored(name, of=None, backup=None, to=None, host=None, **kwargs):
     """
-    The guest is there; where it is not, it is made from a backup, and is off. For ``salt-run
-    state.orchestrate``. One that is there is left as it is, whatever is in it.
+    Ensure that a guest exists; a missing guest is restored from a backup, and is off. An existing
+    guest is not changed. For ``salt-run state.orchestrate``.
 
-    :param name: the guest's name
-    :param of: the guest that was backed up; default: this one, with its UUID and addresses. Of
-        another name it gets its own
-    :param backup: the backup's name, its number, or ``latest``, which is the default
-    :param to: the target that has it; default: as for ``virt.backup``
-    :param host: the hypervisor; default: that which had the guest
+    :param name: name of the guest
+    :param of: guest whose backup is restored; default: this guest, with its UUID and addresses. If
+        it is another guest, the restored guest gets its own
+    :param backup: name or number of the backup, or ``latest`` (default)
+    :param to: target that has the backup; default: as for ``virt.backup``
+    :param host: the hypervisor; default: the one that had the guest
 
-    :return: ``changes``: ``backup``, of which it was made. With ``test=True`` the same, and nothing
-        is made.
+    :return: ``changes``: ``backup``, the backup that was restored. With ``test=True`` nothing is
+        created.
 
     .. code-block:: yaml
 

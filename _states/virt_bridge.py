@@ -1,5 +1,5 @@
 """
-The bridge of a host that guests are connected to, as states.
+States for the bridge of a hypervisor.
 """
 
 from typing import TYPE_CHECKING
@@ -23,17 +23,19 @@ def __virtual__():
 
 def bridge(name, interface=None, timeout_s=60, vlan=None, type="linux", force=False, **kwargs):
     """
-    There is a bridge of that name. Where there is none it is made over the host's own
-    address, with a way back: see ``virt.bridge_create``. One that is there is left as it is.
+    Ensure that a bridge exists. A missing bridge is created below the host's own address, with
+    automatic rollback: see ``virt.bridge_create``. An existing bridge is not changed.
 
-    :param name: of the bridge
-    :param interface: default: the one with the default route, else the only one with an address
-    :param timeout_s: seconds that the host may take to reach its master again, else all is put back
-    :param vlan: the number of a VLAN of the interface, 1 to 4094: the bridge is over that, and the
-        addresses stay where they are. Default: over the interface itself
-    :param type: ``linux``, or ``ovs``: a bridge of Open vSwitch. Its ``interface`` is one without
-        an address, by default none
-    :param force: make it also while high availability has guests on this host
+    :param name: name of the bridge
+    :param interface: interface of the bridge; default: the one with the default route, or the only
+        one with an address
+    :param timeout_s: timeout in seconds for reaching the master again; then the change is rolled
+        back
+    :param vlan: VLAN id of the interface, 1 to 4094. The bridge is created on the VLAN, and the
+        addresses of the interface are left unchanged. Default: the interface itself
+    :param type: ``linux`` or ``ovs`` (Open vSwitch). The ``interface`` of an Open vSwitch bridge
+        must have no address; default: none
+    :param force: create the bridge even if high availability has guests on this host
 
     CLI Example:
 
@@ -47,13 +49,12 @@ def bridge(name, interface=None, timeout_s=60, vlan=None, type="linux", force=Fa
 
 def bridge_absent(name, timeout_s=60, force=False, **kwargs):
     """
-    The bridge that ``virt.bridge`` made is gone, and the host's address where it was. One
-    that was made otherwise is left as it is.
+    Ensure that a bridge that ``virt.bridge`` created does not exist, and that its address is on the
+    interface again. Other bridges are not changed.
 
-    :param name: of the bridge
-    :param timeout_s: seconds that the host may take to reach its master again, else the bridge is
-        put back
-    :param force: remove it also while high availability has guests on this host
+    :param name: name of the bridge
+    :param timeout_s: timeout in seconds for reaching the master again; then the bridge is restored
+    :param force: remove the bridge even if high availability has guests on this host
 
     CLI Example:
 

@@ -1,5 +1,5 @@
 """
-Guests of the whole cloud, as a state of an orchestration on the master.
+Deployment state for orchestrations on the master.
 """
 
 from typing import TYPE_CHECKING
@@ -23,26 +23,25 @@ def __virtual__():
 
 def deployed(name, guests, defaults=None, remove=False, at_once=4, **kwargs):
     """
-    The guests of a list are somewhere in the cloud: placed, made and started when they are not
-    there. Those that are there are left as they are, and the comment names what differs. For
-    ``salt-run state.orchestrate``; see :func:`running` for the guests of one hypervisor.
+    Ensure that the guests of a list exist in the cloud. Missing guests are placed, created and
+    started; existing guests are not changed, and the comment lists their differences. For
+    ``salt-run state.orchestrate``; see :func:`running` for the guests of a single hypervisor.
 
-    :param name: of the deployment
-    :param guests: a dict of name to a dict: ``cpu`` (1), ``mem``, ``image``, ``size`` (of the
-        disk that the default profile calls ``system``), ``disk`` and ``nic`` (names of
-        profiles), ``groups``, ``group_policy``, ``host``, ``wait``, and every other argument of
-        ``virt.init``. ``ha`` (True, False or a mapping, as for ``virt.init``) holds of guests that
-        are there, too: they are given to high availability, or taken from it. So does ``backup``:
-        ``{hours: 24, to: vault}``, True, or False for none; ``virt.backup_due`` goes by it
-    :param defaults: a dict of what a guest does not say itself
-    :param remove: also remove the guests that were made for this deployment and are not listed
-        any more, with their own disks and keys. Without it they are only named in the comment.
-        An empty list removes nothing.
-    :param at_once: how many are made at the same time
+    :param name: name of the deployment
+    :param guests: dictionary of guest names to dictionaries: ``cpu`` (1), ``mem``, ``image``,
+        ``size`` (of the disk ``system`` of the default profile), ``disk`` and ``nic`` (profile
+        names), ``groups``, ``group_policy``, ``host``, ``wait``, and all other arguments of
+        ``virt.init``. ``ha`` (True, False or a dictionary, as for ``virt.init``) also applies to
+        existing guests: high availability is enabled or disabled for them. So does ``backup``, the
+        schedule of ``virt.backup_due``: ``{hours: 24, to: vault}``, True, or False for none
+    :param defaults: dictionary of default values for all guests
+    :param remove: also remove guests that were created for this deployment and are no longer
+        listed, with their own disks and keys. An empty list removes nothing.
+    :param at_once: maximum number of guests that are created at the same time
 
-    :return: ``changes``: guest to ``old`` and ``new``, the host, and what changed of ``ha`` and
-        ``backup``. With ``test=True`` the same and nothing is made. When a guest fails the others
-        are made, and ``result`` is False.
+    :return: ``changes``: guest to ``old`` and ``new`` host, and changes of ``ha`` and ``backup``.
+        With ``test=True`` nothing is created. If a guest fails, the others are created, and
+        ``result`` is False.
 
     .. code-block:: yaml
 

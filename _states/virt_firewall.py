@@ -1,5 +1,5 @@
 """
-The ports of a hypervisor, as states.
+States for the firewall of a hypervisor.
 """
 
 from typing import TYPE_CHECKING
@@ -32,19 +32,19 @@ def firewall(
     **kwargs,
 ):
     """
-    Ports are open to the other hypervisors and shut to everybody else, with the firewall that
-    runs here. Rules of others are left as they are.
+    Ensure that ports are open for the other hypervisors and closed for everybody else, with the
+    host's active firewall. Rules of others are not changed.
 
-    :param name: of the state; nothing else is made of it
-    :param hosts: names, addresses or networks of the other hypervisors; default: those that the
-        master names in ``virt:hosts``
-    :param opened: ports and ranges that are open to them alone
-    :param shut: ports and ranges that are shut for everybody but this machine itself
+    :param name: name of the state; not used otherwise
+    :param hosts: names, addresses or networks of the other hypervisors; default: the hosts of the
+        master's ``virt:hosts``
+    :param opened: ports and ranges that are open only for these hosts
+    :param shut: ports and ranges that only this host itself can reach
     :param kind: ``firewalld``, ``ufw``, ``iptables`` or ``nftables``; default: the first of these
-        that runs here
-    :param agent: port of high availability's agent, which is open to ``masters``, too; default:
-        the one of its settings where this host has any; 0: none
-    :param masters: names, addresses or networks of the masters; default: the one of this minion
+        that is active
+    :param agent: port of the high availability agent, which is open for the ``masters``, too;
+        default: the port in the agent's settings, if the host has any; 0: none
+    :param masters: names, addresses or networks of the masters; default: the master of this minion
 
     CLI Example:
 
@@ -57,9 +57,9 @@ def firewall(
 
 def firewall_absent(name, **kwargs):
     """
-    The rules that ``virt.firewall`` made are gone.
+    Ensure that the rules of ``virt.firewall`` do not exist.
 
-    :param name: of the state; nothing else is made of it
+    :param name: name of the state; not used otherwise
 
     CLI Example:
 

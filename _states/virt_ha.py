@@ -1,5 +1,5 @@
 """
-High availability's agent on a hypervisor, as states.
+States for the high availability agent of a hypervisor.
 """
 
 from typing import TYPE_CHECKING
@@ -24,10 +24,11 @@ def __virtual__():
 
 def ha_agent(name, settings=None, **kwargs):
     """
-    The agent of high availability is installed; with settings it works by them.
+    Ensure that the high availability agent is installed, and optionally that it has the given
+    settings.
 
-    :param name: of the state; nothing else is made of it
-    :param settings: as for ``virt.ha_settings``; default: those that are there stay
+    :param name: name of the state; not used otherwise
+    :param settings: as for ``virt.ha_settings``; by default, the settings are left unchanged
 
     CLI Example:
 

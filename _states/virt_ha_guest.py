@@ -1,5 +1,5 @@
 """
-Guests that high availability keeps, as states of an orchestration on the master.
+High availability states for orchestrations on the master.
 """
 
 from typing import TYPE_CHECKING
@@ -33,22 +33,21 @@ def ha_enabled(
     **kwargs,
 ):
     """
-    A guest that high availability keeps. What is kept is the master's to say: this state is for
-    ``salt-run state.orchestrate``, and fails on a minion that is no master's. What is not given
-    stays as it is.
+    Ensure that high availability manages a guest. For ``salt-run state.orchestrate``: the state
+    fails on a minion that is not the master's. Settings that are not given are left unchanged.
 
-    :param name: of the guest
-    :param priority: a whole number; guests with a higher one are started first
-    :param restarts: how often it is started again on its host when it failed there
-    :param relocates: how often it is then tried on another
-    :param failback: whether it goes back to a host that it likes better: ``live`` (or True),
-        ``restart`` (it is shut down and started there) or False
+    :param name: name of the guest
+    :param priority: integer; guests with a higher priority are started first
+    :param restarts: number of restarts on the same host after a failure
+    :param relocates: number of attempts on other hosts after that
+    :param failback: whether the guest returns to a preferred host: ``live`` (or True), ``restart``
+        (it is shut down and started there) or False
     :param state: ``started`` or ``stopped``
-    :param group: a rule of ``virt.ha_rule`` that it joins
-    :param agent_silent_s: it has failed when its guest agent is silent for so many seconds
+    :param group: rule of ``virt.ha_rule`` that the guest joins
+    :param agent_silent_s: timeout of the guest agent in seconds; then the guest counts as failed
 
-    :return: ``changes``: ``ha``, with ``old`` and ``new``. A guest that is tied to its host fails
-        with every reason, with ``test=True``, too
+    :return: ``changes``: ``ha``, with ``old`` and ``new``. The state fails, also with
+        ``test=True``, if the guest depends on local resources of its host; the comment lists them
 
     .. code-block:: yaml
 
@@ -67,12 +66,12 @@ def ha_enabled(
 
 def ha_disabled(name, **kwargs):
     """
-    A guest that high availability does not keep. It stays as it is, where it is. For
+    Ensure that high availability does not manage a guest. The guest itself is not changed. For
     ``salt-run state.orchestrate``, as :func:`ha_enabled`.
 
-    :param name: of the guest
+    :param name: name of the guest
 
-    :return: ``changes``: ``ha``, with ``old`` and ``new``; none for a guest that it does not keep
+    :return: ``changes``: ``ha``, with ``old`` and ``new``; empty if the guest was not managed
 
     .. code-block:: yaml
 

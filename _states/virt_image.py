@@ -1,5 +1,5 @@
 """
-Images in a hypervisor's cache as states.
+State for the image cache of a hypervisor.
 
 :depends: qemu-img
 """
@@ -25,22 +25,22 @@ def __virtual__():
 
 def image_cached(name, image_hash=None, saltenv="base", **kwargs):
     """
-    Have an image in this hypervisor's cache, so that the next guest need not wait for it.
+    Ensure that an image is in this hypervisor's cache, so that the next guest need not wait for it.
 
-    The master lets only so many hosts copy at a time; the others wait for their turn.
+    The master limits the number of hosts that copy at the same time; other hosts wait.
 
-    When there is a new version at the address it is fetched, and the old one stays for the
-    disks that are based on it; ``virt.image_prune`` removes what nobody needs.
+    If the source has a new version, it is fetched. The old version is kept for disks that are based
+    on it; ``virt.image_prune`` removes unused images.
 
-    :param name: ``salt://…``, ``http(s)://…``, ``ftp://…``; or an absolute path or
-        ``pool://POOL/VOLUME``, which is only looked at
-    :param image_hash: sha256 or sha512 that it must have, or the address of a file that lists
-        it, such as ``https://…/SHA256SUMS``
-    :param saltenv: where a ``salt://`` address is looked up
+    :param name: ``salt://…``, ``http(s)://…`` or ``ftp://…``; or an absolute path or
+        ``pool://POOL/VOLUME``, which is only inspected
+    :param image_hash: expected sha256 or sha512, or the URL of a file that lists it, such as
+        ``https://…/SHA256SUMS``
+    :param saltenv: environment of a ``salt://`` image
 
-    :return: ``changes`` has ``image``: ``old``, the files of its earlier versions, and ``new``, the
-        address. With ``test=True`` nothing is fetched. An error, or a parameter that there is
-        not, makes ``result`` False and is named in the comment.
+    :return: ``changes`` has ``image``: ``old``, the files of earlier versions, and ``new``, the
+        source. With ``test=True`` nothing is fetched. If an error occurs or a parameter is unknown,
+        ``result`` is False and the comment has the reason.
 
     .. code-block:: yaml
 

@@ -1,12 +1,12 @@
 """
-The certificates of a hypervisor, as state ``virt.keys``.
+State for the certificates of a hypervisor.
 
 .. code-block:: yaml
 
     libvirt_keys:
       virt.keys
 
-Works without the libvirt binding. See docs/certificates.md.
+Does not need the libvirt binding. See docs/certificates.md.
 """
 
 from typing import TYPE_CHECKING
@@ -30,21 +30,21 @@ def __virtual__():
 
 def keys(name, basepath="/etc/pki", reload=None, **kwargs):
     """
-    Places CA, server and client certificates and keys for libvirt and QEMU, and has the
-    running daemon read them.
+    Install the CA, server and client certificates and keys of libvirt and QEMU, and make the
+    running daemon load them.
 
-    :param name: of the state; nothing else is made of it
-    :param basepath: the folder that has ``CA``, ``libvirt`` and ``qemu`` below it
-    :param reload: whether the daemon is told, and a TLS handshake proves it; by default when
-        ``basepath`` is ``/etc/pki``, which is where libvirt reads
+    :param name: name of the state; not used otherwise
+    :param basepath: folder that contains ``CA``, ``libvirt`` and ``qemu``
+    :param reload: whether the daemon reloads the certificates, which a TLS handshake verifies;
+        default: if ``basepath`` is ``/etc/pki``, where libvirt reads them
     :param country: and ``state``, ``locality``, ``organization``: parts of the certificates'
-        subject, where the master sets none in ``virt:pki``
-    :param expiration_days: days that the certificates shall be valid, at most ``virt:pki:days``
-        of the master (365). They are renewed when less than a third is left
+        subject, unless the master's ``virt:pki`` sets them
+    :param expiration_days: validity of the certificates in days, at most ``virt:pki:days`` of the
+        master (365). They are renewed when less than a third is left
 
-    ``changes`` names each file with ``new``, ``update`` … and never shows a key. With
-    ``test=True`` nothing is made, here or on the master. When the master gives no
-    certificates, ``result`` is False and the comment says why.
+    ``changes`` lists each file with ``new``, ``update`` and so on, and never contains a key. With
+    ``test=True`` nothing is created, here or on the master. If the master issues no certificates,
+    ``result`` is False and the comment has the reason.
 
     CLI Example:
 

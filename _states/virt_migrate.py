@@ -1,5 +1,5 @@
 """
-Which host a guest is on, as a state of the hypervisors.
+States for the host of a guest.
 """
 
 from typing import TYPE_CHECKING
@@ -30,20 +30,20 @@ def _migrate(state, arguments, function):
 
 def migrated(name, target, connection=None, username=None, password=None, **kwargs):
     """
-    A guest of this host that is to be on another one: it is moved there, running or not.
+    Ensure that a guest of this host is on another host; it is migrated there, running or not.
 
-    When it is not here, the other host is asked whether it has it; if not, the state fails.
+    If neither this host nor the other host has the guest, the state fails.
 
-    :param name: of the guest; no pattern
-    :param target: the host it shall be on, or its URI, as for ``virt.migrate``
-    :param connection: URI of our own libvirt, overriding ``virt:connection:uri``
-    :param username: to connect with on the target
-    :param password: to connect with on the target
-    :param policy: and every other option of ``virt.migrate``: ``max_bandwidth``, ``timeout``,
-        ``copy_storage``, ``postcopy``…
+    :param name: name of the guest; not a pattern
+    :param target: the other host, or its URI, as for ``virt.migrate``
+    :param connection: URI of this host's libvirt, overriding ``virt:connection:uri``
+    :param username: user name on the target
+    :param password: password on the target
+    :param policy: and all other options of ``virt.migrate``: ``max_bandwidth``, ``timeout``,
+        ``copy_storage``, ``postcopy`` and so on
 
-    :return: ``changes``: the guest's name to ``host``: ``old`` and ``new``. A test makes all the
-        checks of both hosts and fails with their reasons.
+    :return: ``changes``: the guest's name to ``host``: ``old`` and ``new``. With ``test=True`` all
+        checks of both hosts are performed, and the state fails with their reasons.
 
     .. code-block:: yaml
 
@@ -62,19 +62,19 @@ def migrated(name, target, connection=None, username=None, password=None, **kwar
 
 def on_host(name, target, connection=None, username=None, password=None, **kwargs):
     """
-    A guest that is on one certain host of the cloud; for all hypervisors at once.
+    Ensure that a guest is on a certain host of the cloud. Apply this state to all hypervisors.
 
-    The host that has the guest moves it to ``target``. On all others there is nothing to do. On
-    ``target`` itself the state fails as long as the guest has not come.
+    The host that has the guest migrates it to ``target``. On all other hosts there is nothing to
+    do. On ``target``, the state fails until the guest has arrived.
 
-    :param name: of the guest; no pattern
-    :param target: the host it shall be on, or its URI, as for ``virt.migrate``
-    :param connection: URI of our own libvirt, overriding ``virt:connection:uri``
-    :param username: to connect with on the target
-    :param password: to connect with on the target
-    :param policy: and every other option of ``virt.migrate``
+    :param name: name of the guest; not a pattern
+    :param target: the other host, or its URI, as for ``virt.migrate``
+    :param connection: URI of this host's libvirt, overriding ``virt:connection:uri``
+    :param username: user name on the target
+    :param password: password on the target
+    :param policy: and all other options of ``virt.migrate``
 
-    :return: what ``virt.migrated`` returns
+    :return: as ``virt.migrated``
 
     .. code-block:: yaml
 

@@ -1,5 +1,5 @@
 """
-Virtual networks of a hypervisor as states.
+States for the virtual networks of a hypervisor.
 
 :depends: libvirt-python in Salt's own Python
 """
@@ -51,42 +51,43 @@ def network_defined(
     **kwargs,
 ):
     """
-    Define a virtual network, whether it runs or not.
+    Ensure that a virtual network is defined, active or not.
 
-    A network that runs takes at once what libvirt can change then: DHCP ranges and hosts,
-    DNS records, port groups, interfaces. The rest holds when it is started again, and the
-    comment says so.
+    DHCP ranges and hosts, DNS records, port groups and interfaces of an active network change
+    immediately. All other changes take effect when the network is started again, and the comment
+    says so.
 
-    :param name: of the network
-    :param bridge: given where libvirt shall not choose the name, or where it is the host's
+    :param name: name of the network
+    :param bridge: name of the bridge; by default, libvirt chooses one. Required if it is a bridge
+        of the host
     :param forward: ``nat``, ``route``, ``open``, ``bridge``, ``private``, ``vepa``,
         ``passthrough``, ``hostdev``; without it the network is isolated
-    :param vport: see ``virt.network_define``, as for all that is not explained here
+    :param vport: see ``virt.network_define``, also for the other parameters
     :param tag: VLAN tag
-    :param ipv4_config: a dict: ``cidr``, ``dhcp_ranges`` (``start``, ``end``), ``hosts``
+    :param ipv4_config: dictionary: ``cidr``, ``dhcp_ranges`` (``start``, ``end``), ``hosts``
         (``ip``, ``mac``, ``name``), ``bootp`` (``file``, ``server``), ``tftp``
-    :param ipv6_config: likewise
-    :param autostart: whether it is started with the host
+    :param ipv6_config: as ``ipv4_config``
+    :param autostart: whether it starts with the host
     :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
-    :param mtu: bytes in a packet
-    :param domain: DNS domain of the guests: a name, or a dict with ``name``, ``localOnly``
-    :param nat: a dict with ``address`` and ``port``, each with ``start`` and ``end``
+    :param username: user name, overriding ``virt:connection:auth:username``
+    :param password: password, overriding ``virt:connection:auth:password``
+    :param mtu: MTU in bytes
+    :param domain: DNS domain of the guests: a name, or a dictionary with ``name`` and ``localOnly``
+    :param nat: dictionary with ``address`` and ``port``, each with ``start`` and ``end``
     :param interfaces: host interfaces to use
     :param addresses: PCI addresses, with ``hostdev``
-    :param physical_function: the card whose virtual functions to use
-    :param dns: a dict: ``forwarders``, ``txt``, ``hosts``, ``srvs``
-    :param bandwidth: a dict with ``inbound`` and ``outbound``
-    :param portgroups: a list of dicts; when it is not given, those that are there stay
-    :param dev: the only host interface that traffic may leave by
-    :param stp: spanning tree on the bridge; when it is not given it stays as it is
-    :param delay: seconds until the bridge forwards; likewise
-    :param isolated_ports: keep guests of the network from each other
+    :param physical_function: network card whose virtual functions are used
+    :param dns: dictionary: ``forwarders``, ``txt``, ``hosts``, ``srvs``
+    :param bandwidth: dictionary with ``inbound`` and ``outbound``
+    :param portgroups: list of dictionaries; by default, port groups are left unchanged
+    :param dev: host interface to which outgoing traffic is restricted
+    :param stp: spanning tree protocol of the bridge; by default, left unchanged
+    :param delay: forward delay of the bridge in seconds; by default, left unchanged
+    :param isolated_ports: isolate the guests of the network from each other
 
-    :return: ``changes`` has ``old`` and ``new`` of each thing that differs. With ``test=True`` the
-        same, and nothing is written. An error, or a parameter that there is not, makes
-        ``result`` False and is named in the comment.
+    :return: ``changes`` has ``old`` and ``new`` of each difference. With ``test=True`` nothing is
+        written. If an error occurs or a parameter is unknown, ``result`` is False and the comment
+        has the reason.
 
     .. code-block:: yaml
 
@@ -139,15 +140,16 @@ def network_running(
     **kwargs,
 ):
     """
-    Define a virtual network and have it run.
+    Ensure that a virtual network is defined and active.
 
-    The parameters are those of :func:`network_defined`. What libvirt cannot change while the
-    network runs takes effect by starting it again, at once when no running guest is on it.
-    When guests are on it they are named in the comment and nothing is cut, unless ``restart``.
+    The parameters are those of :func:`network_defined`. Changes that libvirt cannot make while the
+    network is active take effect by a restart of the network, immediately if no running guest uses
+    it. If guests use it, the comment lists them and the network is not restarted, unless
+    ``restart`` is given.
 
-    :param restart: start it again although guests are on it; they are connected to its bridge
-        again. Until such a guest is stopped and started libvirt lists no port of it, and what it
-        keeps by port does not hold: a minimum of bandwidth (``floor``) and port isolation
+    :param restart: restart the network even if guests use it, and reconnect them to its bridge.
+        Until such a guest is stopped and started, libvirt lists no port for it, and settings of the
+        port do not apply: guaranteed bandwidth (``floor``) and port isolation
 
     .. code-block:: yaml
 
@@ -169,16 +171,16 @@ def network_running(
 
 def network_absent(name, force=False, connection=None, username=None, password=None, **kwargs):
     """
-    Stop a virtual network and remove its definition.
+    Ensure that a virtual network is stopped and undefined.
 
-    :param name: of the network
-    :param force: also when running guests are on it: they lose its connection
+    :param name: name of the network
+    :param force: remove the network even if running guests use it; they lose their connection
     :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param username: user name, overriding ``virt:connection:auth:username``
+    :param password: password, overriding ``virt:connection:auth:password``
 
-    :return: ``changes`` has ``active`` and ``defined``. When running guests are on it and
-        ``force`` is not set, ``result`` is False and the comment names them.
+    :return: ``changes`` has ``active`` and ``defined``. If running guests use the network and
+        ``force`` is not given, ``result`` is False and the comment lists them.
 
     .. code-block:: yaml
 

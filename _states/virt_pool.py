@@ -1,5 +1,5 @@
 """
-Storage pools of a hypervisor as states.
+States for the storage pools of a hypervisor.
 
 :depends: libvirt-python in Salt's own Python
 """
@@ -37,31 +37,30 @@ def pool_defined(
     **kwargs,
 ):
     """
-    Define a storage pool, whether it runs or not. What it is made of (a folder, a volume
-    group, a partition table, a file system) is made where it is missing, and never over
-    anything else.
+    Ensure that a storage pool is defined, active or not. Its source (folder, volume group,
+    partition table, file system) is created if it does not exist, and never overwrites anything.
 
-    :param name: of the pool
-    :param ptype: ``dir``, ``fs``, ``netfs``, ``logical``, ``disk``, ``iscsi``, ``rbd``, … as
-        for ``virt.pool_define``. Without it and the three that follow the pool must be there,
-        and its definition stays as it is.
-    :param target: the folder where its volumes appear
-    :param permissions: of the target: ``mode`` (octal), ``owner`` and ``group`` (numbers),
-        ``label`` (SELinux)
-    :param source: a dict: ``devices``, ``dir``, ``hosts``, ``initiator``, ``adapter``,
+    :param name: name of the pool
+    :param ptype: ``dir``, ``fs``, ``netfs``, ``logical``, ``disk``, ``iscsi``, ``rbd`` and others,
+        as for ``virt.pool_define``. Without it and the next three parameters, the pool must exist,
+        and its definition is not changed.
+    :param target: folder of its volumes
+    :param permissions: permissions of the target: ``mode`` (octal), ``owner`` and ``group``
+        (numbers), ``label`` (SELinux)
+    :param source: dictionary: ``devices``, ``dir``, ``hosts``, ``initiator``, ``adapter``,
         ``auth``, ``name``, ``format``, the ``source_…`` arguments of ``virt.pool_define``. A
-        password in ``auth`` becomes a libvirt secret; ``changes`` says that it is another,
-        and never shows it.
-    :param transient: the pool runs, and is forgotten when it is stopped
-    :param autostart: whether it is started with the host
+        password in ``auth`` is stored as a libvirt secret; ``changes`` reports that it changed, and
+        never shows it.
+    :param transient: the pool is active, and is not defined any more once it is stopped
+    :param autostart: whether it starts with the host
     :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param username: user name, overriding ``virt:connection:auth:username``
+    :param password: password, overriding ``virt:connection:auth:password``
 
-    :return: ``changes`` has ``old`` and ``new`` of each thing that differs. With ``test=True`` the
-        same, and nothing is written. A pool that runs keeps what it has until it is started
-        again, and the comment says so. An error, or a parameter that there is not, makes
-        ``result`` False and is named in the comment.
+    :return: ``changes`` has ``old`` and ``new`` of each difference. With ``test=True`` nothing is
+        written. An active pool keeps its definition until it is started again, and the comment says
+        so. If an error occurs or a parameter is unknown, ``result`` is False and the comment has
+        the reason.
 
     .. code-block:: yaml
 
@@ -99,14 +98,14 @@ def pool_running(
     **kwargs,
 ):
     """
-    Define a storage pool and have it run.
+    Ensure that a storage pool is defined and active.
 
-    The parameters are those of :func:`pool_defined`. A changed definition takes effect by
-    starting the pool again, at once when no running guest has a volume of it open. When
-    guests have, they are named in the comment and the pool runs on, unless:
+    The parameters are those of :func:`pool_defined`. A changed definition takes effect by a restart
+    of the pool, immediately if no running guest has one of its volumes open. If guests have, the
+    comment lists them and the pool is not restarted, unless:
 
     restart
-        Stop and start it although running guests have volumes of it open.
+        Restart the pool even if running guests have its volumes open.
 
     .. code-block:: yaml
 
@@ -136,15 +135,17 @@ def pool_deleted(
     **kwargs,
 ):
     """
-    Stop a storage pool and remove its definition. Its volumes stay, unless ``purge``.
+    Ensure that a storage pool is stopped and undefined. Its volumes are kept, unless ``purge`` is
+    given.
 
-    :param name: of the pool
-    :param purge: delete its volumes and what it is made of (the folder, the volume group),
-        too. The pool must run. Refused when a guest, running or not, has one of the volumes.
+    :param name: name of the pool
+    :param purge: also delete its volumes and its source (the folder, the volume group). The pool
+        must be active. Refused if a guest, running or not, has one of the volumes.
     :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
-    :param force: also when guests use its volumes, or other hosts may have what it is made of
+    :param username: user name, overriding ``virt:connection:auth:username``
+    :param password: password, overriding ``virt:connection:auth:password``
+    :param force: delete the pool even if guests use its volumes, or if other hosts may use its
+        source
 
     :return: ``changes`` may have ``stopped``, ``deleted``, ``undefined`` and ``deleted_volumes``, a
         list of names.

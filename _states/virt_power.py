@@ -1,8 +1,8 @@
 """
-Guests that shall be off, and reboots, as states.
+States for the power of guests.
 
-The name of a state that acts is a guest's, or a pattern as a shell has it (``web*``) for all
-guests of this host that fit.
+The name of these states is the name of a guest, or a shell pattern (``web*``) for all matching
+guests of this host.
 """
 
 from typing import TYPE_CHECKING
@@ -28,17 +28,17 @@ def stopped(
     name, connection=None, username=None, password=None, timeout=120, force=False, **kwargs
 ):
     """
-    Guests that are off, shut down by their own system.
+    Ensure that guests are off; their operating system is asked to shut down.
 
-    The system in each is asked to power down and waited for. A guest that is paused, or whose
-    system does not listen, makes the state fail; nothing else is done to it without ``force``.
+    The operating system of each guest is asked to shut down. If a guest is paused or does not
+    react, the state fails; without ``force``, it is not powered off.
 
-    :param name: of a guest, or a pattern
+    :param name: name of a guest, or a pattern
     :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
-    :param timeout: seconds to wait for each; 0 only asks it
-    :param force: pull the power of one that is not off by then
+    :param username: user name, overriding ``virt:connection:auth:username``
+    :param password: password, overriding ``virt:connection:auth:password``
+    :param timeout: seconds to wait for each guest; 0: only send the request
+    :param force: power off guests that are not off after that time
 
     :return: ``changes``: ``stopped``: a list of ``domain``, ``shutdown: True``
 
@@ -64,12 +64,12 @@ def stopped(
 
 def powered_off(name, connection=None, username=None, password=None, **kwargs):
     """
-    Guests that are off, by pulling their power. What they had not written is lost.
+    Ensure that guests are off, without a shutdown. Data that they have not written is lost.
 
-    :param name: of a guest, or a pattern
+    :param name: name of a guest, or a pattern
     :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param username: user name, overriding ``virt:connection:auth:username``
+    :param password: password, overriding ``virt:connection:auth:password``
 
     :return: ``changes``: ``unpowered``: a list of ``domain``, ``stop: True``
 
@@ -89,14 +89,14 @@ def powered_off(name, connection=None, username=None, password=None, **kwargs):
 
 def unpowered(name, connection=None, username=None, password=None, **kwargs):
     """
-    The old name of ``virt.powered_off``.
+    Old name of ``virt.powered_off``.
 
-    :param name: of a guest, or a pattern
+    :param name: name of a guest, or a pattern
     :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param username: user name, overriding ``virt:connection:auth:username``
+    :param password: password, overriding ``virt:connection:auth:password``
 
-    :return: what ``virt.powered_off`` returns
+    :return: as ``virt.powered_off``
 
     .. code-block:: yaml
 
@@ -114,18 +114,18 @@ def unpowered(name, connection=None, username=None, password=None, **kwargs):
 
 def rebooted(name, connection=None, username=None, password=None, **kwargs):
     """
-    Asks the systems in guests to reboot, each time that it is applied.
+    Ask the operating systems of guests to reboot, at every apply.
 
-    It is meant for requisites (``onchanges``). A reboot does not bring what ``virt.defined``
-    left for the next start: that needs ``virt.stopped`` and then ``virt.running``.
+    Use it with requisites (``onchanges``). A reboot does not apply the pending changes of
+    ``virt.defined``: this needs ``virt.stopped`` and then ``virt.running``.
 
-    :param name: of a guest, or a pattern
+    :param name: name of a guest, or a pattern
     :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param username: user name, overriding ``virt:connection:auth:username``
+    :param password: password, overriding ``virt:connection:auth:password``
 
-    :return: ``changes``: ``rebooted``: a list of ``domain``, ``reboot: True``. A guest that does
-        not run makes the state fail.
+    :return: ``changes``: ``rebooted``: a list of ``domain``, ``reboot: True``. The state fails for
+        a guest that is not running.
 
     .. code-block:: yaml
 
@@ -145,10 +145,10 @@ def rebooted(name, connection=None, username=None, password=None, **kwargs):
 
 def no_guests(name, **kwargs):
     """
-    No guest runs here; else it fails and names them. It stops none: migrate them with
-    ``salt-run virt.evacuate``, or stop them.
+    Check that no guest is running on this host; otherwise the state fails and lists them. It does
+    not stop guests: migrate them with ``salt-run virt.evacuate``, or stop them.
 
-    :param name: of the state; nothing else is made of it
+    :param name: name of the state; not used otherwise
 
     CLI Example:
 

@@ -1,8 +1,8 @@
 """
-Snapshots of guests as states.
+States for the snapshots of guests.
 
-The state's name is a guest's, or a pattern as a shell has it (``web*``) for all guests of
-this host that fit.
+The name of these states is the name of a guest, or a shell pattern (``web*``) for all matching
+guests of this host.
 """
 
 from typing import TYPE_CHECKING
@@ -38,28 +38,28 @@ def snapshot(
     **kwargs,
 ):
     """
-    Guests with a snapshot.
+    Ensure that guests have a snapshot.
 
-    With ``snapshot`` there is one of that name afterwards, and the next apply changes
-    nothing. Without, each apply takes another one, called after guest, date and time.
+    With ``snapshot``, a snapshot of that name is taken unless it exists. Without it, every apply
+    takes a snapshot that is named after the guest, the date and the time.
 
-    :param name: of a guest, or a pattern
-    :param suffix: appended to the snapshot's name, after a dash
+    :param name: name of a guest, or a pattern
+    :param suffix: suffix of the snapshot's name, appended with a dash
     :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
-    :param snapshot: the snapshot's name
-    :param description: words to remember it by
-    :param disk_only: True for an external snapshot of the disks alone, False for an internal one;
-        default: what suits the guest, see ``virt.snapshot`` of the execution module
-    :param quiesce: have the guest's agent settle its file systems first; the snapshot is external
-    :param keep: without ``snapshot``: how many of the guest's snapshots of this suffix stay. The
-        older ones are deleted when the new one is taken; the result is False if libvirt does not
-        delete them. Default: all stay, and each apply needs more room
+    :param username: user name, overriding ``virt:connection:auth:username``
+    :param password: password, overriding ``virt:connection:auth:password``
+    :param snapshot: name of the snapshot
+    :param description: description of the snapshot
+    :param disk_only: True: an external snapshot of the disks only; False: an internal snapshot;
+        default: depends on the guest, see ``virt.snapshot`` of the execution module
+    :param quiesce: have the guest agent freeze the file systems first; the snapshot is external
+    :param keep: without ``snapshot``: number of snapshots with this suffix to keep. Older ones are
+        deleted when the new one has been taken; if libvirt cannot delete them, the result is False.
+        Default: keep all, so every apply needs more disk space
 
-    :return: ``changes``: ``saved``: a list of ``domain``, ``snapshot``, its name, ``notes`` on
-        what is not saved with it, and ``deleted``, the names of older ones. A test writes
-        ``DATE-TIME`` for the moment that is not yet
+    :return: ``changes``: ``saved``: a list of ``domain``, ``snapshot`` (its name), ``notes`` on
+        data that is not saved with it, and ``deleted`` (names of older ones). With ``test=True``
+        the name contains ``DATE-TIME``
 
     .. code-block:: yaml
 
@@ -84,15 +84,15 @@ def snapshot(
 
 def saved(name, suffix=None, connection=None, username=None, password=None, **kwargs):
     """
-    The old name of ``virt.snapshot``.
+    Old name of ``virt.snapshot``.
 
-    :param name: of a guest, or a pattern
-    :param suffix: appended to the snapshot's name, after a dash
+    :param name: name of a guest, or a pattern
+    :param suffix: suffix of the snapshot's name, appended with a dash
     :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param username: user name, overriding ``virt:connection:auth:username``
+    :param password: password, overriding ``virt:connection:auth:password``
 
-    :return: what ``virt.snapshot`` returns
+    :return: as ``virt.snapshot``
 
     .. code-block:: yaml
 
@@ -121,17 +121,18 @@ def reverted(
     **kwargs,
 ):
     """
-    Puts guests back to a snapshot, each time that it is applied. What came after is lost.
+    Revert guests to a snapshot, at every apply. Later changes are lost.
 
-    :param name: of a guest, or a pattern
-    :param snapshot: the snapshot's name; default the one before the current
-    :param cleanup: delete all snapshots that are newer than it
+    :param name: name of a guest, or a pattern
+    :param snapshot: name of the snapshot; default: the one before the current one
+    :param cleanup: delete all newer snapshots
     :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param username: user name, overriding ``virt:connection:auth:username``
+    :param password: password, overriding ``virt:connection:auth:password``
 
     :return: ``changes``: ``reverted``: a list of ``domain``, ``current`` (the snapshot),
-        ``deleted`` (names; ``N/A`` without ``cleanup``) and ``notes`` on what is not as it was
+        ``deleted`` (names; ``N/A`` without ``cleanup``) and ``notes`` on data that could not be
+        restored
 
     .. code-block:: yaml
 

@@ -1,5 +1,5 @@
 """
-Volumes in the storage pools of a hypervisor as states.
+States for the volumes in storage pools of a hypervisor.
 
 :depends: libvirt-python in Salt's own Python
 """
@@ -40,30 +40,30 @@ def volume_defined(
     **kwargs,
 ):
     """
-    Have a volume in a storage pool. One that is there is grown to the size, and nothing that
-    is in it is touched.
+    Ensure that a volume exists in a storage pool. An existing volume is grown to the size; its
+    content is not changed.
 
-    :param pool: name of the pool, which must run
-    :param name: of the volume
-    :param size: its capacity, in MiB or with a unit (``20G``). Another size is refused while a
-        running guest has the volume open.
-    :param allocation: what is taken of a new volume at once, in MiB or with a unit
-    :param format: e.g. ``raw`` or ``qcow2``. When the volume that is there has another format,
-        type or backing store, ``result`` is False: that cannot be changed.
-    :param type: ``file``, ``block``, ``dir``, …; None for the pool's own
-    :param permissions: ``mode`` (octal), ``owner`` and ``group`` (numbers). Owner and group are
-        not looked at while a running guest has the volume open, as libvirt gives them to it
-        then. ``label`` (SELinux) can only be given to a new volume.
-    :param backing_store: what it is based on: a dict with ``path`` and ``format``
-    :param nocow: make a new volume without copy-on-write by the file system (btrfs)
+    :param pool: name of the pool, which must be active
+    :param name: name of the volume
+    :param size: capacity in MiB, or with a unit (``20G``). The volume is not resized while a
+        running guest has it open; the state then fails.
+    :param allocation: initial allocation of a new volume, in MiB or with a unit
+    :param format: for example ``raw`` or ``qcow2``. If an existing volume has another format, type
+        or backing store, ``result`` is False: these cannot be changed.
+    :param type: ``file``, ``block``, ``dir`` and others; default: the pool's default
+    :param permissions: ``mode`` (octal), ``owner`` and ``group`` (numbers). Owner and group are not
+        compared while a running guest has the volume open, because libvirt changes them then.
+        ``label`` (SELinux) only applies to a new volume.
+    :param backing_store: backing image: dictionary with ``path`` and ``format``
+    :param nocow: create a new volume without copy-on-write of the file system (btrfs)
     :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
-    :param shrink: allow it to become smaller. What is beyond the new end is lost.
+    :param username: user name, overriding ``virt:connection:auth:username``
+    :param password: password, overriding ``virt:connection:auth:password``
+    :param shrink: allow shrinking. Data beyond the new end is lost.
 
-    :return: ``changes`` has ``old`` and ``new`` of each thing that differs. With ``test=True`` the
-        same, and nothing is written. An error, or a parameter that there is not, makes
-        ``result`` False and is named in the comment.
+    :return: ``changes`` has ``old`` and ``new`` of each difference. With ``test=True`` nothing is
+        written. If an error occurs or a parameter is unknown, ``result`` is False and the comment
+        has the reason.
 
     .. code-block:: yaml
 
@@ -87,17 +87,18 @@ def volume_defined(
 
 def volume_absent(name, pool, force=False, connection=None, username=None, password=None, **kwargs):
     """
-    Delete a volume, with all that is in it.
+    Ensure that a volume does not exist. Its data is deleted.
 
-    :param name: of the volume
-    :param pool: name of the pool. Where there is no such pool, there is no such volume.
-    :param force: also when a guest has it as a disk, or a disk or volume is based on it
+    :param name: name of the volume
+    :param pool: name of the pool; if the pool does not exist, neither does the volume
+    :param force: delete the volume even if a guest uses it as a disk, or if a disk or volume is
+        based on it
     :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param username: user name, overriding ``virt:connection:auth:username``
+    :param password: password, overriding ``virt:connection:auth:password``
 
-    :return: ``changes`` has ``defined``. When it is used and ``force`` is not set, ``result``
-        is False and the comment says by whom.
+    :return: ``changes`` has ``defined``. If the volume is used and ``force`` is not given,
+        ``result`` is False and the comment lists the users.
 
     .. code-block:: yaml
 
