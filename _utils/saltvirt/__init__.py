@@ -1,19 +1,19 @@
-"""The library of Salt Virt: everything that is not Salt plumbing.
+"""The library of Salt Virt: everything except Salt's adapters.
 
-Salt syncs this package into ``extmods/utils`` of masters and minions. A process
-that lives long can hold an old copy of it in memory while ``sync_all`` has put a
-new one beside it. Every adapter therefore begins with::
+Salt syncs this package to ``extmods/utils`` of masters and minions. A long-lived process can have
+an old copy of it in memory after ``sync_all`` has installed a new one. Every adapter therefore
+begins with::
 
     import saltvirt
     saltvirt = saltvirt.fresh()
 
-which imports the package anew when the files have changed, and every entry into
-libvirt or the cloud calls :func:`check`, which refuses to run half old, half new.
-Salt loads every adapter on every minion that has them, and few minions are
-hypervisors: an adapter imports the rest of the library in :func:`later`.
+which imports the package again if its files have changed, and every connection to libvirt or the
+cloud calls :func:`check`, which refuses a mixture of old and new code. Salt loads every adapter on
+every minion that has them, and few minions are hypervisors: an adapter imports the rest of the
+library in :func:`later`.
 
-What `make publish` serves is this package in one archive: ``packed.py`` then runs this file, and
-has left ``PACKED`` here, the archive's path and the digest of what was unpacked.
+`make publish` publishes this package as one archive: ``bundle.py`` then runs this file, and has set
+``PACKED`` here: the archive's path and the digest of the unpacked content.
 """
 
 from __future__ import annotations
@@ -37,11 +37,12 @@ _HOME = os.path.dirname(os.path.realpath(__file__))
 
 
 def _sources(folder: str) -> Iterator[tuple[str, os.stat_result]]:
-    """(path, stat) of each source file below the folder. Every job pays for it: no pathlib."""
+    """(path, stat) of each source file below the folder. It runs in every job, so it avoids
+    pathlib."""
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.name.endswith(".py"):
-                with contextlib.suppress(FileNotFoundError):  # a sync is replacing it just now
+                with contextlib.suppress(FileNotFoundError):  # a sync is replacing the file
                     yield entry.path, entry.stat()
             elif entry.name != "__pycache__" and entry.is_dir():
                 with contextlib.suppress(FileNotFoundError):
@@ -49,7 +50,7 @@ def _sources(folder: str) -> Iterator[tuple[str, os.stat_result]]:
 
 
 def fingerprint() -> frozenset[tuple[str, int, int]]:
-    """What the package's files look like on disk.
+    """The state of the package's files on disk.
 
     Returns a frozenset of (path, mtime_ns, size), one for each source file.
     """
@@ -61,7 +62,7 @@ _LOADED = frozenset() if _PACKED else fingerprint()
 
 
 def stale() -> bool:
-    """True when the files on disk are not the ones this process imported."""
+    """True if the files on disk differ from those that this process has imported."""
     if _PACKED:
         from saltvirt import bundle  # noqa: PLC0415 - who has it unpacked pays for it, nobody else
 
@@ -70,7 +71,7 @@ def stale() -> bool:
 
 
 def fresh() -> ModuleType:
-    """The package as it is on disk: this one, or imported anew when it is stale."""
+    """The package as it is on disk: this one, or imported again if it is stale."""
     if not stale():
         return sys.modules[__name__]
     for name in [n for n in sys.modules if n == __name__ or n.startswith(__name__ + ".")]:
@@ -87,7 +88,7 @@ class Later(ModuleType):
         vars(self).update(_group=group, _module=None)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # whoever inspects an adapter does not use the library
+        if name.startswith("__"):  # inspecting an adapter does not use the library
             raise AttributeError(f"module {self.__name__!r} is not imported yet: no {name!r}")
         return getattr(self._imported(), name)
 
@@ -98,8 +99,8 @@ class Later(ModuleType):
         delattr(self._imported(), name)
 
     def _imported(self) -> ModuleType:
-        """The module. All of its group come at once, so that an operation that takes an hour does
-        not begin with the files before a sync and end with those after it."""
+        """The module. All modules of its group are imported together, so that a long operation does
+        not start with files from before a sync and end with those after it."""
         if self._module is None:
             check()
             for name, member in self._group.items():
@@ -109,24 +110,24 @@ class Later(ModuleType):
 
 
 _switching = threading.RLock()
-# by the name of an adapter. Salt executes an adapter again in the same module: a group that the
-# module itself kept would have what an older library had.
+# by name of an adapter. Salt executes an adapter again in the same module: a group in the
+# module itself would contain modules of an older library.
 _groups: dict[str, dict[str, Later]] = {}
 
 
 @contextlib.contextmanager
 def later() -> Iterator[None]:
-    """Within it ``from saltvirt.PACKAGE import MODULE`` imports nothing yet.
+    """Make ``from saltvirt.PACKAGE import MODULE`` lazy during the block.
 
-    For the top of an adapter: its functions use the modules as ever, and the first use of any of
-    them imports all that the adapter's blocks name: `make publish` makes one file of several
-    adapters. Only modules can be named, not what is in them. A module that the process holds
-    already is taken as it is.
+    For the top of an adapter: its functions use the modules as usual, and the first use of any of
+    them imports all modules of the adapter's blocks; `make publish` joins several adapters into one
+    file. Only modules can be imported this way, not their content. Modules that the process has
+    already imported are used directly.
     """
     real, thread, is_within = builtins.__import__, threading.get_ident(), True
 
     def take(*args: Any, **kwargs: Any) -> Any:
-        # another copy of the library, in another thread, may put this one back when it is over
+        # another copy of the library, in another thread, may restore this function later
         is_mine = is_within and threading.get_ident() == thread and not kwargs
         if not is_mine or args[0].split(".", maxsplit=1)[0] != __name__:
             return real(*args, **kwargs)
@@ -142,18 +143,18 @@ def later() -> Iterator[None]:
 
 
 def _later(name: str, adapter: dict[str, Any]) -> ModuleType:
-    """A module that the process holds, or one that is imported with the adapter's others."""
+    """A module that is already imported, or a lazy one of the adapter's group."""
     group = _groups.setdefault(adapter["__name__"], {})
     return sys.modules.get(name) or group.setdefault(name, Later(name, group))
 
 
 def preload() -> None:
-    """Imports the whole library, when libvirt's binding is there.
+    """Import the complete library, if libvirt's binding is installed.
 
-    For a process that forks one for each job, as a minion does: what it holds its jobs need not
-    import, which is most of the time that a small one takes. Without the binding nothing is held,
-    so that a job finds it as soon as it is installed; what another missing package needs is left
-    to the job that wants it.
+    For a process that forks for each job, as a minion does: its jobs need not import what it has
+    imported, which is most of the time of a small job. Without the binding nothing is imported, so
+    that a job finds the binding as soon as it is installed; other missing packages are left to the
+    jobs that need them.
     """
     try:
         importlib.import_module("libvirt")
@@ -165,7 +166,7 @@ def preload() -> None:
 
 
 def check() -> None:
-    """Refuse to go on with an old library in memory.
+    """Refuse to continue with an old library in memory.
 
     Raises saltvirt.errors.StaleLibrary, which says what to do.
     """

@@ -1,12 +1,12 @@
-"""What the published branch has as ``saltvirt/__init__.py``: the library is in one file beside it.
+"""The published branch's ``saltvirt/__init__.py``, next to the library in a single file.
 
-``library.zip`` holds this package, and ends with the digest of all before that. It is unpacked
-once, whole or not at all, into a folder of Salt's ``extension_modules`` that has the digest's name:
-``saltvirt-library/DIGEST/saltvirt``. From then on this module is the package that is there. A sync
-does not look there, so what Python compiles stays. A process that uses a folder holds a lock on
-it; folders that nobody uses are removed when another is unpacked.
+``library.zip`` contains this package, and ends with the digest of everything before. It is unpacked
+once, atomically, to a folder of Salt's ``extension_modules`` with the digest as its name:
+``saltvirt-library/DIGEST/saltvirt``. This module then becomes that package. A sync does not touch
+this folder, so that compiled files are preserved. A process that uses a folder holds a lock on it;
+unused folders are removed when another one is unpacked.
 
-Where no archive is beside it, as in the library itself, this file does nothing.
+Without an archive next to it, as in the library itself, this file does nothing.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ ARCHIVE, STORE = "library.zip", "saltvirt-library"
 _LOCK = "in-use"
 # hexadecimal digits of a SHA-256; the archive's comment for zip
 DIGITS = 64
-# a sync writes a file bit by bit
+# a sync writes a file in several steps
 _SYNC_S, _PAUSE_S = 3.0, 0.1
-# others can remove what is just unpacked for another version, and again
+# other processes can remove a folder that has just been unpacked for another version
 _TRIES = 5
-# a folder without its lock is just being made, or was by who died at once
+# a folder without lock is being created, or its creator has died
 _ABANDONED_S = 3600
 
 
 def digest(archive: str) -> str:
-    """The digest that an archive ends with; an empty text while it is not there or not whole."""
+    """The digest at the end of an archive; empty if it is missing or incomplete."""
     try:
         with open(archive, "rb") as file:
             file.seek(-DIGITS, os.SEEK_END)
@@ -47,12 +47,12 @@ def digest(archive: str) -> str:
 
 
 def with_digest(archive: bytes) -> bytes:
-    """The content of an archive, whose comment has room for it, with its digest at the end."""
+    """The content of an archive, with its digest in the space that its comment reserves."""
     return archive[:-DIGITS] + hashlib.sha256(archive[:-DIGITS]).hexdigest().encode()
 
 
 def begin(package: dict[str, object]) -> None:
-    """Make a module, by its globals, the package that is in the archive beside it."""
+    """Turn a module, given by its globals, into the package in the archive next to it."""
     archive = os.path.join(os.path.dirname(os.path.abspath(str(package["__file__"]))), ARCHIVE)
     folder = _unpacked_folder(archive)
     root = os.path.join(folder, "saltvirt")
@@ -64,7 +64,7 @@ def begin(package: dict[str, object]) -> None:
 
 
 def _unpacked_folder(archive: str) -> str:
-    """The folder of the unpacked archive, which nobody removes while this process lives."""
+    """The folder of the unpacked archive, which is not removed while this process lives."""
     store = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(archive))), STORE)
     try:
         for _ in range(_TRIES):
@@ -81,7 +81,7 @@ def _unpacked_folder(archive: str) -> str:
 
 
 def _lock_folder(folder: str) -> bool:
-    """Lock the folder for the life of this process and of its forks; False: it is not there."""
+    """Lock the folder for the life of this process and its forks; False: it does not exist."""
     path = os.path.join(folder, _LOCK)
     try:
         lock = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -91,13 +91,13 @@ def _lock_folder(folder: str) -> bool:
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
         if os.path.samestat(os.fstat(lock), os.stat(path)):
             return True
-    os.close(lock)  # somebody is removing it
+    os.close(lock)  # another process is removing it
     return False
 
 
 def _read_archive(archive: str) -> bytes:
-    """What is in the archive. Raises ImportError when it is not whole, also after the time that a
-    sync takes: a sync that began longer ago has ended, and every adapter of a job comes here."""
+    """The content of the archive. Raises ImportError if it is still incomplete after the time that
+    a sync takes. A sync that started longer ago has ended; every adapter of a job comes here."""
     began = max(_mtime(archive), _mtime(os.path.dirname(archive)))
     deadline = time.monotonic() + min(_SYNC_S, _SYNC_S - (time.time() - began))
     while True:
@@ -114,14 +114,14 @@ def _read_archive(archive: str) -> bytes:
 
 
 def _mtime(path: str) -> float:
-    """When a file, or the list of a folder's files, was last written; 0 when it is not there."""
+    """The modification time of a file or folder; 0 if it does not exist."""
     with contextlib.suppress(FileNotFoundError):
         return os.stat(path).st_mtime
     return 0.0
 
 
 def _unpack(content: bytes, store: str) -> None:
-    """Have what is in an archive in its folder, and no folder in the store that nobody uses."""
+    """Unpack an archive to its folder, and remove unused folders of the store."""
     owner = os.stat(os.path.dirname(store))
     with contextlib.suppress(FileExistsError):
         os.mkdir(store, 0o700)
@@ -139,7 +139,7 @@ def _unpack(content: bytes, store: str) -> None:
             os.rename(part, os.path.join(store, content[-DIGITS:].decode()))
             _persist(store, owner)
     except OSError as exc:
-        # another process was quicker, or took it for one that nobody uses: look again
+        # another process was faster, or considered it unused: try again
         if exc.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOENT):
             raise
     finally:
@@ -147,9 +147,9 @@ def _unpack(content: bytes, store: str) -> None:
 
 
 def _persist(path: str, owner: os.stat_result) -> None:
-    """Have the file or folder on the disk, for a power cut can leave files that are there and
-    empty; and give it to the owner of the folder above: root can run a job of a Salt that is not
-    root's."""
+    """Flush a file or folder to disk, because a power failure can leave empty files; and give it to
+    the owner of the folder above, because root can run a job of a Salt that does not run as root.
+    """
     if os.geteuid() == 0 and owner.st_uid != 0:
         os.chown(path, owner.st_uid, owner.st_gid)
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -166,7 +166,7 @@ def _remove_unused(store: str) -> None:
 
 
 def _remove(folder: str) -> None:
-    """Remove the folder, unless a process uses or makes it."""
+    """Remove the folder, unless a process uses or creates it."""
     try:
         lock = os.open(os.path.join(folder, _LOCK), os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -175,7 +175,7 @@ def _remove(folder: str) -> None:
         return
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # who looks for it now finds it whole or not at all
+        # other processes see either the complete folder or none
         trash_dir = tempfile.mkdtemp(prefix="old-", dir=os.path.dirname(folder))
         os.rename(folder, os.path.join(trash_dir, "library"))
         shutil.rmtree(trash_dir, ignore_errors=True)

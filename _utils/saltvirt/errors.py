@@ -1,7 +1,7 @@
-"""The one tree of exceptions.
+"""The hierarchy of exceptions.
 
-Each is a CommandExecutionError, so Salt prints it as one clean line and keeps its
-class across ``__salt__``. A message says what is wrong, where, and what to do.
+Each is a CommandExecutionError, so Salt prints it as one line and preserves its class across
+``__salt__``. A message says what is wrong, where, and what to do.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from saltvirt import sanitize
 try:
     from salt.exceptions import CommandExecutionError as _Base
     from salt.exceptions import SaltException as SaltException  # noqa: PLC0414 - a name of ours, too
-except ImportError:  # the library is also used, and tested, without Salt
+except ImportError:  # the library can be used, and tested, without Salt
     _Base = SaltException = Exception  # type: ignore[assignment,misc]
 
 
 class VirtError(_Base):
-    """Anything that Salt Virt refuses or fails at.
+    """Base of all errors of Salt Virt.
 
-    Its message is one line, whatever an image, a guest or a tool had to say in it.
+    Its message is always one line, even if it contains text of an image, a guest or a tool.
     """
 
     def __init__(self, message: object = "") -> None:
@@ -26,16 +26,16 @@ class VirtError(_Base):
 
     @property
     def text(self) -> str:
-        """The one line for the user."""
+        """The line for the user."""
         return str(self)
 
 
 class InvalidInput(VirtError):
-    """What the caller asked for is wrong; nothing was changed."""
+    """The request is invalid; nothing was changed."""
 
 
 class BadAnswer(InvalidInput):
-    """What a host told, or what is in a file of ours, is not what this version reads."""
+    """The answer of a host, or a file of Salt Virt, cannot be read by this version."""
 
 
 class NotFound(VirtError):
@@ -43,30 +43,30 @@ class NotFound(VirtError):
 
 
 class Denied(VirtError):
-    """Whoever asks has no right to it; see docs/rights.md."""
+    """The user does not have the right; see docs/rights.md."""
 
 
 class AlreadyExists(VirtError):
-    """The name or UUID is taken."""
+    """The name or UUID is in use."""
 
 
 class Unsupported(VirtError):
-    """This libvirt, QEMU or host cannot do it."""
+    """This libvirt, QEMU or host does not support it."""
 
 
 class ConnectionFailed(VirtError):
-    """No libvirt could be reached or it refused us."""
+    """libvirt cannot be reached, or refused the connection."""
 
 
 class BindingMissing(ConnectionFailed):
-    """The libvirt binding cannot be imported by this Python."""
+    """This Python cannot import the libvirt binding."""
 
 
 class Refused(VirtError):
-    """The host does not admit the guest: capacity, or something it lacks.
+    """The host does not admit the guest, for lack of capacity or of a resource.
 
-    Between host and master an error travels as text. This one begins with a fixed
-    word, so that the runner knows that another host may be tried.
+    Errors are transferred between host and master as text. This one begins with a fixed word, so
+    that the runner knows that it may try another host.
     """
 
     PREFIX = "refused: "
@@ -76,18 +76,18 @@ class Refused(VirtError):
 
     @classmethod
     def without_prefix(cls, message: object) -> str:
-        """A text without the fixed words at its beginning."""
+        """The text without the prefix."""
         return str(message).removeprefix(cls.PREFIX)
 
     @property
     def reason(self) -> str:
-        """What it says, without the fixed words."""
+        """The message without the prefix."""
         return self.without_prefix(self)
 
 
 class NoRoom(Refused):
-    """By placement's account the host has no room, or no longer: the master looked at the same
-    facts a moment ago, so somebody else was faster, and any other host may still have it."""
+    """The host does not have enough free capacity, or not any more: the master saw the same data a
+    moment ago, so another operation was faster, and any other host may still have capacity."""
 
     PREFIX = "refused: no room: "
 
@@ -97,7 +97,7 @@ class NoRoom(Refused):
 
 
 class OperationFailed(VirtError):
-    """libvirt, QEMU or a tool said no while we worked."""
+    """libvirt, QEMU or a tool reported an error."""
 
 
 class Incomplete(OperationFailed):
@@ -105,23 +105,23 @@ class Incomplete(OperationFailed):
 
 
 class ImageError(VirtError):
-    """The image is missing, damaged, no disk image, or not allowed."""
+    """The image is missing, damaged, not a disk image, or not permitted."""
 
 
 class NoKey(VirtError):
-    """The key of a backup is not on this machine, or is another."""
+    """The encryption key of a backup is missing on this machine, or is another one."""
 
 
 class SeedFailed(VirtError):
-    """The guest's disk could not be prepared."""
+    """The guest's disk could not be seeded."""
 
 
 class KeyRefused(VirtError):
-    """The master does not accept this minion key."""
+    """The master does not accept the minion key."""
 
 
 class PkiError(VirtError):
-    """The certificate authority or a certificate is not usable."""
+    """The CA or a certificate cannot be used."""
 
 
 class MigrationFailed(VirtError):
@@ -129,8 +129,9 @@ class MigrationFailed(VirtError):
 
 
 class TargetRefused(Refused, MigrationFailed):
-    """This target does not take the guest, nothing of it was sent there: another one may."""
+    """The target refuses the guest before anything was transferred; another target may accept it.
+    """
 
 
 class StaleLibrary(VirtError):
-    """This process holds an older saltvirt than the disk."""
+    """This process has imported an older saltvirt than the files on disk."""

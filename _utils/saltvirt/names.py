@@ -1,7 +1,7 @@
-"""Which names a guest may have.
+"""Names of guests.
 
-A guest's name is its minion id, its host name and a part of file names, so it keeps
-to what all three allow: RFC 1123 host names, in lower or upper case.
+A guest's name is its minion id, its host name and part of file names, so it must be a valid host
+name of RFC 1123, in lower or upper case.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from saltvirt.errors import InvalidInput
 _LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9])?"
 _UNFIT = re.compile(r"[/\x00-\x1f\x7f]")
 _GUEST = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
-# checkpoints that backups make begin with it
+# prefix of the checkpoints of backups
 CHECKPOINT = "salt-virt."
-MAX_LENGTH = 200  # file names end at 255 bytes and we append disk names and suffixes
+MAX_LENGTH = 200  # file names are limited to 255 bytes, and disk names and suffixes are appended
 
 
 def guest(name: object) -> str:
-    """The name, when a guest may have it.
+    """The name, if it is valid for a guest.
 
     Raises InvalidInput for anything else: empty, with ``/``, ``..``, spaces, quotes,
     control characters, leading dashes or dots.
@@ -34,16 +34,16 @@ def guest(name: object) -> str:
 
 
 def guest_list(value: object) -> list[str] | None:
-    """The names where several were given: a list, or a text with commas. None for a single one.
+    """The names if several are given: a list, or text with commas. None for a single name.
 
-    Raises InvalidInput for one that no guest may have, and for one that is there twice.
+    Raises InvalidInput for invalid and duplicate names.
     """
     items = value.split(",") if isinstance(value, str) and "," in value else value
     if not isinstance(items, list):
         return None
     unique_names: list[str] = []
     for item in items:
-        # YAML reads a name of digits as a number
+        # YAML parses a name of digits as a number
         if isinstance(item, bool) or not isinstance(item, (str, int)):
             raise InvalidInput(f"{item!r} cannot be a guest's name: give a list of names")
         name = guest(str(item).strip())
@@ -56,9 +56,9 @@ def guest_list(value: object) -> list[str] | None:
 
 
 def existing_guest(name: object) -> str:
-    """The name of a guest that is there, whoever gave it: libvirt takes more than we do.
+    """The name of an existing guest, which may be any name that libvirt accepts.
 
-    Raises InvalidInput for what libvirt does not take either, and for ``.`` and ``..``.
+    Raises InvalidInput for names that libvirt does not accept, and for ``.`` and ``..``.
     """
     text = str(name)
     if not text.strip() or text in (".", "..") or _UNFIT.search(text):

@@ -1,4 +1,4 @@
-"""A stack of undos: each step that changes something pushes how to take it back."""
+"""A stack of undo operations: each step that changes something pushes its undo."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ log = logging.getLogger(__name__)
 
 
 class UndoStack:
-    """Runs the pushed undos, newest first, unless :meth:`success` was called.
+    """Run the pushed undos, newest first, unless :meth:`success` was called.
 
-    Use as a context manager. An undo that fails is logged and does not stop the
-    others; what it was is kept in :attr:`failed`, so that the caller can name
-    what a person has to clean up::
+    Use it as a context manager. If an undo fails, it is logged, the others are still run, and
+    :attr:`failed` lists it, so that the caller can report what has to be cleaned up::
 
         with Revert() as undo:
             volume = create(...)
@@ -32,19 +31,19 @@ class UndoStack:
     def push(
         self, description: str, function: Callable[..., object], *args: Any, **kwargs: Any
     ) -> None:
-        """Remember an undo. ``what`` is the words for the log, e.g. ``delete /x/y.qcow2``."""
+        """Push an undo. ``description`` is for the log, for example ``delete /x/y.qcow2``."""
         self._undos.append((description, function, args, kwargs))
 
     def success(self) -> None:
-        """Everything is done and confirmed: forget the undos."""
+        """Discard the undos, because the operation is complete and confirmed."""
         self._undos.clear()
 
     def mark(self) -> int:
-        """For :meth:`run`: what is pushed from now on is newer than the mark."""
+        """A mark for :meth:`run`: undos that are pushed from now on are newer."""
         return len(self._undos)
 
     def run(self, mark: int = 0) -> None:
-        """Undo everything now, newest first; with a mark, only what is newer than it."""
+        """Run all undos now, newest first; with a mark, only newer ones."""
         while len(self._undos) > mark:
             description, function, args, kwargs = self._undos.pop()
             try:

@@ -1,6 +1,6 @@
-"""Text that others wrote, made fit for a terminal, a log and a job's return.
+"""Sanitize untrusted text for terminals, logs and job returns.
 
-A guest, an image, a tool or another host may have put anything into it.
+The text may come from a guest, an image, a tool or another host.
 """
 
 from __future__ import annotations
@@ -9,23 +9,23 @@ import re
 
 MAX_LENGTH = 8000  # of a line, in characters
 _TAIL = 1000
-# control characters but the new line and the tab, and those that turn the direction of a text
+# control characters except newline and tab, and characters that change the text direction
 _INVISIBLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
-_SURROGATES = re.compile("[\ud800-\udfff]")  # no character: it cannot be written anywhere
+_SURROGATES = re.compile("[\ud800-\udfff]")  # surrogates, which cannot be encoded
 _UNPRINTABLE = re.compile(f"{_INVISIBLE.pattern}|{_SURROGATES.pattern}")
 
 
 def text(value: str) -> str:
-    """The text without escape sequences and control characters; new lines and tabs stay."""
+    """The text without escape sequences and control characters, except newlines and tabs."""
     value = _SURROGATES.sub("\ufffd", value)
     return _INVISIBLE.sub("", _ESCAPE.sub("", value)) if _INVISIBLE.search(value) else value
 
 
 def one_line(value: object, max_length: int | None = MAX_LENGTH) -> str:
-    """The text as one line of bounded length, in which control characters are spelled out.
+    """The text as one line of limited length, with control characters escaped.
 
-    max_length: None for one that names many, and is as long as they are many.
+    max_length: None for a list of names, which is not shortened.
     """
     value = str(value)
     if max_length and len(value) > max_length:

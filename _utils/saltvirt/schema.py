@@ -1,9 +1,9 @@
-"""Facts that travel from host to host, or through a file: dataclasses that come from plain data and
-go back to it.
+"""Messages between hosts, or in files: dataclasses that are parsed from plain data and converted
+back.
 
-The fields of a Fact are the keys of the plain data, with the unit in the name. The other side may
-be of another version: keys that this one does not know are passed over, and a field with a default
-may be missing. What is there has the type that its field says, or the whole answer is refused.
+The fields of a Message are the keys of the plain data, with units in their names. The other side
+may have another version: unknown keys are ignored, and fields with a default may be missing. All
+other values must have the type of their field, or the whole message is rejected.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from typing import Annotated, Any, ClassVar, Generic, TypeVar, cast
 
 from saltvirt import errors
 
-# what is counted or measured is a number from 0 that is smaller
+# upper limit of counters and measurements
 NUMBER_LIMIT = 2**63
-# what is only compared, such as an inode: a file system may use each of its 64 bits
+# a value that is only compared, such as an inode, which may use all of its 64 bits
 Mark = Annotated[int, 2**64]
-# the types that a field can have, as a person calls them
+# types of fields, as named in messages
 _TYPE_NAMES = {
     str: "text", bool: "true or false", int: "a number from 0", float: "a number from 0",
     type(None): "nothing",
@@ -37,22 +37,22 @@ Value = TypeVar("Value")
 
 
 class Message:
-    """The base of dataclasses that travel.
+    """Base of dataclasses that are sent or stored.
 
-    A field is a str, bool, int or float (a number from 0), a Mark, another Fact, a list, tuple or
-    frozenset of one of them, a dict of text to one of them, one of several of those or None, or
-    Any.
+    A field is a str, bool, int or float (a number from 0), a Mark, another Message, a list, tuple
+    or frozenset of one of them, a dict of text to one of them, a union of them with or without
+    None, or Any.
 
-    NAMED_BY: of Facts in a dict by name: the field that this name is.
+    NAMED_BY: the field with the key, for Messages that are the values of a dictionary.
     """
 
     NAMED_BY: ClassVar[str | None] = None
 
     @classmethod
     def from_answer(cls: type[AnyMessage], data: object, source: str) -> AnyMessage:
-        """The Fact in plain data. source: the host that told it, or the file that it is in.
+        """Parse plain data. source: the host or the file that it comes from, for errors.
 
-        Raises BadAnswer, which says whose it is, which key is wrong, and what it should be.
+        Raises BadAnswer with the source, the invalid key, and the expected value.
         """
         try:
             message: AnyMessage = _reader(cast(Any, cls))(data)
@@ -61,7 +61,7 @@ class Message:
         return message
 
     def to_answer(self) -> dict[str, Any]:
-        """As plain data, such as JSON has."""
+        """Convert the Message to plain data, as in JSON."""
         pairs = ((field, getattr(self, field.name)) for field in _keys(cast(Any, type(self))))
         return {
             field.name: _plain(value)
@@ -71,8 +71,8 @@ class Message:
 
 
 class CachedReader(Generic[AnyMessage]):
-    """Reads Facts of one kind that come again and again. A value that is the very object that was
-    there the time before is not read anew: the Fact has what was made of it then."""
+    """Reader of Messages of the same type that arrive frequently. A value that is the identical
+    object as in the previous data is not parsed again."""
 
     def __init__(self, kind: type[AnyMessage]) -> None:
         self._kind = kind
@@ -80,7 +80,8 @@ class CachedReader(Generic[AnyMessage]):
         self._before: tuple[dict[str, Any], AnyMessage] | None = None
 
     def read(self, data: dict[str, Any], source: str) -> AnyMessage:
-        """As Fact.from_answer, of plain data that nobody changes any more."""
+        """Parse a Message like Message.from_answer, from plain data that is not modified
+        afterwards."""
         if self._before is None or self._before[0].keys() != data.keys():
             message = self._kind.from_answer(data, source)
         else:
@@ -93,9 +94,8 @@ class CachedReader(Generic[AnyMessage]):
                 }
             except ValidationError as exc:
                 raise errors.BadAnswer(f"{source}: {exc}") from exc
-            message = object.__new__(
-                self._kind
-            )  # there are hundreds a second: no field is set twice
+            # for performance, at hundreds of messages per second, no field is set twice
+            message = object.__new__(self._kind)
             message.__dict__.update(previous.__dict__)
             message.__dict__.update(changed)
         self._before = data, message
@@ -103,12 +103,12 @@ class CachedReader(Generic[AnyMessage]):
 
 
 def optional(default: Value) -> Value:
-    """A field that most Facts lack: where it is as by default it is no key."""
+    """Declare an optional field, which is omitted from the plain data if it has its default."""
     return _field(default, _OPTIONAL)
 
 
 def transient(default: Value) -> Value:
-    """A field that does not travel."""
+    """Declare a transient field, which is neither sent nor stored."""
     return _field(default, _TRANSIENT)
 
 
@@ -130,7 +130,7 @@ def _keys(kind: Any) -> list[dataclasses.Field[Any]]:
 
 
 class ValidationError(Exception):
-    """A place in plain data where something else should be."""
+    """An invalid value in plain data."""
 
     def __init__(self, expected: str):
         super().__init__(expected)
@@ -142,7 +142,7 @@ class ValidationError(Exception):
 
 
 def mismatch(data: object, message_type: type[Message]) -> str | None:
-    """What keeps plain data from being that Fact, None when it is one."""
+    """The reason why plain data is not a valid Message of that type, or None."""
     try:
         _reader(cast(Any, message_type))(data)
     except ValidationError as exc:
@@ -183,7 +183,7 @@ def _plain(value: object) -> object:
 
 @functools.cache
 def _reader(kind: Any) -> Reader:
-    """What makes a value of that type from plain data, or raises Misfit."""
+    """The reader that parses a value of that type, or raises ValidationError."""
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
         return _union(
@@ -202,7 +202,8 @@ def _reader(kind: Any) -> Reader:
 
 
 def _union(readers: list[Reader], allows_none: bool) -> Reader:
-    """What the first of the readers makes of it that can; optional: None stays None."""
+    """A reader of a union: the first reader that accepts the value. allows_none: None is accepted.
+    """
     *some, last = readers
 
     def read(data: Any) -> Any:
@@ -277,7 +278,7 @@ def _mapping(value_type: Any) -> Reader:
 
 @functools.cache
 def _fields(kind: type[Message]) -> list[tuple[str, Reader, bool]]:
-    """(name, what reads it, whether it must be there) of each field."""
+    """(name, reader, whether it is required) of each field."""
     hints = typing.get_type_hints(kind, include_extras=True)
     return [
         (

@@ -1,14 +1,14 @@
-"""What the operator configured, by Salt's names.
+"""The operator's configuration.
 
-``get`` is Salt's ``config.get`` (or any function of key and default): it looks in the
-minion's configuration, grains, pillar and master configuration. Both forms are
-understood: ``virt:images`` and the old dotted ``virt.images``. ``of_master`` makes a ``get`` of a
-master's configuration.
+``get`` is Salt's ``config.get`` (or any function of key and default): it reads the minion's
+configuration, grains, pillar and the master's configuration. Both forms are supported:
+``virt:images`` and the old dotted ``virt.images``. ``of_master`` returns the ``get`` of a master's
+configuration.
 
-What is read is of the type that its reader says, or InvalidInput names the setting, what it must
-be and what it is. What is empty is not set. A key that nobody reads (``KEYS``) is refused where one
-beside it is looked for: below ``virt`` in a master's own configuration, and in each section of ours
-everywhere. A minion's pillar may have more below ``virt`` than is ours.
+Each reader returns a value of its type, or raises InvalidInput with the setting, the expected and
+the actual value. An empty value means "not set". An unknown key (``KEYS``) is refused when another
+key of its section is read: below ``virt`` in a master's own configuration, and in each section of
+Salt Virt everywhere. A minion's pillar may have other keys below ``virt``.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from saltvirt.errors import InvalidInput
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-# as in Salt's documents
+# as in Salt's documentation
 IMAGES_FOLDER = "/srv/salt-images"
 # the arguments that override the configured connection for one call
 CONNECTION = ("connection", "username", "password")
-# how long libvirt may be silent when it is asked for a connection
+# timeout of a connection to libvirt
 TIMEOUT_S = 20
 
-# every key below virt, as option() is given them; docs/reference/configuration.md explains each
+# all keys below virt, as passed to option(); see docs/reference/configuration.md
 KEYS = (
     "attempts", "backup:address", "backup:at_once_per_host", "backup:at_once_per_target",
     "backup:bandwidth", "backup:chain", "backup:port", "backup:retention",
@@ -62,15 +62,15 @@ KEYS = (
 Get = Callable[[str, Any], Any]
 
 _MISSING = object()
-# of a number for which nobody gives a bound: seconds that every clock can wait
+# default limit: seconds that every clock can wait
 _MAX_INTEGER = 2**31 - 1
 _UNFIT = re.compile("[\\x00-\\x1f\\x7f\\ud800-\\udfff]")
 
 
 def option(get: Get, key: str, default: Any = None) -> Any:
-    """The value of ``virt:<key>``, else of the dotted ``virt.<key>``, else the default.
+    """The value of ``virt:<key>``, of the dotted ``virt.<key>``, or the default.
 
-    key: without the leading ``virt``, e.g. ``images`` or ``connection:uri``.
+    key: without the leading ``virt``, for example ``images`` or ``connection:uri``.
     """
     for name in (f"virt:{key}", "virt." + key.replace(":", ".")):
         value = get(name, _MISSING)
@@ -81,8 +81,8 @@ def option(get: Get, key: str, default: Any = None) -> Any:
 
 
 def _sections(get: Get, key: str) -> None:
-    """Raises InvalidInput where a setting cannot be found because what holds it is no mapping, or
-    has a key that nobody reads: the setting, misspelt."""
+    """Raise InvalidInput if a section of the key is not a dictionary, or has an unknown key, which
+    may be the misspelt setting."""
     parts = ["virt", *key.split(":")[:-1]]
     for end in range(1, len(parts) + 1):
         section_path = ":".join(parts[:end])
@@ -96,7 +96,7 @@ def _sections(get: Get, key: str) -> None:
 
 
 def _check_keys(section_path: str, section: Mapping[Any, Any]) -> None:
-    """Raises InvalidInput, with the nearest key that there is, for one that nobody reads."""
+    """Raise InvalidInput, with the closest valid key, for an unknown key."""
     begin = f"{section_path}:".removeprefix("virt:")
     known_keys = sorted({key[len(begin) :].split(":")[0] for key in KEYS if key.startswith(begin)})
     for key in section:
@@ -107,7 +107,7 @@ def _check_keys(section_path: str, section: Mapping[Any, Any]) -> None:
 
 
 class Master:
-    """The ``get`` of a master's own configuration."""
+    """The ``get`` function of a master's own configuration."""
 
     def __init__(self, opts: Mapping[str, Any]) -> None:
         self._opts = opts
@@ -122,7 +122,7 @@ class Master:
 
 
 def of_master(opts: Mapping[str, Any]) -> Master:
-    """The ``get`` of a master's configuration."""
+    """Return the ``get`` function of a master's configuration."""
     return Master(opts)
 
 
@@ -136,7 +136,7 @@ def integer(get: Get, key: str, default: int, maximum: int = _MAX_INTEGER) -> in
 @overload
 def integer(get: Get, key: str, default: None, maximum: int = _MAX_INTEGER) -> int | None: ...
 def integer(get: Get, key: str, default: int | None, maximum: int = _MAX_INTEGER) -> int | None:
-    """A whole number from 1."""
+    """An integer from 1."""
     value = option(get, key, default)
     if value is None:
         return None
@@ -153,7 +153,7 @@ def number(get: Get, key: str, default: float) -> float: ...
 @overload
 def number(get: Get, key: str, default: None = None) -> float | None: ...
 def number(get: Get, key: str, default: float | None = None) -> float | None:
-    """A number from 0, with a fraction or without."""
+    """A number from 0, integer or not."""
     value = option(get, key, default)
     return None if value is None else units.parse_number(value, f"virt:{key}")
 
@@ -171,7 +171,7 @@ def text(get: Get, key: str, default: str) -> str: ...
 @overload
 def text(get: Get, key: str, default: None = None) -> str | None: ...
 def text(get: Get, key: str, default: str | None = None) -> str | None:
-    """A text of one line; a number is one as YAML reads it."""
+    """A text of one line; a number is converted as YAML reads it."""
     value = option(get, key, default)
     if isinstance(value, int) and not isinstance(value, bool):
         value = units.short_repr(value)
@@ -201,7 +201,7 @@ def choice(get: Get, key: str, default: str | None, choices: Iterable[str]) -> s
 
 
 def mapping(get: Get, key: str) -> dict[str, Any]:
-    """A dictionary, ``{}`` when nothing is set."""
+    """A dictionary; ``{}`` if not set."""
     value = option(get, key, {})
     if not isinstance(value, Mapping):
         raise invalid(key, value, "a mapping")
@@ -209,7 +209,7 @@ def mapping(get: Get, key: str) -> dict[str, Any]:
 
 
 def name_list(get: Get, key: str) -> tuple[str, ...]:
-    """A tuple of texts: of a list, or of one text with commas."""
+    """A tuple of texts, from a list or from text with commas."""
     value = option(get, key, ())
     items = value.split(",") if isinstance(value, str) else value
     fits = isinstance(items, (list, tuple)) and all(isinstance(item, str) for item in items)
@@ -220,7 +220,7 @@ def name_list(get: Get, key: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Connection:
-    """Which libvirt to talk to, as whom. ``uri=None`` lets libvirt choose."""
+    """The libvirt to connect to, and the credentials. ``uri=None``: libvirt's default."""
 
     uri: str | None = None
     username: str | None = None
@@ -232,7 +232,8 @@ class Connection:
 
 
 def _text(value: object, setting: str) -> str | None:
-    """A text that libvirt takes, or None. It may be a password: it is not in the error."""
+    """A text that libvirt accepts, or None. Errors do not contain it, because it may be a password.
+    """
     if isinstance(value, int) and not isinstance(value, bool):
         value = units.short_repr(value)  # as YAML reads it
     if value is not None and (not isinstance(value, str) or _UNFIT.search(value)):
@@ -244,17 +245,16 @@ def _text(value: object, setting: str) -> str | None:
 
 
 def user_kwargs(kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """What the user gave of an adapter's ``**kwargs``, without what Salt adds (``__pub_…``)."""
+    """The user's part of an adapter's ``**kwargs``, without Salt's own arguments (``__pub_…``)."""
     return {key: value for key, value in kwargs.items() if not key.startswith("__")}
 
 
 def connection(get: Get, kwargs: Mapping[str, Any]) -> Connection:
-    """Takes ``connection``, ``username`` and ``password`` out of an adapter's ``**kwargs``.
+    """Read ``connection``, ``username`` and ``password`` from an adapter's ``**kwargs``.
 
-    What is not given per call comes from ``virt:connection:uri``,
-    ``virt:connection:auth:username`` and ``virt:connection:auth:password``. Salt's own
-    dunder arguments (``__pub_…``) are dropped. Raises InvalidInput for any other
-    argument that is left: a typo must not be dropped silently.
+    The defaults are ``virt:connection:uri``, ``virt:connection:auth:username`` and
+    ``virt:connection:auth:password``. Salt's own dunder arguments (``__pub_…``) are ignored. Raises
+    InvalidInput for any other argument, so that typing errors are reported.
     """
     rest = user_kwargs(kwargs)
     result = Connection(

@@ -1,4 +1,4 @@
-"""Sizes as people and libvirt write them.
+"""Sizes and numbers, as written by users and libvirt.
 
 libvirt's own scaling: https://libvirt.org/formatdomain.html#memory-allocation
 (KB = 1000, K = KiB = 1024 bytes, and so on).
@@ -12,7 +12,7 @@ from typing import Any
 
 from saltvirt.errors import InvalidInput
 
-# so much of a wrong value is shown
+# maximum length of an invalid value in a message
 _REPR_LIMIT = 200
 _BINARY = {letter: 1024**power for power, letter in enumerate("KMGTPE", start=1)}
 _SCALE = {"": 1, "b": 1, "bytes": 1}
@@ -28,8 +28,8 @@ _COUNT = re.compile(r"[0-9]{1,20}")
 def parse_bytes(value: object, default_unit: str = "MiB", argument: str = "size") -> int:
     """A size in bytes, as int.
 
-    value: a number (in ``default_unit``) or a string such as ``2``, ``512MiB``, ``1.5 G``.
-    Raises InvalidInput when it is no number, negative, zero, or of an unknown unit.
+    value: a number (in ``default_unit``) or a string such as ``2``, ``512MiB``, ``1.5 G``. Raises
+    InvalidInput if it is not a number, negative, zero, or has an unknown unit.
     """
     if isinstance(value, bool):
         raise InvalidInput(f"{argument} {value!r} is not a size")
@@ -49,7 +49,7 @@ def parse_bytes(value: object, default_unit: str = "MiB", argument: str = "size"
 
 
 def parse_kib(value: object, default_unit: str = "MiB", argument: str = "memory") -> int:
-    """A size in KiB, as int; the same words as :func:`parse_bytes`."""
+    """A size in KiB, as int; accepts the same values as :func:`parse_bytes`."""
     size = parse_bytes(value, default_unit, argument)
     if size < 1024:
         raise InvalidInput(f"{argument} {value!r} is less than 1 KiB")
@@ -79,7 +79,7 @@ def parse_number(value: Any, argument: str, maximum: float = 2**31 - 1) -> float
 
 
 def number_text(number: object) -> str:
-    """As text; of one that is too long for that none."""
+    """A number as text; empty if it is too long."""
     try:
         return str(number).strip()
     except ValueError:
@@ -87,10 +87,10 @@ def number_text(number: object) -> str:
 
 
 def short_repr(value: object) -> str:
-    """A wrong value in a message, whatever it is."""
+    """An invalid value for an error message, limited in length."""
     try:
         text = repr(value)
-    except (RecursionError, ValueError):  # too deep; an integer of too many digits
+    except (RecursionError, ValueError):  # nested too deeply, or an integer with too many digits
         return f"a {type(value).__name__} too large to show"
     return text if len(text) <= _REPR_LIMIT else f"{text[:_REPR_LIMIT]} …"
 
@@ -102,7 +102,7 @@ def pluralize(number: float, noun: str) -> str:
 
 
 def human_bytes(size: float) -> str:
-    """``1536`` as ``1.5 KiB``: three significant digits, binary units."""
+    """Format ``1536`` as ``1.5 KiB``: three significant digits, binary units."""
     number, larger = float(size), ["TiB", "GiB", "MiB", "KiB"]
     unit = "B"
     while number >= 1024 and larger:
@@ -112,5 +112,5 @@ def human_bytes(size: float) -> str:
 
 
 def version_text(version: int) -> str:
-    """A version as libvirt counts it, of itself and of QEMU: 9000000 is ``9.0.0``."""
+    """Format a version number of libvirt or QEMU: 9000000 is ``9.0.0``."""
     return f"{version // 1000000}.{version // 1000 % 1000}.{version % 1000}"

@@ -1,4 +1,4 @@
-"""Which Salt Virt a process runs, and by which way it came here."""
+"""The version of Salt Virt in this process, and how it was installed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SYNCED, PIP = "sync", "pip"
 
 
 def folder() -> str:
-    """The folder of the package that is imported."""
+    """The folder of the imported package."""
     return next(iter(saltvirt.__path__))
 
 
@@ -25,8 +25,8 @@ def install_method() -> str:
 
 
 def digest() -> str:
-    """Of the library's files, the same for the same files by whichever way they came: 12
-    hexadecimal digits."""
+    """The digest of the library's files, independent of how it was installed: 12 hexadecimal
+    digits."""
     hasher, home = hashlib.sha256(), folder()
     for directory, inner, names in os.walk(home):
         inner[:] = sorted(name for name in inner if name != "__pycache__")
@@ -40,7 +40,7 @@ def digest() -> str:
 
 
 def versions(libvirt: str | None = None) -> Versions:
-    """What is used here. libvirt: the version of its library."""
+    """The versions on this machine. libvirt: version of its library."""
     return Versions(
         salt_virt=saltvirt.__version__,
         way=install_method(),

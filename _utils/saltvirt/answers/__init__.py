@@ -1,1 +1,1 @@
-"""What hosts answer when the master asks or tells them something: Facts, see saltvirt.schema."""
+"""Answers of hosts to the master: messages of saltvirt.schema."""

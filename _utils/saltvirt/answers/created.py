@@ -1,4 +1,4 @@
-"""What a host answers when it has made a guest, or given it another name."""
+"""Answers about created and renamed guests."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from saltvirt.schema import Message, optional
 
 @dataclass(frozen=True, kw_only=True)
 class GuestKey(Message):
-    """The guest that a host answers for. pub_key: of its minion, PEM; None when it was not seeded,
-    or not anew."""
+    """A guest in an answer. pub_key: PEM of its minion's public key; None if it was not seeded, or
+    not again."""
 
     name: str
     host: str = ""
@@ -19,8 +19,8 @@ class GuestKey(Message):
 
 @dataclass(frozen=True)
 class CreatedDisk(Message):
-    """A disk of a guest that was made. size_bytes: its virtual size; None where it was there
-    before. pool, volume: of a pool's volume."""
+    """A disk of a new guest. size_bytes: its virtual size; None if the disk existed. pool, volume:
+    of a volume."""
 
     target: str
     path: str | None = None
@@ -32,7 +32,7 @@ class CreatedDisk(Message):
 
 @dataclass(frozen=True)
 class CreatedNic(Message):
-    """A network interface of a guest that was made. source: what it is plugged into."""
+    """A network interface of a new guest. source: its network or bridge."""
 
     mac: str | None = None
     type: str | None = None
@@ -41,8 +41,8 @@ class CreatedNic(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class CreatedGuest(GuestKey):
-    """What `virt.init` and `virt.clone` answer. state: libvirt's word. graphics: attributes of the
-    display. warnings: what the operator should know."""
+    """Answer of `virt.init` and `virt.clone`. state: libvirt's name. graphics: attributes of the
+    display. warnings: for the operator."""
 
     uuid: str = ""
     state: str = ""
@@ -54,9 +54,8 @@ class CreatedGuest(GuestKey):
 
 @dataclass(frozen=True, kw_only=True)
 class RenamedGuest(GuestKey):
-    """What `virt.rename` answers. disks: the new paths of those that got one. kept: path of each
-    that was named after the guest and keeps its name, to the reason. warnings: what the operator
-    should know."""
+    """Answer of `virt.rename`. disks: the new paths of renamed disks. unrenamed: path of each disk
+    that is named after the guest and keeps its name, to the reason. warnings: for the operator."""
 
     uuid: str = ""
     state: str = ""
@@ -67,9 +66,8 @@ class RenamedGuest(GuestKey):
 
 @dataclass(frozen=True)
 class PlannedGuest(Message):
-    """What `virt.init` of a hypervisor answers to ``definition=True``, with ``test=True``.
-    definition: its XML, without passwords. bases: target of a disk to the image that it would stand
-    on."""
+    """Answer of `virt.init` of a hypervisor to ``definition=True`` with ``test=True``. definition:
+    its XML, without passwords. bases: target of a disk to its backing image."""
 
     definition: str
     bases: dict[str, str] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""How far the creation of a guest has come."""
+"""The phase of a guest's creation."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import enum
 
 class Phase(enum.Enum):
     """CREATING: a process creates the guest. INTERRUPTED: that process ended before the guest was
-    complete: its disks may be missing, empty or not seeded. COMPLETE: any other guest."""
+    complete, so its disks may be missing, empty or not seeded. COMPLETE: any other guest."""
 
     CREATING = "creating"
     INTERRUPTED = "interrupted"

@@ -1,4 +1,4 @@
-"""What a host answers when it is asked for all that it has."""
+"""Answers about the guests of a host."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from saltvirt.schema import Message, optional
 
 @dataclass(frozen=True, kw_only=True)
 class HostGuests(Message):
-    """guests: name to libvirt's word for its state. target_leftovers: the guests of whose undone
-    migrations to this host something is still here; leavings: the same, of a host that is not
-    updated yet."""
+    """guests: name to libvirt's name of the state. target_leftovers: guests whose rolled back
+    migrations to this host have left something here; leavings: the same, from a host with an older
+    version."""
 
     guests: dict[str, str]
     target_leftovers: tuple[str, ...] | None = optional(None)
@@ -21,17 +21,17 @@ class HostGuests(Message):
 
     @property
     def leftover_guests(self) -> tuple[str, ...]:
-        """The guests of whose undone migrations to this host something is still here."""
+        """Guests whose rolled back migrations to this host have left something here."""
         return self.leavings if self.target_leftovers is None else self.target_leftovers
 
 
 @dataclass(frozen=True, kw_only=True)
 class MigrationFacts(HostGuests):
-    """What `virt.migrate_locations` answers. unfinished: guests whose migration from here was
-    broken off. ratios, limits: its own `virt:ratios` and `virt:placement`, as they are. address:
-    where guests that come reach it; None: by its name. certificates: by their use. maintenance: why
-    it takes no guests. uuids: name to UUID; empty of a host that does not tell. unmounted: its
-    mount points on which nothing is mounted."""
+    """Answer of `virt.migrate_locations`. unfinished: guests whose migration from here was
+    interrupted. ratios, limits: its own `virt:ratios` and `virt:placement`. address: address for
+    incoming guests; None: its name. certificates: by their use. maintenance: the reason why it
+    accepts no guests. uuids: name to UUID; empty if the host does not report them. unmounted: its
+    mount points that are not mounted."""
 
     unfinished: tuple[str, ...]
     ratios: Any = None
@@ -45,8 +45,8 @@ class MigrationFacts(HostGuests):
 
 @dataclass(frozen=True)
 class OrphanedDisks(Message):
-    """What an operation that died has left of disks that it made. what: the operation; disks: paths
-    that can go; unsure: path to why it stays."""
+    """Disks that an interrupted operation created. operation: its name; disks: paths that can be
+    removed; unsure: path to the reason why it is kept."""
 
     what: str
     disks: tuple[str, ...]
@@ -55,12 +55,12 @@ class OrphanedDisks(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class Leftovers(HostGuests):
-    """What `virt.leftovers` answers. unfinished: guests whose creation was interrupted. used: those
-    of them that run or were ever started, to how that is known. migrations: guest to its migration
-    from here. left: `NAME@HOST` of what a host that did not answer may hold for a guest. at_work:
-    guest to the operation at work on it. operations: guest to the mark of the `salt-run virt.init`
-    that made it; None of a host that does not tell. made: guest to its DeadDisks. backups: guests
-    of whose backups something is left by processes that died."""
+    """Answer of `virt.leftovers`. unfinished: guests whose creation was interrupted. used: those of
+    them that run or were ever started, with the evidence. migrations: guest to its migration from
+    here. purgeable: `NAME@HOST`: leftovers that an unreachable host may have. at_work: guest to its
+    running operation. operations: guest to the mark of the `salt-run virt.init` that created it;
+    None if the host does not report it. orphaned_disks: guest to its OrphanedDisks. backups: guests
+    whose backups have leftovers of processes that died."""
 
     unfinished: tuple[str, ...]
     migrations: dict[str, UnfinishedMigration]

@@ -1,4 +1,4 @@
-"""What a host answers when it is asked whether it takes guests."""
+"""Answer about the maintenance of a host."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from saltvirt.schema import Message
 
 @dataclass(frozen=True)
 class MaintenanceMark(Message):
-    """What `virt.maintenance` answers of a host that has one, and its file. reason: why the host
-    takes no guests; None when it takes them again and has not got all of its own back. guests: the
-    names of those that were moved away."""
+    """Answer of `virt.maintenance`, and content of the mark's file. reason: why the host accepts no
+    guests; None if it accepts them again but has not got all its guests back. guests: names of
+    guests that were moved away."""
 
     reason: str | None
     guests: tuple[str, ...]

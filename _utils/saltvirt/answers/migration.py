@@ -1,4 +1,4 @@
-"""What a guest's host answers about its migration: whether it can be, was, or had to be ended."""
+"""Answers about the migration of a guest."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from saltvirt.schema import Message, optional
 
 @dataclass(frozen=True)
 class Certificate(Message):
-    """One that a host shows to others. until: UTC, ISO 8601. wrong: why it does not hold now."""
+    """A certificate of a host. valid_until: UTC, ISO 8601. problem: why it is not valid now."""
 
     host: str
     file: str
@@ -19,9 +19,9 @@ class Certificate(Message):
 
 @dataclass(frozen=True)
 class MigrationCheck(Message):
-    """What `virt.migratable` answers. reasons: all that is against it. standing: it can go nowhere.
-    disks: target such as `vda` to what would happen to it; certificates: those that the move
-    needs. Both are None where no target was asked."""
+    """Answer of `virt.migratable`. reasons: all reasons against the migration. pinned: the guest
+    cannot be migrated to any host. disks: target such as `vda` to what would happen to it;
+    certificates: those that the migration needs. Both are None if no target was given."""
 
     migratable: bool
     reasons: tuple[str, ...]
@@ -32,10 +32,10 @@ class MigrationCheck(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class RecoveryResult(Message):
-    """What `virt.migrate_recover` answers. outcome: `moved`, `undone`, `removed` or `nothing`.
-    source, target: host names; live: it was running. deleted: files; kept: file to why it stays;
-    left: host to why something of it is still there. checkpoints_lost: checkpoint that the target's
-    libvirt did not take to its reason."""
+    """Answer of `virt.migrate_recover`. outcome: `moved`, `undone`, `removed` or `nothing`. source,
+    target: host names; live: the guest was running. deleted: files; retained: file to the reason;
+    leftovers: host to the reason why something is left there. checkpoints_lost: checkpoints that
+    the target's libvirt refused, to the reason."""
 
     name: str = optional("")
     outcome: str = optional("")
@@ -49,18 +49,17 @@ class RecoveryResult(Message):
 
     @property
     def leftovers_by_host(self) -> dict[str, str]:
-        """Host to why something of it is still there."""
+        """Host to the reason why something is left there."""
         return self.left or {}
 
 
 @dataclass(frozen=True, kw_only=True)
 class MigrationResult(RecoveryResult):
-    """What `virt.migrate` answers; where an earlier migration had moved the guest already and was
-    only ended, a Recovered. live: it ran while its memory travelled. transport: in words.
-    memory_bytes, disk_bytes: how much was moved. disks: target such as `vda` to what was done with
-    it."""
+    """Answer of `virt.migrate`; if an earlier migration had already moved the guest and was only
+    finished, a RecoveryResult. live: the guest ran during the transfer. transport: a description.
+    memory_bytes, disk_bytes: transferred data. disks: target such as `vda` to the action."""
 
-    outcome: str = field()  # it must be there
+    outcome: str = field()  # required
     transport: str | None = None
     time_ms: int | None = None
     downtime_ms: int | None = None
@@ -70,18 +69,19 @@ class MigrationResult(RecoveryResult):
 
 
 def parse_migrate(data: object, host: str) -> RecoveryResult:
-    """The Moved, or the Recovered, in a host's answer to ``virt.migrate``. Raises BadAnswer."""
+    """The MigrationResult or RecoveryResult of a host's answer to ``virt.migrate``. Raises
+    BadAnswer."""
     moved = MigrationResult.from_answer(data, host)
     return moved if moved.transport else RecoveryResult.from_answer(data, host)
 
 
 @dataclass(frozen=True)
 class UnfinishedMigration(Message):
-    """A migration that was broken off, or is at work, in what `virt.migrate_unfinished` answers:
-    the guest's name to it. target: libvirt's URI. uuid: the guest's, whatever its name is by now;
-    of one that is left there is none. left: it was ended without its target, which
-    did not answer and may hold something of it. wrong: why what is written of it cannot be read,
-    and what to do; the target is empty then."""
+    """An interrupted or running migration in the answer of `virt.migrate_unfinished`. target:
+    libvirt's URI. uuid: the guest's, independent of its current name; None for leftovers.
+    has_leftovers: the migration was finished without its target, which did not answer and may still
+    have something. problem: why its record cannot be read, and what to do; the target is empty
+    then."""
 
     target: str
     at_work: bool = False

@@ -1,4 +1,4 @@
-"""What a host answers when a guest is to be started, stopped or paused by its name."""
+"""Answer about the power of a guest."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from saltvirt.schema import Message
 
 @dataclass(frozen=True)
 class PowerChange(Message):
-    """What `virt.power` answers. before: libvirt's word for the guest's state, None where the host
-    has no such guest, or where it cannot say alone that this one is meant. after: the same when the
-    verb was done; None: nothing was."""
+    """Answer of `virt.power`. before: libvirt's name of the guest's state, None if the host does
+    not have the guest, or cannot decide alone that this guest is the requested one. after: the
+    state after the operation; None: nothing was done."""
 
     before: str | None
     after: str | None = None

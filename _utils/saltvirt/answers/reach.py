@@ -1,4 +1,4 @@
-"""What hosts answer of a guest's screens and serial ports."""
+"""Answers about screens and serial ports of guests."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from saltvirt.schema import Message
 
 DISPLAY, SERIAL, AGENT = "display", "serial", "agent"
-# what a ticket can be for; a guest's agent is reached by the runner alone
+# kinds of tickets; only the runner connects to a guest's agent
 KINDS = (DISPLAY, SERIAL)
-# the name in the certificate of each hypervisor's door: no other one has the same authority
+# the name in the certificate of each endpoint, each of which has a CA of its own
 CERTIFICATE_NAME = "salt-virt-reach"
 
 
 @dataclass(frozen=True)
 class Reach(Message):
-    """What `virt.reach` answers: one caller is waited for. kind: DISPLAY or SERIAL. authority: of
-    the certificate that is shown to him, in PEM; he trusts no other. type: of the display, or of
-    the serial port's device."""
+    """Answer of `virt.reach`: the endpoint for a single client. kind: DISPLAY or SERIAL. authority:
+    PEM of the certificate, the only one that the client trusts. type: of the display, or of the
+    serial port's device."""
 
     uuid: str
     kind: str
@@ -28,9 +28,8 @@ class Reach(Message):
 
 @dataclass(frozen=True)
 class Display(Message):
-    """One screen or serial port. type: vnc, spice, serial and the like. socket, port: where it is
-    on its host, if it is there. connect: what reaches it from the host's network; tunnel: what to
-    run first for that."""
+    """A screen or serial port. type: vnc, spice, serial and so on. socket, port: its location on
+    the host, if any. connect: command from the host's network; tunnel: command to run first."""
 
     type: str
     listen: str | None = None
@@ -42,7 +41,7 @@ class Display(Message):
 
 @dataclass(frozen=True)
 class Displays(Message):
-    """What `virt.display` answers. host: as libvirt there calls it. state: of the guest."""
+    """Answer of `virt.display`. host: its name in libvirt. state: of the guest."""
 
     uuid: str
     host: str
@@ -52,7 +51,7 @@ class Displays(Message):
 
 @dataclass(frozen=True)
 class Screenshot(Message):
-    """What `virt.screen` answers. png: the picture in base64."""
+    """Answer of `virt.screen`. png: the screenshot in base64."""
 
     uuid: str
     png: str

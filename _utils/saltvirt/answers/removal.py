@@ -1,4 +1,4 @@
-"""What a host answers when something shall be removed there: first what it would do."""
+"""Answers about removals."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from saltvirt.schema import Message, optional
 
 @dataclass(frozen=True)
 class RemovalPlan(Message):
-    """What `virt.purge` and `virt.remove_made` answer to `test=True`. delete: paths; keep: path to
-    why it stays. shared: path to the FileIdentity by which other hosts are asked about it;
-    the master hands it on as it is; unsure: the guest's own disks that stay."""
+    """Answer of `virt.purge` and `virt.remove_made` to `test=True`. delete: paths; keep: path to
+    the reason. shared: path to the FileIdentity by which other hosts are queried about it; the
+    master passes it on unchanged; unsure: the guest's own disks that are kept."""
 
     delete: tuple[str, ...] = ()
     keep: dict[str, str] = field(default_factory=dict)
@@ -22,7 +22,7 @@ class RemovalPlan(Message):
 
 @dataclass(frozen=True)
 class CleanPlan(Message):
-    """What `virt.migrate_clean` answers to `test=True` where it has a note; see RemovalPlan."""
+    """Answer of `virt.migrate_clean` to `test=True` if it has a record; see RemovalPlan."""
 
     delete: tuple[str, ...] = ()
     keep: dict[str, str] = field(default_factory=dict)
@@ -31,7 +31,7 @@ class CleanPlan(Message):
 
 @dataclass(frozen=True)
 class CleanupResult(Message):
-    """What `virt.migrate_clean` answers. deleted: paths; kept: path to why it stays."""
+    """Answer of `virt.migrate_clean`. deleted: paths; retained: path to the reason."""
 
     deleted: tuple[str, ...] = ()
     kept: dict[str, str] = field(default_factory=dict)

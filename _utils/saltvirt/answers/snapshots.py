@@ -1,4 +1,4 @@
-"""What a host answers of a guest's snapshots."""
+"""Answers about the snapshots of a guest."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from saltvirt.schema import Message, optional
 
 @dataclass(frozen=True)
 class SnapshotInfo(Message):
-    """What the master reads of a snapshot in what `virt.list_snapshots` answers. parent: the one
-    that it was taken on top of. current: the next one is taken on top of it. created: in the
-    host's local time. external: in files of its own. state: the guest's at that time."""
+    """The part of a snapshot in the answer of `virt.list_snapshots` that the master uses. parent:
+    the snapshot that it is based on. current: the next snapshot will be based on it. created: in
+    the host's local time. external: in files of its own. state: of the guest at that time."""
 
     name: str
     parent: str | None
@@ -25,8 +25,8 @@ class SnapshotInfo(Message):
 
 @dataclass(frozen=True)
 class SnapshotTaken(Message):
-    """What `virt.snapshot` answers. notes: sentences about what is particular about the snapshot,
-    such as what is not saved with it."""
+    """Answer of `virt.snapshot`. notes: sentences about particularities of the snapshot, such as
+    data that is not saved with it."""
 
     name: str
     notes: tuple[str, ...] = optional(())
@@ -34,10 +34,10 @@ class SnapshotTaken(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class SnapshotChange(Message):
-    """What puts a guest back to a snapshot, or deletes some, with `test=True` what it would do.
-    Then, where the change needs it, shared and own: path to the FileIdentity of what is merged,
-    begins anew or goes, by which other hosts are asked about it, and of the guest's other disks,
-    which are no other user; the master hands them on as they are."""
+    """Answer of a revert or deletion, with `test=True` about what it would do. Then, if needed,
+    shared and guest_disks: path to the FileIdentity of files that are merged, created again or
+    deleted, by which other hosts are queried about them, and of the guest's other disks, which are
+    no other users; the master passes them on unchanged."""
 
     FUNCTION: ClassVar[str]
 
@@ -47,9 +47,9 @@ class SnapshotChange(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class SnapshotReverted(SnapshotChange):
-    """What `virt.revert_snapshot` answers. reverted: the name of the snapshot. deleted: the names
-    of those that went after it, `N/A` where none was to go. notes: sentences about what is not
-    as it was at the snapshot."""
+    """Answer of `virt.revert_snapshot`. reverted: name of the snapshot. deleted: names of the
+    snapshots that were deleted afterwards, `N/A` if none was to be deleted. notes: sentences about
+    what could not be restored."""
 
     FUNCTION = "virt.revert_snapshot"
 
@@ -60,7 +60,7 @@ class SnapshotReverted(SnapshotChange):
 
 @dataclass(frozen=True, kw_only=True)
 class SnapshotsDeleted(SnapshotChange):
-    """What `virt.delete_snapshots` answers. deleted: name to what was known of it."""
+    """Answer of `virt.delete_snapshots`. deleted: name to its data."""
 
     FUNCTION = "virt.delete_snapshots"
 

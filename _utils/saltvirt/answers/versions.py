@@ -1,4 +1,4 @@
-"""What a host answers when it is asked what it runs."""
+"""Answer about the versions of a host."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from saltvirt.schema import Message
 
 @dataclass(frozen=True)
 class Versions(Message):
-    """What `virt.versions` answers. salt_virt: the version. way: sync or pip. digest: of the
-    library's files, in hexadecimal digits. path: the folder that it is imported from. libvirt: of
-    the library beside the binding; None without a binding."""
+    """Answer of `virt.versions`. salt_virt: the version. install_method: sync or pip. digest: of
+    the library's files, in hexadecimal digits. path: the folder that it is imported from. libvirt:
+    version of the library; None without the binding."""
 
     salt_virt: str
     way: str

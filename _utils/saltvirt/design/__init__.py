@@ -1,1 +1,1 @@
-"""Policy: how what was asked for becomes libvirt's XML on a given host."""
+"""Policy: build libvirt's XML for a given host from the user's arguments."""

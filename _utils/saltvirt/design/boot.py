@@ -1,4 +1,4 @@
-"""How the guest boots: firmware, kernel, order."""
+"""The guest's boot: firmware, kernel, order."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from saltvirt.xml.domain.os import Os
 
 _ENROLLED = "enrolled-keys"
-# architectures whose machines do not start a disk without EFI
+# architectures whose machines boot only with EFI
 NO_BIOS = ("aarch64", "armv7l", "riscv64", "loongarch64")
 
 
 def apply(spec: GuestSpec, domain: Domain, context: Context) -> None:
-    """Lays a GuestSpec's boot and boot_dev onto a domain."""
+    """Apply a GuestSpec's boot and boot_dev to a domain."""
     _refuse(spec, context.guest.os_type)
     if spec.boot_dev and domain.bootloader:
         raise Unsupported(f"boot_dev: this guest boots by the bootloader {domain.bootloader}")
@@ -36,13 +36,13 @@ def apply(spec: GuestSpec, domain: Domain, context: Context) -> None:
     if spec.boot_dev is not None:
         replace(domain.os, "boots", [Boot(dev=dev) for dev in spec.boot_dev])
         for device in (*domain.disks, *domain.interfaces, *domain.host_devices, *domain.redirdevs):
-            # libvirt takes one way of saying it, not both
+            # libvirt accepts only one of the two notations
             for said_there in device.need().findall("boot"):
                 device.need().remove(said_there)
 
 
 def _refuse(spec: GuestSpec, os_type: str) -> None:
-    """Raises Unsupported for what libvirt would forget: only machines have firmware."""
+    """Raise Unsupported for settings that libvirt would drop: only machines have firmware."""
     boot = spec.boot
     if boot is None or os_type == "hvm":
         unsupported = []
@@ -61,13 +61,13 @@ def _refuse(spec: GuestSpec, os_type: str) -> None:
 
 
 def ordered(spec: GuestSpec) -> bool:
-    """True when the order is said by the devices themselves."""
+    """True if the devices themselves have a boot order."""
     return any(item.boot_order for item in (*(spec.disks or ()), *(spec.nics or ())))
 
 
 def give_way(domain: Domain, actual: Domain) -> None:
-    """A device that gets a place in the order takes it from the one that had it: libvirt takes each
-    place once."""
+    """Clear the boot order of a device whose number another device gets: libvirt accepts each
+    number only once."""
     before = {_key(device): device.boot_order for device in _bootable(actual)}
     after = [device for device in _bootable(domain) if device.boot_order]
     fresh = {device.boot_order for device in after if before.get(_key(device)) != device.boot_order}
@@ -81,15 +81,14 @@ def _bootable(domain: Domain) -> list[Disk | Interface | HostDevice]:
 
 
 def _key(device: Disk | Interface | HostDevice) -> tuple[object, ...]:
-    """What tells a device from the others of its kind."""
+    """The key of a device among those of its kind."""
     if isinstance(device, HostDevice):
         return device.TAG, device.source_key()
     return device.TAG, device.mac if isinstance(device, Interface) else device.target
 
 
 def default(spec: GuestSpec, domain: Domain, context: Context) -> None:
-    """How a new guest boots when nothing was said: from its disk; by EFI where there is
-    no BIOS to do it."""
+    """Set the default boot of a new guest: from its disk, and with EFI if there is no BIOS."""
     if context.guest.os_type != "hvm":
         return
     if spec.boot_dev is None and not ordered(spec):
@@ -125,7 +124,7 @@ def _firmware(spec: BootSpec, os: Os, context: Context) -> None:
 
 
 def _automatic(spec: BootSpec, os: Os, context: Context) -> None:
-    """Let libvirt choose the firmware; what it chose before stays."""
+    """Let libvirt choose the firmware; its previous choice is kept."""
     if os.firmware == "efi":
         return
     domain_caps = context.domain
@@ -137,15 +136,16 @@ def _automatic(spec: BootSpec, os: Os, context: Context) -> None:
 
 
 def _choose_anew(os: Os) -> None:
-    """Forgets the firmware, so that libvirt chooses one."""
+    """Clear the firmware, so that libvirt chooses one."""
     os.loader = os.loader_type = os.loader_readonly = None
     os.forget_variables()
     os.nvram_template = None
 
 
 def _ask_for(os: Os, secure: bool) -> None:
-    """Firmware with secure boot and its keys enrolled, or without either. If libvirt is free to
-    choose, it takes the first that fits the machine: of q35 the one that runs signed systems only.
+    """Request firmware with secure boot and enrolled keys, or without either. If libvirt is free to
+    choose, it takes the first firmware that fits the machine: for q35, the one that only runs
+    signed systems.
     """
     features = [FirmwareFeature(enabled=secure, name=name) for name in (_ENROLLED, SECURE_BOOT)]
     replace(os, "firmware_features", features)
@@ -153,7 +153,7 @@ def _ask_for(os: Os, secure: bool) -> None:
 
 
 def _secure(spec: BootSpec, domain: Domain, context: Context) -> None:
-    """Secure boot: the firmware's half, and the mode of the CPU that guards it."""
+    """Set secure boot in the firmware, and the CPU mode that protects it."""
     if spec.secure and context.domain and not context.domain.secure_boot:
         raise Unsupported("boot: secure: no firmware of this host's machine type can; try q35")
     if spec.secure is not None and domain.os.firmware == "efi":

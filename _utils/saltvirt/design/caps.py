@@ -1,4 +1,4 @@
-"""What a host's libvirt can do, as plain data read from its own XML."""
+"""The capabilities of a host's libvirt, as plain data from its XML."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from xml.etree.ElementTree import Element
 
-# which virtualisation to prefer where a host has several
+# virtualisation types, the preferred first
 VIRT_TYPES = ("kvm", "xen", "hvf", "bhyve", "vmware", "test", "lxc", "qemu")
 OS_TYPES = ("hvm", "xen", "xenpvh", "exe")
 
 
 @dataclass(frozen=True)
 class CapsGuest:
-    """One kind of guest: an OS type on an architecture, with what runs it."""
+    """A kind of guest: an OS type on an architecture, with its emulators."""
 
     os_type: str
     arch: str
@@ -32,11 +32,12 @@ class CapsGuest:
     loader: str | None = None
 
     def emulator(self, virt_type: str) -> str | None:
-        """The program that runs a guest of this virt type."""
+        """The emulator for a guest of this virt type."""
         return self.emulators.get(virt_type) or self.emulators.get(None)
 
     def machine(self, name: str) -> str | None:
-        """The canonical name of a machine: ``pc`` as ``pc-i440fx-7.2``; None if unknown."""
+        """The canonical name of a machine, for example ``pc-i440fx-7.2`` for ``pc``; None if
+        unknown."""
         return self.machines.get(name)
 
 
@@ -67,7 +68,7 @@ class CapsNumaCell:
 
 
 class CapsDevice(TypedDict):
-    """A kind of device: whether the hypervisor has it, and the values of its properties."""
+    """A kind of device: whether the hypervisor supports it, and the values of its properties."""
 
     supported: bool
     enums: dict[str, tuple[str, ...]]
@@ -75,7 +76,7 @@ class CapsDevice(TypedDict):
 
 @dataclass(frozen=True)
 class DomainCaps:
-    """What libvirt says of one virt type, architecture and machine."""
+    """The domain capabilities of a virt type, architecture and machine."""
 
     virt_type: str
     arch: str
@@ -93,9 +94,9 @@ class DomainCaps:
     features: dict[str, bool] = field(default_factory=dict)
 
     def allows(self, device: str, name: str, value: str) -> bool | None:
-        """Whether ``value`` is among a device's values, e.g. ("disk", "bus", "sata").
+        """Whether ``value`` is a valid value of a device, for example ("disk", "bus", "sata").
 
-        None where this libvirt does not tell.
+        None if this libvirt does not report it.
         """
         device_caps = self.devices.get(device)
         if device_caps is None:
@@ -103,14 +104,14 @@ class DomainCaps:
         return device_caps["supported"] and value in device_caps["enums"].get(name, ())
 
     def has(self, device: str) -> bool | None:
-        """Whether the hypervisor has a kind of device; None where libvirt does not tell."""
+        """Whether the hypervisor supports a kind of device; None if libvirt does not report it."""
         device_caps = self.devices.get(device)
         return None if device_caps is None else device_caps["supported"]
 
 
 @dataclass(frozen=True)
 class Caps:
-    """A host's capabilities; ``domain`` are those for the guest to be made, if known."""
+    """A host's capabilities; ``domain``: those for the new guest, if known."""
 
     host: HostCapabilities
     guests: tuple[CapsGuest, ...]
@@ -125,10 +126,10 @@ class Caps:
     def choose(
         self, arch: str | None = None, os_type: str | None = None, virt_type: str | None = None
     ) -> tuple[CapsGuest, str]:
-        """The (Guest, virt type) that fits best what is asked.
+        """Choose the (CapsGuest, virt type) that matches best.
 
-        Prefers KVM, the host's own architecture, and hvm. Raises Unsupported with
-        what the host has.
+        Prefers KVM, the host's own architecture, and hvm. Raises Unsupported with the host's
+        capabilities.
         """
         fitting = [
             (guest, kind)
@@ -155,7 +156,7 @@ class Caps:
         )
 
     def with_domain(self, xml: str) -> Caps:
-        """The same with the domain capabilities of this XML text."""
+        """A copy with the domain capabilities of this XML text."""
         return Caps(self.host, self.guests, parse_domain(xml))
 
 
@@ -164,7 +165,7 @@ def _rank(order: Sequence[str]) -> Callable[[str], int]:
 
 
 def parse(xml: str, domain_xml: str | None = None) -> Caps:
-    """Caps from the XML of virConnectGetCapabilities and, if there, of domain capabilities."""
+    """Caps from the XML of virConnectGetCapabilities and, if given, of the domain capabilities."""
     root = tree.parse(xml)
     if root.tag != "capabilities":
         raise InvalidInput(f"expected a <capabilities> document, not <{root.tag}>")

@@ -24,7 +24,7 @@ OPEN = "{} listens on all addresses of the host, as it did: {}: 127.0.0.1 closes
 
 
 def build(cls: type[C], spec: CharSpec) -> C:
-    """A Serial or Console of what a CharSpec says, and no more."""
+    """Build a Serial or Console with the settings of a CharSpec only."""
     device = cls(type=spec.type)
     if spec.type in ("tcp", "udp"):
         device.source.mode = "bind" if spec.type == "tcp" else "connect"
@@ -43,9 +43,9 @@ def build(cls: type[C], spec: CharSpec) -> C:
 
 
 def apply(spec: GuestSpec, domain: Domain, context: Context) -> None:
-    """Lays a GuestSpec's serials and consoles onto a domain: a list given is all there is.
+    """Apply a GuestSpec's serials and consoles to a domain; a given list is complete.
 
-    One that is there and does not contradict what was said stays.
+    An existing device that does not contradict its spec is kept.
     """
     for name, cls, word in (("serials", Serial, "serial port"), ("consoles", Console, "console")):
         char_specs = getattr(spec, name)
@@ -80,7 +80,8 @@ def _is_retained(old: CharDevice | None, requested: CharDevice) -> bool:
 
 
 def _new(cls: type[C], spec: CharSpec, domain: Domain, index: int) -> C:
-    """A new device; a first console is on the first serial port, and is like it where it may."""
+    """Build a new device; a first console uses the first serial port, with its settings if
+    possible."""
     serial = next(iter(domain.serials), None)
     requested = build(cls, spec)
     on_it = cls is Console and index == 0 and requested.target_type in (None, "serial")
@@ -93,8 +94,8 @@ def _new(cls: type[C], spec: CharSpec, domain: Domain, index: int) -> C:
 
 
 def _agree(domain: Domain) -> None:
-    """Raises InvalidInput for a first console that libvirt would overwrite: it takes it for
-    the first serial port, whatever else was asked for."""
+    """Raise InvalidInput for a first console that libvirt would overwrite: libvirt treats it as the
+    first serial port."""
     serial, console = next(iter(domain.serials), None), domain.consoles[0]
     if serial and console.target_type in (None, "serial") and not covers(serial, _bare(console)):
         raise InvalidInput(
@@ -104,21 +105,21 @@ def _agree(domain: Domain) -> None:
 
 
 def _bare(console: CharDevice) -> CharDevice:
-    """A console without its target, to compare with a serial port."""
+    """A console without its target, for comparison with a serial port."""
     console = console.copy()
     console.target_type = console.target_port = None
     return console
 
 
 def mirrored(existing: Sequence[CharDevice], new: Sequence[CharDevice], domain: Domain) -> bool:
-    """True when the first console is the one libvirt put on the first serial port."""
+    """True if the first console is the one that libvirt added for the first serial port."""
     if not existing or not len(domain.serials) or existing[0].target_type != "serial":
         return False
     return not new or new[0].target_type not in (None, "serial")
 
 
 def covers(old: CharDevice, new: CharDevice) -> bool:
-    """True when every property that ``new`` has is so in ``old``."""
+    """True if all properties of ``new`` have the same values in ``old``."""
     names = ("type", "protocol", "target_port", "target_type", "log_file")
     parts = ("mode", "path", "host", "service", "tls")
     pairs = [(getattr(old, n), getattr(new, n)) for n in names]
@@ -128,7 +129,7 @@ def covers(old: CharDevice, new: CharDevice) -> bool:
 
 
 def default(domain: Domain, context: Context) -> None:
-    """A serial port with a console on it, so that every guest can be reached without network."""
+    """Add a serial port with a console, so that every guest is accessible without network."""
     if len(domain.serials) or len(domain.consoles):
         return
     if context.qemu or (context.xen and context.guest.os_type == "hvm"):
@@ -139,7 +140,7 @@ def default(domain: Domain, context: Context) -> None:
 
 
 def agent(domain: Domain, context: Context, enabled: bool | None) -> None:
-    """The channel of the QEMU guest agent: there by default with QEMU."""
+    """Add or remove the channel of the QEMU guest agent; with QEMU it exists by default."""
     agents = [item for item in domain.channels if item.name == AGENT]
     if enabled is False:
         for channel in list(domain.channels):

@@ -18,8 +18,8 @@ _TIMER = ("track", "tickpolicy", "frequency", "mode", "present", "slew", "thresh
 
 
 def apply(spec: ClockSpec | None, domain: Domain, context: Context) -> None:
-    """Lays a ClockSpec onto a domain: a part of the time of which it says nothing is UTC. One that
-    speaks of timers alone leaves the time as it is."""
+    """Apply a ClockSpec to a domain. A part of the time that is not given is UTC. If only timers
+    are given, the time is unchanged."""
     del context
     if spec is None:
         return
@@ -48,6 +48,6 @@ def _timer(timer: Timer, spec: TimerSpec) -> None:
 
 
 def default(domain: Domain, context: Context) -> None:
-    """The clock of a new guest whose user said nothing of it."""
+    """Set the default clock of a new guest."""
     if not domain.clock.offset and not context.container:
         domain.clock.offset = "utc"

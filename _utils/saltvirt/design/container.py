@@ -1,4 +1,4 @@
-"""What is different for containers: file systems instead of disks, a first process."""
+"""Differences of containers: file systems instead of disks, an init process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ INIT = "/sbin/init"
 
 
 def filesystem(spec: DiskSpec, first: bool, context: Context) -> Filesystem:
-    """A Filesystem for a DiskSpec: the first one is the root, others lie under /mnt."""
+    """Build a Filesystem for a DiskSpec: the first one is the root, others are below /mnt."""
     source = source_of(spec, context)
     if source is None or source.kind not in ("file", "block") or spec.device != "disk":
         raise Unsupported(f"disk {spec.name}: a container takes image files and block devices")
@@ -38,7 +38,7 @@ def filesystem(spec: DiskSpec, first: bool, context: Context) -> Filesystem:
 
 
 def check(spec: GuestSpec, domain: Domain, context: Context) -> None:
-    """Raises Unsupported when other file systems are asked for than a container has."""
+    """Raise Unsupported if the requested file systems differ from those of the container."""
     sources = {
         fs_device.target: fs_device.source_file or fs_device.source_dev
         for fs_device in domain.filesystems
@@ -50,7 +50,7 @@ def check(spec: GuestSpec, domain: Domain, context: Context) -> None:
 
 
 def apply(spec: GuestSpec, domain: Domain, context: Context) -> None:
-    """Gives a new container its file systems and its first process."""
+    """Add the file systems and the init process to a new container."""
     for number, disk in enumerate(spec.disks or ()):
         devices = domain.filesystems.append(filesystem(disk, number == 0, context))
         source = source_of(disk, context)

@@ -1,4 +1,4 @@
-"""What building a domain needs to know besides what was asked for."""
+"""Everything that building a domain needs, in addition to the user's arguments."""
 
 from __future__ import annotations
 
@@ -18,18 +18,17 @@ QEMU = ("kvm", "qemu", "hvf")
 
 @dataclass
 class GuestInputs:
-    """What the caller decided for this guest.
+    """The caller's decisions for a guest.
 
-    uuid: the UUID, or None to let libvirt make one.
-    mac: a function of a NicSpec that returns the MAC for it, or None to let libvirt choose.
-    sources: disk name -> :class:`saltvirt.design.source.Source`, where each disk's data is.
-    disk_targets: of an update: disk name -> target of the disk that is meant, see
-    ``identity.find_disks``; None: by what the definition alone says. leaving: targets of the
-    disks that the update takes off the guest; None: all that it does not speak of, but for block
-    devices, which go only when it speaks of none.
-    nic_names: {MAC: name} of interfaces whose name is known otherwise than by the record.
-    removed: of an update: ``disks:TARGET`` or ``nics:MAC`` -> the settings that it takes away.
-    node_devices: name -> the XML text of libvirt's node device, for host devices by name.
+    uuid: the UUID, or None: libvirt generates one. mac: a function that returns the MAC for a
+    NicSpec, or None: libvirt generates it. sources: disk name ->
+    :class:`saltvirt.design.source.Source`, the location of each disk's data. disk_targets: for an
+    update: disk name -> target of the existing disk, see ``identity.find_disks``; None: from the
+    definition only. leaving: targets of the disks that the update detaches; None: all disks that it
+    does not list, except block devices, which are only detached if it lists no disk. nic_names:
+    {MAC: name} of interfaces whose name is not from the record. removed: for an update:
+    ``disks:TARGET`` or ``nics:MAC`` -> the settings to remove. node_devices: name -> XML text of
+    libvirt's node device, for host devices by name.
     """
 
     uuid: str | None = None
@@ -44,7 +43,7 @@ class GuestInputs:
 
 @dataclass
 class Context:
-    """The host's side of one domain: which hypervisor, and what it can do."""
+    """The host's part of a domain: its hypervisor with its capabilities."""
 
     caps: Caps
     guest: CapsGuest
@@ -54,7 +53,7 @@ class Context:
 
     @property
     def qemu(self) -> bool:
-        """True for QEMU with or without an accelerator."""
+        """True for QEMU, with or without an accelerator."""
         return self.virt_type in QEMU
 
     @property
@@ -64,12 +63,12 @@ class Context:
 
     @property
     def container(self) -> bool:
-        """True where there is no machine, only processes."""
+        """True for a container, which has no machine."""
         return self.guest.os_type == "exe"
 
     @property
     def domain(self) -> DomainCaps | None:
-        """The domain capabilities when they are for this kind of guest, else None."""
+        """The domain capabilities if they are for this kind of guest, otherwise None."""
         domain_caps = self.caps.domain
         fits = domain_caps and (domain_caps.virt_type, domain_caps.arch) == (
             self.virt_type,
@@ -78,14 +77,15 @@ class Context:
         return domain_caps if fits else None
 
     def allows(self, device: str, name: str, value: str, unknown: bool = True) -> bool:
-        """Whether the host allows a device's value; ``unknown`` where libvirt does not tell."""
+        """Whether the host supports a device's value; ``unknown`` if libvirt does not report it."""
         if self.domain is None:
             return unknown
         answer = self.domain.allows(device, name, value)
         return unknown if answer is None else answer
 
     def has(self, device: str, unknown: bool = True) -> bool:
-        """Whether the hypervisor has a kind of device; ``unknown`` where libvirt is silent."""
+        """Whether the hypervisor supports a kind of device; ``unknown`` if libvirt does not report
+        it."""
         if self.domain is None:
             return unknown
         answer = self.domain.has(device)

@@ -25,7 +25,7 @@ EMULATED = ("Westmere", "Nehalem", "qemu64")
 
 
 def apply(spec: CpuSpec, domain: Domain, context: Context) -> None:
-    """Lays a CpuSpec onto a domain. One that says nothing changes nothing."""
+    """Apply a CpuSpec to a domain. An empty spec changes nothing."""
     if spec == CpuSpec():
         return
     before = domain.vcpu.maximum
@@ -65,7 +65,7 @@ def _count(spec: CpuSpec, domain: Domain, context: Context) -> None:
 
 
 def _mode(mode: str | None, cpu: Cpu) -> None:
-    """Another mode makes what was said for the old one void."""
+    """Set the CPU mode; another mode clears the settings of the old one."""
     if not is_given(mode) or mode == cpu.mode:
         return
     if mode != "custom":
@@ -75,7 +75,7 @@ def _mode(mode: str | None, cpu: Cpu) -> None:
 
 
 def _topology(spec: CpuSpec, domain: Domain) -> None:
-    """libvirt wants the topology to make the maximum: another number of CPUs changes it."""
+    """Adapt the topology to another number of CPUs: libvirt requires that they match."""
     cpu, maximum = domain.cpu, domain.vcpu.maximum
     if not cpu.sockets or not maximum or spec.topology:
         return
@@ -113,7 +113,7 @@ def _model(spec: CpuSpec, cpu: Cpu) -> None:
     )  # fmt: skip
     for number, cell in enumerate(cpu.cells if spec.numa else ()):
         if cell.id is None:
-            cell.id = number  # as libvirt counts them
+            cell.id = number  # in libvirt's numbering
     merge(
         cpu, "cells", spec.numa,
         key=lambda child: child.id,
@@ -133,7 +133,7 @@ def _cell(cell: Cell, spec: CellSpec) -> None:
 
 
 def default(domain: Domain, context: Context) -> None:
-    """The CPU of a new guest whose user named none."""
+    """Set the default CPU of a new guest."""
     if context.guest.os_type != "hvm" or not context.qemu or domain.cpu.mode or domain.cpu.model:
         return
     domain_caps = context.domain

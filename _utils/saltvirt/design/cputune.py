@@ -26,7 +26,7 @@ _NUMBERS = (
 
 
 def apply(spec: CpuSpec, domain: Domain, context: Context) -> None:
-    """Lays a CpuSpec's tuning onto a domain. One that says nothing changes nothing."""
+    """Apply a CpuSpec's tuning to a domain. An empty spec changes nothing."""
     del context
     if spec == CpuSpec():
         return
@@ -39,8 +39,7 @@ def apply(spec: CpuSpec, domain: Domain, context: Context) -> None:
 
 
 def _trim(domain: Domain, changed_parts: list[str]) -> None:
-    """Takes away what speaks of CPUs or threads that the guest has no more, of which the number
-    was asked for."""
+    """Remove settings of CPUs or threads that no longer exist after their number was changed."""
     tune, maximum, threads = domain.cputune, domain.vcpu.maximum or 0, domain.iothreads or 0
     for name, word, valid_ids in (
         ("vcpupins", "vcpu", range(maximum)),
@@ -97,7 +96,8 @@ def _schedulers(tuning: CpuTuneSpec, domain: Domain) -> None:
 
 
 def _scheds(specs: Collection[SchedSpec], word: str, everything: range) -> list[Sched]:
-    """The elements; a scheduler for no thread in particular is for all that have none."""
+    """Build the elements; a scheduler without threads applies to all threads without a scheduler.
+    """
     assigned = set().union(*(numbers(getattr(spec, word)) for spec in specs))
     rest = ",".join(str(number) for number in everything if number not in assigned)
     scheds = []

@@ -1,4 +1,4 @@
-"""The small devices: TPM, random numbers, watchdog, balloon."""
+"""TPM, random number generator, watchdog and balloon."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ D = TypeVar("D", bound=Element)
 
 
 def apply(spec: GuestSpec, domain: Domain, context: Context) -> None:
-    """Lays a GuestSpec's tpm, rng, watchdog and memballoon onto a domain."""
+    """Apply a GuestSpec's tpm, rng, watchdog and memballoon to a domain."""
     if spec.tpm is not None:
         _tpm(spec.tpm, domain, context)
     if spec.rng is not None:
@@ -39,7 +39,7 @@ def _single_device(domain: Domain, name: str, cls: type[D]) -> D:
 
 
 def _tpm(spec: TpmSpec | str, domain: Domain, context: Context) -> None:
-    if isinstance(spec, str):  # none at all
+    if isinstance(spec, str):  # no such device
         domain.tpms = []
         return
     if not context.has("tpm"):
@@ -55,13 +55,13 @@ def _tpm(spec: TpmSpec | str, domain: Domain, context: Context) -> None:
         tpm.version = spec.version or tpm.version or "2.0"
     newer = tpm.version != "1.2" and context.allows("tpm", "model", "tpm-crb")
     if tpm.model == "tpm-crb" and tpm.version == "1.2":
-        tpm.model = None  # only a TPM 2.0 has that interface
+        tpm.model = None  # only TPM 2.0 has this interface
     tpm.model = spec.model or tpm.model or ("tpm-crb" if newer else "tpm-tis")
     put(tpm, spec, "persistent_state", device_path="device")
 
 
 def _rng(spec: RngSpec | str, domain: Domain, context: Context) -> None:
-    if isinstance(spec, str):  # none at all
+    if isinstance(spec, str):  # no such device
         domain.rngs = []
         return
     if not context.has("rng"):
@@ -85,7 +85,7 @@ def _watchdog(spec: WatchdogSpec | str, domain: Domain) -> None:
 
 def _balloon(spec: BalloonSpec | str, domain: Domain) -> None:
     balloon = domain.memballoon
-    if isinstance(spec, str):  # none at all
+    if isinstance(spec, str):  # no such device
         balloon.model = NONE
         balloon.autodeflate = balloon.free_page_reporting = balloon.stats_period_s = None
         return
@@ -94,7 +94,7 @@ def _balloon(spec: BalloonSpec | str, domain: Domain) -> None:
 
 
 def default(domain: Domain, context: Context, spec: GuestSpec) -> None:
-    """What new QEMU guests have unless told otherwise: random numbers and a balloon."""
+    """Add the default devices of new QEMU guests: random number generator and balloon."""
     if not context.qemu:
         return
     if spec.rng is None and context.allows("rng", "backendModel", "random"):

@@ -27,7 +27,7 @@ _PLAIN = ("cache", "io", "detect_zeroes", "queues", "serial", "wwn", "read_only"
 
 
 def bus(spec: DiskSpec, domain: Domain, context: Context) -> str:
-    """The bus of a disk: as asked, else the best one the host has."""
+    """The bus of a disk: as requested, otherwise the best that the host supports."""
     if spec.model:
         if not context.allows("disk", "bus", spec.model):
             raise Unsupported(f"disk {spec.name}: this host's guests have no bus {spec.model!r}")
@@ -73,12 +73,12 @@ def target(kind: str, used_targets: Collection[str | None]) -> str:
 
 
 def target_names(specs: Iterable[DiskSpec]) -> set[str | None]:
-    """The targets that were asked for: no other disk gets one of them."""
+    """The requested targets, which no other disk gets."""
     return {spec.target for spec in specs if spec.target}
 
 
 def source_of(spec: DiskSpec, context: Context) -> Source | None:
-    """Where a disk's data is; None for an empty drive."""
+    """The location of a disk's data; None for an empty drive."""
     if spec.empty:
         return context.inputs.sources.get(spec.name)
     source = context.inputs.sources.get(spec.name) or Source.of_spec(spec)
@@ -88,12 +88,12 @@ def source_of(spec: DiskSpec, context: Context) -> Source | None:
 
 
 def driver(spec: DiskSpec, disk: Disk, source: Source | None, context: Context) -> None:
-    """The driver: image format, and that freed blocks go back to the host."""
+    """Set the driver: image format, and discard of freed blocks."""
     if not context.qemu:
         if context.xen and source is not None and source.kind == "file":
             disk.driver_name, disk.driver_type = "qemu", source.format or spec.format or "raw"
         elif context.virt_type == "test" and source is not None and source.format != "raw":
-            disk.driver_type = source.format  # where none is said, all take it for raw
+            disk.driver_type = source.format  # without a format, all tools assume raw
         return
     disk.driver_name = "qemu"
     fallback = "raw" if spec.removable or (source and source.block) else None
@@ -105,7 +105,7 @@ def driver(spec: DiskSpec, disk: Disk, source: Source | None, context: Context) 
 
 
 def build(spec: DiskSpec, domain: Domain, context: Context, used_targets: set[str | None]) -> Disk:
-    """A Disk for a DiskSpec. ``taken`` is the set of targets in use, or asked for; the new one is
+    """Build a Disk for a DiskSpec. ``used_targets``: targets in use or requested; the new one is
     added."""
     kind = bus(spec, domain, context)
     source = source_of(spec, context)
@@ -126,7 +126,7 @@ def build(spec: DiskSpec, domain: Domain, context: Context, used_targets: set[st
 
 
 def _check(spec: DiskSpec, disk: Disk, domain: Domain) -> None:
-    # for an empty drive or a server's disk io native means nothing, and libvirt lets it stand
+    # io native has no meaning for an empty drive or a network disk, but libvirt accepts it
     if disk.io == "native" and disk.cache not in ("none", "directsync"):
         if disk.cache is not None:
             raise InvalidInput(f"disk {spec.name}: io native needs cache none or directsync")
@@ -141,8 +141,7 @@ def _check(spec: DiskSpec, disk: Disk, domain: Domain) -> None:
 def edit(
     spec: DiskSpec, disk: Disk, domain: Domain, context: Context, used_targets: set[str | None]
 ) -> None:
-    """Lays a DiskSpec onto the Disk it speaks of: medium, driver settings, bus. used_targets: as
-    for
+    """Apply a DiskSpec to its Disk: medium, driver settings, bus. used_targets: as for
     :func:`build`."""
     source = _prepared_source(spec, context)
     if source is not None and not source.locations() & disk_locations(disk):
@@ -165,8 +164,8 @@ def edit(
 def amend(
     spec: GuestSpec, domain: Domain, context: Context
 ) -> list[tuple[DiskSpec, Disk, Source | None]]:
-    """Lays a GuestSpec's disks onto a domain that exists. Returns each DiskSpec with the Disk that
-    it has become, and with the Source that the spec names, if it names one."""
+    """Apply a GuestSpec's disks to an existing domain. Returns each DiskSpec with its Disk, and
+    with the Source that the spec names, if any."""
     specs = spec.disks or []
     targets = context.inputs.disk_targets
     if targets is None:
@@ -193,7 +192,7 @@ def amend(
 
 
 def _leaves(disk: Disk, specs: Collection[DiskSpec], context: Context) -> bool:
-    """Whether a disk that no DiskSpec means is taken off the guest."""
+    """Whether a disk without a DiskSpec is detached."""
     if context.inputs.leaving is not None:
         return disk.target in context.inputs.leaving
     return disk.type != "block" or not specs
@@ -208,7 +207,7 @@ def _prepared_source(spec: DiskSpec, context: Context) -> Source | None:
 
 
 def controllers(domain: Domain, context: Context) -> None:
-    """The SCSI controller that SCSI disks need, where libvirt would take an old one."""
+    """Add the SCSI controller for SCSI disks, because libvirt's default is an old model."""
     scsi = [disk for disk in domain.disks if disk.bus == "scsi"]
     existing_scsi = [item for item in domain.controllers if item.type == "scsi"]
     if scsi and not existing_scsi:

@@ -1,4 +1,5 @@
-"""A guest's definition for one host: the request, the host's capabilities, and good defaults."""
+"""Build a guest's definition for a host from the user's arguments, the host's capabilities and
+defaults."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from saltvirt.xml.domain.metadata import GuestRecord
 
 RECORD_VERSION = "1"
-# finds kernel and initrd on a paravirtual guest's own disk
+# loads kernel and initrd from a paravirtual guest's own disk
 PYGRUB = "pygrub"
 NO_KVM = (
     "this host has no KVM (/dev/kvm): the guest is emulated by QEMU, which is many times slower"
@@ -46,9 +47,9 @@ NO_KVM = (
 
 
 def new_context(spec: GuestSpec, caps: Caps, inputs: GuestInputs | None = None) -> Context:
-    """The Context for a new guest: which hypervisor of the host runs it.
+    """The Context of a new guest, with the hypervisor that runs it.
 
-    Raises Unsupported when the host has none that fits.
+    Raises Unsupported if no hypervisor of the host matches.
     """
     guest, virt_type = caps.choose(spec.arch, spec.os_type, spec.hypervisor)
     guest_context = Context(caps, guest, virt_type, inputs or GuestInputs())
@@ -63,7 +64,7 @@ def build(
     inputs: GuestInputs | None = None,
     warnings: list[str] | None = None,
 ) -> Domain:
-    """The Domain of a new guest.
+    """Build the Domain of a new guest.
 
     spec: saltvirt.spec.guest.GuestSpec. caps: saltvirt.design.caps.Caps.
     inputs: what the caller decided, :class:`saltvirt.design.context.Given`.
@@ -91,12 +92,12 @@ def amend(
     inputs: GuestInputs | None = None,
     warnings: list[str] | None = None,
 ) -> Domain:
-    """The Domain that an existing guest shall become: a copy with what was asked for.
+    """Build the Domain of an updated guest: a copy with the requested changes.
 
-    spec: of ``guest.parse(..., update=True)``. actual: the guest's persistent definition,
-    read with its passwords (VIR_DOMAIN_XML_INACTIVE | VIR_DOMAIN_XML_SECURE).
-    What the spec does not speak of stays, known to us or not.
-    warnings: a list to which sentences for the user are added.
+    spec: from ``guest.parse(..., update=True)``. actual: the guest's persistent definition, with
+    passwords (VIR_DOMAIN_XML_INACTIVE | VIR_DOMAIN_XML_SECURE). Settings that the spec does not
+    contain are kept, even if Salt Virt does not know them. warnings: a list to which warnings for
+    the user are appended.
 
     Raises InvalidInput or Unsupported.
     """
@@ -114,21 +115,21 @@ def amend(
         _amend_nics(spec, domain, guest_context)
     ports.apply(spec, domain, guest_context)
     if boot.ordered(spec):
-        domain.os.boots = []  # libvirt takes one way of saying it, not both
+        domain.os.boots = []  # libvirt accepts only one of the two notations
         boot.give_way(domain, actual)
     return domain
 
 
 def existing_context(domain: Domain, caps: Caps, inputs: GuestInputs | None = None) -> Context:
-    """The Context of a guest that is there: its hypervisor is not chosen any more."""
-    os_type = "xen" if domain.os.type == "linux" else domain.os.type  # an old word for it
+    """The Context of an existing guest, with its hypervisor."""
+    os_type = "xen" if domain.os.type == "linux" else domain.os.type  # old name of machine
     guest, virt_type = caps.choose(domain.os.arch, os_type, domain.type)
     return Context(caps, guest, virt_type, inputs or GuestInputs())
 
 
 def _amend_disks(spec: GuestSpec, actual: Domain, domain: Domain, guest_context: Context) -> None:
-    """Lays the disks on; our record has them, and no more those that go. Of a guest of somebody
-    else's it is begun when a disk is made for it."""
+    """Apply the disks, and update the guest's record accordingly. If another program created the
+    guest, the record is created when Salt Virt creates a disk for it."""
     if domain.record:
         identity.upgrade(domain)
     recorded_names = identity.disk_names(domain)
@@ -136,7 +137,8 @@ def _amend_disks(spec: GuestSpec, actual: Domain, domain: Domain, guest_context:
     for disk_spec, disk, _source in pairs:
         guest_context.inputs.removed[f"disks:{disk.target}"] = disk_spec.removed_fields()
     _forget(actual, domain)
-    for own_disk in domain.record.disks:  # one that was away may be back on another target
+    # a disk that was detached may be attached as another target
+    for own_disk in domain.record.disks:
         current_disk = next(
             (disk for disk in domain.disks if disk_locations(disk) & own_locations(own_disk)), None
         )
@@ -153,8 +155,8 @@ def _amend_disks(spec: GuestSpec, actual: Domain, domain: Domain, guest_context:
 def _forget_renamed(
     domain: Domain, recorded_names: Mapping[str, str], guest_context: Context
 ) -> None:
-    """Takes the names that disks had until now out of the record, where they are given another.
-    recorded_names: {target: name}."""
+    """Remove the previous names of renamed disks from the record. recorded_names: {target: name}.
+    """
     for name, target in (guest_context.inputs.disk_targets or {}).items():
         old = recorded_names.get(target)
         named_disk = identity.entry(domain.record, old) if old and old != name else None
@@ -174,14 +176,14 @@ def _amend_nics(spec: GuestSpec, domain: Domain, guest_context: Context) -> None
 
 
 def _is_seed(disk: DiskSpec, guest_context: Context) -> bool:
-    """Whether it is the drive with the volume that we make for cloud-init: no user names that."""
+    """Whether a disk is the drive of the cloud-init volume, which has no name of the user."""
     source = guest_context.inputs.sources.get(disk.name)
     return disk.removable and source is not None and source.created
 
 
 def _forget(actual: Domain, domain: Domain) -> None:
-    """Takes disks that this update takes off the guest, or gives other data, out of our record:
-    their data stays where it is. One whose place libvirt has changed, as for a snapshot, stays."""
+    """Remove disks from the record that this update detaches or gives other data: their data is
+    kept. A disk whose location libvirt has changed, as for a snapshot, stays in the record."""
     before = {disk.target: disk_locations(disk) for disk in actual.disks}
     now = [disk_locations(disk) for disk in domain.disks]
     for own_disk in domain.record.disks:
@@ -191,7 +193,7 @@ def _forget(actual: Domain, domain: Domain) -> None:
 
 
 def _record(spec: GuestSpec, domain: Domain, guest_context: Context) -> None:
-    """Writes down which disks we made."""
+    """Record the disks that were created."""
     for disk in spec.disks or ():
         source = guest_context.inputs.sources.get(disk.name)
         if source is None or not source.created:
@@ -205,8 +207,8 @@ def _record(spec: GuestSpec, domain: Domain, guest_context: Context) -> None:
 
 
 def _machine(spec: GuestSpec, domain: Domain, guest_context: Context) -> None:
-    """OS type, architecture and the machine by its canonical name, which does not change
-    when QEMU is updated, so that the guest keeps its hardware and can migrate."""
+    """Set OS type, architecture and the canonical name of the machine, which does not change when
+    QEMU is updated, so that the guest keeps its hardware and can migrate."""
     domain.os.type, domain.os.arch = guest_context.guest.os_type, guest_context.guest.arch
     domain.emulator = guest_context.guest.emulator(guest_context.virt_type)
     if spec.machine:
@@ -230,7 +232,7 @@ def _machine(spec: GuestSpec, domain: Domain, guest_context: Context) -> None:
 
 
 def _settings(spec: GuestSpec, domain: Domain, guest_context: Context) -> None:
-    """Everything that is no list of devices; for new and existing guests alike."""
+    """Apply all settings that are not lists of devices, of new and existing guests."""
     for name in ("title", "description", "on_poweroff", "on_reboot", "on_crash"):
         if getattr(spec, name) is not None:
             setattr(domain, name, getattr(spec, name))
@@ -259,7 +261,7 @@ def _entry(record: GuestRecord, key: str, value: str) -> None:
 
 
 def _defaults(spec: GuestSpec, domain: Domain, guest_context: Context) -> None:
-    """What a new guest gets where its user said nothing."""
+    """Set the defaults of a new guest."""
     domain.on_poweroff = domain.on_poweroff or "destroy"
     domain.on_reboot = domain.on_reboot or "restart"
     domain.on_crash = domain.on_crash or "destroy"

@@ -1,4 +1,4 @@
-"""What the hypervisor offers the guest."""
+"""The hypervisor features of a guest."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from saltvirt.design.context import Context
     from saltvirt.xml.domain.domain import Domain
 
-RETRIES = 8191  # what libvirt's documents show, and what Hyper-V's own guests expect
+RETRIES = 8191  # as in libvirt's documentation, and as guests of Hyper-V expect
 
 OFF_WHEN_ABSENT = ("kvm_hint_dedicated", "kvm_hidden", "kvm_poll_control")
 
 
 def apply(spec: Mapping[str, Any] | None, domain: Domain, context: Context) -> None:
-    """Lays the dictionary of hypervisor_features onto a domain."""
+    """Apply hypervisor_features to a domain."""
     for name, value in (spec or {}).items():
         if value is REMOVE:
             setattr(domain.features, name, None)
@@ -39,7 +39,7 @@ def apply(spec: Mapping[str, Any] | None, domain: Domain, context: Context) -> N
 
 
 def default(domain: Domain, context: Context, spec: Mapping[str, Any] | None) -> None:
-    """ACPI, APIC and PAE for new guests whose hypervisor has them."""
+    """Enable ACPI, APIC and PAE for new guests if the hypervisor supports them."""
     requested = spec or {}
     if context.guest.os_type != "hvm":
         return

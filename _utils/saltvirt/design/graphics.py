@@ -23,7 +23,7 @@ SPICE_CHANNEL = "com.redhat.spice.0"
 
 
 def apply(spec: GraphicsSpec | None, domain: Domain, context: Context) -> None:
-    """Lays a GraphicsSpec onto a domain: there is one display, or none."""
+    """Apply a GraphicsSpec to a domain, which has at most one display."""
     if spec is None:
         return
     if spec.type == "none":
@@ -73,12 +73,12 @@ def _edit(graphics: Graphics, spec: GraphicsSpec, fresh: bool) -> None:
 
 
 def _is_placed(listen: ListenSpec | None) -> bool:
-    """Whether a ListenSpec says where."""
+    """Whether a ListenSpec names an address, network or socket."""
     return listen is not None and (listen.type != "address" or bool(listen.address))
 
 
 def _is_unchanged(graphics: Graphics, listen: ListenSpec) -> bool:
-    """Whether a display listens on some address already, and no other was named."""
+    """Whether a display already listens on an address, and no other one was requested."""
     return not _is_placed(listen) and any(item.type == "address" for item in graphics.listens)
 
 
@@ -87,7 +87,7 @@ def _listens_anywhere(graphics: Graphics) -> bool:
 
 
 def listen(graphics: Graphics, spec: ListenSpec | None) -> None:
-    """Where a display listens: as asked, else on the host itself only."""
+    """Set where a display listens: as requested, otherwise on the host itself only."""
     desired = Listen(type=spec.type if spec else "address")
     if spec is None or desired.type == "address":
         desired.address = (spec.address if spec else None) or LOCAL
@@ -97,7 +97,7 @@ def listen(graphics: Graphics, spec: ListenSpec | None) -> None:
         desired.socket = spec.socket
         graphics.autoport = graphics.port = graphics.websocket = None  # a socket has no port
     listens = [(i.type, i.address if i.type == "address" else i.network) for i in graphics.listens]
-    # libvirt says an address twice, others say it in one of the two places
+    # libvirt writes an address twice, other tools in one of the two places
     address_pair = ("address", desired.address)
     current = {
         *(listens or [("address", graphics.listen)]),
@@ -113,7 +113,7 @@ def listen(graphics: Graphics, spec: ListenSpec | None) -> None:
 
 
 def _without_spice(domain: Domain) -> None:
-    """Takes away what works through a SPICE display only."""
+    """Remove devices that only work with a SPICE display."""
     for name, word in (("channels", "spicevmc"), ("redirdevs", "spicevmc"), ("audios", "spice")):
         view = getattr(domain, name)
         for item in view:
@@ -122,7 +122,7 @@ def _without_spice(domain: Domain) -> None:
 
 
 def inputs(domain: Domain, context: Context) -> None:
-    """Keyboard and pointer for a display on machines that have none of their own."""
+    """Add a keyboard and a pointing device for a display on machines without them."""
     if not context.qemu or not len(domain.graphics) or context.guest.arch in ("x86_64", "i686"):
         return
     if not len(domain.inputs):
@@ -132,7 +132,7 @@ def inputs(domain: Domain, context: Context) -> None:
 
 
 def video(domain: Domain, context: Context) -> None:
-    """A graphics card for a display, where libvirt would not choose a good one."""
+    """Add a graphics card for a display, because libvirt's default is unsuitable."""
     if len(domain.videos) or not context.qemu or not len(domain.graphics):
         return
     for model in ("virtio", "vga", "cirrus"):

@@ -1,4 +1,4 @@
-"""Devices of the host that the guest gets."""
+"""Host devices that are assigned to the guest."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def build(spec: HostDeviceSpec, context: Context) -> HostDevice:
-    """A HostDevice for a HostDeviceSpec."""
+    """Build a HostDevice for a HostDeviceSpec."""
     if not context.has("hostdev"):
         raise Unsupported("host_devices: this host's guests can have none")
     if not spec.resolved:
@@ -50,7 +50,7 @@ def _usb(vendor: int, product: int) -> HostDevice:
 def of_node_device(xml: str, name: str | None) -> HostDevice:
     """A HostDevice from libvirt's XML of a node device (PCI or USB).
 
-    Raises InvalidInput for a device that cannot be given to a guest.
+    Raises InvalidInput for a device that cannot be assigned to a guest.
     """
     root = parse(xml)
     for capability in root.findall("capability"):
@@ -69,7 +69,7 @@ def of_node_device(xml: str, name: str | None) -> HostDevice:
 
 
 def apply(spec: GuestSpec, domain: Domain, context: Context) -> None:
-    """Lays a GuestSpec's host_devices onto a domain: a list given is all there is."""
+    """Apply a GuestSpec's host_devices to a domain; a given list is complete."""
     if spec.host_devices is None:
         return
     desired = [build(item, context) for item in spec.host_devices]

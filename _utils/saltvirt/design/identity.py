@@ -1,7 +1,6 @@
-"""Which device of a guest is which, by the record of their names in its metadata.
+"""Identify the devices of a guest by the names recorded in its metadata.
 
-File names and places in a list change (snapshots, renames, restores); a name that was recorded
-with the device does not.
+File names and positions in a list change (snapshots, renames, restores); a recorded name does not.
 """
 
 from __future__ import annotations
@@ -25,22 +24,22 @@ if TYPE_CHECKING:
     from saltvirt.xml.domain.metadata import GuestRecord
 
 NAMES_VERSION = "1"
-# a file that is called so was named after the target, because nobody knew the disk's name
+# such a file was named after the target, because the disk's name was unknown
 _TARGET = re.compile(r"(vd|sd|hd|xvd)[a-z]{1,3}")
 
 
 def has_device_names(domain: Domain) -> bool:
-    """Whether the names of the guest's devices are recorded: not of guests made before."""
+    """Whether the names of the guest's devices are recorded; not for guests of earlier versions."""
     return bool(domain.record.devices)
 
 
 def begin_names(record: GuestRecord) -> None:
-    """Marks a record as one that has the names of all devices that were requested by name."""
+    """Mark a record as complete: it has the names of all devices that were requested by name."""
     record.devices.version = NAMES_VERSION
 
 
 def named_locations(named_disk: NamedDisk) -> set[Location]:
-    """Every way to name the place of a NamedDisk; see :func:`source.places`."""
+    """All ways to name the location of a NamedDisk; see :func:`source.disk_locations`."""
     locations: set[Location] = set()
     if named_disk.path:
         locations.add(("path", named_disk.path))
@@ -54,9 +53,9 @@ def named_locations(named_disk: NamedDisk) -> set[Location]:
 def disk_names(domain: Domain) -> dict[str, str]:
     """{target: name} of the disks whose name is recorded.
 
-    The place decides, and where no disk has that place, the target: the place of a disk changes
-    with an external snapshot, the target does not. Of a drive the target alone decides: a medium
-    goes from one drive to another.
+    A disk is identified by its location, and if no disk has that location, by its target: an
+    external snapshot changes the location, but not the target. A drive is identified by its target
+    only: a medium can be moved to another drive.
     """
     by_target: dict[str, str] = {}
     rest = list(domain.record.devices.disks)
@@ -80,9 +79,9 @@ def disk_names(domain: Domain) -> dict[str, str]:
 
 
 def running_disk_names(running: Domain, stored: Domain) -> dict[str, str]:
-    """{target: name} of the disks of a running guest. A disk that left the definition, and that
-    the guest has not released, has the name in its file's name; its target may be another disk's in
-    the definition."""
+    """{target: name} of the disks of a running guest. The name of a disk that was removed from the
+    definition, but not yet released by the guest, is taken from its file name; its target may
+    belong to another disk in the definition."""
     stored_names, by_target = disk_names(stored), dict[str, str]()
     for disk in running.disks:
         same = (
@@ -102,7 +101,7 @@ def running_disk_names(running: Domain, stored: Domain) -> dict[str, str]:
 
 
 def disk_named(domain: Domain, name: str) -> Disk | None:
-    """The disk that was recorded under a name; None where the guest has none of it."""
+    """The disk that was recorded under a name; None if there is none."""
     recorded_names = disk_names(domain)
     return next(
         (disk for disk in domain.disks if recorded_names.get(disk.target or "") == name), None
@@ -117,12 +116,12 @@ def entry(record: GuestRecord, name: str) -> NamedDisk | None:
 
 
 def name_disk(record: GuestRecord, name: str, disk: Disk, source: Source | None = None) -> None:
-    """Records the name of a disk that the guest has. source: its Source, where that says more of
-    its place than the disk does. One that is recorded keeps its place unless ``source`` is given,
-    as what is above it is a snapshot's, or the disk is a drive that is empty now.
+    """Record the name of a disk of the guest. source: its Source, if that has more details of the
+    location than the disk. A recorded disk keeps its location unless ``source`` is given, because
+    the current file may be the overlay of a snapshot, or the drive may be empty now.
 
-    Another name of the same data goes. A disk that left the guest and had this target keeps its
-    name, without the target."""
+    Another name of the same data is removed. A detached disk with this target keeps its name,
+    without the target."""
     named_disk = entry(record, name)
     for recorded in record.devices.disks:
         if recorded.name != name and recorded.target == disk.target:
@@ -135,7 +134,7 @@ def name_disk(record: GuestRecord, name: str, disk: Disk, source: Source | None 
         named_disk.target = disk.target
         return
     begin_names(record)
-    # an entry keeps its place in the list: a record that says the same is not written again
+    # an entry keeps its position in the list, so that an unchanged record is not written again
     if named_disk is None:
         named_disk = record.devices.disks.append(NamedDisk(name=name))
     named_disk.target = disk.target
@@ -145,8 +144,8 @@ def name_disk(record: GuestRecord, name: str, disk: Disk, source: Source | None 
 
 
 def forget_disks(domain: Domain) -> None:
-    """Takes the names of disks that the guest does not have out of its record, but for those that
-    were made for it and left it otherwise than by an update: by a revert, or by libvirt."""
+    """Remove the names of disks that the guest no longer has from its record, except disks that
+    were created for it and were detached by a revert or by libvirt rather than by an update."""
     current_names = set(disk_names(domain).values())
     created_locations = [own_locations(own_disk) for own_disk in domain.record.disks]
     for named_disk in domain.record.devices.disks:
@@ -163,14 +162,15 @@ def find_disks(
     same_file: Callable[[DiskSpec, Disk], object] | None = None,
     skip: Collection[str | None] = (),
 ) -> dict[str, str]:
-    """{name of a DiskSpec: target of the disk that it means}; no entry for one that means none.
+    """{name of a DiskSpec: target of its disk}; no entry for a spec without an existing disk.
 
-    The place that a spec names decides, then the recorded name, then the target. File names count
-    for disks without a recorded name only, and the order for drives whose name no spec has.
+    The disk is identified by the location that the spec names, then by the recorded name, then by
+    the target. File names are only used for disks without a recorded name, and the order only for
+    drives whose name is not in any spec.
 
-    same_place: whether a spec itself names the place of a disk. same_file: whether a spec names no
-    place, and the name of a disk's file is the one that it would get. skip: targets of disks
-    that no spec means.
+    same_place: whether a spec names the location of a disk. same_file: whether a spec names no
+    location, and the name of a disk's file is the default. skip: targets of disks that are not
+    considered.
     """
     recorded_names, requested = disk_names(domain), {spec.name for spec in specs}
     free = [disk for disk in domain.disks if disk.target not in skip]
@@ -204,16 +204,15 @@ def find_disks(
 
 
 def boot_disk(domain: Domain) -> Disk | None:
-    """The disk that a guest boots from: the one with the lowest boot order, else the first."""
+    """The boot disk: the one with the lowest boot order, otherwise the first."""
     disks = [disk for disk in domain.disks if not disk.removable_medium]
     ordered = sorted((d for d in disks if d.boot_order), key=lambda disk: disk.boot_order or 0)
     return next(iter([*ordered, *disks]), None)
 
 
 def seeded_disk(domain: Domain) -> Disk | None:
-    """The disk with the system that was seeded, by the record; of a guest made before that was
-    recorded the one that it boots from, else the first, of the disks made for it. None without a
-    disk that was made for it."""
+    """The disk with the seeded system, from the record. For a guest of an earlier version, the boot
+    disk or the first of the disks that were created for it. None if no disk was created for it."""
     seeded_by_target = {own_disk.target: bool(own_disk.seeded) for own_disk in domain.record.disks}
     created_disks = [
         d
@@ -236,7 +235,7 @@ def nic_names(domain: Domain) -> dict[str, str]:
 
 
 def nic_named(domain: Domain, name: str) -> Interface | None:
-    """The interface that was recorded under a name; None where the guest has none of it."""
+    """The interface that was recorded under a name; None if there is none."""
     recorded_names = nic_names(domain)
     return next(
         (nic for nic in domain.interfaces if recorded_names.get((nic.mac or "").lower()) == name),
@@ -245,7 +244,7 @@ def nic_named(domain: Domain, name: str) -> Interface | None:
 
 
 def name_nic(record: GuestRecord, name: str, mac: str) -> None:
-    """Records the name of an interface that the guest has."""
+    """Record the name of an interface of the guest."""
     named_nic = None
     for recorded in record.devices.interfaces:
         if recorded.name == name:
@@ -259,7 +258,7 @@ def name_nic(record: GuestRecord, name: str, mac: str) -> None:
 
 
 def forget_nics(domain: Domain) -> None:
-    """Takes the names of interfaces that the guest does not have out of its record."""
+    """Remove the names of interfaces that the guest no longer has from its record."""
     current_names = nic_names(domain)
     for named_nic in _interfaces(domain):
         if (named_nic.mac or "").lower() not in current_names:
@@ -271,8 +270,8 @@ def _interfaces(domain: Domain) -> list[NamedInterface]:
 
 
 def upgrade(domain: Domain) -> None:
-    """Records the names of disks that have none, as far as their files' names prove them: the
-    guest's name, ``_`` and the disk's. Others stay without a name."""
+    """Record the names of disks without one if their file names prove them: the guest's name, ``_``
+    and the disk's name. Other disks stay without a name."""
     recorded_names = disk_names(domain)
     used_names = set(recorded_names.values())
     for disk in domain.disks:
@@ -283,7 +282,7 @@ def upgrade(domain: Domain) -> None:
 
 
 def _name_in_file(guest: str, disk: Disk) -> str | None:
-    """The disk's name in the name of its file or volume; None where there is none."""
+    """The disk's name from the name of its file or volume, or None."""
     source = disk.source
     if disk.removable_medium or not source or (source.protocol and not source.pool):
         return None
@@ -298,17 +297,17 @@ def _name_in_file(guest: str, disk: Disk) -> str | None:
 
 
 def carry(old: Domain, new: Domain, macs: Mapping[str, str] | None = None) -> None:
-    """Records the names of a guest's devices for a guest made from it: a clone, one from a backup.
-    See :func:`fill`."""
+    """Copy the names of a guest's devices to a guest that was created from it: a clone, or a
+    restored guest. See :func:`fill`."""
     new.record.devices = None
     fill(old, new, macs)
 
 
 def fill(old: Domain, new: Domain, macs: Mapping[str, str] | None = None) -> None:
-    """Gives the devices of ``new`` that have no name the names that the same devices have in
-    ``old``: disks are the same by their targets, interfaces by their MACs.
+    """Copy names from ``old`` to the same devices of ``new`` that have no name: disks with the same
+    target, interfaces with the same MAC.
 
-    macs: {MAC in ``old``, in lower case: MAC in ``new``} of interfaces that have another one.
+    macs: {MAC in ``old``, in lower case: MAC in ``new``} of interfaces whose MAC differs.
     """
     source = old.copy()
     upgrade(source)

@@ -23,10 +23,10 @@ _BACKING = ("nosharepages", "locked", "source", "access", "allocation", "discard
 
 
 def agree(spec: GuestSpec, domain: Domain) -> None:
-    """Memory, NUMA cells and balloon as libvirt will have them, whatever was said of which.
+    """Make memory, NUMA cells and balloon consistent, as libvirt requires.
 
-    spec: GuestSpec. One that speaks of none of them changes nothing.
-    Raises InvalidInput when the memory asked for is not that of the cells asked for.
+    spec: GuestSpec; without any of them, nothing is changed. Raises InvalidInput if the requested
+    memory differs from that of the requested cells.
     """
     if spec.memory == MemorySpec() and spec.cpu.numa is None and spec.memballoon is None:
         return
@@ -48,13 +48,14 @@ def agree(spec: GuestSpec, domain: Domain) -> None:
 
 
 def _modules(domain: Domain) -> int:
-    """The memory of modules and virtio devices, which libvirt counts to the guest's."""
+    """The memory of memory modules and virtio devices, which libvirt includes in the guest's
+    memory."""
     module_count = [item for item in domain.memory_devices if item.model != "sgx-epc"]
     return sum(item.size_kib or 0 for item in module_count)
 
 
 def apply(spec: MemorySpec, domain: Domain, context: Context) -> None:
-    """Lays a MemorySpec onto a domain. One that says nothing changes nothing."""
+    """Apply a MemorySpec to a domain. An empty spec changes nothing."""
     del context
     if spec == MemorySpec():
         return
@@ -70,7 +71,7 @@ def apply(spec: MemorySpec, domain: Domain, context: Context) -> None:
         and (domain.current_memory_kib or 0) <= (domain.memory_kib or 0)
     )
     if is_given(spec.boot_kib) and not is_given(spec.current_kib) and not is_ballooned:
-        # the balloon follows, unless it was set to something of its own that still fits
+        # the balloon follows, unless it was set to its own value that is still valid
         domain.current_memory_kib = spec.boot_kib
     put(domain.memtune, spec, *_LIMITS)
     put(domain.memory_backing, spec, *_BACKING)

@@ -1,4 +1,4 @@
-"""A network's definition from what was asked for."""
+"""Build a network's definition from the user's arguments."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 
 def build(spec: NetworkSpec, actual: Network | None = None) -> Network:
-    """The Network of a NetworkSpec.
+    """Build the Network of a NetworkSpec.
 
-    actual: the Network that is there by this name; what libvirt chose for it (UUID, MAC,
-    bridge) and what the spec does not speak of stays.
+    actual: the existing Network of this name; libvirt's choices (UUID, MAC, bridge) and settings
+    that the spec does not contain are kept.
     """
     network = Network(name=spec.name)
     _forward(spec, network.forward)
@@ -120,7 +120,7 @@ def _ip(family: str, spec: IpSpec) -> Ip:
 
 
 def _keep(spec: NetworkSpec, network: Network, actual: Network) -> None:
-    """What stays as it is because it was not spoken of."""
+    """Keep settings that the spec does not contain."""
     network.uuid = actual.uuid
     network.title = actual.title
     if spec.portgroups is None:

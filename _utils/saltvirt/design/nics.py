@@ -29,7 +29,8 @@ _SOURCE_FIELDS = {"network": "network", "bridge": "bridge", "direct": "dev"}
 
 
 def model(spec: NicSpec, context: Context) -> str | None:
-    """The interface's model: as asked, else the hypervisor's best, None for its own choice."""
+    """The interface's model: as requested, otherwise the hypervisor's best; None: the hypervisor
+    chooses."""
     if spec.model:
         return spec.model
     if context.qemu or context.virt_type in ("test", "bhyve"):
@@ -38,9 +39,8 @@ def model(spec: NicSpec, context: Context) -> str | None:
 
 
 def build(spec: NicSpec, context: Context, used_macs: Collection[str | None] = ()) -> Interface:
-    """An Interface for a NicSpec; joined to the default bridge where it says nothing. used_macs:
-    the
-    MACs that the guest has."""
+    """Build an Interface for a NicSpec; by default, it is connected to the default bridge.
+    used_macs: the MACs of the guest."""
     mac = spec.mac or _mac(spec, context, used_macs)
     if not spec.type:
         spec = dataclasses.replace(spec, **BRIDGE)
@@ -52,7 +52,7 @@ def build(spec: NicSpec, context: Context, used_macs: Collection[str | None] = (
 
 
 def _mac(spec: NicSpec, context: Context, used_macs: Collection[str | None]) -> str | None:
-    """A MAC that the guest does not have; None where libvirt chooses it."""
+    """A MAC that the guest does not have yet; None: libvirt chooses it."""
     if not context.inputs.mac:
         return None
     offers = (context.inputs.mac(spec) for _ in range(len(used_macs) + 1))
@@ -60,16 +60,16 @@ def _mac(spec: NicSpec, context: Context, used_macs: Collection[str | None]) -> 
 
 
 def edit(nic: Interface, spec: NicSpec) -> None:
-    """Lays a NicSpec onto an Interface; type and source are set together."""
+    """Apply a NicSpec to an Interface; type and source are set together."""
     if spec.type and (nic.type, nic.source) != (spec.type, spec.source):
         source = nic.need().find("source")
         if spec.type != nic.type:
             if source is not None:
                 nic.need().remove(source)
-            # they are of the switch that it leaves
+            # these settings belong to the previous switch
             nic.vlan = nic.virtualport = nic.portgroup = None
         if nic.type == "hostdev" != spec.type:
-            nic.need().attrib.pop("managed", None)  # of a device that is passed through
+            nic.need().attrib.pop("managed", None)  # for a device that is passed through
             nic.driver_name = None
         nic.type = spec.type
         nic.network = nic.bridge = nic.dev = nic.mode = None
@@ -89,8 +89,8 @@ def edit(nic: Interface, spec: NicSpec) -> None:
 
 
 def amend(spec: GuestSpec, domain: Domain, context: Context) -> list[tuple[NicSpec, Interface]]:
-    """Lays a GuestSpec's interfaces onto a domain that exists: the others go. Returns each NicSpec
-    with the Interface that it has become. Raises InvalidInput where it is not clear which goes."""
+    """Apply a GuestSpec's interfaces to an existing domain, and remove others. Returns each NicSpec
+    with its Interface. Raises InvalidInput if it is ambiguous which one would be removed."""
     names = {**context.inputs.nic_names, **identity.nic_names(domain)}
     pairs, unmatched = match.nics(spec.nics or (), domain.interfaces, names)
     for obsolete in unmatched:
@@ -107,7 +107,7 @@ def amend(spec: GuestSpec, domain: Domain, context: Context) -> list[tuple[NicSp
 
 
 def bandwidth(owner: Interface | Network | PortGroup, spec: BandwidthSpec) -> None:
-    """Lays a BandwidthSpec onto an interface or a network."""
+    """Apply a BandwidthSpec to an interface or a network."""
     for direction in ("inbound", "outbound"):
         limit = getattr(spec, direction)
         if limit is REMOVE:
@@ -123,14 +123,14 @@ def _limits(direction: str) -> dict[str, str]:
 
 
 def vlan(owner: Interface | Network | PortGroup, spec: VlanSpec) -> None:
-    """Lays a VlanSpec onto an interface or a network."""
+    """Apply a VlanSpec to an interface or a network."""
     tags = [Tag(id=tag.id, native_mode=tag.native_mode) for tag in spec.tags or ()]
     owner.vlan.trunk = spec.trunk or (True if len(tags) > 1 else None)
     replace(owner.vlan, "tags", tags)
 
 
 def virtualport(owner: Interface | Network | PortGroup, spec: VirtualPortSpec) -> None:
-    """Lays a VirtualPortSpec onto an interface or a network."""
+    """Apply a VirtualPortSpec to an interface or a network."""
     owner.virtualport.type = spec.type
     parameters = dict.fromkeys(PARAMETERS) if spec.parameters is REMOVE else spec.parameters
     for name, value in (parameters or {}).items():

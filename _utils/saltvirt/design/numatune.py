@@ -1,4 +1,4 @@
-"""From which nodes of the host the guest's memory comes."""
+"""The host's NUMA nodes of the guest's memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def apply(spec: NumaTuneSpec | None, domain: Domain, context: Context) -> None:
-    """Lays a NumaTuneSpec onto a domain."""
+    """Apply a NumaTuneSpec to a domain."""
     del context
     if spec is None:
         return
@@ -25,7 +25,7 @@ def apply(spec: NumaTuneSpec | None, domain: Domain, context: Context) -> None:
     elif spec.memory:
         put(tune, spec.memory, "mode", "nodeset", "placement")
         if is_given(spec.memory.nodeset) and spec.memory.placement is None:
-            tune.placement = None  # libvirt forgets the nodes that stand beside auto
+            tune.placement = None  # libvirt drops the nodes if placement is auto
     merge(
         tune, "memnodes", spec.memnodes,
         key=lambda child: child.cellid,

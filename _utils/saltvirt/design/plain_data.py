@@ -1,4 +1,4 @@
-"""An element as plain data: what it says, not how it is written."""
+"""Convert elements to plain data, independent of the XML's layout."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _declarations(cls: type[Element]) -> dict[str, Declared]:
 
 
 def plain(element: Element, skip: Collection[str] = ()) -> dict[str, Any]:
-    """{property: value}, nested; what is absent is left out."""
+    """{property: value}, nested; absent values are omitted."""
     data = {}
     for name, kind in declarations(type(element)).items():
         if name in skip:

@@ -1,4 +1,4 @@
-"""A storage pool's definition from what was asked for."""
+"""Build a storage pool's definition from the user's arguments."""
 
 from __future__ import annotations
 
@@ -20,11 +20,10 @@ _ADAPTER = (
 
 
 def build(spec: PoolSpec, actual: Pool | None = None, secret_uuid: str | None = None) -> Pool:
-    """The Pool of a PoolSpec.
+    """Build the Pool of a PoolSpec.
 
-    actual: the Pool that is there by this name: its UUID stays, and permissions and
-    source details of it that the spec does not speak of.
-    secret_uuid: the libvirt secret made for a password in the spec.
+    actual: the existing Pool of this name: its UUID is kept, and its permissions and source details
+    if the spec does not contain them. secret_uuid: the libvirt secret of a password in the spec.
     """
     pool = Pool(type=spec.type, name=spec.name)
     source = pool.source
@@ -71,7 +70,7 @@ def _auth(spec: PoolAuthSpec, source: PoolSource, secret_uuid: str | None) -> No
 
 
 def _keep(pool: Pool, actual: Pool) -> None:
-    """What libvirt or an earlier call decided."""
+    """Keep decisions of libvirt or of an earlier call."""
     pool.uuid = actual.uuid
     keep_unknown(pool, actual)
     if pool.path and actual.path and pool.path.rstrip("/") == actual.path.rstrip("/"):

@@ -1,4 +1,4 @@
-"""Places for devices that come while the guest runs, on machines with PCI Express."""
+"""Ports for devices that are attached while the guest runs, on machines with PCI Express."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ RESERVED, SPARE = 6, 8
 
 
 def apply(spec: GuestSpec, domain: Domain, context: Context) -> None:
-    """Lays a GuestSpec's pcie_ports onto a domain: it has at least so many. None is taken away, a
-    device may be in it."""
+    """Apply a GuestSpec's pcie_ports to a domain, as a minimum. Ports are never removed, because a
+    device may use them."""
     if spec.pcie_ports is None:
         return
     if not _has_ports(domain, context):
@@ -29,7 +29,7 @@ def apply(spec: GuestSpec, domain: Domain, context: Context) -> None:
 
 
 def default(spec: GuestSpec, domain: Domain, context: Context) -> None:
-    """The ports of a new guest whose user said nothing of them."""
+    """Add the default ports of a new guest."""
     if spec.pcie_ports is None and _has_ports(domain, context):
         devices = (*domain.interfaces, *domain.host_devices)
         disks = sum(disk.bus == "virtio" for disk in domain.disks)

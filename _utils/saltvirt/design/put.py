@@ -1,4 +1,4 @@
-"""Lays what was asked for onto XML: what was not said stays as it is."""
+"""Apply the user's settings to XML; settings that are not given are unchanged."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ T = TypeVar("T")
 
 
 def put(element: Element, spec: object, *names: str, **renamed: str) -> None:
-    """Copies fields of a Part to an element's properties.
+    """Copy fields of a Spec to an element's properties.
 
-    names: fields called as the property; renamed: property=field.
+    names: fields with the name of the property; renamed: property=field.
     """
     for prop, name in {**{n: n for n in names}, **renamed}.items():
         value = getattr(spec, name)
@@ -28,12 +28,12 @@ def put(element: Element, spec: object, *names: str, **renamed: str) -> None:
 
 
 def is_given(value: T | None) -> TypeGuard[T]:
-    """True when the user gave a value (not nothing, not REMOVE)."""
+    """True if the user gave a value (neither None nor REMOVE)."""
     return value is not None and value is not REMOVE
 
 
 def replace(element: Element, name: str, new: Sequence[Element]) -> None:
-    """Sets a list of children unless it has the same content already."""
+    """Set a list of children unless it already has the same content."""
     view = getattr(element, name)
     if [child.tostring().strip() for child in view] != [child.tostring().strip() for child in new]:
         setattr(element, name, new)
@@ -48,10 +48,10 @@ def merge(
     edit: Callable[[Any, Any], object],
     make: Callable[[Any], Element],
 ) -> None:
-    """Edits keyed children: ``wanted`` is {key: value}, and all there shall be.
+    """Edit keyed children: ``desired`` is {key: value}, and complete.
 
-    With REMOVE among the values it only edits: that one goes, the others stay.
-    key(child) -> its key; edit(child, value) changes it; make(key) -> a new child.
+    If a value is REMOVE, only that child is removed, and the others are kept. key(child) -> its
+    key; edit(child, value) changes it; make(key) -> a new child.
     """
     if desired is None:
         return

@@ -15,7 +15,8 @@ _USAGE_FIELDS = {"iscsi": "usage_target", "volume": "usage_volume"}
 def build(
     usage_type: str, usage: str, description: str | None = None, uuid: str | None = None
 ) -> Secret:
-    """The Secret for a use: ceph, iscsi, volume, tls or vtpm. Its value cannot be read back."""
+    """Build the Secret for a use: ceph, iscsi, volume, tls or vtpm. It is private: its value cannot
+    be read."""
     secret = Secret(ephemeral=False, private=True, uuid=uuid, description=description)
     secret.usage_type = usage_type
     setattr(secret, _USAGE_FIELDS.get(usage_type, "usage_name"), usage)
@@ -23,9 +24,9 @@ def build(
 
 
 def for_pool(spec: PoolSpec, mark: str | None = None) -> Secret:
-    """The Secret for a PoolSpec whose user gave a password.
+    """Build the Secret for a PoolSpec with a password.
 
-    mark: what tells this password from another and says nothing of it.
+    mark: distinguishes this password from others without revealing it.
     """
     kind = "ceph" if spec.source_auth and spec.source_auth.type == "ceph" else "iscsi"
     description = f"password of storage pool {spec.name}"

@@ -1,4 +1,4 @@
-"""Where the data of a disk is, once that is decided."""
+"""The location of a disk's data."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 _ON_SERVER = (
     "protocol", "name", "hosts", "query", "snapshot", "config_file", "initiator", "tls", "auth",
 )  # fmt: skip
-# how a place is named: its kind first, then the words for it
+# the name of a location: its kind, then its parts
 Location = tuple[str | None, ...]
 
 
 @dataclass
 class Source:
-    """One of: a file or block device (``path``), a volume of a pool, something on a server.
+    """A file or block device (``path``), a volume of a pool, or a resource on a server.
 
-    format: the image's format (qcow2, raw). made: we made it, so it may go with the guest.
-    ``path`` may be given beside a pool's volume, to find a disk that names it so. direct: the
-    definition names a pool's volume by its path or server, where libvirt does not take the pool.
-    hosts: of saltvirt.spec.disk.HostSpec. auth: saltvirt.spec.disk.AuthSpec. cache: the cache mode
-    of a new disk there, if its DiskSpec has none.
+    format: the image's format (qcow2, raw). created: Salt Virt created it, so it may be deleted
+    with the guest. ``path`` may be given in addition to a pool's volume, to find a disk that uses
+    the path. direct: the definition refers to a pool's volume by its path or server, because
+    libvirt does not accept the pool. hosts: saltvirt.spec.disk.HostSpec. auth:
+    saltvirt.spec.disk.AuthSpec. cache: the cache mode of a new disk, if its DiskSpec has none.
     """
 
     path: str | None = None
@@ -51,7 +51,7 @@ class Source:
 
     @classmethod
     def of_spec(cls, disk: DiskSpec) -> Source | None:
-        """The Source that a DiskSpec names by itself, or None: then the caller must say."""
+        """The Source that a DiskSpec itself names, or None: then the caller must decide."""
         if disk.source:
             server_fields = {name: getattr(disk.source, name) for name in _ON_SERVER}
             return cls(**server_fields, format=disk.format)
@@ -64,8 +64,8 @@ class Source:
 
     @classmethod
     def of_disk(cls, disk: Disk) -> Source | None:
-        """The Source of an xml.disk.Disk that a guest has; None for one of another kind (nvme,
-        vhostuser …), which stays as it is."""
+        """The Source of an xml.disk.Disk of a guest; None for other kinds (nvme, vhostuser and
+        others), which are not changed."""
         source = disk.source
         if source.protocol:
             hosts = [HostSpec(name=h.name, port=h.port, socket=h.socket) for h in source.hosts]
@@ -118,7 +118,7 @@ class Source:
         return source
 
     def locations(self) -> set[Location]:
-        """Every way to name the place: a file may be known by its path and as a volume."""
+        """All ways to name the location: a file may be named by its path and as a volume."""
         result: set[Location] = set()
         if self.path:
             result.add(("path", self.path))
@@ -130,7 +130,7 @@ class Source:
 
 
 def disk_locations(disk: Disk) -> set[Location]:
-    """The same for an xml.disk.Disk."""
+    """All ways to name the location of an xml.disk.Disk."""
     source = disk.source
     result: set[Location] = set()
     if source.file or source.dev:
@@ -143,7 +143,7 @@ def disk_locations(disk: Disk) -> set[Location]:
 
 
 def owns(own_disk: OwnDisk, disk: Disk) -> bool:
-    """Whether an xml.metadata.OwnDisk speaks of an xml.disk.Disk: one that we made."""
+    """Whether an xml.metadata.OwnDisk is the record of an xml.disk.Disk that Salt Virt created."""
     if own_disk.target != disk.target:
         return False
     on_server = own_disk.pool and (disk.source.protocol or "") in ("rbd", "gluster", "sheepdog")
@@ -153,7 +153,8 @@ def owns(own_disk: OwnDisk, disk: Disk) -> bool:
 
 
 def own_locations(own_disk: OwnDisk) -> set[Location]:
-    """The same for an xml.metadata.OwnDisk, as our record names a disk that we made."""
+    """All ways to name the location of an xml.metadata.OwnDisk, the record of a disk that was
+    created."""
     result: set[Location] = set()
     if own_disk.path:
         result.add(("path", own_disk.path))

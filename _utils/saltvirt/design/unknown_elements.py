@@ -1,4 +1,4 @@
-"""What somebody else put into a definition stays in it when we write it anew."""
+"""Preserve elements of other programs when a definition is written again."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 def keep_unknown(new: Element, actual: Element) -> None:
-    """Copies from one Element to another the attributes and children that its class does not
-    declare: its own, and those of what both have below. Lists are left as they are."""
+    """Copy the attributes and children that the class does not declare from one Element to another,
+    including those of common children. Lists are not changed."""
     for steps, (attributes, tags) in _declared_names(type(new)).items():
         to, old = find(new.need(), steps), find(actual.need(), steps)
         if to is None or old is None:
@@ -37,7 +37,7 @@ def keep_unknown(new: Element, actual: Element) -> None:
 def keep_unknown_of(
     new: Iterable[Element], actual: Iterable[Element], keys: Collection[str]
 ) -> None:
-    """The same for the items of two lists, where their properties of these names are the same."""
+    """Do the same for items of two lists with equal values of the given properties."""
     by_key = {tuple(getattr(item, key) for key in keys): item for item in actual}
     for item in new:
         old = by_key.get(tuple(getattr(item, key) for key in keys))
@@ -46,12 +46,12 @@ def keep_unknown_of(
 
 
 def _declared_names(cls: type[Element]) -> dict[Steps, tuple[set[str], set[str]]]:
-    """{steps: (attributes, tags)} that a class declares at its elements."""
+    """{steps: (attributes, tags)} that a class declares for its elements."""
     names_by_steps: dict[Steps, tuple[set[str], set[str]]] = {(): (set(), set())}
     for kind in declarations(cls).values():
         for depth, tag in enumerate(kind.steps):
             names_by_steps.setdefault(kind.steps[:depth], (set(), set()))[1].add(tag)
-        if isinstance(kind, Prop):  # what is below another belongs to its class
+        if isinstance(kind, Prop):  # elements below another one belong to its class
             declared_names = names_by_steps.setdefault(kind.steps, (set(), set()))
             if kind.attribute:
                 declared_names[0].add(kind.attribute)

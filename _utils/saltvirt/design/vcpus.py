@@ -1,4 +1,4 @@
-"""The state of each virtual CPU, where it was asked for."""
+"""The state of each virtual CPU."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ if TYPE_CHECKING:
 
 
 def apply(spec: CpuSpec, domain: Domain) -> None:
-    """Completes ``<vcpus>``: libvirt takes every CPU that is not listed for disabled.
+    """Complete ``<vcpus>``: libvirt treats CPUs that are not listed as disabled.
 
-    The CPUs of which nothing was said are enabled, in their order, until as many run as
-    were asked for.
+    CPUs that are not given are enabled, in their order, until the requested number is online.
     """
     if spec.vcpus is REMOVE:
         domain.vcpus = []
@@ -37,7 +36,7 @@ def apply(spec: CpuSpec, domain: Domain) -> None:
         state = vcpu_states.get(number) or VcpuState(id=number, hotpluggable=number > 0)
         state.enabled = number in enabled
         if not state.enabled:
-            state.hotpluggable = True  # libvirt has no other that is off
+            state.hotpluggable = True  # libvirt only supports offline CPUs that are hotpluggable
         if number in vcpu_specs:
             put(state, vcpu_specs[number], "hotpluggable", plug_order="order")
         if not state.enabled:
@@ -49,7 +48,7 @@ def apply(spec: CpuSpec, domain: Domain) -> None:
 
 
 def _number(states: list[VcpuState]) -> None:
-    """libvirt wants the order of plugging for all of them or for none."""
+    """Set the plug order: libvirt requires it for all CPUs or for none."""
     used_orders = {state.plug_order for state in states if state.plug_order}
     free = (
         number
@@ -66,7 +65,7 @@ def _enabled(
     maximum: int,
     count: int,
 ) -> set[int]:
-    """Which CPUs run: those told to, then those that do now, then the first others."""
+    """The online CPUs: those requested, then those that are online now, then the first others."""
     requested = {number: value_or_none(state.enabled) for number, state in vcpu_specs.items()}
     enabled = {number for number in range(maximum) if requested.get(number)}
     running = [

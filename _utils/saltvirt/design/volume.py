@@ -1,4 +1,4 @@
-"""A volume's definition from what was asked for."""
+"""Build a volume's definition from the user's arguments."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 
 def compat(format: str | None) -> str | None:
-    """The version of a new image. Of qcow2 libvirt makes one that takes no bitmaps of backups, and
-    is not resized beside snapshots, unless it is told."""
+    """The version of a new image. By default, libvirt creates qcow2 images that do not support
+    bitmaps of backups, and cannot be resized with snapshots."""
     return "1.1" if format == "qcow2" else None
 
 
 def build(spec: VolumeSpec) -> Volume:
-    """The Volume of a VolumeSpec."""
+    """Build the Volume of a VolumeSpec."""
     volume = Volume(type=spec.type, name=spec.name, capacity_bytes=spec.size_bytes)
     volume.allocation_bytes = spec.allocation_bytes or 0
     volume.format = spec.format

@@ -1,1 +1,1 @@
-"""What differs between a definition that is and one that is wanted."""
+"""Differences between an actual and a desired definition."""

@@ -1,4 +1,4 @@
-"""One difference between what is wanted and what is."""
+"""A difference between a desired and an actual definition."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Change:
-    """What changes, from what to what, and how it can be applied.
+    """A change: its subject, the old and new value, and how it can be applied.
 
-    what: the group of things, e.g. cpu, mem, disks, nics, graphics.
-    path: which one exactly, e.g. ``memory_kib`` or ``disks:vdb``.
-    old, new: as plain values; ``None`` for nothing.
-    action: set, attach, detach, update (a device in place), medium (of a CD drive), resize.
-    live: whether libvirt can do it on a running guest.
-    xml: the device's XML text for attach, detach, update and medium.
+    subject: the group, for example cpu, mem, disks, nics, graphics. path: the exact setting, for
+    example ``memory_kib`` or ``disks:vdb``. old, new: plain values; ``None`` if absent. action:
+    set, attach, detach, update (a device in place), medium (of a CD drive), resize. live: whether
+    libvirt can do it on a running guest. xml: the device's XML text for attach, detach, update and
+    medium.
     """
 
     subject: str
@@ -24,9 +23,9 @@ class Change:
     new: Any = None
     action: str = "set"
     live: bool = False
-    # in no repr: a display's XML holds its password
+    # not in the repr: the XML of a display contains its password
     xml: str = field(default="", repr=False)
 
     def show(self) -> dict[str, Any]:
-        """``{"path", "old", "new", "live"}`` for people."""
+        """``{"path", "old", "new", "live"}`` for the user."""
         return {"path": self.path, "old": self.old, "new": self.new, "live": self.live}

@@ -1,4 +1,4 @@
-"""What differs between the guest that is wanted and the one that is."""
+"""Differences between a desired and an actual guest."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ GROUPS = {
     "os": "boot", "bootloader": "boot", "bootloader_args": "boot",
 }  # fmt: skip
 LIVE = {("vcpu", "current"), ("current_memory_kib",), ("title",), ("description",)}
-# buses whose devices come and go while the guest runs
+# buses with hotplug
 HOTPLUG = ("virtio", "scsi", "usb", "xen")
-# what libvirt changes on an interface in use
+# properties that libvirt can change on an interface in use
 NIC_LIVE = {
     "type", "network", "bridge", "dev", "portgroup", "bandwidth", "link_state", "filter", "vlan",
     "virtualport", "isolated_port",
 }  # fmt: skip
-# libvirt reconnects an interface in use between these kinds alone
+# libvirt can only reconnect an interface in use between these types
 _NIC_KINDS = {"network", "bridge"}
-# the elements of an interface that say these
+# the elements of these properties
 _NIC_PARTS = {
     "source": {"type", "network", "bridge", "dev", "portgroup"}, "bandwidth": {"bandwidth"},
     "link": {"link_state"}, "filterref": {"filter"}, "vlan": {"vlan"},
     "virtualport": {"virtualport"}, "port": {"isolated_port"},
 }  # fmt: skip
-# kinds of which libvirt adds some by itself: one that was not asked for is no difference
+# kinds of devices that libvirt adds itself: additional ones are not a difference
 ADDED = ("controllers", "inputs", "sounds", "videos", "filesystems", "channels")
 HIDDEN = "(hidden)"
 
@@ -53,21 +53,20 @@ def changes(
     autostart: tuple[bool | None, bool] | None = None,
     removed: Mapping[str, Collection[str]] | None = None,
 ) -> list[Change]:
-    """The list of Change that makes ``wanted`` of ``actual``; empty when nothing differs.
+    """The list of Change from ``actual`` to ``desired``; empty if nothing differs.
 
-    wanted, actual: xml.domain.Domain; actual is the persistent definition.
-    live: False marks every change as one for the next start.
-    sizes: {target: (old_bytes, new_bytes)} of disks whose size was asked for.
-    autostart: (wanted, actual), where it was asked for.
-    removed: {path of a device: settings that were taken away}, not merely left open.
+    desired, actual: xml.domain.Domain; actual is the persistent definition. live: False marks every
+    change as one for the next start. sizes: {target: (old_bytes, new_bytes)} of disks whose size
+    was requested. autostart: (desired, actual), if requested. removed: {path of a device: settings
+    that are removed}, as opposed to settings that are not given.
 
-    What libvirt adds by itself is no difference: aliases, addresses, automatic ports and
+    Settings that libvirt adds are not differences: aliases, addresses, automatic ports and
     firmware, generated MACs, backing chains, labels, canonical machine names.
     """
     result = [
         *_settings(desired, actual),
         *_metadata(desired, actual),
-        *_list("controllers", desired, actual),  # before the disks that need them
+        *_list("controllers", desired, actual),  # before the disks that depend on them
         *_disks(desired, actual, removed or {}),
         *_nics(desired, actual, removed or {}),
         *_graphics(desired, actual),
@@ -125,7 +124,7 @@ def _disks(
 ) -> Iterator[Change]:
     existing = {disk.target: disk for disk in actual.disks}
     requested = {disk.target: disk for disk in desired.disks}
-    # one that goes to another bus is not taken from a system that has it mounted
+    # a disk that moves to another bus is not removed from a running guest that may have it mounted
     data, new = (
         [disk_locations(disk) for disk in domain.disks if not disk.removable_medium]
         for domain in (actual, desired)
@@ -209,7 +208,7 @@ def _nics(
 
 
 def _only(names: Collection[str], desired: Interface, actual: Interface) -> str:
-    """The XML of the interface that is there with these of its properties as they are wanted."""
+    """The XML of the existing interface with only these properties changed to the desired ones."""
     node = actual.copy().need()
     for tag, properties in _NIC_PARTS.items():
         if not properties.isdisjoint(names):
@@ -228,7 +227,8 @@ def _nic(nic: Interface) -> dict[str, str | None]:
 def _pair_nics(
     desired: list[Interface], unmatched: list[Interface]
 ) -> tuple[list[tuple[Interface, Interface | None]], list[Interface]]:
-    """Each wanted interface with the one of its MAC; without a MAC, of its source."""
+    """Pair each desired interface with the existing one of the same MAC or, without a MAC, of the
+    same source."""
     pairs = []
     for nic in sorted(desired, key=lambda nic: nic.mac is None):
         hit = next((old for old in unmatched if _same_nic(nic, old)), None)
@@ -264,7 +264,7 @@ def _display(path: str, desired: Graphics, actual: Graphics) -> Iterator[Change]
         values = old.get(name), new.get(name)
         if name == "password":
             values = values[0] and HIDDEN, values[1] and HIDDEN
-        # a display in use can get another password, not its first one, nor another place
+        # a display in use can get another password, but not its first one, nor another address
         live = set(names) <= {"password", "password_valid_to"} and bool(actual.password)
         yield Change("graphics", f"{path}:{name}", *values, "update", live, _text(desired))
 
@@ -283,7 +283,7 @@ def _host_devices(desired: Domain, actual: Domain) -> Iterator[Change]:
 
 
 def _list(name: str, desired: Domain, actual: Domain) -> Iterator[Change]:
-    """Devices that have no name: compared in their order."""
+    """Compare devices without names, in their order."""
     new, old = list(getattr(desired, name)), list(getattr(actual, name))
     if name in ADDED:
         yield from _required_devices(name, new, old)
@@ -291,7 +291,7 @@ def _list(name: str, desired: Domain, actual: Domain) -> Iterator[Change]:
     if name == "consoles":
         new, old = normal.consoles(desired, actual)
     if name == "watchdogs" and not new and [item.model for item in old] == ["itco"]:
-        return  # part of the machine q35
+        return  # built into the machine type q35
     if len(new) == len(old):
         pairs = [normal.devices(*pair) for pair in zip(new, old, strict=True)]
         if all(first == second for first, second in pairs):
@@ -301,7 +301,7 @@ def _list(name: str, desired: Domain, actual: Domain) -> Iterator[Change]:
 
 
 def _required_devices(name: str, new: list[Any], old: list[Any]) -> Iterator[Change]:
-    """Kinds of which libvirt adds some: what was asked for must be there."""
+    """Compare kinds of devices that libvirt also adds itself: the requested devices must exist."""
     unmatched = list(old)
     for device in new:
         hit = next((item for item in unmatched if _equal(device, item)), None)

@@ -1,4 +1,4 @@
-"""Which interface of a guest is the one that a request means."""
+"""Match the requested interfaces with those of a guest."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 def nics(
     specs: Sequence[NicSpec], actual: Iterable[Interface], names: Mapping[str, str]
 ) -> tuple[list[tuple[NicSpec, Interface | None]], list[Interface]]:
-    """[(NicSpec, Interface or None)] and the Interfaces that no request means.
+    """[(NicSpec, Interface or None)] and the Interfaces without a request.
 
-    An interface is known by its MAC, else by the name that is recorded for it. Where that does not
-    tell: by what it is joined to and its model; one without a recorded name, or for a request
-    without a name, by the order, so that moving a guest to another bridge keeps the MAC.
+    An interface is identified by its MAC, otherwise by its recorded name. If neither decides: by
+    its network and model; an interface without a recorded name, or a request without a name, by its
+    position, so that moving a guest to another bridge keeps the MAC.
 
-    names: {MAC in lower case: recorded name}. Raises InvalidInput where an interface would go and
-    another that fits as well would stay.
+    names: {MAC in lower case: recorded name}. Raises InvalidInput if an interface would be removed
+    while another one that matches as well would be kept.
     """
 
     def name(nic: Interface) -> str | None:
@@ -57,8 +57,8 @@ def nics(
 def _matched(
     specs: Sequence[NicSpec], unmatched: list[Interface], matches: dict[int, Interface], fits: Fits
 ) -> list[int]:
-    """Moves interfaces from ``left`` to ``found``, each to the first spec that it fits; the numbers
-    of these specs."""
+    """Move interfaces from ``unmatched`` to ``matches``, each to the first spec that it matches;
+    returns the numbers of these specs."""
     hits = []
     for number, spec in enumerate(specs):
         hit = (

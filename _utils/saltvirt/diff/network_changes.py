@@ -1,4 +1,4 @@
-"""What differs between a network that is wanted and the one that is."""
+"""Differences between a desired and an actual network."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from saltvirt.xml.network.ip import Ip
     from saltvirt.xml.network.network import Network
 
-# parts that virNetworkUpdate changes on an active network: property -> libvirt's section
+# lists that virNetworkUpdate can change on an active network: property -> libvirt's section
 LIVE_LISTS = {
     "portgroups": ("portgroup", ("name",)),
     "dns.hosts": ("dns-host", ("ip",)),
@@ -37,9 +37,9 @@ Path = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class NetworkChange:
-    """One difference. When ``live``, virNetworkUpdate can apply it: command, section, xml,
-    parent_index (of the ``<ip>``, else -1), and old_xml to take it back; else the network is
-    defined anew and restarted."""
+    """A difference. If ``live``, virNetworkUpdate can apply it: command, section, xml, parent_index
+    (of the ``<ip>``, else -1), and old_xml to roll it back; otherwise the network is defined again
+    and restarted."""
 
     path: str
     old: object = None
@@ -53,15 +53,15 @@ class NetworkChange:
 
 
 def changes(desired: Network, actual: Network) -> list[NetworkChange]:
-    """The list of NetworkChange from ``actual`` to ``wanted``, both xml.network.Network.
+    """The list of NetworkChange from ``actual`` to ``desired``, both xml.network.Network.
 
-    What libvirt adds by itself (bridge, MAC, default NAT ports) is no difference.
+    Settings that libvirt adds (bridge, MAC, default NAT ports) are not differences.
     """
     old, new = _normal(actual, desired), _normal(desired, desired)
     differences, moved = [], False
     for path in sorted({*old, *new}, key=str):
         if old.get(path) != new.get(path):
-            # a list can belong to what is not there yet
+            # a list can belong to an element that does not exist yet
             moved = moved or path[0] in ("ips", "forward")
             differences.append(
                 NetworkChange("/".join(map(str, path)), old.get(path), new.get(path))
@@ -70,7 +70,7 @@ def changes(desired: Network, actual: Network) -> list[NetworkChange]:
 
 
 def _normal(network: Network, desired: Network) -> dict[Path, Any]:
-    """{path: value} of what can only change by defining the network anew."""
+    """{path: value} of settings that can only change by defining the network again."""
     data = plain(network, skip=_IGNORED)
     if network.mode in (None, "nat", "route", "open"):
         data.setdefault("stp", True)
@@ -100,7 +100,8 @@ def _normal_forward(data: dict[str, Any], mode: str | None) -> None:
         forward["mode"] = mode
     for name in ("interfaces", "dev"):  # compared as a list, see _pairs
         forward.pop(name, None)
-    if "physical_function" in forward:  # its functions, which libvirt lists when it runs
+    # virtual functions, which libvirt lists for an active network
+    if "physical_function" in forward:
         forward.pop("addresses", None)
     if all(forward.get(name) == value for name, value in _NAT_PORTS.items()):
         for name in _NAT_PORTS:
@@ -123,12 +124,12 @@ def _leaves(data: Mapping[Any, Any], path: Path = ()) -> Iterator[tuple[Path, An
 
 
 def _lists(desired: Network, actual: Network, restart: bool) -> Iterator[NetworkChange]:
-    """The differences of lists that can change while the network runs."""
+    """The differences of lists that can change while the network is active."""
     for name, section, keys, old, new, index in _pairs(desired, actual):
         before, after = _keyed(old, keys), _keyed(new, keys)
         for key in [k for k in before if k not in after]:
             yield _change(name, section, "delete", before[key], None, restart, index)
-        # the default one last: there may be but one at a time
+        # the default group last, because there can only be one
         for key, item in sorted(after.items(), key=_is_default):
             if key not in before:
                 yield _change(name, section, "add", None, item, restart, index)
@@ -150,7 +151,7 @@ def _pairs(
     for path, (section, keys) in LIVE_LISTS.items():
         part, _, name = path.rpartition(".")
         if part == "forward" and desired.forward.physical_function:
-            continue  # its functions, which libvirt lists when it runs
+            continue  # virtual functions, which libvirt lists for an active network
         if part != "ip":
             owners = [getattr(n, part) if part else n for n in (actual, desired)]
             device_lists = [list(getattr(owner, name)) for owner in owners]
@@ -164,14 +165,14 @@ def _pairs(
             continue
         existing = {_address(ip): (position, ip) for position, ip in enumerate(actual.ips)}
         for ip in desired.ips:
-            # libvirt counts the addresses of the running network
+            # libvirt uses the index of the address in the active network
             index, old = existing.get(_address(ip), (-1, None))
             before = list(getattr(old, name)) if old is not None else []
             yield path, section, keys, before, list(getattr(ip, name)), index
 
 
 def _comparable(item: Element) -> dict[str, Any]:
-    """What an item of a list says, the time of a lease in seconds."""
+    """The data of a list item for comparison, with the lease time in seconds."""
     data = plain(item, skip=_COUNTS)
     if "lease_expiry" in data:
         data["lease_expiry"] *= _SECONDS[data.pop("lease_unit", "minutes")]
@@ -183,7 +184,7 @@ def _address(ip: Ip) -> tuple[str, str]:
 
 
 def _device(network: Network) -> list[ForwardInterface]:
-    """libvirt lists the one device of ``<forward dev=…>`` among the interfaces too."""
+    """The device of ``<forward dev=…>``, which libvirt also lists as an interface."""
     return [ForwardInterface(dev=network.forward.dev)] if network.forward.dev else []
 
 

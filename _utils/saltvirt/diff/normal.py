@@ -1,7 +1,7 @@
-"""A domain as plain data in which only differences that mean something are left.
+"""Normalize domains to plain data, so that only relevant differences remain.
 
-libvirt fills in what a definition leaves open: addresses, aliases, ports, models.
-Where the wanted definition leaves something open, what libvirt chose is no difference.
+libvirt fills in settings that a definition does not contain: addresses, aliases, ports, models. If
+the desired definition does not contain a setting, libvirt's choice is not a difference.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from saltvirt.xml.devices.interface import Interface
     from saltvirt.xml.domain.domain import Domain
 
-# bookkeeping of libvirt's, never a difference
+# internal data of libvirt, never a difference
 _NOISE = (
     "alias", "address", "tty", "backing_store", "mirror_job", "index", "state", "snapshot",
     "seclabels", "tray",
 )  # fmt: skip
-# property of an element: what libvirt means when it is not there
+# property of an element: libvirt's default
 _DEFAULTS = {
     "disk": {"device": "disk", "driver_name": "qemu", "driver_type": "raw"},
     "interface": {"link_state": "up"},
@@ -36,7 +36,7 @@ _DEFAULTS = {
     "tpm": {"version": "2.0"},
     "timer": {},
 }
-# property of an element that libvirt fills in where it was left open
+# property of an element that libvirt fills in if it is not given
 _FILLED = {
     "disk": ("read_only", "source"),
     "interface": ("mac", "target", "driver_name", "model", "queues", "mtu", "managed"),
@@ -64,7 +64,7 @@ Path = tuple[str, ...]
 
 
 def settings(desired: Domain, actual: Domain) -> tuple[dict[Path, Any], dict[Path, Any]]:
-    """({path: value} wanted, {path: value} actual) of everything that is no device."""
+    """({path: value} desired, {path: value} actual) of everything except devices."""
     pair = [_settings(domain) for domain in (desired, actual)]
     new, old = pair
     for name in ("cpu", "os", "features", "clock", "vcpu", "numatune"):
@@ -116,7 +116,7 @@ _KEYS = (
 
 
 def _key_lists(data: dict[str, Any]) -> None:
-    """Lists whose order means nothing become dictionaries."""
+    """Convert lists without significant order to dictionaries."""
     if "vcpus" in data:
         data["vcpus"] = {state["id"]: state for state in data["vcpus"]}
     for (group, name), key in _KEYS:
@@ -125,7 +125,7 @@ def _key_lists(data: dict[str, Any]) -> None:
             data[group][name] = {item.get(key, index): item for index, item in enumerate(items)}
     for name, word in (("vcpuscheds", "vcpus"), ("iothreadscheds", "iothreads")):
         items = data.get("cputune", {}).get(name)
-        if items:  # libvirt writes one for each thread
+        if items:  # libvirt writes an element for each thread
             data["cputune"][name] = {
                 number: {key: value for key, value in item.items() if key != word}
                 for item in items
@@ -140,7 +140,7 @@ def _key_lists(data: dict[str, Any]) -> None:
 
 
 def _firmware(new: dict[str, Any], old: dict[str, Any]) -> None:
-    """An automatically chosen firmware stays what libvirt chose."""
+    """Keep libvirt's choice of an automatically selected firmware."""
     if new.get("firmware") and new.get("firmware") == old.get("firmware"):
         for name in ("loader", "nvram", "loader_type", "loader_readonly", "nvram_template"):
             if name not in new:
@@ -148,7 +148,7 @@ def _firmware(new: dict[str, Any], old: dict[str, Any]) -> None:
 
 
 def _boots(new: dict[str, Any], old: dict[str, Any]) -> None:
-    """Without any order libvirt writes down that it boots from the disk."""
+    """Ignore libvirt's default boot order, the disk."""
     if "boots" not in new and old.get("boots") == [{"dev": "hd"}]:
         old.pop("boots")
 
@@ -156,7 +156,7 @@ def _boots(new: dict[str, Any], old: dict[str, Any]) -> None:
 def _fill(
     kind: str, new: dict[str, Any], old: dict[str, Any], removed: Collection[str] = ()
 ) -> None:
-    """What the wanted one leaves open and libvirt filled in is taken over."""
+    """Copy settings that the desired device does not contain from the actual one."""
     for name, value in _DEFAULTS.get(kind, {}).items():
         new.setdefault(name, value)
         old.setdefault(name, value)
@@ -180,8 +180,8 @@ def leaves(data: Mapping[Any, Any], path: Path = ()) -> Iterator[tuple[Path, Any
 def devices(
     desired: Element, actual: Element, removed: Collection[str] = ()
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The (wanted, actual) data of two devices of one kind, ready to compare. removed: properties
-    that the wanted one shall not have, which is no leave to fill them in."""
+    """The (desired, actual) data of two devices of the same kind, for comparison. removed:
+    properties to remove, which are not copied from the actual device."""
     new, old = _device(desired), _device(actual)
     _fill(desired.TAG, new, old, removed)
     return new, old
@@ -192,14 +192,14 @@ def _device(device: Element) -> dict[str, Any]:
     special: dict[str, Callable[[Any, dict[str, Any]], None]]
     special = {"disk": _disk, "graphics": _graphics, "interface": _interface}
     if device.TAG == "console":
-        data.pop("target_port", None)  # libvirt numbers them by itself
+        data.pop("target_port", None)  # libvirt numbers them itself
     if device.TAG in special:
         special[device.TAG](device, data)
     return data
 
 
 def _disk(disk: Disk, data: dict[str, Any]) -> None:
-    """A source is the place it names, whatever else libvirt says of it."""
+    """Reduce a source to its location."""
     data.pop("type", None)
     data["source"] = sorted(disk_locations(disk)) or None
     if disk.device in ("cdrom", "floppy"):
@@ -240,7 +240,7 @@ def _listen(item: Listen) -> dict[str, str | None]:
 
 
 def consoles(desired: Domain, actual: Domain) -> tuple[list[Console], list[Console]]:
-    """The two lists without the console that libvirt puts on the first serial port."""
+    """The two lists without the console that libvirt adds for the first serial port."""
     new, old = list(desired.consoles), list(actual.consoles)
     return new, old[1:] if mirrored(old, new, desired) else old
 

@@ -1,7 +1,7 @@
-"""What a running guest lacks of its definition: what its next start brings.
+"""Changes of a running guest that take effect at its next start.
 
-The running definition is the stored one as libvirt has completed it for this run, so most of what
-only the running one says is no difference.
+The running definition is the stored one as completed by libvirt for this run, so most settings that
+only the running definition contains are not differences.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 MEMORY = "current_memory_kib"
 # QEMU rounds memory to its own pages
 _ROUNDED_KIB = 2048
-# libvirt completes these for each run: the CPU by the host's, the firmware by its descriptors
+# libvirt completes these for each run: the CPU from the host's, the firmware from its descriptors
 _COMPLETED = re.compile(
     r"os:(loader|nvram|firmware_)|features:smm$|clock:(basis|adjustment)$|metadata:"
 )
 _FEATURE = re.compile(r"cpu:features:([^:]+):(\w+)")
 _ON, _OFF = ("require", "force"), ("disable", "forbid")
-# of other hypervisors' running definitions only this is compared
+# for other hypervisors, only these parts of the running definition are compared
 _PLAIN = re.compile(
     r"vcpu:(maximum|current)$|(current_)?memory_kib$|(disks|nics):[^:]+(:[0-9a-f:]{14})?$"
 )
@@ -42,8 +42,7 @@ _SHOWN = 200
 
 
 def pending_changes(running: Domain, stored: Domain) -> list[Change]:
-    """The list of Change that makes ``stored`` of ``running``; ``live`` is whether libvirt can do
-    it now.
+    """The list of Change from ``running`` to ``stored``; ``live``: whether libvirt can do it now.
 
     running: the running definition, stored: the one for the next start, both with passwords or both
     without.
@@ -57,13 +56,14 @@ def pending_changes(running: Domain, stored: Domain) -> list[Change]:
 
 
 def is_plain(path: str) -> bool:
-    """Whether the running definition of every hypervisor tells of what is at this path of a
+    """Whether the running definition of every hypervisor contains the setting at this path of a
     Change."""
     return bool(_PLAIN.match(path))
 
 
 def pending_texts(differences: Iterable[Change]) -> list[str]:
-    """What waits for the next start, a text for each: what it is, and its value now and then."""
+    """Texts about pending changes: the setting, its current value and its value after the next
+    start."""
     merged: dict[str, Change] = {}
     values_by_path: dict[str, tuple[Any, Any]] = {}
     differences = list(differences)
@@ -72,7 +72,7 @@ def pending_texts(differences: Iterable[Change]) -> list[str]:
         if change.path == MEMORY and (
             "memory_kib" in paths or (change.new or 0) < (change.old or 0)
         ):
-            continue  # the balloon's own affair: a start would not change it
+            continue  # a matter of the balloon: a start would not change it
         merged[change.path] = change
         old = values_by_path.get(change.path, (change.old, None))[0]
         values_by_path[change.path] = old, change.new
@@ -80,13 +80,13 @@ def pending_texts(differences: Iterable[Change]) -> list[str]:
 
 
 def sentence(texts: Iterable[str]) -> str:
-    """What :func:`waits` found as a part of a sentence; empty without any."""
+    """The result of :func:`pending_texts` as part of a sentence; empty if there are none."""
     texts = list(texts)
     return f"waits for the next start: {', '.join(texts)}" if texts else ""
 
 
 def add_to_answer(status: dict[str, Any], differences: Iterable[Change]) -> None:
-    """Adds to an answer what waits for the next start, if anything does."""
+    """Add pending changes to an answer, if there are any."""
     texts = pending_texts(differences)
     if texts:
         status["pending"], status["comment"] = texts, sentence(texts)
@@ -102,7 +102,7 @@ def _description(path: str, old: Any, new: Any) -> str:
 
 
 def _shown(path: str, value: Any) -> str:
-    """A value as people read it; empty for one that is too long."""
+    """Format a value for the user; empty if it is too long."""
     if value is None:
         return "none"
     if path.endswith("memory_kib"):
@@ -137,15 +137,16 @@ def _is_cpu_lacking(change: Change, running: Domain, stored: Domain) -> bool:
 
 
 def _other_policy(change: Change) -> bool:
-    """Of a CPU's feature that the definition names: whether the guest was started without. One that
-    was required may be off all the same, if neither QEMU nor the host has it."""
+    """Whether the guest was started without a CPU feature of its definition. A required feature may
+    be disabled nevertheless, if neither QEMU nor the host supports it."""
     if change.new in _ON:
         return change.old is None
     return change.new in _OFF and change.old not in _OFF
 
 
 def _other_cpu(running: Domain, stored: Domain) -> bool:
-    """A host-model is written out as the model that it is, and a model as one that is like it."""
+    """Compare CPU models: libvirt replaces host-model by the actual model, and a model by an
+    equivalent one."""
     modes = running.cpu.mode or "custom", stored.cpu.mode or "custom"
     if not stored.cpu or modes[1] == "host-model":
         return modes[0] in ("host-passthrough", "maximum")
@@ -155,7 +156,7 @@ def _other_cpu(running: Domain, stored: Domain) -> bool:
 
 
 def _other_firmware(running: Domain, stored: Domain, path: str) -> bool:
-    """Whether a definition has firmware of its own that the running guest lacks, or the reverse."""
+    """Whether only one of the two definitions has its own firmware."""
     if path == "os:loader" and stored.os.loader:
         return running.os.loader != stored.os.loader
     has_firmware = bool(running.os.loader or running.os.firmware == "efi")
@@ -166,8 +167,8 @@ def _other_firmware(running: Domain, stored: Domain, path: str) -> bool:
 
 
 def _as_requested(nic: Interface, requested: Interface | None) -> None:
-    """A running interface says what its network has made of it: the bridge or device, and the
-    network's own VLAN, limits and kind of port."""
+    """Revert settings that a running interface has from its network: the bridge or device, and the
+    network's own VLAN, limits and port type."""
     if not nic.network:
         return
     nic.type = "network"

@@ -1,4 +1,4 @@
-"""What differs between a pool that is wanted and the one that is."""
+"""Differences between a desired and an actual pool."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from saltvirt.xml.storage.pool import Pool
 
 _IGNORED = ("uuid", "capacity_bytes", "allocation_bytes", "available_bytes", "cow")
-# what libvirt fills in by itself when nothing was said
+# libvirt's defaults
 _FORMAT = {"fs": "auto", "netfs": "auto", "logical": "lvm2", "disk": "unknown"}
 
 # the keys from the top of nested dictionaries to a value
@@ -21,10 +21,11 @@ Path = tuple[str, ...]
 
 
 def changes(desired: Pool, actual: Pool) -> list[Change]:
-    """The list of Change from ``actual`` to ``wanted``, both xml.pool.Pool. None is live."""
+    """The list of Change from ``actual`` to ``desired``, both xml.pool.Pool. None of them is live.
+    """
     old, new = _normal(actual), _normal(desired)
     for path in (*(("permissions", n) for n in ("mode", "owner", "group", "label")), ("path",)):
-        if path not in new:  # not said: libvirt's own choice stays
+        if path not in new:  # not given: libvirt's choice is kept
             old.pop(path, None)
     return [
         Change("pool", "/".join(path), old.get(path), new.get(path))

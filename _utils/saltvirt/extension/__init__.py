@@ -1,9 +1,10 @@
-"""What `pip install salt-virt` has as the package ``salt_virt``: where Salt's loader finds us.
+"""The package ``salt_virt`` of `pip install salt-virt`, through which Salt's loader finds Salt
+Virt.
 
 Salt calls :func:`folders` for each kind of modules that it loads (entry points of the group
-``salt.loader``). What a sync has brought wins: a host must not run adapters of one version with
-the library of another. Salt's own order would be adapters by pip first, and the library as it
-happens to stand on the path.
+``salt.loader``). Synced modules take precedence: a host must not run adapters of one version with
+the library of another. Salt's own order would be the adapters of pip first, and the library
+depending on the path.
 """
 
 from __future__ import annotations
@@ -12,15 +13,14 @@ import os
 import sys
 from typing import Any
 
-# as Salt calls the kinds
+# Salt's names of the kinds of modules
 KINDS = ("modules", "states", "runners", "pillar", "engines", "grains", "output")
 _HOME = os.path.dirname(os.path.realpath(__file__))
 _LIBRARY = os.path.join(_HOME, "library")
 
 
 def folders() -> dict[str, list[str]]:
-    """Kind of modules to the folders that Salt shall look into; none where a sync has brought
-    Salt Virt."""
+    """The folders for Salt's loader by kind of module; none if Salt Virt was synced."""
     if _is_synced(_loader_options()):
         _forget()
         return {}
@@ -30,7 +30,7 @@ def folders() -> dict[str, list[str]]:
 
 
 def _loader_options() -> dict[str, Any]:
-    """Salt's configuration in who has called us: Salt 3006 to 3008 hand nothing over
+    """Salt's configuration from the caller's frame: Salt 3006 to 3008 do not pass it
     (salt/loader/__init__.py, _module_dirs)."""
     frame = sys._getframe(1)
     while frame.f_back:
@@ -47,7 +47,7 @@ def _is_synced(options: dict[str, Any]) -> bool:
 
 
 def _forget() -> None:
-    """A process that began without it takes the synced one from now on."""
+    """Make a process that started before the sync use the synced library from now on."""
     if _LIBRARY in sys.path:
         sys.path.remove(_LIBRARY)
     loaded = sys.modules.get("saltvirt")

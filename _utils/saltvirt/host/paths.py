@@ -1,4 +1,4 @@
-"""Where Salt Virt keeps files of its own on a hypervisor, beside libvirt's."""
+"""The folders of Salt Virt's own files on a hypervisor."""
 
 STATE = "/var/lib/salt-virt"  # what a restart of the host must not lose
 RUN = "/run/salt-virt"  # in memory, and nobody else can write to /run: locks on the host's devices

@@ -1,9 +1,9 @@
-"""The parts of a text that tell of other guests, for whoever may see these guests alone.
+"""Redaction of parts of texts that concern other guests, for users with limited rights.
 
-Who composes a sentence that names other guests marks that part with :func:`part`: the text stays
-as it is. Whoever answers a user with limited rights collects the parts that were composed
-meanwhile, here and on the hosts that were asked, and cuts them out of all that is answered. So the
-words around a part decide nothing, and neither does how often its error was wrapped.
+Code that composes a message about other guests marks that part with :func:`sensitive`; the text
+itself is unchanged. The answer for a user with limited rights collects all parts that were marked
+meanwhile, here and on the queried hosts, and removes them from everything that is answered. It does
+not depend on the text around a part, or on how often an error was wrapped.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from typing import Any
 
 from saltvirt import sanitize
 
-# a part and what stands in its place
+# a text and its replacement
 Redaction = tuple[str, str]
 
 ANONYMOUS = "somebody"
-# in place of sentences about them
+# replacement of messages about other guests
 REASONS = "the reasons concern other guests"
-# in place of the guests for which there would be no room
+# replacement of the guests for which capacity is reserved
 ROOM = "room is kept for other guests"
-# of one answer of a host, which may be hostile: more and longer parts are passed over
+# limits for the answer of a host, which may be hostile: further and longer parts are ignored
 _MAX_PARTS, _MAX_LENGTH = 10_000, 100_000
 
-# a call may compose its texts in several threads, so each part is known to all who collect
+# a call may compose texts in several threads, so each part goes to all collectors
 _collectors: list[list[Redaction]] = []
 _lock = threading.Lock()
 
 
 def sensitive(text: str, replacement: str = ANONYMOUS) -> str:
-    """The text, which tells of other guests. replacement: what others get to read in its place."""
+    """Mark text about other guests. replacement: the text that limited users see instead."""
     if text and _collectors:
         with _lock:
             for collector in _collectors:
@@ -42,13 +42,13 @@ def sensitive(text: str, replacement: str = ANONYMOUS) -> str:
 
 
 def sensitive_names(names: Iterable[str]) -> str:
-    """The names of other guests as a part: ``db1, db2``."""
+    """Mark a list of names of other guests: ``db1, db2``."""
     return sensitive(", ".join(names))
 
 
 @contextlib.contextmanager
 def collect() -> Iterator[list[Redaction]]:
-    """The parts that are composed in the block."""
+    """Collect the parts that are marked during the block."""
     collector: list[Redaction] = []
     with _lock:
         _collectors.append(collector)
@@ -60,11 +60,11 @@ def collect() -> Iterator[list[Redaction]]:
 
 
 def redact(answer: Any, redactions: Iterable[Redaction]) -> Any:
-    """An answer without the parts: a text, or plain data of texts."""
-    # an error spells out what a line cannot have, such as a tab
+    """Redact an answer, which is text or plain data."""
+    # errors escape characters such as tabs
     replacements = {
-        spelling: instead
-        for text, instead in redactions
+        spelling: replacement
+        for text, replacement in redactions
         for spelling in (text, sanitize.one_line(text, None))
     }
     replacements.pop("", None)
@@ -78,7 +78,7 @@ def redact(answer: Any, redactions: Iterable[Redaction]) -> Any:
 
 def _redact(answer: Any, pattern: re.Pattern[str], replacements: dict[str, str]) -> Any:
     if isinstance(answer, dict):
-        return {word: _redact(item, pattern, replacements) for word, item in answer.items()}
+        return {key: _redact(item, pattern, replacements) for key, item in answer.items()}
     if isinstance(answer, (list, tuple)):
         return [_redact(item, pattern, replacements) for item in answer]
     if isinstance(answer, str):
@@ -87,13 +87,14 @@ def _redact(answer: Any, pattern: re.Pattern[str], replacements: dict[str, str])
 
 
 def to_answer(redactions: Iterable[Redaction]) -> list[list[str]]:
-    """As a host sends them, each once."""
+    """The redactions as a host sends them, each once."""
     return [[text, replacement] for text, replacement in dict.fromkeys(redactions)]
 
 
 def from_answer(data: object) -> None:
-    """Marks the parts that a host sent; what is no part is none. In its place stands SOMEBODY or
-    REASONS, whatever the host sent: all answers are cut by it, also those of other hosts."""
+    """Mark the parts of a host's answer, ignoring invalid ones. The replacement is always ANONYMOUS
+    or REASONS, whatever the host sent, because the redactions apply to all answers, also those of
+    other hosts."""
     for item in data[:_MAX_PARTS] if isinstance(data, list) else ():
         is_part = isinstance(item, list) and len(item) == 2 and {*map(type, item)} == {str}
         if is_part and len(item[0]) <= _MAX_LENGTH:

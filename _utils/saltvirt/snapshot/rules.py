@@ -1,4 +1,4 @@
-"""What may be done with a guest's snapshots: facts in, decision out."""
+"""Rules for snapshots of a guest, as pure decisions."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from saltvirt import errors
 from saltvirt.snapshot.tree import EXTERNAL, INTERNAL, SnapshotNode, SnapshotTree
 from saltvirt.units import human_bytes
 
-# QEMU looks for a snapshot's name among the IDs of all snapshots first; it counts them from 1
+# QEMU first compares a snapshot's name with the IDs of all snapshots, which are numbered from 1
 _ID = re.compile("[1-9][0-9]{0,5}")
 # the monitor of QEMU quotes these
 _QUOTED = '"\\'
-# what an empty layer takes, with room for its first clusters
+# size of an empty overlay with its first clusters
 _LAYER_BYTES = 1024**2
-# what is in the file beside the guest's memory: the state of its devices
+# size of the device state that is saved with the guest's memory
 _DEVICES_BYTES = 64 * 1024**2
 
 
 @dataclass(frozen=True)
 class WritableDisk:
-    """A disk that a guest may write to. target: e.g. ``vda``. kind: libvirt's type of it (``file``,
-    ``block``, ``volume``, ``network``). format: e.g. ``qcow2``. path: the file or device on this
-    host, None where there is none. regular: path is a plain file. place: as tree.SnapshotDisk has
-    its base. shareable: other guests may write to it, too."""
+    """A writable disk of a guest. target: for example ``vda``. kind: libvirt's type (``file``,
+    ``block``, ``volume``, ``network``). format: for example ``qcow2``. path: the file or device on
+    this host, or None. regular: path is a regular file. location: as ``base`` of tree.SnapshotDisk.
+    shareable: other guests may write to it, too."""
 
     target: str
     kind: str
@@ -39,10 +39,10 @@ class WritableDisk:
 
 @dataclass(frozen=True)
 class SnapshotGuest:
-    """What of a guest its snapshots depend on. memory_kib: what it has of its memory now; what the
-    balloon has taken is not in a snapshot. variables: it has firmware that keeps variables.
-    tpm: it has an emulated TPM. disks: those that it may write to. compared: {target: place} of all
-    its disks and drives while it runs; None where libvirt does not compare them with those of a
+    """The properties of a guest that snapshots depend on. memory_kib: its current memory; memory
+    taken by the balloon is not part of a snapshot. variables: it has firmware with variables. tpm:
+    it has an emulated TPM. disks: its writable disks. current_sources: {target: location} of all
+    its disks and drives while it runs; None if libvirt does not compare them with those of a
     snapshot."""
 
     name: str
@@ -56,8 +56,7 @@ class SnapshotGuest:
 
 @dataclass(frozen=True)
 class SnapshotKind:
-    """The kind of a snapshot to take. why: what of the guest decided it; None where nothing had
-    to."""
+    """The kind of a new snapshot. reason: the property of the guest that requires it, or None."""
 
     kind: str
     reason: str | None = None
@@ -70,8 +69,8 @@ class SnapshotKind:
 def choose(
     guest: SnapshotGuest, tree: SnapshotTree, disk_only: bool | None = None, quiesce: bool = False
 ) -> SnapshotKind:
-    """The Choice for the guest's next snapshot. disk_only: True for an external one, False for an
-    internal one, None for what suits the guest. Raises InvalidInput, Refused, Unsupported."""
+    """The SnapshotKind of the guest's next snapshot. disk_only: True: external; False: internal;
+    None: depends on the guest. Raises InvalidInput, Refused, Unsupported."""
     if quiesce and disk_only is False:
         raise errors.InvalidInput("quiesce is for snapshots with disk_only=True")
     if quiesce and not guest.running:
@@ -107,7 +106,7 @@ def choose(
 
 
 def refuse_name(name: str, choice: SnapshotKind) -> None:
-    """Raises InvalidInput for a name by which QEMU does not find an internal snapshot again."""
+    """Raise InvalidInput for a name by which QEMU could not find an internal snapshot again."""
     if choice.external:
         return
     if _ID.fullmatch(name):
@@ -123,7 +122,7 @@ def refuse_name(name: str, choice: SnapshotKind) -> None:
 
 
 def refuse_unknown(guest: SnapshotGuest) -> None:
-    """Raises Refused for a volume whose path is not known, so that neither is what it needs."""
+    """Raise Refused for a volume whose path, and therefore required space, is unknown."""
     for disk in guest.disks:
         if disk.kind == "volume" and disk.path is None:
             raise errors.Refused(
@@ -134,8 +133,8 @@ def refuse_unknown(guest: SnapshotGuest) -> None:
 
 
 def refuse_layer(guest: SnapshotGuest, path: str) -> None:
-    """Raises InvalidInput for the path of a layer that libvirt makes elsewhere: it doubles each
-    comma where it has qemu-img make the layers of a guest that is off."""
+    """Raise InvalidInput for the path of an overlay that libvirt would create elsewhere: it doubles
+    commas when qemu-img creates the overlays of a guest that is off."""
     if "," in path and not guest.running:
         raise errors.InvalidInput(
             f"libvirt makes no file {path} while {guest.name} is off, as the path has a comma: "
@@ -144,7 +143,7 @@ def refuse_layer(guest: SnapshotGuest, path: str) -> None:
 
 
 def _external_only(guest: SnapshotGuest) -> Iterator[str]:
-    """Why the guest can have no internal snapshot."""
+    """The reasons why the guest cannot have an internal snapshot."""
     if guest.variables:
         yield "it boots with UEFI firmware (pflash)"
     for disk in guest.disks:
@@ -155,7 +154,8 @@ def _external_only(guest: SnapshotGuest) -> Iterator[str]:
 
 
 def _refuse_servers(guest: SnapshotGuest) -> None:
-    """libvirt begins a layer on what a server has only while the guest runs."""
+    """Refuse network disks of a guest that is off: libvirt creates overlays on them only while the
+    guest runs."""
     for disk in guest.disks:
         if disk.kind == "network" and not guest.running:
             raise errors.Unsupported(
@@ -169,7 +169,7 @@ def _names(tree: SnapshotTree, kind: str) -> str:
 
 
 def required_bytes(guest: SnapshotGuest, choice: SnapshotKind) -> dict[str, int]:
-    """Path of a disk to the bytes that the snapshot needs at once on its file system."""
+    """Path of a disk to the bytes that the snapshot immediately needs on its file system."""
     files = [disk.path for disk in guest.disks if disk.path and disk.regular]
     if choice.external:
         return dict.fromkeys(files, _LAYER_BYTES)
@@ -178,7 +178,7 @@ def required_bytes(guest: SnapshotGuest, choice: SnapshotKind) -> dict[str, int]
 
 
 def refuse_without_room(guest: str, path: str, needed: int, free: int) -> None:
-    """Raises Refused when the file system of a path has less room than a snapshot needs."""
+    """Raise Refused if the file system of a path does not have enough space for a snapshot."""
     if free < needed:
         raise errors.Refused(
             f"a snapshot of {guest} needs {human_bytes(needed)} beside {path}, where "
@@ -188,14 +188,15 @@ def refuse_without_room(guest: str, path: str, needed: int, free: int) -> None:
 
 @dataclass(frozen=True)
 class RevertPlan:
-    """name: the snapshot to go back to. deleted: those that go after it, in this order."""
+    """name: the snapshot to revert to. deleted: snapshots that are deleted afterwards, in this
+    order."""
 
     name: str
     deleted: tuple[str, ...] = ()
 
 
 def check_names(guest: str, names: Collection[str], tree: SnapshotTree) -> list[str]:
-    """The names. Raises NotFound for one that the guest does not have."""
+    """The names. Raises NotFound if the guest does not have one of them."""
     missing = [str(name) for name in names if str(name) not in tree]
     if missing:
         existing = ", ".join(tree.newest_first()) or "none"
@@ -204,7 +205,7 @@ def check_names(guest: str, names: Collection[str], tree: SnapshotTree) -> list[
 
 
 def previous(guest: str, tree: SnapshotTree) -> str:
-    """The one before the current. Raises NotFound."""
+    """The snapshot before the current one. Raises NotFound."""
     current = tree.current
     parent = current.parent if current else None
     if parent is None or parent not in tree:
@@ -218,8 +219,8 @@ def previous(guest: str, tree: SnapshotTree) -> str:
 def revert(
     guest: str, tree: SnapshotTree, name: str | None = None, cleanup: bool = False
 ) -> RevertPlan:
-    """The RevertPlan. name: None for the one before the current. cleanup: all that are newer go.
-    Raises NotFound, and InvalidInput where others would be lost that are to stay."""
+    """The RevertPlan. name: None: the snapshot before the current one. cleanup: delete all newer
+    snapshots. Raises NotFound, and InvalidInput if other snapshots would be lost."""
     if not len(tree):
         raise errors.NotFound(f"{guest} has no snapshots")
     name = check_names(guest, [name], tree)[0] if name else previous(guest, tree)
@@ -237,8 +238,8 @@ def _ordered(tree: SnapshotTree, names: Collection[str]) -> list[str]:
 
 
 def newer(tree: SnapshotTree, name: str) -> set[str]:
-    """Those made after this one, or on top of it. What it was taken on top of is older, whatever
-    the clock said that day."""
+    """Snapshots that were taken after this one, or are based on it. Its ancestors are older,
+    whatever the clock said."""
     created_at = tree[name].created
     later = {snapshot.name for snapshot in tree if snapshot.created > created_at} - tree.ancestors(
         name
@@ -247,10 +248,11 @@ def newer(tree: SnapshotTree, name: str) -> set[str]:
 
 
 def invalidated(tree: SnapshotTree, name: str) -> set[str]:
-    """Those that cannot outlive going back to this one.
+    """Snapshots that a revert to this one invalidates.
 
-    Going back changes files: an internal snapshot is put back inside the disk's file, the layers of
-    an external one begin anew. What stands on such a file would be a mixture of two states.
+    A revert changes files: an internal snapshot is restored inside the disk's file, the overlays of
+    an external one are created again. Snapshots that depend on such a file would be a mixture of
+    two states.
     """
     target = tree[name]
     changed = target.inside | target.layers
@@ -268,9 +270,9 @@ def invalidated(tree: SnapshotTree, name: str) -> set[str]:
 
 
 def deletion_order(guest: SnapshotGuest, tree: SnapshotTree, doomed: Collection[str]) -> list[str]:
-    """These names in an order in which libvirt can delete all of them.
+    """The names in an order in which libvirt can delete all of them.
 
-    Raises Refused, with what to do first, where there is none; nothing is to be deleted then.
+    Raises Refused, with what to do first, if there is no such order; nothing may be deleted then.
     """
     stay, order = {snapshot.name: snapshot for snapshot in tree}, list[str]()
     disks, current = {disk.location for disk in guest.disks}, guest.current_sources
@@ -296,7 +298,8 @@ def deletion_order(guest: SnapshotGuest, tree: SnapshotTree, doomed: Collection[
 
 
 def _after_deletion(deleted: SnapshotNode, disks: set[str | None]) -> set[str | None]:
-    """Where the guest's disks are once a snapshot is deleted: a layer goes into what is below."""
+    """The locations of the guest's disks after a snapshot is deleted: an overlay is merged into its
+    backing file."""
     bases = {disk.layer: disk.base for disk in deleted.disks if disk.layer}
     return {bases.get(disk_place, disk_place) if disk_place else None for disk_place in disks}
 
@@ -304,8 +307,8 @@ def _after_deletion(deleted: SnapshotNode, disks: set[str | None]) -> set[str | 
 def _changed_drive(
     snapshot: SnapshotNode, current: Mapping[str, str | None] | None
 ) -> tuple[str, str, str] | None:
-    """(target, what was there at an internal snapshot, what is there now) of a disk or drive that
-    has another place now; None without one. current: see Guest.compared."""
+    """(target, location at an internal snapshot, current location) of a disk or drive whose
+    location has changed; None if there is none. current: see SnapshotGuest.current_sources."""
     for disk in snapshot.disks if current is not None and not snapshot.external else ():
         earlier_source = disk.base or "empty"
         current_source = (
@@ -321,7 +324,7 @@ def _changed_drive(
 def _running_obstacle(
     snapshot: SnapshotNode, current: Mapping[str, str | None] | None
 ) -> str | None:
-    """Why libvirt deletes an internal snapshot only while the guest is off."""
+    """The reason why libvirt can delete an internal snapshot only while the guest is off."""
     changed_drive = _changed_drive(snapshot, current)
     if changed_drive is None:
         return None
@@ -334,10 +337,8 @@ def _running_obstacle(
 def refuse_undeletable(
     guest: str, tree: SnapshotTree, plan: RevertPlan, emptied_targets: Collection[str] = ()
 ) -> None:
-    """Raises Refused for a snapshot that is to go after the guest was put back, and that libvirt
-    does not delete from the guest that runs then. emptied_targets: targets of the drives that are
-    empty
-    then."""
+    """Raise Refused for a snapshot that is to be deleted after a revert, and that libvirt cannot
+    delete from the guest that runs then. emptied_targets: targets of drives that are empty then."""
     target = tree[plan.name]
     current = {
         disk.target: None if disk.target in emptied_targets else disk.base for disk in target.disks
@@ -358,8 +359,8 @@ def refuse_undeletable(
 
 
 def internal_leftovers(guest: str, tree: SnapshotTree, plan: RevertPlan) -> list[str]:
-    """Sentences about the snapshots that go after the guest was put back, and stay inside disks
-    that it has then: they were of more disks than these, and libvirt deletes no part of one."""
+    """Notes about snapshots that are deleted after a revert, but remain inside the guest's disks:
+    they included more disks, and libvirt cannot delete a part of a snapshot."""
     current_files, notes = tree[plan.name].inside, []
     for snapshot in (
         tree[name] for name in plan.deleted if current_files and not tree[plan.name].external
@@ -381,7 +382,7 @@ def _obstacle(
     disks: set[str | None],
     running: bool,
 ) -> str | None:
-    """Why libvirt cannot delete this one now, or deleting it would take another one with it."""
+    """The reason why libvirt cannot delete a snapshot now, or why another one would be lost."""
     if not snapshot.external:
         if running and disks and snapshot.inside and not snapshot.inside & disks:
             return "the guest runs on a layer above the file that it is in: stop the guest first"
@@ -406,7 +407,8 @@ def _obstacle(
 def _parent(
     tree: SnapshotTree, stay: dict[str, SnapshotNode], snapshot: SnapshotNode
 ) -> SnapshotNode | None:
-    """The nearest below it that is still there: libvirt gives those above a deleted one to it."""
+    """The nearest remaining ancestor, to which libvirt assigns the children of a deleted snapshot.
+    """
     name = snapshot.parent
     while name is not None and name not in stay:
         name = tree[name].parent if name in tree else None

@@ -1,7 +1,7 @@
 """The tree of a guest's snapshots, read from libvirt's XML.
 
-A snapshot is internal (inside the qcow2 file that a disk has at that moment) or external (the
-disk's file stays as it is, and a layer on top of it takes what is written from then on).
+A snapshot is internal (inside the disk's current qcow2 file) or external (the disk's file is left
+unchanged, and a new overlay receives all further writes).
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ VolumePath = Callable[[str, str], str]
 
 @dataclass(frozen=True)
 class SnapshotDisk:
-    """One disk of a snapshot. target: e.g. ``vda``. kind: INTERNAL, EXTERNAL or NO. base: where the
-    disk had its data when the snapshot was taken. layer: what an external snapshot began on it."""
+    """A disk of a snapshot. target: for example ``vda``. kind: INTERNAL, EXTERNAL or NO. base:
+    location of the disk's data when the snapshot was taken. layer: overlay that an external
+    snapshot created on it."""
 
     target: str
     kind: str
@@ -28,10 +29,10 @@ class SnapshotDisk:
 
 @dataclass(frozen=True)
 class SnapshotNode:
-    """One snapshot. parent: the name of the one that it was taken on top of. created: in seconds
-    since 1970, as no clock is turned back in it. memory: INTERNAL, EXTERNAL or NO. current: the
-    next one is taken on top of it. variables, tpm: the guest had firmware variables in a file, and
-    an emulated TPM, which are in no snapshot of libvirt's."""
+    """A snapshot. parent: name of the snapshot that it is based on. created: seconds since 1970,
+    independent of changes of local time. memory: INTERNAL, EXTERNAL or NO. current: the next
+    snapshot will be based on it. variables, tpm: the guest had firmware variables in a file, and an
+    emulated TPM, which libvirt's snapshots do not include."""
 
     name: str
     parent: str | None = None
@@ -46,7 +47,7 @@ class SnapshotNode:
 
     @property
     def external(self) -> bool:
-        """Whether any part of it is in a file of its own."""
+        """Whether any part of the snapshot is in a file of its own."""
         return EXTERNAL in (self.memory, *(disk.kind for disk in self.disks))
 
     @property
@@ -55,29 +56,29 @@ class SnapshotNode:
 
     @property
     def layers(self) -> frozenset[str]:
-        """Where the layers are that an external snapshot began."""
+        """The locations of the overlays that an external snapshot created."""
         return frozenset(disk.layer for disk in self.disks if disk.layer)
 
     @property
     def inside(self) -> frozenset[str]:
-        """Where the disks are in which an internal snapshot is."""
+        """The locations of the disks that contain an internal snapshot."""
         bases = (disk.base for disk in self.disks if disk.kind == INTERNAL)
         return frozenset(base for base in bases if base)
 
     @property
     def of_layers_alone(self) -> bool:
-        """Whether it is nothing but layers, to which one goes back by beginning them anew."""
+        """Whether the snapshot only consists of overlays, so that a revert creates them again."""
         return self.memory == NO and bool(self.layers) and not self.inside
 
 
 def of_pool(pool: str, volume: str) -> str:
-    """A volume by its names, where its path is not known."""
+    """The name of a volume whose path is unknown."""
     return f"{pool}/{volume}"
 
 
 def location(source: ElementTree.Element | None, volume: VolumePath = of_pool) -> str | None:
-    """Where a disk has its data: a path, or the name of what a server has. volume: tells the path
-    of a volume by pool and name."""
+    """The location of a disk's data: a path, or the name on a server. volume: returns the path of a
+    volume from pool and name."""
     if source is None:
         return None
     if source.get("volume"):
@@ -86,7 +87,7 @@ def location(source: ElementTree.Element | None, volume: VolumePath = of_pool) -
 
 
 def read(text: str, current: bool = False, volume: VolumePath = of_pool) -> SnapshotNode:
-    """The Snapshot in libvirt's XML. volume: as for :func:`place`."""
+    """The SnapshotNode from libvirt's XML. volume: as for :func:`location`."""
     root = ElementTree.fromstring(text)
     memory = root.find("memory")
     bases = {}
@@ -115,7 +116,7 @@ def read(text: str, current: bool = False, volume: VolumePath = of_pool) -> Snap
 
 
 def has_variables(domain: ElementTree.Element | None) -> bool:
-    """Whether a guest has firmware that keeps variables. domain: its definition."""
+    """Whether a guest has firmware with variables. domain: its definition."""
     if domain is None:
         return False
     loader = domain.find("os/loader")
@@ -127,7 +128,7 @@ def has_variables(domain: ElementTree.Element | None) -> bool:
 
 
 class SnapshotTree:
-    """The snapshots of one guest, by name; each comes after the one that it was taken on top of."""
+    """The snapshots of a guest, by name; each comes after its parent."""
 
     def __init__(self, snapshots: Iterable[SnapshotNode] = ()) -> None:
         self._named = {snapshot.name: snapshot for snapshot in snapshots}
@@ -146,15 +147,15 @@ class SnapshotTree:
 
     @property
     def current(self) -> SnapshotNode | None:
-        """The one on top of which the next is taken."""
+        """The snapshot that the next one will be based on."""
         return next((snapshot for snapshot in self._named.values() if snapshot.current), None)
 
     def newest_first(self) -> list[str]:
-        """All names; what was taken on top of another comes before it."""
+        """All names; children come before their parents."""
         return list(reversed(self._named))
 
     def descendants(self, name: str) -> set[str]:
-        """The names of those that were taken on top of this one, directly or not."""
+        """The names of all descendants of a snapshot."""
         names = {name}
         for snapshot in self._named.values():
             if snapshot.parent in names:
@@ -162,7 +163,7 @@ class SnapshotTree:
         return names - {name}
 
     def ancestors(self, name: str) -> set[str]:
-        """The names of those on top of which this one was taken, directly or not."""
+        """The names of all ancestors of a snapshot."""
         names: set[str] = set()
         parent = self._named[name].parent
         while parent in self._named and parent not in names:
@@ -171,11 +172,11 @@ class SnapshotTree:
         return names
 
     def with_children(self, names: Collection[str]) -> set[str]:
-        """These, and all that were taken on top of them."""
+        """These snapshots and all their descendants."""
         return {*names}.union(*map(self.descendants, names))
 
     def below(self, layer: str) -> set[str]:
-        """What a layer stands on, as far as the snapshots tell."""
+        """The backing files of an overlay, as far as the snapshots contain them."""
         bases = {
             disk.layer: disk.base
             for snapshot in self._named.values()

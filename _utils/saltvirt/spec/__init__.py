@@ -1,1 +1,1 @@
-"""What a user asked for: dataclasses, with every value checked."""
+"""Dataclasses for the arguments of users, with every value checked."""

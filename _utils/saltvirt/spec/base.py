@@ -1,13 +1,13 @@
-"""Dataclasses made from a user's dictionaries.
+"""Base of dataclasses that are parsed from a user's dictionaries.
 
-A class lists its keys with the function that checks each::
+A class declares its keys with the function that checks each::
 
     @dataclass
     class Topology(Part):
         sockets: int | None = key(values.count)
 
-``None`` in a field means that the user did not say; :data:`REMOVE` that the user wrote
-``None`` (``null`` in YAML), which in an update takes the setting away.
+``None`` in a field means that the user did not give it; :data:`REMOVE` that the user gave ``None``
+(``null`` in YAML), which in an update removes the setting.
 """
 
 from __future__ import annotations
@@ -39,30 +39,31 @@ REMOVE: Any = _Remove()
 
 T = TypeVar("T")
 P = TypeVar("P", bound="Spec")
-# checks a value; the text names it in errors
+# checks a value; the text names the argument in errors
 Parser = Callable[[Any, str], T]
 
 
 def key(parse: Parser[Any], name: str | None = None, repr: bool = True) -> Any:
-    """A field of a Part. ``parse(value, what)`` checks; ``name`` is the user's word for it."""
+    """Declare a field of a Spec. ``parse(value, argument)`` checks the value; ``name`` is the
+    user's name of the field."""
     return field(default=None, repr=repr, metadata={"parse": parse, "name": name})
 
 
 def value_or_none(value: T | None) -> T | None:
-    """The value, or None where the user gave none or REMOVE."""
+    """The value, or None if the user gave none or REMOVE."""
     return None if value is REMOVE else value
 
 
 def unknown(word: object, choices: Collection[Any], argument: str) -> InvalidInput:
-    """The error for a word that is not known, with the nearest one that is."""
+    """The error for an unknown word, with the closest valid one."""
     near = difflib.get_close_matches(str(word), [str(k) for k in choices], n=1)
     hint = f", did you mean {near[0]!r}?" if near else f"; known: {', '.join(sorted(choices))}"
     return InvalidInput(f"{argument}: unknown {word!r}{hint}")
 
 
 def mapping(value: Any, argument: str) -> dict[Any, Any]:
-    """The value, when it is a dictionary. Raises InvalidInput, which does not show the value: there
-    may be a password in it."""
+    """The value, if it is a dictionary. Raises InvalidInput without the value, which may contain a
+    password."""
     if not isinstance(value, dict):
         raise InvalidInput(f"{argument} must be a dictionary, not {type(value).__name__}")
     return value
@@ -70,20 +71,20 @@ def mapping(value: Any, argument: str) -> dict[Any, Any]:
 
 @dataclass
 class Spec:
-    """A dictionary of the user, checked."""
+    """A checked dictionary of the user."""
 
     NONE_REMOVES = True
-    # fields of which ``None`` says nothing all the same: what a thing is, not how it is set
+    # fields for which ``None`` still means "not given": the identity of a device, not its settings
     NONE_LEAVES: ClassVar[frozenset[str]] = frozenset()
 
     @classmethod
     def keys(cls) -> dict[str, Field[Any]]:
-        """The user's words for the fields, with the fields."""
+        """The user's names of the fields, with the fields."""
         return {f.metadata["name"] or f.name: f for f in fields(cls) if f.metadata}
 
     @classmethod
     def parse(cls: type[P], value: Any, argument: str) -> P:
-        """A Part from a dictionary; ``what`` names it in errors, e.g. ``cpu:topology``.
+        """Parse a dictionary; ``argument`` names it in errors, for example ``cpu:topology``.
 
         Raises InvalidInput for an unknown key or a wrong value.
         """
@@ -105,11 +106,11 @@ class Spec:
         return part
 
     def removed_fields(self) -> set[str]:
-        """The fields whose setting is to be taken away."""
+        """The fields whose setting is to be removed."""
         return {f.name for f in fields(self) if getattr(self, f.name) is REMOVE}
 
     def check(self, argument: str) -> None:
-        """For what a single value cannot show. Raises InvalidInput."""
+        """Check conditions between several values. Raises InvalidInput."""
 
 
 def nested(cls: type[P]) -> Parser[P]:

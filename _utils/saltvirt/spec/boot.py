@@ -1,4 +1,4 @@
-"""What the user asked for of the guest's boot."""
+"""The user's arguments for the boot of a guest."""
 
 from __future__ import annotations
 

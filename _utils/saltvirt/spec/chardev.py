@@ -1,4 +1,4 @@
-"""What the user asked for of serial ports and consoles."""
+"""The user's arguments for serial ports and consoles."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class CharSpec(Spec):
             raise InvalidInput(f"{argument}: type {self.type} needs a path")
 
     def complete(self) -> CharSpec:
-        """The same with what a new device gets where its user said nothing."""
+        """A copy with the defaults of a new device."""
         result = replace(self, type=self.type or "pty")
         if result.type in ("tcp", "udp"):
             result.host, result.port = result.host or LOCAL, result.port or DEFAULT_PORT
@@ -53,7 +53,7 @@ class CharSpec(Spec):
 
 
 def parse(value: Any, argument: str) -> list[CharSpec] | None:
-    """A list of CharSpec from a list, one dictionary or one type; None says nothing."""
+    """A list of CharSpec from a list, a dictionary or a type; None if not given."""
     if value is None:
         return None
     if not isinstance(value, list | tuple):

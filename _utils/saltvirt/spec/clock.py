@@ -1,4 +1,4 @@
-"""What the user asked for of the guest's clock."""
+"""The user's arguments for the clock of a guest."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class ClockSpec(Spec):
             raise InvalidInput(f"{argument}: timezone and adjustment exclude each other")
 
     def offset(self) -> str:
-        """libvirt's word for it: utc, localtime, timezone or variable."""
+        """libvirt's name of the offset: utc, localtime, timezone or variable."""
         if value_or_none(self.timezone):
             return "timezone"
         if value_or_none(self.adjustment) not in (None, "reset"):
@@ -68,5 +68,5 @@ class ClockSpec(Spec):
         return "localtime" if self.utc is False else "utc"
 
     def basis(self) -> str:
-        """What an adjustment counts from."""
+        """The basis of an adjustment."""
         return "localtime" if self.utc is False else "utc"

@@ -1,4 +1,4 @@
-"""What the user asked for of the guest's CPUs."""
+"""The user's arguments for the CPUs of a guest."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class TopologySpec(Spec):
     threads: int | None = key(values.count)
 
     def total(self) -> int | None:
-        """The number of CPUs it makes, or None where a part is not given."""
+        """The resulting number of CPUs, or None if a part is not given."""
         sockets, cores, threads = (
             value_or_none(self.sockets),
             value_or_none(self.cores),
@@ -122,9 +122,9 @@ class CpuSpec(Spec):
 
 
 def parse_cpu(value: Any, argument: str = "cpu") -> CpuSpec:
-    """A CpuSpec from a number or a dictionary; None or 0 say nothing.
+    """A CpuSpec from a number or a dictionary; None or 0 mean "not given".
 
-    A number alone is how many CPUs there shall be, all of them running.
+    A number sets the count of CPUs, all of them online.
     """
     if value in (None, 0, "", "0"):
         return CpuSpec()

@@ -1,4 +1,4 @@
-"""What the user asked for under ``cpu:tuning``."""
+"""The user's arguments in ``cpu:tuning``."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _cachetune(value: Any, argument: str) -> CacheTuneSpec:
 
 
 def _emulatorsched(value: Any, argument: str) -> SchedSpec:
-    """Salt's documents show a list of one; a dictionary is meant."""
+    """A dictionary, or a list of one dictionary as in Salt's documentation."""
     if isinstance(value, list) and len(value) == 1:
         value = value[0]
     return SchedSpec.parse(value, argument)

@@ -1,4 +1,4 @@
-"""What is done with a guest besides its definition: image, seeding, starting."""
+"""The user's arguments for the deployment of a guest: image, seeding, start."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ def _anything(value: Any, argument: str) -> Any:
 
 
 def seed(value: Any, argument: str) -> bool | str:
-    """True, False, or ``cloud-init``: a way of seeding is seeding."""
+    """True, False, or ``cloud-init``, which implies seeding."""
     return value if value == "cloud-init" else values.boolean(value, argument)
 
 
 @dataclass
 class DeploySpec(Spec):
-    """Arguments of ``init`` that shape no XML."""
+    """Arguments of ``init`` that do not affect the XML."""
 
     NONE_REMOVES = False
 
@@ -64,10 +64,10 @@ class DeploySpec(Spec):
 
     @property
     def seeds_by_us(self) -> bool:
-        """Does our own module seed, rather than another function of Salt?"""
+        """Whether Salt Virt's own module seeds, not another function of Salt."""
         return self.seed_cmd in (None, "seed.apply", CLOUD_INIT)
 
     @property
     def cloud_init(self) -> bool:
-        """Is the guest seeded by a volume for cloud-init?"""
+        """Whether the guest is seeded with a cloud-init volume."""
         return bool(self.seed) and self.seed_cmd == CLOUD_INIT

@@ -1,4 +1,4 @@
-"""What the user asked for of the small devices: TPM, random numbers, watchdog, balloon."""
+"""The user's arguments for TPM, random number generator, watchdog and balloon."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class TpmSpec(Spec):
 
 @dataclass
 class RngSpec(Spec):
-    """``rng``: True, the host's device, or a dictionary; rate in bytes a period (ms)."""
+    """``rng``: True, the host's device, or a dictionary; rate in bytes for each period (ms)."""
 
     model: str | None = key(values.word)
     backend: str | None = key(values.choice("random", "builtin"))
@@ -53,7 +53,7 @@ class WatchdogSpec(Spec):
 
 @dataclass
 class BalloonSpec(Spec):
-    """``memballoon``: a model (``none`` to have no balloon), or a dictionary."""
+    """``memballoon``: a model (``none``: no balloon), or a dictionary."""
 
     model: str | None = key(values.word)
     autodeflate: bool | None = key(values.boolean)
@@ -62,9 +62,10 @@ class BalloonSpec(Spec):
 
 
 def parser(cls: type[P], shorthand_key: str) -> Parser[P | str | None]:
-    """A parser of a device: a dictionary, ``short`` alone, True for defaults, False for none.
+    """A parser of a device: a dictionary, the value of ``shorthand_key`` only, True for defaults,
+    False for no device.
 
-    Returns None where nothing was said, ``NONE`` where the device shall not be.
+    The parser returns None if nothing was given, ``NONE`` if the device must not exist.
     """
 
     def parse(value: Any, argument: str) -> P | str | None:

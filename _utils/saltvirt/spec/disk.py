@@ -1,4 +1,4 @@
-"""What the user asked for of one disk."""
+"""The user's arguments for a disk."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def host(value: Any, argument: str) -> HostSpec:
 
 @dataclass
 class AuthSpec(Spec):
-    """Who we are to a server; the password stands in a libvirt secret."""
+    """Credentials for a server; the password is in a libvirt secret."""
 
     NONE_REMOVES = False
 
@@ -126,7 +126,7 @@ def _target(value: Any, argument: str) -> str:
 
 
 def detach(value: Any, argument: str) -> bool | list[str]:
-    """Which disks may leave a guest though they are not listed: none, all, or those named."""
+    """The disks that may be detached although they are not listed: none, all, or those named."""
     if isinstance(value, (list, tuple)):
         return [values.word(item, argument) for item in value]
     if str(value).lower() in ("true", "false", "yes", "no", "on", "off"):
@@ -175,14 +175,14 @@ class DiskSpec(Spec):
     shareable: bool | None = key(values.boolean)
     boot_order: int | None = key(values.count)
     empty: bool = False
-    # the size of the profile that applies where none is configured: an image may be larger
+    # the size is from the default profile: an image may be larger
     size_is_default: bool = False
 
     @classmethod
     def parse(cls, value: Any, argument: str) -> DiskSpec:
         result = super().parse(value, argument)
         result.device = result.device or "disk"
-        # a drive without medium is written source_file: None, or just not given
+        # a drive without medium has source_file: None, or no source at all
         result.empty = result.removable and not (
             result.source_file or result.source or result.image
         )

@@ -1,4 +1,4 @@
-"""What the user asked for under ``hypervisor_features``."""
+"""The user's arguments in ``hypervisor_features``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ VALUES = {
 def parse_features(value: Any, argument: str = "hypervisor_features") -> dict[str, Any] | None:
     """{property of xml.features.Features: value} from the user's dictionary, or None.
 
-    Dashes and underscores are the same in names.
+    Dashes and underscores in names are equivalent.
     """
     if value is None:
         return None

@@ -1,4 +1,4 @@
-"""What the user asked for of the display."""
+"""The user's arguments for the display."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _listen(value: Any, argument: str) -> ListenSpec:
 
 @dataclass
 class ListenSpec(Spec):
-    """Where to listen; ``type: none`` for nowhere."""
+    """Where to listen; ``type: none``: nowhere."""
 
     NONE_REMOVES = False
 
@@ -42,7 +42,7 @@ class ListenSpec(Spec):
 
 @dataclass
 class GraphicsSpec(Spec):
-    """The ``graphics`` argument. The password is in no repr and no error."""
+    """The ``graphics`` argument. Neither its repr nor errors contain the password."""
 
     type: str = key(values.choice(*TYPES))
     port: int | None = key(values.port)
@@ -60,7 +60,7 @@ class GraphicsSpec(Spec):
 
 
 def parse_graphics(value: Any, argument: str = "graphics") -> GraphicsSpec | None:
-    """A GraphicsSpec from a dictionary or just the type; None says nothing."""
+    """A GraphicsSpec from a dictionary or a type; None if not given."""
     if value is None:
         return None
     just_type = isinstance(value, str) and value.isalnum()

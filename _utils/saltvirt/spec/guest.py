@@ -1,4 +1,4 @@
-"""Everything a user asked for of one guest."""
+"""All of the user's arguments for a guest."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def _key(parse: Parser[Any]) -> Any:
 
 
 def _hypervisor(value: Any, argument: str) -> str:
-    """A word of libvirt's; ``esxi`` and ``esx`` are other words for vmware."""
+    """libvirt's domain type; ``esxi`` and ``esx`` are aliases of vmware."""
     return {"esxi": "vmware", "esx": "vmware"}.get(str(value)) or values.word(value, argument)
 
 
 def _os_type(value: Any, argument: str) -> str:
-    """hvm, xen, xenpvh or exe; ``linux`` is an old word for xen."""
+    """hvm, xen, xenpvh or exe; ``linux`` is an alias of xen."""
     return {"linux": "xen"}.get(str(value)) or values.choice("hvm", "xen", "xenpvh", "exe")(
         value, argument
     )
@@ -50,9 +50,9 @@ def _os_type(value: Any, argument: str) -> str:
 
 @dataclass
 class GuestSpec:
-    """A guest as asked for. ``None`` everywhere means: not said.
+    """The requested guest. ``None`` means "not given".
 
-    disks, nics: None leaves what is (in an update), a list is all there shall be.
+    disks, nics: None: unchanged (in an update); a list is complete.
     """
 
     name: str
@@ -91,7 +91,7 @@ class GuestSpec:
     deploy: DeploySpec = field(default_factory=DeploySpec)
 
 
-# Salt's words for what has another name here
+# Salt's names of arguments that have another name here
 _ALIASES = {
     "mem": "memory",
     "hypervisor_features": "features",
@@ -107,7 +107,7 @@ def _fields() -> dict[str, Parser[Any]]:
 
 
 def arguments() -> list[str]:
-    """All argument names that :func:`parse` takes, besides ``name``."""
+    """All argument names that :func:`parse` accepts, except ``name``."""
     plain = set(_fields()) - set(_ALIASES.values()) | {"hypervisor"}
     return sorted(plain | set(_ALIASES) | _SHAPED | _SHORTHANDS | set(DeploySpec.keys()))
 
@@ -124,13 +124,13 @@ def parse(
 ) -> GuestSpec:
     """A GuestSpec from the arguments of virt.init, virt.update, virt.defined, virt.running.
 
-    cpu: a number, or a dictionary. mem: MiB, a size with a unit, or a dictionary.
-    known_profiles: :class:`saltvirt.spec.profiles.Profiles`.
-    update: for a guest that exists: what is not said stays, no profile applies by itself.
-    hypervisor: kvm, qemu, xen, lxc, …; None lets the host's capabilities decide.
-    options: every other argument by its name, see :func:`arguments`.
+    cpu: a number, or a dictionary. mem: MiB, a size with a unit, or a dictionary. known_profiles:
+    :class:`saltvirt.spec.profiles.Profiles`. update: for an existing guest: settings that are not
+    given are unchanged, and no profile applies by default. hypervisor: kvm, qemu, xen, lxc and
+    others; None: from the host's capabilities. options: all other arguments by name, see
+    :func:`arguments`.
 
-    Raises InvalidInput, which names the argument.
+    Raises InvalidInput with the name of the argument.
     """
     spec = GuestSpec(names.existing_guest(name) if update else names.guest(name))
     options = settings.user_kwargs(options)

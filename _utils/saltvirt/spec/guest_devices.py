@@ -1,4 +1,4 @@
-"""A guest's disks and interfaces: a profile with what the caller laid over it."""
+"""The disks and interfaces of a guest: a profile with the caller's overrides."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ABSENT = object()
 
 
 def _profile(options: Mapping[str, Any], kind: str, update: bool) -> Any:
-    """The profile's name: ``disk`` or ``disk_profile``; the default one unless told none."""
+    """The profile's name, from ``disk`` or ``disk_profile``; by default the profile ``default``."""
     for word in (f"{kind}_profile", kind):
         value = options.get(word, _ABSENT)
         if value is not _ABSENT and (value is not None or word == kind):
@@ -30,7 +30,7 @@ def _profile(options: Mapping[str, Any], kind: str, update: bool) -> Any:
 def fill(
     spec: GuestSpec, options: Mapping[str, Any], host_profiles: Profiles, update: bool
 ) -> None:
-    """Sets disks and nics of a GuestSpec; None where an update leaves them alone."""
+    """Set disks and nics of a GuestSpec; None if an update does not change them."""
     for kind, extra, target, cls in (
         ("disk", "disks", "disks", DiskSpec),
         ("nic", "interfaces", "nics", NicSpec),
@@ -44,7 +44,7 @@ def fill(
         if kind == "disk":
             merged = profiles.disks(host_profiles, profile, requested)
         else:
-            # a guest that is there keeps its models, whatever a new one would get
+            # an existing guest keeps its models
             hypervisor = None if update else spec.hypervisor
             merged = profiles.nics(host_profiles, profile, requested, hypervisor, update)
         setattr(spec, target, _parse_devices(cls, merged, extra))
@@ -53,7 +53,7 @@ def fill(
 
 
 def _mark_default(disks: list[DiskSpec], requested: Iterable[Device]) -> None:
-    """Marks the sizes that nobody asked for."""
+    """Mark sizes that the user did not give."""
     sized = {item["name"] for item in requested if item.get("size") is not None and "name" in item}
     for disk in disks:
         disk.size_is_default = disk.name in profiles.DEFAULT_NAMES - sized

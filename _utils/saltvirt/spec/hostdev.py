@@ -1,4 +1,4 @@
-"""Which devices of the host the guest gets for itself."""
+"""The user's arguments for host devices that are assigned to a guest."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def _hex(value: Any, argument: str) -> int:
 
 @dataclass
 class HostDeviceSpec(Spec):
-    """A device: by PCI address, USB ids, or a name that the host looks up.
+    """A device, by PCI address, USB ids, or a name that the host resolves.
 
-    name: libvirt's name of it, where there is one.
+    name: libvirt's name of the device, if there is one.
     """
 
     NONE_REMOVES = False
@@ -61,7 +61,7 @@ class HostDeviceSpec(Spec):
 
     @property
     def resolved(self) -> bool:
-        """False when only the host can say what the name means."""
+        """False if only the host can resolve the name."""
         return self.type is not None
 
     def check(self, argument: str) -> None:

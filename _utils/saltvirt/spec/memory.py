@@ -1,4 +1,4 @@
-"""What the user asked for of the guest's memory."""
+"""The user's arguments for the memory of a guest."""
 
 from __future__ import annotations
 
@@ -60,7 +60,8 @@ class MemorySpec(Spec):
 
 
 def parse_memory(value: Any, argument: str = "mem") -> MemorySpec:
-    """A MemorySpec from a size in MiB (or with a unit) or a dictionary; None or 0 say nothing."""
+    """A MemorySpec from a size in MiB (or with a unit) or a dictionary; None or 0 mean "not given".
+    """
     if value in (None, 0, "", "0"):
         return MemorySpec()
     if isinstance(value, dict):

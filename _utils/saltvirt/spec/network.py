@@ -1,4 +1,4 @@
-"""What the user asked for of a virtual network."""
+"""The user's arguments for a virtual network."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from saltvirt.spec.nic import BandwidthSpec
 from saltvirt.spec.switch import VirtualPortSpec, VlanSpec
 
 MODES = ("nat", "route", "open", "bridge", "private", "vepa", "passthrough", "hostdev")
-# modes in which libvirt itself runs a bridge, with address, DHCP and DNS
+# modes in which libvirt manages a bridge with address, DHCP and DNS
 OWN_BRIDGE = (None, "nat", "route", "open")
 DIRECT = ("private", "vepa", "passthrough")
 
 
 def forward_mode(value: Any, argument: str) -> str | None:
-    """A forward mode; ``router`` is Salt's old word for route, ``none`` means isolated."""
+    """A forward mode; ``router`` is Salt's old name of route, ``none`` means isolated."""
     text = {"router": "route", "none": None, "isolated": None}.get(str(value).lower(), value)
     return None if text is None else values.choice(*MODES)(text, argument)
 
@@ -44,7 +44,7 @@ def pci_addresses(value: Any, argument: str) -> list[HostDeviceSpec]:
 
 @dataclass
 class BoundsSpec(Spec):
-    """From one to another."""
+    """A range with start and end."""
 
     start: Any = None
     end: Any = None
@@ -56,7 +56,7 @@ class BoundsSpec(Spec):
 
 @dataclass
 class RangeSpec(BoundsSpec):
-    """From this address to that."""
+    """A range of addresses."""
 
     start: str = key(values.text)
     end: str = key(values.text)
@@ -64,7 +64,7 @@ class RangeSpec(BoundsSpec):
 
 @dataclass
 class PortRangeSpec(BoundsSpec):
-    """From this port to that."""
+    """A range of ports."""
 
     start: int = key(values.port)
     end: int = key(values.port)
@@ -72,7 +72,7 @@ class PortRangeSpec(BoundsSpec):
 
 @dataclass
 class NatSpec(Spec):
-    """What addresses and ports the guests appear with outside."""
+    """The external addresses and ports of the guests."""
 
     address: RangeSpec | None = key(nested(RangeSpec))
     port: PortRangeSpec | None = key(nested(PortRangeSpec))
@@ -160,7 +160,7 @@ class NetworkSpec(Spec):
             raise InvalidInput(f"{label}: hostdev needs either addresses or physical_function")
 
     def _allowed(self) -> tuple[tuple[str, bool], ...]:
-        """What libvirt takes in this forward mode."""
+        """The settings that libvirt supports in this forward mode."""
         has_own_bridge, mode = self.forward in OWN_BRIDGE, self.forward
         return (
             ("bridge", has_own_bridge or mode == "bridge"),

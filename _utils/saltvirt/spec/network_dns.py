@@ -1,4 +1,4 @@
-"""What the user asked for of a network's DNS server."""
+"""The user's arguments for the DNS server of a network."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from saltvirt.spec.network_ip import ip_text
 
 @dataclass
 class ForwarderSpec(Spec):
-    """Another server to ask, for all names or those of one domain."""
+    """Another server, for all names or for those of a domain."""
 
     NONE_REMOVES = False
 

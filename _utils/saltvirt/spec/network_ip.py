@@ -1,4 +1,4 @@
-"""What the user asked for of a network's address and DHCP."""
+"""The user's arguments for the addresses and DHCP of a network."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def ip_text(value: Any, argument: str) -> str:
 
 @dataclass
 class DhcpRangeSpec(Spec):
-    """Addresses to give out; the lease's time in seconds."""
+    """A range of dynamic addresses; the lease time in seconds."""
 
     start: str = key(ip_text)
     end: str = key(ip_text)
@@ -61,7 +61,7 @@ class DhcpHostSpec(Spec):
 
 
 def _hosts(value: Any, argument: str) -> list[DhcpHostSpec]:
-    """A list, or a dictionary by address as Salt 3007's template read it."""
+    """A list, or a dictionary by address as in Salt 3007's template."""
     if isinstance(value, dict):
         value = [
             {**mapping(host or {}, f"{argument}:{ip}"), "ip": ip} for ip, host in value.items()
@@ -71,7 +71,7 @@ def _hosts(value: Any, argument: str) -> list[DhcpHostSpec]:
 
 @dataclass
 class BootpSpec(Spec):
-    """What machines that boot from the network load."""
+    """The boot file of machines that boot from the network."""
 
     file: str | None = key(values.text)
     server: str | None = key(values.word)
@@ -111,7 +111,8 @@ class IpSpec(Spec):
         return parse
 
     def interface(self, argument: str = "ip") -> IPv4Interface | IPv6Interface:
-        """The host's address in its network; a bare network gives its first address."""
+        """The host's address in its network; for a network address, the first address of the
+        network."""
         text = self.cidr or self.address
         if not text:
             raise InvalidInput(f"{argument}: cidr is missing, such as 192.168.124.0/24")

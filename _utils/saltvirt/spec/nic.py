@@ -1,4 +1,4 @@
-"""What the user asked for of one network interface."""
+"""The user's arguments for a network interface."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TYPES = ("bridge", "network", "direct", "user", "ethernet")
 
 
 def _target(value: Any, argument: str) -> str:
-    """The interface's name on the host; libvirt gives some names itself and drops them."""
+    """The interface's name on the host; libvirt reserves some names and drops them."""
     name = values.word(value, argument)
     if re.fullmatch(r"(vnet|vif|macvtap|macvlan)\d+", name) or len(name) > 15:
         raise InvalidInput(
@@ -46,7 +46,7 @@ def _cidr(value: Any, argument: str) -> str:
 
 @dataclass
 class LimitSpec(Spec):
-    """Limits one way: average and peak in KiB/s, burst in KiB, floor in KiB/s."""
+    """Limits of one direction: average and peak in KiB/s, burst in KiB, floor in KiB/s."""
 
     average: int | None = key(values.count)
     peak: int | None = key(values.count)
@@ -56,7 +56,7 @@ class LimitSpec(Spec):
 
 @dataclass
 class BandwidthSpec(Spec):
-    """Limits both ways."""
+    """Limits of both directions."""
 
     inbound: LimitSpec | None = key(nested(LimitSpec))
     outbound: LimitSpec | None = key(nested(LimitSpec))

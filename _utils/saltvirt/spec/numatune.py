@@ -1,4 +1,4 @@
-"""What the user asked for under ``numatune``."""
+"""The user's arguments in ``numatune``."""
 
 from dataclasses import dataclass
 

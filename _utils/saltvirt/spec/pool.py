@@ -1,4 +1,4 @@
-"""What the user asked for of a storage pool."""
+"""The user's arguments for a storage pool."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from saltvirt.spec.storage import PermissionsSpec
 
 @dataclass(frozen=True)
 class PoolType:
-    """What a type of pool must and may have, and where its volumes appear by default."""
+    """The required and optional arguments of a type of pool, and its default target."""
 
     required: tuple[str, ...]
     optional: tuple[str, ...] = ()
@@ -60,14 +60,14 @@ def _device(value: Any, argument: str) -> DeviceSpec:
 
 @dataclass
 class SecretSpec(Spec):
-    """Which libvirt secret holds the password."""
+    """The libvirt secret that contains the password."""
 
     type: str | None = key(values.choice("uuid", "usage"))
     value: str | None = key(values.text)
     uuid: str | None = key(values.text)
 
     def check(self, argument: str) -> None:
-        # Salt's documents call it both ways
+        # Salt's documentation uses both names
         self.value = self.value or self.uuid
         if not (self.type and self.value):
             raise InvalidInput(f"{argument}: type and value are needed")
@@ -75,7 +75,7 @@ class SecretSpec(Spec):
 
 @dataclass
 class PoolAuthSpec(Spec):
-    """``source_auth``: a libvirt secret, or the password for one that is made."""
+    """``source_auth``: a libvirt secret, or a password for a new one."""
 
     NONE_REMOVES = False
 
@@ -103,7 +103,7 @@ class PciSpec(Spec):
 
 @dataclass
 class ParentAddressSpec(Spec):
-    """The adapter's parent by its place."""
+    """The adapter's parent, by its address."""
 
     NONE_REMOVES = False
 
@@ -180,7 +180,8 @@ def parse(name: object, ptype: object, **arguments: Any) -> PoolSpec:
 
 
 def from_state(name: object, ptype: object, source: Any, **arguments: Any) -> PoolSpec:
-    """A PoolSpec from the arguments of a state, where what begins with ``source_`` is a dict."""
+    """A PoolSpec from the arguments of a state, which has the ``source_`` arguments in a
+    dictionary."""
     state_arguments = mapping(source or {}, f"pool {name}: source")
     for word in state_arguments:
         if word not in _SOURCES:

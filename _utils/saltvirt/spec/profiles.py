@@ -1,7 +1,7 @@
-"""Disk and nic profiles: named lists of devices from the configuration.
+"""Disk and NIC profiles: named lists of devices from the configuration.
 
-Both YAML shapes are understood: ``- system: {size: 8192}`` and, as Salt's documents
-print it, ``- system:`` with ``size: 8192`` as its sibling.
+Both YAML forms are supported: ``- system: {size: 8192}`` and, as in Salt's documentation,
+``- system:`` with ``size: 8192`` as its sibling.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from saltvirt.settings import Get
 
-# a disk or an interface as its user wrote it
+# a disk or an interface as given by the user
 Device = dict[str, Any]
 
 DEFAULT = "default"
@@ -53,7 +53,7 @@ for _table in (DISK_DEFAULTS, NIC_DEFAULTS):
 
 @dataclass
 class Profiles:
-    """The configured profiles, as the operator wrote them."""
+    """The configured profiles."""
 
     disk: dict[Any, Any] = field(default_factory=dict)
     nic: dict[Any, Any] = field(default_factory=dict)
@@ -106,7 +106,7 @@ def _content(
 
 
 def _merge(devices: Iterable[Device], extra: Iterable[Any] | None, argument: str) -> list[Device]:
-    """Lays the caller's devices over the profile's, by name."""
+    """Merge the caller's devices into the profile's, by name."""
     merged = [dict(device) for device in devices]
     for index, device in enumerate(extra or ()):
         if not isinstance(device, dict):
@@ -120,9 +120,9 @@ def _merge(devices: Iterable[Device], extra: Iterable[Any] | None, argument: str
 
 
 def disks(profiles: Profiles, name: object, extra: Iterable[Any] | None = None) -> list[Device]:
-    """The disks of a profile (None: of none) with the caller's laid over, as dictionaries.
+    """The disks of a profile (None: no profile), merged with the caller's, as dictionaries.
 
-    Raises InvalidInput for a profile that does not exist, with those that do.
+    Raises InvalidInput with the existing profiles if the profile does not exist.
     """
     profile_disks = _content(profiles.disk, name, DISKS, "disk") if name else []
     return _merge(profile_disks, extra, "disks")
@@ -135,10 +135,11 @@ def nics(
     hypervisor: str | None = None,
     update: bool = False,
 ) -> list[Device]:
-    """The interfaces, likewise; what is missing comes from the hypervisor's defaults.
+    """The interfaces of a profile, merged with the caller's; missing values are the hypervisor's
+    defaults.
 
-    With no hypervisor named, the model is left to the host's capabilities. update: one that is
-    known by its MAC and of which no more is said stays joined to what it is.
+    Without a hypervisor, the model depends on the host's capabilities. update: an interface that is
+    identified by its MAC and has no other settings stays connected to its network.
     """
     profile_nics = _content(profiles.nic, name, NICS, "nic") if name else []
     merged = _merge(map(_source, profile_nics), map(_source, extra or ()), "interfaces")
@@ -166,7 +167,8 @@ def _source(nic: Any) -> Any:
 
 
 def _complete(nic: Device, defaults: Mapping[str, Any]) -> Device:
-    """Fills in type and source together, so that no bridge's name ends in a network."""
+    """Set default type and source together, so that the name of a bridge is never used for a
+    network."""
     if not nic.get("type") and nic.get("source"):
         nic["type"] = defaults.get("type", "bridge")
     for key, value in defaults.items():
@@ -178,7 +180,7 @@ def _complete(nic: Device, defaults: Mapping[str, Any]) -> Device:
 
 
 def show(profiles: Profiles, hypervisor: object = "kvm") -> dict[str, dict[str, list[Device]]]:
-    """All profiles with the defaults filled in: ``{"disk": {name: [...]}, "nic": {...}}``."""
+    """All profiles with defaults: ``{"disk": {name: [...]}, "nic": {...}}``."""
     result: dict[str, dict[str, list[Device]]] = {"disk": {}, "nic": {}}
     hypervisor = str(hypervisor)
     for name in {DEFAULT: None, **profiles.disk}:

@@ -1,4 +1,4 @@
-"""What holds between the arguments of a guest, and the short ways to say some of them."""
+"""Conditions between the arguments of a guest, and shorthands for some of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def shorthands(spec: GuestSpec, options: Mapping[str, Any]) -> None:
-    """The arguments that stand for a longer one."""
+    """Expand the shorthand arguments."""
     if values.boolean(options.get("enable_vnc") or False, "enable_vnc") and spec.graphics is None:
         spec.graphics = graphics.parse_graphics("vnc")
     kind = options.get("serial_type")
@@ -35,7 +35,7 @@ def _stop_on_reboot(spec: GuestSpec, stop: bool) -> None:
 
 
 def agree(spec: GuestSpec) -> None:
-    """Raises InvalidInput for disks, interfaces or boot orders that contradict each other."""
+    """Raise InvalidInput for contradictory disks, interfaces or boot orders."""
     targets = [disk.target for disk in spec.disks or () if disk.target]
     for target in targets:
         if targets.count(target) > 1:
@@ -52,7 +52,7 @@ def agree(spec: GuestSpec) -> None:
 
 
 def complete(spec: GuestSpec, options: Mapping[str, Any]) -> None:
-    """What a new guest must have. Raises InvalidInput."""
+    """Check that a new guest has all required arguments. Raises InvalidInput."""
     if not spec.cpu.maximum:
         raise InvalidInput("cpu is missing: the number of virtual CPUs")
     if not spec.memory.boot_kib:
@@ -70,7 +70,8 @@ def complete(spec: GuestSpec, options: Mapping[str, Any]) -> None:
 
 
 def _image(spec: GuestSpec, options: Mapping[str, Any]) -> None:
-    """Puts the image on the first hard disk; over the profile's, but not over the caller's."""
+    """Set the image of the first hard disk; it overrides the profile's image, but not the caller's.
+    """
     image = spec.deploy.image
     disk = next((disk for disk in spec.disks or () if disk.device == "disk"), None)
     if disk is None:

@@ -1,10 +1,10 @@
-"""What of a guest's arguments can be one guest's alone."""
+"""Arguments that can only apply to a single guest."""
 
 from __future__ import annotations
 
 from typing import Any
 
-# of parts: their keys
+# arguments with dictionaries: their keys
 _KEYS = {
     "interfaces": ("mac", "addresses", "target"),
     "disks": ("source_file", "source", "wwn"),
@@ -14,13 +14,14 @@ _KEYS = {
     "config": ("id",),
 }
 _ARGUMENTS = ("pub_key", "priv_key", "host_devices")
-# a disk that several may have
+# keys of a disk that several guests may have
 _SHARED = ("read_only", "shareable")
 _MEDIA = ("cdrom", "floppy")
 
 
 def unique_arguments(arguments: dict[str, Any]) -> list[str]:
-    """What there is of it in the arguments of ``virt.init``, such as ``interfaces: mac``."""
+    """The arguments of ``virt.init`` that can only apply to a single guest, such as
+    ``interfaces: mac``."""
     result = [word for word in _ARGUMENTS if arguments.get(word)]
     for word, keys in _KEYS.items():
         argument = arguments.get(word)

@@ -1,4 +1,4 @@
-"""What pools and volumes both say: permissions."""
+"""Arguments that pools and volumes have in common: permissions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from saltvirt.spec.base import Spec, key
 
 
 def octal_mode(value: Any, argument: str) -> str:
-    """File permissions: octal text such as 0711, or a number that YAML read as octal."""
+    """File permissions: octal text such as 0711, or a number that YAML has parsed as octal."""
     text = f"{value:o}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
     if not re.fullmatch(r"0?[0-7]{3,4}", text):
         raise InvalidInput(f"{argument} {value!r} is not an octal mode such as '0711'")
@@ -32,7 +32,8 @@ class PermissionsSpec(Spec):
 
     @classmethod
     def parse(cls, value: Any, argument: str) -> PermissionsSpec:
-        """From a dictionary; Salt's documents also write a list of them, of one key each."""
+        """Parse a dictionary, or a list of dictionaries with one key each as in Salt's
+        documentation."""
         if isinstance(value, list) and all(isinstance(item, dict) for item in value):
             value = {word: item for entry in value for word, item in entry.items()}
         return super().parse(value, argument)

@@ -1,4 +1,4 @@
-"""What interfaces and networks both say of switches: VLAN tags and virtual ports."""
+"""Arguments that interfaces and networks have in common: VLAN tags and virtual ports."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class TagSpec(Spec):
 
 @dataclass
 class VlanSpec(Spec):
-    """VLAN tags, on a trunk or not."""
+    """VLAN tags, optionally as a trunk."""
 
     trunk: bool | None = key(values.boolean)
     tags: list[TagSpec] | None = key(values.list_of(nested(TagSpec)))
@@ -50,7 +50,7 @@ class VlanSpec(Spec):
 
 @dataclass
 class VirtualPortSpec(Spec):
-    """How to join a switch such as Open vSwitch."""
+    """The port of a switch such as Open vSwitch."""
 
     type: str = key(values.choice(*PORT_TYPES))
     parameters: dict[str, str] | None = key(values.map_of(values.choice(*PARAMETERS), values.word))

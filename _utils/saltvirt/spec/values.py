@@ -1,4 +1,4 @@
-"""Checks of single values. Each takes (value, what) and returns what to use."""
+"""Checks of single values. Each accepts (value, argument) and returns the parsed value."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def boolean(value: Any, argument: str) -> bool:
 
 
 def flag(value: Any, argument: str) -> bool:
-    """As ``boolean``; what is empty is False."""
+    """As ``boolean``; an empty value is False."""
     return boolean(value or False, argument)
 
 
@@ -85,7 +85,7 @@ def line(value: Any, argument: str) -> str:
 
 
 def label(value: Any, argument: str) -> str:
-    """Text on one line without tabs, which an attribute of XML gives back as they are."""
+    """Text on one line without tabs, so that an XML attribute preserves it."""
     checked = line(value, argument)
     if "\t" in checked:
         raise InvalidInput(f"{argument} {value!r} has a tab")
@@ -93,7 +93,7 @@ def label(value: Any, argument: str) -> str:
 
 
 def secret(value: Any, argument: str) -> str:
-    """Text that no error shows."""
+    """Secret text, which errors do not show."""
     if not isinstance(value, str | int) or _CONTROL.search(str(value)) or str(value) == "":
         raise InvalidInput(f"{argument} is not a text")
     return str(value)
@@ -107,7 +107,7 @@ def word(value: Any, argument: str) -> str:
 
 
 def address(value: Any, argument: str) -> str:
-    """A host's name or address; one of IPv6 may begin with a colon, as ``::`` does."""
+    """A host name or address; an IPv6 address may begin with a colon, such as ``::``."""
     try:
         return str(ipaddress.ip_address(str(value)))
     except ValueError:
@@ -123,7 +123,7 @@ def path(value: Any, argument: str) -> str:
 
 
 def choice(*choices: str) -> Parser[str]:
-    """A parser for one word of a few."""
+    """A parser for one of several words."""
 
     def parse(value: Any, argument: str) -> str:
         if str(value) not in choices:
@@ -154,7 +154,7 @@ def cpuset(value: Any, argument: str) -> str:
 
 
 def numbers(text: str | None) -> set[int]:
-    """``0-3,^2`` as {0, 1, 3}; none for no text."""
+    """``0-3,^2`` as {0, 1, 3}; an empty set if there is no text."""
     chosen: set[int] = set()
     for item in text.split(",") if text else ():
         first, _, last = item.lstrip("^").partition("-")
@@ -175,7 +175,7 @@ def ranges(chosen: Iterable[int]) -> str:
 
 
 def mac(value: Any, argument: str) -> str:
-    """A MAC address of one interface, in lower case."""
+    """A unicast MAC address, in lower case."""
     result = str(value).lower().replace("-", ":")
     if not _MAC.fullmatch(result):
         raise InvalidInput(f"{argument} {value!r} is not a MAC address such as 52:54:00:12:34:56")
@@ -203,7 +203,7 @@ def list_of(parse: Parser[T]) -> Parser[list[T]]:
 
 
 def map_of(parse_key: Parser[K], parse: Parser[T]) -> Parser[dict[K, T]]:
-    """A parser for a dictionary with free keys; ``None`` as a value means remove."""
+    """A parser for a dictionary with arbitrary keys; the value ``None`` means "remove"."""
 
     def parse_map(value: Any, argument: str) -> dict[K, T]:
         result = {}

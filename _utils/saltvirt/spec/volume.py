@@ -1,4 +1,4 @@
-"""What the user asked for of a volume."""
+"""The user's arguments for a volume."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _name(value: Any, argument: str) -> str:
 
 @dataclass
 class BackingSpec(Spec):
-    """The image a volume is based on."""
+    """The backing image of a volume."""
 
     path: str = key(values.text)
     format: str = key(values.word)

@@ -1,1 +1,1 @@
-"""What states decide and say; the states themselves are in ``_states``."""
+"""The implementation of the states in ``_states``."""

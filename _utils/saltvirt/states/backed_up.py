@@ -1,4 +1,4 @@
-"""A guest that shall have a backup of a certain age at most, by the master's runner."""
+"""State: a guest has a recent backup, through the master's runner."""
 
 from __future__ import annotations
 

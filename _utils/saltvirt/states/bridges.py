@@ -1,4 +1,4 @@
-"""Bridges of a host as they shall be."""
+"""States of bridges."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def present(
 def _differences(
     name: str, plan: dict[str, Any], interface: str | None, vlan: object, type: str
 ) -> list[str]:
-    """Why a bridge that we made is none to leave as it is: it is over something else."""
+    """The differences between a bridge that Salt Virt created and the requested one."""
     if not plan["made"]:
         return []
     if plan["type"] != type:
@@ -62,7 +62,7 @@ def absent(host: StateHost, name: str, timeout_s: int, force: bool = False) -> A
     except VirtError:
         if name in host.salt["network.interfaces"]():
             raise
-        plan = {"there": False, "made": False}  # nor could one be made here
+        plan = {"there": False, "made": False}  # neither could a bridge be created here
     if not plan["there"] and not plan["made"]:
         return answer(name, comment=f"There is no bridge {name}")
     if not plan["made"]:

@@ -1,4 +1,4 @@
-"""Certificates of a host as they shall be."""
+"""States of certificates."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from saltvirt.states.result import Answer, StateHost
 
 
-# parts of the subject, where the master sets none in virt:pki, and for how long
+# parts of the subject, unless the master's virt:pki sets them, and the validity
 SUBJECT = ("country", "state", "locality", "organization", "expiration_days")
 
 

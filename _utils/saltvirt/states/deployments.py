@@ -1,4 +1,4 @@
-"""Guests of the whole cloud as they shall be, by the master's runner."""
+"""States of deployments, through the master's runner."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ports of a host as they shall be."""
+"""States of the firewall."""
 
 from __future__ import annotations
 

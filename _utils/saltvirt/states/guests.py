@@ -1,4 +1,4 @@
-"""Guests as they shall be: made, changed, started, or gone."""
+"""States of guests: created, updated, started, or absent."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
     from saltvirt.states.result import Answer, StateHost
 
-# of virt.init's arguments, what the state itself decides
+# arguments of virt.init that the state itself sets
 _STATE_ARGUMENTS = {"start", "disk", "nic"}
 
 
 def arguments() -> list[str]:
-    """What ``virt.defined`` and ``virt.running`` take besides their signature."""
+    """The arguments of ``virt.defined`` and ``virt.running`` in addition to their signature."""
     return sorted({*guest.arguments(), "ha"} - _STATE_ARGUMENTS)
 
 
@@ -83,7 +83,7 @@ def _converge(host: StateHost, name: str, options: dict[str, Any], start: bool) 
     else:
         pending_texts = host.call("pending_changes", name)[name]
     if start and not failures and not (ha_reason and state_of(host, name) == "running"):
-        if ha_reason:  # it may run elsewhere
+        if ha_reason:  # the guest may run elsewhere
             failures.append(
                 OperationFailed(f"{ha_reason}, and does not run here: it is not started")
             )
@@ -102,10 +102,10 @@ def _sentence(actions: list[str], test: bool) -> str:
 
 
 def _make(host: StateHost, name: str, options: dict[str, Any], start: bool) -> Answer:
-    """A new guest, as ``virt.init`` makes it."""
+    """Create a guest, as ``virt.init`` does."""
     if not (options.get("cpu") and options.get("mem")):
         raise NotFound(f"there is no guest {name}; to create it, give cpu and mem")
-    # a list without a profile is all there shall be, now and at the next apply
+    # a list without a profile is complete, now and at the next apply
     for profile, device_list, word in (
         ("disk_profile", "disks", "disk"),
         ("nic_profile", "interfaces", "nic"),
@@ -125,15 +125,15 @@ def _make(host: StateHost, name: str, options: dict[str, Any], start: bool) -> A
 
 
 def _location(disk: dict[str, str]) -> str:
-    """Where a disk is: its path, or ``pool/volume``, which is known before it is made."""
+    """The location of a disk: its path, or ``pool/volume``, which is known before it is created."""
     return f"{disk['pool']}/{disk['volume']}" if "pool" in disk else disk["path"]
 
 
 def _change(
     host: StateHost, name: str, options: dict[str, Any], update_options: dict[str, Any]
 ) -> tuple[dict[str, Any], list[str], list[object], list[str], list[str]]:
-    """(what changes shows, words for the comment, failures, warnings, what waits for the next
-    start) of bringing it to what is given."""
+    """Update a guest. Returns (changes, actions for the comment, failures, warnings, pending
+    changes)."""
     status = host.call("update", name, test=host.test, **update_options, **options)
     messages = status.get("errors", []), status.get("warnings", []), status.get("pending", [])
     if not status["definition"]:
@@ -142,7 +142,7 @@ def _change(
 
 
 def differences(changes: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """{path: old, new, live} of the list that ``virt.update`` returns."""
+    """{path: old, new, live} of the changes of ``virt.update``."""
     merged: dict[str, dict[str, Any]] = {}
     for change in changes:
         first = merged.get(change["path"], change)
@@ -161,7 +161,7 @@ def _start(
     actions: list[str],
     failures: list[object],
 ) -> None:
-    """Has it run; a guest that runs is left alone."""
+    """Start the guest, unless it is running."""
     state = state_of(host, name)
     if state == "running":
         return

@@ -1,4 +1,4 @@
-"""The agent of high availability as it shall be."""
+"""State of the high availability agent."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Guests that high availability keeps, by the master's runner: what it is told to keep is the
-master's, and no hypervisor's to say."""
+"""States of guests of high availability, through the master's runner, because only the master
+decides which guests are managed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Images as they shall be: in a host's cache."""
+"""States of images in a host's cache."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which host a guest is on, as a state of the host that has it."""
+"""States of the host of a guest."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def arguments() -> list[str]:
-    """What ``virt.migrated`` and ``virt.on_host`` take besides their signature."""
+    """The arguments of ``virt.migrated`` and ``virt.on_host`` in addition to their signature."""
     return sorted(field.name for field in fields(Options))
 
 

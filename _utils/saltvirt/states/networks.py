@@ -1,4 +1,4 @@
-"""Networks as they shall be: what differs, and the states that say so."""
+"""States of networks, with their differences."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def absent(host: StateHost, name: str, force: bool) -> Answer:
 
 @dataclass(frozen=True)
 class DesiredNetwork:
-    """What a network shall be: its NetworkSpec, and whether it runs now and after boot.
+    """The desired network: its NetworkSpec, and whether it is active now and after boot.
 
-    running: None leaves it as it is. restart: also when guests use it.
+    running: None: unchanged. restart: even if guests use it.
     """
 
     spec: NetworkSpec
@@ -43,11 +43,11 @@ class DesiredNetwork:
 
 @dataclass(frozen=True)
 class NetworkFacts:
-    """A network as it is, and how it differs.
+    """The actual network, and its differences.
 
-    redefined: the changes from the definition that it has. live: those that the running network
-    takes at once. waiting: those that it has from its next start. users: the running guests on
-    it; they matter where something waits.
+    redefined: the changes of its definition. live: changes that an active network accepts
+    immediately. waiting: changes that take effect at its next start. users: running guests that use
+    it, for a restart.
     """
 
     active: bool
@@ -60,7 +60,7 @@ class NetworkFacts:
 
 
 def created(desired: DesiredNetwork) -> StateOutcome:
-    """The Outcome where there is no such network."""
+    """The StateOutcome if the network does not exist."""
     outcome = StateOutcome(f"network {desired.spec.name}")
     outcome.switch("defined", False, True, "defined")
     outcome.switch("autostart", False, desired.autostart, "marked for autostart")
@@ -69,12 +69,12 @@ def created(desired: DesiredNetwork) -> StateOutcome:
 
 
 def restarts(desired: DesiredNetwork, facts: NetworkFacts) -> bool:
-    """Whether it is started again for what it cannot take while it runs."""
+    """Whether it is restarted for changes that libvirt cannot make while it is active."""
     return bool(facts.waiting and desired.running and (desired.restart or not facts.users))
 
 
 def changed(desired: DesiredNetwork, facts: NetworkFacts) -> StateOutcome:
-    """The Outcome for a network that is there."""
+    """The StateOutcome of an existing network."""
     outcome = StateOutcome(f"network {desired.spec.name}")
     needs_restart = restarts(desired, facts)
     live_changes = [*facts.live, *facts.waiting] if needs_restart else facts.live

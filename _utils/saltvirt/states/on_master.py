@@ -1,4 +1,4 @@
-"""States that are a verb of the master's runner: for an orchestration on the master."""
+"""States that call the master's runner, for orchestrations on the master."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MASTER_ONLY = "this state is for an orchestration on the master"
 
 
 def run_on_master(host: StateHost, name: str, verb: str, arguments: dict[str, Any]) -> Answer:
-    """What the verb answers of that name, as the state's answer."""
+    """Call a runner function, and convert its answer to that of a state."""
     if "saltutil.runner" not in host.salt:
         return answer(name, failures=[_MASTER_ONLY])
     runner_kwargs = {**arguments, "test": host.test}

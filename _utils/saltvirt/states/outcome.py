@@ -1,4 +1,4 @@
-"""What was changed on a host to bring one thing to what is given, and the words for it."""
+"""The changes of a state, and the comment about them."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 @dataclass
 class StateOutcome:
-    """What was changed; with ``test`` what would be.
+    """What was changed; with ``test``, what would be changed.
 
-    subject: e.g. ``network lab``. changes: ``{path: {"old", "new"}}``. done: the words for it,
-    e.g. ``["defined", "started"]``. notes: sentences that a person should read. quiet: what is
-    said of the subject when nothing changes.
+    subject: for example ``network lab``. changes: ``{path: {"old", "new"}}``. actions: for example
+    ``["defined", "started"]``. notes: sentences for the operator. unchanged_text: text about the
+    subject if nothing changes.
     """
 
     subject: str
@@ -28,7 +28,7 @@ class StateOutcome:
     unchanged_text: str = "is as it should be"
 
     def switch(self, setting: str, old: object, new: object, word: str) -> bool:
-        """Notes one setting that changes; True when it does."""
+        """Record a setting that changes; True if it does."""
         if old == new:
             return False
         self.changes[setting] = {"old": old, "new": new}
@@ -36,7 +36,7 @@ class StateOutcome:
         return True
 
     def comment(self, test: bool) -> str:
-        """One line of what was done, then the notes."""
+        """One line about the changes, followed by the notes."""
         if self.actions:
             would = "would be " if test else ""
             first = f"{self.subject} {would}{', '.join(dict.fromkeys(self.actions))}"
@@ -53,7 +53,7 @@ class StateOutcome:
 
 
 def by_path(changes: Iterable[Change | NetworkChange]) -> dict[str, dict[str, object]]:
-    """``{path: {"old", "new"}}`` of changes; several of one path become lists."""
+    """``{path: {"old", "new"}}`` of changes; several changes of a path become lists."""
     grouped: dict[str, list[Change | NetworkChange]] = {}
     for change in changes:
         grouped.setdefault(change.path, []).append(change)

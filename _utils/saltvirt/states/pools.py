@@ -1,4 +1,4 @@
-"""Storage pools as they shall be: what differs, and the states that say so."""
+"""States of storage pools, with their differences."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def deleted(host: StateHost, name: str, purge: bool, force: bool) -> Answer:
 
 @dataclass(frozen=True)
 class DesiredPool:
-    """What a pool shall be.
+    """The desired pool.
 
-    spec: None leaves its definition as it is. running: None leaves it as it is. transient: it
-    runs, and is forgotten when it is stopped. restart: also when running guests use its volumes.
+    spec: None: definition unchanged. running: None: unchanged. transient: the pool is active, and
+    is not defined any more once it is stopped. restart: even if running guests use its volumes.
     """
 
     name: str
@@ -49,11 +49,11 @@ class DesiredPool:
 
 @dataclass(frozen=True)
 class PoolFacts:
-    """A pool as it is, and how it differs.
+    """The actual pool, and its differences.
 
-    redefined: the changes from the definition that it has; now: those from the pool as it runs,
-    empty when it does not. new_password: the one given is not the one that libvirt has. users: the
-    running guests that have volumes of it open; they matter where it must be stopped.
+    redefined: the changes of its definition; live_changes: differences of the active pool, empty if
+    it is not active. new_password: the password differs from libvirt's. users: running guests that
+    have its volumes open, for a restart.
     """
 
     active: bool
@@ -66,7 +66,7 @@ class PoolFacts:
 
 
 def created(desired: DesiredPool, hostname: str) -> StateOutcome:
-    """The Outcome where there is no such pool. Raises InvalidInput when nothing says what it is."""
+    """The StateOutcome if the pool does not exist. Raises InvalidInput if its type is not given."""
     if desired.spec is None:
         raise errors.InvalidInput(
             f"there is no storage pool {desired.name} on {hostname}: to make it, ptype is needed"
@@ -81,34 +81,36 @@ def created(desired: DesiredPool, hostname: str) -> StateOutcome:
 
 @dataclass(frozen=True)
 class PoolStep:
-    """From what a pool is to what it shall be."""
+    """The change from an actual to a desired pool."""
 
     desired: DesiredPool
     facts: PoolFacts
 
     @property
     def forgets(self) -> bool:
-        """Whether its definition goes; libvirt forgets that of a pool only when it is stopped."""
+        """Whether its definition is removed; libvirt removes that of a pool only when it is
+        stopped."""
         return bool(self.desired.spec and self.desired.transient and self.facts.persistent)
 
     @property
     def stops(self) -> bool:
-        """Whether all of it holds only after it was stopped."""
+        """Whether the changes need the pool to be stopped."""
         return bool(self.facts.live_changes or (self.forgets and self.facts.active))
 
     @property
     def restarts(self) -> bool:
-        """Whether it is stopped and started for that."""
+        """Whether the pool is restarted for the changes."""
         runs = self.desired.running or self.desired.transient
         return bool(self.stops and runs and (self.desired.restart or not self.facts.users))
 
     @property
     def recreates(self) -> bool:
-        """Whether it is taken away and made again, as a transient one."""
+        """Whether a transient pool is removed and created again."""
         return self.forgets or (self.desired.transient and self.restarts)
 
     def outcome(self) -> StateOutcome:
-        """What changes. Raises InvalidInput for a transient pool that would have to be stopped."""
+        """The StateOutcome. Raises InvalidInput for a transient pool that would have to be stopped.
+        """
         outcome = StateOutcome(f"storage pool {self.desired.name}")
         outcome.changes = by_path(self.facts.live_changes) if self.restarts else {}
         outcome.changes.update(by_path(self.facts.redefined))

@@ -1,4 +1,4 @@
-"""States that do one thing to a guest, or to all whose names fit a pattern."""
+"""States that perform an action on a guest, or on all guests that match a pattern."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OFF = "shutdown"
 
 
 def matching(host: StateHost, pattern: str) -> list[str]:
-    """The names that a shell's pattern means on the host; a name means itself."""
+    """The guests that match a shell pattern on the host; a name matches itself."""
     guest_names: list[str] = host.call("list_domains")
     matches = [pattern] if pattern in guest_names else fnmatch.filter(guest_names, str(pattern))
     if not matches:
@@ -27,7 +27,7 @@ def matching(host: StateHost, pattern: str) -> list[str]:
 
 
 def state_of(host: StateHost, name: str) -> str:
-    """``running``, ``paused``, ``shutdown``, …"""
+    """The state of a guest: ``running``, ``paused``, ``shutdown`` and others."""
     return str(host.call("vm_state", name)[name])
 
 
@@ -38,11 +38,11 @@ def each(
     section: str,
     action: str,
 ) -> Answer:
-    """The answer when ``act(name)`` was done to every guest that the pattern means.
+    """Call ``act(name)`` for every guest that matches the pattern, and return the answer.
 
-    act: returns what ``changes`` shows of the guest, or None when nothing was to be done. One
-    that fails does not keep the others from their turn. section: the key in ``changes``.
-    action: what was done, for the comment.
+    act: returns the guest's ``changes``, or None if nothing was done. If it fails for a guest, it
+    is still called for the others. section: the key in ``changes``. action: past participle for the
+    comment.
     """
     changed_guests: list[dict[str, Any]] = []
     failures: list[object] = []
@@ -67,7 +67,7 @@ def stopped(host: StateHost, name: str, timeout: object, force: object) -> Answe
     timeout_s = values.number(0, 86400)(timeout, "timeout")
     pull = bool(values.boolean(force, "force"))
     running = [guest for guest in matching(host, name) if state_of(host, guest) != OFF]
-    if len(running) > 1 and not host.test:  # they go down side by side
+    if len(running) > 1 and not host.test:  # the guests shut down in parallel
         for guest in running:
             with contextlib.suppress(SaltException):
                 host.call("shutdown", guest)

@@ -1,4 +1,4 @@
-"""A guest that shall be there, by the master's runner: else it is made of a backup."""
+"""State: a guest exists, or is restored from a backup, through the master's runner."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every state does with its arguments, and what it returns."""
+"""Common handling of the arguments and results of states."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from saltvirt.errors import SaltException, Unsupported
 from saltvirt.settings import CONNECTION
 from saltvirt.spec.base import unknown
 
-# what a state returns to Salt
+# the return value of a state
 Answer = dict[str, Any]
 Functions = Mapping[str, Callable[..., Any]]
-# what Salt hands to a state, too: of any state in an SLS, and what state.single is given for itself
+# Salt's own arguments of states: in an SLS, and of state.single
 _SALT_ARGUMENTS = ("aggregate", "concurrent", "pillar", "pillar_enc")
 
 
@@ -24,9 +24,9 @@ def answer(
     test: bool = False,
     failures: Iterable[object] = (),
 ) -> Answer:
-    """A state's dictionary: False with failures, None for changes that a test found.
+    """The dictionary of a state: the result is False with failures, None for changes with ``test``.
 
-    failures: sentences of what went wrong; the changes that were made all the same stay.
+    failures: error messages; changes that were made nevertheless are kept.
     """
     result = None if changes and test else True
     sentences = [str(failure) for failure in failures]
@@ -41,8 +41,8 @@ def state_arguments(
 ) -> dict[str, Any]:
     """The arguments without Salt's own (``__id__`` and the like).
 
-    Raises InvalidInput for one that is not allowed, naming the nearest of ``known``. state: whose
-    argument it is.
+    Raises InvalidInput for an unknown argument, with the closest of ``choices``. state: name of the
+    state.
     """
     accepted = {word: value for word, value in kwargs.items() if word in allowed}
     for word in kwargs:
@@ -52,9 +52,9 @@ def state_arguments(
 
 
 class StateHost:
-    """The host as a state sees it: the execution module, and whether this is a test.
+    """The host of a state: the execution module, and whether this is a test.
 
-    salt: ``__salt__``. connect: the arguments of libvirt's connection that the state was given.
+    salt: ``__salt__``. connect: the state's arguments for libvirt's connection.
     """
 
     def __init__(self, salt: Functions, connect: Mapping[str, Any], test: bool) -> None:
@@ -63,20 +63,20 @@ class StateHost:
         self.test = test
 
     def call(self, function: str, *args: Any, **kwargs: Any) -> Any:
-        """What ``virt.<function>`` returns on the state's connection. Raises Unsupported."""
+        """Call ``virt.<function>`` with the state's connection. Raises Unsupported."""
         name = f"virt.{function}"
         if name not in self.salt:
             raise Unsupported(f"this minion has no {name}: run saltutil.sync_all on it, then again")
         return self.salt[name](*args, **{**self.connect, **kwargs})
 
     def ha_reason(self, name: str) -> str:
-        """Who keeps a guest besides, and starts it wherever it is to run; or nothing."""
+        """The reason why high availability manages, and starts, the guest; otherwise empty."""
         ha_kept = self.salt.get("virt.ha_kept")
         return str(ha_kept(name)) if ha_kept else ""
 
     def converged(self, name: str, function: str, *args: Any, **kwargs: Any) -> Answer:
-        """The answer of a state that is one call of the execution module, which brings a thing to
-        what is given and returns ``changes`` and ``comment``."""
+        """Call a function of the execution module that returns ``changes`` and ``comment``, and
+        return the state's answer."""
         response = self.call(function, *args, test=self.test, **kwargs)
         return answer(name, response["changes"], response["comment"], self.test)
 
@@ -89,7 +89,7 @@ def run(
     function: Callable[..., Answer],
     extra_arguments: Collection[str] = (),
 ) -> Answer:
-    """What ``function(host, name, **arguments)`` answers; an error of Salt's becomes its result.
+    """Call ``function(host, name, **arguments)``; an exception of Salt becomes the result.
 
     state: its name, for errors. state_kwargs: ``locals()`` of the state: its arguments, more of
     them in

@@ -1,4 +1,4 @@
-"""Snapshots as states: taking them, and going back."""
+"""States of snapshots."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def arguments() -> list[str]:
-    """What ``virt.snapshot`` takes, besides suffix."""
+    """The arguments of ``virt.snapshot``, except suffix."""
     return ["snapshot", "description", "disk_only", "quiesce", "keep"]
 
 
@@ -72,9 +72,9 @@ def taken(
 def _older(
     host: StateHost, guest: str, suffix: object, keep: int, new: str | None = None
 ) -> list[str]:
-    """The guest's snapshots that are named by their time with this suffix, the oldest first, but
-    for ``new`` and the latest ``keep`` of the others. A clock that was turned back, as at the end
-    of summer time, gives ``new`` the name of an older one."""
+    """The guest's snapshots with time-based names and this suffix, the oldest first, except ``new``
+    and the latest ``keep`` of the others. If the clock was set back, as at the end of summer time,
+    ``new`` can have the name of an older snapshot."""
     end = "".join(f"-{re.escape(word)}" for word in _suffix_parts(suffix))
     dated = re.compile(rf"{re.escape(guest)}-\d{{8}}-\d{{6}}{end}")
     names = sorted({name for name in _names(host, guest) if dated.fullmatch(name)} - {new})

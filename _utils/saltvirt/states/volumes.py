@@ -1,4 +1,4 @@
-"""Volumes as they shall be: what differs, and the states that say so."""
+"""States of volumes, with their differences."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from saltvirt.spec.volume import VolumeSpec
     from saltvirt.states.result import Answer, StateHost
 
-# these round a size up to whole extents or cylinders
+# pools that round sizes up to extents or cylinders
 _ROUNDED = {"logical": 64 << 20, "disk": 16 << 20, "zfs": 1 << 20}
 _SECTOR = 512
 
@@ -29,7 +29,7 @@ def absent(host: StateHost, name: str, pool: str, force: bool) -> Answer:
 
 @dataclass(frozen=True)
 class DesiredVolume:
-    """The pool's name, the VolumeSpec, and whether the volume may become smaller."""
+    """The desired volume: the pool's name, the VolumeSpec, and whether it may be shrunk."""
 
     pool: str
     spec: VolumeSpec
@@ -37,16 +37,16 @@ class DesiredVolume:
 
     @property
     def subject(self) -> str:
-        """The words for it."""
+        """The name of the volume for messages."""
         return f"volume {self.spec.name} in storage pool {self.pool}"
 
 
 @dataclass(frozen=True)
 class VolumeFacts:
-    """A volume as it is.
+    """The actual volume.
 
-    type, format: in libvirt's words. backing: (path, format) of what it is based on. mode: four
-    octal digits. users: the running guests that have it open.
+    type, format: libvirt's names. backing: (path, format) of its backing image. mode: four octal
+    digits. users: running guests that have it open.
     """
 
     pool_type: str | None
@@ -62,23 +62,23 @@ class VolumeFacts:
 
 
 def created(desired: DesiredVolume) -> StateOutcome:
-    """The Outcome where there is no such volume."""
+    """The StateOutcome if the volume does not exist."""
     outcome = StateOutcome(desired.subject)
     outcome.switch("defined", False, True, "defined")
     return outcome
 
 
 def needs_users(desired: DesiredVolume, facts: VolumeFacts) -> bool:
-    """Whether it matters who uses it: another size, owner or group."""
+    """Whether its users are relevant: for another size, owner or group."""
     options = desired.spec.permissions
     owned = options is not None and (options.owner, options.group) != (None, None)
     return owned or not _fits(desired, facts)
 
 
 def changed(desired: DesiredVolume, facts: VolumeFacts) -> StateOutcome:
-    """The Outcome for a volume that is there.
+    """The StateOutcome of an existing volume.
 
-    Raises OperationFailed for what cannot be changed in it.
+    Raises OperationFailed for settings that cannot be changed.
     """
     _refuse_other(desired, facts)
     outcome = StateOutcome(desired.subject)
@@ -88,7 +88,7 @@ def changed(desired: DesiredVolume, facts: VolumeFacts) -> StateOutcome:
 
 
 def _refuse_other(desired: DesiredVolume, facts: VolumeFacts) -> None:
-    """What a volume is made as stays so."""
+    """Refuse changes of settings that a volume keeps."""
     spec, mismatches = desired.spec, []
     if spec.type and spec.type != facts.type:
         mismatches.append(f"type {facts.type}, not {spec.type}")
@@ -111,7 +111,7 @@ def _backing(pair: tuple[Any, Any] | None) -> str:
 
 
 def _fits(desired: DesiredVolume, facts: VolumeFacts) -> bool:
-    """Whether it has the size, as its pool rounds it."""
+    """Whether the volume has the size, as rounded by its pool."""
     size_bytes = desired.spec.size_bytes or 0
     return (
         size_bytes <= facts.size_bytes < size_bytes + _ROUNDED.get(facts.pool_type or "", _SECTOR)
@@ -137,7 +137,8 @@ def _size(desired: DesiredVolume, facts: VolumeFacts, outcome: StateOutcome) -> 
 
 
 def _permissions(desired: DesiredVolume, facts: VolumeFacts, outcome: StateOutcome) -> None:
-    """While a guest runs, libvirt lends it the file: owner and group are not compared then."""
+    """Compare permissions. While a guest runs, libvirt changes the owner, so owner and group are
+    not compared."""
     requested = desired.spec.permissions
     for name in ("mode", "label", *(() if facts.users else ("owner", "group"))):
         new = getattr(requested, name, None)

@@ -1,5 +1,5 @@
-"""A new file of this machine, for root's eyes alone, that gets its name when it is whole: nothing
-that is there is opened, followed or written to. And one that is there, to be read.
+"""Create files atomically: a new file, readable only by root, gets its name when it is complete; no
+existing file is opened, followed or written to. Also open existing files for reading.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ MODE = 0o600
 
 @contextlib.contextmanager
 def create(path: str, overwrite: bool) -> Iterator[Callable[[bytes], object]]:
-    """What writes to it; it is there, under its name, at the end of the block, where that raised
-    nothing. overwrite: what has this name goes, a link and not what it names. Raises AlreadyExists,
-    InvalidInput, OperationFailed."""
+    """A function that writes to a new file, which appears under its name at the end of the block if
+    no exception was raised. overwrite: replace an existing file or link, not the link's target.
+    Raises AlreadyExists, InvalidInput, OperationFailed."""
     folder, name = os.path.split(os.path.abspath(path))
     if not name or "\0" in path:
         raise errors.InvalidInput(f"{units.short_repr(path)} is not the path of a file")
@@ -53,7 +53,7 @@ def create(path: str, overwrite: bool) -> Iterator[Callable[[bytes], object]]:
 
 @contextlib.contextmanager
 def open_existing(path: str) -> Iterator[IO[bytes]]:
-    """A file of this machine, to be read. Raises InvalidInput for what is none."""
+    """Open a regular file for reading. Raises InvalidInput for anything else."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (OSError, ValueError) as exc:
@@ -76,7 +76,7 @@ def _translated_errors(path: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _folder(folder: str) -> Iterator[int]:
-    """It, open. Raises InvalidInput where it is none, or a link."""
+    """Open a folder. Raises InvalidInput if it is not a folder, or is a link."""
     try:
         dir_fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as exc:

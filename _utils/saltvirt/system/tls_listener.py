@@ -1,6 +1,6 @@
-"""A door is a port of this machine, by TLS, for the one whom the master has named.
+"""TLS endpoints of this machine for a single client that the master has named.
 
-Both sides have certificates that were made for this; the master introduces them to each other.
+Both sides have certificates that were created for this purpose; the master exchanges them.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from dataclasses import dataclass, field
 from saltvirt import errors
 from saltvirt.schema import Message
 
-# addresses that mean all of this host's
+# wildcard addresses
 EVERYWHERE = ("::", "0.0.0.0")
 _BUFFER_BYTES = 1024**2
-# such a part of the places of those who have not shown yet who they are is one address' at most
+# maximum share of a single address in the connections that are not authenticated yet
 _PART = 4
-# a peer that is gone without a word is noticed after a minute
+# a dead peer is detected after a minute
 _DEAD_MS = 60_000
 
 
 @dataclass(frozen=True)
 class TlsCredentials(Message):
-    """Texts in PEM. authority: of this side's certificate, which the other one trusts. reader: the
-    authority of who alone may come in."""
+    """PEM texts. authority: CA of this side's certificate, which the peer trusts. reader: CA of the
+    only admitted client."""
 
     authority: str
     certificate: str
@@ -40,7 +40,7 @@ class TlsCredentials(Message):
 
 @dataclass(frozen=True)
 class TlsEndpoint(Message):
-    """The address, and the first port and how many of which a free one is taken; and for whom."""
+    """Address and range of ports of which a free one is used, and the credentials."""
 
     listen: str
     port: int
@@ -49,14 +49,14 @@ class TlsEndpoint(Message):
 
 
 def everywhere() -> str:
-    """The address that means all of this host's."""
+    """The wildcard address of this host."""
     v6, v4 = EVERYWHERE
     return v6 if os.path.exists("/proc/net/if_inet6") else v4
 
 
 def listening(endpoint: TlsEndpoint, waiting: int, full: str) -> socket.socket:
-    """On a port that nobody listens on. waiting: so many may. full: what it means that there is
-    none. Raises OperationFailed."""
+    """Listen on a free port of an endpoint. waiting: backlog. full: consequence if no port is free.
+    Raises OperationFailed."""
     kind = socket.AF_INET6 if ":" in endpoint.listen else socket.AF_INET
     for port in range(endpoint.port, endpoint.port + endpoint.ports):
         listener = socket.socket(kind, socket.SOCK_STREAM)
@@ -74,14 +74,14 @@ def listening(endpoint: TlsEndpoint, waiting: int, full: str) -> socket.socket:
 
 
 def context(credentials: TlsCredentials, purpose: int = ssl.PROTOCOL_TLS_SERVER) -> ssl.SSLContext:
-    """Of one side, which lets in, or speaks to, the other one alone. Raises OperationFailed for
-    what is no key, or no certificate."""
+    """The TLS context of one side, which only accepts its peer. Raises OperationFailed for an
+    invalid key or certificate."""
     tls_context = ssl.SSLContext(purpose)
     tls_context.minimum_version = ssl.TLSVersion.TLSv1_2
     tls_context.verify_mode = ssl.CERT_REQUIRED
     try:
         tls_context.load_verify_locations(cadata=credentials.reader)
-        with tempfile.NamedTemporaryFile("w", prefix="salt-virt-") as file:  # root's alone
+        with tempfile.NamedTemporaryFile("w", prefix="salt-virt-") as file:  # readable only by root
             file.write(credentials.key + credentials.certificate)
             file.flush()
             tls_context.load_cert_chain(file.name)
@@ -91,15 +91,15 @@ def context(credentials: TlsCredentials, purpose: int = ssl.PROTOCOL_TLS_SERVER)
 
 
 class ConnectionLimiter:
-    """Who is connected, and has not shown yet who he is: of one address never so many that there is
-    no place for others. most: in all."""
+    """Limiter of connections that are not authenticated yet, with a limit for each address so that
+    others are not locked out. max_connections: in total."""
 
     def __init__(self, max_connections: int) -> None:
         self._max_connections, self._lock = max_connections, threading.Lock()
         self._by_address: Counter[str] = Counter()
 
     def acquire(self, address: str) -> bool:
-        """Whether there is a place for one of that address; it is his until ``leave``."""
+        """Acquire a slot for an address, if possible; it is held until ``release``."""
         with self._lock:
             from_address = self._by_address[address]
             if self._by_address.total() >= self._max_connections or from_address >= max(
@@ -110,14 +110,14 @@ class ConnectionLimiter:
             return True
 
     def release(self, address: str) -> None:
-        """He is none any more, or has gone."""
+        """Release the slot of a connection that is authenticated or closed."""
         with self._lock:
             self._by_address[address] -= 1
-            self._by_address += Counter()  # without those of whom none is there
+            self._by_address += Counter()  # drop addresses without connections
 
 
 def prepare(caller: socket.socket) -> None:
-    """One that is gone is noticed, and what is said goes out at once."""
+    """Set options of a socket: detect dead peers, and send data immediately."""
     caller.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     caller.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30)
     caller.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10)
@@ -126,7 +126,8 @@ def prepare(caller: socket.socket) -> None:
 
 
 def pump(tls: ssl.SSLSocket, inner: socket.socket) -> None:
-    """Both ways, until one side ends. Of one thread: OpenSSL allows no other."""
+    """Copy data in both directions until one side closes, in a single thread, as OpenSSL requires.
+    """
     tls.setblocking(False)
     inner.setblocking(False)
     up, down = _Pipe(tls, inner), _Pipe(inner, tls)
@@ -141,7 +142,7 @@ def pump(tls: ssl.SSLSocket, inner: socket.socket) -> None:
 
 
 class _Pipe:
-    """From one socket to another."""
+    """One direction of a connection between two sockets."""
 
     def __init__(self, source: socket.socket, sink: socket.socket) -> None:
         self.source, self.sink = source, sink
@@ -151,11 +152,11 @@ class _Pipe:
 
     @property
     def is_done(self) -> bool:
-        """Nothing more comes, and all that came was handed on."""
+        """Whether the source is closed and all its data was sent."""
         return self._at_eof and not self.waiting
 
     def step(self) -> int:
-        """How many bytes could be read or written now. Raises OSError."""
+        """Read and write without blocking; returns the number of bytes. Raises OSError."""
         moved_bytes = 0
         with contextlib.suppress(BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             if not self.waiting and not self._at_eof:

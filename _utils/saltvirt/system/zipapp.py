@@ -1,4 +1,4 @@
-"""A program by itself: the part of the library that it needs, run by any Python."""
+"""Build a standalone program from the parts of the library that it needs, for any Python."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from saltvirt.{module} import main
 
 sys.exit(main(sys.argv[1:]))
 """
-# the package itself in there: no update changes it under a process that runs
+# the package's __init__.py in the archive: updates do not affect a running program
 _PACKAGE = '''\
 """The part of Salt Virt that a program needs."""
 
@@ -27,14 +27,14 @@ _PACKAGE = '''\
 def check():
     """It is never old."""
 '''
-# what decides, and what travels
+# the code of decisions and messages
 _RULES = ("saltvirt/ha/", "saltvirt/haagent/", "saltvirt/schema.py")
 _ZIP_DATE = (1980, 1, 1, 0, 0, 0)
 
 
 def build(library: str | Path, module: str) -> bytes:
-    """The archive. library: the folder of the package saltvirt. module: of it, that has ``main``.
-    Same files, same bytes."""
+    """The archive. library: folder of the package saltvirt. module: its module that has ``main``.
+    The archive is reproducible."""
     home = Path(library)
     main = _MAIN.format(module=module).encode()
     files = {"__main__.py": main, "saltvirt/__init__.py": _PACKAGE.encode()}
@@ -50,8 +50,8 @@ def build(library: str | Path, module: str) -> bytes:
 
 
 def digest(path: str | Path, module: str) -> str:
-    """The digest of the rules that a program goes by: of what it has of the packages in _RULES.
-    path: the archive that ``made`` has made, or the library that one would be made of."""
+    """The digest of a program's rules: the files of the packages in _RULES. path: an archive of
+    ``build``, or the library that it would be built from."""
     home = Path(path)
     if home.is_dir():
         files = {
@@ -69,9 +69,9 @@ def digest(path: str | Path, module: str) -> str:
 
 
 def unpacked_folder(library: str | Path, module: str, folder: str) -> str:
-    """The path of the same as a folder, in one that is ours alone, made there once for the library
-    as it is: there Python keeps what it has compiled. One of another library stays: a process may
-    run by it."""
+    """The path of the program as a folder, in a private folder. It is created once for each state
+    of the library, and contains Python's compiled files. Folders of other states are kept, because
+    a process may use them."""
     path = os.path.join(folder, f"{module}-{_fingerprint(Path(library))}")
     if os.path.isdir(path):
         return path
@@ -82,13 +82,13 @@ def unpacked_folder(library: str | Path, module: str, folder: str) -> str:
         os.rename(part, path)
     except OSError:
         shutil.rmtree(part)
-        if not os.path.isdir(path):  # nobody else was faster
+        if not os.path.isdir(path):  # no other process was faster
             raise
     return path
 
 
 def _fingerprint(home: Path) -> str:
-    """What changes when a file of the library does."""
+    """A value that changes if a file of the library changes."""
     hasher = hashlib.sha256()
     for path in sorted(home.rglob("*.py")):
         status = path.stat()
@@ -97,7 +97,7 @@ def _fingerprint(home: Path) -> str:
 
 
 def needed(home: Path, module: str) -> set[Path]:
-    """The files that the module imports, and those that they import."""
+    """The files that a module imports, directly or indirectly."""
     required: set[Path] = set()
     waiting = [*_files(home, f"saltvirt.{module}")]
     while waiting:
@@ -111,7 +111,7 @@ def needed(home: Path, module: str) -> set[Path]:
 
 
 def _imported(path: Path) -> Iterator[str]:
-    """Names of ours that a file imports, a name within a module among them."""
+    """The names in saltvirt that a file imports, including names within modules."""
     for node in ast.walk(ast.parse(path.read_bytes())):
         if isinstance(node, ast.ImportFrom) and node.module:
             yield node.module
@@ -121,7 +121,7 @@ def _imported(path: Path) -> Iterator[str]:
 
 
 def _files(home: Path, name: str) -> Iterator[Path]:
-    """The file of a module of ours, and those of the packages that it is in."""
+    """The file of a module of saltvirt, and those of its packages."""
     top, *rest = name.split(".")
     if top != "saltvirt" or not rest:
         return

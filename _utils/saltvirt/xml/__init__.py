@@ -1,1 +1,1 @@
-"""libvirt's XML, one element a file: objects that read and edit it in place."""
+"""libvirt's XML, one element per file: objects that read and edit it in place."""

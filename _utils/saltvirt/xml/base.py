@@ -1,7 +1,7 @@
 """XML elements as objects whose properties read and write an ElementTree in place.
 
-What a class does not declare stays in the tree as it was: parse, edit, write changes
-only what was edited. A property is declared by its path below the element::
+Parts that a class does not declare are preserved: parsing, editing and writing changes only what
+was edited. A property is declared by its path below the element::
 
     class Disk(Element):
         TAG = "disk"
@@ -9,7 +9,7 @@ only what was edited. A property is declared by its path below the element::
         driver_type = Prop("driver/@type")
         read_only = Prop("readonly", FLAG)
 
-The order of the declarations is the order in which new children are put.
+New children are inserted in the order of the declarations.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class Element:
-    """One XML element. It may be absent: then it is false, and made when first written.
+    """An XML element. It may be absent: then it is false, and created when it is first written to.
 
     Keyword arguments set properties: ``Disk(type="file", device="cdrom")``.
     """
@@ -50,21 +50,21 @@ class Element:
 
     @classmethod
     def placeholder(cls: type[E], owner: Element, path: Steps) -> E:
-        """The element at these steps below another, which need not be there yet."""
+        """An element at these steps below another one, which may be absent."""
         element = cls()
         element._node, element._owner, element._path = None, owner, path
         return element
 
     @classmethod
     def fromstring(cls: type[E], text: str) -> E:
-        """The element of an XML text. Raises InvalidInput when its tag is another."""
+        """Parse an XML text. Raises InvalidInput if it has another tag."""
         node = parse(text)
         if node.tag != cls.TAG:
             raise InvalidInput(f"expected a <{cls.TAG}> document, not <{node.tag}>")
         return cls(node)
 
     def tostring(self, indent: bool = False) -> str:
-        """The XML text; ``indent=True`` lays it out anew, for eyes and golden files."""
+        """The XML text; ``indent=True`` formats it, for people and golden files."""
         node = self.node
         if node is None:
             return ""
@@ -77,21 +77,21 @@ class Element:
         return text + "\n" if indent or tail is None else text
 
     def copy(self: E) -> E:
-        """Another element with the same content, in no document."""
+        """A copy of the element, outside of any document."""
         return type(self)(copy.deepcopy(self.need()))
 
     @property
     def node(self) -> ElementTree.Element | None:
-        """The ElementTree node, or None while the element is absent."""
+        """The ElementTree node, or None if the element is absent."""
         if self._owner is not None:
             above = self._owner.node
             self._node = find(above, self._path) if above is not None else None
         return self._node
 
     def need(self) -> ElementTree.Element:
-        """The ElementTree node, made when it was absent."""
+        """The ElementTree node, created if it is absent."""
         node = self.node
-        if node is None:  # only an element below another can be absent
+        if node is None:  # only a child element can be absent
             node = self._node = make(cast(Element, self._owner), self._path)
         return node
 
@@ -99,7 +99,7 @@ class Element:
         return self.node is not None
 
     def prune(self) -> None:
-        """Takes the element out of its owner when it holds nothing any more."""
+        """Remove the element from its owner if it is empty."""
         if self._owner is not None and self.node is not None and empty(self.node):
             remove(self._owner, self._path)
             self._owner.prune()
@@ -117,7 +117,7 @@ class Element:
 
 
 def make(element: Element, steps: Steps) -> ElementTree.Element:
-    """The node at these steps below an element, made with its parents where missing."""
+    """The node at these steps below an element, created with its parents if missing."""
     node = element.need()
     for depth, step in enumerate(steps):
         below = node.find(step)
@@ -129,8 +129,7 @@ def make(element: Element, steps: Steps) -> ElementTree.Element:
 
 
 def remove(element: Element, steps: Steps) -> None:
-    """Takes the node at these steps, which is there, away, and its parents that hold nothing
-    else."""
+    """Remove the existing node at these steps, and parents that become empty."""
     path = [cast(ElementTree.Element, element.node)]
     for step in steps:
         path.append(cast(ElementTree.Element, path[-1].find(step)))
@@ -186,7 +185,7 @@ class Prop(Generic[T]):
 
 
 class Child(Generic[E]):
-    """One element below: always an Element, absent (false) until something is set on it."""
+    """A child element: always an Element, absent (false) until a property is set."""
 
     def __init__(self, path: str, kind: type[E]) -> None:
         self.path = path
@@ -215,7 +214,7 @@ class Child(Generic[E]):
 
 
 class Children(Generic[E]):
-    """All elements of one tag below: a list-like view that edits the document."""
+    """All child elements of a tag: a list-like view that edits the document."""
 
     def __init__(self, path: str, kind: type[E]) -> None:
         self.path = path
@@ -241,7 +240,7 @@ class Children(Generic[E]):
 
 
 class Elements(Generic[E]):
-    """What :class:`Children` gives."""
+    """The view of :class:`Children`."""
 
     def __init__(self, element: Element, declared: Children[E]) -> None:
         self._element = element
@@ -267,7 +266,7 @@ class Elements(Generic[E]):
         return self._list()[index]
 
     def append(self, value: E) -> E:
-        """Puts an element behind the others of its tag."""
+        """Append an element after the others of its tag."""
         steps = self._declared.steps
         parent = make(self._element, steps[:-1])
         node = value.need()
@@ -276,7 +275,7 @@ class Elements(Generic[E]):
         return value
 
     def remove(self, value: E) -> None:
-        """Takes one away: an element got from this list."""
+        """Remove an element of this list."""
         parent_node, node = find(self._element.node, self._declared.steps[:-1]), value.need()
         parent = cast(ElementTree.Element, parent_node)
         index = list(parent).index(node)

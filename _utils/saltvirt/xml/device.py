@@ -1,4 +1,4 @@
-"""What all devices share."""
+"""Base of all devices."""
 
 from saltvirt.xml.base import Child, Element, Prop
 from saltvirt.xml.devices.address import Address

@@ -1,4 +1,4 @@
-"""How a property's value stands in the XML: as text, number, yes/no, size, presence."""
+"""Representations of a property's value in XML: text, number, yes/no, size, presence."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Kind(Generic[T]):
-    """How a value stands at a node: in an attribute, or as the node's text."""
+    """The representation of a value at a node: in an attribute, or as the node's text."""
 
     writes_false = False
 
@@ -26,14 +26,14 @@ class Kind(Generic[T]):
         )
 
     def write(self, node: Element, attribute: str | None, value: T | str) -> None:
-        """Puts a value at a node; a text is written as it is."""
+        """Write a value at a node; text is written unchanged."""
         if attribute:
             node.set(attribute, self.format(value))
         else:
             node.text = self.format(value)
 
     def clear(self, node: Element) -> None:
-        """Takes the text of a node away."""
+        """Remove the text of a node."""
         node.text = None
 
     def parse(self, text: str) -> T:
@@ -52,13 +52,13 @@ class TextKind(Kind[str]):
 
 
 class NumberKind(Kind[int]):
-    """A whole number; what is none (a driver's own word) stays text."""
+    """An integer; any other value (a driver's own word) stays text."""
 
     def parse(self, text: str) -> int:
         try:
             return int(text, 0)
         except ValueError:
-            return cast(int, text)  # it is compared and written, not counted with
+            return cast(int, text)  # the value is only compared and written
 
 
 class BooleanKind(Kind[bool]):
@@ -71,14 +71,14 @@ class BooleanKind(Kind[bool]):
 
     def parse(self, text: str) -> bool:
         by_text = {word: value for value, word in self.texts.items()}
-        return by_text[text] if text in by_text else cast(bool, text)  # another word stays
+        return by_text[text] if text in by_text else cast(bool, text)  # another word is kept
 
     def format(self, value: bool | str) -> str:
         return self.texts[value] if isinstance(value, bool) else str(value)
 
 
 class PresenceKind(Kind[bool]):
-    """True when the element is there."""
+    """True if the element exists."""
 
     def read(self, _node: Element, _attribute: str | None) -> bool:
         return True
@@ -91,7 +91,7 @@ class PresenceKind(Kind[bool]):
 
 
 class StateKind(Kind[bool]):
-    """An element that means yes unless its attribute ``state`` says off."""
+    """An element that means yes unless its attribute ``state`` is off."""
 
     writes_false = True
 
@@ -116,7 +116,7 @@ class SizeKind(Kind[int]):
         return self.scaled((node.text or "").strip(), node.get("unit"))
 
     def scaled(self, text: str | int | None, unit: str | None) -> int | None:
-        """A number in another unit as one in ours; None for none."""
+        """Convert a number to this unit; None stays None."""
         if text in (None, ""):
             return None
         if str(text) == "0":

@@ -1,4 +1,4 @@
-"""Finding, putting and reading nodes of an ElementTree, with the document's layout kept."""
+"""Find, insert and read nodes of an ElementTree, preserving the document's layout."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ Steps = tuple[str, ...]
 
 
 def own_namespace(prefix: str, uri: str) -> None:
-    """Writes our namespace with this prefix, whatever a document that is read calls it."""
+    """Always write this namespace with this prefix, independent of the parsed document."""
     ElementTree.register_namespace(prefix, uri)
     _OWN_NAMESPACES[prefix] = uri
 
 
 def parse(text: object) -> ElementTree.Element:
-    """The root node of an XML text; its namespaces keep their prefixes when written.
+    """The root node of an XML text; its namespaces keep their prefixes when it is written.
 
-    Raises InvalidInput for text that is no XML.
+    Raises InvalidInput if the text is not XML.
     """
     if not isinstance(text, str):
         raise InvalidInput(f"not an XML document: {text!r}")
@@ -40,7 +40,7 @@ def parse(text: object) -> ElementTree.Element:
 
 
 def steps_of(path: str) -> tuple[Steps, str | None]:
-    """``a/b/@c`` as (("a", "b"), "c"); braces of namespaces may hold slashes."""
+    """``a/b/@c`` as (("a", "b"), "c"); braces of namespaces may contain slashes."""
     parts = _STEP.findall(path)
     if parts and parts[-1].startswith("@"):
         return tuple(parts[:-1]), parts[-1][1:]
@@ -57,7 +57,7 @@ def find(node: ElementTree.Element | None, steps: Steps) -> ElementTree.Element 
 
 
 def insert(parent: ElementTree.Element, child: ElementTree.Element, order: list[str]) -> None:
-    """Puts a child after the siblings that come before it in ``order``."""
+    """Insert a child after the siblings that come before it in ``order``."""
     rank = {tag: number for number, tag in enumerate(order)}
     child_rank = rank.get(child.tag, len(order))
     before = [
@@ -75,12 +75,12 @@ def insert(parent: ElementTree.Element, child: ElementTree.Element, order: list[
 
 
 def empty(node: ElementTree.Element) -> bool:
-    """True when a node has no attribute, no child and no text."""
+    """True if a node has no attribute, no child and no text."""
     return not (len(node) or node.attrib or (node.text or "").strip())
 
 
 def child(node: ElementTree.Element, path: str) -> ElementTree.Element:
-    """The node below ``node`` that every document of its kind has. Raises InvalidInput without."""
+    """The required child node of ``node``. Raises InvalidInput if it is missing."""
     element = node.find(path)
     if element is None:
         raise InvalidInput(f"<{node.tag}> has no <{path}>")

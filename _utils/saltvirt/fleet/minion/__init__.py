@@ -1,1 +1,1 @@
-"""What a minion asks of its master: secrets, certificates, pieces of files."""
+"""Requests of a minion to its master: secrets, certificates, chunks of files."""

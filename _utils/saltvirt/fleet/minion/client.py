@@ -1,4 +1,4 @@
-"""A minion's questions to its master, through an ext_pillar that is asked for by name."""
+"""Requests of a minion to its master, through an ext_pillar that is requested by name."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ log = logging.getLogger(__name__)
 
 
 def ask(function: Callable[..., Any], external: dict[str, Any]) -> Any:
-    """The pillar with the answer in it. function: ``pillar.ext`` of the minion.
+    """The pillar with the answer. function: ``pillar.ext`` of the minion.
 
-    Since 3008.2 Salt masks pillar values unless it is asked for them as they are.
+    Since 3008.2, Salt masks pillar values unless unmasked values are requested.
     """
     if "unmask" in salt.utils.args.get_function_argspec(function).args:
         return function(external, unmask=True)
@@ -32,12 +32,13 @@ def ask(function: Callable[..., Any], external: dict[str, Any]) -> Any:
 
 
 def virtkey(functions: Functions) -> Callable[[Any], Any]:
-    """A callable that asks the ext_pillar ``virtkey``. functions: ``__salt__`` of the minion."""
+    """A callable that sends a request to the ext_pillar ``virtkey``. functions: ``__salt__`` of the
+    minion."""
     return lambda query: (ask(functions["pillar.ext"], {"virtkey": query}) or {}).get("virtkey")
 
 
 def secrets(functions: Functions, opts: dict[str, Any], name: str) -> dict[str, Any]:
-    """What the master's operation keeps for this host alone; see fleet.secret.
+    """The secret arguments that the master's operation holds for this host; see fleet.secret.
 
     opts: the minion's options. Raises OperationFailed.
     """
@@ -55,9 +56,9 @@ def secrets(functions: Functions, opts: dict[str, Any], name: str) -> dict[str, 
 
 
 def submit_key(functions: Functions, name: str, pub_key: str) -> bool:
-    """Hands a guest's key in; True when the master says that it accepted it.
+    """Submit a guest's key; True if the master has accepted it.
 
-    The guest is whole, whatever the master says: its key is then pending as any other's.
+    The guest is complete in any case: otherwise its key is pending like any other.
     """
     for tries_left in reversed(range(_TRIES)):
         try:
@@ -70,8 +71,8 @@ def submit_key(functions: Functions, name: str, pub_key: str) -> bool:
 
 
 def pending_key_note(name: str, host: str) -> str:
-    """What the operator is told of a key that was handed in and not accepted. host: this
-    hypervisor's minion id."""
+    """The warning about a key that was submitted and not accepted. host: minion id of this
+    hypervisor."""
     return (
         f"the master has not accepted the key of {name}: salt-key -l all shows whether it waits "
         "there, or whether another minion has the name and the key will be denied; salt-run "

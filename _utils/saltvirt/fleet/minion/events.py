@@ -1,4 +1,4 @@
-"""Several events of a minion, told its master in one message."""
+"""Send several events of a minion to its master in one message."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ log = logging.getLogger(__name__)
 
 
 def send_all(opts: dict[str, Any], events: list[tuple[str, dict[str, Any]]]) -> None:
-    """Fires them on the master's bus, in their order, as ``event.send`` fires each.
+    """Fire events on the master's bus in their order, as ``event.send`` does for each.
 
-    opts: the minion's. events: tags and data. What the minion cannot pass on is lost, as by
-    ``event.send``.
+    opts: of the minion. events: tags and data. Events that the minion cannot pass on are lost, as
+    with ``event.send``.
     """
     messages = [{"tag": tag, "data": _as_single_event(opts, tag, data)} for tag, data in events]
     try:
@@ -27,5 +27,6 @@ def send_all(opts: dict[str, Any], events: list[tuple[str, dict[str, Any]]]) -> 
 
 
 def _as_single_event(opts: dict[str, Any], tag: str, data: dict[str, Any]) -> dict[str, Any]:
-    """Of a single event a master fires the whole message, of several the data of each."""
+    """The data of an event in the form of a single one: for a single event, a master fires the
+    complete message, for several the data of each."""
     return {"id": opts["id"], "cmd": "_minion_event", "pretag": None, "data": data, "tag": tag}

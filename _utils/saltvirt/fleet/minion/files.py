@@ -1,4 +1,4 @@
-"""The master's files in pieces, so that a copy can go on where it was interrupted."""
+"""Read the master's files in chunks, so that an interrupted copy can be continued."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from saltvirt import errors
 
 
 class Chunks:
-    """Reads the master's files by offset. opts: the minion's options."""
+    """Reader of the master's files by offset. opts: the minion's options."""
 
     def __init__(self, opts: dict[str, Any]) -> None:
         self._opts = opts
@@ -24,9 +24,9 @@ class Chunks:
         return self._client.channel.send(load, raw=True)
 
     def read(self, source: str, saltenv: str, offset: int) -> bytes:
-        """The next piece of a file, as bytes; empty at its end.
+        """The next chunk of a file, as bytes; empty at its end.
 
-        Raises ImageError when the master does not answer.
+        Raises ImageError if the master does not answer.
         """
         path, url_saltenv = salt.utils.url.split_env(source)
         path = salt.utils.url.parse(path)[0]
@@ -43,6 +43,6 @@ class Chunks:
             raise errors.ImageError(f"the master does not give {source}: {exc}") from exc
         reply = answer if isinstance(answer, dict) else {}
         data, dest = (reply.get(key, reply.get(key.encode())) for key in ("data", "dest"))
-        if not data and not dest:  # the end of a file still says which file it is
+        if not data and not dest:  # also an answer at the end of a file names the file
             raise errors.ImageError(f"the master does not give {source} now: see its log")
         return data.encode() if isinstance(data, str) else data or b""

@@ -1,4 +1,4 @@
-"""Where a device sits in the guest, or a host's device on the host."""
+"""The address of a device in the guest, or of a host device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the guest's sound goes."""
+"""The audio backend of the guest."""
 
 from saltvirt.xml.base import Prop
 from saltvirt.xml.device import Device

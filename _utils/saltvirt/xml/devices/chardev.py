@@ -20,7 +20,7 @@ class CharSource(Element):
 
 
 class CharDevice(Device):
-    """What serial ports, consoles and channels share."""
+    """Base of serial ports, consoles and channels."""
 
     type = Prop("@type")
     tty = Prop("@tty")
@@ -47,7 +47,7 @@ class Console(CharDevice):
 
 
 class Channel(CharDevice):
-    """``<channel>``: a named pipe between host and guest, e.g. to the guest agent."""
+    """``<channel>``: a named pipe between host and guest, for example to the guest agent."""
 
     TAG = "channel"
 

@@ -53,5 +53,5 @@ class Disk(Device):
 
     @property
     def removable_medium(self) -> bool:
-        """True for drives whose medium can be taken out: CD and floppy."""
+        """True for drives with removable media: CD and floppy."""
         return self.device in ("cdrom", "floppy")

@@ -1,4 +1,4 @@
-"""The chain of images a disk's image is based on, as libvirt reports it."""
+"""The backing chain of a disk's image, as libvirt reports it."""
 
 from __future__ import annotations
 

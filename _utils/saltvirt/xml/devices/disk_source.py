@@ -1,11 +1,11 @@
-"""Where a disk's data is: a file, a block device, a volume of a pool, or a server."""
+"""The location of a disk's data: a file, a block device, a volume of a pool, or a server."""
 
 from __future__ import annotations
 
 from saltvirt.xml.base import Children, Element, Prop
 from saltvirt.xml.kinds import INT, YES_NO
 
-# libvirt writes these where no port was said
+# libvirt's default ports
 DEFAULT_PORTS = {
     "http": 80, "https": 443, "ftp": 21, "ftps": 990, "tftp": 69, "ssh": 22,
     "nbd": 10809, "gluster": 24007, "iscsi": 3260, "sheepdog": 7000, "nfs": 2049,
@@ -24,7 +24,7 @@ class SourceHost(Element):
 
 
 class DiskSource(Element):
-    """``<source>`` of a disk; which properties count follows from the disk's type."""
+    """``<source>`` of a disk; the disk's type determines the relevant properties."""
 
     TAG = "source"
 
@@ -53,7 +53,7 @@ class DiskSource(Element):
     timeout_s = Prop("timeout/@seconds", INT)
 
     def location(self) -> str | None:
-        """The path, ``pool/volume`` or address of the source, as one text, or None."""
+        """The path, ``pool/volume`` or address of the source as text, or None."""
         if not self:
             return None
         if self.pool:

@@ -1,4 +1,4 @@
-"""A folder of the host that the guest sees; for a container also its root."""
+"""A folder of the host that is visible in the guest; for a container also its root."""
 
 from saltvirt.xml.base import Prop
 from saltvirt.xml.device import Device

@@ -1,4 +1,4 @@
-"""A display that can be watched: VNC or SPICE."""
+"""A display: VNC or SPICE."""
 
 from __future__ import annotations
 

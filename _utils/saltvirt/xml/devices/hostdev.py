@@ -1,4 +1,4 @@
-"""A device of the host that the guest gets for itself."""
+"""A host device that is assigned to the guest."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class HostDevice(Device):
     startup_policy = Prop("source/@startupPolicy")
 
     def source_key(self) -> tuple[str | int | None, ...]:
-        """What tells this device of the host from the others."""
+        """The key of this host device."""
         address = self.source_address
         if self.type == "usb" and self.vendor:
             return ("usb", int(self.vendor, 16), int(self.product or "", 16))

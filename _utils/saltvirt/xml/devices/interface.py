@@ -37,6 +37,6 @@ class Interface(Device):
 
     @property
     def source(self) -> str | None:
-        """The name of the network, bridge or host device it is joined to, or None."""
+        """The name of the network, bridge or host device that it is connected to, or None."""
         by_type = {"network": self.network, "bridge": self.bridge, "direct": self.dev}
         return by_type.get(self.type or "", self.network or self.bridge or self.dev)

@@ -1,4 +1,4 @@
-"""The device by which the host takes memory back from the guest."""
+"""The memory balloon."""
 
 from saltvirt.xml.base import Prop
 from saltvirt.xml.device import Device

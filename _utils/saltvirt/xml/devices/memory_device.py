@@ -1,4 +1,4 @@
-"""Memory that was added to the guest: a module, or a device of virtio."""
+"""A memory device of the guest: a module, or a virtio device."""
 
 from saltvirt.xml.base import Prop
 from saltvirt.xml.device import Device

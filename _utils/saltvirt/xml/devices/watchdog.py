@@ -1,4 +1,4 @@
-"""A device that acts when the guest stops answering."""
+"""The watchdog device of the guest."""
 
 from saltvirt.xml.base import Prop
 from saltvirt.xml.device import Device

@@ -1,4 +1,4 @@
-"""A backup of a domain, as libvirt begins it, and the checkpoint that is made with it."""
+"""A backup of a domain, and the checkpoint that is created with it."""
 
 from saltvirt.xml.base import Children, Element, Prop
 from saltvirt.xml.kinds import INT, YES_NO

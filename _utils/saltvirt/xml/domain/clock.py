@@ -1,4 +1,4 @@
-"""What time it is in the guest."""
+"""The clock of the guest."""
 
 from saltvirt.xml.base import Children, Element, Prop
 from saltvirt.xml.domain.timer import Timer

@@ -1,4 +1,4 @@
-"""How the guest's CPUs and threads are bound to the host's, and their share of time."""
+"""Pinning and scheduling of the guest's CPUs and threads."""
 
 from saltvirt.xml.base import Children, Element, Prop
 from saltvirt.xml.domain.resctrl import CacheTune, MemoryTune

@@ -1,4 +1,4 @@
-"""What the hypervisor offers the guest."""
+"""The hypervisor features of a guest."""
 
 from saltvirt.xml.base import Element, Prop
 from saltvirt.xml.kinds import FLAG, INT, STATE

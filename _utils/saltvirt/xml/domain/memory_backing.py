@@ -1,4 +1,4 @@
-"""What the guest's memory is made of on the host."""
+"""The backing of the guest's memory on the host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much memory of the host the guest's process may take."""
+"""Limits for the host memory of the guest's process."""
 
 from saltvirt.xml.base import Element, Prop
 from saltvirt.xml.kinds import KIB

@@ -1,4 +1,5 @@
-"""Our own record in a domain: what we made for it, from what, and which device is which."""
+"""Salt Virt's record in a domain: what was created for it, from which image, and the names of
+devices."""
 
 from __future__ import annotations
 
@@ -11,13 +12,13 @@ tree.own_namespace("saltvirt", NAMESPACE)
 
 
 def tag(name: str) -> str:
-    """The name as ElementTree writes it in our namespace."""
+    """The name in Salt Virt's namespace, as ElementTree writes it."""
     return f"{{{NAMESPACE}}}{name}"
 
 
 class OwnDisk(Element):
-    """A disk that we made, and so may delete with the guest. seeded: whether the system that was
-    seeded is on it; absent from the disks of guests made before this was recorded."""
+    """A disk that Salt Virt created, and may delete with the guest. seeded: whether it has the
+    seeded system; absent for guests of earlier versions."""
 
     TAG = tag("disk")
 
@@ -30,8 +31,8 @@ class OwnDisk(Element):
 
 
 class NamedDisk(Element):
-    """The name under which a disk of the guest was requested. It is no claim that the disk may be
-    deleted: only an OwnDisk is."""
+    """The name under which a disk of the guest was requested. It does not permit deletion of the
+    disk: only an OwnDisk does."""
 
     TAG = tag("named-disk")
 
@@ -53,7 +54,7 @@ class NamedInterface(Element):
 
 
 class DeviceNames(Element):
-    """``<saltvirt:devices>``: absent from a guest made before device names were recorded."""
+    """``<saltvirt:devices>``: absent for guests of earlier versions, without recorded names."""
 
     TAG = tag("devices")
 
@@ -63,7 +64,7 @@ class DeviceNames(Element):
 
 
 class MetadataEntry(Element):
-    """A value of the caller's own."""
+    """A user-defined value."""
 
     TAG = tag("entry")
 
@@ -73,7 +74,7 @@ class MetadataEntry(Element):
 
 class GuestRecord(Element):
     """``<saltvirt:guest>``. creating: the process that creates the guest; mark: of the files that
-    this creation makes, absent where they have none. Neither of a complete guest."""
+    this creation makes, absent if there are none. A complete guest has neither."""
 
     TAG = tag("guest")
 

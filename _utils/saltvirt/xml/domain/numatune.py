@@ -1,4 +1,4 @@
-"""From which NUMA nodes of the host the guest's memory comes."""
+"""The host's NUMA nodes of the guest's memory."""
 
 from saltvirt.xml.base import Children, Element, Prop
 from saltvirt.xml.kinds import INT

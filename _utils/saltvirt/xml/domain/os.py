@@ -1,4 +1,4 @@
-"""How the guest boots."""
+"""The boot settings of the guest."""
 
 from saltvirt.xml.base import Children, Element, Prop
 from saltvirt.xml.kinds import INT, YES_NO
@@ -15,7 +15,7 @@ class Boot(Element):
 
 
 class FirmwareFeature(Element):
-    """``<feature>``: what libvirt must find, or must not, in the firmware that it chooses."""
+    """``<feature>``: a feature that the firmware chosen by libvirt must or must not have."""
 
     TAG = "feature"
 
@@ -24,7 +24,7 @@ class FirmwareFeature(Element):
 
 
 class InitArg(Element):
-    """``<initarg>``: an argument for the first process of a container."""
+    """``<initarg>``: an argument for the init process of a container."""
 
     TAG = "initarg"
 
@@ -32,7 +32,7 @@ class InitArg(Element):
 
 
 class Os(Element):
-    """``<os>``: firmware, kernel, order of boot devices; for containers the first process."""
+    """``<os>``: firmware, kernel, order of boot devices; for containers the init process."""
 
     TAG = "os"
 
@@ -61,7 +61,7 @@ class Os(Element):
 
     @property
     def secure(self) -> bool | None:
-        """Whether the firmware is one with secure boot; None where libvirt chooses."""
+        """Whether the firmware has secure boot; None if libvirt chooses it."""
         for feature in self.firmware_features:
             if feature.name == SECURE_BOOT:
                 return bool(feature.enabled)
@@ -69,14 +69,14 @@ class Os(Element):
 
     @property
     def variables(self) -> str | None:
-        """The file of the firmware's variables, in both of libvirt's ways to write it; None without
-        one, and where libvirt has not chosen it yet."""
+        """The file of the firmware's variables, in either of libvirt's notations; None if there is
+        none, or libvirt has not chosen it yet."""
         nvram = self.node.find("nvram") if self.node is not None else None
         source = nvram.find("source") if nvram is not None else None
         return self.nvram if source is None else source.get("file")
 
     def set_variables(self, path: str) -> None:
-        """Names another file in the place of the one that it has."""
+        """Replace the file of the firmware's variables."""
         nvram = self.need().find("nvram")
         source = nvram.find("source") if nvram is not None else None
         if source is None:
@@ -85,8 +85,8 @@ class Os(Element):
             source.set("file", path)
 
     def forget_variables(self) -> None:
-        """Takes away where the firmware's variables are, in both of libvirt's ways to write it:
-        libvirt makes new ones of the template."""
+        """Remove the file of the firmware's variables, in both of libvirt's notations: libvirt then
+        creates new variables from the template."""
         nvram = self.node.find("nvram") if self.node is not None else None
         if nvram is not None:
             nvram.attrib.pop("type", None)

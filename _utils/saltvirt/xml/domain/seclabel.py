@@ -1,4 +1,4 @@
-"""How SELinux, AppArmor or plain users confine the guest."""
+"""The confinement of the guest by SELinux, AppArmor or user ids."""
 
 from saltvirt.xml.base import Element, Prop
 from saltvirt.xml.kinds import YES_NO

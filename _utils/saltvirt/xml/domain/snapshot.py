@@ -6,7 +6,7 @@ from saltvirt.xml.kinds import INT
 
 
 class DomainSnapshotDisk(Element):
-    """``<disk>``: how one disk is snapshotted."""
+    """``<disk>`` of a snapshot."""
 
     TAG = "disk"
 

@@ -1,11 +1,11 @@
-"""The guest's virtual CPUs: how many, and each one's state."""
+"""The guest's virtual CPUs: their number and state."""
 
 from saltvirt.xml.base import Element, Prop
 from saltvirt.xml.kinds import INT, YES_NO
 
 
 class Vcpu(Element):
-    """``<vcpu>`` of the domain: the maximum, and how many are there at start."""
+    """``<vcpu>`` of the domain: the maximum number, and the number at start."""
 
     TAG = "vcpu"
 

@@ -1,4 +1,4 @@
-"""What a network's DHCP server gives out."""
+"""The DHCP server of a network."""
 
 from saltvirt.xml.base import Element, Prop
 from saltvirt.xml.kinds import INT

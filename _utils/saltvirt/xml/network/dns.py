@@ -1,4 +1,4 @@
-"""What a network's DNS server answers."""
+"""The DNS server of a network."""
 
 from saltvirt.xml.base import Children, Element, Prop
 from saltvirt.xml.kinds import INT, YES_NO

@@ -1,4 +1,4 @@
-"""How a network reaches the world outside its host."""
+"""The external connectivity of a network."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from saltvirt.xml.kinds import INT, YES_NO
 
 
 class ForwardInterface(Element):
-    """``<interface>``: a device of the host that guests are joined to."""
+    """``<interface>``: a device of the host that guests are connected to."""
 
     TAG = "interface"
 
@@ -17,7 +17,7 @@ class ForwardInterface(Element):
 
 
 class ForwardAddress(PciAddress):
-    """``<address>``: a virtual function that guests get."""
+    """``<address>``: a virtual function for guests."""
 
     connections = Prop("@connections", INT)
 

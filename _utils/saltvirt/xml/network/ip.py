@@ -26,7 +26,7 @@ class Ip(Element):
     bootp_server = Prop("dhcp/bootp/@server")
 
     def interface(self) -> ipaddress.IPv4Interface | ipaddress.IPv6Interface:
-        """Address and prefix, whether it says netmask or prefix, as ipaddress' interface."""
+        """Address with prefix or netmask, as an interface of ipaddress."""
         mask = self.prefix if self.prefix is not None else self.netmask
         address = self.address or ""
         return ipaddress.ip_interface(address if mask is None else f"{address}/{mask}")

@@ -1,4 +1,4 @@
-"""How an interface is joined to a switch that is more than a bridge."""
+"""The virtual port of an interface on a switch such as Open vSwitch."""
 
 from saltvirt.xml.base import Element, Prop
 

@@ -1,4 +1,4 @@
-"""Who may read and write a pool's folder or a volume's file."""
+"""The permissions of a pool's folder or a volume's file."""
 
 from saltvirt.xml.base import Element, Prop
 from saltvirt.xml.kinds import INT

@@ -1,4 +1,4 @@
-"""Where a pool's volumes come from."""
+"""The source of a pool."""
 
 from saltvirt.xml.base import Child, Children, Element, Prop
 from saltvirt.xml.devices.address import PciAddress

@@ -1,4 +1,4 @@
-"""A secret that libvirt keeps for a storage server, a TPM or TLS."""
+"""A libvirt secret for a storage server, a TPM or TLS."""
 
 from __future__ import annotations
 
@@ -22,5 +22,5 @@ class Secret(Element):
 
     @property
     def usage(self) -> str | None:
-        """What identifies the secret besides its UUID."""
+        """The usage id of the secret."""
         return self.usage_name or self.usage_target or self.usage_volume
