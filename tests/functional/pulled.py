@@ -22,7 +22,7 @@ PORTS = 200
 # each of the processes that run tests has its own: a port that one gave back is not another's
 FIRST_PORT = 20809 + PORTS * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:])
 SIZE = 8 * MIB
-LIBRARY = str(Path(daemon.__file__).parent.parent)
+LIBRARY = str(Path(daemon.__file__).parents[2])
 HAS_LIBNBD = bool(list(Path("/usr/lib/python3/dist-packages").glob("nbd.py"))) and os.path.exists(
     "/usr/bin/qemu-storage-daemon"
 )

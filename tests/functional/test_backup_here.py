@@ -99,9 +99,11 @@ def test_what_cannot_be(here):
     assert "web9" in refused(here, "backup", name="web9")
     assert "/nowhere" in refused(here, "backup", name="web1", folder="/nowhere")
     assert refused(here, "backup_bring", name="web9")
-    assert "no disk 'vdz', but vda" in refused(here, "backup_bring", name="web1", disk="vdz")
+    assert "no disk 'vdz'; its disks are vda" in refused(
+        here, "backup_bring", name="web1", disk="vdz"
+    )
     words = refused(here, "backup_bring", name="web1", disk="vda", new="web2")
-    assert "not with over or disk" in words
+    assert "cannot be combined with over or disk" in words
     assert here.traces() == []
 
 
@@ -182,7 +184,7 @@ def test_disks_that_end_within_a_sector_or_have_no_byte(here):
     (here.folder / "odd.xml").write_text(xml)
     here.virsh(f"define {here.folder}/odd.xml")
     made = done(here, "backup", name="web1")
-    assert made["skipped"] == {"vdc": "it has a size of 0"}
+    assert made["skipped"] == {"vdc": "its size is 0"}
     path = done(here, "backup_bring", name="web1", disk="vdb", overcommit=True)["path"]
     here.sh(f"qemu-img convert -O raw {path} {here.folder}/odd.restored")
     assert (here.folder / "odd.restored").read_bytes() == (b"x" * 1000).ljust(1024, b"\0")
@@ -217,5 +219,5 @@ def test_what_is_encrypted_lies_in_plain_at_no_target(here):
     assert off["skipped"]["vdb"].startswith("it is encrypted by libvirt")
     here.virsh("start web1")
     words = refused(here, "backup", name="web1")
-    assert words.startswith("refused: vdb of web1 is encrypted, and would lie in")
+    assert words.startswith("refused: vdb of web1 is encrypted, and the target ")
     here.virsh("destroy web1")

@@ -38,26 +38,26 @@ def everything(guest):
 
 def serving(port, authority, **of_disk):
     given = {"target": "vda", "size_bytes": SIZE, "source": "file /srv/web1.qcow2",
-             "export": "vda", "reason": "it was asked for", **of_disk}  # fmt: skip
+             "export": "vda", "reason": "a full backup was requested", **of_disk}  # fmt: skip
     return Serving(UUID, HOST, port, "stopped", XML, (ServedDisk(**given),), authority)
 
 
 LIES = {
-    hostile_nbd.Silent: "the host was silent for",
-    hostile_nbd.Gone: "cannot read vda",
-    hostile_nbd.Noise: "cannot read vda",
-    hostile_nbd.Larger: "bytes by now, it had",
-    hostile_nbd.Smaller: "has 512 bytes by now",
-    hostile_nbd.NoLength: "does not tell what is to be read",
-    hostile_nbd.NoParts: "does not tell what is to be read",
-    hostile_nbd.ForgetsParts: "does not tell what is to be read",
-    hostile_nbd.EndsParts: "does not tell what is to be read",
-    hostile_nbd.Hangs: "the host was silent for",
-    hostile_nbd.TooLong: "shows the disk no more",
-    hostile_nbd.TooShort: "shows the disk no more",
-    hostile_nbd.Endless: "shows the disk no more",
-    hostile_nbd.OtherKind: "shows the disk no more",
-    hostile_nbd.Breaks: "shows the disk no more",
+    hostile_nbd.Silent: "the host did not answer for",
+    hostile_nbd.Gone: "cannot connect to export vda",
+    hostile_nbd.Noise: "cannot connect to export vda",
+    hostile_nbd.Larger: "bytes instead of",
+    hostile_nbd.Smaller: "now has 512 bytes",
+    hostile_nbd.NoLength: "does not report the block status",
+    hostile_nbd.NoParts: "does not report the block status",
+    hostile_nbd.ForgetsParts: "does not report the block status",
+    hostile_nbd.EndsParts: "does not report the block status",
+    hostile_nbd.Hangs: "the host did not answer for",
+    hostile_nbd.TooLong: "no longer exports the disk",
+    hostile_nbd.TooShort: "no longer exports the disk",
+    hostile_nbd.Endless: "no longer exports the disk",
+    hostile_nbd.OtherKind: "no longer exports the disk",
+    hostile_nbd.Breaks: "no longer exports the disk",
 }
 
 
@@ -146,7 +146,10 @@ def test_what_it_says_of_a_disk_names_no_file_here(guest, how, tmp_path):
 
 def test_two_disks_of_one_file(guest):
     before, planned = everything(guest), guest.plan()
-    with guest.shown() as (port, authority), pytest.raises(errors.VirtError, match="there twice"):
+    with (
+        guest.shown() as (port, authority),
+        pytest.raises(errors.VirtError, match="duplicate disk"),
+    ):
         one = serving(port, authority)
         disks = (*one.disks, *serving(port, authority, target="VDA").disks)
         told = Serving(UUID, HOST, port, "stopped", XML, disks, authority)

@@ -126,7 +126,7 @@ class Here(Host):
             tools = guest_builder.Tools(self.config)
             wanted = guest_builder.GuestRequest(name, start=True)
             one = kind(conn, wanted, tools, shown, "", last)
-            one.how = self.how(name, bandwidth)
+            one.options = self.how(name, bandwidth)
             return one.run().to_answer()
 
     def look(self, name="web1"):
@@ -351,7 +351,7 @@ def test_what_answers_on_its_port_by_now_is_not_taken_for_it(host, target, says)
         found = until(lambda: (said := host.look()).paused and said)
         assert (
             found.state == DISCONNECTED
-            and f"on port {shown.port} of {HERE} something else" in found.why
+            and f"another server answers on port {shown.port} of {HERE}" in found.why
         )
     host.recreate(target.show(shown.definition, ["vda"]))
     until(lambda: host.look().state == COMPLETE)
@@ -404,7 +404,7 @@ def test_the_process_that_shows_it_here_dies(host, target):
     host.restore(shown, bandwidth=1)
     host.keepers.end("web1")
     found = until(lambda: (said := host.look()).paused and said)
-    assert found.state == DISCONNECTED and "is gone" in found.why
+    assert found.state == DISCONNECTED and "died" in found.why
     host.recreate(target.show(shown.definition, ["vda"]))
     until(lambda: host.look().state == COMPLETE)
     assert is_the_same(host, target, "vda")
@@ -475,13 +475,13 @@ def test_what_fails_leaves_nothing(host):
         nobody.bind((HERE, 0))
         port = nobody.getsockname()[1]
         shown = ShownBackup(IDENT, "web1", HERE, port, definition(host, ["vda"]), disks, authority)
-        with pytest.raises(errors.OperationFailed, match="cannot be shown"):
+        with pytest.raises(errors.OperationFailed, match="cannot be exported"):
             host.restore(shown)
     with host.conn() as conn:
         assert conn.listAllDomains() == []
     assert host.files() == [] and live_restores.load("web1") is None
     long = "w" * 80
-    with pytest.raises(errors.InvalidInput, match="too long to run from a backup"):
+    with pytest.raises(errors.InvalidInput, match="too long for a live restore"):
         host.restore(shown, name=long)
 
 

@@ -86,14 +86,18 @@ def test_one_changed_byte_of_the_guests_is_seen_and_makes_the_next_a_whole_one(c
     path(guest, made[2]).write_bytes(data)
     assert guest.target.catalog(UUID).good_ids == made[:3]  # nobody has looked
     found = verified(guest, made[2])
-    assert found.broken == {"vda": "the 65536 bytes at 4128768 are others than were read"}
+    assert found.broken == {
+        "vda": "the 65536 bytes at offset 4128768 differ from what was backed up"
+    }
     stock = guest.target.catalog(UUID)
     assert stock.good_ids == made[:2]
     seen = chains.BackupSourceDisk("vda", SIZE, "file /srv/web1.qcow2",
                            bitmaps={chains.checkpoint(made[2]): chains.GOOD})  # fmt: skip
     one = chains.BackupSourceGuest(UUID, "hv1", (seen,), [chains.checkpoint(made[2])])
     [plan] = chains.plan(one, stock)
-    assert plan.reason.startswith("the last backup of it is not good: the 65536 bytes at 4128768")
+    assert plan.reason.startswith(
+        "the last backup of the disk is not good: the 65536 bytes at offset 4128768"
+    )
     # it was the disk below, and is well again
     data[at] ^= 1
     path(guest, made[2]).write_bytes(data)
@@ -112,7 +116,7 @@ def test_what_is_there_where_the_guest_had_zeros_is_seen(guest):
         taken = dataclasses.replace(disk(made, None, file.sha256), size_bytes=size)
         new.finish(told([taken]), XML)
     found = verified(guest, made)
-    assert found.broken == {"vda": f"the {size} bytes at 0 are others than were read"}
+    assert found.broken == {"vda": f"the {size} bytes at offset 0 differ from what was backed up"}
 
 
 def test_one_that_cannot_be_read_back_now_is_named_and_hinders_no_other(chain, tmp_path):
@@ -130,7 +134,7 @@ def test_one_that_cannot_be_read_back_now_is_named_and_hinders_no_other(chain, t
     assert (first.uuid, first.trouble, first.wrong) == (another, None, None)
     assert first.verified.is_good
     assert second.uuid == UUID and second.verified is None
-    assert second.trouble == f"somebody else is at work on {guest.target.folder.root}/{UUID}"
+    assert second.trouble == f"{guest.target.folder.root}/{UUID} is locked by another process"
 
 
 def test_one_that_a_prune_removes_before_it_is_read_back_is_no_trouble(chain):
@@ -209,7 +213,7 @@ def test_one_without_its_definition_is_not_good_but_what_stands_on_its_disks_is(
     os.unlink(path(guest, made[1], "domain.xml"))
     stock = guest.target.catalog(UUID)
     assert stock.good_ids == [made[0], made[2], made[3]]
-    assert stock.problem(made[1]) == "domain.xml is gone"
+    assert stock.problem(made[1]) == "domain.xml is missing"
     assert stock.disk_problem(made[1], "vda") is None
 
 
@@ -463,7 +467,9 @@ def test_what_cannot_be_read_again_stays(chain, tmp_path, monkeypatch):
         found = prune.prune_guest(guest.target, UUID, Retention(last=1))
     assert left(guest) == made
     why = {one.backup_id: one.reason for one in found}[made[2]]
-    assert why.startswith("it was found broken, and cannot be read again now: vda: qemu-nbd does")
+    assert why.startswith(
+        "it was found broken, and cannot be verified again now: vda: qemu-nbd does"
+    )
     prune.prune_guest(guest.target, UUID, Retention(last=1))
     assert left(guest) == [made[3]]
 
@@ -472,7 +478,7 @@ def test_one_that_is_read_stays_with_what_it_needs(chain, tmp_path):
     guest, made = chain
     with guest.target.open_backup(UUID, made[1]):
         found = prune.prune_guest(guest.target, UUID, Retention(last=1))
-        assert {one.backup_id: one.reason for one in found}[made[1]] == "it is being read"
+        assert {one.backup_id: one.reason for one in found}[made[1]] == "the backup is being read"
         assert left(guest) == [made[0], made[1], made[3]] == assert_whole(guest, tmp_path)
     prune.prune_guest(guest.target, UUID, Retention(last=1))
     assert left(guest) == [made[3]]

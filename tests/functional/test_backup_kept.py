@@ -174,7 +174,7 @@ def test_where_nothing_can_be_written_that_is_said_and_nothing_is_begun(
     given_to_the_program(monkeypatch, asked)
     assert export_server.main([]) == 1
     said = json.loads(capsys.readouterr().out)["error"]
-    assert said.startswith(f"the disks of web1 cannot be shown: {folder}/{where}"), said
+    assert said.startswith(f"cannot export the disks of web1: {folder}/{where}"), said
     os.unlink(f"{folder}/{where}")
     assert not is_backed_up(runs) and names(runs) == []
     nothing_is_left(folder, conn)
@@ -228,30 +228,30 @@ def test_what_goes_wrong_while_it_is_shown_is_said_and_ends_it(
     assert export_server.main([]) == 1
     shown, said = map(json.loads, capsys.readouterr().out.splitlines())
     assert shown["serving"]["host"] == HOST
-    assert said == {"error": "the disks of web1 cannot be shown: Too many open files"}
+    assert said == {"error": "cannot export the disks of web1: Too many open files"}
     assert not is_backed_up(runs) and names(runs) == [CHECKPOINT]
     nothing_is_left(folder, conn)
 
 
 def test_while_somebody_reads_it_goes_on(served, reader, monkeypatch):
-    kept, found = served.provider, served.serving
+    kept, found = served.keeper, served.serving
     with reading(SimpleNamespace(port=found.port), found.authority, reader):
         until(lambda: kept._relay.has_readers, "he is let in")
         kept._last_s = time.monotonic() - 2 * export_server.IDLE_S
         assert kept.stop_reason() is None and kept.idle_s() < export_server.ABANDONED_S
         other = api._send("web1", EndRequest(OTHER, False))
-        assert "under way here" in other["error"]
+        assert "running on this host" in other["error"]
     until(lambda: not kept._relay.has_readers, "he has gone")
     monkeypatch.setattr(export_server, "IDLE_S", -1)
     assert served.ends()
-    assert "nobody has read" in api._end_reason("web1", IDENT)
+    assert "nothing was read" in api._end_reason("web1", IDENT)
 
 
 @pytest.mark.parametrize(("what", "why"), [
-    ("room", "has less than 1048576 TiB free: what the guest overwrites"),
+    ("room", "has less than 1048576 TiB free for the blocks that the guest overwrites"),
     ("stopped", "the guest was stopped, or libvirt ended its backup"),
     ("ended", "the guest was stopped, or libvirt ended its backup"),
-    ("signal", "it was ended by a signal"),
+    ("signal", "the export was ended by a signal"),
 ])  # fmt: skip
 def test_what_ends_it_leaves_nothing_of_it(served, runs, conn, folder, monkeypatch, what, why):
     assert served.thread.is_alive() and is_backed_up(runs)
@@ -262,7 +262,7 @@ def test_what_ends_it_leaves_nothing_of_it(served, runs, conn, folder, monkeypat
     elif what == "ended":
         runs.abortJob()
     else:
-        served.provider.signalled = True
+        served.keeper.signalled = True
     assert served.ends()
     assert why in api._end_reason("web1", IDENT)
     assert bool(runs.isActive()) is (what != "stopped")
@@ -333,9 +333,9 @@ def test_room_is_looked_at_also_while_libvirt_does_not_answer(served, monkeypatc
         raise errors.ConnectionFailed("libvirt is being restarted")
 
     monkeypatch.setattr(export_server.ExportServer, "_failure_reason", silent)
-    assert served.provider.stop_reason() is None
+    assert served.keeper.stop_reason() is None
     monkeypatch.setattr(export_server, "RESERVED_BYTES", 2**60)
-    assert "what the guest overwrites" in served.provider.stop_reason()
+    assert "the blocks that the guest overwrites" in served.keeper.stop_reason()
 
 
 def fallocated(path, size):
@@ -361,13 +361,13 @@ def test_how_fast_it_fills_says_how_much_room_is_needed(tmp_path, monkeypatch):
 
 def test_what_one_guest_may_overwrite_has_a_limit_of_its_own(asked, runs, folder):
     with serving(replace(asked, scratch_mib=1)) as served:
-        assert served.provider.stop_reason() is None
+        assert served.keeper.stop_reason() is None
         fallocated(Path(folder) / "images/_backup/other/vda.qcow2", 2 * MIB)
-        assert served.provider.stop_reason() is None
+        assert served.keeper.stop_reason() is None
         fallocated(Path(folder) / f"images/_backup/web1@{HOST}/more", 2 * MIB)
         assert served.ends()
     why = json.loads(Path(request.end_reason_path("web1")).read_text())["why"]
-    assert "takes more than 1 MiB in " in why and "virt:backup:scratch_mib" in why
+    assert "take more than 1 MiB in " in why and "virt:backup:scratch_mib" in why
 
 
 def test_a_disk_that_is_allocated_beside_it_ends_no_backup(tmp_path, monkeypatch):

@@ -104,7 +104,7 @@ def is_as_it_was(cloud, state=RUNS, left=()):
     machines.until(lambda: machines.sh(f"virsh -q -c {machines.daemon.uri} list && echo yes",
                                        check=False))  # fmt: skip
     assert machines.state().startswith(state)
-    # where nobody ends it, it ends by itself when nobody has read for two minutes
+    # where nobody ends it, it ends by itself when nothing was read for two minutes
     machines.until(lambda: all(any(word in one for word in left) for one in machines.traces()), 160)
     cloud.before.clear()
     cloud.vault.pop("bandwidth", None)
@@ -224,7 +224,7 @@ def test_the_runner_was_killed(cloud):
     cloud.before["virt.backup_end"] = killed
     with pytest.raises(KeyboardInterrupt):
         backed_up(cloud)
-    assert "is under way here" in fails(cloud)
+    assert "is running on this host" in fails(cloud)
     assert machines.traces() != []
     time.sleep(21)
     is_as_it_was(cloud, left=("",))
@@ -246,8 +246,8 @@ def test_one_that_cannot_be_begun_says_why_and_that_alone(cloud):
     machines = cloud.machines
     with machines.small(machines.images, 16):
         assert fails(cloud) == (
-            f"hv1: {machines.images} has less than 256 MiB free: what the guest overwrites during "
-            "a backup is kept there"
+            f"hv1: {machines.images} has less than 256 MiB free "
+            "for the blocks that the guest overwrites during the backup"
         )
         machines.until(lambda: machines.traces() == [])
 

@@ -73,10 +73,10 @@ def test_a_guest_that_no_backup_has_replaced(virt):
     told = virt["virt.backup_over"]("test")
     assert (told["active"], told["waits"]) == (True, None)
     [why] = told["why"]
-    assert why == "test is running: stop it first; stop=True powers it off"
+    assert why == "test is running: stop it first, or use stop=True to power it off"
     assert virt["virt.backup_over"]("test", stop=True)["why"] == []
     for verb in ("backup_confirm", "backup_undo"):
-        with pytest.raises(errors.NotFound, match="no backup has taken the place of test on "):
+        with pytest.raises(errors.NotFound, match=r"test on .* has no in-place restore"):
             virt[f"virt.{verb}"]("test")
     assert asking.answer(virt, "virt.backup_standing", "test")["state"] == "whole"
     assert asking.answer(virt, "virt.backup_standing", "nobody")["state"] == "gone"
@@ -159,26 +159,26 @@ def test_what_fails_in_the_middle_is_ended_and_why_is_said(virt, parts, tmp_path
     with pytest.raises(errors.OperationFailed) as found:
         virt["virt.backup"]("test", str(tmp_path))
     assert found.value.text == why
-    assert parts.original_name[-1] == ("backup_end", ("test", IDENT), {})
+    assert parts.called[-1] == ("backup_end", ("test", IDENT), {})
 
 
 def test_what_is_interrupted_is_ended(virt, parts, tmp_path):
     parts.answers["backup_pull"] = KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt):
         virt["virt.backup"]("test", str(tmp_path))
-    assert parts.original_name[-1] == ("backup_end", ("test", IDENT), {})
+    assert parts.called[-1] == ("backup_end", ("test", IDENT), {})
 
 
 def test_a_backup_that_is_there_is_no_failure_whatever_becomes_of_its_end(virt, parts, tmp_path):
     parts.answers["backup_end"] = errors.OperationFailed("libvirt does not end it")
     made = virt["virt.backup"]("test", str(tmp_path))
     assert (made["ident"], made["left"]) == (IDENT, ["libvirt does not end it"])
-    assert parts.original_name[-1] == (
+    assert parts.called[-1] == (
         "backup_end",
         ("test", IDENT),
         {"good": True, "needed": ["a", "c"]},
     )
-    assert [verb for verb, *_ in parts.original_name].count("backup_end") == 1
+    assert [verb for verb, *_ in parts.called].count("backup_end") == 1
 
 
 @pytest.fixture
@@ -192,13 +192,13 @@ def kept(tmp_path):
 def test_a_guest_that_was_made_is_no_failure_whatever_becomes_of_what_was_shown(virt, parts, kept):
     parts.answers["backup_hide"] = errors.OperationFailed("it cannot be hidden")
     made = virt["virt.backup_bring"]("web1", kept, new="web2")
-    assert made["name"] == "web1" and parts.original_name[-1] == ("backup_hide", ("PEM",), {})
+    assert made["name"] == "web1" and parts.called[-1] == ("backup_hide", ("PEM",), {})
 
 
 @pytest.mark.parametrize(("given", "why"), [
-    ({"new": "web2", "over": True}, "new=NAME is another guest: not with over or disk"),
-    ({"new": "web2", "disk": "vda"}, "new=NAME is another guest: not with over or disk"),
-    ({"stop": True}, "stop=True is for over=True: nothing else stops a guest"),
+    ({"new": "web2", "over": True}, "new=NAME cannot be combined with over or disk"),
+    ({"new": "web2", "disk": "vda"}, "new=NAME cannot be combined with over or disk"),
+    ({"stop": True}, "stop=True requires over=True"),
 ])  # fmt: skip
 def test_what_makes_no_sense_together_is_refused_before_anything_is_shown(
     virt, parts, kept, given, why
@@ -206,7 +206,7 @@ def test_what_makes_no_sense_together_is_refused_before_anything_is_shown(
     for test in (True, False):
         with pytest.raises(errors.InvalidInput, match=why):
             virt["virt.backup_bring"]("web1", kept, test=test, **given)
-    assert parts.original_name == []
+    assert parts.called == []
 
 
 @pytest.mark.parametrize("verb", ["backup_show", "backup_restore"])
@@ -215,7 +215,7 @@ def test_why_no_guest_was_made_is_said_and_nothing_stays_shown(virt, parts, kept
                       "backup_hide": errors.OperationFailed("it cannot be hidden")}  # fmt: skip
     with pytest.raises(errors.OperationFailed, match="there is no room"):
         virt["virt.backup_bring"]("web1", kept)
-    assert parts.original_name[-1] == ("backup_hide", ("PEM",), {})
+    assert parts.called[-1] == ("backup_hide", ("PEM",), {})
 
 
 def test_the_end_of_a_backup_that_was_not_begun(virt):
@@ -271,7 +271,7 @@ def test_a_target_on_whose_backups_nobody_stands(virt, tmp_path):
 
 def test_a_disk_that_is_no_text_uses_up_no_key(virt, tmp_path, monkeypatch):
     readers = str(tmp_path / "readers")
-    monkeypatch.setitem(virt["virt.backup_disk"].__globals__, "_ONCE", readers)
+    monkeypatch.setitem(virt["virt.backup_disk"].__globals__, "_ONE_TIME_KEYS", readers)
     reader = virt["virt.backup_reader"](once=True)["authority"]
     shown = ShownBackup(IDENT, "web1", "hv1", 1, "<domain/>", (), reader).to_answer()
     for verb in ("backup_disk", "backup_restore"):
@@ -291,7 +291,7 @@ def test_a_restore_says_that_the_master_did_not_accept_the_key(virt, monkeypatch
     made = CreatedGuest(name="web1", pub_key="KEY", disks=(), warnings=("one",))
     monkeypatch.setattr(client, "submit_key", hand_in)
     monkeypatch.setattr(restore.RestoreBuilder, "run", lambda _self: made)
-    monkeypatch.setitem(known, "_backup_reading", lambda *_: contextlib.nullcontext(("", "")))
+    monkeypatch.setitem(known, "_backup_reader", lambda *_: contextlib.nullcontext(("", "")))
     told = ShownBackup(IDENT, "web1", "hv1", 1, "<domain/>", (), "PEM").to_answer()
     found = virt["virt.backup_restore"]("web1", told)
     assert handed == [("web1", "KEY")]

@@ -79,7 +79,7 @@ def cloud(tmp_path, monkeypatch):
     guest.write(MIB, 300_000, byte=1)
     modules = load("test:///default")
     module = modules["virt.backup_pull"].__globals__
-    monkeypatch.setitem(module, "_ONCE", str(tmp_path / "readers"))
+    monkeypatch.setitem(module, "_ONE_TIME_KEYS", str(tmp_path / "readers"))
     monkeypatch.setattr(backing_up.lifecycle, "host_for_write", lambda *_: "hv1")
     monkeypatch.setattr(backing_up.lock, "guest", lambda *_: contextlib.nullcontext())
     monkeypatch.setattr(
@@ -115,7 +115,7 @@ def test_a_hypervisor_cannot_lead_who_reads_to_what_another_one_shows(cloud, tmp
     authority of what hv2 shows, and tells that and hv2's port as its own."""
     under_way = own_pair.ephemeral(str(tmp_path / "readers"), "backup-reader")
     cloud.hypervisor.leads = cloud.hypervisor.shown(under_way.authority)
-    with pytest.raises(errors.VirtError, match="cannot read vda"):
+    with pytest.raises(errors.VirtError, match="cannot connect to export vda"):
         backed_up(cloud)
     assert not cloud.hypervisor.guest.target.catalog(UUID).backups
     assert [good for _, good in cloud.hypervisor.ended] == [False]

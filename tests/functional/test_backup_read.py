@@ -73,7 +73,9 @@ def guest(tmp_path, program):
 
 
 def served(guest, server):
-    disk = ServedDisk("vda", guest.size, "file /srv/web1.qcow2", "vda", reason="it was asked for")
+    disk = ServedDisk(
+        "vda", guest.size, "file /srv/web1.qcow2", "vda", reason="a full backup was requested"
+    )
     shown = Serving(UUID, HOST, server.port, "stopped", XML, (disk,), server.pair.authority)
     try:
         return guest.receive(guest.plan().ident, shown)
@@ -99,7 +101,7 @@ def test_each_wait_for_the_host_has_an_end_and_no_work_of_ours_has(guest, progra
     now = "2026-11-26T16:00:00Z"
     found = upkeep.verify_all(guest.target, None, upkeep.ALL, None, now, lambda *_: None)
     assert [one.wrong for one in found.backups] == [None] * 3
-    [done] = program.only_configured[-1]["done"]
+    [done] = program.said[-1]["done"]
     assert done["moved_bytes"] == 65536  # of the increment
 
 
@@ -117,15 +119,15 @@ def test_a_storage_daemon_that_cannot_open_a_disk_shows_nothing(tmp_path):
     """It listens before it opens the disks, and lets nobody in before it has opened them."""
     path = str(tmp_path / "nbd")
     server = daemon._start([sys.executable, "-c", LISTENS, path])
-    with pytest.raises(errors.OperationFailed, match="cannot be shown: there is no such disk"):
+    with pytest.raises(errors.OperationFailed, match="cannot be exported: there is no such disk"):
         daemon._wait(server, path)
 
 
 LIES = {
-    hostile_nbd.Gone: "cannot read vda of 127.0.0.1:",
-    hostile_nbd.Larger: "vda has 4611686018427387904 bytes by now, it had",
-    hostile_nbd.ForgetsParts: "the host does not tell what is to be read from 0 on: nbd_block_stat",
-    hostile_nbd.Breaks: "the host shows the disk no more: nbd_pread",
+    hostile_nbd.Gone: "cannot connect to export vda on 127.0.0.1:",
+    hostile_nbd.Larger: "vda now has 4611686018427387904 bytes instead of",
+    hostile_nbd.ForgetsParts: "does not report the block status at offset 0: nbd_block_stat",
+    hostile_nbd.Breaks: "the host no longer exports the disk: nbd_pread",
 }
 
 
@@ -165,7 +167,7 @@ def test_a_sparse_disk_that_the_guest_overwrites_meanwhile_is_backed_up(tmp_path
     assert made.moved_bytes == guest.size
     restored(guest, made.ident, tmp_path / "raw")
     assert (tmp_path / "raw").read_bytes() == image
-    told = [one for one in program.only_configured if "total_bytes" in one]
+    told = [one for one in program.said if "total_bytes" in one]
     assert all(one["done_bytes"] <= one["total_bytes"] for one in told)
 
 
@@ -183,7 +185,7 @@ def test_a_device_needs_as_much_room_as_its_last_backup(tmp_path, program, monke
     vfs.f_bavail = (pull.RESERVED_BYTES + MIB // 2) // 4096
     again = hostile_nbd.Honest(image, guest.reader.authority)
     monkeypatch.setattr(again, "status", lambda _offset, length: [(length, 0)], raising=False)
-    with pytest.raises(errors.VirtError, match=r"free, 1.* MiB of data are to be stored"):
+    with pytest.raises(errors.VirtError, match=r"free, 1.* MiB are needed"):
         served(guest, again)
 
 
@@ -194,7 +196,7 @@ def test_storage_that_hangs_is_named_and_not_the_host(program, monkeypatch):
     copy = pull._DiskCopy([None], [None], overlay=False)
     with copy._track_write(), pull._storage_watchdog(copy, 0):
         until(lambda: ended, "it ends")
-    assert program.only_configured[0]["error"].startswith("the target's storage was silent for")
+    assert program.said[0]["error"].startswith("the target's storage did not answer for")
 
 
 def test_of_a_disk_of_many_pieces_each_is_there(tmp_path, program):
@@ -210,15 +212,15 @@ def test_a_host_that_does_not_show_the_bitmap_makes_no_backup(guest):
     with guest.shown() as (port, authority):
         disk = ServedDisk("vda", guest.size, "/a", "vda", ("qemu:dirty-bitmap:x",), reason="asked")
         shown = Serving(UUID, HOST, port, "stopped", XML, (disk,), authority)
-        with pytest.raises(errors.VirtError, match="not serve qemu:dirty-bitmap:x of vda"):
+        with pytest.raises(errors.VirtError, match="not export qemu:dirty-bitmap:x of vda"):
             guest.receive(guest.plan().ident, shown)
     assert not guest.target.catalog(UUID).backups
 
 
 WRITERS = {
-    "it does not begin": ("exit 1", "qemu-nbd does not begin"),
-    "it fails at the end": ('{real} "$@"; exit 1', "vda.qcow2 cannot be written: qemu-nbd failed"),
-    "it cannot write": ('ulimit -f 300; exec {real} "$@"', "vda.qcow2 cannot be written: nbd_"),
+    "it does not begin": ("exit 1", "qemu-nbd does not start"),
+    "it fails at the end": ('{real} "$@"; exit 1', "cannot write .*vda.qcow2: qemu-nbd failed"),
+    "it cannot write": ('ulimit -f 300; exec {real} "$@"', "cannot write .*vda.qcow2: nbd_"),
 }
 
 
@@ -240,7 +242,7 @@ def test_what_cannot_be_written_is_no_backup(guest, tmp_path, monkeypatch, how):
 
 def test_without_room_nothing_is_read(guest, program, monkeypatch):
     monkeypatch.setattr(pull, "RESERVED_BYTES", 2**60)
-    with pytest.raises(errors.VirtError, match=r"the target has .* free, 320 KiB of data are to b"):
+    with pytest.raises(errors.VirtError, match=r"the target has .* free, 320 KiB are needed"):
         guest.back_up()
     assert program.alarms == [pull.SILENT_S, pull.SILENT_S]
 
@@ -255,5 +257,5 @@ def test_what_the_system_refuses_is_said(program, tmp_path):
 def test_without_the_binding_it_is_said_what_to_install(program, monkeypatch):
     monkeypatch.setattr(exports, "nbd", None)
     job = pull.PullJob("/", HOST, 1, "", ())
-    words = "the binding of libnbd is missing: install python3-libnbd"
+    words = "the Python binding of libnbd is missing: install python3-libnbd"
     assert program.main(json.dumps(job.to_answer())) == {"error": words}

@@ -40,7 +40,7 @@ def test_what_it_has_done_is_taken_when_it_is_said(run):
         ("sys.exit('first\\n\\nlast words')", "that reads the disks died: first / last words$"),
         ("", "the program that reads the disks died: it said nothing$"),
         ("os.kill(os.getpid(), signal.SIGKILL)", "reads the disks died: it said nothing$"),
-        ("signal.alarm(1); signal.pause()", f"^the host was silent for {pull.SILENT_S} s$"),
+        ("signal.alarm(1); signal.pause()", f"^the host did not answer for {pull.SILENT_S} s$"),
     ],
 )
 def test_why_there_is_nothing_is_said(run, script, words):
@@ -94,8 +94,8 @@ def test_a_good_backup_whose_key_is_lost_is_listed_with_that(tmp_path, monkeypat
     assert receive._list_entry(stock.backups[name], UUID, stock, 0).wrong is None
     path.unlink()
     lost = receive._list_entry(stock.backups[name], UUID, stock, 0).wrong
-    assert f"the key {path} cannot be read" in lost
+    assert f"cannot read the key {path}" in lost
     path.write_text("o" * 44)
     path.chmod(0o600)
     other = receive._list_entry(stock.backups[name], UUID, stock, 0).wrong
-    assert "is another key than that by which the backup was encrypted" in other
+    assert "is not the key that this backup was encrypted with" in other

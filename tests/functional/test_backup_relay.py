@@ -335,7 +335,7 @@ def test_what_answers_otherwise_is_not_the_door(reader, said):
 
 
 def test_a_disk_that_cannot_be_shown_is_said_to_be_with_why(tmp_path):
-    words = r"^the disks cannot be shown: .*Could not open '.*/gone': No such file or directory"
+    words = r"^the disks cannot be exported: .*Could not open '.*/gone': No such file or directory"
     with pytest.raises(errors.OperationFailed, match=words):
         daemon.begin(
             [daemon.ExportedDisk(str(tmp_path / "gone"), "raw", "vda")], str(tmp_path / "nbd")

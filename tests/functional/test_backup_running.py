@@ -178,7 +178,7 @@ def test_one_that_thawed_by_itself_before_it_was_told_to_is_as_after_a_crash(dom
     said = begun(dom, qemu)[1:3]
     assert said == (
         record.CRASH,
-        "the guest had thawed its file systems before the backup had begun",
+        "the guest thawed its file systems before the backup had begun",
     )
     assert qemu.did[-1] == "over"
 
@@ -263,10 +263,10 @@ def test_an_agent_that_is_connected(name, state, has):
 
 
 def test_a_bitmap_that_is_lost_makes_it_a_whole_one(dom, qemu):
-    qemu.initial_state = [says(libvirt.VIR_ERR_CHECKPOINT_INCONSISTENT, "the bitmap is gone")]
+    qemu.begins = [says(libvirt.VIR_ERR_CHECKPOINT_INCONSISTENT, "the bitmap is gone")]
     served, *_ = begun(dom, qemu)
     assert [(one.parent, one.contexts, one.reason) for one in served] == [
-        (None, (), "libvirt says: the bitmap is gone"), (None, (), "it is raw"),
+        (None, (), "libvirt: the bitmap is gone"), (None, (), "it is raw"),
     ]  # fmt: skip
     assert {one.mode for one in qemu.told[0].disks} == {"full", None}
     assert qemu.did == ["noted", "freeze", "begin", "begin", "thaw", "over"]
@@ -278,7 +278,7 @@ def test_a_bitmap_that_is_lost_makes_it_a_whole_one(dom, qemu):
     ([libvirt.VIR_ERR_CHECKPOINT_INCONSISTENT], (PlannedDisk("vda"), WHOLE), "a"),
 ])  # fmt: skip
 def test_what_libvirt_does_not_begin_leaves_nothing_frozen(dom, qemu, begins, plan, words):
-    qemu.initial_state = [says(code, text) for code, text in zip(begins, "ab", strict=False)]
+    qemu.begins = [says(code, text) for code, text in zip(begins, "ab", strict=False)]
     with pytest.raises(errors.VirtError, match=f"^cannot begin a backup of web1: {words}$"):
         begun(dom, qemu, *plan)
     assert qemu.did[-2:] == ["thaw", "over"]
@@ -338,5 +338,5 @@ def test_a_disk_that_the_running_guest_lacks_is_named():
     live = "<domain><devices/></domain>"
     dom = SimpleNamespace(XMLDesc=lambda flags: xml if flags else live)
     assert definition.excluded_devices(dom) == {
-        "vdb": "the running guest does not have it before its next start",
+        "vdb": "it takes effect at the next start of the guest",
     }

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.skipif(
     not os.path.exists("/usr/bin/qemu-storage-daemon"), reason="no qemu-storage-daemon"
 )
 IDENT, OTHER = "000001-20261126T155220Z-00000000", "000002-20261126T155220Z-00000000"
-DIED = "the process that kept them served died"
+DIED = "the process that exported the disks died"
 WEB1 = f"""<domain type='test'><name>web1</name><uuid>{UUID}</uuid><memory>1024</memory>
 <os><type>hvm</type></os><devices><disk type='file' device='disk'>
 <driver name='qemu' type='qcow2'/><source file='{{}}'/><target dev='vda'/></disk></devices>
@@ -117,7 +117,7 @@ def test_who_says_nothing_that_is_understood_ends_no_backup(served, says):
         line.shutdown(socket.SHUT_WR)
         line.settimeout(60)
         assert line.recv(1) == b""  # it is through with this one
-    assert "under way here" in api._send("web1", EndRequest(OTHER, False))["error"]
+    assert "running on this host" in api._send("web1", EndRequest(OTHER, False))["error"]
     assert api._send("web1", EndRequest(IDENT, True)) == {"why": None, "left": []}
     assert served.ends()
 
@@ -127,7 +127,7 @@ def test_who_does_not_wait_for_his_answer_ends_no_backup(served):
         with socket.socket(socket.AF_UNIX) as line:
             line.connect(request.socket_path("web1"))
             line.sendall(json.dumps(EndRequest(OTHER, False).to_answer()).encode() + b"\n")
-    assert "under way here" in api._send("web1", EndRequest(OTHER, False))["error"]
+    assert "running on this host" in api._send("web1", EndRequest(OTHER, False))["error"]
     assert served.thread.is_alive()
 
 
@@ -141,7 +141,7 @@ def test_the_disks_of_one_that_is_saved_are_as_after_a_power_cut(asked, conn):
         told = one.begin()
         one.end()
     assert told.consistency == record.CRASH
-    assert told.note == "its memory is saved, and in no backup"
+    assert told.note == "the guest has saved memory, which is not backed up"
 
 
 def test_it_ends_when_somebody_starts_the_guest(served, conn, folder):
@@ -175,19 +175,19 @@ def test_one_that_nobody_reads_gives_way_to_another(served, conn, folder, monkey
 
 
 @pytest.mark.parametrize(("what", "why"), [
-    ("signal", "it was ended by a signal"),
-    ("nobody", "nobody has read for -1 s"),
-    ("daemon", "the disks are shown no more"),
+    ("signal", "the export was ended by a signal"),
+    ("nobody", "nothing was read for -1 s"),
+    ("daemon", "the disks are no longer exported"),
 ])  # fmt: skip
 def test_why_it_ended_by_itself_is_said_to_who_asks_later(
     served, conn, folder, monkeypatch, what, why
 ):
     if what == "signal":
-        served.provider.signalled = True
+        served.keeper.signalled = True
     elif what == "nobody":
         monkeypatch.setattr(export_server, "IDLE_S", -1)
     else:
-        served.provider._server.end()
+        served.keeper._server.end()
     assert served.ends()
     nothing_is_left(folder, conn)
     assert why in api._end_reason("web1", IDENT)
@@ -195,10 +195,10 @@ def test_why_it_ended_by_itself_is_said_to_who_asks_later(
 
 
 @pytest.mark.parametrize(("what", "why"), [
-    ("room", "has less than 1048576 TiB free: what the guest overwrites"),
-    ("disks", "the disks of web1 changed meanwhile: begin again"),
+    ("room", "has less than 1048576 TiB free for the blocks that the guest overwrites"),
+    ("disks", "the disks of web1 changed meanwhile: repeat the command"),
     ("gone", "web1"),
-    ("port", "so many backups are read from here"),
+    ("port", "too many connections are open"),
 ])  # fmt: skip
 def test_what_cannot_be_begun_leaves_nothing(asked, conn, folder, monkeypatch, what, why):
     with contextlib.ExitStack() as stack:
@@ -266,7 +266,7 @@ def test_a_program_that_dies_before_it_has_read_what_it_is_to_do(asked, conn, fo
     """More than a pipe holds, so that it is noticed each time."""
     monkeypatch.setattr(sys, "executable", "/bin/false")
     disks = tuple(PlannedDisk("vda", reason="x" * 1000) for _ in range(200))
-    with pytest.raises(errors.OperationFailed, match="the disks of web1 are not served"):
+    with pytest.raises(errors.OperationFailed, match="cannot export the disks of web1"):
         api.begin(os.path.dirname(api.__file__), conn, replaced(asked, disks=disks))
     nothing_is_left(folder, conn)
 
@@ -282,7 +282,7 @@ def test_a_journal_that_is_damaged_is_named(folder):
 
 
 def test_one_backup_of_a_guest_at_a_time(folder):
-    refused = pytest.raises(errors.OperationFailed, match="another backup of web1 is under way")
+    refused = pytest.raises(errors.OperationFailed, match="another backup of web1 is running")
     with (
         BackupJournal("web1").lock(),
         BackupJournal("web2").lock(),
@@ -331,7 +331,9 @@ def test_the_program_says_why_nothing_is_shown(program, folder, capsys):
     with BackupJournal("web1").lock():
         assert program() == 1
     said = json.loads(capsys.readouterr().out)
-    assert said == {"error": "another backup of web1 is under way here: wait for it"}
+    assert said == {
+        "error": "another backup of web1 is running on this host: wait until it is done"
+    }
 
 
 def test_that_a_disk_is_full_is_said(program, folder, conn, monkeypatch, capsys):
@@ -342,7 +344,7 @@ def test_that_a_disk_is_full_is_said(program, folder, conn, monkeypatch, capsys)
         disk.setattr(os, "fsync", full)
         assert program() == 1
     said = json.loads(capsys.readouterr().out)["error"]
-    assert said == "the disks of web1 cannot be shown: No space left on device"
+    assert said == "cannot export the disks of web1: No space left on device"
     nothing_is_left(folder, conn)
 
 
@@ -357,9 +359,9 @@ def test_where_who_asked_for_it_has_died_nothing_stays_shown(program, folder, co
 
 
 @pytest.mark.parametrize(("says", "why"), [
-    ("", "the disks of web1 are not served: its last words"),
-    ("no JSON", "the disks of web1 are not served: its last words"),
-    ('{"error": "it has no room"}', "^it has no room$"), ("{}", "it did not say why"),
+    ("", "cannot export the disks of web1: its last words"),
+    ("no JSON", "cannot export the disks of web1: its last words"),
+    ('{"error": "it has no room"}', "^it has no room$"), ("{}", "no reason was given"),
 ])  # fmt: skip
 def test_a_program_that_shows_nothing_says_why_or_is_ended(
     asked, conn, folder, monkeypatch, says, why
@@ -382,7 +384,7 @@ def test_one_that_is_silent_when_it_is_to_end_is_still_at_work(conn, folder, mon
     with BackupJournal("web1").lock(), socket.socket(socket.AF_UNIX) as listener:
         listener.bind(request.socket_path("web1"))
         listener.listen()
-        with pytest.raises(errors.OperationFailed, match="another backup of web1 is under way"):
+        with pytest.raises(errors.OperationFailed, match="another backup of web1 is running"):
             api.end(conn, "web1", EndRequest(IDENT, True))
         assert os.path.exists(request.socket_path("web1"))
 
@@ -437,7 +439,7 @@ def test_while_libvirt_is_away_a_backup_goes_on_and_its_end_is_left_to_others(
         kept.end()
     assert journal.read() is not None
     monkeypatch.setattr(export_server, "IDLE_S", -1)
-    assert kept.stop_reason() == "nobody has read for -1 s"
+    assert kept.stop_reason() == "nothing was read for -1 s"
 
 
 def test_a_guest_that_is_gone_meanwhile_is_no_fault(asked, conn, folder):

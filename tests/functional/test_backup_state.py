@@ -150,7 +150,7 @@ def test_what_an_earlier_guest_left_is_kept_and_named(guest):
     guest.virsh("undefine web1 --keep-nvram --keep-tpm")
     guest.sh(f"rm {guest.disk}")
     found = bring(guest)["warnings"]
-    assert [one.split(",")[0] for one in found] == [
+    assert [one.split(" ")[0] for one in found] == [
         f"{NVRAM}/web1_VARS.fd", f"{SWTPM}/{mine}",
     ]  # fmt: skip
     assert digests(guest) == then
@@ -173,7 +173,7 @@ def test_a_restore_that_fails_leaves_the_state_that_was_there(guest, over):
     asked = {"name": "web1", "folder": str(guest.target), "over": over, "overcommit": True}
     answer, wrong = guest.hypervisor.ask("virt.backup_bring", **asked)
     guest.sh(f"rm {SWTPM}; mv {SWTPM}.real {SWTPM}; chown root {SWTPM}")
-    assert answer is None and "is a link that is not root's" in wrong
+    assert answer is None and "is a link that does not belong to root" in wrong
     assert digests(guest, of=mine) == changed
     if over:
         assert str(guest.disk) in guest.virsh("domblklist web1")
@@ -220,7 +220,7 @@ def test_a_backup_from_before_says_that_the_guest_has_new_ones(guest):
     assert digests(guest) == changed
     done(guest, "backup_undo", name="web1")
     new = bring(guest, new="web2")["warnings"]
-    assert new[:2] == [one.replace("web1 keeps its", "web2 begins with new") for one in kept]
+    assert new[:2] == [one.replace("web1 keeps its", "web2 starts with new") for one in kept]
 
 
 def test_what_an_earlier_guest_left_is_not_said_to_be_new(guest):
@@ -229,7 +229,7 @@ def test_what_an_earlier_guest_left_is_not_said_to_be_new(guest):
     guest.virsh("undefine web1 --keep-nvram --keep-tpm")
     guest.sh(f"rm {guest.disk}")
     assert bring(guest)["warnings"] == [
-        f"web1 begins with the {what} that an earlier guest left in {path}: the backup has none"
+        f"web1 starts with the {what} of an earlier guest in {path}: the backup has none"
         for what, path in [
             ("firmware variables", f"{NVRAM}/web1_VARS.fd"), ("TPM state", f"{SWTPM}/{mine}"),
         ]
@@ -246,7 +246,7 @@ def test_variables_in_a_folder_of_its_own_are_not_said_to_be_kept(guest):
     guest.sh(f"mv {libvirts} {own}")
     guest.virsh(f"define {guest.folder}/own.xml")
     assert bring(guest, over=True)["warnings"] == [
-        "web1 begins with new firmware variables: the backup has none; what it had stays in "
+        "web1 starts with new firmware variables: the backup has none; the previous files stay in "
         f"{own} for virt.backup_undo",
         "web1 keeps its TPM state: the backup has none",
     ]
@@ -260,7 +260,7 @@ def test_what_is_a_link_is_in_no_backup_and_named(guest):
     made = backed_up(guest)
     assert made["skipped"] == {"firmware variables": "web1_VARS.fd is a link"}
     [warning, *_] = bring(guest, new="web2")["warnings"]
-    assert warning == "web2 begins with new firmware variables: the backup has none"
+    assert warning == "web2 starts with new firmware variables: the backup has none"
 
 
 def test_one_bad_block_of_the_state_costs_no_disk(guest):
@@ -276,7 +276,7 @@ def test_one_bad_block_of_the_state_costs_no_disk(guest):
     asked = {"name": "web1", "folder": str(guest.target), "new": "web2", "overcommit": True}
     assert "is not good: state: " in guest.hypervisor.ask("virt.backup_bring", **asked)[1]
     words = bring(guest, new="web2", damaged=True)["warnings"]
-    assert [one for one in words if "begins with new firmware variables: the state in" in one]
+    assert [one for one in words if "starts with new firmware variables: the state in" in one]
 
 
 def test_the_state_is_encrypted_where_the_disks_are(guest):
@@ -291,7 +291,10 @@ def test_the_state_is_encrypted_where_the_disks_are(guest):
 def test_private_keys_of_a_tpm_lie_in_plain_at_no_target(guest):
     made = done(guest, "backup", name="web1")
     [(what, why)] = made["skipped"].items()
-    assert what == "TPM state" and "would lie at the target in plain: give that target a key" in why
+    assert (
+        what == "TPM state"
+        and "the target would store it in plain: set a key for the target" in why
+    )
     [folder] = guest.target.glob(f"*/{made['ident']}")
     data = (folder / "state.qcow2").read_bytes()
     assert b"variables.fd" in data and b"tpm2-00" not in data

@@ -39,7 +39,7 @@ def test_it_stays_until_the_last_is_let_go(guest):
     assert list(pins.list_all(guest.target)) == [
         PinnedBackup(UUID, ident, one) for one in (TWO, ONE)
     ]
-    assert pins.hold_reason(guest.target, UUID, ident) == "web2 on hv2 stands on it"
+    assert pins.hold_reason(guest.target, UUID, ident) == "web2 on hv2 runs from it"
     assert guest.target.remove(UUID, ident) is False
     # since when does not tell one from another; another host's guest of the name is another
     assert pins.remove_pin(guest.target, UUID, ident, BackupPin("web1", "hv2")) is False
@@ -100,13 +100,13 @@ UNREADABLE = {
 def test_where_it_cannot_be_read_somebody_stands_on_it(guest, how):
     ident = first(guest)
     UNREADABLE[how](Path(guest.target.folder.root, UUID, ident, FILE))
-    why = "a guest that is not known on a hypervisor that is not known stands on it"
+    why = "an unknown guest on an unknown hypervisor runs from it"
     assert pins.hold_reason(guest.target, UUID, ident) == why
     assert not guest.target.remove(UUID, ident)
     kept = prune.prune_guest(guest.target, UUID, Retention(last=1), False)
     assert (ident, True, why) in [(one.backup_id, one.retained, one.reason) for one in kept]
     for change in (pins.add_pin, pins.remove_pin):
         told = pins.UNREADABLE if change is pins.remove_pin else ONE
-        with pytest.raises(errors.BadAnswer, match=f"{FILE} of {ident} cannot be read: put it ri"):
+        with pytest.raises(errors.BadAnswer, match=f"cannot read {FILE} of {ident}: repair"):
             change(guest.target, UUID, ident, told)
     assert os.path.lexists(f"{guest.target.folder.root}/{UUID}/{ident}/{FILE}")

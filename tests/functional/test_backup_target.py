@@ -96,7 +96,7 @@ def test_a_number_that_was_given_meanwhile_is_given_to_no_other(guest):
     made = [guest.back_up() for _ in range(3)]
     for one in made[1:]:
         with (
-            pytest.raises(errors.InvalidInput, match=f"{made[2]} of this guest was made meanwhile"),
+            pytest.raises(errors.InvalidInput, match=f"{made[2]}, was made meanwhile"),
             guest.target.create(UUID, one),
         ):
             pytest.fail("it is made")
@@ -141,7 +141,9 @@ def test_a_disk_is_read_with_all_that_it_stands_on(guest, chain):
 def test_no_tool_opens_what_stands_on_something_else_than_its_record_says(guest, chain, depth):
     of, one, paths = chain
     qemu_img("rebase", "-u", "-F", "raw", "-b", "/etc/shadow", paths[depth])
-    with pytest.raises(errors.BadAnswer, match=r"vda.qcow2 .*stands on .*/etc/shadow") as found:
+    with pytest.raises(
+        errors.BadAnswer, match=r"vda.qcow2 .*has the backing file .*/etc/shadow"
+    ) as found:
         guest.target.layer_paths(of, one)
     assert (Path(paths[depth]).parent.name in found.value.text) is (depth > 0)
 
@@ -150,7 +152,7 @@ def test_no_tool_opens_what_stands_on_a_disk_of_another_key(guest, chain, monkey
     of, one, paths = chain
     monkeypatch.setattr(target, "image_mismatch", lambda *_: None)
     below = Path(paths[1]).parent.name
-    why = f"vda.qcow2 of {below} is encrypted by no key, what stands on it by ours.0123456789abcdef"
+    why = f"vda.qcow2 of {below} is encrypted with no key, .* with ours.0123456789abcdef"
     with pytest.raises(errors.BadAnswer, match=why):
         guest.target.layer_paths(of, dataclasses.replace(one, key="ours.0123456789abcdef"))
 
@@ -187,12 +189,12 @@ def made_empty(path, *options):
 @pytest.mark.parametrize(
     ("argv", "words"),
     [
-        ([str(SIZE + MIB)], "is of 5242880 bytes, not 4194304"),
-        (["-u", "-b", "/etc/shadow", "-F", "raw", str(SIZE)], "stands on .*/etc/shadow"),
+        ([str(SIZE + MIB)], "has 5242880 bytes instead of 4194304"),
+        (["-u", "-b", "/etc/shadow", "-F", "raw", str(SIZE)], "has the backing file .*/etc/shadow"),
         (["-o", "data_file=x.raw", str(SIZE)], "has a data file"),
         (["--object", "secret,id=s,data=guess", "-o",
           "encrypt.format=aes,encrypt.key-secret=s", str(SIZE)],
-         "is encrypted, which its record lacks"),
+         "is encrypted, but not according to its record"),
     ],
 )  # fmt: skip
 def test_a_file_that_the_record_does_not_tell_of_is_no_backup(guest, argv, words, tmp_path):
@@ -258,7 +260,10 @@ def test_a_file_that_was_not_written_is_no_backup(guest):
     ("other", "words"),
     [
         ({"key": "vault.0123456789abcdef"}, "vda.qcow2 of .* is not encrypted by LUKS"),
-        ({"xml": "<" * (record.MAX_DEFINITION_BYTES + 1)}, "the definition is too long"),
+        (
+            {"xml": "<" * (record.MAX_DEFINITION_BYTES + 1)},
+            "the definition of the guest is too long",
+        ),
     ],
 )
 def test_what_no_record_can_tell_is_no_backup(guest, other, words):
@@ -270,7 +275,7 @@ def test_what_no_record_can_tell_is_no_backup(guest, other, words):
 def test_digests_are_taken_in_order(guest):
     with guest.target.create(UUID, guest.new_ident()) as new, new.checksum_writer("vda") as file:
         file.add(checksum_blocks.compute(65536, b"b" * 512))
-        with pytest.raises(ValueError, match="the piece at 66047 comes after 66048"):
+        with pytest.raises(ValueError, match="the block at 66047 comes after 66048"):
             file.add(checksum_blocks.compute(66047, b"a" * 512))
         file.add(checksum_blocks.compute(66048, b"c" * 512))
 
@@ -292,7 +297,7 @@ def test_digests_that_are_others_than_the_record_knows_are_told_to_have_changed(
 @pytest.mark.parametrize("ident", ["", "..", "1", "latest", "000001-20261123T155220Z-0000000/"])
 def test_what_is_no_name_of_a_backup_names_none(guest, ident):
     for what in (guest.target.remove, guest.target.is_used):
-        with pytest.raises(errors.InvalidInput, match="is no name of a backup"):
+        with pytest.raises(errors.InvalidInput, match="is not a valid backup name"):
             what(UUID, ident)
 
 
@@ -314,17 +319,17 @@ def test_an_increment_on_what_is_broken_is_no_backup(guest):
     guest.target.save_verification(
         UUID, below, Verification("2026-11-23T15:52:20Z", ("vda",), {"vda": "wrong"})
     )
-    with pytest.raises(errors.BadAnswer, match=f"would stand on {below}: wrong"):
+    with pytest.raises(errors.BadAnswer, match=f"would depend on {below}: wrong"):
         guest.back_up()
 
 
 def test_two_at_once(guest):
     one = guest.new_ident()
-    busy = pytest.raises(Busy, match="somebody else is at work on")
+    busy = pytest.raises(Busy, match="is locked by another process")
     with guest.target.create(UUID, one), busy, guest.target.create(UUID, one, wait_s=0):
         pass
     guest.back_up(made=one)
-    late = pytest.raises(errors.InvalidInput, match=f"{one} of this guest was made meanwhile")
+    late = pytest.raises(errors.InvalidInput, match=f"{one}, was made meanwhile")
     with late, guest.target.create(UUID, one):
         pass
 
@@ -423,7 +428,7 @@ def test_a_backup_under_another_guests_or_another_name_is_none(guest, tmp_path):
     other = UUID.replace("b7", "c7")
     subprocess.run(["cp", "-a", folder / UUID, folder / other], check=True)
     assert guest.target.catalog(other).good_ids == []
-    assert "is of another backup" in guest.target.catalog(other).problem(first)
+    assert "belongs to another backup" in guest.target.catalog(other).problem(first)
 
 
 @pytest.mark.parametrize("uuid", ["..", "../x", "", "x", UUID.upper(), f"{UUID}\n"])
@@ -437,7 +442,7 @@ def test_no_link_is_followed(guest, tmp_path):
     folder = Path(guest.target.folder.root)
     (folder / UUID).rename(tmp_path / "x")
     (folder / UUID).symlink_to(tmp_path / "x")
-    with pytest.raises(errors.BadAnswer, match="is not what it has to be"):
+    with pytest.raises(errors.BadAnswer, match="has an unexpected type"):
         guest.target.catalog(UUID)
     with pytest.raises(errors.BadAnswer):
         guest.target.remove(UUID, made)
@@ -450,8 +455,8 @@ def test_what_cannot_be_a_targets_folder(tmp_path):
     (tmp_path / "open").chmod(0o777)
     (tmp_path / "real").mkdir(mode=0o700)
     (tmp_path / "link").symlink_to("real")
-    for name, words in (("gone", "cannot be used"), ("file", "is no folder"),
-                        ("open", "others can write"), ("link", "is no folder")):  # fmt: skip
+    for name, words in (("gone", "cannot use the folder"), ("file", "is not a folder"),
+                        ("open", "must belong to root"), ("link", "is not a folder")):  # fmt: skip
         with pytest.raises(errors.InvalidInput, match=words):
             SafeFolder(str(tmp_path / name))
 

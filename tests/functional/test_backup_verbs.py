@@ -95,7 +95,7 @@ def test_a_guest_whose_backup_is_being_made_hinders_nothing_and_is_named(run, gu
         found = run("backup_prune")
     assert found["retcode"] == 1
     assert found["vault"]["result"] is False
-    assert "somebody else is at work" in found["vault"]["trouble"]["web1"]
+    assert "is locked by another process" in found["vault"]["trouble"]["web1"]
     assert len(left(guest)) == 4
 
 
@@ -104,7 +104,7 @@ def test_a_target_that_is_gone_is_named_and_the_other_is_pruned(run, guest):
     found = run("backup_prune", targets={"gone": gone, "vault": run.vault})
     assert found["retcode"] == 1
     assert found["gone"]["result"] is False
-    assert "the folder /nonexistent/b cannot be used" in found["gone"]["comment"]
+    assert "cannot use the folder /nonexistent/b" in found["gone"]["comment"]
     assert found["vault"]["result"] is True and len(left(guest)) == 1
 
 
@@ -129,9 +129,9 @@ def test_verify_says_what_is_broken_and_the_exit_code_is_1(run, guest):
     assert found["retcode"] == 1 and found["vault"]["result"] is False
     assert found["vault"]["comment"] == "4 backups at vault read back: 3 not good"
     told = {one["ident"]: one for one in found["vault"]["backups"]}
-    assert "are others than were read" in told[made[0]]["wrong"]
+    assert "differ from what was backed up" in told[made[0]]["wrong"]
     assert told[made[1]]["verified"]["broken"] == {}
-    assert told[made[1]]["wrong"].startswith(f"vda: {made[0]}, which it stands on: the ")
+    assert told[made[1]]["wrong"].startswith(f"vda: {made[0]}, on which it depends: the ")
     assert told[made[3]]["wrong"] is None
     assert guest.target.catalog(UUID).good_ids == [made[3]]
 
@@ -159,7 +159,7 @@ def test_verify_of_what_is_asked(run, guest):
 @pytest.mark.parametrize(
     ("arguments", "named", "words"),
     [
-        ((), {"to": "valt"}, "there is no target 'valt' for backups; known: vault"),
+        ((), {"to": "valt"}, "unknown backup target 'valt'; known: vault"),
         ((), {"days": "soon"}, "days must be a number"),
         ((), {"backup": ["x"]}, "backup must be a name or a number"),
         (("a/b",), {}, "cannot be a guest's name"),
@@ -173,7 +173,7 @@ def test_a_users_mistake_is_one_line(run, arguments, named, words):
 
 def test_without_a_target_it_is_said_what_to_set(run):
     found = run("backup_prune", targets={"x": {}})
-    assert "virt:backup:targets:x:folder is missing" in str(found)
+    assert "virt:backup:targets:x:folder is not set" in str(found)
 
 
 def test_those_not_read_back_for_the_longest_time_come_first(run, guest):

@@ -40,7 +40,7 @@ def test_what_it_says_is_what_is_read(conn):
 
 
 def test_what_cannot_be_said(conn):
-    with pytest.raises(errors.InvalidInput, match="no wish for backups"):
+    with pytest.raises(errors.InvalidInput, match="not a valid backup setting"):
         guest_schedule.set_schedule(conn, "says", "now", False)
-    with pytest.raises(errors.Unsupported, match="was not made by Salt Virt"):
+    with pytest.raises(errors.Unsupported, match="was not created by Salt Virt"):
         guest_schedule.set_schedule(conn, "other", "yes", False)

@@ -181,7 +181,7 @@ def test_one_that_cannot_be_ended_is_named(monkeypatch):
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # its number is nobody else's
         file.write(str(process.pid))
         file.flush()
-        with pytest.raises(errors.OperationFailed, match=f"process {process.pid} does not end"):
+        with pytest.raises(errors.OperationFailed, match=f"process {process.pid} does not stop"):
             live_restore_build.stop_server("web1")
 
 
@@ -200,7 +200,9 @@ def test_of_one_that_is_just_made_nobody_says_that_it_needs_no_backup(conn, fold
         defined(conn, stands_on_it=False)
     locks = str(folder / "locks")
     made = functools.partial(guest_lock.acquire, locks, "virt.backup_restore", "web1")
-    waits = functools.partial(pytest.raises, errors.OperationFailed, match="made here, .* wait")
+    waits = functools.partial(
+        pytest.raises, errors.OperationFailed, match="created on this host, .* wait"
+    )
     with made(), waits():
         live_restore_build.read_status(conn, "web1", locks)
     with guest_lock.acquire(locks, "virt.setmem", "web1"):
@@ -228,11 +230,11 @@ def test_of_one_that_is_gone_nothing_is_kept_once_nobody_shows_it(conn, uuid):
 def test_how_far_is_one_that_is_off_and_one_of_which_nothing_is_known(conn):
     defined(conn)
     found = live_restore_build.read_status(conn, "web1")
-    assert (found.state, found.ident) == (DISCONNECTED, None) and "of it is gone" in found.why
+    assert (found.state, found.ident) == (DISCONNECTED, None) and "is missing" in found.why
     live_restores.store(STOOD)
     found = live_restore_build.read_status(conn, "web1")
     assert (found.state, found.percent, found.disks) == (OFF, 0, {"vda": 0})
-    assert found.why == "the process that showed it here is gone"
+    assert found.why == "the live restore server died"
     with live_restores.server_lock("web1"):
         assert live_restore_build.read_status(conn, "web1").why is None
 
@@ -240,10 +242,12 @@ def test_how_far_is_one_that_is_off_and_one_of_which_nothing_is_known(conn):
 def test_another_backup_than_it_stands_on_is_not_shown_to_a_guest(conn, folder):
     how = live_restore_build.LiveRestoreOptions("", asked(folder))
     shown = ShownBackup("000002-x", "web1", "b1", 1, "<domain/>", (), "")
-    with pytest.raises(errors.NotFound, match="web1 stands on no backup here"):
+    with pytest.raises(errors.NotFound, match="web1 does not run from a backup on this host"):
         live_restore_build.resume(conn, how, "web1", shown)
     live_restores.store(STOOD)
-    with pytest.raises(errors.BadAnswer, match=f"web1 stands on {IDENT}, shown is 000002-x"):
+    with pytest.raises(
+        errors.BadAnswer, match=f"web1 runs from the backup {IDENT}, but 000002-x is exported"
+    ):
         live_restore_build.resume(conn, how, "web1", shown)
     assert live_restores.load("web1") == STOOD
 
@@ -253,7 +257,7 @@ def test_one_that_stands_on_a_backup_is_not_restored_once_more(conn):
     shown = ShownBackup(IDENT, "web1", "b1", 1, "<domain/>", (), "")
     request = guest_builder.GuestRequest("web1")
     one = live_restore_build.LiveNewRestore(conn, request, SimpleNamespace(), shown, "", True)
-    with pytest.raises(errors.Refused, match="stands on a backup already"):
+    with pytest.raises(errors.Refused, match="already runs from a backup"):
         one.check()
 
 
@@ -266,7 +270,7 @@ def run(monkeypatch, capsys, request):
 
 def test_the_program_says_why_it_shows_nothing(conn, folder, monkeypatch, capsys):
     code, said = run(monkeypatch, capsys, asked(folder))
-    assert (code, said) == (1, {"error": "web1 stands on no backup"})
+    assert (code, said) == (1, {"error": "web1 does not run from a backup"})
     with live_restores.server_lock("web1"):
         code, said = run(monkeypatch, capsys, asked(folder))
     assert code == 1 and "another process keeps" in said["error"]
@@ -399,7 +403,7 @@ def test_the_program_hears_what_it_is_to_show(folder, monkeypatch):
         json.loads(told.read_text()), "x"
     ) == asked(folder)
     program.write_text("#!/bin/sh\nexit 1\n")
-    with pytest.raises(errors.OperationFailed, match="the program that shows the backup here died"):
+    with pytest.raises(errors.OperationFailed, match="the live restore server died"):
         live_restore_build.begin(live_restore_build.LiveRestoreOptions(library, asked(folder)))
 
 

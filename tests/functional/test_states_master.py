@@ -146,7 +146,7 @@ def test_a_guest_without_a_backup_is_backed_up(told):
 def test_a_guest_that_cannot_be_backed_up_is_named(told):
     assert refused(told, "backed_up", "nobody") == "there is no guest nobody"
     why = refused(told, "backed_up", "web1", to="attic")
-    assert why == "there is no target 'attic' for backups; known: vault"
+    assert why == "unknown backup target 'attic'; known: vault"
     assert "hours" in refused(told, "backed_up", "web1", hours="day")
 
 
@@ -166,4 +166,4 @@ def test_one_that_is_there_is_left(told):
     for test in (True, False):
         assert told("restored", "web1", test) == (True, "web1 is there, running, on hv1", {})
         assert done(told) == []
-    assert refused(told, "restored", "nobody") == "there is no backup of nobody in the target vault"
+    assert refused(told, "restored", "nobody") == "no backup of nobody in the target vault found"

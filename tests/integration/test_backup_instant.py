@@ -120,7 +120,7 @@ def test_it_runs_at_once_and_is_whole_at_last(fast, cloud):
     for _ in range(2):
         assert cloud.run("virt.backup", fast.name).rc == 0
     kept = cloud.run_json("virt.backup_prune", test=True)["vault"]["backups"][fast.name]
-    assert kept[fast.ident] == f"{NAME} on hv1 stands on it", kept
+    assert kept[fast.ident] == f"{NAME} on hv1 runs from it", kept
     fast.timing(10_000)
     done = cloud.run("virt.backup_instant", NAME, timeout=300)
     assert done.rc == 0 and "stands on nothing" in done.stdout, done

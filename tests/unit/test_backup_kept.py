@@ -165,8 +165,8 @@ GOOD = VerifyResult(UUID, ONE, "web1")
             "1 backup at vault read back: 1 not good", ["web1", ONE, "no room"],
         ),
         (
-            VerifyResult(UUID, ONE, "web1", wrong="vda: it is gone"),
-            "1 backup at vault read back: 1 not good", ["web1", ONE, "vda: it is gone"],
+            VerifyResult(UUID, ONE, "web1", wrong="vda: the backup is missing"),
+            "1 backup at vault read back: 1 not good", ["web1", ONE, "vda: the backup is missing"],
         ),
     ],
 )  # fmt: skip
@@ -230,9 +230,9 @@ def test_of_the_one_target_that_is_meant_a_failure_is_raised(tmp_path):
 @pytest.mark.parametrize(
     "targets, to, why",
     [
-        ({}, None, "no target for backups is configured"),
-        ({}, "vault", "no target for backups is configured"),
-        (None, "moon", "there is no target 'moon'"),
+        ({}, None, "no backup target is configured"),
+        ({}, "vault", "no backup target is configured"),
+        (None, "moon", "unknown backup target 'moon'"),
     ],
 )
 def test_a_target_that_is_not_there_is_named(tmp_path, targets, to, why):

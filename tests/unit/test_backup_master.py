@@ -278,9 +278,9 @@ def test_how_far_it_is_read_is_shown():
 
 
 @pytest.mark.parametrize(("given", "why"), [
-    ({"new": "web2", "in_place": True}, "new=NAME is another guest: not with over or disk"),
-    ({"new": "web2", "disk": "vda"}, "new=NAME is another guest: not with over or disk"),
-    ({"stop": True}, "stop=True is for over=True: nothing else stops a guest"),
+    ({"new": "web2", "in_place": True}, "new=NAME cannot be combined with over or disk"),
+    ({"new": "web2", "disk": "vda"}, "new=NAME cannot be combined with over or disk"),
+    ({"stop": True}, "stop=True requires over=True"),
     ({"missing": True, "in_place": True}, "missing=True is for a guest that is gone"),
     ({"missing": True, "disk": "vda"}, "missing=True is for a guest that is gone"),
     ({"instant": True, "disk": "vda"}, "instant=True is for a guest: a file is read whole"),
@@ -329,7 +329,7 @@ def test_a_guest_that_is_meant_by_its_uuid_is_called_as_it_was(tmp_path):
     none = RestoreBackup(
         cloud, RestoreRequest(UUID.replace("b7", "d9"), target_name="vault"), cloud.report()
     )
-    with pytest.raises(errors.NotFound, match=r"there is no backup of d9d1.* in the target vault$"):
+    with pytest.raises(errors.NotFound, match=r"no backup of d9d1.* in the target vault found$"):
         none.run()
 
 
@@ -567,7 +567,7 @@ def wish(tmp_path, before=None, **options):
 def test_backup_in_the_metadata_and_beside_it_is_a_contradiction(tmp_path):
     with pytest.raises(errors.InvalidInput, match="guest web1: backup is said twice"):
         wish(tmp_path, backup={"to": "vault"}, metadata={"backup": "no"})
-    with pytest.raises(errors.NotFound, match="there is no target 'valt' for backups"):
+    with pytest.raises(errors.NotFound, match="unknown backup target 'valt'"):
         wish(tmp_path, backup={"to": "valt"})
 
 

@@ -53,5 +53,5 @@ def test_what_is_not_as_its_digests_say_is_refused(data):
 
 @pytest.mark.parametrize("name", ["../x", "/etc/passwd", "tpm/../x", "variables.sh", "tpm/a/b/c/d"])
 def test_no_name_leads_elsewhere(name):
-    with pytest.raises(BadAnswer, match="is no name of a file in it"):
+    with pytest.raises(BadAnswer, match="unexpected file name"):
         archive.pack({name: b""})

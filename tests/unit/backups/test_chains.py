@@ -59,7 +59,7 @@ def test_also_of_a_guest_that_was_renamed_with_its_files():
             made.UUID, "hv1", (renamed, disk("vdb", source=renamed.source)), (LAST,), "web9"
         ),
     ):
-        assert "it was replaced" in chains.plan(guest, made.stock(*TWO))[0].reason
+        assert "the disk was replaced" in chains.plan(guest, made.stock(*TWO))[0].reason
 
 
 def broken(number, why="the piece at 0 is another"):
@@ -68,7 +68,7 @@ def broken(number, why="the piece at 0 is another"):
 
 
 CASES = {
-    "asked": (seen(), TWO, {"full": True}, "it was asked for"),
+    "asked": (seen(), TWO, {"full": True}, "a full backup was requested"),
     "first": (seen(), [], {}, "the first backup of the guest at this target"),
     "unreadable": (
         seen(), [*TWO, StoredBackup(made.ident(3), record_error="it is no JSON")], {},
@@ -76,98 +76,100 @@ CASES = {
     ),
     "without a record": (
         seen(), [*TWO, StoredBackup(made.ident(3))], {},
-        "the last backup cannot be read: it has no record",
+        "the last backup cannot be read: the record is missing",
     ),
     "moved on its host": (
         seen(disk(source="file /srv/other/web1_system.qcow2")), TWO, {},
-        f"it was replaced: it was {made.SOURCE}, it is file /srv/other/web1_system.qcow2",
+        f"the disk was replaced: {made.SOURCE} before, file /srv/other/web1_system.qcow2 now",
     ),
     "encrypted from now on": (
         seen(), TWO, {"key": "ours.0123456789abcdef"},
-        "the last backup of it is not encrypted, "
-        "this one is encrypted by the key ours.0123456789abcdef",
+        "the last backup of the disk is not encrypted, "
+        "this one is encrypted with the key ours.0123456789abcdef",
     ),
     "encrypted until now": (
         seen(), [made.backup(2, [made.disk(of=2, key="ours.0123456789abcdef")])], {},
-        "the last backup of it is encrypted by the key ours.0123456789abcdef, "
+        "the last backup of the disk is encrypted with the key ours.0123456789abcdef, "
         "this one is not encrypted",
     ),
     "added": (
-        seen(disk("vdb")), TWO, {}, f"the disk is not in the last backup, {made.ident(2)}",
+        seen(disk("vdb")), TWO, {}, f"the last backup, {made.ident(2)}, does not contain the disk",
     ),
     "resized": (
         seen(disk(size_bytes=2 * made.GIB)), TWO, {},
-        "it was resized from 1073741824 to 2147483648 bytes",
+        "the disk was resized from 1073741824 to 2147483648 bytes",
     ),
     "replaced": (
         seen(disk(source="file /srv/new.qcow2")), TWO, {},
-        f"it was replaced: it was {made.SOURCE}, it is file /srv/new.qcow2",
+        f"the disk was replaced: {made.SOURCE} before, file /srv/new.qcow2 now",
     ),
     "replaced on the way": (
         seen(disk(source="file /srv/web1_data.qcow2"), host="hv2"), TWO, {},
-        f"it was replaced: it was {made.SOURCE}, it is file /srv/web1_data.qcow2",
+        f"the disk was replaced: {made.SOURCE} before, file /srv/web1_data.qcow2 now",
     ),
     "raw": (
         seen(disk(format="raw")), TWO, {},
-        "a disk of format raw keeps no record of what was written",
+        "a disk of format raw cannot store a bitmap",
     ),
     "no checkpoint": (
         seen(), [made.backup(2, [made.disk(checkpoint=None)])], {},
-        "the last backup of it made no checkpoint",
+        "the last backup of the disk has no checkpoint",
     ),
     "checkpoint gone": (
         seen(checkpoints=()), TWO, {}, f"libvirt on hv1 does not know the checkpoint {LAST}",
     ),
     "bitmap gone": (
-        seen(disk(bitmaps={})), TWO, {}, f"its file has no bitmap {LAST}",
+        seen(disk(bitmaps={})), TWO, {}, f"the disk has no bitmap {LAST}",
     ),
     "bitmap lost by a migration": (
         seen(disk(bitmaps={}), host="hv2"), TWO, {},
-        f"its file has no bitmap {LAST} since the guest moved from hv1 to hv2",
+        f"the disk has no bitmap {LAST} since the guest moved from hv1 to hv2",
     ),
     "bitmap inconsistent": (
         seen(disk(bitmaps={LAST: INCONSISTENT})), TWO, {},
-        f"the bitmap {LAST} in its file is inconsistent",
+        f"the bitmap {LAST} of the disk is inconsistent",
     ),
     "bitmap disabled": (
         seen(disk(bitmaps={LAST: DISABLED})), TWO, {},
-        f"the bitmap {LAST} in its file is disabled",
+        f"the bitmap {LAST} of the disk is disabled",
     ),
     "bitmap of the one before alone": (
         seen(disk(bitmaps={chains.checkpoint(made.ident(1)): GOOD})), TWO, {},
-        f"its file has no bitmap {LAST}",
+        f"the disk has no bitmap {LAST}",
     ),
     "parent broken": (
         seen(), [TWO[0], broken(2)], {},
-        "the last backup of it is not good: the piece at 0 is another",
+        "the last backup of the disk is not good: the piece at 0 is another",
     ),
     "grandparent broken": (
         seen(), [broken(1), TWO[1]], {},
-        f"the last backup of it is not good: {made.ident(1)}, which it stands on: the piece at 0 "
-        "is another",
+        f"the last backup of the disk is not good: {made.ident(1)}, on which it depends: "
+        "the piece at 0 is another",
     ),
     "grandparent gone": (
         seen(), [TWO[1]], {},
-        f"the last backup of it is not good: {made.ident(1)}, which it stands on: it is gone",
+        f"the last backup of the disk is not good: {made.ident(1)}, on which it depends: "
+        "the backup is missing",
     ),
     "parent of another size": (
         seen(), [made.backup(1, [made.disk(size_bytes=7)]), TWO[1]], {},
-        f"the last backup of it is not good: {made.ident(1)}, which it stands on, has another size",
+        f"the last backup of the disk is not good: {made.ident(1)}, on which it depends, "
+        "has another size",
     ),
     "the lowest is named": (
         seen(disk(bitmaps={chains.checkpoint(made.ident(3)): GOOD}),
              checkpoints=[chains.checkpoint(made.ident(3))]),
         [broken(1), *made.chain([2, 3], first=1)], {},
-        f"the last backup of it is not good: {made.ident(1)}, which it stands on: the piece at 0 "
-        "is another",
+        f"the last backup of the disk is not good: {made.ident(1)}, on which it depends: "
+        "the piece at 0 is another",
     ),
     "file gone": (
         seen(), [TWO[0], made.backup(2, [made.disk(parent=1, of=2)], without=["vda.qcow2"])], {},
-        "the last backup of it is not good: vda.qcow2 is gone",
+        "the last backup of the disk is not good: vda.qcow2 is missing",
     ),
-    "long": (seen(), TWO, {"chain": 2}, "2 backups stand on each other, at most 2 may"),
+    "long": (seen(), TWO, {"chain": 2}, "the chain has 2 backups, the maximum is 2"),
     "no chains": (
-        seen(), [made.backup(2)], {"chain": 1}, "chains of increments are switched off",
+        seen(), [made.backup(2)], {"chain": 1}, "increments are disabled (virt:backup:chain)",
     ),
 }  # fmt: skip
 

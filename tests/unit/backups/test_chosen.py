@@ -25,6 +25,6 @@ def test_a_guest_without_a_backup_of_the_number_hinders_no_other(asked, found):
 
 
 def test_a_number_that_no_guest_has_is_not_found():
-    with pytest.raises(errors.NotFound, match="there is no backup '7' of it"):
+    with pytest.raises(errors.NotFound, match="no backup '7' of it found"):
         upkeep._select_backups(STOCKS, "7")
     assert upkeep._select_backups({}, "7") == []

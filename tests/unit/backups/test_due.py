@@ -104,7 +104,7 @@ def test_a_young_one_is_left_wherever_it_is(cloud):
     "one",
     [
         backup("2025-11-22T15:59:59Z"),
-        backup("2025-11-23T15:00:00Z", wrong="vda: it is gone"),
+        backup("2025-11-23T15:00:00Z", wrong="vda: the backup is missing"),
         backup("2099-01-01T00:00:00Z"),
         backup(None),
         backup("soon"),
@@ -220,7 +220,7 @@ def test_where_nobody_can_be_backed_up_it_is_said_why_and_not_that_there_is_nobo
     said["web1"] = "to=nowhere"
     [failed] = cloud.due("web1").check().parts
     assert (failed.subject, failed.complete) == ("web1", False)
-    assert "there is no target 'nowhere'" in failed.comment
+    assert "unknown backup target 'nowhere'" in failed.comment
 
 
 def test_a_guest_that_says_it_itself(cloud, said):
@@ -242,7 +242,7 @@ def test_a_guest_that_says_it_itself(cloud, said):
     said["web1"] = "hours=1.0 to=nowhere"
     done = found.run()
     [failed] = [one for one in done.parts if not one.complete and one.subject == "web1"]
-    assert "there is no target 'nowhere'" in failed.comment
+    assert "unknown backup target 'nowhere'" in failed.comment
     cloud.listed = {"attic": errors.ConnectionFailed("attic is silent")}
     said["web1"] = "to=attic"
     [failed] = [one for one in found.check().parts if not one.complete]

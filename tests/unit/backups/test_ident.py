@@ -35,7 +35,7 @@ def test_the_last_number_is_the_last():
         ["999998-20261123T155220Z-1f3a9c2e"], "2026-11-23T15:52:20Z", "0" * 8
     )
     assert backup_ids.number(last) == 999999
-    with pytest.raises(InvalidInput, match="there is no next"):
+    with pytest.raises(InvalidInput, match="no backup number is left"):
         backup_ids.following(["999999-20261123T155220Z-1f3a9c2e"], "2026-11-23T15:52:20Z", "0" * 8)
 
 
@@ -62,26 +62,26 @@ def test_the_latest_is_the_one_with_the_highest_number():
 
 
 def test_what_is_not_there():
-    with pytest.raises(NotFound, match=f"no backup '7' of it; the newest is {ONE}"):
+    with pytest.raises(NotFound, match=f"no backup '7' of it found; the newest is {ONE}"):
         backup_ids.find([ONE], "7")
-    with pytest.raises(NotFound, match="there is no backup of it"):
+    with pytest.raises(NotFound, match="no backup of it found"):
         backup_ids.find([], "latest")
     with pytest.raises(NotFound, match="no backup"):
         backup_ids.find([ONE], "²")
     two = "000002-19990101T000000Z-00000000"
-    with pytest.raises(NotFound, match=f"no backup 'first' of it; the newest is {two}"):
+    with pytest.raises(NotFound, match=f"no backup 'first' of it found; the newest is {two}"):
         backup_ids.find([ONE, two], "first")
 
 
 def test_two_of_one_number():
-    with pytest.raises(InvalidInput, match="give the whole name"):
+    with pytest.raises(InvalidInput, match="use the full name"):
         backup_ids.find([ONE, ONE[:-1] + "f"], 1)
 
 
 def test_a_disk_that_is_not_in_it_is_named_with_those_that_are():
     backup = ListedBackup(ONE, guest="web1", disks={"vdb": 9, "vda": 7})
     backup_ids.refuse_unknown_disk(backup, "vda")
-    with pytest.raises(NotFound, match=f"backup {ONE} has no disk 'vdc', but vda, vdb$"):
+    with pytest.raises(NotFound, match=f"backup {ONE} has no disk 'vdc'; its disks are vda, vdb$"):
         backup_ids.refuse_unknown_disk(backup, "vdc")
 
 
@@ -91,18 +91,18 @@ meant = functools.partial(backup_ids.find_listed, target="vault")
 def test_of_several_guests_of_one_name_the_uuid_says_which_is_meant():
     other = ONE.replace("000001", "000002")
     listed = [ListedBackup(ONE, guest="web1", uuid="u1"),
-              ListedBackup(other, guest="web1", uuid="u2", wrong="vda.qcow2 is gone")]  # fmt: skip
+              ListedBackup(other, guest="web1", uuid="u2", wrong="vda is missing")]  # fmt: skip
     with pytest.raises(
-        InvalidInput, match=r"^several guests were called web1: give one of u1, u2$"
+        InvalidInput, match=r"^several guests had the name web1: use one of the UUIDs u1, u2$"
     ):
         meant(listed, "web1", "latest")
     assert meant(listed, "u1", 1) is listed[0]
     with pytest.raises(Refused, match="is not good: vda"):
         meant(listed, "u2", "latest")
-    words = "^there is no backup of web2 in the target vault$"
+    words = "^no backup of web2 in the target vault found$"
     with pytest.raises(NotFound, match=words):
         meant(listed, "web2", "latest")
-    words = f"^there is no backup '7' of u1 in the target vault; the newest is {ONE}$"
+    words = f"^no backup '7' of u1 in the target vault found; the newest is {ONE}$"
     with pytest.raises(NotFound, match=words):
         meant(listed, "u1", 7)
 
@@ -129,7 +129,7 @@ def test_backups_from_before_a_rename_are_the_guests_by_either_name_and_by_its_u
 def test_the_latest_that_cannot_be_read_is_not_passed_over():
     listed = guests((1, "web1", "u1", {}), (2, None, "u1", {"wrong": "record.json is no JSON"}))
     for name in ("web1", "u1"):
-        with pytest.raises(Refused, match=r"the backup 000002.*; the newest good one is 000001"):
+        with pytest.raises(Refused, match=r"backup 000002.*; the newest good one is 000001"):
             meant(listed, name, "latest", damaged=True)
 
 
@@ -139,5 +139,5 @@ def test_by_the_disk_that_is_wanted_it_is_judged():
     assert meant(listed, "web1", 1, "vda") is listed[0]
     assert meant(listed, "web1", 1, damaged=True) is listed[0]
     for disk in ("vdb", None):
-        with pytest.raises(Refused, match="damaged=True restores what can be read of it"):
+        with pytest.raises(Refused, match="damaged=True restores what can be read"):
             meant(listed, "web1", 1, disk)

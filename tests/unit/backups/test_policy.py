@@ -17,7 +17,7 @@ def read(**backup):
 def test_nothing_is_configured():
     found = policy.read(settings.of_master({}))
     assert found.targets == {} and found.at_once_per_host == 1
-    with pytest.raises(InvalidInput, match="no target for backups is configured"):
+    with pytest.raises(InvalidInput, match="no backup target is configured"):
         found.target()
 
 
@@ -52,7 +52,9 @@ def test_two_targets_of_one_folder_keep_the_same(one, another, is_refused):
     """Else a prune by the rules of one removes what those of the other keep."""
     targets = {"a": {**VAULT, **one}, "b": {**VAULT, **another}}
     if is_refused:
-        with pytest.raises(InvalidInput, match="b and a are one folder, /srv/backups of backup1,"):
+        with pytest.raises(
+            InvalidInput, match="b and a use the same folder, /srv/backups of backup1,"
+        ):
             read(targets=targets)
     else:
         assert sorted(read(targets=targets).targets) == ["a", "b"]
@@ -67,10 +69,12 @@ def test_the_target_that_is_meant():
     assert read(targets={"vault": VAULT}).target().name == "vault"
     both = {"vault": VAULT, "other": VAULT}
     assert read(targets=both, target="other").target().name == "other"
-    with pytest.raises(InvalidInput, match="say to which target: other, vault"):
+    with pytest.raises(
+        InvalidInput, match="several targets are configured, choose one with to=: other, vault"
+    ):
         read(targets=both).target()
     for wrong in ("valt", "", ["vault"], {}, 7):
-        with pytest.raises(NotFound, match=r"there is no target .* for backups; known: other, va"):
+        with pytest.raises(NotFound, match=r"unknown backup target .*; known: other, va"):
             read(targets=both).target(wrong)
 
 
@@ -81,7 +85,7 @@ def test_the_target_that_is_meant():
         ({"targets": {"a/b": VAULT}}, "'a/b' cannot be a target's name"),
         ({"targets": {7: VAULT}}, "7 cannot be a target's name"),
         ({"targets": {"v": "/srv"}}, "virt:backup:targets:v must be a mapping, not '/srv'"),
-        ({"targets": {"v": {}}}, "virt:backup:targets:v:folder is missing"),
+        ({"targets": {"v": {}}}, "virt:backup:targets:v:folder is not set"),
         ({"targets": {"v": {"folder": "srv"}}}, "targets:v:folder must be an absolute path"),
         ({"targets": {"v": {**VAULT, "fold": 1}}}, "targets:v: unknown setting 'fold'; known: ho"),
         ({"targets": {"v": {**VAULT, "mounted": 1}}}, "targets:v:mounted must be True or False"),
@@ -91,12 +95,12 @@ def test_the_target_that_is_meant():
         ({"targets": {"v": {**VAULT, "key": "../vault"}}},
          "targets:v:key must be letters, digits, '-' and '_', not '../vault'"),
         ({"targets": {"v": {"folder": "/srv", "key": "vault"}}},
-         "targets:v:key needs host: without one each hypervisor would have to keep the key"),
+         "targets:v:key requires host: without it, every hypervisor would need the key"),
         ({"targets": {"v": {**VAULT, "compress": "lz4"}}},
          "targets:v:compress: 'lz4' is not one of zstd, zlib"),
         ({"targets": {"v": {**VAULT, "compress": True}}}, "compress: True is not one of zstd, zli"),
         ({"targets": {"v": {**VAULT, "compress": "zstd", "key": "vault"}}},
-         "targets:v:compress: QEMU compresses no disk that it encrypts: leave key out"),
+         "targets:v:compress: cannot be combined with key, because QEMU does not compress"),
         ({"retention": {"dayly": 3}}, "virt:backup:retention: unknown setting 'dayly'; known: la"),
         ({"retention": {"daily": -1}}, "virt:backup:retention:daily must be a whole number from 0"),
         ({"retention": {"daily": "7"}}, "virt:backup:retention:daily must be a whole number"),

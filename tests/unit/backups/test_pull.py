@@ -61,7 +61,9 @@ def test_extents_are_what_the_server_tells_of_each_block(seed, contexts):
 def test_a_server_that_does_not_tell_of_a_bitmap_is_an_error():
     blocks = {ALLOCATION: [0] * 4, FIRST: [1] * 4}
     told = Told(blocks, 1, silent=(FIRST,))
-    with pytest.raises(errors.OperationFailed, match="does not tell what is to be read from 0"):
+    with pytest.raises(
+        errors.OperationFailed, match="does not report the block status at offset 0"
+    ):
         list(exports.extents(told, 4 * BLOCK, (FIRST,)))
 
 
@@ -151,7 +153,7 @@ def test_more_than_was_told_is_not_read_and_a_full_target_ends_it(tmp_path, monk
     progress.add(pull.MIB)
     assert told == [{"done_bytes": pull.MIB, "total_bytes": 3 * pull.MIB}]
     assert watched == [pull.SILENT_S]
-    with pytest.raises(errors.OperationFailed, match="more data than it told of"):
+    with pytest.raises(errors.OperationFailed, match="more data than it reported"):
         progress.add(2 * pull.MIB + 1)
     assert len(told) == len(watched) == 1
     # others write there, too

@@ -45,7 +45,7 @@ def test_it_can_be_compared_and_read_by_people():
 
 
 def test_what_could_not_be_read_again_is_not_written(monkeypatch):
-    with pytest.raises(BadAnswer, match="the new record: guest cannot be"):
+    with pytest.raises(BadAnswer, match="the new record: invalid guest"):
         record.serialize(made.record(guest=".."))
     length = len(record.serialize(made.record()))
     monkeypatch.setattr(record, "MAX_BYTES", length)
@@ -74,7 +74,7 @@ def test_the_seal_is_sha256sums():
 
 def test_a_changed_byte_is_seen():
     data = record.serialize(made.record())
-    with pytest.raises(BadAnswer, match=r"not what record\.sha256 was made of"):
+    with pytest.raises(BadAnswer, match=r"does not match record\.sha256"):
         record.parse(data.replace(b"frozen", b"crash"), "it", record.seal(data))
 
 
@@ -108,7 +108,7 @@ def test_a_key_that_a_later_version_added_is_passed_over():
     ],
 )
 def test_a_field_of_another_shape_is_named(key, value):
-    with pytest.raises(BadAnswer, match=f"^it: {key} cannot be ") as raised:
+    with pytest.raises(BadAnswer, match=f"^it: invalid {key} ") as raised:
         parsed(**{key: value})
     assert len(raised.value.text) < 300
 
@@ -134,12 +134,12 @@ def test_a_field_of_another_shape_is_named(key, value):
     ],
 )
 def test_a_field_of_a_disk_of_another_shape_is_named(key, value):
-    with pytest.raises(BadAnswer, match=f"^it: disk .*: {key} cannot be "):
+    with pytest.raises(BadAnswer, match=f"^it: disk .*: invalid {key} "):
         with_disk(**{key: value})
 
 
 def test_an_increment_has_no_reason():
-    with pytest.raises(BadAnswer, match="reason cannot be 'x'"):
+    with pytest.raises(BadAnswer, match="invalid reason 'x'"):
         record.check(made.record(3, [made.disk(parent=2, reason="x")]), "it")
 
 
@@ -148,7 +148,7 @@ def test_all_disks_are_encrypted_by_one_key(other):
     """A part that is not would be read by who has no key, and nobody would be told."""
     key = "ours.0123456789abcdef"
     record.check(made.record(disks=[made.disk(key=key), made.disk("vdb", key=key)]), "it")
-    with pytest.raises(BadAnswer, match="it: its disks are not encrypted by one key"):
+    with pytest.raises(BadAnswer, match="it: disks with different encryption keys"):
         record.check(made.record(disks=[made.disk(key=key), made.disk("vdb", key=other)]), "it")
 
 
@@ -165,7 +165,7 @@ def test_what_is_no_text_is_neither_a_uuid_nor_a_digest_nor_a_disk(value):
 
 
 def test_two_disks_of_one_name():
-    with pytest.raises(BadAnswer, match="disk vda is there twice"):
+    with pytest.raises(BadAnswer, match="duplicate disk vda"):
         record.check(made.record(disks=[made.disk("vda"), made.disk("VDA")]), "it")
 
 
@@ -191,7 +191,7 @@ def test_ten_megabytes_are_not_parsed():
 
 
 def test_one_of_a_later_format_is_named_as_such():
-    with pytest.raises(BadAnswer, match="it is of format 2, this reads 1"):
+    with pytest.raises(BadAnswer, match="unsupported format 2, expected 1"):
         parsed(format=2, ident=7)
 
 

@@ -79,7 +79,7 @@ def test_what_a_chain_needs_stays():
     day = datetime.timedelta(days=1)
     chain = [at(1, NOON), *(at(n, NOON + n * day, parent=n - 1) for n in (2, 3))]
     assert kept([*chain, at(4, NOON + 4 * day)], last=2) == [1, 2, 3, 4]
-    assert why([*chain, at(4, NOON + 4 * day)], 1, last=2) == f"{made.ident(3)} stands on it"
+    assert why([*chain, at(4, NOON + 4 * day)], 1, last=2) == f"{made.ident(3)} depends on it"
     assert kept([*chain, at(4, NOON + 4 * day), at(5, NOON + 5 * day)], last=2) == [4, 5]
 
 
@@ -91,7 +91,7 @@ def broken(number, parent=None):
 def test_one_that_is_not_good_takes_no_place_and_stays_by_the_same_rules():
     assert kept([made.backup(1), broken(2), made.backup(3)], last=2) == [1, 2, 3]
     assert kept([made.backup(1), broken(2), made.backup(3), made.backup(4)], last=2) == [3, 4]
-    words = "among the last 2, though it is not good: vda: the piece"
+    words = "among the last 2, although it is not good: vda: the piece"
     assert why([broken(1), made.backup(2)], 1, last=2).startswith(words)
     words = "no rule keeps it, and it is not good: vda: the piece"
     assert why([broken(1), made.backup(2)], 1, last=1).startswith(words)
@@ -115,7 +115,10 @@ def test_the_last_of_a_disk_that_later_ones_skip_stays():
     skipped = {"vdb": "it is encrypted by libvirt", "sda": "a drive for cdrom"}
     later = [made.backup(n, skipped=skipped) for n in range(3, 9)]
     assert kept([*both, *later], last=3) == [2, 6, 7, 8]
-    assert why([*both, *later], 2, last=3) == f"the last that has vdb, which {made.ident(8)} skips"
+    assert (
+        why([*both, *later], 2, last=3)
+        == f"the newest good backup with vdb, which {made.ident(8)} skips"
+    )
     again = made.backup(9, [made.disk(of=9), made.disk("vdb", of=9)])
     assert kept([*both, *later, again], last=3) == [7, 8, 9]
     detached = made.backup(9)
@@ -128,7 +131,7 @@ def test_of_a_disk_that_later_ones_skip_the_last_that_can_be_read_stays():
     )
     disks = [[made.disk(of=n), made.disk("vdb", of=n)] for n in (1, 2)]
     backups = [made.backup(1, disks[0]), made.backup(2, disks[1], mark)]
-    backups += [made.backup(n, skipped={"vdb": "it has a size of 0"}) for n in (3, 4)]
+    backups += [made.backup(n, skipped={"vdb": "its size is 0"}) for n in (3, 4)]
     assert kept(backups, last=1) == [1, 4]
 
 
@@ -141,7 +144,7 @@ def test_the_last_state_that_later_ones_skip_stays(what):
     part = made.backup(3, state=other, skipped={what: "it would lie there in plain"})
     later = [made.backup(n, skipped={what: "it would lie there in plain"}) for n in (4, 5, 6)]
     assert kept([*both, part, *later], last=2) == [2, 5, 6]
-    assert why([*both, *later], 2, last=2).startswith(f"the last that has {what}")
+    assert why([*both, *later], 2, last=2).startswith(f"the newest good backup with {what}")
 
 
 def test_one_that_stays_for_one_of_its_disks_stays_whole():
@@ -170,8 +173,8 @@ def test_nothing_older_goes_than_one_whose_record_cannot_be_read():
     backups = [made.backup(1), made.backup(2), StoredBackup(made.ident(3), record_error="x")]
     later = [made.backup(n) for n in (4, 5, 6)]
     assert kept([*backups, *later], last=1) == [1, 2, 3, 6]
-    assert "remove it by hand" in why([*backups, *later], 3, last=1)
-    assert "may stand on it" in why([*backups, *later], 1, last=1)
+    assert "remove it manually" in why([*backups, *later], 3, last=1)
+    assert "may depend on it" in why([*backups, *later], 1, last=1)
 
 
 def test_what_stands_on_one_that_cannot_be_read_stays_as_it_may_be_good():
@@ -179,7 +182,7 @@ def test_what_stands_on_one_that_cannot_be_read_stays_as_it_may_be_good():
     below = [made.backup(1), StoredBackup(made.ident(2), record_error="x")]
     backups = [*below, *made.chain([3, 4], first=2), *made.chain([5, 6]), made.backup(7)]
     assert kept(backups, last=1) == [1, 2, 3, 4, 7]
-    said = f"{made.ident(2)}, which it stands on, may be good"
+    said = f"{made.ident(2)}, on which it depends, may be good"
     assert why(backups, 3, last=1) == said
     assert why(backups, 4, last=1) == said
     # somebody has looked at it, and removed it
@@ -201,7 +204,9 @@ def test_what_is_being_read_stays_with_what_it_stands_on():
     held = {made.ident(2): retention.READ}
     assert kept(backups, held, last=1) == [1, 2, 4]
     found = retention.judge(made.stock(*backups), Retention(last=1), held)
-    assert [one.reason for one in found if one.backup_id == made.ident(2)] == ["it is being read"]
+    assert [one.reason for one in found if one.backup_id == made.ident(2)] == [
+        "the backup is being read"
+    ]
 
 
 def test_a_clock_that_was_wrong_once_keeps_its_backup_no_longer():

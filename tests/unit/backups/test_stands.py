@@ -18,4 +18,4 @@ def test_it_is_the_same_guest_on_the_same_host_since_whenever(changes, same):
 
 
 def test_it_says_why_the_backup_stays():
-    assert WEB1.hold_reason == "web1 on hv1 stands on it"
+    assert WEB1.hold_reason == "web1 on hv1 runs from it"

@@ -30,6 +30,6 @@ def test_of_more_files_than_a_tpm_has_none_is_read(tmp_path, monkeypatch):
     (tmp_path / "u" / "more").write_bytes(b"x")
     reads = []
     monkeypatch.setattr(guest_state, "_read_stable", lambda name, _fd: reads.append(name))
-    with pytest.raises(guest_state._NotSaved, match="it has more files than any guest's"):
+    with pytest.raises(guest_state._NotSaved, match="it has too many files"):
         guest_state._tpm(None, ROOT)
     assert reads == []

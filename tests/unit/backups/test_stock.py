@@ -60,7 +60,7 @@ def test_what_is_wrong_is_said_of_the_lowest():
     stock = made.stock(on(1), on(2, 1, verified=FELL), on(3, 2, verified=FELL))
     assert stock.disk_problem(ONE, "vda") is None
     assert stock.disk_problem(TWO, "vda") == "the piece at 0 is another"
-    why = f"{TWO}, which it stands on: the piece at 0 is another"
+    why = f"{TWO}, on which it depends: the piece at 0 is another"
     assert stock.disk_problem(THREE, "vda") == why
     assert stock.problem(THREE) == f"vda: {why}"
     assert stock.good_ids == [ONE]
@@ -90,48 +90,51 @@ def test_one_that_was_read_back_and_is_good():
 
 def test_what_it_stands_on_is_gone_or_cannot_be_read():
     gone = made.stock(on(3, 2), on(1))
-    assert gone.disk_problem(THREE, "vda") == f"{TWO}, which it stands on: it is gone"
-    assert gone.file_problem(THREE, "vda") == f"it stands on {TWO}: it is gone"
+    assert gone.disk_problem(THREE, "vda") == f"{TWO}, on which it depends: the backup is missing"
+    assert gone.file_problem(THREE, "vda") == f"it depends on {TWO}: the backup is missing"
     bad = made.stock(on(3, 2), unreadable(2), on(1))
-    assert bad.disk_problem(THREE, "vda") == f"{TWO}, which it stands on: it is no JSON"
-    assert bad.file_problem(THREE, "vda") == f"it stands on {TWO}: it is no JSON"
+    assert bad.disk_problem(THREE, "vda") == f"{TWO}, on which it depends: it is no JSON"
+    assert bad.file_problem(THREE, "vda") == f"it depends on {TWO}: it is no JSON"
     mute = made.stock(on(3, 2), unreadable(2, None))
-    assert mute.disk_problem(THREE, "vda") == f"{TWO}, which it stands on: it has no record"
+    assert mute.disk_problem(THREE, "vda") == f"{TWO}, on which it depends: the record is missing"
     other = made.stock(on(3, 2), made.backup(2, [made.disk("vdb", of=2)]))
-    assert other.disk_problem(THREE, "vda") == f"{TWO}, which it stands on: it has no disk vda"
+    assert (
+        other.disk_problem(THREE, "vda")
+        == f"{TWO}, on which it depends: the backup has no disk vda"
+    )
 
 
 def test_far_below_something_is_gone():
     stock = made.stock(on(3, 2), on(2, 1))
-    assert stock.disk_problem(THREE, "vda") == f"{ONE}, which it stands on: it is gone"
+    assert stock.disk_problem(THREE, "vda") == f"{ONE}, on which it depends: the backup is missing"
     assert (
         stock.file_problem(THREE, "vda")
-        == f"{TWO}, which it stands on: it stands on {ONE}: it is gone"
+        == f"{TWO}, on which it depends: it depends on {ONE}: the backup is missing"
     )
 
 
 def test_a_disk_that_is_not_in_it():
     stock = made.stock(on(1), unreadable(2), unreadable(3, None))
-    assert stock.disk_problem(ONE, "vdz") == "it has no disk vdz"
+    assert stock.disk_problem(ONE, "vdz") == "the backup has no disk vdz"
     assert stock.disk_problem(TWO, "vda") == "it is no JSON"
-    assert stock.disk_problem(THREE, "vda") == "it has no record"
-    assert stock.disk_problem(made.ident(9), "vda") == "it is gone"
+    assert stock.disk_problem(THREE, "vda") == "the record is missing"
+    assert stock.disk_problem(made.ident(9), "vda") == "the backup is missing"
     assert stock.problem(TWO) == "it is no JSON"
-    assert stock.problem(THREE) == "it has no record"
+    assert stock.problem(THREE) == "the record is missing"
     assert stock.file_problem(ONE, "vdz") is None
 
 
 def test_files_that_are_gone_or_have_another_length():
     for without in ("vda.qcow2", "vda.pieces"):
         stock = made.stock(on(1, without=(without,)), on(2, 1))
-        assert stock.problem(ONE) == f"vda: {without} is gone"
-        assert stock.file_problem(ONE, "vda") == f"{without} is gone"
-        assert stock.file_problem(TWO, "vda") == f"{ONE}, which it stands on: {without} is gone"
+        assert stock.problem(ONE) == f"vda: {without} is missing"
+        assert stock.file_problem(ONE, "vda") == f"{without} is missing"
+        assert stock.file_problem(TWO, "vda") == f"{ONE}, on which it depends: {without} is missing"
         assert stock.good_ids == []
     short = made.backup(1)
     short.lengths["vda.qcow2"] = 6
-    assert made.stock(short).problem(ONE) == "vda: vda.qcow2 has 6 bytes, it had 7"
-    assert made.stock(short).file_problem(ONE, "vda") == "vda.qcow2 has 6 bytes, it had 7"
+    assert made.stock(short).problem(ONE) == "vda: vda.qcow2 has 6 bytes instead of 7"
+    assert made.stock(short).file_problem(ONE, "vda") == "vda.qcow2 has 6 bytes instead of 7"
 
 
 def test_what_was_found_when_it_was_read_makes_it_not_unfit():
@@ -141,22 +144,22 @@ def test_what_was_found_when_it_was_read_makes_it_not_unfit():
 
 def test_one_that_stands_on_a_disk_of_another_size():
     stock = made.stock(on(1), on(2, 1, size_bytes=2 * made.GIB), on(3, 2, size_bytes=2 * made.GIB))
-    assert stock.disk_problem(TWO, "vda") == f"{ONE}, which it stands on, has another size"
-    why = f"{TWO}, which it stands on: {ONE}, which it stands on, has another size"
+    assert stock.disk_problem(TWO, "vda") == f"{ONE}, on which it depends, has another size"
+    why = f"{TWO}, on which it depends: {ONE}, on which it depends, has another size"
     assert stock.disk_problem(THREE, "vda") == why
 
 
 def test_a_file_that_is_gone_is_said():
     stock = made.stock(on(1, without=("vda.qcow2",)))
-    assert stock.file_problem(ONE, "vda") == "vda.qcow2 is gone"
-    assert stock.disk_problem(ONE, "vda") == "vda.qcow2 is gone"
+    assert stock.file_problem(ONE, "vda") == "vda.qcow2 is missing"
+    assert stock.disk_problem(ONE, "vda") == "vda.qcow2 is missing"
     alone = made.stock(on(2, 1, without=("vda.qcow2",)))
-    assert alone.file_problem(TWO, "vda") == "vda.qcow2 is gone"
+    assert alone.file_problem(TWO, "vda") == "vda.qcow2 is missing"
 
 
 def test_without_its_definition_no_guest_can_be_made_of_it():
     stock = made.stock(on(1, without=("domain.xml",)), on(2, 1))
-    assert stock.problem(ONE) == "domain.xml is gone"
+    assert stock.problem(ONE) == "domain.xml is missing"
     assert stock.file_problem(ONE, "vda") is None
     assert stock.disk_problem(TWO, "vda") is None
 
@@ -166,7 +169,7 @@ def test_the_first_disk_that_is_not_good_is_named():
         made.backup(1, [made.disk(), made.disk("vdb"), made.disk("vdc")],
                     without=("vdb.qcow2", "vdc.qcow2"))
     )  # fmt: skip
-    assert stock.problem(ONE) == "vdb: vdb.qcow2 is gone"
+    assert stock.problem(ONE) == "vdb: vdb.qcow2 is missing"
 
 
 def test_what_a_backup_needs():

@@ -1,5 +1,5 @@
-"""Backups: what a hypervisor does for them; docs/backups.md.
+"""The hypervisor's side of backups. See docs/backups.md.
 
-It shows a guest's disks, as they are at one moment, to the machine that has the target, and that
-alone reads them: nothing is written to a target from here.
+A hypervisor exports the disks of a guest, as they are at one moment, to the target host. Only the
+target host reads them; a hypervisor never writes to a target.
 """

@@ -1,4 +1,4 @@
-"""A backup of a guest of this host, as the master has it done: looked at, begun, ended."""
+"""Start and end the export of a guest's disks on behalf of the master."""
 
 from __future__ import annotations
 
@@ -21,15 +21,18 @@ from saltvirt.host.connection import libvirt, translated
 from saltvirt.images import locks, tools
 from saltvirt.system import zipapp
 
-# libvirt has a moment to wait for, and a guest agent that does not answer
+# libvirt may wait for a job, and for a guest agent that does not answer
 _BEGINS_S = 300
 _ENDS_S = 120
 
 
 def begin(library: str, conn: libvirt.virConnect, serve_request: ServeRequest) -> Serving:
-    """Has the guest's disks served by a process of their own, until ``end``. library: the folder of
-    the package saltvirt. Raises OperationFailed, and then nothing is served."""
-    with contextlib.suppress(OSError):  # none is under way
+    """Start a process that exports the guest's disks until ``end``.
+
+    library: the folder of the package saltvirt. Raises OperationFailed; in this case nothing is
+    exported.
+    """
+    with contextlib.suppress(OSError):  # no backup is running
         response = _send(serve_request.guest, EndRequest(request.ANY_BACKUP, False))
         if "error" in response:
             raise errors.OperationFailed(response["error"])
@@ -52,18 +55,18 @@ def _spawn(
         response = json.loads(line)
         if "serving" in response:
             return Serving.from_answer(response["serving"], serve_request.host)
-        raise errors.OperationFailed(response.get("error", "it did not say why"))
+        raise errors.OperationFailed(response.get("error", "no reason was given"))
     process.kill()
     process.wait()
     log.seek(0)
     clean(conn, serve_request.guest)
     raise errors.OperationFailed(
-        f"the disks of {serve_request.guest} are not served: {tools.last_output(log.read())}"
+        f"cannot export the disks of {serve_request.guest}: {tools.last_output(log.read())}"
     )
 
 
 def _first_line(process: subprocess.Popen[bytes]) -> bytes:
-    """What it said first; nothing where it died, or takes too long."""
+    """Read the first line of output; empty if the process dies or does not answer in time."""
     stdout = tools.pipe(process.stdout)
     buffer, deadline = b"", time.monotonic() + _BEGINS_S
     while not buffer.endswith(b"\n"):
@@ -78,15 +81,14 @@ def _first_line(process: subprocess.Popen[bytes]) -> bytes:
 
 
 def end(conn: libvirt.virConnect, guest: str, end_request: EndRequest) -> ServingEnd:
-    """Nothing of the backup is served any more, nothing of it is left here. Raises OperationFailed
-    where it cannot be ended."""
+    """End the export and remove its files. Raises OperationFailed if this is not possible."""
     try:
         response = _send(guest, end_request)
     except OSError as exc:
         cleaned_id = clean(conn, guest)
-        # it leaves no socket where it was not killed
+        # the process removes its socket unless it was killed
         died = cleaned_id == end_request.ident if cleaned_id else isinstance(exc, ConnectionError)
-        reason = "the process that kept them served died" if died else None
+        reason = "the process that exported the disks died" if died else None
         return ServingEnd(why=_end_reason(guest, end_request.ident) or reason)
     if "error" in response:
         raise errors.OperationFailed(response["error"])
@@ -94,8 +96,10 @@ def end(conn: libvirt.virConnect, guest: str, end_request: EndRequest) -> Servin
 
 
 def clean(conn: libvirt.virConnect, guest: str) -> str | None:
-    """Ends what a process that died has begun: of which backup, None where there was nothing.
-    Raises OperationFailed where one is at work."""
+    """Clean up after a dead process; return the backup that it exported, or None.
+
+    Raises OperationFailed if a process is running.
+    """
     with BackupJournal(guest).lock() as journal:
         session = journal.read()
         export_server.recover(conn, journal)
@@ -106,9 +110,8 @@ def clean(conn: libvirt.virConnect, guest: str) -> str | None:
 
 
 def sweep(conn: libvirt.virConnect) -> list[str]:
-    """Ends what processes that died have begun for any guest: one that is on another host by now,
-    too, so that what it overwrote lies here no longer. The guests of which something was left.
-    What is at work is left alone."""
+    """Clean up after dead processes of all guests, also of guests that run on another host by now.
+    Return the guests. Running backups are not affected."""
     guests = []
     for session in request.list_sessions():
         with contextlib.suppress(errors.VirtError), translated():
@@ -128,12 +131,12 @@ def _send(guest: str, end_request: EndRequest) -> dict[str, Any]:
     try:
         response: dict[str, Any] = json.loads(answer)
     except ValueError as exc:
-        raise ConnectionResetError("it ended without an answer") from exc
+        raise ConnectionResetError("the process ended without an answer") from exc
     return response
 
 
 def _end_reason(guest: str, backup_id: str) -> str | None:
-    """Why the process that served it ended before it was told to, as it said itself."""
+    """Return the reason that the process stored when it ended by itself."""
     with contextlib.suppress(OSError, ValueError, KeyError):
         with open(request.end_reason_path(guest), encoding="utf-8") as file:
             report = json.load(file)

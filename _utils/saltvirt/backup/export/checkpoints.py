@@ -1,4 +1,4 @@
-"""The checkpoints that our backups made, and their bitmaps in the guest's disks."""
+"""Checkpoints made by backups, and their bitmaps in the guest's disks."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from saltvirt.xml.domain.domain import Domain
 def make(
     conn: libvirt.virConnect, dom: libvirt.virDomain, inspection: GuestInspection, backup_id: str
 ) -> dict[str, str]:
-    """Disk to the checkpoint that was made of it while the guest is off: of each whose file can
-    keep a bitmap. From it the next increment can be had.
+    """Create a checkpoint while the guest is off; map each disk whose file can store a bitmap to
+    it.
 
-    An older bitmap would record as well, and an older copy of the file, put back, would have it,
-    too: nobody could tell that what was written between the two is in a backup, and not there.
+    Do not reuse an older bitmap: if an older copy of the file were put back, it would contain the
+    same bitmap, and changes between the two would be missing in the next increment.
     """
     name, paths = chains.checkpoint(backup_id), {}
     eligible = {item.target for item in inspection.disks if item.supports_bitmaps}
@@ -41,7 +41,7 @@ def make(
             document = Checkpoint(name=name, creation_time_s=now, disks=disks).tostring()
             dom.checkpointCreateXML(document, libvirt.VIR_DOMAIN_CHECKPOINT_CREATE_REDEFINE)
     except (libvirt.libvirtError, errors.OperationFailed):
-        # the disks are read all the same; the next time they are read whole
+        # the disks are read nevertheless; the next backup will be a full one
         for path in done:
             bitmaps.remove(path, name)
         return {}
@@ -49,10 +49,10 @@ def make(
 
 
 def sweep(conn: libvirt.virConnect, dom: libvirt.virDomain, needed: Collection[str]) -> list[str]:
-    """Takes those of ours away that are not needed; why one is still there, of each that is.
+    """Remove our checkpoints that are not needed; return the problems.
 
-    Of a guest that runs libvirt removes none whose bitmap is lost or broken: that bitmap goes from
-    the disk's file with the next backup of the guest while it is off.
+    libvirt cannot remove a checkpoint of a running guest if its bitmap is lost or broken. In this
+    case the bitmap is removed by the next backup while the guest is off.
     """
     leftovers = []
     for checkpoint in checkpoints.list_all(dom):
@@ -68,7 +68,7 @@ def sweep(conn: libvirt.virConnect, dom: libvirt.virDomain, needed: Collection[s
 
 
 def _files(conn: libvirt.virConnect, dom: libvirt.virDomain, needed: Collection[str]) -> list[str]:
-    """Takes bitmaps of ours out of the files of a guest that is off."""
+    """Remove our bitmaps from the files of a guest that is off."""
     leftovers = []
     bitmap_names = {
         inspected.target: inspected.bitmaps

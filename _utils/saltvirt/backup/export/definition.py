@@ -1,5 +1,5 @@
-"""The definition that a backup has of its guest: as libvirt stores it, with the disks that are
-backed up."""
+"""The definition of the guest in a backup: as libvirt stores it, with the disks that are backed
+up."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from saltvirt.host.connection import libvirt
 from saltvirt.xml.devices.disk import Disk
 from saltvirt.xml.domain.domain import Domain
 
-# children of a disk that only a running guest has
+# children of a disk that exist only while the guest runs
 _LIVE = ("alias", "address", "mirror", "backingStore", "privateData")
 
 
 def build(dom: libvirt.virDomain) -> str:
-    """The stored definition: what runs has the CPU of this host, the present size of the balloon,
-    and names that mean nothing elsewhere. Of a guest that runs the disks are those of now, as they
-    are what is backed up."""
+    """Return the stored definition, with the disks of the running guest.
+
+    The live definition is not suitable: it has the CPU of this host, the present balloon size, and
+    names that are valid on this host only.
+    """
     stored = Domain.fromstring(dom.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE))
     if dom.isActive():
         for disk in Domain.fromstring(dom.XMLDesc(0)).disks:
@@ -45,7 +47,7 @@ def _differs(first: Disk, second: Disk) -> bool:
 
 
 def _stored_form(disk: Disk) -> Disk:
-    """As it is stored: libvirt finds it an address."""
+    """Remove what exists only while the guest runs; libvirt assigns a new address."""
     built = disk.copy()
     node = built.need()
     for child in [element for element in node if element.tag in _LIVE]:
@@ -56,14 +58,14 @@ def _stored_form(disk: Disk) -> Disk:
 
 
 def excluded_devices(dom: libvirt.virDomain) -> dict[str, str]:
-    """What belongs to the guest and is no disk: its name to why it is in no backup."""
+    """Map parts of the guest that are not backed up to the reason."""
     model = Domain.fromstring(dom.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE))
     reasons = {
-        str(filesystem.target): f"a folder of the host, {filesystem.source_dir}: back that up there"
+        str(filesystem.target): f"a folder of the host, {filesystem.source_dir}: back it up there"
         for filesystem in model.filesystems
     }
     running = {disk.target for disk in Domain.fromstring(dom.XMLDesc(0)).disks}
     for disk in model.disks:
         if disk.target not in running:
-            reasons[str(disk.target)] = "the running guest does not have it before its next start"
+            reasons[str(disk.target)] = "it takes effect at the next start of the guest"
     return reasons

@@ -1,8 +1,8 @@
-"""The process that keeps a guest's disks served while its backup is read: a program of its own, so
-that it outlives the job that began it, and ends what it began however the rest dies.
+"""Export server: a detached process that exports a guest's disks while they are read for a backup,
+and cleans up afterwards.
 
-It ends it when it is told to, when nobody has read for a while, when the guest has overwritten so
-much that the host's storage runs full, or when the guest is gone.
+It ends on request, if there was no reader for a while, if the guest has overwritten so much that
+the host's storage runs full, or if the guest is stopped.
 """
 
 from __future__ import annotations
@@ -38,28 +38,28 @@ from saltvirt.host.connection import libvirt
 from saltvirt.host.domain import creation, guest_lock, lookup
 
 MODULE = "backup.export.export_server"
-# so long nobody may be connected: the target's machine opens its connections disk by disk
+# end after this time without a reader: the target host connects for each disk
 IDLE_S = 120
-# the same where another backup of the guest wants to begin: who began this one may have died
+# the same if another backup of the guest is requested: the requester of this one may have died
 ABANDONED_S = 20
-# what must stay free where the guest's old blocks are kept
+# reserved on the file system of the overwritten blocks
 RESERVED_BYTES = 256 * 1024**2
-# who has something to say says it at once: nothing is looked after meanwhile
+# timeout for a request on the socket, during which nothing else is checked
 _POLL_S, _SAYS_S = 2, 10
-# it is looked so often how much room there is; and so many looks ahead there has to be some
+# interval of the checks for free space, and number of intervals for which space has to be left
 _ACCEPT_S, _AHEAD = 0.25, 8
-# libvirt that is being restarted has so long to come back before what was begun is left to others
+# time for libvirt to restart before the cleanup is left to other processes
 _BACK_S = 60
 _MAX_BYTES = 1024**2
-# of st_blocks
+# unit of st_blocks
 _BLOCK = 512
 _MIB = 1024**2
-# one more is told at once that he cannot call, as if nobody were there
+# further callers get an error at once
 _CALLERS = 16
 
 
 class ExportServer:
-    """One backup that is served. Hold its journal."""
+    """One exported backup. The caller holds its journal."""
 
     def __init__(self, serve_request: ServeRequest, journal: BackupJournal) -> None:
         self._request, self._journal = serve_request, journal
@@ -76,7 +76,7 @@ class ExportServer:
 
     @contextlib.contextmanager
     def _libvirt(self) -> Iterator[libvirt.virConnect]:
-        """libvirt, which may have been restarted since it was last spoken to."""
+        """Yield a new connection to libvirt, which may have been restarted."""
         serve_request = self._request
         with connection.connect(
             settings.Connection(serve_request.uri, serve_request.username, serve_request.password)
@@ -85,11 +85,11 @@ class ExportServer:
 
     @property
     def is_guest_off(self) -> bool:
-        """Whether the guest is not running, and must not be started."""
+        """Whether the guest is off and must not be started."""
         return self._server is not None
 
     def begin(self) -> Serving:
-        """Begins; what is served where. Raises VirtError, and then nothing is."""
+        """Start the export. Raises VirtError; in this case nothing is exported."""
         with self._libvirt() as conn:
             recover(conn, self._journal)
             dom = lookup.lookup(conn, self._request.guest)
@@ -120,7 +120,10 @@ class ExportServer:
         else:
             consistency = record.STOPPED
             if dom.hasManagedSaveImage():
-                consistency, note = record.CRASH, "its memory is saved, and in no backup"
+                consistency, note = (
+                    record.CRASH,
+                    ("the guest has saved memory, which is not backed up"),
+                )
             taken_at = record.format_time(time.time())
             disks, self._server = stopped.begin(conn, dom, inspection, self._request)
         exports_path = (
@@ -141,8 +144,8 @@ class ExportServer:
         )  # fmt: skip
 
     def _show_state(self, files: dict[str, bytes]) -> ServedDisk | None:
-        """Shows what the guest has beside its disks, on a port of its own: the QEMU of a guest that
-        runs shows the disks alone."""
+        """Export firmware variables and TPM state on a port of its own, because a running guest's
+        QEMU exports disks only."""
         if not files:
             return None
         guest, data = self._request.guest, archive.pack(files)
@@ -159,26 +162,26 @@ class ExportServer:
             server.end()
             raise
         about = record.STATE, len(data), "the guest's state", record.STATE
-        return ServedDisk(*about, reason="it is always read whole")
+        return ServedDisk(*about, reason="the state is always backed up in full")
 
     def stop_reason(self) -> str | None:
-        """Why it cannot go on, None while it can."""
+        """Return why the export has to end; None if it can continue."""
         if self.signalled:
-            return "it was ended by a signal"
+            return "the export was ended by a signal"
         try:
-            if not self.is_guest_off:  # whether libvirt answers or not
+            if not self.is_guest_off:  # without libvirt, which may not answer
                 self._scratch.check()
             reason = self._failure_reason()
         except errors.ConnectionFailed:
-            reason = None  # libvirt is being restarted; the guest's QEMU serves on
+            reason = None  # libvirt is being restarted; the guest's QEMU continues to export
         except errors.VirtError as exc:
             reason = exc.text
         if reason:
             return reason
-        return f"nobody has read for {IDLE_S} s" if self.idle_s() > IDLE_S else None
+        return f"nothing was read for {IDLE_S} s" if self.idle_s() > IDLE_S else None
 
     def idle_s(self) -> float:
-        """So long nobody has read."""
+        """Return the time since the last reader."""
         relays = [self._relay, *(self._state or ())[:1]]
         if any(tls_relay and tls_relay.has_readers for tls_relay in relays):
             self._last_s = time.monotonic()
@@ -186,15 +189,15 @@ class ExportServer:
 
     def _failure_reason(self) -> str | None:
         if self._server and not self._server.is_running:
-            return f"the disks are shown no more: {self._server.output()}"
+            return f"the disks are no longer exported: {self._server.output()}"
         if time.monotonic() - self._checked_s < _POLL_S:
             return None
         self._checked_s = time.monotonic()
         with self._libvirt() as conn:
             dom = lookup.find(conn, self._request.guest)
             if self._server:
-                # QEMU's locks do not keep it out of block devices: libvirt gives it a /dev of its
-                # own, whose devices are other files
+                # QEMU's locks do not protect block devices: libvirt gives each QEMU a
+                # /dev of its own with other device files
                 is_started = dom is not None and dom.isActive()
                 return "the guest was started while its disks were read" if is_started else None
             if dom is None or not self._session or not running.is_served(dom, self._session):
@@ -202,7 +205,7 @@ class ExportServer:
         return None
 
     def end(self) -> None:
-        """Nothing is served, and nothing of it is there any more. Raises VirtError."""
+        """End the export and remove its files. Raises VirtError."""
         if self._relay:
             self._relay.end()
         if self._state:
@@ -210,9 +213,7 @@ class ExportServer:
                 service.end()
         if self._server:
             self._server.end()
-        for path in request.runtime_files(self._request.guest)[
-            1:
-        ]:  # what was killed, and the state
+        for path in request.runtime_files(self._request.guest)[1:]:  # and the state
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
         deadline = time.monotonic() + _BACK_S
@@ -226,15 +227,15 @@ class ExportServer:
             time.sleep(_POLL_S)
 
     def undo(self) -> None:
-        """Ends what nobody has read; its checkpoint goes, too, at the latest with the next backup
-        that is good. Raises VirtError."""
+        """End the export of a failed backup with its checkpoint, which at the latest the next good
+        backup removes. Raises VirtError."""
         self.end()
         with contextlib.suppress(errors.VirtError):
             self.prune_checkpoints(EndRequest(self._request.ident, False))
 
     def prune_checkpoints(self, end_request: EndRequest) -> tuple[str, ...]:
-        """After a backup that is good, the checkpoints go that nothing needs any more; else the one
-        that was made for it. What is left, and why."""
+        """Remove checkpoints: after a good backup those that are no longer needed, else the one of
+        this backup. Return what could not be removed, and why."""
         with self._libvirt() as conn:
             dom = lookup.find(conn, self._request.guest)
             if dom is None:
@@ -247,7 +248,7 @@ class ExportServer:
 
 
 def recover(conn: libvirt.virConnect, journal: BackupJournal) -> None:
-    """Ends what was begun, by this process or by one that died. Hold the journal."""
+    """End what this process or a dead one has started. The caller holds the journal."""
     session = journal.read()
     if session is None:
         return
@@ -257,7 +258,7 @@ def recover(conn: libvirt.virConnect, journal: BackupJournal) -> None:
             running.thaw(dom)
         if session.active:
             running.end(dom, session)
-            # a write for whose old block there was no room has paused it
+            # it was paused by a write for whose overwritten block there was no space
             if not session.paused and running.is_paused_by_io(dom):
                 with contextlib.suppress(libvirt.libvirtError):
                     dom.resume()
@@ -266,8 +267,11 @@ def recover(conn: libvirt.virConnect, journal: BackupJournal) -> None:
 
 
 class ScratchSpace:
-    """The place of what guests overwrite during a backup. Where it is full, QEMU fails a write of
-    the guest's. own: the folder of this guest; most_mib: so much may be in that, None: anything."""
+    """The space for blocks that guests overwrite during a backup. If it is full, QEMU fails writes
+    of the guest.
+
+    guest_folder: folder of this guest; max_mib: limit for its size; None: no limit.
+    """
 
     def __init__(self, folder: str, guest_folder: str = "", max_mib: int | None = None) -> None:
         self._folder = self._base = folder
@@ -277,13 +281,14 @@ class ScratchSpace:
         self._used_bytes = _used_bytes(folder)
 
     def check(self) -> None:
-        """Raises OperationFailed where there is too little room until the next looks, as fast as
-        guests have overwritten since the last one. What else takes room there, such as a disk that
-        is allocated at once, says nothing of that."""
+        """Raise OperationFailed if the free space may run out within some checks, at the rate of
+        the guests' writes since the last one. Other writes to the file system, such as a disk that
+        is allocated at once, do not count for the rate."""
         if self._max_mib and _used_bytes(self._guest_folder) > self._max_mib * _MIB:
             raise errors.OperationFailed(
-                f"what the guest overwrote during its backup takes more than {self._max_mib} MiB "
-                f"in {self._guest_folder} (virt:backup:scratch_mib): back it up when it writes less"
+                "the blocks that the guest overwrote during the backup take more than "
+                f"{self._max_mib} MiB in {self._guest_folder} (virt:backup:scratch_mib): back "
+                "the guest up when it writes less"
             )
         used_bytes = _used_bytes(self._folder)
         written_bytes = max(0, used_bytes - self._used_bytes)
@@ -292,13 +297,13 @@ class ScratchSpace:
         needed = RESERVED_BYTES + _AHEAD * written_bytes
         if usage.f_bavail * usage.f_frsize < needed:
             raise errors.OperationFailed(
-                f"{self._base} has less than {units.human_bytes(needed)} free: what the guest "
-                "overwrites during a backup is kept there"
+                f"{self._base} has less than {units.human_bytes(needed)} free for the blocks "
+                "that the guest overwrites during the backup"
             )
 
 
 def _used_bytes(folder: str) -> int:
-    """So much is kept there."""
+    """Return the allocated size of all files in a folder."""
     total_bytes = 0
     for parent, _, names in os.walk(folder):
         for name in names:
@@ -308,9 +313,9 @@ def _used_bytes(folder: str) -> int:
 
 
 def main(_argv: list[str]) -> int:
-    """The program: what is to be served on its standard input; one line of JSON on its standard
-    output when it is, or why it is not."""
-    serve_request = ServeRequest.from_answer(json.load(sys.stdin), "what is to be served")
+    """The program. It reads a ServeRequest from standard input, and writes one line of JSON: the
+    exports or an error."""
+    serve_request = ServeRequest.from_answer(json.load(sys.stdin), "the request")
     try:
         with BackupJournal(serve_request.guest).lock() as journal, contextlib.ExitStack() as locked:
             locked.enter_context(
@@ -325,7 +330,7 @@ def main(_argv: list[str]) -> int:
                 try:
                     _send({"serving": serving.to_answer()})
                     _serve_until_end(server, serve_request, listener)
-                except BrokenPipeError:  # who began it died: nobody else knows where it is shown
+                except BrokenPipeError:  # the requester died
                     server.undo()
                     return 1
                 except BaseException:
@@ -339,7 +344,7 @@ def main(_argv: list[str]) -> int:
         _send(
             {
                 "error": (
-                    f"the disks of {serve_request.guest} cannot be shown: {location}{exc.strerror}"
+                    f"cannot export the disks of {serve_request.guest}: {location}{exc.strerror}"
                 )
             }
         )
@@ -350,15 +355,15 @@ def main(_argv: list[str]) -> int:
 def _serve_until_end(
     server: ExportServer, serve_request: ServeRequest, listener: socket.socket
 ) -> None:
-    """Until it is told to end, or has to. Who says nothing, or goes away, ends nothing."""
+    """Serve requests until the export ends. Invalid requests are ignored."""
     is_ended = False
     while not is_ended:
         with contextlib.suppress(OSError), _accept(listener) as (end_request, answer):
             is_ended = end_request.ident == serve_request.ident or server.idle_s() >= ABANDONED_S
             answer(_end_session(server, serve_request, end_request) if is_ended else {
                 "error": (
-                    f"a backup of {serve_request.guest} is under way here, {serve_request.ident}: "
-                    f"wait for it"
+                    f"a backup of {serve_request.guest} is running on this host, "
+                    f"{serve_request.ident}: wait until it is done"
                 )
             })  # fmt: skip
         reason = None if is_ended else server.stop_reason()
@@ -371,10 +376,10 @@ def _serve_until_end(
 def _end_session(
     server: ExportServer, serve_request: ServeRequest, end_request: EndRequest
 ) -> dict[str, Any]:
-    """Ends it; what is said of that."""
+    """End the export; return the answer for the requester."""
     try:
         server.end()
-        # of one that was left its backup may be there, with its checkpoint
+        # an abandoned backup may be complete at the target, so keep its checkpoint
         leftovers = (
             server.prune_checkpoints(end_request)
             if end_request.ident == serve_request.ident
@@ -405,15 +410,17 @@ def _listen(guest: str) -> Iterator[socket.socket]:
 
 @contextlib.contextmanager
 def _accept(listener: socket.socket) -> Iterator[tuple[EndRequest, Any]]:
-    """(what somebody wants, a function that answers). Raises OSError when nobody does, or he does
-    not say it."""
+    """Yield (request, function that sends the answer). Raises OSError if there is no valid
+    request."""
     connected, _ = listener.accept()
     with connected, connected.makefile("rwb") as stream:
         connected.settimeout(_SAYS_S)
         try:
-            end_request = EndRequest.from_answer(json.loads(stream.readline(_MAX_BYTES)), "the end")
+            end_request = EndRequest.from_answer(
+                json.loads(stream.readline(_MAX_BYTES)), "the request"
+            )
         except (ValueError, RecursionError, errors.BadAnswer) as exc:
-            raise ConnectionAbortedError("it went away, or is none of ours") from exc
+            raise ConnectionAbortedError("the request is not valid") from exc
 
         def answer(data: dict[str, Any]) -> None:
             stream.write(json.dumps(data).encode() + b"\n")
@@ -423,7 +430,7 @@ def _accept(listener: socket.socket) -> Iterator[tuple[EndRequest, Any]]:
 
 
 def _write_end_reason(serve_request: ServeRequest, reason: str) -> None:
-    """For who asks later. It is no harm where it cannot be written."""
+    """Store the reason for later requests. Errors do not matter."""
     with contextlib.suppress(OSError):
         path = request.end_reason_path(serve_request.guest)
         with open(path, "w", encoding="utf-8") as file:

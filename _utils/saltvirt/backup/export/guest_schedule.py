@@ -1,4 +1,4 @@
-"""What a guest says of its backups, in its record."""
+"""Backup setting in the metadata of a guest."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from saltvirt.xml.domain.metadata import MetadataEntry
 
 
 def set_schedule(conn: libvirt.virConnect, name: str, text: str, test: bool) -> str | None:
-    """How the guest said that it is to be backed up; from now on it says the text. test: it does
-    not. Raises NotFound, InvalidInput, Unsupported for a guest that is none of ours."""
+    """Change the setting; return the previous one. test: change nothing.
+
+    Raises NotFound, InvalidInput, and Unsupported for a guest that was not created by Salt Virt.
+    """
     if backup_schedule.from_text(text) is None:
-        raise errors.InvalidInput(f"{text!r} is no wish for backups")
+        raise errors.InvalidInput(f"{text!r} is not a valid backup setting")
     dom = lookup.lookup(conn, name)
-    with translated(f"write how {name} is to be backed up"):
+    with translated(f"write the backup setting of {name}"):
         record = metadata.of_domain(dom)
         if not record:
             raise errors.Unsupported(
-                f"{name} was not made by Salt Virt: it has no record that could say how it is to "
-                "be backed up"
+                f"{name} was not created by Salt Virt: it has no record for a backup setting"
             )
         record = record.copy()
         before = next((entry for entry in record.entries if entry.key == backup_schedule.KEY), None)

@@ -1,7 +1,7 @@
-"""What a backup has of a guest beside its disks: the firmware variables, and the state of an
-emulated TPM, which is secret. Read where libvirt keeps them, and put back there.
+"""Collect firmware variables and the secret state of an emulated TPM from libvirt's folders, and
+install them there again.
 
-QEMU and swtpm can write to those folders. So no link is followed that is not root's.
+QEMU and swtpm can write to these folders, so only symbolic links of root are followed.
 """
 
 from __future__ import annotations
@@ -25,37 +25,39 @@ from saltvirt.host.storage import files, usage
 from saltvirt.xml.domain.domain import Domain
 
 FIRMWARE, TPM = record.FIRMWARE, record.TPM
-# the end of the name of what has made way
+# suffix of renamed files
 _BEFORE = ".before-restore"
 _TRIES = 5
 _PLAIN = (
-    "it has private keys, and would lie at the target in plain: give that target a key "
+    "it contains private keys, and the target would store it in plain: set a key for the target "
     "(virt:backup:targets)"
 )
 _LOCK = ".lock"
-# as libvirt's own; the innermost it gives to swtpm, for nobody else to enter
+# mode of libvirt's folders; libvirt gives the innermost one to swtpm, with a stricter mode
 _FOLDER_MODE = 0o711
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class _NotSaved(Exception):
-    """Why something is in no backup."""
+    """Why something is not backed up."""
 
 
 @dataclass(frozen=True)
 class CollectedState:
-    """files: of an archive. skipped: what is in no backup, and why."""
+    """files: of an archive. skipped: part that is not backed up to the reason."""
 
     files: dict[str, bytes]
     skipped: dict[str, str]
 
 
 def collect(conn: libvirt.virConnect, dom: libvirt.virDomain, is_encrypted: bool) -> CollectedState:
-    """The state of a guest as it is now. Of one that runs each file is read until two readings are
-    alike. is_encrypted: it is encrypted at the target; else the TPM's stays here: with that whoever
-    reads
-    the target opens what the guest has sealed."""
+    """Collect the present state of a guest. Files of a running guest are read until two reads are
+    equal.
+
+    is_encrypted: the state will be encrypted at the target. Otherwise skip the TPM state, which
+    would allow unsealing the guest's secrets.
+    """
     root = ElementTree.fromstring(dom.XMLDesc(0))
     collected, skipped = dict[str, bytes](), dict[str, str]()
     for kind, read in ((FIRMWARE, _variables), (TPM, _tpm)):
@@ -64,7 +66,7 @@ def collect(conn: libvirt.virConnect, dom: libvirt.virDomain, is_encrypted: bool
             if part and kind == TPM and not is_encrypted:
                 raise _NotSaved(_PLAIN)
             if sum(map(len, (*collected.values(), *part.values()))) > archive.MAX_BYTES:
-                raise _NotSaved("it is larger than any guest's")
+                raise _NotSaved("it is too large")
             archive.pack(part)
             collected |= part
         except (_NotSaved, errors.VirtError) as exc:
@@ -75,7 +77,7 @@ def collect(conn: libvirt.virConnect, dom: libvirt.virDomain, is_encrypted: bool
 
 
 def expected_kinds(model: Domain) -> list[str]:
-    """What of it a guest has, by its definition."""
+    """Return the kinds of state that a guest has according to its definition."""
     system = model.os
     uefi = system.firmware == "efi" or system.variables or system.nvram is not None
     tpm = any(device.backend == "emulator" for device in model.tpms)
@@ -83,7 +85,7 @@ def expected_kinds(model: Domain) -> list[str]:
 
 
 def missing_kinds(model: Domain, state: Collection[str]) -> list[str]:
-    """What of it a guest has, and an archive has not."""
+    """Return the kinds of state that a guest has and an archive lacks."""
     prefixes = {FIRMWARE: archive.VARIABLES, TPM: archive.TPM}
     return [
         kind
@@ -93,8 +95,8 @@ def missing_kinds(model: Domain, state: Collection[str]) -> list[str]:
 
 
 def state_paths(conn: libvirt.virConnect, dom: libvirt.virDomain) -> dict[str, str]:
-    """Each of it that a guest has by now to its path, also if that is not libvirt's own. What was
-    never made is not there."""
+    """Map each kind of state that exists on this host to its path, also outside of libvirt's
+    folders."""
     root = ElementTree.fromstring(dom.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE))
     paths = {}
     if path := files.variables_of(root):
@@ -112,7 +114,7 @@ def _variables(conn: libvirt.virConnect, root: ElementTree.Element) -> dict[str,
     if path is None:
         return {}
     if not path:
-        raise _NotSaved("they are in no file of this host")
+        raise _NotSaved("they are not in a file of this host")
     _require_local(conn)
     folder, name = os.path.split(path)
     suffix = "qcow2" if name.endswith(".qcow2") else "fd"
@@ -128,14 +130,14 @@ def _tpm(conn: libvirt.virConnect, root: ElementTree.Element) -> dict[str, bytes
     if backend is None:
         return {}
     if backend.find("source") is not None:
-        raise _NotSaved("its state is in a place of its own")
+        raise _NotSaved("its state is in a folder of its own")
     _require_local(conn)
     collected = dict[str, bytes]()
     try:
         with _open_folder(os.path.join(files.TPM_STATE, root.findtext("uuid") or "")) as top:
             for parent, _, names, fd in os.fwalk(dir_fd=top):
-                if len(names) + len(collected) > archive.MAX_FILES + 1:  # the lock is none
-                    raise _NotSaved("it has more files than any guest's")
+                if len(names) + len(collected) > archive.MAX_FILES + 1:  # and the lock
+                    raise _NotSaved("it has too many files")
                 for name in sorted({*names} - {_LOCK}):
                     path = os.path.normpath(os.path.join(archive.TPM, parent, name))
                     collected[path] = _read_stable(name, fd)
@@ -146,17 +148,17 @@ def _tpm(conn: libvirt.virConnect, root: ElementTree.Element) -> dict[str, bytes
 
 def _require_local(conn: libvirt.virConnect) -> None:
     if not connection.is_local(conn):
-        raise _NotSaved("libvirt is on another machine than its minion")
+        raise _NotSaved("libvirt is not on the same machine as the minion")
 
 
 def _read_stable(name: str, parent: int) -> bytes:
-    """A file to which a running guest may be writing: what two readings have alike."""
+    """Read a file to which a running guest may write, until two reads are equal."""
     before, data = None, _read(name, parent)
     for _ in range(_TRIES):
         if data == before:
             return data
         before, data = data, _read(name, parent)
-    raise _NotSaved("the guest keeps writing to it: back it up while it is off")
+    raise _NotSaved("the guest keeps writing to it: back the guest up while it is off")
 
 
 def _read(name: str, parent: int) -> bytes:
@@ -168,16 +170,17 @@ def _read(name: str, parent: int) -> bytes:
         raise
     with os.fdopen(handle, "rb") as file:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise _NotSaved(f"{name} is no file")
+            raise _NotSaved(f"{name} is not a file")
         data = file.read(archive.MAX_BYTES + 1)
     if len(data) > archive.MAX_BYTES:
-        raise _NotSaved(f"{name} is larger than any guest's")
+        raise _NotSaved(f"{name} is too large")
     return data
 
 
 @contextlib.contextmanager
 def _open_folder(path: str) -> Iterator[int]:
-    """The descriptor of a folder. A link on the way is followed only if it is root's."""
+    """Yield the descriptor of a folder. Links in its path are followed only if they belong to
+    root."""
     fd = os.open("/", _FOLDER)
     try:
         for part in [component for component in path.split("/") if component]:
@@ -193,16 +196,16 @@ def _open_child(name: str, parent: int) -> int:
     status = os.stat(name, dir_fd=parent, follow_symlinks=False)
     is_link = stat.S_ISLNK(status.st_mode)
     if is_link and status.st_uid != os.geteuid():
-        raise _NotSaved(f"{name} is a link that is not root's")
+        raise _NotSaved(f"{name} is a link that does not belong to root")
     return os.open(name, _FOLDER | (0 if is_link else os.O_NOFOLLOW), dir_fd=parent)
 
 
-# -- put back --------------------------------------------------------------------------------------
+# -- install ---------------------------------------------------------------------------------------
 
 
 def save_locations(dom: libvirt.virDomain, state: Iterable[str]) -> tuple[SavedState, ...]:
-    """Where what is in an archive goes, and what is there now. Raises OperationFailed where libvirt
-    keeps the variables elsewhere."""
+    """Return where to install the files of an archive, and what exists there. Raises
+    OperationFailed if libvirt keeps the variables elsewhere."""
     locations = []
     for name in state:
         if name.startswith(archive.VARIABLES):
@@ -213,23 +216,27 @@ def save_locations(dom: libvirt.virDomain, state: Iterable[str]) -> tuple[SavedS
 
 
 def misfit(dom: libvirt.virDomain, state: Iterable[str]) -> str | None:
-    """Why the variables in an archive have no place here, or None: QEMU opens the file by the
-    format that this libvirt has them in. Raises as ``places`` does."""
+    """Return why the variables of an archive cannot be used: QEMU opens the file with the format
+    that this libvirt uses. None if they can. Raises what ``save_locations`` raises."""
     for name in state:
         if name.startswith(archive.VARIABLES):
             path, suffix = _variables_path(dom, name), name.removeprefix(archive.VARIABLES)
             if path.endswith(".qcow2") != (suffix == "qcow2"):
-                return f"the backup has them as {suffix}, and libvirt here has them in {path}"
+                return (
+                    f"their format in the backup is {suffix}, but libvirt on this host uses {path}"
+                )
     return None
 
 
 def _variables_path(dom: libvirt.virDomain, name: str) -> str:
     root = ElementTree.fromstring(dom.XMLDesc(0))
     suffix = name.removeprefix(archive.VARIABLES)
-    # an older libvirt chooses it at the first start
+    # older versions of libvirt choose the path at the first start
     path = files.variables_of(root) or files.own_variables(dom.name(), suffix)
     if not files.are_own_variables(path, dom.name()):
-        raise errors.OperationFailed(f"{path} is not where libvirt keeps variables of {dom.name()}")
+        raise errors.OperationFailed(
+            f"{path} is not libvirt's path for the variables of {dom.name()}"
+        )
     return path
 
 
@@ -242,16 +249,15 @@ def _save_location(path: str) -> SavedState:
 def install(
     dom: libvirt.virDomain, state: Mapping[str, bytes], saved: Collection[SavedState]
 ) -> None:
-    """Puts the files of an archive where libvirt has them, once what is there has another name.
-    Raises OperationFailed."""
-    with _os_errors(f"put back the firmware variables and the TPM state of {dom.name()}"):
+    """Rename existing files, then install the files of an archive. Raises OperationFailed."""
+    with _os_errors(f"install the firmware variables and the TPM state of {dom.name()}"):
         for location in saved:
             folder, name = os.path.split(location.path)
             with _make_folder(folder) as fd:
                 if location.was_there:
                     os.rename(name, os.path.basename(location.kept), src_dir_fd=fd, dst_dir_fd=fd)
                 if folder == files.TPM_STATE:
-                    os.mkdir(name, _FOLDER_MODE, dir_fd=fd)  # swtpm gets through
+                    os.mkdir(name, _FOLDER_MODE, dir_fd=fd)  # swtpm has to enter it
                 else:
                     [data] = [v for k, v in state.items() if k.startswith(archive.VARIABLES)]
                     _write(name, data, fd)
@@ -265,8 +271,8 @@ def install(
 
 
 def restore_saved(saved: Collection[SavedState]) -> None:
-    """What was there before is there again. Raises OperationFailed."""
-    with _os_errors("bring back the firmware variables and the TPM state"):
+    """Remove the installed files and restore the saved ones. Raises OperationFailed."""
+    with _os_errors("restore the firmware variables and the TPM state"):
         for location in saved:
             folder, name = os.path.split(location.path)
             before = os.path.basename(location.kept)
@@ -280,8 +286,8 @@ def restore_saved(saved: Collection[SavedState]) -> None:
 
 
 def discard_saved(saved: Collection[SavedState]) -> None:
-    """What was there before is kept no more. Raises OperationFailed."""
-    with _os_errors("remove the former firmware variables and TPM state"):
+    """Remove the saved files. Raises OperationFailed."""
+    with _os_errors("remove the previous firmware variables and TPM state"):
         for location in saved:
             folder, name = os.path.split(location.kept)
             with contextlib.suppress(FileNotFoundError), _open_folder(folder) as fd:
@@ -298,7 +304,7 @@ def _is_there(name: str, parent: int) -> bool:
 
 @contextlib.contextmanager
 def _make_folder(path: str) -> Iterator[int]:
-    """The descriptor of a folder, which is made if it has to be."""
+    """Yield the descriptor of a folder; create it if necessary."""
     with contextlib.ExitStack() as stack:
         try:
             fd = stack.enter_context(_open_folder(path))
@@ -313,14 +319,15 @@ def _make_folder(path: str) -> Iterator[int]:
 
 
 def _write(name: str, data: bytes, parent: int) -> None:
-    """A new file, root's alone until libvirt hands it to QEMU or swtpm; read back."""
+    """Create a file, accessible for root only until libvirt passes it to QEMU or swtpm, and read it
+    back."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     with os.fdopen(os.open(name, flags, 0o600, dir_fd=parent), "wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
     if _read(name, parent) != data:
-        raise OSError(errno.EIO, "what was written is not what is read", name)
+        raise OSError(errno.EIO, "the file differs from what was written", name)
     os.fsync(parent)
 
 

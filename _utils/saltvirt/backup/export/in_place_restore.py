@@ -1,8 +1,8 @@
-"""A backup takes the place of the guest that is there, or of one of its disks.
+"""In-place restore: replace an existing guest, or one of its disks, by a backup.
 
-New files are made beside the old ones, then the definition is replaced: one step of libvirt's. Both
-the old definition and the old disks stay until somebody confirms or undoes it, so whoever is killed
-leaves the one guest or the other, whole.
+New files are created beside the old ones, then libvirt replaces the definition atomically. The old
+definition and disks are kept until the restore is confirmed or undone. So an interruption leaves
+either the old or the new guest, complete.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ CONFIRM, UNDO = "virt.backup_confirm", "virt.backup_undo"
 
 
 class InPlaceRestore(RestoreBuilder):
-    """The guest that is there becomes that of the backup. stop: it may be powered off for it. only:
-    the target of the one disk that is restored; None: all, and the definition."""
+    """Restore over the existing guest. stop: power it off if necessary. only: name of the one disk
+    to restore; None: all disks and the definition."""
 
     def __init__(
         self,
@@ -67,25 +67,25 @@ class InPlaceRestore(RestoreBuilder):
         name = self.guest.name
         with self.tools.admission_config.guest(self.VERB, name), translated(f"restore {name}"):
             self.dom = lookup.lookup(self.conn, name)
-            creation.require_complete(self.dom, "restore a backup over")
+            creation.require_complete(self.dom, "restore in place")
             for reason in _refusals(self.conn, self.dom, self.may_stop):
                 raise errors.Refused(reason)
             self.original_xml = _definition(self.dom)
             self.current = Domain.fromstring(self.original_xml)
             if self.current.uuid != self.model.uuid:
                 raise errors.Refused(
-                    f"{name} is another guest than that of the backup, which had the UUID "
-                    f"{self.model.uuid}: new=NAME restores beside it"
+                    f"{name} is not the guest of the backup, which has the UUID "
+                    f"{self.model.uuid}: restore another guest with new=NAME"
                 )
             disk_journal.remove(self.conn, name)
             self.check()
             return self.make_atomically()
 
     def refuse_replaced(self) -> None:
-        """That is asked of the guest that is there."""
+        """Not applicable: the existing guest is checked instead."""
 
     def warn_devices(self) -> None:
-        """It has them already."""
+        """The guest has these devices already."""
 
     def is_selected(self, target: str) -> bool:
         return self.only_target in (None, target)
@@ -97,7 +97,9 @@ class InPlaceRestore(RestoreBuilder):
         if self.only_target:
             _shown_disk(self.shown, self.only_target)
             if self.only_target not in {disk.target for disk in self.current.disks}:
-                raise errors.NotFound(f"{self.guest.name} has no disk {self.only_target} here")
+                raise errors.NotFound(
+                    f"{self.guest.name} has no disk {self.only_target} on this host"
+                )
         super().check()
 
     def admit(self, definition: Domain) -> PlacementRequest:
@@ -110,7 +112,7 @@ class InPlaceRestore(RestoreBuilder):
         self.undo.push("forget the new disks", lambda: note.end(self.undo.failed))
         self.claim = note.mark
         for build in self.builds:
-            self.tools.report_step("disk", f"making disk {build.spec.name}", path=build.path)
+            self.tools.report_step("disk", f"creating disk {build.spec.name}", path=build.path)
             disks.make(self.conn, build, self.undo, note=note)
         state = {} if self.only_target else self.read_state()
         with self.tools.admission_config.lock():
@@ -120,7 +122,7 @@ class InPlaceRestore(RestoreBuilder):
         return self.result(None)
 
     def put_state(self, files: dict[str, bytes]) -> None:
-        """What it has of its own makes way, and is put down with how it was."""
+        """Replace the firmware variables and TPM state; save the previous ones."""
         name, present = self.guest.name, guest_state.state_paths(self.conn, self.dom)
         files = self.usable_state(files)
         for kind in [] if self.only_target else guest_state.missing_kinds(self.model, files):
@@ -128,11 +130,11 @@ class InPlaceRestore(RestoreBuilder):
             if previous and previous == present.get(kind):
                 self.tools.warn(f"{name} keeps its {kind}: {self.no_state_reason}")
                 continue
-            stays = f"; what it had stays in {previous} for {UNDO}" if previous else ""
+            stays = f"; the previous files stay in {previous} for {UNDO}" if previous else ""
             self.tools.warn(f"{self.initial_state(kind, present.get(kind))}{stays}")
         saved = guest_state.save_locations(self.dom, files)
         if saved:
-            self.undo.push("put back the firmware variables", guest_state.restore_saved, saved)
+            self.undo.push("restore the firmware variables", guest_state.restore_saved, saved)
             replaced_guest.store(replace(self.replaced, state=saved))
             guest_state.install(self.dom, files, saved)
         if self.replaced.unfinished:
@@ -149,45 +151,45 @@ class InPlaceRestore(RestoreBuilder):
         lifecycle.stop(self.dom)
 
     def _warn_lost_disks(self) -> None:
-        """Names disks that the running guest alone has: they end with it."""
+        """Warn about disks that only the running guest has."""
         targets = {disk.target for disk in self.current.disks}
         for disk in Domain.fromstring(self.dom.XMLDesc(0)).disks:
             if disk.target not in targets and not disk.removable_medium:
                 self.tools.warn(
-                    f"disk {disk.target}, {disk.source.location()}, which {self.guest.name} had "
-                    f"only "
-                    "until it was powered off, stays, and is attached to it no more"
+                    f"disk {disk.target}, {disk.source.location()}, was attached to the running "
+                    f"{self.guest.name} only: its file stays, but the guest no longer has it"
                 )
 
     def _switch(self, state: dict[str, bytes]) -> None:
         name, uuid = self.guest.name, self.dom.UUIDString()
         tree = ElementTree.fromstring(self.original_xml)
         old = [path for path, _format, reason in purge.own_disks(self.conn, tree) if reason is None]
-        # nobody starts it meanwhile
+        # prevent a start meanwhile
         with usage.prevent_open(self.conn, old) as users:
             for path, reason in users.items():
                 if reason:
-                    raise errors.OperationFailed(f"{name} stays as it is: {path}: {reason}")
+                    raise errors.OperationFailed(f"{name} was not changed: {path}: {reason}")
             if _definition(self.dom) != self.original_xml:
-                raise errors.OperationFailed(f"{name} was changed meanwhile: begin again")
+                raise errors.OperationFailed(f"{name} was changed meanwhile: repeat the command")
             built, created = self.definition(), tuple(build.file for build in self.builds)
             self.previous_state = guest_state.state_paths(self.conn, self.dom)
-            self.undo.push("forget how it was", replaced_guest.forget, uuid)
+            self.undo.push("forget the previous state", replaced_guest.forget, uuid)
             retained = {files.real(path) for path in old} & _disk_paths(self.conn, built.need())
             self.replaced = ReplacedGuest(
                 uuid, name, self.shown.ident, self.original_xml, created, stay=tuple(retained),
                 unfinished=bool(state),
             )  # fmt: skip
             replaced_guest.store(self.replaced)
-            self.undo.push("define it as it was", self.conn.defineXML, self.original_xml)
+            self.undo.push("restore the definition", self.conn.defineXML, self.original_xml)
             self.dom = lookup.define(self.conn, built.tostring())
             self.put_state(state)
         if not {*created} <= files.paths(_tree(self.dom)):
-            raise errors.OperationFailed(f"libvirt did not take the new disks of {name}")
+            raise errors.OperationFailed(f"libvirt did not accept the new disks of {name}")
 
     def definition(self) -> Domain:
-        """That of the backup, or with ``only`` that which is there. What is in no backup, such as a
-        disk of a server, is as it is now."""
+        """Return the definition of the backup, or with ``only_target`` the present one with the
+        restored disk. Disks that are in no backup, such as network disks, are taken from the
+        present definition."""
         if self.only_target:
             return self._with_single_disk()
         built, model_targets = super().definition(), {disk.target for disk in self.model.disks}
@@ -197,13 +199,13 @@ class InPlaceRestore(RestoreBuilder):
             if disk.target in retained:
                 built.disks.append(disk.copy())
         self._keep_record(built.record, retained)
-        identity.fill(self.model, built)  # once more: of those disks, too
+        identity.fill(self.model, built)  # again, for the added disks
         identity.fill(self.current, built)
         return built
 
     def _keep_record(self, record: GuestRecord, retained: Collection[str | None]) -> None:
-        """The entries are those of today, not of the day of the backup, and disks of the guest's
-        own that are not put aside stay its own. retained: the targets of those that it keeps."""
+        """Keep the present entries of the metadata, and the ownership of disks that are not set
+        aside. stay: names of the disks that the guest keeps."""
         now = self.current.record
         if not now:
             return
@@ -229,15 +231,15 @@ class InPlaceRestore(RestoreBuilder):
                 self.attach_disk(record, disk, build.file)
         identity.carry(self.current, built)
         reset_genid(built)
-        if not self.current.record:  # it is none of ours: all that it writes to is its own
+        if not self.current.record:  # not created by Salt Virt
             built.record = None
         return built
 
 
 def inspect(conn: libvirt.virConnect, name: str, stop: bool) -> InPlaceCheck:
-    """What a restore over a guest would find. Raises NotFound."""
+    """Check whether an in-place restore is possible. Raises NotFound."""
     dom = lookup.lookup(conn, name)
-    with translated(f"look at {name}"):
+    with translated(f"inspect {name}"):
         replaced = replaced_guest.load(dom.UUIDString())
         unconfirmed = replaced.backup if replaced and _is_restored(conn, dom, replaced) else None
         return InPlaceCheck(
@@ -248,7 +250,7 @@ def inspect(conn: libvirt.virConnect, name: str, stop: bool) -> InPlaceCheck:
 def one_disk(
     conn: libvirt.virConnect, tools: Tools, name: str, restore: RestoreBuilder, target: str
 ) -> RestoredDisk:
-    """A disk of a backup as a file, beside the guest's own."""
+    """Restore one disk as a file beside those of the guest."""
     config = tools.admission_config
     with config.guest(RestoreBuilder.VERB, name):
         disk_journal.remove(conn, name)
@@ -269,16 +271,18 @@ def one_disk(
 def _shown_disk(shown: ShownBackup, target: str) -> ShownDisk:
     disk = next((candidate for candidate in shown.disks if candidate.target == target), None)
     if disk is None:
-        raise errors.NotFound(f"the backup {shown.ident} has no disk {target}")
+        raise errors.NotFound(f"backup {shown.ident} has no disk {target}")
     return disk
 
 
 def undo(
     conn: libvirt.virConnect, config: AdmissionConfig, name: str, stop: bool, test: bool = False
 ) -> UndoResult:
-    """The guest is as it was before the backup took its place; what was made for that goes. test:
-    only raises why not. Raises NotFound, Refused, OperationFailed."""
-    with config.guest(UNDO, name), translated(f"bring {name} back"):
+    """Return the guest to its state before the restore, and remove what the restore created.
+
+    test: only check. Raises NotFound, Refused, OperationFailed.
+    """
+    with config.guest(UNDO, name), translated(f"undo the restore of {name}"):
         replaced, dom = _find_replaced(conn, name)
         for reason in _undo_refusals(conn, replaced, dom, stop):
             raise errors.Refused(reason)
@@ -291,13 +295,15 @@ def undo(
             if dom is None or _is_restored(conn, dom, replaced):
                 dom = lookup.define(conn, replaced.definition)
             if _is_restored(conn, dom, replaced):
-                raise errors.OperationFailed(f"libvirt did not take {name} as it was")
+                raise errors.OperationFailed(
+                    f"libvirt did not accept the previous definition of {name}"
+                )
             guest_state.restore_saved(replaced.state)
-            if replaced.state:  # once: what is there from now on is the guest's
+            if replaced.state:  # only once: from now on these files belong to the guest
                 replaced = replace(replaced, state=())
                 replaced_guest.store(replaced)
         leftovers = _remove_created(conn, dom, replaced)
-        if leftovers:  # who asks again must not meet another file of that name
+        if leftovers:  # a repeated call must not remove a new file with the same name
             replaced_guest.store(replace(replaced, made=tuple(leftovers)))
         else:
             disk_journal.remove(conn, name)
@@ -308,7 +314,7 @@ def undo(
 def _attached_since(
     conn: libvirt.virConnect, replaced: ReplacedGuest, dom: libvirt.virDomain | None
 ) -> tuple[str, ...]:
-    """Real paths of disks that the guest has only since the backup took its place."""
+    """Return real paths of disks that were attached after the restore."""
     if dom is None or not _is_restored(conn, dom, replaced):
         return ()
     created = {files.real(path) for path in replaced.made}
@@ -327,8 +333,8 @@ def _attached_since(
 
 
 def plan(conn: libvirt.virConnect, name: str, unused: Collection[str] = ()) -> PurgePlan:
-    """What goes when it is confirmed: the disks that the backup took out of the guest, if they are
-    its own and nobody uses them. Changes nothing."""
+    """Plan the confirmation: delete the disks that the restore removed from the guest, if they
+    belong to it and are not used elsewhere."""
     replaced, dom = _find_replaced(conn, name)
     for reason in _confirm_refusals(conn, replaced, dom, name):
         raise errors.Refused(reason)
@@ -350,8 +356,10 @@ def plan(conn: libvirt.virConnect, name: str, unused: Collection[str] = ()) -> P
 def confirm(
     conn: libvirt.virConnect, config: AdmissionConfig, name: str, unused: Collection[str] = ()
 ) -> PurgePlan:
-    """Deletes them, and how the guest was is kept no more. After a failure it can be called again.
-    Raises NotFound, Refused, OperationFailed."""
+    """Delete the previous disks and forget the previous state. Can be repeated after a failure.
+
+    Raises NotFound, Refused, OperationFailed.
+    """
     with config.guest(CONFIRM, name), translated(f"confirm the restore of {name}"):
         with deletion.deletion_plan(conn, lambda: plan(conn, name, unused)) as (todo, paths):
             for path in paths:
@@ -364,8 +372,9 @@ def confirm(
 
 
 def _own_disks(conn: libvirt.virConnect, replaced: ReplacedGuest) -> dict[str, str | None]:
-    """Real path of each disk that was attached to it to why it stays, None where it is its own. A
-    disk that it had made, and that was detached by then, is not for us to delete."""
+    """Map the real path of each previous disk to the reason why it is kept; None if it belongs to
+    the guest. Disks that it created, but that were detached before the restore, are not
+    included."""
     tree = replaced.tree
     created = {files.real(path) for path in metadata.disk_paths(conn, [tree])}
     is_managed = bool(metadata.of_tree(tree))
@@ -383,15 +392,15 @@ def _own_disks(conn: libvirt.virConnect, replaced: ReplacedGuest) -> dict[str, s
 def _find_replaced(
     conn: libvirt.virConnect, name: str
 ) -> tuple[ReplacedGuest, libvirt.virDomain | None]:
-    """What is kept of a guest, and the guest, None where it is gone, also if another one has its
-    name. Raises NotFound, Refused."""
+    """Return the saved guest and its domain; None if the domain does not exist, or if another guest
+    has its name. Raises NotFound, Refused."""
     dom = lookup.find(conn, name)
     matches = [
         guest
         for guest in [replaced_guest.load(dom.UUIDString()) if dom is not None else None]
         if guest
     ]
-    if not matches:  # of a guest that is gone, whose name another one may have by now
+    if not matches:  # the guest is gone, and another guest may have its name
         local_uuids = {*lookup.uuids(conn).values()}
         matches = [
             guest
@@ -401,27 +410,30 @@ def _find_replaced(
         dom = None
     if not matches:
         raise errors.NotFound(
-            f"no backup has taken the place of {name} on {conn.getHostname()}, or it was confirmed"
+            f"{name} on {conn.getHostname()} has no in-place restore to confirm or undo"
         )
     if len(matches) > 1:
-        raise errors.Refused(f"two guests called {name} are kept: see {replaced_guest.FOLDER}")
+        raise errors.Refused(
+            f"the previous states of two guests with the name {name} are saved: see "
+            f"{replaced_guest.FOLDER}"
+        )
     return matches[0], dom
 
 
 def _is_restored(conn: libvirt.virConnect, dom: libvirt.virDomain, replaced: ReplacedGuest) -> bool:
-    """Whether the guest has the disks that were made, or stands on them."""
+    """Whether the guest has the restored disks, directly or as backing files."""
     return not {files.real(path) for path in replaced.made}.isdisjoint(
         _storage_paths(conn, _tree(dom))
     )
 
 
 def _has_changes(conn: libvirt.virConnect, dom: libvirt.virDomain, replaced: ReplacedGuest) -> bool:
-    """Whether an undo has more to do than to delete what was made."""
+    """Whether an undo has to do more than delete files."""
     return bool(replaced.state) or _is_restored(conn, dom, replaced)
 
 
 def _storage_paths(conn: libvirt.virConnect, tree: ElementTree.Element) -> set[str]:
-    """Real paths of all that a definition names as storage, with what that stands on."""
+    """Return the real paths of all storage in a definition, with backing files."""
     paths = {files.real(path) for path in files.paths(tree) | files.volume_paths(conn, tree)}
     for path, format in files.named_paths(conn, tree):
         paths |= {*files.chain_paths(path, format)}
@@ -429,7 +441,7 @@ def _storage_paths(conn: libvirt.virConnect, tree: ElementTree.Element) -> set[s
 
 
 def _storage_keys(conn: libvirt.virConnect, trees: Collection[ElementTree.Element]) -> set[object]:
-    """The keys of all that definitions name as storage, with what that stands on."""
+    """Return the keys of all storage in definitions, with backing files."""
     return {
         key
         for tree in trees
@@ -441,18 +453,15 @@ def _storage_keys(conn: libvirt.virConnect, trees: Collection[ElementTree.Elemen
 def _unknown_state(
     conn: libvirt.virConnect, replaced: ReplacedGuest, dom: libvirt.virDomain | None
 ) -> list[str]:
-    """Why nobody knows which of the two the guest is: it has the disks of neither."""
+    """Return a refusal if the guest has neither the previous nor the restored disks."""
     if dom is None or _is_restored(conn, dom, replaced):
         return []
     if _disk_paths(conn, replaced.tree) <= _disk_paths(conn, _tree(dom)):
         return []
     return [
-        f"{dom.name()} has other disks by now than before {replaced.backup} took its place, and "
-        f"than "
-        f"that made: look which it is to have; {replaced_guest.FOLDER}/{replaced.uuid}.json has "
-        f"how it "
-        f"was, and "
-        "is yours to remove"
+        f"{dom.name()} has neither the disks from before the restore of {replaced.backup} nor "
+        "the restored ones: check which disks it should have, then remove "
+        f"{replaced_guest.FOLDER}/{replaced.uuid}.json, which contains the previous definition"
     ]
 
 
@@ -461,19 +470,20 @@ def _disk_paths(conn: libvirt.virConnect, tree: ElementTree.Element) -> set[str]
 
 
 def _refusals(conn: libvirt.virConnect, dom: libvirt.virDomain, stop: bool) -> list[str]:
-    """Why no backup can take its place now."""
+    """Return what prevents an in-place restore."""
     name, reasons = dom.name(), _guest_refusals(dom)
     replaced = replaced_guest.load(dom.UUIDString())
     if replaced:
         reasons += _unknown_state(conn, replaced, dom)
     if replaced and _is_restored(conn, dom, replaced):
         reasons.append(
-            f"{replaced.backup} has taken the place of {name} already, and how it was is still "
-            f"kept: "
-            f"{CONFIRM} {name} deletes that, {UNDO} {name} brings it back"
+            f"{replaced.backup} was already restored over {name}, and the previous state is "
+            f"still saved: delete it with {CONFIRM} {name}, or return to it with {UNDO} {name}"
         )
     if dom.isActive() and not stop:
-        reasons.append(f"{name} is {lookup.state(dom)}: stop it first; stop=True powers it off")
+        reasons.append(
+            f"{name} is {lookup.state(dom)}: stop it first, or use stop=True to power it off"
+        )
     return reasons
 
 
@@ -484,13 +494,15 @@ def _guest_refusals(dom: libvirt.virDomain) -> list[str]:
     except errors.OperationFailed as exc:
         reasons.append(exc.text)
     if not dom.isPersistent():
-        reasons.append(f"{name} is transient: it has no definition that could be put aside")
+        reasons.append(f"{name} is transient: it has no stored definition to save")
     if dom.hasManagedSaveImage():
-        reasons.append(f"{name} has saved memory, which belongs to its disks: start it first")
+        reasons.append(
+            f"{name} has saved memory, which belongs to its present disks: start it first"
+        )
     if dom.snapshotNum():
         reasons.append(
-            f"{name} has snapshots, which belong to its disks: delete them first, or restore "
-            "beside it (new=NAME)"
+            f"{name} has snapshots, which belong to its present disks: delete them first, or "
+            "restore another guest (new=NAME)"
         )
     return reasons
 
@@ -503,20 +515,18 @@ def _confirm_refusals(
         return reasons
     if not _is_restored(conn, dom, replaced):
         return [
-            f"{name} is as it was: the restore of {replaced.backup} did not come to its end; "
-            f"{UNDO} "
-            "takes away what it made"
+            f"{name} was not changed, because the restore of {replaced.backup} did not complete: "
+            f"remove its files with {UNDO}"
         ]
     if replaced.unfinished:
         return [
-            f"the restore of {replaced.backup} ended before the firmware variables and the TPM "
-            f"state "
-            f"of {name} were in place: {UNDO} {name} brings back what it had, then restore it again"
+            f"the restore of {replaced.backup} was interrupted before the firmware variables and "
+            f"the TPM state of {name} were in place: run {UNDO} {name}, then restore it again"
         ]
     if live_restore_server.pending_disks(name, _tree(dom)):
         return [
-            f"{name} still stands on the backup {replaced.backup}, so what it had stays: salt-run "
-            f"virt.backup_instant {name} brings its blocks in, {UNDO} {name} brings it back"
+            f"{name} still runs from the backup {replaced.backup}: wait with salt-run "
+            f"virt.backup_instant {name}, or undo the restore with {UNDO} {name}"
         ]
     return []
 
@@ -525,32 +535,33 @@ def _undo_refusals(
     conn: libvirt.virConnect, replaced: ReplacedGuest, dom: libvirt.virDomain | None, stop: bool
 ) -> list[str]:
     reasons = [
-        f"{path} is gone: {replaced.name} as it was cannot be brought back"
+        f"{path} is missing: the previous state of {replaced.name} cannot be restored"
         for path, reason in _own_disks(conn, replaced).items()
         if reason is None and not usage.is_there(conn, path)
     ]
     if dom is None:
         if lookup.find(conn, replaced.name) is not None:
             reasons.append(
-                f"{replaced.name} is another guest by now: rename or purge that first, or "
-                f"{CONFIRM} "
-                f"{replaced.name} deletes what is kept of the former"
+                f"another guest now has the name {replaced.name}: rename or purge it first, or "
+                f"delete what is saved of the former guest with {CONFIRM} {replaced.name}"
             )
         if departures.departure_reason(replaced.name):
             reasons.append(
-                f"{replaced.name} was moved to another host: as it was it would be there twice; "
-                f"bring "
-                f"it back first, or {CONFIRM} {replaced.name} deletes what is kept here"
+                f"{replaced.name} was moved to another host, and an undo would create it twice: "
+                f"move it back first, or delete what is saved on this host with {CONFIRM} "
+                f"{replaced.name}"
             )
         return reasons
     reasons += _unknown_state(conn, replaced, dom)
     if not _has_changes(conn, dom, replaced):
         return reasons
     if dom.name() != replaced.name:
-        reasons.append(f"{dom.name()} was called {replaced.name} then: rename it back first")
+        reasons.append(
+            f"{dom.name()} had the name {replaced.name} before the restore: rename it back first"
+        )
     if dom.isActive() and not stop:
         reasons.append(
-            f"{dom.name()} is {lookup.state(dom)}: stop it first; stop=True powers it off"
+            f"{dom.name()} is {lookup.state(dom)}: stop it first, or use stop=True to power it off"
         )
     return reasons + _guest_refusals(dom)
 
@@ -558,13 +569,15 @@ def _undo_refusals(
 def _remove_created(
     conn: libvirt.virConnect, dom: libvirt.virDomain, replaced: ReplacedGuest
 ) -> dict[str, str]:
-    """Deletes the files that were made for the guest, which has them no more; each that is still
-    there to why. Of the guest's own definitions those count by which it runs and starts next: a
-    checkpoint, of a backup that was made meanwhile, names the files, too."""
+    """Delete the files that the restore created; map those that remain to the reason.
+
+    A file is in use if the guest's live or stored definition contains it. Definitions in
+    checkpoints of later backups do not count.
+    """
     leftovers, used_keys = {}, _storage_keys(conn, files.trees(dom))
     for path in replaced.made:
         if not used_keys.isdisjoint(identities.keys_of(path)):
-            leftovers[path] = f"{path} stays: used by {dom.name()}"
+            leftovers[path] = f"{path} stays, because {dom.name()} uses it"
             continue
         try:
             with deletion.ensure_unused(conn, path, exclude_uuid=replaced.uuid):

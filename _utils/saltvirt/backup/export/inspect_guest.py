@@ -1,4 +1,4 @@
-"""What of a guest can be backed up, and which increments its disks could still give."""
+"""Inspect the disks of a guest: which can be backed up, and which increments are possible."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from saltvirt.xml.domain.backup import Checkpoint
 from saltvirt.xml.domain.domain import Domain
 
 _SOURCES = ("file", "block", "volume")
-# a QEMU that is busy answers in less; to one that stands still libvirt would wait for ever
+# a busy QEMU answers faster; if QEMU hangs, libvirt would wait without a limit
 _ANSWERS_S = 30
 _SECTOR = 512
 
 
 def inspect(conn: libvirt.virConnect, name: str) -> GuestInspection:
-    """The GuestLook of a guest. Raises NotFound, OperationFailed where its QEMU stands still."""
+    """Inspect a guest. Raises NotFound, and OperationFailed if its QEMU hangs."""
     dom = lookup.lookup(conn, name)
     active = bool(dom.isActive())
     document = Domain.fromstring(dom.XMLDesc(0))
@@ -42,7 +42,7 @@ def inspect(conn: libvirt.virConnect, name: str) -> GuestInspection:
             if disk_info.size_bytes:
                 disks.append(disk_info)
             else:
-                skipped[str(disk.target)] = "it has a size of 0"
+                skipped[str(disk.target)] = "its size is 0"
     bitmap_states = (
         _live_bitmaps(own_checkpoints, disks) if active else _offline_bitmaps(conn, document)
     )
@@ -54,13 +54,13 @@ def inspect(conn: libvirt.virConnect, name: str) -> GuestInspection:
 
 
 def source_path(conn: libvirt.virConnect, disk: Disk) -> str:
-    """The path of a disk's file or block device."""
+    """Return the path of a disk's file or block device."""
     source = disk.source
     location = source.file or source.dev
     if source.pool:
         location = files.volume_path(conn, source.pool, source.volume)
     if not location:
-        raise errors.Unsupported(f"where the disk {disk.target} is cannot be found")
+        raise errors.Unsupported(f"cannot find the file of disk {disk.target}")
     return location
 
 
@@ -72,23 +72,29 @@ def _skip_reason(disk: Disk) -> str | None:
     if disk.transient:
         return "it is transient"
     if disk.device == "lun" or disk.type not in _SOURCES:
-        return f"a disk of type {disk.type} as {disk.device} cannot be backed up by libvirt here"
+        return f"libvirt cannot back up a disk of type {disk.type} as {disk.device}"
     return None
 
 
 def _offline_problem(conn: libvirt.virConnect, disk: Disk) -> str | None:
-    """Why a disk of a guest that is off cannot be read."""
+    """Return why a disk of a guest that is off cannot be read."""
     if is_encrypted(disk):
-        return "it is encrypted by libvirt, whose secret a running guest alone is given: start it"
+        return (
+            "it is encrypted by libvirt, which gives the secret to a running guest only: start "
+            "the guest"
+        )
     source = disk.source
     location = files.volume_path(conn, source.pool, source.volume) if source.pool else None
     if location and not location.startswith("/"):
-        return f"its volume is on a server, {location}, to which a running guest alone has access"
+        return (
+            f"its volume is on a server, {location}, to which only the running guest has access: "
+            "start the guest"
+        )
     return None
 
 
 def is_encrypted(disk: Disk) -> bool:
-    """Whether libvirt encrypts a disk: QEMU shows it in plain."""
+    """Whether libvirt encrypts the disk, which QEMU exports in plain."""
     node = disk.need()
     return any(node.find(path) is not None for path in ("encryption", "source/encryption"))
 
@@ -102,10 +108,9 @@ def _disk(conn: libvirt.virConnect, dom: libvirt.virDomain, disk: Disk) -> Inspe
     except TimeoutError:
         raise errors.OperationFailed(
             f"the QEMU of {dom.name()} does not answer libvirt within {_ANSWERS_S} s: is it "
-            f"stopped, or does its storage hang? `virsh domcontrol {dom.name()}` there says for "
-            "how long"
+            f"stopped, or does its storage hang? See `virsh domcontrol {dom.name()}` on the host"
         ) from None
-    # QEMU shows whole sectors
+    # QEMU exports whole sectors
     size = -(-size // _SECTOR) * _SECTOR
     format = disk.driver_type or "raw"
     return InspectedDisk(
@@ -116,7 +121,8 @@ def _disk(conn: libvirt.virConnect, dom: libvirt.virDomain, disk: Disk) -> Inspe
 
 
 def _size(conn: libvirt.virConnect, dom: libvirt.virDomain, disk: Disk) -> int:
-    """The size of a disk in bytes. libvirt finds a pool's volume only for a guest that runs."""
+    """Return the size of a disk in bytes. libvirt finds the volume of a pool only while the guest
+    runs."""
     if disk.type == "volume" and not dom.isActive():
         return resize.size_of(conn, dom, str(disk.target))
     return int(dom.blockInfo(str(disk.target), 0)[0])
@@ -129,8 +135,8 @@ def _with_bitmaps(disk: InspectedDisk, bitmaps: dict[str, str]) -> InspectedDisk
 def _live_bitmaps(
     own_checkpoints: dict[str, libvirt.virDomainCheckpoint], disks: list[InspectedDisk]
 ) -> dict[str, dict[str, str]]:
-    """Disk to the bitmaps of its checkpoints, as the QEMU that runs has them: libvirt tells how
-    much changed since only where the bitmap records."""
+    """Map each disk to its bitmaps in the running QEMU. libvirt reports the changed size of a
+    bitmap only if it is recording."""
     states: dict[str, dict[str, str]] = {disk.target: {} for disk in disks}
     for name, checkpoint in own_checkpoints.items():
         for disk, good in _checkpoint_disks(checkpoint):
@@ -140,7 +146,7 @@ def _live_bitmaps(
 
 
 def _checkpoint_disks(checkpoint: libvirt.virDomainCheckpoint) -> Iterator[tuple[str, bool]]:
-    """The disks of a checkpoint, and whether its bitmap records."""
+    """Yield the disks of a checkpoint, and whether their bitmaps are recording."""
     try:
         text = checkpoint.getXMLDesc(libvirt.VIR_DOMAIN_CHECKPOINT_XML_SIZE)
     except libvirt.libvirtError:
@@ -151,7 +157,7 @@ def _checkpoint_disks(checkpoint: libvirt.virDomainCheckpoint) -> Iterator[tuple
 
 
 def _offline_bitmaps(conn: libvirt.virConnect, document: Domain) -> dict[str, dict[str, str]]:
-    """The same of a guest that is off, as its files have them."""
+    """Map each disk of a guest that is off to the bitmaps in its file."""
     states = {}
     for disk in document.disks:
         if not (_skip_reason(disk) or _offline_problem(conn, disk)) and disk.driver_type == "qcow2":

@@ -1,5 +1,5 @@
-"""A guest runs at once from a backup that the machine of the target shows: its disks are overlays
-on that, and their blocks come in meanwhile (``standing``)."""
+"""Live restore: start a guest from a backup that the target host exports. Its disks are overlays on
+the backup, and their blocks are copied meanwhile (``live_restore_server``)."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ _ENDS_S = 10
 
 @dataclass(frozen=True)
 class LiveRestoreOptions:
-    """library: the folder of the package saltvirt. asked: what its keeper has to know.
-    bandwidth_mib_s: so much is pulled in at most; None: as fast as it goes."""
+    """library: the folder of the package saltvirt. request: for the live restore server.
+    bandwidth_mib_s: limit for copying; None: no limit."""
 
     library: str
     request: LiveRestoreRequest
@@ -52,7 +52,7 @@ class LiveRestoreOptions:
 
 
 class LiveRestoreBuilder(RestoreBuilder):
-    """What is different of a guest that runs at once. Set ``how``."""
+    """Differences of a live restore. Set ``options``."""
 
     options: LiveRestoreOptions
 
@@ -60,12 +60,12 @@ class LiveRestoreBuilder(RestoreBuilder):
         live_restore_server.socket_path(self.guest.name)
         if self.guest.seed:
             raise errors.Unsupported(
-                f"{self.guest.name} would run at once with the identity of its original: give "
-                "instant=False, or seed=False if the original is off for good"
+                f"{self.guest.name} would start with the identity of its original: use "
+                "instant=False, or seed=False if the original stays off"
             )
         if live_restores.load(self.guest.name):
             raise errors.Refused(
-                f"{self.guest.name} stands on a backup already: virt.backup_instant shows it"
+                f"{self.guest.name} already runs from a backup: see virt.backup_instant"
             )
         self.policies: dict[str, tuple[str, ...]] = {}
         super().check()
@@ -77,7 +77,7 @@ class LiveRestoreBuilder(RestoreBuilder):
         super().attach_disk(record, disk, path)
         target = str(disk.target)
         self.policies.setdefault(target, live_restore_server.policies(disk))
-        # what cannot be read now can be later: the guest must see no error
+        # pause the guest instead of reporting an error: the block may be readable later
         disk.error_policy = disk.rerror_policy = STOP
         disk.backing_store = backing(self.guest.name, target)
 
@@ -85,10 +85,11 @@ class LiveRestoreBuilder(RestoreBuilder):
         def write(path: str) -> None:
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
             self.claim(path)
-            below = f"nbd+unix:///{disk.target}?socket={live_restore_server.socket_path(self.guest.name)}"
-            # it is not there yet: nothing is read
+            socket = live_restore_server.socket_path(self.guest.name)
+            below = f"nbd+unix:///{disk.target}?socket={socket}"
+            # do not open the backing file, which does not exist yet
             argv = ["qemu-img", "create", "-q", "-u", "-f", FORMAT, "-b", below, "-F", "raw", path]
-            programs.run([*argv, str(disk.size_bytes)], f"make the disk {path}")
+            programs.run([*argv, str(disk.size_bytes)], f"create the disk {path}")
             sync(path)
 
         return write
@@ -98,14 +99,14 @@ class LiveRestoreBuilder(RestoreBuilder):
         super().start()
 
     def attach_backup(self) -> None:
-        """The backup is shown to the guest's QEMU from now on."""
-        self.tools.report_step("show", f"{self.shown.host} shows the backup {self.shown.ident}")
-        self.undo.push("show the backup no more", _end, self.guest.name)
+        """Export the backup to the guest's QEMU."""
+        self.tools.report_step("show", f"{self.shown.host} exports the backup {self.shown.ident}")
+        self.undo.push("end the export of the backup", _end, self.guest.name)
         self.save_state()
         begin(self.options)
 
     def save_state(self) -> None:
-        """Puts down on what the guest stands."""
+        """Store the state of the live restore."""
         live_restores.store(
             LiveRestoreRecord(
                 self.guest.name, self.dom.UUIDString(), self.shown.ident, self.shown.host,
@@ -117,16 +118,16 @@ class LiveRestoreBuilder(RestoreBuilder):
 
 
 class LiveNewRestore(LiveRestoreBuilder):
-    """A guest that was not there."""
+    """Live restore of a guest that does not exist."""
 
 
 class LiveInPlaceRestore(LiveRestoreBuilder, InPlaceRestore):
-    """One in the place of a guest."""
+    """Live restore in place of an existing guest."""
 
     def _switch(self, state: dict[str, bytes]) -> None:
-        # before its definition stands on the backup: who is killed in between leaves one of which
-        # it is known on which it stands, so that it can be shown again
-        self.undo.push("forget on what it stands", live_restores.forget, self.guest.name)
+        # before the definition depends on the backup: after an interruption it is known
+        # which backup has to be exported again
+        self.undo.push("forget the live restore", live_restores.forget, self.guest.name)
         self.save_state()
         super()._switch(state)
 
@@ -139,8 +140,8 @@ class LiveInPlaceRestore(LiveRestoreBuilder, InPlaceRestore):
 def make_builder(
     options: LiveRestoreOptions, parts: tuple[Any, ...], last: tuple[Any, ...]
 ) -> LiveRestoreBuilder:
-    """What makes one. parts: the first arguments of a Restore. last: those after them, of an Over
-    two, else one."""
+    """Return the builder. parts: the first arguments of RestoreBuilder. last: the others; two for
+    InPlaceRestore, else one."""
     conn, guest, *rest = parts
     kind: type[Any] = LiveNewRestore if len(last) == 1 else LiveInPlaceRestore
     builder: LiveRestoreBuilder = kind(conn, replace(guest, start=True), *rest, *last)
@@ -149,7 +150,7 @@ def make_builder(
 
 
 def backing(guest: str, target: str) -> BackingStore:
-    """What such a disk stands on, as libvirt is told."""
+    """Return the backing store of such a disk for libvirt."""
     socket_host = SourceHost(transport="unix", socket=live_restore_server.socket_path(guest))
     source = DiskSource(protocol="nbd", name=target)
     source.hosts.append(socket_host)
@@ -160,23 +161,24 @@ def backing(guest: str, target: str) -> BackingStore:
 
 
 def begin(options: LiveRestoreOptions) -> None:
-    """Raises OperationFailed where the backup cannot be shown here."""
+    """Start the live restore server. Raises OperationFailed if the backup cannot be exported
+    here."""
     detached.spawn(
         options.library,
         live_restore_server.MODULE,
         options.request,
-        "the program that shows the backup here",
+        "the live restore server",
     )
 
 
 def _end(name: str) -> None:
-    """Nothing is shown here any more, and the guest stands on nothing that is known."""
+    """End the export and forget the live restore."""
     stop_server(name)
     live_restores.forget(name)
 
 
 def stop_server(name: str) -> None:
-    """Ends the process that shows the backup here. Raises OperationFailed where it does not end."""
+    """Stop the live restore server. Raises OperationFailed if it does not stop."""
     deadline = time.monotonic() + _ENDS_S
     signal_number = signal.SIGTERM
     while (pid := live_restores.server_pid(name)) is not None:
@@ -184,7 +186,7 @@ def stop_server(name: str) -> None:
             os.kill(pid, signal_number)
         if time.monotonic() > deadline:
             if signal_number == signal.SIGKILL:
-                raise errors.OperationFailed(f"process {pid} does not end")
+                raise errors.OperationFailed(f"process {pid} does not stop")
             signal_number, deadline = signal.SIGKILL, time.monotonic() + _ENDS_S
         time.sleep(0.1)
 
@@ -192,14 +194,14 @@ def stop_server(name: str) -> None:
 def resume(
     conn: libvirt.virConnect, options: LiveRestoreOptions, name: str, shown_backup: ShownBackup
 ) -> LiveRestoreStatus:
-    """The backup on which the guest stands is shown anew. Raises NotFound, OperationFailed."""
+    """Export the backup again. Raises NotFound, OperationFailed."""
     with guest_lock.acquire(options.request.locks, "virt.backup_again", name):
         restore = live_restores.load(name)
         if restore is None:
-            raise errors.NotFound(f"{name} stands on no backup here")
+            raise errors.NotFound(f"{name} does not run from a backup on this host")
         if restore.ident != shown_backup.ident:
             raise errors.BadAnswer(
-                f"{name} stands on {restore.ident}, shown is {shown_backup.ident}"
+                f"{name} runs from the backup {restore.ident}, but {shown_backup.ident} is exported"
             )
         stop_server(name)
         live_restores.store(
@@ -212,17 +214,22 @@ def resume(
 
 
 def read_status(conn: libvirt.virConnect, name: str, locks: str | None = None) -> LiveRestoreStatus:
-    """How far the guest is. What stands on nothing any more is forgotten. locks: of the guests;
-    then OperationFailed is raised of one that is just made: it will need the backup."""
+    """Return the progress, and forget live restores that are complete.
+
+    locks: folder of the guests' locks; raise OperationFailed for a guest that is being created,
+    because it will need the backup.
+    """
     lock_owner = guest_lock.owners(locks).get(name, "") if locks else ""
     status = _read_status(conn, name)
     if status.state in (MISSING, COMPLETE) and lock_owner.startswith(RestoreBuilder.VERB):
-        raise errors.OperationFailed(f"{name} is being made here, {lock_owner}: wait for it")
+        raise errors.OperationFailed(
+            f"{name} is being created on this host, {lock_owner}: wait until it is done"
+        )
     return status
 
 
 def _read_status(conn: libvirt.virConnect, name: str) -> LiveRestoreStatus:
-    with translated(f"look at {name}"):
+    with translated(f"inspect {name}"):
         restore, dom = live_restores.load(name), lookup.find(conn, name)
         server_pid = live_restores.server_pid(name)
         if dom is None or (restore and dom.UUIDString() != restore.uuid):
@@ -236,7 +243,7 @@ def _read_status(conn: libvirt.virConnect, name: str) -> LiveRestoreStatus:
             return LiveRestoreStatus(COMPLETE, restore.ident if restore else None, 100)
         if restore is None:
             return LiveRestoreStatus(
-                DISCONNECTED, why=f"what is in {live_restores.FOLDER} of it is gone"
+                DISCONNECTED, why=f"its file in {live_restores.FOLDER} is missing"
             )
         percents = {target: _percent(dom, target, pending) for target in restore.disks}
         status = LiveRestoreStatus(
@@ -250,7 +257,7 @@ def _read_status(conn: libvirt.virConnect, name: str) -> LiveRestoreStatus:
 
 
 def is_paused_on_error(dom: libvirt.virDomain) -> bool:
-    """Whether the guest waits for a block that could not be read."""
+    """Whether the guest is paused at a block that could not be read."""
     return bool(dom.isActive()) and live_restore_server.is_paused_on_error(dom)
 
 
@@ -262,7 +269,7 @@ def _with_state(
     server_pid: int | None,
 ) -> LiveRestoreStatus:
     if server_pid is None:
-        reason = "the process that showed it here is gone"
+        reason = "the live restore server died"
         return replace(status, state=DISCONNECTED if dom.isActive() else OFF, why=reason)
     if not dom.isActive():
         return status

@@ -1,8 +1,8 @@
-"""A guest runs from a backup that another machine shows. This process shows it to the guest's QEMU,
-on a socket of this host, and has libvirt pull its blocks in, until the guest stands on nothing.
+"""Live restore server: export a backup of another machine to the guest's QEMU on a local socket,
+and let libvirt copy its blocks until the guest no longer depends on the backup.
 
-It outlives the job that began it, the minion and libvirt's daemon. When it dies, or what it reads
-from is cut off, QEMU pauses the guest at the first block that it has to read: nothing is lost.
+The process outlives its job, the minion and libvirt's daemon. If it dies, or if its connection is
+lost, QEMU pauses the guest at the first missing block, without loss of data.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ STOP = "stop"
 
 @dataclass(frozen=True)
 class LiveRestoreRequest(Message):
-    """uri, username, password: of libvirt. locks: the folder of the guests' locks. certificate,
-    key: by which the machine of the target knows this one."""
+    """uri, username, password: of the connection to libvirt. locks: folder of the guests' locks.
+    certificate, key: of this client for the target host."""
 
     guest: str
     uri: str | None
@@ -56,7 +56,7 @@ class LiveRestoreRequest(Message):
 def make_request(
     get: Callable[..., Any], overrides: Mapping[str, Any], guest: str, certificate: str, key: str
 ) -> LiveRestoreRequest:
-    """get: this minion's configuration. overrides: what overrides it of the connection to
+    """Return the request. get: the minion's configuration. overrides: of the connection to
     libvirt."""
     local = settings.connection(get, dict(overrides))
     libvirt_args = local.uri, local.username, local.password, guest_lock.folder(get)
@@ -64,16 +64,18 @@ def make_request(
 
 
 def socket_path(guest: str) -> str:
-    """Where the guest's QEMU finds its backup. AppArmor lets each guest use a path that ends so
-    below there, by the profile that libvirt makes; of what its disks name it has files only.
+    """Return the path of the socket for the guest's QEMU.
 
-    Raises InvalidInput for a name that is too long for the path of a socket.
+    The profile that libvirt generates for AppArmor permits each guest a socket with this ending in
+    this folder; for backing files it permits files only. Raises InvalidInput if the name is too
+    long for a socket path.
     """
     path = _make_socket_path(guest)
     excess = len(os.fsencode(path)) - _MAX_SOCKET_BYTES
     if excess > 0:
         raise errors.InvalidInput(
-            f"{guest} is {excess} letters too long to run from a backup: restore it without instant"
+            f"the name {guest} is {excess} bytes too long for a live restore: restore the guest "
+            "without instant"
         )
     return path
 
@@ -83,7 +85,7 @@ def _make_socket_path(guest: str) -> str:
 
 
 def pending_disks(guest: str, tree: ElementTree.Element) -> list[str]:
-    """The disks of a definition that stand on the backup."""
+    """Return the disks of a definition that depend on the backup."""
     path = _make_socket_path(guest)
     return [
         str(disk.target)
@@ -95,24 +97,24 @@ def pending_disks(guest: str, tree: ElementTree.Element) -> list[str]:
 
 
 def unavailable_reason(restore: LiveRestoreRecord) -> str | None:
-    """Why the backup is not shown to this host; None where it is. A port that is free again may be
-    another backup's by now."""
+    """Return why the backup is not exported to this host; None if it is. Another backup may use the
+    port by now."""
     try:
         if relay.has_authority(restore.host, restore.port, restore.authority):
             return None
     except OSError:
         return f"{restore.host} does not answer on port {restore.port}"
-    return f"on port {restore.port} of {restore.host} something else answers by now"
+    return f"another server answers on port {restore.port} of {restore.host}"
 
 
 def is_paused_on_error(dom: libvirt.virDomain) -> bool:
-    """Whether the guest was paused at a block that could not be read."""
+    """Whether the guest is paused at a block that could not be read."""
     paused = [libvirt.VIR_DOMAIN_PAUSED, libvirt.VIR_DOMAIN_PAUSED_IOERROR]
     return bool(dom.state() == paused)
 
 
 class LiveRestoreServer:
-    """Hold ``stands.kept``."""
+    """The caller holds ``live_restore.server_lock``."""
 
     def __init__(self, request: LiveRestoreRequest) -> None:
         self._request, self._path = request, socket_path(request.guest)
@@ -129,7 +131,7 @@ class LiveRestoreServer:
             yield conn
 
     def begin(self) -> None:
-        """Shows the backup here. Raises OperationFailed, and then it does not."""
+        """Start the export. Raises OperationFailed."""
         restore = self._load_restore()
         with self._libvirt() as conn:
             owner = _qemu_user(conn)
@@ -149,13 +151,14 @@ class LiveRestoreServer:
     def _load_restore(self) -> LiveRestoreRecord:
         restore = live_restores.load(self._request.guest)
         if restore is None:
-            raise errors.NotFound(f"{self._request.guest} stands on no backup")
+            raise errors.NotFound(f"{self._request.guest} does not run from a backup")
         return restore
 
     def run(self) -> None:
-        """Until the guest stands on nothing, or is gone, or this is ended by a signal."""
+        """Run until the guest no longer depends on the backup, is gone, or a signal ends this
+        process."""
         while not self.signalled:
-            # libvirt is being restarted, or /run is full; QEMU goes on
+            # libvirt is being restarted, or /run is full; QEMU continues
             with contextlib.suppress(libvirt.libvirtError, errors.VirtError, OSError):
                 self._restart_daemon()
                 with self._libvirt() as conn:
@@ -168,7 +171,7 @@ class LiveRestoreServer:
             os.unlink(self._path)
 
     def _restart_daemon(self) -> None:
-        """What shows the backup here is begun again where it has died."""
+        """Restart the storage daemon if it died."""
         if self._server and not self._server.is_running and self._may_retry():
             self.begin()
 
@@ -183,11 +186,11 @@ class LiveRestoreServer:
         self._misses = 0
         pending = pending_disks(restore.guest, ElementTree.fromstring(dom.XMLDesc(0)))
         if not pending:
-            # asked for it, libvirt waits until it is through with the end of the job: defined
-            # meanwhile, the guest's definition is used there after it was freed (libvirt 9.0)
+            # blockJobInfo waits for the end of the job: if the guest is defined
+            # meanwhile, libvirt 9.0 uses its definition after freeing it
             if dom.isActive() and any(dom.blockJobInfo(disk, 0) for disk in restore.disks):
                 return False
-            if is_paused_on_error(dom):  # since it was last told to run on
+            if is_paused_on_error(dom):  # paused since the last resume
                 dom.resume()
             live_restores.forget(restore.guest)
             with contextlib.suppress(errors.VirtError, libvirt.libvirtError):
@@ -198,7 +201,7 @@ class LiveRestoreServer:
         return False
 
     def _pull(self, dom: libvirt.virDomain, restore: LiveRestoreRecord, target: str) -> None:
-        """Goes on after what was cut off, too."""
+        """Start the copy, or resume it after an interruption."""
         is_stuck = is_paused_on_error(dom)
         if not is_stuck and dom.blockJobInfo(target, 0):
             return
@@ -210,7 +213,7 @@ class LiveRestoreServer:
             dom.blockPull(target, restore.bandwidth_mib_s or 0, 0)
 
     def _may_retry(self) -> bool:
-        """Not more often than now and then."""
+        """Limit the rate of retries."""
         now_s = time.monotonic()
         if now_s < self._next_s:
             return False
@@ -219,7 +222,7 @@ class LiveRestoreServer:
 
 
 def restore_policies(conn: libvirt.virConnect, locks: str, restore: LiveRestoreRecord) -> None:
-    """At an error the disks do what they did before, from the guest's next start on."""
+    """Restore the disks' error policies, which take effect at the guest's next start."""
     with guest_lock.acquire(locks, "virt.backup_instant", restore.guest):
         dom = lookup.lookup(conn, restore.guest)
         flags = libvirt.VIR_DOMAIN_XML_INACTIVE | libvirt.VIR_DOMAIN_XML_SECURE
@@ -232,12 +235,12 @@ def restore_policies(conn: libvirt.virConnect, locks: str, restore: LiveRestoreR
 
 
 def policies(disk: Disk) -> tuple[str, ...]:
-    """What a disk does at an error, as ``restore_policies`` takes it."""
+    """Return the error policies of a disk for ``restore_policies``."""
     return tuple(getattr(disk, name) or "" for name in _POLICIES)
 
 
 def _qemu_user(conn: libvirt.virConnect) -> tuple[int, int]:
-    """As whom QEMU runs."""
+    """Return user and group of QEMU."""
     tree = ElementTree.fromstring(conn.getCapabilities())
     for model in tree.iterfind("host/secmodel"):
         label = model.findtext("baselabel") or ""
@@ -248,8 +251,9 @@ def _qemu_user(conn: libvirt.virConnect) -> tuple[int, int]:
 
 
 def main(_argv: list[str]) -> int:
-    """The program: a KeepRequest on its standard input; one line on its standard output."""
-    request = LiveRestoreRequest.from_answer(json.load(sys.stdin), "what is to be kept")
+    """The program. It reads a LiveRestoreRequest from standard input and writes one line to
+    standard output."""
+    request = LiveRestoreRequest.from_answer(json.load(sys.stdin), "the request")
     try:
         with live_restores.server_lock(request.guest):
             server = LiveRestoreServer(request)

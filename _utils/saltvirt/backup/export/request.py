@@ -1,4 +1,4 @@
-"""What one backup has to do on this host, and what it has begun."""
+"""Requests for the export of a guest's disks, and the journal of running exports."""
 
 from __future__ import annotations
 
@@ -25,10 +25,13 @@ RUN = f"{paths.RUN}/backups"
 
 @dataclass(frozen=True)
 class ServeRequest(Message):
-    """guest: its name. ident: of the backup. uri, username, password: of libvirt. locks: the folder
-    of the guests' locks. scratch: where QEMU keeps what the guest overwrites meanwhile. host: how
-    this host is called in its certificate. door: where, and to whom, they are shown. scratch_mib:
-    so much may be kept there of this guest; None: as much as there is room for."""
+    """Request for an export.
+
+    guest: its name. uri, username, password: of the connection to libvirt. locks: folder of the
+    guests' locks. scratch: where QEMU keeps overwritten blocks. host: name of this host in its
+    certificate. door: address, and the permitted reader. scratch_mib: limit for the overwritten
+    blocks of this guest; None: no limit.
+    """
 
     guest: str
     ident: str
@@ -43,14 +46,17 @@ class ServeRequest(Message):
     scratch_mib: int | None = optional(None)
 
 
-# who wants to begin one, even of the same name: it may be a job that was sent twice
+# requests the end of any backup, even of the same name: the job may have been sent twice
 ANY_BACKUP = ""
 
 
 @dataclass(frozen=True)
 class EndRequest(Message):
-    """ident: of the backup; ANOTHER: whichever it is, if nobody reads it. good: it is there, whole.
-    needed: the guest's checkpoints from which next increments begin."""
+    """Request to end an export.
+
+    ident: of the backup; ANY_BACKUP: any that has no reader. good: the backup is complete. needed:
+    checkpoints of the guest from which next increments begin.
+    """
 
     ident: str
     good: bool
@@ -59,8 +65,8 @@ class EndRequest(Message):
 
 @dataclass(frozen=True)
 class BackupSession(Message):
-    """What was begun, written down before it is. scratch: a folder of its own. frozen: file systems
-    may be. paused: the guest was, by an error of a disk."""
+    """Journal entry, written before the export starts. scratch: folder of this export. frozen: file
+    systems may be frozen. paused: the guest was already paused by a disk error."""
 
     guest: str
     uuid: str
@@ -72,7 +78,7 @@ class BackupSession(Message):
 
 
 def list_sessions() -> list[BackupSession]:
-    """What backups have begun on this host and not ended, by processes that live or died."""
+    """Return the sessions on this host, of running and dead processes."""
     sessions = []
     for path in sorted(glob.glob(os.path.join(JOURNALS, "*.json"))):
         suppressed = contextlib.suppress(OSError, ValueError, errors.BadAnswer)
@@ -82,7 +88,7 @@ def list_sessions() -> list[BackupSession]:
 
 
 def interrupted_guests() -> list[str]:
-    """The guests of whose backups something is left here by processes that died."""
+    """Return the guests whose export was left by a dead process."""
     guests = []
     for session in list_sessions():
         with contextlib.suppress(errors.VirtError), BackupJournal(session.guest).lock() as journal:
@@ -92,7 +98,7 @@ def interrupted_guests() -> list[str]:
 
 
 class BackupJournal:
-    """What a backup of a guest has begun here. One process has it at a time."""
+    """Journal of the export of one guest. One process holds it at a time."""
 
     def __init__(self, guest: str) -> None:
         self.guest = guest
@@ -100,7 +106,7 @@ class BackupJournal:
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[BackupJournal]:
-        """For the block nobody else backs the guest up here. Raises OperationFailed."""
+        """Lock the journal for the block. Raises OperationFailed."""
         path = os.path.join(locks.private(RUN), f"{_file_stem(self.guest)}.lock")
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
@@ -108,14 +114,14 @@ class BackupJournal:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as exc:
                 raise errors.OperationFailed(
-                    f"another backup of {self.guest} is under way here: wait for it"
+                    f"another backup of {self.guest} is running on this host: wait until it is done"
                 ) from exc
             yield self
         finally:
             os.close(handle)
 
     def read(self) -> BackupSession | None:
-        """What is written, None where nothing is."""
+        """Return the entry, or None."""
         try:
             with open(self._path, encoding="utf-8") as file:
                 return BackupSession.from_answer(json.load(file), self._path)
@@ -125,7 +131,7 @@ class BackupJournal:
             raise errors.BadAnswer(f"{self._path} is damaged: remove it ({exc})") from exc
 
     def write(self, session: BackupSession | None) -> None:
-        """Puts it down, on the disk; None: all of it was ended."""
+        """Store the entry and flush it to disk; None: remove it."""
         if session is None:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self._path)
@@ -139,45 +145,44 @@ class BackupJournal:
 
 
 def socket_path(guest: str) -> str:
-    """Where the process that keeps a guest's disks served is spoken to."""
+    """Path of the control socket of a guest's export server."""
     return os.path.join(RUN, f"{_file_stem(guest)}.sock")
 
 
 def exports_path(guest: str) -> str:
-    """Where the disks of one that is off are shown on this host."""
+    """Path of the NBD socket for a guest that is off."""
     return os.path.join(RUN, f"{_file_stem(guest)}.nbd")
 
 
 def state_path(guest: str) -> str:
-    """What it has beside its disks, as long as that is shown."""
+    """Path of the exported state archive."""
     return os.path.join(RUN, f"{_file_stem(guest)}.state")
 
 
 def state_exports_path(guest: str) -> str:
-    """Where that is shown on this host."""
+    """Path of the NBD socket for the state archive."""
     return os.path.join(RUN, f"{_file_stem(guest)}.state.nbd")
 
 
 def runtime_files(guest: str) -> tuple[str, ...]:
-    """What a process that kept the guest served, and was killed, may have left."""
+    """Return the files that a killed export server may leave."""
     return socket_path(guest), exports_path(guest), state_exports_path(guest), state_path(guest)
 
 
 def end_reason_path(guest: str) -> str:
-    """Where it says why it ended by itself."""
+    """Path of the file with the reason for the end of an export."""
     return os.path.join(RUN, f"{_file_stem(guest)}.ended")
 
 
 def _file_stem(guest: str) -> str:
-    """A socket's path has no room for the longest names."""
+    """Shorten a name, because socket paths are limited."""
     return hashlib.sha256(guest.encode("utf-8", "replace")).hexdigest()[:32]
 
 
 @dataclass(frozen=True)
 class ExportConfig:
-    """Where this host shows disks. host: how it is called in its certificate. port: the first.
-    scratch: the folder where QEMU keeps what guests overwrite meanwhile. scratch_mib: so much of
-    one guest."""
+    """Configuration of exports. host: name of this host in its certificate. port: the first of the
+    range. scratch: folder for overwritten blocks. scratch_mib: limit for one guest."""
 
     host: str
     port: int
@@ -186,7 +191,7 @@ class ExportConfig:
 
 
 def load_config(get: settings.Get, minion_id: str) -> ExportConfig:
-    """By the configuration of this host. get: Salt's ``config.get``. Raises InvalidInput."""
+    """Read the configuration of this host. get: Salt's ``config.get``. Raises InvalidInput."""
     images = settings.text(get, "images", settings.IMAGES_FOLDER)
     if not images.startswith("/"):  # a pool
         images = settings.IMAGES_FOLDER

@@ -1,5 +1,4 @@
-"""A guest made from a backup: its disks are read from the machine of the target, which shows them
-to this host alone."""
+"""Create a guest from a backup, whose disks the target host exports to this host only."""
 
 from __future__ import annotations
 
@@ -41,33 +40,35 @@ FORMAT = "qcow2"
 
 
 def disk_path(tools: Tools, guest: str, target: str, number: int = 1) -> str:
-    """The path of a disk that is made of a backup. number: which of those of the name."""
+    """Return the path for a restored disk. number: to choose another name if the file exists."""
     suffix = f".{number}" if number > 1 else ""
     folder = tools.admission_config.images_dir
     return os.path.join(folder, f"{guest}_{target}{suffix}.{FORMAT}")
 
 
 def sync(path: str) -> None:
-    """A file that was made is on the disk, with its name: the definition of the guest is soon, and
-    a power cut would leave one whose disks are not whole. Raises OperationFailed."""
+    """Flush a new file and its name to disk before the guest is defined, so that a power failure
+    cannot leave a guest with incomplete disks. Raises OperationFailed."""
     for location in (path, os.path.dirname(path)):
         handle = os.open(location, os.O_RDONLY | os.O_CLOEXEC)
         try:
             os.fsync(handle)
         except OSError as exc:
-            raise errors.OperationFailed(f"{location} cannot be written: {exc.strerror}") from exc
+            raise errors.OperationFailed(f"cannot write {location}: {exc.strerror}") from exc
         finally:
             os.close(handle)
 
 
 class RestoreBuilder(GuestBuilder):
-    """A guest from a backup. certificates: the folder with
-    ca-cert.pem, client-cert.pem and client-key.pem. itself: it is the guest of the
-    backup, which is nowhere any more; else a second one, with an identity of its own: with
-    ``guest.seed`` the system in it gets one as well."""
+    """Builder for a guest from a backup.
+
+    certificates: the folder with ca-cert.pem, client-cert.pem and client-key.pem. is_same_guest:
+    restore the original guest, which does not exist any more; else create a second guest with an
+    identity of its own, which with ``guest.seed`` the system in it gets too.
+    """
 
     VERB = "virt.backup_restore"
-    # told of each file before it has a content
+    # called with each path before the file has content
     claim: Callable[[str], object] = staticmethod(lambda _path: None)
 
     def __init__(
@@ -85,43 +86,45 @@ class RestoreBuilder(GuestBuilder):
         self.saved_state: tuple[SavedState, ...] = ()
         self.state_problem = ""
         self.new_macs = [] if is_same_guest else macs.generate(conn, len(self.model.interfaces))
-        for disk in shown.disks:  # of its name that of a file is made
+        for disk in shown.disks:  # the name becomes part of a file name
             if not record.is_target(disk.target):
-                message = f"{shown.host} shows a disk {units.short_repr(disk.target)}"
-                raise errors.BadAnswer(f"{message}, which is no name of one")
+                message = f"{shown.host} exports a disk {units.short_repr(disk.target)}"
+                raise errors.BadAnswer(f"{message}, which is not a valid name")
 
     @property
     def macs(self) -> dict[str, str]:
-        """{MAC of an interface in the backup, in lower case: MAC of the second guest's}; none for
-        the guest itself, which keeps them."""
+        """{MAC in the backup, in lower case: new MAC} for a second guest; empty for the
+        original."""
         return {} if self.is_same_guest else macs.pairs(self.model.interfaces, self.new_macs)
 
     def check(self) -> None:
-        """Each disk has a place, and the host room."""
-        self.tools.report_step("check", f"checking what the backup {self.shown.ident} needs here")
+        """Check that each disk has a path, and that the host has enough capacity."""
+        self.tools.report_step(
+            "check", f"checking the requirements of the backup {self.shown.ident}"
+        )
         if self.guest.seed and not self.tools.seeder:
-            raise errors.Unsupported("this host cannot seed: give seed=False")
+            raise errors.Unsupported("this host cannot seed: use seed=False")
         self.refuse_replaced()
         targets = {disk.target for disk in self.model.disks}
         for shown_disk in self.shown.disks:
             if shown_disk.target not in targets:
-                raise errors.BadAnswer(f"the backup's definition has no disk {shown_disk.target}")
+                raise errors.BadAnswer(
+                    f"the definition in the backup has no disk {shown_disk.target}"
+                )
             if self.is_selected(shown_disk.target):
                 self.builds.append(self.disk_build(shown_disk, self.choose_path(shown_disk.target)))
         self._warn_differences()
         self.admit(self.definition())
 
     def refuse_replaced(self) -> None:
-        """Raises Refused for a guest of which an earlier restore keeps how it was: by the names of
-        files, which come again, it is known which of the two a guest is."""
+        """Raise Refused if an earlier in-place restore is neither confirmed nor undone. New files
+        could get the same names, which identify the state of the guest."""
         replaced = replaced_guest.load(self.model.uuid or "") if self.is_same_guest else None
         if replaced:
             raise errors.Refused(
-                f"how {replaced.name} was before {replaced.backup} took its place is still kept "
-                f"here: "
-                f"virt.backup_undo {replaced.name} brings that back, and over=True then restores "
-                f"in "
-                f"its place; virt.backup_confirm {replaced.name} deletes it"
+                f"the state of {replaced.name} before the restore of {replaced.backup} is still "
+                f"saved: return to it with virt.backup_undo {replaced.name} and restore with "
+                f"over=True, or delete it with virt.backup_confirm {replaced.name}"
             )
 
     def _warn_differences(self) -> None:
@@ -132,20 +135,20 @@ class RestoreBuilder(GuestBuilder):
                 continue
             if target in shown and disk.shareable:
                 self.tools.warn(
-                    f"disk {target} was shared with other guests: the restored one is a qcow2 of "
+                    f"disk {target} was shared with other guests: the restored disk belongs to "
                     f"{self.guest.name} alone"
                 )
             if target in shown and inspect_guest.is_encrypted(disk):
                 self.tools.warn(
-                    f"disk {target} was encrypted by libvirt, and the restored one is not: encrypt "
-                    "it again, or put it on storage that is"
+                    f"disk {target} was encrypted by libvirt, the restored disk is not: encrypt "
+                    "it again, or move it to encrypted storage"
                 )
             if self.shown.damaged and target not in shown and not disk.removable_medium:
-                self.tools.warn(f"disk {target} is not restored: the backup does not show it")
+                self.tools.warn(f"disk {target} is not restored: the backup does not export it")
         self.warn_devices()
 
     def warn_devices(self) -> None:
-        """Names the devices of a host that come along by their addresses."""
+        """Warn about host devices, which keep their addresses."""
         nics = [
             f"interface {device.mac}"
             for device in self.model.interfaces
@@ -156,35 +159,33 @@ class RestoreBuilder(GuestBuilder):
         ]
         if nics or host_devices:
             self.tools.warn(
-                f"{self.guest.name} has devices of the host that it was on, by their addresses "
-                f"({', '.join([*host_devices, *nics])}): look whether it is to have those here "
-                f"before it "
-                "is started"
+                f"{self.guest.name} has host devices with the addresses of its previous host "
+                f"({', '.join([*host_devices, *nics])}): check them before you start it"
             )
 
     def is_selected(self, target: str) -> bool:
-        """Whether this disk of the backup is made."""
+        """Whether to restore this disk."""
         return bool(target)
 
     def disk_build(self, disk: ShownDisk, path: str) -> disks.DiskBuild:
-        """How a disk of the backup is made."""
+        """Return how to build a disk from the backup."""
         spec = DiskSpec(name=disk.target, device="disk", size_bytes=disk.size_bytes)
         write = self._disk_writer(disk.target)
         return disks.DiskBuild(spec, make=True, format=FORMAT, path=path, write=write)
 
     def choose_path(self, target: str) -> str:
-        """Where a disk goes. Raises AlreadyExists."""
+        """Return the path for a disk. Raises AlreadyExists."""
         path = disk_path(self.tools, self.guest.name, target)
         if self.is_path_taken(path):
             raise errors.AlreadyExists(f"disk {target}: {path} exists already")
         return path
 
     def fetch(self) -> None:
-        """Nothing to fetch before the guest has its place."""
+        """Do nothing: disks are read after the guest is defined."""
 
     def reserve(self) -> None:
-        # last of all: with the definition libvirt removes the variables that are there then
-        undo = "put back the firmware variables and the TPM state"
+        # pushed first, so undone last: undefine removes the present variables
+        undo = "restore the firmware variables and the TPM state"
         self.undo.push(undo, lambda: guest_state.restore_saved(self.saved_state))
         super().reserve()
 
@@ -193,8 +194,8 @@ class RestoreBuilder(GuestBuilder):
         self.put_state(self.read_state())
 
     def put_state(self, files: dict[str, bytes]) -> None:
-        """The firmware variables and the TPM state of the backup become the guest's. What is there
-        of an earlier guest stays, under another name."""
+        """Install firmware variables and TPM state from the backup. Rename files of an earlier
+        guest."""
         existing, files = guest_state.state_paths(self.conn, self.dom), self.usable_state(files)
         for kind in guest_state.missing_kinds(self.model, files):
             self.tools.warn(self.initial_state(kind, existing.get(kind)))
@@ -202,10 +203,10 @@ class RestoreBuilder(GuestBuilder):
         guest_state.install(self.dom, files, self.saved_state)
         for saved in self.saved_state:
             if saved.was_there:
-                self.tools.warn(f"{saved.path}, which was there already, is {saved.kept} now")
+                self.tools.warn(f"{saved.path} existed already and was renamed to {saved.kept}")
 
     def usable_state(self, state: dict[str, bytes]) -> dict[str, bytes]:
-        """What of the backup's state has a place here."""
+        """Return the part of the state that can be used on this host."""
         reason = guest_state.misfit(self.dom, state)
         if reason is None:
             return state
@@ -215,25 +216,25 @@ class RestoreBuilder(GuestBuilder):
         }
 
     def initial_state(self, kind: str, existing: str | None) -> str:
-        """With which firmware variables or TPM state the guest begins, if none of the backup is put
-        back. existing: where libvirt finds those of an earlier guest."""
+        """Describe the initial firmware variables or TPM state if they do not come from the backup.
+        left: path of files of an earlier guest."""
         origin = f"new {kind}"
         if existing and connection.is_local(self.conn):
-            origin = f"the {kind} that an earlier guest left in {existing}"
-        return f"{self.guest.name} begins with {origin}: {self.no_state_reason}"
+            origin = f"the {kind} of an earlier guest in {existing}"
+        return f"{self.guest.name} starts with {origin}: {self.no_state_reason}"
 
     @property
     def no_state_reason(self) -> str:
-        """Why something of it does not come from the backup."""
+        """Why the state does not come from the backup."""
         if self.state_problem:
             return self.state_problem
         if connection.is_local(self.conn):
             return "the backup has none"
-        return "libvirt is on another machine than its minion"
+        return "libvirt is not on the same machine as the minion"
 
     def read_state(self) -> dict[str, bytes]:
-        """What the backup has of the guest beside its disks, by the digest of each file. Of one
-        that is damaged nothing, where that cannot be read: its disks are restored all the same."""
+        """Read firmware variables and TPM state from the backup, and check their digests. If those
+        of a damaged backup cannot be read, continue without them."""
         if self.shown.state is None or not connection.is_local(self.conn):
             return {}
         try:
@@ -246,11 +247,9 @@ class RestoreBuilder(GuestBuilder):
 
     def _read_archive(self, shown: ShownDisk) -> dict[str, bytes]:
         if not 0 < shown.size_bytes <= archive.MAX_ARCHIVE_BYTES:
-            raise errors.BadAnswer(f"{self.shown.host} shows more state than any guest has")
+            raise errors.BadAnswer(f"the state that {self.shown.host} exports is too large")
         self.tools.report_step("state", "reading firmware variables and TPM state")
-        with locks.temporary_folder(
-            locks.runtime_folder(), "state-"
-        ) as folder:  # in memory, and root's alone
+        with locks.temporary_folder(locks.runtime_folder(), "state-") as folder:  # in memory
             path = os.path.join(folder, "state")
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
             argv = self._argv(record.STATE, path, record.RAW, shown.size_bytes)
@@ -260,7 +259,7 @@ class RestoreBuilder(GuestBuilder):
         return archive.unpack(data, f"the state in {self.shown.ident}")
 
     def system_work(self) -> disks.DiskBuild | None:
-        """The disk with the system that was seeded."""
+        """Return the disk with the seeded system."""
         disk = identity.seeded_disk(self.model)
         return next(
             (build for build in self.builds if disk and build.spec.name == disk.target), None
@@ -272,8 +271,8 @@ class RestoreBuilder(GuestBuilder):
     def seed(self) -> str | None:
         if not self.is_same_guest and self.seeded_work() is None:
             self.tools.warn(
-                f"the system in {self.guest.name} was left as it is: it has the machine-id, host "
-                "name, SSH host keys and minion of its original"
+                f"the system in {self.guest.name} was not seeded: it has the machine-id, host "
+                "name, SSH host keys and minion key of its original"
             )
         return super().seed()
 
@@ -281,8 +280,7 @@ class RestoreBuilder(GuestBuilder):
         super().finish(seeded or bool(self.model.record.seeded))
 
     def definition(self) -> Domain:
-        """That of the backup with the disks that are made here. Drives are empty: what was in them
-        is in no backup."""
+        """Return the definition of the backup with the restored disks and empty drives."""
         built = self.model.copy()
         built.name = self.guest.name
         built.record = self._record()
@@ -305,19 +303,19 @@ class RestoreBuilder(GuestBuilder):
         return built
 
     def _record(self) -> GuestRecord:
-        """What stays true of a guest whose disks are made of a backup."""
+        """Return a metadata record for the restored guest."""
         new_record, old = GuestRecord(version=RECORD_VERSION), self.model.record
         new_record.created, new_record.seeded = old.created, old.seeded
         new_record.image, new_record.image_hash = old.image, old.image_hash
         return new_record
 
     def attach_disk(self, record: GuestRecord, disk: Disk, path: str) -> None:
-        """The file becomes the disk's, and the guest's own."""
+        """Attach the file as a disk that belongs to the guest."""
         disk.source = disk.backing_store = None
         node = disk.need()
-        for encryption in node.findall("encryption"):  # the backup had the disk in plain
+        for encryption in node.findall("encryption"):  # the backup contains the disk decrypted
             node.remove(encryption)
-        disk.shareable = False  # libvirt allows that of raw disks alone
+        disk.shareable = False  # libvirt supports this for raw disks only
         disk.type, disk.driver_type = "file", FORMAT
         disk.source.file = path
         record.disks.append(OwnDisk(target=disk.target, path=path))
@@ -325,7 +323,7 @@ class RestoreBuilder(GuestBuilder):
     def _change_identity(self, built: Domain) -> None:
         assign_identity(built, self.new_macs)
         metadata.unmark(built.record)
-        # how the other one is to be backed up was said of that alone
+        # the backup setting applies to the original only
         built.record.entries = [
             entry for entry in built.record.entries if entry.key != backup_schedule.KEY
         ]
@@ -333,7 +331,7 @@ class RestoreBuilder(GuestBuilder):
     def _disk_writer(self, target: str) -> Callable[[str], object]:
         def write(path: str) -> None:
             self.tools.report_step("copy", f"reading disk {target} of the backup", within_s=3600)
-            # it is there before qemu-img opens it, for nobody else to read
+            # create it before qemu-img does, accessible for root only
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
             self.claim(path)
             programs.run(self._argv(target, path), f"read {target} of {self.shown.ident}",
@@ -345,12 +343,12 @@ class RestoreBuilder(GuestBuilder):
     def _argv(
         self, target: str, path: str, format: str = FORMAT, max_bytes: int | None = None
     ) -> list[str]:
-        """max_bytes: so many bytes are read, whatever is shown."""
+        """Return the command that reads a disk. most: limit for the number of bytes."""
         credentials = daemon.credentials(self.certificates)
         source = daemon.nbd(self.shown.host, self.shown.port, target)
         if max_bytes:
             source = {"driver": record.RAW, "size": max_bytes, "file": source}
-        # of a damaged one what cannot be read becomes zeros
+        # fill unreadable parts of a damaged backup with zeros
         options = ["--salvage"] if self.shown.damaged else []
         return ["qemu-img", "convert", *options, "--object", json.dumps(credentials), "-O", format,
                 f"json:{json.dumps(source)}", path]  # fmt: skip

@@ -1,5 +1,5 @@
-"""A guest that runs: its disks as they are at one moment, shown by its own QEMU, while it goes on:
-libvirt's backup in pull mode."""
+"""Export the disks of a running guest through its own QEMU, as they are at one moment: libvirt's
+backup in pull mode."""
 
 from __future__ import annotations
 
@@ -20,24 +20,28 @@ from saltvirt.xml.domain.backup import Checkpoint, CheckpointDisk, DomainBackup,
 from saltvirt.xml.domain.domain import Domain
 
 _BITMAP = "changed"
-_OLD = "it is qcow2 of version 2: while the guest is off, qemu-img amend -o compat=1.1 its file"
+_OLD = (
+    "the disk is a qcow2 of version 2: convert it with qemu-img amend -o compat=1.1 while the "
+    "guest is off"
+)
 _QEMU_FOLDERS = "/var/lib/libvirt/qemu"
-# characters of a guest's name in that of its folder: libvirt, virDomainDefGetShortName
+# length of the guest's name in its folder: libvirt, virDomainDefGetShortName
 _SHORT_NAME = 20
 _AGENT_S = 10
-# an agent that is at work on a freeze hears nothing: so long it is told again to thaw
+# a busy agent does not answer: repeat the request to thaw for this time
 _THAWS_S, _THAWS_AGAIN_S = 30, 1
-# libvirt's errors for one that may have begun to; not each binding has all of them
+# errors after which the agent may still freeze; some bindings lack some of them
 _LATE = ("VIR_ERR_AGENT_UNRESPONSIVE", "VIR_ERR_AGENT_UNSYNCED", "VIR_ERR_AGENT_COMMAND_TIMEOUT",
          "VIR_ERR_OPERATION_TIMEOUT")  # fmt: skip
 _ENDS_S = 60
-_EARLY = "the guest had thawed its file systems before the backup had begun"
+_EARLY = "the guest thawed its file systems before the backup had begun"
 _AGENT_CHANNEL = "org.qemu.guest_agent.0"
 
 
 @dataclass(frozen=True)
 class FreezeResult:
-    """is_so: the file systems are. note: why not. is_left: they may be all the same."""
+    """Result of a freeze. note: why the file systems are not frozen. may_be_frozen: they may be
+    frozen despite an error."""
 
     is_frozen: bool
     note: str | None = None
@@ -45,11 +49,13 @@ class FreezeResult:
 
 
 def match_plan(inspection: GuestInspection, request: ServeRequest) -> list[PlannedDisk]:
-    """How each disk is to be taken. Raises OperationFailed where the disks are others than those of
-    the plan."""
+    """Return the planned disks in order. Raises OperationFailed if the guest's disks have
+    changed."""
     planned = {disk.target: disk for disk in request.disks}
     if set(planned) != {disk.target for disk in inspection.disks}:
-        raise errors.OperationFailed(f"the disks of {request.guest} changed meanwhile: begin again")
+        raise errors.OperationFailed(
+            f"the disks of {request.guest} changed meanwhile: repeat the command"
+        )
     return [planned[disk.target] for disk in inspection.disks]
 
 
@@ -59,10 +65,11 @@ def begin(
     request: ServeRequest,
     note: Callable[[bool], None],
 ) -> tuple[list[ServedDisk], str, str | None, str]:
-    """(what is served, the consistency, why it is no better, the moment of the disks). note: called
-    before file systems are frozen, and afterwards with whether they may still be.
+    """Start the export; return (disks, consistency, reason for the consistency, moment of the
+    disks).
 
-    Raises OperationFailed, and then nothing is served.
+    note: called before file systems are frozen, and afterwards with whether they may still be
+    frozen. Raises OperationFailed; in this case nothing is exported.
     """
     plan = match_plan(inspection, request)
     note(True)
@@ -77,7 +84,7 @@ def begin(
             if frozen.is_frozen:
                 thawed_count = thaw(dom, _THAWS_S)
                 may_be_frozen = thawed_count is None
-                if thawed_count == 0:  # as Windows does by itself after ten seconds
+                if thawed_count == 0:  # for example Windows, after ten seconds
                     frozen = FreezeResult(False, _EARLY)
     finally:
         note(may_be_frozen)
@@ -98,7 +105,7 @@ def _begin(
     request: ServeRequest,
     plan: list[PlannedDisk],
 ) -> list[PlannedDisk]:
-    """Begins; the plan that it was begun by."""
+    """Start libvirt's job; return the plan, in which disks may have become full backups."""
     checkpoint = _checkpoint(inspection, request)
     try:
         dom.backupBegin(_backup(dom, inspection, request, plan), checkpoint, 0)
@@ -107,7 +114,7 @@ def _begin(
         lost = exc.get_error_code() == libvirt.VIR_ERR_CHECKPOINT_INCONSISTENT
         if not lost or all(disk_plan.since is None for disk_plan in plan):
             raise translate(exc, f"begin a backup of {request.guest}") from exc
-        reason = f"libvirt says: {exc.get_error_message()}"
+        reason = f"libvirt: {exc.get_error_message()}"
     full_plan = [
         replace(disk_plan, parent=None, since=None, reason=disk_plan.reason or reason)
         for disk_plan in plan
@@ -129,7 +136,7 @@ def _backup(
         DomainBackupDisk(
             name=disk_plan.target, backup=True, type="file", driver_type="qcow2",
             export=disk_plan.target,
-            mode="incremental" if disk_plan.since else "full", since=disk_plan.since,
+            mode="incremental" if disk_plan.since else "full", incremental=disk_plan.since,
             bitmap=_BITMAP if disk_plan.since else None,
             scratch_file=os.path.join(scratch_folder(request), f"{disk_plan.target}.qcow2"),
         )
@@ -142,7 +149,7 @@ def _backup(
 
 
 def _checkpoint(inspection: GuestInspection, request: ServeRequest) -> str | None:
-    """Of all disks whose files keep a bitmap; None where none does."""
+    """Return the checkpoint of all disks that can store bitmaps; None if there is none."""
     recording = {item.target for item in inspection.disks if item.supports_bitmaps}
     if not recording:
         return None
@@ -171,31 +178,30 @@ def _describe_export(
 
 
 def exports_path(dom: libvirt.virDomain) -> str:
-    """Where QEMU shows the disks of a guest that runs: in the folder that libvirt has for this
-    guest's QEMU, which alone it may write to everywhere. Raises OperationFailed."""
-    # by its number alone it may be another's: a power cut leaves folders, and numbers come again
+    """Return the path of QEMU's NBD socket, in the folder that libvirt creates for this QEMU: the
+    only one to which it can write on all systems. Raises OperationFailed."""
+    # the number alone is ambiguous: folders remain after a power failure, and numbers are reused
     folder = os.path.join(_QEMU_FOLDERS, f"domain-{dom.ID()}-{dom.name()[:_SHORT_NAME]}")
     if not os.path.isdir(folder):
-        raise errors.OperationFailed(f"{dom.name()} has no folder below {_QEMU_FOLDERS}")
+        raise errors.OperationFailed(f"QEMU of {dom.name()} has no folder below {_QEMU_FOLDERS}")
     return os.path.join(folder, "salt-virt.nbd")
 
 
 def scratch_folder(request: ServeRequest) -> str:
-    """The folder of what the guest overwrites meanwhile. Its name has the host: hosts may share the
-    file system, and one removes what a dead backup of its own has left while another has the guest
-    and backs it up."""
+    """Return the folder for overwritten blocks. It contains the name of the host, because several
+    hosts may use the file system, and each removes only its own remains."""
     return os.path.join(request.scratch, f"{request.guest}@{request.host}")
 
 
 def make_scratch(path: str) -> None:
-    """QEMU must get into it; what is in it is for QEMU alone."""
+    """Create a folder that QEMU can enter."""
     mount_guard.make_folder(os.path.dirname(path), 0o711)
     shutil.rmtree(path, ignore_errors=True)
     os.mkdir(path, 0o711)
 
 
 def is_served(dom: libvirt.virDomain, session: BackupSession) -> bool:
-    """Whether the guest's QEMU still serves what was begun."""
+    """Whether the guest's QEMU still exports this backup."""
     try:
         backup = DomainBackup.fromstring(dom.backupGetXMLDesc(0))
     except libvirt.libvirtError as exc:
@@ -208,7 +214,7 @@ def is_served(dom: libvirt.virDomain, session: BackupSession) -> bool:
 
 
 def end(dom: libvirt.virDomain, session: BackupSession) -> None:
-    """Nothing is served any more. Raises OperationFailed where libvirt does not end it."""
+    """End the job. Raises OperationFailed if libvirt does not end it."""
     deadline = time.monotonic() + _ENDS_S
     is_aborted = False
     while is_served(dom, session):
@@ -241,8 +247,8 @@ def _freeze(dom: libvirt.virDomain) -> FreezeResult:
 
 
 def thaw(dom: libvirt.virDomain, wait_s: float = 0) -> int | None:
-    """File systems that may be frozen are not any more: how many were until now, None if that is
-    not known. The agent may be gone by now; so long it is told again."""
+    """Thaw file systems; return how many were frozen, or None if unknown. Repeat the request for
+    wait_s, because the agent may not answer."""
     deadline = time.monotonic() + wait_s
     while True:
         with contextlib.suppress(libvirt.libvirtError):
@@ -256,7 +262,7 @@ def thaw(dom: libvirt.virDomain, wait_s: float = 0) -> int | None:
 
 
 def is_paused_by_io(dom: libvirt.virDomain) -> bool:
-    """Whether the guest was paused by an error of a disk, as where there is no room."""
+    """Whether the guest is paused by a disk error, such as a lack of space."""
     state: list[int] = dom.state()
     return state == [libvirt.VIR_DOMAIN_PAUSED, libvirt.VIR_DOMAIN_PAUSED_IOERROR]
 

@@ -1,5 +1,5 @@
-"""A guest that is off: its disks shown read-only by QEMU's storage daemon, which QEMU's own locks
-keep a start away from."""
+"""Export the disks of a guest that is off through QEMU's storage daemon, read-only. QEMU's locks
+prevent a start meanwhile."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def begin(
     inspection: GuestInspection,
     request: ServeRequest,
 ) -> tuple[list[ServedDisk], daemon.StorageDaemon]:
-    """What is served, and what serves it. Raises OperationFailed, Unsupported."""
+    """Return the exported disks and the daemon. Raises OperationFailed, Unsupported."""
     plan = {disk.target: disk for disk in running.match_plan(inspection, request)}
     disks = {str(disk.target): disk for disk in Domain.fromstring(dom.XMLDesc(0)).disks}
     created = checkpoints.make(conn, dom, inspection, request.ident)

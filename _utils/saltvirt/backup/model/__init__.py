@@ -1,6 +1,7 @@
-"""Backups: what a record of one says, which disk is read whole, what is kept; docs/backups.md.
+"""Backup model: records, increment planning, retention. See docs/backups.md.
 
-Pure: what was seen in, a decision with its reasons out. ``record`` is what is written beside the
-disks, ``pieces`` the digests of what was read of a disk, ``chains`` says for each disk whether an
-increment can be had, ``retention`` which backups stay. The files are ``backuphost``'s.
+Pure code without libvirt or Salt. ``record`` describes the metadata stored with a backup,
+``checksum_blocks`` the digests of the data that was read, ``chains`` decides for each disk whether
+an increment is possible, and ``retention`` which backups to keep. ``backuphost`` reads and writes
+the files.
 """

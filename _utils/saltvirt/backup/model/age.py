@@ -1,4 +1,4 @@
-"""How old backups are."""
+"""Age of backups."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ _TIMESTAMP = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{2}):([0-9]{2})
 
 
 def seconds(timestamp: str | None) -> float | None:
-    """Seconds since 1970 of a time as records have it; None where it is none."""
+    """Convert a timestamp of a record to seconds since 1970; None if it is not a valid
+    timestamp."""
     match = _TIMESTAMP.fullmatch(timestamp or "")
     return float(calendar.timegm(tuple(map(int, match.groups())))) if match else None
 
@@ -20,8 +21,11 @@ def seconds(timestamp: str | None) -> float | None:
 def newest(
     backups: Iterable[ListedBackup], uuid: str, now_s: float
 ) -> tuple[float, ListedBackup] | None:
-    """(its age in seconds, the newest good backup) of the guest of that UUID: one of its name may
-    be of a guest that was there before. One of a time to come is not counted on."""
+    """Return (age in seconds, backup) of the newest good backup of the guest with this UUID.
+
+    Compare UUIDs, because an earlier guest may have had the same name. Ignore backups from the
+    future.
+    """
     candidates = [
         (age_s, item)
         for item in backups
@@ -33,7 +37,7 @@ def newest(
 
 
 def _age(backup: ListedBackup, now_s: float) -> float | None:
-    """By the clock of the machine that has it, as that wrote its time; else by ours."""
+    """Return the age reported by the target host, else the age according to the local clock."""
     if backup.age_s is not None:
         return backup.age_s
     at_s = seconds(backup.when)

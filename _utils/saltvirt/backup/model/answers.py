@@ -1,4 +1,4 @@
-"""What hosts answer of backups."""
+"""Answers of hosts about backups."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from saltvirt.xml.domain.domain import Domain
 
 @dataclass(frozen=True)
 class InspectedDisk(Message):
-    """A disk that can be backed up; see `backups.chains.DiskSeen`. bitmaps: name to its state.
-    encrypted: by libvirt, which shows it in plain. old: a qcow2 file of the version that can store
-    no bitmap."""
+    """A disk that can be backed up; see `backups.chains.BackupSourceDisk`.
+
+    bitmaps: name to state. encrypted: libvirt encrypts the disk, and QEMU exports it in plain. old:
+    a qcow2 file of version 2, which cannot store bitmaps.
+    """
 
     target: str
     size_bytes: int
@@ -27,14 +29,14 @@ class InspectedDisk(Message):
 
     @property
     def supports_bitmaps(self) -> bool:
-        """Whether its file can store the bitmaps from which increments are taken."""
+        """Whether the disk's file can store the bitmaps that increments need."""
         return self.format == record.QCOW2 and not self.old
 
 
 @dataclass(frozen=True)
 class GuestInspection(Message):
-    """What `virt.backup_look` answers. name: the guest's. skipped: disk to why it is in no
-    backup."""
+    """Answer of `virt.backup_look`. name: of the guest. skipped: disk to the reason why it is not
+    backed up."""
 
     uuid: str
     active: bool
@@ -46,8 +48,8 @@ class GuestInspection(Message):
 
 @dataclass(frozen=True)
 class PlannedDisk(Message):
-    """How a disk is to be taken; see `backups.chains.DiskPlan`. sealed: it is encrypted at the
-    target, and so is all that belongs to it."""
+    """How to back up a disk; see `backups.chains.DiskBackupPlan`. sealed: encrypt all disks of the
+    backup at the target."""
 
     target: str
     parent: str | None = None
@@ -58,10 +60,13 @@ class PlannedDisk(Message):
 
 @dataclass(frozen=True)
 class BackupPlan(Message):
-    """What `virt.backup_plan` answers. ident: of the next backup there. needed: the checkpoints
-    from which next increments at this target begin. superseded: those of the guest that backups
-    here made, and from which none begins. guest, host: of the last backup of that UUID
-    there. reader: what `virt.backup_reader` with ``once`` would say, where it was asked for."""
+    """Answer of `virt.backup_plan`.
+
+    ident: of the next backup. needed: checkpoints from which the next increments at this target
+    begin. superseded: checkpoints of the guest that backups at this target made and no longer need.
+    guest, host: of the last backup of this UUID. reader: the authority that `virt.backup_reader`
+    with ``once`` returns, if requested.
+    """
 
     ident: str
     disks: tuple[PlannedDisk, ...]
@@ -74,15 +79,18 @@ class BackupPlan(Message):
 
 @dataclass(frozen=True)
 class BackupReader(Message):
-    """What `virt.backup_reader` answers. authority: of the certificate that it shows, in PEM."""
+    """Answer of `virt.backup_reader`. authority: of its client certificate, in PEM."""
 
     authority: str
 
 
 @dataclass(frozen=True)
 class ServedDisk(Message):
-    """A disk that is served. export: its name. contexts: of the bitmaps of an increment.
-    checkpoint: from which the next increment can be had."""
+    """An exported disk.
+
+    export: name of the NBD export. contexts: bitmaps of an increment. checkpoint: from which the
+    next increment begins.
+    """
 
     target: str
     size_bytes: int
@@ -96,11 +104,13 @@ class ServedDisk(Message):
 
 @dataclass(frozen=True)
 class Serving(Message):
-    """What `virt.backup_begin` answers. host: as in the certificate that it shows. authority: of
-    that, in PEM; who reads trusts no other. note: why file systems were not frozen.
-    when: the moment of the disks, as a record has it, by the clock of that host. skipped: what of
-    the guest is in no backup, and why. state: what it has beside the disks, on a port of its own,
-    state_port."""
+    """Answer of `virt.backup_begin`.
+
+    host: name in the server certificate. authority: of this certificate, in PEM; the reader trusts
+    no other. note: why the file systems were not frozen. when: the moment of the disks by the clock
+    of this host, as in a record. skipped: part of the guest to the reason why it is not backed up.
+    state: firmware variables and TPM state, exported on state_port.
+    """
 
     uuid: str
     host: str
@@ -118,8 +128,8 @@ class Serving(Message):
 
 @dataclass(frozen=True)
 class ServingEnd(Message):
-    """What `virt.backup_end` answers. why: it had ended before, by itself. left: what could not be
-    taken away, and why."""
+    """Answer of `virt.backup_end`. why: the reason why the export had ended before. left: what
+    could not be removed, and why."""
 
     why: str | None = None
     left: tuple[str, ...] = ()
@@ -127,7 +137,7 @@ class ServingEnd(Message):
 
 @dataclass(frozen=True)
 class BackupResult(Message):
-    """What `virt.backup_pull` answers. moved_bytes: so much was read from the host."""
+    """Answer of `virt.backup_pull`. moved_bytes: bytes read from the host."""
 
     ident: str
     stored_bytes: int
@@ -137,9 +147,11 @@ class BackupResult(Message):
 
 @dataclass(frozen=True)
 class ListedBackup(Message):
-    """A backup in what `virt.backup_list` answers. wrong: why it is not good. skipped: what of the
-    guest is not in it, and why. broken: disk to what is wrong with it. age_s: by the clock of the
-    machine that has it."""
+    """A backup in the answer of `virt.backup_list`.
+
+    wrong: why the backup is not good. skipped: part of the guest that is not backed up to the
+    reason. broken: disk to its problem. age_s: by the clock of the target host.
+    """
 
     ident: str
     when: str | None = None
@@ -157,7 +169,7 @@ class ListedBackup(Message):
 
 @dataclass(frozen=True)
 class ShownDisk(Message):
-    """A disk of a backup that is shown under its own name."""
+    """A disk of a backup that is exported under its own name."""
 
     target: str
     size_bytes: int
@@ -165,9 +177,12 @@ class ShownDisk(Message):
 
 @dataclass(frozen=True)
 class ShownBackup(Message):
-    """What `virt.backup_show` answers. guest: whose it is. host: as in the certificate that the
-    machine of the target shows. authority: of that, in PEM; who reads trusts no other. damaged:
-    some of its blocks may not be readable. state: what the guest had beside its disks."""
+    """Answer of `virt.backup_show`.
+
+    guest: name of the guest. host: name in the target host's certificate. authority: of this
+    certificate, in PEM; the reader trusts no other. damaged: some blocks may be unreadable. state:
+    firmware variables and TPM state.
+    """
 
     ident: str
     guest: str
@@ -181,17 +196,22 @@ class ShownBackup(Message):
 
     @property
     def seeded(self) -> bool:
-        """Whether the guest was seeded, by the record in its definition. Raises BadAnswer."""
+        """Whether the guest was seeded, according to its definition. Raises BadAnswer."""
         try:
             return bool(Domain.fromstring(self.definition).record.seeded)
         except ElementTree.ParseError as exc:
-            raise BadAnswer(f"{self.host} shows a definition that is no XML: {exc}") from exc
+            raise BadAnswer(
+                f"{self.host}: the definition in the backup is not valid XML: {exc}"
+            ) from exc
 
 
 @dataclass(frozen=True)
 class InPlaceCheck(Message):
-    """What `virt.backup_over` answers. active: the guest runs. why: all that is against a backup's
-    taking its place. waits: the backup that has taken it and was not confirmed yet."""
+    """Answer of `virt.backup_over`.
+
+    active: the guest is running. why: what prevents an in-place restore. waits: the backup that
+    replaced the guest and is not confirmed yet.
+    """
 
     uuid: str
     active: bool
@@ -201,7 +221,7 @@ class InPlaceCheck(Message):
 
 @dataclass(frozen=True)
 class RestoredDisk(Message):
-    """What `virt.backup_disk` answers."""
+    """Answer of `virt.backup_disk`."""
 
     path: str
     size_bytes: int
@@ -209,8 +229,11 @@ class RestoredDisk(Message):
 
 @dataclass(frozen=True)
 class UndoResult(Message):
-    """What `virt.backup_undo` answers. left: what could not be taken away, and why. detached: paths
-    of disks that were attached since, which stay, and which the guest has no more."""
+    """Answer of `virt.backup_undo`.
+
+    left: what could not be removed, and why. detached: paths of disks that were attached after the
+    restore; their files remain, the guest no longer has them.
+    """
 
     left: tuple[str, ...] = ()
     detached: tuple[str, ...] = optional(())

@@ -1,8 +1,8 @@
-"""What a backup is called: ``000007-20261123T155220Z-1f3a9c2e``.
+"""Names of backups: ``000007-20261123T155220Z-1f3a9c2e``.
 
-A number of its guest's at its target, the time as the clock had it, and something by chance. The
-number alone orders them, so that a clock that was wrong, or was put back, changes no order; what is
-by chance keeps a name from being given twice where the last backup was removed by hand.
+A name consists of a number per guest and target, the time, and a random part. Only the number
+determines the order, so a wrong clock does not matter. The random part keeps names unique even if
+the last backup was removed manually.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ LATEST = "latest"
 
 
 def is_backup_id(text: object) -> bool:
-    """Is it the name of a backup?"""
+    """Whether the value is the name of a backup."""
     return isinstance(text, str) and _BACKUP_ID.fullmatch(text) is not None
 
 
 def moment(backup_id: str) -> datetime.datetime | None:
-    """The time in its name; None where it is no name of a backup, or that no time."""
+    """Return the time in the name of a backup; None if the name is not valid."""
     try:
         time = datetime.datetime.strptime(backup_id[7:23], "%Y%m%dT%H%M%SZ")
     except ValueError:
@@ -39,22 +39,19 @@ def moment(backup_id: str) -> datetime.datetime | None:
 
 
 def number(backup_id: str) -> int:
-    """Its number."""
+    """Return the number in the name of a backup."""
     return int(backup_id[:6])
 
 
 def following(backup_ids: Iterable[str], timestamp: str, chance: str) -> str:
-    """The name of the next backup of a guest.
+    """Return the name of the guest's next backup.
 
-    backup_ids: of all that are there, good or not. timestamp: as ``2026-11-23T15:52:20Z``. chance:
-    eight
-    hexadecimal digits. Raises InvalidInput when there is no number left.
+    backup_ids: of all existing backups, good or not. timestamp: as ``2026-11-23T15:52:20Z``.
+    chance: eight hexadecimal digits. Raises InvalidInput if no number is left.
     """
     after = max((number(backup_id) for backup_id in backup_ids), default=0) + 1
     if after > _MAX_NUMBER:
-        raise InvalidInput(
-            f"this target has backup number {_MAX_NUMBER} of the guest: there is no next"
-        )
+        raise InvalidInput(f"no backup number is left after {_MAX_NUMBER}: use another target")
     time = _TIMESTAMP.sub(r"\1\2\3T\4\5\6Z", timestamp)
     new_id = f"{after:06d}-{time}-{chance}"
     if not is_backup_id(new_id):
@@ -63,14 +60,14 @@ def following(backup_ids: Iterable[str], timestamp: str, chance: str) -> str:
 
 
 def find(backup_ids: Collection[str], query: object, guest: str = "it") -> str:
-    """The backup that a person means: its name, its number, or ``latest``.
+    """Resolve a name, a number or ``latest`` to the name of a backup.
 
-    backup_ids: of one guest. guest: the guest, and the target, in words. Raises NotFound, and
-    InvalidInput where several have that number.
+    backup_ids: of one guest. guest: guest and target, for messages. Raises NotFound, and
+    InvalidInput if several backups have the number.
     """
     text = str(query).strip()
     if not backup_ids:
-        raise NotFound(f"there is no backup of {guest}")
+        raise NotFound(f"no backup of {guest} found")
     if text == LATEST:
         return max(backup_ids)
     if text in backup_ids:
@@ -81,32 +78,33 @@ def find(backup_ids: Collection[str], query: object, guest: str = "it") -> str:
         if text.isascii() and text.isdigit() and number(backup_id) == int(text)
     ]
     if len(same) > 1:
-        raise InvalidInput(f"{', '.join(sorted(same))} have this number: give the whole name")
+        raise InvalidInput(f"{', '.join(sorted(same))} have this number: use the full name")
     if not same:
         raise NotFound(
-            f"there is no backup {short_repr(text)} of {guest}; the newest is {max(backup_ids)}"
+            f"no backup {short_repr(text)} of {guest} found; the newest is {max(backup_ids)}"
         )
     return same[0]
 
 
 def refuse_unknown_disk(backup: ListedBackup, disk: str) -> None:
-    """Raises NotFound where a backup has no disk of that target."""
+    """Raise NotFound if the backup does not contain the disk."""
     if disk not in backup.disks:
         disks = ", ".join(sorted(backup.disks))
-        raise NotFound(f"the backup {backup.ident} has no disk {short_repr(disk)}, but {disks}")
+        raise NotFound(
+            f"backup {backup.ident} has no disk {short_repr(disk)}; its disks are {disks}"
+        )
 
 
 def refuse_conflicts(new: str | None, in_place: bool, stop: bool, disk: str | None) -> None:
-    """Raises InvalidInput for what makes no sense together where a guest is made of a backup.
+    """Raise InvalidInput for arguments of a restore that exclude each other.
 
-    new: the name of another guest. in_place: it takes the place of the guest; stop: which is
-    powered
-    off for it. disk: this one alone.
+    new: name of another guest. in_place: replace the existing guest. stop: power it off for that.
+    disk: restore this disk only.
     """
     if new and (in_place or disk):
-        raise InvalidInput("new=NAME is another guest: not with over or disk")
+        raise InvalidInput("new=NAME cannot be combined with over or disk")
     if stop and not in_place:
-        raise InvalidInput("stop=True is for over=True: nothing else stops a guest")
+        raise InvalidInput("stop=True requires over=True")
 
 
 def find_listed(
@@ -119,12 +117,12 @@ def find_listed(
     *,
     target: str,
 ) -> ListedBackup:
-    """The backup of one guest that a person means, and that is good.
+    """Return the requested backup of a guest if it is good.
 
-    listed: of all guests. name: of the guest, which it has, or had once, or its UUID. query: as for
-    ``find``. disk: only that one is wanted, so only that has to be good. damaged: it need not be.
-    uuid: of the guest that has the name now; None: nobody asks. target: the name of the target that
-    was listed. Raises as ``find`` does, and Refused where it is not good.
+    listed: backups of all guests. name: present or former name of the guest, or its UUID. query: as
+    for ``find``. disk: only this disk has to be good. damaged: accept a backup that is not good.
+    uuid: of the guest that has the name now, if known. target: name of the listed target. Raises
+    what ``find`` raises, and Refused if the backup is not good.
     """
     backups = _guest_backups(listed, name, uuid)
     backup = backups[find(backups, query, f"{name} in the target {target}")]
@@ -133,7 +131,7 @@ def find_listed(
         problem = backup.broken.get(disk)
     if problem and not (damaged and backup.guest is not None):
         raise Refused(
-            f"the backup {backup.ident} is not good: {problem}{_suggestion(backups, disk, backup)}"
+            f"backup {backup.ident} is not good: {problem}{_suggestion(backups, disk, backup)}"
         )
     return backup
 
@@ -141,7 +139,7 @@ def find_listed(
 def _guest_backups(
     listed: Iterable[ListedBackup], name: str, uuid: str | None
 ) -> dict[str, ListedBackup]:
-    """The backups of the guest of that name, by their own."""
+    """Return the backups of the guest with this name, by backup name."""
     guests: dict[str, dict[str, ListedBackup]] = {}
     for backup in listed:
         guests.setdefault(str(backup.uuid), {})[backup.ident] = backup
@@ -154,7 +152,9 @@ def _guest_backups(
     uuids = [each for each, called in names.items() if called[-1:] == [name]]
     uuids = sorted(uuids or [each for each, called in names.items() if name in called])
     if len(uuids) > 1:
-        raise InvalidInput(f"several guests were called {name}: give one of {', '.join(uuids)}")
+        raise InvalidInput(
+            f"several guests had the name {name}: use one of the UUIDs {', '.join(uuids)}"
+        )
     return guests[uuids[0]] if uuids else {}
 
 
@@ -165,5 +165,5 @@ def _suggestion(backups: Mapping[str, ListedBackup], disk: str | None, bad: List
     ]  # fmt: skip
     text = f"; the newest good one is {max(good)}" if good else ""
     if bad.guest is not None:
-        text += "; damaged=True restores what can be read of it"
+        text += "; damaged=True restores what can be read"
     return text

@@ -1,4 +1,4 @@
-"""How a guest is to be backed up, as it says itself: kept in its record, which goes with it."""
+"""Backup setting of a guest, stored in its metadata."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _HOURS, _TO = "hours", "to"
 
 @dataclass(frozen=True)
 class BackupSchedule:
-    """is_wanted: False: it is to have none. hours: so old may its last good backup be; to: the
-    target. None: as who asks for those that are due says."""
+    """is_enabled: False: never back the guest up. hours: maximum age of its newest good backup;
+    target: name of the target. None: use those of the caller."""
 
     is_enabled: bool = True
     hours: float | None = None
@@ -26,7 +26,7 @@ class BackupSchedule:
 
     @property
     def text(self) -> str:
-        """As it is kept, in one way alone."""
+        """Canonical text of the setting, as stored."""
         if not self.is_enabled:
             return _NO
         parts = [f"{_HOURS}={self.hours!r}"] if self.hours is not None else []
@@ -35,12 +35,12 @@ class BackupSchedule:
 
 
 def parse(value: object, label: str) -> BackupSchedule:
-    """What was said: True, False, or a mapping of ``hours`` and ``to``. Raises InvalidInput."""
+    """Parse True, False, or a mapping of ``hours`` and ``to``. Raises InvalidInput."""
     if isinstance(value, bool):
         return BackupSchedule(value)
     if not isinstance(value, Mapping):
         raise InvalidInput(
-            f"{label}: backup must be true, false, or a mapping of hours and to, not "
+            f"{label}: backup must be true, false, or a mapping with hours and to, not "
             f"{units.short_repr(value)}"
         )
     for key in value:
@@ -61,7 +61,7 @@ def parse(value: object, label: str) -> BackupSchedule:
 
 
 def from_text(text: str | None) -> BackupSchedule | None:
-    """What is kept; None where nothing is, or nobody can read it."""
+    """Parse the stored text; None if it is missing or invalid."""
     if text in (_YES, _NO):
         return BackupSchedule(text == _YES)
     options = dict(word.split("=", 1) for word in (text or "").split() if "=" in word)
@@ -79,7 +79,7 @@ def from_text(text: str | None) -> BackupSchedule | None:
 def split_options(
     options: Mapping[str, Any], label: str
 ) -> tuple[dict[str, Any], BackupSchedule | None]:
-    """(a guest's options without what it says of backups, that): None where it says nothing."""
+    """Return (the options of a guest without its backup setting, the setting or None)."""
     rest = dict(options)
     value = rest.pop(KEY, None)
     return rest, None if value is None else parse(value, label)

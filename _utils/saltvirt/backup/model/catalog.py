@@ -1,7 +1,7 @@
-"""What a target has of one guest, and what of it is good.
+"""Catalog of a guest's backups at a target, and the state of each.
 
-A disk of a backup is good when its record could be read, its file is there and so long as it was,
-nothing was found broken when it was last read back, and all that is true of what it stands on.
+A disk of a backup is good if its record can be read, its file exists and has the recorded size, the
+last verification found no problem, and the same is true for all files on which it depends.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from saltvirt.backup.model.verification import Verification
 
 @dataclass(frozen=True)
 class StoredBackup:
-    """A backup as it lies at its target.
+    """A backup as stored at its target.
 
-    record: None where it cannot be read; trouble says why. lengths: the files of its folder that
-    belong to its disks, the definition, and how long each is. verified: None: it was never read
-    back. unsure: why what was found then cannot be read; then it counts as broken, and may be good.
+    record: None if it cannot be read, for the reason in record_error. lengths: sizes of the files
+    in its folder that belong to its disks and the definition. verification: None: it was never
+    verified. result_error: why the result of the verification cannot be read; the backup then
+    counts as broken, but may be good.
     """
 
     backup_id: str
@@ -45,16 +46,16 @@ class Catalog:
 
     @property
     def records(self) -> list[BackupRecord]:
-        """Those that can be read, the oldest first."""
+        """The readable records, the oldest first."""
         return [backup.record for backup in self.backups.values() if backup.record]
 
     @property
     def last(self) -> StoredBackup | None:
-        """The newest, good or not."""
+        """The newest backup, good or not."""
         return self.backups[max(self.backups)] if self.backups else None
 
     def chain(self, backup_id: str | None, target: str) -> list[tuple[str, BackupDiskRecord]]:
-        """The disk of that name and what it stands on, itself first, as far as it is there."""
+        """Return the disk and all on which it depends, itself first, as far as they exist."""
         links, layer_id = [], backup_id
         while layer_id is not None:
             backup = self.backups.get(layer_id)
@@ -62,70 +63,77 @@ class Catalog:
             if disk is None:
                 break
             links.append((layer_id, disk))
-            # a record's own check sees to it that a parent has a smaller number
+            # a record is refused unless its parent has a smaller number
             layer_id = disk.parent
         return links
 
     def disk_problem(self, backup_id: str, target: str) -> str | None:
-        """What is wrong with that disk of that backup, or with the lowest that it stands on and
-        that is not good; None: nothing is known to be."""
+        """Return the problem of a disk of a backup, or of the lowest broken one on which it
+        depends; None if no problem is known."""
         chain = self.chain(backup_id, target)
         lowest = chain[-1][1].parent if chain else backup_id
-        if lowest is not None:  # the chain ends where something is missing
+        if lowest is not None:  # the chain ends at a missing backup
             reason = self._own_problem(lowest, target)
-            return f"{lowest}, which it stands on: {reason}" if chain else reason
+            return f"{lowest}, on which it depends: {reason}" if chain else reason
         for layer_id, disk in reversed(chain):
             reason = self._own_problem(layer_id, target) or self._size_mismatch(disk, target)
             if reason:
                 return (
-                    reason if layer_id == backup_id else f"{layer_id}, which it stands on: {reason}"
+                    reason
+                    if layer_id == backup_id
+                    else (f"{layer_id}, on which it depends: {reason}")
                 )
         return None
 
     def _size_mismatch(self, disk: BackupDiskRecord, target: str) -> str | None:
-        """Why a disk cannot stand on what it does."""
+        """Return why a disk does not fit the disk on which it depends."""
         below = self.chain(disk.parent, target)
         if below and below[0][1].size_bytes != disk.size_bytes:
-            return f"{disk.parent}, which it stands on, has another size"
+            return f"{disk.parent}, on which it depends, has another size"
         return None
 
     def _own_problem(self, backup_id: str, target: str) -> str | None:
-        """What is wrong with the disk itself, whatever it stands on."""
+        """Return the problem of the disk itself, regardless of its dependencies."""
         backup = self.backups.get(backup_id)
         if backup is None or backup.record is None:
-            return (backup.record_error or "it has no record") if backup else "it is gone"
+            return (
+                (backup.record_error or "the record is missing")
+                if backup
+                else ("the backup is missing")
+            )
         disk = backup.record.disk(target)
         if disk is None:
-            return f"it has no disk {target}"
+            return f"the backup has no disk {target}"
         if backup.verification and target in backup.verification.broken:
             return backup.verification.broken[target]
         return _missing_file(backup, disk)
 
     def file_problem(self, backup_id: str, target: str) -> str | None:
-        """Why that disk of that backup need not even be read: a file is gone, or has another
-        length, of its own or below. What was found when it was read is not asked."""
+        """Return why a disk of a backup cannot be read: a file of its chain is missing or has
+        another size. Results of verifications are ignored."""
         for layer_id, disk in self.chain(backup_id, target):
             problem = _missing_file(self.backups[layer_id], disk)
             if problem is None and disk.parent and not self.chain(disk.parent, target):
                 below = self.backups.get(disk.parent)
                 problem = (
-                    f"it stands on {disk.parent}: {below.record_error if below else 'it is gone'}"
+                    f"it depends on {disk.parent}: "
+                    f"{below.record_error if below else 'the backup is missing'}"
                 )
             if problem:
                 return (
                     problem
                     if layer_id == backup_id
-                    else f"{layer_id}, which it stands on: {problem}"
+                    else f"{layer_id}, on which it depends: {problem}"
                 )
         return None
 
     def problem(self, backup_id: str) -> str | None:
-        """What is wrong with a backup, of its disks the first; None: it is good."""
+        """Return the first problem of a backup; None if it is good."""
         backup = self.backups[backup_id]
         if backup.record is None:
-            return backup.record_error or "it has no record"
+            return backup.record_error or "the record is missing"
         if record.DEFINITION not in backup.lengths:
-            return f"{record.DEFINITION} is gone"
+            return f"{record.DEFINITION} is missing"
         if backup.verification and "" in backup.verification.broken:
             return backup.verification.broken[""]
         for disk in backup.record.parts:
@@ -135,7 +143,7 @@ class Catalog:
         return None
 
     def broken_disks(self, backup_id: str) -> dict[str, str]:
-        """Disk to what is wrong with it, of those that are not good."""
+        """Map the disks that are not good to their problems."""
         backup_record = self.backups[backup_id].record
         problems = (
             {part.target: self.disk_problem(backup_id, part.target) for part in backup_record.parts}
@@ -146,7 +154,7 @@ class Catalog:
 
     @property
     def good_records(self) -> list[BackupRecord]:
-        """Those that are, the oldest first."""
+        """The good records, the oldest first."""
         return [
             backup_record
             for backup_record in self.records
@@ -155,11 +163,11 @@ class Catalog:
 
     @property
     def good_ids(self) -> list[str]:
-        """Their names."""
+        """The names of the good backups."""
         return [backup_record.ident for backup_record in self.good_records]
 
     def dependencies(self, backup_id: str) -> set[str]:
-        """All the backups without which that one cannot be read, however far below; not itself."""
+        """Return all backups on which this one depends, directly or indirectly."""
         backup_record = self.backups[backup_id].record
         if backup_record is None:
             return set()
@@ -176,8 +184,8 @@ class Catalog:
 def _missing_file(backup: StoredBackup, disk: BackupDiskRecord) -> str | None:
     for name in (disk.file, disk.checksums):
         if name not in backup.lengths:
-            return f"{name} is gone"
+            return f"{name} is missing"
     length = backup.lengths[disk.file]
     if length == disk.stored_bytes:
         return None
-    return f"{disk.file} has {length} bytes, it had {disk.stored_bytes}"
+    return f"{disk.file} has {length} bytes instead of {disk.stored_bytes}"

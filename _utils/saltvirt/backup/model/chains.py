@@ -1,8 +1,9 @@
-"""Which disk of a guest can be taken as an increment, and which has to be read whole, and why.
+"""Decide for each disk whether an increment is possible or a full backup is needed, and why.
 
-An increment is what a bitmap in the disk's own file says has changed since the backup that it is
-named for. It is good where nothing can have been written past that bitmap: so whatever is not as
-that backup left it makes the disk a whole one, and no other disk.
+An increment contains what a bitmap in the disk's file recorded since the backup that the bitmap is
+named after. It is correct only if nothing can have been written without the bitmap. Any deviation
+from the state after that backup makes a full backup of this disk necessary; other disks are not
+affected.
 """
 
 from __future__ import annotations
@@ -16,23 +17,23 @@ from saltvirt.backup.model.catalog import Catalog
 from saltvirt.backup.model.record import QCOW2, BackupDiskRecord
 
 GOOD, INCONSISTENT, DISABLED = "good", "inconsistent", "disabled"
-# as many files are opened to read the last of a chain
+# QEMU opens as many files to read the last backup of a chain
 CHAIN = 30
 PREFIX = names.CHECKPOINT
-# a checkpoint of ours that no target knows may be another master's for so long
+# after this time, a checkpoint that no target knows is not in use by another master either
 ABANDONED_DAYS = 30
-# why a CD or floppy drive is in no backup
+# reason why a CD or floppy drive is not backed up
 DRIVE = "a drive for "
 
 
 @dataclass(frozen=True)
 class BackupSourceDisk:
-    """A disk of the guest as it is now.
+    """A disk of the guest in its present state.
 
-    target: libvirt's name. size_bytes: as the guest sees it. source: what the definition names as
-    its source, in words that stay the same as long as that does. format: of its file.
-    bitmaps: of its uppermost file, by name: GOOD (it records, consistent, on disk or in a QEMU that
-    keeps it), INCONSISTENT (QEMU died over it), DISABLED (it does not record).
+    target: libvirt's name. size_bytes: as the guest sees it. source: identifies the source in the
+    definition; stays the same as long as the source does. format: of its file. bitmaps: of its top
+    file, by name: GOOD (recording, consistent, on disk or in a running QEMU), INCONSISTENT (QEMU
+    died), DISABLED (not recording).
     """
 
     target: str
@@ -44,9 +45,9 @@ class BackupSourceDisk:
 
 @dataclass(frozen=True)
 class BackupSourceGuest:
-    """The guest as it is now.
+    """The guest in its present state.
 
-    host: where. checkpoints: the names of those that libvirt there knows. name: the guest's.
+    host: hypervisor. checkpoints: names of those that libvirt on it knows. name: of the guest.
     """
 
     uuid: str
@@ -58,10 +59,10 @@ class BackupSourceGuest:
 
 @dataclass(frozen=True)
 class DiskBackupPlan:
-    """How a disk is to be taken.
+    """How to back up a disk.
 
-    parent: the backup that the increment stands on, with since, libvirt's checkpoint; both None:
-    it is taken whole, and reason says why.
+    parent: the backup on which the increment depends; since: libvirt's checkpoint for it. Both are
+    None for a full backup, and reason is set.
     """
 
     target: str
@@ -71,14 +72,14 @@ class DiskBackupPlan:
 
     @property
     def is_full(self) -> bool:
-        """Is all of it read?"""
+        """Whether the disk is read in full."""
         return self.parent is None
 
 
 @dataclass(frozen=True)
 class _Base:
-    """A disk at its target that an increment would stand on. host, guest: where the guest was then,
-    and what it was called."""
+    """A disk at the target on which an increment would depend. host, guest: the hypervisor and the
+    name of the guest at that time."""
 
     backup_id: str
     host: str
@@ -93,37 +94,38 @@ def plan(
     full: bool = False,
     key: str | None = None,
 ) -> list[DiskBackupPlan]:
-    """How each disk of the guest is to be taken, in the order of the guest's.
+    """Plan the backup of each disk, in the order of the guest's disks.
 
-    catalog: what this target has of it: increments are a target's own. chain: so many backups at
-    most stand on each other, the whole one among them. full: all are asked for so. key: with
-    which they are to be encrypted, as a record has it.
+    catalog: the guest's backups at this target; increments of one target are independent of other
+    targets. chain: maximum length of a chain, including the full backup. full: back up all disks in
+    full. key: encryption key, as in a record.
     """
     return [_disk(disk, guest, catalog, chain, full, key) for disk in guest.disks]
 
 
 def checkpoint(backup_id: str) -> str:
-    """The name of the checkpoint that is made with a backup."""
+    """Return the name of the checkpoint that belongs to a backup."""
     return f"{PREFIX}{backup_id}"
 
 
 def needed(catalog: Catalog) -> set[str]:
-    """The checkpoints from which the next increments at this target begin."""
+    """Return the checkpoints from which the next increments at this target begin."""
     last = catalog.last.record if catalog.last else None
     return {disk.checkpoint for disk in last.disks if disk.checkpoint} if last else set()
 
 
 def superseded(checkpoints: Iterable[str], catalog: Catalog) -> set[str]:
-    """Of a guest's checkpoints those that backups at this target made, and from which none goes on.
-    Others may be another master's, or of a target that nobody asks: they are not for us to remove.
+    """Return the checkpoints that backups at this target made and no longer need.
+
+    Do not return others: they may belong to another master, or to a target that was not asked.
     """
     created = {disk.checkpoint for record in catalog.records for disk in record.disks}
     return {*checkpoints} & {name for name in created if name} - needed(catalog)
 
 
 def abandoned(checkpoints: Iterable[str], today: str) -> set[str]:
-    """Of the checkpoints that no target knows those of ours that are so old that nobody goes on
-    from them. today: as a record has it."""
+    """Return our checkpoints that are too old to be in use, of those that no target knows. today:
+    as in a record."""
     now = record.moment(today)
     created_at = {
         name: backup_ids.moment(name.removeprefix(PREFIX)) for name in checkpoints if is_ours(name)
@@ -136,7 +138,7 @@ def abandoned(checkpoints: Iterable[str], today: str) -> set[str]:
 
 
 def is_ours(checkpoint: str) -> bool:
-    """Whether a backup made it."""
+    """Whether a backup made the checkpoint."""
     return checkpoint.startswith(PREFIX)
 
 
@@ -150,7 +152,7 @@ def _disk(
 ) -> DiskBackupPlan:
     base, reason = _base(disk, catalog)
     if full:
-        base, reason = None, "it was asked for"
+        base, reason = None, "a full backup was requested"
     if base is not None:
         reason = _key_mismatch(base.disk.key, key)
         reason = reason or next(_reasons(disk, guest, catalog, base, chain), None)
@@ -160,66 +162,69 @@ def _disk(
 
 
 def _base(disk: BackupSourceDisk, catalog: Catalog) -> tuple[_Base | None, str | None]:
-    """What an increment would stand on, or why there is nothing."""
+    """Return the disk on which an increment would depend, or the reason why there is none."""
     last = catalog.last
     if last is None:
         return None, "the first backup of the guest at this target"
     if last.record is None:
-        return None, f"the last backup cannot be read: {last.record_error or 'it has no record'}"
+        return (
+            None,
+            f"the last backup cannot be read: {last.record_error or 'the record is missing'}",
+        )
     base_disk = last.record.disk(disk.target)
     if base_disk is None:
-        return None, f"the disk is not in the last backup, {last.backup_id}"
+        return None, f"the last backup, {last.backup_id}, does not contain the disk"
     return _Base(last.backup_id, last.record.host, last.record.guest, base_disk), None
 
 
 def _reasons(
     disk: BackupSourceDisk, guest: BackupSourceGuest, catalog: Catalog, base: _Base, chain: int
 ) -> Iterator[str]:
-    """Why the disk has to be read whole, the plainest first."""
+    """Yield the reasons for a full backup, the most obvious first."""
     base_disk, has_moved = base.disk, guest.host != base.host
     problem = catalog.disk_problem(base.backup_id, disk.target)
     if problem:
-        yield f"the last backup of it is not good: {problem}"
+        yield f"the last backup of the disk is not good: {problem}"
     if base_disk.size_bytes != disk.size_bytes:
-        yield f"it was resized from {base_disk.size_bytes} to {disk.size_bytes} bytes"
+        yield f"the disk was resized from {base_disk.size_bytes} to {disk.size_bytes} bytes"
     if not _is_same(base, disk, guest):
-        yield f"it was replaced: it was {base_disk.source}, it is {disk.source}"
+        yield f"the disk was replaced: {base_disk.source} before, {disk.source} now"
     if disk.format != QCOW2:
-        yield f"a disk of format {disk.format} keeps no record of what was written"
+        yield f"a disk of format {disk.format} cannot store a bitmap"
     if base_disk.checkpoint is None:
-        yield "the last backup of it made no checkpoint"
+        yield "the last backup of the disk has no checkpoint"
     elif base_disk.checkpoint not in guest.checkpoints:
         yield f"libvirt on {guest.host} does not know the checkpoint {base_disk.checkpoint}"
     elif base_disk.checkpoint not in disk.bitmaps:
         detail = f" since the guest moved from {base.host} to {guest.host}" if has_moved else ""
-        yield f"its file has no bitmap {base_disk.checkpoint}{detail}"
+        yield f"the disk has no bitmap {base_disk.checkpoint}{detail}"
     elif disk.bitmaps[base_disk.checkpoint] != GOOD:
         state = disk.bitmaps[base_disk.checkpoint]
-        yield f"the bitmap {base_disk.checkpoint} in its file is {state}"
+        yield f"the bitmap {base_disk.checkpoint} of the disk is {state}"
     length = len(catalog.chain(base.backup_id, disk.target))
     if chain == 1:
-        yield "chains of increments are switched off"
+        yield "increments are disabled (virt:backup:chain)"
     elif length >= chain:
-        yield f"{length} backups stand on each other, at most {chain} may"
+        yield f"the chain has {length} backups, the maximum is {chain}"
 
 
 def _key_mismatch(before: str | None, now: str | None) -> str | None:
-    """Why it cannot stand on what was encrypted otherwise."""
+    """Return why an increment cannot depend on a disk with another encryption key."""
     if before == now:
         return None
     states = [
-        f"encrypted by the key {key_name}" if key_name else "not encrypted"
+        f"encrypted with the key {key_name}" if key_name else "not encrypted"
         for key_name in (before, now)
     ]
-    return f"the last backup of it is {states[0]}, this one is {states[1]}"
+    return f"the last backup of the disk is {states[0]}, this one is {states[1]}"
 
 
 def _is_same(base: _Base, disk: BackupSourceDisk, guest: BackupSourceGuest) -> bool:
-    """Is it the disk that was taken? On another host it may lie in another folder, and of a guest
-    that was renamed its file may have the new name.
+    """Whether the disk is the one that was backed up.
 
-    All disks of a guest have bitmaps of the same names: so a name that two of them share there
-    proves nothing.
+    On another host its file may be in another folder, and after a rename of the guest its file may
+    have the new name. All disks of a guest have bitmaps of the same names, so if two disks have the
+    same file name, the name proves nothing.
     """
     if base.disk.source == disk.source:
         return True
@@ -235,5 +240,5 @@ def _is_same(base: _Base, disk: BackupSourceDisk, guest: BackupSourceGuest) -> b
 
 
 def _file_suffix(source: str, guest: str) -> str:
-    """The name of a disk's file, without the guest's at its beginning."""
+    """Return the name of a disk's file without the leading name of the guest."""
     return source.rpartition("/")[2].removeprefix(guest)

@@ -1,9 +1,8 @@
-"""The digests of what was read of a disk, piece by piece: ``OFFSET LENGTH SHA256`` a line.
+"""Digests of the data of a disk, one block per line: ``OFFSET LENGTH SHA256``.
 
-A piece is what the guest would read there; ``zero`` in the digest's place says that it is nothing
-but zeros. Of a disk that is encrypted the digest is HMAC-SHA-256. The pieces of a disk that was
-taken whole are all of it; those of an increment are what had changed. They stand in order and do
-not overlap.
+A block is data as the guest would read it; ``zero`` instead of a digest stands for zeros. For
+encrypted disks the digest is HMAC-SHA-256. The blocks of a full backup cover the whole disk, those
+of an increment cover what changed. Blocks are sorted and do not overlap.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from dataclasses import dataclass
 from saltvirt.errors import BadAnswer
 from saltvirt.units import short_repr
 
-# a reader has one piece in memory; zeros are not read into it
+# a reader has one block in memory; zeros are not read into memory
 MAX_BYTES = 16 * 1024**2
 MAX_LINE_BYTES = 128
 ZERO = "zero"
@@ -26,7 +25,7 @@ _LINE = re.compile(rb"(0|[1-9][0-9]{0,18}) ([1-9][0-9]{0,18}) ([0-9a-f]{64}|zero
 
 @dataclass(frozen=True)
 class ChecksumBlock:
-    """length_bytes of a disk from offset_bytes on. sha256: its digest, or ZERO."""
+    """length_bytes of a disk from offset_bytes on. sha256: the digest, or ZERO."""
 
     offset_bytes: int
     length_bytes: int
@@ -34,16 +33,16 @@ class ChecksumBlock:
 
     @property
     def end_bytes(self) -> int:
-        """Where the next one can begin."""
+        """Offset of the first byte behind the block."""
         return self.offset_bytes + self.length_bytes
 
     @property
     def line(self) -> bytes:
-        """As it stands in the file."""
+        """The line of the file for this block."""
         return f"{self.offset_bytes} {self.length_bytes} {self.sha256}\n".encode("ascii")
 
     def matches(self, data: bytes, key: bytes | None = None) -> bool:
-        """Are these its bytes? key: of the digests."""
+        """Whether the block has this content. key: of the digests."""
         if len(data) != self.length_bytes:
             return False
         if self.sha256 == ZERO:
@@ -52,8 +51,11 @@ class ChecksumBlock:
 
 
 def compute(offset_bytes: int, data: bytes, key: bytes | None = None) -> ChecksumBlock:
-    """The piece of bytes that were read, at most MOST_BYTES of them. key: of the digests of a disk
-    that is encrypted: by a plain digest it could be tried out what is in a piece."""
+    """Return the block of data that was read, up to MAX_BYTES.
+
+    key: of the digests of an encrypted disk, because plain digests would allow guessing the
+    content.
+    """
     return ChecksumBlock(offset_bytes, len(data), _digest(data, key))
 
 
@@ -64,37 +66,43 @@ def _digest(data: bytes, key: bytes | None) -> str:
 
 
 def zeros(offset_bytes: int, length_bytes: int) -> ChecksumBlock:
-    """The piece where nothing but zeros is, however long."""
+    """Return a block of zeros, which may have any length."""
     return ChecksumBlock(offset_bytes, length_bytes, ZERO)
 
 
 def read(
     lines: Iterable[bytes], size_bytes: int, full: bool, label: str
 ) -> Iterator[ChecksumBlock]:
-    """The pieces in the lines of a file.
+    """Parse the blocks in the lines of a file.
 
-    size_bytes: of the disk. full: they have to be all of it. label: which disk's.
-    Raises BadAnswer, in the middle, too: what was read until then is good for nothing then.
+    size_bytes: of the disk. full: the blocks have to cover the whole disk. label: for messages.
+    Raises BadAnswer, possibly after some blocks; discard those in this case.
     """
     end = 0
     for line in lines:
         match = _LINE.fullmatch(line)
         if not match:
-            raise BadAnswer(f"{label}: {short_repr(line[:MAX_LINE_BYTES])} is no line of a piece")
+            raise BadAnswer(
+                f"checksum list of {label}: invalid line {short_repr(line[:MAX_LINE_BYTES])}"
+            )
         block = ChecksumBlock(int(match[1]), int(match[2]), match[3].decode("ascii"))
         _check_order(block, end, full, label)
         end = block.end_bytes
         if end > size_bytes:
-            raise BadAnswer(f"{label}: the piece at {block.offset_bytes} is behind the disk's end")
+            raise BadAnswer(
+                f"checksum list of {label}: the block at {block.offset_bytes} exceeds the disk"
+            )
         yield block
     if full and end != size_bytes:
-        raise BadAnswer(f"{label}: from {end} on there is no piece of {size_bytes} bytes")
+        raise BadAnswer(f"checksum list of {label}: no entry at offset {end} of {size_bytes} bytes")
 
 
 def _check_order(block: ChecksumBlock, end: int, full: bool, label: str) -> None:
     if block.offset_bytes < end:
-        raise BadAnswer(f"{label}: the piece at {block.offset_bytes} overlaps the one before")
+        raise BadAnswer(
+            f"checksum list of {label}: the block at {block.offset_bytes} overlaps the previous one"
+        )
     if full and block.offset_bytes > end:
-        raise BadAnswer(f"{label}: from {end} to {block.offset_bytes} there is no piece")
+        raise BadAnswer(f"checksum list of {label}: no entry from {end} to {block.offset_bytes}")
     if block.length_bytes > MAX_BYTES and block.sha256 != ZERO:
-        raise BadAnswer(f"{label}: the piece at {block.offset_bytes} is too long")
+        raise BadAnswer(f"checksum list of {label}: the block at {block.offset_bytes} is too long")

@@ -1,5 +1,4 @@
-"""The files in a backup of a guest, as they are told. Their names are the guest's: anything may be
-in them."""
+"""Listing of files in a backup. File names come from the guest and may contain anything."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ from saltvirt.errors import InvalidInput
 from saltvirt.schema import Message
 from saltvirt.units import short_repr
 
-# of one folder so many are told
+# limit for the entries of a listing
 MAX_ENTRIES = 1000
 _LONGEST_PATH = 4096
 _LONGEST_LINK = 300
@@ -27,9 +26,11 @@ _NUMBER = re.compile(r"\s*(st_[a-z_]+): (-?[0-9]{1,19})")
 
 @dataclass(frozen=True)
 class FileEntry(Message):
-    """A file in a folder. name: fit to be shown. kind: ``file``, ``folder``, ``link``, ``fifo``,
-    ``socket``, ``device``. mode: as ``0644``. changed_s: since 1970, as the guest's clock had it.
-    link: what a link names."""
+    """A file in a folder.
+
+    name: safe to print. kind: ``file``, ``folder``, ``link``, ``fifo``, ``socket``, ``device``.
+    mode: as ``0644``. changed_s: since 1970, by the guest's clock. link: target of a symbolic link.
+    """
 
     name: str
     kind: str
@@ -41,9 +42,11 @@ class FileEntry(Message):
 
 @dataclass(frozen=True)
 class FileListing(Message):
-    """What ``virt.backup_ls`` answers. more: so many are there that are not told. filesystems: of
-    the backup, device to kind. missing: where the guest mounts one that could not be read, and
-    why."""
+    """Answer of ``virt.backup_ls``.
+
+    more: number of entries beyond the limit. filesystems: device to kind. missing: mount point or
+    disk that could not be read to the reason.
+    """
 
     ident: str
     guest: str
@@ -55,8 +58,8 @@ class FileListing(Message):
 
 @dataclass(frozen=True)
 class ExtractedFile(Message):
-    """What ``virt.backup_get`` answers. path: on the machine that has the target; None: it was only
-    looked for. size_bytes: 0 for a folder that was only looked for."""
+    """Answer of ``virt.backup_get``. path: on the target host; None for a test. size_bytes: 0 for a
+    folder in a test."""
 
     ident: str
     guest: str
@@ -66,16 +69,16 @@ class ExtractedFile(Message):
 
 
 def parse_path(path: object) -> str:
-    """A path in a guest, as a person gave it. Raises InvalidInput."""
+    """Check a path in the guest. Raises InvalidInput."""
     if not isinstance(path, str) or not path.startswith("/") or "\0" in path:
         raise InvalidInput(f"path must be an absolute path in the guest, not {short_repr(path)}")
     if len(path.encode("utf-8", "surrogateescape")) > _LONGEST_PATH:
-        raise InvalidInput(f"path has more than {_LONGEST_PATH} bytes")
+        raise InvalidInput(f"path is longer than {_LONGEST_PATH} bytes")
     return path.rstrip("/") or "/"
 
 
 def display_name(raw: bytes) -> str:
-    """The name of a file, fit to be shown: what is no letter is spelled out."""
+    """Escape a file name so that it is safe to print."""
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError:
@@ -88,19 +91,19 @@ def display_name(raw: bytes) -> str:
 
 
 def link_target(raw: bytes) -> str:
-    """What a link names."""
+    """Escape and shorten the target of a symbolic link."""
     text = display_name(raw)
     return text if len(text) <= _LONGEST_LINK else f"{text[:_LONGEST_LINK]} …"
 
 
 def parse_attributes(output: str) -> dict[str, int]:
-    """The numbers of one file in libguestfs' words."""
+    """Parse the attributes of one file in the output of libguestfs."""
     matches = (_NUMBER.fullmatch(line) for line in output.splitlines())
     return {match[1]: int(match[2]) for match in matches if match}
 
 
 def describe(raw: bytes, attributes: Mapping[str, int], target: bytes | None = None) -> FileEntry:
-    """A file of that name, by its numbers. target: what the link names."""
+    """Return the entry of a file. target: of a symbolic link."""
     mode = attributes.get("st_mode", 0)
     return FileEntry(
         display_name(raw),
@@ -113,12 +116,12 @@ def describe(raw: bytes, attributes: Mapping[str, int], target: bytes | None = N
 
 
 def kind(attributes: Mapping[str, int]) -> str:
-    """What it is, by its numbers."""
+    """Return the kind of a file from its attributes."""
     return _KINDS.get(stat.S_IFMT(attributes.get("st_mode", 0)), "unknown")
 
 
 def rows(files: Iterable[FileEntry]) -> list[list[str]]:
-    """As a table for people."""
+    """Return the entries as rows of a table."""
     table = [["kind", "mode", "bytes", "name"]]
     for entry in files:
         leads = f" -> {entry.link}" if entry.link is not None else ""

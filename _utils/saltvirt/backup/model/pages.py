@@ -1,4 +1,4 @@
-"""A list that is told in several answers: Salt cuts an answer of more than 1 MiB."""
+"""Paging of long lists: Salt truncates answers of more than 1 MiB."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ BYTES = 256 * 1024
 
 
 def page(answers: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """So many of them as one answer takes, one at least."""
+    """Return as many answers as fit into one page, at least one."""
     chunk, length = [], 0
     for answer in answers:
         chunk.append(answer)
@@ -21,7 +21,7 @@ def page(answers: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def is_last(answers: Sequence[Any]) -> bool:
-    """Whether there is nothing behind what was told: else the answer would be longer."""
+    """Whether the page is the last one, because more would have fit."""
     return sum(_length(answer) for answer in answers) < BYTES
 
 

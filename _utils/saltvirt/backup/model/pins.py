@@ -1,4 +1,4 @@
-"""Guests that run from a backup before its blocks are theirs."""
+"""Guests that run from a backup until all their blocks are copied (live restore)."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ PULLING, DISCONNECTED, OFF, COMPLETE, MISSING = "pulling", "cut", "off", "whole"
 
 @dataclass(frozen=True)
 class BackupPin(Message):
-    """Who stands on a backup: the guest of that name on that hypervisor, since then."""
+    """A guest that runs from a backup on this hypervisor since this time."""
 
     guest: str
     host: str
     since: str = ""
 
     def is_same_guest(self, pin: BackupPin) -> bool:
-        """Whether it is the same guest there."""
+        """Whether the other pin is of the same guest on the same host."""
         return (self.guest, self.host) == (pin.guest, pin.host)
 
     @property
     def hold_reason(self) -> str:
-        """Why the backup stays."""
-        return f"{self.guest} on {self.host} stands on it"
+        """Why the backup is kept."""
+        return f"{self.guest} on {self.host} runs from it"
 
 
 @dataclass(frozen=True)
 class BackupPins(Message):
-    """What ``stands.json`` beside a record says. format: of the file."""
+    """Content of ``stands.json`` beside a record. format: of the file."""
 
     stands: tuple[BackupPin, ...] = ()
     format: int = 1
@@ -40,8 +40,8 @@ class BackupPins(Message):
 
 @dataclass(frozen=True)
 class PinnedBackup(Message):
-    """A backup on which a guest stands, as ``virt.backup_stands`` answers. uuid: of the guest that
-    was backed up."""
+    """A backup from which a guest runs, in the answer of ``virt.backup_stands``. uuid: of the guest
+    that was backed up."""
 
     uuid: str
     ident: str
@@ -50,11 +50,12 @@ class PinnedBackup(Message):
 
 @dataclass(frozen=True)
 class LiveRestoreStatus(Message):
-    """What ``virt.backup_standing`` answers of a guest.
+    """Answer of ``virt.backup_standing``.
 
-    state: PULLING its blocks come in; CUT: they do not, and why says it; OFF: the guest is off;
-    WHOLE: it stands on no backup; GONE: there is no such guest. percent: so much of its disks is
-    here. paused: it was paused at a block that could not be read. disks: disk to its percents.
+    state: PULLING: blocks are being copied; DISCONNECTED: they are not, and why is the reason; OFF:
+    the guest is off; COMPLETE: it does not depend on a backup; MISSING: the guest does not exist.
+    percent: copied part of its disks. paused: paused at a block that could not be read. disks: disk
+    to its percentage.
     """
 
     state: str

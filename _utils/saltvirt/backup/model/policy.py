@@ -1,4 +1,4 @@
-"""What the operator configured of backups: ``virt:backup`` of the master."""
+"""Configuration of backups: ``virt:backup`` of the master."""
 
 from __future__ import annotations
 
@@ -20,21 +20,20 @@ _NAME = re.compile("[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 _KEY = re.compile("[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 _TARGET_KEYS = ("host", "folder", "mounted", "retention", "chain", "at_once", "bandwidth", "key",
                 "compress")  # fmt: skip
-# of a qcow2, as QEMU calls them
+# compression types of qcow2, as QEMU names them
 COMPRESSIONS = ("zstd", "zlib")
 
 
 @dataclass(frozen=True)
 class TargetPolicy:
-    """A place for backups.
+    """A target for backups.
 
-    host: the minion that has the folder; None: each guest's own hypervisor, as where all of them
-    mount the same file system. mounted: the folder has to be a mount point, so that
-    nothing is written below it while its file system is missing. chain: so many backups at most
-    stand on each other. at_once: so many backups at most are written there at a time.
-    bandwidth_mib_s: of one backup; None: as fast as it goes. key: the name of that with which its
-    machine encrypts the disks; None: it does not. compress: how it compresses them, one of
-    COMPRESSIONS; None: it does not.
+    host: the minion that has the folder; None: each hypervisor uses the folder itself, on a file
+    system that all of them mount. mounted: require a mount point, so that nothing is written below
+    it while the file system is missing. chain: maximum length of a chain. at_once: maximum number
+    of concurrent backups to this target. bandwidth_mib_s: limit for one backup; None: no limit.
+    key: name of the encryption key on the target host; None: do not encrypt. compress: one of
+    COMPRESSIONS; None: do not compress.
     """
 
     name: str
@@ -49,39 +48,40 @@ class TargetPolicy:
     compress: str | None = None
 
     def machine(self, host: str) -> str:
-        """The minion that writes the backups of a hypervisor's guests there."""
+        """Return the minion that writes the backups of this hypervisor's guests."""
         return self.host or host
 
 
 @dataclass(frozen=True)
 class BackupPolicy:
-    """targets: by name. default: the one that is meant where none is named; None: one has to be.
-    at_once_per_host: so many guests of a hypervisor at most are backed up at a time."""
+    """targets: by name. default: the target to use if none is named; None: the caller has to name
+    one. at_once_per_host: maximum number of concurrent backups of guests on one hypervisor."""
 
     targets: Mapping[str, TargetPolicy] = field(default_factory=dict)
     default: str | None = None
     at_once_per_host: int = 1
 
     def target(self, name: object = None) -> TargetPolicy:
-        """The target of that name, or the one that is meant without.
-
-        Raises NotFound, InvalidInput.
-        """
+        """Return the target with this name, or the default target. Raises NotFound,
+        InvalidInput."""
         if not self.targets:
-            raise InvalidInput("no target for backups is configured: set virt:backup:targets")
+            raise InvalidInput("no backup target is configured: set virt:backup:targets")
         requested = self.default if name is None else name
         if requested is None:
-            raise InvalidInput(f"say to which target: {', '.join(sorted(self.targets))}")
+            raise InvalidInput(
+                "several targets are configured, choose one with to=: "
+                f"{', '.join(sorted(self.targets))}"
+            )
         if not isinstance(requested, str) or requested not in self.targets:
             available = ", ".join(sorted(self.targets))
             raise NotFound(
-                f"there is no target {units.short_repr(requested)} for backups; known: {available}"
+                f"unknown backup target {units.short_repr(requested)}; known: {available}"
             )
         return self.targets[requested]
 
 
 def read(get: Get) -> BackupPolicy:
-    """What is configured. Raises InvalidInput, which names the setting."""
+    """Read the configuration. Raises InvalidInput with the name of the setting."""
     common = {
         "retention": _retention("backup:retention", settings.mapping(get, "backup:retention")),
         "chain": settings.integer(get, "backup:chain", CHAIN, MAX_CHAIN),
@@ -101,17 +101,15 @@ def read(get: Get) -> BackupPolicy:
 
 
 def _refuse_one_folder(targets: Iterable[TargetPolicy]) -> None:
-    """Raises InvalidInput for two that keep different backups of the same ones."""
+    """Raise InvalidInput if two targets have one folder and different retention rules."""
     folders: dict[tuple[str | None, str], TargetPolicy] = {}
     for target in targets:
         existing = folders.setdefault((target.host, posixpath.normpath(target.folder)), target)
         if existing.retention != target.retention:
             location = f"{existing.folder} of {target.host or 'each hypervisor'}"
             raise InvalidInput(
-                f"virt:backup:targets: {target.name} and {existing.name} are one folder, "
-                f"{location}, and "
-                "have different rules of what is kept: what those of one keep those of the other "
-                "would remove"
+                f"virt:backup:targets: {target.name} and {existing.name} use the same folder, "
+                f"{location}, with different retention rules: use the same rules, or two folders"
             )
 
 
@@ -129,7 +127,7 @@ def _target(name: object, config: object, common: Mapping[str, Any]) -> TargetPo
     values = {f"virt:{prefix}:{key}": value for key, value in config.items()}
     get = lambda key, default=None: values.get(key, default)  # noqa: E731
     if not config.get("folder"):
-        raise InvalidInput(f"virt:{prefix}:folder is missing")
+        raise InvalidInput(f"virt:{prefix}:folder is not set")
     folder = settings.folder(get, f"{prefix}:folder", "")
     return TargetPolicy(
         name=name,
@@ -157,15 +155,14 @@ def _key(get: Get, prefix: str) -> str | None:
         raise settings.invalid(f"{prefix}:key", name, "letters, digits, '-' and '_'")
     if settings.text(get, f"{prefix}:host") is None:
         raise InvalidInput(
-            f"virt:{prefix}:key needs host: without one each hypervisor would have to keep the key"
+            f"virt:{prefix}:key requires host: without it, every hypervisor would need the key"
         )
     return name
 
 
 def compression(algorithm: object, is_encrypted: bool, label: str = "compress") -> str | None:
-    """How the disks of backups are to be compressed; None: not. is_encrypted: they are encrypted.
-    where:
-    what was told so. Raises InvalidInput."""
+    """Check the compression type; None: do not compress. is_encrypted: the disks are encrypted.
+    label: the setting, for messages. Raises InvalidInput."""
     if algorithm is None:
         return None
     if not isinstance(algorithm, str) or algorithm not in COMPRESSIONS:
@@ -173,12 +170,14 @@ def compression(algorithm: object, is_encrypted: bool, label: str = "compress") 
             f"{label}: {units.short_repr(algorithm)} is not one of {', '.join(COMPRESSIONS)}"
         )
     if is_encrypted:
-        raise InvalidInput(f"{label}: QEMU compresses no disk that it encrypts: leave key out")
+        raise InvalidInput(
+            f"{label}: cannot be combined with key, because QEMU does not compress encrypted disks"
+        )
     return algorithm
 
 
 def retention(config: object) -> Retention:
-    """What was given as an argument. Raises InvalidInput."""
+    """Parse the retention rules of an argument. Raises InvalidInput."""
     return _retention("backup:retention", config)
 
 

@@ -1,8 +1,8 @@
-"""The record of a backup: what was taken of which guest, when, by whom, how consistent.
+"""The record of a backup: guest, time, requester, consistency and disks.
 
-``record.json`` is written once, with the backup, and never changed. What is read is taken for what
-anybody may have written: each text is of a shape that can do no harm as a part of a path, a line in
-a terminal, or a name at libvirt.
+``record.json`` is written once, together with the backup, and never changed. A record that is read
+is not trusted: each text is checked, so that it is harmless in a path, on a terminal, and as a name
+for libvirt.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ FORMAT = 1
 FILE = "record.json"
 SEAL = "record.sha256"
 DEFINITION = "domain.xml"
-# libvirt calls no disk so
+# not a name that libvirt gives to a disk
 STATE = "state"
-# what of that is skipped, as `Record.skipped` names it
+# names of the parts of the state in `BackupRecord.skipped`
 FIRMWARE, TPM = "firmware variables", "TPM state"
-# no record of a guest with 256 disks is longer
+# larger than the record of a guest with 256 disks
 MAX_BYTES = 1024**2
 MAX_DEFINITION_BYTES = 4 * 1024**2
 MAX_DISKS = 256
@@ -52,12 +52,11 @@ _VERSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+~:_-]{0,63}")
 class BackupDiskRecord(Message):
     """A disk of a backup.
 
-    target: libvirt's name of it. size_bytes: as the guest sees it. source: what the definition
-    named as its source. pieces_sha256: of the file with the digests of its pieces. parent: the
-    backup that its file is an overlay on; None: it was taken whole. reason: why it was.
-    checkpoint: libvirt's, from which the next increment can be had; None: of none.
-    stored_bytes: the length of its file. key: with which it is encrypted, as `key_name` has it;
-    None: it is not.
+    target: libvirt's name. size_bytes: as the guest sees it. source: the source in the definition.
+    pieces_sha256: digest of the file with the checksum blocks. parent: the backup that its file is
+    an overlay on; None for a full backup. reason: why it is a full backup. checkpoint: libvirt's
+    checkpoint from which the next increment begins; None: not possible. stored_bytes: size of its
+    file. key: encryption key as in `key_name`; None: not encrypted.
     """
 
     target: str
@@ -72,17 +71,17 @@ class BackupDiskRecord(Message):
 
     @property
     def file(self) -> str:
-        """The qcow2, in the folder of its backup."""
+        """Name of the qcow2 file in the folder of the backup."""
         return disk_file(self.target)
 
     @property
     def checksums(self) -> str:
-        """The digests of what was read of it, beside it."""
+        """Name of the file with its checksum blocks."""
         return checksum_file(self.target)
 
     @property
     def backing(self) -> tuple[str, str] | None:
-        """(name in its qcow2, format) of what that is an overlay on."""
+        """(name in the qcow2, format) of the file that it is an overlay on."""
         return None if self.parent is None else (f"../{self.parent}/{self.file}", QCOW2)
 
 
@@ -90,11 +89,11 @@ class BackupDiskRecord(Message):
 class BackupRecord(Message):
     """A backup.
 
-    when: the moment of the disks, as ``2026-11-23T15:52:20Z``. by: who asked for it. host: where
-    the guest was. qemu_img: the version that wrote the disks. definition_sha256: of domain.xml.
-    finished: when all of it had been read, by the clock of the machine that has the target.
-    skipped: what of the guest is not in it, and why. state: what it has beside the disks,
-    an `archive`, as a disk called STATE.
+    when: the moment of the disks, as ``2026-11-23T15:52:20Z``. by: user who requested it. host:
+    hypervisor of the guest. qemu_img: version that wrote the disks. definition_sha256: digest of
+    domain.xml. finished: when all data had been read, by the clock of the target host. skipped:
+    part of the guest that is not backed up to the reason. state: firmware variables and TPM state,
+    an `archive` stored as a disk with the name STATE.
     """
 
     ident: str
@@ -114,112 +113,113 @@ class BackupRecord(Message):
 
     @property
     def parts(self) -> tuple[BackupDiskRecord, ...]:
-        """All that has a file: the disks, and the state."""
+        """All parts that have a file: the disks and the state."""
         return (*self.disks, self.state) if self.state else self.disks
 
     def disk(self, target: str) -> BackupDiskRecord | None:
-        """Its disk of that name, or its state."""
+        """Return the disk with this name, or the state."""
         return next((part for part in self.parts if part.target == target), None)
 
     @property
     def parents(self) -> set[str]:
-        """The backups without which this one cannot be read, the nearest of each disk."""
+        """The backups on which the disks depend directly."""
         return {disk.parent for disk in self.disks if disk.parent is not None}
 
 
 def disk_file(target: str) -> str:
-    """The name of a disk's file in the folder of its backup."""
+    """Return the name of a disk's file in the folder of its backup."""
     return f"{target}.qcow2"
 
 
 def checksum_file(target: str) -> str:
-    """The name of the file with its digests."""
+    """Return the name of the file with a disk's checksum blocks."""
     return f"{target}.pieces"
 
 
 def is_target(text: object) -> bool:
-    """Is it libvirt's name of a disk, as a file's name can begin with it?"""
+    """Whether the value is libvirt's name of a disk and safe in a file name."""
     return isinstance(text, str) and _TARGET.fullmatch(text) is not None
 
 
 def is_uuid(text: object) -> bool:
-    """Is it a UUID as libvirt writes it?"""
+    """Whether the value is a UUID as libvirt writes it."""
     return isinstance(text, str) and _UUID.fullmatch(text) is not None
 
 
 def key_name(text: str) -> str | None:
-    """The name of a key, of ``NAME.MARK`` as a record has it; None where that is none. The mark
-    tells it from another key of that name."""
+    """Return the name of the key in ``NAME.FINGERPRINT``; None if it is not valid. The fingerprint
+    distinguishes keys with the same name."""
     match = _KEY.fullmatch(text)
     return match[1] if match else None
 
 
 def is_sha256(text: object) -> bool:
-    """Is it a SHA-256, as hexadecimal digits?"""
+    """Whether the value is a SHA-256 in hexadecimal digits."""
     return isinstance(text, str) and _SHA256.fullmatch(text) is not None
 
 
 def moment(timestamp: str) -> datetime.datetime:
-    """A time of a record. Raises ValueError."""
+    """Parse a timestamp of a record. Raises ValueError."""
     time = datetime.datetime.strptime(timestamp, "%Y-%m-%dT%H:%M:%SZ")
     return time.replace(tzinfo=datetime.timezone.utc)
 
 
 def format_time(seconds: float) -> str:
-    """A time, in seconds since 1970, as a record has it."""
+    """Format seconds since 1970 as a timestamp of a record."""
     time = datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc)
     return time.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def serialize(record: BackupRecord, label: str = "the new record") -> bytes:
-    """The bytes of record.json. Raises BadAnswer for what could not be read again."""
+    """Return the content of record.json. Raises BadAnswer for a record that `parse` would
+    refuse."""
     check(record, label)
     data = as_json(record)
     if len(data) > MAX_BYTES:
-        raise BadAnswer(f"{label}: it is longer than {MAX_BYTES} bytes")
+        raise BadAnswer(f"{label}: longer than {MAX_BYTES} bytes")
     return data
 
 
 def as_json(fact: Message) -> bytes:
-    """The bytes of a file that has it."""
+    """Return a Fact as the content of a JSON file."""
     return json.dumps(fact.to_answer(), indent=1, sort_keys=True).encode("ascii") + b"\n"
 
 
 def seal(data: bytes) -> bytes:
-    """What is in record.sha256, as sha256sum writes it."""
+    """Return the content of record.sha256, as sha256sum writes it."""
     return f"{hashlib.sha256(data).hexdigest()}  {FILE}\n".encode("ascii")
 
 
 def parse(data: bytes, label: str, seal_data: bytes | None = None) -> BackupRecord:
-    """The record in the bytes of a file.
+    """Parse the content of record.json.
 
-    label: which file. seal_data: what is in record.sha256; None: nobody looks.
-    Raises BadAnswer, which says what of it is wrong.
+    label: the file, for messages. seal_data: content of record.sha256; None: do not check it.
+    Raises BadAnswer with the problem.
     """
     if len(data) > MAX_BYTES:
-        raise BadAnswer(f"{label}: it is longer than {MAX_BYTES} bytes")
+        raise BadAnswer(f"{label}: longer than {MAX_BYTES} bytes")
     if seal_data is not None and seal_data != seal(data):
-        raise BadAnswer(f"{label}: it is not what {SEAL} was made of")
+        raise BadAnswer(f"{label}: does not match {SEAL}")
     record = BackupRecord.from_answer(load_json(data, label), label)
     check(record, label)
     return record
 
 
 def load_json(data: bytes, label: str) -> object:
-    """The JSON in a file of anybody's. Raises BadAnswer."""
+    """Parse untrusted JSON. Raises BadAnswer."""
     try:
         document = json.loads(data.decode("utf-8"))
     except (ValueError, RecursionError):
-        raise BadAnswer(f"{label}: it is no JSON") from None
+        raise BadAnswer(f"{label}: not valid JSON") from None
     if isinstance(document, Mapping) and document.get("format", FORMAT) != FORMAT:
         raise BadAnswer(
-            f"{label}: it is of format {short_repr(document['format'])}, this reads {FORMAT}"
+            f"{label}: unsupported format {short_repr(document['format'])}, expected {FORMAT}"
         )
     return document
 
 
 def check(record: BackupRecord, label: str) -> None:
-    """Raises BadAnswer where something is not as a backup has it."""
+    """Raise BadAnswer if a value is not valid in a record."""
     checks = {
         "ident": backup_ids.is_backup_id(record.ident),
         "guest": _is_guest(record.guest),
@@ -236,19 +236,19 @@ def check(record: BackupRecord, label: str) -> None:
     }
     for key, good in checks.items():
         if not good:
-            raise BadAnswer(f"{label}: {key} cannot be {short_repr(getattr(record, key))}")
+            raise BadAnswer(f"{label}: invalid {key} {short_repr(getattr(record, key))}")
     if len(record.disks) > MAX_DISKS:
-        raise BadAnswer(f"{label}: it has more than {MAX_DISKS} disks")
+        raise BadAnswer(f"{label}: more than {MAX_DISKS} disks")
     for disk in record.parts:
         _check_disk(disk, record.ident, label)
     if record.state and (record.state.target, record.state.parent) != (STATE, None):
-        raise BadAnswer(f"{label}: its state cannot be {short_repr(record.state.target)}")
+        raise BadAnswer(f"{label}: invalid state {short_repr(record.state.target)}")
     if len({disk.key for disk in record.parts}) > 1:
-        raise BadAnswer(f"{label}: its disks are not encrypted by one key")
-    # a file system that knows no letter's case would have one file of two disks
+        raise BadAnswer(f"{label}: disks with different encryption keys")
+    # on a case-insensitive file system two disks would share one file
     for target, times in Counter(disk.target.lower() for disk in record.parts).items():
         if times > 1:
-            raise BadAnswer(f"{label}: disk {target} is there twice")
+            raise BadAnswer(f"{label}: duplicate disk {target}")
 
 
 def _check_disk(disk: BackupDiskRecord, backup_id: str, label: str) -> None:
@@ -266,13 +266,13 @@ def _check_disk(disk: BackupDiskRecord, backup_id: str, label: str) -> None:
     for key, good in checks.items():
         if not good:
             raise BadAnswer(
-                f"{label}: disk {short_repr(disk.target)}: {key} cannot be "
+                f"{label}: disk {short_repr(disk.target)}: invalid {key} "
                 f"{short_repr(getattr(disk, key))}"
             )
 
 
 def _is_reason(disk: BackupDiskRecord) -> bool:
-    """A whole one has one, an increment none."""
+    """Whether a full backup has a reason, and an increment has none."""
     if disk.reason is None or disk.parent is not None:
         return disk.reason is None and disk.parent is not None
     return _LINE.fullmatch(disk.reason) is not None
@@ -284,7 +284,7 @@ def _is_skipped(skipped: Mapping[str, str]) -> bool:
 
 
 def _before(parent: str, backup_id: str) -> bool:
-    """Nothing stands on itself, nor on what came later: so no chain of files is a ring."""
+    """Whether the parent is older than the backup, so that chains have no cycles."""
     return backup_ids.number(parent) < backup_ids.number(backup_id)
 
 

@@ -1,8 +1,8 @@
-"""Which backups of a guest stay at a target, and which may be removed.
+"""Decide which backups of a guest to keep and which to remove.
 
-Nothing is ever merged: what a backup that stays stands on stays with it, and goes when the last of
-them goes. That costs at most one chain's increments, and no byte of a backup that is good is ever
-written again.
+Backups are never merged: a backup on which a kept backup depends is kept too, and removed together
+with the last of them. This costs at most the increments of one chain, and no good backup is ever
+rewritten.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from saltvirt.backup.model import record
 from saltvirt.backup.model.catalog import Catalog
 from saltvirt.backup.model.record import BackupRecord
 
-# why a backup is held
-READ = "it is being read"
+# reason for keeping a backup
+READ = "the backup is being read"
 
 
 @dataclass(frozen=True)
 class Retention:
-    """So many stay: of the last ones; and the last of so many hours, days, weeks (from Monday),
-    months and years that have one, in UTC. With nothing but zeros all stay."""
+    """Numbers of backups to keep: the last ones, and the last one of each hour, day, week (from
+    Monday), month and year that has one, in UTC. If all numbers are zero, all backups are kept."""
 
     last: int = 0
     hourly: int = 0
@@ -34,13 +34,13 @@ class Retention:
 
     @property
     def is_set(self) -> bool:
-        """Is anything to be removed at all?"""
+        """Whether any rule is set."""
         return any(getattr(self, field.name) for field in fields(self))
 
 
 @dataclass(frozen=True)
 class RetentionVerdict:
-    """stays: whether a backup does, and the words why, or why not."""
+    """Whether a backup is retained, and the reason."""
 
     backup_id: str
     retained: bool
@@ -64,34 +64,34 @@ _PERIODS: dict[str, Callable[[datetime.datetime], str]] = {
 def judge(
     catalog: Catalog, retention: Retention, holds: Mapping[str, str] = MappingProxyType({})
 ) -> list[RetentionVerdict]:
-    """What becomes of each backup of a guest, the newest first: in this order they are removed.
+    """Decide on each backup of a guest, the newest first, which is also the order of removal.
 
-    holds: name to why it stays whatever the rules say, as READ. One that is not good takes no good
-    one's place, and stays as long as the same rules would keep it if it were: most of it may be
-    readable. What cannot be read stays, with all that is older, as it may stand on that, and with
-    what stands on it, which may be good. The newest good one of a disk that later backups skipped
-    stays.
+    holds: backup to a reason for keeping it regardless of the rules, such as READ. A backup that is
+    not good does not count for the rules, but is kept as long as they would keep it if it were
+    good, because most of it may be readable. An unreadable backup is kept, with all older ones, on
+    which it may depend, and with those that depend on it, which may be good. The newest good backup
+    of a disk that later backups skipped is kept.
     """
     retained = _select_by_rules(catalog.good_records, retention)
-    # those that lack a file take no place of those that were only found broken
+    # backups that lack a file do not count among those that only a verification found broken
     fit = [item for item in catalog.records if _is_fit(catalog, item)]
     for backup_id, reason in [
         *_select_by_rules(fit, retention).items(),
         *_select_by_rules(catalog.records, retention).items(),
     ]:
         retained.setdefault(
-            backup_id, f"{reason}, though it is not good: {catalog.problem(backup_id)}"
+            backup_id, f"{reason}, although it is not good: {catalog.problem(backup_id)}"
         )
     if not retention.is_set:
         retained = dict.fromkeys(catalog.backups, "retention is not set")
     for backup_id, reason in [*_forced_holds(catalog, holds), *_skipped_holds(catalog)]:
         retained.setdefault(backup_id, reason)
-    # one that stays for one of its disks stays whole: with what the others stand on
+    # a backup kept for one disk is kept with the dependencies of its other disks
     todo = list(retained)
     while todo:
         backup_id = todo.pop()
         for below in catalog.dependencies(backup_id) - {*retained}:
-            retained[below] = f"{backup_id} stands on it"
+            retained[below] = f"{backup_id} depends on it"
             todo.append(below)
     return [
         RetentionVerdict(
@@ -109,7 +109,8 @@ def _is_fit(catalog: Catalog, backup_record: BackupRecord) -> bool:
 
 
 def _select_by_rules(records: list[BackupRecord], retention: Retention) -> dict[str, str]:
-    """Name to which rule wants it, the first one. Each rule wants the newest one."""
+    """Map each backup that a rule selects to this rule, the first one if several do. Each rule
+    selects the newest backup."""
     newest_first = records[::-1]
     selected = {
         backup_record.ident: f"among the last {retention.last}"
@@ -119,7 +120,7 @@ def _select_by_rules(records: list[BackupRecord], retention: Retention) -> dict[
         remaining, before = getattr(retention, rule), None
         for backup_record in newest_first:
             current = period(record.moment(backup_record.when))
-            # by the order of the backups, not of their clocks: one from 2099 ages as all do
+            # in order of the backups, not of their clocks: one from 2099 ages too
             if remaining and current != before:
                 selected.setdefault(
                     backup_record.ident, f"among the {getattr(retention, rule)} {rule}"
@@ -129,14 +130,15 @@ def _select_by_rules(records: list[BackupRecord], retention: Retention) -> dict[
 
 
 def _forced_holds(catalog: Catalog, holds: Mapping[str, str]) -> list[tuple[str, str]]:
-    """(name, why) of those that stay because nobody can tell, or because they are in use."""
+    """Return (backup, reason) of backups that are kept because they are in use or their state is
+    unknown."""
     all_, good = list(catalog.backups), catalog.good_ids
     result = [(item, holds[item]) for item in all_ if item in holds]
     unread = [item.backup_id for item in catalog if item.record is None]
-    by_hand = "its record cannot be read: look at it, and remove it by hand"
+    by_hand = "its record cannot be read: inspect the backup, and remove it manually"
     result += [(item, by_hand) for item in unread]
     if unread:
-        reason = f"{unread[-1]}, which cannot be read, may stand on it"
+        reason = f"{unread[-1]}, which cannot be read, may depend on it"
         result += [(item, reason) for item in all_[: all_.index(unread[-1])]]
     unsure = {
         item.backup_id: f"it may be good: {item.result_error}"
@@ -146,15 +148,18 @@ def _forced_holds(catalog: Catalog, holds: Mapping[str, str]) -> list[tuple[str,
     result += unsure.items()
     for item in all_:
         for below in sorted(catalog.dependencies(item) & {*unread, *unsure}):
-            result.append((item, f"{below}, which it stands on, may be good"))
+            result.append((item, f"{below}, on which it depends, may be good"))
     newer = all_[all_.index(good[-1]) + 1 :] if good else all_
-    return result + [(item, "no newer one is good") for item in newer]
+    return result + [(item, "no newer backup is good") for item in newer]
 
 
 def _skipped_holds(catalog: Catalog) -> list[tuple[str, str]]:
-    """(name, why) of the newest backup in which a disk is good, of each disk that the newest good
-    backup skips, as one whose secret libvirt gives to a running guest alone; and the same of what
-    is in the state."""
+    """Return (backup, reason) for the newest good backup of each disk that the newest good backup
+    skips.
+
+    This is for disks whose secret libvirt gives to a running guest only, and for firmware variables
+    and TPM state.
+    """
     good = catalog.good_records
     result = []
     for target in sorted(good[-1].skipped if good else {}):
@@ -162,7 +167,7 @@ def _skipped_holds(catalog: Catalog) -> list[tuple[str, str]]:
         for backup_record in reversed(catalog.records):
             has = backup_record.disk(disk) and target not in backup_record.skipped
             if has and catalog.disk_problem(backup_record.ident, disk) is None:
-                reason = f"the last that has {target}, which {good[-1].ident} skips"
+                reason = f"the newest good backup with {target}, which {good[-1].ident} skips"
                 result.append((backup_record.ident, reason))
                 break
     return result

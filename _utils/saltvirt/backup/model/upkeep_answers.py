@@ -1,4 +1,4 @@
-"""What the machine of a target answers of what it keeps."""
+"""Answers of a target host about pruning and verification."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from saltvirt.schema import Message, optional
 
 @dataclass(frozen=True)
 class PruneDecision(Message):
-    """A backup that stays, or does not: then it was removed, or would be. why: either."""
+    """Whether a backup is kept or removed (in a test: would be removed), with the reason."""
 
     ident: str
     stays: bool
@@ -19,8 +19,11 @@ class PruneDecision(Message):
 
 @dataclass(frozen=True)
 class GuestPruneResult(Message):
-    """What became of a guest's backups, the newest first. guest: its name in the last that can be
-    read. trouble: why nothing of it was removed. untold: so many more stay."""
+    """Result of pruning the backups of a guest, the newest first.
+
+    guest: name in the newest readable record. trouble: why nothing was removed. untold: number of
+    kept backups that are not listed.
+    """
 
     uuid: str
     guest: str | None = None
@@ -31,15 +34,18 @@ class GuestPruneResult(Message):
 
 @dataclass(frozen=True)
 class PruneResult(Message):
-    """What ``virt.backup_prune`` answers."""
+    """Answer of ``virt.backup_prune``."""
 
     guests: tuple[GuestPruneResult, ...] = ()
 
 
 @dataclass(frozen=True)
 class VerifyResult(Message):
-    """A backup that was read back. verified: what was found; None: it could not be, as trouble
-    says. wrong: why it is not good, or what it stands on."""
+    """Result of verifying a backup.
+
+    verified: the findings; None if the verification failed, for the reason in trouble. wrong: why
+    the backup, or one on which it depends, is not good.
+    """
 
     uuid: str
     ident: str
@@ -51,7 +57,7 @@ class VerifyResult(Message):
 
 @dataclass(frozen=True)
 class VerifyReport(Message):
-    """What ``virt.backup_verify`` answers. untold: so many more are good."""
+    """Answer of ``virt.backup_verify``. untold: number of good backups that are not listed."""
 
     backups: tuple[VerifyResult, ...] = ()
     untold: int = optional(0)

@@ -1,4 +1,4 @@
-"""What was found when a backup was read back: ``verified.json``, beside its record."""
+"""Result of the last verification of a backup: ``verified.json`` beside its record."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ FILE = "verified.json"
 
 @dataclass(frozen=True)
 class Verification(Message):
-    """What the last verification found.
+    """Findings of the last verification.
 
-    when: as in a record. broken: name of a disk to what is wrong with it; "" is the definition.
-    disks: the names of those that were read.
+    when: as in a record. broken: disk to its problem; the definition has the name "". disks: names
+    of the disks that were read.
     """
 
     when: str
@@ -25,15 +25,15 @@ class Verification(Message):
 
     @property
     def is_good(self) -> bool:
-        """Was nothing wrong?"""
+        """Whether no problem was found."""
         return not self.broken
 
 
 def parse(data: bytes, label: str) -> Verification:
-    """The mark in the bytes of a file. Raises BadAnswer."""
+    """Parse the content of the file. Raises BadAnswer."""
     result = Verification.from_answer(record.load_json(data, label), label)
     try:
         record.moment(result.when)
     except ValueError:
-        raise BadAnswer(f"{label}: when is no time") from None
+        raise BadAnswer(f"{label}: when is not a valid time") from None
     return result

@@ -1,6 +1,6 @@
-"""Backups: what the machine that has a target does there; docs/backups.md.
+"""The target host's side of backups. See docs/backups.md.
 
-``folder`` is all that touches files, below the target's one folder. ``target`` has the backups of
-each guest in it: made whole or not at all, listed, held while they are read, removed. What is
-decided is ``backups``'.
+``safe_folder`` is the only module that accesses files below the target's folder. ``target`` manages
+the backups of each guest in it: it creates, lists, locks and removes them. The decisions are made
+by ``backups``.
 """

@@ -1,4 +1,4 @@
-"""Disks shown read-only by QEMU's storage daemon, on a socket of this host."""
+"""Export disks read-only through QEMU's storage daemon, on a local socket."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from saltvirt.images import tools
 
 _PROGRAM = "qemu-storage-daemon"
 _STARTS_S, _ENDS_S = 20, 10
-# a guest that waits for longer for a block complains; it is paused then
+# a guest that waits longer for a block reports an error; by then it is paused
 RECONNECTS_S = 30
 
 
 @dataclass(frozen=True)
 class ExportedDisk:
-    """A disk. bitmap: that is shown with it. secret: QEMU's object with its key, where it is
-    encrypted; crypt: QEMU's options for that; below: QEMU's node of what it stands on then."""
+    """An exported disk. bitmap: exported together with it. secret: QEMU object with the key of an
+    encrypted disk; crypt: QEMU's encryption options; below: QEMU node of its backing file."""
 
     path: str
     format: str
@@ -36,23 +36,23 @@ class ExportedDisk:
 
 
 class StorageDaemon:
-    """The daemon. It dies with this process."""
+    """The running daemon. It ends together with this process."""
 
     def __init__(self, process: subprocess.Popen[bytes], output: Any) -> None:
         self._process, self._output = process, output
 
     @property
     def is_running(self) -> bool:
-        """Whether it still serves."""
+        """Whether the daemon is running."""
         return self._process.poll() is None
 
     def output(self) -> str:
-        """What it said."""
+        """Output of the daemon."""
         self._output.seek(0)
         return tools.last_output(self._output.read())
 
     def end(self) -> None:
-        """Ends it; nothing is served any more."""
+        """Stop the daemon and its exports."""
         self._process.terminate()
         try:
             self._process.wait(timeout=_ENDS_S)
@@ -63,8 +63,8 @@ class StorageDaemon:
 
 @dataclass(frozen=True)
 class RemoteExports:
-    """What another machine shows by NBD over TLS. certificates: the folder with ca-cert.pem,
-    client-cert.pem and client-key.pem; it may be gone once this has begun."""
+    """Exports of another machine through NBD over TLS. certificates: the folder with ca-cert.pem,
+    client-cert.pem and client-key.pem, which is needed only until the daemon has started."""
 
     host: str
     port: int
@@ -73,7 +73,7 @@ class RemoteExports:
 
 
 def begin(disks: list[ExportedDisk], path: str) -> StorageDaemon:
-    """Shows them on a socket of that path, which is in a folder of root's alone. Raises
+    """Export the disks on a socket at this path, in a folder that only root can enter. Raises
     OperationFailed, Unsupported."""
     arguments = []
     for secret in sorted({disk.secret for disk in disks if disk.secret}):
@@ -84,9 +84,11 @@ def begin(disks: list[ExportedDisk], path: str) -> StorageDaemon:
 
 
 def reexport(remote: RemoteExports, path: str) -> StorageDaemon:
-    """Shows here what another machine shows, under the same names. What is asked for while it is
-    cut off waits for RECONNECTS_S, then it fails; it is connected again whenever that can be.
-    Raises OperationFailed, Unsupported."""
+    """Export the exports of another machine under the same names.
+
+    While the connection is lost, a read waits for RECONNECTS_S and then fails; the daemon
+    reconnects as soon as possible. Raises OperationFailed, Unsupported.
+    """
     arguments = ["--object", json.dumps(credentials(remote.certificates))]
     for number, export in enumerate(remote.exports):
         node = {**nbd(remote.host, remote.port, export), "node-name": f"disk-{number}",
@@ -96,17 +98,17 @@ def reexport(remote: RemoteExports, path: str) -> StorageDaemon:
 
 
 def credentials(folder: str) -> dict[str, Any]:
-    """The object ``tls`` of a client, with the certificates in a folder."""
+    """Return QEMU's object ``tls`` for a client with the certificates in a folder."""
     return {
         "qom-type": "tls-creds-x509", "id": "tls", "dir": folder, "endpoint": "client",
         "verify-peer": True,
-        # else QEMU wants this side's certificate to be of the other one's authority
+        # otherwise QEMU expects both certificates to have the same authority
         "sanity-check": False,
     }  # fmt: skip
 
 
 def nbd(host: str, port: int, export: str) -> dict[str, Any]:
-    """QEMU's name for what is shown there, by those credentials."""
+    """Return QEMU's node for an export of another machine, with these credentials."""
     return {
         "driver": "nbd", "export": export, "tls-creds": "tls",
         "server": {"type": "inet", "host": host, "port": str(port)},
@@ -117,7 +119,7 @@ def _serve(arguments: list[str], path: str) -> StorageDaemon:
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
     server = {"addr": {"type": "unix", "path": path}, "max-connections": 0}
-    # objects are made in order: what is exported has to be there
+    # QEMU creates objects in this order: nodes before their exports
     daemon = _start([_PROGRAM, "--nbd-server", json.dumps(server), *arguments])
     _wait(daemon, path)
     return daemon
@@ -155,8 +157,8 @@ def _start(argv: list[str]) -> StorageDaemon:
 
 
 def _wait(server: StorageDaemon, path: str) -> None:
-    """Until it greets: its socket is there before it has opened the disks. Raises
-    OperationFailed."""
+    """Wait for the greeting of the server, whose socket exists before it has opened the disks.
+    Raises OperationFailed."""
     deadline = time.monotonic() + _STARTS_S
     while server.is_running and time.monotonic() < deadline:
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as trial:
@@ -166,4 +168,4 @@ def _wait(server: StorageDaemon, path: str) -> None:
                 return
         time.sleep(0.05)
     server.end()
-    raise errors.OperationFailed(f"the disks cannot be shown: {server.output()}")
+    raise errors.OperationFailed(f"the disks cannot be exported: {server.output()}")

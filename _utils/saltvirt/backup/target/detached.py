@@ -1,5 +1,5 @@
-"""A program of ours that outlives the job which begins it: what it is to do is on its standard
-input, and what it says first is one line of JSON."""
+"""Start a detached process that outlives its job. It reads its request as JSON from standard input,
+and writes one line of JSON when it is ready."""
 
 from __future__ import annotations
 
@@ -19,8 +19,11 @@ _BEGINS_S = 60
 
 
 def spawn(library: str, module: str, request: Message, description: str) -> dict[str, Any]:
-    """What it says. library: the folder of the package saltvirt. description: it, in words. Raises
-    OperationFailed where it does not begin."""
+    """Start the program and return its first message.
+
+    library: the folder of the package saltvirt. description: of the program, for messages. Raises
+    OperationFailed if it does not start.
+    """
     process = subprocess.Popen(
         [sys.executable, zipapp.unpacked_folder(library, module,
         locks.private(paths.RUN))],
@@ -35,12 +38,12 @@ def spawn(library: str, module: str, request: Message, description: str) -> dict
     except ValueError as exc:
         process.kill()
         process.wait()
-        raise errors.OperationFailed(f"{description} died") from exc
+        raise errors.OperationFailed(f"{description} died without an answer") from exc
     if "error" in response:
         raise errors.OperationFailed(response["error"])
     return response
 
 
 def send(data: dict[str, Any]) -> None:
-    """What the program says of itself."""
+    """Send a message of the detached program to the process that started it."""
     print(json.dumps(data), flush=True)

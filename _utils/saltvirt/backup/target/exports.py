@@ -1,4 +1,5 @@
-"""What a hypervisor serves of a guest's disks, read by libnbd: over TLS, both sides certified."""
+"""Read the disks that a hypervisor exports, through libnbd and TLS with certificates on both
+sides."""
 
 from __future__ import annotations
 
@@ -18,17 +19,17 @@ __all__ = ["Extent", "NbdServer", "connect", "extents", "nbd", "require"]
 
 ALLOCATION = "base:allocation"
 DIRTY = "qemu:dirty-bitmap:"
-# of base:allocation: reads as zeros; of a dirty bitmap: was written to
+# flags: base:allocation: reads as zeros; dirty bitmap: was written
 _ZERO, _CHANGED = 2, 1
-# a disk is asked about in parts: of a fragmented one the list is long
+# length of one block status query, because a fragmented disk has many extents
 QUERY_BYTES = 1024**3
 DATA, ZEROS = "data", "zeros"
-_NO_STATUS = "the host does not tell what is to be read"
+_NO_STATUS = "the host does not report the block status"
 
 
 @dataclass(frozen=True)
 class NbdServer:
-    """Where exports are. host: as in the certificate that it shows. certificates: the folder with
+    """A server of exports. host: name in its certificate. certificates: the folder with
     ca-cert.pem, client-cert.pem and client-key.pem."""
 
     host: str
@@ -38,7 +39,7 @@ class NbdServer:
 
 @dataclass(frozen=True)
 class Extent:
-    """A part of a disk that is all data, or reads as zeros."""
+    """A range of a disk that contains data or reads as zeros."""
 
     offset: int
     length: int
@@ -46,20 +47,20 @@ class Extent:
 
     @property
     def end(self) -> int:
-        """Where the next one can begin."""
+        """Offset of the first byte behind the extent."""
         return self.offset + self.length
 
 
 def require() -> None:
-    """Raises Unsupported where libnbd is not there."""
+    """Raise Unsupported if libnbd is missing."""
     if nbd is None:
-        raise errors.Unsupported("the binding of libnbd is missing: install python3-libnbd")
+        raise errors.Unsupported("the Python binding of libnbd is missing: install python3-libnbd")
 
 
 def connect(server: NbdServer, export: str, contexts: tuple[str, ...] = ()) -> Any:
-    """A connection to an export, by TLS alone. contexts: names of bitmaps that it must have.
+    """Connect to an export, through TLS only. contexts: names of required bitmaps.
 
-    Raises ConnectionFailed; Unsupported for a server that has no such bitmap.
+    Raises ConnectionFailed, and Unsupported if the server does not have a bitmap.
     """
     require()
     handle = nbd.NBD()
@@ -73,10 +74,10 @@ def connect(server: NbdServer, export: str, contexts: tuple[str, ...] = ()) -> A
         handle.connect_tcp(server.host, str(server.port))
         for name in (ALLOCATION, *contexts):
             if not handle.can_meta_context(name):
-                raise errors.Unsupported(f"{server.host} does not serve {name} of {export}")
+                raise errors.Unsupported(f"{server.host} does not export {name} of {export}")
     except nbd.Error as exc:
         raise errors.ConnectionFailed(
-            f"cannot read {export} of {server.host}:{server.port}: {exc.string}"
+            f"cannot connect to export {export} on {server.host}:{server.port}: {exc.string}"
         ) from exc
     return handle
 
@@ -87,9 +88,12 @@ def extents(
     contexts: tuple[str, ...],
     on_progress: Callable[[], object] = lambda: None,
 ) -> Iterator[Extent]:
-    """What of a disk is to be read, in order: all of it or, with bitmaps, what any of them says was
-    written to. on_progress: called whenever the host has told of a part. Raises ConnectionFailed,
-    OperationFailed where the host does not tell it."""
+    """Yield the extents to read, in order: the whole disk, or with bitmaps what any of them
+    recorded.
+
+    on_progress: called after each answer of the host. Raises ConnectionFailed, and OperationFailed
+    if the host does not report the block status.
+    """
     position = 0
     while position < size:
         length = min(size - position, QUERY_BYTES)
@@ -97,14 +101,14 @@ def extents(
         on_progress()
         covered = min((sum(run[0] for run in runs) for runs in status.values()), default=0)
         if not covered or not {ALLOCATION, *contexts} <= set(status):
-            raise errors.OperationFailed(f"{_NO_STATUS} from {position} on")
+            raise errors.OperationFailed(f"{_NO_STATUS} at offset {position}")
         covered = min(covered, length)
         yield from _merge_runs(position, covered, status, contexts)
         position += covered
 
 
 def _status(handle: Any, offset: int, length: int) -> dict[str, list[tuple[int, int]]]:
-    """Context to (length, flags) of its runs from the offset on."""
+    """Map each context to the (length, flags) of its runs from the offset on."""
     runs: dict[str, list[tuple[int, int]]] = {}
 
     def collect(context: str, _offset: int, entries: list[int], _error: object) -> int:
@@ -115,14 +119,14 @@ def _status(handle: Any, offset: int, length: int) -> dict[str, list[tuple[int, 
     try:
         handle.block_status(length, offset, collect)
     except nbd.Error as exc:
-        raise errors.ConnectionFailed(f"{_NO_STATUS} from {offset} on: {exc.string}") from exc
+        raise errors.ConnectionFailed(f"{_NO_STATUS} at offset {offset}: {exc.string}") from exc
     return runs
 
 
 def _merge_runs(
     begin: int, length: int, status: dict[str, list[tuple[int, int]]], contexts: tuple[str, ...]
 ) -> Iterator[Extent]:
-    """The extents of one part, those of the same kind beside each other as one."""
+    """Yield the extents of one query; merge adjacent extents of the same kind."""
     boundaries = {begin + length}
     flags: dict[str, deque[tuple[int, int]]] = {}
     for context, runs in status.items():
@@ -146,7 +150,7 @@ def _merge_runs(
 
 
 def _drop(runs: deque[tuple[int, int]], offset: int) -> int:
-    """The flags at an offset; runs that end before it go."""
+    """Return the flags at an offset; drop runs that end before it."""
     while runs[0][0] <= offset:
         runs.popleft()
     return runs[0][1]

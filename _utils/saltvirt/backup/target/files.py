@@ -1,9 +1,9 @@
-"""Files in a backup are looked at and taken out by libguestfs: its appliance reads the guest's file
-systems, this machine mounts none of them.
+"""List and extract files of a backup through libguestfs: its appliance mounts the guest's file
+systems, this machine does not.
 
-All in there is the guest's, and may be made to harm who reads it. No name of it becomes a name
-here, sizes are limited by what arrives and not by what is told, and what is written while a file
-system is brought in order goes to a folder that is gone afterwards.
+The content is controlled by the guest and may be malicious. Names in a guest are never used as
+names on this machine, limits apply to the received data and not to reported sizes, and writes
+during the recovery of a file system go to a temporary folder.
 """
 
 from __future__ import annotations
@@ -32,26 +32,25 @@ from saltvirt.units import short_repr
 
 OUTPUT_DIR = f"{paths.STATE}/backup-files"
 _SCRATCH = f"{paths.STATE}/backup-looks"
-_INSTALL_HINT = "install libguestfs-tools (Debian, Ubuntu: and guestfs-tools)"
-# such are no file systems that anybody mounts
+_INSTALL_HINT = "install libguestfs-tools (Debian, Ubuntu: also guestfs-tools)"
+# not mountable
 _NO_FILES = {"", "swap", "unknown", "crypto_LUKS", "LVM2_member", "linux_raid_member"}
 _MAX_SYSTEMS, _MAX_MOUNTS = 64, 32
-# a list of these needs no quotes
+# names that need no quotes in a list
 _PLAIN = re.compile(rb"[A-Za-z0-9._+@%:,=-]{1,255}")
 _BATCH_SIZE = 100
 _MAX_SAME_NAME = 1000
 RESERVED_BYTES = 256 * 1024**2
 _CHECK_BYTES = 64 * 1024**2
 
-# called while it goes on, with the bytes that are done
+# called regularly with the number of processed bytes
 ProgressCallback = Callable[[int], object]
 
 
 @dataclass(frozen=True)
 class FileQuery:
-    """name: of the guest, or its UUID. backup: as ``ident.find`` takes it. path: in the guest.
-    filesystem: the one that is looked into, by its device; None: those of the guest's system, where
-    it mounts them."""
+    """name: of the guest, or its UUID. backup: as for ``backup_ids.find``. path: in the guest.
+    filesystem: device to use instead of the file systems that the guest's system mounts."""
 
     name: str
     backup: str
@@ -60,21 +59,23 @@ class FileQuery:
 
 
 class _GuestFiles:
-    """The guest's files, as long as the appliance runs."""
+    """Access to the guest's files while the appliance runs."""
 
     def __init__(self, session: Session, systems: dict[str, str], missing: dict[str, str]) -> None:
         self.session, self.systems, self.missing = session, systems, missing
 
     def attributes(self, path: str, follow: bool) -> dict[str, int]:
-        """The numbers of a file. follow: of what a link names, inside of the guest."""
+        """Return the attributes of a file. follow: follow a symbolic link, inside the guest."""
         try:
             output = self.session.text("statns" if follow else "lstatns", path)
         except errors.SeedFailed as exc:
-            raise errors.NotFound(f"{short_repr(path)} is not in the backup: {exc.text}") from exc
+            raise errors.NotFound(
+                f"{short_repr(path)} not found in the backup: {exc.text}"
+            ) from exc
         return files.parse_attributes(output)
 
     def list_folder(self, path: str) -> tuple[list[FileEntry], int]:
-        """(what is in a folder, or the file itself; so many more are there)."""
+        """Return (entries of a folder or the file itself, number of omitted entries)."""
         if files.kind(self.attributes(path, True)) != files.FOLDER:
             return [self._entry(os.path.dirname(path), os.fsencode(os.path.basename(path)))], 0
         names = sorted(name for name in self.session.run("ls0", path, "-").split(b"\0") if name)
@@ -96,7 +97,7 @@ class _GuestFiles:
         return files.describe(raw, numbers, target)
 
     def _batch_attributes(self, folder: str, names: list[bytes]) -> dict[bytes, dict[str, int]]:
-        """Of many at once, each by itself where that is not said of all of them."""
+        """Return the attributes of several files in one call; omit batches with missing files."""
         by_name: dict[bytes, dict[str, int]] = {}
         for first in range(0, len(names), _BATCH_SIZE):
             batch = names[first : first + _BATCH_SIZE]
@@ -108,11 +109,10 @@ class _GuestFiles:
 
 
 def list_files(target: BackupTarget, query: FileQuery, report: ProgressCallback) -> FileListing:
-    """What is in a folder of a guest, or of one file what it is.
+    """List a folder of a guest, or one file.
 
-    report: called while it goes on. Raises NotFound, InvalidInput, BadAnswer for a backup that is
-    not
-    good, Unsupported without libguestfs, OperationFailed where it cannot read it.
+    report: called regularly. Raises NotFound, InvalidInput, BadAnswer for a backup that is not
+    good, Unsupported without libguestfs, OperationFailed if libguestfs fails.
     """
     with _open_guest_files(target, query, report) as (backup_record, guest_files):
         entries, omitted = guest_files.list_folder(query.path)
@@ -134,17 +134,19 @@ def get(
     test: bool,
     report: ProgressCallback,
 ) -> ExtractedFile:
-    """Takes a file out, or a folder as a tar file, and says where it is: whole, or not at all.
+    """Extract a file, or a folder as a tar file, completely or not at all.
 
-    dest: the path that it gets, where nothing may be; None: one of our own. max_bytes: a larger
-    one is refused. test: it is only looked for. Raises as look does, and AlreadyExists.
+    dest: path of the new file, which must not exist; None: choose one. max_bytes: limit for the
+    size. test: only check. Raises what list_files raises, and AlreadyExists.
     """
     destination = None if dest is None else _Destination.parse(dest)
     with _open_guest_files(target, query, report) as (backup_record, guest_files):
         numbers = guest_files.attributes(query.path, True)
         kind = files.kind(numbers)
         if kind not in (files.FILE, files.FOLDER):
-            raise errors.InvalidInput(f"{short_repr(query.path)} is a {kind}: it has no content")
+            raise errors.InvalidInput(
+                f"{short_repr(query.path)} is a {kind}, only files and folders can be extracted"
+            )
         length = numbers.get("st_size", 0) if kind == files.FILE else 0
         if length > max_bytes:
             raise _too_large(query.path, max_bytes)
@@ -166,7 +168,7 @@ def _open_guest_files(
     target: BackupTarget, query: FileQuery, report: ProgressCallback
 ) -> Iterator[tuple[BackupRecord, _GuestFiles]]:
     if not guestfish.available():
-        raise errors.Unsupported(f"this machine cannot look into a backup: {_INSTALL_HINT}")
+        raise errors.Unsupported(f"this host cannot read files of a backup: {_INSTALL_HINT}")
     uuid, name, catalog = _select_backup(target, query)
     broken = catalog.broken_disks(name)
     with target.open_backup(uuid, name) as full_record:
@@ -183,21 +185,21 @@ def _open_guest_files(
             ):
                 report(0)
                 guest_files = _mount(session, query.filesystem)
-                # a file that is on one of these is not seen, and nobody else would say so
+                # files on these disks are not visible
                 guest_files.missing.update(
                     {f"disk {disk}": reason for disk, reason in broken.items()}
                 )
                 yield backup_record, guest_files
         except errors.SeedFailed as exc:
-            raise errors.OperationFailed(f"the files of {name} cannot be read: {exc.text}") from exc
+            raise errors.OperationFailed(f"cannot read the files of {name}: {exc.text}") from exc
 
 
 @contextlib.contextmanager
 def _appliance_disks(
     target: BackupTarget, backup_record: BackupRecord, folder: str
 ) -> Iterator[list[Added]]:
-    """As the appliance is told of them. libguestfs opens no qcow2 that is encrypted: the storage
-    daemon shows it without, to whom can reach the folder."""
+    """Yield the disks for the appliance. libguestfs cannot open encrypted qcow2 files, so the
+    storage daemon exports them decrypted in the temporary folder."""
     layer_sets = [layers.load(target, backup_record, item) for item in backup_record.disks]
     if not any(item.key for item in layer_sets):
         yield [Added(item.paths[0], record.QCOW2, True) for item in layer_sets]
@@ -213,16 +215,17 @@ def _appliance_disks(
 
 
 def _select_backup(target: BackupTarget, query: FileQuery) -> tuple[str, str, Catalog]:
-    """(UUID, the backup, all of that guest). Raises BadAnswer where no disk of it is good."""
+    """Return (UUID, name of the backup, catalog of the guest). Raises BadAnswer if no disk of the
+    backup is good."""
     catalogs = {
         item: catalog for item, catalog in upkeep.select(target, query.name).items() if catalog.last
     }
     if not catalogs:
-        raise errors.NotFound(f"there is no backup of {query.name} in {target.folder.root}")
+        raise errors.NotFound(f"no backup of {query.name} found in {target.folder.root}")
     if len(catalogs) > 1:
         candidates = ", ".join(sorted(catalogs))
         raise errors.InvalidInput(
-            f"several guests were called {query.name}: give one of {candidates}"
+            f"several guests had the name {query.name}: use one of the UUIDs {candidates}"
         )
     [(uuid, catalog)] = catalogs.items()
     backup_id = backup_ids.find(catalog.backups, query.backup, query.name)
@@ -230,7 +233,7 @@ def _select_backup(target: BackupTarget, query: FileQuery) -> tuple[str, str, Ca
     if backup_record is None or {*catalog.broken_disks(backup_id)} >= {
         item.target for item in backup_record.disks
     }:
-        raise errors.BadAnswer(f"the backup {backup_id} is not good: {catalog.problem(backup_id)}")
+        raise errors.BadAnswer(f"backup {backup_id} is not good: {catalog.problem(backup_id)}")
     return uuid, backup_id, catalog
 
 
@@ -245,7 +248,7 @@ def _mount(session: Session, requested: str | None) -> _GuestFiles:
     if requested is not None:
         if requested not in raw:
             raise errors.NotFound(
-                f"there is no file system {short_repr(requested)}, but "
+                f"no file system {short_repr(requested)} found; available: "
                 f"{', '.join(systems) or 'none'}"
             )
         session.run("mount-ro", requested, "/")
@@ -255,16 +258,17 @@ def _mount(session: Session, requested: str | None) -> _GuestFiles:
         return _GuestFiles(session, systems, {})
     roots = session.text("inspect-os").split() if usable else []
     if len(roots) != 1:
-        problem = f"there are {len(roots)} systems" if roots else "there is no system"
+        problem = f"{len(roots)} systems found" if roots else "no system found"
         available = ", ".join(f"{device} ({kind})" for device, kind in systems.items()) or "none"
         raise errors.InvalidInput(
-            f"{problem} on the disks of the backup: say filesystem=; it has {available}"
+            f"{problem} on the disks of the backup: choose a file system with filesystem=; "
+            f"available: {available}"
         )
     return _GuestFiles(session, systems, _mount_system(session, roots[0]))
 
 
 def _mount_system(session: Session, root: str) -> dict[str, str]:
-    """Mounts what the system does, and says what of that could not be."""
+    """Mount the file systems of the guest's system; return those that failed, with the reason."""
     mounts, missing = {}, {}
     for line in session.text("inspect-get-mountpoints", root).splitlines()[:_MAX_MOUNTS]:
         point, _, device = line.partition(": ")
@@ -281,48 +285,52 @@ def _mount_system(session: Session, root: str) -> dict[str, str]:
 
 def _too_large(path: str, max_bytes: int) -> errors.InvalidInput:
     limit = units.human_bytes(max_bytes)
-    return errors.InvalidInput(f"{short_repr(path)} is larger than {limit}: say most=SIZE for more")
+    return errors.InvalidInput(
+        f"{short_repr(path)} is larger than {limit}: increase the limit with most=SIZE"
+    )
 
 
 def _refuse_shared(folder: str) -> None:
-    """Raises InvalidInput where somebody else could put another folder in its place."""
+    """Raise InvalidInput if another user could replace the folder."""
     above = folder
     while above != "/":
         above = os.path.dirname(above)
         status = os.lstat(above)
         open_to_all = status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX
         if status.st_uid not in (0, os.geteuid()) or open_to_all:
-            raise errors.InvalidInput(f"{folder} is not root's alone: others can write to {above}")
+            raise errors.InvalidInput(f"{folder} is not safe: other users can write to {above}")
 
 
 class _Destination:
-    """Where a file goes: a folder that is ours alone, and the names that are tried there."""
+    """Where to write an extracted file: a folder that only root can write to, and names to try."""
 
     def __init__(self, folder: str, names: list[str]) -> None:
         self.folder, self.names = folder, names
 
     @classmethod
     def parse(cls, dest: object) -> _Destination:
-        """The path that a person gave. Raises InvalidInput, AlreadyExists."""
+        """Check a path given by the user. Raises InvalidInput, AlreadyExists."""
         if not isinstance(dest, str) or not dest.startswith("/") or "\0" in dest:
             raise errors.InvalidInput(f"dest must be an absolute path, not {short_repr(dest)}")
         folder, name = os.path.split(dest)
         if name in ("", ".", ".."):
-            raise errors.InvalidInput(f"dest must be the path of a file, not {short_repr(dest)}")
+            raise errors.InvalidInput(
+                f"dest must be the path of a new file, not {short_repr(dest)}"
+            )
         if os.path.realpath(folder) != folder:
             raise errors.InvalidInput(
-                f"a folder of dest is a link: {short_repr(os.path.realpath(folder))} is where it "
-                f"leads"
+                f"dest contains a symbolic link: use {short_repr(os.path.realpath(folder))} as "
+                "its folder"
             )
         SafeFolder(folder)
         _refuse_shared(folder)
         if os.path.lexists(dest):
-            raise errors.AlreadyExists(f"{dest} is there already: nothing is overwritten")
+            raise errors.AlreadyExists(f"{dest} already exists")
         return cls(folder, [name])
 
     @classmethod
     def default(cls, backup_record: BackupRecord, path: str, kind: str) -> _Destination:
-        """A name that nobody has yet, below GOT."""
+        """Choose names below OUTPUT_DIR."""
         last = re.sub(r"[^A-Za-z0-9._-]", "_", os.path.basename(path))[:100] or "root"
         end = ".tar" if kind == files.FOLDER else ""
         stem = f"{backup_record.guest[:100]}-{backup_ids.number(backup_record.ident)}-{last}"
@@ -331,8 +339,8 @@ class _Destination:
 
     @contextlib.contextmanager
     def writing(self, path: str, max_bytes: int, report: ProgressCallback) -> Iterator[_OutputFile]:
-        """A file for root alone, which has a name when the block has ended well, and no name
-        before: whoever is killed leaves nothing."""
+        """Yield a new file, readable for root only. It gets its name only if the block succeeds, so
+        that an interruption leaves no file."""
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
         with self._os_errors():
             folder = os.open(self.folder, flags)
@@ -356,9 +364,7 @@ class _Destination:
             with contextlib.suppress(FileExistsError):
                 os.link(f"/proc/self/fd/{fd}", name, dst_dir_fd=folder, follow_symlinks=True)
                 return name
-        raise errors.AlreadyExists(
-            f"{os.path.join(self.folder, self.names[0])} is there already: nothing is overwritten"
-        )
+        raise errors.AlreadyExists(f"{os.path.join(self.folder, self.names[0])} already exists")
 
     @contextlib.contextmanager
     def _os_errors(self) -> Iterator[None]:
@@ -367,14 +373,14 @@ class _Destination:
         except OSError as exc:
             if exc.errno in (errno.EOPNOTSUPP, errno.EISDIR):
                 raise errors.Unsupported(
-                    f"the file system of {self.folder} has no files without a name: give dest= on "
-                    "another, such as ext4 or xfs"
+                    f"the file system of {self.folder} does not support unnamed files: choose "
+                    "dest= on another one, such as ext4 or xfs"
                 ) from exc
             raise errors.OperationFailed(f"{self.folder}: {exc.strerror}") from exc
 
 
 class _OutputFile:
-    """A file that is written, and how much of it there is."""
+    """A file being written, with its size."""
 
     def __init__(self, fd: int, source: str, max_bytes: int, report: ProgressCallback) -> None:
         self._fd, self._source, self._max_bytes, self._report = fd, source, max_bytes, report
@@ -383,7 +389,7 @@ class _OutputFile:
         self._check_space()
 
     def write(self, data: bytes) -> None:
-        """Puts it behind what is there. Raises InvalidInput, OperationFailed."""
+        """Append data. Raises InvalidInput, OperationFailed."""
         self.size_bytes += len(data)
         if self.size_bytes > self._max_bytes:
             raise _too_large(self._source, self._max_bytes)
@@ -401,5 +407,5 @@ class _OutputFile:
             free = units.human_bytes(usage.f_bavail * usage.f_frsize)
             reserved = units.human_bytes(RESERVED_BYTES)
             raise errors.OperationFailed(
-                f"{free} are free where it would be written, and {reserved} have to stay free"
+                f"only {free} are free at the destination, {reserved} have to stay free"
             )

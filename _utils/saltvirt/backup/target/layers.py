@@ -1,4 +1,4 @@
-"""A disk of a backup with all that it stands on, as QEMU's tools are told of it."""
+"""Options of QEMU's tools for a disk of a backup and its backing files."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from saltvirt.images import tools
 
 @dataclass(frozen=True)
 class Layers:
-    """paths: of its own file, and of those below it. key: with which all of them are encrypted;
-    None: they are not."""
+    """paths: of its file and its backing files. key: encryption key of all of them; None: not
+    encrypted."""
 
     paths: tuple[str, ...]
     key: Key | None = None
 
     @property
     def argv(self) -> list[str]:
-        """How a tool is told of it, with the key where it needs one."""
+        """Arguments for a tool that opens the disk."""
         return image_arguments(self.paths[0], len(self.paths), self.key)
 
     @property
     def checksum_key(self) -> bytes | None:
-        """With what the digests of its pieces are made. Raises NoKey."""
+        """Key of the HMAC for its checksum blocks; None: not encrypted. Raises NoKey."""
         return self.key.checksum_key() if self.key else None
 
     def exported(self, export: str) -> daemon.ExportedDisk:
-        """As the storage daemon is to show it."""
+        """Return the disk as the storage daemon exports it."""
         below = _backing_node(self.paths[1:]) if self.key else None
         crypt = _encryption() if self.key else None
         secret = self.key.qemu_object if self.key else None
@@ -40,14 +40,14 @@ class Layers:
 
 
 def load(target: BackupTarget, backup_record: BackupRecord, disk: BackupDiskRecord) -> Layers:
-    """Those of a disk of a backup. Raises BadAnswer, ImageError, NotFound where a file is not what
-    its record says, NoKey."""
+    """Return the layers of a disk. Raises NoKey, and BadAnswer, ImageError or NotFound if a file
+    does not match its record."""
     paths = target.layer_paths(backup_record, disk)
     return Layers(tuple(paths), keyfile.from_record(disk.key) if disk.key else None)
 
 
 def image_arguments(path: str, layers: int, key: Key | None) -> list[str]:
-    """How a tool is told of a qcow2. layers: so many files it is, itself among them."""
+    """Return the arguments for a tool that opens a qcow2. layers: number of files in the chain."""
     if key is None:
         return ["-f", record.QCOW2, path]
     options = f"driver={record.QCOW2},file.filename={tools.escaped(path)}"
@@ -57,13 +57,14 @@ def image_arguments(path: str, layers: int, key: Key | None) -> list[str]:
 
 
 def compress_arguments(path: str) -> list[str]:
-    """How a tool is told of a qcow2 that it is to write compressed."""
+    """Return the arguments for a tool that writes a compressed qcow2."""
     return ["--image-opts", f"driver=compress,file.driver={record.QCOW2},file.file.driver=file,"
             f"file.file.filename={tools.escaped(path)}"]  # fmt: skip
 
 
 def _backing_node(paths: tuple[str, ...]) -> dict[str, Any] | None:
-    """What is below, each with its key: QEMU would open it by its name alone, and without."""
+    """Return the node of the backing files with their keys; by default QEMU would open them without
+    a key."""
     if not paths:
         return None
     return {

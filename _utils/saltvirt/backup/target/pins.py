@@ -1,5 +1,5 @@
-"""Backups on which guests stand: none of them is removed, nor what it stands on itself, until the
-master has said that its guest has all its blocks."""
+"""Pins of backups from which guests run: a pinned backup, and all on which it depends, is not
+removed until the master releases it."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 _LOCK = ".stands"
 _WAIT_S = 10
-UNREADABLE = BackupPin("a guest that is not known", "a hypervisor that is not known")
+UNREADABLE = BackupPin("an unknown guest", "an unknown hypervisor")
 
 
 def load(target: BackupTarget, uuid: str, backup_id: str) -> tuple[BackupPin, ...]:
-    """Who stands on a backup. Where that cannot be read somebody does."""
+    """Load the pins of a backup. If they cannot be read, assume that there is one."""
     try:
         data = target.folder.read(uuid, backup_id, pins.FILE, max_bytes=pins.MAX_BYTES)
         pin_list = BackupPins.from_answer(json.loads(data.decode("utf-8")), pins.FILE)
@@ -32,12 +32,12 @@ def load(target: BackupTarget, uuid: str, backup_id: str) -> tuple[BackupPin, ..
 
 
 def hold_reason(target: BackupTarget, uuid: str, backup_id: str) -> str | None:
-    """Why the backup must stay, None where nobody stands on it."""
+    """Return why the backup has to be kept; None if it is not pinned."""
     return next((pin.hold_reason for pin in load(target, uuid, backup_id)), None)
 
 
 def list_all(target: BackupTarget) -> Iterator[PinnedBackup]:
-    """Who stands on which backup here."""
+    """Yield all pinned backups of the target."""
     for uuid in target.guests():
         for backup_id in target.folder.names(uuid):
             if backup_ids.is_backup_id(backup_id):
@@ -46,12 +46,12 @@ def list_all(target: BackupTarget) -> Iterator[PinnedBackup]:
 
 
 def add_pin(target: BackupTarget, uuid: str, backup_id: str, new_pin: BackupPin) -> None:
-    """The guest stands on the backup, which is used meanwhile (``Target.using``)."""
+    """Pin a backup, which the caller keeps open (``BackupTarget.open_backup``)."""
     _update(target, uuid, backup_id, lambda current: (*_without(current, new_pin), new_pin))
 
 
 def remove_pin(target: BackupTarget, uuid: str, backup_id: str, old_pin: BackupPin) -> bool:
-    """The guest stands on it no more; whether it did."""
+    """Unpin a backup; return whether it was pinned."""
     if not any(pin.is_same_guest(old_pin) for pin in load(target, uuid, backup_id)):
         return False
     _update(target, uuid, backup_id, lambda current: _without(current, old_pin))
@@ -71,7 +71,7 @@ def _update(
     with target.folder.lock(uuid, _LOCK, wait_s=_WAIT_S):
         current = load(target, uuid, backup_id)
         if UNREADABLE in current:
-            raise errors.BadAnswer(f"{pins.FILE} of {backup_id} cannot be read: put it right")
+            raise errors.BadAnswer(f"cannot read {pins.FILE} of {backup_id}: repair the file")
         after = change(current)
         if after:
             data = record.as_json(BackupPins(after))

@@ -1,7 +1,7 @@
-"""Removes what no longer has to stay; docs/backups.md says what does.
+"""Remove backups that no rule keeps; see docs/backups.md.
 
-A backup is renamed before it is deleted, and what stands on another goes first: whenever this ends,
-by kill -9, too, each backup that is left is as whole as it was.
+A backup is renamed before it is deleted, and dependent backups are removed first. After an
+interruption at any time, all remaining backups are complete.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from saltvirt.backup.target.target import BackupTarget
 def prune_guest(
     target: BackupTarget, uuid: str, rules: Retention, test: bool = False
 ) -> list[RetentionVerdict]:
-    """What became of each backup of a guest, the newest first. test: what would, and why.
+    """Prune the backups of a guest; return the verdicts, the newest first. test: remove nothing.
 
-    What would be removed and was found broken is read again first: the fault may have been the
-    machine's, and then it counts as a good one. Raises Busy while one is made.
+    Before a backup is removed because a verification found it broken, it is verified again: if the
+    fault was in the machine, the backup counts as good. Raises Busy during a backup.
     """
     rechecked: set[str] = set()
     extra_holds: dict[str, str] = {}
     while True:
-        # where nobody can write, as in a snapshot, nobody makes a backup either
+        # on a read-only file system, such as a snapshot, no backup can be created meanwhile
         look_only = test and target.folder.is_read_only
         with nullcontext() if look_only else target.lock(uuid, purpose="virt.backup_prune"):
             if not test:
@@ -41,7 +41,7 @@ def prune_guest(
             recheck = [] if test else sorted(_doubtful(catalog, verdicts) - rechecked)
             if not recheck:
                 return verdicts if test else _apply(target, uuid, rules, verdicts, holds)
-        # without the lock, as it takes long
+        # without the lock, because it takes long
         for backup_id in recheck:
             rechecked.add(backup_id)
             extra_holds |= _verify_again(target, uuid, backup_id)
@@ -54,9 +54,9 @@ def _apply(
     verdicts: list[RetentionVerdict],
     holds: dict[str, str],
 ) -> list[RetentionVerdict]:
-    """What became of each, after what does not stay was removed. Hold the lock."""
+    """Remove backups and return the final verdicts. The caller holds the lock."""
     while used := _remove(target, uuid, verdicts):
-        # somebody began to read it since: that, and what it stands on, stays
+        # a process began to read it meanwhile: keep it, and all on which it depends
         holds[used] = pins.hold_reason(target, uuid, used) or retention.READ
         removed = [
             verdict
@@ -69,7 +69,7 @@ def _apply(
 
 
 def _doubtful(catalog: Catalog, verdicts: Iterable[RetentionVerdict]) -> set[str]:
-    """The backups by whose marks something is to be removed as one that is not good."""
+    """Return backups whose stored verification result decides about a removal."""
     removable = [
         item.backup_id for item in verdicts if not item.retained and catalog.problem(item.backup_id)
     ]
@@ -79,18 +79,19 @@ def _doubtful(catalog: Catalog, verdicts: Iterable[RetentionVerdict]) -> set[str
 
 
 def _verify_again(target: BackupTarget, uuid: str, backup_id: str) -> dict[str, str]:
-    """Reads a backup again; (itself to why it stays) if that cannot be done now."""
+    """Verify a backup again. If this is not possible now, return {backup: reason for keeping
+    it}."""
     try:
         verify.backup(target, uuid, backup_id, receive.now(), lambda _done, _total: None)
     except errors.NotFound:
         return {}
     except errors.VirtError as exc:
-        return {backup_id: f"it was found broken, and cannot be read again now: {exc.text}"}
+        return {backup_id: f"it was found broken, and cannot be verified again now: {exc.text}"}
     return {}
 
 
 def _list_holds(target: BackupTarget, uuid: str) -> Iterator[tuple[str, str]]:
-    """(a backup, why it stays whatever the rules say)."""
+    """Yield (backup, reason) for backups that have to be kept regardless of the rules."""
     for backup_id in target.catalog(uuid).backups:
         reason = pins.hold_reason(target, uuid, backup_id)
         if reason or target.is_used(uuid, backup_id):
@@ -98,7 +99,7 @@ def _list_holds(target: BackupTarget, uuid: str) -> Iterator[tuple[str, str]]:
 
 
 def _remove(target: BackupTarget, uuid: str, verdicts: Iterable[RetentionVerdict]) -> str | None:
-    """Removes what does not stay; the first that could not be, as somebody reads it."""
+    """Remove backups; return the first one that is in use, if any."""
     for verdict in verdicts:
         if (
             not verdict.retained

@@ -1,8 +1,8 @@
-"""Reads a guest's disks from its host and writes them as qcow2, with the digests of what was read.
+"""Read a guest's disks from its host and write them as qcow2 files with checksum blocks.
 
-A program of its own, which the distribution's Python runs: its binding of libnbd is there. What it
-is to do is on its standard input, how far it is and what became of it are lines of JSON on its
-standard output.
+This is a program of its own. It runs with the distribution's Python, which has the binding of
+libnbd. It reads its job as JSON from standard input, and writes progress and result as lines of
+JSON to standard output.
 """
 
 from __future__ import annotations
@@ -32,37 +32,39 @@ from saltvirt.images import locks, tools
 from saltvirt.schema import Message
 from saltvirt.units import human_bytes
 
-# of one request, and of a digest: a reader of the digests has so much in memory
+# size of a request and of a checksum block; readers of the digests keep one block in memory
 MIB = 1024**2
 BLOCK_BYTES = MIB
 READERS = 4
 _AHEAD = 4 * READERS
 _REPORT_S = 0.5
 _BEGINS_S, _ENDS_S = 20, 600
-# beside the data: what a file system needs to stay usable, and the qcow2's own tables
+# reserved for the file system and the tables of the qcow2
 RESERVED_BYTES = 64 * 1024**2
 _ZERO_BLOCK = bytes(BLOCK_BYTES)
-# of a qcow2: what is compressed is written by whole ones
+# a compressed qcow2 is written in whole clusters
 _SECTOR, CLUSTER_BYTES = 512, 64 * 1024
-# a host may be silent so long, and the storage of the target this part of it
+# timeout for the host, and the part of it that applies to the storage of the target
 SILENT_S, _STORAGE = 300, 0.9
 RUN, FOLDERS = f"{paths.RUN}/backups", "pull-"
 
 Watch = Callable[[int], object]
-# a key of 256 bits is not guessed: it need not take seconds to open each file of a chain by it
+# a random key of 256 bits needs no slow key derivation for each file of a chain
 _QUICK = "encrypt.iter-time=10"
-# QEMU measures how long LUKS takes by its own CPU time, and where others have the CPU that can be
-# nothing: then it gives up, before there is a file
+# QEMU measures the duration of the key derivation in CPU time, which can be zero on a busy machine;
+# it then fails before it creates the file
 _BUSY, _TRIES = "Unable to get accurate CPU usage", 20
 
 
 @dataclass(frozen=True)
 class PulledDisk(Message):
-    """A disk to be read. target: libvirt's name of it. export: its name at the server. contexts: of
-    bitmaps; none: all of it is read. backing, backing_format: what its file is an overlay on, from
-    its own folder. layers: so many files it is with all that it stands on. stored_bytes: the length
-    of the last whole one of it at the target; None: there is none. port: where it is served; None:
-    where all are."""
+    """A disk to read.
+
+    target: libvirt's name. export: name of the NBD export. contexts: bitmaps; none: read the whole
+    disk. backing, backing_format: backing file, relative to its folder. layers: number of files in
+    its chain. stored_bytes: size of its last full backup at the target; None: there is none. port:
+    of its export; None: that of the job.
+    """
 
     target: str
     export: str
@@ -77,9 +79,12 @@ class PulledDisk(Message):
 
 @dataclass(frozen=True)
 class TransferSize:
-    """Of a disk. data: so much is to be read, as the host tells it now. most: so much it can be
-    while the guest writes on: QEMU copies what is overwritten by whole clusters, and tells of all
-    of them as data. stored: so much is expected to be stored; None: nobody can tell before."""
+    """Expected size of a disk's transfer.
+
+    data_bytes: as the host reports it now. max_bytes: limit; a running guest may increase
+    data_bytes, because QEMU copies whole clusters and reports them as data. stored_bytes: expected
+    growth at the target; None: unknown.
+    """
 
     data_bytes: int
     max_bytes: int
@@ -88,9 +93,11 @@ class TransferSize:
 
 @dataclass(frozen=True)
 class PullJob(Message):
-    """What is to be done. folder: where the files are made. bandwidth_mib_s: so much is read at
-    most; None: as fast as it goes. key: with which the files are encrypted. silent_s: the host may
-    be silent so long. compress: how QEMU compresses them; None: it does not."""
+    """The job.
+
+    folder: where to create the files. bandwidth_mib_s: limit; None: no limit. key: encryption key.
+    silent_s: timeout of the host. compress: type of the compression; None: do not compress.
+    """
 
     folder: str
     host: str
@@ -103,18 +110,19 @@ class PullJob(Message):
     compress: str | None = None
 
     def compression_of(self, disk: PulledDisk) -> str | None:
-        """How a disk is. One whose end is within a cluster is not."""
+        """Return the compression type for a disk; None if its size is not a multiple of the cluster
+        size."""
         return None if disk.size_bytes % CLUSTER_BYTES else self.compress
 
     @property
     def server(self) -> NbdServer:
-        """Where the disks are served."""
+        """The server of the exports."""
         return NbdServer(self.host, self.port, self.certificates)
 
 
 @dataclass(frozen=True)
 class WrittenDisk(Message):
-    """A disk that was. moved_bytes: so much was read from the host."""
+    """A disk that was written. moved_bytes: bytes read from the host."""
 
     target: str
     pieces_sha256: str
@@ -124,9 +132,8 @@ class WrittenDisk(Message):
 
 @dataclass
 class _PullProgress:
-    """total: so much is to be read. most: and no more than that. tell: called with a dict now and
-    then. bandwidth_mib_s: who adds waits so long that no more is read, from the first on. folder:
-    where it goes. watch: see `pull`."""
+    """total_bytes: to read. max_bytes: limit. report: called regularly with a dict.
+    bandwidth_mib_s: delay reads to this rate. folder: check its free space. watch: see `pull`."""
 
     total_bytes: int
     report: Callable[[dict[str, Any]], None]
@@ -140,13 +147,13 @@ class _PullProgress:
     started_s: float | None = None
 
     def add(self, length: int) -> None:
-        """So much more was read."""
+        """Count bytes that were read."""
         now = time.monotonic()
         if self.started_s is None:
             self.started_s = now
         self.done_bytes += length
         if self.done_bytes > (self.total_bytes if self.max_bytes is None else self.max_bytes):
-            raise errors.OperationFailed("the host shows more data than it told of")
+            raise errors.OperationFailed("the host sends more data than it reported")
         self.total_bytes = max(self.total_bytes, self.done_bytes)
         self.watch(self.silent_s)
         if self.bandwidth_mib_s:
@@ -162,27 +169,29 @@ class _PullProgress:
 
 
 def pull(job: PullJob, report: Callable[[dict[str, Any]], None], watch: Watch) -> list[WrittenDisk]:
-    """Reads them all, one after the other. watch: told within how many seconds it goes on, or this
-    process has to end, for no reading from a host has an end of its own; 0: as long as it takes.
-    Raises VirtError."""
+    """Read all disks, one after the other.
+
+    watch: called with the number of seconds after which this process has to be terminated unless it
+    calls watch again, because reads from a host have no timeout; 0: no limit. Raises VirtError.
+    """
     sizes = [_measure(job, disk, watch) for disk in job.disks]
     _require_space(job.folder, sum(size.stored_bytes or 0 for size in sizes))
     progress = _PullProgress(
         sum(size.data_bytes for size in sizes), report, job.bandwidth_mib_s, job.folder, watch,
         job.silent_s, sum(size.max_bytes for size in sizes),
     )  # fmt: skip
-    # the host shows them as long as somebody is connected: also while a file is checked here
+    # keep a connection open: the export ends without one, also while a file is checked here
     with _connect_source(job.server, job.disks[0]):
         return [_pull_disk(job, disk, progress) for disk in job.disks]
 
 
 def _measure(job: PullJob, disk: PulledDisk, watch: Watch) -> TransferSize:
-    """How much data of a disk is to be read."""
+    """Measure how much data of a disk has to be read."""
     watch(job.silent_s)
     with _connect_source(job.server, disk) as source:
         if source.get_size() != disk.size_bytes:
             raise errors.OperationFailed(
-                f"{disk.target} has {source.get_size()} bytes by now, it had {disk.size_bytes}"
+                f"{disk.target} now has {source.get_size()} bytes instead of {disk.size_bytes}"
             )
         data = max_bytes = 0
         for extent in _extents_to_read(job, source, disk, watch):
@@ -194,16 +203,19 @@ def _measure(job: PullJob, disk: PulledDisk, watch: Watch) -> TransferSize:
 
 
 def _expected_bytes(job: PullJob, disk: PulledDisk, data: int) -> int | None:
-    """How much is expected to be stored of so much data: of a device all is data, and what of it is
-    zeros is found when it is read; what can be squeezed is found then, too."""
+    """Return the expected growth at the target for this amount of data; None: unknown.
+
+    For a block device the host reports all as data, and zeros are found only when it is read. The
+    size after compression is not known either. In these cases the last full backup counts.
+    """
     if job.compression_of(disk) or (data == disk.size_bytes and not disk.contexts):
         return None if disk.stored_bytes is None else min(data, disk.stored_bytes)
     return data
 
 
 def _extents_to_read(job: PullJob, source: Any, disk: PulledDisk, watch: Watch) -> Iterator[Extent]:
-    """What of a disk is to be read: whole clusters where it is compressed, else whole sectors. A
-    file that ends within a sector reads as zeros from there on, and its host says so."""
+    """Yield the extents to read: whole clusters for a compressed disk, else whole sectors. Behind
+    the end of a file that ends within a sector, the host reports zeros."""
     extents = exports.extents(source, disk.size_bytes, disk.contexts, lambda: watch(job.silent_s))
     return _align(extents, CLUSTER_BYTES if job.compression_of(disk) else _SECTOR)
 
@@ -212,9 +224,9 @@ def _require_space(folder: str, needed_bytes: int, done: int = 0) -> None:
     stat = os.statvfs(folder)
     free = stat.f_bavail * stat.f_frsize
     if free < needed_bytes + RESERVED_BYTES:
-        reason = f"{human_bytes(needed_bytes)} of data are to be stored"
+        reason = f"{human_bytes(needed_bytes)} are needed"
         if done:
-            reason = f"after {human_bytes(done)} were read, and there is more to come"
+            reason = f"after {human_bytes(done)} were read, and more data follows"
         raise errors.OperationFailed(f"the target has {human_bytes(free)} free, {reason}")
 
 
@@ -255,8 +267,8 @@ def _pull_disk(job: PullJob, disk: PulledDisk, progress: _PullProgress) -> Writt
                 digest.update(block.line)
                 moved += read
                 progress.add(read)
-            progress.watch(0)  # the host has nothing to do with what comes now
-            sinks[0].flush()  # of all: one program writes
+            progress.watch(0)  # the host is not involved in the rest
+            sinks[0].flush()  # for all connections, because they have one server
         checksums.flush()
         os.fsync(checksums.fileno())
     tools.run(["qemu-img", "check", "-q", *image_args], f"check {path}", timeout_s=None)
@@ -265,8 +277,7 @@ def _pull_disk(job: PullJob, disk: PulledDisk, progress: _PullProgress) -> Writt
 
 
 class _DiskCopy:
-    """Connections to what is read, and as many to what is written: at each one request is answered
-    at a time. key: of the digests."""
+    """Copies data over pairs of connections, one request at a time on each. key: of the digests."""
 
     def __init__(
         self, sources: list[Any], sinks: list[Any], overlay: bool, key: bytes | None = None
@@ -276,7 +287,7 @@ class _DiskCopy:
         self._writes: dict[int, float] = {}
 
     def longest_write_s(self) -> float:
-        """For how long the longest of the writes has been under way."""
+        """Age of the oldest pending write."""
         oldest_s = min(self._writes.copy().values(), default=None)
         return 0 if oldest_s is None else time.monotonic() - oldest_s
 
@@ -292,8 +303,8 @@ class _DiskCopy:
     def copy_all(
         self, extents: Iterable[Extent]
     ) -> Iterator[tuple[checksum_blocks.ChecksumBlock, int]]:
-        """The pieces of a disk in their order, each with how much of it was read, when it is
-        written. extents: by the first of the sources."""
+        """Yield (checksum block, bytes read) in the order of the disk, after each was written.
+        extents: from the first source."""
         waiting: deque[Future[tuple[checksum_blocks.ChecksumBlock, int]]] = deque()
         with ThreadPoolExecutor(READERS) as pool:
             try:
@@ -323,7 +334,9 @@ class _DiskCopy:
         try:
             data = source.pread(extent.length, extent.offset)
         except exports.nbd.Error as exc:
-            raise errors.ConnectionFailed(f"the host shows the disk no more: {exc.string}") from exc
+            raise errors.ConnectionFailed(
+                f"the host no longer exports the disk: {exc.string}"
+            ) from exc
         if data == _ZERO_BLOCK[: extent.length]:
             self._zero(extent, sink)
             return checksum_blocks.zeros(extent.offset, extent.length), extent.length
@@ -332,7 +345,7 @@ class _DiskCopy:
         return checksum_blocks.compute(extent.offset, data, self._key), extent.length
 
     def _zero(self, extent: Extent, sink: Any) -> None:
-        """A new file reads as zeros by itself, an overlay as what is below it."""
+        """Write zeros to an overlay; a new file reads as zeros already."""
         if not self._overlay:
             return
         with self._track_write():
@@ -342,14 +355,20 @@ class _DiskCopy:
 
 @contextlib.contextmanager
 def _storage_watchdog(copy: _DiskCopy, silent_s: float) -> Iterator[None]:
-    """Ends this process where the storage of the target hangs, with words that say so: the alarm
-    would say that the host is silent."""
+    """Terminate this process with a message if the storage of the target hangs; the alarm would
+    blame the host."""
     finished = threading.Event()
 
     def watch_writes() -> None:
         while not finished.wait(_REPORT_S):
             if copy.longest_write_s() > _STORAGE * silent_s:
-                _send({"error": f"the target's storage was silent for {_STORAGE * silent_s:.0f} s"})
+                _send(
+                    {
+                        "error": (
+                            f"the target's storage did not answer for {_STORAGE * silent_s:.0f} s"
+                        )
+                    }
+                )
                 os._exit(1)
 
     threading.Thread(target=watch_writes, daemon=True).start()
@@ -360,7 +379,7 @@ def _storage_watchdog(copy: _DiskCopy, silent_s: float) -> Iterator[None]:
 
 
 def _split(extents: Iterable[Extent]) -> Iterator[Extent]:
-    """Data in pieces, each within a grid of PIECE_BYTES."""
+    """Split data at multiples of BLOCK_BYTES."""
     for extent in extents:
         if extent.kind == ZEROS:
             yield extent
@@ -373,7 +392,7 @@ def _split(extents: Iterable[Extent]) -> Iterator[Extent]:
 
 
 def _align(extents: Iterable[Extent], unit: int) -> Iterator[Extent]:
-    """Whole units: one that is told of in part is data."""
+    """Extend the extents to whole units; a unit with partial data is data."""
     covered_end = 0
     for extent in extents:
         begin = max(covered_end, extent.offset)
@@ -403,9 +422,10 @@ def _round_up(offset: int, unit: int) -> int:
 
 @contextlib.contextmanager
 def _serve(path: str, image_args: list[str]) -> Iterator[list[Any]]:
-    """Connections to a qemu-nbd that writes to a qcow2; when the block ends, it has ended, too."""
+    """Yield connections to a qemu-nbd that writes to the qcow2. It has ended when the block
+    ends."""
     argv = ["qemu-nbd", "--cache=writeback", "--discard=unmap", f"--shared={READERS}"]
-    # not beside the file: the path of a socket has 107 bytes at most
+    # in another folder than the file, because socket paths are limited to 107 bytes
     with locks.temporary_folder(RUN, FOLDERS) as folder:
         socket = os.path.join(folder, "nbd")
         argv += [f"--socket={socket}", *image_args]
@@ -417,11 +437,11 @@ def _serve(path: str, image_args: list[str]) -> Iterator[list[Any]]:
                     sink.shutdown()
                 process.wait(timeout=_ENDS_S)
             except (exports.nbd.Error, subprocess.TimeoutExpired) as exc:
-                raise errors.OperationFailed(f"{path} cannot be written: {exc}") from exc
+                raise errors.OperationFailed(f"cannot write {path}: {exc}") from exc
             finally:
                 process.kill()
     if process.returncode:
-        raise errors.OperationFailed(f"{path} cannot be written: {argv[0]} failed")
+        raise errors.OperationFailed(f"cannot write {path}: {argv[0]} failed")
 
 
 def _connect_sink(socket: str, process: subprocess.Popen[bytes]) -> Any:
@@ -433,7 +453,7 @@ def _connect_sink(socket: str, process: subprocess.Popen[bytes]) -> Any:
                 sink.connect_unix(socket)
                 return sink
         time.sleep(0.01)
-    raise errors.OperationFailed("qemu-nbd does not begin")
+    raise errors.OperationFailed("qemu-nbd does not start")
 
 
 def _create(path: str, disk: PulledDisk, key: Key | None, compressed: str | None = None) -> None:
@@ -441,7 +461,7 @@ def _create(path: str, disk: PulledDisk, key: Key | None, compressed: str | None
     if compressed:
         argv += ["-o", f"compression_type={compressed}"]
     if key:
-        # what it stands on is not opened, for that needs the key, too: its name and size are known
+        # do not open the backing file, which needs the key too; its name and the size are known
         options = f"encrypt.format={keyfile.LUKS},encrypt.key-secret={keyfile.ID},{_QUICK}"
         argv += ["-u", "--object", key.qemu_object, "-o", options]
     if disk.backing:
@@ -449,7 +469,7 @@ def _create(path: str, disk: PulledDisk, key: Key | None, compressed: str | None
     argv += [path, str(disk.size_bytes)]
     for tries_left in reversed(range(_TRIES)):
         try:
-            tools.run(argv, f"make {path}")
+            tools.run(argv, f"create {path}")
             return
         except errors.OperationFailed as exc:
             if _BUSY not in exc.text or not tries_left:
@@ -473,7 +493,7 @@ def main(_argv: list[str]) -> int:
     os.umask(0o077)
     try:
         exports.require()
-        job = PullJob.from_answer(json.load(sys.stdin), "what is to be done")
+        job = PullJob.from_answer(json.load(sys.stdin), "the job")
         done = pull(job, _send, signal.alarm)
         _send({"done": [disk.to_answer() for disk in done]})
     except errors.VirtError as exc:

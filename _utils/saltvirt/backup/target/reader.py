@@ -1,5 +1,4 @@
-"""Reads a disk of a backup as a guest would, through all that it stands on: QEMU's own qemu-nbd
-shows it, read-only, to this process alone."""
+"""Read a disk of a backup as a guest would, with its backing files, through qemu-nbd, read-only."""
 
 from __future__ import annotations
 
@@ -22,34 +21,33 @@ _NO_ZEROES, _EXPORT_NAME = 1 << 1, 1
 _FIXED_NEWSTYLE = 1
 _REQUEST, _REPLY = 0x25609513, 0x67446698
 _READ, _DISCONNECT = 0, 2
-# of one request: any server takes so much
+# maximum request size that every server accepts
 MAX_BYTES = 32 * 1024**2
 _BEGINS_S = 30
-# a target that is silent so long is dead
+# timeout for the storage of the target
 SILENT_S = 120
 _PAUSE_S = 0.01
-# one that says no more is dead by then, if it dies
+# time for a crashing process to exit
 _DIES_S = 1
 
 
 class Unreadable(errors.ImageError):
-    """QEMU answers that it cannot read the disk there: its file may be damaged, or the storage has
-    failed."""
+    """QEMU cannot read a part of the disk: the file may be damaged, or the storage has failed."""
 
 
 class TemporaryFailure(errors.VirtError):
-    """The disk cannot be read at the moment, which says nothing of its file: a tool has failed or
-    was killed, or the machine or its storage is short of something, or too slow."""
+    """The disk cannot be read at the moment, for a reason unrelated to its file: a tool failed or
+    was killed, or the machine or its storage lacks resources or is too slow."""
 
 
 class Reader:
-    """A disk that is shown. size_bytes: as the guest would see it."""
+    """A connection to the exported disk. size_bytes: as the guest would see it."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         magic, option, flags = struct.unpack(">8s8sH", self._receive(18))
         if (magic, option) != (_MAGIC, _OPTION) or not flags & _FIXED_NEWSTYLE:
-            raise TemporaryFailure("qemu-nbd does not speak as it should")
+            raise TemporaryFailure("unexpected answer of qemu-nbd")
         answer = _FIXED_NEWSTYLE | flags & _NO_ZEROES
         self._connection.sendall(struct.pack(">I8sII", answer, _OPTION, _EXPORT_NAME, 0))
         self.size_bytes, _flags = struct.unpack(">QH", self._receive(10))
@@ -57,13 +55,13 @@ class Reader:
             self._receive(124)
 
     def read(self, offset_bytes: int, length_bytes: int) -> bytes:
-        """So many bytes, at most MOST_BYTES. Raises Unreadable, NotNow."""
+        """Read up to MAX_BYTES. Raises Unreadable, TemporaryFailure."""
         request = struct.pack(">IHHQQI", _REQUEST, 0, _READ, 1, offset_bytes, length_bytes)
         try:
             self._connection.sendall(request)
             magic, failed, handle = struct.unpack(">IIQ", self._receive(16))
             if (magic, handle) != (_REPLY, 1):
-                raise TemporaryFailure("qemu-nbd does not speak as it should")
+                raise TemporaryFailure("unexpected answer of qemu-nbd")
             if failed:
                 kind = Unreadable if failed == errno.EIO else TemporaryFailure
                 raise kind(f"at {offset_bytes}: {os.strerror(failed)}")
@@ -74,7 +72,7 @@ class Reader:
             raise TemporaryFailure(f"at {offset_bytes}: {exc}") from exc
 
     def close(self) -> None:
-        """Says that nothing more will be read."""
+        """Disconnect."""
         with contextlib.suppress(OSError):
             self._connection.sendall(struct.pack(">IHHQQI", _REQUEST, 0, _DISCONNECT, 2, 0, 0))
         self._connection.close()
@@ -85,15 +83,15 @@ class Reader:
         while remaining:
             received = self._connection.recv_into(remaining)
             if not received:
-                raise EOFError("qemu-nbd ended in the middle")
+                raise EOFError("qemu-nbd closed the connection")
             remaining = remaining[received:]
         return bytes(buffer)
 
 
 @contextlib.contextmanager
 def open_image(image_args: list[str]) -> Iterator[Reader]:
-    """The qcow2 for the block. image_args: as its layers tell a tool of it. Raises NotNow, and
-    Unsupported where qemu-nbd is missing."""
+    """Yield a Reader for a qcow2. image_args: from its layers. Raises TemporaryFailure, and
+    Unsupported if qemu-nbd is missing."""
     with locks.temporary_folder(locks.runtime_folder(), "reader-") as folder:
         socket_path = os.path.join(folder, "nbd")
         argv = ["qemu-nbd", "--read-only", f"--socket={socket_path}", *image_args]
@@ -109,17 +107,17 @@ def open_image(image_args: list[str]) -> Iterator[Reader]:
 
 
 def _refuse_killed(process: subprocess.Popen[bytes]) -> None:
-    """Raises NotNow where somebody has killed it, as the system does where memory is short."""
+    """Raise TemporaryFailure if qemu-nbd was killed, for example because memory is short."""
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(_DIES_S)
     if process.returncode is not None and process.returncode < 0:
         number = -process.returncode
-        suffix = "" if number == signal.SIGKILL else f" by {signal.Signals(number).name}"
+        suffix = "" if number == signal.SIGKILL else f" by signal {signal.Signals(number).name}"
         raise TemporaryFailure(f"qemu-nbd was killed{suffix}")
 
 
 def _timeout_error() -> TemporaryFailure:
-    return TemporaryFailure(f"qemu-nbd was silent for {SILENT_S} s")
+    return TemporaryFailure(f"qemu-nbd did not answer for {SILENT_S} s")
 
 
 def _handshake(socket_path: str, process: subprocess.Popen[bytes]) -> Reader:
@@ -131,7 +129,7 @@ def _handshake(socket_path: str, process: subprocess.Popen[bytes]) -> Reader:
         _refuse_killed(process)
         process.kill()
         output = tools.last_output(tools.pipe(process.stderr).read())
-        raise TemporaryFailure(f"qemu-nbd does not begin: {output}") from None
+        raise TemporaryFailure(f"qemu-nbd does not start: {output}") from None
 
 
 def _start(argv: list[str]) -> subprocess.Popen[bytes]:
@@ -159,9 +157,9 @@ def _connect(socket_path: str, process: subprocess.Popen[bytes]) -> socket.socke
             connection.close()
             time.sleep(_PAUSE_S)
     if process.poll() is None:
-        raise TemporaryFailure(f"qemu-nbd did not begin within {_BEGINS_S} s")
-    if process.returncode == 127:  # setpriv found no such program
+        raise TemporaryFailure(f"qemu-nbd did not start within {_BEGINS_S} s")
+    if process.returncode == 127:  # setpriv did not find the program
         raise tools.missing("qemu-nbd")
     _refuse_killed(process)
     output = tools.last_output(tools.pipe(process.stderr).read())
-    raise TemporaryFailure(f"qemu-nbd does not begin: {output}")
+    raise TemporaryFailure(f"qemu-nbd does not start: {output}")

@@ -1,5 +1,5 @@
-"""Backups made at this machine's target: planned by what is there, read from the hypervisor by a
-program of its own, put in their place whole or not at all."""
+"""Create backups at a target of this host: plan them, read the disks from the hypervisor with a
+separate program, and publish complete backups atomically."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from saltvirt.images import locks, tools
 from saltvirt.system import zipapp
 from saltvirt.units import short_repr
 
-# the distribution's: its binding of libnbd is there
+# the distribution's Python, which has the binding of libnbd
 PYTHON = "/usr/bin/python3"
 MODULE = "backup.target.pull"
-# of exports, bitmaps and hosts
+# names of exports, bitmaps and hosts
 _SHOWN = re.compile("[A-Za-z0-9][A-Za-z0-9_.:-]{0,254}|:[0-9A-Fa-f:.]{1,64}")
 MAX_DISK_BYTES, MAX_CONTEXTS = 2**58, 64
-# a host's clock may differ from ours by so much, together with the time until we read
+# maximum difference of the clocks, including the time until the first read
 _CLOCKS_S = 600
 _VERSION = re.compile(r"qemu-img version (\S+)")
 
@@ -56,17 +56,19 @@ def plan_backup(
     chain: int = chains.CHAIN,
     key: str | None = None,
 ) -> BackupPlan:
-    """How the next backup of a guest is to be taken. host: where the guest is. full: all of it is
-    to be read. chain: so many backups at most stand on each other. key: the name of that with which
-    it is to be encrypted. Raises InvalidInput, NoKey, Refused where what is
-    encrypted would lie there in plain."""
+    """Plan the next backup of a guest.
+
+    host: hypervisor of the guest. full: read all disks in full. chain: maximum length of a chain.
+    key: name of the encryption key. Raises InvalidInput, NoKey, and Refused if a disk encrypted by
+    libvirt would be stored in plain.
+    """
     record_key = None if key is None else keyfile.load(key).record_name
     unencrypted = ", ".join(item.target for item in inspection.disks if item.encrypted)
     if unencrypted and record_key is None:
         raise errors.Refused(
-            f"{unencrypted} of {inspection.name} is encrypted, and would lie in "
-            f"{target.folder.root} in plain: "
-            "give that target a key (virt:backup:targets)"
+            f"{unencrypted} of {inspection.name} is encrypted, and the target "
+            f"{target.folder.root} would store it in plain: set a key for the target "
+            "(virt:backup:targets)"
         )
     catalog = target.catalog(inspection.uuid)
     disks = tuple(
@@ -91,15 +93,14 @@ def plan_backup(
 
 
 def now() -> str:
-    """The time, as a record has it."""
+    """Return the present time, as in a record."""
     return record.format_time(time.time())
 
 
 @dataclass(frozen=True)
 class BackupRequest:
-    """What the master says of a backup: what it is called, of which guest on which host, who asked
-    for it, how fast it may be read, the name of the key with which it is encrypted, and how it is
-    compressed."""
+    """The master's request for a backup: its name, the guest and its hypervisor, the requester, and
+    the target's limit, encryption key and compression."""
 
     backup_id: str
     guest: str
@@ -118,10 +119,11 @@ def receive(
     certificates: str,
     report: ProgressCallback,
 ) -> BackupResult:
-    """Reads what is served; the backup that came of it. library: the folder of the package
-    saltvirt. certificates: of `exports.Server`. report: called with the program's progress.
+    """Read the exported disks and publish the backup.
 
-    Raises OperationFailed, BadAnswer, and then there is no such backup.
+    library: the folder of the package saltvirt. certificates: of `exports.NbdServer`. report:
+    called with the progress of the program. Raises OperationFailed, BadAnswer; in this case there
+    is no backup.
     """
     _refuse_invalid(backup, serving)
     taken_at = _taken_at(serving.when, now())
@@ -158,8 +160,8 @@ def _parts(serving: Serving) -> tuple[ServedDisk, ...]:
 
 
 def _taken_at(reported: str | None, started_at: str) -> str:
-    """The moment of the disks: as their host tells it, if its clock is near ours; else when we
-    begin to read them, some seconds later."""
+    """Return the moment of the disks according to the hypervisor if its clock is close to ours,
+    else the time of the first read, some seconds later."""
     try:
         age_s = (record.moment(started_at) - record.moment(reported or "")).total_seconds()
     except ValueError:
@@ -168,8 +170,8 @@ def _taken_at(reported: str | None, started_at: str) -> str:
 
 
 def _refuse_invalid(backup: BackupRequest, serving: Serving) -> None:
-    """What a hypervisor says of disks names files here: so nothing is begun, not even a file, by
-    what no record may have. Raises BadAnswer."""
+    """Raise BadAnswer if the hypervisor's answer contains a value that is not valid in a record.
+    Disk names become file names, so this is checked before any file is created."""
     placeholder = pull.WrittenDisk("", "0" * 64, 0, 0)
     disks = tuple(_disk(disk, placeholder, None) for disk in serving.disks)
     state = _disk(serving.state, placeholder, None) if serving.state else None
@@ -178,17 +180,17 @@ def _refuse_invalid(backup: BackupRequest, serving: Serving) -> None:
         *about, serving.consistency, "0", placeholder.pieces_sha256, disks, skipped=serving.skipped,
         state=state,
     )  # fmt: skip
-    record.check(draft, f"what {backup.host} shows")
+    record.check(draft, f"the export of {backup.host}")
     if serving.state and serving.state.size_bytes > archive.MAX_ARCHIVE_BYTES:
-        raise errors.BadAnswer(f"what {backup.host} shows: no guest has so much state")
+        raise errors.BadAnswer(f"the export of {backup.host}: the state is too large")
     for disk in _parts(serving):
         for text in (serving.host, disk.export, *disk.contexts):
             if not _SHOWN.fullmatch(text):
                 raise errors.BadAnswer(
-                    f"what {backup.host} shows: {short_repr(text)} is no name there"
+                    f"the export of {backup.host}: invalid name {short_repr(text)}"
                 )
         if disk.size_bytes > MAX_DISK_BYTES or len(disk.contexts) > MAX_CONTEXTS:
-            raise errors.BadAnswer(f"what {backup.host} shows: no disk is like {disk.target}")
+            raise errors.BadAnswer(f"the export of {backup.host}: invalid disk {disk.target}")
 
 
 def _pull(
@@ -200,7 +202,7 @@ def _pull(
     backup: BackupRequest,
     key: Key | None,
 ) -> dict[str, pull.WrittenDisk]:
-    """Disk to what was written of it."""
+    """Run the reading program; map each disk to what was written."""
     catalog = new.target.catalog(serving.uuid)
     disks = tuple(_pulled_disk_for(item, catalog) for item in serving.disks)
     if serving.state:
@@ -230,13 +232,13 @@ def _pulled_disk_for(disk: ServedDisk, catalog: Catalog) -> pull.PulledDisk:
 
 
 def _last_full_size(catalog: Catalog, target: str) -> int | None:
-    """How long the last whole one of a disk is."""
+    """Return the size of the last full backup of a disk."""
     disks = [item.disk(target) for item in reversed(catalog.records)]
     return next((item.stored_bytes for item in disks if item and item.parent is None), None)
 
 
 def _run(argv: list[str], job: pull.PullJob, report: ProgressCallback) -> list[Any]:
-    """What the program has done. Raises OperationFailed with why it has not."""
+    """Run the program and return its result. Raises OperationFailed with its error."""
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(
             tools.command(argv), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
@@ -257,7 +259,7 @@ def _run(argv: list[str], job: pull.PullJob, report: ProgressCallback) -> list[A
             process.wait()
             locks.sweep(pull.RUN, pull.FOLDERS)
         if process.returncode == -signal.SIGALRM:
-            raise errors.OperationFailed(f"the host was silent for {pull.SILENT_S} s")
+            raise errors.OperationFailed(f"the host did not answer for {pull.SILENT_S} s")
         log.seek(0)
         raise errors.OperationFailed(
             f"the program that reads the disks died: {tools.last_output(log.read())}"
@@ -265,7 +267,7 @@ def _run(argv: list[str], job: pull.PullJob, report: ProgressCallback) -> list[A
 
 
 def _version() -> str:
-    output = tools.run(["qemu-img", "--version"], "ask qemu-img for its version").decode()
+    output = tools.run(["qemu-img", "--version"], "read the version of qemu-img").decode()
     match = _VERSION.search(output)
     return match[1] if match else "unknown"
 
@@ -277,9 +279,11 @@ def listing(
     newest: bool = False,
     after: tuple[str, str] | None = None,
 ) -> Iterator[ListedBackup]:
-    """The backups of one guest, or of all, in the order of their UUIDs and names. name: of those
-    guests that have it, had it, or have it as UUID; uuid: and of that one. newest: of each guest
-    the last one, and the last good one. after: only those behind that (UUID, name)."""
+    """Yield backups of one guest, or of all, sorted by UUID and backup name.
+
+    name: present or former name of guests, or a UUID. uuid: also list this guest. newest: only the
+    last backup and the last good backup of each guest. after: continue behind this (UUID, backup).
+    """
     if name is None:
         uuids = [uuid] if uuid else target.guests()
     else:
@@ -302,8 +306,8 @@ def listing(
 
 
 def find_guests(target: BackupTarget, name: str) -> list[str]:
-    """The UUIDs of guests that are called so, by their last backup; if there is none, of those that
-    once were. A UUID is its own."""
+    """Return the UUIDs of guests with this name in their last backup; if there are none, in any
+    backup. A UUID matches itself."""
     called: dict[str, list[str]] = {}
     for uuid in target.guests():
         if uuid == name:
@@ -334,7 +338,7 @@ def _list_entry(backup: StoredBackup, uuid: str, catalog: Catalog, now_s: float)
 
 
 def _key_problem(backup_record: BackupRecord) -> str | None:
-    """Why nobody can read it here although it is good: its key is not here."""
+    """Return why the backup cannot be read on this host: its key is missing."""
     try:
         for key in {disk.key for disk in backup_record.parts if disk.key}:
             keyfile.from_record(key)

@@ -1,7 +1,7 @@
-"""Disks are shown to one machine alone: by NBD over TLS, to the one that the master has named, and
-to no other whatever certificate it has. What it says is handed on to a server on a socket here.
+"""Export disks through NBD over TLS to the one machine that the master named. Data is forwarded to
+and from a server on a local socket.
 
-QEMU's own TLS lets in every holder of a certificate of its authority, whatever that is for.
+QEMU's own TLS would accept every certificate of its authority, whatever its purpose.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from saltvirt.system import tls_listener
 from saltvirt.system.tls_listener import TlsEndpoint
 
 PORT, PORTS = 10809, 16
-# of NBD's protocol
+# of the NBD protocol
 _MAGIC, _OPTION, _REPLY = b"NBDMAGIC", b"IHAVEOPT", 0x3E889045565A9
-_FLAGS = 3  # the newer style, without zeros
+_FLAGS = 3  # fixed newstyle, no zeroes
 _ABORT, _STARTTLS = 2, 5
 _ACK, _TLS_REQUIRED = 1, 2**31 + 5
 _GREETING_BYTES = 18
 _MAX_OPTIONS, _MAX_OPTION_BYTES = 16, 4096
-# who may be connected and has not shown his certificate yet
+# limit for connections without a verified certificate
 _STRANGERS = 64
 _HELLO_S, _ANSWERS_S = 20, 3
 _PAUSE_S = 0.2
 
 
 class Relay:
-    """Lets one machine in. It ends with this process."""
+    """Accepts one machine. It ends together with this process."""
 
     def __init__(self, listener: socket.socket, inner: str, context: ssl.SSLContext) -> None:
         self._listener, self._inner, self._context = listener, inner, context
@@ -46,11 +46,11 @@ class Relay:
 
     @property
     def has_readers(self) -> bool:
-        """Whether somebody who may is connected."""
+        """Whether the reader is connected."""
         return self._readers > 0
 
     def end(self) -> None:
-        """Nobody is let in any more, and who was is shown out."""
+        """Stop listening and close all connections."""
         self._is_closed = True
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
@@ -64,7 +64,7 @@ class Relay:
         while not self._is_closed:
             try:
                 client, (address, *_) = self._listener.accept()
-            except OSError:  # it was ended, or the system lets nobody in just now
+            except OSError:  # the relay was closed, or the system cannot accept a connection now
                 time.sleep(_PAUSE_S)
                 continue
             if self._strangers.acquire(address):
@@ -111,15 +111,15 @@ class Relay:
 
 
 def begin(endpoint: TlsEndpoint, inner: str) -> Relay:
-    """Opens the door. inner: the path of the socket on which the disks are served. Raises
-    OperationFailed."""
+    """Start listening. inner: path of the socket of the local server. Raises OperationFailed."""
     context = tls_listener.context(endpoint.credentials)
-    full = "so many backups are read from here"
+    full = "too many connections are open"
     return Relay(tls_listener.listening(endpoint, _STRANGERS, full), inner, context)
 
 
 def has_authority(host: str, port: int, authority: str) -> bool:
-    """Whether the door there is the one with that authority. Raises OSError where none answers."""
+    """Whether the server there has a certificate of this authority. Raises OSError if there is no
+    answer."""
     deadline = time.monotonic() + _ANSWERS_S
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.load_verify_locations(cadata=authority)
@@ -140,8 +140,8 @@ def has_authority(host: str, port: int, authority: str) -> bool:
 
 
 def _start_tls(client: socket.socket, context: ssl.SSLContext) -> tuple[bytes, ssl.SSLSocket]:
-    """(his flags, the secured line) of who shows the right certificate. Raises OSError, ValueError
-    for anybody else."""
+    """Return (NBD flags, TLS connection) of a client with the right certificate. Raises OSError,
+    ValueError for all others."""
     deadline = time.monotonic() + _HELLO_S
     tls_listener.prepare(client)
     client.settimeout(_HELLO_S)
@@ -157,16 +157,16 @@ def _start_tls(client: socket.socket, context: ssl.SSLContext) -> tuple[bytes, s
         if answer == _ACK:
             client.settimeout(max(0.1, deadline - time.monotonic()))
             return flags, context.wrap_socket(client, server_side=True)
-    raise ValueError("it does not want TLS")
+    raise ValueError("the client does not use TLS")
 
 
 def _receive_exact(connection: socket.socket, length: int, deadline: float) -> bytes:
-    """So many bytes. Raises OSError where they do not come in time."""
+    """Receive exactly this number of bytes. Raises OSError on a timeout."""
     data = b""
     while len(data) < length:
         connection.settimeout(max(0.1, deadline - time.monotonic()))
         chunk = connection.recv(length - len(data))
         if not chunk or time.monotonic() > deadline:
-            raise ConnectionResetError("it said no more")
+            raise ConnectionResetError("the connection was closed")
         data += chunk
     return data

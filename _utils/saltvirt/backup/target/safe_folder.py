@@ -1,6 +1,7 @@
-"""Files below one folder: each place is named part by part, and no link is ever followed.
+"""Access to files below one folder. Paths are resolved part by part, and symbolic links are never
+followed.
 
-What is written is on the disk when the function returns, and there as a whole or not at all.
+Writes are atomic, and flushed to disk when the function returns.
 """
 
 from __future__ import annotations
@@ -26,49 +27,50 @@ TEMPORARY = ".part-"
 
 
 class LockUnsupported(errors.OperationFailed):
-    """The file system does not lock."""
+    """The file system does not support locks."""
 
 
 class Busy(errors.OperationFailed):
-    """Somebody else is at work there."""
+    """Another process holds the lock."""
 
 
 def check_absolute(folder: object) -> str:
-    """The folder as a person named it. Raises InvalidInput where it is no absolute path."""
+    """Check that the folder is an absolute path. Raises InvalidInput."""
     if not isinstance(folder, str) or not folder.startswith("/"):
         raise errors.InvalidInput(f"folder must be an absolute path, not {short_repr(folder)}")
     return folder
 
 
 class SafeFolder:
-    """One folder and all below it. Raises InvalidInput where it is missing, a link or no folder,
-    or where others could write to it."""
+    """A folder and everything below it. Raises InvalidInput if it is missing, a link, not a folder,
+    or if other users could write to it."""
 
     def __init__(self, root: str) -> None:
         self.root = check_absolute(root)
         try:
             status = os.lstat(root)
         except (OSError, ValueError) as exc:
-            raise errors.InvalidInput(f"the folder {root} cannot be used: {_reason(exc)}") from exc
+            raise errors.InvalidInput(f"cannot use the folder {root}: {_reason(exc)}") from exc
         if not stat.S_ISDIR(status.st_mode):
-            raise errors.InvalidInput(f"{root} is no folder")
+            raise errors.InvalidInput(f"{root} is not a folder")
         if status.st_uid != os.geteuid() or status.st_mode & 0o022:
             raise errors.InvalidInput(
-                f"{root} belongs to somebody else, or others can write to it: backups are root's"
+                f"{root} must belong to root, and other users must not be able to write to it"
             )
 
     @property
     def is_read_only(self) -> bool:
-        """Whether nobody can write here: a snapshot, or a file system that has failed."""
+        """Whether the file system is read-only, such as a snapshot or a failed file system."""
         return bool(os.statvfs(self.root).f_flag & os.ST_RDONLY)
 
     def path(self, *parts: str) -> str:
-        """For a tool: the path of a place whose folders are no links."""
+        """Return the absolute path of a file for a tool, after checking that its folders are not
+        links."""
         with self._parent(parts) as (_fd, name):
             return os.path.join(self.root, *parts[:-1], name)
 
     def names(self, *parts: str) -> list[str]:
-        """What is in a folder, sorted; nothing where it is not there."""
+        """Return the sorted names in a folder; an empty list if it does not exist."""
         try:
             with self._open_folder(parts) as fd:
                 return sorted(os.listdir(fd))
@@ -76,7 +78,7 @@ class SafeFolder:
             return []
 
     def exists(self, *parts: str) -> bool:
-        """Is anything of that name there?"""
+        """Whether something with this name exists."""
         try:
             with self._parent(parts) as (fd, name):
                 os.stat(name, dir_fd=fd, follow_symlinks=False)
@@ -85,7 +87,7 @@ class SafeFolder:
         return True
 
     def lengths(self, *parts: str) -> dict[str, int]:
-        """The regular files in a folder, and how long each is."""
+        """Return the sizes of the regular files in a folder."""
         sizes = {}
         with self._open_folder(parts) as fd:
             for name in os.listdir(fd):
@@ -96,7 +98,8 @@ class SafeFolder:
         return sizes
 
     def read(self, *parts: str, max_bytes: int) -> bytes:
-        """A regular file. Raises NotFound; BadAnswer where it is none, or has more bytes."""
+        """Read a regular file. Raises NotFound, and BadAnswer if it is not a regular file or too
+        large."""
         with self.open_file(*parts) as fd:
             data = bytearray()
             while block := os.read(fd, min(1024**2, max_bytes + 1 - len(data))):
@@ -109,7 +112,7 @@ class SafeFolder:
 
     @contextlib.contextmanager
     def open_file(self, *parts: str) -> Iterator[int]:
-        """The descriptor of a regular file, for the block. Raises as read does."""
+        """Yield the descriptor of a regular file. Raises what read raises."""
         fd = self._file(parts, os.O_RDONLY)
         try:
             yield fd
@@ -117,7 +120,7 @@ class SafeFolder:
             os.close(fd)
 
     def make(self, *parts: str) -> None:
-        """A folder for us alone, where there is none yet; those above it, too."""
+        """Create a folder with its parents, accessible for root only, unless it exists."""
         for end in range(1, len(parts) + 1):
             with self._parent(parts[:end]) as (fd, name), self._os_errors(parts[:end]):
                 try:
@@ -127,7 +130,7 @@ class SafeFolder:
                 os.fsync(fd)
 
     def write(self, *parts: str, data: bytes) -> None:
-        """A file, in the place of another of its name or anew, in one step."""
+        """Create or replace a file atomically."""
         with self._parent(parts) as (fd, name), self._os_errors(parts):
             part = f"{TEMPORARY}{name}"
             with contextlib.suppress(FileNotFoundError):
@@ -142,7 +145,7 @@ class SafeFolder:
                 raise
 
     def sync(self, *parts: str) -> None:
-        """All files of a folder are on the disk, and their names."""
+        """Flush all files of a folder, and their names, to disk."""
         with self._open_folder(parts) as fd, self._os_errors(parts):
             for name in os.listdir(fd):
                 file_fd = self._file((*parts, name), os.O_RDONLY)
@@ -153,29 +156,29 @@ class SafeFolder:
             os.fsync(fd)
 
     def rename(self, *parts: str, to: str) -> None:
-        """Gives a place another name in its folder, where nothing of that name may be."""
+        """Rename a file or folder within its folder. Raises AlreadyExists."""
         with self._parent(parts) as (fd, name), self._os_errors(parts):
             if self.exists(*parts[:-1], to):
                 raise errors.AlreadyExists(
-                    f"{self._display_path((*parts[:-1], to))} is there already"
+                    f"{self._display_path((*parts[:-1], to))} already exists"
                 )
             os.replace(name, _part(to), src_dir_fd=fd, dst_dir_fd=fd)
             os.fsync(fd)
 
     def remove(self, *parts: str) -> None:
-        """Takes away a file, or a folder with all in it; a link itself and not what it names."""
+        """Remove a file, a link itself, or a folder with its content."""
         with self._parent(parts) as (fd, name), self._os_errors(parts):
             remove(name, fd)
             os.fsync(fd)
 
     @contextlib.contextmanager
     def lock(self, *parts: str, wait_s: float = 0, purpose: str = "") -> Iterator[None]:
-        """Nobody else has this lock for the block; it goes with its process. purpose: what is done
-        there, for who comes meanwhile. Raises Busy."""
+        """Hold an exclusive lock for the block; it ends with the process. purpose: shown to
+        processes that find it locked. Raises Busy."""
         fd = self._file(parts, os.O_RDWR | os.O_CREAT)
         try:
             self._flock(fd, fcntl.LOCK_EX, wait_s, parts)
-            with contextlib.suppress(OSError):  # the file system is full: it is a message alone
+            with contextlib.suppress(OSError):  # full: only the message is lost
                 os.ftruncate(fd, 0)
                 os.pwrite(fd, f"{purpose}, process {os.getpid()}".encode() if purpose else b"", 0)
             yield
@@ -184,21 +187,17 @@ class SafeFolder:
 
     @contextlib.contextmanager
     def file_lock(self, *parts: str, exclusive: bool = False) -> Iterator[None]:
-        """A file that is there is in use for the block: by others, too, or by us alone.
-
-        Raises Busy, and NotFound where it is gone.
-        """
+        """Lock an existing file for the block, shared or exclusive. Raises Busy, and NotFound if it
+        was removed."""
         fd = self._file(parts, os.O_RDWR if exclusive else os.O_RDONLY)
         try:
             with contextlib.ExitStack() as locked:
-                if (
-                    not exclusive and self.is_read_only
-                ):  # nobody removes it; a server may give no lock
+                if not exclusive and self.is_read_only:  # a server may refuse locks
                     locked.enter_context(contextlib.suppress(LockUnsupported))
                 self._flock(fd, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH, 0, parts)
             with self.open_file(*parts) as now:
                 if os.fstat(now).st_ino != os.fstat(fd).st_ino:
-                    raise errors.NotFound(f"{self._display_path(parts)} is another by now")
+                    raise errors.NotFound(f"{self._display_path(parts)} was replaced")
             yield
         finally:
             os.close(fd)
@@ -212,11 +211,11 @@ class SafeFolder:
             except OSError as exc:
                 if exc.errno not in (errno.EAGAIN, errno.EACCES):
                     raise LockUnsupported(
-                        f"{self._display_path(parts)} cannot be locked: {_reason(exc)}"
+                        f"cannot lock {self._display_path(parts)}: {_reason(exc)}"
                     ) from exc
             if time.monotonic() >= end:
                 raise Busy(
-                    f"somebody else is at work on {self._display_path(parts[:-1])}{_owner(fd)}"
+                    f"{self._display_path(parts[:-1])} is locked by another process{_owner(fd)}"
                 )
             time.sleep(_PAUSE_S)
 
@@ -225,7 +224,7 @@ class SafeFolder:
             fd = os.open(name, flags | _FILE, 0o600, dir_fd=parent)
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             os.close(fd)
-            raise errors.BadAnswer(f"{self._display_path(parts)} is no regular file")
+            raise errors.BadAnswer(f"{self._display_path(parts)} is not a regular file")
         return fd
 
     @contextlib.contextmanager
@@ -236,7 +235,7 @@ class SafeFolder:
 
     @contextlib.contextmanager
     def _open_folder(self, parts: tuple[str, ...]) -> Iterator[int]:
-        """The descriptor of a folder."""
+        """Yield the descriptor of a folder."""
         with self._os_errors(()):
             fd = os.open(self.root, _FOLDER)
         try:
@@ -251,15 +250,15 @@ class SafeFolder:
 
     @contextlib.contextmanager
     def _os_errors(self, parts: tuple[str, ...]) -> Iterator[None]:
-        """What the system says of a place, as an error of ours."""
+        """Convert errors of the system to VirtError."""
         try:
             yield
         except FileNotFoundError as exc:
-            raise errors.NotFound(f"{self._display_path(parts)} is not there") from exc
+            raise errors.NotFound(f"{self._display_path(parts)} does not exist") from exc
         except OSError as exc:
             if exc.errno in (errno.ELOOP, errno.ENOTDIR, errno.ENXIO, errno.EISDIR):
                 raise errors.BadAnswer(
-                    f"{self._display_path(parts)} is not what it has to be"
+                    f"{self._display_path(parts)} has an unexpected type"
                 ) from exc
             raise errors.OperationFailed(f"{self._display_path(parts)}: {_reason(exc)}") from exc
 
@@ -268,7 +267,7 @@ class SafeFolder:
 
 
 def _owner(fd: int) -> str:
-    """What who has the lock does."""
+    """Return the purpose that the holder of the lock wrote."""
     with contextlib.suppress(OSError):
         text = os.pread(fd, _LONGEST_OWNER, 0).decode("utf-8", "replace")
         return f": {sanitize.one_line(text)}" if text else ""
@@ -277,7 +276,7 @@ def _owner(fd: int) -> str:
 
 def _part(name: str) -> str:
     if not _PART.fullmatch(name) or name in (".", ".."):
-        raise errors.BadAnswer(f"{short_repr(name)} is no name of a file here")
+        raise errors.BadAnswer(f"{short_repr(name)} is not a valid file name")
     return name
 
 
@@ -293,12 +292,12 @@ def _write(name: str, data: bytes, fd: int) -> None:
 
 
 def remove(name: str, fd: int) -> None:
-    """Remove a file, a link itself, or a folder with all in it. fd: of the folder that has it."""
+    """Remove a file, a link itself, or a folder with its content. fd: descriptor of its parent."""
     try:
         below = os.open(name, _FOLDER, dir_fd=fd)
     except FileNotFoundError:
         return
-    except OSError:  # a file, a link, a device
+    except OSError:  # not a folder
         os.unlink(name, dir_fd=fd)
         return
     try:

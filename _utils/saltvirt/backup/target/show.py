@@ -1,5 +1,5 @@
-"""Shows a backup to the one hypervisor that restores it: a program of its own, which outlives the
-job that began it and ends when nobody reads any more."""
+"""Export a backup to the one hypervisor that restores it, from a detached process that ends when
+the backup is no longer read."""
 
 from __future__ import annotations
 
@@ -28,20 +28,23 @@ from saltvirt.units import short_repr
 
 MODULE = "backup.target.show"
 _RUN = f"{paths.RUN}/backups"
-# so long nobody may be connected
+# end after this time without a reader
 IDLE_S = 120
-# the same where a guest stands on it, which is paused as long as it is cut off
+# the same for a live restore, whose guest is paused while it is disconnected
 PINNED_IDLE_S = 86_400
 _POLL_S = 2
-# in the folder of what is shown: to whom
+# file in the export's folder that names its reader
 _READER = "reader"
 
 
 @dataclass(frozen=True)
 class ShowRequest(Message):
-    """What is shown: a backup in a folder. door: where, and to whom. stand: the guest that runs
-    from it; None: it is only read. disk: this one alone; None: all. damaged: also if it is not
-    good."""
+    """A backup to export.
+
+    folder: of the target. door: address, and the permitted reader. stand: the guest that runs from
+    the backup; None: it is only read. disk: only this disk; None: all. damaged: also if the backup
+    is not good.
+    """
 
     folder: str
     uuid: str
@@ -52,12 +55,13 @@ class ShowRequest(Message):
     damaged: bool = False
 
     def disks(self, target: BackupTarget, backup_record: BackupRecord) -> list[BackupDiskRecord]:
-        """Those of the backup that are shown: of one that is damaged what can be opened."""
+        """Return the disks to export; of a damaged backup those that can be opened."""
         chosen = (disk for disk in backup_record.disks if self.disk in (None, disk.target))
         return [disk for disk in chosen if self._is_shown(target, backup_record, disk)]
 
     def state(self, target: BackupTarget, backup_record: BackupRecord) -> BackupDiskRecord | None:
-        """What the guest had beside its disks, if all of it is shown and it can be opened."""
+        """Return the state of the guest if all of the backup is exported and the state can be
+        opened."""
         if (
             self.disk
             or not backup_record.state
@@ -84,8 +88,11 @@ class ShowRequest(Message):
 
 
 def show(library: str, request: ShowRequest, host: str) -> ShownBackup:
-    """Shows it. library: the folder of the package saltvirt. host: how this machine is called in
-    its certificate. Raises NotFound, BadAnswer for a backup that is not good, OperationFailed."""
+    """Start the export.
+
+    library: the folder of the package saltvirt. host: name of this host in its certificate. Raises
+    NotFound, OperationFailed, and BadAnswer for a backup that is not good.
+    """
     target = BackupTarget(request.folder)
     catalog = target.catalog(request.uuid)
     name = backup_ids.find(catalog.backups, request.ident, f"{request.uuid} in {request.folder}")
@@ -95,14 +102,14 @@ def show(library: str, request: ShowRequest, host: str) -> ShownBackup:
         and backup_record
         and request.disk not in {disk.target for disk in backup_record.disks}
     ):
-        raise errors.NotFound(f"the backup {name} has no disk {short_repr(request.disk)}")
+        raise errors.NotFound(f"backup {name} has no disk {short_repr(request.disk)}")
     problem = catalog.disk_problem(name, request.disk) if request.disk else catalog.problem(name)
     if backup_record is None or (problem and not request.damaged):
-        raise errors.BadAnswer(f"the backup {name} is not good: {problem}")
+        raise errors.BadAnswer(f"backup {name} is not good: {problem}")
     chosen = request.disks(target, backup_record)
     if not chosen:
         reason = problem or "none of its files can be opened"
-        raise errors.BadAnswer(f"nothing of the backup {name} can be read: {reason}")
+        raise errors.BadAnswer(f"no part of backup {name} can be read: {reason}")
     definition = target.definition(backup_record)
     port = _spawn(library, replace(request, ident=name))
     disks = tuple(ShownDisk(disk.target, disk.size_bytes) for disk in chosen)
@@ -114,7 +121,7 @@ def show(library: str, request: ShowRequest, host: str) -> ShownBackup:
 
 
 def hide(reader: str) -> bool:
-    """What is shown to one reader is shown no more, in some seconds; whether anything was."""
+    """End all exports to a reader, which takes some seconds. Return whether there were any."""
     digest, is_hidden = _digest(reader), False
     for path in glob.glob(f"{_RUN}/show-*/{_READER}"):
         with contextlib.suppress(FileNotFoundError), open(path, encoding="ascii") as file:
@@ -129,15 +136,16 @@ def _digest(reader: str) -> str:
 
 
 def _spawn(library: str, request: ShowRequest) -> int:
-    """The port on which the program shows it."""
+    """Start the program and return its port."""
     return int(
-        detached.spawn(library, MODULE, request, "the program that shows the backup")["port"]
+        detached.spawn(library, MODULE, request, "the program that exports the backup")["port"]
     )
 
 
 def main(_argv: list[str]) -> int:
-    """The program: a ShowRequest on its standard input; one line on its standard output."""
-    request = ShowRequest.from_answer(json.load(sys.stdin), "what is to be shown")
+    """The program. It reads a ShowRequest from standard input and writes one line to standard
+    output."""
+    request = ShowRequest.from_answer(json.load(sys.stdin), "the request")
     try:
         target = BackupTarget(request.folder)
         with (
@@ -173,7 +181,7 @@ def _serve_until_idle(
     is_wanted: Callable[[], bool],
     idle_s: float,
 ) -> None:
-    """Until nobody has read for a while, or it is not wanted any more."""
+    """Serve until there was no reader for a while, or the export is no longer wanted."""
     last_s = time.monotonic()
     while server.is_running and time.monotonic() - last_s < idle_s and is_wanted():
         time.sleep(_POLL_S)

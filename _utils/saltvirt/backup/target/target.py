@@ -2,15 +2,15 @@
 
 ::
 
-    UUID/IDENT/record.json    what it is; record.sha256 its digest, as sha256sum writes it
+    UUID/IDENT/record.json    the record; record.sha256: its digest, as sha256sum writes it
                domain.xml     the guest's definition
-               vda.qcow2      a disk, whole or an overlay on ../PARENT/vda.qcow2
-               vda.pieces     digests of what was read of it
-               verified.json  what was found when it was last read back
-               stands.json    which guests run from it
-    UUID/.lock                who makes or removes a backup of this guest
-    UUID/.new-IDENT           being made, UUID/.gone-IDENT being removed; of a process that died:
-                              the next one removes it
+               vda.qcow2      a disk: full, or an overlay on ../PARENT/vda.qcow2
+               vda.pieces     its checksum blocks
+               verified.json  result of the last verification
+               stands.json    guests that run from the backup
+    UUID/.lock                held while a backup of this guest is created or removed
+    UUID/.new-IDENT           a backup being created; UUID/.gone-IDENT: being removed. The next
+                              process removes those of a process that died
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ LOCK = ".lock"
 NEW, REMOVING = ".new-", ".gone-"
 _MAX_MARK_BYTES = 1024**2
 _BLOCK = 1024**2
-# while a record is made or a mark is put; a backup itself holds the lock for as long as it takes
+# while a record or a verification result is written; a backup holds the lock until it is complete
 WAIT_S = 10
 
 
 class BackupTarget:
-    """A folder of backups. Raises InvalidInput where it cannot be one."""
+    """A folder of backups. Raises InvalidInput if the folder is not suitable."""
 
     def __init__(self, folder: str) -> None:
         self.folder = SafeFolder(folder)
 
     def guests(self) -> list[str]:
-        """The UUIDs of guests that have, or had, a backup here."""
+        """Return the UUIDs of guests that have or had backups here."""
         return [name for name in self.folder.names() if record.is_uuid(name)]
 
     def catalog(self, uuid: str) -> Catalog:
-        """What is here of a guest, good or not; nothing where there is none."""
+        """Return the catalog of a guest, which may be empty."""
         names = self.folder.names(_check_uuid(uuid))
         backups = [self._load_backup(uuid, item) for item in names if backup_ids.is_backup_id(item)]
         return Catalog(item for item in backups if item)
@@ -63,7 +63,7 @@ class BackupTarget:
             seal_data = self.folder.read(uuid, backup_id, record.SEAL, max_bytes=_BLOCK)
             backup_record = record.parse(data, f"{record.FILE} of {backup_id}", seal_data)
             if (backup_record.ident, backup_record.uuid) != (backup_id, uuid):
-                raise errors.BadAnswer(f"{record.FILE} of {backup_id} is of another backup")
+                raise errors.BadAnswer(f"{record.FILE} of {backup_id} belongs to another backup")
         except errors.NotFound as exc:
             if not self.folder.exists(uuid, backup_id):
                 return None  # removed meanwhile
@@ -83,7 +83,7 @@ class BackupTarget:
         )
 
     def _load_result(self, backup_record: BackupRecord) -> tuple[Verification | None, str | None]:
-        """(what was found when it was last read back, why that cannot be read)."""
+        """Return (result of the last verification, why it cannot be read)."""
         label = f"{verification.FILE} of {backup_record.ident}"
         try:
             data = self.folder.read(
@@ -95,12 +95,12 @@ class BackupTarget:
             return verification.parse(data, label), None
         except errors.NotFound:
             return None, None
-        except errors.VirtError as exc:  # it may have said that a disk is broken
+        except errors.VirtError as exc:  # it may have reported broken disks
             broken = {disk.target: exc.text for disk in backup_record.parts}
             return Verification(backup_record.when, broken=broken), exc.text
 
     def definition(self, backup_record: BackupRecord) -> str:
-        """The XML of a backup. Raises BadAnswer where it is not what the record was made with."""
+        """Return the guest's definition. Raises BadAnswer if it does not match the record."""
         max_bytes = record.MAX_DEFINITION_BYTES
         data = self.folder.read(
             backup_record.uuid, backup_record.ident, record.DEFINITION, max_bytes=max_bytes
@@ -110,12 +110,12 @@ class BackupTarget:
         return data.decode("utf-8")
 
     def disk_path(self, backup_record: BackupRecord, target: str) -> str:
-        """The path of a disk's qcow2."""
+        """Return the path of a disk's qcow2."""
         return self.folder.path(backup_record.uuid, backup_record.ident, record.disk_file(target))
 
     def layer_paths(self, backup_record: BackupRecord, disk: BackupDiskRecord) -> list[str]:
-        """The path of a disk's qcow2, for a tool, and of those that it stands on: each is what its
-        record says, and all are encrypted by the same key.
+        """Return the paths of a disk's qcow2 and its backing files, after checking that each
+        matches its record and that all have the same encryption key.
 
         Raises BadAnswer, ImageError, NotFound.
         """
@@ -136,7 +136,7 @@ class BackupTarget:
     def read_checksums(
         self, backup_record: BackupRecord, disk: BackupDiskRecord
     ) -> Iterator[ChecksumBlock]:
-        """The digests of a disk's pieces. Raises BadAnswer, in the middle, too."""
+        """Yield the checksum blocks of a disk. Raises BadAnswer, possibly after some blocks."""
         full = disk.parent is None
         label = f"{disk.checksums} of {backup_record.ident}"
         digest = hashlib.sha256()
@@ -149,17 +149,18 @@ class BackupTarget:
 
     @contextlib.contextmanager
     def lock(self, uuid: str, wait_s: float = WAIT_S, purpose: str = "") -> Iterator[None]:
-        """Nobody else makes or removes a backup of the guest for the block. purpose: what is done.
-        Raises Busy."""
+        """Hold the lock of the guest's backups for the block. purpose: for messages. Raises
+        Busy."""
         self.folder.make(_check_uuid(uuid))
         with self.folder.lock(uuid, LOCK, wait_s=wait_s, purpose=purpose):
             yield
 
     @contextlib.contextmanager
     def open_backup(self, uuid: str, backup_id: str) -> Iterator[BackupRecord]:
-        """A backup that is read for the block: nothing of it, nor of what it stands on, is removed.
+        """Yield the record of a backup and protect the backup, and all on which it depends, from
+        removal during the block.
 
-        Raises NotFound where it is gone, BadAnswer where its record cannot be read.
+        Raises NotFound if it was removed, BadAnswer if its record cannot be read.
         """
         with contextlib.ExitStack() as stack:
             stack.enter_context(
@@ -172,9 +173,10 @@ class BackupTarget:
 
     @contextlib.contextmanager
     def create(self, uuid: str, backup_id: str, wait_s: float = WAIT_S) -> Iterator[NewBackup]:
-        """A backup that is made in the block: there when it was finished, else nothing of it.
+        """Yield a new backup. It exists after the block only if it was finished.
 
-        backup_id: of ``ident.following``; when meanwhile another was made, InvalidInput.
+        backup_id: from ``backup_ids.following``. Raises InvalidInput if another backup was made
+        meanwhile.
         """
         with self.lock(uuid, wait_s, f"the backup {backup_id}"):
             self.sweep(uuid)
@@ -183,27 +185,27 @@ class BackupTarget:
                 _check_id(backup_id)
             ):
                 raise errors.InvalidInput(
-                    f"the backup {max(existing)} of this guest was made meanwhile: call the verb "
-                    "again if you need one more"
+                    f"another backup of this guest, {max(existing)}, was made meanwhile: repeat "
+                    "the command if you need one more"
                 )
             new = NewBackup(self, uuid, backup_id)
             self.folder.make(uuid, new.name)
             try:
                 yield new
-            finally:  # one that was finished has another name
+            finally:  # a finished backup was renamed
                 self.folder.remove(uuid, new.name)
 
     def sweep(self, uuid: str) -> None:
-        """Removes what a process that died left of a guest. Hold its lock."""
+        """Remove what interrupted processes left of a guest. The caller holds the lock."""
         for name in self.folder.names(uuid):
             if name.startswith((NEW, REMOVING)):
                 self.folder.remove(uuid, name)
 
     def remove(self, uuid: str, backup_id: str) -> bool:
-        """Takes a backup away; False when somebody reads it, or a guest stands on it. Hold the
-        lock of the guest that was backed up.
+        """Remove a backup; return False if it is being read or pinned. The caller holds the lock,
+        and has removed all backups that depend on this one.
 
-        What stands on it has to be gone before. Raises BadAnswer for a link in place of a folder.
+        Raises BadAnswer for a link instead of a folder.
         """
         self.folder.names(uuid)
         try:
@@ -219,7 +221,7 @@ class BackupTarget:
     @contextlib.contextmanager
     def _exclusive(self, uuid: str, backup_id: str) -> Iterator[None]:
         with contextlib.ExitStack() as stack:
-            # without a record nobody can be reading it
+            # a backup without a record cannot be in use
             with contextlib.suppress(errors.NotFound, errors.BadAnswer):
                 stack.enter_context(
                     self.folder.file_lock(uuid, backup_id, record.FILE, exclusive=True)
@@ -227,7 +229,8 @@ class BackupTarget:
             yield
 
     def is_used(self, uuid: str, backup_id: str) -> bool:
-        """Does somebody read it? Where nobody can write that is not asked: nothing is removed."""
+        """Whether a process reads the backup. On a read-only file system nothing is removed, so it
+        does not matter."""
         if self.folder.is_read_only:
             return False
         try:
@@ -237,22 +240,22 @@ class BackupTarget:
             return True
 
     def save_verification(self, uuid: str, backup_id: str, result: Verification) -> None:
-        """Puts down what was found of a backup, while it is used."""
+        """Store the result of a verification. The caller keeps the backup open."""
         self.folder.write(
             uuid, _check_id(backup_id), verification.FILE, data=record.as_json(result)
         )
 
 
 def open_target(folder: str, mounted: bool) -> BackupTarget:
-    """The target in a folder. mounted: it has to be a mount point. Raises InvalidInput."""
+    """Return the target in a folder. mounted: require a mount point. Raises InvalidInput."""
     if mounted and not os.path.ismount(check_absolute(folder)):
-        raise errors.InvalidInput(f"{folder} is not mounted: no backup is read or written below it")
+        raise errors.InvalidInput(f"{folder} is not mounted: mount the file system of the target")
     return BackupTarget(folder)
 
 
 @dataclass
 class NewBackup:
-    """A backup that is being made. What is in its folder is no backup before ``finish``."""
+    """A backup being created. It does not count as a backup before ``finish``."""
 
     target: BackupTarget
     uuid: str
@@ -260,35 +263,35 @@ class NewBackup:
 
     @property
     def name(self) -> str:
-        """Its folder until then. From there, too, ``../PARENT/vda.qcow2`` is the parent's."""
+        """Name of its temporary folder, in which ``../PARENT/vda.qcow2`` is valid too."""
         return f"{NEW}{self.backup_id}"
 
     @property
     def path(self) -> str:
-        """The path of its folder until then, for a program that writes into it."""
+        """Path of its temporary folder, for a program that writes into it."""
         return self.target.folder.path(self.uuid, self.name)
 
     def disk_path(self, target: str) -> str:
-        """Where the qcow2 of a disk is to be written."""
+        """Return the path for the qcow2 of a disk."""
         return self.target.folder.path(self.uuid, self.name, record.disk_file(target))
 
     @contextlib.contextmanager
     def checksum_writer(self, target: str) -> Iterator[ChecksumFile]:
-        """Takes the digests of a disk, in order, for the block."""
+        """Yield a writer for the checksum blocks of a disk."""
         path = self.target.folder.path(self.uuid, self.name, record.checksum_file(target))
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         with os.fdopen(fd, "wb") as file:
             yield ChecksumFile(file.write)
 
     def finish(self, draft: BackupRecord, definition: str) -> BackupRecord:
-        """The record, with the backup in its place.
+        """Complete the record and publish the backup.
 
-        draft: all but what is known here: its name, its guest's UUID, the digest of its definition,
-        and how long its disks are. Raises BadAnswer, and then there is no backup.
+        draft: the record without backup name, UUID, digest of the definition and file sizes, which
+        are added here. Raises BadAnswer; in this case there is no backup.
         """
         folder, xml = self.target.folder, definition.encode("utf-8")
         if len(xml) > record.MAX_DEFINITION_BYTES:
-            raise errors.BadAnswer("the definition is too long")
+            raise errors.BadAnswer("the definition of the guest is too long")
         lengths = folder.lengths(self.uuid, self.name)
         missing = [
             name
@@ -320,7 +323,7 @@ class NewBackup:
         return backup_record
 
     def _check_disk(self, disk: BackupDiskRecord, catalog: Catalog) -> None:
-        """Raises BadAnswer where a disk's file is not what the record will say of it."""
+        """Raise BadAnswer if the file of a disk does not match its record."""
         problem = image_mismatch(self.disk_path(disk.target), disk)
         problem = problem or (disk.parent and _parent_mismatch(disk, disk.parent, catalog))
         if problem:
@@ -328,17 +331,17 @@ class NewBackup:
 
 
 def _parent_mismatch(disk: BackupDiskRecord, parent: str, catalog: Catalog) -> str | None:
-    """Why a disk cannot stand on what it is to."""
+    """Return why a disk cannot depend on this parent."""
     reason = catalog.disk_problem(parent, disk.target)
     if reason:
-        return f"would stand on {parent}: {reason}"
+        return f"would depend on {parent}: {reason}"
     [(_, below), *_] = catalog.chain(parent, disk.target)
     mismatch = key_mismatch(below, disk)
-    return f"would stand on {parent}, which {mismatch}" if mismatch else None
+    return f"would depend on {parent}, which {mismatch}" if mismatch else None
 
 
 class ChecksumFile:
-    """Digests on their way to a file. sha256 is of the file, when all were added."""
+    """Writes checksum blocks to a file and computes its digest."""
 
     def __init__(self, write: Callable[[bytes], object]) -> None:
         self._write = write
@@ -346,42 +349,50 @@ class ChecksumFile:
         self._end = 0
 
     def add(self, block: ChecksumBlock) -> None:
-        """Puts a piece behind the last one."""
+        """Append a block."""
         if block.offset_bytes < self._end:
-            raise ValueError(f"the piece at {block.offset_bytes} comes after {self._end}")
+            raise ValueError(f"the block at {block.offset_bytes} comes after {self._end}")
         self._end = block.end_bytes
         self._digest.update(block.line)
         self._write(block.line)
 
     @property
     def sha256(self) -> str:
-        """What the record has of it."""
+        """Digest of the file, for the record."""
         return self._digest.hexdigest()
 
 
 def image_mismatch(path: str, disk: BackupDiskRecord) -> str | None:
-    """What a disk's file has that its record does not tell of, or None: no tool may open it then.
+    """Return how a file differs from the record of its disk; None if it matches. Tools may open it
+    only in this case.
 
     Raises ImageError, NotFound.
     """
     image = header.read(path, record.QCOW2)
     backing = (image.backing, image.backing_format) if image.backing else None
     if image.size_bytes != disk.size_bytes:
-        return f"is of {image.size_bytes} bytes, not {disk.size_bytes}"
+        return f"has {image.size_bytes} bytes instead of {disk.size_bytes}"
     if backing != disk.backing:
-        return f"stands on {short_repr(backing)}, not on {disk.backing}"
+        return f"has the backing file {short_repr(backing)} instead of {disk.backing}"
     if image.data_file or image.snapshots or image.corrupt:
         return "has a data file, a snapshot, or is marked as corrupt"
     if (image.encrypted, image.luks) != (bool(disk.key), bool(disk.key)):
-        return "is not encrypted by LUKS" if disk.key else "is encrypted, which its record lacks"
+        return (
+            "is not encrypted by LUKS"
+            if disk.key
+            else ("is encrypted, but not according to its record")
+        )
     return None
 
 
 def key_mismatch(below: BackupDiskRecord, disk: BackupDiskRecord) -> str | None:
-    """Why a disk cannot be read through one that is encrypted by another key, or by none."""
+    """Return why a disk cannot have a backing file with another encryption key."""
     if below.key == disk.key:
         return None
-    return f"is encrypted by {below.key or 'no key'}, what stands on it by {disk.key or 'none'}"
+    return (
+        f"is encrypted with {below.key or 'no key'}, the disk that depends on it with "
+        f"{disk.key or 'none'}"
+    )
 
 
 def _hash_lines(
@@ -394,11 +405,11 @@ def _hash_lines(
 
 def _check_uuid(uuid: str) -> str:
     if not record.is_uuid(uuid):
-        raise errors.InvalidInput(f"{uuid!r} is no UUID of a guest")
+        raise errors.InvalidInput(f"{uuid!r} is not a UUID of a guest")
     return uuid
 
 
 def _check_id(backup_id: str) -> str:
     if not backup_ids.is_backup_id(backup_id):
-        raise errors.InvalidInput(f"{backup_id!r} is no name of a backup")
+        raise errors.InvalidInput(f"{backup_id!r} is not a valid backup name")
     return backup_id

@@ -1,4 +1,4 @@
-"""All backups of a target, or one guest's: removed by rule, read back."""
+"""Prune or verify all backups of a target, or those of one guest."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from saltvirt.backup.model.upkeep_answers import (
 from saltvirt.backup.target import prune, receive, verify
 from saltvirt.backup.target.target import BackupTarget
 
-# the guest's name, the backup's, bytes done, bytes in all
+# (guest, backup, bytes done, total bytes)
 ProgressCallback = Callable[[str, str, int, int], object]
 ALL = "all"
-# of more backups an answer tells only what is to be told of
+# with more backups, an answer lists only those that need attention
 MAX_LISTED = 1500
 
 
 def select(target: BackupTarget, name: str | None) -> dict[str, Catalog]:
-    """UUID to what is there, of all guests, or of those that ``receive.whose`` finds: a guest that
-    was removed and made anew has two."""
+    """Map UUIDs to catalogs, of all guests or of those with this name; a guest that was created
+    again has two UUIDs."""
     uuids = target.guests() if name is None else receive.find_guests(target, name)
     return {uuid: target.catalog(uuid) for uuid in uuids}
 
@@ -37,8 +37,8 @@ def select(target: BackupTarget, name: str | None) -> dict[str, Catalog]:
 def prune_guests(
     target: BackupTarget, rules: Retention, name: str | None, test: bool
 ) -> PruneResult:
-    """Removes what no longer has to stay; test: only tells what. A guest of which it cannot be done
-    hinders no other."""
+    """Remove the backups that no rule keeps; test: only report them. A failure for one guest does
+    not affect others."""
     results = [_prune_guest(target, uuid, rules, test) for uuid in select(target, name)]
     if sum(len(result.backups) for result in results) > MAX_LISTED:
         results = [_removed_only(result) for result in results]
@@ -46,7 +46,7 @@ def prune_guests(
 
 
 def _removed_only(guest: GuestPruneResult) -> GuestPruneResult:
-    """Without those that stay: Salt cuts an answer that is too long."""
+    """Omit the retained backups, because Salt truncates long answers."""
     removed = tuple(decision for decision in guest.backups if not decision.stays)
     return replace(guest, backups=removed, untold=len(guest.backups) - len(removed))
 
@@ -75,11 +75,11 @@ def verify_all(
     report: ProgressCallback,
     limit: int | None = None,
 ) -> VerifyReport:
-    """Reads backups back, each guest's from the oldest on.
+    """Verify backups, those of each guest in order of their age, the oldest first.
 
-    backup: of each guest: ALL, or what ``ident.find`` takes. days: only those that were not read
-    back in so many days; None: all. now: as a record has it. limit: no more than so many, those
-    first that were not read back for the longest time.
+    backup: of each guest: ALL, or as for ``backup_ids.find``. days: only backups that were not
+    verified within this time; None: all. now: as in a record. limit: maximum number of backups, the
+    longest unverified first.
     """
     catalogs = {uuid: catalog for uuid, catalog in select(target, name).items() if catalog.last}
     chosen = _select_backups(catalogs, backup)
@@ -95,8 +95,8 @@ def verify_all(
 
 
 def _select_backups(catalogs: Mapping[str, Catalog], backup: str) -> list[tuple[str, StoredBackup]]:
-    """(the guest's UUID, a backup) of those that are meant. Raises as ``ident.find`` does if no
-    guest has one."""
+    """Return (UUID, backup) of the selected backups. Raises what ``backup_ids.find`` raises if no
+    guest has a matching backup."""
     selected: list[tuple[str, StoredBackup]] = []
     missing = None
     for uuid, catalog in catalogs.items():
@@ -105,7 +105,7 @@ def _select_backups(catalogs: Mapping[str, Catalog], backup: str) -> list[tuple[
             continue
         try:
             selected.append((uuid, catalog.backups[backup_ids.find(catalog.backups, backup)]))
-        except errors.NotFound as exc:  # each guest has numbers of its own
+        except errors.NotFound as exc:  # backup numbers are per guest
             missing = exc
     if missing and not selected:
         raise missing
@@ -113,7 +113,7 @@ def _select_backups(catalogs: Mapping[str, Catalog], backup: str) -> list[tuple[
 
 
 def _since(backup: StoredBackup) -> tuple[str, str]:
-    """When it was last read back, those never read back first."""
+    """Sort key: the time of the last verification; backups that were never verified come first."""
     return (backup.verification.when if backup.verification else "", backup.backup_id)
 
 
@@ -121,14 +121,14 @@ def _is_due(backup: StoredBackup, days: float, now: str) -> bool:
     if backup.verification is None:
         return True
     since = record.moment(now) - record.moment(backup.verification.when)
-    # a clock that was put back is no reason not to look
+    # do not trust a verification from the future: the clock was put back
     return not datetime.timedelta() <= since < datetime.timedelta(days=days)
 
 
 def _verify(
     target: BackupTarget, uuid: str, backup: StoredBackup, now: str, report: ProgressCallback
 ) -> VerifyResult | None:
-    """What was found; None for one that was removed meanwhile."""
+    """Verify a backup and return the result; None if it was removed meanwhile."""
     guest = backup.record.guest if backup.record else None
     result = VerifyResult(uuid, backup.backup_id, guest)
 

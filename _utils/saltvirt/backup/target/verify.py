@@ -1,8 +1,8 @@
-"""Reads a backup back and compares it with the digests of what was read of the guest.
+"""Verify backups: read them and compare the data with the digests of what was read from the guest.
 
-What is compared of a disk is its own pieces, through its own file: what it stands on is another
-backup's, with digests of its own. So that no byte of an overlay is believed that is not among its
-pieces, its file may have nothing beyond them.
+Each backup is compared with its own blocks, through its own files; the backing files belong to
+other backups with digests of their own. The file of an increment may contain only data of its
+blocks.
 """
 
 from __future__ import annotations
@@ -27,35 +27,35 @@ from saltvirt.backup.target.target import BackupTarget
 from saltvirt.images import tools
 
 VERIFYING = ".verify"
-# qemu-img's list of this much of a disk is never too long to take
+# part of a disk for which qemu-img's list of extents has an acceptable size
 _MAP_BYTES = 4 * 1024**3
 _MAX_CLUSTER = 2 * 1024**2
-# exit codes of qemu-img check: what nothing refers to harms nothing
+# exit codes of qemu-img check; leaked clusters are harmless
 _CORRUPT, _LEAKED = 2, 3
 _BLOCK = 1024**2
-# words of the system in what a tool says: the file may be as it was
+# phrases of system errors in the output of a tool, which do not indicate a damaged file
 _SYSTEM = (*(os.strerror(code).lower() for code in errno.errorcode), " lock", "timed out")
 
-# (bytes that were compared, bytes in all)
+# (bytes compared, total bytes)
 ProgressCallback = Callable[[int, int], object]
 
 
 class Damaged(errors.ImageError):
-    """What a backup has is not what was written, whoever reads it, and whenever."""
+    """The backup differs from what was written, permanently."""
 
 
 def backup(
     target: BackupTarget, uuid: str, backup_id: str, verified_at: str, report: ProgressCallback
 ) -> Verification:
-    """What is wrong with a backup, as it is put beside its record.
+    """Verify a backup and store the result beside its record.
 
-    A disk is broken only if what it has differs from its digests, its record or the rules of its
-    format. Everything else is a failure of a tool, of the storage or of this machine.
+    A disk is broken only if its content differs from its digests, its record or the rules of its
+    format. All other errors are failures of a tool, of the storage or of this machine.
 
-    verified_at: it is now. Raises NotFound if the backup was removed, BadAnswer if its record
-    cannot be
-    read, Busy while another verifies the guest's, Unsupported without QEMU's tools, and NotNow if a
-    disk could not be read: of that disk nothing is put down.
+    verified_at: the present time. Raises NotFound if the backup was removed, BadAnswer if its
+    record cannot be read, Busy while another process verifies a backup of this guest, Unsupported
+    without QEMU's tools, and TemporaryFailure if a disk could not be read, for which no result is
+    stored.
     """
     target.folder.names(uuid)
     with target.open_backup(uuid, backup_id) as backup_record, _exclusive(target, uuid):
@@ -75,15 +75,15 @@ def backup(
 
 
 def _exclusive(target: BackupTarget, uuid: str) -> contextlib.AbstractContextManager[None]:
-    """Nobody else reads the guest's back; where nobody can write no two could disagree."""
+    """Prevent concurrent verifications of a guest; not needed if nothing can be stored."""
     if target.folder.is_read_only:
         return contextlib.nullcontext()
     return target.folder.lock(uuid, VERIFYING, purpose="virt.backup_verify")
 
 
 class _BackupCheck:
-    """One verification of a backup. broken: name of a disk to what is wrong with it; "" is the
-    definition. unread: name of a disk to why it could not be read."""
+    """Verification of one backup. broken: disk to its problem; the definition has the name "".
+    unread: disk to the reason why it could not be read."""
 
     def __init__(self, target: BackupTarget, backup_record: BackupRecord, catalog: Catalog) -> None:
         self._target, self._record, self._stock = target, backup_record, catalog
@@ -91,7 +91,7 @@ class _BackupCheck:
         self.unread: dict[str, str] = {}
 
     def run(self, progress: _VerifyProgress) -> None:
-        """Reads the definition and each disk; what becomes of one hinders no other."""
+        """Check the definition and each disk, independently of each other."""
         self._check_part("", self._definition)
         for disk in self._record.parts:
             self._check_part(disk.target, functools.partial(self._disk, disk, progress))
@@ -110,8 +110,8 @@ class _BackupCheck:
             self.unread[name or record.DEFINITION] = errors.OperationFailed(exc).text
 
     def result(self, verified_at: str, before: Verification | None) -> Verification:
-        """The mark. Of what could not be read it says what was put down before, and it is as old
-        as that was: so it is soon read again."""
+        """Return the result. Disks that could not be read keep their previous result with its time,
+        so that they are verified again soon."""
         if not self.unread:
             return Verification(
                 verified_at, tuple(disk.target for disk in self._record.parts), self.broken
@@ -129,7 +129,7 @@ class _BackupCheck:
 
     def _definition(self) -> None:
         if record.DEFINITION not in self._stock.backups[self._record.ident].lengths:
-            raise Damaged(f"{record.DEFINITION} is gone")
+            raise Damaged(f"{record.DEFINITION} is missing")
         try:
             self._target.definition(self._record)
         except (errors.BadAnswer, UnicodeDecodeError) as exc:
@@ -147,7 +147,7 @@ class _BackupCheck:
                     disk_layers, disk, self._target.read_checksums(self._record, disk)
                 )
             _compare(disk_layers, self._target.read_checksums(self._record, disk), progress)
-        except errors.BadAnswer as exc:  # of the digests
+        except errors.BadAnswer as exc:  # raised for the checksum file
             raise Damaged(exc.text) from exc
 
 
@@ -167,16 +167,16 @@ class _VerifyProgress:
         self._report, self._total, self._before = report, total, 0
 
     def update(self, offset_bytes: int) -> None:
-        """So far of the disk that is read."""
+        """Report the offset in the present disk."""
         self._report(self._before + offset_bytes, self._total)
 
     def finish_disk(self, size_bytes: int) -> None:
-        """A disk is done."""
+        """Count a finished disk."""
         self._before += size_bytes
 
 
 def _check(disk_layers: Layers) -> None:
-    """Raises Damaged where QEMU finds that the file contradicts itself."""
+    """Raise Damaged if QEMU finds errors in the tables of the file."""
     argv = ["check", "--output=json", *disk_layers.argv]
     action = f"check {disk_layers.paths[0]}"
     try:
@@ -195,13 +195,14 @@ def _check(disk_layers: Layers) -> None:
 
 
 def _is_refused(text: str) -> bool:
-    """Whether QEMU does not open a file for what is in it, and not for what the system says."""
+    """Whether QEMU refuses to open a file because of its content, and not because of a system
+    error."""
     message = text.lower()
     return "could not open" in message and not any(phrase in message for phrase in _SYSTEM)
 
 
 def _read_files(disk_layers: Layers) -> None:
-    """Raises OSError where the storage fails."""
+    """Read all files to their ends. Raises OSError if the storage fails."""
     for path in disk_layers.paths:
         with open(path, "rb", buffering=0) as file:
             while file.read(_BLOCK):
@@ -214,7 +215,7 @@ def _run(
     timeout_s: float | None = tools.TIMEOUT_S,
     good: tuple[int, ...] = (0,),
 ) -> bytes:
-    """What qemu-img says. Raises NotNow."""
+    """Return the output of qemu-img. Raises TemporaryFailure."""
     return tools.run(
         ["qemu-img", *argv], action, reader.TemporaryFailure, timeout_s=timeout_s, ok_codes=good,
         transient_error=reader.TemporaryFailure,
@@ -224,7 +225,7 @@ def _run(
 def _compare(
     disk_layers: Layers, blocks: Iterable[ChecksumBlock], progress: _VerifyProgress
 ) -> None:
-    """Raises Damaged where a disk first is another than it was."""
+    """Raise Damaged at the first block that differs."""
     key = disk_layers.checksum_key
     with reader.open_image(disk_layers.argv) as image:
         for block in blocks:
@@ -234,8 +235,8 @@ def _compare(
                 _retry_block(disk_layers, block, key, exc)
             if not same:
                 raise Damaged(
-                    f"the {block.length_bytes} bytes at {block.offset_bytes} are others than were "
-                    f"read"
+                    f"the {block.length_bytes} bytes at offset {block.offset_bytes} differ from "
+                    "what was backed up"
                 )
             progress.update(block.end_bytes)
 
@@ -243,15 +244,18 @@ def _compare(
 def _retry_block(
     disk_layers: Layers, block: ChecksumBlock, key: bytes | None, first: reader.Unreadable
 ) -> None:
-    """QEMU says the same of storage that fails and of a cluster that cannot be decompressed. Raises
-    Damaged if the files can be read to their ends and QEMU fails again, else NotNow."""
+    """Distinguish a failing storage from a damaged cluster, for which QEMU reports the same error.
+
+    Raises Damaged if the files can be read to their ends and QEMU fails again, else
+    TemporaryFailure.
+    """
     _read_files(disk_layers)
     try:
         with reader.open_image(disk_layers.argv) as image:
             _is_same(image, block, key)
     except reader.Unreadable as exc:
         raise Damaged(exc.text) from exc
-    raise reader.TemporaryFailure(f"{first.text}; the second time it could be read") from first
+    raise reader.TemporaryFailure(f"{first.text}; the second attempt succeeded") from first
 
 
 def _is_same(image: Reader, block: ChecksumBlock, key: bytes | None) -> bool:
@@ -261,7 +265,7 @@ def _is_same(image: Reader, block: ChecksumBlock, key: bytes | None) -> bool:
     while offset < block.end_bytes:
         length = min(reader.MAX_BYTES, block.end_bytes - offset)
         data = image.read(offset, length)
-        # a comparison in one call: bytes one by one would take seconds
+        # one call for all bytes, for speed
         if data.count(0) != length:
             return False
         offset += length
@@ -271,10 +275,8 @@ def _is_same(image: Reader, block: ChecksumBlock, key: bytes | None) -> bool:
 def _refuse_extra_data(
     disk_layers: Layers, disk: BackupDiskRecord, blocks: Iterable[ChecksumBlock]
 ) -> None:
-    """Raises Damaged where an overlay's own file has something that is in none of its pieces.
-
-    A piece that begins or ends within a cluster has all of it in the file.
-    """
+    """Raise Damaged if the file of an increment contains data outside of its blocks. Blocks are
+    extended to whole clusters."""
     cluster = _cluster(disk_layers.paths[0])
     covered = _clusters(blocks, cluster)
     extent = next(covered, None)
@@ -284,26 +286,28 @@ def _refuse_extra_data(
             while extent is not None and extent[1] <= offset:
                 extent = next(covered, None)
             if extent is None or extent[0] > offset:
-                raise Damaged(f"it has something at {offset} that was not read of the guest")
+                raise Damaged(
+                    f"the file has data at offset {offset} that was not read from the guest"
+                )
             offset = extent[1]
 
 
 def _clusters(blocks: Iterable[ChecksumBlock], cluster: int) -> Iterator[tuple[int, int]]:
-    """(begin, end) of what pieces have, in whole clusters."""
+    """Yield (begin, end) of the blocks, extended to whole clusters."""
     for block in blocks:
         yield block.offset_bytes // cluster * cluster, -(-block.end_bytes // cluster) * cluster
 
 
 def _allocated(disk_layers: Layers, size_bytes: int) -> Iterator[tuple[int, int]]:
-    """(begin, end) of what a file itself has, not what it stands on."""
+    """Yield (begin, end) of what the file itself contains, without its backing files."""
     for begin in range(0, size_bytes, _MAP_BYTES):
         argv = ["map", "--output=json", f"--start-offset={begin}", f"--max-length={_MAP_BYTES}"]
-        output = _run([*argv, *disk_layers.argv], f"look into {disk_layers.paths[0]}", None)
+        output = _run([*argv, *disk_layers.argv], f"inspect {disk_layers.paths[0]}", None)
         for extent in json.loads(output):
             if extent["depth"] == 0 and extent.get("present", True):
                 yield extent["start"], extent["start"] + extent["length"]
 
 
 def _cluster(path: str) -> int:
-    output = json.loads(_run(["info", "-f", "qcow2", "--output=json", path], f"look into {path}"))
+    output = json.loads(_run(["info", "-f", "qcow2", "--output=json", path], f"inspect {path}"))
     return min(int(output["cluster-size"]), _MAX_CLUSTER)
