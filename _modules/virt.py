@@ -43,7 +43,7 @@ with saltvirt.later():
     from saltvirt.host.domain import (
         pending_changes as waiting,
     )
-    from saltvirt.host.domain import power as powering  # a function here has the same name
+    from saltvirt.host.domain import power as host_power  # a function here has the same name
     from saltvirt.host.migration import move_journal
     from saltvirt.host.node import job_steps
     from saltvirt.host.provision import admission
@@ -550,7 +550,7 @@ def resume(vm_, **kwargs):
 
         salt '*' virt.resume <domain>
     """
-    return _change(vm_, "resume", powering.resume, kwargs)
+    return _change(vm_, "resume", host_power.resume, kwargs)
 
 
 def start(name, test=False, **kwargs):
@@ -697,7 +697,7 @@ def power(name, verb, when, last_seen=False, timeout=0, overcommit=None, placeme
     }
     with _locked(verb, name):
         with _connect(kwargs) as conn:
-            before = powering.before(conn, name, last_seen)
+            before = host_power.before(conn, name, last_seen)
         if before not in when:
             return power_answer.PowerChange(before).to_answer()
         if verb in acts:
@@ -706,7 +706,7 @@ def power(name, verb, when, last_seen=False, timeout=0, overcommit=None, placeme
         steps_dir = job_steps.folder(__salt__["config.get"])
         _on(name, lifecycle.off_within, kwargs, timeout_s, lambda: job_steps.record_step(steps_dir))
     with _connect(kwargs) as conn:
-        return power_answer.PowerChange(before, powering.after(conn, name)).to_answer()
+        return power_answer.PowerChange(before, host_power.after(conn, name)).to_answer()
 
 
 def ctrl_alt_del(vm_, **kwargs):

@@ -6,7 +6,7 @@ content into a job; see docs/console.md.
 :depends: libvirt-python in Salt's own Python
 """
 
-import base64 as base64s  # an argument here has the same name
+import base64 as base64_codec  # an argument here has the same name
 from typing import TYPE_CHECKING
 
 import saltvirt
@@ -70,7 +70,7 @@ def exec(vm_, cmd, shell=False, env=None, timeout=60, base64=False, **kwargs):
     with _connect(kwargs) as conn:
         result, *outputs = guest_exec.run(_agent(conn, vm_), command)
     out, err = (
-        base64s.b64encode(output_bytes).decode()
+        base64_codec.b64encode(output_bytes).decode()
         if is_raw
         else agent_request.printable(output_bytes)
         for output_bytes in outputs

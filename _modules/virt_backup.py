@@ -318,14 +318,14 @@ def backup_pull(
         next(iter(saltvirt.__path__)),
         backup_target.open_target(folder, bool(mounted)),
     )
-    teller = _progress_sender(guest)
+    teller = _backup_progress(guest)
     with _backup_reader(reader, serving_info.authority, "serving: authority") as (_, reader_dir):
         return receive.receive(
             library, target, request, serving_info, reader_dir, teller
         ).to_answer()
 
 
-def _progress_sender(name):
+def _backup_progress(name):
     """Return a function that sends progress events: ``salt/virt/backup/<name>/progress``."""
     steps_dir = job_steps.folder(__salt__["config.get"])
 
@@ -485,8 +485,8 @@ def backup_restore(
 
         salt hyper1 virt.backup_restore web1-old shown="$SHOWN"
     """
-    from saltvirt.backup.export import in_place_restore as overs  # noqa: PLC0415 - needs the binding
-    from saltvirt.backup.export import live_restore_build as instants  # noqa: PLC0415 - needs the binding
+    from saltvirt.backup.export import in_place_restore as in_place  # noqa: PLC0415 - needs the binding
+    from saltvirt.backup.export import live_restore_build as live_restores  # noqa: PLC0415 - needs the binding
     from saltvirt.backup.export import live_restore_server, restore  # noqa: PLC0415 - needs the binding
 
     arguments, stop = dict(kwargs), values.flag(stop, "stop")
@@ -504,11 +504,13 @@ def backup_restore(
             keeper = live_restore_server.make_request(
                 __salt__["config.get"], arguments, *reader_pair
             )
-            live_restore = instants.LiveRestoreOptions(next(iter(saltvirt.__path__)), keeper, limit)
+            live_restore = live_restores.LiveRestoreOptions(
+                next(iter(saltvirt.__path__)), keeper, limit
+            )
             last = (stop, only) if over else (itself,)
-            return instants.make_builder(live_restore, parts, last).run().to_answer()
+            return live_restores.make_builder(live_restore, parts, last).run().to_answer()
         if over:
-            return overs.InPlaceRestore(*parts, stop, only).run().to_answer()
+            return in_place.InPlaceRestore(*parts, stop, only).run().to_answer()
         result = restore.RestoreBuilder(*parts, itself).run()
     if not result.pub_key or __opts__.get("file_client") == "local":
         return result.to_answer()
@@ -545,7 +547,7 @@ def backup_disk(name, shown, disk, reader=None, **kwargs):
 
         salt hyper1 virt.backup_disk web1 shown="$SHOWN" disk=vdb
     """
-    from saltvirt.backup.export import in_place_restore as overs  # noqa: PLC0415 - needs the binding
+    from saltvirt.backup.export import in_place_restore as in_place  # noqa: PLC0415 - needs the binding
     from saltvirt.backup.export import restore  # noqa: PLC0415 - needs the binding
 
     arguments = dict(kwargs)
@@ -554,7 +556,7 @@ def backup_disk(name, shown, disk, reader=None, **kwargs):
     reading = _backup_reader(reader, backup_info.authority, "shown")
     with _connect(arguments) as conn, reading as (_, reader_dir):
         disk_restore = restore.RestoreBuilder(conn, request, tools, backup_info, reader_dir, True)
-        return overs.one_disk(conn, tools, request.name, disk_restore, target).to_answer()
+        return in_place.one_disk(conn, tools, request.name, disk_restore, target).to_answer()
 
 
 def _restore_inputs(name, shown, arguments):

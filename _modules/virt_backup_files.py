@@ -11,7 +11,7 @@ saltvirt = saltvirt.fresh()
 
 with saltvirt.later():
     from saltvirt import names, units
-    from saltvirt.backup.model import files as told_files
+    from saltvirt.backup.model import files as file_answers
     from saltvirt.backup.target import files as backup_files
     from saltvirt.backup.target import target as backup_target
     from saltvirt.host.node import job_steps
@@ -112,7 +112,7 @@ def backup_get(
 
 def _files_request(name, backup, path, filesystem):
     only_filesystem = None if filesystem is None else values.text(filesystem, "filesystem")
-    guest_path = told_files.parse_path(path)
+    guest_path = file_answers.parse_path(path)
     return backup_files.FileQuery(
         names.existing_guest(name), str(backup), guest_path, only_filesystem
     )

@@ -94,12 +94,12 @@ def backup_verify(folder, name=None, backup="all", days=None, mounted=False, mos
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     opened = backup_target.open_target(str(folder), bool(mounted))
     count = None if most is None else units.parse_count(most, "most")
-    progress = _progress_sender()
+    progress = _verification_progress()
     report = backup_keep.verify_all(opened, guest, str(backup), limit, now, progress, count)
     return report.to_answer()
 
 
-def _progress_sender():
+def _verification_progress():
     """Return a function that sends progress events: ``salt/virt/backup/<name>/verify``."""
     steps_dir = job_steps.folder(__salt__["config.get"])
     last_sent = [0.0]

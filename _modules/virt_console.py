@@ -12,11 +12,11 @@ saltvirt = saltvirt.fresh()
 
 with saltvirt.later():
     from saltvirt import names, settings
-    from saltvirt.answers import reach as reaching
+    from saltvirt.answers import reach as reach_answers
     from saltvirt.host import connection
     from saltvirt.host.domain import addresses, lookup
-    from saltvirt.host.domain import console as consoles  # a function here has the same name
-    from saltvirt.host.domain import screenshot as pictures
+    from saltvirt.host.domain import console as host_console  # a function here has the same name
+    from saltvirt.host.domain import screenshot as host_screenshot
     from saltvirt.pki.common import certs
     from saltvirt.pki.host import own_pair
     from saltvirt.spec import values
@@ -59,7 +59,7 @@ def console(vm_, **kwargs):
         salt '*' virt.console <domain>
     """
     with _connect(kwargs) as conn:
-        return consoles.console(conn, vm_)
+        return host_console.console(conn, vm_)
 
 
 def guest_addresses(vm_=None, **kwargs):
@@ -111,8 +111,8 @@ def screenshot(vm_, path=None, screen=0, **kwargs):
     folder = settings.folder(__salt__["config.get"], "screenshots", SCREENSHOTS)
     number = values.number(0, 2**31)(screen, "screen")
     with _connect(kwargs) as conn:
-        data = pictures.take(conn, lookup.lookup(conn, vm_), number)
-    return pictures.save(data, vm_, folder, path)
+        data = host_screenshot.take(conn, lookup.lookup(conn, vm_), number)
+    return host_screenshot.save(data, vm_, folder, path)
 
 
 def display(vm_, **kwargs):
@@ -136,7 +136,7 @@ def display(vm_, **kwargs):
         salt hyper1 virt.display web1
     """
     with _connect(kwargs) as conn:
-        return consoles.displays(conn, names.existing_guest(vm_)).to_answer()
+        return host_console.displays(conn, names.existing_guest(vm_)).to_answer()
 
 
 def screen(vm_, width=480, screen=0, **kwargs):
@@ -162,7 +162,7 @@ def screen(vm_, width=480, screen=0, **kwargs):
     number = values.number(0, 2**31)(screen, "screen")
     with _connect(kwargs) as conn:
         dom = lookup.lookup(conn, names.existing_guest(vm_))
-        return pictures.small(conn, dom, number, max_width).to_answer()
+        return host_screenshot.small(conn, dom, number, max_width).to_answer()
 
 
 def reach(vm_, kind, caller, screen=0, force=False, **kwargs):
@@ -195,12 +195,12 @@ def reach(vm_, kind, caller, screen=0, force=False, **kwargs):
     connection.require_binding()
     get = __salt__["config.get"]
     number = values.number(0, 2**31)(screen, "screen")
-    access_kind = values.choice(*reaching.KINDS, reaching.AGENT)(kind, "kind")
+    access_kind = values.choice(*reach_answers.KINDS, reach_answers.AGENT)(kind, "kind")
     client_ca = own_pair.authority(caller, "caller")
     local = settings.connection(get, dict(kwargs))
     with _connect(kwargs) as conn:
         uuid, details = launch.probe(conn, names.existing_guest(vm_), access_kind, number)
-    pair = own_pair.generate(reaching.CERTIFICATE_NAME, certs.SERVER, 1)
+    pair = own_pair.generate(reach_answers.CERTIFICATE_NAME, certs.SERVER, 1)
     credentials = tls_listener.TlsCredentials(pair.authority, pair.certificate, pair.key, client_ca)
     endpoint = tls_listener.TlsEndpoint(
         tls_listener.everywhere(), relay.port(get), relay.PORT_COUNT, credentials
@@ -216,4 +216,4 @@ def reach(vm_, kind, caller, screen=0, force=False, **kwargs):
         endpoint,
     )
     port = launch.start_relay(next(iter(saltvirt.__path__)), request)
-    return reaching.Reach(uuid, access_kind, port, pair.authority, details).to_answer()
+    return reach_answers.Reach(uuid, access_kind, port, pair.authority, details).to_answer()

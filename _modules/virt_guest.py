@@ -16,7 +16,7 @@ with saltvirt.later():
     from saltvirt.fleet.minion import client, files
     from saltvirt.host import connection
     from saltvirt.host.domain import guest_lock, resize
-    from saltvirt.host.domain import power as powering  # a function of virt has the same name
+    from saltvirt.host.domain import power as host_power  # a function of virt has the same name
     from saltvirt.host.migration import departures
     from saltvirt.host.provision import (
         admission,
@@ -26,9 +26,9 @@ with saltvirt.later():
         images_folder,
         seed_drive,
     )
-    from saltvirt.host.provision import clone as cloning  # a function here has the same name
-    from saltvirt.host.provision import rename as renaming
-    from saltvirt.host.provision import update as updating
+    from saltvirt.host.provision import clone as host_clone  # a function here has the same name
+    from saltvirt.host.provision import rename as host_rename
+    from saltvirt.host.provision import update as host_update
     from saltvirt.spec import deploy as deploy_spec
     from saltvirt.spec import disk as disk_spec  # an argument here has the same name
     from saltvirt.spec import guest, profiles, values
@@ -334,11 +334,11 @@ def update(
     connect, extra = _split(kwargs)
     admission_config = _admission_config(extra)
     is_live, is_test = values.flag(live, "live"), values.flag(test, "test")
-    update_mode = updating.UpdateOptions(is_live, disk_spec.detach(detach, "detach"), is_test)
+    update_mode = host_update.UpdateOptions(is_live, disk_spec.detach(detach, "detach"), is_test)
     arguments.update(cpu=cpu or None, mem=mem or None, **extra)
     spec = _guest_spec(arguments, update=True)
     with _connect(connect) as conn:
-        return updating.update(
+        return host_update.update(
             conn, spec, _tools(name, spec.deploy, admission_config, "update"), update_mode
         )
 
@@ -398,13 +398,13 @@ def clone(vm_, name, seed=None, start=False, test=False, **kwargs):
     deploy = deploy_spec.DeploySpec.parse(extra, "clone")
     with _connect(connect) as conn:
         if seed is None:
-            seed = cloning.was_seeded(conn, vm_)
+            seed = host_clone.was_seeded(conn, vm_)
         seed, start = values.boolean(seed, "seed"), values.flag(start, "start")
         guest = guest_builder.GuestRequest(str(name), seed, start, autostart)
         tools = _tools(name, deploy, admission_config, "clone")
         if test:
-            return cloning.preview(conn, vm_, guest, tools)
-        answer = cloning.clone(conn, vm_, guest, tools)
+            return host_clone.preview(conn, vm_, guest, tools)
+        answer = host_clone.clone(conn, vm_, guest, tools)
     return _submit_key(name, deploy, answer)
 
 
@@ -445,12 +445,12 @@ def rename(vm_, name, seed=None, test=False, **kwargs):
     deploy = deploy_spec.DeploySpec.parse(extra, "rename")
     with _connect(connect) as conn:
         if seed is None:
-            seed = cloning.was_seeded(conn, vm_)
+            seed = host_clone.was_seeded(conn, vm_)
         guest = guest_builder.GuestRequest(str(name), values.boolean(seed, "seed"))
         tools = _tools(name, deploy, admission_config, "rename")
         if values.flag(test, "test"):
-            return renaming.preview(conn, vm_, guest, tools)
-        answer = renaming.rename(conn, vm_, guest, tools)
+            return host_rename.preview(conn, vm_, guest, tools)
+        answer = host_rename.rename(conn, vm_, guest, tools)
     return _submit_key(name, deploy, answer)
 
 
@@ -510,7 +510,7 @@ def seed_eject(name, last_seen=False, **kwargs):
     """
     lock_dir = guest_lock.folder(__salt__["config.get"])
     with guest_lock.acquire(lock_dir, "virt.seed_eject", name), _connect(kwargs) as conn:
-        if last_seen and powering.before(conn, name, last_seen) is None:
+        if last_seen and host_power.before(conn, name, last_seen) is None:
             return None
         folder = images_folder.configured(__salt__["config.get"]).folder
         return seed_drive.eject(conn, name, folder)

@@ -13,9 +13,11 @@ saltvirt = saltvirt.fresh()
 with saltvirt.later():
     from saltvirt import errors, settings
     from saltvirt.host import connection
-    from saltvirt.host.domain import names_on_disk as on_disk  # a function here has the same name
+    from saltvirt.host.domain import (
+        names_on_disk as disk_names,  # a function here has the same name
+    )
     from saltvirt.host.node import inventory as host_inventory
-    from saltvirt.host.node import maintenance as mark
+    from saltvirt.host.node import maintenance as host_maintenance
     from saltvirt.host.node import running_guests
     from saltvirt.host.provision import admission, guest_builder, images_folder, requirements
     from saltvirt.spec import base, guest, profiles, values
@@ -117,7 +119,7 @@ def names_on_disk(**kwargs):
 
         salt hyper1 virt.names_on_disk
     """
-    return on_disk.read(settings.connection(__salt__["config.get"], kwargs).uri)
+    return disk_names.read(settings.connection(__salt__["config.get"], kwargs).uri)
 
 
 def running_names():
@@ -168,14 +170,14 @@ def maintenance(reason=None, guests=None, off=False):
     # a guest that was admitted before is defined by then, a later one is refused
     with admission.AdmissionConfig(__salt__["config.get"], settings.IMAGES_FOLDER).lock():
         if off and not guests:
-            mark.clear()
+            host_maintenance.clear()
         else:
-            existing = mark.read()
+            existing = host_maintenance.read()
             guest_names = existing.guests if existing and guests is None else guests or ()
-            mark.write(None if off else reason_text, guest_names)
+            host_maintenance.write(None if off else reason_text, guest_names)
         return _mark()
 
 
 def _mark():
-    maintenance_mark = mark.read()
+    maintenance_mark = host_maintenance.read()
     return maintenance_mark.to_answer() if maintenance_mark else None

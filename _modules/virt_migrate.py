@@ -110,11 +110,11 @@ def _job(vm_, target, kwargs):
             "source": validity.local_certificates(__opts__["id"]),
             "target": certificates,
         },
-        notify=_progress_sender(name),
+        notify=_migration_progress(name),
     )
 
 
-def _progress_sender(name):
+def _migration_progress(name):
     """Return a function that sends progress events: ``salt/virt/migrate/<name>/progress``."""
     steps_dir = job_steps.folder(__salt__["config.get"])
 

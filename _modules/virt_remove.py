@@ -13,15 +13,15 @@ saltvirt = saltvirt.fresh()
 
 with saltvirt.later():
     from saltvirt import errors, settings
-    from saltvirt.answers import creation as phases
+    from saltvirt.answers import creation as creation_answers
     from saltvirt.answers import removal as removal_answer
     from saltvirt.backup.export import request as backup_request
     from saltvirt.host import connection
     from saltvirt.host.domain import creation, guest_lock, lookup, removal
-    from saltvirt.host.domain import purge as purging  # a function here has the same name
+    from saltvirt.host.domain import purge as host_purge  # a function here has the same name
     from saltvirt.host.migration import departures, move_journal
     from saltvirt.host.provision import admission, disk_journal
-    from saltvirt.host.provision import leftovers as left
+    from saltvirt.host.provision import leftovers as host_leftovers
     from saltvirt.host.storage import shared_writable, sharing, usage
     from saltvirt.spec import base, values
 
@@ -118,17 +118,17 @@ def purge(
     admission_config = _admission()
     with _connect(kwargs) as conn:
         if values.flag(test, "test"):
-            todo = purging.plan(
+            todo = host_purge.plan(
                 conn, lookup.lookup(conn, vm_), admission_config.cache_dir, disks, unused
             )
             places, unsure = sharing.as_data(todo.shared), tuple(todo.uncertain)
             delete = (*todo.delete, *todo.variables)
             return removal_answer.RemovalPlan(delete, todo.keep, places, unsure).to_answer()
         dom = lookup.lookup(conn, vm_)
-        purging.not_at_work(dom)  # checked before waiting for the lock
+        host_purge.not_at_work(dom)  # checked before waiting for the lock
         _end_migration(dom)
         with admission_config.guest("virt.purge", vm_):
-            result = purging.purge(
+            result = host_purge.purge(
                 conn,
                 vm_,
                 admission_config.cache_dir,
@@ -230,7 +230,7 @@ def leftovers(**kwargs):
         salt 'hyper*' virt.leftovers
     """
     with _connect(kwargs) as conn:
-        report = left.read(conn, guest_lock.folder(__salt__["config.get"]))
+        report = host_leftovers.read(conn, guest_lock.folder(__salt__["config.get"]))
     return dataclasses.replace(
         report, backups=tuple(backup_request.interrupted_guests())
     ).to_answer()
@@ -258,7 +258,9 @@ def creation_phase(vm_, **kwargs):
     with _connect(kwargs) as conn:
         dom = lookup.lookup(conn, vm_)
         phase = creation.of_domain(dom)
-        used = creation.evidence_of_use(dom) if phase is phases.Phase.INTERRUPTED else None
+        used = (
+            creation.evidence_of_use(dom) if phase is creation_answers.Phase.INTERRUPTED else None
+        )
         return {"phase": phase.value, "used": used}
 
 
@@ -286,7 +288,7 @@ def mark_complete(vm_, **kwargs):
     """
     with _admission().guest("virt.mark_complete", vm_), _connect(kwargs) as conn:
         dom = lookup.lookup(conn, vm_)
-        if creation.of_domain(dom) is not phases.Phase.INTERRUPTED:
+        if creation.of_domain(dom) is not creation_answers.Phase.INTERRUPTED:
             creation.require_complete(dom, "mark")
             return False
         creation.complete(dom)

@@ -11,7 +11,7 @@ with saltvirt.later():
     from saltvirt import settings
     from saltvirt.fleet.minion import client
     from saltvirt.pki.host import converge, request
-    from saltvirt.pki.host import info as certificates
+    from saltvirt.pki.host import info as certificate_info
 
 if TYPE_CHECKING:
     from salt_dunders import __opts__, __salt__
@@ -42,7 +42,7 @@ def tls_info(basepath="/etc/pki"):
 
         salt 'hv*' virt.tls_info
     """
-    return certificates.info(__opts__["id"], basepath)
+    return certificate_info.info(__opts__["id"], basepath)
 
 
 def tls_update(basepath="/etc/pki", reload=None, test=False, **kwargs):
@@ -71,7 +71,7 @@ def tls_update(basepath="/etc/pki", reload=None, test=False, **kwargs):
     return {
         "changes": outcome.changes,
         "notes": outcome.notes,
-        "info": certificates.info(__opts__["id"], basepath),
+        "info": certificate_info.info(__opts__["id"], basepath),
     }
 
 

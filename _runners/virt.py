@@ -30,11 +30,11 @@ with saltvirt.later():
     from saltvirt.operations.core import operation, report
 
     # a function here has the same name
-    from saltvirt.operations.create import explain as explaining
-    from saltvirt.operations.create import init as making
+    from saltvirt.operations.create import explain as explain_operation
+    from saltvirt.operations.create import init as init_operation
     from saltvirt.operations.create import init_list
     from saltvirt.operations.journal import location_cache
-    from saltvirt.placement import capacity as capacities
+    from saltvirt.placement import capacity as capacity_model
     from saltvirt.placement import choose, facts, policy
     from saltvirt.spec import values
 
@@ -213,7 +213,7 @@ def _init_request(name, cpu, mem, image, hypervisor, host, options):
     placing = {k: options.pop(k) for k in ("groups", "group_policy", "labels", "prefer")
                if k in options}  # fmt: skip
     waiting = options.pop("wait_for", "minion" if options.pop("wait", False) else None)
-    return making.InitRequest(
+    return init_operation.InitRequest(
         name, cpu, mem, image, hypervisor, host, options.pop("start", True),
         wait_for=waiting, wait_s=units.parse_number(options.pop("timeout", 300), "timeout"),
         pillar=options.pop("pillar", None),
@@ -248,11 +248,11 @@ def explain(name, cpu, mem, image=None, hypervisor="kvm", host=None, **kwargs):
     request = _init_request(name, cpu, mem, image, hypervisor, host, settings.user_kwargs(kwargs))
     with Fleet(__opts__) as fleet:
         keeps = factory.ha_provider(__opts__)
-        decision, unreachable = explaining.decide(fleet, _policy(), request, keeps)
+        decision, unreachable = explain_operation.decide(fleet, _policy(), request, keeps)
     best = decision.ranked[0].host if decision.ranked else None
     title = f"{name} would go to {best}" if best else f"no host can take {name}"
     title += f"; {decision.warning}" if decision.warning else ""
-    table = explaining.table(decision, unreachable)
+    table = explain_operation.table(decision, unreachable)
     return {
         str(name): {"host": best, "title": title, "table": table},
         **({} if best else {"retcode": 1}),
@@ -298,7 +298,7 @@ def capacity(cpu, mem, hypervisor="kvm", disk_gib=0, **kwargs):
     with Fleet(__opts__) as fleet:
         guest_arguments = init_request.sizing_arguments() if request.by_profile else None
         hosts, unreachable = inventory.gather(fleet, guest=guest_arguments)
-    fitting = capacities.capacity(hosts, request, _policy())
+    fitting = capacity_model.capacity(hosts, request, _policy())
     keeps = factory.ha_provider(__opts__)
     reserve = keeps.capacity(hosts, request, fitting.fits) if keeps else None
     reserved = _reserved(reserve, fitting.total) if reserve else {}
@@ -425,7 +425,7 @@ def init(
     request = _init_request(name, cpu, mem, image, hypervisor, host, arguments)
     with Fleet(__opts__) as fleet:
         progress = report.of_runner(fleet, request.name, "init", __salt__)
-        name_or_init = making.Init(
+        name_or_init = init_operation.Init(
             fleet, _policy(), request, progress, provider=factory.ha_provider(__opts__)
         )
         return operation.perform(name_or_init, test)

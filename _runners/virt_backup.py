@@ -15,10 +15,12 @@ from saltvirt.fleet.client import Fleet
 from saltvirt.operations.core import result
 
 with saltvirt.later():
-    from saltvirt.backup.manager import backup as backing_up  # a function here has the same name
+    from saltvirt.backup.manager import (
+        backup as backup_operation,  # a function here has the same name
+    )
     from saltvirt.backup.manager import overdue as due_backups
     from saltvirt.backup.manager import replaced_guest
-    from saltvirt.backup.manager import restore as restoring
+    from saltvirt.backup.manager import restore as restore_operation
     from saltvirt.ha.manager import factory
     from saltvirt.operations.core import operation, report
 
@@ -60,7 +62,7 @@ def backup(name, to=None, whole=False, test=False, host=None):
     with Fleet(__opts__) as fleet:
         progress = report.of_runner(fleet, str(name), "backup", __salt__)
         user = salt.utils.user.get_specific_user()
-        backup_job = backing_up.CreateBackup(fleet, name, to, progress, whole, user, host)
+        backup_job = backup_operation.CreateBackup(fleet, name, to, progress, whole, user, host)
         return operation.perform(backup_job, test)
 
 
@@ -120,7 +122,9 @@ def backups(name=None, to=None):
         salt-run virt.backups web1
     """
     with Fleet(__opts__) as fleet:
-        by_target, silent = backing_up.list_all(fleet, None if name is None else str(name), to)
+        by_target, silent = backup_operation.list_all(
+            fleet, None if name is None else str(name), to
+        )
     return {**by_target, **({"unreachable": silent, "retcode": 1} if silent else {})}
 
 
@@ -173,7 +177,7 @@ def backup_restore(
 
         salt-run virt.backup_restore web1 new=web1-monday backup=7
     """
-    request = restoring.RestoreRequest(
+    request = restore_operation.RestoreRequest(
         str(name), str(backup), to, None if new is None else str(new), host,
         bool(overcommit), bool(name_is_free), bool(over), bool(stop),
         None if disk is None else str(disk), bool(missing), factory.off_proofs(__opts__),
@@ -181,7 +185,7 @@ def backup_restore(
     )  # fmt: skip
     with Fleet(__opts__) as fleet:
         progress = report.of_runner(fleet, request.guest_name, "backup_restore", __salt__)
-        return operation.perform(restoring.RestoreBackup(fleet, request, progress), test)
+        return operation.perform(restore_operation.RestoreBackup(fleet, request, progress), test)
 
 
 @result.reporting

@@ -15,8 +15,10 @@ from saltvirt.operations.core import result
 with saltvirt.later():
     from saltvirt import errors, units
     from saltvirt.console.guestagent import agent_request
-    from saltvirt.console.master import agent_client as guests
-    from saltvirt.console.master import console as consoles  # a function here has the same name
+    from saltvirt.console.master import agent_client
+    from saltvirt.console.master import (
+        console as console_operation,  # a function here has the same name
+    )
     from saltvirt.operations.core import report
     from saltvirt.spec import values
 
@@ -52,7 +54,7 @@ def console(name, force=False, escape="^]"):
     """
     with Fleet(__opts__) as fleet:
         taken = values.boolean(force, "force")
-        return consoles.run(fleet, str(name), taken, str(escape))
+        return console_operation.run(fleet, str(name), taken, str(escape))
 
 
 @result.reporting
@@ -87,16 +89,16 @@ def exec(name, cmd, shell=False, env=None, stdin=None, timeout=60, base64=False)
         echo 'root:secret' | salt-run virt.exec web1 chpasswd stdin=-
     """
     if stdin is not None:
-        guests.require_local_user(__opts__)
+        agent_client.require_local_user(__opts__)
     raw, seconds = (
         values.boolean(base64, "base64"),
         values.number(1, agent_request.MAX_TIMEOUT_S)(timeout, "timeout"),
     )
     argv = agent_request.argv(cmd, values.boolean(shell, "shell"))
     command = agent_request.Command(argv, agent_request.variables(env), seconds)
-    request = guests.ExecRequest(command, guests.read_input(stdin), raw)
+    request = agent_client.ExecRequest(command, agent_client.read_input(stdin), raw)
     with Fleet(__opts__) as fleet:
-        return guests.run(fleet, str(name), request)
+        return agent_client.run(fleet, str(name), request)
 
 
 @result.reporting
@@ -123,15 +125,15 @@ def put(name, local, remote, mode=None, overwrite=False, atomic=True):
 
         salt-run virt.put web1 /srv/files/minion.conf /etc/salt/minion overwrite=True
     """
-    guests.require_local_user(__opts__)
+    agent_client.require_local_user(__opts__)
     is_atomic, is_overwrite = (
         values.boolean(atomic, "atomic"),
         values.boolean(overwrite, "overwrite"),
     )
-    copy = guests.FileCopy(_text(local, "local"), _text(remote, "remote"), is_overwrite)
+    copy = agent_client.FileCopy(_text(local, "local"), _text(remote, "remote"), is_overwrite)
     with Fleet(__opts__) as fleet:
         progress = report.of_runner(fleet, str(name), "put", __salt__)
-        return guests.put(
+        return agent_client.put(
             fleet, str(name), copy, agent_request.permissions(mode), is_atomic, progress
         )
 
@@ -158,14 +160,14 @@ def get(name, remote, local, overwrite=False, most="1GiB"):
 
         salt-run virt.get web1 /var/log/syslog /root/web1.log
     """
-    guests.require_local_user(__opts__)
-    copy = guests.FileCopy(
+    agent_client.require_local_user(__opts__)
+    copy = agent_client.FileCopy(
         _text(local, "local"), _text(remote, "remote"), values.boolean(overwrite, "overwrite")
     )
     limit = units.parse_bytes(most, argument="most")
     with Fleet(__opts__) as fleet:
         progress = report.of_runner(fleet, str(name), "get", __salt__)
-        return guests.get(fleet, str(name), copy, limit, progress)
+        return agent_client.get(fleet, str(name), copy, limit, progress)
 
 
 def _text(value, argument):

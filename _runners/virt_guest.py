@@ -17,12 +17,12 @@ from saltvirt.operations.core import result
 with saltvirt.later():
     from saltvirt import errors, settings, units
     from saltvirt.ha.manager import factory
-    from saltvirt.operations.access import authorize as authorizing
+    from saltvirt.operations.access import authorize as authorize_operation
     from saltvirt.operations.core import operation, report
     from saltvirt.operations.create import eject, identity
     from saltvirt.operations.guest import lifecycle
-    from saltvirt.operations.guest import purge as purging
-    from saltvirt.operations.guest import snapshots as of_snapshots
+    from saltvirt.operations.guest import purge as purge_operation
+    from saltvirt.operations.guest import snapshots as snapshot_operations
     from saltvirt.spec import values
 
 if TYPE_CHECKING:
@@ -214,7 +214,7 @@ def snapshots(name):
         salt-run virt.snapshots web1
     """
     with Fleet(__opts__) as fleet:
-        return of_snapshots.listing(fleet, name).answer()
+        return snapshot_operations.listing(fleet, name).answer()
 
 
 @result.reporting
@@ -250,7 +250,7 @@ def snapshot(name, snapshot=None, test=False, host=None, disk_only=None, quiesce
         disk_only = values.boolean(disk_only, "disk_only")
     quiesce = values.boolean(quiesce, "quiesce")
     with Fleet(__opts__) as fleet:
-        taken = of_snapshots.TakeSnapshot(fleet, name, snapshot, host, disk_only, quiesce)
+        taken = snapshot_operations.TakeSnapshot(fleet, name, snapshot, host, disk_only, quiesce)
         return operation.perform(taken, test)
 
 
@@ -284,7 +284,7 @@ def revert(name, snapshot=None, test=False, cleanup=False, host=None):
     cleanup = values.boolean(cleanup, "cleanup")
     with Fleet(__opts__) as fleet:
         return operation.perform(
-            of_snapshots.RevertToSnapshot(fleet, name, snapshot, cleanup, host), test
+            snapshot_operations.RevertToSnapshot(fleet, name, snapshot, cleanup, host), test
         )
 
 
@@ -320,7 +320,7 @@ def delete_snapshots(name, *names, children=False, test=False, **kwargs):
     for word in set(options) - {"host"}:
         raise errors.InvalidInput(f"{word} is no argument of virt.delete_snapshots")
     with Fleet(__opts__) as fleet:
-        deletion = of_snapshots.DeleteSnapshots(
+        deletion = snapshot_operations.DeleteSnapshots(
             fleet, name, snapshots, children, options.get("host")
         )
         return operation.perform(deletion, test)
@@ -353,7 +353,7 @@ def purge(name, delete_key=True, test=False, force=False):
     """
     forced = values.boolean(force, "force")
     with Fleet(__opts__) as fleet:
-        return operation.perform(purging.Purge(fleet, name, delete_key, force=forced), test)
+        return operation.perform(purge_operation.Purge(fleet, name, delete_key, force=forced), test)
 
 
 @result.reporting
@@ -438,7 +438,7 @@ def authorize(name, host, pillar=None, test=False):
         salt-run virt.authorize web1 hyper1
     """
     with Fleet(__opts__) as fleet:
-        return operation.perform(authorizing.Authorize(fleet, name, host, pillar), test)
+        return operation.perform(authorize_operation.Authorize(fleet, name, host, pillar), test)
 
 
 @result.reporting

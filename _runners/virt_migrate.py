@@ -20,9 +20,11 @@ with saltvirt.later():
     from saltvirt.ha.manager import factory
     from saltvirt.operations.core import operation, report
     from saltvirt.operations.journal import slots
-    from saltvirt.operations.move import evacuate as evacuating
-    from saltvirt.operations.move import migrate as migrating  # a function here has the same name
-    from saltvirt.operations.move import rebalance as rebalancing
+    from saltvirt.operations.move import evacuate as evacuate_operation
+    from saltvirt.operations.move import (
+        migrate as migrate_operation,  # a function here has the same name
+    )
+    from saltvirt.operations.move import rebalance as rebalance_operation
     from saltvirt.operations.move import recover, target_leftovers
     from saltvirt.placement import policy
 
@@ -70,13 +72,15 @@ def migrate(name, target="", test=False, **kwargs):
     with Fleet(__opts__) as fleet:
         progress = report.of_runner(fleet, name, "migrate", __salt__)
         keeps = factory.ha_provider(__opts__)
-        move = migrating.Migrate(fleet, _policy(), name, target, progress, options, provider=keeps)
+        move = migrate_operation.Migrate(
+            fleet, _policy(), name, target, progress, options, provider=keeps
+        )
         return operation.perform(move, test)
 
 
 def _mover(other_guests=False, plans=None):
     # Salt's dunders do not exist in other threads
-    return migrating.mover(dict(__opts__), _policy(), other_guests, plans)
+    return migrate_operation.mover(dict(__opts__), _policy(), other_guests, plans)
 
 
 @result.reporting
@@ -111,10 +115,10 @@ def evacuate(host, reason="evacuated", timeout=600, test=False):
     """
     with Fleet(__opts__) as fleet:
         progress = report.of_runner(fleet, host, "evacuate", __salt__)
-        plans: migrating.Plans = {}
+        plans: migrate_operation.Plans = {}
         move, limits = _mover(other_guests=True, plans=plans), slots.limits(__opts__)
         keeps = factory.ha_provider(__opts__)
-        drain = evacuating.Evacuate(
+        drain = evacuate_operation.Evacuate(
             fleet, host, _policy(), move, progress, reason, limits, plans, keeps, timeout
         )
         return operation.perform(drain, test)
@@ -141,7 +145,9 @@ def restore(host, test=False):
     """
     with Fleet(__opts__) as fleet:
         progress = report.of_runner(fleet, host, "restore", __salt__)
-        back = evacuating.RestoreHost(fleet, host, _mover(), progress, slots.limits(__opts__))
+        back = evacuate_operation.RestoreHost(
+            fleet, host, _mover(), progress, slots.limits(__opts__)
+        )
         return operation.perform(back, test)
 
 
@@ -185,11 +191,11 @@ def rebalance(apply=False, threshold=THRESHOLD, test=False, stay=()):
     threshold = units.parse_number(threshold, "threshold")
     with Fleet(__opts__) as fleet:
         progress = report.of_runner(fleet, "rebalance", "rebalance", __salt__)
-        plans: migrating.Plans = {}
+        plans: migrate_operation.Plans = {}
         move = _mover(other_guests=True, plans=plans)
         keeps = factory.ha_provider(__opts__)
         extra = (progress, plans, keeps, stay)
-        even = rebalancing.Rebalance(fleet, _policy(), threshold, move, *extra)
+        even = rebalance_operation.Rebalance(fleet, _policy(), threshold, move, *extra)
         return operation.perform(even, test or not apply)
 
 
@@ -214,8 +220,8 @@ def migratable(name, target=""):
         salt-run virt.migratable web1 hyper2
     """
     with Fleet(__opts__) as fleet:
-        verdict = migrating.examine(fleet, name, target or None)
-    comment = migrating.verdict(name, target, verdict)
+        verdict = migrate_operation.examine(fleet, name, target or None)
+    comment = migrate_operation.verdict(name, target, verdict)
     check_result = operation.Result(
         str(name), comment, details=verdict.to_answer(), complete=verdict.migratable
     )
@@ -238,7 +244,7 @@ def migrate_abort(name):
         salt-run virt.migrate_abort web1
     """
     with Fleet(__opts__) as fleet:
-        host, leftovers = migrating.abort(fleet, name)
+        host, leftovers = migrate_operation.abort(fleet, name)
     parts = [f"the migration of {name} from {host} was ended"]
     parts += [
         f"on {on} {reason}; {target_leftovers.retry_hint(name)}"

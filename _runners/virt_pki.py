@@ -18,7 +18,7 @@ with saltvirt.later():
     from saltvirt.operations.access import revocation
     from saltvirt.operations.core import report
     from saltvirt.pki.authority import cloud, crl, policy, responder
-    from saltvirt.pki.authority import store as stores
+    from saltvirt.pki.authority import store as authority_store
     from saltvirt.spec import values
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def certs(host=None, ask=True):
         salt-run virt.certs
         salt-run virt.certs hv1 --out=json
     """
-    store, rules = stores.CertificateStore(__opts__["pki_dir"]), policy.policy(_get)
+    store, rules = authority_store.CertificateStore(__opts__["pki_dir"]), policy.policy(_get)
     with Fleet(__opts__) as fleet:
         overview = cloud.overview(fleet, store, rules, host, ask)
     wrong = cloud.problems(overview)
@@ -97,7 +97,7 @@ def revoke(host, undo=False, force=False):
         salt-run virt.revoke hv3 force=True
         salt-run virt.revoke hv3 undo=True
     """
-    store, rules = stores.CertificateStore(__opts__["pki_dir"]), policy.policy(_get)
+    store, rules = authority_store.CertificateStore(__opts__["pki_dir"]), policy.policy(_get)
     if undo:
         crl.readmit(store, host)
         comment = (
@@ -144,7 +144,7 @@ def rotate_ca(skip=None, test=False):
         salt-run virt.rotate_ca
         salt-run virt.rotate_ca skip=hv7
     """
-    store, rules = stores.CertificateStore(__opts__["pki_dir"]), policy.policy(_get)
+    store, rules = authority_store.CertificateStore(__opts__["pki_dir"]), policy.policy(_get)
     is_one = isinstance(skip, (str, int)) and not isinstance(skip, bool)
     names = str(skip).split(",") if is_one else skip or []
     if not isinstance(names, (list, tuple)):

@@ -12,7 +12,7 @@ from saltvirt.fleet.client import Fleet
 from saltvirt.operations.core import result
 
 with saltvirt.later():
-    from saltvirt.operations import repair as repairing
+    from saltvirt.operations import repair as repair_operation
     from saltvirt.operations.core import operation, report
 
 if TYPE_CHECKING:
@@ -57,4 +57,6 @@ def repair(apply=False, test=False, name=None, what=None):
     """
     with Fleet(__opts__) as fleet:
         progress = report.of_runner(fleet, "repair", "repair", __salt__)
-        return operation.perform(repairing.Repair(fleet, progress, name, what), test or not apply)
+        return operation.perform(
+            repair_operation.Repair(fleet, progress, name, what), test or not apply
+        )

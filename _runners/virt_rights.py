@@ -12,7 +12,9 @@ from saltvirt.fleet.client import Fleet
 from saltvirt.operations.core import result
 
 with saltvirt.later():
-    from saltvirt.operations.access import set_owner as owning  # a function here has the same name
+    from saltvirt.operations.access import (
+        set_owner as owner_operation,  # a function here has the same name
+    )
     from saltvirt.operations.core import operation
 
 if TYPE_CHECKING:
@@ -45,7 +47,7 @@ def own(name, owner=None, test=False):
         salt-run virt.own web1 anna
     """
     with Fleet(__opts__) as fleet:
-        return operation.perform(owning.SetOwner(fleet, name, owner), test)
+        return operation.perform(owner_operation.SetOwner(fleet, name, owner), test)
 
 
 @result.reporting
@@ -69,7 +71,7 @@ def label(name, labels=None, test=False):
         salt-run virt.label web1 '[web, prod]'
     """
     with Fleet(__opts__) as fleet:
-        return operation.perform(owning.SetLabels(fleet, name, labels), test)
+        return operation.perform(owner_operation.SetLabels(fleet, name, labels), test)
 
 
 @result.reporting
@@ -88,4 +90,4 @@ def owners():
         salt-run virt.owners
     """
     with Fleet(__opts__) as fleet:
-        return owning.list_owners(fleet)
+        return owner_operation.list_owners(fleet)

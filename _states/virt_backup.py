@@ -9,8 +9,8 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 
 with saltvirt.later():
-    from saltvirt.states import backed_up as backing_up
-    from saltvirt.states import restored as restoring
+    from saltvirt.states import backed_up as backup_states
+    from saltvirt.states import restored as restore_states
     from saltvirt.states import result
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def backed_up(name, hours=24, to=None, **kwargs):
         {"name": name, "hours": hours, "to": to, "kwargs": kwargs},
         __salt__,
         __opts__["test"],
-        backing_up.backed_up,
+        backup_states.backed_up,
     )
 
 
@@ -91,5 +91,5 @@ def restored(name, of=None, backup=None, to=None, host=None, **kwargs):
         {"name": name, "of": of, "backup": backup, "to": to, "host": host, "kwargs": kwargs},
         __salt__,
         __opts__["test"],
-        restoring.restored,
+        restore_states.restored,
     )

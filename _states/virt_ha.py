@@ -9,7 +9,7 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 
 with saltvirt.later():
-    from saltvirt.states import ha_agent as agents
+    from saltvirt.states import ha_agent as ha_agent_states
     from saltvirt.states import result
 
 if TYPE_CHECKING:
@@ -36,4 +36,6 @@ def ha_agent(name, settings=None, **kwargs):
 
         salt hv1 state.single virt.ha_agent name=agent
     """
-    return result.run("virt.ha_agent", locals(), __salt__, __opts__["test"], agents.installed)
+    return result.run(
+        "virt.ha_agent", locals(), __salt__, __opts__["test"], ha_agent_states.installed
+    )

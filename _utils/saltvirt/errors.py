@@ -129,8 +129,8 @@ class MigrationFailed(VirtError):
 
 
 class TargetRefused(Refused, MigrationFailed):
-    """The target refuses the guest before anything was transferred; another target may accept it.
-    """
+    """The target refuses the guest before anything was transferred; another target may accept
+    it."""
 
 
 class StaleLibrary(VirtError):

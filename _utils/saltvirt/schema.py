@@ -202,8 +202,8 @@ def _reader(kind: Any) -> Reader:
 
 
 def _union(readers: list[Reader], allows_none: bool) -> Reader:
-    """A reader of a union: the first reader that accepts the value. allows_none: None is accepted.
-    """
+    """A reader of a union: the first reader that accepts the value. allows_none: None is
+    accepted."""
     *some, last = readers
 
     def read(data: Any) -> Any:

@@ -232,8 +232,8 @@ class Connection:
 
 
 def _text(value: object, setting: str) -> str | None:
-    """A text that libvirt accepts, or None. Errors do not contain it, because it may be a password.
-    """
+    """A text that libvirt accepts, or None. Errors do not contain it, because it may be a
+    password."""
     if isinstance(value, int) and not isinstance(value, bool):
         value = units.short_repr(value)  # as YAML reads it
     if value is not None and (not isinstance(value, str) or _UNFIT.search(value)):

@@ -96,8 +96,8 @@ def _schedulers(tuning: CpuTuneSpec, domain: Domain) -> None:
 
 
 def _scheds(specs: Collection[SchedSpec], word: str, everything: range) -> list[Sched]:
-    """Build the elements; a scheduler without threads applies to all threads without a scheduler.
-    """
+    """Build the elements; a scheduler without threads applies to all threads without a
+    scheduler."""
     assigned = set().union(*(numbers(getattr(spec, word)) for spec in specs))
     rest = ",".join(str(number) for number in everything if number not in assigned)
     scheds = []

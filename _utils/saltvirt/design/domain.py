@@ -155,8 +155,8 @@ def _amend_disks(spec: GuestSpec, actual: Domain, domain: Domain, guest_context:
 def _forget_renamed(
     domain: Domain, recorded_names: Mapping[str, str], guest_context: Context
 ) -> None:
-    """Remove the previous names of renamed disks from the record. recorded_names: {target: name}.
-    """
+    """Remove the previous names of renamed disks from the record. recorded_names: {target:
+    name}."""
     for name, target in (guest_context.inputs.disk_targets or {}).items():
         old = recorded_names.get(target)
         named_disk = identity.entry(domain.record, old) if old and old != name else None

@@ -21,8 +21,8 @@ Path = tuple[str, ...]
 
 
 def changes(desired: Pool, actual: Pool) -> list[Change]:
-    """The list of Change from ``actual`` to ``desired``, both xml.pool.Pool. None of them is live.
-    """
+    """The list of Change from ``actual`` to ``desired``, both xml.pool.Pool. None of them is
+    live."""
     old, new = _normal(actual), _normal(desired)
     for path in (*(("permissions", n) for n in ("mode", "owner", "group", "label")), ("path",)):
         if path not in new:  # not given: libvirt's choice is kept

@@ -407,8 +407,8 @@ def _obstacle(
 def _parent(
     tree: SnapshotTree, stay: dict[str, SnapshotNode], snapshot: SnapshotNode
 ) -> SnapshotNode | None:
-    """The nearest remaining ancestor, to which libvirt assigns the children of a deleted snapshot.
-    """
+    """The nearest remaining ancestor, to which libvirt assigns the children of a deleted
+    snapshot."""
     name = snapshot.parent
     while name is not None and name not in stay:
         name = tree[name].parent if name in tree else None

@@ -60,8 +60,8 @@ class MemorySpec(Spec):
 
 
 def parse_memory(value: Any, argument: str = "mem") -> MemorySpec:
-    """A MemorySpec from a size in MiB (or with a unit) or a dictionary; None or 0 mean "not given".
-    """
+    """A MemorySpec from a size in MiB (or with a unit) or a dictionary; None or 0 mean "not
+    given"."""
     if value in (None, 0, "", "0"):
         return MemorySpec()
     if isinstance(value, dict):

@@ -70,8 +70,8 @@ def complete(spec: GuestSpec, options: Mapping[str, Any]) -> None:
 
 
 def _image(spec: GuestSpec, options: Mapping[str, Any]) -> None:
-    """Set the image of the first hard disk; it overrides the profile's image, but not the caller's.
-    """
+    """Set the image of the first hard disk; it overrides the profile's image, but not the
+    caller's."""
     image = spec.deploy.image
     disk = next((disk for disk in spec.disks or () if disk.device == "disk"), None)
     if disk is None:

@@ -109,8 +109,8 @@ class PoolStep:
         return self.forgets or (self.desired.transient and self.restarts)
 
     def outcome(self) -> StateOutcome:
-        """The StateOutcome. Raises InvalidInput for a transient pool that would have to be stopped.
-        """
+        """The StateOutcome. Raises InvalidInput for a transient pool that would have to be
+        stopped."""
         outcome = StateOutcome(f"storage pool {self.desired.name}")
         outcome.changes = by_path(self.facts.live_changes) if self.restarts else {}
         outcome.changes.update(by_path(self.facts.redefined))

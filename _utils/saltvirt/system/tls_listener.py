@@ -126,8 +126,8 @@ def prepare(caller: socket.socket) -> None:
 
 
 def pump(tls: ssl.SSLSocket, inner: socket.socket) -> None:
-    """Copy data in both directions until one side closes, in a single thread, as OpenSSL requires.
-    """
+    """Copy data in both directions until one side closes, in a single thread, as OpenSSL
+    requires."""
     tls.setblocking(False)
     inner.setblocking(False)
     up, down = _Pipe(tls, inner), _Pipe(inner, tls)

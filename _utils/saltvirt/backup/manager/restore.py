@@ -9,7 +9,7 @@ from typing import Any
 
 from saltvirt import errors, names, settings
 from saltvirt.answers.created import CreatedGuest
-from saltvirt.backup.manager import backup as backing_up
+from saltvirt.backup.manager import backup as backup_operation
 from saltvirt.backup.manager import live_restore, target_upkeep
 from saltvirt.backup.model import backup_ids, policy, record
 from saltvirt.backup.model.answers import (
@@ -173,8 +173,8 @@ class RestoreBackup:
     def _find_backup(self, target: policy.TargetPolicy) -> ListedBackup:
         request, uuid = self.request, None
         if not record.is_uuid(request.name):
-            uuid = backing_up.uuid_of(self.fleet, request.name)
-        several = backing_up.list_at(self.fleet, target, request.name, uuid)
+            uuid = backup_operation.uuid_of(self.fleet, request.name)
+        several = backup_operation.list_at(self.fleet, target, request.name, uuid)
         if not request.in_place and any(entry.guest == request.name for entry in several):
             uuid = None  # of several that had the name the operator says which
         return backup_ids.find_listed(

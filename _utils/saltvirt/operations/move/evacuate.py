@@ -15,7 +15,7 @@ from saltvirt.operations.core.operation import Checked, Reasons, Result
 from saltvirt.operations.core.report import Report
 from saltvirt.operations.journal import lock
 from saltvirt.operations.journal.evacuation_record import EvacuationRecord, Observation
-from saltvirt.operations.move import migrate as migrating  # the name is an argument's here
+from saltvirt.operations.move import migrate as migrate_operation  # the name is an argument's here
 from saltvirt.operations.move import moves
 from saltvirt.operations.move.ha_drain import HaManagedDrain
 from saltvirt.placement import account, choose, facts
@@ -31,7 +31,7 @@ def plan(
     hosts: Iterable[facts.Host],
     source_name: str,
     policy: PlacementPolicy,
-    plans: migrating.Plans | None = None,
+    plans: migrate_operation.Plans | None = None,
     reserve: ha_provider.CapacityReserve | None = None,
     pinned: Mapping[str, str] | None = None,
 ) -> tuple[dict[str, str], dict[str, str]]:
@@ -56,7 +56,7 @@ def plan(
         decision = failover_capacity.spare_reserve(decision, reserve, guest)
         targets[guest.name] = decision.ranked[0].host
         if plans is not None:
-            plans[guest.name] = migrating.planned(cloud, source_name, decision, policy)
+            plans[guest.name] = migrate_operation.planned(cloud, source_name, decision, policy)
         cloud = account.after_placement(cloud, targets[guest.name], request, guest)
     return targets, unplaced
 
@@ -83,7 +83,7 @@ class Evacuate:
         report: Report,
         reason: str = "evacuated",
         limits: tuple[int, int] = (1, 1),
-        plans: migrating.Plans | None = None,
+        plans: migrate_operation.Plans | None = None,
         provider: ha_provider.HaProvider | None = None,
         timeout: object = HA_TIMEOUT_S,
         wait: Callable[[float], None] = time.sleep,
@@ -156,7 +156,7 @@ class Evacuate:
     def _unfinished(self) -> tuple[str, ...]:
         """The guests whose migration from the host is not ended, also if they live elsewhere: only
         the host can end it."""
-        host_facts = migrating.locations(self.fleet, [self.host]).hosts.get(self.host)
+        host_facts = migrate_operation.locations(self.fleet, [self.host]).hosts.get(self.host)
         return host_facts.unfinished if host_facts else ()
 
     def _drain(self, record: EvacuationRecord) -> moves.MovesOutcome:
@@ -231,7 +231,9 @@ class Evacuate:
     def _pinned(self) -> dict[str, str]:
         """Guest of the host to why it can go nowhere, as the host itself says of each."""
         [source] = self._query_hosts([self.host])
-        return migrating.pinned(self.fleet, self.host, [guest.name for guest in source.guests])
+        return migrate_operation.pinned(
+            self.fleet, self.host, [guest.name for guest in source.guests]
+        )
 
     def _plan(
         self, pinned: Mapping[str, str] | None = None
@@ -349,7 +351,7 @@ class RestoreHost:
         if mark is None:
             raise errors.InvalidInput(f"{self.host} is not in maintenance")
         record.read(mark)
-        guest_locations = migrating.locations(self.fleet)
+        guest_locations = migrate_operation.locations(self.fleet)
         planned, unknown = {}, {}
         for uuid, observation in record.observe_all(guest_locations).items():
             name = record.guests[uuid]
@@ -395,7 +397,7 @@ class RestoreHost:
         comes from was heard: of a guest on its way that one alone knows."""
         if not outcome.unmoved:
             return
-        guest_locations = migrating.locations(self.fleet)
+        guest_locations = migrate_operation.locations(self.fleet)
         observed = record.observe_all(guest_locations)
         for uuid, move in planned.items():
             observation = observed[uuid]

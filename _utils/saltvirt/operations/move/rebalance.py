@@ -10,7 +10,7 @@ from saltvirt.fleet.client import Fleet
 from saltvirt.operations.cluster import ha_provider, inventory
 from saltvirt.operations.core.operation import Checked, Reasons, Result
 from saltvirt.operations.core.report import Report
-from saltvirt.operations.move import migrate as migrating  # the name is an argument's here
+from saltvirt.operations.move import migrate as migrate_operation  # the name is an argument's here
 from saltvirt.operations.move import moves
 from saltvirt.placement import account, choose, facts, rebalance
 from saltvirt.placement.policy import PlacementPolicy
@@ -37,7 +37,7 @@ class Rebalance:
         threshold: float,
         migrate: moves.Migrate,
         report: Report,
-        plans: migrating.Plans | None = None,
+        plans: migrate_operation.Plans | None = None,
         provider: ha_provider.HaProvider | None = None,
         stay: Collection[str] = (),
     ) -> None:
@@ -85,7 +85,7 @@ class Rebalance:
             guest = next(guest for guest in source.guests if guest.name == move.guest)
             other_hosts = [host for name, host in cloud.items() if name != move.source]
             decision = choose.choose(other_hosts, facts.of_guest(guest, source), self.policy)
-            self.plans[move.guest] = migrating.planned(
+            self.plans[move.guest] = migrate_operation.planned(
                 cloud, move.source, decision, self.policy, move.target
             )
             cloud = rebalance.apply_move(cloud, move)
@@ -144,7 +144,7 @@ class Rebalance:
         pinned: dict[str, str] = {}
         for host in dict.fromkeys(move.source for move in planned):
             names = [move.guest for move in planned if move.source == host]
-            pinned |= migrating.pinned(self.fleet, host, names)
+            pinned |= migrate_operation.pinned(self.fleet, host, names)
         return pinned
 
     def _within_reserve(
