@@ -12,7 +12,7 @@ saltvirt = saltvirt.fresh()
 
 with saltvirt.later():
     from saltvirt import errors, names, settings
-    from saltvirt.backup.model import backup_ids
+    from saltvirt.backup.model import backup_ids, listed
     from saltvirt.backup.model import policy as backup_policy
     from saltvirt.backup.target import receive
     from saltvirt.backup.target import target as backup_target
@@ -173,7 +173,7 @@ def backup_bring(
         {uuid: name for name, uuid in local_guests.items()}.get(record.uuid, guest_name)
     )
     if disk is not None:
-        backup_ids.refuse_unknown_disk(record, disk)
+        listed.refuse_unknown_disk(record, disk)
     if values.flag(test, "test"):
         return {"ident": record.ident}
     reader = __salt__["virt.backup_reader"](once=True)["authority"]
@@ -208,4 +208,4 @@ def _find_backup(name, folder, backup, mounted, disk, damaged, uuid, in_place):
     records = list(receive.listing(target, uuid=uuid, name=name))
     if not in_place and any(record.guest == name for record in records):
         uuid = None  # several guests had the name: the operator must choose
-    return backup_ids.find_listed(records, name, backup, disk, damaged, uuid, target=folder)
+    return listed.find_listed(records, name, backup, disk, damaged, uuid, target=folder)

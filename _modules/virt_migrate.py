@@ -63,7 +63,7 @@ def _config(key, default=None):
 
 def _job(vm_, target, kwargs):
     """The api.MigrationJob for the arguments of a call."""
-    from saltvirt.host.migration import api  # noqa: PLC0415 - needs the binding
+    from saltvirt.host.migration import job as job_module  # noqa: PLC0415 - needs the binding
 
     arguments = settings.user_kwargs(kwargs)
     connect_args = {k: arguments.pop(k) for k in ("connection",) if k in arguments}
@@ -92,7 +92,7 @@ def _job(vm_, target, kwargs):
     tunnel = settings.boolean(get, "tunnel", False)
     migrate_options = options.parse(arguments, tunnel, configured.policy)
     name = names.guest(vm_)
-    return api.MigrationJob(
+    return job_module.MigrationJob(
         name=name,
         transport=transport.parse(target, migrate_options.tunnel),
         options=migrate_options,

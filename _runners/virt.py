@@ -33,6 +33,7 @@ with saltvirt.later():
     from saltvirt.operations.create import explain as explain_operation
     from saltvirt.operations.create import init as init_operation
     from saltvirt.operations.create import init_list
+    from saltvirt.operations.create import request as request_module
     from saltvirt.operations.journal import location_cache
     from saltvirt.placement import capacity as capacity_model
     from saltvirt.placement import choose, facts, policy
@@ -213,7 +214,7 @@ def _init_request(name, cpu, mem, image, hypervisor, host, options):
     placing = {k: options.pop(k) for k in ("groups", "group_policy", "labels", "prefer")
                if k in options}  # fmt: skip
     waiting = options.pop("wait_for", "minion" if options.pop("wait", False) else None)
-    return init_operation.InitRequest(
+    return request_module.InitRequest(
         name, cpu, mem, image, hypervisor, host, options.pop("start", True),
         wait_for=waiting, wait_s=units.parse_number(options.pop("timeout", 300), "timeout"),
         pillar=options.pop("pillar", None),

@@ -11,7 +11,7 @@ pytest.importorskip("salt")
 
 from saltvirt import errors
 from saltvirt.host.domain import creation, metadata
-from saltvirt.host.provision import admission, disks
+from saltvirt.host.provision import admission, disk_build
 from saltvirt.placement import account, facts
 from saltvirt.placement.policy import PlacementPolicy
 from saltvirt.spec.disk import DiskSpec
@@ -308,8 +308,10 @@ def test_what_an_empty_definition_wants():
 def test_what_its_disks_want(tmp_path):
     (tmp_path / "link").symlink_to(tmp_path)
     works = [
-        disks.DiskBuild(DiskSpec("a", size_bytes=5), True, "raw", str(tmp_path / "link" / "a")),
-        disks.DiskBuild(DiskSpec("b", size_bytes=7), True, pool="vms"),
+        disk_build.DiskBuild(
+            DiskSpec("a", size_bytes=5), True, "raw", str(tmp_path / "link" / "a")
+        ),
+        disk_build.DiskBuild(DiskSpec("b", size_bytes=7), True, pool="vms"),
     ]
     found = admission.request_of(Domain.fromstring("<domain/>"), works)
     assert found.disks == (facts.DiskFootprint(5, str(tmp_path / "a")),)

@@ -31,6 +31,7 @@ from saltvirt.backup.model.pins import COMPLETE, DISCONNECTED, MISSING, OFF, PUL
 from saltvirt.backup.target import daemon, keyfile, layers, relay
 from saltvirt.host.domain import guest_lock, live_restores, replaced_guest
 from saltvirt.host.migration import api as migration
+from saltvirt.host.migration import job as job_module
 from saltvirt.host.provision import admission, guest_builder
 from saltvirt.migration import options, transport
 from saltvirt.pki.common import certs
@@ -135,7 +136,7 @@ class Here(Host):
 
     def migratable(self, name="web1"):
         with self.conn() as conn:
-            job = migration.MigrationJob(name, transport.parse("hv2"), options.parse({}))
+            job = job_module.MigrationJob(name, transport.parse("hv2"), options.parse({}))
             return migration.migratable(conn, job, False)
 
     def recreate(self, shown, name="web1"):

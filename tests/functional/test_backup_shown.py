@@ -102,8 +102,8 @@ def test_the_program_shows_it_to_who_stands_on_it_until_he_is_let_go(guest):
     assert (found.ident, found.guest, found.definition) == (asked.ident, "web1", XML)
     assert [(one.target, one.size_bytes) for one in found.disks] == [("vda", SIZE)]
     assert is_open(found.port) and guest.target.is_used(UUID, asked.ident)
-    assert pins.load(guest.target, UUID, asked.ident) == (WHO,)
-    assert pins.remove_pin(guest.target, UUID, asked.ident, WHO)
+    assert pins.load(guest.target.folder, UUID, asked.ident) == (WHO,)
+    assert pins.remove_pin(guest.target.folder, UUID, asked.ident, WHO)
     assert waited(lambda: not guest.target.is_used(UUID, asked.ident), 30)
     assert not is_open(found.port)
 
@@ -113,7 +113,7 @@ def test_what_is_not_good_is_shown_to_nobody(guest):
     os.truncate(record_of(guest) / "vda.qcow2", 1000)
     with pytest.raises(errors.BadAnswer, match=f"backup {asked.ident} is not good: "):
         show.show(LIBRARY, asked, HOST)
-    assert pins.load(guest.target, UUID, asked.ident) == ()
+    assert pins.load(guest.target.folder, UUID, asked.ident) == ()
 
 
 def test_why_the_program_does_not_begin_is_said(guest):

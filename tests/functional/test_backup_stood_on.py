@@ -34,26 +34,26 @@ def first(guest):
 def test_it_stays_until_the_last_is_let_go(guest):
     ident = first(guest)
     for one in (ONE, TWO, ONE):  # who comes again is there once
-        pins.add_pin(guest.target, UUID, ident, one)
-    assert pins.load(guest.target, UUID, ident) == (TWO, ONE)
-    assert list(pins.list_all(guest.target)) == [
+        pins.add_pin(guest.target.folder, UUID, ident, one)
+    assert pins.load(guest.target.folder, UUID, ident) == (TWO, ONE)
+    assert list(pins.list_all(guest.target.folder, guest.target.guests())) == [
         PinnedBackup(UUID, ident, one) for one in (TWO, ONE)
     ]
-    assert pins.hold_reason(guest.target, UUID, ident) == "web2 on hv2 runs from it"
+    assert pins.hold_reason(guest.target.folder, UUID, ident) == "web2 on hv2 runs from it"
     assert guest.target.remove(UUID, ident) is False
     # since when does not tell one from another; another host's guest of the name is another
-    assert pins.remove_pin(guest.target, UUID, ident, BackupPin("web1", "hv2")) is False
-    assert pins.remove_pin(guest.target, UUID, ident, BackupPin("web1", "hv1", "later"))
-    assert not pins.remove_pin(guest.target, UUID, ident, ONE)
-    assert pins.load(guest.target, UUID, ident) == (TWO,)
-    assert pins.remove_pin(guest.target, UUID, ident, TWO)
+    assert pins.remove_pin(guest.target.folder, UUID, ident, BackupPin("web1", "hv2")) is False
+    assert pins.remove_pin(guest.target.folder, UUID, ident, BackupPin("web1", "hv1", "later"))
+    assert not pins.remove_pin(guest.target.folder, UUID, ident, ONE)
+    assert pins.load(guest.target.folder, UUID, ident) == (TWO,)
+    assert pins.remove_pin(guest.target.folder, UUID, ident, TWO)
     assert FILE not in guest.target.folder.names(UUID, ident)
     assert guest.target.remove(UUID, ident)
 
 
 def test_what_would_go_leaves_out_what_a_guest_stands_on_and_says_who(guest):
     ident = first(guest)
-    pins.add_pin(guest.target, UUID, ident, ONE)
+    pins.add_pin(guest.target.folder, UUID, ident, ONE)
     found = prune.prune_guest(guest.target, UUID, Retention(last=1), test=True)
     assert [(one.backup_id, one.reason) for one in found if one.retained][1:] == [
         (ident, ONE.hold_reason)
@@ -68,8 +68,8 @@ def test_one_on_which_a_guest_begins_to_stand_in_the_middle_stays(guest, monkeyp
     remove = guest.target.remove
 
     def then_stood(uuid, ident):
-        if ident == one and not pins.hold_reason(guest.target, UUID, one):
-            pins.add_pin(guest.target, UUID, one, ONE)
+        if ident == one and not pins.hold_reason(guest.target.folder, UUID, one):
+            pins.add_pin(guest.target.folder, UUID, one, ONE)
             if by_hand:
                 shutil.rmtree(Path(guest.target.folder.root, UUID, three))
         return remove(uuid, ident)
@@ -101,7 +101,7 @@ def test_where_it_cannot_be_read_somebody_stands_on_it(guest, how):
     ident = first(guest)
     UNREADABLE[how](Path(guest.target.folder.root, UUID, ident, FILE))
     why = "an unknown guest on an unknown hypervisor runs from it"
-    assert pins.hold_reason(guest.target, UUID, ident) == why
+    assert pins.hold_reason(guest.target.folder, UUID, ident) == why
     assert not guest.target.remove(UUID, ident)
     kept = prune.prune_guest(guest.target, UUID, Retention(last=1), False)
     assert (ident, True, why) in [(one.backup_id, one.retained, one.reason) for one in kept]

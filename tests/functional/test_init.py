@@ -13,7 +13,7 @@ libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
 from saltvirt import errors
-from saltvirt.host.provision import admission, create, disks, guest_builder
+from saltvirt.host.provision import admission, create, disk_build, disks, guest_builder
 from saltvirt.host.storage import usage
 from saltvirt.images import clone, sources
 from saltvirt.rights import confidential
@@ -135,7 +135,7 @@ def test_a_test_asks_the_master_for_the_image_and_copies_nothing(host, conn, tmp
         master = sources.SaltFiles(
             {"cp.hash_file": lambda *_, said=answer, **__: said}, "base", never
         )
-        work = disks.DiskBuild(spec, make=True)
+        work = disk_build.DiskBuild(spec, make=True)
         missing = pytest.raises(errors.NotFound, match=r"salt://debian.qcow2 does not exist")
         expected = contextlib.nullcontext() if answer else missing
         with expected:
@@ -619,7 +619,9 @@ def test_no_guest_writes_to_its_disk_while_that_is_copied(host, image, monkeypat
 
 
 def test_an_image_that_is_copied_is_open_to_who_would_remove_it(host, image):
-    work = disks.DiskBuild(DiskSpec(name="system"), make=True, image=SimpleNamespace(path=image))
+    work = disk_build.DiskBuild(
+        DiskSpec(name="system"), make=True, image=SimpleNamespace(path=image)
+    )
     with disks.images_unchanged([work]):
         assert "has it open" in usage.open_reason(host.conn, image)
     assert usage.open_reason(host.conn, image) is None

@@ -13,7 +13,7 @@ pytest.importorskip("salt")
 from saltvirt import errors
 from saltvirt.answers.guests import OrphanedDisks
 from saltvirt.host.domain import metadata, purge
-from saltvirt.host.provision import disk_journal, disks, existing_disk
+from saltvirt.host.provision import disk_build, disk_journal, existing_disk
 from saltvirt.host.storage import bounded_io, file_mark, sharing, usage
 from tests.functional.test_usage import create, disk, place  # noqa: F401
 
@@ -42,7 +42,7 @@ def died(at, *works):
 
 def work(path=None, pool=None, volume=None):
     path = str(path) if path else None
-    return disks.DiskBuild(None, make=True, path=path, pool=pool, volume=volume)
+    return disk_build.DiskBuild(None, make=True, path=path, pool=pool, volume=volume)
 
 
 def made(at, note, path=None, data=b"half"):

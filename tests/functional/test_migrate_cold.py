@@ -6,7 +6,7 @@ import pytest
 libvirt = pytest.importorskip("libvirt")
 
 from saltvirt import errors
-from saltvirt.host.migration import offline, prepare
+from saltvirt.host.migration import offline, prepare, target_files
 from saltvirt.migration.facts import GuestReport, MachineReport, TargetReport
 from tests.functional.conftest import EMPTY
 from tests.functional.test_migrate_faults import dom  # noqa: F401
@@ -84,7 +84,9 @@ def test_what_of_a_guest_is_copied(tmp_path, monkeypatch, there):
     monkeypatch.setattr(
         prepare, "copy_owned_files", lambda to, plan: to.done.append(("own", plan.target))
     )
-    monkeypatch.setattr(prepare, "copy", lambda to, plan: to.done.append(("copy", plan.target)))
+    monkeypatch.setattr(
+        offline.target_files, "copy", lambda to, plan: to.done.append(("copy", plan.target))
+    )
     monkeypatch.setattr(offline.storage, "copied_plans", lambda plans: plans[1:])
 
     class Plan:
@@ -124,7 +126,7 @@ def test_the_target_has_the_definition_and_all_snapshots(dom, peer, current):
         guest.snapshotLookupByName("s2").delete(0)
     else:
         guest.revertToSnapshot(guest.snapshotLookupByName("s1"))
-    offline.define(prepare.MigrationTarget(peer, None, None, None), guest, REPORT, HOST)
+    offline.define(target_files.MigrationTarget(peer, None, None, None), guest, REPORT, HOST)
     there = peer.lookupByUUIDString(guest.UUIDString())
     assert "passwd='s3cret'" in there.XMLDesc(libvirt.VIR_DOMAIN_XML_SECURE)
     names = {one.getName(): one for one in there.listAllSnapshots()}
@@ -138,7 +140,7 @@ def test_the_target_has_the_definition_and_all_snapshots(dom, peer, current):
 
 
 def test_a_guest_without_snapshots_comes_with_none(dom, peer):
-    offline.define(prepare.MigrationTarget(peer, None, None, None), dom, REPORT, HOST)
+    offline.define(target_files.MigrationTarget(peer, None, None, None), dom, REPORT, HOST)
     assert peer.lookupByName("web1").listAllSnapshots() == []
 
 
@@ -150,7 +152,7 @@ def test_the_emulator_of_the_target_is_in_the_definition_and_in_the_snapshots(do
     )
     guest.snapshotLookupByName("s1").delete(0)
     guest.snapshotCreateXML("<domainsnapshot><name>s1</name></domainsnapshot>")
-    offline.define(prepare.MigrationTarget(peer, None, None, None), guest, mine, HOST)
+    offline.define(target_files.MigrationTarget(peer, None, None, None), guest, mine, HOST)
     there = peer.lookupByName("web1")
     [snapshot] = there.listAllSnapshots()
     for text in (there.XMLDesc(), snapshot.getXMLDesc()):
@@ -165,5 +167,5 @@ def test_a_guest_that_is_started_meanwhile_is_not_moved(dom, peer, monkeypatch, 
     else:
         monkeypatch.setattr(offline, "_snapshots", lambda dom, there, fitted: dom.create())
     with pytest.raises(errors.MigrationFailed, match="web1 was started while it was being moved"):
-        offline.define(prepare.MigrationTarget(peer, None, None, None), dom, REPORT, HOST)
+        offline.define(target_files.MigrationTarget(peer, None, None, None), dom, REPORT, HOST)
     assert (len(peer.listAllDomains()) == 0) == (when == "before")

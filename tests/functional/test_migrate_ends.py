@@ -15,10 +15,10 @@ from saltvirt.host.migration import (
     migration,
     move_journal,
     offline,
-    prepare,
     recovery,
     remote_storage,
     reservations,
+    target_files,
     target_leftovers,
     unreachable_target,
 )
@@ -206,11 +206,11 @@ def test_no_definition_is_replaced_on_the_target(peer, dom):  # noqa: F811
     there = came(peer, dom)
     host = TargetReport("hv2", machine=MachineReport(has_emulator=True))
     with pytest.raises(errors.AlreadyExists, match="web1 has just appeared on"):
-        offline.define(prepare.MigrationTarget(peer, None, None, None), dom, report(dom), host)
+        offline.define(target_files.MigrationTarget(peer, None, None, None), dom, report(dom), host)
     there.undefine()
     peer.defineXML(XML)  # another, of that name
     with pytest.raises(errors.AlreadyExists, match="web1 has just appeared on"):
-        offline.define(prepare.MigrationTarget(peer, None, None, None), dom, report(dom), host)
+        offline.define(target_files.MigrationTarget(peer, None, None, None), dom, report(dom), host)
 
 
 @pytest.mark.parametrize("own", [True, False])

@@ -24,6 +24,7 @@ from saltvirt.host.migration import (
     target_leftovers,
     unreachable_target,
 )
+from saltvirt.host.migration import job as job_module
 from saltvirt.host.storage import sharing
 from saltvirt.images import locks
 from saltvirt.migration import options, reservation, transport
@@ -99,7 +100,7 @@ PROMISE = f"{reservations.FOLDER}/web1~65536~1~1000"
 
 @pytest.fixture
 def job(tmp_path):
-    return api.MigrationJob(
+    return job_module.MigrationJob(
         "web1", transport.parse("hv3"), options.parse({}),
         journals=str(tmp_path / "journals"), locks=str(tmp_path / "locks"),
     )  # fmt: skip

@@ -23,8 +23,10 @@ from saltvirt.host.migration import (
     recovery,
     remote_storage,
     reservations,
+    target_files,
 )
-from saltvirt.migration import checks, journal, options, policy, storage, transport
+from saltvirt.migration import journal, options, policy, storage, transport
+from saltvirt.migration.checks import request as request_module
 from saltvirt.migration.facts import BackingFile, GuestReport, MachineReport, TargetReport
 from saltvirt.migration.journal import MOVED, MOVING, PREPARING
 from saltvirt.settings import Connection
@@ -169,7 +171,7 @@ def move(dom, there, job, kept):
         "web1", dom.UUIDString(), "hv1", False, "shutdown", autostart=True, memory_kib=65536
     )
     asked = replace(job, tell=told.append, local=Connection("test:///default"))
-    request = checks.CheckedMigration(options.parse({}), asked.transport, [])
+    request = request_module.CheckedMigration(options.parse({}), asked.transport, [])
     host = TargetReport("hv2", machine=MachineReport(has_emulator=True))
     with move_journal.MigrationJournal(asked.journals, "web1") as journal:
         ends = migration.Endpoints(dom.connect(), there, dom)
@@ -353,7 +355,7 @@ def test_what_is_copied_of_a_device_and_of_firmware():
     plan = storage.DiskPlan(
         "vda", storage.COPY, "/dev/a/b", "raw", "block", 512, target_path="/dev/c/b"
     )
-    prepare.copy(making, plan)
+    target_files.copy(making, plan)
     prepare.variables(making, "/v/web1_VARS.fd")
     device = (("/dev/c/b", "raw", 512, None), {"source": "/dev/a/b"})
     assert making.done == [device, ("/v/web1_VARS.fd", None)]
@@ -365,7 +367,7 @@ def test_a_file_of_somebody_else_is_not_noted_as_ours(there, monkeypatch):
         "<pool type='dir'><name>p</name><target><path>/srv/p</path></target></pool>"
     )
     notes = []
-    made = prepare.MigrationTarget(
+    made = target_files.MigrationTarget(
         there, lambda one, making=None: notes.append(making), print, None
     )
     real = remote_storage.volume
@@ -394,7 +396,7 @@ def test_a_device_is_made_with_all_its_room(there, monkeypatch):
         "<target><path>/dev/vg</path></target></pool>"
     )
     notes = []
-    made = prepare.MigrationTarget(
+    made = target_files.MigrationTarget(
         there, lambda one, making=None: notes.append(making), print, None
     )
     made.create_file("/dev//vg/web1", "raw", 2**20)  # as a definition may have it

@@ -13,7 +13,8 @@ pytest.importorskip("salt")
 from saltvirt import errors
 from saltvirt.answers.migration import RecoveryResult
 from saltvirt.host.node import inventory
-from saltvirt.operations.create.init import Init, InitRequest
+from saltvirt.operations.create.init import Init
+from saltvirt.operations.create.request import InitRequest
 from saltvirt.operations.guest.lifecycle import Lifecycle
 from saltvirt.placement import choose, facts, policy
 from tests.functional.cloud import Fleet

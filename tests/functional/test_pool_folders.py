@@ -10,7 +10,7 @@ libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
 from saltvirt import errors
-from saltvirt.host.provision import disks, pool_disk
+from saltvirt.host.provision import disk_build, pool_disk
 from saltvirt.host.storage import pool_state
 from saltvirt.images import bitmaps
 from saltvirt.spec.disk import DiskSpec
@@ -87,7 +87,9 @@ def compat(path):
 
 def test_a_new_image_in_a_pool_can_store_bitmaps_of_backups(libvirtd, pool, tmp_path):  # noqa: F811
     """libvirt makes qcow2 of version 2 unless it is told."""
-    work = disks.DiskBuild(DiskSpec(size_bytes=2**20), volume="g_system", pool="p", format="qcow2")
+    work = disk_build.DiskBuild(
+        DiskSpec(size_bytes=2**20), volume="g_system", pool="p", format="qcow2"
+    )
     pool.createXML(pool_disk._xml(work, "dir"))
     load(libvirtd.uri)["virt.volume_define"]("p", "v", 1, format="qcow2")
     for name in ("g_system", "v"):

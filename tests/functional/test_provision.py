@@ -15,8 +15,8 @@ from saltvirt import errors
 from saltvirt.diff.change import Change
 from saltvirt.host.provision import (
     clone,
+    disk_build,
     disk_match,
-    disks,
     existing_disk,
     guest_builder,
     guest_tools,
@@ -304,7 +304,7 @@ def test_an_empty_disk_stands_on_what_the_operator_names(host, image):
 
 def test_a_disk_without_a_place_is_named():
     with pytest.raises(errors.OperationFailed, match="disk d has no path"):
-        _ = disks.DiskBuild(DiskSpec(name="d")).file
+        _ = disk_build.DiskBuild(DiskSpec(name="d")).file
 
 
 def test_a_plain_file_is_raw_and_one_that_cannot_be_read_is_refused(host, tmp_path, monkeypatch):
@@ -339,7 +339,7 @@ def test_an_image_goes_onto_a_volume_of_devices_as_its_bare_bytes(conn, monkeypa
     monkeypatch.setattr(
         pool_disk.clone, "clone", lambda *given, **more: copied.append((given, more["size_bytes"]))
     )
-    work = disks.DiskBuild(
+    work = disk_build.DiskBuild(
         DiskSpec(name="d", size_bytes=MIB), make=True, format="raw", pool="vg", volume="web1_d"
     )
     work.image = "an image"

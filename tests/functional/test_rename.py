@@ -10,8 +10,7 @@ pytest.importorskip("salt")
 from saltvirt import errors
 from saltvirt.host.domain import lookup
 from saltvirt.host.migration import departures, move_journal
-from saltvirt.host.provision import disk_journal
-from saltvirt.host.provision import disks as disks_of_host
+from saltvirt.host.provision import disk_build, disk_journal
 from saltvirt.host.provision import rename as renaming
 from saltvirt.host.storage import files, usage
 from saltvirt.migration.facts import GuestReport
@@ -295,7 +294,7 @@ def test_what_a_rename_that_was_killed_has_linked_is_in_no_guests_way(
     """The advice was existing: True, for the files of another guest."""
     monkeypatch.setattr(disk_journal, "FOLDER", str(tmp_path / "making"))
     works = [
-        disks_of_host.DiskBuild(DiskSpec(), path=str(web1.images / f"{name}_{file}"))
+        disk_build.DiskBuild(DiskSpec(), path=str(web1.images / f"{name}_{file}"))
         for name in ("web1", "web2")
         for file in ("data.raw", "system.qcow2")
     ]

@@ -11,7 +11,8 @@ pytest.importorskip("salt")
 from saltvirt import errors
 from saltvirt.fleet import answer
 from saltvirt.operations.create import wait
-from saltvirt.operations.create.init import Init, InitRequest
+from saltvirt.operations.create.init import Init
+from saltvirt.operations.create.request import InitRequest
 from saltvirt.placement import policy
 from saltvirt.spec import guest
 from tests.clock import Clock

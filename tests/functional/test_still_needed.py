@@ -16,7 +16,14 @@ pytest.importorskip("salt")
 from saltvirt import errors
 from saltvirt.host.domain import purge, removal
 from saltvirt.host.migration import confirm, target_leftovers
-from saltvirt.host.provision import disk_journal, disks, pool_disk, seed_drive, undo_disks
+from saltvirt.host.provision import (
+    disk_build,
+    disk_journal,
+    disks,
+    pool_disk,
+    seed_drive,
+    undo_disks,
+)
 from saltvirt.host.snapshot import affected_files, layers
 from saltvirt.host.storage import (
     chains,
@@ -252,7 +259,7 @@ class Going:
         seed_drive.eject(at.conn, "web1", str(at.root / "images"))
 
     def written_over(self, at, path):
-        work = disks.DiskBuild(None, make=True, path=str(path), write=os.unlink)
+        work = disk_build.DiskBuild(None, make=True, path=str(path), write=os.unlink)
         with UndoStack() as undo:
             disks.make(at.conn, work, undo)
             undo.success()

@@ -17,7 +17,8 @@ from saltvirt.fleet import authorization
 from saltvirt.operations.cluster import shared_storage_check
 from saltvirt.operations.create import deploy
 from saltvirt.operations.create.identity import CloneGuest, RenameGuest
-from saltvirt.operations.create.init import Init, InitRequest
+from saltvirt.operations.create.init import Init
+from saltvirt.operations.create.request import InitRequest
 from saltvirt.operations.guest.purge import Purge
 from saltvirt.operations.journal import evacuated
 from saltvirt.operations.journal.intent_log import PendingCreate

@@ -21,6 +21,7 @@ from saltvirt.design import identity
 from saltvirt.host.domain import guest_lock, metadata
 from saltvirt.host.migration import reservations
 from saltvirt.host.provision import (
+    disk_build,
     disk_journal,
     disks,
     guest_builder,
@@ -123,7 +124,7 @@ def test_a_disk_of_no_format_is_what_its_definition_says(guest, runs):
 def died(guest, monkeypatch):
     """The Note of an update of g1 that died when it was about to make the disk ``data``."""
     path = str(guest.images / "g1_data.raw")
-    work = disks.DiskBuild(None, make=True, format="raw", path=path)
+    work = disk_build.DiskBuild(None, make=True, format="raw", path=path)
     with monkeypatch.context() as patch:
         patch.setattr(metadata, "worker", lambda: "1:0:gone")
         note = disk_journal.DiskJournal("g1", "virt.update", [work])

@@ -13,7 +13,7 @@ pytest.importorskip("salt")
 
 from saltvirt import errors
 from saltvirt.host.domain import purge, removal
-from saltvirt.host.provision import disks
+from saltvirt.host.provision import disk_build, disks
 from saltvirt.host.snapshot import affected_files
 from saltvirt.host.storage import (
     chains,
@@ -624,7 +624,7 @@ def test_a_device_that_was_given_to_a_guest_is_not_its_own(place, monkeypatch):
 def test_no_image_is_written_over_what_somebody_needs(place, monkeypatch, need, words):
     need(place)
     monkeypatch.setattr(disks.existing_disk, "is_block", lambda path: True)
-    work = disks.DiskBuild(DiskSpec(name="d", device="disk"), make=True, path=str(place.base))
+    work = disk_build.DiskBuild(DiskSpec(name="d", device="disk"), make=True, path=str(place.base))
     with pytest.raises(errors.Refused, match=words):
         disks.refuse_in_use(place.conn, [work], "new")
 
@@ -645,7 +645,7 @@ def test_no_image_is_written_over_a_disk_of_another_host(place, monkeypatch, beg
         path.write_bytes(begins + bytes(MIB))
     monkeypatch.setattr(disks.existing_disk, "is_block", lambda path: True)
     monkeypatch.setattr(usage, "others_may_have", lambda conn, path: shared)
-    work = disks.DiskBuild(DiskSpec(name="d", device="disk"), make=True, path=str(path))
+    work = disk_build.DiskBuild(DiskSpec(name="d", device="disk"), make=True, path=str(path))
     if words is None:
         disks.refuse_in_use(place.conn, [work], "new")
     else:
@@ -668,7 +668,7 @@ def test_what_a_failed_init_wrote_onto_a_shared_device_is_not_in_the_way_of_the_
     monkeypatch.setattr(disks.existing_disk, "is_block", lambda path: True)
     monkeypatch.setattr(usage, "others_may_have", lambda conn, path: shared)
     monkeypatch.setattr(disks.clone, "clone", clone)
-    work = disks.DiskBuild(DiskSpec(name="d", device="disk"), make=True, path=str(path))
+    work = disk_build.DiskBuild(DiskSpec(name="d", device="disk"), make=True, path=str(path))
     with pytest.raises(errors.OperationFailed), UndoStack() as undo:
         disks.make(place.conn, work, undo)
         raise errors.OperationFailed("later")

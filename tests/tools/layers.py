@@ -74,6 +74,49 @@ def imports(path):
                 yield node.module
 
 
+def module(path):
+    """Return the dotted name of a file of the library."""
+    parts = ("saltvirt", *path.relative_to(LIBRARY).with_suffix("").parts)
+    return ".".join(parts).removesuffix(".__init__")
+
+
+def imported(path, modules):
+    """Return the names of the modules that a file imports, for types alone among them."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            full = {f"{node.module}.{alias.name}" for alias in node.names}
+            names |= full | ({node.module} if full - set(modules) else set())
+    return names & set(modules)
+
+
+def cycles(graph):
+    """Return the groups of modules that import each other, by Tarjan's algorithm."""
+    order, low, stack, groups = {}, {}, [], []
+
+    def visit(name):
+        order[name] = low[name] = len(order)
+        stack.append(name)
+        for other in sorted(graph[name]):
+            if other not in order:
+                visit(other)
+                low[name] = min(low[name], low[other])
+            elif other in stack:
+                low[name] = min(low[name], order[other])
+        if low[name] == order[name]:
+            start = stack.index(name)
+            if len(stack) - start > 1:
+                groups.append(sorted(stack[start:]))
+            del stack[start:]
+
+    for name in graph:
+        if name not in order:
+            visit(name)
+    return groups
+
+
 def layers_of(paths):
     """The layers that files import from, of the three."""
     found = {key(name.partition(".")[2]) for path in paths for name in imports(path) if ours(name)}

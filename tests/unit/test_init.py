@@ -16,8 +16,10 @@ from saltvirt.operations.access import owners
 from saltvirt.operations.core.operation import Reasons
 from saltvirt.operations.core.report import Report
 from saltvirt.operations.create import init as init_module
+from saltvirt.operations.create import request as request_module
 from saltvirt.operations.create.cluster_snapshot import ClusterSnapshot
-from saltvirt.operations.create.init import Init, InitRequest
+from saltvirt.operations.create.init import Init
+from saltvirt.operations.create.request import InitRequest
 from saltvirt.operations.journal import location_cache
 from saltvirt.placement import choose, facts, policy
 from saltvirt.placement.choose import Candidate, PlacementDecision
@@ -108,14 +110,14 @@ def test_what_the_host_that_makes_it_is_told():
 
 def test_what_every_host_is_told():
     """To say what it would take; what is only for the guest is for one host."""
-    secrets = dict.fromkeys(init_module.SECRET_ARGUMENTS, "x")
+    secrets = dict.fromkeys(request_module.SECRET_ARGUMENTS, "x")
     graphics = {"type": "vnc", "password": "hush"}
     asked = wanted(arguments={**secrets, "metadata": {"mine": "x"}, "graphics": graphics})
     found = asked.sizing_arguments()
     assert found["metadata"] == {"mine": "x"}
     assert found["graphics"] == {"type": "vnc"}
     assert asked.arguments["graphics"]["password"] == "hush"
-    assert not set(init_module.SECRET_ARGUMENTS) & set(found)
+    assert not set(request_module.SECRET_ARGUMENTS) & set(found)
     assert wanted(arguments={"graphics": "vnc"}).sizing_arguments()["graphics"] == "vnc"
 
 

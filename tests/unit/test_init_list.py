@@ -13,8 +13,9 @@ from saltvirt.fleet.keys import KeyStore
 from saltvirt.operations.cluster import find
 from saltvirt.operations.core import operation
 from saltvirt.operations.create import init_list
-from saltvirt.operations.create.init import Init, InitRequest
+from saltvirt.operations.create.init import Init
 from saltvirt.operations.create.init_list import InitList
+from saltvirt.operations.create.request import InitRequest
 from saltvirt.operations.journal import lock
 from saltvirt.placement import policy
 from saltvirt.spec import single_guest as of_one

@@ -90,6 +90,12 @@ def test_what_can_be_taken_away_is_imported_by_nothing_else(alone):
     assert found == []
 
 
+def test_no_module_imports_itself_through_others():
+    modules = {layers.module(path): path for path in FILES}
+    graph = {name: layers.imported(path, modules) - {name} for name, path in modules.items()}
+    assert layers.cycles(graph) == []
+
+
 def test_every_package_that_is_named_is_there():
     there = {layers.package(path) for path in IN_LAYERS}
     assert set(layers.LAYER) == there

@@ -13,7 +13,8 @@ pytest.importorskip("salt")
 
 from saltvirt.fleet import progress, target
 from saltvirt.operations.cluster import unique
-from saltvirt.operations.create import cluster_snapshot, deploy, init
+from saltvirt.operations.create import cluster_snapshot, deploy
+from saltvirt.operations.create import request as request_module
 from saltvirt.placement import choose, facts, policy
 from tests.clock import Clock
 from tests.counted import Cloud
@@ -205,7 +206,7 @@ def test_a_guest_with_a_key_is_placed_on_no_host_below_a_syndic(
     cloud = Cloud(tmp_path, hosts=3)
     cloud.opts["order_masters"] = True
     seen = cluster_snapshot.ClusterSnapshot(cloud, POLICY)
-    one = init.InitRequest("web1", 1, 64, None, arguments=asked)
+    one = request_module.InitRequest("web1", 1, 64, None, arguments=asked)
     found = seen.place_guest(cloud, one, one.request())
     why = ("syndic", "hv000 is below a syndic and hands the key of web1 to its own master: do it "
                      "there, or with seed=False and nothing that is secret")  # fmt: skip

@@ -14,7 +14,8 @@ from saltvirt.operations.core.report import Report
 from saltvirt.operations.create import deploy
 from saltvirt.operations.create.eject import Eject
 from saltvirt.operations.create.identity import CloneGuest, RenameGuest
-from saltvirt.operations.create.init import Init, InitRequest, confirm_key, deliver
+from saltvirt.operations.create.init import Init, confirm_key, deliver
+from saltvirt.operations.create.request import InitRequest
 from saltvirt.operations.guest.purge import Purge
 from saltvirt.operations.journal import lock, slots
 from saltvirt.operations.move.migrate import Migrate

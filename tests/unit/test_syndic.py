@@ -15,7 +15,7 @@ from saltvirt.fleet import answer, authorization, client, syndic, target
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.operations import repair
 from saltvirt.operations.cluster import find
-from saltvirt.operations.create import cluster_snapshot, init
+from saltvirt.operations.create import cluster_snapshot, request
 from saltvirt.operations.guest.purge import Purge
 from tests.lab import paths
 
@@ -163,7 +163,7 @@ def test_no_permission_is_given_to_a_host_that_has_another_master(fleet):
     ],
 )  # fmt: skip
 def test_a_guest_with_a_key_goes_to_hosts_of_this_master(fleet, arguments, others):
-    wanted = init.InitRequest("web1", 1, 64, "/a", arguments=arguments)
+    wanted = request.InitRequest("web1", 1, 64, "/a", arguments=arguments)
     found = cluster_snapshot.foreign_key_hosts(fleet, wanted, ["hv1", "hv2"])
     assert found == dict.fromkeys(others, ("syndic", mock.ANY))
 

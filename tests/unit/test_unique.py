@@ -15,7 +15,8 @@ from saltvirt.fleet.answer import FAILED, Answer
 from saltvirt.operations.cluster import find, start_safety, unique
 from saltvirt.operations.core.report import Report
 from saltvirt.operations.create.identity import CloneGuest, RenameGuest
-from saltvirt.operations.create.init import Init, InitRequest
+from saltvirt.operations.create.init import Init
+from saltvirt.operations.create.request import InitRequest
 from saltvirt.operations.guest import lifecycle
 from saltvirt.operations.guest.lifecycle import Lifecycle
 from saltvirt.operations.journal import intent_log, slots

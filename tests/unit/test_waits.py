@@ -15,7 +15,7 @@ from saltvirt.fleet import answer, client, peers, proof, target
 from saltvirt.host.domain import guest_lock
 from saltvirt.host.provision import guest_builder
 from saltvirt.images import download_slot, locks, tools
-from saltvirt.operations.create import init, wait
+from saltvirt.operations.create import init, request, wait
 from saltvirt.operations.journal import slots
 from saltvirt.system import file_lock
 
@@ -561,7 +561,7 @@ def test_what_tells_a_guest_who_it_is_goes_only_when_its_minion_is_proven(monkey
     fleet.call.side_effect = lambda _host, fun, *_more, **_options: asked.append(fun)
     monkeypatch.setattr(init.wait, "wait_for_answer", lambda *_asked: 1)
     monkeypatch.setattr(target, "reported", lambda _opts, _name: there)
-    wanted = init.InitRequest("web1", 1, 64, "/a", wait_for="minion")
+    wanted = request.InitRequest("web1", 1, 64, "/a", wait_for="minion")
     mock_init = mock.Mock(fleet=fleet, wanted=wanted)
     init.Init.wait(mock_init, "hv1", "minion")
     assert asked == ["virt.seed_eject"] * there

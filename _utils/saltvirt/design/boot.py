@@ -14,7 +14,7 @@ from saltvirt.xml.domain.os import SECURE_BOOT, Boot, FirmwareFeature
 if TYPE_CHECKING:
     from saltvirt.design.context import Context
     from saltvirt.spec.boot import BootSpec
-    from saltvirt.spec.guest import GuestSpec
+    from saltvirt.spec.guest_spec import GuestSpec
     from saltvirt.xml.devices.disk import Disk
     from saltvirt.xml.domain.domain import Domain
     from saltvirt.xml.domain.os import Os

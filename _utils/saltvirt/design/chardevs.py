@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from saltvirt.design.context import Context
     from saltvirt.spec.chardev import CharSpec
-    from saltvirt.spec.guest import GuestSpec
+    from saltvirt.spec.guest_spec import GuestSpec
     from saltvirt.xml.domain.domain import Domain
 
 C = TypeVar("C", bound=CharDevice)

@@ -13,7 +13,7 @@ from saltvirt.xml.domain.metadata import OwnDisk
 if TYPE_CHECKING:
     from saltvirt.design.context import Context
     from saltvirt.spec.disk import DiskSpec
-    from saltvirt.spec.guest import GuestSpec
+    from saltvirt.spec.guest_spec import GuestSpec
     from saltvirt.xml.domain.domain import Domain
 
 INIT = "/sbin/init"

@@ -15,7 +15,7 @@ from saltvirt.xml.devices.watchdog import Watchdog
 if TYPE_CHECKING:
     from saltvirt.design.context import Context
     from saltvirt.spec.devices import BalloonSpec, TpmSpec, WatchdogSpec
-    from saltvirt.spec.guest import GuestSpec
+    from saltvirt.spec.guest_spec import GuestSpec
     from saltvirt.xml.domain.domain import Domain
 
 D = TypeVar("D", bound=Element)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from saltvirt.design.context import Context
     from saltvirt.spec.disk import DiskSpec
-    from saltvirt.spec.guest import GuestSpec
+    from saltvirt.spec.guest_spec import GuestSpec
     from saltvirt.xml.domain.domain import Domain
 
 PREFIX = {

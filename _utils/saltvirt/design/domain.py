@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from saltvirt.design.caps import Caps
     from saltvirt.spec.disk import DiskSpec
-    from saltvirt.spec.guest import GuestSpec
+    from saltvirt.spec.guest_spec import GuestSpec
     from saltvirt.xml.domain.metadata import GuestRecord
 
 RECORD_VERSION = "1"

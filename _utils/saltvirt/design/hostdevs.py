@@ -10,7 +10,7 @@ from saltvirt.xml.tree import child, parse
 
 if TYPE_CHECKING:
     from saltvirt.design.context import Context
-    from saltvirt.spec.guest import GuestSpec
+    from saltvirt.spec.guest_spec import GuestSpec
     from saltvirt.spec.hostdev import HostDeviceSpec
     from saltvirt.xml.domain.domain import Domain
 

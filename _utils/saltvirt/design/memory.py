@@ -13,7 +13,7 @@ from saltvirt.xml.domain.memory_backing import HugePage
 
 if TYPE_CHECKING:
     from saltvirt.design.context import Context
-    from saltvirt.spec.guest import GuestSpec
+    from saltvirt.spec.guest_spec import GuestSpec
     from saltvirt.spec.memory import PageSpec
     from saltvirt.xml.domain.domain import Domain
     from saltvirt.xml.domain.memory_backing import MemoryBacking

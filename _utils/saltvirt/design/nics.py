@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from saltvirt.design.context import Context
-    from saltvirt.spec.guest import GuestSpec
+    from saltvirt.spec.guest_spec import GuestSpec
     from saltvirt.spec.nic import BandwidthSpec, NicSpec
     from saltvirt.spec.switch import VirtualPortSpec, VlanSpec
     from saltvirt.xml.domain.domain import Domain

@@ -9,7 +9,7 @@ from saltvirt.xml.devices.controller import Controller
 
 if TYPE_CHECKING:
     from saltvirt.design.context import Context
-    from saltvirt.spec.guest import GuestSpec
+    from saltvirt.spec.guest_spec import GuestSpec
     from saltvirt.xml.domain.domain import Domain
 
 MODEL = "pcie-root-port"

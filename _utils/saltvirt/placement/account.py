@@ -7,75 +7,17 @@ with these functions.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from saltvirt.placement.resources import memory_kib, total
 from saltvirt.schema import Message, optional
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Iterable
 
     from saltvirt.placement.facts import DiskFootprint, Guest, Host, PlacementRequest, StorageSpace
     from saltvirt.placement.policy import PlacementPolicy
-
-# guests that are no machines: no QEMU works for them
-CONTAINERS = {"lxc", "openvz", "vz"}
-
-
-@dataclass
-class ResourceSum:
-    """What some guests take: ``kib`` without, and ``pages`` of huge pages (size to KiB).
-
-    machines, machine_vcpus, machine_kib: those that have a QEMU each.
-    """
-
-    vcpus: int = 0
-    kib: int = 0
-    pages: dict[int, int] = field(default_factory=dict)
-    machines: int = 0
-    machine_vcpus: int = 0
-    machine_kib: int = 0
-
-    def add(self, guest: Guest | PlacementRequest) -> None:
-        """Counts a facts.Guest or PlacementRequest."""
-        memory_kib = promised_kib(guest)
-        self.vcpus += guest.vcpus
-        if guest.page_kib is None:
-            self.kib += memory_kib
-        else:
-            self.pages[guest.page_kib] = self.pages.get(guest.page_kib, 0) + memory_kib
-        if guest.type not in CONTAINERS:
-            self.machines += 1
-            self.machine_vcpus += guest.vcpus
-            self.machine_kib += memory_kib
-
-
-def promised_kib(guest: Guest | PlacementRequest) -> int:
-    """The memory that a guest may have: what it may be given while it runs, too."""
-    return max(guest.memory_kib, guest.max_memory_kib)
-
-
-def total(guests: Iterable[Guest | PlacementRequest]) -> ResourceSum:
-    """The Sum of facts.Guests."""
-    resources = ResourceSum()
-    for guest in guests:
-        resources.add(guest)
-    return resources
-
-
-def vcpus(resources: ResourceSum, _policy: PlacementPolicy) -> int:
-    """The vCPUs of a Sum."""
-    return resources.vcpus
-
-
-def memory_kib(resources: ResourceSum, policy: PlacementPolicy) -> float:
-    """The memory of a Sum outside of huge pages, with what QEMU takes for its guests."""
-    return (
-        resources.kib
-        + resources.machines * policy.overhead_kib
-        + resources.machine_vcpus * policy.overhead_vcpu_kib
-        + resources.machine_kib * policy.overhead_ratio
-    )
 
 
 def share(request: PlacementRequest, host: Host, policy: PlacementPolicy) -> float:
@@ -94,15 +36,6 @@ def demand(
         memory_kib(resources, host.effective_policy(policy)) * part,
         pages,
     )
-
-
-def longest(mounts: Collection[str], path: str | None) -> str | None:
-    """The mount point that a path is below, or None."""
-    while path:
-        if path in mounts:
-            return path
-        path = path.rpartition("/")[0] or ("/" if path != "/" else "")
-    return None
 
 
 def storage(request: PlacementRequest, host: Host) -> Counter[str]:

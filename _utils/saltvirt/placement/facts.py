@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from saltvirt.answers.creation import Phase
-from saltvirt.placement import account, policy
+from saltvirt.placement import policy, resources
 from saltvirt.schema import Message, optional, transient
 
 if TYPE_CHECKING:
@@ -237,18 +237,20 @@ class Host:
         )
 
     @cached_property
-    def sums(self) -> tuple[account.ResourceSum, account.ResourceSum]:
+    def sums(self) -> tuple[resources.ResourceSum, resources.ResourceSum]:
         """(account.Sum of all that counts in full, of the stopped guests)."""
         full = [guest for guest in self.guests if guest.meant_to_run]
         stopped = [guest for guest in self.guests if not guest.meant_to_run]
-        return account.total([*full, *self.arriving]), account.total(stopped)
+        return resources.total([*full, *self.arriving]), resources.total(stopped)
 
     def used(self, policy: PlacementPolicy, resource: str) -> float:
         """``vcpus`` or ``memory_kib`` that its guests take, stopped ones by ratio, and those that
         are on their way to it; memory with what QEMU takes for each."""
         policy = self.effective_policy(policy)
-        count: Callable[[account.ResourceSum, PlacementPolicy], float] = getattr(account, resource)
-        full, stopped = (count(resources, policy) for resources in self.sums)
+        count: Callable[[resources.ResourceSum, PlacementPolicy], float] = getattr(
+            resources, resource
+        )
+        full, stopped = (count(taken, policy) for taken in self.sums)
         return full + stopped * policy.stopped_ratio
 
     def capacity_vcpus(self, policy: PlacementPolicy) -> float:
@@ -272,8 +274,8 @@ class Host:
     def free_hugepages_kib(self, policy: PlacementPolicy, size: int) -> float:
         """Of huge pages of one size; they are never promised twice."""
         full, stopped = (
-            sum(kib for page, kib in resources.pages.items() if self.usual_page_kib(page) == size)
-            for resources in self.sums
+            sum(kib for page, kib in taken.pages.items() if self.usual_page_kib(page) == size)
+            for taken in self.sums
         )
         used = full + stopped * self.effective_policy(policy).stopped_ratio
         return self.hugepages.get(size, 0) - used
@@ -293,7 +295,7 @@ class Host:
 
     def folder_store(self, path: str | None) -> str:
         """The id of the Store that a path is on; of none, that of images."""
-        mount = account.longest(self.mounts, path)
+        mount = resources.longest(self.mounts, path)
         return self.images_store if mount is None else self.mounts[mount]
 
     def is_silent(self, store: str) -> bool:

@@ -12,7 +12,7 @@ from saltvirt.spec.nic import NicSpec
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from saltvirt.spec.guest import GuestSpec
+    from saltvirt.spec.guest_spec import GuestSpec
     from saltvirt.spec.profiles import Device, Profiles
 
 _ABSENT = object()

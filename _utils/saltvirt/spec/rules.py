@@ -10,7 +10,7 @@ from saltvirt.spec import chardev, graphics, values
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from saltvirt.spec.guest import GuestSpec
+    from saltvirt.spec.guest_spec import GuestSpec
 
 
 def shorthands(spec: GuestSpec, options: Mapping[str, Any]) -> None:

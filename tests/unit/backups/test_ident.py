@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from saltvirt.backup.model import backup_ids
+from saltvirt.backup.model import listed as listed_module
 from saltvirt.backup.model.answers import ListedBackup
 from saltvirt.errors import InvalidInput, NotFound, Refused
 
@@ -80,12 +81,12 @@ def test_two_of_one_number():
 
 def test_a_disk_that_is_not_in_it_is_named_with_those_that_are():
     backup = ListedBackup(ONE, guest="web1", disks={"vdb": 9, "vda": 7})
-    backup_ids.refuse_unknown_disk(backup, "vda")
+    listed_module.refuse_unknown_disk(backup, "vda")
     with pytest.raises(NotFound, match=f"backup {ONE} has no disk 'vdc'; its disks are vda, vdb$"):
-        backup_ids.refuse_unknown_disk(backup, "vdc")
+        listed_module.refuse_unknown_disk(backup, "vdc")
 
 
-meant = functools.partial(backup_ids.find_listed, target="vault")
+meant = functools.partial(listed_module.find_listed, target="vault")
 
 
 def test_of_several_guests_of_one_name_the_uuid_says_which_is_meant():

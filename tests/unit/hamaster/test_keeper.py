@@ -27,8 +27,9 @@ from saltvirt.operations.core.report import Report
 from saltvirt.operations.create import deploy, explain, init_list
 from saltvirt.operations.create.cluster_snapshot import ClusterSnapshot
 from saltvirt.operations.create.identity import CloneGuest, RenameGuest
-from saltvirt.operations.create.init import Init, InitRequest
+from saltvirt.operations.create.init import Init
 from saltvirt.operations.create.init_list import InitList
+from saltvirt.operations.create.request import InitRequest
 from saltvirt.operations.guest.lifecycle import Lifecycle
 from saltvirt.operations.move.evacuate import Evacuate
 from saltvirt.operations.move.migrate import Migrate

@@ -4,6 +4,7 @@ import pytest
 
 from saltvirt.migration import checks, options, storage, transport
 from saltvirt.migration.checks import capacity
+from saltvirt.migration.checks import request as request_module
 from saltvirt.migration.facts import HostCpu, SecretReference
 from saltvirt.placement import policy
 from tests.unit.migration import facts
@@ -13,7 +14,7 @@ def reasons(guest, host=None, target="hv2", **asked):
     host = host or facts.host()
     opts = options.parse(asked)
     plans = storage.plan(guest.disks, host.locations, opts.copy_storage)
-    request = checks.CheckedMigration(opts, transport.parse(target, opts.tunnel), plans)
+    request = request_module.CheckedMigration(opts, transport.parse(target, opts.tunnel), plans)
     return checks.guest_reasons(guest, request) + checks.target_reasons(guest, host, request)
 
 
@@ -96,7 +97,9 @@ def test_a_guest_with_the_cpu_of_its_host_needs_the_same_one_there(there, words)
     if words:
         assert words in found[0]
         assert "host-passthrough" in found[0]
-    asked = checks.CheckedMigration(options.parse({"other_cpu": True}), transport.parse("hv2"))
+    asked = request_module.CheckedMigration(
+        options.parse({"other_cpu": True}), transport.parse("hv2")
+    )
     assert checks.cpu.describe_mismatch(*(HostCpu.from_answer(INTEL, "x"),) * 2) is None
     assert [*checks.cpu.reasons(guest, host, asked)] == []
     assert reasons(replace(guest, active=False, state="shutdown"), host) == []
@@ -241,7 +244,7 @@ def test_what_the_target_has_promised_counts(domains, reservations, fits):
 
 def test_the_targets_own_ratios_count():
     full = facts.host(domains=[facts.domain(memory_kib=3 * 2**20 + 1024)])
-    request = checks.CheckedMigration(
+    request = request_module.CheckedMigration(
         options.parse({}), transport.parse("hv2"), ratios={"memory": 1.5}
     )
     assert list(capacity.reasons(facts.guest(), full, request)) == []
@@ -251,7 +254,7 @@ def test_a_stopped_guest_counts_as_the_policy_says():
     full = facts.host(domains=[facts.domain(memory_kib=3 * 2**20 + 1024)])
     off = facts.guest(active=False, state="shutdown")
     placement = policy.PlacementPolicy(stopped_ratio=0.5)
-    request = checks.CheckedMigration(
+    request = request_module.CheckedMigration(
         options.parse({}), transport.parse("hv2"), placement=placement
     )
     assert list(capacity.reasons(off, full, request)) == []
@@ -261,7 +264,7 @@ def test_a_stopped_guest_counts_as_the_policy_says():
 
 def test_a_container_has_no_qemu_that_takes_memory():
     host = facts.host(memory_kib=2 * 2**19)
-    request = checks.CheckedMigration(options.parse({}), transport.parse("hv2"))
+    request = request_module.CheckedMigration(options.parse({}), transport.parse("hv2"))
     assert list(capacity.reasons(facts.guest(virt_type="lxc"), host, request)) == []
     for other in ("kvm", "qemu", None):
         [why] = capacity.reasons(facts.guest(virt_type=other), host, request)
@@ -421,7 +424,7 @@ def test_the_disks_may_become_as_large_as_they_are_and_fit_beside_what_is_promis
     host = facts.host(**{"free_bytes": {"/vm": 2**30}, **changes})
     plans = storage.plan(facts.guest().disks, host.locations, None)
     by = policy.PlacementPolicy(**placement)
-    request = checks.CheckedMigration(
+    request = request_module.CheckedMigration(
         options.parse({}), transport.parse("hv2"), plans, placement=by
     )
     found = checks.target_reasons(facts.guest(), host, request)
@@ -431,13 +434,15 @@ def test_the_disks_may_become_as_large_as_they_are_and_fit_beside_what_is_promis
 
 def test_who_asks_for_overcommit_gets_it():
     full = facts.host(memory_kib=1024, cpus=1)
-    request = checks.CheckedMigration(options.parse({}), transport.parse("hv2"), overcommit=True)
+    request = request_module.CheckedMigration(
+        options.parse({}), transport.parse("hv2"), overcommit=True
+    )
     assert checks.target_reasons(facts.guest(), full, request) == []
 
 
 def test_what_an_earlier_attempt_left_of_the_guest_itself_does_not_count():
     shadow = facts.domain(uuid="u-1", name="web1", memory_kib=4 * 2**20)
-    request = checks.CheckedMigration(options.parse({}), transport.parse("hv2"))
+    request = request_module.CheckedMigration(options.parse({}), transport.parse("hv2"))
     assert list(capacity.reasons(facts.guest(), facts.host(domains=[shadow]), request)) == []
 
 
@@ -563,7 +568,7 @@ def test_nothing_is_copied_below_a_mount_point_on_which_nothing_is_mounted(
     paths = ["/vm/web1_vda.qcow2", facts.BASE["path"], guest.nvram or "-"]
     host = facts.host(locations={path: facts.place(shared=shared, exists=shared) for path in paths})
     plans = storage.plan(guest.disks, host.locations)
-    request = checks.CheckedMigration(
+    request = request_module.CheckedMigration(
         options.parse({}), transport.parse("hv2"), plans, unmounted=(point,) if point != "/" else ()
     )
     found = checks.target_reasons(guest, host, request)

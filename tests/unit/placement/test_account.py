@@ -7,7 +7,7 @@ import pytest
 
 from saltvirt.errors import InvalidInput
 from saltvirt.operations.cluster import inventory
-from saltvirt.placement import account, capacity, choose, facts, policy
+from saltvirt.placement import account, capacity, choose, facts, policy, resources
 from saltvirt.placement.facts import (
     DiskFootprint,
     Guest,
@@ -284,10 +284,10 @@ def test_of_a_stopped_guest_the_policys_part_counts():
 def test_a_path_is_on_the_longest_mount_above_it():
     mounts = {"/": 1, "/srv": 2, "/srv/vm": 3}
     for path, found in (("/srv/vm/a", "/srv/vm"), ("/srv/a", "/srv"), ("/a", "/"), ("/", "/")):
-        assert account.longest(mounts, path) == found
-    assert account.longest({"/srv": 2}, "/a") is None
-    assert account.longest({"/srv": 2}, "/") is None
-    assert account.longest({"/srv": 2}, "") is None
+        assert resources.longest(mounts, path) == found
+    assert resources.longest({"/srv": 2}, "/a") is None
+    assert resources.longest({"/srv": 2}, "/") is None
+    assert resources.longest({"/srv": 2}, "") is None
 
 
 def test_storage_of_which_nothing_is_wanted_or_that_is_not_there_is_not_charged():
@@ -320,7 +320,7 @@ def test_who_shares_nothing_is_as_he_was_and_keeps_what_was_counted():
 
 def test_numbers_that_are_not_told_are_nothing():
     assert Guest("g").max_memory_kib == 0
-    assert account.promised_kib(Guest("g")) == 0
+    assert resources.promised_kib(Guest("g")) == 0
     assert host(memory_kib=100).capacity_memory_kib(policy.PlacementPolicy()) == 0
     assert PLAIN.stricter({}) is PLAIN
     assert host().effective_policy(PLAIN) is PLAIN

@@ -31,7 +31,7 @@ from saltvirt.backup.target import detached
 from saltvirt.host.connection import libvirt, translated
 from saltvirt.host.domain import guest_lock, live_restores, lookup
 from saltvirt.host.domain.live_restores import LiveRestoreRecord
-from saltvirt.host.provision import disks
+from saltvirt.host.provision import disk_build as disk_build_module
 from saltvirt.images import tools as programs
 from saltvirt.xml.devices.disk import Disk
 from saltvirt.xml.devices.disk_backing import BackingStore
@@ -70,7 +70,7 @@ class LiveRestoreBuilder(RestoreBuilder):
         self.policies: dict[str, tuple[str, ...]] = {}
         super().check()
 
-    def disk_build(self, disk: ShownDisk, path: str) -> disks.DiskBuild:
+    def disk_build(self, disk: ShownDisk, path: str) -> disk_build_module.DiskBuild:
         return replace(super().disk_build(disk, path), write=self._overlay(disk))
 
     def attach_disk(self, record: GuestRecord, disk: Disk, path: str) -> None:

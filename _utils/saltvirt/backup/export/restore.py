@@ -17,7 +17,8 @@ from saltvirt.design.domain import RECORD_VERSION
 from saltvirt.host import connection
 from saltvirt.host.domain import metadata, replaced_guest
 from saltvirt.host.domain.replaced_guest import SavedState
-from saltvirt.host.provision import disks, macs
+from saltvirt.host.provision import disk_build as disk_build_module
+from saltvirt.host.provision import macs
 from saltvirt.host.provision.guest_builder import (
     GuestBuilder,
     GuestRequest,
@@ -167,11 +168,11 @@ class RestoreBuilder(GuestBuilder):
         """Whether to restore this disk."""
         return bool(target)
 
-    def disk_build(self, disk: ShownDisk, path: str) -> disks.DiskBuild:
+    def disk_build(self, disk: ShownDisk, path: str) -> disk_build_module.DiskBuild:
         """Return how to build a disk from the backup."""
         spec = DiskSpec(name=disk.target, device="disk", size_bytes=disk.size_bytes)
         write = self._disk_writer(disk.target)
-        return disks.DiskBuild(spec, make=True, format=FORMAT, path=path, write=write)
+        return disk_build_module.DiskBuild(spec, make=True, format=FORMAT, path=path, write=write)
 
     def choose_path(self, target: str) -> str:
         """Return the path for a disk. Raises AlreadyExists."""
@@ -258,7 +259,7 @@ class RestoreBuilder(GuestBuilder):
                 data = file.read(archive.MAX_ARCHIVE_BYTES + 1)
         return archive.unpack(data, f"the state in {self.shown.ident}")
 
-    def system_work(self) -> disks.DiskBuild | None:
+    def system_work(self) -> disk_build_module.DiskBuild | None:
         """Return the disk with the seeded system."""
         disk = identity.seeded_disk(self.model)
         return next(

@@ -12,6 +12,7 @@ from saltvirt.answers.created import CreatedGuest
 from saltvirt.backup.manager import backup as backup_operation
 from saltvirt.backup.manager import live_restore, target_upkeep
 from saltvirt.backup.model import backup_ids, policy, record
+from saltvirt.backup.model import listed as listed_module
 from saltvirt.backup.model.answers import (
     BackupReader,
     InPlaceCheck,
@@ -177,7 +178,7 @@ class RestoreBackup:
         several = backup_operation.list_at(self.fleet, target, request.name, uuid)
         if not request.in_place and any(entry.guest == request.name for entry in several):
             uuid = None  # of several that had the name the operator says which
-        return backup_ids.find_listed(
+        return listed_module.find_listed(
             several,
             request.name,
             request.backup,
@@ -277,7 +278,7 @@ class RestoreBackup:
         target = self._target()
         listed = self._find_backup(target)
         if request.disk:
-            backup_ids.refuse_unknown_disk(listed, request.disk)
+            listed_module.refuse_unknown_disk(listed, request.disk)
         if not (request.new or request.in_place or request.disk):
             self._is_nowhere(listed)
         host = request.host or listed.host

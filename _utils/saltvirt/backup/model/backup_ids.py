@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
-from saltvirt.errors import InvalidInput, NotFound, Refused
+from saltvirt.errors import InvalidInput, NotFound
 from saltvirt.units import short_repr
 
 if TYPE_CHECKING:
-    from saltvirt.backup.model.answers import ListedBackup
+    pass
 
 _BACKUP_ID = re.compile(r"[0-9]{6}-[0-9]{8}T[0-9]{6}Z-[0-9a-f]{8}")
 _TIMESTAMP = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{2}):([0-9]{2}):([0-9]{2})Z")
@@ -86,15 +86,6 @@ def find(backup_ids: Collection[str], query: object, guest: str = "it") -> str:
     return same[0]
 
 
-def refuse_unknown_disk(backup: ListedBackup, disk: str) -> None:
-    """Raise NotFound if the backup does not contain the disk."""
-    if disk not in backup.disks:
-        disks = ", ".join(sorted(backup.disks))
-        raise NotFound(
-            f"backup {backup.ident} has no disk {short_repr(disk)}; its disks are {disks}"
-        )
-
-
 def refuse_conflicts(new: str | None, in_place: bool, stop: bool, disk: str | None) -> None:
     """Raise InvalidInput for arguments of a restore that exclude each other.
 
@@ -105,65 +96,3 @@ def refuse_conflicts(new: str | None, in_place: bool, stop: bool, disk: str | No
         raise InvalidInput("new=NAME cannot be combined with over or disk")
     if stop and not in_place:
         raise InvalidInput("stop=True requires over=True")
-
-
-def find_listed(
-    listed: Iterable[ListedBackup],
-    name: str,
-    query: object,
-    disk: str | None = None,
-    damaged: bool = False,
-    uuid: str | None = None,
-    *,
-    target: str,
-) -> ListedBackup:
-    """Return the requested backup of a guest if it is good.
-
-    listed: backups of all guests. name: present or former name of the guest, or its UUID. query: as
-    for ``find``. disk: only this disk has to be good. damaged: accept a backup that is not good.
-    uuid: of the guest that has the name now, if known. target: name of the listed target. Raises
-    what ``find`` raises, and Refused if the backup is not good.
-    """
-    backups = _guest_backups(listed, name, uuid)
-    backup = backups[find(backups, query, f"{name} in the target {target}")]
-    problem = backup.wrong
-    if disk and backup.guest is not None:
-        problem = backup.broken.get(disk)
-    if problem and not (damaged and backup.guest is not None):
-        raise Refused(
-            f"backup {backup.ident} is not good: {problem}{_suggestion(backups, disk, backup)}"
-        )
-    return backup
-
-
-def _guest_backups(
-    listed: Iterable[ListedBackup], name: str, uuid: str | None
-) -> dict[str, ListedBackup]:
-    """Return the backups of the guest with this name, by backup name."""
-    guests: dict[str, dict[str, ListedBackup]] = {}
-    for backup in listed:
-        guests.setdefault(str(backup.uuid), {})[backup.ident] = backup
-    if name in guests or uuid in guests:
-        return guests[name if name in guests else str(uuid)]
-    names = {
-        each: [backup.guest for _, backup in sorted(backups.items()) if backup.guest is not None]
-        for each, backups in guests.items()
-    }
-    uuids = [each for each, called in names.items() if called[-1:] == [name]]
-    uuids = sorted(uuids or [each for each, called in names.items() if name in called])
-    if len(uuids) > 1:
-        raise InvalidInput(
-            f"several guests had the name {name}: use one of the UUIDs {', '.join(uuids)}"
-        )
-    return guests[uuids[0]] if uuids else {}
-
-
-def _suggestion(backups: Mapping[str, ListedBackup], disk: str | None, bad: ListedBackup) -> str:
-    good = [
-        backup.ident for backup in backups.values()
-        if backup.guest is not None and not (backup.broken.get(disk) if disk else backup.wrong)
-    ]  # fmt: skip
-    text = f"; the newest good one is {max(good)}" if good else ""
-    if bad.guest is not None:
-        text += "; damaged=True restores what can be read"
-    return text

@@ -14,7 +14,8 @@ from saltvirt.spec import values
 @handles(backup_calls.LIST_PINS)
 def list_pins(_host: Host, request: backup_calls.PinsRequest) -> list[PinnedBackup]:
     """Return the guests that run from a backup at the target."""
-    return [*pins.list_all(open_target(request.folder, request.mounted))]
+    target = open_target(request.folder, request.mounted)
+    return [*pins.list_all(target.folder, target.guests())]
 
 
 @handles(backup_calls.UNPIN)
@@ -25,4 +26,4 @@ def unpin(_host: Host, request: backup_calls.UnpinRequest) -> bool:
     """
     target = open_target(request.folder, request.mounted)
     pin = BackupPin(names.existing_guest(request.guest), values.text(request.host, "host"))
-    return pins.remove_pin(target, request.uuid, request.backup, pin)
+    return pins.remove_pin(target.folder, request.uuid, request.backup, pin)

@@ -4,25 +4,22 @@ removed until the master releases it."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator
 
 from saltvirt import errors
 from saltvirt.backup.model import backup_ids, pins, record
 from saltvirt.backup.model.pins import BackupPin, BackupPins, PinnedBackup
-
-if TYPE_CHECKING:
-    from saltvirt.backup.target.target import BackupTarget
+from saltvirt.backup.target.safe_folder import SafeFolder
 
 _LOCK = ".stands"
 _WAIT_S = 10
 UNREADABLE = BackupPin("an unknown guest", "an unknown hypervisor")
 
 
-def load(target: BackupTarget, uuid: str, backup_id: str) -> tuple[BackupPin, ...]:
+def load(folder: SafeFolder, uuid: str, backup_id: str) -> tuple[BackupPin, ...]:
     """Load the pins of a backup. If they cannot be read, assume that there is one."""
     try:
-        data = target.folder.read(uuid, backup_id, pins.FILE, max_bytes=pins.MAX_BYTES)
+        data = folder.read(uuid, backup_id, pins.FILE, max_bytes=pins.MAX_BYTES)
         pin_list = BackupPins.from_answer(json.loads(data.decode("utf-8")), pins.FILE)
         return pin_list.stands
     except errors.NotFound:
@@ -31,30 +28,30 @@ def load(target: BackupTarget, uuid: str, backup_id: str) -> tuple[BackupPin, ..
         return (UNREADABLE,)
 
 
-def hold_reason(target: BackupTarget, uuid: str, backup_id: str) -> str | None:
+def hold_reason(folder: SafeFolder, uuid: str, backup_id: str) -> str | None:
     """Return why the backup has to be kept; None if it is not pinned."""
-    return next((pin.hold_reason for pin in load(target, uuid, backup_id)), None)
+    return next((pin.hold_reason for pin in load(folder, uuid, backup_id)), None)
 
 
-def list_all(target: BackupTarget) -> Iterator[PinnedBackup]:
+def list_all(folder: SafeFolder, uuids: Iterable[str]) -> Iterator[PinnedBackup]:
     """Yield all pinned backups of the target."""
-    for uuid in target.guests():
-        for backup_id in target.folder.names(uuid):
+    for uuid in uuids:
+        for backup_id in folder.names(uuid):
             if backup_ids.is_backup_id(backup_id):
-                for pin in load(target, uuid, backup_id):
+                for pin in load(folder, uuid, backup_id):
                     yield PinnedBackup(uuid, backup_id, pin)
 
 
-def add_pin(target: BackupTarget, uuid: str, backup_id: str, new_pin: BackupPin) -> None:
+def add_pin(folder: SafeFolder, uuid: str, backup_id: str, new_pin: BackupPin) -> None:
     """Pin a backup, which the caller keeps open (``BackupTarget.open_backup``)."""
-    _update(target, uuid, backup_id, lambda current: (*_without(current, new_pin), new_pin))
+    _update(folder, uuid, backup_id, lambda current: (*_without(current, new_pin), new_pin))
 
 
-def remove_pin(target: BackupTarget, uuid: str, backup_id: str, old_pin: BackupPin) -> bool:
+def remove_pin(folder: SafeFolder, uuid: str, backup_id: str, old_pin: BackupPin) -> bool:
     """Unpin a backup; return whether it was pinned."""
-    if not any(pin.is_same_guest(old_pin) for pin in load(target, uuid, backup_id)):
+    if not any(pin.is_same_guest(old_pin) for pin in load(folder, uuid, backup_id)):
         return False
-    _update(target, uuid, backup_id, lambda current: _without(current, old_pin))
+    _update(folder, uuid, backup_id, lambda current: _without(current, old_pin))
     return True
 
 
@@ -63,18 +60,18 @@ def _without(current: tuple[BackupPin, ...], excluded: BackupPin) -> tuple[Backu
 
 
 def _update(
-    target: BackupTarget,
+    folder: SafeFolder,
     uuid: str,
     backup_id: str,
     change: Callable[[tuple[BackupPin, ...]], tuple[BackupPin, ...]],
 ) -> None:
-    with target.folder.lock(uuid, _LOCK, wait_s=_WAIT_S):
-        current = load(target, uuid, backup_id)
+    with folder.lock(uuid, _LOCK, wait_s=_WAIT_S):
+        current = load(folder, uuid, backup_id)
         if UNREADABLE in current:
             raise errors.BadAnswer(f"cannot read {pins.FILE} of {backup_id}: repair the file")
         after = change(current)
         if after:
             data = record.as_json(BackupPins(after))
-            target.folder.write(uuid, backup_id, pins.FILE, data=data)
+            folder.write(uuid, backup_id, pins.FILE, data=data)
         else:
-            target.folder.remove(uuid, backup_id, pins.FILE)
+            folder.remove(uuid, backup_id, pins.FILE)

@@ -57,7 +57,7 @@ def _apply(
     """Remove backups and return the final verdicts. The caller holds the lock."""
     while used := _remove(target, uuid, verdicts):
         # a process began to read it meanwhile: keep it, and all on which it depends
-        holds[used] = pins.hold_reason(target, uuid, used) or retention.READ
+        holds[used] = pins.hold_reason(target.folder, uuid, used) or retention.READ
         removed = [
             verdict
             for verdict in verdicts
@@ -93,7 +93,7 @@ def _verify_again(target: BackupTarget, uuid: str, backup_id: str) -> dict[str, 
 def _list_holds(target: BackupTarget, uuid: str) -> Iterator[tuple[str, str]]:
     """Yield (backup, reason) for backups that have to be kept regardless of the rules."""
     for backup_id in target.catalog(uuid).backups:
-        reason = pins.hold_reason(target, uuid, backup_id)
+        reason = pins.hold_reason(target.folder, uuid, backup_id)
         if reason or target.is_used(uuid, backup_id):
             yield backup_id, reason or retention.READ
 

@@ -158,7 +158,7 @@ def main(_argv: list[str]) -> int:
                 layers.load(target, backup_record, disk).exported(disk.target) for disk in chosen
             ]
             if request.stand:
-                pins.add_pin(target, request.uuid, request.ident, request.stand)
+                pins.add_pin(target.folder, request.uuid, request.ident, request.stand)
             path = os.path.join(folder, "nbd")
             server = daemon.begin(disks, path)
             reader_file = os.path.join(folder, _READER)
@@ -194,5 +194,5 @@ def _serve_until_idle(
 def _is_pinned(target: BackupTarget, request: ShowRequest) -> bool:
     if request.stand is None:
         return True
-    current = pins.load(target, request.uuid, request.ident)
+    current = pins.load(target.folder, request.uuid, request.ident)
     return pins.UNREADABLE in current or any(pin.is_same_guest(request.stand) for pin in current)

@@ -210,7 +210,7 @@ class BackupTarget:
         self.folder.names(uuid)
         try:
             with self._exclusive(uuid, _check_id(backup_id)):
-                if pins.load(self, uuid, backup_id):
+                if pins.load(self.folder, uuid, backup_id):
                     return False
                 self.folder.rename(uuid, backup_id, to=f"{REMOVING}{backup_id}")
         except Busy:

@@ -11,7 +11,8 @@ from saltvirt.host import connection
 from saltvirt.host.connection import libvirt
 from saltvirt.host.domain import placement_facts
 from saltvirt.host.provision import admission
-from saltvirt.placement import account, facts
+from saltvirt.placement import facts
+from saltvirt.placement import resources as resources_module
 
 if TYPE_CHECKING:
     from saltvirt.host.provision.admission import AdmissionConfig
@@ -27,7 +28,7 @@ def _grows(
     guest = placement_facts.read(dom.name(), placement_facts.definitions(dom, False))
     growth = {
         "vcpu": vcpus > guest.vcpus,
-        "memory": memory_kib > account.promised_kib(guest),
+        "memory": memory_kib > resources_module.promised_kib(guest),
     }
     resources = [name for name, grows in growth.items() if grows]
     if resources:

@@ -7,64 +7,25 @@ is asked, and made, over the same encrypted connection on which the guest then t
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterator
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Collection, Iterator
+from dataclasses import replace
 
 from saltvirt import errors
-from saltvirt.answers.migration import Certificate, MigrationCheck, RecoveryResult
+from saltvirt.answers.migration import MigrationCheck, RecoveryResult
 from saltvirt.host.connection import libvirt
 from saltvirt.host.domain import guest_lock, lookup
 from saltvirt.host.migration import (
     facts,
     migration,
     move_journal,
-    peer,
     recovery,
     reservations,
     unreachable_target,
 )
+from saltvirt.host.migration.job import MigrationJob
 from saltvirt.migration import checks, storage
+from saltvirt.migration.checks import request as request_module
 from saltvirt.migration.facts import GuestReport, TargetReport
-from saltvirt.migration.options import MigrationSettings, Options
-from saltvirt.migration.transport import Transport
-from saltvirt.placement.policy import PlacementPolicy
-from saltvirt.settings import Connection
-
-
-@dataclass(frozen=True)
-class MigrationJob:
-    """What to do. configured: this host's ``virt:migration``. local: our own libvirt; username and
-    password are the target's. placement, ratios, limits, certificates, overcommit, unmounted: see
-    checks.CheckedMigration. tell: called with a dict at each step: ``text``, and while data travels
-    ``percent``, ``remaining_bytes``, ``speed``, ``dirty_rate``, ``elapsed_s``. given_up: called
-    with the target's name before the guest goes on without it, as a person said that it is lost.
-    """
-
-    name: str
-    transport: Transport
-    options: Options
-    configured: MigrationSettings = field(default_factory=MigrationSettings)
-    username: str | None = None
-    password: str | None = None
-    local: Connection = field(default_factory=Connection)
-    placement: PlacementPolicy = field(default_factory=PlacementPolicy)
-    ratios: dict[str, float] = field(default_factory=dict)
-    limits: dict[str, float] = field(default_factory=dict)
-    overcommit: bool = False
-    unmounted: tuple[str, ...] = ()
-    certificates: dict[str, dict[str, Certificate]] = field(default_factory=dict)
-    journals: str = move_journal.FOLDER
-    locks: str = guest_lock.FOLDER
-    notify: Callable[[dict[str, Any]], None] = lambda event: None
-    on_target_lost: Callable[[str], object] = lambda host: None
-
-    def peer(self) -> AbstractContextManager[libvirt.virConnect]:
-        return peer.connect(self.transport, self.username, self.password)
-
-    def report_step(self, text: str) -> None:
-        self.notify({"text": text})
 
 
 def migrate(conn: libvirt.virConnect, job: MigrationJob) -> RecoveryResult:
@@ -132,7 +93,7 @@ def _unreachable(job: MigrationJob, exc: Exception) -> list[str]:
 
 def examine(
     dom: libvirt.virDomain, peer: libvirt.virConnect, job: MigrationJob
-) -> tuple[GuestReport, TargetReport, checks.CheckedMigration]:
+) -> tuple[GuestReport, TargetReport, request_module.CheckedMigration]:
     """(the guest's report, the target's, the Request); changes nothing."""
     report = facts.guest(dom)
     with facts.marked(report) as marks:
@@ -140,7 +101,7 @@ def examine(
     arriving = reservations.remote(peer, {domain.guest.name for domain in host.domains})
     host = replace(host, reservations=tuple(arriving))
     plans = storage.plan(report.disks, host.locations, job.options.copy_storage)
-    request = checks.CheckedMigration(
+    request = request_module.CheckedMigration(
         job.options, job.transport, plans, job.placement, job.ratios, job.limits,
         job.certificates, job.overcommit, job.unmounted,
     )  # fmt: skip
@@ -151,7 +112,7 @@ def migratable(conn: libvirt.virConnect, job: MigrationJob, check_target: bool) 
     """The standing answer. check_target: also ask the target of the job."""
     dom = lookup.lookup(conn, job.name)
     if not check_target:
-        request = checks.CheckedMigration(job.options, job.transport)
+        request = request_module.CheckedMigration(job.options, job.transport)
         reasons = checks.guest_reasons(facts.guest(dom), request)
         return MigrationCheck(not reasons, tuple(reasons))
     certificates = tuple(checks.trust.required(job.certificates, job.transport))

@@ -21,7 +21,7 @@ from saltvirt.migration import storage
 from saltvirt.migration.facts import BackingFile
 
 if TYPE_CHECKING:
-    from saltvirt.host.migration.prepare import MigrationTarget
+    from saltvirt.host.migration.target_files import MigrationTarget
 
 # a copy that another migration has begun and that does not grow for so long has died
 STALLED_S = 60

@@ -23,17 +23,18 @@ from saltvirt.host.migration import (
     recovery,
     remote_storage,
     reservations,
+    target_files,
 )
 from saltvirt.host.storage import files, unchanged_disks
 from saltvirt.migration import flags, policy, reservation, storage
-from saltvirt.migration.checks import CheckedMigration
+from saltvirt.migration.checks.request import CheckedMigration
 from saltvirt.migration.facts import GuestReport, TargetReport
 from saltvirt.migration.journal import MOVED, MOVING, PREPARING, JournalEntry, PendingFile
 from saltvirt.migration.options import is_not_live
 from saltvirt.migration.policy import Progress
 
 if TYPE_CHECKING:
-    from saltvirt.host.migration.api import MigrationJob
+    from saltvirt.host.migration.job import MigrationJob
     from saltvirt.host.migration.move_journal import MigrationJournal
 
 log = logging.getLogger(__name__)
@@ -95,7 +96,7 @@ class Migration:
         watch = progress.Watch(
             self.journal, self.job.notify, self._renew_reservation, self._max_bytes_s()
         )
-        target = prepare.MigrationTarget(self.peer, self._note, self.job.report_step, watch)
+        target = target_files.MigrationTarget(self.peer, self._note, self.job.report_step, watch)
         prepare.disks(target, self.plans, active)
         if active:
             variables = self._own_variables()
@@ -118,7 +119,7 @@ class Migration:
         mib_s = self.job.options.max_bandwidth or self.job.configured.bandwidth
         return mib_s * flags.MIB if mib_s else None
 
-    def _cold(self, target: prepare.MigrationTarget, stack: contextlib.ExitStack) -> None:
+    def _cold(self, target: target_files.MigrationTarget, stack: contextlib.ExitStack) -> None:
         """Moves files. Until the guest is forgotten here, whoever starts it is kept out."""
         disks = [path for plan in self.plans for path in plan.source_files]
         unchanged = stack.enter_context(unchanged_disks.UnchangedDisks(self.report.name, disks))
@@ -131,7 +132,9 @@ class Migration:
         self._write(phase=MOVING, looks=fingerprints)
         offline.define(target, self.dom, self.report, self.host)
 
-    def _note(self, target: prepare.MigrationTarget, making: PendingFile | None = None) -> None:
+    def _note(
+        self, target: target_files.MigrationTarget, making: PendingFile | None = None
+    ) -> None:
         """Writes down what was made on the target so far. making: see prepare.Target."""
         created = (self.reservation, *target.created)
         self._write(created=created, folders=tuple(target.folders), making=making)

@@ -9,7 +9,7 @@ from xml.sax.saxutils import escape
 from saltvirt import errors
 from saltvirt.host.connection import libvirt, translated
 from saltvirt.host.domain import lookup, snapshot_state
-from saltvirt.host.migration import confirm, prepare
+from saltvirt.host.migration import confirm, prepare, target_files
 from saltvirt.migration import storage
 from saltvirt.migration.facts import GuestReport, TargetReport
 
@@ -30,7 +30,7 @@ def for_target(text: str, report: GuestReport, host: TargetReport) -> str:
 
 
 def copy(
-    target: prepare.MigrationTarget,
+    target: target_files.MigrationTarget,
     report: GuestReport,
     plans: Iterable[storage.DiskPlan],
     variables: str | None,
@@ -40,13 +40,13 @@ def copy(
         prepare.copy_owned_files(target, plan)
     for plan in storage.copied_plans(plans):
         target.report_step(f"copying disk {plan.target} of {report.name}")
-        prepare.copy(target, plan)
+        target_files.copy(target, plan)
     if variables and os.path.exists(variables):
         target.copy(variables)
     _copy_saved_state(target, report)
 
 
-def _copy_saved_state(target: prepare.MigrationTarget, report: GuestReport) -> None:
+def _copy_saved_state(target: target_files.MigrationTarget, report: GuestReport) -> None:
     """What is kept beside libvirt for the guest's snapshots goes there, too: here it is forgotten
     with the guest."""
     paths, empty = snapshot_state.list_saved(report.uuid)
@@ -58,7 +58,10 @@ def _copy_saved_state(target: prepare.MigrationTarget, report: GuestReport) -> N
 
 
 def define(
-    target: prepare.MigrationTarget, dom: libvirt.virDomain, report: GuestReport, host: TargetReport
+    target: target_files.MigrationTarget,
+    dom: libvirt.virDomain,
+    report: GuestReport,
+    host: TargetReport,
 ) -> None:
     """Defines the guest on the target, whose report is ``host``. Its definition stays here: the
     caller confirms first, then forgets it."""

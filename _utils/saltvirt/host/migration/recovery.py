@@ -20,7 +20,7 @@ from saltvirt.migration.facts import GuestReport
 from saltvirt.migration.journal import JournalEntry, TargetFiles
 
 if TYPE_CHECKING:
-    from saltvirt.host.migration.api import MigrationJob
+    from saltvirt.host.migration.job import MigrationJob
 
 # how long to ask again when a host does not answer, or libvirt is still at it
 PATIENCE_S = 60

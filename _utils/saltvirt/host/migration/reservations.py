@@ -21,7 +21,8 @@ from saltvirt.host.connection import libvirt, translated
 from saltvirt.host.migration import facts, remote_storage
 from saltvirt.images import locks
 from saltvirt.migration import reservation, storage
-from saltvirt.migration.checks import CheckedMigration, capacity
+from saltvirt.migration.checks import capacity
+from saltvirt.migration.checks.request import CheckedMigration
 from saltvirt.migration.facts import GuestReport, TargetReport
 from saltvirt.migration.reservation import Reservation
 

@@ -23,7 +23,7 @@ from saltvirt.migration import outcome, transport
 from saltvirt.migration.journal import MOVED, PREPARING, JournalEntry, TargetLeftovers
 
 if TYPE_CHECKING:
-    from saltvirt.host.migration.api import MigrationJob
+    from saltvirt.host.migration.job import MigrationJob
 
 FOLDER = "left"
 

@@ -19,7 +19,7 @@ from saltvirt.answers.creation import Phase
 from saltvirt.host.domain import creation, guest_lock, lookup, placement_facts
 from saltvirt.host.migration import reservations
 from saltvirt.host.node import inventory
-from saltvirt.host.provision import disks, images_folder
+from saltvirt.host.provision import disk_build, disks, images_folder
 from saltvirt.host.storage import files, mount_guard
 from saltvirt.images import cache, locks
 from saltvirt.placement import account, choose, facts
@@ -226,7 +226,7 @@ def _check_running(
 
 
 def request_of(
-    definition: Domain, builds: Collection[disks.DiskBuild] = ()
+    definition: Domain, builds: Collection[disk_build.DiskBuild] = ()
 ) -> facts.PlacementRequest:
     """placement's Request for a guest's xml Domain. builds: disks.Work of its disks."""
     sources = {(nic.type, nic.source) for nic in definition.interfaces}

@@ -13,7 +13,14 @@ from saltvirt.design import identity
 from saltvirt.design.domain import RECORD_VERSION
 from saltvirt.host.connection import libvirt, translated
 from saltvirt.host.domain import creation, lookup, metadata
-from saltvirt.host.provision import admission, disks, macs, pool_disk, seed_drive, undo_disks
+from saltvirt.host.provision import (
+    admission,
+    disk_build,
+    macs,
+    pool_disk,
+    seed_drive,
+    undo_disks,
+)
 from saltvirt.host.provision.guest_builder import (
     GuestBuilder,
     assign_identity,
@@ -87,7 +94,7 @@ class CloneBuilder(GuestBuilder):
         super().__init__(conn, guest, tools)
         self.original, self.marks = original, file_mark.Marks()
         self.read()
-        self.targets: dict[str, disks.DiskBuild] = {}
+        self.targets: dict[str, disk_build.DiskBuild] = {}
 
     def read(self) -> None:
         """Reads what is copied. An operation on the original changes it until we hold its lock."""
@@ -205,7 +212,7 @@ class CloneBuilder(GuestBuilder):
             raise errors.OperationFailed(f"cannot copy {old} to {new}: {exc.strerror}") from exc
         self.undo.push(f"remove {new}", undo_disks.remove_file, new)
 
-    def plan(self, disk: Disk) -> disks.DiskBuild:
+    def plan(self, disk: Disk) -> disk_build.DiskBuild:
         """The Work that copies one disk."""
         target = disk.target or ""
         path = disk.source.file or disk.source.dev
@@ -232,9 +239,11 @@ class CloneBuilder(GuestBuilder):
             volume_plan = pool_disk.plan(
                 self.conn, spec, self.guest.name, format, xen, freed_locations
             )
-            build = disks.DiskBuild(spec, **volume_plan)
+            build = disk_build.DiskBuild(spec, **volume_plan)
         else:
-            build = disks.DiskBuild(spec, make=True, format=format, path=self.copy_path(path, name))
+            build = disk_build.DiskBuild(
+                spec, make=True, format=format, path=self.copy_path(path, name)
+            )
         if not build.make or (build.path and self.is_path_taken(build.path)):
             raise errors.AlreadyExists(f"disk {disk.target}: {name} exists already")
         build.image = SourceDisk(path, format, size, path, image_facts.files)
@@ -246,7 +255,7 @@ class CloneBuilder(GuestBuilder):
         path = (disk.source.file if disk.source else None) or ""
         return seed_drive.is_seed_path(path, self.original.name()) and files.is_regular(path)
 
-    def plan_volume(self, disk: Disk) -> disks.DiskBuild:
+    def plan_volume(self, disk: Disk) -> disk_build.DiskBuild:
         """The Work that makes the copy's volume of that of the original."""
         old = disk.source.file or ""
         path = seed_drive.path(self.tools.admission_config.images_dir, self.guest.name)
@@ -256,7 +265,7 @@ class CloneBuilder(GuestBuilder):
             if self.tools.reissue:
                 self.tools.reissue(self.guest.name, old, part, self.interfaces())
 
-        build = disks.DiskBuild(spec, True, "raw", path, write=write)
+        build = disk_build.DiskBuild(spec, True, "raw", path, write=write)
         self.targets[disk.target or ""] = build
         return build
 
@@ -281,7 +290,7 @@ class CloneBuilder(GuestBuilder):
     def interfaces(self) -> list[dict[str, Any]]:
         return interfaces_of_copy(self.dom, self.model)
 
-    def system_work(self) -> disks.DiskBuild | None:
+    def system_work(self) -> disk_build.DiskBuild | None:
         """The copy of the disk that was seeded in the original; of one that we did not make the
         first disk."""
         disk = identity.seeded_disk(self.model)
@@ -312,7 +321,7 @@ class CloneBuilder(GuestBuilder):
         return copy_definition
 
     @staticmethod
-    def redirect_disk(record: GuestRecord, disk: Disk, build: disks.DiskBuild) -> None:
+    def redirect_disk(record: GuestRecord, disk: Disk, build: disk_build.DiskBuild) -> None:
         """Points a disk of the copy to its own data, and records that it was made.
 
         After a snapshot the definition names the layers below the disk. QEMU would lay the copy,

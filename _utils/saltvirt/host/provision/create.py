@@ -13,6 +13,7 @@ from saltvirt.host.connection import translated
 from saltvirt.host.domain import describe, stats
 from saltvirt.host.provision import (
     admission,
+    disk_build,
     disks,
     guest_definition,
     kernels,
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from saltvirt.answers.created import CreatedGuest
     from saltvirt.design.caps import Caps
     from saltvirt.host.provision.guest_builder import Tools
-    from saltvirt.spec.guest import GuestSpec
+    from saltvirt.spec.guest_spec import GuestSpec
     from saltvirt.xml.domain.domain import Domain
 
 
@@ -95,7 +96,7 @@ class CreationBuilder(GuestBuilder):
             source_file=path, format="raw",
         )  # fmt: skip
         self.spec.disks = [*(self.spec.disks or ()), drive]
-        self.builds.append(disks.DiskBuild(drive, True, "raw", path, write=self.write_medium))
+        self.builds.append(disk_build.DiskBuild(drive, True, "raw", path, write=self.write_medium))
 
     def interfaces(self) -> list[dict[str, Any]]:
         macs_by_order = [nic["mac"] for nic in describe.nics(stats.tree(self.dom)).values()]
@@ -178,7 +179,7 @@ def _planned_guest(creation: CreationBuilder, tree: Element) -> PlannedGuest:
     return PlannedGuest(ElementTree.tostring(tree, encoding="unicode"), bases)
 
 
-def _planned_base(creation: CreationBuilder, build: disks.DiskBuild) -> str | None:
+def _planned_base(creation: CreationBuilder, build: disk_build.DiskBuild) -> str | None:
     """What a disk that is to be made will stand on; of an image that is not here yet the folder."""
     if not build.spec.overlay_image:
         return build.spec.backing_store_path

@@ -28,7 +28,7 @@ from saltvirt.images import clone
 from saltvirt.schema import Message
 
 if TYPE_CHECKING:
-    from saltvirt.host.provision.disks import DiskBuild
+    from saltvirt.host.provision.disk_build import DiskBuild
     from saltvirt.host.storage.sharing import FileIdentity
 
 log = logging.getLogger(__name__)

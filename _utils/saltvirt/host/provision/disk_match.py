@@ -20,7 +20,7 @@ from saltvirt.units import human_bytes
 
 if TYPE_CHECKING:
     from saltvirt.diff.change import Change
-    from saltvirt.host.provision.disks import DiskBuild
+    from saltvirt.host.provision.disk_build import DiskBuild
     from saltvirt.spec.disk import DiskSpec
     from saltvirt.xml.devices.disk import Disk
     from saltvirt.xml.domain.domain import Domain

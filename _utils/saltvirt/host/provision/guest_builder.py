@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from saltvirt import errors
 from saltvirt.answers.created import CreatedDisk, CreatedGuest, CreatedNic
@@ -25,7 +25,15 @@ from saltvirt.host.domain import (
     removal,
     stats,
 )
-from saltvirt.host.provision import admission, disk_journal, disks, image_location, progress_rate
+from saltvirt.host.provision import (
+    admission,
+    disk_build,
+    disk_journal,
+    disks,
+    image_location,
+    progress_rate,
+)
+from saltvirt.host.provision.progress_rate import StepReporter
 from saltvirt.host.storage import file_mark, files, usage
 from saltvirt.images import cache, sources
 from saltvirt.revert import UndoStack
@@ -56,12 +64,6 @@ Medium = Callable[[str, str, list[dict[str, Any]]], str]
 
 # (guest's name, path of a volume, path, interfaces), which makes another one of it at the path
 Reissue = Callable[[str, str, str, list[dict[str, Any]]], None]
-
-
-class StepReporter(Protocol):
-    """Tells those who watch of a step."""
-
-    def __call__(self, step: str, message: str, /, **data: Any) -> object: ...
 
 
 def refuse_seeding(*_arguments: object) -> str:
@@ -117,7 +119,9 @@ class Tools:
         self.warnings.append(text)
         self.report_step("warning", text)
 
-    def inspect_images(self, conn: libvirt.virConnect, builds: Collection[disks.DiskBuild]) -> None:
+    def inspect_images(
+        self, conn: libvirt.virConnect, builds: Collection[disk_build.DiskBuild]
+    ) -> None:
         """Sees, for a test, what :meth:`image` would say of the images of these Works, without
         fetching one: what is not here yet has no size yet."""
         for build in builds:
@@ -201,7 +205,7 @@ class GuestBuilder(abc.ABC):
         self.conn = conn
         self.guest = guest
         self.tools = tools
-        self.builds: list[disks.DiskBuild] = []
+        self.builds: list[disk_build.DiskBuild] = []
         self.undo = UndoStack()
         self.leftover = CreationLeftovers()
 
@@ -392,11 +396,11 @@ class GuestBuilder(abc.ABC):
                 disks.make(self.conn, build, self.undo, progress, uuid, self.marks)
                 self.undo.push(f"stop {self.guest.name}", self.stop)
 
-    def system_work(self) -> disks.DiskBuild | None:
+    def system_work(self) -> disk_build.DiskBuild | None:
         """The disk with the guest's system: the first one made from an image."""
         return next((w for w in self.builds if w.make and w.spec.image), None)
 
-    def seeded_work(self) -> disks.DiskBuild | None:
+    def seeded_work(self) -> disk_build.DiskBuild | None:
         """The disk that is seeded."""
         return self.system_work() if self.guest.seed else None
 
@@ -522,7 +526,7 @@ def interfaces_of_copy(dom: libvirt.virDomain, original: Domain) -> list[dict[st
     ]
 
 
-def _is_same_disk(own_disk: OwnDisk, build: disks.DiskBuild) -> bool:
+def _is_same_disk(own_disk: OwnDisk, build: disk_build.DiskBuild) -> bool:
     """Whether a disk in a record is the one that was made."""
     if own_disk.pool or build.pool:
         return (own_disk.pool, own_disk.volume) == (build.pool, build.volume)

@@ -14,8 +14,8 @@ from saltvirt.host.connection import libvirt
 
 if TYPE_CHECKING:
     from saltvirt.design.caps import Caps, CapsGuest
-    from saltvirt.host.provision.disks import DiskBuild
-    from saltvirt.spec.guest import GuestSpec
+    from saltvirt.host.provision.disk_build import DiskBuild
+    from saltvirt.spec.guest_spec import GuestSpec
     from saltvirt.xml.domain.domain import Domain
 
 

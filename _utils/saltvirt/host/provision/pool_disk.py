@@ -20,8 +20,8 @@ from saltvirt.xml.storage.volume import Volume
 
 if TYPE_CHECKING:
     from saltvirt.design.source import Source
+    from saltvirt.host.provision.disk_build import DiskBuild, ImageSource, Progress, StorageLocation
     from saltvirt.host.provision.disk_journal import DiskJournal
-    from saltvirt.host.provision.disks import DiskBuild, ImageSource, Progress, StorageLocation
     from saltvirt.host.storage.file_mark import Marks
     from saltvirt.revert import UndoStack
     from saltvirt.spec.disk import DiskSpec

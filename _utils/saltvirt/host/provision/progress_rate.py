@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from saltvirt.units import human_bytes
 
-if TYPE_CHECKING:
-    from saltvirt.host.provision.guest_builder import StepReporter
+
+class StepReporter(Protocol):
+    """Tells those who watch of a step."""
+
+    def __call__(self, step: str, message: str, /, **data: Any) -> object: ...
+
 
 INTERVAL_S = 1.0
 

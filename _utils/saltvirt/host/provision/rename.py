@@ -21,8 +21,8 @@ from saltvirt.host.domain import replaced_guest as aside
 from saltvirt.host.migration import departures, move_journal
 from saltvirt.host.provision import (
     admission,
+    disk_build,
     disk_journal,
-    disks,
     guest_builder,
     seed_drive,
     undo_disks,
@@ -153,7 +153,7 @@ class GuestRename:
         disk_moves = self.check()
         moves = [*disk_moves, *([self.variables] if self.variables else [])]
         builds = [
-            disks.DiskBuild(DiskSpec(), path=path)
+            disk_build.DiskBuild(DiskSpec(), path=path)
             for move in moves
             for path in (move.old, move.new)
         ]

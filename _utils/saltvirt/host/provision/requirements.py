@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from saltvirt.design.caps import Caps
     from saltvirt.host.provision.guest_builder import Tools
     from saltvirt.placement.facts import DiskFootprint
-    from saltvirt.spec.guest import GuestSpec
+    from saltvirt.spec.guest_spec import GuestSpec
 
 
 class _PlanOnly(CreationBuilder):

@@ -29,7 +29,7 @@ from saltvirt.host.provision import (
     reservation,
 )
 from saltvirt.host.provision.disk_match import DiskMatch
-from saltvirt.placement import account
+from saltvirt.placement import resources
 from saltvirt.revert import UndoStack
 from saltvirt.spec.cpu import CpuSpec
 from saltvirt.spec.memory import MemorySpec
@@ -39,14 +39,14 @@ from saltvirt.xml.domain.domain import Domain
 if TYPE_CHECKING:
     from saltvirt.design.context import GuestInputs
     from saltvirt.diff.change import Change
+    from saltvirt.host.provision.disk_build import DiskBuild
     from saltvirt.host.provision.disk_journal import DiskJournal
     from saltvirt.host.provision.disk_match import Detach
-    from saltvirt.host.provision.disks import DiskBuild
     from saltvirt.host.provision.guest_builder import Tools
     from saltvirt.host.provision.reservation import GrowthReservation
     from saltvirt.placement import facts
     from saltvirt.placement.facts import PlacementRequest
-    from saltvirt.spec.guest import GuestSpec
+    from saltvirt.spec.guest_spec import GuestSpec
 
 # plain libvirt takes no lock of ours: what it changes meanwhile is compared with again
 ATTEMPTS = 3
@@ -322,7 +322,7 @@ class Update:
         """Makes disks, which may take long: others are admitted meanwhile. Returns the
         reservation of their room."""
         request, current_request = self.requests()
-        kib = account.promised_kib(request) - account.promised_kib(current_request)
+        kib = resources.promised_kib(request) - resources.promised_kib(current_request)
         locations = [(os.path.dirname(path), size) for path, size in disks.folder_bytes(builds)]
         locations += disks.pool_bytes(builds).items()
         with self.tools.admission_config.lock():
@@ -355,7 +355,7 @@ class Update:
         disks.refuse_in_use(self.conn, self.builds, self.spec.name)
         request, current_request = self.requests()
         growth = {
-            "memory": account.promised_kib(request) > account.promised_kib(current_request)
+            "memory": resources.promised_kib(request) > resources.promised_kib(current_request)
             or request.page_kib != current_request.page_kib,
             "vcpu": request.vcpus > current_request.vcpus,
             "bridges": request.bridges - current_request.bridges,

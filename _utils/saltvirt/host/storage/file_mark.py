@@ -15,7 +15,7 @@ from saltvirt.host.storage import files
 if TYPE_CHECKING:
     import libvirt
 
-    from saltvirt.host.provision.disks import DiskBuild
+    from saltvirt.host.provision.disk_build import DiskBuild
 
 _NAME = "user.saltvirt.making"
 

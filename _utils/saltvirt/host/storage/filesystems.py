@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from saltvirt.host.storage import bounded_io, mounts
-from saltvirt.placement import account
+from saltvirt.placement import resources
 
 # those that other hosts reach, to what comes before their name: all that speak to one server
 # must have the same name for it
@@ -67,7 +67,7 @@ def read() -> dict[str, MountedFilesystem]:
 
 def filesystem_of(filesystems: dict[str, MountedFilesystem], path: str) -> MountedFilesystem:
     """The Mount that a path of this host is, or will be, on. filesystems: of :func:`read`."""
-    return filesystems[account.longest(filesystems, bounded_io.real(path)) or "/"]
+    return filesystems[resources.longest(filesystems, bounded_io.real(path)) or "/"]
 
 
 def sizes(mount: MountedFilesystem) -> dict[str, int]:

@@ -14,7 +14,7 @@ from saltvirt.placement.filters import memory, vcpu
 from saltvirt.units import human_bytes
 
 if TYPE_CHECKING:
-    from saltvirt.migration.checks import CheckedMigration
+    from saltvirt.migration.checks.request import CheckedMigration
 
 
 def reasons(guest: GuestReport, host: TargetReport, request: CheckedMigration) -> Iterator[str]:

@@ -10,7 +10,7 @@ from saltvirt.answers.creation import Phase
 from saltvirt.migration.facts import GuestReport
 
 if TYPE_CHECKING:
-    from saltvirt.migration.checks import CheckedMigration
+    from saltvirt.migration.checks.request import CheckedMigration
 
 MOVABLE = ("running", "paused", "shutdown")
 

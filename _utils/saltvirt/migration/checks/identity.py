@@ -9,7 +9,7 @@ from saltvirt.migration.facts import GuestReport, TargetReport
 from saltvirt.placement import facts
 
 if TYPE_CHECKING:
-    from saltvirt.migration.checks import CheckedMigration
+    from saltvirt.migration.checks.request import CheckedMigration
 
 
 def reasons(guest: GuestReport, host: TargetReport, request: CheckedMigration) -> Iterator[str]:

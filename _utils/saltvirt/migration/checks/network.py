@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from saltvirt.migration.facts import GuestReport, TargetReport
 
 if TYPE_CHECKING:
-    from saltvirt.migration.checks import CheckedMigration
+    from saltvirt.migration.checks.request import CheckedMigration
 
 
 def reasons(guest: GuestReport, host: TargetReport, request: CheckedMigration) -> Iterator[str]:

@@ -16,7 +16,7 @@ from saltvirt.migration.facts import (
 from saltvirt.units import human_bytes
 
 if TYPE_CHECKING:
-    from saltvirt.migration.checks import CheckedMigration
+    from saltvirt.migration.checks.request import CheckedMigration
 
 
 # cache modes that are safe to leave in the middle when two hosts share a file

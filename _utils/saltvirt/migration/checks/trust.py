@@ -10,7 +10,7 @@ from saltvirt.migration.facts import GuestReport, TargetReport
 from saltvirt.migration.transport import Transport
 
 if TYPE_CHECKING:
-    from saltvirt.migration.checks import CheckedMigration
+    from saltvirt.migration.checks.request import CheckedMigration
 
 
 def required(

@@ -24,7 +24,7 @@ from saltvirt.placement import account, choose, facts
 from saltvirt.placement.policy import PlacementPolicy
 
 if TYPE_CHECKING:
-    from saltvirt.operations.create.init import InitRequest
+    from saltvirt.operations.create.request import InitRequest
 
 # what a guest is called, and what it is told of itself, takes nothing of a host
 _TAKES_NOTHING = ("name", "metadata")

@@ -22,7 +22,8 @@ from saltvirt.operations.core.report import OneByOne, Report
 from saltvirt.operations.create import interrupted_create
 from saltvirt.operations.create.batch_lookup import CreateSlot, create_each
 from saltvirt.operations.create.cluster_snapshot import ClusterSnapshot, kind_of
-from saltvirt.operations.create.init import Init, InitRequest, refuse_managed
+from saltvirt.operations.create.init import Init, refuse_managed
+from saltvirt.operations.create.request import InitRequest
 from saltvirt.operations.guest.purge import Purge
 from saltvirt.operations.journal import lock
 from saltvirt.placement import facts

@@ -10,7 +10,7 @@ from saltvirt.placement import choose, weights
 from saltvirt.placement.policy import PlacementPolicy
 
 if TYPE_CHECKING:
-    from saltvirt.operations.create.init import InitRequest
+    from saltvirt.operations.create.request import InitRequest
 
 
 def decide(

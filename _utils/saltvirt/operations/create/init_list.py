@@ -16,7 +16,8 @@ from saltvirt.operations.core.report import OneByOne, Report
 from saltvirt.operations.create.batch_lookup import CreateSlot, create_each
 from saltvirt.operations.create.batched_jobs import SINGLE_JOBS, BatchedJobs, Jobs
 from saltvirt.operations.create.cluster_snapshot import ClusterSnapshot
-from saltvirt.operations.create.init import Init, InitRequest, check_name, no_host_error, planned
+from saltvirt.operations.create.init import Init, check_name, no_host_error, planned
+from saltvirt.operations.create.request import InitRequest
 from saltvirt.operations.journal import lock
 from saltvirt.placement import facts
 from saltvirt.placement.policy import PlacementPolicy

@@ -9,7 +9,8 @@ from saltvirt.fleet.keys import KeyStore
 from saltvirt.fleet.pillars import Pillars
 from saltvirt.operations.cluster import find, unique
 from saltvirt.operations.core.report import Report
-from saltvirt.operations.create.init import InitRequest, deliver
+from saltvirt.operations.create.init import deliver
+from saltvirt.operations.create.request import InitRequest
 from saltvirt.operations.guest import purge
 from saltvirt.operations.journal import intent_log, lock
 from saltvirt.placement import facts

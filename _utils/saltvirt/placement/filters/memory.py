@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from saltvirt.placement import account
+from saltvirt.placement import account, resources
 
 if TYPE_CHECKING:
     from saltvirt.placement.facts import Host, PlacementRequest
@@ -16,7 +16,7 @@ def reason(host: Host, request: PlacementRequest, policy: PlacementPolicy) -> st
     free = host.free_memory_kib(policy)
     if wanted_kib > free:
         guest_kib = (
-            0 if pages else account.promised_kib(request) * account.share(request, host, policy)
+            0 if pages else resources.promised_kib(request) * account.share(request, host, policy)
         )
         return (
             f"{_describe(guest_kib / 1024, (wanted_kib - guest_kib) / 1024)}, "

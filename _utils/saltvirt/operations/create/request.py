@@ -1,0 +1,184 @@
+"""The request of virt.init: the arguments of the user, parsed."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from saltvirt import errors, names, units
+from saltvirt.placement import facts
+from saltvirt.spec import base, deploy
+
+GROUP_POLICIES = ("spread", "separate", "gather")
+
+
+# in the guest's record: which operation made it, so that nobody takes another one's for it
+OPERATION = "operation"
+
+
+SECRET_ARGUMENTS = {
+    "config", "grains", "autosign_grains", "startup_states", "user_data", "pub_key", "priv_key",
+}  # fmt: skip
+
+
+@dataclass
+class InitRequest:
+    """What the runner was asked for.
+
+    cpu: count. mem: MiB, or a size with a unit. labels: that the host must have; prefer:
+    that make it a better one. wait_for: one of wait.KINDS, and at most so many seconds.
+    pillar: what the master tells the guest's minion. name_is_free: the operator knows that no host
+    which does not answer has a guest of that name. ha: how it is to be kept, for the Keeper.
+    arguments: everything else for the host's ``virt.init``, by name. operation: what tells this
+    guest from one that somebody else makes under its name.
+    """
+
+    name: str
+    cpu: Any
+    mem: Any
+    image: str | None
+    hypervisor: str = "kvm"
+    host: str | None = None
+    start: bool = True
+    groups: tuple[str, ...] | str = ()
+    group_policy: str = "spread"
+    labels: dict[str, Any] = field(default_factory=dict)
+    prefer: dict[str, Any] = field(default_factory=dict)
+    wait_for: str | None = None
+    wait_s: float = 300
+    pillar: dict[str, Any] | None = field(default=None, repr=False)
+    name_is_free: bool = False
+    ha: Any = None
+    arguments: dict[str, Any] = field(default_factory=dict)
+    operation: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
+
+    def __post_init__(self) -> None:
+        self.name = str(self.name)  # the command line turns 123 into a number
+        self.arguments = dict(self.arguments)
+        for word in ("vm_type", "hypervisor_type"):  # Salt's other words for it
+            self.hypervisor = self.arguments.pop(word, None) or self.hypervisor
+        if self.hypervisor is not None and not isinstance(self.hypervisor, str):
+            raise errors.InvalidInput(
+                f"hypervisor {units.short_repr(self.hypervisor)} is not a text"
+            )
+        if self.arguments.get("seed") is not None:
+            self.arguments["seed"] = deploy.seed(self.arguments["seed"], "seed")
+        self.groups = _groups(self.groups)
+        base.mapping(self.arguments.get("metadata") or {}, "metadata")
+
+    @property
+    def seeded(self) -> bool:
+        """Whether a host prepares the guest's system, and so the guest has a key: as ``virt.init``
+        does unless it is told."""
+        seed = self.arguments.get("seed")
+        return seed is None or bool(seed)
+
+    def host_arguments(self) -> dict[str, Any]:
+        """The arguments of the host's ``virt.init``: it makes the guest and leaves it off."""
+        arguments = {
+            "name": self.name, "cpu": self.cpu, "mem": self.mem, "image": self.image,
+            "hypervisor": self.hypervisor, **self.arguments, "start": False, "approve_key": True,
+        }  # fmt: skip
+        metadata = arguments.get("metadata") or {}
+        return {
+            **arguments,
+            "metadata": {**metadata, **self.placement_metadata(), OPERATION: self.operation},
+        }
+
+    def placement_metadata(self) -> dict[str, str]:
+        """What is kept with the guest: it holds wherever the guest is moved later."""
+        placement_values = {name: getattr(self, name) for name in ("labels", "prefer")}
+        metadata = {
+            name: json.dumps(_labels(value, name), sort_keys=True)
+            for name, value in placement_values.items()
+            if value
+        }
+        if self.groups:
+            metadata.update(groups=" ".join(self.groups), group_policy=self.group_policy)
+        return metadata
+
+    def sizing_arguments(self) -> dict[str, Any]:
+        """The arguments by which every host says what the guest would take of it: without
+        what is only to be read in the guest, which may be secret."""
+        public = {k: v for k, v in self.host_arguments().items() if k not in SECRET_ARGUMENTS}
+        public["metadata"] = {k: v for k, v in public["metadata"].items() if k != OPERATION}
+        if isinstance(public.get("graphics"), dict):
+            public["graphics"] = {k: v for k, v in public["graphics"].items() if k != "password"}
+        return public
+
+    def validators(self) -> list[Callable[[], object]]:
+        """Each raises InvalidInput where one part of what was said is wrong."""
+        return [
+            lambda: names.guest(self.name),
+            self._vcpus,
+            self._memory_kib,
+            lambda: _labels(self.labels, "labels"),
+            lambda: _labels(self.prefer, "prefer"),
+            lambda: _group_policy(self.group_policy),
+        ]
+
+    def _vcpus(self) -> int:
+        cpu = self.cpu.get("maximum", 1) if isinstance(self.cpu, dict) else self.cpu
+        return units.parse_count(cpu, "cpu")
+
+    def _memory_kib(self) -> tuple[int, int]:
+        """(at boot, at most)."""
+        mem, max_mem = self.mem, None
+        if isinstance(mem, dict):
+            max_mem, mem = mem.get("max"), mem.get("boot") or mem.get("current")
+        boot_kib = units.parse_kib(mem, argument="mem")
+        return boot_kib, units.parse_kib(max_mem, argument="mem max") if max_mem else 0
+
+    def request(self) -> facts.PlacementRequest:
+        """The placement request. Raises InvalidInput for a bad name, cpu or mem."""
+        name, vcpus = names.guest(self.name), self._vcpus()
+        memory_kib, max_memory_kib = self._memory_kib()
+        return facts.PlacementRequest(
+            name=name,
+            vcpus=vcpus,
+            memory_kib=memory_kib,
+            max_memory_kib=max_memory_kib,
+            hypervisor=self.hypervisor or "kvm",
+            arch=self.arguments.get("arch"),
+            image=self.image,
+            labels=_labels(self.labels, "labels"),
+            prefer=_labels(self.prefer, "prefer"),
+            groups=tuple(self.groups),
+            group_policy=_group_policy(self.group_policy),
+            only=self.host,
+            by_profile=True,
+        )
+
+
+def _groups(value: object) -> tuple[str, ...]:
+    """The names of groups: of a list, or of one text."""
+    if isinstance(value, str):
+        value = value.replace(",", " ").split()
+    if not isinstance(value, (list, tuple)):
+        raise errors.InvalidInput(f"groups must be a list of names, not {units.short_repr(value)}")
+    for group in value:
+        if not isinstance(group, str) or not group.isprintable():
+            raise errors.InvalidInput(f"groups: {units.short_repr(group)} is not a name")
+    return tuple(value)
+
+
+def _labels(value: Any, argument: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise errors.InvalidInput(f"{argument}: give a dictionary of labels, not {value!r}")
+    try:
+        json.dumps(value, sort_keys=True)
+    except (TypeError, ValueError, RecursionError) as exc:
+        raise errors.InvalidInput(
+            f"{argument}: {units.short_repr(value)} is more than names with texts and numbers"
+        ) from exc
+    return value
+
+
+def _group_policy(value: str) -> str:
+    if value not in GROUP_POLICIES:
+        choices = ", ".join(GROUP_POLICIES)
+        raise errors.InvalidInput(f"group_policy {value!r}: it is one of {choices}")
+    return value
