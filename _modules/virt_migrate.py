@@ -428,11 +428,11 @@ def migrate_recover(vm_, lost=None, elsewhere=(), removed=False, **kwargs):
 
     job = _job(vm_, "localhost", kwargs)
 
-    def given_up(host):
+    def report_lost(host):
         event_data = {"name": job.name, "lost": host, "host": __opts__["id"]}
         __salt__["event.send"](f"salt/virt/{job.name}/migrate/lost", event_data)
 
-    job = dataclasses.replace(job, given_up=given_up)
+    job = dataclasses.replace(job, on_target_lost=report_lost)
     with connection.connect(job.local) as conn:
         hosts = values.list_of(values.line)(elsewhere, "elsewhere")
         is_removed = values.boolean(removed, "removed")

@@ -49,7 +49,7 @@ def test_what_is_secret_in_it_is_roots_alone(folder):
         ("{", "it is not JSON"),
         ('{"uuid": "u1"}', "name"),
         (KEPT.to_answer() | {"definition": "<domain>"}, "no element found"),
-        (KEPT.to_answer() | {"definition": "<network/>"}, "it has no definition of a guest"),
+        (KEPT.to_answer() | {"definition": "<network/>"}, "it contains no definition of a guest"),
     ],
 )
 def test_what_cannot_be_read_is_named_with_what_to_do(folder, text, why):
@@ -62,7 +62,7 @@ def test_what_cannot_be_read_is_named_with_what_to_do(folder, text, why):
         told = failed.value.text
         assert told.startswith(f"{folder}/u1.json cannot be read: ")
         assert why in told and told.endswith(
-            "; it says how a guest was before a backup took its place: put it right, or away"
+            "; it records a guest before a backup replaced it: repair the file, or remove it"
         )
 
 

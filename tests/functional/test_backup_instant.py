@@ -257,7 +257,7 @@ def test_it_runs_at_once_and_stands_on_nothing_at_last(host, target):
         )
     locks = guest_lock.folder(host.modules["config.get"])
     for verb in ("virt.migrate to hv2", "virt.snapshot", "virt.backup", "virt.rename"):
-        refused = pytest.raises(errors.Refused, match="still stands on the backup")
+        refused = pytest.raises(errors.Refused, match="still runs from the backup")
         with refused, guest_lock.acquire(locks, verb, "web1"):
             pass
     # the run is refused by the lock: a dry run says the same

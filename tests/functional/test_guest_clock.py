@@ -61,6 +61,6 @@ def test_the_agent_sets_it_as_soon_as_it_is_heard():
 def test_else_it_is_said_what_to_do(dom, why, monkeypatch):
     monkeypatch.setattr(guest_clock, "_TIMEOUT_S", 0.01)
     said = guest_clock.set_now(dom)
-    assert f"stands at the time of the snapshot ({why})" in said
-    assert said.endswith("`virsh domtime web1 --now` once its agent answers")
+    assert f"shows the time of the snapshot ({why})" in said
+    assert said.endswith("`virsh domtime web1 --now` when its agent answers")
     assert bool(dom.told) is (dom.fails > 0)

@@ -85,7 +85,7 @@ def test_a_libvirt_that_is_restarted_while_it_is_asked_is_said_to_be(daemon):
     """In libvirt's own words, from the second question on, it is an internal error of a socket."""
     process, path = daemon
     where = settings.Connection(f"test+unix:///default?socket={path}", timeout_s=30)
-    words = "^libvirt was restarted, or ended, while it was asked: .*client socket is closed"
+    words = "^libvirt was restarted or stopped during the request: .*client socket is closed"
     with pytest.raises(errors.ConnectionFailed, match=words), connection.connect(where) as conn:
         process.kill()
         process.wait()

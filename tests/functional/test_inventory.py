@@ -181,7 +181,8 @@ def test_a_file_that_is_not_for_this_process_is_said_with_what_to_do():
     with pytest.raises(errors.OperationFailed) as raised, own_files.permitted():
         raise PermissionError(13, "Permission denied", "/var/lib/salt-virt/x")
     assert raised.value.text.startswith(
-        "/var/lib/salt-virt/x is not for this minion: Permission denied; it has to run as root"
+        "/var/lib/salt-virt/x cannot be accessed by this minion: Permission denied; "
+        "run the minion as root"
     )
 
 

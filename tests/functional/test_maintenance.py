@@ -61,7 +61,7 @@ def test_a_minion_that_is_not_root_is_told(tmp_path, name):
         try:
             READERS[name](folder)
         except errors.OperationFailed as exc:
-            os._exit(0 if "is not for this minion: Permission denied" in str(exc) else 2)
+            os._exit(0 if "cannot be accessed by this minion: Permission denied" in str(exc) else 2)
         finally:
             os._exit(1)
     assert os.waitpid(child, 0)[1] == 0

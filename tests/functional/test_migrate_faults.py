@@ -201,7 +201,7 @@ def test_a_dead_target_that_cannot_have_the_guest_pins_it_not(
 
 def test_a_dead_target_that_may_run_it_is_for_a_person(job, target, dom):
     given_up = []
-    job = replace(job, given_up=given_up.append)
+    job = replace(job, on_target_lost=given_up.append)
     dom.create()
     broken_off(job, dom, MOVING)
     with pytest.raises(errors.ConnectionFailed, match=r"virt\.migrate_recover web1 lost=hv2"):

@@ -267,7 +267,7 @@ def test_an_upload_of_what_is_not_there(virt, conn):
         virt["virt.volume_upload"]("default-pool", "a.raw", "/nowhere")
     with pytest.raises(CommandExecutionError, match="size"):
         virt["virt.volume_resize"]("default-pool", "a.raw", "big")
-    with pytest.raises(CommandExecutionError, match="libvirt does not take this: int too big"):
+    with pytest.raises(CommandExecutionError, match="libvirt rejects this argument: int too big"):
         virt["virt.volume_resize"]("default-pool", "a.raw", 2**44)
     with pytest.raises(CommandExecutionError, match="shrink=True"):
         virt["virt.volume_resize"]("default-pool", "a.raw", 4)

@@ -352,7 +352,7 @@ def test_of_a_guest_that_stays_the_target_is_cleaned(peer, dom, job, done):
     found = ended(dom, job)
     assert done == [("cleaned", ("/there",))]
     assert (found.name, found.outcome) == ("web1", "undone")
-    assert (found.deleted, found.saved) == (("/there",), {"/busy": "open"})
+    assert (found.deleted, found.kept) == (("/there",), {"/busy": "open"})
     assert (found.source, found.target, found.live) == ("hv1", peer.getHostname(), False)
     assert departures.departure_reason("web1") is None
 
@@ -373,7 +373,7 @@ def test_of_a_guest_that_moved_the_source_is_cleaned(peer, dom, job, done, keep,
     removed = [] if keep else [("removed", ("/here",))]
     assert done == [("released", ("/there",)), *removed]
     assert (found.outcome, found.live) == ("moved", True)
-    assert (found.deleted, found.saved) == (((), {}) if keep else (("/here",), {"/k": "used"}))
+    assert (found.deleted, found.kept) == (((), {}) if keep else (("/here",), {"/k": "used"}))
     assert there.autostart() == (phase == MOVING), "of a confirmed move it was set before"
     assert peer.getHostname() in departures.departure_reason("web1")
 
@@ -408,7 +408,7 @@ def test_what_stayed_here_of_a_guest_that_the_target_lost_is_kept(peer, dom, job
     about = report(dom)
     found = ended(dom, job, about, phase=MOVED)
     why = f"web1 is not on {peer.getHostname()} any more: look where it is, first"
-    assert (found.outcome, found.saved) == ("moved", {"/here": why})
+    assert (found.outcome, found.kept) == ("moved", {"/here": why})
     assert done == [("released", ("/there",))]
 
 
@@ -431,7 +431,7 @@ def test_what_was_made_for_a_guest_that_is_no_more(peer, dom, job, done, there):
     assert (found.name, found.outcome) == ("web1", "moved" if there else "undone")
     why = "another guest is called web1 here by now: look whose it is"
     gone, kept = ((), {"/here": why}) if there else (("/there",), {"/busy": "open"})
-    assert (found.deleted, found.saved) == (gone, kept)
+    assert (found.deleted, found.kept) == (gone, kept)
     assert done == [("released" if there else "cleaned", ("/there",))]
     assert another.isPersistent()
 

@@ -166,7 +166,7 @@ def test_variables_that_no_definition_names_stay_where_other_hosts_have_them(
     """An older libvirt takes the file away by the guest's name: from under the guest that runs on
     another host."""
     monkeypatch.setattr(files, "_VARIABLES", str(tmp_path))
-    monkeypatch.setattr(usage.shared, "sharing_reason", lambda path: "nfs4")
+    monkeypatch.setattr(usage.sharing, "sharing_reason", lambda path: "nfs4")
     dom = place.guest()
     dom = place.conn.defineXML(dom.XMLDesc().replace("<os>", "<os firmware='efi'>", 1))
     assert said(place, dom) == GOES, "it has none"

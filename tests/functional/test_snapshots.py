@@ -54,7 +54,7 @@ def test_a_test_of_going_back_only_says_where_to(virt, chain):
     for cleanup, deleted in ((False, "N/A"), (True, ["c", "b"])):
         told = virt["virt.revert_snapshot"]("test", "a", cleanup, test=True)
         [note] = told["notes"]
-        assert "the clock of test stands at the time of the snapshot (it has no guest" in note
+        assert "the clock of test shows the time of the snapshot (it has no guest" in note
         assert told == {"reverted": "a", "deleted": deleted, "notes": [note]}
         assert (names(chain), current(chain)) == (["a", "b", "c"], "c")
     assert virt["virt.revert_snapshot"]("test", "a", True) == told
@@ -188,7 +188,7 @@ def test_delete_all(virt, chain):
 def test_revert_goes_to_the_one_before(virt, chain):
     found = virt["virt.revert_snapshot"]("test")
     [note] = found.pop("notes")
-    assert note.startswith("the clock of test stands at the time of the snapshot (it has no guest")
+    assert note.startswith("the clock of test shows the time of the snapshot (it has no guest")
     assert found == {"reverted": "b", "deleted": "N/A"}
     assert current(chain) == "b"
     assert names(chain) == ["a", "b", "c"]
@@ -245,7 +245,7 @@ def test_the_runner_says_what_it_would_do_and_then_does_that(
     runner, chain, kind, given, comment, changes
 ):
     found = kind(runner, "test", *given).check()
-    said, clock, _ = found.comment.partition("the clock of test stands at the time of the snapshot")
+    said, clock, _ = found.comment.partition("the clock of test shows the time of the snapshot")
     assert (said.rstrip(":;. "), found.changes, found.reasons) == (comment, changes, ())
     assert bool(clock) is (kind is RevertToSnapshot), "it has no guest agent"
     assert (names(chain), current(chain)) == (["a", "b", "c"], "c")

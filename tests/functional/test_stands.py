@@ -95,7 +95,7 @@ def test_what_is_damaged_is_named_and_lets_nothing_be_done(holds):
         lambda: live_restores.may_start("web1"),
         lambda: live_restores.refuse("virt.migrate to hv2", "web1"),
     ):  # fmt: skip
-        with pytest.raises(errors.OperationFailed, match=r"cannot be read.*put it right"):
+        with pytest.raises(errors.OperationFailed, match=r"cannot be read.*repair it"):
             ask()
     live_restores.refuse("virt.start", "web1")
     live_restores.refuse("virt.migrate to hv2", "web2")
@@ -107,7 +107,7 @@ def test_what_is_put_down_is_there_until_it_is_forgotten():
     live_restores.store(LiveRestoreRecord("a/b", OTHER, IDENT, "b1", 1, "", ()))
     assert sorted(one.guest for one in live_restores.load_all()) == ["a/b", "web1"]
     assert live_restores.load("web1") == STOOD
-    with pytest.raises(errors.Refused, match=r"no virt\.clone before all its blocks are here"):
+    with pytest.raises(errors.Refused, match=r"virt\.clone is refused until all its"):
         live_restores.refuse("virt.clone", "web1")
     for _ in range(2):
         live_restores.forget("web1")
@@ -132,7 +132,7 @@ def test_one_process_keeps_it_shown():
     assert live_restores.server_pid("web1") is None
     with live_restores.server_lock("web1"):
         assert live_restores.server_pid("web1") == os.getpid()
-        refused = pytest.raises(errors.OperationFailed, match="another process keeps the backup")
+        refused = pytest.raises(errors.OperationFailed, match="another process serves the backup")
         with refused, live_restores.server_lock("web1"):
             pass
     assert live_restores.server_pid("web1") is None, (
@@ -273,7 +273,7 @@ def test_the_program_says_why_it_shows_nothing(conn, folder, monkeypatch, capsys
     assert (code, said) == (1, {"error": "web1 does not run from a backup"})
     with live_restores.server_lock("web1"):
         code, said = run(monkeypatch, capsys, asked(folder))
-    assert code == 1 and "another process keeps" in said["error"]
+    assert code == 1 and "another process serves" in said["error"]
     assert live_restores.server_pid("web1") is None
 
 

@@ -46,7 +46,7 @@ def note_of(job):
 def test_what_it_holds_is_written_down(dead, dom, lost):
     found = end(dom.connect(), dead, report(dom), lost, phase=PREPARING)
     assert (found.name, found.outcome) == ("web1", "undone")
-    assert found.source_files == {"hv2": "it does not answer"}
+    assert found.left == {"hv2": "it does not answer"}
     note = note_of(dead)
     wanted = TargetLeftovers(
         "web1", ("/a",), None, ("/f",), uuid=dom.UUIDString(), target=URI,
@@ -82,7 +82,7 @@ def test_a_guest_that_was_being_sent_may_be_there(dead, dom):
 
 def test_who_says_that_it_is_lost_says_which_and_all_are_told(dead, dom):
     told = []
-    dead = replace(dead, given_up=told.append)
+    dead = replace(dead, on_target_lost=told.append)
     words = r"web1 was on its way to hv2, not to hv3: lost=hv2, if it is lost"
     with pytest.raises(errors.InvalidInput, match=words):
         end(dom.connect(), dead, report(dom), "hv3")
@@ -111,7 +111,7 @@ def test_what_a_guest_left_here_stays_when_the_host_that_had_taken_it_is_lost(de
         end(conn, dead, about, phase=MOVED, left=("/vm/web1",))
     found = end(conn, dead, about, "hv2", phase=MOVED, left=("/vm/web1",))
     why = "web1 was moved to hv2, which is lost: it may be the last there is of it"
-    assert (found.outcome, found.target, found.saved) == ("moved", "hv2", {"/vm/web1": why})
+    assert (found.outcome, found.target, found.kept) == ("moved", "hv2", {"/vm/web1": why})
     assert move_journal.MigrationJournal(dead.journals, "web1").read() is None
     assert unreachable_target.leftover_keys(dead.journals) == []
 
@@ -120,7 +120,7 @@ def test_a_move_that_is_over_asks_nobody_where_the_guest_is(dead, dom):
     conn, about = dom.connect(), report(dom)
     dom.undefine()
     found = end(conn, dead, about, phase=MOVING, over=True)
-    assert (found.outcome, list(found.source_files)) == ("nothing", ["hv2"])
+    assert (found.outcome, list(found.left)) == ("nothing", ["hv2"])
 
 
 @pytest.mark.parametrize(("state", "after"), [("running", "running"), ("paused", "paused")])

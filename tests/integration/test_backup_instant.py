@@ -113,9 +113,9 @@ def test_it_runs_at_once_and_is_whole_at_last(fast, cloud):
     assert (listed["state"], listed["backup"]) == ("pulling", fast.ident), listed
     for verb, more in (("migrate", {"target": "hv2"}), ("snapshot", {}), ("backup", {})):
         done = cloud.run(f"virt.{verb}", NAME, **more)
-        assert done.rc == 1 and "still stands on the backup" in done.stdout, done
+        assert done.rc == 1 and "still runs from the backup" in done.stdout, done
     done = cloud.run("virt.migrate", NAME, target="hv2", test=True)
-    assert done.rc == 1 and "still stands on the backup" in done.stdout, done
+    assert done.rc == 1 and "still runs from the backup" in done.stdout, done
     # two newer ones: by the rule of the target it would go
     for _ in range(2):
         assert cloud.run("virt.backup", fast.name).rc == 0
@@ -134,7 +134,7 @@ def test_in_the_place_of_the_guest(fast, cloud):
     assert found["result"] is True, found
     assert fast.runs
     refused = cloud.run("virt.backup_confirm", fast.name)
-    assert refused.rc == 1 and "still stands on the backup" in refused.stdout, refused
+    assert refused.rc == 1 and "still runs from the backup" in refused.stdout, refused
     undone = cloud.run("virt.backup_undo", fast.name, stop=True)
     assert undone.rc == 0, undone
     assert fast.is_same(fast.file("vda"))

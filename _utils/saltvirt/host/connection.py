@@ -1,8 +1,8 @@
-"""The one way to libvirt, and the one place where its errors become ours.
+"""Connect to libvirt and translate its errors.
 
-A libvirt that hangs is told from one that is at work: it must let us in within
-``virt:connection:timeout`` seconds, and answers a sign of life every few seconds, however long
-what we asked of it takes.
+A hanging libvirt is distinguished from a busy one: it must accept the connection within
+``virt:connection:timeout`` seconds, and it must answer a keepalive message every few seconds,
+however long a request takes.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ try:
     import libvirt
 
     IMPORT_ERROR: ImportError | None = None
-    # libvirt prints every error to stderr by itself unless it is told not to
+    # libvirt prints every error to stderr unless an error handler is registered
     libvirt.registerErrorHandler(lambda _context, _error: None, None)
 except ImportError as exc:
     libvirt = None  # type: ignore[assignment]
@@ -51,7 +51,7 @@ except ImportError as exc:
 
 
 def require_binding() -> None:
-    """Raises BindingMissing with the real ImportError and the Python that lacks it."""
+    """Raise BindingMissing, with the ImportError and the Python that lacks the binding."""
     if IMPORT_ERROR is not None:
         raise errors.BindingMissing(
             f"the libvirt binding is missing in {sys.executable}: {IMPORT_ERROR}. "
@@ -62,13 +62,13 @@ def require_binding() -> None:
 
 
 def library_version() -> str | None:
-    """Of libvirt's library, such as ``9.0.0``; None without the binding."""
+    """Return the version of libvirt's library, such as ``9.0.0``; None without the binding."""
     if IMPORT_ERROR is not None:
         return None
     return units.version_text(libvirt.getVersion())
 
 
-# who is silent for so many signs of life, so many seconds apart, is taken for gone
+# keepalive: seconds between messages, and unanswered messages after which a peer is dead
 _ALIVE_EVERY_S, _ALIVE_TIMES = 5, 5
 _KEEPALIVE = "keepalive timeout"
 
@@ -82,7 +82,7 @@ def _run_event_loop() -> NoReturn:
 
 
 def keep_events_running() -> None:
-    """Starts libvirt's event loop in this process, once; keepalive needs it."""
+    """Start libvirt's event loop in this process, once; keepalive needs it."""
     require_binding()
     with _loop:
         if not _running:
@@ -93,7 +93,7 @@ def keep_events_running() -> None:
 
 
 def _error_classes() -> dict[int | None, type[errors.VirtError]]:
-    """libvirt's error codes that have a class of their own here."""
+    """Return the exception class for each libvirt error code that has its own class."""
     return {
         libvirt.VIR_ERR_NO_DOMAIN: errors.NotFound,
         libvirt.VIR_ERR_NO_NETWORK: errors.NotFound,
@@ -119,9 +119,9 @@ def _error_classes() -> dict[int | None, type[errors.VirtError]]:
 
 
 def translate(exc: libvirt.libvirtError, doing: str | None = None) -> errors.VirtError:
-    """Our exception for a libvirtError, with libvirt's own words.
+    """Return the VirtError for a libvirtError, with libvirt's own message.
 
-    doing: what failed, e.g. ``start web1``; the message begins with it.
+    doing: the failed action, such as ``start web1``; the message begins with it.
     """
     kind = _error_classes().get(exc.get_error_code(), errors.OperationFailed)
     text = " ".join(str(exc.get_error_message() or exc).split())
@@ -132,8 +132,8 @@ def translate(exc: libvirt.libvirtError, doing: str | None = None) -> errors.Vir
 
 @contextlib.contextmanager
 def translated(doing: str | None = None) -> Iterator[None]:
-    """Turns every libvirtError of the block into one of ours, see :func:`translate`; and it is one
-    where storage does not answer."""
+    """Translate every libvirtError in the block into a VirtError, see :func:`translate`; so are
+    timeouts of storage."""
     require_binding()
     try:
         yield
@@ -146,7 +146,7 @@ def translated(doing: str | None = None) -> Iterator[None]:
         if not _of_binding(exc):
             raise
         prefix = f"cannot {doing}: " if doing else ""
-        raise errors.InvalidInput(f"{prefix}libvirt does not take this: {exc}") from exc
+        raise errors.InvalidInput(f"{prefix}libvirt rejects this argument: {exc}") from exc
 
 
 @contextlib.contextmanager
@@ -156,8 +156,8 @@ def as_not_found(
     label: str,
     names: Callable[[libvirt.virConnect], list[str]] | None = None,
 ) -> Iterator[None]:
-    """Makes libvirt's error of this code NotFound: it has none of this name. Any other stays as it
-    is. label: the thing and its name. names: what there is instead, to be told."""
+    """Translate libvirt's errors with this code into NotFound; other errors pass. label: the kind
+    and name of the missing object. names: lists the names that exist, for the message."""
     try:
         yield
     except libvirt.libvirtError as exc:
@@ -168,8 +168,8 @@ def as_not_found(
 
 
 def _of_binding(exc: Exception) -> bool:
-    """Whether libvirt's binding itself refused an argument: of another type, a number too large
-    for it, or a text that C has no word for."""
+    """Return whether libvirt's binding itself rejected an argument: a wrong type, a number that is
+    too large, or a text that cannot be a C string."""
     trace = exc.__traceback__
     while trace is not None and trace.tb_next:
         trace = trace.tb_next
@@ -177,15 +177,15 @@ def _of_binding(exc: Exception) -> bool:
 
 
 def is_local(conn: libvirt.virConnect) -> bool:
-    """Whether the connection is to this machine, whose files can be looked at."""
+    """Return whether the connection is to this machine, so that its files can be read."""
     return urlsplit(conn.getURI()).hostname in (None, "", "localhost")
 
 
 @contextlib.contextmanager
 def skip_undefined() -> Iterator[None]:
-    """Passes over a domain that was undefined, or migrated away, since it was listed.
+    """Ignore a domain that was undefined or migrated away after it was listed.
 
-    Any other error is one: what a domain uses must not be taken for unused.
+    Any other error is raised: what a domain uses must not be taken for unused.
     """
     try:
         yield
@@ -207,12 +207,12 @@ def _credentials(settings: Connection) -> list[Any]:
 
 
 def _has_daemon(uri: str | None) -> bool:
-    """Whether libvirt's driver is in another process: all but those for tests and embedded ones."""
+    """Return whether libvirt's driver runs in another process; test and embedded drivers do not."""
     return not (uri or "").startswith("test:") and "/embed" not in (uri or "")
 
 
 def _is_remote(uri: str | None) -> bool:
-    """Whether it is the libvirt of another host."""
+    """Return whether the URI is of another host's libvirt."""
     return bool(urlsplit(uri or "").netloc)
 
 
@@ -223,8 +223,8 @@ def _open(settings: Connection) -> libvirt.virConnect:
 
 
 def run_with_timeout(seconds: float, function: Callable[..., _T], *args: object) -> _T:
-    """What the function returns or raises. Raises TimeoutError when it takes longer: nothing can
-    end a call that waits in libvirt, so it is left behind in its thread."""
+    """Return or raise what the function returns or raises. Raise TimeoutError after the given time:
+    a call that waits in libvirt cannot be interrupted, so its thread is abandoned."""
     result_queue: queue.SimpleQueue[_T | Exception] = queue.SimpleQueue()
 
     def work() -> None:
@@ -269,11 +269,11 @@ def _open_with_timeout(settings: Connection) -> libvirt.virConnect:
 
 @contextlib.contextmanager
 def connect(settings: Connection) -> Iterator[libvirt.virConnect]:
-    """A libvirt connection for the block, always closed after it.
+    """Open a libvirt connection for the block and always close it.
 
-    settings: saltvirt.settings.Connection.
-    Yields a libvirt.virConnect; a libvirtError in the block becomes one of ours.
-    Raises BindingMissing, ConnectionFailed, also where libvirt ends meanwhile, StaleLibrary.
+    settings: saltvirt.settings.Connection. Yields a libvirt.virConnect; a libvirtError in the block
+    is translated. Raises BindingMissing, StaleLibrary, and ConnectionFailed, also if libvirt ends
+    during the block.
     """
     saltvirt.check()
     require_binding()
@@ -285,7 +285,7 @@ def connect(settings: Connection) -> Iterator[libvirt.virConnect]:
         if not isinstance(exc.__cause__, libvirt.libvirtError) or conn.isAlive():
             raise
         raise errors.ConnectionFailed(
-            f"libvirt was restarted, or ended, while it was asked: {exc.text}"
+            f"libvirt was restarted or stopped during the request: {exc.text}"
         ) from exc.__cause__
     finally:
         with contextlib.suppress(libvirt.libvirtError):
@@ -293,7 +293,7 @@ def connect(settings: Connection) -> Iterator[libvirt.virConnect]:
 
 
 class ReadFailure(TypedDict):
-    """Why a network, a pool or a volume could not be read."""
+    """The reason that a network, a pool or a volume could not be read."""
 
     error: str
 
@@ -301,7 +301,7 @@ class ReadFailure(TypedDict):
 def infos(
     items: Iterable[Any], name: str | None, read: Callable[[Any], _T]
 ) -> dict[str, _T | ReadFailure]:
-    """What ``read`` tells of each of libvirt's things, or of those of a name, by name."""
+    """Return what ``read`` returns for each of libvirt's objects, or for one name, by name."""
     results: dict[str, _T | ReadFailure] = {}
     for item in items:
         if name is None or item.name() == str(name):

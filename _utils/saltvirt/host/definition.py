@@ -1,4 +1,4 @@
-"""The definition with which a network or pool starts, apart from how it runs now."""
+"""The definition with which a network or pool starts, as opposed to its running state."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from saltvirt.host.connection import libvirt
 
 
 def configured(resource: libvirt.virNetwork | libvirt.virStoragePool, inactive: int) -> str:
-    """XML of a virNetwork or virStoragePool as it would start.
+    """Return the XML with which a virNetwork or virStoragePool starts.
 
-    inactive: the flag that asks for it. Drivers that keep a single definition refuse it.
+    inactive: the flag that requests it. Drivers that keep a single definition reject the flag.
     """
     try:
         return resource.XMLDesc(inactive)

@@ -1,4 +1,4 @@
-"""Files in which a host keeps what libvirt does not, below /var/lib/salt-virt."""
+"""Files below /var/lib/salt-virt, in which a host keeps what libvirt does not store."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from saltvirt import errors
 
 @contextlib.contextmanager
 def permitted() -> Iterator[None]:
-    """For the block: raises OperationFailed for a file that is not for this process, as that of a
-    minion which is not root."""
+    """Translate a PermissionError in the block into OperationFailed: the minion does not run as
+    root."""
     try:
         yield
     except PermissionError as exc:
         raise errors.OperationFailed(
-            f"{exc.filename} is not for this minion: {exc.strerror}; it has to run as root, or as "
-            "whom that file belongs to"
+            f"{exc.filename} cannot be accessed by this minion: {exc.strerror}; run the minion as "
+            "root, or as the owner of the file"
         ) from exc

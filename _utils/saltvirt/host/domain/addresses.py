@@ -1,4 +1,4 @@
-"""A guest's IP addresses: from whoever knows them, without waiting for anybody."""
+"""A guest's IP addresses, from all available sources, without waiting for any of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _KINDS = {0: "ipv4", 1: "ipv6"}
 
 
 class GuestAddress(TypedDict):
-    """prefix: how many bits of it are the network's; None where nobody tells."""
+    """prefix: length of the network prefix in bits; None if unknown."""
 
     address: str
     prefix: int | None
@@ -22,7 +22,7 @@ class GuestAddress(TypedDict):
 
 
 class GuestInterface(TypedDict):
-    """interface: its name in the guest, or on the host. source: who knows: lease, agent or arp."""
+    """interface: its name in the guest, or on the host. source: lease, agent or arp."""
 
     interface: str
     source: str
@@ -34,7 +34,8 @@ Addresses = dict[str, GuestInterface]
 
 
 def _agent_is_there(dom: libvirt.virDomain) -> bool:
-    """True when a guest agent holds its end of the channel: else libvirt would wait for it."""
+    """Return whether a guest agent is connected to its channel; otherwise libvirt would wait for
+    one."""
     for node in stats.tree(dom).iterfind("devices/channel/target"):
         if node.get("name") == "org.qemu.guest_agent.0" and node.get("state") == "connected":
             with contextlib.suppress(AttributeError, libvirt.libvirtError):
@@ -51,7 +52,7 @@ def _sources(dom: libvirt.virDomain) -> Iterator[tuple[str, int]]:
 
 
 def _parse(interfaces: dict[str, dict[str, Any]] | None, source: str) -> Addresses:
-    """libvirt's answer by MAC, without loopbacks."""
+    """Return libvirt's answer by MAC address, without loopback interfaces."""
     result: Addresses = {}
     for interface, facts in (interfaces or {}).items():
         mac, addresses = facts.get("hwaddr"), facts.get("addrs")
@@ -73,9 +74,11 @@ def _parse(interfaces: dict[str, dict[str, Any]] | None, source: str) -> Address
 
 
 def _own_arp_table(macs: Collection[str], path: str = "/proc/net/arp") -> Addresses:
-    """The host's IPv4 neighbours among these MACs: libvirt (seen in 9.0 on Linux 6.18, "wrong
-    nlmsg len") cannot read every kernel's table. Of no use for a libvirt on another host,
-    whose guests are not in it."""
+    """Return the host's IPv4 neighbours with these MAC addresses.
+
+    libvirt (seen in 9.0 on Linux 6.18, "wrong nlmsg len") cannot read every kernel's table. The
+    table is useless for a libvirt on another host, whose guests are not in it.
+    """
     neighbours: Addresses = {}
     with contextlib.suppress(OSError), open(path, encoding="ascii") as table:
         for line in table.readlines()[1:]:
@@ -90,7 +93,7 @@ def _own_arp_table(macs: Collection[str], path: str = "/proc/net/arp") -> Addres
 
 
 def of_domain(dom: libvirt.virDomain) -> Addresses:
-    """{mac: {"interface", "source", "addresses"}}; empty when nobody knows."""
+    """Return {mac: {"interface", "source", "addresses"}}; empty if no source knows an address."""
     result: Addresses = {}
     if not dom.isActive():
         return result
@@ -103,11 +106,11 @@ def of_domain(dom: libvirt.virDomain) -> Addresses:
 
 
 def addresses(conn: libvirt.virConnect, name: str | None = None) -> dict[str, Addresses]:
-    """of_domain of one guest, or of all active ones, by name."""
+    """Return the addresses of one guest, or of all active guests, by name."""
     if name:
         return {str(name): of_domain(lookup.lookup(conn, name))}
     by_guest = {}
     for dom in conn.listAllDomains(lookup.ACTIVE):
-        with contextlib.suppress(libvirt.libvirtError):  # gone meanwhile
+        with contextlib.suppress(libvirt.libvirtError):  # gone since it was listed
             by_guest[dom.name()] = of_domain(dom)
     return dict(sorted(by_guest.items()))

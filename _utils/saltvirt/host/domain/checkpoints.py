@@ -1,7 +1,7 @@
-"""A guest's checkpoints, as libvirt on its host knows them: what tells another libvirt of them.
+"""A guest's checkpoints in libvirt on its host, and their transfer to another libvirt.
 
-The bitmaps that belong to them lie in the guest's disks, and QEMU keeps them there whether libvirt
-knows of checkpoints or not.
+The bitmaps of checkpoints are in the guest's disks; QEMU keeps them there whether libvirt knows the
+checkpoints or not.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from xml.etree import ElementTree
 
 from saltvirt.host.connection import libvirt
 
-# an older daemon, or another driver than QEMU's
+# an older daemon, or a driver other than QEMU's
 _UNKNOWN = ("VIR_ERR_NO_SUPPORT", "VIR_ERR_OPERATION_UNSUPPORTED")
 
 
 def list_all(dom: libvirt.virDomain) -> list[libvirt.virDomainCheckpoint]:
-    """All, parents first; none where libvirt's driver has no checkpoints."""
+    """Return all checkpoints, parents first; none if libvirt's driver does not support
+    checkpoints."""
     try:
         return dom.listAllCheckpoints(libvirt.VIR_DOMAIN_CHECKPOINT_LIST_TOPOLOGICAL)
     except libvirt.libvirtError as exc:
@@ -27,7 +28,7 @@ def list_all(dom: libvirt.virDomain) -> list[libvirt.virDomainCheckpoint]:
 
 
 def texts(dom: libvirt.virDomain) -> tuple[str, ...]:
-    """The XML of each, without the guest's definition, parents first."""
+    """Return the XML of all checkpoints, without the guest's definition, parents first."""
     texts = []
     for checkpoint in list_all(dom):
         with _skip_deleted():
@@ -36,13 +37,15 @@ def texts(dom: libvirt.virDomain) -> tuple[str, ...]:
 
 
 def names(dom: libvirt.virDomain) -> list[str]:
-    """The names of all, parents first."""
+    """Return the names of all checkpoints, parents first."""
     return [_name(text) for text in texts(dom)]
 
 
 def redefine(dom: libvirt.virDomain, definitions: Iterable[str]) -> dict[str, str]:
-    """Tells libvirt of checkpoints whose bitmaps came with the disks. Those that it knows already
-    stay as they are. Returns the name of each of which it did not want to know to its reason."""
+    """Define checkpoints whose bitmaps are in the disks already; existing definitions are kept.
+
+    Returns the name of each checkpoint that libvirt rejected, with the reason.
+    """
     refused: dict[str, str] = {}
     for text in definitions:
         name = _name(text)
@@ -59,15 +62,15 @@ def _name(text: str) -> str:
 
 
 def forget(dom: libvirt.virDomain) -> None:
-    """libvirt knows of none any more; the bitmaps stay in the disks."""
+    """Remove all checkpoints from libvirt; the bitmaps stay in the disks."""
     for checkpoint in list_all(dom):
         with _skip_deleted():
             checkpoint.delete(libvirt.VIR_DOMAIN_CHECKPOINT_DELETE_METADATA_ONLY)
 
 
 def delete(dom: libvirt.virDomain, checkpoint: libvirt.virDomainCheckpoint) -> None:
-    """Takes it away, and its bitmaps as far as QEMU does that: of a guest that is off, and of
-    a bitmap that is lost or broken, they stay in the files."""
+    """Delete a checkpoint, and its bitmaps as far as QEMU can: of a guest that is off, and of a
+    bitmap that is lost or broken, they stay in the files."""
     if dom.isActive():
         with contextlib.suppress(libvirt.libvirtError):
             checkpoint.delete(0)
@@ -77,7 +80,7 @@ def delete(dom: libvirt.virDomain, checkpoint: libvirt.virDomainCheckpoint) -> N
 
 @contextlib.contextmanager
 def _skip_deleted() -> Iterator[None]:
-    """Passes over one that went since it was listed."""
+    """Ignore a checkpoint that was deleted after it was listed."""
     try:
         yield
     except libvirt.libvirtError as exc:

@@ -1,4 +1,4 @@
-"""How a person gets to a guest's screen and serial port."""
+"""Access to a guest's screen and serial ports."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _bracketed(address: str) -> str:
 
 
 def _screen(node: Element, host: str) -> dict[str, Any]:
-    """One display: where it listens, and the commands to reach it."""
+    """Return one display: where it listens, and the commands to reach it."""
     kind, port = node.get("type"), int(node.get("port") or -1)
     display: dict[str, Any] = {
         "type": kind,
@@ -46,7 +46,7 @@ def _screen(node: Element, host: str) -> dict[str, Any]:
 
 
 def _serial(node: Element, name: str, host: str, uri: str) -> dict[str, Any]:
-    """One serial port or console: its device, and the command to reach it."""
+    """Return one serial port or console: its device, and the command to reach it."""
     target = node.find("target")
     port = int(target.get("port", 0)) if target is not None else 0
     serial: dict[str, Any] = {"type": node.get("type"), "port": port}
@@ -64,7 +64,7 @@ def _serial(node: Element, name: str, host: str, uri: str) -> dict[str, Any]:
 
 
 def console(conn: libvirt.virConnect, name: str) -> dict[str, Any]:
-    """The guest's displays and serial ports as plain data; see ``virt.console``."""
+    """Return the guest's displays and serial ports as plain data; see ``virt.console``."""
     dom = lookup.lookup(conn, name)
     tree, host = stats.tree(dom), conn.getHostname()
     return {
@@ -79,7 +79,7 @@ def console(conn: libvirt.virConnect, name: str) -> dict[str, Any]:
 
 
 def displays(conn: libvirt.virConnect, name: str) -> Displays:
-    """The same as Facts; see ``virt.display``."""
+    """Return the displays and serial ports as messages; see ``virt.display``."""
     details = console(conn, name)
     return Displays(
         lookup.lookup(conn, name).UUIDString(), details["host"], details["state"],

@@ -1,7 +1,7 @@
 """The phase of a guest's creation on this host, and whether the guest was ever started.
 
-A guest is defined before its disks are made. Its record names the process that creates it until
-the guest is complete. All code that needs the phase asks here.
+A guest is defined before its disks are created. Its record names the process that creates it until
+the guest is complete. All code that needs the phase uses this module.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ if TYPE_CHECKING:
     from saltvirt.xml.domain.metadata import GuestRecord
 
 LOGS = "/var/log/libvirt"
-# virConnectGetType to the folder where libvirt logs the starts of its guests
+# folder of libvirt's guest logs by virConnectGetType
 _FOLDERS = {"QEMU": "qemu", "LXC": "lxc"}
 _START = re.compile(rb"(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d)\.\d+\+0000: starting up")
 
 
 def of_record(record: GuestRecord) -> Phase:
-    """The phase of a guest with this GuestRecord."""
+    """Return the phase of a guest with this GuestRecord."""
     if not (record and record.creating):
         return Phase.COMPLETE
     return Phase.CREATING if metadata.works(record.creating) else Phase.INTERRUPTED
 
 
 def of_tree(tree: ElementTree.Element) -> Phase:
-    """The phase of the guest of a parsed definition."""
+    """Return the phase of the guest with this parsed definition."""
     return of_record(metadata.of_tree(tree))
 
 
 def of_domain(dom: libvirt.virDomain) -> Phase:
-    """The phase of the guest, by its stored definition."""
+    """Return the phase of the guest, according to its stored definition."""
     return of_record(_record(dom))
 
 
@@ -54,7 +54,7 @@ def _record(dom: libvirt.virDomain) -> GuestRecord:
 
 
 def require_complete(dom: libvirt.virDomain, action: str) -> None:
-    """Raises Incomplete unless the guest is complete. action: what is refused, as in "cannot
+    """Raise Incomplete unless the guest is complete. action: the refused action, as in "cannot
     start web1"."""
     with connection.translated():
         phase = of_domain(dom)
@@ -71,17 +71,17 @@ def require_complete(dom: libvirt.virDomain, action: str) -> None:
 
 
 def interrupted(conn: libvirt.virConnect, name: str) -> libvirt.virDomain | None:
-    """The domain of this name if its creation was interrupted, else None."""
+    """Return the domain of this name if its creation was interrupted, else None."""
     dom = lookup.find(conn, name)
     return dom if dom and of_domain(dom) is Phase.INTERRUPTED else None
 
 
 def evidence_of_use(dom: libvirt.virDomain) -> str | None:
-    """How it is known that the guest runs or was started since it was defined, in words; None if
-    nothing shows that."""
+    """Return, as text, what shows that the guest runs or was started since it was defined; None if
+    nothing does."""
     if dom.isActive():
         return f"it is {lookup.state(dom)}"
-    with contextlib.suppress(libvirt.libvirtError):  # a driver without it
+    with contextlib.suppress(libvirt.libvirtError):  # the driver does not support it
         if dom.hasManagedSaveImage():
             return "it has saved memory"
     with contextlib.suppress(libvirt.libvirtError):
@@ -92,7 +92,7 @@ def evidence_of_use(dom: libvirt.virDomain) -> str | None:
 
 
 def refuse_used(dom: libvirt.virDomain) -> None:
-    """Raises Incomplete if a guest whose creation was interrupted runs or was ever started: it may
+    """Raise Incomplete if a guest whose creation was interrupted runs or was ever started: it may
     hold data that exists nowhere else."""
     evidence = evidence_of_use(dom)
     if evidence:
@@ -105,7 +105,7 @@ def refuse_used(dom: libvirt.virDomain) -> None:
 
 
 def complete(dom: libvirt.virDomain) -> None:
-    """Records that the guest is complete."""
+    """Record that the guest is complete."""
     record = _record(dom).copy()
     record.creating = record.mark = None
     with connection.translated(f"mark {dom.name()} as complete"):
@@ -113,8 +113,8 @@ def complete(dom: libvirt.virDomain) -> None:
 
 
 def _last_start(dom: libvirt.virDomain) -> str | None:
-    """When libvirt's log says that the guest was last started since it was defined, None for a
-    guest that was not, or whose log is not here."""
+    """Return the time of the guest's last start since it was defined, from libvirt's log; None if
+    it was not started, or the log is not on this host."""
     conn = dom.connect()
     folder = _FOLDERS.get(conn.getType())
     if folder is None or not connection.is_local(conn):
@@ -126,12 +126,12 @@ def _last_start(dom: libvirt.virDomain) -> str | None:
 
 
 def _logs(folder: str, name: str) -> list[str]:
-    """The logs of a guest, also those that were rotated."""
+    """Return the logs of a guest, including rotated ones."""
     return glob.glob(f"{glob.escape(os.path.join(LOGS, folder, name))}.log*")
 
 
 def _starts(path: str) -> Iterator[str]:
-    """When a guest was started, by one of its logs; as GuestRecord.created has it."""
+    """Return the start times in one log of a guest, in the format of GuestRecord.created."""
     opener = gzip.open if path.endswith(".gz") else open
     with contextlib.suppress(OSError, EOFError), opener(path, "rb") as file:
         for line in cast("IO[bytes]", file):

@@ -1,6 +1,6 @@
-"""From a domain's XML and statistics to the plain data that users of Salt know.
+"""Convert a domain's XML and statistics to the data that users of Salt know.
 
-Pure: nothing here asks libvirt or opens a file.
+Pure: this module neither calls libvirt nor opens files.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ Stats = dict[str, Any]
 
 
 class Nic(TypedDict, total=False):
-    """An interface; what its definition lacks, it lacks. source, driver, address, virtualport: the
-    attributes of that element."""
+    """An interface; keys that its definition lacks are absent. source, driver, address,
+    virtualport: the attributes of that element."""
 
     type: str | None
     mac: str | None
@@ -34,14 +34,14 @@ class Nic(TypedDict, total=False):
     virtualport: dict[str, str]
 
 
-# what a disk is based on, and what that does
+# the backing file of a disk, and its own backing file
 Backing = TypedDict(
     "Backing",
     {"file": "str", "file format": "str | None", "backing file": "Backing"},
     total=False,
 )
-# sizes in bytes; error: why they are not known. What only the image tells is added to it by
-# disk_info.complete
+# sizes in bytes; error: why they are unknown. disk_info.complete adds the values that are only
+# in the image
 DiskInfo = TypedDict(
     "DiskInfo",
     {
@@ -61,8 +61,8 @@ DiskInfo = TypedDict(
 
 
 class Vm(TypedDict, total=False):
-    """What virt.vm_info says: cputime in ns, memory in KiB; pending: what a running one gets at its
-    next start. Of a domain that cannot be read there is no more than state and error."""
+    """The answer of virt.vm_info. cputime is in ns, memory in KiB; pending: what changes at the
+    next start. A domain that cannot be read has only state and error."""
 
     cpu: int
     cputime: int
@@ -91,7 +91,7 @@ def _text(tree: Element, path: str, default: str | None = None) -> str | None:
 
 
 def nic(node: Element) -> Nic:
-    """One interface as a dict: type, mac, model, target, source, address, virtualport…"""
+    """Return one interface as a dict: type, mac, model, target, source, address, virtualport…"""
     interface: Nic = {"type": node.get("type")}
     for part in node:
         if part.tag == "mac":
@@ -114,18 +114,18 @@ def nic(node: Element) -> Nic:
 
 
 def nics(tree: Element) -> dict[str, Nic]:
-    """The interfaces, by MAC address."""
+    """Return the interfaces by MAC address."""
     all_nics = (nic(node) for node in tree.iterfind("devices/interface"))
     return {mac: interface for interface in all_nics if (mac := interface.get("mac"))}
 
 
 def macs(tree: Element) -> list[str]:
-    """The MAC addresses, in the order of the devices."""
+    """Return the MAC addresses in the order of the devices."""
     return [node.get("address", "") for node in tree.iterfind("devices/interface/mac")]
 
 
 def graphics(tree: Element) -> dict[str, str]:
-    """The display's attributes; each of Salt's five keys is there, ``"None"`` when unset."""
+    """Return the display's attributes, always with Salt's five keys; unset ones are ``"None"``."""
     attributes = dict.fromkeys(_GRAPHICS, "None")
     for node in tree.iterfind("devices/graphics"):
         attributes.update((k, v) for k, v in node.attrib.items() if k != "passwd")
@@ -133,7 +133,7 @@ def graphics(tree: Element) -> dict[str, str]:
 
 
 def loader(tree: Element) -> dict[str, str]:
-    """The firmware's path and attributes; path is ``"None"`` without one."""
+    """Return the firmware's path and attributes; path is ``"None"`` without firmware."""
     node = tree.find("os/loader")
     if node is None:
         return {"path": "None"}
@@ -153,7 +153,7 @@ def _network_source(node: Element, device: str | None) -> str:
 
 
 def source_of(node: Element) -> str | None:
-    """What a disk (or backingStore) element reads from: path, pool/volume, URL, or None."""
+    """Return what a disk (or backingStore) element reads from: path, pool/volume, URL, or None."""
     source = node.find("source")
     if source is None:
         return None
@@ -181,7 +181,7 @@ def _backing(node: Element) -> Backing | None:
 
 
 def block_stats(stats: Stats) -> dict[str, Stats]:
-    """libvirt's ``block.N.…`` statistics as {target: {key: value}} of the top images."""
+    """Return libvirt's ``block.N.…`` statistics of the top images as {target: {key: value}}."""
     by_target: dict[str, Stats] = {}
     for index in range(stats.get("block.count", 0)):
         prefix = f"block.{index}."
@@ -192,14 +192,14 @@ def block_stats(stats: Stats) -> dict[str, Stats]:
 
 
 def disk(node: Element, stats: Stats, active: bool) -> DiskInfo:
-    """One disk as a dict: file, type, file format, sizes in bytes, backing file."""
+    """Return one disk as a dict: file, type, file format, sizes in bytes, backing file."""
     details: DiskInfo = {"file": source_of(node), "type": node.get("device", "disk")}
     driver = node.find("driver")
     if driver is not None and driver.get("type"):
         details["file format"] = driver.get("type")
     if "capacity" in stats:
         details["virtual size"] = stats["capacity"]
-        # what the image takes on the storage: libvirt calls it differently by state
+        # the allocated size; the statistic has another name for a stopped domain
         details["disk size"] = stats.get("physical" if active else "allocation", 0)
     elif stats and node.get("type") in _LOCAL and details["type"] == "disk":
         details["error"] = "libvirt cannot read this disk: is its pool started, its file there?"
@@ -210,7 +210,7 @@ def disk(node: Element, stats: Stats, active: bool) -> DiskInfo:
 
 
 def disks(tree: Element, stats: Stats, active: bool) -> dict[str, DiskInfo]:
-    """The disks that have a source, by target (vda, sda, …)."""
+    """Return the disks that have a source, by target (vda, sda, …)."""
     sizes = block_stats(stats)
     by_target = {}
     for node in tree.iterfind("devices/disk"):
@@ -222,22 +222,22 @@ def disks(tree: Element, stats: Stats, active: bool) -> dict[str, DiskInfo]:
 
 
 def vcpus(tree: Element, stats: Stats) -> int:
-    """How many virtual CPUs the guest has now."""
+    """Return the current number of virtual CPUs."""
     node = tree.find("vcpu")
     configured = int(node.get("current") or node.text or 1) if node is not None else 1
     return int(stats.get("vcpu.current", configured))
 
 
 def memory_kib(tree: Element, stats: Stats) -> tuple[int, int]:
-    """(maximum, current) memory in KiB."""
+    """Return (maximum, current) memory in KiB."""
     maximum = int(_text(tree, "memory", "0"))
     current = int(_text(tree, "currentMemory", str(maximum)))
     return stats.get("balloon.maximum", maximum), stats.get("balloon.current", current)
 
 
 def cpu_time(stats: Stats) -> int:
-    """The CPU time in ns that a running domain used: of all of it, or of its vCPUs where the
-    host has no control groups."""
+    """Return the CPU time in ns of a running domain: its total, or that of its vCPUs if the host
+    has no control groups."""
     if "cpu.time" in stats:
         return int(stats["cpu.time"])
     times = (stats.get(f"vcpu.{n}.time", 0) for n in range(stats.get("vcpu.maximum", 0)))
@@ -245,7 +245,8 @@ def cpu_time(stats: Stats) -> int:
 
 
 def vm(reading: Reading) -> Vm:
-    """What virt.vm_info says of one domain; only ``state`` and ``error`` if unreadable."""
+    """Return the answer of virt.vm_info for one domain; only ``state`` and ``error`` if it is
+    unreadable."""
     if reading.tree is None:
         return {"state": reading.state, "error": reading.error}
     tree, stats = reading.tree, reading.stats

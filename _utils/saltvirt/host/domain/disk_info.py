@@ -1,4 +1,4 @@
-"""What only the images themselves tell: backing chain, image snapshots, cluster size."""
+"""Details that only the images contain: backing chain, internal snapshots, cluster size."""
 
 from __future__ import annotations
 
@@ -45,9 +45,10 @@ def _image(raw: dict[str, Any]) -> DiskInfo:
 
 
 def nested(chain: list[dict[str, Any]]) -> DiskInfo:
-    """qemu-img's list of a chain as one dict, each ``backing file`` within the one above it.
+    """Convert qemu-img's list of a chain to one dict, each ``backing file`` within the one above
+    it.
 
-    Raises ValueError for a list of nothing.
+    Raises ValueError for an empty list.
     """
     details: DiskInfo | None = None
     for raw in reversed(chain):
@@ -63,7 +64,7 @@ def nested(chain: list[dict[str, Any]]) -> DiskInfo:
 
 
 def read(path: str, format: str) -> DiskInfo:
-    """The image and its chain, nested, by qemu-img. Raises VirtError."""
+    """Return the image with its nested chain, read with qemu-img. Raises VirtError."""
     argv = ["qemu-img", "info", "-U", "--output=json", "--backing-chain", "-f", format, path]
     reads, limits = chain.names(path, format), confined.Limits(_PATIENCE_S)
     out = confined.run(argv, f"inspect {path}", reads=reads, limits=limits)
@@ -74,10 +75,10 @@ def read(path: str, format: str) -> DiskInfo:
 
 
 def complete(disk: DiskInfo) -> None:
-    """Adds what the image tells to one of describe.disks, in place.
+    """Add the details of the image to an entry of describe.disks, in place.
 
-    What qemu-img cannot tell (too old, not installed, a file that is gone) leaves the disk
-    as libvirt described it; its ``error`` stays, or comes when libvirt knew no size either.
+    If qemu-img fails (too old, not installed, a missing file), the entry stays as libvirt described
+    it; its ``error`` stays, or is set if libvirt has no size either.
     """
     path = disk.get("path") or disk["file"] or ""
     if disk["type"] != "disk" or not path.startswith("/"):

@@ -1,4 +1,4 @@
-"""The clock of a guest that goes on from memory of an earlier time: it stands at that time."""
+"""The clock of a guest that resumes from saved memory: it shows the time of the snapshot."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from saltvirt.xml.domain.domain import Domain
 
 _CHANNEL = "org.qemu.guest_agent.0"
 _RESPONSE_S = 5
-# libvirt learns only some moments after the start that the agent is there
+# libvirt detects the agent only some moments after the start
 _TIMEOUT_S, _RETRY_S = 10, 0.5
 
 
 def set_now(domain: libvirt.virDomain) -> str | None:
-    """Has the agent of a running guest set its clock; why it is still wrong, or None. Not raised:
-    the guest runs, and a time service in it may do the same."""
+    """Let the agent of a running guest set its clock. Return a warning if the clock is still wrong,
+    else None. No error is raised, because the guest runs and a time service in it may correct the
+    clock."""
     if not _has_agent(domain):
         return expected_warning(domain)
     is_running = domain.state()[0] == libvirt.VIR_DOMAIN_RUNNING
@@ -25,15 +26,15 @@ def set_now(domain: libvirt.virDomain) -> str | None:
 
 
 def expected_warning(domain: libvirt.virDomain) -> str | None:
-    """Why the clock is going to be wrong, of a guest that has no agent; else None."""
+    """Return the warning about a clock that will be wrong because the guest has no agent; else
+    None."""
     return None if _has_agent(domain) else _warning(domain, "it has no guest agent")
 
 
 def _warning(domain: libvirt.virDomain, reason: str) -> str:
     return (
-        f"the clock of {domain.name()} stands at the time of the snapshot ({reason}): set it in "
-        f"the "
-        f"guest, or by `virsh domtime {domain.name()} --now` once its agent answers"
+        f"the clock of {domain.name()} shows the time of the snapshot ({reason}): set it in the "
+        f"guest, or with `virsh domtime {domain.name()} --now` when its agent answers"
     )
 
 

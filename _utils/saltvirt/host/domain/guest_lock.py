@@ -1,7 +1,7 @@
-"""One operation at a time on a guest of this host, whoever asks for it.
+"""Serialize operations on a guest of this host.
 
-Held by everything that changes a guest or its disks. It goes with its process, and tells
-who has it. What plain libvirt does is not kept out by it: see ``still``.
+Every operation that changes a guest or its disks holds the guest's lock. The lock ends with its
+process, and it names its owner. It does not exclude plain libvirt: see ``still``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from saltvirt.host.domain import live_restores
 from saltvirt.images import locks
 
 FOLDER = paths.LOCKS
-# most operations take less; a longer one is named to whoever waits
+# most operations take less time; the error names a longer one
 WAIT_S = 20
 _POLL_S = 0.2
 _MAX_NAME_CHARS = 200
@@ -29,7 +29,7 @@ _thread_locks = threading.local()
 
 
 def folder(get: settings.Get) -> str:
-    """Where the locks are. get: Salt's ``config.get``."""
+    """Return the folder of the locks. get: Salt's ``config.get``."""
     return os.path.join(settings.folder(get, "lock", FOLDER), "guests")
 
 
@@ -37,11 +37,11 @@ def folder(get: settings.Get) -> str:
 def acquire(
     lock_dir: str, operation: str, *names: str, wait_s: float | None = None
 ) -> Iterator[None]:
-    """Holds the guests' locks for the block; within it the same thread has them already.
+    """Hold the guests' locks for the block; the same thread may acquire them again inside it.
 
-    lock_dir: of :func:`folder`. operation: the operation, for who waits. Waits for ``wait_s``
-    (WAIT_S), then raises OperationFailed with who has the lock, and since when. Raises Refused
-    where a guest stands on a backup, and that is nothing for such a one.
+    lock_dir: see :func:`folder`. operation: is shown to those who wait. Waits for ``wait_s``
+    (default WAIT_S), then raises OperationFailed with the owner of the lock and since when. Raises
+    Refused if a guest runs from a backup and the operation is not allowed for such a guest.
     """
     deadline = time.monotonic() + (WAIT_S if wait_s is None else wait_s)
     with contextlib.ExitStack() as stack:
@@ -68,7 +68,7 @@ def _acquire_one(lock_dir: str, operation: str, name: str, deadline: float) -> I
     try:
         held_paths.add(path)
         since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
-        with contextlib.suppress(OSError):  # no room: who waits is told less
+        with contextlib.suppress(OSError):  # the disk is full: the error will not name the owner
             os.ftruncate(handle, 0)
             os.pwrite(handle, f"{operation}, process {os.getpid()}, since {since}".encode(), 0)
         yield
@@ -79,7 +79,7 @@ def _acquire_one(lock_dir: str, operation: str, name: str, deadline: float) -> I
 
 
 def owners(lock_dir: str) -> dict[str, str]:
-    """{guest: who is at work on it} of all whose lock is held."""
+    """Return {guest: owner of its lock} for all locks that are held."""
     by_guest = {}
     with contextlib.suppress(FileNotFoundError):
         for file in sorted(os.listdir(lock_dir)):
@@ -91,7 +91,7 @@ def owners(lock_dir: str) -> dict[str, str]:
 
 
 def _owner(path: str) -> str | None:
-    """Who holds a lock, or None."""
+    """Return the owner of a lock, or None."""
     with open(path, encoding="utf-8", errors="replace") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -101,7 +101,7 @@ def _owner(path: str) -> str | None:
 
 
 def _wait_for_lock(path: str, name: str, deadline: float) -> int:
-    """The locked file."""
+    """Return the descriptor of the locked file."""
     while True:
         handle, owner = _try_lock(path)
         if handle is not None:
@@ -114,7 +114,7 @@ def _wait_for_lock(path: str, name: str, deadline: float) -> int:
 
 
 def _try_lock(path: str) -> tuple[int | None, str | None]:
-    """(locked file or None, who has it)."""
+    """Return (descriptor of the locked file or None, owner)."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     owner = ""
     try:
@@ -123,7 +123,7 @@ def _try_lock(path: str) -> tuple[int | None, str | None]:
             return handle, None
     except BlockingIOError:
         owner = os.pread(handle, 300, 0).decode(errors="replace")
-    except FileNotFoundError:  # its last holder has just removed it
+    except FileNotFoundError:  # the last owner has just removed the file
         pass
     os.close(handle)
     return None, owner

@@ -1,4 +1,4 @@
-"""Starting, stopping, pausing: each asks libvirt afterwards what became of it."""
+"""Start, stop and pause domains. Each function verifies the resulting state with libvirt."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ def _confirm(dom: libvirt.virDomain, action: str, *expected: str) -> bool:
 
 
 def start(dom: libvirt.virDomain, paused: bool = False) -> bool:
-    """Starts a defined domain. True when libvirt shows it running (or paused)."""
+    """Start a defined domain. True when libvirt shows it running (or paused)."""
     with connection.translated(f"start {dom.name()}"):
         dom.createWithFlags(libvirt.VIR_DOMAIN_START_PAUSED if paused else 0)
         return _confirm(dom, "start", "paused" if paused else "running", "paused")
 
 
 def shutdown(dom: libvirt.virDomain, timeout_s: float = 0) -> bool:
-    """Asks the guest's system to power down. True when the request was delivered.
+    """Ask the guest's system to power down. True when the request was delivered.
 
-    timeout_s: wait so long until libvirt shows it off. It is asked again meanwhile: a system
-    that boots does not hear it. Raises OperationFailed when it is not off then.
+    timeout_s: wait at most this time until libvirt shows the guest off. The request is repeated,
+    because a booting system ignores it. Raises OperationFailed if the guest is not off by then.
     """
     name = dom.name()
     if timeout_s and lookup.state(dom) == "paused":
@@ -48,16 +48,18 @@ def shutdown(dom: libvirt.virDomain, timeout_s: float = 0) -> bool:
         return True
     raise errors.OperationFailed(
         f"{name}: no response to ACPI shutdown within {timeout_s} s: its system "
-        "ignores it, or takes longer; virt.stop powers it off"
+        "ignores it, or needs more time; virt.stop switches it off"
     )
 
 
 def off_within(
     dom: libvirt.virDomain, timeout_s: float, before_request: Callable[[], object] = lambda: None
 ) -> bool:
-    """Asks the guest's system to power down, again and again until it is off: a system that boots
-    does not hear it. Whether it is off within that time. before_request: called each time
-    before."""
+    """Ask the guest's system to power down until it is off; return whether it is off in time.
+
+    The request is repeated, because a booting system ignores it. before_request: is called before
+    each request.
+    """
     end = time.monotonic() + timeout_s
     with connection.translated(f"shut down {dom.name()}"):
         while True:
@@ -69,7 +71,7 @@ def off_within(
 
 
 def _press_power(dom: libvirt.virDomain, end: float) -> bool:
-    """Asks once and waits; whether the domain is still active at the end."""
+    """Send one request and wait; return whether the domain is still active."""
     try:
         dom.shutdown()
         while dom.isActive() and time.monotonic() < end:
@@ -83,7 +85,7 @@ def _press_power(dom: libvirt.virDomain, end: float) -> bool:
 
 
 def _active(dom: libvirt.virDomain) -> bool:
-    """Whether it runs; a transient one that has stopped is gone."""
+    """Return whether the domain runs; a transient domain disappears when it stops."""
     try:
         return bool(dom.isActive())
     except libvirt.libvirtError:
@@ -91,7 +93,7 @@ def _active(dom: libvirt.virDomain) -> bool:
 
 
 def stop(dom: libvirt.virDomain) -> bool:
-    """Pulls the power. True when libvirt shows it off (or it was transient and is gone)."""
+    """Switch the guest off. True when libvirt shows it off, or it was transient and is gone."""
     with connection.translated(f"stop {dom.name()}"):
         persistent = dom.isPersistent()
         dom.destroy()
@@ -99,14 +101,14 @@ def stop(dom: libvirt.virDomain) -> bool:
 
 
 def pause(dom: libvirt.virDomain) -> bool:
-    """Freezes the guest's CPUs. True when libvirt shows it paused."""
+    """Pause the guest's CPUs. True when libvirt shows it paused."""
     with connection.translated(f"pause {dom.name()}"):
         dom.suspend()
         return _confirm(dom, "pause", "paused")
 
 
 def resume(dom: libvirt.virDomain) -> bool:
-    """Lets a paused or sleeping guest run on. True when libvirt shows it running."""
+    """Resume a paused or suspended guest. True when libvirt shows it running."""
     with connection.translated(f"resume {dom.name()}"):
         if lookup.state(dom) == "pmsuspended":
             dom.pMWakeup()
@@ -116,37 +118,37 @@ def resume(dom: libvirt.virDomain) -> bool:
 
 
 def reboot(dom: libvirt.virDomain) -> bool:
-    """Asks the guest's system to reboot. True when the request was delivered."""
+    """Ask the guest's system to reboot. True when the request was delivered."""
     with connection.translated(f"reboot {dom.name()}"):
         dom.reboot(libvirt.VIR_DOMAIN_REBOOT_DEFAULT)
     return True
 
 
 def reset(dom: libvirt.virDomain) -> bool:
-    """Presses the reset button. True when the guest is active after it."""
+    """Reset the guest. True when it is active afterwards."""
     with connection.translated(f"reset {dom.name()}"):
         dom.reset(0)
         return _confirm(dom, "reset", "running", "paused")
 
 
 def ctrl_alt_del(dom: libvirt.virDomain) -> bool:
-    """Sends the three keys to the guest's keyboard. True when they were delivered."""
+    """Send the three keys to the guest's keyboard. True when they were delivered."""
     with connection.translated(f"send keys to {dom.name()}"):
         dom.sendKey(libvirt.VIR_KEYCODE_SET_LINUX, 0, list(CTRL_ALT_DEL), len(CTRL_ALT_DEL), 0)
     return True
 
 
 def set_autostart(dom: libvirt.virDomain, on: bool) -> bool:
-    """Whether the guest starts with the host. True when libvirt says so afterwards."""
+    """Set whether the guest starts with the host. True when libvirt confirms it."""
     with connection.translated(f"set autostart of {dom.name()}"):
         dom.setAutostart(1 if on else 0)
         if bool(dom.autostart()) != bool(on):
-            raise errors.OperationFailed(f"{dom.name()}: libvirt did not keep the autostart flag")
+            raise errors.OperationFailed(f"{dom.name()}: libvirt did not set the autostart flag")
     return True
 
 
 def on_off(value: object) -> bool:
-    """``on``/``off`` (or what YAML makes of them) as a bool. Raises InvalidInput."""
+    """Convert ``on``/``off`` (or YAML's interpretation of them) to a bool. Raises InvalidInput."""
     text = str(value).lower()
     if text in ("on", "true"):
         return True

@@ -1,5 +1,8 @@
-"""Guests that run from a backup which another machine shows, until all its blocks are here: what
-must not be done to one of them meanwhile. A file each, by the guest's name."""
+"""Live restores: guests that run from a backup on another machine until all blocks are copied.
+
+The module records which operations are refused for such a guest: one file for each guest, by its
+name.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +21,9 @@ from saltvirt.host import own_files, paths
 from saltvirt.schema import Message
 
 FOLDER = f"{paths.STATE}/stands"
-# who asks whether there is one has its lock for a moment, too
+# a process that only checks the lock holds it for a moment
 _LOCK_WAIT_S = 1
-# what neither moves such a guest nor reads its disks as if they were whole
+# operations that neither move the guest nor read its disks as if they were complete
 ALLOWED = frozenset({
     "virt.start", "virt.shutdown", "virt.stop", "virt.pause", "virt.resume", "virt.reboot",
     "virt.reset", "virt.full_info", "virt.setmem", "virt.setvcpus", "virt.set_autostart",
@@ -31,9 +34,9 @@ ALLOWED = frozenset({
 
 @dataclass(frozen=True)
 class LiveRestoreRecord(Message):
-    """uuid: of the guest. ident: of the backup. host, port, authority: who shows it, and by which
-    certificate he is known. disks: those that stood on it at the beginning. policies: disk to what
-    it did at an error before, of libvirt's error_policy and rerror_policy."""
+    """uuid: of the guest. ident: of the backup. host, port, authority: the machine that exports the
+    backup, and the certificate that identifies it. disks: those that used the backup at the
+    beginning. policies: libvirt's previous error_policy and rerror_policy by disk."""
 
     guest: str
     uuid: str
@@ -47,7 +50,7 @@ class LiveRestoreRecord(Message):
 
 
 def store(record: LiveRestoreRecord) -> None:
-    """Puts it down, on the disk before this returns. Raises OperationFailed."""
+    """Write the record durably. Raises OperationFailed."""
     with own_files.permitted():
         os.makedirs(FOLDER, mode=0o700, exist_ok=True)
         path = _path(record.guest)
@@ -65,7 +68,7 @@ def store(record: LiveRestoreRecord) -> None:
 
 
 def load(name: str) -> LiveRestoreRecord | None:
-    """The guest's, or None. Raises OperationFailed where it cannot be read."""
+    """Return the guest's record, or None. Raises OperationFailed if the file cannot be read."""
     return _read(_path(name))
 
 
@@ -77,18 +80,18 @@ def _read(path: str) -> LiveRestoreRecord | None:
         return None
     except (errors.BadAnswer, OSError, ValueError, RecursionError) as exc:
         raise errors.OperationFailed(
-            f"{path} cannot be read: {exc}; it says on which backup a guest stands: put it right"
+            f"{path} cannot be read: {exc}; it records from which backup a guest runs: repair it"
         ) from exc
 
 
 def forget(name: str) -> None:
-    """It stands on nothing any more."""
+    """Remove the record: the guest no longer uses a backup."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(_path(name))
 
 
 def load_all() -> Iterator[LiveRestoreRecord]:
-    """All that stand on a backup here. Raises as ``of``."""
+    """Return all records of this host. Raises as :func:`load`."""
     with own_files.permitted():
         files = os.listdir(FOLDER) if os.path.isdir(FOLDER) else []
     for file in sorted(name for name in files if name.endswith(".json")):
@@ -99,8 +102,8 @@ def load_all() -> Iterator[LiveRestoreRecord]:
 
 @contextlib.contextmanager
 def server_lock(name: str) -> Iterator[None]:
-    """For the block this process keeps the backup shown here. Raises OperationFailed where another
-    one does."""
+    """Mark this process as the one that serves the backup on this host. Raises OperationFailed if
+    another process does."""
     with open(_lock(name), "a+", encoding="ascii") as file:
         _take(file, name)
         file.truncate(0)
@@ -117,13 +120,13 @@ def _take(file: IO[str], name: str) -> None:
         except BlockingIOError as exc:
             if time.monotonic() > deadline:
                 raise errors.OperationFailed(
-                    f"another process keeps the backup shown on which {name} stands"
+                    f"another process serves the backup from which {name} runs"
                 ) from exc
         time.sleep(0.05)
 
 
 def server_pid(name: str) -> int | None:
-    """The process that keeps the backup shown here, None where none does."""
+    """Return the process that serves the backup on this host, or None."""
     try:
         with open(_lock(name), encoding="ascii") as file:
             try:
@@ -136,12 +139,12 @@ def server_pid(name: str) -> int | None:
 
 
 def may_start(name: str) -> None:
-    """Raises OperationFailed for a guest whose blocks cannot be read now."""
+    """Raise OperationFailed if the blocks of the guest cannot be read now."""
     record = load(name)
     if record and server_pid(name) is None:
         raise errors.OperationFailed(
-            f"{name} stands on the backup {record.ident}, which is not shown to this host: "
-            f"salt-run virt.backup_instant {name} has it shown again, then it can be started"
+            f"{name} runs from the backup {record.ident}, which is not exported to this host: "
+            f"run salt-run virt.backup_instant {name} to export it again, then start the guest"
         )
 
 
@@ -151,15 +154,14 @@ def _lock(name: str) -> str:
 
 
 def refuse(operation: str, name: str) -> None:
-    """Raises Refused where that must not be done to the guest now."""
+    """Raise Refused if the operation is not allowed for the guest now."""
     if operation.partition(" ")[0] in ALLOWED or not os.path.exists(_path(name)):
         return
     record = load(name)
     if record:
         raise errors.Refused(
-            f"{name} still stands on the backup {record.ident}, no {operation} before all its "
-            f"blocks are "
-            f"here: salt-run virt.backup_instant {name} waits for that"
+            f"{name} still runs from the backup {record.ident}: {operation} is refused until all "
+            f"its blocks are copied; salt-run virt.backup_instant {name} waits for that"
         )
 
 

@@ -1,4 +1,4 @@
-"""Domains of one host: finding them, and what state they are in."""
+"""Find the domains of one host, and their states."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from saltvirt.host.connection import libvirt
 # virConnectListAllDomainsFlags
 ACTIVE, INACTIVE = 1, 2
 
-# virDomainState, in the words that users of Salt know. A domain that is shutting down
+# virDomainState, as users of Salt know it. A domain that is shutting down
 # (4) still runs: its memory is taken and its disks are open.
 STATES = {
     0: "running",
@@ -27,12 +27,12 @@ STATES = {
 
 
 def state_name(code: int | None) -> str:
-    """The word for a virDomainState number."""
+    """Return the name of a virDomainState number."""
     return "unknown" if code is None else STATES.get(code, "unknown")
 
 
 def off_with_source(conn: libvirt.virConnect, device: str, attribute: str, value: str) -> list[str]:
-    """Return the sorted names of the guests that do not run and have a device with such a source.
+    """Return the sorted names of the inactive guests that have a device with this source.
 
     device: the element below ``<devices>``, such as ``interface``; attribute: of its ``<source>``,
     such as ``network``.
@@ -47,12 +47,12 @@ def off_with_source(conn: libvirt.virConnect, device: str, attribute: str, value
 
 
 def state(dom: libvirt.virDomain) -> str:
-    """The domain's state by now: running, paused, shutdown, crashed or pmsuspended."""
+    """Return the domain's current state: running, paused, shutdown, crashed or pmsuspended."""
     return state_name(dom.state()[0])
 
 
 def states(conn: libvirt.virConnect) -> dict[str, str]:
-    """Every domain's state by name, without those that go meanwhile."""
+    """Return every domain's state by name, without domains that disappear meanwhile."""
     by_name = {}
     for dom in conn.listAllDomains():
         with connection.skip_undefined():
@@ -61,12 +61,12 @@ def states(conn: libvirt.virConnect) -> dict[str, str]:
 
 
 def uuids(conn: libvirt.virConnect) -> dict[str, str]:
-    """Every domain's UUID by name."""
+    """Return every domain's UUID by name."""
     return {dom.name(): dom.UUIDString() for dom in conn.listAllDomains()}
 
 
 def lookup(conn: libvirt.virConnect, name: str) -> libvirt.virDomain:
-    """The virDomain of this name. Raises NotFound, naming the host."""
+    """Return the virDomain of this name. Raises NotFound, naming the host."""
     try:
         with connection.translated():
             return conn.lookupByName(str(name))
@@ -75,23 +75,23 @@ def lookup(conn: libvirt.virConnect, name: str) -> libvirt.virDomain:
 
 
 def find(conn: libvirt.virConnect, name: str) -> libvirt.virDomain | None:
-    """The virDomain of this name, or None."""
+    """Return the virDomain of this name, or None."""
     with contextlib.suppress(errors.NotFound):
         return lookup(conn, name)
     return None
 
 
 def names(conn: libvirt.virConnect, flags: int = 0) -> list[str]:
-    """Sorted names of the domains; flags: VIR_CONNECT_LIST_DOMAINS_*."""
+    """Return the sorted names of the domains; flags: VIR_CONNECT_LIST_DOMAINS_*."""
     domain_names = []
     for dom in conn.listAllDomains(flags):
-        with contextlib.suppress(libvirt.libvirtError):  # it may be gone by now
+        with contextlib.suppress(libvirt.libvirtError):  # the domain may be gone by now
             domain_names.append(dom.name())
     return sorted(domain_names)
 
 
 def from_file(path: str) -> str:
-    """The text of an XML file on this host. Raises InvalidInput."""
+    """Return the text of an XML file on this host. Raises InvalidInput."""
     if not isinstance(path, str):
         raise errors.InvalidInput(f"path {path!r} is not the path of a file")
     try:
@@ -102,22 +102,22 @@ def from_file(path: str) -> str:
 
 
 def names_in(xml: str) -> list[str]:
-    """A list with the name that a domain's XML gives it; empty where there is none to read."""
+    """Return a list with the name in a domain's XML; empty if it cannot be parsed."""
     try:
         name = ElementTree.fromstring(xml).findtext("name")
-    except (ElementTree.ParseError, TypeError, ValueError):  # libvirt says what is wrong with it
+    except (ElementTree.ParseError, TypeError, ValueError):  # libvirt will report the error
         return []
     return [name] if name else []
 
 
 def define(conn: libvirt.virConnect, xml: str) -> libvirt.virDomain:
-    """Defines a persistent domain; the virDomain. Errors are libvirt's."""
+    """Define a persistent domain and return the virDomain. Errors are libvirt's."""
     with connection.translated("define the domain"):
         return conn.defineXML(xml)
 
 
 def create(conn: libvirt.virConnect, xml: str) -> libvirt.virDomain:
-    """Starts a transient domain and confirms that it runs; the virDomain."""
+    """Start a transient domain, confirm that it runs, and return the virDomain."""
     with connection.translated("create the domain"):
         dom = conn.createXML(xml, 0)
         if not dom.isActive():

@@ -1,4 +1,5 @@
-"""Our record in a domain's metadata: what we made for it, and who is at work on it."""
+"""Salt Virt's record in a domain's metadata: what was made for the guest, and which process works
+on it."""
 
 from __future__ import annotations
 
@@ -18,31 +19,33 @@ from saltvirt.xml.domain.metadata import NAMESPACE
 if TYPE_CHECKING:
     from saltvirt.xml.domain.metadata import GuestRecord
 
-# entries that were given to a guest under its name: who removes by them must find no other
+# entries that belong to the guest's name: a removal by such an entry must find no other guest
 _MARKS = ("deployment", "operation")
 
 
 def of_tree(tree: ElementTree.Element) -> GuestRecord:
-    """The GuestRecord in a domain's parsed XML; false when we did not make it."""
+    """Return the GuestRecord in a domain's parsed XML; false if Salt Virt did not create the
+    guest."""
     return Domain(tree).record
 
 
 def of_domain(dom: libvirt.virDomain) -> GuestRecord:
-    """The GuestRecord of a virDomain; false when we did not make it."""
+    """Return the GuestRecord of a virDomain; false if Salt Virt did not create the guest."""
     return Domain.fromstring(dom.XMLDesc(0)).record
 
 
 def unmark(record: GuestRecord) -> None:
-    """Takes the marks from a record that is to be another guest's, or one of another name."""
+    """Remove the marks from a record that is to become another guest's, or that of another name."""
     record.entries = [entry for entry in record.entries if entry.key not in _MARKS]
 
 
 def reverted(previous: GuestRecord, restored: GuestRecord) -> GuestRecord:
-    """The record of a guest that a snapshot has put back. A snapshot brings back the record of its
-    day: the entries are those of today, and disks made since stay the guest's own, with their
-    names, though it does not have them now.
+    """Return the record of a guest after a revert to a snapshot.
 
-    previous: its record until then. restored: the one that the snapshot has brought back.
+    A snapshot restores the record of its own time. The result has the current entries, and disks
+    that were added since then remain the guest's own, with their names, though the guest does not
+    have them now. previous: the record before the revert. restored: the record that the snapshot
+    has restored.
     """
     record = restored.copy()
     record.entries = previous.entries
@@ -59,10 +62,10 @@ def reverted(previous: GuestRecord, restored: GuestRecord) -> GuestRecord:
 
 
 def disk_paths(conn: libvirt.virConnect, trees: Iterable[ElementTree.Element]) -> set[str]:
-    """The paths of the disks that records name, those of pools as far as they are there.
+    """Return the paths of the disks in the records; disks in pools only if they exist.
 
-    A block device that no pool made for the guest was there before: an image was put onto it,
-    and it is still the operator's.
+    A block device that was not created in a pool existed before: an image was written to it, and it
+    still belongs to the operator.
     """
     paths = set()
     for tree in trees:
@@ -78,7 +81,7 @@ def disk_paths(conn: libvirt.virConnect, trees: Iterable[ElementTree.Element]) -
 
 
 def write(dom: libvirt.virDomain, record: GuestRecord) -> None:
-    """Puts the record into the domain's metadata, in place of the one that is there."""
+    """Replace the record in the domain's metadata."""
     flags = libvirt.VIR_DOMAIN_AFFECT_CONFIG
     if dom.isActive():
         flags = flags * bool(dom.isPersistent()) | libvirt.VIR_DOMAIN_AFFECT_LIVE
@@ -87,7 +90,7 @@ def write(dom: libvirt.virDomain, record: GuestRecord) -> None:
 
 
 def _without_namespace(record: GuestRecord) -> str:
-    """The record's text without our namespace: libvirt puts it in itself."""
+    """Return the record's text without our namespace, which libvirt adds itself."""
     node = record.copy().need()
     for element in node.iter():
         element.tag = element.tag.rpartition("}")[2]
@@ -100,12 +103,13 @@ def _started(pid: int) -> str:
 
 
 def worker() -> str:
-    """What tells this process from any other, past and future, on this host."""
+    """Return a token that distinguishes this process from any other on this host, past and
+    future."""
     return f"{os.getpid()}:{_started(os.getpid())}:{boot.current()}"
 
 
 def works(token: str) -> bool:
-    """True while the process that :func:`worker` described is alive."""
+    """Return whether the process that :func:`worker` described is alive."""
     pid, _, rest = token.partition(":")
     try:
         return rest == f"{_started(int(pid))}:{boot.current()}"

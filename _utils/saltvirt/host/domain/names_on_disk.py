@@ -1,5 +1,5 @@
-"""The names of this host's domains, from the files that libvirt keeps of them: for the question
-whether a name is free, when libvirt itself does not answer."""
+"""The names of this host's domains, read from libvirt's files, to check whether a name is free
+while libvirt does not answer."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from urllib.parse import urlsplit
 
 from saltvirt import errors
 
-# definitions, and the state of what runs
+# definitions, and the state of running domains
 FOLDERS = ("/etc/libvirt", "/run/libvirt")
-# libvirt's stateful drivers of domains, by the schemes of their URIs
+# libvirt's stateful domain drivers by URI scheme
 DRIVERS = {"qemu": "qemu", "kvm": "qemu", "lxc": "lxc", "xen": "libxl", "libxl": "libxl"}
 
 
 def read(uri: str | None, folders: Sequence[str] = FOLDERS) -> list[str]:
-    """Sorted names of the domains that are defined or run.
+    """Return the sorted names of the domains that are defined or run.
 
-    uri: of the connection, None for libvirt's default. Raises Unsupported where libvirt keeps
-    them elsewhere: on another host, for a user of its own, or not in files.
+    uri: of the connection, None for libvirt's default. Raises Unsupported if libvirt stores them
+    elsewhere: on another host, for an unprivileged user, or not in files.
     """
     parts = urlsplit(uri or "")
     scheme = parts.scheme.partition("+")[0]
     is_supported = scheme in DRIVERS and parts.path in ("/system", "/") and not parts.hostname
     if uri and not is_supported:
-        raise errors.Unsupported(f"where {uri} keeps its domains is not known")
+        raise errors.Unsupported(f"cannot tell where the libvirt of {uri} stores its domains")
     drivers = {DRIVERS[scheme]} if uri else set(DRIVERS.values())
     candidates = [Path(folder, driver) for folder in folders for driver in sorted(drivers)]
     existing = [path for path in candidates if path.is_dir()]

@@ -30,8 +30,8 @@ _DISK = {
 
 
 def _volumes(conn: libvirt.virConnect, tree: Element, disks: dict[str, DiskInfo]) -> None:
-    """Asks the pools for disks that a stopped domain has as pool and volume: libvirt's
-    statistics leave those out. A pool that is not started costs the disk an ``error``."""
+    """Query the pools for the disks of a stopped domain that are given as pool and volume, because
+    libvirt's statistics omit them. A pool that is not started sets the disk's ``error``."""
     for node in tree.iterfind("devices/disk[@type='volume']"):
         target, source = node.find("target"), node.find("source")
         disk = disks.get(target.get("dev", "")) if target is not None else None
@@ -56,7 +56,8 @@ def _vm(conn: libvirt.virConnect, reading: Reading) -> Vm:
 
 
 def vm_info(conn: libvirt.virConnect, name: str | None = None) -> dict[str, Vm]:
-    """describe.vm of each domain, by name; of one named domain with its images' details."""
+    """Return describe.vm of each domain by name; for one named domain with the details of its
+    images."""
     by_name = {guest: _vm(conn, reading) for guest, reading in stats.read(conn, name).items()}
     if name:
         for disk in by_name[str(name)].get("disks", {}).values():
@@ -65,21 +66,22 @@ def vm_info(conn: libvirt.virConnect, name: str | None = None) -> dict[str, Vm]:
 
 
 def disks(conn: libvirt.virConnect, name: str) -> dict[str, DiskInfo]:
-    """The disks of one domain, with their images' details. Raises NotFound, OperationFailed."""
-    lookup.lookup(conn, name)  # an empty name would mean all of them
+    """Return the disks of one domain with the details of their images. Raises NotFound,
+    OperationFailed."""
+    lookup.lookup(conn, name)  # an empty name would mean all domains
     details = vm_info(conn, name)[str(name)]
-    if "error" in details:  # it went meanwhile
+    if "error" in details:  # the domain has disappeared meanwhile
         raise errors.OperationFailed(f"cannot read the disks of {name}: {details['error']}")
     return details["disks"]
 
 
 def vm_state(conn: libvirt.virConnect, name: str | None = None) -> dict[str, str]:
-    """The state's word of each domain, by name."""
+    """Return the state of each domain by name."""
     return {name: reading.state for name, reading in stats.read(conn, name, with_xml=False).items()}
 
 
 def full_info(conn: libvirt.virConnect) -> dict[str, Any]:
-    """node_info, vm_info, and what the running guests leave free (CPUs; memory in MiB)."""
+    """Return node_info, vm_info, and what the running guests leave free (CPUs; memory in MiB)."""
     node = info.node(conn)
     readings = stats.read_all(conn)
     running = [(r.tree, r.stats) for r in readings.values() if r.active and r.tree is not None]
@@ -104,9 +106,9 @@ def _cpu_times(
 
 
 def vm_cputime(conn: libvirt.virConnect, name: str | None = None) -> dict[str, dict[str, int]]:
-    """CPU time in ns, and how much of its vCPUs a guest uses now, 0 to 100.
+    """Return the CPU time in ns, and the current use of the vCPUs from 0 to 100 percent.
 
-    The percentage is measured over half a second when a guest runs.
+    The percentage is measured over half a second if a guest runs.
     """
     start_s, before = _cpu_times(conn, name)
     end_s, after = start_s, before
@@ -132,7 +134,7 @@ def _summed(stats: dict[str, Any], kind: str, names: dict[str, str]) -> dict[str
 
 
 def vm_netstats(conn: libvirt.virConnect, name: str | None = None) -> dict[str, dict[str, int]]:
-    """Counters of all interfaces of each domain together, since it started."""
+    """Return the sums of the counters of all interfaces of each domain since it started."""
     names = {
         f"{direction}.{counter}": f"{direction}_{field}"
         for direction in ("rx", "tx")
@@ -143,7 +145,7 @@ def vm_netstats(conn: libvirt.virConnect, name: str | None = None) -> dict[str, 
 
 
 def vm_diskstats(conn: libvirt.virConnect, name: str | None = None) -> dict[str, dict[str, int]]:
-    """Counters of all disks of each active domain together, since it started."""
+    """Return the sums of the counters of all disks of each active domain since it started."""
     readings = stats.read(conn, name)
     return {
         guest: _summed(reading.stats, "block", _DISK)

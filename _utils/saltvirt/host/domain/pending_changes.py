@@ -1,4 +1,4 @@
-"""What the running guests of a host lack of their definitions."""
+"""Differences between the running guests of a host and their definitions."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from saltvirt.host.connection import libvirt
 from saltvirt.host.domain import lookup
 from saltvirt.xml.domain.domain import Domain
 
-# what was found of two definitions, by their digest: who reads metrics asks again and again, and a
-# definition is rarely another
+# the result for two definitions by their digest: metrics are read frequently, and a
+# definition changes rarely
 _CACHE: dict[bytes, list[str]] = {}
 _MAX_CACHED = 4096
 
 
 def for_domain(dom: libvirt.virDomain, running: str | None = None) -> list[str]:
-    """What waits for the next start of a domain, a text for each; nothing of one that is off.
+    """Return the changes that are pending until the next start of a domain, as texts; none if it is
+    off.
 
     running: its running definition, if it was read already. Raises libvirtError.
     """
@@ -39,7 +40,8 @@ def for_domain(dom: libvirt.virDomain, running: str | None = None) -> list[str]:
 
 
 def try_for_domain(dom: libvirt.virDomain, running: str | None = None) -> list[str] | None:
-    """The same; None of a domain that is gone, or whose definition cannot be read."""
+    """Like :func:`for_domain`; None for a domain that is gone or whose definition cannot be
+    read."""
     try:
         return for_domain(dom, running)
     except (libvirt.libvirtError, errors.VirtError, ValueError):
@@ -47,7 +49,7 @@ def try_for_domain(dom: libvirt.virDomain, running: str | None = None) -> list[s
 
 
 def for_domains(conn: libvirt.virConnect, name: str | None = None) -> dict[str, list[str]]:
-    """What waits for the next start of one domain, or of all, by name. Raises NotFound,
+    """Return the pending changes of one domain, or of all, by name. Raises NotFound,
     OperationFailed."""
     domains = [lookup.lookup(conn, name)] if name else conn.listAllDomains()
     with connection.translated("compare the running definitions with the stored ones"):

@@ -1,4 +1,4 @@
-"""What a guest's definition says of what it takes and needs of a host: for placement."""
+"""The resources that a guest's definition takes from a host and requires of it, for placement."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ from saltvirt.host.domain import creation
 from saltvirt.host.domain.metadata import of_tree
 from saltvirt.placement import facts
 
-# a CPU mode that names a model which the host must be able to give
+# the CPU mode that names a model which the host must support
 _NAMED = "custom"
 
 
 def definitions(dom: libvirt.virDomain, active: bool) -> list[Element]:
-    """The parsed definitions of a domain: for its next start, and where it runs as it is now."""
+    """Return the parsed definitions of a domain: for its next start and, if it runs, as it runs
+    now."""
     flags = [libvirt.VIR_DOMAIN_XML_INACTIVE, *([0] if active else [])]
     return [ElementTree.fromstring(dom.XMLDesc(flag)) for flag in flags]
 
 
 def read(name: str, trees: list[Element]) -> facts.Guest:
-    """The guest of that name, as its definitions have it: not whether it runs.
+    """Return the placement facts of the guest, without its state.
 
-    trees: its definition for the next start, and where it runs as it is now: both count, and of
-    two numbers the larger one.
+    trees: its definition for the next start and, if it runs, as it runs now. Both count; of two
+    numbers the larger one does.
     """
     first = trees[0]
     kind = first.find("os/type")
@@ -48,7 +49,7 @@ def read(name: str, trees: list[Element]) -> facts.Guest:
         cpu_model=_cpu_model(first),
         bridges=frozenset(name for tree in trees for name in _plugged(tree, "bridge")),
         networks=frozenset(name for tree in trees for name in _plugged(tree, "network")),
-        # what the runner was asked for when it made the guest is kept with it
+        # the options with which the runner created the guest are stored in its record
         groups=tuple((options.get("groups") or "").split()),
         deployment=options.get("deployment"),
         group_policy=options.get("group_policy") or None,
@@ -59,7 +60,8 @@ def read(name: str, trees: list[Element]) -> facts.Guest:
 
 
 def page_kib(tree: Element) -> int | None:
-    """The size of its huge pages: 0 for the host's usual ones, None without."""
+    """Return the size of the guest's huge pages: 0 for the host's default size, None without huge
+    pages."""
     pages = tree.find("memoryBacking/hugepages")
     if pages is None:
         return None
@@ -68,7 +70,8 @@ def page_kib(tree: Element) -> int | None:
 
 
 def _kib(size: str | None, unit: str | None) -> int:
-    """libvirt writes KiB; a definition that nobody has read back may have another unit."""
+    """Convert a size to KiB. libvirt writes KiB, but a definition that libvirt has not rewritten
+    may have another unit."""
     factor = {"k": 1, "m": 1024, "g": 1024**2}.get((unit or "KiB")[:1].lower(), 1)
     return int(size or 0) * factor
 
@@ -88,7 +91,7 @@ def _plugged(tree: Element, kind: str) -> Iterator[str]:
 
 
 def _mapping(text: str | None) -> dict[str, Any]:
-    """A mapping that was written as JSON; none where somebody has written something else."""
+    """Return a mapping that was stored as JSON; an empty one if the text is something else."""
     try:
         value = json.loads(text or "{}")
     except ValueError:

@@ -1,5 +1,5 @@
-"""A guest that is started, stopped or paused by its name: may it be done here, and what became of
-it. Both in the job that does it, so that the master asks nothing more."""
+"""Start, stop or pause a guest by its name: whether it may be done on this host, and the resulting
+state. Both are part of one job, so that the master needs no further request."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from saltvirt.placement import facts
 
 
 def before(conn: libvirt.virConnect, name: str, last_seen: bool) -> str | None:
-    """The guest's state, None where there is none of the name.
+    """Return the guest's state, None if no guest has the name.
 
-    last_seen: no other host was asked for it. One that is off, or moves, may be on another: of it
-    None as well.
+    last_seen: no other host was queried. A guest that is off or moving may be on another host: the
+    result is None as well.
     """
     dom = lookup.find(conn, name)
     if dom is None or (last_seen and not _surely_here(dom)):
@@ -25,14 +25,14 @@ def before(conn: libvirt.virConnect, name: str, last_seen: bool) -> str | None:
 
 
 def after(conn: libvirt.virConnect, name: str) -> str:
-    """Its state now. A transient one that is off is gone."""
+    """Return the current state. A transient guest that is off is gone."""
     dom = lookup.find(conn, name)
     return lookup.state(dom) if dom else "shutdown"
 
 
 def resume(dom: libvirt.virDomain) -> bool:
-    """Lets it run on. Raises OperationFailed for one that waits for the target of a migration that
-    was broken off: it may run there."""
+    """Resume the guest. Raises OperationFailed if the guest waits for the target of an interrupted
+    migration, because it may run there."""
     with translated():
         source = recovery.side(dom)
     if source.is_waiting or source.split:
@@ -52,7 +52,7 @@ def _surely_here(dom: libvirt.virDomain) -> bool:
 
 
 def _has_job(dom: libvirt.virDomain) -> bool:
-    """Whether libvirt works at something with it. A driver that knows no jobs moves nothing."""
+    """Return whether libvirt runs a job for the domain. A driver without jobs does not migrate."""
     is_busy = False
     with contextlib.suppress(errors.Unsupported), translated():
         is_busy = recovery.has_job(dom)

@@ -1,4 +1,4 @@
-"""Removing a guest with the disks that are its own, and with nothing else."""
+"""Remove a guest with its own disks, and nothing else."""
 
 from __future__ import annotations
 
@@ -25,18 +25,20 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# which disks go with a guest
+# which disks are deleted with a guest
 OWN_DISKS, RECORDED_DISKS, NO_DISKS = "own", "made", "none"
 NOT_MADE = "not made for this guest"
-OTHER_FILE = "its interrupted creation has not made this file: somebody has put it there since"
+OTHER_FILE = "this file was not made by the interrupted creation, but put there afterwards"
 
 
 @dataclass
 class PurgePlan:
-    """What a purge deletes (real paths), and what it leaves, with the reason. shared: identities
-    of what it would delete if it were known that no other host uses it. unsure: the guest's own
-    disks that stay. variables: files of firmware variables, which libvirt deletes with the
-    definition."""
+    """What a purge deletes (real paths), and what it leaves, with the reason.
+
+    shared: identities of files that are deleted only if no other host uses them. uncertain: the
+    guest's own disks that stay. variables: files of firmware variables, which libvirt deletes with
+    the definition.
+    """
 
     delete: list[str] = field(default_factory=list)
     keep: dict[str, str] = field(default_factory=dict)
@@ -48,7 +50,7 @@ class PurgePlan:
 def own_disks(
     conn: libvirt.virConnect, tree: ElementTree.Element
 ) -> Iterator[tuple[str, str, str | None]]:
-    """(path, its declared format, reason to keep it or None) of each disk in a domain's XML."""
+    """Return (path, declared format, reason to keep it or None) for each disk in a domain's XML."""
     for node in tree.iterfind("devices/disk"):
         source = node.find("source")
         if source is None:
@@ -69,7 +71,8 @@ def own_disks(
 
 
 def _snapshot_files(dom: libvirt.virDomain) -> Iterator[tuple[str, str, bool]]:
-    """(path, its format, whether it is memory) of what the domain's snapshots left here."""
+    """Return (path, format, whether it is memory) for the files of the domain's snapshots on this
+    host."""
     with contextlib.suppress(libvirt.libvirtError):
         for snapshot in dom.listAllSnapshots():
             tree = ElementTree.fromstring(snapshot.getXMLDesc())
@@ -89,12 +92,13 @@ def plan(
     disks: str = OWN_DISKS,
     unused: Collection[str] = (),
 ) -> PurgePlan:
-    """The PurgePlan for a domain; changes nothing. disks: OWN, MADE (what a record names) or NONE.
+    """Return the PurgePlan for a domain; change nothing.
 
-    Of a guest that we made, the disks that its record names, and what is based on them: the
-    overlays of its snapshots. Of any other, its writable disks. Never what another domain
-    uses or is based on, a medium, a shared or read-only disk, or an image of the cache. What other
-    hosts may have only when it is in ``unused``: they were asked.
+    disks: OWN_DISKS, RECORDED_DISKS or NO_DISKS. For a guest that Salt Virt created: the disks in
+    its record, and the overlays of its snapshots that are based on them. For any other guest: its
+    writable disks. Never included: files that another domain uses or is based on, media, shared or
+    read-only disks, images of the cache. Files that other hosts may use are included only if they
+    are in ``unused``, which the other hosts have confirmed.
     """
     trees = files.trees(dom)
     for source in (item for tree in trees for item in tree.iterfind("devices/disk/source[@pool]")):
@@ -142,8 +146,8 @@ def plan(
 def _foreign_files(
     trees: list[ElementTree.Element], recorded_paths: Collection[str]
 ) -> dict[str, str]:
-    """Real path of each file to why it stays, that lies where an interrupted creation was to make a
-    disk, and does not have its mark."""
+    """Return the files that exist where an interrupted creation was to create a disk, but lack its
+    mark: real path to the reason to keep it."""
     marks = {record.mark for record in map(metadata.of_tree, trees) if record.creating}
     return {
         path: OTHER_FILE
@@ -154,7 +158,7 @@ def _foreign_files(
 
 
 def _replaced_disks(conn: libvirt.virConnect, dom: libvirt.virDomain) -> dict[str, str]:
-    """Real path of each disk that the guest had before a backup took its place, to who deletes
+    """Return the disks that the guest had before a backup replaced it: real path to what deletes
     it."""
     guest = replaced_guest.load(dom.UUIDString())
     if guest is None:
@@ -169,12 +173,12 @@ def _replaced_disks(conn: libvirt.virConnect, dom: libvirt.virDomain) -> dict[st
 
 
 def _images(cache_dir: str | None) -> str | None:
-    """The folder of images, for that of the cache in it."""
+    """Return the folder of images, given that of the cache in it."""
     return os.path.dirname(cache_dir) if cache_dir else None
 
 
 def delete_storage(conn: libvirt.virConnect, path: str) -> None:
-    """Deletes one volume or regular file. What is not there is deleted already."""
+    """Delete one volume or regular file. A missing one counts as deleted."""
     with contextlib.suppress(errors.NotFound), connection.translated(f"delete {path}"):
         conn.storageVolLookupByPath(path).delete(0)
         return
@@ -184,7 +188,7 @@ def delete_storage(conn: libvirt.virConnect, path: str) -> None:
 
 
 def delete_file(path: str) -> None:
-    """Deletes a regular file of this host; one that is not there is deleted already."""
+    """Delete a regular file of this host. A missing one counts as deleted."""
     try:
         mode = os.lstat(path).st_mode
         if not stat.S_ISREG(mode):
@@ -198,18 +202,18 @@ def delete_file(path: str) -> None:
 
 
 def _delete_part(path: str) -> None:
-    """Deletes what the making of the disk left when its process was killed."""
+    """Delete the partial file that remains if the creation of the disk was killed."""
     delete_file(clone.part(path))
 
 
 def not_at_work(dom: libvirt.virDomain) -> None:
-    """Raises OperationFailed while a process is making this guest."""
+    """Raise OperationFailed while a process creates this guest."""
     if creation.of_domain(dom) is Phase.CREATING:
         raise errors.OperationFailed(f"cannot purge {dom.name()}: it is being created right now")
 
 
 def _remove_empty(paths: Collection[str], images_dir: str) -> None:
-    """Removes the folders below images_dir that the deleted disks left empty."""
+    """Remove the folders below images_dir that are empty after the disks were deleted."""
     root = files.real(images_dir) + os.sep
     for folder in sorted({os.path.dirname(p) for p in paths}, reverse=True):
         if folder.startswith(root):
@@ -225,8 +229,8 @@ def _delete(
     images: str | None,
     unused: Collection[str],
 ) -> None:
-    """Deletes the disks of a guest that was stopped; all of them or, where somebody has begun to
-    use one since it was asked, or has just started the guest, none."""
+    """Delete all disks of a stopped guest. Delete none if another guest has begun to use one of
+    them since they were checked, or if the guest was just started."""
     advice = f"{name} is stopped and still defined: purge again when that has ended"
     with usage.prevent_open(conn, paths) as claims:
         used = usage.read(conn, uuid, below_folder=images, sibling_paths=paths)
@@ -253,11 +257,12 @@ def purge(
     unused: Collection[str] = (),
     force: bool = True,
 ) -> PurgePlan:
-    """Stops the domain, deletes its own disks, undefines it; confirms each. The PurgePlan.
+    """Stop the domain, delete its own disks, undefine it, and confirm each step. Return the
+    PurgePlan.
 
     dirs: also remove the folders below images_dir that became empty. disks, unused: as for
-    :func:`plan`. force: False: raises OperationFailed for a guest that is not off.
-    After a failure it can be called again.
+    :func:`plan`. force: if False, raise OperationFailed for a guest that is not off. The purge can
+    be repeated after a failure.
     """
     dom = lookup.lookup(conn, name)
     not_at_work(dom)

@@ -1,4 +1,4 @@
-"""Taking a domain's definition away, with what libvirt itself keeps for it."""
+"""Undefine a domain, with the files that libvirt itself keeps for it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from saltvirt.host.connection import libvirt
 from saltvirt.host.domain import creation, lookup, metadata, snapshot_state
 from saltvirt.host.storage import files, usage
 
-# an older daemon or another driver refuses flags that it does not know
+# an older daemon or another driver rejects unknown flags
 _FLAGS_UNKNOWN = ("VIR_ERR_INVALID_ARG", "VIR_ERR_NO_SUPPORT", "VIR_ERR_OPERATION_UNSUPPORTED")
 
-# later than all that a clock says
+# later than any clock
 _NEVER = "9999"
 NOT_PROVEN = "firmware variables in a file that is not proven to belong to"
 
@@ -29,9 +29,12 @@ def _flags(*names: str) -> int:
 
 @contextlib.contextmanager
 def variables(conn: libvirt.virConnect, dom: libvirt.virDomain) -> Iterator[str]:
-    """For the block, what to do with the file of the firmware's variables: NVRAM (it goes), or
-    KEEP_NVRAM where it is not proven that it is the guest's own and that nobody else uses it. So
-    does one stay that is older than a guest that was never whole: an earlier guest has left it."""
+    """For the block, return how to treat the file of firmware variables: NVRAM (deleted), or
+    KEEP_NVRAM if it is not proven that the file belongs to the guest and nothing else uses it.
+
+    A file that is older than a guest whose creation was never completed is kept: it is an earlier
+    guest's.
+    """
     with usage.prevent_open(conn, _variables(dom)) as claims:
         reasons = _retention_reasons(conn, dom, claims)
         yield "KEEP_NVRAM" if any(reasons.values()) else "NVRAM"
@@ -40,8 +43,8 @@ def variables(conn: libvirt.virConnect, dom: libvirt.virDomain) -> Iterator[str]
 def variables_plan(
     conn: libvirt.virConnect, dom: libvirt.virDomain
 ) -> tuple[list[str], dict[str, str]]:
-    """(the files of firmware variables that go with the definition, path of each that stays to the
-    reason). Changes nothing."""
+    """Return (files of firmware variables that are deleted with the definition, {path: reason} of
+    files that are kept). Change nothing."""
     reasons = _retention_reasons(conn, dom, dict.fromkeys(_variables(dom)))
     retained = {path: reason for path, reason in reasons.items() if reason}
     if not retained:
@@ -51,7 +54,8 @@ def variables_plan(
 
 
 def _variables(dom: libvirt.virDomain) -> list[str]:
-    """Where the definitions of a guest have its firmware variables; "" for what is no file."""
+    """Return the files of firmware variables in the definitions of a guest; "" for variables that
+    are not in a file."""
     trees = [ElementTree.fromstring(text) for text in usage.domain_xmls(dom)]
     paths = {files.variables_of(tree) for tree in trees}
     return sorted(path for path in paths if path is not None)
@@ -60,8 +64,8 @@ def _variables(dom: libvirt.virDomain) -> list[str]:
 def _retention_reasons(
     conn: libvirt.virConnect, dom: libvirt.virDomain, claims: Mapping[str, str | None]
 ) -> dict[str, str | None]:
-    """Path of each file of firmware variables that exists to the reason to keep it, or None. held:
-    as of usage.closed."""
+    """Return {path: reason to keep it or None} for each existing file of firmware variables.
+    claims: from usage.closed."""
     reasons = {path: reason for path, reason in claims.items() if usage.is_there(conn, path)}
     if not reasons:
         return {}
@@ -81,8 +85,8 @@ def _retention_reasons(
 
 
 def _is_older(dom: libvirt.virDomain, path: str) -> bool:
-    """Whether a file was there before the creation of a guest that was never whole; also where
-    nobody can know."""
+    """Return whether a file existed before the creation of an incomplete guest; also if that is
+    unknown."""
     created_times = _incomplete_since(
         ElementTree.fromstring(text) for text in usage.domain_xmls(dom)
     )
@@ -99,17 +103,20 @@ def _is_older(dom: libvirt.virDomain, path: str) -> bool:
 
 
 def _incomplete_since(trees: Iterable[ElementTree.Element]) -> list[str]:
-    """When the creation of a guest that was never whole began, by its definitions."""
+    """Return when the creation of an incomplete guest began, for each of its definitions."""
     incomplete = [tree for tree in trees if creation.of_tree(tree) is not Phase.COMPLETE]
     return [metadata.of_tree(tree).created or _NEVER for tree in incomplete]
 
 
 def tpm(conn: libvirt.virConnect, dom: libvirt.virDomain) -> str | None:
-    """What to do with the state of an emulated TPM: TPM (it goes), or KEEP_TPM where other hosts
-    may have it, where the definition names another folder than libvirt's own for the guest (libvirt
-    deletes all that is in it), and of a guest that was never whole: what is there is of an earlier
-    one of its UUID, which a backup was to bring back. None without one. libvirt takes it away with
-    the definition unless it is told."""
+    """Return how to treat the state of an emulated TPM: TPM (deleted) or KEEP_TPM; None without
+    such a TPM.
+
+    The state is kept if other hosts may use it; if the definition names a folder other than
+    libvirt's own for the guest, because libvirt deletes everything in the folder; and for an
+    incomplete guest, because the state is that of an earlier guest with the same UUID, which a
+    backup was to restore. Without KEEP_TPM libvirt deletes the state with the definition.
+    """
     trees = [ElementTree.fromstring(text) for text in usage.domain_xmls(dom)]
     backends = [
         backend for t in trees for backend in t.iterfind("devices/tpm/backend[@type='emulator']")
@@ -137,7 +144,7 @@ def _attempts(everything: bool, nvram: str, state: str | None) -> list[int]:
 
 
 def ask(dom: libvirt.virDomain, attempts: Iterable[int]) -> None:
-    """Undefines it with the first of these flags that libvirt knows."""
+    """Undefine the domain with the first of these flags that libvirt supports."""
     unknown = {getattr(libvirt, name) for name in _FLAGS_UNKNOWN}
     attempts = list(dict.fromkeys(attempts))
     for flags in attempts:
@@ -150,11 +157,11 @@ def ask(dom: libvirt.virDomain, attempts: Iterable[int]) -> None:
 
 
 def undefine(conn: libvirt.virConnect, dom: libvirt.virDomain, everything: bool = False) -> bool:
-    """Undefines a stopped domain, and confirms that it is gone.
+    """Undefine a stopped domain, and confirm that it is gone.
 
-    Its NVRAM goes with it, unless somebody else may use that file; its saved memory and snapshots
-    only with ``everything``: without, libvirt refuses while they are there. So does the state of
-    its TPM, unless other hosts may have it; without ``everything`` that stays.
+    Its NVRAM is deleted unless another guest may use the file. Saved memory and snapshots are
+    deleted only with ``everything``; otherwise libvirt refuses while they exist. TPM state is
+    deleted with ``everything``, unless other hosts may use it.
     """
     name, uuid = dom.name(), dom.UUIDString()
     if dom.isActive():

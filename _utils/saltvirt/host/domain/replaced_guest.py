@@ -1,5 +1,5 @@
-"""Guests as they were before a backup took their place, until somebody says that they may go: a
-file each, by the guest's UUID. Its disks are where they were."""
+"""Guests as they were before a backup replaced them, until an operator commits the restore: one
+file for each guest, by its UUID. Their disks stay where they were."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ FOLDER = f"{paths.STATE}/aside"
 
 @dataclass(frozen=True)
 class SavedState(Message):
-    """A file of firmware variables, or a folder of TPM state. path: where libvirt has it. kept:
-    what it was before is called. was_there: there was something before."""
+    """A file of firmware variables, or a folder of TPM state. path: where libvirt expects it. kept:
+    path of the previous version. was_there: whether a previous version existed."""
 
     path: str
     kept: str
@@ -29,10 +29,10 @@ class SavedState(Message):
 
 @dataclass(frozen=True)
 class ReplacedGuest(Message):
-    """uuid, name: the guest's. backup: what took its place. definition: libvirt's, as it was, with
-    what is secret. made: the files that are disks now and were not then. state: what became of its
-    firmware variables and TPM state. stay: real paths of the disks that it kept. unfinished: the
-    state of the backup is not, or not wholly, in place yet."""
+    """uuid, name: of the guest. backup: what replaced it. definition: its previous XML, with
+    secrets. made: the files that are disks now and did not exist before. state: what happened to
+    its firmware variables and TPM state. stay: real paths of the disks that it kept. unfinished:
+    the state of the backup is not completely in place yet."""
 
     uuid: str
     name: str
@@ -45,39 +45,39 @@ class ReplacedGuest(Message):
 
     @property
     def tree(self) -> ElementTree.Element:
-        """The definition, parsed."""
+        """The parsed definition."""
         return ElementTree.fromstring(self.definition)
 
 
 def store(guest: ReplacedGuest) -> None:
-    """Puts it down, on the disk before this returns. Raises OperationFailed."""
+    """Write the record durably. Raises OperationFailed."""
     with own_files.permitted():
         os.makedirs(FOLDER, mode=0o700, exist_ok=True)
         move_journal.store(_path(guest.uuid), guest)
 
 
 def forget(uuid: str) -> None:
-    """It is kept no more."""
+    """Remove the record."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(_path(uuid))
 
 
 def load(uuid: str) -> ReplacedGuest | None:
-    """What is kept of a guest, or None. Raises OperationFailed where that cannot be read."""
+    """Return the record of a guest, or None. Raises OperationFailed if it cannot be read."""
     try:
         guest = move_journal.read(_path(uuid), ReplacedGuest)
         if guest is not None and guest.tree.tag != "domain":
-            raise errors.BadAnswer("it has no definition of a guest")
+            raise errors.BadAnswer("it contains no definition of a guest")
         return guest
     except (errors.BadAnswer, ElementTree.ParseError) as exc:
         raise errors.OperationFailed(
-            f"{_path(uuid)} cannot be read: {exc}; it says how a guest was before a backup took "
-            "its place: put it right, or away"
+            f"{_path(uuid)} cannot be read: {exc}; it records a guest before a backup "
+            "replaced it: repair the file, or remove it"
         ) from exc
 
 
 def load_all() -> Iterator[ReplacedGuest]:
-    """All that is kept here. Raises as ``of``."""
+    """Return all records of this host. Raises as :func:`load`."""
     for uuid in move_journal.names(FOLDER):
         guest = load(uuid)
         if guest:

@@ -1,4 +1,4 @@
-"""Growing a guest's disk, also while it runs."""
+"""Grow a guest's disk, also while the guest runs."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Disk:
-    """path: None where it has none here. runs: whether the guest has it open just now; one that
-    comes with its next start is a file like that of a stopped guest. volume: what it is in a
-    storage pool, or on a server, in words. on_server: that volume, where a pool of this host has
-    it."""
+    """path: None if the disk has no file on this host. runs: whether the guest has it open now; a
+    disk that is added at the next start is a file like that of a stopped guest. volume: a
+    description of the volume in a storage pool or on a server. on_server: that volume, if a pool of
+    this host has it."""
 
     target: str
     path: str | None
@@ -48,7 +48,8 @@ def _nodes(dom: libvirt.virDomain, flags: int) -> dict[str, ElementTree.Element]
 
 
 def _find(conn: libvirt.virConnect, dom: libvirt.virDomain, target: str) -> _Disk:
-    """The _Disk with this target, of the running guest or of its definition; of two the latter."""
+    """Return the disk with this target, of the running guest or of its definition; the definition
+    wins."""
     target = str(target)
     running = _nodes(dom, 0) if _conflicting_disks(dom, target) is None else {}
     nodes = {**_nodes(dom, libvirt.VIR_DOMAIN_XML_INACTIVE), **running}
@@ -75,8 +76,8 @@ def _find(conn: libvirt.virConnect, dom: libvirt.virDomain, target: str) -> _Dis
 
 
 def _conflicting_disks(dom: libvirt.virDomain, target: str) -> tuple[Disk, Disk] | None:
-    """(the disk that the running guest has at the target, the one that its definition has there)
-    where these are not the same: it has not released the former."""
+    """Return (the disk of the running guest at the target, the disk of its definition there) if
+    they differ: the guest has not released the former."""
     if not dom.isActive():
         return None
     running = _nodes(dom, 0).get(target)
@@ -89,8 +90,8 @@ def _conflicting_disks(dom: libvirt.virDomain, target: str) -> tuple[Disk, Disk]
 
 
 def refuse_conflict(dom: libvirt.virDomain, target: str) -> None:
-    """Raises Refused where the running guest has another disk at the target than its definition:
-    it is not clear which of them is meant."""
+    """Raise Refused if the running guest has another disk at the target than its definition: it is
+    ambiguous which one is meant."""
     if conflict := _conflicting_disks(dom, target):
         live, stored = (disk.source.location() for disk in conflict)
         raise errors.Refused(
@@ -100,7 +101,8 @@ def refuse_conflict(dom: libvirt.virDomain, target: str) -> None:
 
 
 def _volume_of(conn: libvirt.virConnect, disk: Disk) -> libvirt.virStorageVol | None:
-    """The volume that a disk on a server is, of a started pool of this host; None without one."""
+    """Return the volume, in a started pool of this host, of a disk on a server; None without
+    one."""
     base = posixpath.basename(disk.source.name or "")
     for pool in conn.listAllStoragePools(libvirt.VIR_CONNECT_LIST_STORAGE_POOLS_ACTIVE):
         with contextlib.suppress(libvirt.libvirtError):
@@ -112,7 +114,7 @@ def _volume_of(conn: libvirt.virConnect, disk: Disk) -> libvirt.virStorageVol | 
 
 
 def _current_size(dom: libvirt.virDomain, disk: _Disk) -> int:
-    """The disk's size in bytes at this moment. Raises NotFound."""
+    """Return the disk's current size in bytes. Raises NotFound."""
     if disk.runs:
         return dom.blockInfo(disk.target)[0]
     if disk.on_server is not None:
@@ -126,13 +128,13 @@ def _current_size(dom: libvirt.virDomain, disk: _Disk) -> int:
 
 
 def size_of(conn: libvirt.virConnect, dom: libvirt.virDomain, target: str) -> int:
-    """The size in bytes of the disk with this target."""
+    """Return the size in bytes of the disk with this target."""
     return _current_size(dom, _find(conn, dom, target))
 
 
 def refuse_shared(conn: libvirt.virConnect, dom: libvirt.virDomain, target: str) -> None:
-    """Raises Refused where another guest uses the disk, or is based on it: its size is not this
-    guest's alone. Disks that are marked as shareable may be grown."""
+    """Raise Refused if another guest uses the disk or is based on it. Disks that are marked as
+    shareable may be grown."""
     path = _find(conn, dom, target).path
     shareable = any(
         target in nodes and nodes[target].find("shareable") is not None
@@ -163,7 +165,7 @@ def _grow_stopped(conn: libvirt.virConnect, path: str, format: str, size_bytes: 
 
 
 def disk_growth(source: DiskSource, more_bytes: int) -> facts.DiskFootprint:
-    """What a disk gets more, as a facts.Disk. source: of the disk's xml element."""
+    """Return the additional space of a disk as a facts.Disk. source: of the disk's xml element."""
     path = source.file or source.dev
     return facts.DiskFootprint(more_bytes, path and files.real(path), source.pool)
 
@@ -175,7 +177,7 @@ def _check_capacity(
     target: str,
     more_bytes: int,
 ) -> None:
-    """Raises NoRoom when the host has promised the room to others."""
+    """Raise NoRoom if the host has promised the space to other guests."""
     built = Domain.fromstring(dom.XMLDesc(0))
     stored = Domain.fromstring(dom.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE))
     request = admission.request_of(built)
@@ -192,10 +194,10 @@ def grow(
     size_bytes: int,
     admission_config: AdmissionConfig | None = None,
 ) -> tuple[int, int]:
-    """Makes the disk larger and confirms it. (bytes before, bytes after).
+    """Grow the disk and confirm it. Return (bytes before, bytes after).
 
-    admission_config: None when the host has admitted it already. Raises NoRoom when the room is
-    promised to others.
+    admission_config: None if the host has admitted it already. Raises NoRoom if the space is
+    promised to other guests.
     """
     dom = lookup.lookup(conn, name)
     creation.require_complete(dom, f"grow disk {target} of")

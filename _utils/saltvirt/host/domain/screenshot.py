@@ -1,4 +1,4 @@
-"""A picture of a guest's screen, as a PNG file."""
+"""A screenshot of a guest, as a PNG file."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 _PPM = re.compile(rb"P6\s+(?:#[^\n]*\n\s*)*(\d+)\s+(\d+)\s+(\d+)\s")
 PNG = b"\x89PNG\r\n\x1a\n"
-# in base64 it must fit into an event of Salt's, which has 1 MiB
+# the maximum for an event of Salt, which has 1 MiB, in base64
 _MAX_EVENT_BYTES = 700 * 1024
-# of a screen of 8K; how large it is the guest says
+# enough for an 8K screen; the guest determines the size
 _MAX_BYTES = 128 * 1024**2
 
 
@@ -33,11 +33,14 @@ def _chunk(kind: bytes, data: bytes) -> bytes:
 
 
 def png_of_ppm(data: bytes, widest: int | None = None) -> bytes:
-    """The PNG file of a binary PPM picture with 8 bits a colour. widest: in pixels; of a wider
-    picture every second one is taken, or every third, and so on. Raises OperationFailed."""
+    """Convert a binary PPM picture with 8 bits a colour to PNG.
+
+    widest: maximum width in pixels; a wider picture is reduced to every second pixel, or every
+    third, and so on. Raises OperationFailed.
+    """
     match = _PPM.match(data)
     if not match or match.group(3) != b"255":
-        raise errors.OperationFailed("the hypervisor gave a picture of an unknown kind")
+        raise errors.OperationFailed("the hypervisor returned a picture in an unknown format")
     width, height = int(match.group(1)), int(match.group(2))
     pixels, row = data[match.end() :], width * 3
     if len(pixels) < row * height:
@@ -55,7 +58,7 @@ def png_of_ppm(data: bytes, widest: int | None = None) -> bytes:
 
 
 def _subsample(row: bytes, step: int) -> bytes:
-    """Every so many pixels of a row."""
+    """Return every nth pixel of a row."""
     if step == 1:
         return row
     pixels = bytearray(3 * len(row[:: 3 * step]))
@@ -67,13 +70,14 @@ def _subsample(row: bytes, step: int) -> bytes:
 def take(
     conn: libvirt.virConnect, dom: libvirt.virDomain, screen: int = 0, widest: int | None = None
 ) -> bytes:
-    """The bytes of a PNG of the guest's screen. widest: see png_of_ppm."""
+    """Return a PNG of the guest's screen. widest: see png_of_ppm."""
     data = _read(conn, dom, screen)
     return data if data.startswith(PNG) else png_of_ppm(data, widest)
 
 
 def _read(conn: libvirt.virConnect, dom: libvirt.virDomain, screen: int) -> bytes:
-    """The picture as the hypervisor gives it. Raises OperationFailed for more than one takes."""
+    """Return the picture from the hypervisor. Raises OperationFailed if it is larger than the
+    maximum."""
     image = bytearray()
 
     def receive(_stream: libvirt.virStream, data: bytes, _opaque: object) -> int:
@@ -92,19 +96,21 @@ def _read(conn: libvirt.virConnect, dom: libvirt.virDomain, screen: int) -> byte
 
 
 def small(conn: libvirt.virConnect, dom: libvirt.virDomain, screen: int, widest: int) -> Screenshot:
-    """A picture that travels. Raises OperationFailed for one that is too large for that."""
+    """Return a picture that fits into an event. Raises OperationFailed if it is too large."""
     data = take(conn, dom, screen, widest)
     if len(data) > _MAX_EVENT_BYTES:
         raise errors.OperationFailed(
-            f"the picture of {dom.name()} has {len(data)} bytes: virt.screenshot on its host keeps "
-            "it in a file"
+            f"the picture of {dom.name()} has {len(data)} bytes: use virt.screenshot on its host, "
+            "which writes it to a file"
         )
     return Screenshot(dom.UUIDString(), base64.b64encode(data).decode())
 
 
 def save(data: bytes, name: str, folder: str, path: str | None = None) -> str:
-    """Writes the PNG to ``path``, or to a new file of the guest in ``folder``; the path. What has
-    this name goes: somebody else may have put it there."""
+    """Write the PNG to ``path``, or to a new file of the guest in ``folder``; return the path.
+
+    An existing file or link of that name is replaced, because another user may have created it.
+    """
     if path is None:
         stamp = time.strftime("%Y%m%d-%H%M%S")
         path = os.path.join(folder, f"{name}-{stamp}.png")

@@ -1,6 +1,7 @@
-"""What libvirt keeps in no snapshot of a guest: its firmware variables, and the state of its TPM.
+"""Firmware variables and TPM state of a guest, which libvirt does not include in snapshots.
 
-They are copied into a folder for each snapshot, which only root can read: TPM state holds keys.
+They are copied to a folder for each snapshot, which only root can read, because TPM state contains
+keys.
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ from saltvirt.snapshot.tree import SnapshotNode
 
 FOLDER = f"{paths.STATE}/snapshots"
 _VARIABLES, _TPM = "variables", "tpm"
-# the guest had no file of variables yet
+# the guest had no variables file yet
 _NONE = "no-variables"
-# swtpm's own, of no use to the next one
+# swtpm's lock, useless for another process
 _LOCK = ".lock"
 _TRIES = 5
 
 
 def unsaved(conn: libvirt.virConnect, domain: libvirt.virDomain) -> list[str]:
-    """Sentences about what of the guest can be saved with no snapshot."""
+    """Return sentences about the state of the guest that cannot be saved with a snapshot."""
     root = _definition(domain)
     warnings, path = [], files.variables_of(root)
     if path is not None and not _is_own(conn, path, domain.name()):
@@ -44,8 +45,7 @@ def unsaved(conn: libvirt.virConnect, domain: libvirt.virDomain) -> list[str]:
 
 
 def save(conn: libvirt.virConnect, domain: libvirt.virDomain, snapshot: SnapshotNode) -> None:
-    """Copies firmware variables and TPM state for a snapshot that has just been taken, and removes
-    what was saved for snapshots that are gone."""
+    """Copy firmware variables and TPM state for a snapshot that was just taken."""
     root, uuid = _definition(domain), domain.UUIDString()
     variables, tpm = files.variables_of(root), _tpm(root, uuid)
     own_variables = variables is not None and _is_own(conn, variables, domain.name())
@@ -69,7 +69,7 @@ def save(conn: libvirt.virConnect, domain: libvirt.virDomain, snapshot: Snapshot
 
 
 def not_restored(domain: libvirt.virDomain, snapshot: SnapshotNode) -> list[str]:
-    """Sentences about what going back to the snapshot leaves as it is."""
+    """Return sentences about the state that a revert to the snapshot does not restore."""
     if snapshot.memory != "no":
         return []
     saved_dir = _folder(domain.UUIDString(), snapshot)
@@ -84,7 +84,8 @@ def not_restored(domain: libvirt.virDomain, snapshot: SnapshotNode) -> list[str]
 
 
 def restore(conn: libvirt.virConnect, domain: libvirt.virDomain, snapshot: SnapshotNode) -> None:
-    """Puts back what was saved for a snapshot to which the guest, which is off, was reverted."""
+    """Restore the state that was saved for a snapshot to which the guest, which is off, was
+    reverted."""
     root, uuid = _definition(domain), domain.UUIDString()
     saved_dir = _folder(uuid, snapshot)
     if domain.isActive() or not os.path.isdir(saved_dir):
@@ -103,7 +104,8 @@ def restore(conn: libvirt.virConnect, domain: libvirt.virDomain, snapshot: Snaps
 
 
 def list_saved(uuid: str) -> tuple[list[str], list[str]]:
-    """(files, empty folders) of what was saved for the snapshots of a guest: it moves with them."""
+    """Return (files, empty folders) that were saved for the snapshots of a guest, to move with
+    it."""
     paths: list[str] = []
     empty: list[str] = []
     with own_files.permitted():
@@ -115,20 +117,20 @@ def list_saved(uuid: str) -> tuple[list[str], list[str]]:
 
 
 def forget(uuid: str, snapshots: Collection[SnapshotNode]) -> None:
-    """Removes what was saved for snapshots that are gone."""
+    """Remove the state that was saved for deleted snapshots."""
     for snapshot in snapshots:
         shutil.rmtree(_folder(uuid, snapshot), ignore_errors=True)
-    with contextlib.suppress(OSError):  # others have something saved
+    with contextlib.suppress(OSError):  # other snapshots have saved state
         os.rmdir(os.path.join(FOLDER, uuid))
 
 
 def forget_all(uuid: str) -> None:
-    """Removes what was saved for the snapshots of a guest that is gone."""
+    """Remove the state that was saved for the snapshots of a deleted guest."""
     shutil.rmtree(os.path.join(FOLDER, uuid), ignore_errors=True)
 
 
 def _folder(uuid: str, snapshot: SnapshotNode) -> str:
-    """Another snapshot of that name was taken at another time."""
+    """Return the folder for a snapshot. A later snapshot of the same name has another time."""
     name = urllib.parse.quote(snapshot.name, safe="")
     return os.path.join(FOLDER, uuid, f"{name}@{snapshot.created}")
 
@@ -142,7 +144,7 @@ def _is_own(conn: libvirt.virConnect, path: str, guest: str) -> bool:
 
 
 def _tpm(root: ElementTree.Element, uuid: str) -> str | None:
-    """The folder of the guest's TPM state; "" where the definition names another place for it; None
+    """Return the folder of the guest's TPM state; "" if the definition names another location; None
     without an emulated TPM."""
     backend = root.find("devices/tpm/backend[@type='emulator']")
     if backend is None:
@@ -151,7 +153,7 @@ def _tpm(root: ElementTree.Element, uuid: str) -> str | None:
 
 
 def _files(folder: str) -> list[str]:
-    """The plain files below a folder, by their path in it."""
+    """Return the regular files below a folder, as relative paths."""
     paths = []
     for parent, _, names in os.walk(folder):
         for name in names:
@@ -167,7 +169,7 @@ def _read(path: str) -> bytes:
 
 
 def _copy_steady(path: str, target: str) -> None:
-    """Copies a file to which a running guest may be writing: what two readings have alike."""
+    """Copy a file that a running guest may be writing to, once two consecutive reads are equal."""
     before, data = None, _read(path)
     for _ in range(_TRIES):
         if data == before:
@@ -189,7 +191,7 @@ def _copy_owner(path: str, model: os.stat_result) -> None:
 
 
 def _put_back(source: str, path: str) -> None:
-    """Puts a file back. One that was not there is removed: libvirt makes it from its template."""
+    """Restore a file. One that did not exist is removed: libvirt creates it from its template."""
     if not os.path.exists(source):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
@@ -205,7 +207,7 @@ def _put_back(source: str, path: str) -> None:
 
 @contextlib.contextmanager
 def _os_errors_as(action: str) -> Iterator[None]:
-    """For the block: an OSError is an OperationFailed, in one line."""
+    """Translate an OSError in the block into OperationFailed, on one line."""
     try:
         yield
     except PermissionError:

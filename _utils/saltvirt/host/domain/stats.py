@@ -1,4 +1,4 @@
-"""Reading all domains at once: one call for all, and one XML for each domain."""
+"""Read all domains: one call for their statistics, and one XML for each domain."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _NOWAIT = libvirt.VIR_CONNECT_GET_ALL_DOMAINS_STATS_NOWAIT if libvirt else 0
 
 @dataclass
 class Reading:
-    """What one domain looked like at one moment.
+    """The state of one domain at one moment.
 
-    tree is None when the domain's XML could not be read; error says why. pending: what it gets at
-    its next start, None where that is not known.
+    tree is None if the domain's XML could not be read; error has the reason. pending: the changes
+    at its next start, None if unknown.
     """
 
     name: str
@@ -31,17 +31,17 @@ class Reading:
 
     @property
     def state(self) -> str:
-        """The state's word."""
+        """The name of the state."""
         return lookup.state_name(self.stats.get("state.state"))
 
     @property
     def active(self) -> bool:
-        """True when it takes memory and CPUs at this moment."""
+        """Whether it uses memory and CPUs now."""
         return self.state not in ("shutdown", "crashed")
 
 
 def kinds() -> int:
-    """What libvirt is asked for: all but the disks."""
+    """Return the statistics to request: all except those of disks."""
     return (
         libvirt.VIR_DOMAIN_STATS_STATE
         | libvirt.VIR_DOMAIN_STATS_CPU_TOTAL
@@ -55,8 +55,8 @@ def blocks(
     conn: libvirt.virConnect,
     domains: Collection[tuple[libvirt.virDomain, Sequence[ElementTree.Element]]],
 ) -> dict[str, dict[str, Any]]:
-    """libvirt's statistics of the disks, by UUID, for pairs of a virDomain and its parsed
-    definitions; none of a domain for whose disks libvirt would wait for ever."""
+    """Return libvirt's disk statistics by UUID, for pairs of a virDomain and its parsed
+    definitions. Domains for whose disks libvirt would hang are omitted."""
     readable = [dom for dom, trees in domains if answers.disks(conn, trees)]
     flags = libvirt.VIR_DOMAIN_STATS_BLOCK
     pairs = conn.domainListGetStats(readable, flags, _NOWAIT) if readable else []
@@ -64,7 +64,7 @@ def blocks(
 
 
 def tree(dom: libvirt.virDomain) -> ElementTree.Element:
-    """The domain's XML as it is now, parsed."""
+    """Return the domain's current XML, parsed."""
     return ElementTree.fromstring(dom.XMLDesc(0))
 
 
@@ -82,11 +82,11 @@ def _read(dom: libvirt.virDomain, stats: dict[str, Any], with_xml: bool) -> Read
 
 
 def read_all(conn: libvirt.virConnect, with_xml: bool = True) -> dict[str, Reading]:
-    """Readings of every domain of the host, by name.
+    """Return a Reading of every domain of the host, by name.
 
     with_xml: also its definition, and the statistics of its disks. A domain that is busy (a long
-    job) gives what it can without being waited for; one that vanishes meanwhile, or cannot be read,
-    has an ``error``.
+    job) returns what is available without waiting; one that disappears or cannot be read has an
+    ``error``.
     """
     readings = _readings(conn, conn.getAllDomainStats(kinds(), _NOWAIT), with_xml)
     return {r.name: r for r in sorted(readings, key=lambda r: r.name)}
@@ -105,7 +105,7 @@ def _readings(
 
 
 def read_one(conn: libvirt.virConnect, name: str, with_xml: bool = True) -> Reading:
-    """The Reading of one domain. Raises NotFound."""
+    """Return the Reading of one domain. Raises NotFound."""
     pairs = conn.domainListGetStats([lookup.lookup(conn, name)], kinds(), _NOWAIT)
     return _readings(conn, pairs, with_xml)[0]
 
@@ -113,7 +113,7 @@ def read_one(conn: libvirt.virConnect, name: str, with_xml: bool = True) -> Read
 def read(
     conn: libvirt.virConnect, name: str | None = None, with_xml: bool = True
 ) -> dict[str, Reading]:
-    """One domain's reading (by name) or all, as a dict by name."""
+    """Return the Reading of one domain, or of all, by name."""
     if name:
         return {str(name): read_one(conn, name, with_xml)}
     return read_all(conn, with_xml)

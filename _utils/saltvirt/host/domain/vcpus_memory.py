@@ -1,4 +1,4 @@
-"""How much memory and how many CPUs an existing domain has."""
+"""Change the memory and the CPUs of an existing domain."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 def _grows(
     dom: libvirt.virDomain, admission_config: AdmissionConfig, vcpus: int = 0, memory_kib: int = 0
 ) -> None:
-    """Raises NoRoom when this host has not the room for what the guest's definition gets more.
+    """Raise NoRoom if this host lacks the capacity for what the guest's definition gains.
 
-    Less than it may have already was promised to it when it was made.
+    A value up to its current maximum was promised to the guest when it was created.
     """
     guest = placement_facts.read(dom.name(), placement_facts.definitions(dom, False))
     growth = {
@@ -52,7 +52,7 @@ def _apply(
     maximum_flag: int,
     config: bool,
 ) -> None:
-    """Sets a live value and the stored one, as the domain's state and ``config`` ask."""
+    """Set the live and the stored value, according to the domain's state and ``config``."""
     if dom.isActive():
         fits = value <= maximum
         if not fits and not config:
@@ -72,11 +72,11 @@ def _apply(
 def set_memory(
     dom: libvirt.virDomain, admission_config: AdmissionConfig, memory_kib: int, config: bool = False
 ) -> bool:
-    """Gives the domain this much memory, in KiB.
+    """Set the domain's memory in KiB.
 
-    A stopped one gets it as maximum and current amount. A running one gets it through its
-    balloon, up to its maximum; with ``config`` also (or, above the maximum, only) from
-    its next start on. admission_config: admission.AdmissionConfig. Raises NoRoom.
+    A stopped domain gets it as maximum and current amount. A running domain gets it through its
+    balloon, up to its maximum; with ``config`` also (or, above the maximum, only) from its next
+    start on. admission_config: admission.AdmissionConfig. Raises NoRoom.
     """
     if config or not dom.isActive():
         _grows(dom, admission_config, memory_kib=memory_kib)
@@ -92,7 +92,7 @@ def set_memory(
 def set_vcpus(
     dom: libvirt.virDomain, admission_config: AdmissionConfig, vcpus: int, config: bool = False
 ) -> bool:
-    """Gives the domain this many vCPUs; see :func:`set_memory` for when."""
+    """Set the domain's number of vCPUs; see :func:`set_memory` for when it applies."""
     if config or not dom.isActive():
         _grows(dom, admission_config, vcpus=vcpus)
     with connection.translated(f"set the vCPUs of {dom.name()}"):
