@@ -24,34 +24,34 @@ sys.path[:0] = [sys.argv[1], os.path.dirname(sys.argv[1])]
 import libvirt
 from saltvirt.host.migration import move_journal, prepare, recovery, remote_storage
 from saltvirt.host.migration import target_leftovers
-from saltvirt.host.storage import shared
+from saltvirt.host.storage import sharing
 from saltvirt.migration.facts import BackingFile, GuestReport
-from saltvirt.migration.journal import JournalEntry, MadeThere
+from saltvirt.migration.journal import JournalEntry, TargetFiles
 from tests.functional.killing import Trace, apart
 
 uri, folder, theirs = sys.argv[2], sys.argv[3], sys.argv[4].encode()
 wanted = json.loads(sys.argv[5])
 remote_storage.STALE_S = -1  # whose pool it is was just killed
 target_leftovers.FOLDER = folder + "/target_leftovers"
-shared.why = lambda path: None
+sharing.sharing_reason = lambda path: None
 path = f"{folder}/web1_vda"
 traced = (prepare.__file__, remote_storage.__file__)
-names = ("file", "_make", "claim", "shape")
+names = ("create_file", "_make", "claim", "shape")
 
 def make(journal, conn):
     def note(target, making=None):
         report = GuestReport("web1", "u", "hv1", False, "shutdown")
-        journal.write(JournalEntry(report, uri, created=tuple(target.made), making=making,
+        journal.write(JournalEntry(report, uri, created=tuple(target.created), making=making,
                                    folders=tuple(target.folders)))
     class Watch:
         def begin(self): pass
         def __call__(self, *_): pass
-    target = prepare.Target(conn, note, print, Watch())
+    target = prepare.MigrationTarget(conn, note, print, Watch())
     backing = BackingFile(**wanted["backing"]) if wanted["backing"] else None
-    target.file(path, *wanted["wanted"], backing, source=wanted["source"])
+    target.create_file(path, *wanted["wanted"], backing, source=wanted["source"])
 
 def killed_at(line):
-    with move_journal.Journal(folder + "/journals", "web1") as journal:
+    with move_journal.MigrationJournal(folder + "/journals", "web1") as journal:
         conn = libvirt.open(uri)
         sys.settrace(Trace(traced, line, names))
         make(journal, conn)
@@ -59,9 +59,9 @@ def killed_at(line):
 
 def clean():
     entry = move_journal.read(folder + "/journals/web1.json", JournalEntry)
-    made = entry.made if entry else MadeThere("web1")
+    made = entry.target_files if entry else TargetFiles("web1")
     conn = libvirt.open(uri)
-    _, said = recovery.cleaned(conn, made)
+    _, said = recovery.undo_target(conn, made)
     gone, kept = target_leftovers.clean(conn, "web1")
     kept = {**{path: why for path, why in said.items() if path not in gone}, **kept}
     return gone, kept, made.to_answer()
@@ -75,7 +75,7 @@ while True:
             break
         if os.path.exists(path):
             os.unlink(path)
-        move_journal.Journal(folder + "/journals", "web1").close()
+        move_journal.MigrationJournal(folder + "/journals", "web1").close()
         code, _ = apart(lambda: killed_at(line))
         there = os.path.exists(path)
         if quicker and not there:

@@ -78,7 +78,7 @@ def base(tmp_path, monkeypatch):
     path.write_bytes(CONTENT)
     clock = mock.Mock(monotonic=time.monotonic, sleep=lambda s: time.sleep(s / 50))
     monkeypatch.setattr(backing_images, "time", clock)
-    monkeypatch.setattr(same_content, "remember", lambda peer, name: peer.same_content.append(name))
+    monkeypatch.setattr(same_content, "remember", lambda peer, name: peer.same.append(name))
     monkeypatch.setattr(
         same_content, "equals_remote", lambda peer, name: peer.files[name] == path.read_bytes()
     )
@@ -136,7 +136,7 @@ def test_a_copy_that_came_short_is_not_left_as_whole(base):
     target = Short(Peer())
     with pytest.raises(errors.MigrationFailed, match="changed while it was copied"):
         backing_images.transfer(target, base)
-    assert target.peer.same_content == [] and target.made == [
+    assert target.peer.same == [] and target.made == [
         storage.incoming_path(base.path),
         base.path,
     ]

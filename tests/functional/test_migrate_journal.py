@@ -26,10 +26,10 @@ LIBRARY = Path(__file__).resolve().parents[2] / "_utils"
 HOLD = """
 import sys, time
 sys.path.insert(0, sys.argv[1])
-from saltvirt.host.migration.move_journal import Journal
+from saltvirt.host.migration.move_journal import MigrationJournal
 from saltvirt.migration.facts import GuestReport
 from saltvirt.migration.journal import JournalEntry
-with Journal(sys.argv[2], "web1") as journal:
+with MigrationJournal(sys.argv[2], "web1") as journal:
     journal.write(JournalEntry(GuestReport("web1", "u", "hv1", True, "running"), sys.argv[3]))
     print("held", flush=True)
     time.sleep(600)

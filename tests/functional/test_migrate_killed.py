@@ -25,13 +25,13 @@ import contextlib, json, os, signal, subprocess, sys
 sys.path[:0] = [sys.argv[1], os.path.dirname(sys.argv[1])]
 import libvirt
 from saltvirt.host.migration import target_leftovers, remote_storage, reservations
-from saltvirt.host.storage import shared
+from saltvirt.host.storage import sharing
 
 source, target, folder = sys.argv[2:5]
 target_leftovers.FOLDER = folder + "/target_leftovers"
 reservations.FOLDER = folder + "/arrivals"
 remote_storage.STALE_S = -1  # whose pool it is was just killed
-shared.why = lambda path: None
+sharing.sharing_reason = lambda path: None
 """
 
 CLEAN = f"""{BEGIN}
@@ -47,18 +47,18 @@ print(json.dumps([disks, kept]))
 EACH_LINE = f"""{BEGIN}
 from saltvirt import settings
 from saltvirt.host.migration import (
-    api, confirm, departed, migration, move_journal, offline, prepare, recovery,
+    api, confirm, departures, migration, move_journal, offline, prepare, recovery,
 )
-from saltvirt.host.migration.move_journal import Journal
+from saltvirt.host.migration.move_journal import MigrationJournal
 from saltvirt.migration import checks, options, storage, transport
 from saltvirt.migration.facts import GuestReport, MachineReport, TargetReport
 from tests.functional.killing import Trace, apart
 
 step, data, pid, clean = int(sys.argv[5]), sys.argv[6], sys.argv[7], sys.argv[8]
-reservations.room.reasons = lambda *_: []
-departed.FOLDER = folder + "/moved"
+reservations.capacity.reasons = lambda *_: []
+departures.FOLDER = folder + "/moved"
 recovery.has_job = lambda dom: False
-recovery.at = lambda order, uri: contextlib.closing(libvirt.open(target))
+recovery.connect_target = lambda order, uri: contextlib.closing(libvirt.open(target))
 path, journals = folder + "/vm/web1_vda", folder + "/journals"
 XML = (
     "<domain type='qemu'><name>web1</name><memory>65536</memory><os><type arch='x86_64'>hvm"
@@ -71,8 +71,8 @@ order = api.MigrationJob(
 )
 traced = {{module.__file__ for module in (confirm, migration, offline, recovery)}}
 names = (
-    "run", "_do", "_cold", "_write", "_clean", "_over", "copy", "define", "_not_there", "confirm",
-    "autostart", "remove_source", "undefine",
+    "run", "_do", "_cold", "_write", "_clean", "_complete", "copy", "define", "_not_there", "confirm",
+    "transfer_autostart", "remove_source", "undefine",
 )
 
 def begin():
@@ -97,10 +97,10 @@ def killed_at(line):
         emulator="/usr/bin/qemu-system-x86_64", virt_type="qemu",
     )
     host = TargetReport("hv2", machine=MachineReport(has_emulator=True))
-    plan = storage.DiskPlan("vda", storage.COPY, path, "raw", size_bytes=512, there=path)
+    plan = storage.DiskPlan("vda", storage.COPY, path, "raw", size_bytes=512, target_path=path)
     request = checks.CheckedMigration(order.options, order.transport, [plan])
-    with Journal(journals, "web1") as journal:
-        ends = migration.Ends(conn, peer, dom)
+    with MigrationJournal(journals, "web1") as journal:
+        ends = migration.Endpoints(conn, peer, dom)
         one = migration.Migration(ends, report, host, request, order, journal)
         sys.settrace(Trace(traced, line, names))
         done = one.run()
@@ -108,7 +108,7 @@ def killed_at(line):
     return done.kept
 
 def end():
-    journal = Journal(journals, "web1")
+    journal = MigrationJournal(journals, "web1")
     if journal.read():
         recovery.recover(libvirt.open(source), journal, order)
     argv = ["nsenter", "-t", pid, "-m", sys.executable, "-c", clean, *sys.argv[1:5]]
@@ -128,7 +128,7 @@ while True:
     apart(begin)
     code, kept = apart(lambda: killed_at(line))
     seen = {{"line": line, "code": code, "kept": kept, "before": apart(hosts)[1]}}
-    noted = Journal(journals, "web1").read()
+    noted = MigrationJournal(journals, "web1").read()
     seen["whole"] = bool(noted.looks) if noted and noted.phase == "moving" else None
     code, seen["end"] = apart(end)
     assert not code, f"line {{line}}: it could not be ended: {{seen['end']}}"

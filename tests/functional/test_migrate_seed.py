@@ -53,7 +53,7 @@ class Pair:
         self.there = Path(f"/proc/{target.inside[1].partition('=')[2]}/root{self.seed}")
 
     def define(self, own=None):
-        self.dom = self.here.defineXML(XML.format(seed=self.seed, own=own or self.seed))
+        self.dom = self.conn.defineXML(XML.format(seed=self.seed, own=own or self.seed))
 
 
 @pytest.fixture
@@ -63,11 +63,11 @@ def pair(libvirtd, other, job, tmp_path, monkeypatch):
     monkeypatch.setattr(facts, "host_uuid", lambda _conn: "the first")
     folder = tempfile.mkdtemp(dir="/var/lib", prefix="sv")
     found = Pair(libvirtd, other, folder)
-    found.here, found.peer = libvirt.open(libvirtd.uri), libvirt.open(other.uri)
+    found.conn, found.peer = libvirt.open(libvirtd.uri), libvirt.open(other.uri)
     monkeypatch.setattr(api, "_connected", lambda _job: api.contextlib.nullcontext(found.peer))
     found.job = replace(job)
     yield found
-    for conn in (found.here, found.peer):
+    for conn in (found.conn, found.peer):
         for dom in conn.listAllDomains():
             dom.undefine()
         conn.close()
@@ -77,7 +77,7 @@ def pair(libvirtd, other, job, tmp_path, monkeypatch):
 def test_the_volume_moves_with_the_guest_and_is_deleted_at_the_source_once(pair):
     pair.define()
     before = pair.seed.read_bytes()
-    done = api.migrate(pair.host_beat, pair.job)
+    done = api.migrate(pair.conn, pair.job)
     assert (done.outcome, done.disks, done.kept) == ("moved", {"hda": "seed"}, {})
     assert done.deleted == (str(pair.seed),)
     assert not pair.seed.exists()
@@ -92,7 +92,7 @@ def test_the_volume_of_another_guest_is_not_taken_for_it(pair):
     pair.there.parent.mkdir(parents=True)
     pair.there.write_bytes(b"another key")
     with pytest.raises(errors.TargetRefused, match=r"already has another file of that name"):
-        api.migrate(pair.host_beat, pair.job)
+        api.migrate(pair.conn, pair.job)
     assert pair.there.read_bytes() == b"another key"
     assert pair.seed.exists() and pair.dom.isPersistent()
 
@@ -100,7 +100,7 @@ def test_the_volume_of_another_guest_is_not_taken_for_it(pair):
 def test_a_volume_that_the_record_does_not_name_stays_and_is_named(pair):
     pair.define(own="/elsewhere/_seed/web1.iso")
     with pytest.raises(errors.TargetRefused, match=r"virt.seed_eject web1 ejects"):
-        api.migrate(pair.host_beat, pair.job)
+        api.migrate(pair.conn, pair.job)
     assert pair.seed.exists() and not pair.there.exists()
 
 
@@ -114,17 +114,17 @@ def test_the_volume_stays_where_the_move_fails_and_the_target_is_told_of_its_cop
 
     monkeypatch.setattr("saltvirt.host.migration.offline.define", define)
     with pytest.raises(errors.MigrationFailed, match="libvirt has died; web1 stays") as caught:
-        api.migrate(pair.host_beat, pair.job)
+        api.migrate(pair.conn, pair.job)
     assert pair.seed.exists() and pair.dom.isPersistent()
     assert f"{pair.seed} on " in caught.value.text, "its minion deletes it: virt.migrate_clean"
 
 
 def test_a_host_with_another_folder_of_images_ejects_what_came(pair):
     pair.define()
-    assert seed_drive.eject(pair.host_beat, "web1", "/srv/other-images") is True
+    assert seed_drive.eject(pair.conn, "web1", "/srv/other-images") is True
     assert not pair.seed.exists()
     assert str(pair.seed) not in pair.dom.XMLDesc()
-    assert seed_drive.eject(pair.host_beat, "web1", "/srv/other-images") is False
+    assert seed_drive.eject(pair.conn, "web1", "/srv/other-images") is False
 
 
 @pytest.mark.parametrize("was_there", [False, True])
@@ -143,7 +143,7 @@ def test_the_variables_of_its_snapshots_move_with_a_stopped_guest(pair, monkeypa
     if was_there:
         (there / "s1@1").mkdir(parents=True)
         (there / "s1@1" / "variables").write_bytes(b"of that day")
-    assert api.migrate(pair.host_beat, pair.job).outcome == "moved"
+    assert api.migrate(pair.conn, pair.job).outcome == "moved"
     assert (there / "s1@1" / "variables").read_bytes() == b"of that day"
     assert [*(there / "s2@2" / "no-variables").iterdir()] == []
     assert not (there / "s3@3.part").exists()

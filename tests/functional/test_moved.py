@@ -26,7 +26,7 @@ class Host:
     def __init__(self, modules):
         self.modules = modules
 
-    def kept(self, _name):
+    def ha_reason(self, _name):
         return ""
 
     def call(self, function, *args, **kwargs):

@@ -152,7 +152,7 @@ def asked(monkeypatch):
 
     found = Asked()
     found.hosts = []
-    monkeypatch.setattr(reservations.room, "reasons", found.reasons)
+    monkeypatch.setattr(reservations.capacity, "reasons", found.reasons)
     monkeypatch.setattr(reservations.facts, "domains", lambda peer: ())
     return found
 

@@ -32,7 +32,7 @@ def test_what_it_left_here_stays_and_its_migration_ends(peer, dom, job, done, ph
     conn, about = dom.connect(), report(dom)
     dom.undefine()
     found = end(conn, job, about, phase=phase)
-    assert (found.outcome, found.target, found.saved) == ("moved", "hv3", {"/here": WHY})
+    assert (found.outcome, found.target, found.kept) == ("moved", "hv3", {"/here": WHY})
     made = "cleaned" if phase == PREPARING else "released"
     assert done == [(made, ("/there",))], "the target may keep disks on purpose (keep_source)"
     assert unfinished(job) == {}
@@ -98,7 +98,7 @@ def test_a_guest_that_came_back_starts_with_its_host_as_before(peer, dom, job, d
     """Only the files here were still to be removed when its migration died."""
     dom.setAutostart(1)
     found = end(dom.connect(), job, report(dom), phase=MOVED)
-    assert (found.outcome, [*found.saved]) == ("moved", ["/here"])
+    assert (found.outcome, [*found.kept]) == ("moved", ["/here"])
     assert dom.autostart() and departures.departure_reason("web1") is None
 
 
