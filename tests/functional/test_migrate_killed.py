@@ -71,8 +71,8 @@ order = api.MigrationJob(
 )
 traced = {{module.__file__ for module in (confirm, migration, offline, recovery)}}
 names = (
-    "run", "_do", "_cold", "_write", "_clean", "_complete", "copy", "define", "_not_there", "confirm",
-    "transfer_autostart", "remove_source", "undefine",
+    "run", "_do", "_cold", "_write", "_clean", "_complete", "copy", "define", "_not_there",
+    "confirm", "transfer_autostart", "remove_source", "undefine",
 )
 
 def begin():

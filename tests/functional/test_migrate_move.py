@@ -50,7 +50,7 @@ def test_a_guest_that_an_earlier_attempt_has_moved_is_not_moved_again(kept, job,
     dom.undefine()
     target.up = True
     told = []
-    done = api.migrate(conn, replace(job, tell=told.append))
+    done = api.migrate(conn, replace(job, notify=told.append))
     assert (done.name, done.outcome) == ("web1", "moved")
     assert told[0] == {"text": "ending an earlier migration of this guest"}
     assert move_journal.unfinished(job.journals) == {}
@@ -63,7 +63,7 @@ def test_a_guest_is_not_moved_to_a_host_that_holds_what_an_earlier_attempt_left(
     broken_off(job, dom, PREPARING)
     monkeypatch.setattr(api, "_connected", lambda _job: contextlib.nullcontext(target.conn))
     told = []
-    again = replace(job, transport=transport.parse("hv2"), tell=told.append)
+    again = replace(job, transport=transport.parse("hv2"), notify=told.append)
     with pytest.raises(errors.MigrationFailed, match=r"web1 stays where it is: .*No route to host"):
         api.migrate(dom.connect(), again)
     left = "hv2 does not answer: what it holds for web1 is taken away later"
@@ -170,7 +170,7 @@ def move(dom, there, job, kept):
     report = GuestReport(
         "web1", dom.UUIDString(), "hv1", False, "shutdown", autostart=True, memory_kib=65536
     )
-    asked = replace(job, tell=told.append, local=Connection("test:///default"))
+    asked = replace(job, notify=told.append, local=Connection("test:///default"))
     request = request_module.CheckedMigration(options.parse({}), asked.transport, [])
     host = TargetReport("hv2", machine=MachineReport(has_emulator=True))
     with move_journal.MigrationJournal(asked.journals, "web1") as journal:
