@@ -27,10 +27,10 @@ WITHOUT = {
     "may_master_acknowledge": True, "fences_left": True, "is_at_rest": False, "fence_proves": True,
     "watchdog_proves": True, "is_on_same_terms": True, "may_believe": True,
     "announced_s": lambda _old, new, *_: new, "boot_proves": True, "is_released": True,
-    "is_gone": True, "is_over": True, "may_place": True, "lease_proves": True,
+    "is_gone": True, "is_shut_down": True, "may_place": True, "lease_proves": True,
 }  # fmt: skip
 # who asks a condition that several ask: what one of them rests on is no other one's to hold
-ASKED_BY = {"is_enough": ("_granted_s", "_counted", "_is_enough", "known_by_most")}
+ASKED_BY = {"is_enough": ("_granted_s", "_count_stored", "_is_enough", "majority_config")}
 # by what the lead is counted: of each grant the time by which it lasts, as its host announced it
 LEAD_BY, ALL_GRANTS = "lead_by", "leads:all_grants"
 NAMES = (*WITHOUT, *(f"{name}:{one}" for name, ones in ASKED_BY.items() for one in ones),

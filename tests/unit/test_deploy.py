@@ -87,7 +87,7 @@ def test_a_host_that_does_not_say_whether_it_is_whole_is_said_of_the_guest_that_
     def silent(host, *_asked, **_options):
         return down(host).get()
 
-    cloud.one = silent
+    cloud.call = silent
     found = plan(cloud, {"a": {"mem": 512, "start": False}})
     assert (found.existing, found.placed) == ({"a": "hv1"}, {})
     [why] = found.differences["a"]
@@ -345,7 +345,8 @@ def test_what_is_planned_in_words():
 @pytest.mark.parametrize(
     ("what", "words", "changes", "differs"),
     [
-        (deploy.unended.RECREATE, None, "again", {}), (deploy.unended.START, None, "started", {}),
+        (deploy.interrupted_create.RECREATE, None, "again", {}),
+        (deploy.interrupted_create.START, None, "started", {}),
         (None, "somebody is at it", None, {"a": ["cpu 1, not 2", "somebody is at it"]}),
         (None, None, None, {"a": ["cpu 1, not 2"]}),
     ],
@@ -353,7 +354,7 @@ def test_what_is_planned_in_words():
 def test_what_was_not_ended_is_made_again_or_started(
     tmp_path, monkeypatch, host, what, words, changes, differs
 ):
-    monkeypatch.setattr(deploy.unended, "judge", lambda *_asked: (what, words))
+    monkeypatch.setattr(deploy.interrupted_create, "judge", lambda *_asked: (what, words))
     facts = {"vcpus": 1, "memory_kib": 1 << 20, "state": "running"}
     where = {"host": host} if host else {}
     cloud = Cloud(tmp_path, {"hv1": {"a": facts}})
@@ -370,7 +371,11 @@ def test_what_was_not_ended_is_made_again_or_started(
 
 def test_one_that_somebody_keeps_is_left_to_who_keeps_it(tmp_path, monkeypatch):
     """It may be off because it is just being started anew: elsewhere."""
-    monkeypatch.setattr(deploy.unended, "judge", lambda *_asked: (deploy.unended.RECREATE, None))
+    monkeypatch.setattr(
+        deploy.interrupted_create,
+        "judge",
+        lambda *_asked: (deploy.interrupted_create.RECREATE, None),
+    )
     cloud = Cloud(tmp_path, {"hv1": {"a": {"vcpus": 1, "memory_kib": 1 << 20}}})
     ha_provider.store_managed(cloud.opts, {"a": "somebody"})
     found = plan(cloud, {"a": {"mem": 1024, "start": False}})
@@ -385,13 +390,15 @@ class Made:
 
     says, asked = {}, []
 
-    def __init__(self, _fleet, _policy, wanted, _report, picture=None, _look=None, keeper=None):
-        self.wanted, self.picture, self.wish = wanted, picture, None
-        self.kept = None
+    def __init__(
+        self, _fleet, _policy, init_request, _report, cluster=None, _query=None, provider=None
+    ):
+        self.init_request, self.cluster, self.ha_options = init_request, cluster, None
+        self.ha_result = None
 
     def _say(self, what, *more):
-        self.asked.append((what, self.wanted.name, *more))
-        found = self.says.get((what, self.wanted.name))
+        self.asked.append((what, self.init_request.name, *more))
+        found = self.says.get((what, self.init_request.name))
         if found:
             raise found
 
@@ -405,9 +412,9 @@ class Made:
         self._say("secrets", *hosts)
 
     def run(self):
-        host = self.picture.host_of(self.wanted.name)
+        host = self.cluster.host_of(self.init_request.name)
         self._say("run", host)
-        return type("Done", (), {"more": {"host": host}})
+        return type("Done", (), {"details": {"host": host}})
 
 
 @pytest.fixture
@@ -444,11 +451,13 @@ def carried(monkeypatch):
     """What is done to guests that an init has left; the fleet of a thread."""
     done = []
     monkeypatch.setattr(
-        deploy.unended, "start",
+        deploy.interrupted_create, "start",
         lambda _fleet, _policy, wanted, host, *_more: done.append(("start", wanted.name, host)),
     )  # fmt: skip
     monkeypatch.setattr(
-        deploy.unended, "remove", lambda _fleet, name, host: done.append(("remove", name, host))
+        deploy.interrupted_create,
+        "remove",
+        lambda _fleet, name, host: done.append(("remove", name, host)),
     )
     monkeypatch.setattr(
         deploy, "Fleet", lambda opts, **_more: contextlib.nullcontext(Cloud(opts["pki_dir"]))
@@ -500,7 +509,7 @@ def test_a_start_that_fails_is_named(tmp_path, inits, carried, monkeypatch):
     def fail(*_asked):
         raise errors.OperationFailed("no start")
 
-    monkeypatch.setattr(deploy.unended, "start", fail)
+    monkeypatch.setattr(deploy.interrupted_create, "start", fail)
     found = deploy.DeployPlan(pending_start={"c": "hv3"})
     one = deployed(Cloud(tmp_path), ["c"])
     one._carry_out(found, pictured(one, found))
@@ -511,7 +520,7 @@ def test_what_is_half_made_goes_before_it_is_made_again(tmp_path, inits, carried
     one = deployed(Cloud(tmp_path), ["a"])
     found = deploy.DeployPlan(placed={"a": "hv1"}, recreate={"a": "hv3"})
     seen = pictured(one, found)
-    seen.look_again = lambda _fleet, host, without: carried.append(("look", without, host))
+    seen.refresh_host = lambda _fleet, host, guest_name: carried.append(("look", guest_name, host))
     one._carry_out(found, seen)
     assert carried == [("remove", "a", "hv3"), ("look", "a", "hv3")], "its room is free again"
     assert inits.asked == [("run", "a", "hv1")]
@@ -520,8 +529,10 @@ def test_what_is_half_made_goes_before_it_is_made_again(tmp_path, inits, carried
 
 def test_a_look_at_all_hosts_asks_the_silent_ones_too(tmp_path, inits, carried, monkeypatch):
     """So it is for as many guests as there are hosts to ask."""
-    asked, real = [], deploy.each
-    monkeypatch.setattr(deploy, "each", lambda *given: asked.append(given[3]) or real(*given))
+    asked, real = [], deploy.create_each
+    monkeypatch.setattr(
+        deploy, "create_each", lambda *given: asked.append(given[3]) or real(*given)
+    )
     one = deployed(Cloud(tmp_path, unreachable=["hv2"]), ["a"])
     found = deploy.DeployPlan(placed={"a": "hv1"})
     one._carry_out(found, pictured(one, found))

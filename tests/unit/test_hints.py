@@ -309,7 +309,7 @@ def test_a_host_without_a_connection_is_never_taken_for_one_without_the_guest(tm
 def test_one_that_loses_its_connection_before_it_is_told_was_told_nothing(tmp_path):
     cloud = cloud_with(tmp_path, hv003=WEB1, hv007=WEB1)
     cloud.dead.add("hv003")
-    cloud.seen = set
+    cloud.connected = set
     assert Lifecycle(cloud, "web1", "pause").run().details["host"] == "hv007"
     assert cloud.published[0] == ("virt.power", ["hv003"])
 

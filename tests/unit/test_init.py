@@ -43,7 +43,7 @@ def init(cloud, **more):
 def steps(cloud):
     """What the operation says, in its order."""
     told = []
-    cloud.send = lambda tag, data: told.append((tag.rpartition("/")[2], data["message"]))
+    cloud.fire_event = lambda tag, data: told.append((tag.rpartition("/")[2], data["message"]))
     return told
 
 
@@ -385,7 +385,9 @@ def test_each_host_is_weighed_before_it_is_told_what_is_secret(tmp_path, monkeyp
     monkeypatch.setattr(one, "create_on", create_on)
     decision = PlacementDecision(tuple(Candidate(host, 1) for host in "abc"), {})
     with pytest.raises(errors.InvalidInput, match="by its own word"):
-        one.create(decision, UndoStack(), type("Begun", (), {"on": lambda self, host: None})())
+        one.create(
+            decision, UndoStack(), type("Begun", (), {"record_host": lambda self, host: None})()
+        )
     assert done == [("weighed", "a"), ("told", "a"), ("weighed", "b")]
 
 
@@ -740,7 +742,7 @@ def test_a_host_hands_in_a_key_and_gets_what_is_secret_while_it_makes_the_guest(
 
     monkeypatch.setattr(authorization, "key_permission", handing_in)
     started = []
-    begun = type("Begun", (), {"starting": lambda self: started.append(True)})()
+    begun = type("Begun", (), {"mark_started": lambda self: started.append(True)})()
     assert init(cloud, arguments=arguments).create_on("hv1", UndoStack(), begun).host == "hv1"
     assert around == (["begun", True] if handed else [])
     assert started == [True], "from now on it may run"

@@ -188,12 +188,12 @@ def test_a_host_is_told_by_which_policy_and_account_it_was_chosen(tmp_path, depl
 def test_jobs_are_told_how_many_guests_come_to_each_host(tmp_path, deploy, monkeypatch):
     jobs = []
 
-    class Seen(init_list.Joint):
+    class Seen(init_list.BatchedJobs):
         def __init__(self, *arguments):
             super().__init__(*arguments)
             jobs.append(self)
 
-    monkeypatch.setattr(init_list, "Joint", Seen)
+    monkeypatch.setattr(init_list, "BatchedJobs", Seen)
     cloud = Cloud(tmp_path, 3)
     deploy(cloud, MANY)
     assert jobs[0].coming == {host: len(guests) for host, guests in cloud.guests.items()}
@@ -350,8 +350,10 @@ def test_a_look_at_all_hosts_is_for_as_many_guests_as_there_are_hosts(
     tmp_path, deploy, monkeypatch, seed, turns
 ):
     cloud, told = Cloud(tmp_path, 20, dead=["hv003"]), []
-    each = init_list.each
-    monkeypatch.setattr(init_list, "each", lambda *asked: told.append(asked[2:]) or each(*asked))
+    each = init_list.create_each
+    monkeypatch.setattr(
+        init_list, "create_each", lambda *asked: told.append(asked[2:]) or each(*asked)
+    )
     deploy(cloud, ["web1"], name_is_free=True, arguments={"seed": seed})
     assert told == [(turns, 20)]
 

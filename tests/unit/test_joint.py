@@ -115,7 +115,7 @@ def _slots_held(tmp_path):
     folder = tmp_path / "virt" / "slots"
     free = 0
     for path in folder.glob("init.*"):
-        handle = slots.held.take(path, "a test")
+        handle = slots.file_lock.take(path, "a test")
         if handle is not None:
             free += 1
             slots.Slots([handle]).free()

@@ -85,7 +85,7 @@ def test_a_damaged_file_is_named_and_overwritten_by_nobody(opts, text):
 
 
 def test_of_two_looks_one_waits_and_the_lock_is_let_go(opts, monkeypatch):
-    monkeypatch.setattr(owners.held, "time", Clock(time.time()))
+    monkeypatch.setattr(owners.file_lock, "time", Clock(time.time()))
     before, told = handles(opts), "a look at what users have"
     for _ in range(2):
         with owners.one_at_a_time(opts):
@@ -132,14 +132,14 @@ def test_what_goes_meanwhile_is_no_error(opts, monkeypatch):
     """Its process has ended between two questions."""
     folder = owners._making(opts)
     with owners.making(opts, {"web1": ONE, "web2": ONE}):
-        taken = owners.held.is_taken
+        taken = owners.file_lock.is_taken
 
         def gone(path):
             found = taken(path)
             path.unlink()
             return found and path.name == "web1"
 
-        monkeypatch.setattr(owners.held, "is_taken", gone)
+        monkeypatch.setattr(owners.file_lock, "is_taken", gone)
         assert owners.being_made(opts) == {}
     assert os.listdir(folder) == []
 

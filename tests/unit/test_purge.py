@@ -351,7 +351,7 @@ def test_a_guest_that_is_still_there_keeps_its_key(tmp_path, keys, monkeypatch):
 def test_a_host_that_has_no_guest_any_more_may_say_nothing_of_any(tmp_path, keys, monkeypatch):
     cloud, one = Cloud(tmp_path, OWN), Cloud.call
     monkeypatch.setattr(
-        Cloud, "one",
+        Cloud, "call",
         lambda self, host, fun, *more, **how:
             one(self, host, fun, *more, **how) if fun != "virt.vm_state" else None,
     )  # fmt: skip

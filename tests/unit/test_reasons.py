@@ -260,7 +260,7 @@ def test_of_a_disk_that_may_be_in_use_on_a_host_that_does_not_answer(tmp_path, k
     cloud = Cloud(tmp_path)
     cloud.guests["hv1"]["a"] = {**GUEST, "state": "shutdown"}
     cloud.down, cloud.shared = {"hv2"}, {"/nfs/a": "it is on nfs"}
-    one = kind(cloud, Report(cloud, "c", "x"), "a", "c", sure=True)
+    one = kind(cloud, Report(cloud, "c", "x"), "a", "c", name_is_free=True)
     found = [why for why in reasons(one) if "may run on one that does not answer: hv2" in why]
     assert found == [
         "a stays as it is on hv1: other hosts may have its disk /nfs/a (it is on nfs), and it may "
@@ -269,7 +269,7 @@ def test_of_a_disk_that_may_be_in_use_on_a_host_that_does_not_answer(tmp_path, k
     with pytest.raises(errors.OperationFailed, match="a stays as it is on hv1"):
         one.run()
     cloud.shared = {}
-    again = kind(cloud, Report(cloud, "c", "x"), "a", "c", sure=True).check()
+    again = kind(cloud, Report(cloud, "c", "x"), "a", "c", name_is_free=True).check()
     assert not any("stays as it is" in why for why in again.reasons)
 
 

@@ -105,9 +105,9 @@ def test_one_that_was_started_since_is_for_a_person_and_stays(tmp_path):
     ("options", "ids"),
     [
         ({"name": "a"}, ["half-made:a:hv1"]),
-        ({"what": "half-made"}, ["half-made:a:hv1", "half-made:b:hv1"]),
-        ({"what": "half-made:b:hv1"}, ["half-made:b:hv1"]),
-        ({"name": "a", "what": "two-hosts"}, []),
+        ({"selector": "half-made"}, ["half-made:a:hv1", "half-made:b:hv1"]),
+        ({"selector": "half-made:b:hv1"}, ["half-made:b:hv1"]),
+        ({"name": "a", "selector": "two-hosts"}, []),
         ({}, None),
     ],
 )
@@ -125,7 +125,7 @@ def test_a_code_that_is_none_is_refused(cloud):
 def test_only_what_was_chosen_is_mended(cloud):
     found, _ = repair.find_leftovers(cloud)
     repaired, remaining = repair.repair_all(repair.select_findings(found, name="b"), Silent())
-    assert cloud.original_name == [("hv1", "virt.purge", "b")]
+    assert cloud.called == [("hv1", "virt.purge", "b")]
     assert (repaired, remaining) == ({"b": "removed from hv1"}, {})
 
 
@@ -137,7 +137,7 @@ def test_one_that_was_made_whole_since_it_was_found_half_made_stays(cloud):
     repaired, remaining = repair.repair_all(
         repair.select_findings(found, selector="half-made"), Silent()
     )
-    assert cloud.original_name == [("hv1", "virt.purge", "a")]
+    assert cloud.called == [("hv1", "virt.purge", "a")]
     assert list(repaired) == ["a"]
     assert remaining["b"].endswith("b on hv1 was changed meanwhile: run this again")
 
@@ -327,7 +327,7 @@ def test_to_look_says_all_and_changes_nothing(cloud):
     cloud.left["hv3"] = None
     found = repair.Repair(cloud, Silent()).check()
     comment = "4 leftovers on the hosts that answered"
-    assert (found.comment, found.complete, cloud.original_name) == (comment, False, [])
+    assert (found.comment, found.complete, cloud.called) == (comment, False, [])
     rows = found.details["table"]
     assert [row[0] for row in rows] == ["what", "a", "b", "m", "two", "hv3"]
     assert rows[1][2:] == ["removed from hv1", "salt-run virt.repair apply=True "
@@ -347,9 +347,9 @@ DOWN = f"hv3: {down('hv3').error}"
     ("options", "comment", "repaired", "complete"),
     [
         ({"name": "a"}, "1 repaired", {"a": "removed from hv1"}, True),
-        ({"what": "half-made:a:hv1"}, "1 repaired", {"a": "removed from hv1"}, True),
+        ({"selector": "half-made:a:hv1"}, "1 repaired", {"a": "removed from hv1"}, True),
         ({"name": "nobody"}, f"0 repaired, 1 left; {DOWN}", None, False),
-        ({"what": "key-without-guest"}, f"0 repaired, 1 left; {DOWN}", None, False),
+        ({"selector": "key-without-guest"}, f"0 repaired, 1 left; {DOWN}", None, False),
     ],
 )
 def test_who_was_not_heard_matters_where_nothing_was_found(
@@ -532,7 +532,7 @@ def test_of_disks_on_shared_storage_the_other_hosts_are_asked(tmp_path, monkeypa
             raise stays
         return True
 
-    monkeypatch.setattr(cloud, "one", one)
+    monkeypatch.setattr(cloud, "call", one)
     words = "hv2: used by db1"
     for found, result in [
         (([path], {}), ({"web1": "removed from hv1"}, {})),
@@ -581,7 +581,7 @@ def test_what_an_undone_migration_left_on_its_target_is_found_and_taken_away(clo
     assert repair.repair_all([one], Silent())[1]["web1"].endswith("hv1: /a stays: used by db1")
     kept = {}
     assert repair.repair_all([one], Silent()) == ({"web1": "removed from hv1"}, {})
-    assert ("hv1", "virt.migrate_clean", "web1") in cloud.original_name
+    assert ("hv1", "virt.migrate_clean", "web1") in cloud.called
 
 
 def test_what_was_handed_to_a_target_that_is_silent_is_not_called_removed(cloud):

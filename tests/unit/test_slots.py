@@ -124,7 +124,8 @@ def test_a_wait_for_a_slot_ends_and_says_who_has_it(tmp_path, monkeypatch):
 def test_the_lock_of_a_guest_names_its_owner_and_goes_with_a_kill(tmp_path):
     config = {"cachedir": str(tmp_path), "virt": {"queue_timeout": 1}}
     code = (
-        "import sys, time; sys.path.insert(0, '_utils'); from saltvirt.operations import lock\n"
+        "import sys, time; sys.path.insert(0, '_utils')\n"
+        "from saltvirt.operations.journal import lock\n"
         f"with lock.guest({config!r}, 'web1', 'virt.clone'), lock.deployment({config!r}, 'a'):\n"
         "    print('held', flush=True); time.sleep(600)"
     )

@@ -209,7 +209,7 @@ def test_a_copy_or_a_new_name_is_the_same(tmp_path):
     report = Report(cloud, "b", "clone")
     [why] = CloneGuest(cloud, report, "a", "b").check().reasons
     assert why.startswith("b: it may be on a host that does not answer")
-    assert CloneGuest(cloud, report, "a", "b", sure=True).check().details == {"host": "hv1"}
+    assert CloneGuest(cloud, report, "a", "b", name_is_free=True).check().details == {"host": "hv1"}
     assert find.locations(cloud).unreachable
 
 
@@ -545,7 +545,9 @@ def test_a_host_that_is_not_even_known_is_silent_too(tmp_path, monkeypatch):
         lifecycle.plan(cloud, "web1", "start")
     cloud.opts["order_masters"] = False
     monkeypatch.setattr(
-        start_safety.proof, "unmatched", lambda *_: {"hv9": "virt:hosts does not match"}
+        start_safety.shared_storage_check,
+        "unmatched",
+        lambda *_: {"hv9": "virt:hosts does not match"},
     )
     with pytest.raises(errors.OperationFailed, match="hv9: virt:hosts does not match"):
         lifecycle.plan(cloud, "web1", "start")
