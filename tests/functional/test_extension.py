@@ -138,7 +138,7 @@ def test_the_digest_is_the_same_by_each_way(installed, extmods):
     shutil.rmtree(extmods / "utils/saltvirt")
     (extmods / "utils/saltvirt").mkdir()
     library = paths.REPOSITORY / publish.LIBRARY
-    shutil.copy(library / "packed.py", extmods / "utils/saltvirt/__init__.py")
+    shutil.copy(library / "bundle.py", extmods / "utils/saltvirt/__init__.py")
     names = sorted(str(path.relative_to(paths.REPOSITORY)) for path in library.rglob("*.py"))
     content = publish.packed(paths.REPOSITORY, names)
     (extmods / "utils/saltvirt" / publish.ARCHIVE).write_bytes(content)

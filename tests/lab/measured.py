@@ -27,7 +27,7 @@ disable_warnings = no-data-collected,module-not-measured
 """
 # where Salt keeps what it has synced, in a machine
 SYNCED = "/var/cache/salt/*/extmods"
-# the folder beside it where packed.py unpacks the library
+# the folder beside it where bundle.py unpacks the library
 UNPACKED = "saltvirt-library"
 # where programs of ours lie, each with the part of the library that it needs
 PROGRAMS = "/run/salt-virt"

@@ -64,7 +64,7 @@ def publish(tree, remote, branch=BRANCH, message="Published from a working tree"
 def pack(git, tree):
     """Have the library as one file in the index, and what unpacks it."""
     names = sorted(git("ls-files", "-z", "--", f"{LIBRARY}/").rstrip("\0").split("\0"))
-    unpacks = (tree / LIBRARY / "packed.py").read_bytes()
+    unpacks = (tree / LIBRARY / "bundle.py").read_bytes()
     git("rm", "-r", "-q", "--cached", "--", LIBRARY)
     git.put(f"{LIBRARY}/__init__.py", unpacks)
     git.put(f"{LIBRARY}/{ARCHIVE}", packed(tree, names))
@@ -121,7 +121,7 @@ def bindings(tree):
 
 def packed(tree, names):
     """The archive (bytes) of the library's files of a tree; the same for the same files."""
-    rules = runpy.run_path(str(tree / LIBRARY / "packed.py"))
+    rules = runpy.run_path(str(tree / LIBRARY / "bundle.py"))
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in names:
@@ -129,7 +129,7 @@ def packed(tree, names):
             entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
             archive.writestr(entry, (tree / name).read_bytes())
         archive.comment = b"0" * rules["DIGITS"]
-    return rules["sealed"](content.getvalue())
+    return rules["with_digest"](content.getvalue())
 
 
 class Git:

@@ -104,7 +104,7 @@ class Swarm:
         package = synced / "utils/saltvirt"
         package.mkdir(parents=True)
         library = paths.REPOSITORY / LIBRARY
-        shutil.copy(library / "packed.py", package / "__init__.py")
+        shutil.copy(library / "bundle.py", package / "__init__.py")
         names = sorted(str(path.relative_to(paths.REPOSITORY)) for path in library.rglob("*.py"))
         (package / ARCHIVE).write_bytes(packed(paths.REPOSITORY, names))
 

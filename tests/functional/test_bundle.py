@@ -22,7 +22,7 @@ def library(folder, word):
     inside = folder / publish.LIBRARY
     shutil.rmtree(inside, ignore_errors=True)
     inside.mkdir(parents=True)
-    for name in ("__init__.py", "packed.py", "errors.py", "plain.py"):
+    for name in ("__init__.py", "bundle.py", "errors.py", "sanitize.py"):
         shutil.copy(LIBRARY / name, inside)
     (inside / "words.py").write_text(f"WORD = {word!r}\n\n\ndef fail():\n    raise ValueError\n")
     (inside / "late.py").write_text(f"WORD = {word!r}\n")
@@ -51,7 +51,7 @@ class Place:
         there (by a link its lines count as reached)."""
         self.synced.mkdir(parents=True, exist_ok=True)
         (self.synced / "__init__.py").unlink(missing_ok=True)
-        place(LIBRARY / "packed.py", self.synced / "__init__.py")
+        place(LIBRARY / "bundle.py", self.synced / "__init__.py")
         content = archive(library(self.folder / "tree", word))
         (self.synced / publish.ARCHIVE).write_bytes(content[:part])
 
