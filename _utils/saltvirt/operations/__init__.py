@@ -1,1 +1,1 @@
-"""What the cloud can do, each operation a file: check, execute with undo, confirm."""
+"""Operations on the cloud, a file for each: check, run with undo, confirm."""

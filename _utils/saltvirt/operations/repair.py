@@ -1,4 +1,4 @@
-"""What interrupted operations have left behind: found first, repaired on request."""
+"""Find what interrupted operations have left, and repair it on request."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ OWNER = "owner-not-recorded"
 TARGET_FILES = "left-on-target"
 ORPHAN_DISK = "disk-without-guest"
 BACKUP = "backup-broken-off"
-# libvirt's word for a domain that does not run
+# libvirt's name for the state of a domain that does not run
 OFF = "shutdown"
 CODES = (
     HALF_MADE, BROKEN_OFF, TARGET_FILES, ORPHAN_DISK, BACKUP, DUPLICATE_GUEST, KEY, PILLAR,
@@ -50,11 +50,11 @@ CODES = (
 
 @dataclass(frozen=True)
 class Finding:
-    """One leftover.
+    """A leftover.
 
-    code: one of CODES. about: the guest. where: the host, None where there is no one. what: the
-    leftover, in words. how: what repairing does, or what the person has to look at. evidence: what
-    was seen. repair: callable that repairs it, None: a person must decide; do: then the commands.
+    code: one of CODES. guest: its name. host: or None. problem: the leftover, in words. remedy:
+    what the repair does, or what you have to check. evidence: what was observed. repair: repairs
+    it; None: you decide; commands: for this case.
     """
 
     code: str
@@ -68,18 +68,18 @@ class Finding:
 
     @property
     def id(self) -> str:
-        """What ``virt.repair what=`` takes for this one alone."""
+        """Return the argument of ``virt.repair what=`` for this finding alone."""
         return ":".join(filter(None, (self.code, self.guest, self.host)))
 
     @property
     def command(self) -> str:
-        """What repairs this one and nothing else."""
-        # the name is a host's word, and a person gives this line to a shell
+        """Return the command that repairs this finding alone."""
+        # a host reports the name, and the operator pastes this line into a shell
         selector = shlex.quote(f"what={self.id}")
         return f"salt-run virt.repair apply=True {selector}" if self.repair else self.commands
 
     def data(self) -> dict[str, Any]:
-        """It as plain data."""
+        """Return the finding as plain data."""
         return {
             "code": self.code, "id": self.id, "name": self.guest, "host": self.host,
             "what": self.problem, "how": self.remedy, "evidence": self.evidence,
@@ -90,8 +90,8 @@ class Finding:
 class Repair:
     """Shows what interrupted operations have left, and repairs it.
 
-    name: only what is left of this guest. what: only findings of this code, or the one of this id.
-    Raises InvalidInput for one that there is not.
+    name: only findings of this guest. selector: only findings with this code, or the finding with
+    this id. Raises InvalidInput for an unknown one.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Repair:
         self.fleet, self.report, self.name, self.selector = fleet, report, name, selector
 
     def check(self) -> Checked:
-        """What was found, and what would be repaired."""
+        """Return the findings, and what would be repaired."""
         findings, unreachable = self._find()
         rows = [["what", "is wrong", "repairing", "command"]]
         rows += [[f.guest, f.problem, f.remedy, f.command] for f in findings]
@@ -114,7 +114,7 @@ class Repair:
         return Checked("repair", comment, changes, details, complete=not unreachable)
 
     def run(self) -> Result:
-        """What was repaired, and what is left and why."""
+        """Repair the findings; return what was repaired, and why others were not."""
         findings, unreachable = self._find()
         repaired, unrepaired = repair_all(findings, self.report)
         unrepaired.update({} if findings and (self.name or self.selector) else unreachable)
@@ -135,10 +135,10 @@ class Repair:
 
 
 def find_leftovers(fleet: Fleet) -> tuple[list[Finding], dict[str, str]]:
-    """(list of Finding, host to why it did not answer). Changes nothing.
+    """Return (findings, host to why it did not answer). Changes nothing.
 
-    Keys without a guest are only looked for when every host was heard, those among them that
-    ``virt:hosts`` does not match any more: the guest may be on the one that was not.
+    Keys without a guest are only reported if every host has answered, including hosts that
+    ``virt:hosts`` no longer matches: otherwise the guest can be on a host that did not answer.
     """
     hosts = fleet.hosts()
     findings: list[Finding] = []
@@ -169,19 +169,20 @@ def find_leftovers(fleet: Fleet) -> tuple[list[Finding], dict[str, str]]:
 def _query_leftovers(
     fleet: Fleet, hosts: Iterable[str]
 ) -> tuple[dict[str, Leftovers], dict[str, str]]:
-    """(host to what its ``virt.leftovers`` says, host to why it did not answer)."""
+    """Return (host to its ``virt.leftovers``, host to why it did not answer)."""
     return answer.facts(fleet.ask(hosts, "virt.leftovers"), Leftovers.from_answer)
 
 
 def _guests(answers: dict[str, Leftovers]) -> StatesByGuest:
-    """Name to {host: state}."""
+    """Return name to {host: state}."""
     return find.by_name({host: leftovers.guests for host, leftovers in answers.items()})
 
 
 def select_findings(
     findings: Iterable[Finding], name: str | None = None, selector: str | None = None
 ) -> list[Finding]:
-    """The findings of one guest, and of one code or id. Raises InvalidInput for an unknown one."""
+    """Return the findings of one guest, and with one code or id. Raises InvalidInput for an unknown
+    one."""
     if selector and str(selector).partition(":")[0] not in CODES:
         raise errors.InvalidInput(
             f"what={selector}: no such finding; a code ({', '.join(CODES)}) or an id that "
@@ -197,7 +198,8 @@ def select_findings(
 def repair_all(
     findings: Iterable[Finding], report: Report
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Repairs what can be repaired. Returns (repaired, left): finding's name to words."""
+    """Repair what can be repaired automatically. Return (repaired, unrepaired): the guest's name to
+    a message."""
     repaired: dict[str, str] = {}
     unrepaired: dict[str, str] = {}
     for finding in findings:
@@ -216,7 +218,7 @@ def repair_all(
 
 
 def _add(messages: dict[str, str], name: str, message: str) -> None:
-    """One guest can have several findings."""
+    """Add the message of a finding; a guest can have several."""
     messages[name] = f"{messages[name]}; {message}" if name in messages else message
 
 
@@ -251,7 +253,7 @@ def _host_findings(fleet: Fleet, host: str, data: Leftovers) -> Iterator[Finding
 
 
 def _used_finding(host: str, name: str, reason: str) -> Finding:
-    """Of a guest whose creation was interrupted, and which was started since."""
+    """Return the finding for a guest whose creation was interrupted, and that was started since."""
     argument = shlex.quote(f"vm_={name}")
     return Finding(
         HALF_MADE, name,
@@ -321,8 +323,8 @@ def _remove_orphans(fleet: Fleet, host: str, name: str) -> None:
 
 
 def _end_migrations(fleet: Fleet, source: str | None, name: str) -> None:
-    """Ends migrations of the guest from the source, if there is one, and cleans their targets.
-    Raises OperationFailed where something stays."""
+    """End migrations of the guest from the source, if given, and clean their targets. Raises
+    OperationFailed if files stay."""
     with _guest_lock(fleet, name):
         recovery = RecoveryResult()
         if source:
@@ -351,7 +353,8 @@ def _abandoned(
     unreachable: dict[str, str],
     partial: Container[str],
 ) -> Iterator[Finding]:
-    """Guests that a host was told to make, by an operation whose end this master did not see."""
+    """Yield guests that a host was asked to create by an operation whose end this master did not
+    see."""
     for name, intent in intent_log.load_all(fleet.opts).items():
         host, function = intent.host, intent.what
         leftovers = answers.get(host)
@@ -380,7 +383,7 @@ def _abandoned(
 
 
 def _unowned(fleet: Fleet, guests: Container[str], partial: Container[str]) -> Iterator[Finding]:
-    """Guests that were made for users who are not recorded as their owners."""
+    """Yield guests that were created for users and whose owners are not recorded."""
     for name, pending_guest in owners.unrecorded(fleet.opts).items():
         if name not in guests or name in partial or _guest_owner(fleet, name):
             continue
@@ -399,8 +402,8 @@ def _unowned(fleet: Fleet, guests: Container[str], partial: Container[str]) -> I
 def _duplicates(
     fleet: Fleet, answers: dict[str, Leftovers], partial: Container[str]
 ) -> Iterator[Finding]:
-    """Guests of two hosts that nobody works on. A guest that is just moved is on both for a while,
-    so they are asked once more."""
+    """Yield guests on two hosts that no operation works on. A migrating guest is on both for a
+    moment, so the hosts are asked twice."""
     duplicates = _on_several_hosts(answers, partial)
     if not duplicates:
         return
@@ -433,23 +436,23 @@ def _duplicates(
 
 @contextlib.contextmanager
 def _guest_lock(fleet: Fleet, name: str) -> Iterator[None]:
-    """Holds the guest's lock. Raises OperationFailed for one that is kept on this master: it may be
-    nowhere at the moment, and be started any time."""
+    """Hold the guest's lock. Raises OperationFailed for a managed guest: it may exist on no host
+    now, and be started at any time."""
     with lock.guest(fleet.opts, name, "virt.repair"):
         ha_provider.refuse_managed(fleet.opts, name)
         yield
 
 
 def _guest_owner(fleet: Fleet, name: str) -> str | None:
-    """Which operation of this master is at work on it, None for none: as on all that has a name
-    which a host made up."""
+    """Return the operation of this master on the guest; None if there is none, or if the name that
+    a host reports is invalid."""
     with contextlib.suppress(errors.InvalidInput):
         return lock.guest_owner(fleet.opts, name)
     return None
 
 
 def _on_several_hosts(answers: dict[str, Leftovers], partial: Container[str]) -> StatesByGuest:
-    """Name to {host: state} of those that are on several hosts and are not on their way."""
+    """Return name to {host: state} of guests that are on several hosts and not migrating."""
     busy = {
         name
         for leftovers in answers.values()
@@ -473,7 +476,7 @@ def _keys(fleet: Fleet, guests: Container[str], hosts: Container[str]) -> Iterat
         if name in guests or ha_provider.manager_of(fleet.opts, name):
             continue
         host = keys.host_of(name)
-        # of a master with syndics nobody knows that each host was asked
+        # a master with syndics does not know whether every host was asked
         sure = host in hosts and not fleet.opts.get("order_masters")
         evidence = f"this master accepted the key for a guest of {host or 'a host not recorded'}"
         yield Finding(
@@ -489,8 +492,8 @@ def _keys(fleet: Fleet, guests: Container[str], hosts: Container[str]) -> Iterat
 
 
 def _delete_key(fleet: Fleet, name: str) -> None:
-    """Deletes the key, when the guest is still nowhere, no operation is at work on it, and no
-    minion uses it."""
+    """Delete the key if still no host has the guest, no operation works on it, and no minion uses
+    the key."""
     with _guest_lock(fleet, name):
         hosts = fleet.hosts()
         guest_locations = find.locations(fleet, hosts)
@@ -504,14 +507,15 @@ def _delete_key(fleet: Fleet, name: str) -> None:
         if name in guest_locations.guests:
             places = ", ".join(sorted(guest_locations.guests[name]))
             raise errors.OperationFailed(f"its key stays: it is on {places} now")
-        # the master does not see the connection of one behind NAT
+        # the master does not see the connection of a minion behind NAT
         if name in target.connected(fleet.opts, [name]) or _answers(fleet, name):
             raise errors.OperationFailed("its key stays: a minion uses it")
         KeyStore(fleet.opts).delete(name)
 
 
 def _answers(fleet: Fleet, name: str) -> bool:
-    """Whether a minion of the id answers. Anybody can say so in its name: then the key stays."""
+    """Return whether a minion with this id answers. Any minion can answer in its name; the key
+    stays in that case."""
     return any(response.ok for response in fleet.ask([name], "test.ping", signed=False))
 
 

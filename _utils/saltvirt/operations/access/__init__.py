@@ -1,1 +1,1 @@
-"""Who may do what."""
+"""Control who may do what."""

@@ -1,9 +1,9 @@
-"""The one place that all verbs of the runner pass: is whoever asks allowed to? See docs/rights.md.
+"""Check whether the caller of a runner function is permitted to call it. See docs/rights.md.
 
-Those who have the master (fleet.asker) are not limited. For a user who was authenticated
-``virt:rights`` holds: what is not granted there is denied, and a guest to which the user may do
-nothing is not there: all hosts are asked what they have, whatever the name is, and one answer is
-made of what the user sees in it.
+A caller with access to the master itself (fleet.requester) is not restricted. For an authenticated
+user, ``virt:rights`` applies: what it does not grant is denied, and a guest to which the user has
+no rights is reported as missing. To give the same answer in both cases, all hosts are queried
+regardless of the name, and the answer contains only what the user may see.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from saltvirt.rights import confidential, grants, verbs
 from saltvirt.rights.grants import GuestIdentity, ResourceAmount
 
 TAG = "salt/virt/rights/denied"
-# what an answer or an event says of other guests, and what stands in its place: who is at work,
-# whose a disk is, what nobody can be proven to use, for whom there is room, who is of a group
+# what an answer or an event says about other guests, and its replacement: the owner of an operation
+# or of a disk, reasons that cannot be proven, hosts with capacity, members of a group
 _REDACTIONS = (
     (re.compile(r"\bof [^;]*?(?=, process \d)", re.DOTALL), "of a guest"),
     (
@@ -39,13 +39,12 @@ _REDACTIONS = (
     (re.compile(r"\b(virt:ha:reserve:) [^;]*"), rf"\1 {confidential.ROOM}"),
     (re.compile(r"\balready has \S+ of group\b"), f"already has {confidential.ANONYMOUS} of group"),
 )
-# what virt.query has of a host beside its guests
+# the keys of virt.query about a host, beside its guests
 _OF_HOST = ("freecpu", "freemem", "node_info")
-# names of snapshots and targets, as users may give them: they become parts of names of files
+# names of snapshots and targets that users give: they become parts of file names
 _TEXTS = {"snapshot", "names", "to"}
 _TEXT = re.compile("[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
-# arguments of virt.init that are a number or a text for users, never a description; and True or
-# False
+# arguments of virt.init that must be a number or a text for users, never a mapping; and flags
 _NUMBERS = ("cpu", "mem", "image", "nic", "disk")
 _SWITCHES = ("seed", "install", "start", "enable_vnc", "enable_qcow")
 
@@ -57,10 +56,10 @@ log = logging.getLogger(__name__)
 def answer(
     function: Callable[..., Answer], bound: inspect.BoundArguments, injected: object
 ) -> Answer:
-    """What a function of the runner gives back, when whoever asks may call it so.
+    """Return what a runner function returns, if the caller may call it.
 
-    injected: what Salt has put into ``__user__``. Raises Denied, NotFound, and as the function
-    does.
+    injected: the value that Salt has put into ``__user__``. Raises Denied, NotFound, and what the
+    function raises.
     """
     opts = function.__globals__.get("__opts__") or {}
     if not grants.configured(opts):
@@ -78,8 +77,9 @@ def answer(
 
 
 def may_still(opts: dict[str, Any], user: str, verb: str, name: str, uuid: str) -> bool:
-    """Whether a user who was allowed a verb of this guest is so now: by ``virt:rights``, which this
-    process has read, and by its owner as he is now. Raises InvalidInput, BadAnswer."""
+    """Return whether a user who was permitted a verb for this guest still is: according to
+    ``virt:rights`` as this process has read it, and to the guest's current owner. Raises
+    InvalidInput, BadAnswer."""
     if not grants.configured(opts):
         return True
     rights = grants.read(opts)
@@ -88,13 +88,13 @@ def may_still(opts: dict[str, Any], user: str, verb: str, name: str, uuid: str) 
 
 
 def may_ever(opts: dict[str, Any], user: str | None, verb: str) -> bool:
-    """Whether there may be a guest to which the user may do it. Raises Denied."""
+    """Return whether a guest can exist for which the user has this right. Raises Denied."""
     user_rights = _limits(opts, user)
     return user_rights is None or user_rights.may_at_all(verb)
 
 
 def may_all(opts: dict[str, Any], user: str | None, verb: str) -> bool:
-    """Whether a verb is the user's without any limit. Raises Denied."""
+    """Return whether the user may call the verb for all guests. Raises Denied."""
     user_rights = _limits(opts, user)
     return user_rights is None or user_rights.everywhere(verb)
 
@@ -106,8 +106,8 @@ def visible_to(
     hosts: list[facts.Host],
     unreachable: dict[str, str],
 ) -> Answer:
-    """What virt.query has told, of the guests that the user may query. hosts, unreachable: what
-    they have, as inventory.gather says. Raises Denied, BadAnswer."""
+    """Return the part of a virt.query listing that the user may see. hosts, unreachable: as
+    returned by inventory.gather. Raises Denied, BadAnswer."""
     user_rights = _limits(opts, user)
     if user_rights is None or user_rights.everywhere("query"):
         return listing
@@ -115,12 +115,12 @@ def visible_to(
 
 
 def is_making(opts: dict[str, Any], user: str | None, name: str) -> bool:
-    """Whether a guest of this name is being made for the user."""
+    """Return whether a guest of this name is being created for the user."""
     return user is not None and owners.maker(opts, name) == user
 
 
 def _limits(opts: dict[str, Any], user: str | None) -> grants.UserRights | None:
-    """The user's rights; None: whoever it is is not limited."""
+    """Return the user's rights; None if the user is not restricted."""
     return None if user is None or not grants.configured(opts) else _user_rights(opts, user)
 
 
@@ -136,14 +136,14 @@ def _user_rights(opts: Mapping[str, Any], user: str) -> grants.UserRights:
 
 
 def _read_ownership(opts: dict[str, Any], name: str, uuid: str) -> GuestIdentity:
-    """A guest with what is written down of it. Raises BadAnswer."""
+    """Return a guest's name with its recorded owner and labels. Raises BadAnswer."""
     record = owners.load(opts, uuid)
     return GuestIdentity(name, record.owner, record.labels)
 
 
 def requesting_user(opts: Mapping[str, Any]) -> str | None:
-    """Who asks for what is run here; None: somebody who has the master, or nobody is limited, and
-    it is not known who."""
+    """Return the user who runs this; None if the user has access to the master, or if no rights are
+    configured and the user is unknown."""
     try:
         return requester.requesting_user(opts)
     except errors.Denied:
@@ -159,7 +159,7 @@ def _report_denial(fleet: Fleet, user: str, verb: str, guest: str, error: errors
 
 @dataclass(frozen=True)
 class _Guest:
-    """A guest where a host has it."""
+    """A guest on one of its hosts."""
 
     ownership: GuestIdentity
     facts: facts.Guest
@@ -167,22 +167,22 @@ class _Guest:
 
 @dataclass(frozen=True)
 class _Cloud:
-    """What all hosts have said. hosts: host to its guests by name."""
+    """The answers of all hosts. hosts: host to its guests by name."""
 
     hosts: dict[str, dict[str, _Guest]]
     unreachable: tuple[str, ...]
 
     def instances_of(self, name: str) -> list[GuestIdentity]:
-        """The guest, on each host that has it."""
+        """Return the guest as recorded for each host that has it."""
         return [guests[name].ownership for guests in self.hosts.values() if name in guests]
 
     def uuids(self) -> list[str | None]:
-        """Those of all guests, as owners knows them."""
+        """Return the normalized UUIDs of all guests."""
         uuids = (guest.facts.uuid for guests in self.hosts.values() for guest in guests.values())
         return [owners.normalize_uuid(uuid) for uuid in uuids]
 
     def missing(self, name: str) -> errors.NotFound:
-        """The error for a guest that is not there, or is not to be seen."""
+        """Return the error for a guest that does not exist, or that the user may not see."""
         text = f"no guest {name!r} on any hypervisor"
         if self.unreachable:
             text += f" that answered (not: {', '.join(self.unreachable)})"
@@ -190,7 +190,7 @@ class _Cloud:
 
 
 class _Limited:
-    """One call by a user who has rights, and no others."""
+    """A call by a user with limited rights."""
 
     def __init__(
         self,
@@ -203,7 +203,7 @@ class _Limited:
         self._function, self._bound = function, bound
 
     def answer(self) -> Answer:
-        """As the function, or Denied, NotFound, and an event of it."""
+        """Return the function's answer. Raises Denied and NotFound, and fires an event for them."""
         with Fleet(self.opts) as fleet, contextlib.ExitStack() as stack:
             try:
                 self._rights = _user_rights(self.opts, self.user)
@@ -225,8 +225,8 @@ class _Limited:
                     ) from exc
 
     def _redact(self, value: Any, parts: list[confidential.Redaction]) -> Any:
-        """An answer without what tells of guests of others; who may call the verb of every guest
-        sees all of them."""
+        """Return the answer without details of other users' guests; unchanged if the user may call
+        the verb for all guests."""
         return value if self._rights.everywhere(self.verb) else confidential.redact(value, parts)
 
     def _subject(self) -> str:
@@ -237,7 +237,7 @@ class _Limited:
         return errors.Denied(f"{self.user} may not call virt.{self.verb}{detail}")
 
     def _authorized_call(self, fleet: Fleet, stack: contextlib.ExitStack) -> Callable[[], Answer]:
-        """What to call. Raises Denied, NotFound, InvalidInput, OperationFailed."""
+        """Return the call to make. Raises Denied, NotFound, InvalidInput, OperationFailed."""
         if not self._rights.may_at_all(self.verb):
             raise self._denied()
         self._refuse_connection()
@@ -266,8 +266,8 @@ class _Limited:
         return self._function(*self._bound.args, **self._bound.kwargs)
 
     def _refuse_connection(self) -> None:
-        """Raises Denied for an argument that chooses a host's libvirt: its address can name a
-        program (``qemu+ext:///system?command=…``), which the host runs as root."""
+        """Raise Denied for an argument that selects a host's libvirt: its address can name a
+        program (``qemu+ext:///system?command=…``), which the host would run as root."""
         arguments = self._bound.arguments
         parts = [arguments, *(value for value in arguments.values() if isinstance(value, dict))]
         for word in settings.CONNECTION:
@@ -275,7 +275,7 @@ class _Limited:
                 raise self._denied(f" with {word}")
 
     def _refuse_arguments(self, rule: verbs.VerbRule) -> None:
-        """Raises Denied for an argument that is not for users."""
+        """Raise Denied for an argument that users may not give."""
         arguments, extra = self._bound.arguments, {}
         for parameter in self._bound.signature.parameters.values():
             if parameter.kind is parameter.VAR_KEYWORD and parameter.name in arguments:
@@ -293,18 +293,19 @@ class _Limited:
                     raise self._denied(f" with {word}={units.short_repr(item)}")
 
     def _name(self, word: str, fits: Callable[[object], str]) -> str:
-        """The name that was given, which from here on is what the function gets."""
+        """Return the validated name, and pass it to the function instead of the original
+        argument."""
         name = self._bound.arguments[word] = fits(str(self._bound.arguments[word]))
         return name
 
     def _query_cloud(self, fleet: Fleet, guest: dict[str, Any] | None = None) -> _Cloud:
-        """What all hosts have, whatever was asked for."""
+        """Query all hosts, regardless of the request."""
         self._hosts, unreachable = inventory.gather(fleet, guest=guest, patient=guest is not None)
         return _cloud(self.opts, self._hosts, unreachable)
 
     def _admit(self, cloud: _Cloud, name: str) -> None:
-        """Raises NotFound where the user does not see it on each host that has it, Denied where
-        this verb is not the user's."""
+        """Raise NotFound if the user may not see the guest on each host that has it, Denied if the
+        user may not call the verb for it."""
         instances = cloud.instances_of(name)
         if not instances or not all(map(self._rights.sees, instances)):
             raise cloud.missing(name)
@@ -312,8 +313,8 @@ class _Limited:
             raise self._denied(f" of {name}")
 
     def _admit_name(self, cloud: _Cloud, name: str) -> None:
-        """Raises Denied where no guest of the user may be called so, AlreadyExists where it is
-        somebody else's."""
+        """Raise Denied if the user may not use the name, AlreadyExists if another user's guest has
+        it."""
         if not self._rights.may_name(self.verb, name):
             raise self._denied(f" for a guest {name}")
         if not all(map(self._rights.sees, cloud.instances_of(name))):
@@ -322,7 +323,7 @@ class _Limited:
     def _creating_call(
         self, fleet: Fleet, stack: contextlib.ExitStack, everywhere: bool
     ) -> Callable[[], Answer]:
-        """The call that makes guests, within the quota; they are the user's afterwards."""
+        """Return the call that creates guests within the quota. The user becomes their owner."""
         init_args = self._init_arguments()
         if not everywhere:
             self._refuse_guests(init_args)
@@ -345,7 +346,7 @@ class _Limited:
         return lambda: self._create(fleet, cloud, list(pending_guests))
 
     def _init_arguments(self) -> dict[str, Any]:
-        """The arguments of virt.init by name, what it adds itself among them."""
+        """Return the arguments of virt.init by name, with its defaults."""
         self._bound.apply_defaults()
         arguments = dict(self._bound.arguments)
         arguments.update(settings.user_kwargs(arguments.pop("kwargs", {})))
@@ -354,7 +355,7 @@ class _Limited:
         return arguments
 
     def _refuse_guests(self, init_args: dict[str, Any]) -> None:
-        """Raises Denied for guests that the user may not have made."""
+        """Raise Denied for guests that the user may not create."""
         for keys, kinds in (_NUMBERS, (str, int, float)), (_SWITCHES, (bool,)):
             for word in keys:
                 if not isinstance(init_args[word], kinds):
@@ -368,7 +369,7 @@ class _Limited:
                 raise self._denied(f" for a guest {name} of {made_of}")
 
     def _sizing_arguments(self, init_args: dict[str, Any]) -> dict[str, Any]:
-        """The arguments by which hosts say what one of them takes."""
+        """Return the arguments from which hosts compute the size of one guest."""
         keys = ("cpu", "mem", "image", "hypervisor", "nic", "disk", "disks", "enable_qcow", "seed")
         return {
             "name": init_args["name"][0],
@@ -376,7 +377,8 @@ class _Limited:
         }
 
     def _largest_amount(self, cloud: _Cloud) -> ResourceAmount:
-        """The most that one guest takes of any host. Raises Refused where none can say."""
+        """Return the largest amount that one guest takes on any host. Raises Refused if no host can
+        compute it."""
         amounts = [
             (needs.vcpus, max(needs.memory_kib, needs.max_memory_kib),
              needs.disk_bytes + sum(needs.pools.values()) + sum(d.size_bytes for d in needs.disks))
@@ -395,7 +397,7 @@ class _Limited:
         amount: ResourceAmount,
         count: int,
     ) -> None:
-        """Raises Denied for more than the quota."""
+        """Raise Denied if the quota would be exceeded."""
         if self._rights.quota.unlimited:
             return
         if cloud.unreachable:
@@ -425,8 +427,8 @@ class _Limited:
             raise errors.Denied(f"the quota of {self.user} does not allow it: {reason}")
 
     def _unrecorded(self, cloud: _Cloud) -> dict[str, owners.PendingGuest]:
-        """Name to Making, of the guests that were made for users who are not recorded as their
-        owners. All hosts have answered: what is no such guest any more is forgotten."""
+        """Return name to PendingGuest of the guests that were created for users and whose owners
+        are not recorded. All hosts have answered, so records without such a guest are removed."""
         pending_guests = owners.unrecorded(self.opts)
         for name in [*pending_guests]:
             instances = cloud.instances_of(name)
@@ -436,13 +438,13 @@ class _Limited:
         return pending_guests
 
     def _is_mine(self, owner: str | None) -> bool:
-        """Whether it counts: by another spelling of the user's name, too."""
+        """Return whether the owner is this user, also in another spelling of the name."""
         return owner is not None and grants.normalize_user(owner) == grants.normalize_user(
             self.user
         )
 
     def _create(self, fleet: Fleet, before: _Cloud, guest_names: list[str]) -> Answer:
-        """Calls the function. What it has made under names that were free is the user's."""
+        """Call the function. New guests under names that were free become the user's."""
         try:
             result = self._call()
         except errors.VirtError:
@@ -467,21 +469,21 @@ class _Limited:
         return redacted
 
     def _count_unsure(self, before: _Cloud, failed: list[str]) -> None:
-        """Of what failed, guests that may exist all the same count: their hosts were asked to make
-        them, and it is not known what became of that."""
+        """Count failed guests that may nevertheless exist: their hosts were asked to create them,
+        and the result is unknown."""
         for name in failed:
             if not before.instances_of(name) and intent_log.load(self.opts, name):
                 self._count_unrecorded(name)
 
     def _count_unrecorded(self, name: str) -> None:
-        """The guest counts in the quota until its operator says whose it is."""
+        """Count the guest in the quota until the operator records its owner."""
         try:
             owners.store_unrecorded(self.opts, name)
         except OSError:
             log.exception("that %s is of %s", name, self.user)
 
     def _record_owner(self, uuid: str, name: str) -> bool:
-        """Whether the guest is written down as the user's."""
+        """Record the user as the guest's owner. Return whether that succeeded."""
         try:
             owners.set_owner(self.opts, uuid, name, self.user)
         except (OSError, errors.VirtError):
@@ -490,8 +492,9 @@ class _Limited:
         return True
 
     def _is_new(self, uuid: str, before: _Cloud, after: _Cloud) -> bool:
-        """Whether it can be that of a guest that was just made. Its host says it: by that of
-        another one this would be the user's, too."""
+        """Return whether the UUID can belong to a guest that was just created. The UUID is the
+        host's claim: with the UUID of another guest, the user would become the owner of that guest,
+        too."""
         normalized = owners.normalize_uuid(uuid)
         if (
             normalized is None
@@ -503,7 +506,7 @@ class _Limited:
 
 
 def _cloud(opts: dict[str, Any], hosts: list[facts.Host], unreachable: dict[str, str]) -> _Cloud:
-    """What the hosts have, with what is written down of each guest. Raises BadAnswer."""
+    """Return the guests of all hosts with their recorded owners and labels. Raises BadAnswer."""
     by_host = {
         host.name: {
             guest.name: _Guest(_read_ownership(opts, guest.name, guest.uuid), guest)
@@ -515,7 +518,7 @@ def _cloud(opts: dict[str, Any], hosts: list[facts.Host], unreachable: dict[str,
 
 
 def _narrow(user_rights: grants.UserRights, verb: str, listing: Answer, cloud: _Cloud) -> Answer:
-    """What a listing has of the guests that the user may see."""
+    """Return the part of a listing with the guests that the user may see."""
     visible = {
         host: {name for name, guest in guests.items() if user_rights.may(verb, guest.ownership)}
         for host, guests in cloud.hosts.items()
@@ -536,7 +539,8 @@ def _sum(amounts: list[ResourceAmount]) -> ResourceAmount:
 
 
 def _visible_part(host_entry: Any, visible: set[str]) -> Any:
-    """What one host has in virt.list, or in virt.query, of the guests with these names."""
+    """Return the part of one host's entry in virt.list or virt.query with the guests of these
+    names."""
     if not isinstance(host_entry, dict) or "error" in host_entry:
         return {"error": "it does not answer as it should"}
     if "vm_info" in host_entry:
@@ -554,7 +558,7 @@ def _visible_part(host_entry: Any, visible: set[str]) -> Any:
 
 
 def redact(value: Any) -> Any:
-    """An answer, or an event, without what its words say of other guests."""
+    """Return an answer, or an event, without what its texts say about other guests."""
     if isinstance(value, dict):
         return {word: redact(item) for word, item in value.items()}
     if isinstance(value, (list, tuple)):

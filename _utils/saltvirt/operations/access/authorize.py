@@ -1,4 +1,4 @@
-"""Let a hypervisor hand in the minion key of a new guest."""
+"""Permit a hypervisor to submit the minion key of a new guest."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from saltvirt.operations.core.operation import Checked, Reasons, Result
 
 
 class Authorize:
-    """Writes the permission. pillar: what this master will add to the guest's."""
+    """Write the permission. pillar: what this master will add to the guest's pillar."""
 
     def __init__(
         self, fleet: Fleet, name: str, host: str, pillar: dict[str, Any] | None = None
@@ -19,7 +19,7 @@ class Authorize:
         self.fleet, self.name, self.host, self.pillar = fleet, str(name), host, pillar
 
     def check(self) -> Checked:
-        """What the host would be allowed to."""
+        """Return what the host would be permitted."""
         reasons = Reasons()
         with reasons:
             self._check_request(reasons)
@@ -28,7 +28,7 @@ class Authorize:
         return reasons.checked(self.name)
 
     def run(self) -> Result:
-        """Raises InvalidInput, NotFound, Unsupported."""
+        """Write the permission. Raises InvalidInput, NotFound, Unsupported."""
         self._check_request(Reasons(first=True))
         authorization.Authorizations(self.fleet.opts).grant(
             self.host, self.name, pillar=self.pillar

@@ -1,9 +1,10 @@
-"""Who has deployed which guest, and its labels: the master's own record, a file for each UUID that
-libvirt gave.
+"""Record the owner and the labels of each guest on the master, in a file named by the UUID that
+libvirt gave to the guest.
 
-A host's word makes nobody an owner and no label, and neither does a guest's record there, which
-whoever uses libvirt may change. So it follows the guest to other hosts and other names, and stays
-when it is purged: one that is made again from a backup, as itself, has the owner that it had.
+Neither a host's answer nor the guest's record on the host, which every user of libvirt can change,
+makes a user an owner or sets a label. The master's record follows the guest to other hosts and
+other names, and remains after a purge: a guest that is restored as itself from a backup has its
+former owner.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from saltvirt.system import file_lock
 
 @dataclass(frozen=True)
 class Owner(Message):
-    """Of one guest. guest: its name when it was written. labels: what grants may be about."""
+    """The owner of one guest. guest: its name when the record was written. labels: labels that
+    grants refer to."""
 
     guest: str
     owner: str | None = None
@@ -35,7 +37,7 @@ class Owner(Message):
 
 @dataclass(frozen=True)
 class PendingGuest(Message):
-    """A guest that a user is having made."""
+    """A guest that is being created for a user."""
 
     owner: str
     vcpus: int
@@ -43,7 +45,7 @@ class PendingGuest(Message):
     disk_bytes: int
 
     def amount(self) -> ResourceAmount:
-        """What it will take."""
+        """Return the resources that the guest will take."""
         return ResourceAmount(1, self.vcpus, self.memory_kib, self.disk_bytes)
 
 
@@ -60,8 +62,7 @@ def _unrecorded(opts: file_lock.Opts) -> Path:
 
 
 def normalize_uuid(uuid: str) -> str | None:
-    """By what a guest is written down, however its UUID is spelled; None for what is no UUID,
-    whoever said it."""
+    """Return the canonical spelling of a UUID; None if the text is not a UUID."""
     try:
         return str(uuids.UUID(uuid))
     except ValueError:
@@ -69,14 +70,14 @@ def normalize_uuid(uuid: str) -> str | None:
 
 
 def _path(opts: file_lock.Opts, uuid: str) -> Path | None:
-    """The file of a guest; None for what is no UUID."""
+    """Return the file of a guest; None if the text is not a UUID."""
     name = normalize_uuid(uuid)
     return None if name is None else _folder(opts) / name
 
 
 def load(opts: file_lock.Opts, uuid: str) -> Owner:
-    """What is written down of the guest with that UUID; nobody's where it is nothing. Raises
-    BadAnswer for a file that is damaged: nobody is taken for its owner."""
+    """Return the record of the guest with that UUID, without an owner if none is recorded. Raises
+    BadAnswer if the file is damaged, so that no user is mistaken for the owner."""
     path = _path(opts, uuid)
     if path is None:
         return Owner("")
@@ -91,12 +92,12 @@ def load(opts: file_lock.Opts, uuid: str) -> Owner:
 
 
 def set_owner(opts: file_lock.Opts, uuid: str, guest: str, owner: str | None) -> None:
-    """The guest is this user's from now on; None: nobody's. Raises OperationFailed."""
+    """Make this user the guest's owner; None: no owner. Raises OperationFailed."""
     _write(opts, uuid, replace(load(opts, uuid), guest=guest, owner=owner))
 
 
 def set_labels(opts: file_lock.Opts, uuid: str, guest: str, labels: tuple[str, ...]) -> None:
-    """The guest has these labels from now on, and no others. Raises OperationFailed."""
+    """Replace the guest's labels. Raises OperationFailed."""
     _write(opts, uuid, replace(load(opts, uuid), guest=guest, labels=labels))
 
 
@@ -113,8 +114,8 @@ def _write(opts: file_lock.Opts, uuid: str, record: Owner) -> None:
 
 @contextlib.contextmanager
 def one_at_a_time(opts: file_lock.Opts) -> Iterator[None]:
-    """Around the look at what is there and what is being made, and making(). Raises OperationFailed
-    when others take too long."""
+    """Hold the lock of all ownership changes for the block: from the check of existing and pending
+    guests to the call of making(). Raises OperationFailed after ``virt:queue_timeout``."""
     path = _making(opts).parent / "lock"
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     purpose = "a look at what users have"
@@ -129,8 +130,8 @@ def one_at_a_time(opts: file_lock.Opts) -> Iterator[None]:
 
 @contextlib.contextmanager
 def making(opts: file_lock.Opts, pending_guests: dict[str, PendingGuest]) -> Iterator[None]:
-    """Around the making of guests, name to Making: they count until it ends, also when its process
-    dies. To be entered in one_at_a_time()."""
+    """Count the pending guests (name to PendingGuest) until the block ends, or the process dies.
+    Call this while one_at_a_time() is held."""
     folder, handles = _making(opts), []
     try:
         for name, record in pending_guests.items():
@@ -145,17 +146,17 @@ def making(opts: file_lock.Opts, pending_guests: dict[str, PendingGuest]) -> Ite
 
 
 def store_unrecorded(opts: file_lock.Opts, name: str) -> None:
-    """A guest of this name was made, or may have been, and its owner could not be recorded: it
-    counts for that user on. To be called in making(): its file is kept under another name, for
-    which a full disk has room. Raises OSError."""
+    """Keep counting a guest for its user, because the guest was or may have been created and its
+    owner could not be recorded. Call this within making(): renaming the file works even if the disk
+    is full. Raises OSError."""
     folder = _unrecorded(opts)
     folder.mkdir(mode=0o700, exist_ok=True)
     os.replace(_making(opts) / name, folder / name)
 
 
 def unrecorded(opts: file_lock.Opts) -> dict[str, PendingGuest]:
-    """Name to Making, of the guests whose owners could not be recorded, or whose process died
-    before: they may exist."""
+    """Return name to PendingGuest of the guests whose owners could not be recorded, or whose
+    process died before that. These guests may exist."""
     pending_guests: dict[str, PendingGuest] = {}
     for path in sorted(_making(opts).glob("[!.]*")) + sorted(_unrecorded(opts).glob("[!.]*")):
         with contextlib.suppress(FileNotFoundError):
@@ -166,7 +167,8 @@ def unrecorded(opts: file_lock.Opts) -> dict[str, PendingGuest]:
 
 
 def forget_unrecorded(opts: file_lock.Opts, name: str) -> None:
-    """There is no such guest, or its owner is known by now. One that is being made is not meant."""
+    """Remove the record: the guest does not exist, or its owner is recorded. Records of guests that
+    are being created are kept."""
     for folder in (_making(opts), _unrecorded(opts)):
         path = folder / name
         with contextlib.suppress(FileNotFoundError):
@@ -175,7 +177,7 @@ def forget_unrecorded(opts: file_lock.Opts, name: str) -> None:
 
 
 def maker(opts: file_lock.Opts, name: str) -> str | None:
-    """For whom a guest of this name is being made; None: nobody."""
+    """Return the user for whom a guest of this name is being created, or None."""
     with contextlib.suppress(OSError, ValueError, errors.BadAnswer, errors.InvalidInput):
         path = _making(opts) / names.guest(name)
         if not file_lock.is_taken(path):
@@ -186,8 +188,8 @@ def maker(opts: file_lock.Opts, name: str) -> str | None:
 
 
 def being_made(opts: file_lock.Opts) -> dict[str, PendingGuest]:
-    """Name to Making, of all that users are having made now. To be called in one_at_a_time(). What
-    a process that died was making is in unrecorded()."""
+    """Return name to PendingGuest of all guests that are being created for users. Call this while
+    one_at_a_time() is held. For processes that died, see unrecorded()."""
     pending_guests: dict[str, PendingGuest] = {}
     folder = _making(opts)
     names: list[str] = []

@@ -1,4 +1,4 @@
-"""Whether a hypervisor may be taken from those that the master waits for."""
+"""Check whether the certificates of a hypervisor can be revoked."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ _SHOWN = 5
 
 
 def refuse_running(fleet: Fleet, host: str) -> None:
-    """Raises OperationFailed where the host still runs guests by its minion's word, also when
-    virt:hosts does not match it any more, and where a host that does not answer had guests that no
-    other host has been heard to have since: once it is revoked they may be started elsewhere, and
-    run twice.
-    """
+    """Raise OperationFailed if the host's minion reports running guests, even if virt:hosts no
+    longer matches the host; or if a host that does not answer had guests that no other host has
+    reported since. After the revocation, other hosts can start these guests, which would then run
+    twice."""
     if host in target.accepted(fleet.opts) or fleet.opts.get("order_masters"):
         answer = fleet.gather([host], "virt.running_names")[host]
         if answer.ok:
@@ -42,8 +41,7 @@ def refuse_running(fleet: Fleet, host: str) -> None:
 
 
 def _query_others(fleet: Fleet, host: str) -> None:
-    """Asks the other hosts what they have now: a guest that moved away is known there from here
-    on."""
+    """Query the other hosts, so that guests that have moved away are known to be there."""
     with contextlib.suppress(errors.NotFound):  # there is no hypervisor
         other_hosts = [candidate for candidate in fleet.hosts() if candidate != host]
         if other_hosts:
@@ -56,5 +54,5 @@ def _listed(guests: list[str]) -> str:
 
 
 def is_known(fleet: Fleet, host: str) -> bool:
-    """Whether guests were ever made on the host, so that the master waits for it."""
+    """Return whether guests were ever created on the host, so that the master waits for it."""
     return host in shared_storage_check.guest_hosts(fleet.opts)

@@ -1,4 +1,4 @@
-"""Whose guests are whose, and their labels: shown, and said by those who have the master."""
+"""Show and change the owners and the labels of guests. Requires access to the master."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Guests = dict[str, dict[str, facts.Guest]]
 
 
 def _query_guests(fleet: Fleet) -> tuple[find.Locations, Guests]:
-    """(which host has which guest, the guests), by what all hosts say."""
+    """Return (which host has which guest, the guests) as reported by all hosts."""
     hosts, unreachable = inventory.gather(fleet)
     guests = {host.name: {guest.name: guest for guest in host.guests} for host in hosts}
     states = {
@@ -28,13 +28,13 @@ def _query_guests(fleet: Fleet) -> tuple[find.Locations, Guests]:
 
 
 class SetOwner:
-    """Writes down whose a guest is; owner None: nobody's who is limited."""
+    """Record the owner of a guest; None: no owner."""
 
     def __init__(self, fleet: Fleet, name: str, owner: object) -> None:
         self.fleet, self.name, self.owner = fleet, str(name), owner
 
     def _plan(self) -> tuple[str, str | None, str | None]:
-        """(the guest's UUID, its owner, who is to be). Raises InvalidInput, NotFound."""
+        """Return (UUID, current owner, new owner). Raises InvalidInput, NotFound."""
         name = names.existing_guest(self.name)
         owner = None if self.owner in (None, "") else _text("owner must be a user", self.owner)
         if owner and owner.startswith((grants.GROUP, grants.EVERYBODY)):
@@ -47,7 +47,7 @@ class SetOwner:
         return uuid, owners.load(self.fleet.opts, uuid).owner, owner
 
     def check(self) -> Checked:
-        """Whose it would be."""
+        """Return who would be the owner."""
         reasons = Reasons()
         with reasons:
             _, before, owner = self._plan()
@@ -57,7 +57,7 @@ class SetOwner:
         return reasons.checked(self.name)
 
     def run(self) -> Result:
-        """Raises InvalidInput, NotFound, OperationFailed."""
+        """Record the owner. Raises InvalidInput, NotFound, OperationFailed."""
         with owners.one_at_a_time(self.fleet.opts):
             uuid, before, owner = self._plan()
             owners.set_owner(self.fleet.opts, uuid, self.name, owner)
@@ -67,13 +67,13 @@ class SetOwner:
 
 
 class SetLabels:
-    """Writes down the labels of a guest: a list, or one, or None for none."""
+    """Replace the labels of a guest: a list, one label, or None for none."""
 
     def __init__(self, fleet: Fleet, name: str, labels: object) -> None:
         self.fleet, self.name, self.labels = fleet, str(name), labels
 
     def _plan(self) -> tuple[str, list[str], list[str]]:
-        """(the guest's UUID, its labels, those it is to have). Raises InvalidInput, NotFound."""
+        """Return (UUID, current labels, new labels). Raises InvalidInput, NotFound."""
         name, value = names.existing_guest(self.name), self.labels
         values = value if isinstance(value, list) else [] if value in (None, "") else [value]
         labels = sorted({_text("labels must be texts", label) for label in values})
@@ -81,7 +81,7 @@ class SetLabels:
         return uuid, list(owners.load(self.fleet.opts, uuid).labels), labels
 
     def check(self) -> Checked:
-        """What it would have."""
+        """Return which labels the guest would have."""
         reasons = Reasons()
         with reasons:
             _, before, labels = self._plan()
@@ -91,7 +91,7 @@ class SetLabels:
         return reasons.checked(self.name)
 
     def run(self) -> Result:
-        """Raises InvalidInput, NotFound, OperationFailed."""
+        """Record the labels. Raises InvalidInput, NotFound, OperationFailed."""
         with owners.one_at_a_time(self.fleet.opts):
             uuid, before, labels = self._plan()
             owners.set_labels(self.fleet.opts, uuid, self.name, tuple(labels))
@@ -100,8 +100,8 @@ class SetLabels:
 
 
 def _uuid(fleet: Fleet, name: str) -> str:
-    """The guest's. Raises NotFound; OperationFailed where another guest has it, too: one of the
-    hosts does not say the truth."""
+    """Return the guest's UUID. Raises NotFound; OperationFailed if another guest has the same UUID,
+    because one of the hosts reports a wrong one."""
     locations, guests = _query_guests(fleet)
     host = locations.host_of(name)
     uuid = guests[host][name].uuid
@@ -120,7 +120,7 @@ def _uuid(fleet: Fleet, name: str) -> str:
 
 
 def _text(requirement: str, value: object) -> str:
-    """A text of one line; YAML reads one of digits as a number."""
+    """Return a text of one line. YAML reads a text of digits as a number."""
     is_valid = isinstance(value, (str, int)) and not isinstance(value, bool)
     if not is_valid or not str(value).isprintable() or not str(value):
         raise errors.InvalidInput(f"{requirement}, not {units.short_repr(value)}")
@@ -140,7 +140,7 @@ def _changes(field: str, before: object, after: object) -> dict[str, Any]:
 
 
 def list_owners(fleet: Fleet) -> dict[str, Any]:
-    """As virt.owners shows it. Raises InvalidInput for what virt:rights has wrong."""
+    """Return the data of virt.owners. Raises InvalidInput if virt:rights is invalid."""
     grants.read(fleet.opts)
     locations, guests = _query_guests(fleet)
     all_guests = {

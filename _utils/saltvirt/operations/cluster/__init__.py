@@ -1,1 +1,1 @@
-"""What the hosts have and can take."""
+"""Resources and guests of the hosts."""

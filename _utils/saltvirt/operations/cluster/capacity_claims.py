@@ -1,9 +1,9 @@
-"""Guests that have got a host on this master and are not there yet: what is placed at the same
-moment takes room beside them.
+"""Claim capacity for guests that are placed on a host and do not exist there yet, so that
+concurrent placements count them.
 
-A host says itself whether it has room. Room for the loss of hosts is of all of them together, so
-where that is kept each guest is written down: a file a guest, which counts while its operation has
-another one locked.
+Each host checks its own capacity. The failover reserve depends on all hosts together; if it is
+configured, each placed guest is recorded in a file of its own. A claim counts while the operation
+that made it holds its lock file.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from saltvirt.operations.cluster import ha_provider
 from saltvirt.placement import facts
 from saltvirt.system import file_lock
 
-# what ended so long ago is missing in nobody's picture of the hosts
+# every inventory includes the guests of an operation that ended longer ago than this
 _MAX_AGE_S = 24 * 3600
-# what the name of an operation's locked file begins with
+# prefix of the lock file of an operation
 _OPERATION_PREFIX = ".of-"
 
 
 class _Claim(NamedTuple):
-    """by: the operation. ha: what virt.init was told."""
+    """A claim. operation_id: the operation. ha: the argument of virt.init."""
 
     operation_id: str
     host: str
@@ -39,15 +39,15 @@ class _Claim(NamedTuple):
 
 
 class Claims:
-    """What one operation has promised. The hosts are asked after it was made: who ended before that
-    is where they say."""
+    """The claims of one operation. Create this before the hosts are queried: guests of operations
+    that ended before are in the answers of the hosts."""
 
     def __init__(self, opts: file_lock.Opts, provider: ha_provider.HaProvider) -> None:
         self._opts, self._provider = opts, provider
         self._folder = Path(opts["cachedir"]) / "virt" / "promised"
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._operation_id = secrets.token_hex(8)
-        # one handle, however many guests are promised
+        # one handle for all claims of the operation
         self._handle = file_lock.take(
             self._folder / f"{_OPERATION_PREFIX}{self._operation_id}", "promises of room"
         )
@@ -60,9 +60,11 @@ class Claims:
     def turn(
         self, reserve: ha_provider.CapacityReserve | None, hosts: Collection[facts.Host]
     ) -> Iterator[None]:
-        """Alone on this master for the block, with all in the room that others have promised.
+        """Hold the placement lock of this master for the block, with the claims of all other
+        operations in the reserve.
 
-        hosts: as they said. Raises OperationFailed after ``virt:queue_timeout``."""
+        hosts: their inventories. Raises OperationFailed after ``virt:queue_timeout``.
+        """
         path, purpose = self._folder / ".turn", "a placement beside virt:ha:reserve"
         handle = file_lock.wait(
             self._opts, lambda: file_lock.take(path, purpose), lambda: file_lock.owner(path)
@@ -98,7 +100,7 @@ class Claims:
                     reserve.take(claim.host, claim.guest, self._ha_options(claim.ha))
 
     def _is_active(self, operation_id: str) -> bool:
-        """Whether the operation that promised it is still at work."""
+        """Return whether the operation of the claim is still running."""
         return file_lock.is_taken(self._folder / f"{_OPERATION_PREFIX}{operation_id}")
 
     def _remove_stale(self, entry: os.DirEntry[str]) -> None:
@@ -113,8 +115,8 @@ class Claims:
         return None
 
     def claim(self, host: str, guest: facts.Guest, ha: Any) -> None:
-        """The guest gets the host, and not the one that it was promised before. ha: what virt.init
-        was told."""
+        """Claim the host for the guest, instead of the host that was claimed before. ha: the
+        argument of virt.init."""
         path = self._folder / names.guest(guest.name)
         existing = None if guest.name in self._own_names else _read(path)
         if existing and self._is_active(existing.operation_id):
@@ -124,13 +126,13 @@ class Claims:
         self._own_names.add(guest.name)
 
     def withdraw(self, name: str) -> None:
-        """It does not come after all."""
+        """Remove the claim of a guest that will not be created."""
         if name in self._own_names:
             self._own_names.discard(name)
             (self._folder / name).unlink(missing_ok=True)
 
     def end(self) -> None:
-        """All of it is where it was promised."""
+        """End the operation: all its guests exist on the claimed hosts."""
         for name in self._own_names:
             with contextlib.suppress(FileNotFoundError):
                 os.utime(self._folder / name)
@@ -143,7 +145,7 @@ class Claims:
 def open_claims(
     opts: file_lock.Opts, provider: ha_provider.HaProvider | None
 ) -> Iterator[Claims | None]:
-    """The Promises of an operation for the block; None where no room is kept."""
+    """Yield the Claims of an operation for the block; None if no reserve is configured."""
     if provider is None or not provider.has_reserve:
         yield None
         return
@@ -159,12 +161,12 @@ def turn(
     reserve: ha_provider.CapacityReserve | None,
     hosts: Collection[facts.Host],
 ) -> contextlib.AbstractContextManager[None]:
-    """As Promises.turn; nothing without any."""
+    """Return Claims.turn(), or a null context without claims."""
     return claims.turn(reserve, hosts) if claims else contextlib.nullcontext()
 
 
 def _read(path: Path) -> _Claim | None:
-    """What the file says; None of one that is damaged or gone."""
+    """Return the claim in the file; None if the file is damaged or missing."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         guest = facts.Guest.from_answer({**data["guest"], "name": path.name}, str(path))

@@ -1,4 +1,4 @@
-"""Hosts on which a guest would take room that is kept for the loss of others."""
+"""Find hosts on which a guest would use capacity that is reserved for failover."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from saltvirt.operations.cluster import ha_provider, inventory
 from saltvirt.placement import choose, facts
 from saltvirt.rights import confidential
 
-# what says so, as placement's filters have names
+# the name of this check in placement results, like that of a filter
 FILTER = "reserve"
 
 
@@ -23,11 +23,11 @@ def best(
     hosts: Mapping[str, facts.Host],
     ha_options: Any = None,
 ) -> choose.PlacementDecision:
-    """The Decision that begins with a host on which the guest breaks nothing. Those before it are
-    rejected. Where only a warning is wanted they come last, and if all break it the first stays,
-    with the warning.
+    """Return the Decision with the first host on which the guest keeps the reserve intact. Hosts
+    ranked before it are rejected. If the reserve only warns, they come last; if all hosts break it,
+    the order is unchanged and the Decision has the warning.
 
-    Those after it were not looked at: who goes on to the next calls this again.
+    Hosts ranked after it are not checked: call this again before you try the next one.
     """
     if reserve is None or not decision.ranked:
         return decision
@@ -53,9 +53,9 @@ def filter_moves(
     guest: facts.Guest,
     first: str | None = None,
 ) -> tuple[choose.PlacementDecision, dict[str, str]]:
-    """(the Decision without the hosts on which a guest that moves breaks anything, host to what is
-    only said of it). first: a host that a person has named: of the others only those are looked at
-    that come before one on which nothing is broken."""
+    """Return (the Decision without hosts on which a migrated guest breaks the reserve, host to
+    warning). first: the host that the operator named; of the other hosts, only those ranked before
+    the first intact one are checked."""
     if reserve is None:
         return decision, {}
     refusals: dict[str, str] = {}
@@ -78,8 +78,8 @@ def spare_reserve(
     reserve: ha_provider.CapacityReserve | None,
     guest: facts.Guest,
 ) -> choose.PlacementDecision:
-    """The Decision that begins with a host on which a guest that must move breaks nothing, if there
-    is one: it has that then."""
+    """Return the Decision with a host on which a guest that must move keeps the reserve intact, if
+    one exists, and count the guest there."""
     if reserve is None or not decision.ranked:
         return decision
     ranked = [*decision.ranked]
@@ -100,8 +100,9 @@ def on_current_host(
     clone_name: str | None = None,
     runs: bool = True,
 ) -> str:
-    """What it would break that a guest of the host starts, or is copied there, where that is only
-    said; else nothing. clone_name: the name of the copy. runs: it will run. Raises Refused."""
+    """Return the warning if starting or copying a guest on its host breaks the reserve, or "".
+    clone_name: the name of the copy. runs: whether the guest will run. Raises Refused if the
+    reserve is enforced."""
     if provider is None or not provider.has_reserve:
         return ""
     hosts, _ = inventory.gather(fleet)
@@ -119,7 +120,7 @@ def on_current_host(
 
 
 def _broken(subject: str, detail: str) -> str:
-    """The sentence about what breaks the reserve; why names the guests of others."""
+    """Return the sentence about the broken reserve; its details name guests of other users."""
     return (
         f"{subject} would break virt:ha:reserve: "
         f"{confidential.sensitive(detail, confidential.ROOM)}"

@@ -1,5 +1,8 @@
-"""Where is a guest? One question to all hosts, names and states only. And where was it last seen?
-What could show by that alone that two hosts have it is asked of all, see docs/runner.md."""
+"""Find the host of a guest.
+
+The hosts are asked for names and states only. If the guest's cached host confirms it, operations
+for which a second definition is harmless ask no other host; see docs/runner.md.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +21,8 @@ BELOW_SYNDIC = "this master has syndics: hosts below one that does not answer ar
 
 
 class NamesOnDisk:
-    """What libvirt's files tell of the names on hosts that did not answer: where libvirt alone is
-    silent, they do. The hosts are asked once, when somebody first wants to know."""
+    """Guest names from libvirt's files on hosts that did not answer: if only libvirt hangs, the
+    files are readable. The hosts are asked once, at the first use."""
 
     def __init__(self, hosts: Iterable[str] = ()) -> None:
         self._hosts = hosts
@@ -27,7 +30,7 @@ class NamesOnDisk:
         self._lock = threading.Lock()
 
     def names(self, fleet: Fleet) -> dict[str, frozenset[str]]:
-        """Host to the names of its guests, of those of the hosts whose files could be read."""
+        """Return host to the names of its guests, for each host whose files could be read."""
         with self._lock:
             if self._names is None:
                 answers = fleet.ask(sorted(self._hosts), "virt.names_on_disk")
@@ -43,15 +46,16 @@ LastSeen = Callable[[str], "tuple[str, str] | None"]
 
 
 def last_seen_lookup(opts: dict[str, Any], unreachable: Iterable[str]) -> LastSeen:
-    """What Locations.last_seen is."""
+    """Return the function for Locations.last_seen."""
     return lambda name: location_cache.last_seen(opts, name, unreachable)
 
 
 @dataclass(frozen=True)
 class Locations:
-    """guests: name to {host: state}. unreachable: host to why it did not answer. unknown: why there
-    may be hosts that are not known, or None. files: of the unreachable. last_seen: of the name of a
-    guest: which of the unreachable had it when it was last heard, and when that was."""
+    """Where guests are. guests: name to {host: state}. unreachable: host to why it did not answer.
+    unknown: why unknown hosts may exist, or None. names_on_disk: of the unreachable hosts.
+    last_seen: returns which of the unreachable hosts had a guest when it last answered, and when
+    that was."""
 
     guests: dict[str, dict[str, str]] = field(default_factory=dict)
     unreachable: dict[str, str] = field(default_factory=dict)
@@ -60,11 +64,11 @@ class Locations:
     last_seen: LastSeen = field(default=lambda _name: None, compare=False, repr=False)
 
     def host_of(self, name: str) -> str:
-        """The one host that has the guest.
+        """Return the one host that has the guest.
 
-        Raises NotFound, naming the hosts that could not be asked, or the one that had it when it
-        was last heard; and OperationFailed when two hosts have it: which one is meant is never
-        guessed.
+        Raises NotFound, with the hosts that did not answer, or the host that had the guest when it
+        last answered; OperationFailed if two hosts have the guest, because it is unknown which one
+        is meant.
         """
         hosts = self.guests.get(name, {})
         if len(hosts) == 1:
@@ -94,7 +98,7 @@ class Locations:
 
 
 def locations(fleet: Fleet, hosts: list[str] | None = None) -> Locations:
-    """Asks every host which guests it has. Returns a Locations."""
+    """Ask every host which guests it has."""
     states: dict[str, dict[str, str]] = {}
     unreachable: dict[str, str] = {}
     for answer in fleet.ask(hosts or fleet.hosts(), "virt.vm_state"):
@@ -114,13 +118,13 @@ def locations(fleet: Fleet, hosts: list[str] | None = None) -> Locations:
 
 
 def leftovers(fleet: Fleet, host: str, **options: Any) -> Leftovers:
-    """What interrupted operations have left on the host. options: as Fleet.one takes them. Raises
-    as that does."""
+    """Return what interrupted operations have left on the host. options: as for Fleet.call, which
+    raises the errors."""
     return Leftovers.from_answer(fleet.call(host, "virt.leftovers", **options), host)
 
 
 def by_name(states: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
-    """Guest to {host: state}, of host to {guest: state}."""
+    """Convert {host: {guest: state}} to {guest: {host: state}}."""
     guests: dict[str, dict[str, str]] = {}
     for host, host_states in states.items():
         for name, state in host_states.items():
@@ -129,7 +133,7 @@ def by_name(states: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]
 
 
 def locate(fleet: Fleet, name: str) -> tuple[str, str]:
-    """(host, state) of the guest. Raises as Locations.host_of does."""
+    """Return (host, state) of the guest. Raises as Locations.host_of does."""
     guest_locations = locations(fleet)
     host = guest_locations.host_of(name)
     location_cache.store(fleet.opts, name, host)
@@ -137,17 +141,18 @@ def locate(fleet: Fleet, name: str) -> tuple[str, str]:
 
 
 def cached_host(fleet: Fleet, name: str) -> str | None:
-    """The host where the guest was last seen, when it is a hypervisor of this master with a
-    connection. What is below a syndic is found by asking all."""
+    """Return the host where the guest was last seen, if it is a connected hypervisor of this
+    master. Guests below a syndic are found by asking all hosts."""
     host = None if fleet.opts.get("order_masters") else location_cache.load(fleet.opts, name)
     return host if host in fleet.hosts() and fleet.connected([host]) else None
 
 
 def last_seen(fleet: Fleet, name: str) -> tuple[str, str] | None:
-    """(host, state) of a guest that is active where it was last seen, by that host's own word.
+    """Return (host, state) of a guest that is active where it was last seen, as confirmed by that
+    host.
 
-    None when that is not so, or not known: then all are asked. One that is off there may
-    run on another.
+    Returns None if this is false or unknown: then all hosts must be asked. A guest that is off
+    there may be running on another host.
     """
     host = cached_host(fleet, name)
     if host is None:
@@ -158,8 +163,8 @@ def last_seen(fleet: Fleet, name: str) -> tuple[str, str] | None:
 
 
 def info(fleet: Fleet, name: str) -> tuple[str, dict[str, Any]]:
-    """(host, what its ``virt.vm_info`` tells of the guest). Of one that is active where it was last
-    seen no other host is asked. Raises as Locations.host_of does, and as Fleet.one."""
+    """Return (host, its ``virt.vm_info`` of the guest). If the guest is active where it was last
+    seen, no other host is asked. Raises as Locations.host_of and Fleet.call do."""
     host = cached_host(fleet, name)
     if host:
         answer = fleet.gather([host], "virt.vm_info", {"vm_": name})[host]

@@ -1,9 +1,9 @@
-"""Guests that somebody on this master keeps as they are wanted: what moves, starts or stops them
-otherwise would be undone, or would run them twice.
+"""Guests that a provider such as high availability manages: other operations must not move, start
+or stop them, because the provider would revert that, or the guest would run twice.
 
-A file a guest, with what to do instead. Nobody who keeps none has such a folder. Who keeps them is
-a Keeper, which the adapters hand to the operations that make and place guests; without one nothing
-is asked for, and nothing costs more.
+Each managed guest has a file that names the provider and what to do instead; the folder exists only
+if guests are managed. Adapters pass a HaProvider to the operations that create and place guests.
+Without a provider, these checks cost nothing.
 """
 
 from __future__ import annotations
@@ -23,68 +23,66 @@ _MAX_CHARS = 1000
 
 
 class CapacityReserve(Protocol):
-    """What is kept free for the loss of hosts, while one guest after the other is placed. warns:
-    what breaks it is only said."""
+    """The capacity that is reserved for failover, while guests are placed one after the other.
+    warns: a broken reserve is only reported."""
 
     warns: bool
 
     def refusal(self, host: str, guest: facts.Guest, options: Any = None) -> str:
-        """What the guest on the host would break, or nothing. options: as Keeper.wish returns
-        it."""
+        """Return what the guest would break on the host, or "". options: as returned by
+        HaProvider.parse_options."""
 
     def take(self, host: str, guest: facts.Guest, options: Any = None) -> None:
-        """The guest has got the host."""
+        """Count the guest on the host."""
 
 
 class HaProvider(Protocol):
-    """Who keeps guests on this master. A wish is what a person wants of a guest, as ``wish`` made
-    it of what was said; it is nobody else's to look into."""
+    """Manages guests on this master. Options are the HA options of a guest, as parsed by
+    ``parse_options``; only the provider reads them."""
 
     @property
     def has_reserve(self) -> bool:
-        """Whether ``room`` is any."""
+        """Return whether ``capacity_reserve`` returns a reserve."""
 
     def parse_options(self, value: Any, start: bool | None = None) -> Any:
-        """The wish in what was said: None for none, False for a guest that is no longer to be kept.
-        start: whether the guest will be started. Raises InvalidInput, NotFound."""
+        """Return the parsed options: None if none are given, False if the guest is no longer to be
+        managed. start: whether the guest will be started. Raises InvalidInput, NotFound."""
 
     def refuse_name(self, name: str) -> None:
-        """Raises AlreadyExists for a name of a guest that is kept, also of one left alone."""
+        """Raise AlreadyExists if a managed guest has this name, also if it is ignored."""
 
     def rejected_hosts(
         self, name: str, options: Any, hosts: Sequence[facts.Host]
     ) -> dict[str, choose.Reason]:
-        """Host to why it is none for a guest that is to be kept. Raises OperationFailed where it
-        cannot be given on this master now."""
+        """Return host to why a managed guest cannot be placed there. Raises OperationFailed if
+        guests cannot be added on this master now."""
 
     def local_resources(
         self, fleet: Fleet, name: str, host: facts.Host, arguments: dict[str, Any]
     ) -> list[str]:
-        """Why the guest that ``virt.init`` would make on the host by the arguments could run there
-        alone: asks the host."""
+        """Ask the host why the guest that ``virt.init`` would create with these arguments could
+        only run there."""
 
     def plan_change(
         self, fleet: Fleet, name: str, options: Any, created_on: str | None = None
     ) -> Operation | None:
-        """What makes it so; None where it is so. created_on: the host that it was made on right
-        now, by who
-        holds its lock."""
+        """Return the operation that applies the options; None if they apply already. created_on:
+        the host on which the caller, who holds the guest's lock, has just created it."""
 
     def refresh(self) -> None:
-        """What hosts say of themselves has changed: he is to ask them now."""
+        """Tell the provider to query the hosts now, because they have changed."""
 
     def pending_arrivals(self, host: str) -> str:
-        """Why guests that are kept may still come to a host that is in maintenance; or nothing."""
+        """Return why managed guests may still move to a host in maintenance; or ""."""
 
     def idle_reason(self) -> str:
-        """Why guests that are kept are left where they are, whatever their host is for; or
-        nothing."""
+        """Return why the provider does not move its guests now; or ""."""
 
     def forget(self, fleet: Fleet, name: str) -> None:
-        """The guest is not kept after all: what made it failed."""
+        """Stop managing the guest, because its creation failed."""
 
     def capacity_reserve(self, hosts: Sequence[facts.Host]) -> CapacityReserve | None:
-        """The Room by what hosts say of themselves; None where none is kept."""
+        """Return the reserve for these inventories; None if none is configured."""
 
 
 def _folder(opts: file_lock.Opts) -> Path:
@@ -92,14 +90,14 @@ def _folder(opts: file_lock.Opts) -> Path:
 
 
 def refuse_managed(opts: file_lock.Opts, name: str) -> None:
-    """Raises OperationFailed, with what to do instead, for a guest that is kept."""
+    """Raise OperationFailed, with what to do instead, if the guest is managed."""
     manager = manager_of(opts, name)
     if manager:
         raise errors.OperationFailed(f"{name} is kept by {manager}")
 
 
 def manager_of(opts: file_lock.Opts, name: str) -> str:
-    """Who keeps a guest, and what to do instead; nothing for one that nobody keeps."""
+    """Return who manages a guest and what to do instead; "" if the guest is not managed."""
     try:
         names.guest(name)
     except errors.InvalidInput:  # whatever a host calls one of its own
@@ -108,7 +106,7 @@ def manager_of(opts: file_lock.Opts, name: str) -> str:
 
 
 def managed_guests(opts: file_lock.Opts) -> dict[str, str]:
-    """Guest to who keeps it, and what to do instead, of all that are kept."""
+    """Return guest to who manages it and what to do instead, for all managed guests."""
     managers = {path.name: _read(path) for path in _folder(opts).glob("[!.]*")}
     return {name: manager for name, manager in managers.items() if manager}
 
@@ -122,7 +120,8 @@ def _read(path: Path) -> str:
 
 
 def store_managed(opts: file_lock.Opts, managers: Mapping[str, str]) -> None:
-    """These are kept, and no others. managers: guest to who keeps it, and what to do instead."""
+    """Replace the list of managed guests. managers: guest to who manages it and what to do
+    instead."""
     folder = _folder(opts)
     stored_names = {path.name for path in folder.glob("[!.]*")}
     for name, text in managers.items():
@@ -134,7 +133,8 @@ def store_managed(opts: file_lock.Opts, managers: Mapping[str, str]) -> None:
 
 
 def parse_ha_options(provider: HaProvider | None, value: Any, start: bool | None = None) -> Any:
-    """As Keeper.wish. Raises InvalidInput where there is no Keeper and one is asked for."""
+    """Return the options as HaProvider.parse_options does. Raises InvalidInput if options are given
+    without a provider."""
     if provider:
         return provider.parse_options(value, start)
     if value is None or value is False:

@@ -1,4 +1,4 @@
-"""What every host has and could take: for placement and for people."""
+"""Inventories of all hosts, for placement and for operators."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from saltvirt.placement.policy import PlacementPolicy
 
 OTHER_VERSION = "answers as another version of Salt Virt does: salt {host} saltutil.sync_all"
 
-# the least that a guest can ask for
+# the smallest possible request
 _MINIMAL_REQUEST = facts.PlacementRequest(
     "-", 1, 1, prefer={"-": "-"}, groups=("-",), by_profile=True
 )
@@ -25,10 +25,10 @@ def gather(
     guest: dict[str, Any] | None = None,
     patient: bool = False,
 ) -> tuple[list[facts.Host], dict[str, str]]:
-    """(list of facts.Host, dict of host to why it is none).
+    """Return (inventories, host to why it has none).
 
-    guest: arguments of ``virt.init``: each Host then has the Needs of that guest. patient: with
-    busy hosts, as Fleet.ask is.
+    guest: arguments of ``virt.init``; each Host then has the Needs of that guest. patient: wait for
+    busy hosts, as Fleet.ask does.
     """
     responding, unreachable = [], {}
     arguments = {"guest": guest} if guest else None
@@ -42,8 +42,8 @@ def gather(
 
 
 def parse_host(answer: Answer) -> facts.Host | str:
-    """The facts.Host that a host told of itself, without what it shares with others; or why it is
-    none."""
+    """Return the inventory in a host's answer, without storage shared with other hosts; or why the
+    answer is not one."""
     if answer.error is not None:
         return answer.error
     try:
@@ -57,8 +57,8 @@ def parse_host(answer: Answer) -> facts.Host | str:
 
 
 def _checked_host(host: facts.Host) -> facts.Host:
-    """The host, when placement can reckon with all that it says: what it has wrong is found here,
-    as its own error, and not in the midst of placing a guest on another one."""
+    """Return the host if placement can use all of its values. This finds an invalid value as an
+    error of that host, not while a guest is placed on another one."""
     policy = PlacementPolicy()
     [single] = account.joined([host])
     summary(single, policy)
@@ -71,8 +71,8 @@ def _checked_host(host: facts.Host) -> facts.Host:
 
 
 def terms(fleet: Fleet, host: str, policy: PlacementPolicy) -> account.PlacementTerms:
-    """What goes with a request to a host: see placement.account. What a host that did not answer
-    has promised is not in it."""
+    """Return the placement terms that accompany a request to a host: see placement.account.
+    Promises of hosts that did not answer are missing."""
     hosts, _ = gather(fleet)
     return account.terms(
         next((candidate for candidate in hosts if candidate.name == host), None), policy
@@ -82,14 +82,14 @@ def terms(fleet: Fleet, host: str, policy: PlacementPolicy) -> account.Placement
 def summaries(
     hosts: list[facts.Host], unreachable: dict[str, str], policy: PlacementPolicy
 ) -> dict[str, Any]:
-    """What ``virt.host_info`` says of the hosts, and of those that are none why."""
+    """Return the data of ``virt.host_info``, with the reason for each host without an inventory."""
     by_host = {host.name: summary(host, policy) for host in hosts}
     by_host.update({name: {"error": reason} for name, reason in unreachable.items()})
     return by_host
 
 
 def summary(host: facts.Host, policy: PlacementPolicy) -> dict[str, Any]:
-    """One host's line in ``virt.host_info``, as plain data; memory in MiB, disk in GiB."""
+    """Return one host's data in ``virt.host_info``; memory in MiB, disk in GiB."""
     vcpus, memory_kib = host.used(policy, "vcpus"), host.used(policy, "memory_kib")
     gib = 1024**3
     return {

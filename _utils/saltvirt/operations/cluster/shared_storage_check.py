@@ -1,4 +1,4 @@
-"""What one host may delete on storage that others may have: when all of them said so."""
+"""Check with all hosts what one host may delete on shared storage."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from saltvirt.pki.authority.store import CertificateStore
 def unused_elsewhere(
     fleet: Fleet, host: str, file_locations: dict[str, Any]
 ) -> tuple[list[str], dict[str, str]]:
-    """(paths that no other host uses, {path: why it must stay}) for the ``shared`` of a purge's
-    plan on ``host``.
+    """Return (paths that no other host uses, {path: why it must stay}) for the shared paths in a
+    purge plan of ``host``.
 
-    A host that does not answer, or not to this, proves nothing; nor does it that one which
-    ``virt:hosts`` lost, or which only a syndic knows, was not asked.
+    A host that does not answer, or does not answer for a path, proves nothing. The same applies if
+    a host was not asked, because ``virt:hosts`` no longer matches it or only a syndic knows it.
     """
     if not file_locations:
         return [], {}
@@ -44,10 +44,11 @@ def unused_elsewhere(
 
 
 def unmatched(opts: dict[str, Any], hosts: list[str]) -> dict[str, str]:
-    """Host to why it is not asked, of the accepted minions that once handed in a guest's key.
+    """Return host to why it is not asked, of the accepted minions that once submitted a guest's
+    key.
 
-    A target with grains loses a hypervisor when the master loses its cache of them. One whose
-    certificates were revoked is none any more: nobody asks what it has.
+    A target with grains no longer matches a hypervisor if the master loses the cached grains. A
+    host whose certificates were revoked is no longer a hypervisor and is not asked.
     """
     lost = guest_hosts(opts) - set(hosts)
     if not lost:
@@ -62,12 +63,12 @@ def unmatched(opts: dict[str, Any], hosts: list[str]) -> dict[str, str]:
 
 
 def guest_hosts(opts: dict[str, Any]) -> set[str]:
-    """The minions, accepted or not, that once handed in a guest's key or were to do so."""
+    """Return the minions, accepted or not, that submitted a guest's key or were permitted to."""
     return Authorizations(opts).hosts() | KeyStore(opts).hosts()
 
 
 def _retain_reason(answer: Answer, path: str) -> str | None:
-    """Why one host's answer keeps a path; None when it says that nobody there uses it."""
+    """Return why a host's answer requires that a path stays; None if the host does not use it."""
     if not answer.ok:
         return answer.error
     if not isinstance(answer.data, dict) or path not in answer.data:

@@ -1,5 +1,5 @@
-"""May a guest that is off here run on a host that does not answer? Where that could write to the
-same disks, it is not started here on the strength of a silence."""
+"""Check whether a guest that is off can be running on a host that does not answer. If both could
+write to the same disks, the guest is not started."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from saltvirt.operations.cluster import find, shared_storage_check, unique
 
 
 def unheard_hosts(fleet: Fleet, locations: find.Locations, name: str) -> list[str]:
-    """The hosts that may have the guest and did not say so, each with why. locations: of all hosts.
+    """Return the hosts that may have the guest and did not answer, each with the reason. locations:
+    of all hosts.
 
-    Where only libvirt is silent its files tell the names. On a master of masters a host that is
-    silent is not even known.
+    If only libvirt does not answer, its files have the names. On a master of masters, a silent host
+    may be entirely unknown.
     """
     silent = unique.silent(fleet, name, locations.unreachable) if locations.unreachable else {}
     silent.update(shared_storage_check.unmatched(fleet.opts, fleet.hosts()))
@@ -23,11 +24,10 @@ def unheard_hosts(fleet: Fleet, locations: find.Locations, name: str) -> list[st
 def check(
     fleet: Fleet, locations: find.Locations, name: str, host: str, override_arg: str | None = None
 ) -> None:
-    """Raises OperationFailed unless no silent host can have the disks of the guest on ``host``.
+    """Raise OperationFailed unless no silent host can reach the disks of the guest on ``host``.
 
-    locations: of all hosts. override_arg: the argument by which a person says that the guest runs
-    nowhere
-    else, where the operation has one.
+    locations: of all hosts. override_arg: the argument with which the operator confirms that the
+    guest runs nowhere else, if the operation has one.
     """
     reasons = unheard_hosts(fleet, locations, name)
     if not reasons:

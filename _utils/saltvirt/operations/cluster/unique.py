@@ -1,8 +1,8 @@
-"""Is a name free? A host that does not answer may have a guest of it: silence is no proof.
+"""Check that a guest's name is unique. A host that does not answer may have a guest of that name.
 
-And is it still ours when the guest is there? Another master, or a person on a host, may have made
-one of the same name meanwhile: each shows its own before it looks for another, so that at
-least one of two sees both.
+The name is checked again after the guest was created: another master, or a user of a host, may have
+created a guest of the same name at the same time. Each creates its guest before it looks for
+others, so at least one of the two finds both.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from saltvirt.operations.cluster import find
 from saltvirt.operations.core.report import Report
 from saltvirt.operations.journal import intent_log
 
-# asks all hosts where the guests are
+# queries the locations of all guests from all hosts
 LocationQuery = Callable[[Fleet], find.Locations]
-# what an operator says who knows that no silent host has such a guest
+# the argument with which the operator confirms that no silent host has such a guest
 ARGUMENT = "name_is_free"
-# of two that were made at once one may take so long to go; and so often it is looked for
+# how long one of two guests that were created at the same time has to disappear; poll interval
 YIELD_S, POLL_S = 60, 2
 
 
@@ -34,14 +34,13 @@ def check(
     name_is_free: bool = False,
     names_on_disk: find.NamesOnDisk | None = None,
 ) -> None:
-    """Raises unless no host that did not answer can have a guest of this name.
+    """Raise unless no silent host can have a guest of this name.
 
-    unreachable: host to why it did not answer; the others were asked. Where only libvirt is silent,
-    its files tell the names. seeded: a new guest with a key: no guest of that name with one is
-    anywhere, as long as the master has never seen a key of it. name_is_free: the operator says so.
-    files:
-    of the unreachable, when many names are asked about.
-    Raises AlreadyExists, OperationFailed.
+    unreachable: host to why it did not answer; all other hosts were asked. If only libvirt does not
+    answer, its files have the names. seeded: the new guest has a key; if the master has never seen
+    a key of the name, no guest with a key has it. name_is_free: the operator confirms it.
+    names_on_disk: of the unreachable hosts, if many names are checked. Raises AlreadyExists,
+    OperationFailed.
     """
     _refuse_at_work(fleet, name, unreachable)
     if not unreachable or name_is_free:
@@ -51,8 +50,7 @@ def check(
 
 
 def refuse_case(name: str, guests: Mapping[str, Iterable[str]]) -> None:
-    """Raises AlreadyExists where a guest has this name but for the case of its letters. guests: the
-    name of each to its hosts."""
+    """Raise AlreadyExists if a guest's name differs only by case. guests: name to its hosts."""
     for existing_name, hosts in sorted(guests.items()):
         if existing_name != name and existing_name.lower() == name.lower():
             raise errors.AlreadyExists(
@@ -63,7 +61,7 @@ def refuse_case(name: str, guests: Mapping[str, Iterable[str]]) -> None:
 
 
 def refuse_alike(name: str, guest_names: Iterable[str]) -> None:
-    """Raises InvalidInput where another guest that is asked for has this name but for the case."""
+    """Raise InvalidInput if the name of another requested guest differs only by case."""
     for guest_name in guest_names:
         if guest_name.lower() == name.lower():
             raise errors.InvalidInput(
@@ -72,8 +70,8 @@ def refuse_alike(name: str, guest_names: Iterable[str]) -> None:
 
 
 def refuse_key(keys: KeyStore, name: str) -> None:
-    """Raises KeyRefused if the master accepted a key for this name, of which no host has a guest:
-    asked when the name was found free, for the key of a guest that exists must stay."""
+    """Raise KeyRefused if the master has accepted a key for this name and no host has the guest.
+    Call this after the name was found free: the key of an existing guest must stay."""
     if keys.status(name) != "accepted":
         return
     host = keys.host_of(name)
@@ -100,13 +98,13 @@ def resolve(
     name_is_free: bool = False,
     query_locations: LocationQuery = find.locations,
 ) -> None:
-    """Raises unless the guest that was made on the host is the only one of its name.
+    """Raise unless the guest that was created on the host is the only one of its name.
 
-    Of two that were made at once the one on the host that comes first by its name stays, when the
-    other one goes. That is taken back by whoever made it, as is this one when this raises: it
-    must not have been started. seeded, sure: as in :func:`check`, when the name was found free.
-    query_locations: asks all hosts, after it is called: so after the guest was made.
-    Raises AlreadyExists, OperationFailed.
+    Of two guests that were created at the same time, the one on the host whose name comes first
+    stays if the other one disappears. The other one is removed by its creator, and so is this one
+    if this function raises; so it must not have been started. seeded, name_is_free: as for
+    :func:`check`. query_locations: queries all hosts after it is called, so after the guest was
+    created. Raises AlreadyExists, OperationFailed.
     """
     end, guest_locations = None, query_locations(fleet)
     while True:
@@ -140,8 +138,8 @@ def _refuse_silent(
     never_seen: bool,
     names_on_disk: find.NamesOnDisk | None = None,
 ) -> None:
-    """Raises when the guest may be on a host that does not answer. never_seen: none with a key
-    is."""
+    """Raise if the guest may be on a host that does not answer. never_seen: no guest with a key has
+    the name."""
     silent_hosts = silent(fleet, name, unreachable, names_on_disk)
     record = intent_log.load(fleet.opts, name)
     if record and record.host in silent_hosts:
@@ -158,8 +156,8 @@ def _refuse_silent(
 
 
 def _refuse_at_work(fleet: Fleet, name: str, unreachable: dict[str, str]) -> None:
-    """Raises OperationFailed while a host goes on with what a runner that died told it: before it
-    has a domain of the name, for it may be fetching the image."""
+    """Raise OperationFailed while a host works on the request of a runner that died: the host may
+    be fetching the image, before it defines a domain of that name."""
     record = intent_log.load(fleet.opts, name)
     if not record or record.host in unreachable or record.host not in fleet.hosts():
         return
@@ -183,9 +181,8 @@ def silent(
     unreachable: dict[str, str],
     names_on_disk: find.NamesOnDisk | None = None,
 ) -> dict[str, str]:
-    """Those of the unreachable of which nothing is known. names_on_disk: of these, when others want
-    to know
-    of them, too. Raises AlreadyExists."""
+    """Return the unreachable hosts whose guest names are unknown, with the reasons. names_on_disk:
+    of these hosts, if many names are checked. Raises AlreadyExists."""
     names_by_host = (names_on_disk or find.NamesOnDisk(unreachable)).names(fleet)
     for host in sorted(names_by_host):
         if name in names_by_host[host] and host in unreachable:

@@ -1,4 +1,4 @@
-"""What runs where, and which hosts lag behind the master."""
+"""Report the versions on all hosts, and the hosts that lag behind the master."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _CURE = {
 
 
 def versions(fleet: Fleet, master_versions: Versions, host: str | None = None) -> dict[str, Any]:
-    """Of the master's ``own``, and of each hypervisor or of one.
+    """Return the versions of the master, and of one hypervisor or all of them.
 
-    Returns a dict: ``master``; ``hosts``, host to the same or to ``error``; ``lagging``, host to
-    what to do about it.
+    Returns a dict: ``master``; ``hosts``, host to its versions or to ``error``; ``lagging``, host
+    to how to update it.
     """
     answers = fleet.gather(fleet.hosts(host), "virt.versions")
     versions_by_host, unreachable = answer.facts(answers.values(), Versions.from_answer)
@@ -39,7 +39,7 @@ def versions(fleet: Fleet, master_versions: Versions, host: str | None = None) -
 
 
 def table(report: dict[str, Any]) -> list[list[Any]]:
-    """The rows of ``virt.versions`` on a terminal, the head first."""
+    """Return the rows of ``virt.versions`` on a terminal, with the header."""
     rows = [_HEAD, _row(MASTER, report["master"], "")]
     for host, host_report in report["hosts"].items():
         rows.append(

@@ -1,1 +1,1 @@
-"""The shape of an operation, its result and its report."""
+"""Operations, results and reports."""

@@ -1,9 +1,9 @@
-"""The one shape of all that the runner does: it is asked what it would do, or told to do it.
+"""The interface of all operations of the runner: ``check`` and ``run``.
 
-An operation gets all that it works with when it is made: a Fleet, a report.Report, what the user
-said. ``check`` is ``test=True``: it gathers every reason against it and changes nothing. ``run``
-does not rely on a ``check`` before it: under its own locks it looks at everything again, and the
-first reason against it is raised.
+An operation gets all that it needs when it is created: a Fleet, a report.Report, the user's
+arguments. ``check`` implements ``test=True``: it collects every reason against the operation and
+changes nothing. ``run`` does not rely on an earlier ``check``: it checks everything again under its
+own locks, and raises the first reason.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ log = logging.getLogger(__name__)
 
 
 class Operation(Protocol):
-    """What a verb of the runner does."""
+    """An operation of the runner."""
 
     def check(self) -> Checked | Several:
-        """What it would do, or every reason why it would not. Changes nothing."""
+        """Return what the operation would do, or every reason against it. Changes nothing."""
 
     def run(self) -> Result | Several:
-        """Does it, and takes back what it began when it fails. Raises VirtError."""
+        """Perform the operation; if it fails, undo what it did. Raises VirtError."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """What was done.
+    """The result of an operation.
 
-    about: the guest, the host or the set that it was done to. comment: one line. changes: as in the
-    answer of a state. more: what else the answer has. complete: False when a part of it failed, or
-    not every host was heard: the exit code is 1 then.
+    subject: the guest, the host or the set that it changed. comment: one line. changes: as in the
+    result of a state. details: further keys of the answer. complete: False if a part failed, or a
+    host did not answer; the exit code is then 1.
     """
 
     subject: str
@@ -44,7 +44,7 @@ class Result:
     complete: bool = True
 
     def answer(self) -> dict[str, Any]:
-        """As the runner gives it back."""
+        """Return the answer of the runner."""
         data = result.done(self.subject, self.comment, self.changes, **self.details)
         if not self.complete:
             data[self.subject]["result"] = False
@@ -54,12 +54,12 @@ class Result:
 
 @dataclass(frozen=True)
 class Several:
-    """What was done, or would be, to several: a Result of each."""
+    """The results of an operation on several guests."""
 
     parts: tuple[Result, ...]
 
     def answer(self) -> dict[str, Any]:
-        """As the runner gives it back: one is short, then all of it is."""
+        """Return the answer of the runner; its exit code is 1 if one part is incomplete."""
         data: dict[str, Any] = {}
         for part in self.parts:
             data.update(part.answer())
@@ -68,17 +68,18 @@ class Several:
 
 @dataclass(frozen=True)
 class Checked(Result):
-    """What would be done, in the words of a Result; nothing was.
+    """What an operation would do.
 
-    reasons: every reason why it, or a part of it, would not be done. nothing: there is nothing to
-    do. complete: False when not every host was heard.
+    reasons: every reason against the operation, or a part of it. nothing: no change is necessary.
+    complete: False if a host did not answer.
     """
 
     reasons: tuple[str, ...] = ()
     nothing: bool = False
 
     def answer(self) -> dict[str, Any]:
-        """As the runner gives it back: ``result`` is None where it would be done."""
+        """Return the answer of the runner; ``result`` is None if the operation would be
+        performed."""
         if self.reasons:
             subject = sanitize.one_line(self.subject)
             data = result.failed(subject, self.comment)
@@ -92,10 +93,10 @@ class Checked(Result):
 
 
 class Reasons:
-    """Why an operation is not done.
+    """Collects the reasons against an operation.
 
-    Each question that can say so is asked in ``with reasons:``. For a check what it raises is
-    kept, and the next question is asked; for a run (``first``) it is raised at once.
+    Run each check in ``with reasons:``. In a ``check``, the error is stored and the next check
+    follows; in a ``run`` (``first``), it is raised at once.
     """
 
     def __init__(self, *, first: bool = False) -> None:
@@ -112,23 +113,24 @@ class Reasons:
         return True
 
     def raise_first(self) -> None:
-        """Raises the first reason, when there is one: what follows could not be asked."""
+        """Raise the first reason, if there is one, because the next checks depend on the previous
+        ones."""
         if self._errors:
             raise self._errors[0]
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The sentences, each once."""
+        """Return the distinct messages."""
         return tuple(dict.fromkeys(exc.text for exc in self._errors))
 
     def checked(self, subject: str) -> Checked:
-        """The Checked of an operation that would not be done."""
+        """Return the Checked of an operation that is refused."""
         return Checked(subject, "; ".join(self.texts), reasons=self.texts)
 
 
 def failure(error: Exception, part: str) -> str:
-    """Why a part of an operation failed, in one line. part: the part. An error that is none of
-    ours, such as a full disk of the master, is logged: it does not end what is done to others."""
+    """Return in one line why a part of an operation failed. part: its description. An unexpected
+    error, such as a full disk of the master, is logged, so that the other parts continue."""
     if isinstance(error, errors.VirtError):
         return error.text
     log.error("%s failed", part, exc_info=error)
@@ -136,5 +138,5 @@ def failure(error: Exception, part: str) -> str:
 
 
 def perform(operation: Operation, test: bool = False) -> dict[str, Any]:
-    """The runner's answer: of the check with ``test``, else of the run."""
+    """Return the runner's answer: of the check if ``test``, else of the run."""
     return (operation.check() if test else operation.run()).answer()

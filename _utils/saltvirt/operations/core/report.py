@@ -1,4 +1,4 @@
-"""The steps of an operation: lines for the person who waits, events for reactors."""
+"""Report the steps of an operation: lines for the terminal, events for reactors."""
 
 from __future__ import annotations
 
@@ -15,45 +15,45 @@ Functions = Mapping[str, Callable[..., Any]]
 
 
 class Lines(Protocol):
-    """Where a person sees what is done, such as a fleet.progress.Screen."""
+    """An output for steps, such as a fleet.progress.ProgressDisplay."""
 
     def line(self, text: str) -> None:
-        """A line that stays."""
+        """Print a line."""
 
     def update(self, percent: float, text: str) -> None:
-        """The line about long work."""
+        """Replace the progress line."""
 
 
 class OneByOne:
-    """A screen for many at once: each step is a line, and no line takes another's place."""
+    """An output for concurrent operations: each step is a line, without a progress line."""
 
     def __init__(self, shown_on: Lines | None) -> None:
         self._screen = shown_on
 
     def line(self, text: str) -> None:
-        """A line that stays."""
+        """Print a line."""
         if self._screen:
             self._screen.line(text)
 
     def update(self, percent: float, text: str) -> None:
-        """How far a copy is would be lost among the lines of the others."""
+        """Ignore the progress: it would disappear among the lines of the other operations."""
 
 
 def screen(functions: Functions, opts: dict[str, Any]) -> ProgressDisplay:
-    """Where a runner shows its lines. functions, opts: its ``__salt__`` and ``__opts__``."""
+    """Return the display of a runner. functions, opts: its ``__salt__`` and ``__opts__``."""
     return ProgressDisplay(functions, result.OUTPUTTER, bool(opts.get("output")))
 
 
 def of_runner(fleet: Fleet, guest: str, operation: str, functions: Functions) -> Report:
-    """The Report of an operation that a runner's function begins."""
+    """Return the Report of an operation that a runner function starts."""
     return Report(fleet, guest, operation, screen(functions, fleet.opts))
 
 
 class Report:
-    """One operation on one guest.
+    """Reports the steps of one operation on one guest.
 
-    fleet: where events go. guest, operation: part of the tag, ``salt/virt/<guest>/<operation>``.
-    screen: Lines, None where nobody watches.
+    fleet: sends the events. guest, operation: parts of the tag, ``salt/virt/<guest>/<operation>``.
+    screen: Lines, or None.
     """
 
     def __init__(
@@ -65,17 +65,17 @@ class Report:
         self.screen = screen
 
     def show(self, text: str) -> None:
-        """A line for the person who waits."""
+        """Print a line."""
         if self.screen:
             self.screen.line(sanitize.one_line(text))
 
     def step(self, step: str, text: str, **data: Any) -> None:
-        """Something happened: a line, and the event ``<tag>/<step>`` with the text and data."""
+        """Print a line, and fire the event ``<tag>/<step>`` with the text and data."""
         self.show(text)
         self._send_event(step, text, data)
 
     def done(self, text: str, **data: Any) -> None:
-        """The event ``<tag>/done``. The line is the operation's own answer."""
+        """Fire the event ``<tag>/done``. The operation's answer is the line."""
         self._send_event("done", text, data)
 
     def _send_event(self, step: str, text: str, data: dict[str, Any]) -> None:
@@ -83,16 +83,16 @@ class Report:
         self.fleet.fire_event(f"{self.tag}/{step}", event)
 
     def progress(self, percent: float, text: str) -> None:
-        """The line about long work."""
+        """Update the progress line."""
         if self.screen:
             self.screen.update(percent, sanitize.one_line(text))
 
     def failed(self, error: errors.VirtError) -> None:
-        """The event ``<tag>/failed``. The line is the operation's own answer."""
+        """Fire the event ``<tag>/failed``. The operation's answer is the line."""
         self.fleet.fire_event(f"{self.tag}/failed", {"guest": self.guest, "message": str(error)})
 
     def host_event(self, tag: str, data: dict[str, Any]) -> None:
-        """For Fleet.ask's ``watch``: what a host reports of its own steps."""
+        """Show a step that a host reports; a ``watch`` callback for Fleet.ask."""
         text = f"{self.guest}: {data.get('message') or tag.rsplit('/', 1)[-1]}"
         if data.get("percent") is None:
             self.show(text)

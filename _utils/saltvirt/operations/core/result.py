@@ -1,4 +1,4 @@
-"""What a function of the runner gives back, and what becomes of its errors."""
+"""Answers of runner functions, and the conversion of errors."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from saltvirt.spec import values
 
 OUTPUTTER = "virt_query"
 
-# the arguments that are the name of a guest, a host, a snapshot, a finding or a domain type
+# arguments that are names: of a guest, a host, a snapshot, a finding or a domain type
 _NAMES = {"name", "vm_", "new", "host", "target", "lost", "snapshot", "what", "hypervisor"}
-# the flags among further arguments, which no signature names
+# flags among further arguments, which no signature names
 _FLAGS = {"test", "overcommit", "wait", "autostart"}
-# the arguments that are True, False, or a word of their own, such as seed=cloud-init
+# arguments that are True, False or a keyword, such as seed=cloud-init
 _SWITCHES = {"seed"}
 
-# a file system of the master's takes nothing
+# the master's file system is full or read-only
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
-# what a function of the runner gives back
+# the answer of a runner function
 Answer = dict[str, Any]
 
 log = logging.getLogger(__name__)
 
 
 def with_outputter(data: Answer) -> Answer:
-    """Data with the name of the outputter that draws it, as salt-run takes it. What it is about and
-    each comment are one line, whatever a host, an event or a caller has said."""
+    """Return the answer with its outputter, as salt-run expects it. Keys and comments are reduced
+    to one line, whatever a host, an event or a caller has sent."""
     data = {sanitize.one_line(name): entry for name, entry in data.items()}
     for entry in data.values():
         if isinstance(entry, dict) and isinstance(entry.get("comment"), str):
@@ -42,26 +42,27 @@ def with_outputter(data: Answer) -> Answer:
 
 
 def done(name: str, comment: str, changes: Answer | None = None, **details: Any) -> Answer:
-    """The answer of an operation that succeeded."""
+    """Return the answer of an operation that succeeded."""
     return {name: {"result": True, "comment": comment, "changes": changes or {}, **details}}
 
 
 def planned(name: str, comment: str, changes: Answer | None = None, **details: Any) -> Answer:
-    """The answer to ``test=True``: what would be done, in the same shape; nothing was."""
+    """Return the answer to ``test=True``, which has the structure of a result."""
     return {name: {"result": None, "comment": comment, "changes": changes or {}, **details}}
 
 
 def failed(subject: str, comment: str) -> Answer:
-    """The answer of one that failed; ``retcode`` becomes the exit code of salt-run."""
+    """Return the answer of an operation that failed; ``retcode`` becomes the exit code of
+    salt-run."""
     return {subject: {"result": False, "comment": comment}, "retcode": 1}
 
 
 def _bind_arguments(
     function: Callable[..., Answer], args: Sequence[Any], kwargs: Answer, several: str | None
 ) -> inspect.BoundArguments:
-    """The arguments of a call, names as text, flags as True or False. Raises InvalidInput when it
-    lacks one, has one too many, or one that must be a name is none. several: the argument that may
-    also be a list of names."""
+    """Return the bound arguments, with names as text and flags as booleans. Raises InvalidInput if
+    an argument is missing, unknown, or not a valid name. several: the argument that may also be a
+    list of names."""
     signature = inspect.signature(function)
     try:
         bound = signature.bind(*args, **kwargs)
@@ -87,8 +88,8 @@ def _bind_arguments(
 
 
 def _read_flags(bound: inspect.BoundArguments) -> None:
-    """Replaces the text of a flag, such as salt-api or a quoted value in an SLS gives it: the text
-    ``False`` would count as true. Raises InvalidInput for a value that is neither."""
+    """Parse flags that are texts, as from salt-api or a quoted value in an SLS file: the text
+    ``False`` would be true. Raises InvalidInput for any other value."""
     arguments = bound.arguments
     for word, parameter in bound.signature.parameters.items():
         is_flag = isinstance(parameter.default, bool) and word not in _SWITCHES
@@ -104,16 +105,16 @@ def _read_flags(bound: inspect.BoundArguments) -> None:
 
 
 def reporting(function: Callable[..., Answer]) -> Callable[..., Answer]:
-    """A runner's function whose errors become one line and the exit code 1, and which is called
-    for those alone who may, see operations.allowed.
+    """Wrap a runner function: errors become one line and exit code 1, and the caller's rights are
+    checked, see access.access_check.
 
-    The first argument, or ``name`` or ``host``, says what the line is about.
+    The first argument, or ``name`` or ``host``, is the subject of the answer.
     """
     return _reporting(function, None)
 
 
 def reporting_several(function: Callable[..., Answer]) -> Callable[..., Answer]:
-    """The same of one whose ``name`` may also be a list of names."""
+    """Like ``reporting``, for a function whose ``name`` may also be a list of names."""
     return _reporting(function, "name")
 
 
@@ -126,7 +127,8 @@ def _reporting(function: Callable[..., Answer], several: str | None) -> Callable
         )
         try:
             bound = _bind_arguments(function, args, kwargs, several)
-            # Salt puts the user into the namespace of what it calls: this one
+            # Salt injects the user into the globals of the function that it calls, which is this
+            # wrapper
             return with_outputter(access_check.answer(function, bound, globals().get("__user__")))
         except errors.VirtError as exc:
             log.info("virt.%s: %s", function.__name__, exc.text)

@@ -1,5 +1,6 @@
-"""Many guests are made at once, and all hosts are asked once for several of them whether one has a
-second guest of a name: after they were made, and before any of them is started."""
+"""Create many guests concurrently. For several new guests at a time, all hosts are asked in one
+query whether another guest has one of the names: after these guests were created, and before any of
+them is started."""
 
 from __future__ import annotations
 
@@ -15,25 +16,25 @@ from saltvirt.operations.cluster import find
 T = TypeVar("T")
 Created = TypeVar("Created")
 
-# a look at all hosts is for so many guests, when so many come; but nobody waits longer for others
+# maximum number of guests for one query of all hosts, and the maximum wait for further guests
 MAX_GUESTS, MAX_WAIT_S = 20, 30
-# of few hosts a look costs little, and nobody waits for it longer than a moment: it is for a guest
-# of so many hosts
+# with few hosts, a query is cheap and waits only a moment; one guest for each _HOSTS hosts
 _HOSTS, MOMENT_S = 5, 0.5
 
 
 def size_for(hosts: int) -> int:
-    """For how many guests one look at so many hosts is: no more than five answers a guest come,
-    or ten for each hundred hosts."""
+    """Return for how many guests one query of all hosts is: at most five answers for each guest, or
+    ten for each hundred hosts."""
     return max(1, min(MAX_GUESTS, hosts // _HOSTS))
 
 
 def create_each(
     todo: Sequence[T], make: Callable[[T, CreateSlot], Created], at_once: int, hosts: int
 ) -> Iterator[tuple[T, Future[Created]]]:
-    """Makes each, so many at a time, in threads: (which one, what became of it) as they end.
+    """Create each item in threads, at most ``at_once`` at a time; yield (item, its future) as they
+    end.
 
-    make: callable of one of them and its Turn. hosts: how many are asked in a look at all.
+    make: creates one item in its CreateSlot. hosts: how many hosts a query asks.
     """
     size = size_for(hosts)
     batcher = LookupBatcher(at_once, size, coming=len(todo))
@@ -42,7 +43,7 @@ def create_each(
         with batcher.slot() as turn:
             return make(item, turn)
 
-    # while some wait for a look at all hosts others are made
+    # while some guests wait for a query of all hosts, others are created
     with ThreadPoolExecutor(max_workers=at_once + 2 * size) as pool:
         running = {pool.submit(make_one, item): item for item in todo}
         for done in as_completed(running):
@@ -50,7 +51,7 @@ def create_each(
 
 
 class _LookupBatch:
-    """One look at all hosts, and how many wait for it."""
+    """One query of all hosts, and the number of guests that wait for it."""
 
     def __init__(self) -> None:
         self.waiting, self.is_done = 0, False
@@ -58,8 +59,9 @@ class _LookupBatch:
 
 
 class LookupBatcher:
-    """at_once: how many guests are made at a time. size: for how many there is one look. coming:
-    how many there are in all: when none is left to come, nobody waits for more."""
+    """Batches queries of all hosts. at_once: how many guests are created at a time. size: the
+    number of guests for one query. coming: the number of all guests; if no further guest is coming,
+    the query starts."""
 
     def __init__(self, at_once: int, size: int, coming: int, wait_s: float = MAX_WAIT_S) -> None:
         self._slots = threading.Semaphore(at_once)
@@ -70,8 +72,8 @@ class LookupBatcher:
 
     @contextlib.contextmanager
     def slot(self) -> Iterator[CreateSlot]:
-        """One of the turns, for the block: for one guest. It ends before, when the guest is
-        there."""
+        """Yield a slot for the creation of one guest. The slot is released early when the guest
+        exists."""
         self._slots.acquire()
         create_slot = CreateSlot(self)
         try:
@@ -80,7 +82,7 @@ class LookupBatcher:
             create_slot.release()
 
     def release_slot(self) -> None:
-        """One less is coming, and another may be made."""
+        """Count one guest as done, and let another one be created."""
         self._slots.release()
         with self._changed:
             self._coming -= 1
@@ -89,14 +91,14 @@ class LookupBatcher:
     def query_locations(
         self, fleet: Fleet, on_join: Callable[[], None] = lambda: None
     ) -> find.Locations:
-        """What a look at all hosts tells that begins after this call. on_join: called when the look
-        is for this one, too. Raises as find.locations."""
+        """Return the locations from a query of all hosts that starts after this call. on_join:
+        called when this guest has joined the batch. Raises as find.locations does."""
         fleet.disconnect()
         with self._changed:
             batch = self._next
             batch.waiting += 1
             on_join()
-            # whoever came first has waited for others when he has waited so long
+            # the first guest of a batch has waited for the others
             self._changed.wait_for(lambda: batch.is_done or self._is_full(batch), self._wait_s)
             self._changed.wait_for(lambda: not self._is_querying)
             if batch.is_done:
@@ -111,22 +113,23 @@ class LookupBatcher:
                 self._changed.notify_all()
 
     def _is_full(self, batch: _LookupBatch) -> bool:
-        """Whether nobody else is waited for."""
+        """Return whether the batch waits for no further guest."""
         return self._coming <= 0 or batch.waiting >= self._size > 1
 
 
 class CreateSlot:
-    """The turn of one guest."""
+    """The slot of one guest."""
 
     def __init__(self, batcher: LookupBatcher) -> None:
         self._batcher, self._is_released = batcher, False
 
     def release(self) -> None:
-        """The next guest may be made."""
+        """Let the next guest be created."""
         if not self._is_released:
             self._is_released = True
             self._batcher.release_slot()
 
     def query_locations(self, fleet: Fleet) -> find.Locations:
-        """The guest is there: as Together.look. The turn ends."""
+        """Release the slot, because the guest exists, and return as LookupBatcher.query_locations
+        does."""
         return self._batcher.query_locations(fleet, self.release)

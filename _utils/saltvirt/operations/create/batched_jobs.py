@@ -1,7 +1,8 @@
-"""The jobs of hosts that make and start guests: a job a guest, or one for all that wait for a host.
+"""Run jobs that create and start guests: one job for each guest, or one for all guests that wait
+for a host.
 
-A job costs a host and the master more than to define a guest does. So of guests that are made
-together, those that wait while their host is at work go to it in one job, one after the other.
+A job costs a host and the master more than the definition of a guest. If many guests are created,
+those that wait for a busy host share its next job, which processes them one after the other.
 """
 
 from __future__ import annotations
@@ -18,16 +19,16 @@ from saltvirt.fleet.answer import Answer
 from saltvirt.fleet.client import Fleet, StallNotice, Watch
 from saltvirt.operations.journal import slots
 
-# so many guests a job at most: the others see that it gets on
+# maximum number of guests in a job, so that waiting guests see progress
 MAX_BATCH = 20
-# while others come, so long after each other, the first one waits for them; and no longer in all
+# the first guest of a job waits this long for each further one, and at most this long in total
 GATHER_S, MAX_GATHER_S = 0.3, 3
-# what the tags of all events of steps begin with
+# prefix of the tags of all step events
 _STEPS = "salt/virt/"
 
 
 class Jobs(Protocol):
-    """How a host is asked to do something to one guest."""
+    """How a host is asked to process one guest."""
 
     def ask(
         self,
@@ -38,16 +39,16 @@ class Jobs(Protocol):
         watch: Watch | None = None,
         on_stall: StallNotice | None = None,
     ) -> Answer:
-        """Its Answer. What is asked is as Fleet.ask has it, of a long job."""
+        """Return the Answer of a long job; parameters as for Fleet.ask."""
 
     def deploying(
         self, opts: dict[str, Any], notify: slots.Notify, purpose: str
     ) -> contextlib.AbstractContextManager[slots.Slots]:
-        """The slot of a guest's deployment."""
+        """Hold the slot for the deployment of a guest."""
 
 
 class SingleJobs:
-    """A job for each."""
+    """One job for each guest."""
 
     def ask(
         self,
@@ -73,7 +74,7 @@ SINGLE_JOBS = SingleJobs()
 
 @dataclass
 class _PendingCall:
-    """One question, and its Answer or what was raised instead."""
+    """A call in the queue, with its Answer or its error."""
 
     kwarg: dict[str, Any]
     watch: Watch | None
@@ -86,7 +87,7 @@ class _PendingCall:
         return self.answer is not None or self.error is not None
 
     def get(self) -> Answer:
-        """Of one that is over."""
+        """Return the answer of a completed call."""
         if self.answer is None:
             raise self.error or errors.OperationFailed("nobody has asked it")
         return self.answer
@@ -94,7 +95,8 @@ class _PendingCall:
 
 @dataclass
 class _HostQueue:
-    """Those that wait for one function of one host. asked: for how many it was."""
+    """The calls that wait for one function of one host. submitted_count: how many were
+    submitted."""
 
     waiting: list[_PendingCall] = field(default_factory=list)
     submitted_count: int = 0
@@ -102,9 +104,9 @@ class _HostQueue:
 
 
 class BatchedJobs:
-    """A job for all that wait for a host. at_once: so many jobs that make guests at a time, each of
-    which makes one guest after the other. coming: host to how many guests are expected there;
-    when all have come, nobody is waited for."""
+    """One job for all guests that wait for a host. at_once: how many jobs that create guests run at
+    a time; each processes its guests one after the other. coming: host to the number of expected
+    guests; when all have arrived, the job starts."""
 
     def __init__(self, at_once: int, gather_s: float = GATHER_S) -> None:
         self.coming: dict[str, int] = {}
@@ -122,7 +124,7 @@ class BatchedJobs:
         watch: Watch | None = None,
         on_stall: StallNotice | None = None,
     ) -> Answer:
-        """See Jobs. Whoever comes first asks for all that have come by then."""
+        """See Jobs. The first caller submits the calls of all that have arrived."""
         own_call = _PendingCall(kwarg, watch, on_stall)
         with self._changed:
             queue = self._queues.setdefault((host, fun), _HostQueue())
@@ -138,25 +140,25 @@ class BatchedJobs:
     def deploying(
         self, opts: dict[str, Any], notify: slots.Notify, purpose: str
     ) -> contextlib.AbstractContextManager[slots.Slots]:
-        """See Jobs: the slot is the job's."""
+        """See Jobs: the job holds the slot."""
         return contextlib.nullcontext(slots.Slots(()))
 
     def _run_batches(
         self, fleet: Fleet, host: str, fun: str, queue: _HostQueue, own_call: _PendingCall
     ) -> None:
-        """Until one's own answer is there; then whoever waits longest goes on."""
+        """Run jobs until the own call is answered; then the next caller continues."""
         try:
             while not own_call.is_done:
                 self._run_batch(fleet, host, fun, queue)
         finally:
             with self._changed:
-                # what failed before it was asked is asked by nobody else
+                # a call that failed before its job was submitted is not submitted by other callers
                 queue.waiting = [call for call in queue.waiting if call is not own_call]
                 queue.busy = False
                 self._changed.notify_all()
 
     def _wait_for_more(self, queue: _HostQueue, host: str) -> None:
-        """Until for a while nobody came, or all that are expected."""
+        """Wait until no call has arrived for a moment, or all expected calls have."""
         arrived, deadline_s = 0, time.monotonic() + MAX_GATHER_S
         expected = self.coming.get(host)
         enough = MAX_BATCH if expected is None else min(MAX_BATCH, expected - queue.submitted_count)
@@ -166,7 +168,7 @@ class BatchedJobs:
                 self._changed.wait_for(lambda: len(queue.waiting) >= enough, self._gather_s)
 
     def _run_batch(self, fleet: Fleet, host: str, fun: str, queue: _HostQueue) -> None:
-        """One job with those that have come; each gets its Answer."""
+        """Run one job with the calls in the queue, and store their answers."""
         with self._slot(fleet, host, fun) as slot:
             self._wait_for_more(queue, host)
             with self._changed:
@@ -192,7 +194,7 @@ class BatchedJobs:
 
     @contextlib.contextmanager
     def _slot(self, fleet: Fleet, host: str, fun: str) -> Iterator[slots.Slots]:
-        """For a job that makes guests: a turn, and the master's slot."""
+        """Hold a slot of this object and one of the master during a job that creates guests."""
         if fun != "virt.init":
             yield slots.Slots(())
             return
@@ -201,12 +203,12 @@ class BatchedJobs:
 
 
 def _ignore_wait(_reason: str) -> None:
-    """Of many that wait nothing is said: each line is one that was done."""
+    """Print nothing: if many jobs wait, each line is a guest that is done."""
 
 
 def _watch(calls: list[_PendingCall]) -> Watch | None:
-    """Steps of all of them, each told to the one that it is of: warnings, and what takes long.
-    The lines of all the others would hide them."""
+    """Return a watch that forwards the steps of each call to its own watch: only warnings and long
+    steps, because the lines of all other guests would hide them."""
     watches = [call.watch for call in calls if call.watch]
 
     def forward(tag: str, data: dict[str, Any]) -> None:
@@ -218,7 +220,7 @@ def _watch(calls: list[_PendingCall]) -> Watch | None:
 
 
 def _combined_notice(calls: list[_PendingCall], free: Callable[[], None]) -> StallNotice | None:
-    """As patient as the least patient of them, and told to all."""
+    """Return a notice with the shortest limits of all calls, which notifies all of them."""
     notices = [item.on_stall for item in calls if item.on_stall]
     if not notices:
         return None

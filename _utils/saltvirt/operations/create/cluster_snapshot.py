@@ -1,5 +1,5 @@
-"""All hosts as they told of themselves once, with each guest where it was placed since. So many
-guests are placed, and the hosts are asked once."""
+"""Inventories of all hosts from one query, with all guests that were placed since, so that many
+guests are placed without further queries."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from saltvirt.placement.policy import PlacementPolicy
 if TYPE_CHECKING:
     from saltvirt.operations.create.request import InitRequest
 
-# what a guest is called, and what it is told of itself, takes nothing of a host
+# name and metadata of a guest take no resources of a host
 _TAKES_NOTHING = ("name", "metadata")
-# which address an interface has is nothing that a host is short of
+# the address of an interface takes no resources of a host
 _ADDRESS = re.compile(r'"(([0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}|(\d{1,3}\.){3}\d{1,3}(/\d{1,2})?)"')
 
 
 class ClusterSnapshot:
-    """The hosts that answered; several threads may place guests in it.
+    """The hosts that answered. Several threads can place guests at a time.
 
-    unreachable: host to why it did not answer. files: what the files of those tell of names.
-    first: a guest to place, where one is known: the hosts are asked for what it takes as well.
-    keeper: by whose room they are placed. promises: what is placed is promised by them. ties: (kind
-    of guest, host) to what the Keeper found.
+    unreachable: host to why it did not answer. names_on_disk: guest names from the files of these
+    hosts. first: a guest whose size is part of the query, if it is known. provider: its failover
+    reserve limits the placement. claims: record each placement. local_resources: (kind of guest,
+    host) to the provider's reasons.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class ClusterSnapshot:
         self.names_on_disk = find.NamesOnDisk([*self.unreachable])
         self._policy, self._choices = policy, choose.HostSelector(policy)
         self._cloud = {host.name: host for host in hosts}
-        # what guests of a kind take of each host, and of which kind the hosts are told now
+        # the needs of each kind of guest on each host, and the kind whose needs the hosts have now
         self._kind = kind_of(first) if first else ""
         self._needs = {self._kind: {host.name: host.needs for host in hosts}}
         self._placed: dict[str, _Placement] = {}
@@ -66,7 +66,7 @@ class ClusterSnapshot:
 
     @property
     def hosts(self) -> list[facts.Host]:
-        """As they are in the picture now."""
+        """Return the hosts with all placed guests."""
         return [*self._cloud.values()]
 
     def place_guest(
@@ -77,8 +77,8 @@ class ClusterSnapshot:
         excluded: Collection[str] = (),
         ha_options: Any = None,
     ) -> choose.PlacementDecision:
-        """Where the guest goes. The first of the ranking has it then, in the picture, and no other
-        host. excluded: hosts that have refused it. ha_options: of its Keeper."""
+        """Place the guest, and count it on the first host of the ranking. excluded: hosts that have
+        refused the guest. ha_options: of its HaProvider."""
         with self._lock:
             self._placed.pop(request.name, None)
             self._load_needs(fleet, init_request)
@@ -103,7 +103,7 @@ class ClusterSnapshot:
             return decision
 
     def _silent(self, init_request: InitRequest) -> dict[str, choose.Reason]:
-        """Host to why it is none for the guest: of those that did not answer."""
+        """Return why hosts that did not answer cannot get the guest."""
         return {
             host: ("down", reason)
             for host, reason in self.unreachable.items()
@@ -111,19 +111,20 @@ class ClusterSnapshot:
         }
 
     def host_of(self, name: str) -> str | None:
-        """The host that the guest was placed on, when it is one that answers."""
+        """Return the host on which the guest was placed, if that host answers."""
         with self._lock:
             placed = self._placed.get(name)
             return placed.host if placed and placed.host in self._cloud else None
 
     def warning_of(self, name: str) -> str:
-        """What speaks against where the guest was placed, and is only said."""
+        """Return the warning of the guest's placement."""
         with self._lock:
             placed = self._placed.get(name)
             return placed.warning if placed else ""
 
     def take_unreported(self) -> dict[str, str]:
-        """The unreachable, each once: for who first wants to say so."""
+        """Return the unreachable hosts that were not yet returned, so that each is reported
+        once."""
         with self._lock:
             unreported = {
                 host: reason
@@ -134,13 +135,14 @@ class ClusterSnapshot:
             return unreported
 
     def terms(self, host: str) -> account.PlacementTerms:
-        """What goes with a request to the host: see placement.account."""
+        """Return the placement terms that accompany a request to the host: see
+        placement.account."""
         with self._lock:
             return account.terms(self._cloud.get(host), self._policy)
 
     def refresh_host(self, fleet: Fleet, host: str, guest_name: str) -> None:
-        """Asks that one host again: it has refused the guest ``without``, or has it no longer. What
-        was placed there besides is still to come, unless the host has it."""
+        """Query one host again, because it has refused the guest ``guest_name`` or no longer has
+        it. Guests that were placed on the host and do not exist there yet are counted again."""
         responding, unreachable = inventory.gather(fleet, [host])
         with self._lock:
             self._placed.pop(guest_name, None)
@@ -157,8 +159,7 @@ class ClusterSnapshot:
                     self._cloud = placed.in_cloud(self._cloud)
 
     def _load_needs(self, fleet: Fleet, init_request: InitRequest) -> None:
-        """Gives each host the Needs of this guest. The hosts are asked once for all guests that
-        are alike."""
+        """Load the Needs of this guest on each host. One query serves all guests of a kind."""
         kind = kind_of(init_request)
         if kind not in self._needs:
             hosts, _ = inventory.gather(
@@ -183,7 +184,7 @@ class ClusterSnapshot:
         return placed
 
     def _reserve(self) -> ha_provider.CapacityReserve | None:
-        """What the Keeper keeps free, with all that were placed."""
+        """Return the provider's reserve with all placed guests."""
         if self._provider and self._capacity is None:
             reserve = self._capacity = self._provider.capacity_reserve(self.hosts)
             for placed in self._placed.values():
@@ -193,8 +194,8 @@ class ClusterSnapshot:
 
 
 class _Placement:
-    """Where a guest was placed. request: with what the host's profiles make of it. wish: of its
-    Keeper."""
+    """The placement of a guest. request: with the values from the host's profiles. ha_options: of
+    its HaProvider."""
 
     def __init__(
         self, host: str, request: facts.PlacementRequest, guest: facts.Guest, ha_options: Any
@@ -203,12 +204,13 @@ class _Placement:
         self.warning = ""
 
     def in_cloud(self, cloud: dict[str, facts.Host]) -> dict[str, facts.Host]:
-        """The cloud with the guest on its host."""
+        """Return the cloud with the guest on its host."""
         return account.after_placement(cloud, self.host, self.request, self.guest)
 
 
 def kind_of(init_request: InitRequest) -> str:
-    """Guests of one kind take the same of a host: it is asked once for all of them."""
+    """Return the kind of a guest. Guests of one kind need the same resources, so one query serves
+    all of them."""
     demand = {
         key: value
         for key, value in init_request.sizing_arguments().items()
@@ -221,7 +223,7 @@ def kind_of(init_request: InitRequest) -> str:
 def foreign_key_hosts(
     fleet: Fleet, init_request: InitRequest, hosts: Iterable[str]
 ) -> dict[str, choose.Reason]:
-    """Host to why it is none for a guest with a key: those that hand it to another master."""
+    """Return why hosts cannot get a guest with a key: they submit keys to another master."""
     rejected: dict[str, choose.Reason] = {}
     _, hidden = secret.split(init_request.host_arguments())
     for host in hosts if hidden or init_request.seeded else ():

@@ -1,7 +1,7 @@
-"""A set of guests as it shall be: who is missing is made, who is there is left as it is.
+"""Deploy a set of guests: create those that are missing, and leave existing ones unchanged.
 
-What was deployed has the deployment's name in its record, in the domain's metadata: so that
-nothing else is ever taken for a guest that is no longer listed.
+A deployed guest has the name of its deployment in the metadata of its domain, so that no other
+guest is mistaken for one that is no longer listed.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from saltvirt.spec import guest, values
 from saltvirt.spec.base import mapping, unknown
 
 DEPLOYMENT = "deployment"
-# what is seen to of a guest that is there on that host: what was done, or with True would be; None
-# for nothing
+# applies further settings to an existing guest (fleet, name, host, test): what was changed or, with
+# test, would be; None if nothing
 ExtraStep = Callable[[Fleet, str, str, bool], "Result | None"]
 _PLACEMENT_KEYS = (
     *("host", "groups", "group_policy", "labels", "prefer", "size", "memory"),
@@ -44,12 +44,12 @@ _DEFAULTS = {"seed": True, "install": True, "disk": "default", "nic": "default"}
 
 @dataclass
 class DeployPlan:
-    """placed: guest to the host that makes it. again: guest to the host where it is half made, by
-    an init that died: that goes first. started: guest to the host where such a one had only its
-    start left. there: guest to the host that has it. differs: guest to a list of sentences. ha:
-    guest to how it is to be kept from now on, of those that are there. kept: of these guest to what
-    changed. warnings: guest to what is only said of where it is placed. unlisted: guest to its
-    host. failed: guest to why."""
+    """placed: guest to the host that creates it. recreate: guest to the host with its partial
+    creation, which is removed first. pending_start: guest to the host where an interrupted init
+    only has to start it. existing: guest to the host that has it. differences: guest to a list of
+    sentences. ha: HA options of existing guests. ha_results: guest to what these options changed.
+    warnings: guest to a warning about its placement. unlisted: guest to its host. failed: guest to
+    the reason."""
 
     placed: dict[str, str] = field(default_factory=dict)
     recreate: dict[str, str] = field(default_factory=dict)
@@ -64,7 +64,7 @@ class DeployPlan:
     failed: dict[str, str] = field(default_factory=dict)
 
     def changes(self) -> dict[str, dict[str, Any]]:
-        """``{guest: {"old": host, "new": host}}``, and ``ha``: what changed of how it is kept."""
+        """Return ``{guest: {"old": host, "new": host}}``, with ``ha`` for changed HA options."""
         new: dict[str, dict[str, Any]] = {
             name: {"old": self.recreate.get(name), "new": host}
             for name, host in self.placed.items()
@@ -76,14 +76,14 @@ class DeployPlan:
         return new
 
     def details(self) -> dict[str, dict[str, Any]]:
-        """What else is in the answer."""
+        """Return the further keys of the answer."""
         return {
             "there": self.existing, "differs": self.differences, "unlisted": self.unlisted,
             "failed": self.failed,
         }  # fmt: skip
 
     def text(self, test: bool = False) -> str:
-        """One line for people."""
+        """Return a summary in one line."""
         would = "would be " if test else ""
         parts = [
             _line(f"{would}deployed", self.placed),
@@ -113,7 +113,7 @@ def _line(word: str, guests: dict[str, str]) -> str:
 
 
 def parse_guest(name: str, definition: dict[str, Any], deployment: str = "default") -> InitRequest:
-    """The InitRequest of a guest as pillar describes it. Raises InvalidInput."""
+    """Return the InitRequest for a guest's definition in pillar. Raises InvalidInput."""
     label = f"guest {name}"
     allowed_keys = sorted({*guest.arguments(), *_PLACEMENT_KEYS})
     for word in mapping(definition, label):
@@ -148,7 +148,8 @@ def parse_guest(name: str, definition: dict[str, Any], deployment: str = "defaul
 
 
 def _sized_disks(label: str, options: dict[str, Any]) -> list[dict[str, Any]]:
-    """The disks with the size of the first one, which the default profile calls ``system``."""
+    """Return the disks with the size of the first one, which the default profile calls
+    ``system``."""
     size = options.pop("size")
     if options.get("disks") or "default" not in (options["disk"], options.get("disk_profile")):
         raise errors.InvalidInput(
@@ -165,9 +166,9 @@ def plan(
     cluster: ClusterSnapshot | None = None,
     provider: ha_provider.HaProvider | None = None,
 ) -> DeployPlan:
-    """What would be done for these InitRequests, the biggest first; each is simulated, so that the
-    next one sees it. Changes nothing. cluster: that has then what was placed. provider: as Init has
-    it."""
+    """Plan the deployment of these InitRequests, the largest first; each is placed as if the
+    previous ones existed. Changes nothing. cluster: counts the placed guests. provider: as for
+    Init."""
     cluster, deploy_plan = (
         cluster or ClusterSnapshot(fleet, policy, provider=provider),
         DeployPlan(),
@@ -179,7 +180,7 @@ def plan(
             if item.deployment == str(deployment):
                 deploy_plan.unlisted[item.name] = host.name
     requests = [(init_request, init_request.request()) for init_request in guests]
-    # of those of one size the alike ones follow each other: less is looked at anew
+    # guests of the same kind follow each other, which saves queries
     for init_request, request in sorted(
         requests,
         key=lambda pair: (-pair[1].memory_kib, kind_of(pair[0]), pair[1].groups, pair[1].name),
@@ -243,7 +244,7 @@ def _record_existing(
 def _record_ha_options(
     deploy_plan: DeployPlan, init_request: InitRequest, provider: ha_provider.HaProvider | None
 ) -> None:
-    """How one that is there is to be kept. One whose wish is wrong has failed."""
+    """Record the HA options of an existing guest; invalid options are a failure of the guest."""
     try:
         ha_options = ha_provider.parse_ha_options(
             provider, init_request.ha, bool(init_request.start)
@@ -262,7 +263,8 @@ def _check_interrupted(
     guests_by_host: dict[str, facts.Guest],
     deployment: str,
 ) -> None:
-    """What made it may have died before it was whole, or started."""
+    """Plan how to complete a guest whose creation was interrupted before it was complete, or
+    started."""
     if len(guests_by_host) != 1 or ha_provider.manager_of(fleet.opts, init_request.name):
         return
     ((host, guest),) = guests_by_host.items()
@@ -286,7 +288,7 @@ def _check_interrupted(
 def _compare(
     init_request: InitRequest, request: facts.PlacementRequest, guest: facts.Guest
 ) -> Iterator[tuple[str, object, object]]:
-    """(what, has, wanted) of a guest that is there."""
+    """Yield (attribute, current value, expected value) for the differences of an existing guest."""
     if guest.vcpus != request.vcpus:
         yield "cpu", guest.vcpus, request.vcpus
     if guest.memory_kib != request.memory_kib:
@@ -299,7 +301,8 @@ def _compare(
 
 
 def _apply_operation(operation: Operation, test: bool) -> Result | None:
-    """What was done, or would be; None for nothing. Raises OperationFailed with every reason."""
+    """Return what was changed, or would be; None if nothing. Raises OperationFailed with every
+    reason."""
     if not test:
         done = operation.run()
         return done if isinstance(done, Result) and done.changes else None
@@ -312,12 +315,13 @@ def _apply_operation(operation: Operation, test: bool) -> Result | None:
 
 
 class Deploy:
-    """Makes what a DeployPlan places, some guests at once. One that fails does not stop the others.
+    """Create the guests that a DeployPlan places, several at a time. If one fails, the others
+    continue.
 
-    guests: of all guests of the deployment. remove: also purges its guests that are not listed any
-    more. at_once: so many are made at a time. screen: where steps are shown. keeper: as Init has
-    it; how a guest is to be kept is seen to of those that are there, too. also: what else is. A
-    host that refuses meanwhile is passed over for another, unless the guest must be on it.
+    guests: all guests of the deployment. remove: also purge its guests that are no longer listed.
+    at_once: how many are created at a time. screen: shows the steps. provider: as for Init; HA
+    options also apply to existing guests. extra_step: further settings of existing guests. If a
+    host refuses a guest, the guest is placed on another host, unless it requires that host.
     """
 
     def __init__(
@@ -339,7 +343,7 @@ class Deploy:
         self.remove, self.screen = remove, screen
 
     def check(self) -> Checked:
-        """Where each guest would be made, and why others would not."""
+        """Return where each guest would be created, and why others would not."""
         reasons = Reasons()
         with reasons, self._deployment_lock():
             cluster = ClusterSnapshot(self.fleet, self.policy, provider=self.provider)
@@ -360,8 +364,8 @@ class Deploy:
         return reasons.checked(self.deployment)
 
     def run(self) -> Result:
-        """Raises InvalidInput for a guest that is described wrongly, and for no guests at all that
-        are to be removed."""
+        """Deploy the guests. Raises InvalidInput for an invalid definition, and if all guests would
+        be removed because the list is empty."""
         claiming = capacity_claims.open_claims(self.fleet.opts, self.provider)
         with self._deployment_lock(), claiming as claims:
             cluster = ClusterSnapshot(
@@ -388,7 +392,7 @@ class Deploy:
         return plan(*arguments, cluster, self.provider)
 
     def _apply_extra_step(self, deploy_plan: DeployPlan, test: bool) -> None:
-        """What else is wanted of those that are there."""
+        """Apply the further settings of existing guests."""
         extra_step = self.extra_step
         if extra_step is None:
             return
@@ -410,7 +414,7 @@ class Deploy:
                 deploy_plan.ha_results[name] = done
 
     def _apply_ha(self, deploy_plan: DeployPlan, test: bool) -> None:
-        """Those that are there are kept as they are to be."""
+        """Apply the HA options of existing guests."""
         for name, ha_options in sorted(deploy_plan.ha.items()):
             if self.provider is None or name in deploy_plan.failed:
                 continue
@@ -430,7 +434,7 @@ class Deploy:
         return lock.deployment(self.fleet.opts, self.deployment)
 
     def _check_placed(self, deploy_plan: DeployPlan, cluster: ClusterSnapshot) -> None:
-        """Those that are placed and whose init would be refused all the same have failed."""
+        """Mark placed guests as failed if Init would refuse them."""
         for init_request in self.init_requests:
             if init_request.name not in deploy_plan.placed:
                 continue
@@ -488,7 +492,7 @@ class Deploy:
         cluster: ClusterSnapshot,
         create_slot: CreateSlot,
     ) -> str:
-        """The host that has made one of them, or started it."""
+        """Create or start one guest, and return its host."""
         with Fleet(self.fleet.opts, like=self.fleet) as fleet:
             report = Report(fleet, init_request.name, "init", OneByOne(self.screen))
             if init_request.name in deploy_plan.pending_start:
@@ -521,7 +525,7 @@ class Deploy:
         deploy_plan: DeployPlan,
         cluster: ClusterSnapshot,
     ) -> None:
-        """What is half made goes; the guest is placed anew, on that host if it can be."""
+        """Remove the partial creation, and place the guest again, if possible on the same host."""
         host = deploy_plan.recreate[init_request.name]
         interrupted_create.remove(fleet, init_request.name, host)
         cluster.refresh_host(fleet, host, guest_name=init_request.name)
@@ -532,9 +536,10 @@ class Deploy:
         cluster.place_guest(fleet, placed_request, placed_request.request(), ha_options=ha_options)
 
     def mark_unlisted(self, deploy_plan: DeployPlan) -> None:
-        """What is not listed is to be removed.
+        """Plan to remove the guests that are no longer listed.
 
-        Raises InvalidInput for an empty list: a pillar that failed to render must remove nothing.
+        Raises InvalidInput if the list is empty: a pillar that failed to render must not remove any
+        guest.
         """
         if not self.init_requests:
             raise errors.InvalidInput(
@@ -552,11 +557,11 @@ class Deploy:
         }
 
     def purge(self, deploy_plan: DeployPlan) -> None:
-        """Purges the guests that a DeployPlan removes."""
+        """Purge the guests that a DeployPlan removes."""
         keys = KeyStore(self.fleet.opts)
         for name, host in list(deploy_plan.removed.items()):
             try:
-                # the names are the hosts' own: none of them makes another one's guest or key go
+                # the hosts report these names: none may delete the guest or the key of another host
                 delete_key = bool(keys.host_of(name))
                 deployment = str(self.deployment)
                 Purge(self.fleet, name, delete_key, host, deployment, force=True).run()

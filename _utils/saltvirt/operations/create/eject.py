@@ -1,4 +1,4 @@
-"""Take the volume for cloud-init from a guest that has told who it is."""
+"""Remove the seed volume of a guest whose system has configured itself."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from saltvirt.operations.journal import lock
 
 
 class Eject:
-    """Ejects and deletes the volume. Of a minion that is no guest of this master's no host is
-    asked, and one that has never reached this master keeps it."""
+    """Ejects and deletes the volume. For a minion that is not a guest of this master, no host is
+    asked. If a guest has never reached this master, its volume stays."""
 
     verb = "virt.seed_eject"
 
@@ -21,7 +21,7 @@ class Eject:
         self.fleet, self.name = fleet, str(name)
 
     def check(self) -> Checked:
-        """Where the guest is that would lose its volume."""
+        """Return the host on which the guest would lose its volume."""
         reasons = Reasons()
         with reasons:
             if self._is_ours():
@@ -33,7 +33,7 @@ class Eject:
         return reasons.checked(self.name)
 
     def run(self) -> Result:
-        """Raises InvalidInput, NotFound, OperationFailed."""
+        """Eject the volume. Raises InvalidInput, NotFound, OperationFailed."""
         if not self._is_ours():
             return Result(self.name, self._no_guest())
         with lock.guest(self.fleet.opts, self.name, self.verb):
@@ -42,8 +42,8 @@ class Eject:
         return Result(self.name, comment, {"ejected": True} if taken else {}, {"host": host})
 
     def _on_cached_host(self) -> tuple[str, bool] | None:
-        """(the host where the guest was last seen, whether there was a volume); None when that host
-        alone cannot say that this is the guest."""
+        """Return (the host where the guest was last seen, whether a volume existed); None if that
+        host alone cannot confirm that it has the guest."""
         host = find.cached_host(self.fleet, self.name)
         if host is None:
             return None
@@ -52,12 +52,13 @@ class Eject:
         return (host, answer.data) if answer.ok and answer.data is not None else None
 
     def _on_any_host(self) -> tuple[str, bool]:
-        """The same by what all hosts say."""
+        """Do the same after asking all hosts."""
         host, _ = find.locate(self.fleet, self.name)
         return host, self.fleet.call(host, self.verb, {"name": self.name}, long=True)
 
     def _is_ours(self) -> bool:
-        """Whether this master made it. Raises OperationFailed as long as it has not reached it."""
+        """Return whether this master created the guest. Raises OperationFailed until the guest has
+        reached this master."""
         opts, name = self.fleet.opts, names.guest(self.name)
         if name not in KeyStore(opts).guest_ids():
             return False

@@ -1,4 +1,4 @@
-"""The placement of a guest, as a table for people."""
+"""Show the placement of a guest as a table."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ def decide(
     init_request: InitRequest,
     provider: ha_provider.HaProvider | None = None,
 ) -> tuple[choose.PlacementDecision, dict[str, str]]:
-    """(choose.Decision, host to why it did not answer). Changes nothing. init_request: InitRequest.
-    provider: as Init has it."""
+    """Return (Decision, host to why it did not answer). Changes nothing. provider: as for Init."""
     request = init_request.request()
     ha_options = ha_provider.parse_ha_options(provider, init_request.ha, bool(init_request.start))
     hosts, unreachable = inventory.gather(fleet, fleet.hosts(), init_request.sizing_arguments())
@@ -36,7 +35,7 @@ def decide(
 
 
 def table(decision: choose.PlacementDecision, unreachable: dict[str, str]) -> list[list[Any]]:
-    """Rows, the first the head: host, score, its parts; or the filter and the reason."""
+    """Return the rows with a header: host, score and its parts; or the filter and its reason."""
     names = list(weights.ALL)
     rows: list[list[Any]] = [["host", "score", *names, "rejected by", "reason"]]
     for candidate in decision.ranked:

@@ -1,4 +1,4 @@
-"""A guest under another name: renamed, or copied."""
+"""Rename or clone a guest."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ from saltvirt.spec import values
 
 
 class _NewName(abc.ABC):
-    """What a rename and a copy have in common.
+    """The common part of renaming and cloning.
 
-    name, new: of the guest, and the new one. options: more arguments of the host's function. sure:
-    no host that does not answer has a guest of the new name.
+    name, new: the current and the new name. options: further arguments of the host's function.
+    name_is_free: no host that does not answer has a guest of the new name.
     """
 
     function: str
@@ -58,7 +58,7 @@ class _NewName(abc.ABC):
             self.options["seed"] = values.boolean(self.options["seed"], "seed")
 
     def check(self) -> Checked:
-        """What its host would make or rename."""
+        """Return what the host would rename or create."""
         reasons = Reasons()
         with reasons:
             self._check_names(reasons)
@@ -68,11 +68,11 @@ class _NewName(abc.ABC):
 
     @abc.abstractmethod
     def _planned(self, host: str, plan: dict[str, Any]) -> Checked:
-        """In words. plan: what the host says that it would do."""
+        """Return the summary. plan: the host's answer to ``test=True``."""
 
     @contextlib.contextmanager
     def _both_locks(self) -> Iterator[None]:
-        """Holds the locks of both names; a failure is an event, too."""
+        """Hold the locks of both names; a failure also fires an event."""
         opts = self.fleet.opts
         self._refuse_same_name()
         with lock.guest(opts, self.name, self.function), lock.guest(opts, self.new, self.function):
@@ -89,7 +89,7 @@ class _NewName(abc.ABC):
             raise errors.InvalidInput(f"{self.name} is its name already")
 
     def _check_names(self, reasons: Reasons) -> None:
-        """What a run finds out when it takes the locks."""
+        """Check what a run checks when it takes the locks."""
         with reasons:
             names.guest(self.name)
         with reasons:
@@ -103,7 +103,7 @@ class _NewName(abc.ABC):
                 ha_provider.refuse_managed(self.fleet.opts, name)
 
     def _prepare_plan(self, reasons: Reasons) -> tuple[str, dict[str, Any], dict[str, Any]]:
-        """(host, the arguments for it without ``test``, what it would do)."""
+        """Return (host, its arguments without ``test``, what it would do)."""
         fleet, new = self.fleet, self.new
         with reasons:
             target.refuse_host(fleet.opts, new)
@@ -115,7 +115,7 @@ class _NewName(abc.ABC):
             if new in locations.guests:
                 places = ", ".join(sorted(locations.guests[new]))
                 raise errors.AlreadyExists(f"{new} exists already, on {places}")
-            # who is renamed has its old name no more
+            # a renamed guest no longer has its old name
             lasting_guests = {
                 guest_name: guest_hosts
                 for guest_name, guest_hosts in locations.guests.items()
@@ -142,32 +142,34 @@ class _NewName(abc.ABC):
 
     @property
     def _freed_names(self) -> set[str]:
-        """The names that no guest has any more once it is done."""
+        """Return the names that are free after the operation."""
         return set()
 
     def _arguments(self, _host: str) -> dict[str, Any]:
-        """The arguments of the host's function."""
+        """Return the arguments of the host's function."""
         return {"vm_": self.name, "name": self.new, **self.options}
 
     def _hidden(self, _arguments: dict[str, Any]) -> dict[str, Any]:
-        """What of the arguments may be secret: the host asks for it."""
+        """Return the arguments that can be secret, which the host requests separately."""
         return {}
 
     def _hands_in(self, hidden: dict[str, Any] | None) -> bool:
-        """Whether the host hands in a key, or asks for what is secret."""
+        """Return whether the host submits a key, or requests secrets."""
         return bool(hidden) or self.options.get("seed") is not False
 
     def _key_handover(
         self, host: str, undo: UndoStack, **options: Any
     ) -> contextlib.AbstractContextManager[None]:
-        """As authorization.handing_in, unless the guest gets no key and is told nothing."""
+        """Return authorization.key_permission(), or a null context if the guest has no key and no
+        secrets."""
         if not self._hands_in(options.get("secret")):
             return contextlib.nullcontext()
         return authorization.key_permission(self.fleet, host, self.new, undo, **options)
 
 
 class RenameGuest(_NewName):
-    """Gives a guest that is off another name. Whatever fails, it has its old name and key again."""
+    """Rename a guest that is off. If the operation fails, the guest has its old name and key
+    again."""
 
     function = "virt.rename"
 
@@ -181,7 +183,8 @@ class RenameGuest(_NewName):
         return Checked(self.name, comment, changes, {"host": host})
 
     def run(self) -> Result:
-        """Raises NotFound, InvalidInput, AlreadyExists, KeyRefused, OperationFailed."""
+        """Rename the guest. Raises NotFound, InvalidInput, AlreadyExists, KeyRefused,
+        OperationFailed."""
         fleet, name, new = self.fleet, self.name, self.new
         with self._both_locks():
             host, *_ = self._prepare_plan(Reasons(first=True))
@@ -218,7 +221,7 @@ class RenameGuest(_NewName):
         return RenamedGuest.from_answer(response, host)
 
     def _rename_back(self, host: str) -> None:
-        """The old name again; a minion in it gets new keys once more."""
+        """Restore the old name; a minion in the guest gets new keys again."""
         fleet, name = self.fleet, self.name
         pillar = Pillars(fleet.opts).load(name, KeyStore(fleet.opts).public)
         with authorization.Authorizations(fleet.opts).temporary(host, name, pillar, replace=True):
@@ -226,7 +229,7 @@ class RenameGuest(_NewName):
             confirm_key(fleet, self.report, host, name, renamed)
 
     def _delete_old_key(self, host: str) -> None:
-        """The key of the old name goes, when it is this guest's."""
+        """Delete the key of the old name if it belongs to this guest."""
         keys, name = KeyStore(self.fleet.opts), self.name
         reason = keys.retain_reason(name, host) if keys.status(name) else None
         if reason:
@@ -237,8 +240,8 @@ class RenameGuest(_NewName):
 
 
 class CloneGuest(_NewName):
-    """Copies a guest that is off, on its host. start: whether to start the copy. keeper: whose room
-    the copy leaves free, but by overcommit."""
+    """Copy a guest that is off, on its host. start: whether to start the copy. provider: its
+    failover reserve limits the copy, unless ``overcommit`` is given."""
 
     function = "virt.clone"
 
@@ -253,7 +256,8 @@ class CloneGuest(_NewName):
         self.start, self.provider = start, None if self.options.get("overcommit") else provider
 
     def _reserve_warning(self, host: str) -> str:
-        """What the copy would break and is only said. Raises Refused."""
+        """Return the warning about the failover reserve. Raises Refused if the reserve is
+        enforced."""
         runs = bool(self.start or self.options.get("autostart"))
         return failover_capacity.on_current_host(
             self.provider, self.fleet, host, self.name, self.new, runs
@@ -265,7 +269,8 @@ class CloneGuest(_NewName):
         return Checked(self.new, comment, {"created": plan}, {"host": host})
 
     def run(self) -> Result:
-        """Raises NotFound, InvalidInput, AlreadyExists, KeyRefused, OperationFailed, Refused."""
+        """Clone the guest. Raises NotFound, InvalidInput, AlreadyExists, KeyRefused,
+        OperationFailed, Refused."""
         fleet, report, new = self.fleet, self.report, self.new
         with self._both_locks():
             host, arguments, _ = self._prepare_plan(Reasons(first=True))
@@ -298,7 +303,7 @@ class CloneGuest(_NewName):
         return dict(hidden)
 
     def _clone_on(self, host: str, arguments: dict[str, Any]) -> CreatedGuest:
-        """What the host answered. Raises, with what to do, when it gave no answer."""
+        """Return the host's answer. If it does not answer, raises with what to do."""
         new, watch = self.new, (f"salt/virt/{self.new}/clone/", self.report.host_event)
         answer = self.fleet.gather([host], "virt.clone", arguments, long=True, watch=watch)[host]
         if answer.kind == DOWN:

@@ -1,4 +1,4 @@
-"""Deploy a guest: place, create on the host, accept its key, start, confirm."""
+"""Deploy a guest: place it, create it on a host, accept its key, start it, confirm."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from saltvirt.revert import UndoStack
 
 @dataclass(frozen=True)
 class Placed:
-    """What came out: the host, libvirt's word for its state, what the host made."""
+    """A created guest: its host, its state in libvirt, and the host's answer."""
 
     host: str
     state: str
@@ -49,12 +49,12 @@ class Placed:
 
 
 class Init:
-    """Deploys a guest. Whatever fails, everything made so far is undone; but a guest that was
-    started and did not answer in time stays: somebody will want to look at it.
+    """Deploys a guest. If a step fails, all previous ones are undone. However, a guest that was
+    started and did not answer in time stays, so that you can inspect it.
 
-    picture: where the guest was placed as one of many, and its name found free; None: all hosts are
-    asked. look: as unique.resolve takes it. jobs: how its host is asked. keeper: who keeps guests
-    and room on this master, if anybody does.
+    cluster: has the guest's placement, as one of many, with its name found free; None: all hosts
+    are queried. query_locations: as for unique.resolve. jobs: how the host is asked. provider:
+    manages guests and the failover reserve, if configured.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Init:
         self.terms: dict[str, account.PlacementTerms] = {}
 
     def check(self) -> Checked:
-        """Where it would be made, and what it would take there."""
+        """Return where the guest would be created, and what it would take."""
         reasons = Reasons()
         with reasons:
             request = self.request(reasons)
@@ -106,7 +106,8 @@ class Init:
         return reasons.checked(self.init_request.name)
 
     def run(self) -> Result:
-        """Raises InvalidInput, AlreadyExists, Refused, KeyRefused, OperationFailed."""
+        """Deploy the guest. Raises InvalidInput, AlreadyExists, Refused, KeyRefused,
+        OperationFailed."""
         reasons = Reasons(first=True)
         request = self.request(reasons)
         with lock.guest(self.fleet.opts, request.name, "virt.init"), self.claiming():
@@ -132,7 +133,7 @@ class Init:
 
     @contextlib.contextmanager
     def claiming(self) -> Iterator[None]:
-        """What it is promised is its own for the block, unless it fails."""
+        """Keep the guest's claims for the block, and withdraw them if it fails."""
         cluster = self.cluster
         claims = (
             contextlib.nullcontext(cluster.claims)
@@ -148,21 +149,21 @@ class Init:
                 raise
 
     def claim(self, request: facts.PlacementRequest, decision: choose.PlacementDecision) -> None:
-        """The first host of the Decision is to have it."""
+        """Claim the first host of the Decision for the guest."""
         if self.claims and decision.ranked:
             host = decision.ranked[0].host
             guest = facts.as_guest(request.for_host(self.hosts[host]))
             self.claims.claim(host, guest, self.init_request.ha)
 
     def notes(self, verb: str) -> str:
-        """What is said beside where it is made."""
+        """Return the notes about HA and warnings for the comment."""
         ha_note = f"; {self.ha_result.comment}" if self.ha_result else ""
         if self.ha_options and not ha_note:
             ha_note = f"; it {verb} given to high availability"
         return f"{ha_note}; {self.warning}" if self.warning else ha_note
 
     def make(self, request: facts.PlacementRequest, decision: choose.PlacementDecision) -> Placed:
-        """Placed, on one of the hosts of the Decision."""
+        """Create the guest on one of the hosts of the Decision."""
         owners.forget_unrecorded(self.fleet.opts, request.name)  # of an earlier guest
         undo = UndoStack()
         intent_args = self.fleet.opts, request.name, "virt.init", undo, self.init_request.operation
@@ -172,22 +173,22 @@ class Init:
         return placed
 
     def deploying(self) -> contextlib.AbstractContextManager[slots.Slots]:
-        """One of the slots for deployments, as a context manager."""
+        """Hold a slot for deployments."""
         purpose = f"virt.init of {self.init_request.name}"
         return self.jobs.deploying(self.fleet.opts, self.report_queued, purpose)
 
     def report_queued(self, reason: str) -> None:
-        """Says that this one has to wait for others."""
+        """Report that the guest waits for others."""
         self.report.step("queued", f"{self.init_request.name}: waiting: {reason}")
 
     def report_unreachable(self, host: str, reason: str) -> None:
-        """Says that a host is no candidate because it was not heard."""
+        """Report that a host is not a candidate because it did not answer."""
         self.report.step(
             "unreachable", f"{self.init_request.name}: without {host}: {reason}", host=host
         )
 
     def request(self, reasons: Reasons) -> facts.PlacementRequest:
-        """What was asked for, as far as it can be judged without the hosts."""
+        """Return the placement request, after all checks that need no host."""
         with reasons:
             if self.init_request.wait_for:
                 wait.check(self.init_request.wait_for)
@@ -208,7 +209,7 @@ class Init:
         return request
 
     def check_pillar(self) -> None:
-        """A pillar is bound to the guest's key, so there has to be one."""
+        """Check the pillar: it is bound to the guest's key, so the guest needs one."""
         if self.init_request.pillar:
             pillars.check(self.fleet.opts, self.init_request.pillar)
             if not self.init_request.seeded:
@@ -217,7 +218,7 @@ class Init:
     def decide(
         self, request: facts.PlacementRequest, reasons: Reasons
     ) -> tuple[choose.PlacementDecision, list[facts.Host]]:
-        """(where it shall go, what the hosts said of themselves). Changes nothing."""
+        """Return (Decision, inventories). Changes nothing."""
         if self.cluster:
             return self._placed_decision(request, reasons, self.cluster), []
         allowed_hosts = self.fleet.hosts(self.init_request.host)
@@ -253,7 +254,7 @@ class Init:
     def _placed_decision(
         self, request: facts.PlacementRequest, reasons: Reasons, cluster: ClusterSnapshot
     ) -> choose.PlacementDecision:
-        """The host that it was placed on, with all of its kind; another one, when that is gone."""
+        """Return the planned host, or a new placement if that host no longer answers."""
         self.unreachable = cluster.take_unreported()
         with reasons:
             self.check_key(request.name)
@@ -271,8 +272,8 @@ class Init:
         return decision
 
     def candidates(self, decision: choose.PlacementDecision) -> Iterator[str]:
-        """The hosts that are asked to make it, one by one: each but the first when the one before
-        it has refused."""
+        """Yield the hosts that are asked to create the guest; each one after the first if the
+        previous one refused."""
         refused: list[str] = []
         while decision.ranked:
             refused.append(decision.ranked[0].host)
@@ -301,7 +302,7 @@ class Init:
     def rank_hosts(
         self, request: facts.PlacementRequest, hosts: list[facts.Host]
     ) -> choose.PlacementDecision:
-        """The ranking of the hosts, and why the others are none for it."""
+        """Return the ranking of the hosts, and why others are rejected."""
         rejected = foreign_key_hosts(self.fleet, self.init_request, [host.name for host in hosts])
         if self.provider and self.ha_options:
             rejected |= self.provider.rejected_hosts(request.name, self.ha_options, hosts)
@@ -311,7 +312,7 @@ class Init:
         return failover_capacity.best(decision, self.reserve, request, self.hosts, self.ha_options)
 
     def _host_arguments(self, host: str) -> dict[str, Any]:
-        """The arguments of ``virt.init`` on the host."""
+        """Return the arguments of ``virt.init`` on the host."""
         terms = self.cluster.terms(host) if self.cluster else self.terms.get(host)
         return {
             **self.init_request.host_arguments(),
@@ -319,13 +320,13 @@ class Init:
         }
 
     def test_create(self, host: str) -> None:
-        """Has the host say, for a test, whether it could make the guest: it looks at the image,
-        too. Raises what it says; without what is secret, which only the making needs."""
+        """Ask the host whether it could create the guest, including a check of the image. Secrets
+        are left out: only the creation needs them. Raises the host's error."""
         arguments = {**self._host_arguments(host), "test": True}
         self.fleet.call(host, "virt.init", secret.without(arguments), long=True)
 
     def check_resources(self, host: str, reasons: Reasons) -> None:
-        """What would keep the guest from being started elsewhere, where it is to be."""
+        """Check that a guest for HA uses nothing that prevents its start on other hosts."""
         if not (self.provider and self.ha_options):
             return
         cluster, key = self.cluster, (kind_of(self.init_request), host)
@@ -348,7 +349,7 @@ class Init:
                 )
 
     def check_secrets(self, hosts: Iterable[str]) -> None:
-        """They go to hosts that the master's configuration names."""
+        """Check that secrets only go to hosts that the master's configuration names."""
         arguments = [
             *secret.split(self.init_request.host_arguments())[1],
             *(["pillar"] if self.init_request.pillar else []),
@@ -357,19 +358,20 @@ class Init:
             secret.refuse_claimed(self.fleet.opts, host, arguments)
 
     def check_key(self, name: str) -> None:
-        """A key that the master already trusts under this name, which is free, is no new
-        guest's."""
+        """Check that the master has no accepted key of this name: as the name is free, the key
+        would belong to another machine."""
         if self.init_request.seeded:
             unique.refuse_key(self.keys, name)
 
     def create(
         self, decision: choose.PlacementDecision, undo: UndoStack, pending_create: PendingCreate
     ) -> Placed:
-        """Placed, by the first host of the ranking that takes it.
+        """Create the guest on the first host of the ranking that accepts it.
 
-        A host without room had it a moment ago: somebody else was faster, and the next is asked,
-        however many there are. What fails for another reason is one of the ``attempts``. A host may
-        refuse to start a guest that it has created: that guest is removed before the next is asked.
+        A host can lack the capacity that it had when it was queried, because another request was
+        faster: then the next host is asked, without a limit. Each other failure counts against
+        ``attempts``. If a host refuses to start a guest that it has created, the guest is removed
+        before the next host is asked.
         """
         refusals: list[str] = []
         attempts_left = self.attempts()
@@ -397,11 +399,11 @@ class Init:
         raise errors.Refused(f"no host took {self.init_request.name}: {refusals_text(refusals)}")
 
     def wait(self, host: str, kind: str) -> None:
-        """Until the guest has answered; then the volume that told it who it is can go."""
+        """Wait for the guest's answer; then its seed volume can be removed."""
         name = self.init_request.name
         self.report.step("waiting", f"{name}: waiting for its {kind}", host=host)
         took_s = wait.wait_for_answer(self.fleet, host, name, kind, self.init_request.wait_s)
-        # a ping can be answered by any minion, so what tells the guest who it is goes by proof
+        # any minion can answer a ping, so the seed volume is only removed after a verified contact
         if kind == "minion" and target.reported(self.fleet.opts, name):
             self.fleet.call(host, "virt.seed_eject", {"name": name}, long=True)
         self.report.step("answered", f"{name}: its {kind} answered after {took_s:.0f} s")
@@ -433,7 +435,8 @@ class Init:
         return Placed(host, state, created)
 
     def enable_ha(self, provider: ha_provider.HaProvider, host: str, undo: UndoStack) -> None:
-        """Gives it to who keeps guests: last, so that nobody else starts what is half made."""
+        """Add the guest to HA. This is the last step, so that no other host starts a partial
+        guest."""
         name = self.init_request.name
         operation = provider.plan_change(self.fleet, name, self.ha_options, created_on=host)
         if operation:
@@ -443,7 +446,7 @@ class Init:
             self.report.step("kept", f"{name}: given to high availability", host=host)
 
     def make_on(self, host: str, arguments: dict[str, Any]) -> GuestKey:
-        """What the host has made, when it made the guest; its key has come in by then."""
+        """Create the guest on the host, and return its answer. By then its key has arrived."""
         name = self.init_request.name
         watch = (f"{self.report.tag}/", self.report.host_event)
         on_stall = (slots.QUIET_S, slots.max_hold_s(self.fleet.opts), self.idle)
@@ -464,7 +467,8 @@ class Init:
         return created
 
     def idle(self) -> None:
-        """Its host does nothing, or for very long: others need not wait for this one."""
+        """Free the slot because the host makes no progress, or works for very long: others need not
+        wait."""
         self.slot.free()
         text = (
             f"{self.init_request.name}: no progress, or very long; others no longer wait for its "
@@ -473,10 +477,10 @@ class Init:
         self.report.step("quiet", text)
 
     def resolve_lost(self, host: str, lost: Answer) -> GuestKey:
-        """What a host has made that ended the job, and whose answer is lost: it is asked.
+        """Ask the host what it has created, if its answer to the ended job was lost.
 
-        Raises Refused when it has made nothing, AlreadyExists when the guest there is somebody
-        else's, ConnectionFailed when that cannot be said.
+        Raises Refused if it created nothing, AlreadyExists if its guest belongs to another
+        operation, ConnectionFailed if this is unknown.
         """
         name, error_text = self.init_request.name, f"{host}: {lost.error}"
         try:
@@ -509,10 +513,10 @@ class Init:
         return GuestKey(name=name, host=host, pub_key=key)
 
     def check_creator(self, host: str, leftovers: Leftovers) -> None:
-        """Raises unless the guest of this name there, if there is one, is this operation's.
+        """Raise if a guest of this name on the host was not created by this operation.
 
-        leftovers: what the host says. Raises AlreadyExists for another one's, which
-        stays, and OperationFailed where the host does not tell: an older version.
+        leftovers: the host's answer. Raises AlreadyExists for the guest of another operation, which
+        stays, and OperationFailed if the host's older version does not report the operation.
         """
         name = self.init_request.name
         if name not in leftovers.guests:
@@ -534,8 +538,8 @@ def check_name(
     unreachable: dict[str, str],
     names_on_disk: find.NamesOnDisk | None = None,
 ) -> None:
-    """Raises when the name is taken, or may be. hosts, unreachable: what all of them said, and who
-    said nothing. names_on_disk: of the unreachable, when many names are asked about."""
+    """Raise if the name is in use, or may be. hosts, unreachable: from one query of all hosts.
+    names_on_disk: of the unreachable hosts, if many names are checked."""
     name = init_request.name
     for host in hosts:
         unique.refuse_case(name, {guest.name: [host.name] for guest in host.guests})
@@ -552,8 +556,8 @@ def check_name(
 
 
 def refuse_managed(fleet: Fleet, provider: ha_provider.HaProvider | None, name: str) -> None:
-    """Raises where somebody keeps a guest of the name: it may be nowhere at the moment, and be
-    started any time."""
+    """Raise if a managed guest has the name: it may exist on no host now, and be started at any
+    time."""
     ha_provider.refuse_managed(fleet.opts, name)
     if provider:
         provider.refuse_name(name)
@@ -562,8 +566,8 @@ def refuse_managed(fleet: Fleet, provider: ha_provider.HaProvider | None, name: 
 def planned(
     request: facts.PlacementRequest, host: str, details: dict[str, Any], notes: str = ""
 ) -> Checked:
-    """The answer to ``test=True``. request: the request, as this host would count it. notes: what
-    else is said."""
+    """Return the answer to ``test=True``. request: with the values of this host. notes: appended to
+    the comment."""
     demand = {
         "host": host, "vcpus": request.vcpus, "memory_mib": request.memory_kib // 1024,
         "disk_bytes": request.disk_bytes, "pools": request.pools,
@@ -579,7 +583,7 @@ def planned(
 
 @contextlib.contextmanager
 def naming_leftovers(undo: UndoStack) -> Iterator[None]:
-    """Around an operation and its Revert: its error names what could not be undone, too."""
+    """Add what could not be undone to an error within the block."""
     try:
         yield
     except errors.VirtError as exc:
@@ -599,12 +603,11 @@ def confirm_key(
     created: GuestKey,
     pillar: dict[str, Any] | None = None,
 ) -> None:
-    """Sees that the host answers for this guest, and that the key it speaks of came in.
+    """Check that the host answers for this guest, and that the key in the answer has arrived.
 
-    created: the host's answer, which decides nothing: the key comes by the ext_pillar virtkey,
-    where
-    Salt knows who sends it. pillar: for the guest's minion. Raises KeyRefused, OperationFailed,
-    InvalidInput.
+    created: the host's answer, which is not trusted: the key arrives through the ext_pillar
+    virtkey, where Salt verifies the sender. pillar: of the guest's minion. Raises KeyRefused,
+    OperationFailed, InvalidInput.
     """
     if created.name != name:
         raise errors.OperationFailed(
@@ -632,10 +635,9 @@ def deliver(
     start_policy: PlacementPolicy | None = None,
     jobs: Jobs = SINGLE_JOBS,
 ) -> str:
-    """What follows when a host has made a guest: its start, libvirt's word for its state.
+    """Start the new guest, and return its state in libvirt.
 
-    start_policy: the placement policy by which it is started; None: it is not. jobs: how the host
-    is
+    start_policy: the placement policy for the start; None: do not start. jobs: how the host is
     asked to start it. Raises OperationFailed, NoRoom.
     """
     if start_policy:
@@ -649,7 +651,8 @@ def deliver(
 
 
 def _start_guest(fleet: Fleet, host: str, name: str, policy: PlacementPolicy, jobs: Jobs) -> str:
-    """Starts it: its state after that; when the host's answer is missing, it is asked for that."""
+    """Start the guest and return its state. If the host's answer is missing, ask the host for the
+    state."""
     arguments = {
         "name": name, "verb": "start", "when": [*VERBS["start"].before],
         "placement": account.terms(None, policy).to_answer(),
@@ -671,14 +674,15 @@ def _state(fleet: Fleet, host: str, name: str) -> str:
 
 
 def refusals_text(refusals: list[str]) -> str:
-    """The refusals of many hosts as one clause; of a crowd the first ones."""
+    """Join the refusals of the hosts; of many, only the first ones."""
     remaining = len(refusals) - choose.NAMED
     shown = "; ".join(refusals[: choose.NAMED])
     return f"{shown}; and {remaining} more" if remaining > 0 else shown
 
 
 def no_host_error(name: str, decision: choose.PlacementDecision) -> errors.VirtError:
-    """The error when no host is left: what every host says against the request is its fault."""
+    """Return the error if no host remains: InvalidInput if all hosts reject the same profile, else
+    Refused."""
     reasons = set(decision.rejected.values())
     if len(reasons) == 1 and next(iter(reasons))[0] == "profile":
         return errors.InvalidInput(f"{name}: {next(iter(reasons))[1]}")

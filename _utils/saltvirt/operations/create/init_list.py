@@ -1,5 +1,5 @@
-"""Deploy several guests that are alike: all are placed in one picture of the hosts, and some are
-made at once. One that fails does not stop the others."""
+"""Deploy several guests with the same settings: all are placed with one query of the hosts, and
+several are created at a time. If one fails, the others continue."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from saltvirt.placement import facts
 from saltvirt.placement.policy import PlacementPolicy
 from saltvirt.spec import single_guest as of_one
 
-# of guests that share jobs so many are under way; their turns are the jobs'
+# maximum threads of guests that share jobs; the slots of the jobs limit the hosts' load
 THREADS = 60
 
 
 class InitList:
-    """Deploys guests that differ in their names alone, each as Init does.
+    """Deploys guests that differ only by name, each with Init.
 
-    wishes: an InitRequest of each. at_once: so many are made at a time. screen: where steps are
-    shown. keeper: as Init has it. A host that refuses meanwhile is asked for what it has, it alone,
-    and passed over. Guests that get no key, and so are made in moments, share the jobs of
+    init_requests: one for each guest. at_once: how many are created at a time. screen: shows the
+    steps. provider: as for Init. If a host refuses a guest, that host is queried again, and the
+    guest is placed on another one. Guests without a key are created quickly and share the jobs of
     their hosts.
     """
 
@@ -52,7 +52,8 @@ class InitList:
         self.jobs: Jobs = SINGLE_JOBS if self.batched_jobs is None else self.batched_jobs
 
     def check(self) -> Several:
-        """Where each would be made, or why not. Their hosts are not asked whether they could."""
+        """Return where each guest would be created, or why not. The hosts are not asked for a
+        test."""
         cluster = self._query_cluster()
         hosts = cluster.hosts
         return Several(
@@ -63,7 +64,8 @@ class InitList:
         )
 
     def run(self) -> Several:
-        """Raises InvalidInput for what is wrong of all of them, before anything is made."""
+        """Deploy the guests. Raises InvalidInput for an error that concerns all guests, before any
+        is created."""
         with capacity_claims.open_claims(self.fleet.opts, self.provider) as claims:
             return self._create_all(self._query_cluster(claims))
 
@@ -95,7 +97,7 @@ class InitList:
         return Several(tuple(parts[init_request.name] for init_request in self.init_requests))
 
     def _query_cluster(self, claims: capacity_claims.Claims | None = None) -> ClusterSnapshot:
-        """The hosts. Raises InvalidInput for what cannot be of all of them."""
+        """Query the hosts. Raises InvalidInput for arguments that several guests cannot share."""
         first = self.init_requests[0]
         unique_args = of_one.unique_arguments(first.arguments)
         if unique_args:
@@ -142,8 +144,8 @@ class InitList:
         hosts: list[facts.Host],
         reasons: Reasons,
     ) -> tuple[facts.PlacementRequest, str]:
-        """(what it asks for, the host that it is placed on in the picture). hosts: as they were
-        before any was placed. Raises the first reason why there is none."""
+        """Return (placement request, host of the guest). hosts: the inventories before any guest
+        was placed. Raises the first reason if there is no host."""
         init = self._init(init_request, cluster)
         request = init.request(reasons)
         with reasons:
@@ -182,7 +184,8 @@ class InitList:
 
 
 def _are_light(init_request: InitRequest) -> bool:
-    """Nothing of it is anybody's alone: no key that comes in while it is made, no secret."""
+    """Return whether the guest can share a job: it has no key that arrives meanwhile, and no
+    secret."""
     return not init_request.seeded and not secret.split(init_request.host_arguments())[1]
 
 

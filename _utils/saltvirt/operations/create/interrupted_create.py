@@ -1,4 +1,4 @@
-"""A guest whose init was killed: what is proven of it, and so what ends it."""
+"""Decide how to complete a guest whose init was killed, from what is proven about it."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from saltvirt.operations.journal import intent_log, lock
 from saltvirt.placement import facts
 from saltvirt.placement.policy import PlacementPolicy
 
-# it goes and is made again; all of it is there, and it was never started
+# remove the guest and create it again; or start it, because it is complete and was never started
 RECREATE, START = "again", "start"
 
 
 def judge(
     fleet: Fleet, init_request: InitRequest, guest: facts.Guest, host: str, deployment: str
 ) -> tuple[str | None, str | None]:
-    """(AGAIN, START or None, what to say of a guest that stays as it is or None).
+    """Return (RECREATE, START or None; the note for a guest that stays as it is, or None).
 
-    init_request: InitRequest. guest: facts.Guest, on ``host``. Changes nothing.
+    guest: on ``host``. Changes nothing.
     """
     opts, name = fleet.opts, init_request.name
     record = intent_log.load(opts, name)
@@ -43,7 +43,8 @@ def judge(
         in_deployment and never_started and is_off and _is_registered(fleet, init_request, host)
     ):
         return None, message
-    # one of the same set that another master made since has the set's name, too
+    # a guest of the same deployment that another master created since has the deployment's name,
+    # too
     leftovers = find.leftovers(fleet, host)
     return (None, message) if intent_log.is_by_another(name, record, leftovers) else (START, None)
 
@@ -70,7 +71,7 @@ def _judge_partial(
 
 
 def _is_registered(fleet: Fleet, init_request: InitRequest, host: str) -> bool:
-    """Whether the master has what it keeps of such a guest: its key and its pillar."""
+    """Return whether the master has the key and the pillar of the guest."""
     keys, seeded = KeyStore(fleet.opts), init_request.seeded and init_request.image
     if seeded and not (
         keys.accepted(init_request.name) and keys.host_of(init_request.name) == host
@@ -83,8 +84,8 @@ def _is_registered(fleet: Fleet, init_request: InitRequest, host: str) -> bool:
 
 
 def remove(fleet: Fleet, name: str, host: str) -> None:
-    """Takes away what is half made; its host proves again that nobody works on it. The key goes
-    that the master accepted for this very guest."""
+    """Remove a partial guest; the host verifies again that no process works on it. The key is
+    deleted if the master accepted it for this guest."""
     with lock.guest(fleet.opts, name, "virt.deployed"):
         purge.purge_partial(fleet, host, name)
         keys = KeyStore(fleet.opts)
@@ -101,8 +102,8 @@ def start(
     report: Report,
     query_locations: unique.LocationQuery = find.locations,
 ) -> str:
-    """Ends what the killed one had left to do; libvirt's word for the guest's state then. look:
-    asks all hosts, after it is called."""
+    """Complete an interrupted init by starting the guest, and return its state in libvirt.
+    query_locations: queries all hosts after it is called."""
     with lock.guest(fleet.opts, init_request.name, "virt.deployed"):
         record = intent_log.load(fleet.opts, init_request.name)
         if record is None or record.host != host or record.started:

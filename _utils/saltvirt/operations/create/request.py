@@ -1,4 +1,4 @@
-"""The request of virt.init: the arguments of the user, parsed."""
+"""Parse the arguments of virt.init."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from saltvirt.spec import base, deploy
 GROUP_POLICIES = ("spread", "separate", "gather")
 
 
-# in the guest's record: which operation made it, so that nobody takes another one's for it
+# key in the guest's record: the operation that created it, so that no other operation's guest is
+# mistaken for it
 OPERATION = "operation"
 
 
@@ -26,14 +27,13 @@ SECRET_ARGUMENTS = {
 
 @dataclass
 class InitRequest:
-    """What the runner was asked for.
+    """The arguments of the runner's init.
 
-    cpu: count. mem: MiB, or a size with a unit. labels: that the host must have; prefer:
-    that make it a better one. wait_for: one of wait.KINDS, and at most so many seconds.
-    pillar: what the master tells the guest's minion. name_is_free: the operator knows that no host
-    which does not answer has a guest of that name. ha: how it is to be kept, for the Keeper.
-    arguments: everything else for the host's ``virt.init``, by name. operation: what tells this
-    guest from one that somebody else makes under its name.
+    cpu: count. mem: MiB, or a size with a unit. labels: required labels of the host; prefer:
+    preferred ones. wait_for: one of wait.KINDS, for at most wait_s seconds. pillar: for the guest's
+    minion. name_is_free: no host that does not answer has a guest of that name. ha: the HA options,
+    for the HaProvider. arguments: all other arguments of the host's ``virt.init``. operation:
+    distinguishes this guest from one that another operation creates under its name.
     """
 
     name: str
@@ -71,13 +71,14 @@ class InitRequest:
 
     @property
     def seeded(self) -> bool:
-        """Whether a host prepares the guest's system, and so the guest has a key: as ``virt.init``
-        does unless it is told."""
+        """Return whether the host seeds the guest, so that the guest has a key: the default of
+        ``virt.init``."""
         seed = self.arguments.get("seed")
         return seed is None or bool(seed)
 
     def host_arguments(self) -> dict[str, Any]:
-        """The arguments of the host's ``virt.init``: it makes the guest and leaves it off."""
+        """Return the arguments of the host's ``virt.init``, which creates the guest and leaves it
+        off."""
         arguments = {
             "name": self.name, "cpu": self.cpu, "mem": self.mem, "image": self.image,
             "hypervisor": self.hypervisor, **self.arguments, "start": False, "approve_key": True,
@@ -89,7 +90,8 @@ class InitRequest:
         }
 
     def placement_metadata(self) -> dict[str, str]:
-        """What is kept with the guest: it holds wherever the guest is moved later."""
+        """Return the placement arguments for the guest's metadata: they apply on every later host,
+        too."""
         placement_values = {name: getattr(self, name) for name in ("labels", "prefer")}
         metadata = {
             name: json.dumps(_labels(value, name), sort_keys=True)
@@ -101,8 +103,8 @@ class InitRequest:
         return metadata
 
     def sizing_arguments(self) -> dict[str, Any]:
-        """The arguments by which every host says what the guest would take of it: without
-        what is only to be read in the guest, which may be secret."""
+        """Return the arguments from which every host computes the guest's size: without those that
+        are only read inside the guest, because these can be secret."""
         public = {k: v for k, v in self.host_arguments().items() if k not in SECRET_ARGUMENTS}
         public["metadata"] = {k: v for k, v in public["metadata"].items() if k != OPERATION}
         if isinstance(public.get("graphics"), dict):
@@ -110,7 +112,7 @@ class InitRequest:
         return public
 
     def validators(self) -> list[Callable[[], object]]:
-        """Each raises InvalidInput where one part of what was said is wrong."""
+        """Return checks of single arguments; each raises InvalidInput."""
         return [
             lambda: names.guest(self.name),
             self._vcpus,
@@ -125,7 +127,7 @@ class InitRequest:
         return units.parse_count(cpu, "cpu")
 
     def _memory_kib(self) -> tuple[int, int]:
-        """(at boot, at most)."""
+        """Return (at boot, maximum; 0 for none)."""
         mem, max_mem = self.mem, None
         if isinstance(mem, dict):
             max_mem, mem = mem.get("max"), mem.get("boot") or mem.get("current")
@@ -133,7 +135,7 @@ class InitRequest:
         return boot_kib, units.parse_kib(max_mem, argument="mem max") if max_mem else 0
 
     def request(self) -> facts.PlacementRequest:
-        """The placement request. Raises InvalidInput for a bad name, cpu or mem."""
+        """Return the placement request. Raises InvalidInput for a bad name, cpu or mem."""
         name, vcpus = names.guest(self.name), self._vcpus()
         memory_kib, max_memory_kib = self._memory_kib()
         return facts.PlacementRequest(
@@ -154,7 +156,7 @@ class InitRequest:
 
 
 def _groups(value: object) -> tuple[str, ...]:
-    """The names of groups: of a list, or of one text."""
+    """Return the names of groups from a list or a text."""
     if isinstance(value, str):
         value = value.replace(",", " ").split()
     if not isinstance(value, (list, tuple)):

@@ -1,4 +1,4 @@
-"""Wait until a new guest has really answered."""
+"""Wait until a new guest has answered."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from saltvirt.fleet.client import Fleet
 KINDS = ("minion", "agent", "address")
 PAUSE_S = 2
 PING_S = 30
-# one whose connection the master does not see (behind NAT) is asked so often, and so briefly
+# ping interval and timeout for a minion whose connection the master does not see (behind NAT)
 ASK_S, BRIEF_S = 20, 5
 
 
 def check(kind: str) -> None:
-    """Raises InvalidInput unless there is such a kind."""
+    """Raise InvalidInput for an unknown kind."""
     if kind not in KINDS:
         raise errors.InvalidInput(f"wait_for {kind!r}: it is one of {', '.join(KINDS)}")
 
 
 def wait_for_answer(fleet: Fleet, host: str, name: str, kind: str, timeout_s: float) -> float:
-    """Returns the seconds it took until the guest answered.
+    """Return after how many seconds the guest answered.
 
-    kind: ``minion`` (answers test.ping), ``agent`` (QEMU's guest agent tells an address),
-    ``address`` (anybody knows an address of it).
-    Raises OperationFailed after timeout_s; the guest is left as it is.
+    kind: ``minion`` (answers test.ping), ``agent`` (QEMU's guest agent reports an address),
+    ``address`` (any source knows an address). Raises OperationFailed after timeout_s; the guest
+    stays as it is.
     """
     answers = _Minion().answers if kind == "minion" else _address
     started_s: float = fleet.now()
@@ -43,11 +43,11 @@ def wait_for_answer(fleet: Fleet, host: str, name: str, kind: str, timeout_s: fl
 
 
 class _Minion:
-    """A minion that is still starting is seldom asked: every question is a process in the guest,
-    and on a slow one they would pile up.
+    """Waits for a minion, which is rarely pinged while it starts: each ping is a process in the
+    guest, and on a slow guest these would pile up.
 
-    Any minion can answer in its name, so it has to have reached this master with its key, too: as
-    far as the master keeps that (``minion_data_cache``).
+    Any minion can answer in its name, so the minion must also have contacted this master with its
+    key, if the master caches that (``minion_data_cache``).
     """
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class _Minion:
         if not (answer.ok and answer.data is True):
             return False
         caches_data = fleet.opts.get("minion_data_cache", False)
-        # one below a syndic reports to its own master
+        # a minion below a syndic reports to the syndic's master
         return (
             not caches_data or syndic.below(fleet.opts, name) or target.reported(fleet.opts, name)
         )
@@ -78,7 +78,7 @@ def _address(fleet: Fleet, host: str, name: str, kind: str) -> bool:
 
 
 def _addresses(fleet: Fleet, host: str, name: str) -> dict[str, Any]:
-    """Empty while the host is silent: it is asked again."""
+    """Return no address while the host does not answer: it is asked again."""
     answer = fleet.gather([host], "virt.guest_addresses", {"vm_": name})[host]
     if not answer.ok and answer.kind != FAILED:
         return {}

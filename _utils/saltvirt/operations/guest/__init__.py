@@ -1,1 +1,1 @@
-"""Power, removal and snapshots of a guest."""
+"""Power states, removal and snapshots of guests."""

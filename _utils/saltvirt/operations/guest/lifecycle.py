@@ -1,4 +1,4 @@
-"""start, stop, force_off, pause, resume, reset: by the guest's name, wherever it runs."""
+"""start, stop, force_off, pause, resume and reset by the guest's name, on whichever host it is."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from saltvirt.operations.journal import intent_log, location_cache
 from saltvirt.placement import account, policy
 
 RUNNING, PAUSED, OFF = "running", "paused", "shutdown"
-# so long a host waits until another operation on the guest has ended: host.domain.guest_lock
+# how long a host waits for another operation on the guest: host.domain.guest_lock
 LOCK_WAIT_S = 20
 
 
 @dataclass(frozen=True)
 class Verb:
-    """asked: the verb of the host's ``virt.power``. before: states it makes sense in. after: what
-    libvirt must say. runs: the guest writes to its disks then, and did not before."""
+    """host_verb: the verb of the host's ``virt.power``. before: states in which it is possible.
+    after: the resulting state in libvirt. runs: the guest starts writing to its disks."""
 
     host_verb: str
     before: tuple[str, ...]
@@ -43,7 +43,7 @@ VERBS = {
 
 @dataclass(frozen=True)
 class PowerPlan:
-    """host: where the guest is. before, after: its state now, and when the verb was done."""
+    """host: where the guest is. before, after: its states before and after the verb."""
 
     host: str
     before: str
@@ -55,7 +55,8 @@ class PowerPlan:
 
 
 def _start(fleet: Fleet, name: str, options: dict[str, Any]) -> dict[str, Any]:
-    """The arguments by which a host starts it: it admits by the master's policy."""
+    """Return the arguments of a start on a host: the host admits the guest by the master's
+    policy."""
     terms = account.terms(None, policy.of_master(fleet.opts))
     return {"name": names.guest(name), **options, "placement": terms.to_answer()}
 
@@ -67,8 +68,9 @@ def plan(
     only: str | None = None,
     reasons: Reasons | None = None,
 ) -> PowerPlan:
-    """The PowerPlan. Changes nothing. only: the host that has it; the operator knows that it runs
-    on no other. Raises NotFound, InvalidInput (the verb makes no sense now), OperationFailed."""
+    """Return the PowerPlan. Changes nothing. only: the host that has the guest, which the operator
+    knows to run on no other. Raises NotFound, InvalidInput (impossible in this state),
+    OperationFailed."""
     name = names.guest(name)
     last_seen = find.last_seen(fleet, name) if _single_host_ok(verb_name, only) else None
     if last_seen:
@@ -77,14 +79,14 @@ def plan(
 
 
 def _single_host_ok(verb_name: str, only: str | None) -> bool:
-    """Whether it does no harm where the guest should be on a second host, too."""
+    """Return whether the verb is harmless even if a second host has the guest."""
     return not (VERBS[verb_name].runs or only)
 
 
 def _plan_from_all(
     fleet: Fleet, name: str, verb_name: str, only: str | None, reasons: Reasons
 ) -> PowerPlan:
-    """The PowerPlan by what all hosts say."""
+    """Return the PowerPlan from the answers of all hosts."""
     locations, host = _locate(fleet, name, only)
     power_plan = _planned(name, verb_name, host, locations.guests[name][host])
     if VERBS[verb_name].runs and not power_plan.nothing and not only:
@@ -94,7 +96,7 @@ def _plan_from_all(
 
 
 def _planned(name: str, verb_name: str, host: str, before: str) -> PowerPlan:
-    """Raises InvalidInput where the verb makes no sense."""
+    """Return the PowerPlan. Raises InvalidInput if the verb is impossible in this state."""
     verb = VERBS[verb_name]
     if verb_name == "reset" and before == PAUSED:
         return PowerPlan(host, before, PAUSED)
@@ -104,7 +106,7 @@ def _planned(name: str, verb_name: str, host: str, before: str) -> PowerPlan:
 
 
 def _locate(fleet: Fleet, name: str, only: str | None) -> tuple[find.Locations, str]:
-    """(find.Locations, the host that has the guest)."""
+    """Return (find.Locations, the guest's host)."""
     locations = find.locations(fleet)
     host = locations.host_of(name)
     if only not in (None, host):
@@ -114,8 +116,8 @@ def _locate(fleet: Fleet, name: str, only: str | None) -> tuple[find.Locations, 
 
 
 def host_for_write(fleet: Fleet, name: str, only: str | None = None) -> str:
-    """The host of a guest whose disks are to be written to, whether it runs or not. only: as for
-    :func:`plan`. Raises NotFound, OperationFailed."""
+    """Return the host of a guest whose disks are to be written to, whether the guest runs or not.
+    only: as for :func:`plan`. Raises NotFound, OperationFailed."""
     name = names.guest(name)
     locations, host = _locate(fleet, name, only)
     if locations.guests[name][host] != RUNNING and not only:
@@ -124,11 +126,12 @@ def host_for_write(fleet: Fleet, name: str, only: str | None = None) -> str:
 
 
 class Lifecycle:
-    """Does one of VERBS; its host asks libvirt what became of it, in the same job.
+    """Performs one of VERBS. The host confirms the result with libvirt in the same job.
 
-    A guest that already is as wanted is left alone. wait_s: how many seconds the guest's own system
-    may take. options: more arguments of the host's ``virt.start``. host: where it is and nowhere
-    else, though not every host answers. keeper: whose room a start leaves free, but by overcommit.
+    A guest that is already in the desired state is not changed. wait_s: the limit for the guest's
+    system. options: further arguments of the host's ``virt.start``. host: the guest's host, if the
+    operator knows that it is on no other. provider: its failover reserve limits a start, unless
+    ``overcommit`` is given.
     """
 
     def __init__(
@@ -147,7 +150,7 @@ class Lifecycle:
         self.provider, self._warning = provider if starts else None, ""
 
     def check(self) -> Checked:
-        """What state it would have; of a start also whether its host would admit it."""
+        """Return the resulting state; for a start, also check whether the host admits it."""
         name, reasons = self.name, Reasons()
         with reasons:
             with reasons:
@@ -170,7 +173,7 @@ class Lifecycle:
         return reasons.checked(name)
 
     def run(self) -> Result:
-        """Raises NotFound, InvalidInput, OperationFailed, NoRoom, Refused."""
+        """Perform the verb. Raises NotFound, InvalidInput, OperationFailed, NoRoom, Refused."""
         name = names.guest(self.name)
         ha_provider.refuse_managed(self.fleet.opts, name)
         done = self._on_cached_host(name) if _single_host_ok(self.verb, self.host) else None
@@ -190,10 +193,11 @@ class Lifecycle:
         return self._verify(name, power_plan.host, power)
 
     def _on_cached_host(self, name: str) -> Result | None:
-        """Done by the host where the guest was last seen, when that alone can say that this is the
-        one. None when it is not, or was told nothing: then nothing was done.
+        """Perform the verb on the host where the guest was last seen, if that host alone can
+        confirm that it has the guest. Return None if it cannot, or was not reached: then nothing
+        was changed.
 
-        A host that fails at it is asked first no more: it may be for the guest's being elsewhere.
+        If the host fails, the hint is removed, because the guest may be on another host.
         """
         host = find.cached_host(self.fleet, name)
         if host is None:
@@ -213,7 +217,7 @@ class Lifecycle:
         return self._verify(name, host, power) if power.before else None
 
     def _arguments(self, name: str) -> dict[str, Any]:
-        """The arguments of the host's ``virt.power``."""
+        """Return the arguments of the host's ``virt.power``."""
         verb = VERBS[self.verb]
         arguments: dict[str, Any] = {"name": name, "verb": verb.host_verb, "when": [*verb.before]}
         if self.verb == "start":
@@ -223,7 +227,8 @@ class Lifecycle:
         return arguments
 
     def _verify(self, name: str, host: str, power: PowerChange) -> Result:
-        """What its host has done. Raises InvalidInput, OperationFailed when it is not as wanted."""
+        """Return the result of the host. Raises InvalidInput; OperationFailed if the state is not
+        the desired one."""
         power_plan = _planned(name, self.verb, host, str(power.before))
         if self._is_done(power_plan):
             return self._result(power_plan)
@@ -246,7 +251,7 @@ class Lifecycle:
         return Result(self.name, message, _changes(power_plan), details)
 
     def _check_reserve(self, host: str) -> None:
-        """Raises Refused where it would take room that is kept."""
+        """Raise Refused if the guest would use capacity that is reserved for failover."""
         self._warning = failover_capacity.on_current_host(
             self.provider, self.fleet, host, self.name
         )

@@ -24,9 +24,9 @@ from saltvirt.placement import facts
 
 @dataclass(frozen=True)
 class Removal:
-    """What a purge deletes and what it keeps (path to why), the other hosts asked. unused: of what
-    is deleted, what other hosts could have and do not use. unsure: the guest's own disks that
-    stay."""
+    """What a purge deletes, and what it keeps (path to reason), after the other hosts were asked.
+    unused: the deleted paths that other hosts can reach and do not use. unsure: the guest's own
+    disks that stay."""
 
     delete: list[str]
     keep: dict[str, str]
@@ -34,19 +34,19 @@ class Removal:
     unsure: list[str]
 
     def would(self) -> dict[str, Any]:
-        """For people, as plain data."""
+        """Return the plan as plain data."""
         return asdict(self)
 
     def done(self) -> dict[str, Any]:
-        """The same once it was done."""
+        """Return the result as plain data."""
         return {"delete": self.delete, "keep": self.keep, "unsure": self.unsure}
 
 
 def plan(
     fleet: Fleet, host: str, name: str, function: str = "virt.purge", **options: Any
 ) -> Removal:
-    """What ``virt.purge`` would do on the host, the other hosts asked. Changes nothing. function:
-    another one that takes and answers the same."""
+    """Return what ``virt.purge`` would do on the host, after the other hosts were asked. Changes
+    nothing. function: another function with the same arguments and answer."""
     arguments = {"vm_": name, "test": True, **options}
     removal_plan = RemovalPlan.from_answer(fleet.call(host, function, arguments, long=False), host)
     unused, retained = shared_storage_check.unused_elsewhere(fleet, host, removal_plan.shared)
@@ -56,8 +56,8 @@ def plan(
 
 
 def on_host(fleet: Fleet, host: str, name: str, **options: Any) -> Removal:
-    """Purges the guest there; what was deleted and what stayed. What other hosts may have goes
-    only when each of them said that it does not use it."""
+    """Purge the guest on the host, and return what was deleted and kept. What other hosts can reach
+    is only deleted if each of them answered that it does not use it."""
     removal = plan(fleet, host, name, **options)
     arguments = {"vm_": name, "unused": removal.unused, **options}
     done = fleet.call(host, "virt.purge", arguments, long=True)
@@ -73,8 +73,8 @@ def on_host(fleet: Fleet, host: str, name: str, **options: Any) -> Removal:
 
 
 def remove_orphans(fleet: Fleet, host: str, name: str) -> None:
-    """Removes the disks that an operation which died has made for a guest on the host. Raises
-    OperationFailed when something stays."""
+    """Remove the disks that an interrupted operation created for a guest. Raises OperationFailed if
+    one of them stays."""
     removal = plan(fleet, host, name, "virt.remove_made")
     try:
         fleet.call(host, "virt.remove_made", {"vm_": name, "unused": removal.unused}, long=True)
@@ -84,9 +84,9 @@ def remove_orphans(fleet: Fleet, host: str, name: str) -> None:
 
 
 def purge_partial(fleet: Fleet, host: str, name: str, **options: Any) -> Removal:
-    """Purges a guest that an init has half made, by who holds its lock. Raises OperationFailed,
-    before anything is changed, when it is not half made any more, when it was ever started, and
-    when a disk would stay: without its record it would be nobody's."""
+    """Purge a guest that an init created partially; the caller holds its lock. Raises
+    OperationFailed, before anything is changed, if the guest is now complete, if it was ever
+    started, or if a disk would stay: without the guest's record, the disk would have no owner."""
     leftovers = find.leftovers(fleet, host)
     if name not in leftovers.unfinished:
         raise errors.OperationFailed(f"{name} on {host} was changed meanwhile: run this again")
@@ -99,10 +99,12 @@ def purge_partial(fleet: Fleet, host: str, name: str, **options: Any) -> Removal
 
 
 class Purge:
-    """Removes a guest, its own disks, and its key when it was accepted for this guest of this host.
+    """Remove a guest, its own disks, and its key if the key was accepted for this guest on this
+    host.
 
-    on: the host that must have it. deployment: whose guest it must be. force: also a guest that is
-    not off. The key stays when the guest could not be removed.
+    expected_host: the host that must have the guest. deployment: the deployment to which it must
+    belong. force: also remove a guest that is not off. If the guest cannot be removed, its key
+    stays.
     """
 
     def __init__(
@@ -123,7 +125,7 @@ class Purge:
         self.deployment, self.force = deployment, force
 
     def check(self) -> Checked:
-        """What its host would delete and keep, and whether its key would go."""
+        """Return what the host would delete and keep, and whether the key would be deleted."""
         reasons = Reasons()
         with reasons:
             name = names.guest(self.name)
@@ -147,7 +149,7 @@ class Purge:
         return reasons.checked(self.name)
 
     def run(self) -> Result:
-        """Raises NotFound, OperationFailed."""
+        """Remove the guest. Raises NotFound, OperationFailed."""
         fleet, name = self.fleet, names.guest(self.name)
         with lock.guest(fleet.opts, name, "virt.purge"):
             ha_provider.refuse_managed(fleet.opts, name)
@@ -176,7 +178,7 @@ class Purge:
         return Result(name, comment + _retained_text(key_reason, removal), changes, {"host": host})
 
     def _refuse_active(self, host: str, state: str) -> None:
-        """Raises OperationFailed for a guest that is not off, unless that is forced."""
+        """Raise OperationFailed if the guest is not off, unless ``force`` is given."""
         if state in facts.ACTIVE and not self.force:
             raise errors.OperationFailed(
                 f"{self.name} is {state} on {host}: salt-run virt.shutdown {self.name} "
@@ -184,8 +186,8 @@ class Purge:
             )
 
     def _refuse_others(self, host: str) -> None:
-        """Raises OperationFailed for one that is not, or not any more, of the deployment: somebody
-        may have made it anew."""
+        """Raise OperationFailed if the guest does not belong to the deployment (any more): it may
+        have been created again by another operation."""
         if self.deployment is None:
             return
         hosts, unreachable = inventory.gather(self.fleet, [host])
@@ -200,8 +202,8 @@ class Purge:
             )
 
     def _locate(self, name: str) -> tuple[str, str, str]:
-        """(the guest's host, its state, the hosts that may have another definition of a guest that
-        is off, and run it: in words)."""
+        """Return (the guest's host, its state, the hosts that may run another definition of a guest
+        that is off, as text)."""
         locations = find.locations(self.fleet)
         host = locations.host_of(name)
         location_cache.store(self.fleet.opts, name, host)
@@ -211,7 +213,7 @@ class Purge:
         return host, state, "; ".join(start_safety.unheard_hosts(self.fleet, locations, name))
 
     def _key(self, host: str, unheard: str) -> tuple[bool, str | None]:
-        """(whether the guest's key goes with it, why it stays when there is one that does not)."""
+        """Return (whether the guest's key is deleted, why an existing key stays)."""
         if not self.delete_key:
             return False, None
         keys = KeyStore(self.fleet.opts)
@@ -226,6 +228,6 @@ class Purge:
 
 
 def _retained_text(key_reason: str | None, removal: Removal) -> str:
-    """Why the key stays, and each disk that does."""
+    """Return why the key stays, and each disk that stays."""
     text = f"; its key stays: {key_reason}" if key_reason else ""
     return text + "".join(f"; {path} stays: {reason}" for path, reason in removal.keep.items())

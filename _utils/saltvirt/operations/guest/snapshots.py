@@ -1,4 +1,4 @@
-"""Snapshots of a guest, wherever it runs."""
+"""Take, revert to and delete snapshots of a guest."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from saltvirt.operations.core.operation import Checked, Reasons, Result
 from saltvirt.operations.guest import lifecycle
 from saltvirt.operations.journal import lock
 
-# name of a snapshot to what is known of it
+# name of a snapshot to its data
 SnapshotsByName = dict[str, SnapshotInfo]
 Change = TypeVar("Change", bound=SnapshotChange)
 
@@ -29,17 +29,17 @@ Change = TypeVar("Change", bound=SnapshotChange)
 def writable_snapshots(
     fleet: Fleet, name: str, only: str | None = None
 ) -> tuple[str, SnapshotsByName]:
-    """(host, name to what is known of it) of a guest's snapshots, of which some are to be taken,
-    put back or deleted. only: as for lifecycle.plan.
+    """Return (host, snapshots) of a guest whose snapshots are to be taken, reverted to or deleted.
+    only: as for lifecycle.plan.
 
-    Raises what lifecycle.writes does, OperationFailed where the host cannot tell.
+    Raises as lifecycle.host_for_write does; OperationFailed if the host cannot list them.
     """
     host = lifecycle.host_for_write(fleet, name, only)
     return host, _read_snapshots(fleet, host, name)
 
 
 def _read_snapshots(fleet: Fleet, host: str, name: str) -> SnapshotsByName:
-    """What the host knows of the guest's snapshots. Raises OperationFailed."""
+    """Return the guest's snapshots from its host. Raises OperationFailed."""
     response = fleet.call(host, "virt.list_snapshots", {"domain": name}, long=False).get(name)
     if response is None or isinstance(response, dict):
         reason = response.get("error") if response else f"its answer says nothing of {name}"
@@ -50,7 +50,7 @@ def _read_snapshots(fleet: Fleet, host: str, name: str) -> SnapshotsByName:
 
 
 def listing(fleet: Fleet, name: str) -> Result:
-    """The snapshots of a guest, wherever it is, the oldest first.
+    """Return the snapshots of a guest, the oldest first.
 
     Raises NotFound, OperationFailed.
     """
@@ -79,10 +79,10 @@ def _and_notes(comment: str, notes: Iterable[str]) -> str:
 def plan(
     fleet: Fleet, host: str, change: type[Change], arguments: dict[str, Any]
 ) -> tuple[Change, list[str]]:
-    """(what the host would do, the files that no other host uses). Changes nothing.
+    """Return (what the host would do, the files that no other host uses). Changes nothing.
 
-    Raises Refused when one of the files that are merged, begin anew or go may be needed on another
-    host: where all have not said that it is not.
+    Raises Refused unless all other hosts answer that they do not use the files that would be
+    merged, reset or deleted.
     """
     data = fleet.call(host, change.FUNCTION, {**arguments, "test": True}, long=False)
     planned_change = change.from_answer(data, host)
@@ -98,16 +98,16 @@ def plan(
 
 
 def run(fleet: Fleet, host: str, change: type[Change], arguments: dict[str, Any]) -> Change:
-    """Does it after the other hosts were asked; what the host answered."""
+    """Perform the change after the other hosts were asked, and return the host's answer."""
     _, unused = plan(fleet, host, change, arguments)
     data = fleet.call(host, change.FUNCTION, {**arguments, "unused": unused}, long=True)
     return change.from_answer(data, host)
 
 
 class _SnapshotOperation(abc.ABC):
-    """What all operations on a guest's snapshots have in common.
+    """The common part of operations on a guest's snapshots.
 
-    host: where the guest is and nowhere else, though not every host answers.
+    host: the guest's host, if the operator knows that it is on no other.
     """
 
     verb = "virt.snapshot"
@@ -116,36 +116,37 @@ class _SnapshotOperation(abc.ABC):
         self.fleet, self.name, self.host = fleet, str(name), host
 
     def check(self) -> Checked:
-        """What would become of which snapshots."""
+        """Return which snapshots would change."""
         reasons = Reasons()
         with reasons, self._locked_snapshots() as (host, snapshots):
             return self._planned(host, snapshots)
         return reasons.checked(self.name)
 
     def run(self) -> Result:
-        """Raises NotFound, InvalidInput, AlreadyExists, Refused, OperationFailed."""
+        """Perform the operation. Raises NotFound, InvalidInput, AlreadyExists, Refused,
+        OperationFailed."""
         with self._locked_snapshots() as (host, snapshots):
             return self._done(host, snapshots)
 
     @contextlib.contextmanager
     def _locked_snapshots(self) -> Iterator[tuple[str, SnapshotsByName]]:
-        """Holds the guest's lock: (its host, its snapshots)."""
+        """Hold the guest's lock, and yield (its host, its snapshots)."""
         with lock.guest(self.fleet.opts, names.guest(self.name), self.verb):
             yield writable_snapshots(self.fleet, self.name, self.host)
 
     @abc.abstractmethod
     def _planned(self, host: str, snapshots: SnapshotsByName) -> Checked:
-        """What it would do, in words."""
+        """Return what the operation would do."""
 
     @abc.abstractmethod
     def _done(self, host: str, snapshots: SnapshotsByName) -> Result:
-        """Does it."""
+        """Perform the operation."""
 
 
 class TakeSnapshot(_SnapshotOperation):
-    """Takes one. snapshot: its name; None: the guest's name and the time. disk_only: True for an
-    external one, False for an internal one, None for what suits the guest. quiesce: the guest's
-    agent settles its file systems first."""
+    """Take a snapshot. snapshot: its name; None: the guest's name and the time. disk_only: True:
+    external, False: internal, None: depending on the guest. quiesce: the guest agent freezes the
+    file systems first."""
 
     def __init__(
         self,
@@ -195,8 +196,8 @@ class TakeSnapshot(_SnapshotOperation):
 
 
 class RevertToSnapshot(_SnapshotOperation):
-    """Puts the guest back to one. snapshot: its name; None: the one before the current. cleanup:
-    also deletes all that are newer than it, or on top of it."""
+    """Revert the guest to a snapshot. snapshot: its name; None: the one before the current.
+    cleanup: also delete all snapshots that are newer or based on it."""
 
     verb = "virt.revert"
 
@@ -213,14 +214,14 @@ class RevertToSnapshot(_SnapshotOperation):
 
     @contextlib.contextmanager
     def _locked_snapshots(self) -> Iterator[tuple[str, SnapshotsByName]]:
-        """Refuses a guest that is kept: it is off in between, or afterwards, and who keeps it would
-        start it meanwhile, here or elsewhere."""
+        """Refuse a managed guest: it is off during or after the revert, and its provider would
+        start it meanwhile."""
         ha_provider.refuse_managed(self.fleet.opts, names.guest(self.name))
         with super()._locked_snapshots() as location:
             yield location
 
     def _arguments(self, host: str, snapshots: SnapshotsByName) -> tuple[str, dict[str, Any]]:
-        """(the snapshot, the arguments of the host's function)."""
+        """Return (the snapshot's name, the arguments of the host's function)."""
         parents = [snapshot.parent for snapshot in snapshots.values() if snapshot.current]
         snapshot_name = self.snapshot or next(iter(parents), None)
         if snapshot_name not in snapshots:
@@ -250,7 +251,7 @@ class RevertToSnapshot(_SnapshotOperation):
 
 
 class DeleteSnapshots(_SnapshotOperation):
-    """Deletes snapshots. wanted: their names; None: all. children: also those on top of them."""
+    """Delete snapshots. snapshot_names: None: all. children: also those based on them."""
 
     verb = "virt.delete_snapshots"
 

@@ -1,8 +1,8 @@
-"""Which guests this master moved away from a host in maintenance: written down before they leave.
+"""Record which guests this master moved away from a host in maintenance, before they leave.
 
-The host keeps their names, too, but what it names decides nothing: only a guest that this master
-moved away from it is brought back to it. A guest is known by its UUID: its name may change, and
-another guest may get that name.
+The host also stores their names, but these alone decide nothing: only a guest that this master
+moved away from the host returns to it. Guests are identified by UUID, because a name can change,
+and another guest can get it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from saltvirt.fleet import private
 
-# UUID of a guest to the name it had when it left; of an earlier version's record, name to name
+# UUID of a guest to its name when it left; in the record of an earlier version, name to name
 Guests = dict[str, str]
 
 
@@ -28,7 +28,7 @@ def _path(opts: dict[str, Any], host: str) -> Path:
 
 
 def load(opts: dict[str, Any], host: str) -> Guests:
-    """The guests that are away from the host."""
+    """Return the guests that are away from the host."""
     with contextlib.suppress(FileNotFoundError, ValueError):
         data = json.loads(_path(opts, host).read_text(encoding="utf-8"))
         if isinstance(data, list):  # as earlier versions wrote it
@@ -38,7 +38,7 @@ def load(opts: dict[str, Any], host: str) -> Guests:
 
 
 def store(opts: dict[str, Any], host: str, guests: Mapping[str, str] | None) -> None:
-    """These are away now, and no others."""
+    """Replace the record."""
     if guests:
         private.write(str(_path(opts, host)), json.dumps(dict(guests), sort_keys=True))
     else:
@@ -51,8 +51,8 @@ def _homes_path(opts: dict[str, Any], host: str) -> Path:
 
 
 def homes(opts: dict[str, Any], host: str) -> dict[str, list[str]]:
-    """UUIDs of guests in the host's record that were away from other hosts already when they left
-    this one, to those hosts."""
+    """Return UUID to home hosts for guests in the host's record that were already away from other
+    hosts when they left this one."""
     with contextlib.suppress(FileNotFoundError, ValueError):
         homes_by_uuid: dict[str, list[str]] = json.loads(_homes_path(opts, host).read_text("utf-8"))
         return homes_by_uuid
@@ -62,8 +62,8 @@ def homes(opts: dict[str, Any], host: str) -> dict[str, list[str]]:
 def record_homes(
     opts: dict[str, Any], host: str, uuids: Collection[str], drained: Iterable[str]
 ) -> None:
-    """Writes down the homes of guests that are about to leave the host. drained: the other hosts
-    that take no guests now; what is recorded of a host that takes guests may be out of date."""
+    """Record the home hosts of guests that are about to leave the host. drained: the other hosts in
+    maintenance; records of hosts that accept guests may be out of date."""
     previous, records = (
         homes(opts, host),
         {drained_host: load(opts, drained_host) for drained_host in drained},
@@ -77,8 +77,8 @@ def record_homes(
 
 
 def forget(opts: dict[str, Any], name: str) -> None:
-    """The guest of this name is gone: where an earlier version recorded the name alone, another
-    guest of that name is brought back to no host."""
+    """Forget a removed guest: if an earlier version recorded only its name, another guest of that
+    name returns to no host."""
     for path in _folder(opts).glob("[!.]*"):
         guests = load(opts, path.name)
         if guests.pop(name, None):

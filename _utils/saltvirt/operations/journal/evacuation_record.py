@@ -1,7 +1,7 @@
-"""The one record of the guests that an evacuation moved away from a host.
+"""The record of the guests that an evacuation moved away from a host.
 
-This master keeps it by UUID, the host's mark of maintenance by name. Both are written here alone,
-under the host's lock, from what was observed.
+This master's record has UUIDs, the host's maintenance mark has names. Both are written only here,
+under the host's lock, from observations.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ from saltvirt.placement.facts import Guest
 
 @dataclass(frozen=True)
 class Observation:
-    """Where a guest of the record is. hosts: host to the name that it has there. moving: a
-    migration of it is not ended. silent: the hosts that were not heard, in words."""
+    """Where a guest of the record is. hosts: host to the guest's name there. moving: one of its
+    migrations has not ended. silent: the hosts that did not answer, as text."""
 
     hosts: dict[str, str]
     moving: bool
     silent: str = ""
 
     def is_back(self, host: str) -> bool:
-        """Whether it is on the host, and on its way nowhere."""
+        """Return whether the guest is on the host and not migrating."""
         return host in self.hosts and len(self.hosts) == 1 and not self.moving
 
     def is_away(self, host: str) -> bool:
-        """Whether it is on other hosts, and on its way nowhere."""
+        """Return whether the guest is on other hosts and not migrating."""
         return bool(self.hosts) and host not in self.hosts and not self.moving
 
     @property
     def is_gone(self) -> bool:
-        """Whether no host has it."""
+        """Return whether no host has the guest."""
         return not self.silent and not self.hosts
 
 
 class EvacuationRecord:
-    """guests: as away.Guests."""
+    """guests: as evacuated.Guests."""
 
     def __init__(self, fleet: Fleet, host: str) -> None:
         self.fleet, self.host = fleet, host
@@ -52,7 +52,7 @@ class EvacuationRecord:
         self._leaving: set[str] = set()
 
     def mark(self) -> MaintenanceMark | None:
-        """The host's mark. Raises as Fleet.one does."""
+        """Return the host's mark. Raises as Fleet.call does."""
         return self._call_maintenance(None)
 
     def _call_maintenance(self, arguments: dict[str, object] | None) -> MaintenanceMark | None:
@@ -60,8 +60,8 @@ class EvacuationRecord:
         return None if response is None else MaintenanceMark.from_answer(response, self.host)
 
     def read(self, mark: MaintenanceMark | None) -> None:
-        """Takes over those of this master's guests that the host's mark names; what it names
-        besides stays in the mark. A mark that somebody took away ends the record, too."""
+        """Read this master's guests that the host's mark also names; other names stay in the mark.
+        If the mark was removed, the record ends, too."""
         named = set(mark.guests) if mark else set()
         saved = evacuated.load(self.fleet.opts, self.host)
         self.guests = {uuid: name for uuid, name in saved.items() if name in named}
@@ -69,12 +69,12 @@ class EvacuationRecord:
 
     @property
     def foreign_guests(self) -> set[str]:
-        """The guests that the mark names and that this master did not move away."""
+        """Return the guests in the mark that this master did not move away."""
         return self._foreign_guests
 
     def leave(self, guests: Iterable[Guest], reason: str, drained: Iterable[str] = ()) -> None:
-        """Writes down that these are about to leave. drained: the other hosts that take no guests.
-        Raises OperationFailed where the host does not record it."""
+        """Record guests that are about to leave. drained: the other hosts in maintenance. Raises
+        OperationFailed if the host does not store the mark."""
         leaving = {guest.uuid or guest.name: guest.name for guest in guests}
         self.guests.update(leaving)
         self._leaving.update(leaving)
@@ -82,7 +82,8 @@ class EvacuationRecord:
         self.close(reason)
 
     def close(self, reason: str) -> None:
-        """The host takes no guests. Raises OperationFailed where it has no such mark then."""
+        """Set the host's mark, so that it accepts no guests. Raises OperationFailed if the host
+        does not store the mark."""
         mark = MaintenanceMark(reason, self._names())
         self._store()
         if self._call_maintenance(mark.to_answer()) != mark:
@@ -91,16 +92,15 @@ class EvacuationRecord:
             )
 
     def open(self, foreign_guests: Iterable[str] = ()) -> None:
-        """The host takes guests again, and goes on naming those that are still away.
-        foreign_guests: what
-        else it names."""
+        """Let the host accept guests again; its mark keeps the names of guests that are still away.
+        foreign_guests: further names in the mark."""
         self._foreign_guests = set(foreign_guests)
         self._store()
         self._call_maintenance({"off": True, "guests": list(self._names())})
 
     def write(self) -> MaintenanceMark | None:
-        """Writes down what the record is now, and leaves the host as open or closed as it is:
-        returns the mark that it had."""
+        """Write the record without changing whether the host accepts guests. Return the mark that
+        the host had."""
         self._store()
         mark = self.mark()
         if (mark.guests if mark else ()) == self._names():
@@ -118,19 +118,19 @@ class EvacuationRecord:
         evacuated.store(self.fleet.opts, self.host, self.guests)
 
     def uuid_of(self, name: str) -> str | None:
-        """Of the guest that left under this name."""
+        """Return the UUID of the guest that left under this name."""
         return next((uuid for uuid, guest_name in self.guests.items() if guest_name == name), None)
 
     def observe_all(self, guest_locations: MigrationLocations) -> dict[str, Observation]:
-        """UUID to where the guest is by what all hosts said."""
+        """Return UUID to where the guest is, from the answers of all hosts."""
         return {uuid: self._observe(guest_locations, uuid) for uuid in self.guests}
 
     def settle(self, outcome: MovesOutcome) -> None:
-        """Asks all hosts what became of those that are said to be left, whose answer may have been
-        lost, or that somebody else moved or removed; record and outcome say what was observed.
-        Another guest of the same name may have left before. Of a guest on its way the old host
-        alone knows that, so a guest is elsewhere only if that host was heard.
-        """
+        """Ask all hosts about guests that are reported as unmoved: an answer can be lost, or
+        another operation may have moved or removed the guest. The record and the outcome then
+        contain what was observed. Another guest of the same name may have left before. Only the old
+        host of a migrating guest knows of the migration, so a guest only counts as being elsewhere
+        if that host has answered."""
         unmoved_uuids = {uuid for uuid, name in self.guests.items() if name in outcome.unmoved}
         if not unmoved_uuids:
             return
@@ -161,11 +161,12 @@ class EvacuationRecord:
         return Observation(hosts, moving, guest_locations.unreachable_text())
 
     def is_at_home(self, uuid: str, observation: Observation) -> bool:
-        """Whether the guest is back on a host from which it was away when it left this one."""
+        """Return whether the guest is back on a host from which it was away when it left this
+        one."""
         homes = evacuated.homes(self.fleet.opts, self.host).get(uuid, [])
         return any(observation.is_back(home) for home in homes)
 
     def forget(self, uuids: Iterable[str]) -> None:
-        """These are not away."""
+        """Remove these guests from the record."""
         for uuid in uuids:
             self.guests.pop(uuid, None)

@@ -1,6 +1,7 @@
-"""What is done when a hypervisor starts: once at a time, and once more for all that came meanwhile.
+"""Run what follows the start of a hypervisor: one run at a time, and one more for all starts during
+a run.
 
-Any minion fires start events as often as it likes, with any name in them.
+Any minion can fire start events at any rate, with any name in them.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ T = TypeVar("T")
 
 
 def once(opts: file_lock.Opts, host: str, begin: Callable[[], T]) -> T | None:
-    """Calls ``begin`` when nobody else does so for this host; waits for who does.
+    """Call ``begin``, after the current run for this host has ended.
 
-    Returns its result; None when another waits already, whose turn will see what is new, too.
+    Returns its result; None if another call is already waiting, whose run covers this start, too.
     Raises OperationFailed after ``virt:queue_timeout``.
     """
     folder = Path(opts["cachedir"]) / "virt" / "starts"

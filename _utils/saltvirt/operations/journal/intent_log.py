@@ -1,7 +1,7 @@
-"""Which host was told to make which guest: written down before it is told, until it is known what
-became of it. So what an operation made that was given up, or killed, is found later.
+"""Record which host was asked to create which guest, from before the request until the result is
+known, so that guests of interrupted or killed operations can be found.
 
-It says where to look, never what is there: the host is asked.
+The record says where to look; the host is asked what it has.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from saltvirt.revert import UndoStack
 from saltvirt.schema import Message, optional
 from saltvirt.system import file_lock
 
-# what nobody asked for so long is forgotten
+# records are forgotten after this time
 RETENTION_S = 90 * 86400
 
 
 @dataclass(frozen=True)
 class CreateIntent(Message):
-    """What is written down of one. what: the operation, for people. since: in seconds since 1970.
-    started: False as long as nobody was told to start it. operation: the mark that the guest's
-    record has then, None for one that gets none; empty: written by a version that knew no marks."""
+    """The record of one creation. what: the operation, for messages. since: in seconds since 1970.
+    started: False until a start was requested. operation: the operation's mark in the guest's
+    record; None if it has no mark; empty if a version without marks wrote the record."""
 
     host: str
     what: str
@@ -43,11 +43,11 @@ def _folder(opts: file_lock.Opts) -> Path:
 
 
 class PendingCreate:
-    """One operation that makes a guest. Use as a context manager around all of it.
+    """An operation that creates a guest. Use as a context manager around the whole operation.
 
-    opts: the master's options. what: the operation, for people. undo: the Revert of what it
-    makes; what could not be undone stays written down. operation: the mark in the guest's record,
-    None for one that gets none.
+    opts: the master's options. function: the operation, for messages. undo: the UndoStack of the
+    operation; if it could not undo a step, the record stays. operation: the mark in the guest's
+    record, or None.
     """
 
     def __init__(
@@ -62,12 +62,13 @@ class PendingCreate:
         self._function, self._undo, self._operation = function, undo, operation
 
     def record_host(self, host: str) -> None:
-        """This host is told to make it, now. It was never moved away from anywhere."""
+        """Record the host that is about to be asked. The new guest has not been moved away from any
+        host."""
         evacuated.forget(self._opts, self._name)
         _write(self._path, CreateIntent(host, self._function, time.time(), False, self._operation))
 
     def mark_started(self) -> None:
-        """It is whole and may have been started from now on."""
+        """Record that the guest is complete and may have been started."""
         _mark_started(self._path)
 
     def __enter__(self) -> PendingCreate:
@@ -81,7 +82,7 @@ class PendingCreate:
 
 
 def mark_started(opts: file_lock.Opts, name: str) -> None:
-    """The same for a guest whose operation was killed before that."""
+    """Record the same for a guest whose operation was killed before that."""
     _mark_started(_folder(opts) / name)
 
 
@@ -98,12 +99,12 @@ def _write(path: Path, note: CreateIntent) -> None:
 
 
 def forget(opts: file_lock.Opts, name: str) -> None:
-    """The guest is gone, or somebody knows of it."""
+    """Remove the record: the guest was removed, or its operator knows about it."""
     (_folder(opts) / name).unlink(missing_ok=True)
 
 
 def load(opts: file_lock.Opts, name: str) -> CreateIntent | None:
-    """What is written down of the guest, or None."""
+    """Return the record of the guest, or None."""
     try:
         return _read(_folder(opts) / name)
     except (FileNotFoundError, ValueError, errors.BadAnswer):
@@ -111,7 +112,7 @@ def load(opts: file_lock.Opts, name: str) -> CreateIntent | None:
 
 
 def load_all(opts: file_lock.Opts) -> dict[str, CreateIntent]:
-    """Name to what :func:`of` tells, of all."""
+    """Return name to record, for all guests."""
     intents: dict[str, CreateIntent] = {}
     with contextlib.suppress(FileNotFoundError):
         for name in sorted(os.listdir(_folder(opts))):
@@ -122,10 +123,10 @@ def load_all(opts: file_lock.Opts) -> dict[str, CreateIntent]:
 
 
 def is_by_another(name: str, intent: CreateIntent, leftovers: Leftovers | None) -> bool:
-    """Whether a guest has the mark of another operation than the one that was begun.
+    """Return whether a guest carries the mark of another operation than the recorded one.
 
-    intent: what ``of`` returns. leftovers: what its host says; None when
-    it did not answer.
+    intent: as returned by ``load``. leftovers: the answer of its host; None if the host did not
+    answer.
     """
     if leftovers is None or leftovers.operations is None or intent.operation == "":
         return False

@@ -1,8 +1,8 @@
-"""Where guests were last seen: so that one host is asked first, and the others only when a guest is
-not there. Never the truth: whoever goes by a hint asks that host.
+"""Cache where guests were last seen, so that this host is asked first, and all others only if the
+guest is not there. A cached location is never trusted: the host is asked.
 
-A fixed number of small files; guests whose names fall on the same one take turns. What cannot be
-read or written is no hint, and no error.
+The number of files is fixed and the files are small; guests whose names share a file replace each
+other. A file that cannot be read or written is a missing entry, not an error.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from typing import Any
 from saltvirt.placement.facts import ACTIVE
 
 FILES = 16384
-# of one host: what is longer is no list of guests
+# maximum size of the record of a host
 _MAX_HOST_BYTES = 1 << 20
-# longer than an entry ever is: what is not ours is not read
+# maximum size of the entry of a guest
 _MAX_HINT_BYTES = 2048
 
 
@@ -33,7 +33,7 @@ def _path(opts: dict[str, Any], name: str) -> Path:
 
 
 def load(opts: dict[str, Any], name: str) -> str | None:
-    """The host where the guest was last seen, or None."""
+    """Return the host where the guest was last seen, or None."""
     with contextlib.suppress(OSError, ValueError, RecursionError):
         with _path(opts, name).open("rb") as file:
             entry = json.loads(file.read(_MAX_HINT_BYTES))
@@ -43,7 +43,7 @@ def load(opts: dict[str, Any], name: str) -> str | None:
 
 
 def store(opts: dict[str, Any], name: str, host: str) -> None:
-    """The guest was seen on the host."""
+    """Record that the guest was seen on the host."""
     if load(opts, name) == host:
         return
     path = _path(opts, name)
@@ -58,7 +58,7 @@ def store(opts: dict[str, Any], name: str, host: str) -> None:
 
 
 def forget(opts: dict[str, Any], name: str) -> None:
-    """The guest is nowhere any more."""
+    """Forget a guest that was removed."""
     if load(opts, name) is not None:
         with contextlib.suppress(OSError):
             _path(opts, name).unlink()
@@ -74,8 +74,8 @@ def _file_of(host: str) -> str:
 
 @dataclass(frozen=True)
 class _HostRecord:
-    """What a host said. guests: names. active, off: those of them that are known to have been so.
-    at: when it said that, in seconds since 1970."""
+    """A host's last answer. guests: names. active, off: those known to be in such a state.
+    heard_at_s: the time of the answer in seconds since 1970."""
 
     host: str = ""
     guests: frozenset[str] = frozenset()
@@ -85,7 +85,7 @@ class _HostRecord:
 
 
 def store_host(opts: dict[str, Any], host: str, guests: Mapping[str, str]) -> None:
-    """The host has these guests, by its own word, now. guests: names to states."""
+    """Record that the host has just reported these guests. guests: names to states."""
     active = sorted(name for name, state in guests.items() if state in ACTIVE)
     path, text = _host_path(opts, host), json.dumps([host, sorted(guests), active])
     if len(text) > _MAX_HOST_BYTES:
@@ -104,10 +104,10 @@ def store_host(opts: dict[str, Any], host: str, guests: Mapping[str, str]) -> No
 
 
 def unseen_guests(opts: dict[str, Any], host: str) -> tuple[list[str], str]:
-    """(the guests that the host had when it was last heard and that no other host was heard to have
-    since, when that was); ([], "") of one that never was. What another host had before is no sign:
-    the guest may have moved from there. Nor is a definition of a guest there that is off, where
-    this host had the guest active: it may be what a migration has left."""
+    """Return (guests of the host's last answer that no other host has reported since, the time of
+    that answer); ([], "") if the host never answered. An earlier answer of another host does not
+    count: the guest may have moved from there. Neither does a definition of a guest that is off
+    there and was active on this host: a migration may have left it."""
     last = _read_host(_host_path(opts, host))
     remaining = set(last.guests)
     for path in _host_path(opts, host).parent.glob("host-*") if remaining else ():
@@ -118,7 +118,7 @@ def unseen_guests(opts: dict[str, Any], host: str) -> tuple[list[str], str]:
 
 
 def _read_host(path: Path) -> _HostRecord:
-    """What is in a file; nothing of what is none. An earlier version wrote no states."""
+    """Return the record in the file, or an empty one. An earlier version stored no states."""
     with contextlib.suppress(OSError, ValueError, RecursionError):
         with path.open("rb") as file:
             mtime_s = os.fstat(file.fileno()).st_mtime
@@ -142,9 +142,9 @@ def _format_time(timestamp_s: float) -> str:
 
 
 def with_last_seen(opts: dict[str, Any], listing: dict[str, Any]) -> dict[str, Any]:
-    """What virt.query has told, and with each host that did not answer ``last_seen``: ``guests``,
-    the names of those that it had when it was last heard and that no other host has now, and
-    ``at``, when that was."""
+    """Return the answer of virt.query with ``last_seen`` for each host that did not answer:
+    ``guests``, the names in its last answer that no other host reports now, and ``at``, the time of
+    that answer."""
     states = {
         host: {name: str(guest.get("state")) for name, guest in host_entry["vm_info"].items()}
         for host, host_entry in listing.items()
@@ -170,7 +170,8 @@ def _with_last_seen(opts: dict[str, Any], host: str, host_entry: Any, elsewhere:
 
 
 def last_seen(opts: dict[str, Any], name: str, hosts: Iterable[str]) -> tuple[str, str] | None:
-    """(which of the hosts had the guest when it was last heard, when that was), or None."""
+    """Return (which of the hosts had the guest in its last answer, the time of that answer), or
+    None."""
     records = (_read_host(_host_path(opts, host)) for host in hosts)
     heard_at_s, host = max(
         ((record.heard_at_s, record.host) for record in records if name in record.guests),

@@ -1,9 +1,10 @@
-"""How many operations run at once on this master: deployments; migrations, in all and into or out
-of one host; and backups, of one host and to one target.
+"""Limit the concurrent operations of this master: deployments; migrations, in total and from or to
+each host; backups, from each host and to each target.
 
-``virt:inits_at_once``, and ``at_once`` and ``at_once_per_host`` of ``virt:migration``, in the
-master's configuration. Who comes too many waits, for ``virt:queue_timeout`` seconds at most. A
-slot is a locked file: it goes with its process, however that ends, and names it.
+The limits are ``virt:inits_at_once``, and ``at_once`` and ``at_once_per_host`` of
+``virt:migration``, in the master's configuration. Further operations wait, at most
+``virt:queue_timeout`` seconds. A slot is a locked file, which names its process and is released
+when that ends.
 """
 
 from __future__ import annotations
@@ -16,34 +17,34 @@ from pathlib import Path
 from saltvirt import settings, units
 from saltvirt.system import file_lock
 
-# is told why somebody has to wait
+# called with the reason for the wait
 Notify = Callable[[str], None]
 
 AT_ONCE = 8
 PER_HOST = 2
 INITS = 8
-# who makes no progress for so long gives his slot to others; and after this part of the time that
-# others wait for one (virt:queue_timeout) whatever his host says
+# a deployment without progress gives up its slot after this time; one whose host reports progress
+# after this share of virt:queue_timeout
 QUIET_S = 120
 _HOLD_SHARE = 0.5
 _BACKUP_OF, _BACKUP_TO = "backup-of-", "backup-to-"
 
 
 def limits(opts: file_lock.Opts) -> tuple[int, int]:
-    """(how many in all, how many of one host) by the master's configuration."""
+    """Return (maximum in total, maximum for each host) from the master's configuration."""
     get = settings.of_master(opts)
     max_total = settings.integer(get, "migration:at_once", AT_ONCE)
     return max_total, settings.integer(get, "migration:at_once_per_host", PER_HOST)
 
 
 class Slots:
-    """The slots that one operation holds."""
+    """The slots of one operation."""
 
     def __init__(self, handles: Iterable[int]) -> None:
         self._handles = list(handles)
 
     def free(self) -> None:
-        """Others can have them."""
+        """Release the slots."""
         while self._handles:
             os.close(self._handles.pop())
 
@@ -55,10 +56,10 @@ def migrating(
     notify: Notify,
     purpose: str = "a migration",
 ) -> Iterator[Slots]:
-    """Holds a slot of the whole and one of each host for the block; waits for them.
+    """Hold one of all migration slots and one of each host for the block; wait for them.
 
-    opts: the master's configuration. notify: called once with the reason when it has to wait. what:
-    the operation, for whoever wants to know. Raises OperationFailed when it waited too long.
+    opts: the master's configuration. notify: called once with the reason if it has to wait.
+    purpose: the operation, for messages. Raises OperationFailed after the timeout.
     """
     max_total, max_per_host = limits(opts)
     kind_limits = {"all": max_total, **{f"of-{host}": max_per_host for host in hosts}}
@@ -70,8 +71,8 @@ def migrating(
 def deploying(
     opts: file_lock.Opts, notify: Notify, purpose: str = "a deployment"
 ) -> Iterator[Slots]:
-    """Holds one of the slots for deployments; waits for it. More at once would only make the
-    hosts, and Salt between them, so slow that answers are lost. Yields Slots."""
+    """Hold a slot for a deployment; wait for it. More concurrent deployments would slow down the
+    hosts and Salt until answers are lost. Yields Slots."""
     kind_limits = {"init": settings.integer(settings.of_master(opts), "inits_at_once", INITS)}
     with _acquire_all(opts, kind_limits, notify, purpose) as slots:
         yield slots
@@ -85,8 +86,8 @@ def backing_up(
     notify: Notify,
     purpose: str = "a backup",
 ) -> Iterator[Slots]:
-    """Holds a slot of each host and of each target for the block; waits for them. hosts, targets:
-    each with how many there are."""
+    """Hold a slot of each host and of each target for the block; wait for them. hosts, targets:
+    each with its maximum."""
     kind_limits = {f"{_BACKUP_OF}{host}": number for host, number in hosts.items()}
     kind_limits |= {f"{_BACKUP_TO}{target}": number for target, number in targets.items()}
     with _acquire_all(opts, kind_limits, notify, purpose) as slots:
@@ -94,7 +95,7 @@ def backing_up(
 
 
 def max_hold_s(opts: file_lock.Opts) -> float:
-    """For how many seconds a deployment keeps its slot while its host is at work."""
+    """Return for how many seconds a deployment keeps its slot while its host is working."""
     return file_lock.queue_timeout_s(opts) * _HOLD_SHARE
 
 
@@ -102,7 +103,8 @@ def max_hold_s(opts: file_lock.Opts) -> float:
 def _acquire_all(
     opts: file_lock.Opts, kind_limits: dict[str, int], notify: Notify, purpose: str
 ) -> Iterator[Slots]:
-    """One slot of each kind, or none while we wait: so nobody waits for one who waits."""
+    """Hold one slot of each kind; hold none while it waits, so that waiting operations do not block
+    others."""
     folder = Path(opts["cachedir"]) / "virt" / "slots"
     folder.mkdir(parents=True, exist_ok=True)
     missing_kinds: list[str] = []
@@ -131,7 +133,7 @@ def _acquire_all(
 
 
 def _take(folder: Path, kind_limits: dict[str, int], purpose: str) -> tuple[list[int], str | None]:
-    """(handles, None), or ([], the kind of which there is none left)."""
+    """Return (handles, None), or ([], the kind without a free slot)."""
     handles: list[int] = []
     for kind, number in kind_limits.items():
         paths = (folder / f"{kind}.{index}" for index in range(number))

@@ -1,4 +1,4 @@
-"""Drain a host, and bring its guests back."""
+"""Evacuate a host, and restore its guests."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from saltvirt.operations.move.ha_drain import HaManagedDrain
 from saltvirt.placement import account, choose, facts
 from saltvirt.placement.policy import PlacementPolicy
 
-# a host that goes on getting guests although it is marked is not looked at for ever
+# maximum rounds if a host still gets guests although it is marked
 MAX_ROUNDS = 5
-# those that somebody else moves are waited for so long, without one more gone
+# how long it waits without progress for guests that another engine moves
 HA_TIMEOUT_S = 600
 
 
@@ -35,11 +35,12 @@ def plan(
     reserve: ha_provider.CapacityReserve | None = None,
     pinned: Mapping[str, str] | None = None,
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """(guest to target, guest to why it has none), biggest guest first, each simulated.
+    """Return (guest to target, guest to why it has none), the largest guest first, each placed as
+    if the previous ones had moved.
 
-    hosts: list of facts.Host with the one to drain among them. plans: gets the whole of each. room:
-    what is kept free: a host that must be drained may take of it, where no other way is. pinned:
-    guest to why it can go nowhere.
+    hosts: inventories, with the host to drain. plans: receives the plan of each guest. reserve: the
+    failover reserve, which may be used if there is no other way. pinned: guest to why it cannot
+    move.
     """
     cloud = {host.name: host for host in hosts}
     source = cloud.pop(source_name)
@@ -62,16 +63,16 @@ def plan(
 
 
 class Evacuate:
-    """Marks the host as in maintenance and moves every guest away.
+    """Marks the host as being in maintenance and moves all guests away.
 
-    migrate: moves.Migrate. reason: what the mark says. limits: as for moves.run. The mark comes
-    first, and the host is looked at again until nothing new is on it. What could not be moved is
-    named with its reason; the mark stays either way. plans: gets what is planned, for ``migrate``,
-    so that the hosts are asked once for all of it. keeper: who keeps room on this master. Guests
-    that somebody keeps are moved by him, and waited for: timeout, seconds without one more of them
-    gone. EvacuationRecord has the guests that leave before they do: ``restore`` knows them whatever
-    becomes of this process. One evacuation of a host at a time; it begins no further move once
-    ``restore`` waits for its end, or the host is no longer in maintenance for this reason.
+    migrate: moves.Migrate. reason: stored in the mark. limits: as for moves.run. The mark comes
+    first, and the host is queried until no new guest is on it. Guests that cannot move are reported
+    with the reason; the mark stays in any case. plans: receives the plans for ``migrate``, so that
+    one query of the hosts is sufficient. provider: manages the failover reserve. Managed guests are
+    moved by their provider; timeout: how many seconds to wait without progress. EvacuationRecord
+    stores each guest before it leaves, so that ``restore`` knows it even if this process dies. One
+    evacuation of a host runs at a time. It starts no further move after ``restore`` has begun to
+    wait for it, or if the host is no longer in maintenance for this reason.
     """
 
     def __init__(
@@ -97,7 +98,7 @@ class Evacuate:
         self._drained: set[str] = set()
 
     def check(self) -> Checked:
-        """Which guests would go where, and why others would stay."""
+        """Return which guests would move to which host, and why others would stay."""
         reasons = Reasons()
         with reasons:
             with reasons:
@@ -122,8 +123,8 @@ class Evacuate:
         return reasons.checked(self.host)
 
     def run(self) -> Result:
-        """Raises NotFound, ConnectionFailed; OperationFailed when the host cannot be marked, or is
-        being evacuated or restored."""
+        """Evacuate the host. Raises NotFound, ConnectionFailed; OperationFailed if the host cannot
+        be marked, or another operation is evacuating or restoring it."""
         fleet, host = self.fleet, self.host
         fleet.hosts(host)
         timeout_s = self._timeout_s()
@@ -154,13 +155,13 @@ class Evacuate:
         return outcome.result(host, f"{host} is in maintenance")
 
     def _unfinished(self) -> tuple[str, ...]:
-        """The guests whose migration from the host is not ended, also if they live elsewhere: only
-        the host can end it."""
+        """Return the guests whose migration from the host has not ended, even if they are
+        elsewhere: only the host can end it."""
         host_facts = migrate_operation.locations(self.fleet, [self.host]).hosts.get(self.host)
         return host_facts.unfinished if host_facts else ()
 
     def _drain(self, record: EvacuationRecord) -> moves.MovesOutcome:
-        """Moves what is on the host, as long as guests come to it."""
+        """Move the guests of the host until no new ones arrive."""
         outcome = moves.MovesOutcome()
         for _ in range(MAX_ROUNDS):
             targets, unplaced = self._replan(outcome)
@@ -185,7 +186,8 @@ class Evacuate:
         return outcome
 
     def _end(self, record: EvacuationRecord, outcome: moves.MovesOutcome) -> bool:
-        """Writes down what was observed; whether the evacuation was ended by somebody else."""
+        """Write the record from observations. Return whether another operation has ended the
+        evacuation."""
         host = self.host
         try:
             record.settle(outcome)
@@ -203,33 +205,33 @@ class Evacuate:
         return mark is None or mark.reason != self.reason
 
     def _idle_reason(self) -> str:
-        """Why guests that are kept stay, or nothing."""
+        """Return why managed guests stay, or ""."""
         return self.provider.idle_reason() if self.provider else ""
 
     def _pending_arrivals(self) -> str:
-        """Why guests that are kept may still come to the host, or nothing."""
+        """Return why managed guests may still move to the host, or ""."""
         return self.provider.pending_arrivals(self.host) if self.provider else ""
 
     def _timeout_s(self) -> float:
         return units.parse_number(self.timeout, "timeout")
 
     def _is_empty(self) -> bool:
-        """Whether no guest is left on the host that is ours to move, by its own word. Raises as
-        _plan does."""
+        """Return whether the host reports no guest that this operation has to move. Raises as _plan
+        does."""
         [source] = self._query_hosts([self.host])
         return not {guest.name for guest in source.guests} - set(
             ha_provider.managed_guests(self.fleet.opts)
         )
 
     def _query_hosts(self, hosts: list[str]) -> list[facts.Host]:
-        """Those of the hosts that answer. Raises when the one to drain does not."""
+        """Return the inventories of the hosts that answer. Raises if the host to drain does not."""
         responding, unreachable = inventory.gather(self.fleet, hosts)
         if self.host in unreachable:
             raise errors.ConnectionFailed(f"{self.host}: {unreachable[self.host]}")
         return responding
 
     def _pinned(self) -> dict[str, str]:
-        """Guest of the host to why it can go nowhere, as the host itself says of each."""
+        """Return guest to why it cannot move, as reported by the host."""
         [source] = self._query_hosts([self.host])
         return migrate_operation.pinned(
             self.fleet, self.host, [guest.name for guest in source.guests]
@@ -238,9 +240,9 @@ class Evacuate:
     def _plan(
         self, pinned: Mapping[str, str] | None = None
     ) -> tuple[dict[str, str], dict[str, str]]:
-        """The plan for what is on the host and not kept by somebody, who moves it: it counts where
-        there is room for it. pinned: guest to why it can go nowhere. Raises when the host does not
-        answer."""
+        """Return the plan for the unmanaged guests of the host. Managed guests count where there is
+        capacity for them, because their provider moves them. pinned: guest to why it cannot move.
+        Raises if the host does not answer."""
         self.fleet.hosts(self.host)
         hosts = self._query_hosts(self.fleet.hosts())
         reserve = self.provider.capacity_reserve(hosts) if self.provider else None
@@ -259,8 +261,8 @@ class Evacuate:
         )
 
     def _replan(self, outcome: moves.MovesOutcome) -> tuple[dict[str, str], dict[str, str]]:
-        """The same. Once something was moved, silence is no failure of that: it is in the
-        outcome."""
+        """Return the plan for the remaining guests. After the first move, a host that does not
+        answer is an entry in the outcome instead of an error."""
         has_results = outcome.moved or outcome.unmoved
         try:
             return ({}, {}) if has_results and self._is_empty() else self._plan()
@@ -271,11 +273,11 @@ class Evacuate:
 
 
 class RestoreHost:
-    """Ends the maintenance and brings back what was moved away.
+    """Ends the maintenance and returns the guests that were moved away.
 
-    An evacuation of the host that is at work begins no further move, and is waited for. Guests that
-    could not be brought back stay where they are, and are named; the host keeps their names, so
-    that it can be called again.
+    A running evacuation of the host starts no further move, and its end is awaited. Guests that
+    cannot return stay where they are and are reported; the host keeps their names, so that you can
+    run this again.
     """
 
     def __init__(
@@ -291,7 +293,7 @@ class RestoreHost:
         self._ends_evacuation = False
 
     def check(self) -> Checked:
-        """Which guests would come back."""
+        """Return which guests would return."""
         reasons = Reasons()
         with reasons:
             self.fleet.hosts(self.host)
@@ -310,8 +312,8 @@ class RestoreHost:
         return reasons.checked(self.host)
 
     def run(self) -> Result:
-        """Raises NotFound, InvalidInput when the host is not in maintenance, OperationFailed where
-        another restore is at work on it."""
+        """Restore the host. Raises NotFound; InvalidInput if the host is not in maintenance;
+        OperationFailed if another restore is running."""
         fleet, host = self.fleet, self.host
         fleet.hosts(host)
         with lock.host(fleet.opts, host, f"virt.restore {host}", self._stop):
@@ -327,7 +329,7 @@ class RestoreHost:
         return outcome.result(host, f"{host} takes guests again")
 
     def _stop(self, owner: str) -> None:
-        """An evacuation is stopped: the host takes guests at once."""
+        """Stop an evacuation: the host accepts guests at once."""
         if not _evacuates(owner):
             raise lock.drained_error(self.host, owner)
         self._ends_evacuation = True
@@ -338,12 +340,11 @@ class RestoreHost:
         self.fleet.call(self.host, "virt.maintenance", arguments)
 
     def _plan(self, record: EvacuationRecord) -> tuple[dict[str, moves.GuestMove], dict[str, str]]:
-        """(UUID to the move that would bring back what was moved away, guest to why it stays where
-        it is).
+        """Return (UUID to the move that returns the guest, guest to why it stays where it is).
 
-        Guests that were purged since are forgotten, also those that are back already, here or on a
-        host from which they had come because that was drained: but only when every host was heard.
-        What the host names and this master did not move away stays.
+        Guests that were purged are forgotten, and so are guests that are already back, on this host
+        or on the host from which they had been evacuated before; but only if every host has
+        answered. Guests in the host's mark that this master did not move away stay.
         """
         mark = record.mark()
         if mark is None and self._ends_evacuation:  # before a guest had left
@@ -376,7 +377,7 @@ class RestoreHost:
         return planned, unknown
 
     def _blocking_reason(self, name: str, observation: Observation) -> str | None:
-        """Why a guest that was moved away is not brought back now, or None."""
+        """Return why a guest that was moved away cannot return now, or None."""
         if not observation.hosts:
             return f"it is on no host that answers ({observation.silent})"
         if observation.moving:
@@ -392,9 +393,9 @@ class RestoreHost:
         planned: Mapping[str, moves.GuestMove],
         outcome: moves.MovesOutcome,
     ) -> None:
-        """Asks all hosts what became of those that are said to be left: the answer may have been
-        lost, or somebody else has moved or removed them. A guest is back only if the host that it
-        comes from was heard: of a guest on its way that one alone knows."""
+        """Ask all hosts about guests that are reported as unmoved: an answer can be lost, or
+        another operation may have moved or removed the guest. A guest is only back if the host that
+        it came from has answered, because only that host knows of a running migration."""
         if not outcome.unmoved:
             return
         guest_locations = migrate_operation.locations(self.fleet)

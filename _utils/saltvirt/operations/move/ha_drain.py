@@ -1,4 +1,4 @@
-"""Guests that leave a host by somebody else's hands, such as high availability's: waited for."""
+"""Wait for guests that another engine, such as high availability, moves away from a host."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from saltvirt.placement.facts import Host
 from saltvirt.system.file_lock import Opts
 
 POLL_S = 5
-# those that are off are no reason to wait: nobody moves them
+# guests that are off are not awaited: the engine does not move them
 _ACTIVE_STATES = ("running", "paused")
 
 
 class HaManagedDrain:
-    """timeout_s: so long it waits without one more of them gone. look: the hosts of those names, by
-    their own word; raises ConnectionFailed where one does not answer. wait: sleeps. rests: why
-    nobody moves them now, or nothing. brings: why others may still come to the host, or nothing."""
+    """timeout_s: how long it waits without progress. read_hosts: returns the current inventories of
+    hosts; raises ConnectionFailed if one does not answer. wait: sleeps. idle_reason: returns why
+    the engine does not move guests now, or "". pending_arrivals: returns why guests may still move
+    to the host, or ""."""
 
     def __init__(
         self,
@@ -42,8 +43,8 @@ class HaManagedDrain:
         self.managers = ha_provider.managed_guests(opts)
 
     def drain(self, host: str, other_hosts: list[str]) -> moves.MovesOutcome:
-        """Waits until none of them runs on the host, or comes to it. Who did not leave is named
-        with who keeps it."""
+        """Wait until no managed guest runs on the host or moves to it. Guests that stay are
+        reported with their manager."""
         outcome = moves.MovesOutcome()
         if not self.managers:
             return outcome

@@ -1,6 +1,7 @@
-"""Move a guest, from the master: find it, choose the target, let its host do it.
+"""Migrate a guest: find it, choose the target, and let its host migrate it.
 
-Its host confirms the move with both libvirts before it reports it: nobody is asked again.
+The host confirms the migration with both libvirts before it reports it, so nothing is queried
+afterwards.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ from saltvirt.placement import account, choose, facts
 from saltvirt.placement.policy import PlacementPolicy
 
 MOVED = "moved"
-# the host itself notices a dead peer after 20 s and libvirt after 30: be more patient
+# the host detects a dead peer after 20 s and libvirt after 30 s: wait longer than both
 SILENT_S = 60
 
 
 @dataclass(frozen=True)
 class MigrationLocations(find.Locations):
-    """unfinished: name to the host that has a broken-off migration of it. target_leftovers: name to
-    the hosts that have something of an undone one. hosts: id to what the host said of itself."""
+    """unfinished: name to the host with an interrupted migration of it. target_leftovers: name to
+    the hosts with files of an undone migration. hosts: id to the host's answer."""
 
     unfinished: dict[str, str] = field(default_factory=dict)
     target_leftovers: dict[str, list[str]] = field(default_factory=dict)
@@ -43,7 +44,7 @@ class MigrationLocations(find.Locations):
 
 
 def locations(fleet: Fleet, only: list[str] | None = None) -> MigrationLocations:
-    """Where all guests are, and what their hosts say of themselves. only: of these hosts alone."""
+    """Return where all guests are, with the facts of their hosts. only: ask only these hosts."""
     hosts, unreachable = target_leftovers.locations(fleet, only)
     noted: dict[str, list[str]] = {}
     for host, host_facts in hosts.items():
@@ -62,8 +63,8 @@ def locations(fleet: Fleet, only: list[str] | None = None) -> MigrationLocations
 
 
 def _unfinished_on(hosts: dict[str, MigrationFacts]) -> dict[str, str]:
-    """Name to the host that has a broken-off migration of it: of several the one that has the
-    guest, from which it may move just now. The others are ended when that one is."""
+    """Return name to the host with an interrupted migration of the guest: of several, the one that
+    has the guest, because it may be migrating from there. Ending that migration ends the others."""
     sources: dict[str, str] = {}
     for host, host_facts in hosts.items():
         for name in host_facts.unfinished:
@@ -73,10 +74,10 @@ def _unfinished_on(hosts: dict[str, MigrationFacts]) -> dict[str, str]:
 
 
 def abort(fleet: Fleet, name: str) -> tuple[str, dict[str, str]]:
-    """Ends a running migration; (the host that the guest stays on, {host: why something of it is
-    still there}).
+    """Abort a running migration; return (the host on which the guest stays, {host: why files stay
+    there}).
 
-    While it moves the guest is on two hosts, and only its old one knows of a migration.
+    During a migration, the guest is on two hosts, and only its source knows of the migration.
     """
     name = names.guest(str(name))
     guest_locations = locations(fleet)
@@ -95,8 +96,8 @@ def abort(fleet: Fleet, name: str) -> tuple[str, dict[str, str]]:
 
 @dataclass(frozen=True)
 class Targets:
-    """names: of the hosts that may take the guest, best first. terms: host to what goes with the
-    request. warnings: host to what is only said of the guest there."""
+    """names: the hosts that can take the guest, best first. terms: host to its placement terms.
+    warnings: host to a warning about the guest there."""
 
     names: list[str]
     terms: dict[str, account.PlacementTerms]
@@ -105,9 +106,9 @@ class Targets:
 
 @dataclass(frozen=True)
 class MovePlan:
-    """Where a guest goes from the source, as one of many that were placed in one picture of the
-    hosts. evacuated: why the source is in maintenance; once it is not, for this reason, the guest
-    stays there. None: the source need not be."""
+    """A planned migration from the source, as one of many from one query of the hosts. evacuated:
+    the reason of the source's maintenance; if the source is no longer in maintenance for this
+    reason, the guest stays. None: the source need not be in maintenance."""
 
     source: str
     targets: Targets
@@ -125,8 +126,8 @@ def planned(
     policy: PlacementPolicy,
     first: str | None = None,
 ) -> MovePlan:
-    """The MovePlan by a Decision over the cloud (name to Host); first: the host that comes first,
-    whatever its rank."""
+    """Return the MovePlan for a Decision over the cloud (name to Host). first: this host precedes
+    all others."""
     ranked = [candidate.host for candidate in decision.ranked]
     ranked.sort(key=lambda host: host != first)
     terms = {host: account.terms(cloud[host], policy) for host in ranked}
@@ -141,13 +142,12 @@ def targets(
     request: MigrationRequest,
     provider: ha_provider.HaProvider | None = None,
 ) -> Targets:
-    """The Targets for a guest of the source. request: MigrationRequest. provider: whose room is
-    left
-    free, but by who wants overcommit.
+    """Return the Targets for a guest on the source. provider: its failover reserve limits the
+    targets, unless ``overcommit`` is given.
 
-    What the guest needs is read from its definition, and what virt.init was asked for is kept with
-    it: all of it holds for its next host as it held for its first. Raises Refused with each host's
-    reason when none is left.
+    The guest's needs are read from its definition, and the placement arguments of virt.init from
+    its metadata, so that its next host fulfils the same conditions. Raises Refused with each host's
+    reason if no target remains.
     """
     reserve_provider = (
         provider if provider and provider.has_reserve and not request.overcommit else None
@@ -166,7 +166,7 @@ def targets(
     if guest is None:
         raise errors.NotFound(f"{name} is no longer on {source}: run the command again")
     needs = facts.of_guest(guest, source_host)
-    # whom the operator names is not one that placement chooses
+    # virt:exclude does not apply to a host that the operator names
     policy = replace(policy, exclude=tuple(h for h in policy.exclude if h != request.target))
     other_hosts = [host for host in hosts if host.name != source]
     decision = choose.choose(other_hosts, needs, policy)
@@ -187,9 +187,9 @@ def targets(
 
 @dataclass(frozen=True)
 class MigrationRequest:
-    """Where a guest shall go. target: the host, if one is named. others: where that one refuses,
-    another will do. overcommit: there also where it has no room, or is not what the guest was made
-    for."""
+    """The requested target. target: the named host, or None. allow_others: another host may be
+    chosen if the target refuses. overcommit: ignore the target's capacity and the guest's placement
+    conditions."""
 
     target: str | None = None
     allow_others: bool = False
@@ -199,7 +199,7 @@ class MigrationRequest:
 def parse_request(
     target: str | None, options: dict[str, Any], allow_others: bool = False
 ) -> MigrationRequest:
-    """Where the guest shall go by what the user said. Raises InvalidInput."""
+    """Return the parsed request. Raises InvalidInput."""
     overcommit = options.get("overcommit", False)
     if not isinstance(overcommit, bool):
         raise errors.InvalidInput(f"overcommit {overcommit!r} is not True or False")
@@ -209,19 +209,19 @@ def parse_request(
 
 
 def _next_may_take(request: MigrationRequest, answer: MigrationCheck) -> bool:
-    """Whether it is this target that does not take the guest, and another may."""
+    """Return whether this target refuses the guest, and another one may be tried."""
     return request.allow_others and not answer.standing
 
 
 def examine(fleet: Fleet, name: str, target: str | None = None) -> MigrationCheck:
-    """What ``virt.migratable`` says of the guest, with why the target takes none. Without a
-    target of the guest alone."""
+    """Return the answer of ``virt.migratable``, with why the target refuses the guest. Without a
+    target, only the guest is checked."""
     guest_locations, source = _locate(fleet, name, target)
     return _examine(fleet, guest_locations, source, {"vm_": name, "target": target})
 
 
 def pinned(fleet: Fleet, host: str, guests: list[str]) -> dict[str, str]:
-    """Of these guests of the host, each that can go nowhere to the reasons, by the host's word."""
+    """Return guest to the reasons why it cannot migrate, as reported by the host."""
     calls = [{"vm_": name} for name in guests]
     answers = fleet.each(host, "virt.migratable", calls) if calls else []
     pinned_guests: dict[str, str] = {}
@@ -237,7 +237,7 @@ def pinned(fleet: Fleet, host: str, guests: list[str]) -> dict[str, str]:
 
 
 def verdict(name: str, target: str, examination: MigrationCheck) -> str:
-    """What ``virt.migratable`` found, as a sentence."""
+    """Return the answer of ``virt.migratable`` as a sentence."""
     destination = f" to {target}" if target else ""
     if not examination.migratable:
         return f"{name} cannot be moved{destination}: " + "; ".join(examination.reasons)
@@ -253,7 +253,7 @@ def verdict(name: str, target: str, examination: MigrationCheck) -> str:
 
 
 def _locate(fleet: Fleet, name: str, target: str | None) -> tuple[MigrationLocations, str]:
-    """(MigrationLocations, the guest's host)."""
+    """Return (MigrationLocations, the guest's host)."""
     fleet.hosts(target)
     guest_locations = locations(fleet)
     return guest_locations, guest_locations.host_of(names.guest(str(name)))
@@ -284,8 +284,8 @@ def _all_reasons(
     target: str | None,
     refusal: str,
 ) -> list[str]:
-    """Why a named target does not take the guest: what is known here, and what both hosts say.
-    target: None asks nothing of it."""
+    """Return why a named target refuses the guest: the refusal, and the reasons of both hosts.
+    target: None does not ask the target."""
     try:
         host_reasons = _examine(
             fleet, guest_locations, source, {**arguments, "target": target}
@@ -296,19 +296,20 @@ def _all_reasons(
 
 
 def _host_report(guest_locations: MigrationLocations, host: str | None) -> dict[str, Any]:
-    """What a target has said of itself that its libvirt does not tell the source."""
+    """Return facts that the target reported about itself, and that its libvirt does not tell the
+    source."""
     host_data = guest_locations.hosts[host].to_answer() if host in guest_locations.hosts else {}
     keys = ("ratios", "limits", "certificates", "address", "unmounted")
     return {key: host_data[key] for key in keys if host_data.get(key)}
 
 
 def _terms(guest_locations: MigrationLocations, candidates: Targets, host: str) -> dict[str, Any]:
-    """The same, with the policy by which all hosts count."""
+    """Return the same, with the placement policy of all hosts."""
     return {**_host_report(guest_locations, host), "placement": candidates.terms[host].to_answer()}
 
 
 def _closed_reason(guest_locations: MigrationLocations, host: str | None) -> str | None:
-    """Why a host takes no guests at all: a sentence, or None."""
+    """Return why a host accepts no guests at all, or None."""
     if host in guest_locations.unreachable:
         return f"{host}: {guest_locations.unreachable[host]}"
     reason = guest_locations.hosts[host].maintenance if host in guest_locations.hosts else None
@@ -316,11 +317,11 @@ def _closed_reason(guest_locations: MigrationLocations, host: str | None) -> str
 
 
 class Migrate:
-    """Moves a guest to the target, or where placement would have it.
+    """Migrates a guest to the target, or to a host that placement chooses.
 
-    options: more arguments of the host's ``virt.migrate``. others: another host will do where the
-    target refuses, as it does when no target is given. plan: where it goes, when it is one of many:
-    then not all hosts are asked for what they have. keeper: who keeps room on this master.
+    options: further arguments of the host's ``virt.migrate``. allow_others: choose another host if
+    the target refuses; the default without a target. plan: the plan of this migration as one of
+    many, so that not all hosts are queried. provider: manages the failover reserve.
     """
 
     def __init__(
@@ -343,7 +344,7 @@ class Migrate:
         self._has_waited = False
 
     def check(self) -> Checked:
-        """Where it would move, or everything that is in the way."""
+        """Return the target, or all reasons against the migration."""
         name, reasons = self.name, Reasons()
         with reasons:
             with reasons:
@@ -365,7 +366,8 @@ class Migrate:
         return reasons.checked(name)
 
     def _plan(self) -> tuple[str, str, MigrationCheck | None]:
-        """(source, target, what ``virt.migratable`` says of the guest: None where it is there)."""
+        """Return (source, target, answer of ``virt.migratable``; None if the guest is already on
+        the target)."""
         fleet, target = self.fleet, self.target
         request = parse_request(target, self.options, self.allow_others)
         guest_locations, source = _locate(fleet, self.name, target)
@@ -374,7 +376,7 @@ class Migrate:
         refusal_text = _closed_reason(guest_locations, target)
         if target and refusal_text:
             arguments = {**self.options, "vm_": self.name}
-            # nobody tries to reach a host that is down: of the guest alone, then
+            # the source does not try to reach a host that is down: check only the guest
             reached = None if target in guest_locations.unreachable else target
             reasons = _all_reasons(fleet, guest_locations, source, arguments, reached, refusal_text)
             return source, target, MigrationCheck(False, tuple(reasons))
@@ -399,8 +401,8 @@ class Migrate:
         return source, candidates.names[0], MigrationCheck(False, (refusal_text,))
 
     def run(self) -> Result:
-        """Raises NotFound, InvalidInput, OperationFailed, ConnectionFailed; the message says where
-        the guest is."""
+        """Migrate the guest. Raises NotFound, InvalidInput, OperationFailed, ConnectionFailed; the
+        message says where the guest is."""
         name = names.guest(self.name)
         self.fleet.hosts(self.target)  # an unknown target is said before anything is asked
         with lock.guest(self.fleet.opts, name, "virt.migrate"):
@@ -440,7 +442,7 @@ class Migrate:
         return self._report_done(comment, _changes(source, target), done)
 
     def _refuse_stopped(self, guest_locations: MigrationLocations) -> None:
-        """Raises OperationFailed where the guest was to leave in an evacuation that was ended."""
+        """Raise OperationFailed if the guest was to leave in an evacuation that has been ended."""
         if self.plan is None or self.plan.evacuated is None:
             return
         source = self.plan.source
@@ -453,9 +455,9 @@ class Migrate:
             raise errors.OperationFailed(f"the evacuation of {source} was ended")
 
     def _planned_hosts(self) -> MigrationLocations | None:
-        """What both hosts of the plan say, when the guest is active on the one, and nothing of an
-        earlier migration is in the way: one that is off there may run elsewhere. None: all are to
-        be asked."""
+        """Return the answers of both hosts of the plan if the guest is active on the source, and no
+        leftovers of an earlier migration exist: a guest that is off may be running elsewhere. None:
+        all hosts must be asked."""
         if self.plan is None:
             return None
         guest_locations = locations(self.fleet, [self.plan.source, self.plan.targets.names[0]])
@@ -471,7 +473,7 @@ class Migrate:
     def _move_to_first(
         self, guest_locations: MigrationLocations, source: str
     ) -> tuple[str, RecoveryResult]:
-        """(the host that has taken it, what its old host answered): the first that does."""
+        """Migrate to the first target that accepts; return (that host, the source's answer)."""
         candidates = self._targets(guest_locations, source)
         refusals = []
         for target in candidates.names:
@@ -488,7 +490,7 @@ class Migrate:
                         source, target, _terms(guest_locations, candidates, target)
                     )
                 except errors.Refused as exc:
-                    # it is the source that says so, of a guest that is named already
+                    # the source reports the refusal, and its message repeats the guest's name
                     refusal = exc.reason.removeprefix(f"{source}: ")
                     refusal = refusal.removeprefix(f"{self.name} stays on {source}: ")
                     refusals.append(f"{target}: {refusal}")
@@ -498,8 +500,8 @@ class Migrate:
     def _refresh(
         self, guest_locations: MigrationLocations, source: str, target: str
     ) -> MigrationLocations:
-        """The same with what a target says of itself, if nobody has asked it yet, and after a wait
-        with what both hosts say by now. Raises Refused where the target takes no guests by now,
+        """Return the locations with the target's facts if they are missing, and after a wait with
+        the current facts of both hosts. Raises Refused if the target no longer accepts guests,
         OperationFailed as _refuse_stopped does."""
         query_hosts = [source, target] if self._has_waited else [target]
         if self._has_waited or target not in guest_locations.hosts:
@@ -543,20 +545,21 @@ class Migrate:
         return Result(self.name, comment, changes, details)
 
     def _end_earlier(self, host: str, guest_locations: MigrationLocations) -> RecoveryResult:
-        """A migration that was killed half way is ended first."""
+        """End a migration that was interrupted earlier."""
         self.report.step(
             "recover", f"{self.name}: ending a migration that was broken off on {host}"
         )
         return migration_end.end_migration(self.fleet, host, self.name, guest_locations.hosts)
 
     def _clean_targets(self) -> None:
-        """What earlier attempts have left: it would be in the way."""
+        """Remove leftovers of earlier attempts, which would obstruct this one."""
         *_, leftovers = target_leftovers.clean_everywhere(self.fleet, self.name)
         for host, reason in leftovers.items():
             self.report.step("left", f"{self.name}: on {host} {reason}", host=host)
 
     def _clean_source(self, source: str, done: RecoveryResult) -> RecoveryResult:
-        """What the source did, with what it could not delete alone: other hosts are asked now."""
+        """Return the source's answer, after the other hosts were asked about files that the source
+        could not delete alone."""
         if not done.kept:
             return done
         try:
@@ -603,9 +606,9 @@ class Migrate:
         return done
 
     def _parse_answer(self, answer: Answer, target: str) -> RecoveryResult:
-        """What the source says that it did. Raises what it says of its failure, when the target was
-        cleaned or with why not. Who refuses has begun nothing there, unless its own libvirt refused
-        when disks were made already: the source then says that they stay."""
+        """Return the source's answer. If it failed, raises its error, with why the target could not
+        be cleaned. If a host refuses, it has created nothing on the target, unless its own libvirt
+        refused after disks were created: the source then reports that they stay."""
         try:
             return parse_migrate(answer.get(), answer.host)
         except errors.Refused as exc:
@@ -629,10 +632,10 @@ class Migrate:
             self.report.progress(event["percent"], f"{self.name}: {_progress(event)}")
 
     def _lost_text(self, source: str, answer: Answer) -> str:
-        """The source did not come back: where is the guest now?"""
+        """Return where the guest is now, after the source stopped answering."""
         guest_locations = locations(self.fleet)
         places = guest_locations.guests.get(self.name, {})
-        # nobody ends a migration that its hosts have completed without us: the key goes with it now
+        # if the hosts completed the migration, nothing ends it later: rebind the key now
         if (
             source in guest_locations.hosts
             and len(places) == 1
@@ -686,11 +689,10 @@ def mover(
     allow_others: bool = False,
     plans: Plans | None = None,
 ) -> moves.Migrate:
-    """What operations.moves calls for each guest, in threads of its own.
+    """Return the function that operations.moves calls for each guest, in separate threads.
 
-    opts: the master's configuration. allow_others: another host will do where the target refuses;
-    it
-    returns the one that took the guest. plans: where each goes, by who calls for the moves.
+    opts: the master's configuration. allow_others: choose another host if the target refuses; the
+    function returns the host that accepted. plans: filled by the caller of the moves.
     """
 
     def move(guest: str, target: str) -> str:

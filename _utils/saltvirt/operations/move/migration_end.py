@@ -1,5 +1,5 @@
-"""Has the host on which a migration was broken off end it, with what the other hosts say of its
-guest: by its own and the target's libvirt that host would not find a guest that has gone on."""
+"""End an interrupted migration on its source, with the locations of the guest on all other hosts:
+the source's own libvirt and the target's would not find a guest that has migrated further."""
 
 from __future__ import annotations
 
@@ -26,9 +26,8 @@ def end_migration(
     lost: str | None = None,
     removed: bool = False,
 ) -> RecoveryResult:
-    """What the host answers. host_facts: host to what it says of itself, of all that answered.
-    lost,
-    removed: see the host's ``virt.migrate_recover``. Raises as Fleet.one does."""
+    """Return the host's answer. host_facts: the answers of all hosts that answered. lost, removed:
+    see the host's ``virt.migrate_recover``. Raises as Fleet.call does."""
     arguments: dict[str, Any] = {"vm_": name, **({"lost": lost} if lost else {})}
     arguments |= {"removed": True} if removed else {}
     elsewhere = _elsewhere(fleet, host, name, host_facts)
@@ -39,7 +38,7 @@ def end_migration(
 
 
 def unfinished(data: Any, host: str) -> Unfinished:
-    """What a host answers to ``virt.migrate_unfinished``. Raises BadAnswer."""
+    """Parse a host's answer to ``virt.migrate_unfinished``. Raises BadAnswer."""
     return {
         name: UnfinishedMigration.from_answer(migration, host) for name, migration in data.items()
     }
@@ -48,7 +47,8 @@ def unfinished(data: Any, host: str) -> Unfinished:
 def _elsewhere(
     fleet: Fleet, host: str, name: str, host_facts: Mapping[str, MigrationFacts]
 ) -> list[str]:
-    """The hosts besides the two of the migration that have its guest, under whatever name."""
+    """Return the hosts that have the guest, under any name, besides the two hosts of the
+    migration."""
     migrations, _ = answer.facts(fleet.ask([host], "virt.migrate_unfinished"), unfinished)
     migration = migrations.get(host, {}).get(name)
     if migration is None or migration.uuid is None:

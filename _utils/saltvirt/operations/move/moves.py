@@ -1,4 +1,5 @@
-"""Many migrations: some at once, carrying on past a failure, ending with what is left and why."""
+"""Run many migrations, several at a time. If one fails, the others continue; the outcome lists the
+unmoved guests with the reasons."""
 
 from __future__ import annotations
 
@@ -13,13 +14,13 @@ from saltvirt.operations.core.report import Report
 
 log = logging.getLogger(__name__)
 
-# of a guest and the host that it shall go to: the host that it is on then
+# called with a guest and its target; returns the host of the guest afterwards
 Migrate = Callable[[str, str], str]
 
 
 @dataclass(frozen=True)
 class GuestMove:
-    """One guest from a host to another."""
+    """The move of one guest between two hosts."""
 
     guest: str
     source: str
@@ -28,25 +29,26 @@ class GuestMove:
 
 @dataclass
 class MovesOutcome:
-    """moved: guest to the host it is on now. left: guest to why it was not moved."""
+    """moved: guest to its current host. unmoved: guest to why it was not moved."""
 
     moved: dict[str, str] = field(default_factory=dict)
     unmoved: dict[str, str] = field(default_factory=dict)
 
     def add(self, step: MovesOutcome) -> None:
-        """What came out of more moves."""
+        """Add the outcome of further moves."""
         self.moved.update(step.moved)
         self.unmoved.update(step.unmoved)
 
     def result(self, subject: str, comment: str) -> Result:
-        """The Result of an operation that made the moves: what is left makes it incomplete."""
+        """Return the Result of an operation that made the moves: unmoved guests make it
+        incomplete."""
         changes, details = {"moved": self.moved}, {"left": self.unmoved}
         return Result(
             subject, f"{comment}: {self.text()}", changes, details, complete=not self.unmoved
         )
 
     def text(self) -> str:
-        """One line: how many moved, and each that did not with its reason."""
+        """Return one line: how many guests moved, and the reason for each that did not."""
         line = f"{len(self.moved)} moved"
         if self.unmoved:
             reasons = "; ".join(
@@ -59,12 +61,12 @@ class MovesOutcome:
 def run(
     moves: Iterable[GuestMove], migrate: Migrate, report: Report, limits: tuple[int, int] = (1, 1)
 ) -> MovesOutcome:
-    """Makes the moves, in their order as far as the limits allow.
+    """Make the moves, in order as far as the limits permit.
 
-    moves: GuestMoves. migrate: callable(guest, target) that returns the host the guest is on then,
-    and raises VirtError; any other exception is logged. It is called from several threads. limits:
-    as slots.limits gives them; those that another process takes up are waited for in migrate.
-    Returns a MovesOutcome; a failure of one guest does not stop the others.
+    moves: GuestMoves. migrate: callable(guest, target) that returns the guest's host afterwards and
+    raises VirtError; any other exception is logged. It is called from several threads. limits: as
+    returned by slots.limits; migrate waits for slots that other processes hold. Returns a
+    MovesOutcome; the failure of one guest does not stop the others.
     """
     outcome, waiting = MovesOutcome(), list(moves)
     running: dict[Future[str], GuestMove] = {}

@@ -1,4 +1,4 @@
-"""Make the cloud even."""
+"""Balance the load of the hosts."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ ABOUT = "rebalance"
 
 
 class Rebalance:
-    """Makes the moves that make the cloud more even, one by one.
+    """Makes the moves that balance the load, one by one.
 
-    After each its hosts are asked again; when the cloud is not as the plan predicted (someone
-    else deployed or moved something) the rest is left, with that reason. A guest that can go
-    nowhere by its host's word, or whose move failed, stays, and the rest is planned without it.
-    stay: guests that a person leaves where they are. threshold: a cloud whose
-    score is below it is left alone. migrate: moves.Migrate. plans: gets what is planned, for
-    ``migrate``, so that the hosts are asked once for all of it. keeper: whose room is left free:
-    the plan ends before the first move that would take of it.
+    After each move, its two hosts are queried. If their state differs from the plan because another
+    operation has deployed or moved a guest, the remaining moves are skipped with that reason. A
+    guest that its host cannot migrate, or whose move failed, stays, and the rest is planned without
+    it. stay: guests that the operator excludes. threshold: nothing moves if the score is below it.
+    migrate: moves.Migrate. plans: receives the plans for ``migrate``, so that one query of the
+    hosts is sufficient. provider: its failover reserve ends the plan before the first move that
+    would break it.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Rebalance:
         self.migrate, self.report, self.provider = migrate, report, provider
 
     def check(self) -> Checked:
-        """The moves, with the score after each."""
+        """Return the moves, with the score after each."""
         reasons = Reasons()
         with reasons:
             hosts, planned, note = self._plan()
@@ -65,7 +65,7 @@ class Rebalance:
         return reasons.checked(ABOUT)
 
     def run(self) -> Result:
-        """Raises NotFound where there is no host."""
+        """Balance the load. Raises NotFound if there is no host."""
         hosts, planned, note = self._plan()
         cloud = {host.name: host for host in hosts if not host.maintenance}
         self._store_plans(cloud, planned)
@@ -79,7 +79,7 @@ class Rebalance:
     def _store_plans(
         self, cloud: dict[str, facts.Host], planned: list[rebalance.RebalanceMove]
     ) -> None:
-        """Writes down where each guest goes; where that host refuses, the next best."""
+        """Store the plan of each guest, with the next best hosts in case its target refuses."""
         for move in planned:
             source = cloud[move.source]
             guest = next(guest for guest in source.guests if guest.name == move.guest)
@@ -93,7 +93,7 @@ class Rebalance:
     def move(
         self, cloud: dict[str, facts.Host], planned: list[rebalance.RebalanceMove]
     ) -> moves.MovesOutcome:
-        """Makes the planned moves. cloud: name to host, of those that are not in maintenance."""
+        """Make the planned moves. cloud: name to host, of the hosts that are not in maintenance."""
         outcome, rest = moves.MovesOutcome(), [*planned]
         while rest:
             move = rest.pop(0)
@@ -120,7 +120,7 @@ class Rebalance:
         return outcome
 
     def _plan(self) -> tuple[list[facts.Host], list[rebalance.RebalanceMove], str]:
-        """(The hosts, the moves, what is to be said of room that is kept.)"""
+        """Return (hosts, moves, note about the failover reserve)."""
         hosts, _ = inventory.gather(self.fleet)
         planned, note = self._plan_moves(hosts, ())
         return hosts, planned, note
@@ -128,8 +128,8 @@ class Rebalance:
     def _plan_moves(
         self, hosts: list[facts.Host], done: Collection[str]
     ) -> tuple[list[rebalance.RebalanceMove], str]:
-        """(The moves of guests that can be moved, what is to be said of room that is kept). done:
-        guests that are not moved again."""
+        """Return (moves of guests that can migrate, note about the failover reserve). done: guests
+        that are not moved again."""
         managed = ha_provider.managed_guests(self.fleet.opts)  # who keeps them would take them back
         while True:
             stay = {*managed, *self.stay, *done, *self._pinned}
@@ -140,7 +140,7 @@ class Rebalance:
             self._pinned |= pinned
 
     def _not_migratable(self, planned: list[rebalance.RebalanceMove]) -> dict[str, str]:
-        """Guest to why it can go nowhere, as its host says; of those of the plan."""
+        """Return guest to why its host cannot migrate it, of the planned guests."""
         pinned: dict[str, str] = {}
         for host in dict.fromkeys(move.source for move in planned):
             names = [move.guest for move in planned if move.source == host]
@@ -150,7 +150,7 @@ class Rebalance:
     def _within_reserve(
         self, hosts: list[facts.Host], planned: list[rebalance.RebalanceMove]
     ) -> tuple[list[rebalance.RebalanceMove], str]:
-        """(The moves before the first that would take of room that is kept, what is to be said)."""
+        """Return (the moves before the first that breaks the failover reserve, note)."""
         reserve = self.provider.capacity_reserve(hosts) if self.provider else None
         if reserve is None:
             return planned, ""
@@ -170,7 +170,7 @@ class Rebalance:
     def _refresh_hosts(
         self, cloud: dict[str, facts.Host], hosts: set[str]
     ) -> dict[str, facts.Host]:
-        """The cloud with these hosts as they are now."""
+        """Return the cloud with the current inventories of these hosts."""
         responding, _ = inventory.gather(self.fleet, sorted(hosts))
         unchanged = [host for name, host in cloud.items() if name not in hosts]
         all_hosts = account.joined(

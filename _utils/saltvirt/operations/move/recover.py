@@ -1,4 +1,4 @@
-"""Migrations that were broken off: what there is of them, and ending one."""
+"""List interrupted migrations, and end them."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from saltvirt.operations.move.migration_end import Unfinished
 def recover(
     fleet: Fleet, name: str, report: Report, lost: str | None = None, removed: bool = False
 ) -> tuple[str | None, RecoveryResult]:
-    """Ends a broken-off migration of the guest, and has its targets cleaned; (the host it began
-    on, None where only a target has something of it; what that host says, with what was deleted
-    and is left on the targets).
+    """End an interrupted migration of the guest, and clean its targets. Return (the source; None if
+    only a target has leftovers; the source's answer, with what was deleted and left on the
+    targets).
 
-    lost, removed: see the host's ``virt.migrate_recover``. Raises InvalidInput when the host that
-    is said to be lost answers and has the guest.
+    lost, removed: see the host's ``virt.migrate_recover``. Raises InvalidInput if the host that is
+    declared lost answers and has the guest.
     """
     name = names.guest(str(name))
     with lock.guest(fleet.opts, name, "virt.migrate_recover"):
@@ -62,8 +62,8 @@ def recover(
 
 
 def rebind_key(fleet: Fleet, name: str, host: str) -> None:
-    """Binds the guest's key to the one host that has the guest now, if it was bound to ``host``, on
-    which its migration began."""
+    """Bind the guest's key to the only host that has the guest, if it was bound to ``host``, the
+    source of its migration."""
     places = sorted(migrate.locations(fleet).guests.get(name, {}))
     if len(places) == 1:
         KeyStore(fleet.opts).rebind(name, host, places[0])
@@ -76,9 +76,9 @@ def _refuse_living(
     guest_locations: migrate.MigrationLocations,
     source: str | None,
 ) -> str:
-    """What the minion of the host that is said to be lost says, in words. Raises InvalidInput where
-    that host has the guest; also where its libvirt is silent and the guest's process lives. An
-    address may be that of any host but the source: all are asked then."""
+    """Return a note about the minion of the host that is declared lost. Raises InvalidInput if that
+    host has the guest; also if its libvirt does not answer and the guest's process is running. An
+    address can belong to any host but the source: then all are asked."""
     state = guest_locations.guests.get(name, {}).get(lost)
     if state:
         raise errors.InvalidInput(f"{lost} answers, and {name} is {state} there")
@@ -107,7 +107,7 @@ def _none_unfinished(name: str, guest_locations: migrate.MigrationLocations) -> 
 
 
 def _leftover_source(fleet: Fleet, name: str) -> str | None:
-    """The host that knows of something left for the guest on a host that did not answer."""
+    """Return the host with a record of files that were left on a target that did not answer."""
     migrations = unfinished(fleet)[0]
     return next((host for host,
     host_migrations in migrations.items() for k in host_migrations if k.startswith(f"{name}@")),
@@ -115,7 +115,7 @@ def _leftover_source(fleet: Fleet, name: str) -> str | None:
 
 
 def unfinished(fleet: Fleet) -> tuple[dict[str, Unfinished], dict[str, str]]:
-    """(host to what its ``virt.migrate_unfinished`` says, host to why it did not answer)."""
+    """Return (host to its ``virt.migrate_unfinished``, host to why it did not answer)."""
     answers = fleet.ask(fleet.hosts(), "virt.migrate_unfinished")
     migrations, unreachable = answer.facts(answers, migration_end.unfinished)
     return {
@@ -124,7 +124,7 @@ def unfinished(fleet: Fleet) -> tuple[dict[str, Unfinished], dict[str, str]]:
 
 
 def recovery_text(name: str, host: str | None, recovery: RecoveryResult) -> str:
-    """What ``virt.migrate_recover`` of the host did, as a sentence."""
+    """Return the result of the host's ``virt.migrate_recover`` as a sentence."""
     leftovers = [
         f"something may be left on {on}: {reason}"
         for on, reason in sorted(recovery.leftovers_by_host.items())
@@ -142,7 +142,7 @@ def recovery_text(name: str, host: str | None, recovery: RecoveryResult) -> str:
 
 
 def unfinished_text(migrations: dict[str, Unfinished], unreachable: dict[str, str]) -> str:
-    """What ``unfinished`` found, as a sentence."""
+    """Return the answer of ``unfinished`` as a sentence."""
     guests = sorted({name for host_migrations in migrations.values() for name in host_migrations})
     parts = [", ".join(guests) or "no migration is unfinished"]
     return "; ".join(

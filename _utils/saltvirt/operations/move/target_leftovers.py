@@ -1,4 +1,4 @@
-"""What undone migrations have made on their targets: gone when nobody on any host uses it."""
+"""Remove what undone migrations created on their targets, if no host uses it."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from saltvirt.fleet import answer
 from saltvirt.fleet.client import Fleet
 from saltvirt.operations.cluster import shared_storage_check
 
-# of a host whose version has it by its earlier name
+# the error of a host whose version has this function under its earlier name
 _NOT_THERE = "'virt.migrate_locations' is not available."
 _RECOVER = "salt-run virt.migrate_recover"
 
 
 def clean(fleet: Fleet, host: str, name: str) -> tuple[list[str], dict[str, str]]:
-    """Has the host take away what migrations of the guest to it have left: ([path], {path: why it
-    stays}). What other hosts may have goes only when each of them said that it does not use it.
+    """Let the host remove what migrations of the guest to it have left; return ([path], {path: why
+    it stays}). What other hosts can reach is only deleted if each of them answers that it does not
+    use it.
 
-    Raises VirtError where the host could not be asked, or could not do it.
+    Raises VirtError if the host did not answer, or failed.
     """
     plan_data = fleet.call(host, "virt.migrate_clean", {"vm_": name, "test": True}, long=False)
     if not plan_data:
@@ -36,8 +37,8 @@ def clean(fleet: Fleet, host: str, name: str) -> tuple[list[str], dict[str, str]
 
 
 def clean_everywhere(fleet: Fleet, name: str) -> tuple[list[str], dict[str, str], dict[str, str]]:
-    """The same of every host that says that it has some: ([path], {path: why it stays}, {host: why
-    something stays there})."""
+    """Do the same on every host that reports leftovers; return ([path], {path: why it stays},
+    {host: why files stay there})."""
     all_deleted: list[str] = []
     all_retained: dict[str, str] = {}
     host_reasons: dict[str, str] = {}
@@ -57,14 +58,14 @@ def clean_everywhere(fleet: Fleet, name: str) -> tuple[list[str], dict[str, str]
 def locations(
     fleet: Fleet, hosts: list[str] | None = None
 ) -> tuple[dict[str, MigrationFacts], dict[str, str]]:
-    """(host to what it says of itself and its guests, host to why it did not answer). hosts: None
-    for all."""
+    """Return (host to the facts of itself and its guests, host to why it did not answer). hosts:
+    None for all."""
     return answer.facts(_answers(fleet, hosts or fleet.hosts()), MigrationFacts.from_answer)
 
 
 def _answers(fleet: Fleet, hosts: list[str]) -> Iterator[answer.Answer]:
-    """What each host answers to ``virt.migrate_locations``; one that is not updated yet, to the
-    earlier name of it."""
+    """Yield each host's answer to ``virt.migrate_locations``, or to its earlier name if the host
+    has not been updated."""
     earlier = []
     for response in fleet.ask(hosts, "virt.migrate_locations"):
         if response.error == _NOT_THERE:
@@ -76,13 +77,13 @@ def _answers(fleet: Fleet, hosts: list[str]) -> Iterator[answer.Answer]:
 
 
 def retained_text(retained: dict[str, str]) -> str:
-    """Why files stay, as a sentence."""
+    """Return why files stay, as a sentence."""
     return "; ".join(f"{path} stays: {reason}" for path, reason in sorted(retained.items()))
 
 
 def after_failure(fleet: Fleet, host: str, name: str) -> str:
-    """What became of that which a migration that has just failed had made on its target, in words
-    for the end of its message."""
+    """Return what happened to files that a failed migration created on its target, for the end of
+    its message."""
     try:
         deleted, retained = clean(fleet, host, name)
     except errors.VirtError as exc:
@@ -93,10 +94,10 @@ def after_failure(fleet: Fleet, host: str, name: str) -> str:
 
 
 def retry_hint(name: str) -> str:
-    """What the person does about what stays."""
+    """Return what to do about files that stay."""
     return f"{_RECOVER} {name} looks again"
 
 
 def are_named(text: str, name: str) -> bool:
-    """Whether a host says in its words that something of the guest's stays on the target."""
+    """Return whether a host's message says that files of the guest stay on the target."""
     return f"{_RECOVER} {name}" in text
