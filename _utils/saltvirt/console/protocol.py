@@ -1,7 +1,7 @@
-"""What a master and a hypervisor say to each other about a guest's agent, through the door that is
-open for one caller: a head in JSON, and data. Who asks waits for the answer.
+"""The protocol between master and hypervisor for a guest's agent, over the TLS connection of one
+client: each message is a JSON head and data. The client waits for each answer.
 
-No command, no input and no content of a file is in a job, an event or a log by it.
+Commands, their input and the contents of files therefore appear in no job, event or log.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from saltvirt.schema import Message
 _LENGTHS = struct.Struct(">II")
 _MAX_HEAD_BYTES = 1024**2
 _MAX_DATA_BYTES = 4 * 1024**2
-# between two messages that follow each other
+# timeout between two messages
 TIMEOUT_S = 120
-# errors keep their class on the way
+# classes of errors that are preserved in the answer
 _KINDS = {
     error_class.__name__: error_class
     for error_class in (
@@ -31,13 +31,13 @@ _KINDS = {
 
 
 class Stream:
-    """One end. line: a connected socket."""
+    """One end of the connection. line: a connected socket."""
 
     def __init__(self, line: socket.socket) -> None:
         self._line = line
 
     def send(self, head: dict[str, Any], data: bytes = b"") -> None:
-        """Raises ConnectionFailed."""
+        """Send a message. Raises ConnectionFailed."""
         encoded_head = json.dumps(head).encode()
         try:
             self._line.settimeout(TIMEOUT_S)
@@ -46,7 +46,7 @@ class Stream:
             raise errors.ConnectionFailed(f"the connection ended: {exc}") from exc
 
     def receive(self, timeout_s: float = TIMEOUT_S) -> tuple[dict[str, Any], bytes]:
-        """(head, data). Raises ConnectionFailed, also where nothing comes in time; BadAnswer."""
+        """Receive (head, data). Raises ConnectionFailed, also after a timeout, and BadAnswer."""
         deadline = time.monotonic() + timeout_s
         head, data = _LENGTHS.unpack(self._read_exactly(_LENGTHS.size, deadline))
         if head > _MAX_HEAD_BYTES or data > _MAX_DATA_BYTES:
@@ -66,7 +66,8 @@ class Stream:
         data: bytes = b"",
         timeout_s: float = TIMEOUT_S,
     ) -> tuple[dict[str, Any], bytes]:
-        """What is answered. Raises what the other side raised, and as hear does."""
+        """Send a request and return the answer. Raises the error that the other side returns, and
+        the errors of receive."""
         self.send({"do": operation, "what": request.to_answer() if request else {}}, data)
         head, payload = self.receive(timeout_s)
         if "error" in head:
@@ -76,7 +77,7 @@ class Stream:
         return answer if isinstance(answer, dict) else {}, payload
 
     def refuse(self, exc: errors.VirtError) -> None:
-        """Answers by an error."""
+        """Answer with an error."""
         self.send({"error": exc.text, "kind": type(exc).__name__})
 
     def _read_exactly(self, length: int, deadline: float) -> bytes:

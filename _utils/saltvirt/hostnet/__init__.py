@@ -1,1 +1,1 @@
-"""The host's own network, without libvirt: its bridge and its firewall."""
+"""The host's own network: its bridges and its firewall, without libvirt."""

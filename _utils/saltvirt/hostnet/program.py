@@ -1,4 +1,4 @@
-"""Programs of the distribution that look at the host's network and change it."""
+"""Run programs of the distribution that read or change the host's network."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 from saltvirt.errors import OperationFailed
 
-# ip, systemctl and their like
+# timeout of ip, systemctl and similar programs
 TIMEOUT_S = 60
 
 
 def run(argv: Sequence[str], text: str | None = None, must: bool = False) -> str:
-    """What a program printed, "" where it failed or is not here; with ``must`` that raises
-    OperationFailed with its first line about an error, or its last words."""
+    """The output of a program, "" if it fails or is missing. With ``must``, raises OperationFailed
+    with its first error line or its last line instead."""
     try:
         process = subprocess.run(
             argv, input=text, capture_output=True, text=True, check=False, timeout=TIMEOUT_S
@@ -24,7 +24,7 @@ def run(argv: Sequence[str], text: str | None = None, must: bool = False) -> str
         return ""
     if process.returncode and must:
         lines = (process.stderr.strip() or process.stdout.strip()).splitlines()
-        # nft and iptables-restore say more behind it: where it is, or how to ask for help
+        # nft and iptables-restore add lines about the position, or how to get help
         error_lines = [line for line in lines if "error" in line.lower()][:1] or lines[-1:]
         raise OperationFailed(f"{' '.join(argv)}: {' '.join(error_lines) or 'failed'}")
     return "" if process.returncode else process.stdout

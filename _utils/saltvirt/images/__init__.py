@@ -1,1 +1,1 @@
-"""Disk images: what they are, this host's cache of them, and clones made from them."""
+"""Disk images: inspect them, cache them on this host, and clone them to disks."""

@@ -1,4 +1,4 @@
-"""The bitmaps in a qcow2 file, which record what was written to it. Nobody else has it open."""
+"""Dirty bitmaps in a qcow2 file that no other process has open."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _OLD = b"QFI\xfb\0\0\0\x02"  # its sign, and its version
 
 
 def read(path: str) -> dict[str, list[str]]:
-    """Name to its flags (``auto``: it records, ``in-use``: QEMU died over it, or has it). The file
-    may be in use. Raises OperationFailed."""
+    """Name to flags (``auto``: it records, ``in-use``: QEMU has it open, or died while it did). The
+    file may be in use. Raises OperationFailed."""
     argv = ["qemu-img", "info", "-U", "--output=json", "-f", QCOW2, path]
     reads, limits = chain.names(path, QCOW2), confined.Limits(_TIMEOUT_S)
     out = confined.run(argv, f"inspect {path}", reads=reads, limits=limits)
@@ -23,8 +23,8 @@ def read(path: str) -> dict[str, list[str]]:
 
 
 def is_old(path: str) -> bool:
-    """Whether a qcow2 file is of version 2, which can store no bitmap. False where it cannot be
-    read: what takes a bitmap says why it does not."""
+    """Whether a qcow2 file has version 2, which cannot store bitmaps. False if it cannot be read;
+    adding a bitmap then reports the error."""
     try:
         with open(path, "rb") as file:
             return file.read(len(_OLD)) == _OLD
@@ -33,12 +33,12 @@ def is_old(path: str) -> bool:
 
 
 def add(path: str, name: str) -> None:
-    """Adds one that records. Raises OperationFailed."""
+    """Add a recording bitmap. Raises OperationFailed."""
     _change("--add", path, name)
 
 
 def remove(path: str, name: str) -> None:
-    """Takes one away. Raises OperationFailed."""
+    """Remove a bitmap. Raises OperationFailed."""
     _change("--remove", path, name)
 
 

@@ -1,13 +1,13 @@
-"""This host's images: one download per image and version, however many guests want it.
+"""This host's image cache: each version of an image is downloaded once, for any number of guests.
 
 Layout of ``<virt:images>/_base``::
 
     debian-0123456789abcdef.qcow2   an image, named by its content, never changed
-    .index/<address>.json           the version that an address had when it was fetched
-    .meta/<file>.json               what is known of a file
-    .partial/  .locks/              downloads under way
+    .index/<address>.json           the version of an address when it was fetched
+    .meta/<file>.json               the note of a file
+    .partial/  .locks/              downloads in progress
 
-A new version of an address is a new file, so what is based on the old one stays as it is.
+A new version of an address is a new file, so overlays of the old one remain valid.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 DEFAULT_DIR = "/srv/salt-images"
 BASE = "_base"
-# a download that was broken off can be gone on with for so long
+# for this time an interrupted download can be continued
 PARTIAL_LIFETIME_S = 7 * 24 * 3600
 _KEY = re.compile("[0-9a-f]{40}")
 _MAX_NOTE_BYTES = 1024**2
@@ -44,8 +44,8 @@ _MAX_NOTE_BYTES = 1024**2
 
 @dataclass(frozen=True)
 class CachedImage:
-    """An image on this host. ``sha256`` is None for a file of the operator's own, used where
-    it lies, unless a hash of it was demanded."""
+    """An image on this host. ``sha256`` is None for an operator's own file that is used in place,
+    unless its hash was requested."""
 
     path: str
     format: str
@@ -57,9 +57,11 @@ class CachedImage:
 
 @dataclass(frozen=True)
 class ImageNote(Message):
-    """What is known of a file in the cache. file: its name; path: where it is, which is not
-    written. sums: of its content, by their algorithm. source: its address, as it is shown. fetched:
-    in seconds since 1970."""
+    """The note of a file in the cache.
+
+    file: its name; path: its path, which is not stored. sums: hashes of its content by algorithm.
+    source: its address for display. fetched: in seconds since 1970.
+    """
 
     file: str
     format: str
@@ -72,20 +74,19 @@ class ImageNote(Message):
 
 @dataclass(frozen=True)
 class ImageFile:
-    """An image that is on this host. format: what is declared of it, None where its content
-    decides."""
+    """An image that is on this host. format: the declared format, or None to detect it."""
 
     path: str
     format: str | None = None
 
 
 def _nothing(_done: int, _total: int | None) -> None:
-    """The progress of those who don't watch."""
+    """The default progress callback."""
 
 
 @dataclass(frozen=True)
 class _ImageRequest:
-    """What is asked for: ``demanded`` is its (algorithm, digits) or None."""
+    """A request for an image. required: its (algorithm, digits), or None."""
 
     source: str
     client: Client
@@ -94,7 +95,7 @@ class _ImageRequest:
 
 
 def folder(images_dir: str) -> str:
-    """Where the images lie that belong to ``virt:images``."""
+    """The folder of cached images below ``virt:images``."""
     return os.path.join(os.path.abspath(images_dir), BASE)
 
 
@@ -119,7 +120,8 @@ class _Folder:
             return None
 
     def write(self, data: Any, *parts: str) -> None:
-        """Two addresses of one content are written down at once, maybe: one after the other."""
+        """Write a JSON file. Two addresses with the same content may be recorded at the same time,
+        so the file is replaced atomically."""
         target = self.path(*parts)
         with locks.exclusive(self.path(".locks", "write")):
             with open(target + ".new", "w", encoding="utf-8") as file:
@@ -128,14 +130,14 @@ class _Folder:
 
 
 def key(source: str) -> str:
-    """The name under which an address is kept."""
+    """The name under which an address is stored."""
     return hashlib.sha256(source.encode("utf-8", "surrogateescape")).hexdigest()[:40]
 
 
 def _required_hash(
     image_hash: object, source: str, download: SaltFiles | None
 ) -> RequiredHash | None:
-    """(algorithm, digits) that the operator demands of the image, or None."""
+    """(algorithm, digits) that the operator requires of the image, or None."""
     if not image_hash:
         return None
     image_hash = str(image_hash)
@@ -161,7 +163,7 @@ def _master(source: str, download: SaltFiles | None) -> SaltFiles:
 
 
 def _client(source: str, download: SaltFiles | None) -> Client:
-    """Who fetches from an address."""
+    """The client that fetches from an address."""
     salt = sources.kind(source) == sources.SALT
     return _master(source, download) if salt else web.client(source)
 
@@ -181,7 +183,7 @@ def _read_list(path: str) -> str:
 def _verify(
     path: str, source: str, required: RequiredHash | None, algorithms: Iterable[str] = ()
 ) -> dict[str, str]:
-    """The file's hashes. Raises ImageError when it is not what was demanded."""
+    """The file's hashes. Raises ImageError if the required one differs."""
     needed = {*algorithms, *([required[0]] if required else [])}
     sums = checksum.hash_file(path, needed)
     if required and sums[required[0]] != required[1]:
@@ -198,7 +200,7 @@ def _not_empty(info: inspect.ImageInfo, shown: str) -> None:
 
 
 def _local(source: str, local_file: ImageFile, required: RequiredHash | None) -> CachedImage:
-    """A file or device on this host is used where it lies."""
+    """The CachedImage of a file or device on this host, which is used in place."""
     if os.path.exists(incoming_path(os.path.abspath(local_file.path))):
         raise errors.ImageError(
             f"a migration is just copying {local_file.path} to this host: try again"
@@ -215,7 +217,7 @@ def _local(source: str, local_file: ImageFile, required: RequiredHash | None) ->
 
 
 def _note(folder: _Folder, name: str) -> ImageNote | None:
-    """What is known of a file in the cache, or None when it is not whole."""
+    """The note of a file in the cache, or None if the file is incomplete."""
     path = folder.path(name)
     try:
         note = ImageNote.from_answer(folder.read(".meta", name + ".json"), path)
@@ -227,7 +229,7 @@ def _note(folder: _Folder, name: str) -> ImageNote | None:
 def _cached(
     folder: _Folder, request: _ImageRequest, version: Version, touch: bool = True
 ) -> CachedImage | None:
-    """The CachedImage of exactly this version, or None. touch: note that it was used."""
+    """The CachedImage of exactly this version, or None. touch: record its use."""
     index = folder.read(".index", key(request.source) + ".json")
     if not index or index["version"] != version:
         return None
@@ -240,7 +242,7 @@ def _cached(
 
 
 def _by_hash(folder: _Folder, request: _ImageRequest, touch: bool = True) -> CachedImage | None:
-    """The CachedImage of this address with the demanded hash: nobody need be asked."""
+    """The CachedImage of this address with the required hash, without asking its server."""
     index = folder.read(".index", key(request.source) + ".json")
     return _cached(folder, request, index["version"], touch) if index and request.required else None
 
@@ -250,7 +252,8 @@ def _image(note: ImageNote, source: str) -> CachedImage:
 
 
 def _inspect_part(part: str, shown: str) -> inspect.ImageInfo:
-    """The ImageInfo of what was fetched. The user knows the address, not our folder."""
+    """The ImageInfo of a downloaded file. Errors name the address, which the user knows, instead of
+    the file."""
     try:
         head = header.read(part)
         if head.backing or head.data_file:
@@ -267,7 +270,7 @@ def _inspect_part(part: str, shown: str) -> inspect.ImageInfo:
 
 
 def _admit(folder: _Folder, part: str, request: _ImageRequest, version: Version) -> CachedImage:
-    """Checks what was fetched and gives it its name in the cache."""
+    """Check a downloaded file and give it its name in the cache."""
     source = request.source
     server_algorithm = version.get("hash_type")
     algorithms = {"sha256", "sha512"}
@@ -290,7 +293,8 @@ def _admit(folder: _Folder, part: str, request: _ImageRequest, version: Version)
         fetched=time.time(),
         path=folder.path(name),
     )
-    # who is killed between the two leaves a note of nothing, not an image that nobody knows
+    # a process that is killed in between leaves a note without an image, but no image without a
+    # note
     folder.write(note.to_answer(), ".meta", name + ".json")
     os.rename(part, note.path)
     folder.write({"version": version, "file": name}, ".index", key(source) + ".json")
@@ -319,7 +323,7 @@ def _download(folder: _Folder, request: _ImageRequest, version: Version) -> Cach
 
 
 def _size(path: str) -> int | None:
-    """The bytes of a download under way; None without one."""
+    """The size of a download in progress, or None."""
     try:
         return os.path.getsize(path)
     except OSError:
@@ -327,11 +331,11 @@ def _size(path: str) -> int | None:
 
 
 def _shared(folder: _Folder, request: _ImageRequest) -> CachedImage:
-    """The image from the cache, else downloaded into it, by one process at a time."""
+    """The cached image, or else download it. One process downloads while others wait."""
     part = folder.path(".partial", key(request.source))
 
     def watch_progress() -> int | None:
-        """How far the process is that downloads it; who waits for us sees that it goes on."""
+        """The progress of the downloading process, also reported for this one."""
         size = _size(part)
         if size:
             request.progress(size, None)
@@ -354,18 +358,16 @@ def fetch(
     progress: Progress | None = None,
     local_file: ImageFile | None = None,
 ) -> CachedImage:
-    """The CachedImage for an image's address, fetched when this host does not have it yet.
+    """The CachedImage of an image's address, which is downloaded if this host does not have it.
 
     source: ``salt://…`` (``?saltenv=…`` as in Salt), an absolute path, ``http(s)://…`` or
     ``ftp://…``. cache_dir: the host's ``virt:images``. download: a sources.SaltFiles, for
-    ``salt://``. image_hash: what the image's hash must be (see checksum), or the address of
-    a file that lists it. progress: called with (done, total) in bytes. local_file: the ImageFile of
-    an
-    image that is on this host; by default for an absolute path.
+    ``salt://``. image_hash: the required hash (see checksum), or the address of a file that lists
+    it. progress: called with (done, total) in bytes. local_file: the ImageFile of an image on this
+    host; default: for an absolute path.
 
-    A file on the host is used where it lies. However many processes ask at once, one
-    downloads; the others wait for it and share it.
-    Raises InvalidInput, NotFound, ImageError.
+    A file on the host is used in place. If several processes request an image, one of them
+    downloads it and the others wait. Raises InvalidInput, NotFound, ImageError.
     """
     source_kind = sources.kind(source)
     try:
@@ -392,7 +394,7 @@ def find_local(
     image_hash: object = None,
     local_file: ImageFile | None = None,
 ) -> CachedImage | None:
-    """The CachedImage that :func:`fetch` would return without fetching, or None. Writes nothing.
+    """The CachedImage that :func:`fetch` would return without a download, or None. Writes nothing.
 
     Raises InvalidInput, NotFound, ImageError.
     """
@@ -421,10 +423,10 @@ def _translate_errors(source: str) -> Iterator[None]:
 def cached_size_bytes(
     source: str, cache_dir: str = DEFAULT_DIR, local_file: ImageFile | None = None
 ) -> int | None:
-    """The bytes that an image shows a guest, when it is on this host already; else None.
+    """The virtual size of an image that is already on this host, or None.
 
-    local_file: as for :func:`fetch`. Nobody is asked whether it is the latest.
-    Raises InvalidInput, NotFound, ImageError.
+    local_file: as for :func:`fetch`. Does not ask whether the image is the latest version. Raises
+    InvalidInput, NotFound, ImageError.
     """
     with _translate_errors(source):
         if local_file or sources.kind(source) == sources.PATH:
@@ -436,7 +438,7 @@ def cached_size_bytes(
 
 
 def cached_images(cache_dir: str) -> Iterator[ImageNote]:
-    """What is in the cache."""
+    """The notes of all cached images."""
     store = _Folder(cache_dir)
     try:
         for name in sorted(bounded_io.names(store.base)):
@@ -450,7 +452,7 @@ def cached_images(cache_dir: str) -> Iterator[ImageNote]:
 
 
 def used(images_dir: str, name: str) -> float | None:
-    """The second in which somebody was last given an image; None of one that is not known."""
+    """The time in seconds when the image was last used, or None if it is unknown."""
     try:
         return os.path.getmtime(_Folder(images_dir).path(".meta", name + ".json"))
     except FileNotFoundError:
@@ -458,8 +460,8 @@ def used(images_dir: str, name: str) -> float | None:
 
 
 def forget_partial(images_dir: str, test: bool = False) -> list[str]:
-    """Removes what downloads left that nobody has gone on with for :data:`PARTIAL_S`; how they are
-    called in the cache. test: removes nothing."""
+    """Remove downloads that were not continued for :data:`PARTIAL_LIFETIME_S`, and return their
+    names in the cache. test: remove nothing."""
     store, removed = _Folder(images_dir), []
     try:
         names = bounded_io.names(store.path(".partial"))
@@ -480,7 +482,7 @@ def forget_partial(images_dir: str, test: bool = False) -> list[str]:
 
 
 def _is_old(part: str) -> bool:
-    """Whether neither a part nor its note was written to for long."""
+    """Whether neither a partial file nor its note was written to for a long time."""
     ages = []
     for path in (part, part + ".json"):
         with contextlib.suppress(FileNotFoundError):
@@ -489,9 +491,10 @@ def _is_old(part: str) -> bool:
 
 
 def forget(images_dir: str, name: str) -> None:
-    """Removes one image from the cache."""
+    """Remove one image from the cache."""
     store = _Folder(images_dir)
-    # who is killed between the two leaves a note of nothing, not an image that nobody knows
+    # a process that is killed in between leaves a note without an image, but no image without a
+    # note
     for path in (store.path(name), store.path(".meta", name + ".json")):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)

@@ -1,4 +1,4 @@
-"""What an image is based on, by declared formats and the images' own headers."""
+"""The backing chain of an image, according to declared formats and the images' own headers."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _MAX_DEPTH = 32  # backing files
 
 @dataclass(frozen=True)
 class Link:
-    """One file of a chain. path: without symbolic links. format: None where none is declared.
-    name: the absolute path by which QEMU opens it."""
+    """One file of a chain. path: without symbolic links. format: None if none is declared. name:
+    the absolute path by which QEMU opens it."""
 
     path: str
     format: str | None
@@ -24,8 +24,8 @@ class Link:
 
 @dataclass(frozen=True)
 class ImageChain:
-    """links: the file itself first. aside: real paths of files in which some of them keep
-    their data. broken: why it could not be read to its end, or None."""
+    """links: the file itself first. data_files: real paths of external data files. broken: why the
+    chain could not be read to its end, or None."""
 
     links: tuple[Link, ...]
     data_files: tuple[str, ...] = ()
@@ -33,11 +33,11 @@ class ImageChain:
 
 
 def read(path: str, format: str | None = None) -> ImageChain:
-    """The Chain of a file or block device; opens nothing else.
+    """The ImageChain of a file or block device; opens no other files.
 
-    format: what is declared of it. What is declared raw ends the chain: whatever a guest wrote
-    there is data. Without one its content decides: right to find what might be needed, wrong
-    to find what may be deleted or read.
+    format: the declared format. A file that is declared raw ends the chain, because its content is
+    a guest's data. Without a declared format the content decides: suitable to find what may be
+    needed, but not to find what may be deleted or read.
     """
     links: list[Link] = []
     data_files: list[str] = []
@@ -67,14 +67,15 @@ def read(path: str, format: str | None = None) -> ImageChain:
 
 
 def names(path: str, format: str | None = None) -> list[str]:
-    """The names of a file and of all that it is based on, as QEMU opens them."""
+    """The names of a file and of its backing files, as QEMU opens them."""
     return [link.name for link in read(path, format).links]
 
 
 def _local(path: str, name: str | None) -> str | None:
-    """The path of a file that the image at ``path`` names; None for none, or for no file.
+    """The path of a file that the image at ``path`` refers to; None if it refers to none, or to no
+    file.
 
-    QEMU looks for a relative name beside the name by which it opened the image.
+    QEMU resolves a relative name beside the name by which it opened the image.
     """
     if not name:
         return None

@@ -1,4 +1,4 @@
-"""The hash an operator demands of an image: a value, or the file that lists it."""
+"""The hash that an operator requires of an image: a value, or a file that lists it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from saltvirt.images import storage
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-# an algorithm, and hex digits
+# (algorithm, hex digits)
 RequiredHash = tuple[str, str]
 
 _LENGTHS = {64: "sha256", 96: "sha384", 128: "sha512"}
@@ -23,14 +23,14 @@ _BLOCK = 4 * 1024 * 1024
 
 
 def is_value(image_hash: str) -> bool:
-    """True for a hash itself, False for the address of a file that lists hashes."""
+    """Whether it is a hash, not the address of a file that lists hashes."""
     return bool(_VALUE.fullmatch(image_hash.strip()))
 
 
 def parse(image_hash: object) -> RequiredHash:
     """(algorithm, hex digits) of ``sha256:…``, ``sha512=…`` or of the digits alone.
 
-    Raises InvalidInput for anything else: SHA-1 and MD5 prove nothing any more.
+    Raises InvalidInput for anything else, including SHA-1 and MD5, which are insecure.
     """
     match = _VALUE.fullmatch(str(image_hash).strip())
     algorithm = _LENGTHS.get(len(match.group(2))) if match else None
@@ -45,8 +45,8 @@ def parse(image_hash: object) -> RequiredHash:
 def from_list(text: str, name: str, list_name: str) -> RequiredHash:
     """(algorithm, hex digits) of the file ``name`` in a SHA256SUMS file.
 
-    Understood: GNU's ``digits  name``, BSD's ``SHA256 (name) = digits``, and digits alone.
-    Raises ImageError when the list has no line for the file.
+    Formats: GNU's ``digits name``, BSD's ``SHA256 (name) = digits``, and digits alone. Raises
+    ImageError if the list has no line for the file.
     """
     digests = {}
     for line in text.splitlines():

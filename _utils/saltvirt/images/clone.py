@@ -1,4 +1,4 @@
-"""Makes a guest's disk from an image: a reflink, a sparse copy, a conversion or an overlay."""
+"""Create a guest's disk from an image: by reflink, sparse copy, conversion or overlay."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ FORMATS = ("raw", "qcow2")
 
 
 class SourceImage(Protocol):
-    """What a disk is made from: an image of the cache, or any other that was inspected."""
+    """An image to clone: from the cache, or any other that was inspected."""
 
     @property
     def path(self) -> str: ...
@@ -47,12 +47,12 @@ class SourceImage(Protocol):
 
     @property
     def files(self) -> tuple[str, ...]:
-        """What it was found to be based on: beside its own folder it may refer to these alone."""
+        """Its backing files. Outside its own folder, it may refer to these files only."""
 
 
 @dataclass(frozen=True)
 class ClonedDisk:
-    """A disk that was made. ``method``: reflink, copy, convert or overlay."""
+    """A new disk. ``method``: reflink, copy, convert or overlay."""
 
     path: str
     format: str
@@ -62,7 +62,7 @@ class ClonedDisk:
 
 @dataclass(frozen=True)
 class _Task:
-    """What is to be made."""
+    """The disk to create."""
 
     image: inspect.ImageInfo
     format: str
@@ -72,11 +72,11 @@ class _Task:
 
 
 def _nothing(_done: int, _total: int | None) -> None:
-    """The progress of those who don't watch."""
+    """The default progress callback."""
 
 
 def _reflink(source: BinaryIO, target: BinaryIO) -> bool:
-    """True when the file system let the target share the source's blocks."""
+    """Whether the file system lets the target share the source's blocks."""
     try:
         fcntl.ioctl(target, _FICLONE, source.fileno())
     except OSError:
@@ -85,7 +85,7 @@ def _reflink(source: BinaryIO, target: BinaryIO) -> bool:
 
 
 def _extents(fd: int, size: int) -> Iterator[tuple[int, int]]:
-    """The (start, end) of what holds data in a sparse file."""
+    """The (start, end) of each part of a sparse file that holds data."""
     end = 0
     while end < size:
         try:
@@ -99,8 +99,8 @@ def _extents(fd: int, size: int) -> Iterator[tuple[int, int]]:
 
 
 def _copy_range(source: int, target: int, length: int, start: int) -> int:
-    """Copies bytes within the kernel where it can: it does not from one kind of file system to
-    another, nor where the file system does not know how."""
+    """Copy bytes in the kernel if it can. It cannot between different types of file systems and on
+    file systems without support."""
     try:
         return os.copy_file_range(source, target, length, start, start)
     except OSError as exc:
@@ -121,9 +121,9 @@ def _copy_extent(
 
 
 def copy_sparse(source: BinaryIO, target: BinaryIO, progress: Progress = _nothing) -> None:
-    """Copies one open file into another that is empty; holes stay holes.
+    """Copy one open file to another, empty one; holes are preserved.
 
-    progress: called with the bytes copied so far and the bytes there are to copy.
+    progress: called with the copied bytes and the total bytes.
     """
     size = os.fstat(source.fileno()).st_size
     extents = list(_extents(source.fileno(), size))
@@ -141,7 +141,8 @@ def copy_sparse(source: BinaryIO, target: BinaryIO, progress: Progress = _nothin
 
 
 def _copy(image: inspect.ImageInfo, part: str, progress: Progress) -> str:
-    """The same format: shared blocks if the file system can, else a copy of what is not hole."""
+    """Copy an image of the same format: by reflink if the file system can, otherwise without
+    holes."""
     with storage.open_for_reading(image.path) as source, open(part, "wb") as target:
         if _reflink(source, target):
             return "reflink"
@@ -150,17 +151,17 @@ def _copy(image: inspect.ImageInfo, part: str, progress: Progress) -> str:
 
 
 def _refuse_replaced(image: inspect.ImageInfo, part: str) -> None:
-    """Raises ImageError where another file than the one that was inspected has been copied, as when
-    somebody put it in its place: QEMU would open what that one names."""
+    """Raise ImageError if the copied file is not the one that was inspected, because someone has
+    replaced it: QEMU would open the files to which it refers."""
     head = header.read(part, image.format)
     if head.backing or head.data_file:
         raise errors.ImageError(f"{image.path} was replaced while it was copied: try again")
 
 
 def _follow(process: subprocess.Popen[bytes], total: int, progress: Progress) -> bytes:
-    """Turns qemu-img's percents into calls of ``progress``; returns what else it said.
+    """Report qemu-img's percentages to ``progress``, and return its other output.
 
-    One that says nothing new for an hour is ended.
+    Ends qemu-img if it reports nothing new for an hour.
     """
     output, stream = b"", tools.pipe(process.stdout).fileno()
     while select.select([stream], [], [], _STALL_TIMEOUT_S)[0]:
@@ -178,7 +179,7 @@ def _follow(process: subprocess.Popen[bytes], total: int, progress: Progress) ->
 def _convert(
     image: inspect.ImageInfo, target: str, format: str, progress: Progress, existing: bool = False
 ) -> str:
-    """Another format, a chain, or a target that exists: qemu-img reads and writes it."""
+    """Convert with qemu-img: to another format, from a chain, or to an existing target."""
     for link in chain.read(image.path, image.format).links:
         inspect.check(link.name, link.format, image.files)
     argv = ["qemu-img", "convert", "-p", "-f", image.format, "-O", format]
@@ -201,8 +202,8 @@ def _convert(
 
 
 def _overlay(image: inspect.ImageInfo, target: str, size_bytes: int) -> str:
-    """Of one image alone qemu-img need not open it: that was done when it was inspected. So it
-    reads nothing that is another's, and is not confined."""
+    """Create an overlay. qemu-img need not open an image without backing files, which was inspected
+    before; it then reads no foreign file and is not confined."""
     base = ["-b", image.path, "-F", image.format]
     action = f"make an overlay of {image.path}"
     create, target_args = ["qemu-img", "create", "-q", "-f", "qcow2"], [target, str(size_bytes)]
@@ -215,8 +216,8 @@ def _overlay(image: inspect.ImageInfo, target: str, size_bytes: int) -> str:
 
 
 def needed_bytes(image: inspect.ImageInfo, format: str) -> int:
-    """What a conversion will take: a small file can name one block of data very often. Raises
-    ImageError."""
+    """The size of a conversion's result; a small file can refer to the same block many times.
+    Raises ImageError."""
     argv = ["qemu-img", "measure", "--output=json", "-f", image.format, "-O", format, image.path]
     action = f"measure {image.path}"
     output = json.loads(confined.run(argv, action, errors.ImageError, reads=image.files))
@@ -257,7 +258,7 @@ def _require_space(image: inspect.ImageInfo, needed: int, folder: str) -> None:
 
 
 def _fill(task: _Task, part: str) -> str:
-    """Makes the disk at ``part`` and returns the method."""
+    """Create the disk at ``part``, and return the method."""
     image, format, folder = task.image, task.format, os.path.dirname(part)
     if task.overlay:
         return _overlay(image, part, task.size_bytes)
@@ -269,7 +270,7 @@ def _fill(task: _Task, part: str) -> str:
     else:
         _require_space(image, needed_bytes(image, format), folder)
         method = _convert(image, part, format, task.progress)
-    # a raw image that ends within a sector has less than QEMU says
+    # a raw image whose size is no multiple of the sector size is shorter than QEMU reports
     is_short = format == "raw" and os.path.getsize(part) < task.size_bytes
     if is_short or task.size_bytes > image.virtual_size_bytes:
         _resize(part, format, task.size_bytes)
@@ -277,7 +278,7 @@ def _fill(task: _Task, part: str) -> str:
 
 
 def _into_device(task: _Task, device: str) -> tuple[str, int]:
-    """Onto a block device that exists, e.g. a logical volume; returns its size too."""
+    """Write to an existing block device, such as a logical volume. Returns its size, too."""
     with storage.open_for_reading(device) as file:
         room = file.seek(0, os.SEEK_END)
     if room < task.size_bytes:
@@ -297,7 +298,7 @@ def _is_device(path: str) -> bool:
 
 
 def _publish(part: str, target: str) -> None:
-    """Gives the finished file its name; a name that was taken meanwhile stays as it is."""
+    """Give the complete file its name, unless the name was taken meanwhile."""
     try:
         os.link(part, target)
     except FileExistsError:
@@ -311,8 +312,7 @@ def _publish(part: str, target: str) -> None:
 
 
 def flush(path: str) -> None:
-    """What was written to a file, a device or a folder is on its storage from now on: neither a
-    power cut nor a full server takes it away. Raises OSError."""
+    """Make the content of a file, device or folder durable. Raises OSError."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
@@ -321,28 +321,28 @@ def flush(path: str) -> None:
 
 
 def flush_name(path: str) -> None:
-    """The same of a name that a folder has got; not every server can do that."""
+    """Make a new name in a folder durable; not every file server can."""
     with contextlib.suppress(OSError):
         flush(os.path.dirname(path))
 
 
 def part(target: str) -> str:
-    """Where a disk is until it is whole and gets its name: beside it, always the same, so that what
-    an earlier attempt left is used up."""
+    """The temporary path of a disk, beside it. It is always the same, so that a later attempt
+    reuses an incomplete file."""
     folder, name = os.path.split(target)
     return os.path.join(folder, f".{name}.part")
 
 
 @contextlib.contextmanager
 def part_of(target: str) -> Iterator[str]:
-    """The file :func:`part` for as long as it is being made, and ours alone.
+    """Hold the file :func:`part` for the block.
 
-    What holds it is a lock, which the kernel takes back when its process dies.
+    The kernel releases its lock if the process dies.
     """
     path = part(target)
     fd = _open_locked(path, target)
     while os.fstat(fd).st_nlink != 1:
-        # who was killed between the two names of a disk that was whole; or one that is gone
+        # a process was killed between the two names of a complete disk, or the file is gone
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
         os.close(fd)
@@ -359,8 +359,8 @@ def part_of(target: str) -> Iterator[str]:
 
 
 def _open_locked(path: str, target: str) -> int:
-    """The file, open and locked: one byte of it that no QEMU locks. GlusterFS and NFS make of an
-    flock a lock of all bytes, so that qemu-img could not open the file."""
+    """The file, opened and locked on one byte that QEMU does not lock. On GlusterFS and NFS, flock
+    would lock all bytes, so that qemu-img could not open the file."""
     fd = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.fcntl(fd, fcntl.F_OFD_SETLK, file_probe.flock(fcntl.F_WRLCK, _LOCKED_BYTE))
@@ -375,10 +375,10 @@ def _open_locked(path: str, target: str) -> int:
 def create_atomic(
     target: str, fill: Callable[[str], T], claim: Callable[[str], object] | None = None
 ) -> T:
-    """Makes a file that has its name only when it is complete; what ``fill`` returns.
+    """Create a file that gets its name only when it is complete, and return the result of ``fill``.
 
-    fill: called with the path to fill. claim: called with that path before it has anything in it.
-    Raises AlreadyExists, OSError.
+    fill: called with the path to fill. claim: called with that path while it is empty. Raises
+    AlreadyExists, OSError.
     """
     if os.path.lexists(target):
         raise errors.AlreadyExists(f"{target} exists already and is left as it is")
@@ -402,15 +402,15 @@ def clone(
     progress: Progress | None = None,
     claim: Callable[[str], object] | None = None,
 ) -> ClonedDisk:
-    """Makes the disk ``target_path`` from an image and returns the Clone.
+    """Create the disk ``target_path`` from an image, and return the ClonedDisk.
 
-    image: a CachedImage or ImageInfo. target_path: a file that does not exist yet, or a block
-    device, which is overwritten. format: ``raw`` or ``qcow2`` (an overlay is always qcow2).
-    size_bytes: the guest's disk size; default: the image's own. progress: called with
-    (done, total) in bytes while it copies. claim: as for :func:`whole`.
+    image: a CachedImage or ImageInfo. target_path: a file that does not exist, or a block device,
+    which is overwritten. format: ``raw`` or ``qcow2`` (an overlay is always qcow2). size_bytes:
+    size of the disk; default: the image's own. progress: called with (done, total) in bytes. claim:
+    as for :func:`create_atomic`.
 
-    The disk has its name only when it is complete; on any failure nothing is left of it.
-    Raises InvalidInput for a smaller size than the image's, AlreadyExists, ImageError.
+    The disk gets its name only when it is complete; after an error nothing remains of it. Raises
+    InvalidInput for a size below the image's, AlreadyExists, ImageError.
     """
     format = "qcow2" if overlay else format
     if format not in FORMATS:

@@ -1,10 +1,10 @@
-"""Runs qemu-img where it can reach the files that it was given, and nothing else.
+"""Run qemu-img so that it can access only the files that it was given.
 
-What an image names is read by us first (header, chain). Should a trick ever pass us by, then
-qemu-img still finds no other file: it runs in namespaces of its own, with no network, below a
-root that has the system's programs (read-only) and those files, without privileges but that of
-reading and writing them, and with limits of memory, time and size. All of it by util-linux,
-which every host has. For a process that is not root it runs plainly.
+Files that an image refers to are checked before (header, chain). If a trick ever evades these
+checks, qemu-img still finds no other file: it runs in its own namespaces without network, below a
+root that contains the system's programs (read-only) and the given files, without other privileges
+than to read and write these, and with limits of memory, time and size. This uses util-linux, which
+every host has. A process that is not root runs qemu-img without confinement.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _ROOT = os.path.join(locks.RUN, "root")
 _TIMEOUT_S = 120
 _MEMORY = 1024**3
 
-# $1: an empty folder. Then the files, each as r or w, its place below the new root, and what
-# lies there; an empty word ends them, and the command follows.
+# $1: an empty folder. Then the files, each as r or w, its path below the new root, and its source;
+# an empty word ends them, and the command follows.
 _SCRIPT = """
 root=$1; shift
 mount -t tmpfs -o size=1m,mode=755 none "$root"
@@ -52,14 +52,14 @@ exec chroot "$root" "$@"
 
 @dataclass(frozen=True)
 class Limits:
-    """What the tool may take. file_bytes: the largest file that it may write, None for any."""
+    """Limits of the tool. file_bytes: largest file that it may write; None for any."""
 
     timeout_s: int | None = _TIMEOUT_S
     memory_bytes: int = _MEMORY
     file_bytes: int | None = None
 
     def argv(self) -> list[str]:
-        # each of its threads would take 64 MiB of addresses for memory of its own (glibc)
+        # otherwise each thread would reserve 64 MiB of address space for its own memory (glibc)
         arguments = ["env", "MALLOC_ARENA_MAX=1"]
         arguments += ["prlimit", "--core=0", f"--as={self.memory_bytes}"]
         if self.timeout_s:
@@ -70,7 +70,7 @@ class Limits:
 
 
 def _places(mode: str, paths: Iterable[str]) -> Iterator[str]:
-    """A path is shown by the name that it has; what lies there may be behind a link."""
+    """The entries of the new root. A path keeps its name, even if it leads through a link."""
     for path in paths:
         if not os.path.isabs(path) or ".." in path.split("/"):
             raise errors.ImageError(f"{path}: give the absolute path without ..")
@@ -88,14 +88,14 @@ def command(
 ) -> list[str]:
     """The argv that runs ``argv`` confined.
 
-    reads, writes: absolute paths, without ``..``, of files and block devices that are there.
+    reads, writes: absolute paths, without ``..``, of existing files and block devices.
     """
     limited = [*(limits or Limits()).argv(), *argv]
     if os.geteuid() != 0:
         return limited
     files = [*_places("r", reads), *_places("w", writes)]
     namespaces = ["unshare", "--mount", "--net", "--ipc", "--pid", "--fork", "--kill-child", "--"]
-    # reading and writing the given files is all that is left of root's powers
+    # reading and writing the given files is the only privilege left
     privileges = [
         "setpriv",
         "--no-new-privs",
@@ -117,9 +117,9 @@ def run(
     limits: Limits | None = None,
     ok_codes: Container[int] = (0,),
 ) -> bytes:
-    """What the tool printed, as bytes. See :func:`command` and tools.run.
+    """Run a tool confined, and return its output as bytes. See :func:`command` and tools.run.
 
-    Raises ``error``, and Unsupported when the tool is not installed.
+    Raises ``error``, and Unsupported if the tool is not installed.
     """
     if shutil.which(argv[0]) is None:
         raise tools.missing(argv[0])

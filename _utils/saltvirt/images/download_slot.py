@@ -1,4 +1,4 @@
-"""A host's turn to copy an image from its master, which lets only so many copy at a time."""
+"""Wait for a slot to copy an image from the master, which limits simultaneous copies."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from typing import Any
 
 from saltvirt import errors
 
-# asks the ext_pillar virtkey
+# calls the ext_pillar virtkey
 Ask = Callable[[dict[str, Any]], Mapping[str, Any] | None]
 
 RENEW_S = 10
 _MIN_PAUSE_S, _MAX_PAUSE_S = 2, 20
 _ATTEMPTS = 5
-# it is said again that we wait; and none of the copies before ours ends in so long
+# interval of messages while waiting, and timeout if no copy before this one ends
 _REPORT_S, _STALL_TIMEOUT_S = 60, 3600
 
 
 def slot_factory(ask: Ask, report: Callable[[str], object]) -> Callable[[str], DownloadSlot]:
-    """A callable of an image's address that makes the DownloadSlot to copy it."""
+    """A function that creates the DownloadSlot of an image's address."""
     return lambda source: DownloadSlot(source, ask, report)
 
 
 class DownloadSlot:
-    """One copy. ask: a callable of the dict for the ext_pillar ``virtkey``, which returns its
-    answer. say: called with a sentence when the host has to wait."""
+    """One copy. ask: passes a dict to the ext_pillar ``virtkey`` and returns its answer. report:
+    called with a sentence if the host has to wait."""
 
     def __init__(self, source: str, ask: Ask, report: Callable[[str], object]) -> None:
         self._source = source
@@ -37,7 +37,7 @@ class DownloadSlot:
         self._last_request_s = 0.0
 
     def _queue_position(self, **extra: Any) -> int | None:
-        """How many are before us; None where the master lets everybody copy."""
+        """The number of copies before this one; None if the master does not limit them."""
         self._last_request_s = time.monotonic()
         return (self._ask({"copy": self._image, **extra}) or {}).get("turn")
 
@@ -70,7 +70,7 @@ class DownloadSlot:
             time.sleep(min(_MAX_PAUSE_S, _MIN_PAUSE_S * ahead))
 
     def renew(self) -> None:
-        """Says from time to time that the copy goes on."""
+        """Tell the master periodically that the copy continues."""
         if time.monotonic() - self._last_request_s > RENEW_S:
             with contextlib.suppress(Exception):
                 self._queue_position()

@@ -1,4 +1,4 @@
-"""Keeps a download from filling the file system on which this host's guests are."""
+"""Prevent a download from filling the file system that this host's guests use."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _CHECK_STEP_BYTES = 16 * 1024**2
 
 
 def is_full(exc: BaseException) -> bool:
-    """Whether the file system, or a quota, has no more room."""
+    """Whether the error means that the file system or a quota is full."""
     return isinstance(exc, OSError) and exc.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 class SpaceGuard:
-    """The room for one download. what: its address, as it may be shown. folder: where it goes."""
+    """The free space for one download. label: its address for display. folder: its target."""
 
     def __init__(self, label: str, folder: str) -> None:
         self._label = label
@@ -28,8 +28,8 @@ class SpaceGuard:
         self._last_done_bytes, self._next_check_bytes = 0, 0
 
     def check(self, done_bytes: int, total_bytes: int | None) -> None:
-        """Called with what is there and what there will be (0 or None: nobody knows), as often
-        as one likes. Raises Refused when it is too much."""
+        """Raise Refused if the download is too large. Call it with the received and the total bytes
+        (0 or None if unknown) as often as convenient."""
         is_restarted, self._last_done_bytes = done_bytes < self._last_done_bytes, done_bytes
         if done_bytes < self._next_check_bytes and not is_restarted:
             return

@@ -1,7 +1,7 @@
-"""Reads the headers of image files by ourselves, before any tool opens them.
+"""Parse the headers of image files before any tool opens them.
 
-A qcow2 or VMDK can name other files, which QEMU's tools open as root. So what a header
-names is looked at first. qcow2: https://www.qemu.org/docs/master/interop/qcow2.html
+A qcow2 or VMDK file can refer to other files, which QEMU's tools open as root, so the references
+are checked first. qcow2: https://www.qemu.org/docs/master/interop/qcow2.html
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _COMPRESSED = {
     b"PK\x03\x04": "zip",
 }
 _VDI = struct.pack("<I", 0xBEDA107F)
-# what tells the formats apart; VDI has its sign further on
+# signatures of formats; that of VDI is at another offset
 _FORMATS = (
     (b"QFI\xfb", "qcow2"),
     (b"KDMV", "vmdk"),
@@ -50,7 +50,7 @@ _FORMATS = (
     (b"conectix", "vpc"),
     (b"LUKS\xba\xbe", "luks"),
 )
-# (offset, signature) of what makes a raw file a disk
+# (offset, signature) of partition tables and file systems on a raw disk
 _DISK_SIGNS = (
     (510, b"\x55\xaa"),  # MBR, protective MBR of GPT, boot sectors
     (512, b"EFI PART"),
@@ -64,7 +64,7 @@ _DISK_SIGNS = (
 
 @dataclass(frozen=True)
 class Header:
-    """What an image file says of itself. Names of other files as they stand in it."""
+    """The properties in an image's header. Names of other files are as stored."""
 
     format: str
     size_bytes: int | None = None
@@ -88,7 +88,7 @@ def _extensions(head: bytes, start: int, end: int) -> Iterator[tuple[int, bytes]
 
 
 def _text(data: bytes, path: str) -> str:
-    """A name as it stands in a header. QEMU reads it to its first NUL, others might not."""
+    """A name in a header. QEMU reads it up to its first NUL, other programs might not."""
     data = data.rstrip(b"\0")
     if b"\0" in data:
         raise errors.ImageError(f"{path} refers to a name with a NUL in it: refused")
@@ -132,11 +132,11 @@ def _qcow2(head: bytes, path: str) -> Header:
 
 
 def _vmdk(head: bytes, path: str) -> Header:
-    """A VMDK that QEMU reads from this one file, whatever else stands in it.
+    """The Header of a VMDK that QEMU reads from this one file only, whatever else is in it.
 
-    QEMU (block/vmdk.c) follows the descriptor's extents, which may name any file, when the
-    capacity is 0, and a parent that is named in the ten KiB behind the first sector. It takes
-    the first ``createType`` that it finds and does not look at the sign behind it.
+    QEMU (block/vmdk.c) follows the descriptor's extents, which may name any file, if the capacity
+    is 0, and a parent that is named within ten KiB after the first sector. It uses the first
+    ``createType`` that it finds, regardless of the character before it.
     """
     if len(head) < _VMDK_HEADER:
         raise errors.ImageError(f"{path} ends inside its VMDK header")
@@ -176,7 +176,7 @@ _READERS: dict[bytes, Callable[[bytes, str], Header]] = {
 
 
 def detect(head: bytes, path: str) -> Header:
-    """The Header for the first bytes of an image. Raises ImageError for what is none."""
+    """The Header for the first bytes of an image. Raises ImageError if it is no image."""
     for magic, name in _COMPRESSED.items():
         if head.startswith(magic):
             raise errors.ImageError(f"{path} is {name}-compressed, no disk image: unpack it first")
@@ -201,9 +201,8 @@ def detect(head: bytes, path: str) -> Header:
 def read(path: str, format: str | None = None) -> Header:
     """The Header of the file or block device at ``path``.
 
-    format: the declared format; the file is then not looked at to find out, so that a raw
-    disk into which a guest wrote another format's header stays a raw disk.
-    Raises NotFound, ImageError.
+    format: the declared format; the content is then not used to detect it, so that a raw disk to
+    which a guest wrote another format's header stays a raw disk. Raises NotFound, ImageError.
     """
     try:
         head = storage.head(path, _HEAD)
@@ -220,7 +219,7 @@ def read(path: str, format: str | None = None) -> Header:
 
 
 def looks_like(path: str) -> str:
-    """The format that the content hints at, ``raw`` where it hints at none. Judges nothing else."""
+    """The format that the content suggests, ``raw`` by default. Checks nothing else."""
     head = storage.head(path, _HEAD)
     return next((name for sign, name in _FORMATS if head.startswith(sign)), None) or (
         "vdi" if head[64:68] == _VDI else "raw"

@@ -1,4 +1,4 @@
-"""What a web server says of the bytes that it sends, held against what was asked for."""
+"""Check a web server's response against the request."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _PLAIN = (None, "", "identity")
 
 
 class UnusableAnswer(OSError):
-    """The answer does not go on where we are: what is there cannot be completed with it."""
+    """The response does not continue the partial file."""
 
 
 @dataclass(frozen=True)
 class BodyRange:
-    """start, end: which bytes of the file are sent; end is None where nobody says. total: how long
-    the file is, or None. version: what was said of it, see :func:`version`."""
+    """start, end: the range of the file that is sent; end is None if unknown. total: length of the
+    file, or None. version: of the file, see :func:`version`."""
 
     start: int
     end: int | None
@@ -35,27 +35,27 @@ class BodyRange:
 
 
 def version(headers: Message) -> Version:
-    """What tells a file from another one at the same address: its ETag, date and size."""
+    """The headers that identify a version of a file: ETag, date and size."""
     return {key: headers[key] for key in _KEYS if headers[key]}
 
 
 def length(expected: Version) -> int | None:
-    """The bytes of a version, None where it says none. Some servers say 0 for all they make up."""
+    """The size of a version, or None. Some servers report 0 for generated content."""
     text = expected.get("Content-Length", "")
     return int(text) or None if re.fullmatch("[0-9]{1,19}", text) else None
 
 
 def validator(expected: Version) -> str | None:
-    """By what a server can be asked whether its file is still of this version; None without."""
+    """The value by which a server can be asked whether the version is still current, or None."""
     strong = expected.get("ETag", "").startswith('"')
     return expected["ETag"] if strong else expected.get("Last-Modified")
 
 
 def judge(status: int, headers: Message, have: int, expected: Version) -> BodyRange:
-    """The Sent of an answer.
+    """The BodyRange of a response.
 
-    have: the bytes that are there, of the version ``known``; the rest was asked for.
-    Raises Unfit, and ImageError for what would be the same next time.
+    have: number of bytes that exist of the ``expected`` version; the rest was requested. Raises
+    UnusableAnswer, and ImageError if a retry would fail, too.
     """
     for name, plain in (("Content-Encoding", _PLAIN), ("Transfer-Encoding", (None, "chunked"))):
         word = headers[name]
@@ -69,8 +69,8 @@ def judge(status: int, headers: Message, have: int, expected: Version) -> BodyRa
 
 
 def _complete(headers: Message, expected: Version) -> BodyRange:
-    """All of the file, maybe of another version. Where several servers have one address, each may
-    have an ETag and a date of its own for the same file, but no other length."""
+    """The whole file, possibly of another version. Several servers behind one address may send
+    different ETags and dates for the same file, but not different lengths."""
     actual, expected_bytes = version(headers), length(expected)
     if "Content-Length" in actual and length(actual) is None:
         raise UnusableAnswer(f"its Content-Length is {actual['Content-Length']!r}")
@@ -85,7 +85,7 @@ def _complete(headers: Message, expected: Version) -> BodyRange:
 
 
 def _partial(headers: Message, have: int, expected: Version) -> BodyRange:
-    """What is still missing, of the same version, or a part of it."""
+    """The remaining bytes of the same version, or a part of them."""
     match = _RANGE.fullmatch((headers["Content-Range"] or "").strip())
     if not match:
         raise UnusableAnswer("it sends a part and does not say which")
@@ -106,7 +106,7 @@ def _partial(headers: Message, have: int, expected: Version) -> BodyRange:
 
 
 def _same(expected: Version) -> Iterator[tuple[str, tuple[str | None, ...]]]:
-    """What each header may be in the rest of this version."""
+    """The allowed values of each header in the rest of this version."""
     for key in ("ETag", "Last-Modified"):
         if key in expected:
             yield (

@@ -1,4 +1,4 @@
-"""What an image is, and whether it may be used."""
+"""Inspect an image, and decide whether it may be used."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ _CHECK_TIMEOUT_S = 3600
 _CHECK_MEMORY = 4 * 1024**3  # it counts the clusters
 _MAX_SNAPSHOTS = 1000  # QEMU reads all of them each time
 _REFUSED = ("qed", "qcow")
-# what qemu-img has told this process of files that had not changed for so long: what they were,
-# and when it found them unused, which is true for a moment
+# results of qemu-img for files that had not changed for this time, and for how long a file counts
+# as unused
 _UNCHANGED_S, _UNUSED_S = 2, 5
 _info_cache: dict[tuple[str, str], _CachedInfo] = {}
 
 
 @dataclass(frozen=True)
 class ImageInfo:
-    """A disk image that was opened and found good.
+    """A disk image that was opened and accepted.
 
-    ``allocated_bytes`` is what it takes on the disk, ``backing`` the absolute path of the
-    image it is based on, ``backing_format`` that one's format. ``files``: the names of the file
-    itself and of all that it is based on.
+    ``allocated_bytes``: allocated on the disk; ``backing``: absolute path of its backing file;
+    ``backing_format``: that file's format. ``files``: names of the file itself and of all its
+    backing files.
     """
 
     path: str
@@ -48,15 +48,15 @@ class ImageInfo:
 
 @dataclass(frozen=True)
 class _CachedInfo:
-    """A file that was opened. identity: as _identity has it. unused_s: when nobody wrote to it, by
-    the monotonic clock."""
+    """The cached result for a file. identity: from _identity. unused_s: when no process was writing
+    to it, by the monotonic clock."""
 
     identity: tuple[int, ...]
     info: dict[str, Any]
     unused_s: float | None
 
     def is_valid(self, identity: tuple[int, ...] | None, unused: bool) -> bool:
-        """Whether it need not be opened again."""
+        """Whether the file need not be opened again."""
         unused_since_s = self.unused_s
         is_still_unused = (
             unused_since_s is not None and time.monotonic() - unused_since_s < _UNUSED_S
@@ -65,7 +65,8 @@ class _CachedInfo:
 
 
 def _inside(name: str, image: str, folders: Iterable[str]) -> str:
-    """The absolute path of a file that an image names; refused outside of the folders."""
+    """The absolute path of a file that an image refers to. Raises ImageError outside the
+    folders."""
     path = name.removeprefix("file:")
     if ":" in path.split("/", 1)[0] or path.startswith("//"):  # QEMU's sign of a protocol
         raise errors.ImageError(f"{image} refers to {name[:80]!r}, which is no file: refused")
@@ -86,7 +87,7 @@ def _inside(name: str, image: str, folders: Iterable[str]) -> str:
 
 
 def _check(path: str, head: header.Header, folders: Collection[str], depth: int) -> list[str]:
-    """Refuses what must not be opened, and returns the absolute paths of what it is based on."""
+    """Refuse images that must not be opened, and return the absolute paths of the backing files."""
     if head.format in _REFUSED:
         raise errors.ImageError(f"{path} is {head.format}: convert it to qcow2 first")
     if head.encrypted:
@@ -124,13 +125,13 @@ def inspect(
 ) -> ImageInfo:
     """The ImageInfo of the file or block device at ``path``.
 
-    format: the declared format (``raw``, ``qcow2``, …); without it the content decides, which
-    can be what a guest wrote to its raw disk: then it must have no backing file.
-    folders: where the files it is based on may lie; default: its own folder.
-    unused: refuse an image that a running guest writes to.
+    format: the declared format (``raw``, ``qcow2``, …). Without it the content decides, which a
+    guest may have written to its raw disk; the image must then have no backing file. folders:
+    allowed for backing files; default: the image's own folder. unused: refuse an image that a
+    running guest writes to.
 
-    Raises NotFound when there is no such file, ImageError when it is no disk image, damaged,
-    or refers to files outside of the folders.
+    Raises NotFound if the file does not exist, ImageError if it is no disk image, is damaged, or
+    refers to files outside the folders.
     """
     path = os.path.abspath(path)
     folders = folders or [os.path.dirname(os.path.realpath(path))]
@@ -156,9 +157,9 @@ def inspect(
 
 
 def _qemu_info(path: str, format: str, unused: bool) -> dict[str, Any]:
-    """What ``qemu-img info`` tells. For the guests of one image that a job makes it is opened once;
-    a guest that begins to write to it meanwhile is refused its start, or refuses theirs, by QEMU's
-    own locks."""
+    """The output of ``qemu-img info``, cached for guests that are created from the same image. If a
+    guest starts to write to the image meanwhile, QEMU's own locks prevent that, or the start of the
+    others."""
     before, now_s = _identity(path), time.monotonic()
     cached = _info_cache.get((path, format))
     if cached is not None and cached.is_valid(before, unused):
@@ -174,8 +175,8 @@ def _qemu_info(path: str, format: str, unused: bool) -> dict[str, Any]:
 
 
 def _identity(path: str) -> tuple[int, ...] | None:
-    """What changes when a file does; None of a device, and of a file that was just changed: its
-    times are too coarse to tell a change that follows at once."""
+    """Values that change when a file changes; None for a device, and for a file that was changed
+    just now: its timestamps could be equal after a further change."""
     at_s, status = time.time(), os.stat(path)
     if not stat.S_ISREG(status.st_mode) or not 0 < status.st_ctime < at_s - _UNCHANGED_S:
         return None
@@ -183,10 +184,10 @@ def _identity(path: str) -> tuple[int, ...] | None:
 
 
 def check(path: str, format: str | None, files: Collection[str] = ()) -> None:
-    """Reads a qcow2's tables through. Raises ImageError when they are damaged or it was cut: what
-    lies beyond its end is nothing but zeros to QEMU.
+    """Check a qcow2's tables. Raises ImageError if they are damaged or the file is truncated: QEMU
+    reads zeros beyond its end.
 
-    files: the names of all that it is based on.
+    files: names of all its backing files.
     """
     if format != "qcow2":
         return

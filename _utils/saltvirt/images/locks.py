@@ -1,4 +1,4 @@
-"""Locks between processes, which the kernel takes back when their holder dies."""
+"""Locks between processes, which the kernel releases if their holder dies."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ TIMEOUT_S = 900
 
 
 def private(folder: str) -> str:
-    """The folder, made if it has to be, and nobody else's.
+    """The folder, created if it is missing, which only this user can write to.
 
-    Raises OperationFailed for a link and for a folder that somebody else could write to.
+    Raises OperationFailed for a link and for a folder that others can write to.
     """
     os.makedirs(folder, mode=0o700, exist_ok=True)
     status = os.lstat(folder)
@@ -39,17 +39,17 @@ def private(folder: str) -> str:
 
 
 def runtime_folder() -> str:
-    """Where what is only for now lies, to be made by ``private``: in memory; of who is not root,
-    who cannot write there, among the temporary files."""
+    """The folder for temporary data, to be created by ``private``: in memory for root, in the
+    system's temporary folder for other users."""
     if os.geteuid() == 0:
         return RUN
     return os.path.join(tempfile.gettempdir(), f"salt-virt-{os.geteuid()}")
 
 
 def private_folder(parent: str, prefix: str) -> tuple[str, int]:
-    """A new folder for root alone, and the descriptor that marks it as in use.
+    """A new folder for root only, and the descriptor that marks it as in use.
 
-    What processes that died left of such folders is removed on the way.
+    Removes such folders of processes that died.
     """
     with exclusive(os.path.join(private(parent), "folders.lock")):
         _sweep(parent, prefix)
@@ -61,7 +61,7 @@ def private_folder(parent: str, prefix: str) -> tuple[str, int]:
 
 @contextlib.contextmanager
 def temporary_folder(parent: str, prefix: str) -> Iterator[str]:
-    """Such a folder for the block. Where this process is killed in it, the next one removes it."""
+    """A private_folder for the block. If this process is killed, a later one removes it."""
     folder, in_use = private_folder(parent, prefix)
     try:
         yield folder
@@ -71,7 +71,7 @@ def temporary_folder(parent: str, prefix: str) -> Iterator[str]:
 
 
 def sweep(parent: str, prefix: str) -> None:
-    """Removes what processes that died left of such folders."""
+    """Remove such folders of processes that died."""
     with exclusive(os.path.join(private(parent), "folders.lock")):
         _sweep(parent, prefix)
 
@@ -96,11 +96,11 @@ def _remove_unused(folder: str) -> None:
 def exclusive(
     path: str, timeout_s: float = TIMEOUT_S, progress: Callable[[], object] | None = None
 ) -> Iterator[None]:
-    """Holds the lock file ``path`` for the block; waits for whoever holds it.
+    """Hold the lock file ``path`` for the block, after waiting for its holder.
 
-    progress: called while it waits, and returns what changes as long as the holder is at work:
-    ``patience_s`` counts from the last change.
-    Raises OperationFailed, with the holder, when that is over.
+    progress: called while waiting; returns a value that changes while the holder makes progress.
+    ``timeout_s`` counts from its last change. Raises OperationFailed, which names the holder, after
+    the timeout.
     """
     os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
     fd = _open(path)
@@ -112,7 +112,7 @@ def exclusive(
 
 
 def _open(path: str) -> int:
-    """The lock file itself, never what a link or a second name of it leads to."""
+    """Open the lock file itself, never through a link or a second name."""
     try:
         fd = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as exc:
@@ -144,7 +144,7 @@ def _wait(fd: int, path: str, timeout_s: float, progress: Callable[[], object]) 
 
 
 def holder(fd: int) -> str:
-    """Who holds the lock of an open file, in words, as the kernel knows it."""
+    """A description of the process that holds the lock of an open file, from the kernel."""
     status = os.fstat(fd)
     with contextlib.suppress(OSError), open("/proc/locks", encoding="ascii") as table:
         for fields in (line.split() for line in table):

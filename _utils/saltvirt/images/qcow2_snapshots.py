@@ -11,7 +11,7 @@ QCOW2 = "qcow2"
 
 
 def snapshots(path: str) -> dict[str, str]:
-    """ID to name of each. The file may be in use. Raises OperationFailed."""
+    """Id to name of each internal snapshot. The file may be in use. Raises OperationFailed."""
     argv = ["qemu-img", "info", "-U", "--output=json", "-f", QCOW2, path]
     reads, limits = chain.names(path, QCOW2), confined.Limits(_TIMEOUT_S)
     out = confined.run(argv, f"inspect {path}", reads=reads, limits=limits)

@@ -1,4 +1,4 @@
-"""Where images come from: what an address means, and who fetches it."""
+"""Addresses of images, and the clients that fetch them."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 
     from saltvirt.images.download_slot import DownloadSlot
 
-# called with the bytes that are there, and how many there will be, or None
+# called with the received bytes and the total bytes or None
 Progress = Callable[[int, int | None], object]
-# what tells a file from another one at the same address
+# identifies a version of the file at an address
 Version = dict[str, str]
 
 
 class Client(Protocol):
-    """Who fetches images from addresses of one kind."""
+    """Fetches images from addresses of one kind."""
 
     def version(self, source: str) -> Version:
-        """What tells the file from another one at the same address."""
+        """The version of the file at the address."""
 
     def fetch(self, source: str, target: str, version: Version, progress: Progress) -> Version:
-        """Fetches to ``target``, and returns the version that it is of."""
+        """Fetch to ``target``, and return the fetched version."""
 
 
 SALT, WEB, PATH, POOL = "salt", "web", "path", "pool"
@@ -40,7 +40,7 @@ MAX_LIST_BYTES = 4 * 1024 * 1024  # of a file that lists hashes
 
 
 def kind(source: object) -> str:
-    """SALT, WEB, PATH or POOL for an image's address. Raises InvalidInput for anything else."""
+    """SALT, WEB, PATH or POOL of an image's address. Raises InvalidInput for any other."""
     text = str(source)
     if any(ord(char) < 32 for char in text):
         raise errors.InvalidInput(f"image {text!r} has control characters in it")
@@ -59,7 +59,7 @@ def kind(source: object) -> str:
 
 
 def _is_address(text: str) -> bool:
-    """False for a port that is no number, and the like."""
+    """Whether the address can be parsed; False for example for an invalid port."""
     try:
         parts = urlsplit(text)
         return bool(parts.hostname) and parts.port != 0
@@ -68,13 +68,13 @@ def _is_address(text: str) -> bool:
 
 
 def _unread(text: str) -> str:
-    """An address that means nothing to us may hold a password all the same."""
+    """Text for an address that cannot be parsed, which may still contain a password."""
     return re.sub(r"//[^/@]*@", "//…@", text)
 
 
 def shown(source: str) -> str:
-    """The address without what lets one in, for messages and records: a password, or the query
-    of a web address, which can be a signature."""
+    """The address without secrets, for messages and records: without a password, and without the
+    query of a web address, which may be a signature."""
     parts = urlsplit(source)
     if parts.scheme in ("http", "https") and parts.query:
         parts = parts._replace(query="…")
@@ -89,23 +89,23 @@ def name(source: str) -> str:
 
 
 def stem(source: str) -> str:
-    """What a file in the cache is called after: letters, digits, dots and dashes."""
+    """The base name of a file in the cache: letters, digits, dots and dashes."""
     base = re.sub(r"\.(qcow2|raw|img|vmdk|vdi|vhdx?|qcow)$", "", name(source), flags=re.IGNORECASE)
     return re.sub(r"[^A-Za-z0-9._-]+", "-", base).strip(".-_")[:80] or "image"
 
 
 def check_list_size(done_bytes: int, _total: int | None = None) -> None:
-    """Raises ImageError where a list of hashes has more bytes than one is read of."""
+    """Raise ImageError if a list of hashes is too large."""
     if done_bytes > MAX_LIST_BYTES:
         raise errors.ImageError(f"a list of hashes is larger than {MAX_LIST_BYTES} bytes")
 
 
 class SaltFiles:
-    """The master's files, by Salt's own functions.
+    """The master's files, fetched by Salt's own functions.
 
-    call: ``__salt__`` of the minion. saltenv: where an address names none. chunk: a callable
-    (source, saltenv, offset) that returns the next bytes. turn: a callable of the source that
-    returns a turns.Turn, where the master lets only so many copy at a time.
+    call: ``__salt__`` of the minion. saltenv: default environment. chunk: a function of (source,
+    saltenv, offset) that returns the next bytes. turn: a function of the source that returns a
+    DownloadSlot, if the master limits simultaneous copies.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class SaltFiles:
         self._turn = turn
 
     def version(self, source: str) -> Version:
-        """What the master's file server says of the file: {"hash_type", "hsum"}."""
+        """The file's version from the master's file server: {"hash_type", "hsum"}."""
         try:
             response = self._call["cp.hash_file"](source, saltenv=self._saltenv)
         except Exception as exc:
@@ -133,8 +133,8 @@ class SaltFiles:
         return {"hash_type": response["hash_type"], "hsum": response["hsum"]}
 
     def fetch(self, source: str, target: str, version: Version, progress: Progress) -> Version:
-        """Copies the file to ``target``, past the minion's own cache, when it is our turn. Returns
-        the version; that it is of this one, its hash tells."""
+        """Copy the file to ``target``, bypassing the minion's cache, after waiting for a slot.
+        Returns the version; the caller verifies its hash."""
         if self._turn is None:
             self._resume(source, target, progress)
             return version
@@ -148,7 +148,7 @@ class SaltFiles:
         return version
 
     def _resume(self, source: str, target: str, progress: Progress) -> None:
-        """Appends to what is there; a master that is busy or restarts is asked again."""
+        """Append to the existing bytes, with retries if the master is busy or restarts."""
         failures = 0
         with open(target, "ab") as file:
             while True:
@@ -167,7 +167,7 @@ class SaltFiles:
                 progress(file.tell(), None)
 
     def read(self, source: str) -> str:
-        """The text of a small file, such as SHA256SUMS."""
+        """The text of a small file such as SHA256SUMS."""
         with tempfile.TemporaryDirectory() as folder:
             target = os.path.join(folder, "list")
             self._resume(source, target, check_list_size)

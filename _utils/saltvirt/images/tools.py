@@ -1,4 +1,4 @@
-"""Runs qemu-img, guestfish and their like."""
+"""Run qemu-img, guestfish and similar tools."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ if TYPE_CHECKING:
     from collections.abc import Container, Sequence
 
 _MAX_TAIL = 300
-# of what a tool says: it repeats what stands in an image, and an image may hold any number of names
+# limit of a tool's output: it includes names from an image, which may contain any number of them
 MAX_OUTPUT_BYTES = 16 * 1024**2
 _PIPE = 4096  # so much can be written at once without waiting, where any can
-# for what reads or writes little; who copies disks says how long that may take
+# for tools that read or write little; callers that copy disks pass their own timeout
 TIMEOUT_S = 600
 
 
 def command(argv: Sequence[str]) -> list[str]:
-    """The argv as it is run: the tool dies with us where util-linux can see to that.
+    """The argv with which a tool is run so that it dies with this process, if util-linux supports
+    it.
 
-    A minion that is killed in the middle must not leave a qemu-img behind that goes on
-    writing to a file which the next attempt makes anew.
+    If a minion is killed, no qemu-img may keep writing to a file that the next attempt creates
+    again.
     """
     setpriv = shutil.which("setpriv")
     return [setpriv, "--pdeathsig", "KILL", "--", *argv] if setpriv else list(argv)
 
 
 def escaped(value: str) -> str:
-    """As the value of one of several options that QEMU's tools take in one word: a comma would end
-    it."""
+    """The text as a value in an option list of QEMU's tools, in which a comma ends a value."""
     return value.replace(",", ",,")
 
 
 def environment() -> dict[str, str]:
-    """Our environment with messages in English, which we read.
+    """This process' environment, with messages in English, which are parsed.
 
-    A tool such as systemd-nspawn would tell systemd, by the socket that the minion's service was
-    given, that it is stopping; and systemd would believe that the minion is.
+    NOTIFY_SOCKET is removed: a tool such as systemd-nspawn would tell systemd that the minion's
+    service is stopping.
     """
     variables = {**os.environ, "LC_ALL": "C"}
     variables.pop("NOTIFY_SOCKET", None)
@@ -53,21 +53,21 @@ def environment() -> dict[str, str]:
 
 
 def pipe(stream: IO[bytes] | None) -> IO[bytes]:
-    """Our end of a process' pipe, for a process that was begun with it."""
+    """This process' end of a pipe to a process that was started with it."""
     if stream is None:
         raise ValueError("the process has no such pipe")
     return stream
 
 
 def send_json(process: subprocess.Popen[bytes], data: object) -> None:
-    """Writes one document of JSON to a process, and that is all that it is told. One that dies
-    before it has read it says no more."""
+    """Write one JSON document to a process and close its input. Ignores a process that dies before
+    it has read it."""
     with contextlib.suppress(BrokenPipeError), pipe(process.stdin) as stdin:
         stdin.write(json.dumps(data).encode())
 
 
 def last_output(text: bytes | str) -> str:
-    """The end of what a tool said, on one line."""
+    """The end of a tool's output, on one line."""
     if isinstance(text, bytes):
         text = text.decode("utf-8", "replace")
     lines = [line.strip() for line in text.splitlines() if line.strip()]
@@ -91,15 +91,15 @@ def run(
     name: str | None = None,
     transient_error: type[errors.VirtError] | None = None,
 ) -> bytes:
-    """What the tool printed, as bytes.
+    """Run a tool, and return its output as bytes.
 
-    argv: list of strings. action: words for the error, e.g. ``clone /a to /b``. stdin: bytes.
-    ok_codes: the exit codes that are no failure. user: (uid, gid) of who runs it; None: we.
-    name: of the tool, where argv begins with another. transient_error: raised in the place of
-    ``error``
-    where the tool was killed or took too long, which says nothing of what it looked at.
-    Raises ``error`` with the tool's last words when it fails or takes longer than
-    ``timeout_s`` seconds (None: however long), and Unsupported when it is not installed.
+    argv: list of strings. action: for the error, e.g. ``clone /a to /b``. stdin: bytes. ok_codes:
+    exit codes of success. user: (uid, gid) to run as; None: this process'. name: of the tool, if
+    argv begins with another one. transient_error: raised instead of ``error`` if the tool was
+    killed or timed out, which says nothing about the file.
+
+    Raises ``error`` with the tool's last output if it fails or takes longer than ``timeout_s``
+    seconds (None: no limit), and Unsupported if it is not installed.
     """
     if shutil.which(argv[0]) is None:
         raise missing(argv[0])
@@ -136,7 +136,7 @@ def run(
 def _talk(
     process: subprocess.Popen[bytes], stdin: bytes | None, timeout_s: float | None
 ) -> tuple[bytes, bytes]:
-    """What a process prints and complains of, as bytes. Raises TimeoutError, BufferError."""
+    """The output and error output of a process as bytes. Raises TimeoutError, BufferError."""
     end = time.monotonic() + timeout_s if timeout_s is not None else None
     out, stderr = bytearray(), bytearray()
     with selectors.DefaultSelector() as waiting:
@@ -170,7 +170,7 @@ def _talk(
 
 
 def _remaining_s(end: float | None) -> float | None:
-    """The seconds that are left; None for any number. Raises TimeoutError."""
+    """The remaining seconds; None without a limit. Raises TimeoutError."""
     if end is None:
         return None
     remaining_s = end - time.monotonic()
@@ -180,7 +180,8 @@ def _remaining_s(end: float | None) -> float | None:
 
 
 def _write_some(stream: IO[bytes], text: memoryview) -> memoryview:
-    """Writes a piece to a process; what is left of the text: nothing where nobody listens."""
+    """Write a chunk to a process, and return the rest of the text; empty if the process has closed
+    its input."""
     with contextlib.suppress(BrokenPipeError):
         return text[os.write(stream.fileno(), text[:_PIPE]) :]
     return text[:0]

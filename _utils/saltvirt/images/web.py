@@ -1,4 +1,4 @@
-"""Fetches images by HTTP and FTP, and goes on where an earlier attempt stopped."""
+"""Fetch images by HTTP and FTP, and resume interrupted downloads."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _TIMEOUT_S = 60
 _ATTEMPTS = 4
 _PAUSE_S = 0.5
 _BLOCK = 1024 * 1024
-# ValueError: an address or a length that means nothing, also of a server that leads elsewhere
+# ValueError: an invalid address or length, also from a server after a redirect
 _BROKEN = (OSError, http.client.HTTPException, EOFError, ValueError)
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Follows a server elsewhere, but never to less safety, and takes no credentials along."""
+    """Follows redirects, but never from https to http, and without credentials."""
 
     def redirect_request(
         self,
@@ -60,7 +60,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
 
 
 def _origin(parts: SplitResult) -> tuple[str, str | None, int | None]:
-    """Who is spoken to: scheme, host and port."""
+    """The origin: scheme, host and port."""
     try:
         port = parts.port or {"http": 80, "https": 443}.get(parts.scheme)
     except ValueError as exc:
@@ -69,7 +69,7 @@ def _origin(parts: SplitResult) -> tuple[str, str | None, int | None]:
 
 
 def _open(request: urllib.request.Request) -> http.client.HTTPResponse:
-    """The answer to a request; an address's own credentials go to its own host alone."""
+    """The response to a request. The credentials of an address are sent to its own host only."""
     opener = urllib.request.build_opener(_Redirects)
     answer: http.client.HTTPResponse = opener.open(request, timeout=_TIMEOUT_S)
     return answer
@@ -90,7 +90,7 @@ def _request(
 
 
 def _failed(url: str, exc: BaseException) -> errors.VirtError:
-    """Our error for one of urllib's."""
+    """The error for an exception of urllib."""
     code = getattr(exc, "code", None)
     if code in (404, 410):
         return errors.NotFound(f"image {shown(url)} does not exist: HTTP {code}")
@@ -99,10 +99,10 @@ def _failed(url: str, exc: BaseException) -> errors.VirtError:
 
 
 class Http:
-    """Images behind http:// and https://."""
+    """Images at http:// and https:// addresses."""
 
     def version(self, source: str) -> Version:
-        """What tells this version of the file from another: its ETag, date and size."""
+        """The version of the file: its ETag, date and size."""
         try:
             with _open(_request(source, method="HEAD")) as reply:
                 return http_answer.version(reply.headers)
@@ -114,9 +114,9 @@ class Http:
             raise _failed(source, exc) from exc
 
     def fetch(self, source: str, target: str, version: Version, progress: Progress) -> Version:
-        """Fetches to ``target``; what is there of the same version is kept and continued.
+        """Fetch to ``target``; existing bytes of the same version are kept and continued.
 
-        Returns the version that was fetched, by what was said when its bytes came.
+        Returns the version according to the response that carried the bytes.
         """
         attempt = 0
         while True:
@@ -155,7 +155,7 @@ class Http:
 
 
 def _answer(source: str, headers: dict[str, str], have: int) -> http.client.HTTPResponse:
-    """The answer to a request for an image, or for what follows the bytes that are there."""
+    """The response to a request for an image, or for the rest after the existing bytes."""
     try:
         return _open(_request(source, headers))
     except urllib.error.HTTPError as exc:
@@ -180,7 +180,7 @@ def _size(path: str) -> int:
 def _receive(
     reply: http.client.HTTPResponse, file: BinaryIO, sent: http_answer.BodyRange, progress: Progress
 ) -> None:
-    """Writes what was announced, and holds the answer to it."""
+    """Write the announced bytes, and raise an error if fewer or more arrive."""
     done = file.seek(sent.start)
     while block := reply.read(_BLOCK):
         done += len(block)
@@ -195,7 +195,7 @@ def _receive(
 
 
 class Ftp:
-    """Images behind ftp://."""
+    """Images at ftp:// addresses."""
 
     @contextlib.contextmanager
     def _session(self, source: str) -> Iterator[tuple[ftplib.FTP, str]]:
@@ -216,12 +216,12 @@ class Ftp:
             raise errors.ImageError(f"cannot fetch {shown(source)}: {exc}") from exc
 
     def version(self, source: str) -> Version:
-        """The size, and the time of the last change where the server tells it."""
+        """The size, and the modification time if the server reports it."""
         with self._session(source) as (ftp, path):
             return _ftp_version(ftp, path)
 
     def fetch(self, source: str, target: str, version: Version, progress: Progress) -> Version:
-        """Fetches to ``target``; what is there of the same version is kept and continued."""
+        """Fetch to ``target``; existing bytes of the same version are kept and continued."""
         attempt = 0
         while True:
             try:
@@ -262,12 +262,12 @@ def _ftp_version(ftp: ftplib.FTP, path: str) -> Version:
 
 
 def client(source: str) -> Http | Ftp:
-    """Who fetches an address of this kind."""
+    """The client for an address."""
     return Ftp() if source.startswith("ftp:") else Http()
 
 
 def read_list(url: str) -> str:
-    """The text of a small file, such as SHA256SUMS, whole. Raises NotFound, ImageError."""
+    """The whole text of a small file such as SHA256SUMS. Raises NotFound, ImageError."""
     try:
         with _open(_request(url)) as reply:
             data = reply.read(MAX_LIST_BYTES + 1)
@@ -281,7 +281,7 @@ def read_list(url: str) -> str:
 
 
 def write_part_note(part: str, version: Version) -> None:
-    """Keeps beside a part which version it is a part of; forgets a part of another version."""
+    """Record the version of a partial file beside it, and remove a part of another version."""
     if read_part_note(part) != version:
         forget(part)
         with open(part + ".json", "w", encoding="utf-8") as file:
@@ -289,8 +289,8 @@ def write_part_note(part: str, version: Version) -> None:
 
 
 def read_part_note(part: str) -> Version | None:
-    """The version that a part is of, or None. A part from before a restart of this host is of
-    none: if the power failed, its last bytes need not be what was written."""
+    """The version of a partial file, or None. A part from before a reboot has none: after a power
+    failure, its last bytes may be lost."""
     try:
         with open(part + ".json", encoding="utf-8") as file:
             note = json.load(file)
@@ -300,7 +300,7 @@ def read_part_note(part: str) -> Version | None:
 
 
 def forget(part: str) -> None:
-    """Removes a part and the note beside it."""
+    """Remove a partial file and its note."""
     for path in (part, part + ".json"):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)

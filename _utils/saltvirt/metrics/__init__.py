@@ -1,1 +1,1 @@
-"""Metrics for Prometheus."""
+"""The metrics: their names, their help texts, and how they are computed."""

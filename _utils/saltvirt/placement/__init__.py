@@ -1,1 +1,1 @@
-"""Which host gets a guest. Facts in, a ranking and reasons out; nothing is asked."""
+"""Select a host for a guest: facts in, a ranking and reasons out, without any query."""

@@ -1,7 +1,7 @@
-"""The one account: what a guest takes of a host, in memory, huge pages, vCPUs and storage.
+"""Count what a guest takes of a host: memory, huge pages, vCPUs and storage.
 
-init, migrate, evacuate, rebalance, clone, start, update, setmem and the host's own admission count
-with these functions.
+init, migrate, evacuate, rebalance, clone, start, update, setmem and the host's own admission all
+use these functions.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def share(request: PlacementRequest, host: Host, policy: PlacementPolicy) -> float:
-    """How much of the guest counts on the host: 1, or the ratio of stopped ones."""
+    """The fraction of the guest that counts on the host: 1, or the ratio of stopped guests."""
     return host.effective_policy(policy).stopped_ratio if request.stopped else 1
 
 
@@ -39,10 +39,10 @@ def demand(
 
 
 def storage(request: PlacementRequest, host: Host) -> Counter[str]:
-    """{id of a Store: bytes} that a PlacementRequest promises of a host's storage.
+    """{id of a StorageSpace: bytes} that a PlacementRequest takes of a host's storage.
 
-    A disk that lies on storage which the host reaches, too, is promised there already. Pools that
-    the host does not have are passed over: a filter names them.
+    A disk on storage that the host shares is counted there already. Pools that the host lacks are
+    skipped, because a filter reports them.
     """
     promised: Counter[str] = Counter()
     if request.disk_bytes:
@@ -58,7 +58,7 @@ def storage(request: PlacementRequest, host: Host) -> Counter[str]:
 
 
 def store_of(disk: DiskFootprint, host: Host) -> str | None:
-    """The id of the host's Store that a facts.Disk would be on; None for a pool it lacks."""
+    """The id of the StorageSpace for a disk; None for a pool that the host lacks."""
     if disk.pool:
         return host.pool_store(disk.pool) if disk.pool in host.pools else None
     return host.folder_store(disk.path)
@@ -71,7 +71,8 @@ def _is_shared(disk: DiskFootprint, store: StorageSpace) -> bool:
 def shortfalls(
     request: PlacementRequest, host: Host, policy: PlacementPolicy
 ) -> dict[str, tuple[int, float]]:
-    """{id of a Store: (bytes wanted, bytes free)} of those without room for the request."""
+    """{id of a StorageSpace: (requested bytes, free bytes)} of those that are too small for the
+    request."""
     shortfalls = {}
     for store, wanted_bytes in storage(request, host).items():
         free = max(0, host.free_store_bytes(policy, store))
@@ -81,7 +82,7 @@ def shortfalls(
 
 
 def joined(hosts: Iterable[Host]) -> list[Host]:
-    """The facts.Hosts, each knowing what the others promise of storage that they share."""
+    """The hosts, each with the promises of the others for storage that they share."""
     promised: Counter[str | None] = Counter()
     for host in hosts:
         for store in host.storage.values():
@@ -99,7 +100,7 @@ def _knowing(host: Host, promised: Counter[str | None]) -> Host:
 
 
 def with_reserved(host: Host, elsewhere: dict[str, int]) -> Host:
-    """The facts.Host, told what others promise: {name of shared storage: bytes}."""
+    """The host with the promises of others: {name of shared storage: bytes}."""
     changed = {
         name: replace(store, elsewhere_bytes=elsewhere[store.shared])
         for name, store in host.storage.items()
@@ -110,17 +111,19 @@ def with_reserved(host: Host, elsewhere: dict[str, int]) -> Host:
 
 @dataclass(frozen=True)
 class PlacementTerms(Message):
-    """What goes with a request to a host, as its ``placement``. policy: the master's, which
-    ``policy.from_config`` reads there; None: that of the host's configuration. elsewhere: name of
-    shared storage to the bytes that the thin disks of other hosts' guests may still grow, which the
-    host cannot know."""
+    """Accompanies a request to a host, as its ``placement``.
+
+    policy: the master's, read by ``policy.from_config``; None: that of the host's configuration.
+    elsewhere: name of shared storage to the bytes that thin disks of other hosts' guests may still
+    grow, which the host cannot know.
+    """
 
     policy: dict[str, Any] | None = None
     elsewhere: dict[str, int] = optional({})
 
 
 def terms(host: Host | None, policy: PlacementPolicy) -> PlacementTerms:
-    """What goes with a request to a host. host: a facts.Host of :func:`joined`, or None."""
+    """The PlacementTerms of a request to a host. host: a Host of :func:`joined`, or None."""
     stores = host.storage.values() if host else ()
     elsewhere = {
         store.shared: store.elsewhere_bytes
@@ -133,7 +136,7 @@ def terms(host: Host | None, policy: PlacementPolicy) -> PlacementTerms:
 def after_placement(
     cloud: dict[str, Host], name: str, request: PlacementRequest, guest: Guest
 ) -> dict[str, Host]:
-    """The cloud (name to facts.Host) after the host has taken the guest of a PlacementRequest."""
+    """The cloud (name to Host) after the host has received the guest of a PlacementRequest."""
     host = cloud[name]
     host_request = request.for_host(host)
     stores = dict(host.stores)

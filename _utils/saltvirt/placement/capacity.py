@@ -1,4 +1,5 @@
-"""How many more guests of one size fit: on each host, in all, and with one host lost."""
+"""Count how many more guests of one size fit: on each host, in total, and after the loss of a
+host."""
 
 from __future__ import annotations
 
@@ -16,11 +17,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Capacity:
-    """fits: host to count, as if it were asked alone. total: in all, what hosts share counted
-    once. limits: host to what ends it. lost: host to (count, unplaced guests).
+    """fits: host to count, each host by itself. total: for all hosts, with shared storage counted
+    once. limits: host to the filter that limits it. lost: host to (count, unplaced guests).
 
-    ``lost`` says for each host how many would still fit if it were gone and its guests had
-    moved to the others, and which of its guests would find no place.
+    ``lost``: how many would still fit if the host were lost and its guests had moved to the others,
+    and which of its guests would find no host.
     """
 
     fits: dict[str, int]
@@ -30,7 +31,7 @@ class Capacity:
 
     @property
     def total_with_one_lost(self) -> int:
-        """The worst case; 0 when the loss of some host leaves a guest without a place."""
+        """The worst case; 0 if the loss of some host leaves a guest without a host."""
         counts = [0 if unplaced else count for count, unplaced in self.lost.values()]
         return min(counts, default=0)
 
@@ -54,7 +55,7 @@ def _total_fits(
     request: PlacementRequest,
     policy: PlacementPolicy,
 ) -> int:
-    """The sum, where storage that several hosts reach gives its room once."""
+    """The sum of all hosts, with shared storage counted once."""
     remaining: dict[str | None, float] = {}
     total = 0
     for host in (candidate for candidate in hosts if fits[candidate.name]):
@@ -76,7 +77,7 @@ def _shared(host_request: PlacementRequest, host: Host) -> dict[str, int]:
 
 
 def count(host: Host, request: PlacementRequest, policy: PlacementPolicy) -> tuple[int, str]:
-    """(how many fit on the host, the filter that refuses the next one)."""
+    """(how many fit on the host, the filter that rejects the next one)."""
     rejection = choose.first_reason(host, request, policy)
     if rejection:
         return 0, rejection[0]
@@ -100,7 +101,7 @@ def count(host: Host, request: PlacementRequest, policy: PlacementPolicy) -> tup
 def _without(
     lost: Host, hosts: list[Host], request: PlacementRequest, policy: PlacementPolicy
 ) -> tuple[int, list[str]]:
-    """(how many fit when ``gone`` is lost, names of its guests that find no place)."""
+    """(how many fit after the loss of a host, names of its guests that find no host)."""
     remaining = {host.name: host for host in hosts if host is not lost}
     unplaced = []
     for guest in sorted(lost.guests, key=lambda g: -g.memory_kib):

@@ -1,4 +1,4 @@
-"""Filters, then weights: the ranking, and for each host that fell the reason."""
+"""Rank hosts with filters and weights, and explain each rejection."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ if TYPE_CHECKING:
     from saltvirt.placement.facts import Host, PlacementRequest
     from saltvirt.placement.policy import PlacementPolicy
 
-# scores that differ by less are equal: a digest of the guest's name and the host's decides, so that
-# the answer is stable and a crowd of guests does not ask for the same host
+# scores that differ by less are equal; a digest of the guest's and the host's name then decides, so
+# that the result is stable and many guests do not choose the same host
 EPSILON = 1e-9
-# in a message, so many hosts of one reason are named
+# maximum number of hosts that a message names per reason
 NAMED = 5
-# raw scores that differ by less are the same: scaling to 0…1 would blow the noise of two
-# disks' free space up to a full difference
+# raw scores that differ by less are equal: scaling to 0…1 would magnify the noise in the free space
+# of disks
 NOISE = 0.01
-# (filter, why the host was rejected by it)
+# (filter, why it rejects the host)
 Reason = tuple[str, str]
-# the filters at which a host falls because others have taken what it had
+# filters that reject a host because of other guests
 ROOM = ("vcpu", "memory", "disk", "pools", "separate")
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A host that passed. parts: weigher to its share of the score."""
+    """A host that passed all filters. parts: weigher to its share of the score."""
 
     host: str
     score: float
@@ -40,15 +40,15 @@ class Candidate:
 
 @dataclass(frozen=True)
 class PlacementDecision:
-    """ranked: Candidates, best first. rejected: host to (filter, reason). warning: what speaks
-    against the first, and is only said."""
+    """ranked: Candidates, best first. rejected: host to (filter, reason). warning: a disadvantage
+    of the first host, for display."""
 
     ranked: tuple[Candidate, ...]
     rejected: dict[str, Reason]
     warning: str = ""
 
     def reasons(self) -> str:
-        """One clause per reason, for a message: each with the hosts that it rejects."""
+        """One clause per reason, with the hosts that it rejects, for a message."""
         hosts: dict[str, list[str]] = {}
         for host, (_, reason) in sorted(self.rejected.items()):
             hosts.setdefault(reason, []).append(host)
@@ -63,16 +63,16 @@ def _some(hosts: list[str]) -> str:
 def choose(
     hosts: Iterable[Host], request: PlacementRequest, policy: PlacementPolicy
 ) -> PlacementDecision:
-    """Decides where the guest of the request may go.
+    """Decide where the guest of the request may run.
 
-    hosts: iterable of facts.Host. Returns a Decision; no host left is an empty ranking.
+    Returns a PlacementDecision, whose ranking is empty if no host is left.
     """
     return HostSelector(policy).choose(hosts, request)
 
 
 @dataclass(frozen=True)
 class _Evaluation:
-    """What was found of a host: the reason it fell for, or weigher to its raw score."""
+    """The result for one host: the rejection, or weigher to its raw score."""
 
     host: Host
     rejection: Reason | None
@@ -80,8 +80,8 @@ class _Evaluation:
 
 
 class HostSelector:
-    """The same for many guests, one after the other. Of guests that differ in nothing but their
-    names only the hosts are looked at again that changed since: those that are another object."""
+    """Chooses hosts for several guests in a row. If a guest differs from the previous one in its
+    name only, just the hosts that have changed (other objects) are evaluated again."""
 
     def __init__(self, policy: PlacementPolicy) -> None:
         self._policy = policy
@@ -89,7 +89,7 @@ class HostSelector:
         self._evaluations: dict[str, _Evaluation] = {}
 
     def choose(self, hosts: Iterable[Host], request: PlacementRequest) -> PlacementDecision:
-        """As :func:`choose`."""
+        """See :func:`choose`."""
         nameless = replace(request, name="")  # no filter and no weigher goes by the name
         if nameless != self._nameless:
             self._nameless, self._evaluations = nameless, {}
@@ -123,8 +123,8 @@ def admits(
     skip_filters: Collection[str] = (),
     only_filters: Collection[str] | None = None,
 ) -> Reason | None:
-    """(filter, reason) why the host does not take the guest, or None. It may have it already: a
-    guest that wants more, or that is started, does not stand in its own way."""
+    """(filter, reason) why the host rejects the guest, or None. The guest may already be on the
+    host, as for a start or a resize; it is not counted twice."""
     other_guests = tuple(guest for guest in host.guests if guest.name != request.name)
     other_arrivals = tuple(guest for guest in host.arriving if guest.name != request.name)
     host_without = replace(host, guests=other_guests, arriving=other_arrivals)
@@ -138,9 +138,9 @@ def first_reason(
     skip_filters: Collection[str] = (),
     only_filters: Collection[str] | None = None,
 ) -> Reason | None:
-    """(filter, reason) of the first filter that the host falls at, or None.
+    """(filter, reason) of the first filter that rejects the host, or None.
 
-    skip_filters: names of filters that are not asked; only: of those that are.
+    skip_filters: names of filters to skip; only_filters: names of the only filters to apply.
     """
     return _first(host, request.for_host(host), policy, _some_filters(skip_filters, only_filters))
 
@@ -172,7 +172,7 @@ def _some_filters(
 def _scores(
     host: Host, host_request: PlacementRequest, policy: PlacementPolicy
 ) -> dict[str, float]:
-    """Weigher to its raw score. host_request: the PlacementRequest as it is on the host."""
+    """Weigher to its raw score. host_request: the PlacementRequest for this host."""
     return {
         name: module.score(host, host_request, policy)
         for name, module in weights.ALL.items()

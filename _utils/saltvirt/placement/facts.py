@@ -1,6 +1,6 @@
-"""What placement knows of a host and of the guest to place.
+"""Facts about hosts and about the guest to place.
 
-What a guest takes of a host is counted in saltvirt.placement.account, for every verb.
+saltvirt.placement.account counts what a guest takes of a host, for every operation.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from saltvirt.placement.policy import PlacementPolicy
 
-# of the words that saltvirt.host.domain.lookup has for states: these hold their memory
+# states in which a guest keeps its memory
 ACTIVE = {"running", "paused", "pmsuspended"}
 IMAGES = "images"
 SPREAD = "spread"
@@ -26,8 +26,8 @@ SPREAD = "spread"
 
 @dataclass(frozen=True)
 class DiskFootprint(Message):
-    """A disk that a guest has: how large it may become, the file or folder it is in or its storage
-    pool, and the name of the storage where several hosts reach it."""
+    """A disk of a guest: its maximum size, its file, folder or storage pool, and the name of its
+    storage if several hosts share it."""
 
     size_bytes: int
     path: str | None = optional(None)
@@ -37,15 +37,13 @@ class DiskFootprint(Message):
 
 @dataclass(frozen=True)
 class Guest(Message):
-    """One guest that a host has: its full size at its start, whether it is meant to run, and what
-    it was made for.
+    """One guest of a host: its size at its start, whether it should run, and the request by which
+    it was created.
 
-    creating: it is not complete; interrupted: nor does a process work on that, see phase;
-    a host of an earlier version does not say. max_memory_kib: what it may be given while it runs.
-    page_kib: the size of its huge pages, 0 for the host's usual ones; None without. type: libvirt's
-    domain type.
-    deployment, group_policy, labels, prefer: what virt.init was asked for. backup: how it is to be
-    backed up, as `backups.wish` has it.
+    creating: it is incomplete; interrupted: and no process continues its creation, see phase;
+    earlier versions do not report this. max_memory_kib: limit while it runs. page_kib: size of its
+    huge pages, 0 for the host's default; None without. type: libvirt's domain type. deployment,
+    group_policy, labels, prefer: from virt.init. backup: its backup schedule.
     """
 
     NAMED_BY: ClassVar[str] = "name"
@@ -75,7 +73,7 @@ class Guest(Message):
 
     @property
     def phase(self) -> Phase:
-        """How far its creation has come."""
+        """The phase of its creation."""
         if self.interrupted:
             return Phase.INTERRUPTED
         return Phase.CREATING if self.creating else Phase.COMPLETE
@@ -88,7 +86,7 @@ class Guest(Message):
 
 @dataclass(frozen=True)
 class Arriving(Message):
-    """What a host has promised to a guest on its way to it. page_kib: as a Guest has it."""
+    """What a host has reserved for a guest that is migrating to it. page_kib: as in Guest."""
 
     vcpus: int
     memory_kib: int
@@ -97,11 +95,10 @@ class Arriving(Message):
 
 @dataclass(frozen=True)
 class StorageSpace(Message):
-    """A file system or storage pool: what it has, what is free, what its thin disks may still
-    grow.
+    """A file system or storage pool: total, free, and what its thin disks may still grow.
 
-    shared: the name that all hosts have for it which reach it; elsewhere_bytes: what the thin
-    disks of the others may still grow.
+    shared: the name that all hosts that share it use; elsewhere_bytes: what thin disks of other
+    hosts' guests may still grow.
     """
 
     total_bytes: int = 0
@@ -113,25 +110,25 @@ class StorageSpace(Message):
 
 @dataclass(frozen=True)
 class StoragePool(StorageSpace):
-    """A storage pool. store: the id of what it is on, when others are on it, too."""
+    """A storage pool. store: the id of the file system below it, if others use that, too."""
 
     store: str | None = None
 
 
 @dataclass(frozen=True)
 class ImagesStorage(StoragePool):
-    """The folder of images, with what it is on."""
+    """The folder of images and its storage."""
 
     path: str | None = None
 
 
 @dataclass(frozen=True)
 class Needs(Message):
-    """What a guest would take of one host, by the profiles of that host.
+    """What a guest would take of one host, according to the host's own profiles.
 
     disk_bytes: in the images folder; disks: in other folders; pools: name to bytes. cpu_models:
-    those that the host can give, None when it does not tell. problem: why the guest cannot be made
-    there, whatever room there is.
+    that the host supports, None if unknown. problem: why the guest cannot be created there,
+    regardless of capacity.
     """
 
     disk_bytes: int = 0
@@ -151,14 +148,13 @@ class Needs(Message):
 
 @dataclass(frozen=True)
 class Inventory(Message):
-    """What a host answers to ``virt.inventory``; a Host is made of it.
+    """A host's answer to ``virt.inventory``, from which a Host is built.
 
-    cpus: threads. hugepages: the size of pages in KiB to how many KiB of the memory are such;
-    hugepage_kib: their usual size. stores: id of a file system to its Store; mounts: mount point
-    to the id. images: the addresses of the cached ones. labels, ratios, placement: the host's own
-    configuration, as it is. maintenance: why it takes no guests. libvirt: its version as libvirt's
-    number. silent: where a file system is mounted that does not answer. guest: Needs of the guest
-    that was asked about.
+    cpus: threads. hugepages: size of pages in KiB to the amount of memory in KiB; hugepage_kib:
+    their default size. stores: id of a file system to its StorageSpace; mounts: mount point to the
+    id. images: addresses of the cached images. labels, ratios, placement: the host's own
+    configuration. maintenance: why it accepts no guests. libvirt: its version as libvirt's number.
+    silent: mount points of file systems that do not respond. guest: Needs of the requested guest.
     """
 
     cpus: int
@@ -190,10 +186,10 @@ class Inventory(Message):
 class Host:
     """A host's answer to ``virt.inventory``; see there for the units.
 
-    needs: Needs of the guest that it was asked about. limits: its own ``virt:placement``. stores:
-    id to Store; mounts: mount point to the id of its Store; images_store: that of the images
-    folder. hugepages: their size in KiB to how much of the memory they are. silent: where a file
-    system is mounted that does not answer.
+    needs: of the requested guest. limits: the host's own ``virt:placement``. stores: id to
+    StorageSpace; mounts: mount point to the id of its StorageSpace; images_store: that of the
+    images folder. hugepages: size in KiB to the amount of memory in KiB. silent: mount points of
+    file systems that do not respond.
     """
 
     name: str
@@ -224,11 +220,11 @@ class Host:
     silent: tuple[str, ...] = ()
 
     def effective_policy(self, policy: PlacementPolicy) -> PlacementPolicy:
-        """The policy with what this host's own configuration says more strictly."""
+        """The policy with the stricter settings of this host's own configuration."""
         return policy.stricter(self.limits)
 
     def ratio(self, policy: PlacementPolicy, name: str) -> float:
-        """The host's own ratio where it has one, else the policy's."""
+        """The host's own ratio if it has one, otherwise the policy's."""
         host_ratio = self.ratios.get(name)
         return float(
             getattr(self.effective_policy(policy), f"{name}_ratio")
@@ -238,14 +234,14 @@ class Host:
 
     @cached_property
     def sums(self) -> tuple[resources.ResourceSum, resources.ResourceSum]:
-        """(account.Sum of all that counts in full, of the stopped guests)."""
+        """(ResourceSum of guests that count in full, of stopped guests)."""
         full = [guest for guest in self.guests if guest.meant_to_run]
         stopped = [guest for guest in self.guests if not guest.meant_to_run]
         return resources.total([*full, *self.arriving]), resources.total(stopped)
 
     def used(self, policy: PlacementPolicy, resource: str) -> float:
-        """``vcpus`` or ``memory_kib`` that its guests take, stopped ones by ratio, and those that
-        are on their way to it; memory with what QEMU takes for each."""
+        """``vcpus`` or ``memory_kib`` that its guests take, including arriving guests, stopped
+        guests by ratio, and the overhead of QEMU."""
         policy = self.effective_policy(policy)
         count: Callable[[resources.ResourceSum, PlacementPolicy], float] = getattr(
             resources, resource
@@ -268,11 +264,11 @@ class Host:
         return self.capacity_memory_kib(policy) - self.used(policy, "memory_kib")
 
     def usual_page_kib(self, size: int) -> int:
-        """The size of huge pages that a guest gets which asks for this one; 0 is the usual."""
+        """The size of huge pages that a guest with this request gets; 0 requests the default."""
         return size or self.page_kib or min(self.hugepages, default=0)
 
     def free_hugepages_kib(self, policy: PlacementPolicy, size: int) -> float:
-        """Of huge pages of one size; they are never promised twice."""
+        """The free huge pages of one size, which are never overcommitted."""
         full, stopped = (
             sum(kib for page, kib in taken.pages.items() if self.usual_page_kib(page) == size)
             for taken in self.sums
@@ -282,7 +278,7 @@ class Host:
 
     @cached_property
     def storage(self) -> dict[str, StorageSpace]:
-        """Id to Store: every file system, and every pool that is on none of them."""
+        """Id to StorageSpace: every file system, and every pool that is on none of them."""
         sizes = (self.disk_total_bytes, self.disk_free_bytes, self.disk_promised_bytes)
         stores = {self.images_store: StorageSpace(*sizes), **self.stores}
         for name, pool in self.pools.items():
@@ -290,47 +286,47 @@ class Host:
         return stores
 
     def pool_store(self, name: str) -> str:
-        """The id of the Store that a pool is on."""
+        """The id of the StorageSpace of a pool."""
         return self.pools[name].store or f"pool {name}"
 
     def folder_store(self, path: str | None) -> str:
-        """The id of the Store that a path is on; of none, that of images."""
+        """The id of the StorageSpace of a path; that of images if there is none."""
         mount = resources.longest(self.mounts, path)
         return self.images_store if mount is None else self.mounts[mount]
 
     def is_silent(self, store: str) -> bool:
-        """Whether a Store is on a file system that does not answer."""
+        """Whether a StorageSpace is on a file system that does not respond."""
         return store in {self.mounts.get(mount, mount) for mount in self.silent}
 
     def free_store_bytes(self, policy: PlacementPolicy, store: str) -> float:
-        """What may still be promised: free space, less what thin disks can still grow."""
+        """Space that may still be promised: free space minus what thin disks may still grow."""
         space, policy = self.storage[store], self.effective_policy(policy)
         reserved_bytes = policy.reserved_disk_bytes if store == self.images_store else 0
         promised = space.promised_bytes + space.elsewhere_bytes
         return (space.free_bytes - reserved_bytes) * self.ratio(policy, "disk") - promised
 
     def free_disk_bytes(self, policy: PlacementPolicy) -> float:
-        """The same of the images folder."""
+        """free_store_bytes of the images folder."""
         return self.free_store_bytes(policy, self.images_store)
 
     def free_pool_bytes(self, policy: PlacementPolicy, name: str) -> float:
-        """The same of a storage pool."""
+        """free_store_bytes of a storage pool."""
         return self.free_store_bytes(policy, self.pool_store(name))
 
 
 def host_from_inventory(name: str, data: object) -> Host:
-    """A Host from what ``virt.inventory`` returned as plain data.
+    """The Host from the plain data of ``virt.inventory``.
 
-    Raises BadAnswer, which names the key, and what host_of raises.
+    Raises BadAnswer that names the key, and the errors of host_of.
     """
     return host_of(name, Inventory.from_answer(data, name))
 
 
 def host_of(name: str, inventory: Inventory) -> Host:
-    """The Host of that name in its Inventory.
+    """The Host of that name from its Inventory.
 
-    Raises InvalidInput, which names the setting, for what its configuration has wrong; ValueError
-    or LookupError for what does not add up.
+    Raises InvalidInput that names an invalid setting of the host; ValueError or LookupError for
+    inconsistent data.
     """
     folder = inventory.images_folder
     arriving = tuple(
@@ -372,12 +368,12 @@ def host_of(name: str, inventory: Inventory) -> Host:
 
 @dataclass(frozen=True)
 class PlacementRequest:
-    """The guest to place. ``hypervisor``: libvirt's domain type, ``kvm`` also fits plain QEMU.
+    """The guest to place. ``hypervisor``: libvirt's domain type; ``kvm`` also accepts plain QEMU.
 
-    disk_bytes: in the images folder. pools: name of a storage pool to the bytes wanted of it.
-    disks: Disks in other folders, or those of a guest that moves. labels: the host must have them.
-    prefer: labels by which a host is better. by_profile: each host's own Needs count. stopped: it
-    stays off, and counts as such guests do.
+    disk_bytes: in the images folder. pools: name of a storage pool to the requested bytes. disks:
+    in other folders, or those of a guest that migrates. labels: required of the host. prefer:
+    preferred labels. by_profile: each host's own Needs count. stopped: the guest stays off and
+    counts as such.
     """
 
     name: str
@@ -404,11 +400,11 @@ class PlacementRequest:
 
     @property
     def type(self) -> str:
-        """The same word as a Guest's."""
+        """The type as in Guest."""
         return self.hypervisor
 
     def for_host(self, host: Host) -> PlacementRequest:
-        """The request with what the host's own profiles make of it."""
+        """The request with the host's own Needs."""
         needs = host.needs if self.by_profile else None
         if not needs:
             return self
@@ -428,7 +424,7 @@ class PlacementRequest:
 
 
 def as_guest(request: PlacementRequest) -> Guest:
-    """The Guest that it will be, and run. request: the request, as its host counts it."""
+    """The running Guest that the request will become. request: as its host counts it."""
     return Guest(
         request.name, "", "running", request.vcpus, request.memory_kib, groups=request.groups,
         max_memory_kib=request.max_memory_kib, page_kib=request.page_kib, type=request.type,
@@ -436,8 +432,8 @@ def as_guest(request: PlacementRequest) -> Guest:
 
 
 def of_guest(guest: Guest, source: Host) -> PlacementRequest:
-    """The request for a Guest that exists on the source Host: what it needs is read from its
-    definition, what was asked for is kept with it."""
+    """The request for an existing Guest of the source host, from its definition and from the stored
+    request."""
     return PlacementRequest(
         guest.name,
         guest.vcpus,

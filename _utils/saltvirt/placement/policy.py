@@ -1,9 +1,9 @@
-"""What the operator wants of placement, from ``virt:placement``.
+"""The operator's settings of placement in ``virt:placement``.
 
-One policy decides everywhere: the master's goes with every request to the host, which admits by
-it. What a host's own configuration says more strictly holds there as well.
+The master's policy accompanies every request to a host, which applies it to admit the guest.
+Stricter settings in a host's own configuration also apply.
 
-The default ratios are Nova's (cpu 4, ram 1, disk 1), whose operators have run them for years.
+The default ratios are those of Nova (cpu 4, ram 1, disk 1).
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from saltvirt.errors import InvalidInput
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-# a host with all the labels that are preferred comes before all that the others could make up for
+# preferred labels outweigh all other weights together
 WEIGHTS = {
     "memory": 1.0, "vcpu": 0.5, "disk": 0.5, "image": 0.25, "labels": 4.0, "spread": 1.0,
 }  # fmt: skip
-# the setting that is the stricter one of two: the smaller, or the larger
+# for these the smaller setting is the stricter one, for others the larger
 _LOOSER_IS_MORE = ("cpu_ratio", "memory_ratio", "disk_ratio")
 
 
@@ -30,17 +30,19 @@ class PlacementPolicy:
     """How full a host may get, and what makes one host better than another.
 
     cpu_ratio, memory_ratio, disk_ratio: promised over physical; a host may set its own.
-    stopped_ratio: how much of a stopped guest counts, 0 to 1; autostarted ones count full.
-    reserved_memory_kib, reserved_memory_ratio, reserved_memory_most_kib: what the host keeps for
-    itself: this fraction of its memory, at least the first, and at most the last unless the first
-    is more. Nova keeps 512 MiB of any host; 5 % up to 8 GiB is what XenServer gives its control
-    domain.
-    overhead_kib, overhead_vcpu_kib, overhead_ratio: what QEMU takes beside a guest's memory: per
-    guest, for each of its vCPUs, and the fraction that are page tables. KubeVirt counts 30 MiB
-    for QEMU, 32 MiB for its display, 8 MiB a vCPU and a 512th of the memory.
-    reserved_disk_bytes: what must stay free on the file system of the images folder.
-    weights: name of a weigher to its multiplier; 0 switches it off.
-    exclude: hosts that get no guest.
+    stopped_ratio: fraction of a stopped guest that counts, 0 to 1; autostarted guests count in
+    full.
+
+    reserved_memory_kib, reserved_memory_ratio, reserved_memory_most_kib: memory reserved for the
+    host: this fraction, at least the first, and at most the last unless the first is more. Nova
+    reserves 512 MiB; XenServer gives its control domain 5 % up to 8 GiB.
+
+    overhead_kib, overhead_vcpu_kib, overhead_ratio: overhead of QEMU: per guest, per vCPU, and the
+    fraction for page tables. KubeVirt counts 30 MiB for QEMU, 32 MiB for its display, 8 MiB per
+    vCPU and a 512th of the memory.
+
+    reserved_disk_bytes: must stay free on the file system of the images folder. weights: weigher to
+    its multiplier; 0 disables it. exclude: hosts that get no guests.
     """
 
     cpu_ratio: float = 4.0
@@ -58,16 +60,16 @@ class PlacementPolicy:
     exclude: tuple[str, ...] = ()
 
     def reserve_kib(self, memory_kib: int) -> float:
-        """What a host with so much memory keeps for itself."""
+        """The memory reserved for a host with that much memory."""
         share = min(memory_kib * self.reserved_memory_ratio, self.reserved_memory_most_kib)
         return max(self.reserved_memory_kib, share)
 
     def to_wire(self) -> dict[str, Any]:
-        """The part that goes with a request to a host, which ``from_config`` reads again there."""
+        """The part that accompanies a request to a host, for ``from_config`` there."""
         return {key: getattr(self, key) for key in sorted(SETTINGS)}
 
     def stricter(self, host_settings: Mapping[str, float]) -> PlacementPolicy:
-        """This policy where the settings of ``own`` (checked) are not stricter."""
+        """The policy with those settings of the host (checked) that are stricter."""
         changes = {}
         for key, value in host_settings.items():
             pick = min if key in _LOOSER_IS_MORE else max
@@ -79,7 +81,7 @@ SETTINGS = frozenset(f.name for f in fields(PlacementPolicy)) - {"exclude", "wei
 
 
 def of_master(opts: Mapping[str, Any]) -> PlacementPolicy:
-    """The PlacementPolicy of the master whose options these are."""
+    """The PlacementPolicy of the master with these options."""
     get = settings.of_master(opts)
     return from_config(settings.mapping(get, "placement"), settings.name_list(get, "exclude"))
 
@@ -102,7 +104,7 @@ def from_config(placement: object, exclude: Iterable[str] | None = ()) -> Placem
 def limits(placement: object) -> dict[str, Any]:
     """The settings of a host's own ``virt:placement`` that can be stricter than the master's.
 
-    Raises InvalidInput for unknown keys and for what is no number.
+    Raises InvalidInput for unknown keys and for values that are not numbers.
     """
     placement = mapping(placement, "virt:placement")
     placement.pop("weights", None)  # the master ranks
@@ -115,12 +117,12 @@ def limits(placement: object) -> dict[str, Any]:
 
 
 RATIOS = ("cpu", "memory", "disk")
-# far above all that any host has: what is counted with it stays a number
+# far above the size of any host, so that sums stay finite
 _MAX_NUMBER = 2**60
 
 
 def ratios(raw: object) -> dict[str, Any]:
-    """A host's own ``virt:ratios``. Raises InvalidInput, which names the ratio."""
+    """A host's own ``virt:ratios``. Raises InvalidInput that names the ratio."""
     raw = mapping(raw, "virt:ratios")
     for key, value in raw.items():
         if key not in RATIOS:
@@ -130,7 +132,7 @@ def ratios(raw: object) -> dict[str, Any]:
 
 
 def mapping(value: object, setting: str) -> dict[str, Any]:
-    """The setting as a dictionary. Raises InvalidInput for what is none."""
+    """The setting as a dictionary. Raises InvalidInput for any other type."""
     if value is not None and not isinstance(value, dict):
         raise InvalidInput(f"{setting} must be a mapping, not {units.short_repr(value)}")
     return dict(value or {})
@@ -144,7 +146,7 @@ def _unknown(names: Iterable[object]) -> InvalidInput:
 
 
 def number(value: Any, key: str, setting: str) -> None:
-    """Raises InvalidInput unless the value is a number from 0 with which one can count."""
+    """Raise InvalidInput unless the value is a finite number of at least 0."""
     fits = isinstance(value, (int, float)) and not isinstance(value, bool)
     if fits and value > _MAX_NUMBER:
         raise InvalidInput(f"{setting}: {key} is larger than 2^60")

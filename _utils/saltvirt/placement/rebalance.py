@@ -1,8 +1,8 @@
-"""Which moves make the cloud more even. Every move is simulated before the next is chosen.
+"""Find moves that balance the cloud. Each move is simulated before the next one is chosen.
 
-The score is the spread (standard deviation) of the promised fractions of memory and of vCPUs over
-the hosts, weighted 1 and 0.5 as Ganeti's balancer does for them. Rebalancers that act on every
-small difference move guests back and forth: hence a threshold, and a least gain per move.
+The score is the standard deviation of the promised fractions of memory and of vCPUs over the hosts,
+weighted 1 and 0.5 as in Ganeti's balancer. The threshold and the minimum gain per move prevent
+guests from moving back and forth.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ if TYPE_CHECKING:
 
 THRESHOLD = 0.1
 LEAST_GAIN = 0.01
-# only the fullest and the emptiest are looked at: a plan for 1,250 hosts stays cheap
+# only the fullest and the emptiest hosts are considered, so that a plan for 1,250 hosts takes
+# little time
 EDGE = 8
 
 
 @dataclass(frozen=True)
 class RebalanceMove:
-    """One guest from one host to another; before and after are the cloud's score."""
+    """A move of one guest to another host; before and after are the cloud's scores."""
 
     guest: str
     source: str
@@ -37,7 +38,7 @@ class RebalanceMove:
 
 
 def score(hosts: Sequence[Host], policy: PlacementPolicy) -> float:
-    """0 is even; memory counts twice what vCPUs count."""
+    """The imbalance of the hosts; 0 is balanced. Memory counts twice as much as vCPUs."""
     if len(hosts) < 2:
         return 0.0
     memory = [_fraction(h.used(policy, "memory_kib"), h.capacity_memory_kib(policy)) for h in hosts]
@@ -56,11 +57,10 @@ def plan(
     max_moves: int = 50,
     pinned: Collection[str] = (),
 ) -> list[RebalanceMove]:
-    """The moves, in order. Empty when the score is under the threshold or nothing gains.
+    """The moves in their order; none if the score is below the threshold or no move gains enough.
 
-    hosts: iterable of facts.Host; those in maintenance are left alone. max_moves: at most so many.
-    stay:
-    guests that are left where they are. No guest moves twice.
+    hosts: those in maintenance are ignored. max_moves: limit. pinned: guests that do not move. No
+    guest moves twice.
     """
     cloud = {host.name: host for host in hosts if not host.maintenance}
     moves: list[RebalanceMove] = []
@@ -76,8 +76,8 @@ def plan(
 
 
 def apply_move(cloud: dict[str, Host], move: RebalanceMove) -> dict[str, Host]:
-    """The cloud (name to Host) after the move. The source's disks stay counted there: they are
-    deleted when the guest has moved, and until then nobody can have their room."""
+    """The cloud (name to Host) after the move. The disks still count on the source, where they are
+    deleted only after the move."""
     source = cloud[move.source]
     guest = next(g for g in source.guests if g.name == move.guest)
     other_guests = tuple(g for g in source.guests if g.name != move.guest)
@@ -99,7 +99,7 @@ def _best(
         for move in _moves(guest, source, by_load[:EDGE], cloud, policy, now)
     ]
     best_score = min((move.after for move in moves), default=0.0)
-    # the one with less to copy must be worth its move, too: else the plan would end with it
+    # a move with less data to copy must gain enough, too, because the plan would end otherwise
     close_moves = [
         move
         for move in moves
@@ -112,7 +112,7 @@ def _best(
 
 
 def _copied_bytes(guest: Guest) -> int:
-    """How much of its disks would be copied at most."""
+    """The maximum size of the guest's disks that would be copied."""
     return sum(disk.size_bytes for disk in guest.disks if not disk.shared)
 
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from saltvirt.placement.policy import PlacementPolicy
 
 
-# guests that are no machines: no QEMU works for them
+# containers, which run without QEMU
 CONTAINERS = {"lxc", "openvz", "vz"}
 
 
@@ -32,9 +32,9 @@ class Demand(Protocol):
 
 @dataclass
 class ResourceSum:
-    """What some guests take: ``kib`` without, and ``pages`` of huge pages (size to KiB).
+    """What some guests take: ``kib`` of normal memory, and ``pages`` of huge pages (size to KiB).
 
-    machines, machine_vcpus, machine_kib: those that have a QEMU each.
+    machines, machine_vcpus, machine_kib: of the guests that run in QEMU.
     """
 
     vcpus: int = 0
@@ -45,7 +45,7 @@ class ResourceSum:
     machine_kib: int = 0
 
     def add(self, guest: Demand) -> None:
-        """Counts a facts.Guest or PlacementRequest."""
+        """Add a facts.Guest or PlacementRequest."""
         memory_kib = promised_kib(guest)
         self.vcpus += guest.vcpus
         if guest.page_kib is None:
@@ -59,12 +59,12 @@ class ResourceSum:
 
 
 def promised_kib(guest: Demand) -> int:
-    """The memory that a guest may have: what it may be given while it runs, too."""
+    """The memory that a guest may have, including what it may get while it runs."""
     return max(guest.memory_kib, guest.max_memory_kib)
 
 
 def total(guests: Iterable[Demand]) -> ResourceSum:
-    """The Sum of facts.Guests."""
+    """The ResourceSum of guests."""
     resources = ResourceSum()
     for guest in guests:
         resources.add(guest)
@@ -72,12 +72,12 @@ def total(guests: Iterable[Demand]) -> ResourceSum:
 
 
 def vcpus(resources: ResourceSum, _policy: PlacementPolicy) -> int:
-    """The vCPUs of a Sum."""
+    """The vCPUs of a ResourceSum."""
     return resources.vcpus
 
 
 def memory_kib(resources: ResourceSum, policy: PlacementPolicy) -> float:
-    """The memory of a Sum outside of huge pages, with what QEMU takes for its guests."""
+    """The memory of a ResourceSum outside huge pages, including the overhead of QEMU."""
     return (
         resources.kib
         + resources.machines * policy.overhead_kib
@@ -87,7 +87,7 @@ def memory_kib(resources: ResourceSum, policy: PlacementPolicy) -> float:
 
 
 def longest(mounts: Collection[str], path: str | None) -> str | None:
-    """The mount point that a path is below, or None."""
+    """The mount point of a path, or None."""
     while path:
         if path in mounts:
             return path

@@ -1,4 +1,4 @@
-"""Prepares a guest's disk: its name, its keys, its minion."""
+"""Prepare a guest's disk: set its name, its keys and its minion."""
 
 from saltvirt.seed.backends import apply, prove_free
 from saltvirt.seed.data import SeedData

@@ -1,5 +1,4 @@
-"""Fixed addresses in network configuration: whether a text has some, and the same text with DHCP in
-their place."""
+"""Static addresses in network configuration: detect them, and replace them with DHCP."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ def _has(pattern: str, text: str) -> bool:
 
 
 def _sections(text: str) -> Iterator[tuple[str, str]]:
-    """(section, line) of a text like that of systemd or NetworkManager."""
+    """(section, line) of a text in the format of systemd or NetworkManager."""
     section = ""
     for line in text.splitlines():
         match = _SECTION.match(line)
@@ -32,7 +31,7 @@ def in_networkd(text: str) -> bool:
 
 
 def networkd(text: str) -> str:
-    """Of systemd-networkd."""
+    """Replace static addresses of systemd-networkd."""
     lines: list[str] = []
     for section, line in _sections(text):
         if section in ("Address", "Route"):
@@ -50,7 +49,7 @@ def in_keyfile(text: str) -> bool:
 
 
 def keyfile(text: str) -> str:
-    """Of NetworkManager."""
+    """Replace static addresses of NetworkManager."""
     lines: list[str] = []
     for section, line in _sections(text):
         if section in ("ipv4", "ipv6"):
@@ -72,7 +71,7 @@ _FIXED = re.compile(
 
 
 def ifupdown(text: str) -> str:
-    """Of ifup: one stanza for an interface and family."""
+    """Replace static addresses of ifupdown, with one stanza per interface and family."""
     lines: list[str] = []
     stanzas: set[tuple[str, str]] = set()
     static = skipped = False
@@ -99,7 +98,7 @@ def in_ifcfg(text: str) -> bool:
 
 
 def ifcfg(text: str) -> str:
-    """Of the network scripts of EL, and of SUSE's."""
+    """Replace static addresses of ifcfg files of EL and SUSE."""
     pattern = re.compile(
         r"\s*(IPADDR|NETMASK|PREFIX|GATEWAY|IPV6ADDR|IPV6_DEFAULTGW|BROADCAST|IPV6_AUTOCONF"
         r"|IPV6_FORCE_ACCEPT_RA)[A-Z0-9_]*="

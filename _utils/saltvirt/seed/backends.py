@@ -1,4 +1,4 @@
-"""Chooses who shows us the guest's files, and seeds them."""
+"""Choose a backend that gives access to a guest's files, and seed the guest."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _INSTALL_HINTS = {
 
 
 def prove_free(path: str, format: str | None) -> None:
-    """Raises SeedFailed while another process has the disk open for writing."""
+    """Raise SeedFailed while another process has the disk open for writing."""
     try:
         inspect.inspect(path, format, folders=["/"], unused=True)
     except errors.ImageError as exc:
@@ -36,9 +36,9 @@ def prove_free(path: str, format: str | None) -> None:
 
 
 def choose(path: str, backend: str = AUTO) -> str:
-    """The back end for a path. Raises InvalidInput, Unsupported.
+    """The backend for a path. Raises InvalidInput, Unsupported.
 
-    ``auto`` is libguestfs: another is taken only when it is named, never for want of it.
+    ``auto`` is libguestfs; another backend is used only if it is configured, never as a fallback.
     """
     if backend not in BACKENDS:
         raise errors.InvalidInput(f"virt:seed:backend is one of {', '.join(BACKENDS)}")
@@ -66,11 +66,11 @@ def _shown(
 
 
 def apply(disk_path: str, disk_format: str | None, data: SeedData, backend: str = AUTO) -> str:
-    """Prepares a guest's disk, or a folder with its root file system, and returns the back end.
+    """Prepare a guest's disk, or a folder with its root file system, and return the backend.
 
-    disk_path: absolute path. disk_format: the disk's declared format; None for a folder.
-    data: a SeedData. Nothing stays mounted or running, and the disk was proven free after it.
-    Raises SeedFailed with the disk and the reason, InvalidInput, Unsupported.
+    disk_path: absolute path. disk_format: the declared format; None for a folder. data: a SeedData.
+    Afterwards nothing is mounted or running, and no process uses the disk. Raises SeedFailed with
+    the disk and the reason, InvalidInput, Unsupported.
     """
     chosen = choose(disk_path, backend)
     programs = data.install == INSTALL_IN_IMAGE

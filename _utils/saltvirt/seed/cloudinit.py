@@ -1,4 +1,4 @@
-"""What cloud-init reads about a guest: user-data, meta-data and network-config.
+"""The data of cloud-init for a guest: user-data, meta-data and network-config.
 
 https://cloudinit.readthedocs.io/en/latest/reference/datasources/nocloud.html
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _PKI = "/etc/salt/pki/minion"
 _BOOTSTRAP = "/etc/salt/salt-virt-bootstrap.sh"
 _OWN_HEADER = "#cloud-config\n{"  # an operator writes YAML
-# ours wins where both say something; lists are joined
+# values of Salt Virt take precedence; lists are joined
 _MERGE = "dict(no_replace,recurse_list)+list(append)+str(no_replace)"
 _KINDS = (
     ("#cloud-config-archive", "text/cloud-config-archive"),
@@ -42,7 +42,7 @@ def _file(path: str, text: str, mode: int) -> dict[str, str]:
 
 
 def _files(data: SeedData) -> Iterator[dict[str, str]]:
-    """The same files that seeding a disk writes."""
+    """The files that seeding a disk would write."""
     config = {**minion_config(data), "pki_dir": _PKI}
     yield _file("/etc/salt/minion", to_yaml(config), 0o640)
     yield _file("/etc/salt/minion_id", data.id, 0o644)
@@ -55,7 +55,8 @@ def _files(data: SeedData) -> Iterator[dict[str, str]]:
 
 
 def _start(data: SeedData) -> tuple[dict[str, Any], list[dict[str, str]]]:
-    """How the minion comes to run: it is there, is a package, or comes by a script."""
+    """How the minion is started: it exists in the image, is installed from a package, or by a
+    script."""
     if data.install == INSTALL_NEVER:
         commands = [["systemctl", "enable", "salt-minion"], ["systemctl", "restart", "salt-minion"]]
         return {"runcmd": commands}, []
@@ -72,7 +73,7 @@ def _module(data: SeedData) -> dict[str, Any]:
 
 
 def _names(data: SeedData) -> dict[str, Any]:
-    """How the guest is called."""
+    """The guest's host names."""
     if not data.hostname:
         return {}
     names = {"preserve_hostname": False, "hostname": data.hostname.split(".", maxsplit=1)[0]}
@@ -80,7 +81,7 @@ def _names(data: SeedData) -> dict[str, Any]:
 
 
 def cloud_config(data: SeedData) -> dict[str, Any]:
-    """Our cloud-config as a dict."""
+    """The cloud-config of Salt Virt as a dict."""
     start, extra_files = _start(data)
     return {"write_files": [*_files(data), *extra_files], **start, **_names(data)}
 
@@ -99,10 +100,10 @@ def _kind(text: str) -> str:
 
 
 def user_data(data: SeedData, extra: str | None = None) -> str:
-    """The user-data: our cloud-config, with the operator's own beside it.
+    """The user-data: the cloud-config of Salt Virt, and the operator's own data.
 
-    extra: the operator's text in any form that cloud-init takes. Where both are cloud-config,
-    cloud-init merges them: lists are joined, and ours wins for the rest.
+    extra: the operator's text in any format of cloud-init. If it is cloud-config, cloud-init merges
+    both: lists are joined, and Salt Virt's values take precedence.
     """
     own_text = _text(cloud_config(data))
     if not extra:
@@ -116,11 +117,11 @@ def user_data(data: SeedData, extra: str | None = None) -> str:
 
 
 def reissued(files: Mapping[str, str], data: SeedData, macs: Mapping[str, str]) -> dict[str, str]:
-    """The files of a guest's volume for the same system with another identity. cloud-init takes it
-    for the same instance: what it does once for an instance it does not do again.
+    """The files of a guest's volume with another identity for the same system. cloud-init treats it
+    as the same instance and does not repeat what it does once per instance.
 
-    macs: of a copy, each MAC address of the original to the copy's; an interface with a fixed
-    address asks DHCP in the copy. Raises SeedFailed for what we did not write.
+    macs: of a copy, each MAC address of the original to the copy's; an interface with a static
+    address uses DHCP in the copy. Raises SeedFailed for a volume that Salt Virt did not write.
     """
     try:
         metadata = {**json.loads(files["meta-data"]), "local-hostname": data.id}
@@ -147,7 +148,7 @@ def _bind_macs(text: str, macs: Mapping[str, str]) -> str:
 
 
 def _with_identity(text: str, data: SeedData) -> str:
-    """The user-data, in whose cloud-config of ours all that is the guest's own is replaced."""
+    """The user-data with the guest's own values replaced in the cloud-config of Salt Virt."""
     if text.startswith(_OWN_HEADER):
         return _replace_identity(text, data)
     message = email.message_from_string(text)
@@ -172,16 +173,16 @@ def _replace_identity(text: str, data: SeedData) -> str:
 
 
 def meta_data(name: str) -> str:
-    """The meta-data; each guest that is made is a new instance to cloud-init."""
+    """The meta-data. Each new guest is a new instance to cloud-init."""
     metadata = {"instance-id": f"{name}-{secrets.token_hex(8)}", "local-hostname": name}
     return json.dumps(metadata) + "\n"
 
 
 def network_config(nics: Iterable[Nic]) -> str:
-    """The network-config, version 2, which knows interfaces by their MAC addresses.
+    """The network-config, version 2, which matches interfaces by their MAC addresses.
 
     nics: list of dicts: ``mac``, and for a static address ``addresses`` (list of CIDR),
-    ``gateways`` (list), ``nameservers`` (list), ``search`` (list). Others ask DHCP.
+    ``gateways`` (list), ``nameservers`` (list), ``search`` (list). Other interfaces use DHCP.
     """
     ethernets = {}
     for number, nic in enumerate(nics):

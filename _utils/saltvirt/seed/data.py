@@ -1,4 +1,4 @@
-"""What a guest's disk is prepared with."""
+"""The data with which a guest's disk is prepared."""
 
 from __future__ import annotations
 
@@ -12,30 +12,29 @@ from saltvirt import errors, names
 INSTALL_IN_IMAGE, INSTALL_AT_BOOT, INSTALL_NEVER = "image", "boot", "never"
 INSTALL_BY_CLOUD_INIT = "cloud-init"  # if the image has none
 
-# an interface of the guest: its mac, and perhaps addresses (CIDR), gateways, nameservers, search,
-# and original_mac if the guest is a copy of another
+# an interface of the guest: mac, and optionally addresses (CIDR), gateways, nameservers, search,
+# and original_mac if the guest is a copy
 Nic = Mapping[str, Any]
 
 
 def _ignore(_text: str) -> None:
-    """The default of ``tell``."""
+    """The default of ``report``."""
 
 
 @dataclass(frozen=True)
 class SeedData:
-    """Everything that goes into one guest.
+    """Everything that is written to one guest.
 
-    id: the minion id. private_key, public_key: PEM of its own pair. master: a name or address,
-    or a list of them. config: more minion options. master_public_key: PEM of the one master
-    that the guest is to trust. master_sign_key: PEM of master_sign.pub, for masters that sign.
-    grains: dict of static grains. startup_states: ``highstate`` or ``top``, or a list of states.
-    autosign_grains: dict of grains whose names the master's autosign_grains know.
-    hostname: None leaves the image's. install: what to do where there is no minion: ``image``
-    runs ``bootstrap`` inside the image, ``boot`` at the first boot, ``cloud-init`` leaves it to
-    that. bootstrap: a callable that
-    returns the script's text, called only when it is needed. nics: see network.configure. macs: of
-    a copy, each MAC address that its original has to its own. tell: called with what the operator
-    should know.
+    id: the minion id. private_key, public_key: PEM of its own pair. master: a name or address, or a
+    list of them. config: further minion options. master_public_key: PEM of the one master that the
+    guest trusts. master_sign_key: PEM of master_sign.pub, for masters that sign. grains: dict of
+    static grains. startup_states: ``highstate`` or ``top``, or a list of states. autosign_grains:
+    dict of grains named in the master's autosign_grains. hostname: None keeps the image's.
+
+    install: what to do if there is no minion: ``image`` runs ``bootstrap`` inside the image,
+    ``boot`` at the first boot, ``cloud-init`` leaves it to that. bootstrap: returns the script's
+    text, called only if needed. nics: see network.configure. macs: of a copy, each MAC address of
+    the original to the copy's. report: called with messages for the operator.
     """
 
     id: str
@@ -68,7 +67,7 @@ class SeedData:
 
 
 def minion_config(data: SeedData) -> dict[str, Any]:
-    """The minion's configuration as a dict; what SeedData says wins over ``config``."""
+    """The minion's configuration as a dict; values of SeedData take precedence over ``config``."""
     config = dict(data.config)
     grains = {**(config.get("grains") or {}), **data.grains, **data.autosign_grains}
     config["id"] = data.id
@@ -87,9 +86,9 @@ def minion_config(data: SeedData) -> dict[str, Any]:
 
 
 def to_yaml(config: Mapping[str, Any]) -> str:
-    """YAML of a dict of plain data: one option a line, its value as JSON, which YAML reads.
+    """YAML of a dict of plain data: one option per line, its value as JSON, which is valid YAML.
 
-    Raises InvalidInput for a value that is no plain data.
+    Raises InvalidInput for a value that is not plain data.
     """
     lines = ["# Written by Salt Virt when this guest was made."]
     for option, value in sorted(config.items()):

@@ -1,4 +1,4 @@
-"""What is to be done in a guest's tree, looked at as a whole before anything of it is done."""
+"""Collect the changes of a guest's files, and check all of them before the first one is made."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PART = "it is partially seeded: correct that and seed it again, or create the gu
 
 @contextlib.contextmanager
 def _named(path: str) -> Iterator[None]:
-    """What this host's kernel says of a path of the guest, with the path's name."""
+    """Add the path to errors that this host's kernel reports for a file of the guest."""
     try:
         yield
     except OSError as exc:
@@ -27,7 +27,7 @@ def _named(path: str) -> Iterator[None]:
 
 
 class Draft:
-    """Has the methods of a tree: reads at once, and does nothing else before ``commit``."""
+    """Has the methods of a tree: reads at once, and changes nothing before ``commit``."""
 
     def __init__(self, tree: GuestSystem) -> None:
         self._tree = tree
@@ -76,7 +76,7 @@ class Draft:
         self._prove_folder(posixpath.dirname(path))
 
     def _prove_folder(self, path: str) -> None:
-        """The path, or what is there of it, is a folder."""
+        """Raise SeedFailed unless the existing part of the path is a folder."""
         parent = path
         while parent not in self._folders and not self.is_dir(parent):
             if self.exists(parent):
@@ -97,7 +97,8 @@ class Draft:
             )
 
     def commit(self) -> None:
-        """Does all of it, in order. Raises SeedFailed, which says that a part is done."""
+        """Make all changes in their order. Raises SeedFailed, which says that the guest is
+        partially seeded."""
         self._prove_room()
         for name, path, *arguments in self._steps:
             with partially_seeded(), _named(path):
@@ -109,7 +110,7 @@ class Draft:
 
 @contextlib.contextmanager
 def partially_seeded() -> Iterator[None]:
-    """An error inside says that the guest is partially seeded."""
+    """Add to an error inside the block that the guest is partially seeded."""
     try:
         yield
     except errors.VirtError as exc:

@@ -1,4 +1,4 @@
-"""systemd units for what can be done only when the guest runs."""
+"""systemd units for tasks that can be done only in the running guest."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ UNIT = "salt-virt-bootstrap.service"
 SSH_UNIT = "salt-virt-ssh-keys.service"
 SCRIPT = "/etc/salt/salt-virt-bootstrap.sh"
 
-# Debian makes host keys only when the package is installed. ssh.socket of Ubuntu comes before
-# sockets.target, and that before basic.target: after basic.target, as units are by default, it
+# Debian generates host keys only when the package is installed. Ubuntu's ssh.socket starts before
+# sockets.target, and that before basic.target: after basic.target, the default for units, this unit
 # would be in an ordering cycle, which systemd breaks by not starting one of them.
 SSH_KEYS = """\
 [Unit]
@@ -46,8 +46,8 @@ WantedBy=multi-user.target
 
 
 def files(bootstrap: str, args: str) -> list[tuple[str, str, int]]:
-    """(path, text, mode) of what runs the bootstrap script once, at the first boot that has a
-    network; it is tried again at the next boot until it succeeds."""
+    """(path, text, mode) of files that run the bootstrap script at the first boot with a network;
+    it is repeated at the next boot until it succeeds."""
     unit = _BOOTSTRAP.format(script=SCRIPT, unit=UNIT, args=args.replace("%", "%%"))
     return [
         (SCRIPT, bootstrap, 0o700),

@@ -1,6 +1,6 @@
-"""What is done inside a guest's file system, whatever shows it to us.
+"""Prepare a guest's file system, independent of the backend.
 
-``tree`` is one of seed.tree.DirTree or seed.guestfish.Tree: both take absolute paths of the
+``tree`` is a seed.tree.DirTree or seed.guestfish.GuestfishTree: both take absolute paths of the
 guest and never leave its root.
 """
 
@@ -42,7 +42,7 @@ DROP_IN = "zz-salt-virt.conf"
 def _service(tree: GuestFiles) -> tuple[str | None, str]:
     """(name of the minion's service, its configuration folder), or (None, /etc/salt).
 
-    A program that nothing starts is no minion.
+    A program without a service that starts it does not count as a minion.
     """
     if any(tree.exists(path) for path in _MINIONS) and _starts(tree, "salt-minion"):
         return "salt-minion", "/etc/salt"
@@ -52,13 +52,13 @@ def _service(tree: GuestFiles) -> tuple[str | None, str]:
 
 
 def _starts(tree: GuestFiles, service: str) -> bool:
-    """Whether the system has something that starts the service at boot."""
+    """Whether the system starts the service at boot."""
     places = [f"{folder}/{service}.service" for folder in _UNIT_FOLDERS]
     return not has_systemd(tree) or any(map(tree.exists, [*places, f"/etc/init.d/{service}"]))
 
 
 def _write_config(tree: GuestFiles, data: SeedData, folder: str) -> str:
-    """The configuration, and the same again where the image's own drop-ins would win."""
+    """Write the configuration, and write it again where drop-ins of the image would override it."""
     config = minion_config(data)
     pki = config.get("pki_dir") or f"{folder}/pki/minion"
     text = to_yaml({**config, "pki_dir": pki}).encode()
@@ -78,7 +78,7 @@ def _write_keys(tree: GuestFiles, data: SeedData, pki: str) -> None:
         ("minion_master.pub", data.master_public_key),
         ("master_sign.pub", data.master_sign_key),
     ):
-        # without ours, the image's is the key of another master
+        # if there is no new key, the image's belongs to another master
         if key:
             tree.write(f"{pki}/{name}", key.encode(), 0o644)
         else:
@@ -100,7 +100,7 @@ def _write_hostname(tree: GuestFiles, hostname: str) -> None:
 
 
 def _reset_machine_id(tree: GuestFiles) -> None:
-    """An empty file makes systemd write a new id at the next boot."""
+    """Empty the file, so that systemd generates a new id at the next boot."""
     if tree.exists("/etc/machine-id"):
         tree.write("/etc/machine-id", b"", 0o444)
     if tree.is_file("/var/lib/dbus/machine-id"):
@@ -112,7 +112,7 @@ def has_systemd(tree: GuestFiles) -> bool:
 
 
 def enable(tree: GuestFiles, unit: str) -> None:
-    """Lets systemd start a unit at boot."""
+    """Make systemd start a unit at boot."""
     for folder in _UNIT_FOLDERS:
         if tree.exists(f"{folder}/{unit}"):
             tree.make_dir(_WANTS, 0o755)
@@ -121,12 +121,14 @@ def enable(tree: GuestFiles, unit: str) -> None:
 
 
 def _ssh_keys(tree: GuestFiles, reset: bool) -> None:
-    """The host keys of the image go with ``reset``. Where there are none then, the system makes its
-    own at boot: images of Debian and Ubuntu have none, and leave them to cloud-init."""
+    """Remove the image's host keys if ``reset`` is set. If there are none then, the system
+    generates its own at boot: images of Debian and Ubuntu have none and leave them to
+    cloud-init."""
     paths = [f"/etc/ssh/{n}" for n in tree.names("/etc/ssh") if n.startswith("ssh_host_")]
     host_keys = [path for path in paths if not tree.is_dir(path)]
     serves = any(map(tree.exists, _SSH_SERVERS))
-    # first: who is killed in between finds no keys the next time, and nothing would make new ones
+    # first: a process that is killed in between would find no keys the next time, and no new ones
+    # would be generated
     if (reset or not host_keys) and (host_keys or serves) and has_systemd(tree):
         tree.write(f"{_UNIT_FOLDERS[0]}/{firstboot.SSH_UNIT}", firstboot.SSH_KEYS.encode(), 0o644)
         enable(tree, firstboot.SSH_UNIT)
@@ -136,7 +138,7 @@ def _ssh_keys(tree: GuestFiles, reset: bool) -> None:
 
 
 def _install(tree: GuestFiles, data: SeedData) -> str | None:
-    """Puts a minion where there is none; the script that has to be run for it, or None."""
+    """Install a minion if there is none. Returns a script that has to be run, or None."""
     if data.install == INSTALL_NEVER:
         raise errors.SeedFailed(
             f"the image of {data.id} has no salt-minion; its configuration and keys would be "
@@ -161,10 +163,10 @@ def _run(tree: GuestSystem, script: str, args: str) -> None:
 
 
 def seed(tree: GuestSystem, data: SeedData) -> None:
-    """Prepares the guest. Raises SeedFailed when the tree holds no system or cannot take it.
+    """Prepare the guest. Raises SeedFailed if the tree contains no system or cannot be changed.
 
-    All is looked at before anything is written: what cannot be seeded is as it was, unless the
-    error says that it is partially seeded.
+    Everything is checked before anything is written: after an error the guest is unchanged, unless
+    the error says that it is partially seeded.
     """
     draft = Draft(tree)
     if not draft.is_dir("/etc"):

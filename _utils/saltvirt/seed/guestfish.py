@@ -1,7 +1,8 @@
-"""libguestfs: a foreign file system is read by a small virtual machine, never by this host.
+"""Access a guest's files through libguestfs: a small virtual machine reads the foreign file system,
+never this host.
 
-One guestfish is our child and reads commands from a pipe. When we die, however that comes
-about, the pipe closes and guestfish ends with its appliance: nothing is left behind.
+guestfish is a child process that reads commands from a pipe. If this process dies, the pipe closes
+and guestfish ends with its appliance.
 """
 
 from __future__ import annotations
@@ -39,22 +40,21 @@ _NO_ROOT = {"", "vfat", "swap", "unknown"}
 _MAX_PARTITIONS = 64  # the appliance takes seconds for each where it runs without KVM
 _MAX_MOUNTS = 32  # of what the guest's fstab names
 _ERROR = "libguestfs: error: "
-# one command, the start of the appliance with emulation among them; and its end
+# timeouts of a command, including the start of the appliance without KVM, and of the end
 _COMMAND_S, _END_S = 600, 60
-# By KVM the appliance is there in seconds, and once in a minute, when libguestfs builds it. There
-# are hosts, mostly virtual machines, whose /dev/kvm answers while nothing ever boots by it: that
-# is waited for once a day.
+# With KVM the appliance starts in seconds, or in a minute when libguestfs builds it. On some hosts,
+# mostly virtual machines, /dev/kvm exists but nothing boots with it; that is tried once a day.
 _KVM_S, _KVM_AGAIN_S = 120, 24 * 3600
 _NO_KVM = f"{paths.RUN}/appliance-without-kvm"
 
 
 def available() -> bool:
-    """Is guestfish installed?"""
+    """Whether guestfish is installed."""
     return shutil.which("guestfish") is not None
 
 
 def quote(text: str) -> str:
-    """A string as guestfish reads it."""
+    """A string in guestfish's syntax."""
     escapes = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"}
     out = "".join(
         escapes.get(char) or (char if ord(char) >= 32 else f"\\x{ord(char):02x}") for char in text
@@ -64,8 +64,8 @@ def quote(text: str) -> str:
 
 @dataclass(frozen=True)
 class Added:
-    """A disk of the appliance. read_only: what is written there goes to a file of libguestfs'.
-    socket: path is the name of an export of the NBD server there."""
+    """A disk of the appliance. read_only: writes go to a temporary file of libguestfs. socket: of
+    an NBD server; path is then the name of its export."""
 
     path: str
     format: str
@@ -74,9 +74,10 @@ class Added:
 
 
 class Session:
-    """A guestfish that runs. Use as a context manager; it has ended when the block has.
+    """A running guestfish. Use it as a context manager, which ends it.
 
-    scratch: a folder of root's alone for what libguestfs keeps meanwhile; None: its own.
+    scratch: a folder, accessible by root only, for temporary files of libguestfs; None: its
+    default.
     """
 
     def __init__(self, software_only: bool = False, scratch: str | None = None) -> None:
@@ -113,7 +114,7 @@ class Session:
         self._errors.close()
 
     def _kill(self) -> None:
-        """Ends guestfish and its appliance: until QEMU is gone, it has the disks locked."""
+        """End guestfish and its appliance: QEMU locks the disks until it has ended."""
         if self._process.poll() is not None:  # its number may be another's by now
             return
         group = self._process.pid
@@ -137,9 +138,10 @@ class Session:
         timeout_s: float,
         on_data: Callable[[bytes], object] | None,
     ) -> bytes:
-        """What came before the mark; the session is over where it does not come, or too much.
-        on_data: it gets all that came before instead; then timeout_s is from one piece to the
-        next."""
+        """The output before the mark. The session ends after a timeout or too much output.
+
+        on_data: receives the output instead; timeout_s is then the time between two chunks.
+        """
         out, end = b"", time.monotonic() + timeout_s
         stream = tools.pipe(self._process.stdout).fileno()
         while not out.endswith(mark):
@@ -162,8 +164,8 @@ class Session:
         return out[: -len(mark)]
 
     def save(self, take: Callable[[bytes], object], command: str, *arguments: object) -> None:
-        """Hands over what one command prints, piece by piece, however much that is. The session is
-        over where take raises. Raises as run does."""
+        """Pass the output of a command to ``take`` in chunks, without a limit. The session ends if
+        ``take`` raises an error. Raises the errors of run."""
         try:
             self._execute(command, arguments, _COMMAND_S, take)
         except BaseException:
@@ -171,8 +173,8 @@ class Session:
             raise
 
     def run(self, command: str, *arguments: object, timeout_s: float | None = None) -> bytes:
-        """What one command printed, as bytes. Raises SeedFailed with guestfish's own words, or
-        when it takes longer than ``timeout_s``."""
+        """The output of a command as bytes. Raises SeedFailed with guestfish's error, or after
+        ``timeout_s``."""
         return self._execute(command, arguments, timeout_s or _COMMAND_S)
 
     def _execute(
@@ -203,7 +205,7 @@ class Session:
 
 
 def _has_living(group: int) -> bool:
-    """Does a process of this group run? One that has ended and that nobody waits for does not."""
+    """Whether a process of this group runs, not counting zombies."""
     for path in glob.glob("/proc/[0-9]*/stat"):
         with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
             state, _parent, its_group = file.read().rpartition(")")[2].split()[:3]
@@ -213,7 +215,7 @@ def _has_living(group: int) -> bool:
 
 
 class GuestfishTree:
-    """The guest's files. Paths are the guest's; links are followed inside of it alone."""
+    """The guest's files. Paths are the guest's; links are followed inside the guest only."""
 
     def __init__(self, session: Session) -> None:
         self._run = session.run
@@ -226,7 +228,7 @@ class GuestfishTree:
         return self._text("is-dir", path, "followsymlinks:true") == "true"
 
     def is_file(self, path: str) -> bool:
-        """A file itself, not a link to one."""
+        """Whether it is a regular file, not a link."""
         return self._text("is-file", path) == "true"
 
     def names(self, path: str) -> list[str]:
@@ -267,7 +269,7 @@ class GuestfishTree:
         self._run("ln-sf", target, path)
 
     def free_space(self) -> FreeSpace:
-        """The Room of its file system."""
+        """The FreeSpace of the guest's file system."""
         lines = (line.partition(": ") for line in self._text("statvfs", "/").splitlines())
         values = {name: int(number) for name, _, number in lines}
         free = values["ffree"] if values["files"] else None
@@ -277,10 +279,10 @@ class GuestfishTree:
 
     @staticmethod
     def prove_scripts() -> None:
-        """The appliance runs any."""
+        """Do nothing: the appliance can run scripts."""
 
     def run_script(self, script: str, args: str) -> None:
-        """Runs a shell script inside of the guest's system, in the appliance."""
+        """Run a shell script inside the guest's system, in the appliance."""
         path = f"/tmp/salt-virt-{secrets.token_hex(8)}.sh"
         self.write(path, script.encode(), 0o700)
         try:
@@ -291,7 +293,7 @@ class GuestfishTree:
 
 
 def _kinds(session: Session) -> dict[str, str]:
-    """What is in each partition, or on each disk where there are none, as libblkid calls it."""
+    """The type of each partition, or of each disk without partitions, as named by libblkid."""
     devices = session.text("list-partitions").split() or session.text("list-devices").split()
     if len(devices) > _MAX_PARTITIONS:
         raise errors.SeedFailed(f"it has {len(devices)} partitions, more than {_MAX_PARTITIONS}")
@@ -299,7 +301,7 @@ def _kinds(session: Session) -> dict[str, str]:
 
 
 def _root_of_plain(kinds: dict[str, str]) -> str | None:
-    """The one partition that can hold a system, if the disk is as plain as that."""
+    """The only partition that can contain a system, if the disk is that simple."""
     plain = [device for device, kind in kinds.items() if kind in _PLAIN]
     return plain[0] if len(plain) == 1 and not _special(kinds) else None
 
@@ -309,7 +311,8 @@ def _special(kinds: dict[str, str]) -> list[str]:
 
 
 def _mount_inspected(session: Session) -> bool:
-    """Lets libguestfs find the system: several partitions, LVM, subvolumes. Is there one?"""
+    """Let libguestfs find and mount the system, with several partitions, LVM or subvolumes. False
+    if there is none."""
     roots = session.text("inspect-os").split()
     if not roots:
         return _mount_any(session)
@@ -329,7 +332,7 @@ def _mount_inspected(session: Session) -> bool:
 
 
 def _mount_any(session: Session) -> bool:
-    """A system that libguestfs does not know by name is still one if it looks like one."""
+    """Mount a system that libguestfs does not recognize but that looks like one."""
     for line in session.text("list-filesystems").splitlines():
         device, _, kind = line.partition(": ")
         if kind.strip() in _NO_ROOT:
@@ -359,7 +362,7 @@ def _mount(session: Session) -> None:
 def launch(
     disks: Sequence[Added], network: bool = False, scratch: str | None = None
 ) -> Iterator[Session]:
-    """A session whose appliance runs; by software alone where the host's KVM is not usable. Raises
+    """A session with a running appliance, without KVM if the host's KVM is unusable. Raises
     SeedFailed."""
     failed: errors.SeedFailed | None = None
     for software_only in _software_modes():
@@ -385,7 +388,7 @@ def launch(
 
 
 def _software_modes() -> tuple[bool, ...]:
-    """By software alone, or by KVM first, and where that fails by software."""
+    """The modes to try: without KVM only, or with KVM first."""
     if not os.path.exists("/dev/kvm"):
         return (True,)
     try:
@@ -396,7 +399,7 @@ def _software_modes() -> tuple[bool, ...]:
 
 
 def _remember(failed: errors.SeedFailed) -> None:
-    """That the appliance starts by software, and by KVM it did not."""
+    """Record that the appliance starts without KVM but not with KVM."""
     log.warning("libguestfs is used without this host's KVM for a day: by that, %s", failed)
     with contextlib.suppress(OSError, errors.OperationFailed):  # then it is tried each time
         locks.private(paths.RUN)
@@ -406,10 +409,11 @@ def _remember(failed: errors.SeedFailed) -> None:
 
 @contextlib.contextmanager
 def open_tree(path: str, format: str, network: bool = False) -> Iterator[GuestfishTree]:
-    """The Tree of the system on a disk image, for the block; written back when it ends.
+    """The GuestfishTree of the system on a disk image, for the block; its changes are written when
+    the block ends.
 
-    path: absolute path of an image that no guest uses. format: its declared format.
-    Raises SeedFailed.
+    path: absolute path of an image that no guest uses. format: its declared format. Raises
+    SeedFailed.
     """
     with launch([Added(path, format)], network) as session:
         _mount(session)

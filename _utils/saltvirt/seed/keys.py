@@ -1,4 +1,5 @@
-"""A guest's key pair, made on its hypervisor. It travels in pipes, never through a file here."""
+"""Generate a guest's key pair on its hypervisor. Keys are passed through pipes, never through
+files."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ _FEWEST_BITS = 2048
 def generate(bits: int = DEFAULT_BITS) -> tuple[str, str]:
     """A new RSA pair: (private PEM, public PEM).
 
-    bits: at least 2048. Raises InvalidInput, SeedFailed when openssl fails.
+    bits: at least 2048. Raises InvalidInput, and SeedFailed if openssl fails.
     """
     if not re.fullmatch("[0-9]{1,5}", str(bits)) or int(bits) < _FEWEST_BITS:
         raise errors.InvalidInput(f"a key of {bits!r} bits: give {_FEWEST_BITS} or more")
@@ -30,7 +31,7 @@ def generate(bits: int = DEFAULT_BITS) -> tuple[str, str]:
 
 
 def begin(bits: int = DEFAULT_BITS) -> Future[tuple[str, str]]:
-    """Like :func:`generate`, beside other work: a Future of the pair."""
+    """Generate a pair in the background, and return its Future."""
     pool = ThreadPoolExecutor(1)
     future = pool.submit(generate, bits)
     pool.shutdown(wait=False)
@@ -38,7 +39,7 @@ def begin(bits: int = DEFAULT_BITS) -> Future[tuple[str, str]]:
 
 
 def public_of(private: str) -> str:
-    """The public PEM that belongs to a private one. Raises SeedFailed when it is no key."""
+    """The public PEM of a private key. Raises SeedFailed if it is no key."""
     out = tools.run(
         ["openssl", "rsa", "-passin", "pass:", "-pubout"],
         "read the guest's private key",
@@ -49,9 +50,9 @@ def public_of(private: str) -> str:
 
 
 def pair(private: str, public: str | None) -> tuple[str, str]:
-    """The pair that the caller gave, when both halves belong together.
+    """The caller's pair, if both halves belong together.
 
-    Raises InvalidInput when they do not.
+    Raises InvalidInput otherwise.
     """
     try:
         derived = public_of(private)

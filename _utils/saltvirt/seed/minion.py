@@ -1,4 +1,4 @@
-"""What a guest's minion is told, as its hypervisor's own minion knows it."""
+"""Build a guest's minion configuration from that of its hypervisor's minion."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ T = TypeVar("T")
 
 @dataclass
 class SeedRequest:
-    """What the caller asked for one guest.
+    """The caller's request for one guest.
 
     config: minion options. grains, autosign_grains, startup_states: see SeedData. pub_key,
-    priv_key: PEM or absolute paths of files; both or neither. install: allowed to install a
-    minion. prep_install: do that at the first boot. same_system: it is the system that it was,
-    under another name: it keeps its machine-id and SSH host keys.
+    priv_key: PEM or absolute paths of files; both or neither. install: a minion may be installed.
+    prep_install: install it at the first boot. same_system: the same system with another name,
+    which keeps its machine-id and SSH host keys.
     """
 
     config: dict[str, Any] = field(default_factory=dict)
@@ -53,7 +53,7 @@ def _text(value: None, label: str) -> None: ...
 @overload
 def _text(value: str | None, label: str) -> str | None: ...
 def _text(value: str | None, label: str) -> str | None:
-    """The PEM itself, of a PEM or of an absolute path."""
+    """The PEM of a PEM or of an absolute path."""
     if value and str(value).startswith("/"):
         try:
             with open(value, encoding="utf-8") as file:
@@ -69,7 +69,7 @@ def _macs(nics: Iterable[Nic]) -> dict[str, str]:
 
 
 class Hypervisor:
-    """Makes SeedData out of a SeedRequest and the hypervisor's own minion.
+    """Builds SeedData from a SeedRequest and the hypervisor's own minion.
 
     call: ``__salt__`` of the hypervisor's minion. opts: its options.
     """
@@ -81,11 +81,11 @@ class Hypervisor:
         self._volume = False  # the guest has one: cloud-init installs its minion
 
     def _set(self, read: Callable[..., T], key: str, *default: Any) -> T:
-        """``virt:seed:<key>``. read: a reader of settings."""
+        """The setting ``virt:seed:<key>``. read: a function of settings."""
         return read(self._call["config.get"], f"seed:{key}", *default)
 
     def bootstrap(self) -> str:
-        """The text of the bootstrap script: ``virt:seed:bootstrap``, else Salt's own."""
+        """The text of the bootstrap script: ``virt:seed:bootstrap``, or else Salt's own."""
         script = self._set(settings.text, "bootstrap")
         if script and script.startswith("salt://"):
             script = self._call["cp.cache_file"](script)
@@ -118,13 +118,13 @@ class Hypervisor:
         return self._set(settings.integer, "keysize", keys.DEFAULT_BITS)
 
     def begin(self, request: SeedRequest) -> None:
-        """Begins to make the guest's keys, which takes a while, beside other work. Its disk and
-        its volume for cloud-init get the same."""
+        """Start to generate the guest's keys in the background. Its disk and its cloud-init volume
+        get the same pair."""
         if not request.priv_key:
             self._pending_pair = keys.begin(self._keysize())
 
     def _own_key(self, name: str) -> str | None:
-        """A key that our own minion holds of its master."""
+        """A key of the master that the hypervisor's minion has stored."""
         try:
             with open(os.path.join(self._opts["pki_dir"], name), encoding="utf-8") as file:
                 return file.read()
@@ -142,13 +142,14 @@ class Hypervisor:
         return INSTALL_AT_BOOT if at_boot else INSTALL_IN_IMAGE
 
     def config(self, request: SeedRequest) -> dict[str, Any]:
-        """The minion options: ``virt:seed:config``, then the caller's, then our own master."""
+        """The minion options: ``virt:seed:config``, overridden by the caller's, then the
+        hypervisor's own master."""
         config = {**self._set(settings.mapping, "config"), **(request.config or {})}
         config.setdefault("master", self._opts.get("master"))
         return config
 
     def data(self, name: str, request: SeedRequest) -> SeedData:
-        """The SeedData for the guest ``name``. Raises InvalidInput."""
+        """The SeedData of the guest ``name``. Raises InvalidInput."""
         config = self.config(request)
         is_own_master = config["master"] == self._opts.get("master")
         private, public = self._pair(request)
@@ -181,10 +182,10 @@ class Hypervisor:
         nics: Iterable[Nic] = (),
         report: Callable[[str], object] | None = None,
     ) -> str:
-        """Seeds a disk or folder and returns the guest's public key (PEM).
+        """Seed a disk or folder, and return the guest's public key (PEM).
 
-        nics: the guest's interfaces, see network.configure. report: see SeedData.
-        Raises SeedFailed, InvalidInput, Unsupported.
+        nics: the guest's interfaces, see network.configure. report: see SeedData. Raises
+        SeedFailed, InvalidInput, Unsupported.
         """
         nics = list(nics)
         data = dataclasses.replace(self.data(name, request), nics=nics, macs=_macs(nics))
@@ -201,11 +202,11 @@ class Hypervisor:
         request: SeedRequest,
         extra: str | None = None,
     ) -> str:
-        """Makes the volume for cloud-init at ``path``; returns the guest's public key (PEM).
+        """Create the cloud-init volume at ``path``, and return the guest's public key (PEM).
 
-        nics, extra: see cloudinit.network_config and cloudinit.user_data. A bootstrap script
-        is used only where ``virt:seed:bootstrap`` names one: the package else.
-        Raises SeedFailed, InvalidInput, Unsupported.
+        nics, extra: see cloudinit.network_config and cloudinit.user_data. A bootstrap script is
+        used only if ``virt:seed:bootstrap`` is set, otherwise the package. Raises SeedFailed,
+        InvalidInput, Unsupported.
         """
         data = self.data(name, request)
         if not self._set(settings.text, "bootstrap"):
@@ -222,8 +223,8 @@ class Hypervisor:
     def reissue(
         self, name: str, old: str, path: str, request: SeedRequest, nics: Iterable[Nic] = ()
     ) -> None:
-        """Makes the volume ``path`` of the volume ``old``, with another identity; the disk that is
-        seeded next gets the same. Raises SeedFailed, InvalidInput, Unsupported."""
+        """Create the volume ``path`` from the volume ``old`` with another identity; the disk that
+        is seeded next gets the same one. Raises SeedFailed, InvalidInput, Unsupported."""
         self._volume = True
         files = nocloud.read(old)
         nocloud.write(path, cloudinit.reissued(files, self.data(name, request), _macs(nics)))

@@ -1,8 +1,8 @@
-"""Shows a guest's files by this host's own kernel, where there is no libguestfs.
+"""Access a guest's files through this host's own kernel, for hosts without libguestfs.
 
-Everything is mounted in a mount namespace of its own, which a ``cat`` holds open that reads
-from us. When we die, however that comes about, the pipe closes, and the kernel takes back the
-mounts and the loop devices. Other processes of this host never see them.
+Everything is mounted in a separate mount namespace, which a ``cat`` keeps open that reads from this
+process. If this process dies, the pipe closes, and the kernel removes the mounts and the loop
+devices. Other processes of the host never see them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _TIMEOUT_S = 20
 _MAX_REASONS = 5  # why a file system was passed over
-# an ext file system may say that the kernel is to panic at an error in it
+# an ext file system may request a kernel panic if it has errors
 _EXT = ",errors=remount-ro"
 _OPTIONS = {
     "ext2": _EXT,
@@ -37,16 +37,16 @@ _OPTIONS = {
     "xfs": ",nouuid",  # clones of one image have one UUID
     "btrfs": "",
 }
-# where the system is in a btrfs whose default is the top of the tree
+# folders of the system in a btrfs whose default subvolume is the top of the tree
 _SUBVOLUMES = (".", "@", "root", "@rootfs")
 
 
 class Space:
-    """A mount namespace with a private folder, for as long as the block lasts."""
+    """A mount namespace with a private folder, for the block."""
 
     def __init__(self) -> None:
         self.folder, self._mark = locks.private_folder(locks.RUN, "seed-")
-        # cat ends when our end of the pipe is closed, by us or by our death
+        # cat ends when this end of the pipe is closed, also by the death of this process
         self._holder = subprocess.Popen(
             ["unshare", "--mount", "--propagation", "private", "sh", "-c", "echo; exec cat"],
             stdin=subprocess.PIPE,
@@ -65,14 +65,14 @@ class Space:
         os.close(self._mark)
 
     def enter(self, argv: Sequence[str]) -> list[str]:
-        """The argv that runs inside."""
+        """The argv that runs inside the namespace."""
         return ["nsenter", f"--mount=/proc/{self._holder.pid}/ns/mnt", "--", *argv]
 
     def run(self, argv: Sequence[str], action: str) -> bytes:
         return tools.run(self.enter(argv), action, errors.SeedFailed, timeout_s=_TIMEOUT_S)
 
     def outside(self, path: str) -> str:
-        """The path by which we reach what is mounted inside."""
+        """The path of a mounted file as seen from outside."""
         return f"/proc/{self._holder.pid}/root{path}"
 
 
@@ -88,7 +88,7 @@ def _wait_until(ready: Callable[[], object], process: subprocess.Popen[bytes], a
 
 @contextlib.contextmanager
 def _daemon(argv: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
-    """A server that has written everything and ended when the block has."""
+    """Run a server, and end it after it has written everything when the block ends."""
     with subprocess.Popen(
         tools.command(argv),
         stdin=subprocess.DEVNULL,
@@ -113,7 +113,7 @@ def _size(path: str) -> int:
 
 @contextlib.contextmanager
 def _fuse(space: Space, path: str, format: str) -> Iterator[str]:
-    """The disk as a raw file, by qemu-storage-daemon's FUSE export."""
+    """The disk as a raw file, through qemu-storage-daemon's FUSE export."""
     shown = os.path.join(space.folder, "disk")
     with open(shown, "wb"):
         pass
@@ -137,7 +137,7 @@ def _free_nbd() -> tuple[str, str]:
 
 @contextlib.contextmanager
 def _nbd(_space: Space, path: str, format: str) -> Iterator[str]:
-    """The disk as a block device, by qemu-nbd."""
+    """The disk as a block device, through qemu-nbd."""
     with contextlib.ExitStack() as stack:
         with locks.exclusive(f"{locks.RUN}/nbd.lock"):
             device, size_file = _free_nbd()
@@ -156,7 +156,7 @@ _SHOW = {"fuse": _fuse, "nbd": _nbd}
 
 
 def available(backend: str) -> bool:
-    """Has this host what the back end needs?"""
+    """Whether the host has the programs and devices of the backend."""
     if backend == "nbd":
         return bool(shutil.which("qemu-nbd") and glob.glob("/sys/class/block/nbd*"))
     return bool(shutil.which("qemu-storage-daemon") and os.path.exists("/dev/fuse"))
@@ -165,7 +165,7 @@ def available(backend: str) -> bool:
 def _system(space: Space, mounted: str) -> DirTree | None:
     """The DirTree of the system on a mounted file system, or None.
 
-    What the image calls a subvolume has to be a folder itself: a link could lead to this host.
+    A subvolume of the image must be a folder itself: a link could lead to this host.
     """
     top = os.open(space.outside(mounted), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -188,7 +188,7 @@ def _system(space: Space, mounted: str) -> DirTree | None:
 def _mount(
     space: Space, shown: str, partition: partitions.Partition, programs: bool
 ) -> Iterator[str]:
-    """The place, mounted. programs: may programs out of it be run?"""
+    """Mount a partition for the block. programs: allow running programs from it."""
     target = os.path.join(space.folder, "root")
     os.makedirs(target, exist_ok=True)
     options = "nosuid,nodev" + ("" if programs else ",noexec") + _OPTIONS.get(partition.kind, "")
@@ -203,13 +203,14 @@ def _mount(
 def _partitions(space: Space, shown: str) -> tuple[list[partitions.Partition], list[str]]:
     path = space.outside(shown)
     candidates, other_kinds = partitions.find(path, _size(path))
-    # the system is rarely on the smallest
+    # the system is rarely on the smallest partition
     return sorted(candidates, key=lambda partition: -partition.size), other_kinds
 
 
 @contextlib.contextmanager
 def _one_at_a_time(partition: partitions.Partition) -> Iterator[None]:
-    """Two file systems with one UUID confuse the kernel's btrfs, and clones have one UUID."""
+    """Mount only one btrfs at a time: the kernel confuses file systems with the same UUID, and
+    clones have the same UUID."""
     if partition.kind != "btrfs":
         yield
         return
@@ -227,8 +228,8 @@ def _mount_system(
     programs: bool,
     stack: contextlib.ExitStack,
 ) -> tuple[DirTree | None, str]:
-    """The DirTree of the system at a place, for as long as ``stack`` lasts, or None; and where
-    it is mounted."""
+    """(DirTree of the system on a partition or None, its mount point), until ``stack`` is
+    closed."""
     stack.enter_context(_one_at_a_time(partition))
     target = stack.enter_context(_mount(space, shown, partition, programs))
     tree = _system(space, target)
@@ -237,10 +238,11 @@ def _mount_system(
 
 @contextlib.contextmanager
 def open_tree(path: str, format: str, backend: str, programs: bool = False) -> Iterator[DirTree]:
-    """The DirTree of the system on a disk image, for the block; written back when it ends.
+    """The DirTree of the system on a disk image, for the block; its changes are written when the
+    block ends.
 
-    path: absolute path of an image that no guest uses. format: its declared format.
-    backend: ``fuse`` or ``nbd``. programs: a script will be run inside. Raises SeedFailed.
+    path: absolute path of an image that no guest uses. format: its declared format. backend:
+    ``fuse`` or ``nbd``. programs: a script will be run inside. Raises SeedFailed.
     """
     with Space() as space, _SHOW[backend](space, path, format) as shown:
         candidates, other_kinds = _partitions(space, shown)

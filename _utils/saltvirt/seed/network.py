@@ -1,7 +1,7 @@
-"""Fixed addresses for a guest's interfaces, as the network manager of its system wants them.
+"""Configure static addresses of a guest's interfaces for the network manager of its system.
 
-Interfaces are told apart by their MAC addresses. Those without an address of their own are left
-to what the image has for them.
+Interfaces are matched by their MAC addresses. Those without static addresses keep the image's
+configuration.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _enabled(tree: GuestFiles) -> set[str]:
 
 
 def _netplan(tree: GuestFiles) -> bytes | None:
-    """All that netplan reads, as one text; None without netplan."""
+    """All files of netplan as one text; None without netplan."""
     files = [name for name in tree.names("/etc/netplan") if name.endswith(".yaml")]
     if not files or not tree.exists("/usr/sbin/netplan"):
         return None
@@ -89,7 +89,7 @@ def _network_manager(tree: GuestFiles, nics: Sequence[Nic]) -> None:
 
 
 def _networkd(tree: GuestFiles, nics: Sequence[Nic]) -> None:
-    # the number comes before that of what netplan writes
+    # a lower number than that of netplan's files
     for number, nic in enumerate(nics):
         if nic.get("addresses"):
             lines = ["[Match]", f"MACAddress={nic['mac']}", "[Network]", "DHCP=no"]
@@ -102,7 +102,7 @@ def _networkd(tree: GuestFiles, nics: Sequence[Nic]) -> None:
 
 
 def _stanza(name: str, nic: Nic) -> Iterator[str]:
-    """What ifup reads about one interface."""
+    """The lines of ifupdown for one interface."""
     yield f"auto {name}"
     if not nic.get("addresses"):
         yield f"iface {name} inet dhcp"
@@ -120,7 +120,7 @@ def _stanza(name: str, nic: Nic) -> Iterator[str]:
 
 
 def _ifupdown(tree: GuestFiles, nics: Sequence[Nic]) -> None:
-    """All interfaces, under names that do not depend on where they are plugged in."""
+    """Write all interfaces, with names that do not depend on their slots."""
     lines = [
         "# Written by Salt Virt when this guest was made.",
         "auto lo",
@@ -135,7 +135,8 @@ def _ifupdown(tree: GuestFiles, nics: Sequence[Nic]) -> None:
 
 
 def _manager_of(tree: GuestFiles) -> tuple[Callable[[GuestFiles, Sequence[Nic]], None], str | None]:
-    """(who configures the network of the system, the unit that has to be enabled or None)."""
+    """(function that configures the system's network manager, unit that must be enabled or
+    None)."""
     enabled, netplan = _enabled(tree), _netplan(tree)
     if netplan is not None:
         by_manager = re.search(rb"(?m)^\s*renderer:\s*[\"']?NetworkManager", netplan)
@@ -155,7 +156,7 @@ def _manager_of(tree: GuestFiles) -> tuple[Callable[[GuestFiles, Sequence[Nic]],
 
 
 def _name_servers(tree: GuestFiles, nics: Sequence[Nic]) -> None:
-    """For a system in which nobody else writes resolv.conf."""
+    """Write resolv.conf if nothing else in the system does."""
     lines = [f"nameserver {entry}" for nic in nics for entry in nic.get("nameservers") or ()]
     search = [entry for nic in nics for entry in nic.get("search") or ()]
     if lines and not any(tree.exists(path) for path in _RESOLVERS):
@@ -165,10 +166,10 @@ def _name_servers(tree: GuestFiles, nics: Sequence[Nic]) -> None:
 
 
 def configure(tree: GuestFiles, nics: Sequence[Nic]) -> str | None:
-    """Writes the addresses; the unit that has to be enabled for them, or None.
+    """Write the addresses. Returns the unit that must be enabled for them, or None.
 
-    nics: all the guest's interfaces in order, dicts of ``mac`` and perhaps ``addresses`` (CIDR),
-    ``gateways``, ``nameservers``, ``search``. Raises SeedFailed where it is not known how.
+    nics: all the guest's interfaces in order, dicts of ``mac`` and optionally ``addresses`` (CIDR),
+    ``gateways``, ``nameservers``, ``search``. Raises SeedFailed for an unknown network manager.
     """
     if not any(nic.get("addresses") for nic in nics):
         return None

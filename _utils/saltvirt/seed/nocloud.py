@@ -1,4 +1,4 @@
-"""The volume from which cloud-init reads: a small ISO 9660 file system named cidata."""
+"""The volume with cloud-init's data: a small ISO 9660 file system with the label cidata."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ def _maker() -> list[str]:
 
 
 def available() -> bool:
-    """Can this host make such a volume?"""
+    """Whether this host can create such a volume."""
     return any(shutil.which(name) for name, _ in _MAKERS)
 
 
 def write(path: str, files: Mapping[str, str]) -> None:
-    """Makes the volume ``path``, readable by root alone.
+    """Create the volume ``path``, readable by root only.
 
-    files: {name: text}. What is written holds a private key: until it is whole it is in memory
-    only (/run), where the next one removes what a process that died has left.
-    Raises SeedFailed, Unsupported.
+    files: {name: text}. They contain a private key, so until the volume is complete it is in memory
+    only (/run), from which a later call removes what a process that died has left. Raises
+    SeedFailed, Unsupported.
     """
     maker = _maker()
     with locks.temporary_folder(locks.RUN, "cidata-") as folder:
@@ -60,7 +60,7 @@ MAX_BYTES = 16 * 1024**2
 
 
 def read(path: str) -> dict[str, str]:
-    """The files of a volume that :func:`write` made: {name: text}. Raises SeedFailed."""
+    """The files of a volume from :func:`write`: {name: text}. Raises SeedFailed."""
     try:
         with open(path, "rb") as file:
             content = file.read(MAX_BYTES + 1)
@@ -72,7 +72,7 @@ def read(path: str) -> dict[str, str]:
 
 
 def _entries(content: bytes) -> Iterator[tuple[str, str]]:
-    """(name, text) by the records of its Joliet folder, which has the names as they are."""
+    """(name, text) of the records of its Joliet folder, which preserves names."""
     start, size = _extent(content, _joliet(content) + 156)
     offset, end = start, start + size
     while offset < end:
@@ -97,7 +97,7 @@ def _joliet(content: bytes) -> int:
 
 
 def _extent(content: bytes, record: int) -> tuple[int, int]:
-    """(first byte, length) of what a record of a folder names."""
+    """(first byte, length) of the file of a folder's record."""
     sector, size = struct.unpack_from("<I4xI", content, record + 2)
     if sector * _SECTOR + size > len(content):
         raise ValueError("it ends too early")
@@ -105,7 +105,7 @@ def _extent(content: bytes, record: int) -> tuple[int, int]:
 
 
 def _publish(volume: str, path: str) -> None:
-    """What has the name is another file's from then on, and stays whole for who has it open."""
+    """Replace the file of that name; processes that have the old file open can still read it."""
     with clone.part_of(path) as part:
         with open(part, "r+b") as target, open(volume, "rb") as source:
             os.fchmod(target.fileno(), 0o600)

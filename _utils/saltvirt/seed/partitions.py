@@ -1,4 +1,4 @@
-"""Finds the file systems of a disk that lies before us as a file or a block device."""
+"""Find the file systems of a disk that is available as a file or a block device."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _METADATA_MAX = 16 * 1024 * 1024
 
 @dataclass(frozen=True)
 class Partition:
-    """Where a file system lies on the disk, in bytes, and its kind."""
+    """Offset and size in bytes of a file system on the disk, and its type."""
 
     offset: int
     size: int
@@ -40,14 +40,14 @@ def _run_tool(argv: list[str], ok_codes: Container[int]) -> bytes:
 
 
 def _blkid(path: str, offset: int, size: int) -> dict[str, str]:
-    """What is at a place: blkid's values, {} for nothing known."""
+    """blkid's values for a range of the disk; {} if it recognizes nothing."""
     argv = ["blkid", "-p", "-o", "export", "-O", str(offset), "-S", str(size), path]
     out = _run_tool(argv, (0, 2, _AMBIVALENT)).decode("utf-8", "replace")
     return dict(line.split("=", 1) for line in out.splitlines() if "=" in line)
 
 
 def _table(path: str, size: int) -> list[tuple[int, int]]:
-    """The (offset, size) of each partition; the whole disk where there is no table."""
+    """The (offset, size) of each partition; the whole disk if there is no table."""
     argv = ["sfdisk", "--json", path]
     out = _run_tool(argv, (0, 1))
     if not out:
@@ -65,7 +65,7 @@ def _table(path: str, size: int) -> list[tuple[int, int]]:
 
 
 def _section(text: str, name: str) -> str:
-    """The text inside of ``name { … }`` of LVM's metadata."""
+    """The text inside ``name { … }`` in LVM's metadata."""
     start = re.search(rf"(?m)^[ \t]*{re.escape(name)} \{{$", text)
     if not start:
         return ""
@@ -82,10 +82,10 @@ def _number(text: str, name: str) -> int | None:
 
 
 def _metadata(head: bytes) -> str:
-    """The text of LVM's current metadata, out of the head of a physical volume.
+    """The text of LVM's current metadata from the head of a physical volume.
 
-    A label in one of the first sectors leads to the volume's header, that to the metadata
-    area, and that area's header to the newest of the texts, which lie in a ring.
+    A label in one of the first sectors points to the volume's header, that to the metadata area,
+    and the area's header to the newest text in a ring.
     """
     label = head.find(b"LABELONE", 0, 4 * _SECTOR)
     lists = label + struct.unpack_from("<I", head, label + 20)[0] + 40
@@ -105,9 +105,9 @@ def _metadata(head: bytes) -> str:
 
 
 def linear_volumes(text: str) -> Iterator[tuple[int, int]]:
-    """(offset, size) in bytes of the logical volumes that lie in one piece on the one disk.
+    """(offset, size) in bytes of the logical volumes that are contiguous on the disk.
 
-    text: LVM's metadata of a volume group. The others need libguestfs.
+    text: LVM's metadata of a volume group. Other volumes need libguestfs.
     """
     extent = _number(text, "extent_size")
     physical = _section(text, "physical_volumes")
@@ -138,9 +138,9 @@ def _volumes(path: str, offset: int) -> Iterator[tuple[int, int]]:
 
 
 def find(path: str, size: int) -> tuple[list[Partition], list[str]]:
-    """(the Partitions on the disk that could hold a system, the other kinds on it).
+    """(the Partitions on the disk that could contain a system, the other types on it).
 
-    path: a file or block device that shows the disk raw. size: in bytes.
+    path: a file or block device with the raw disk. size: in bytes.
     """
     partitions: list[Partition] = []
     other_kinds: set[str | None] = set()

@@ -1,9 +1,8 @@
-"""The network configuration in a copy of a guest, bound to the MAC addresses of the original, with
-its fixed addresses.
+"""Adapt the network configuration in a copy of a guest: its MAC addresses and its static addresses.
 
-The copy has MAC addresses of its own: what is bound to one of the original's is bound to its own.
-Two machines cannot have one address: an interface whose address Salt Virt or cloud-init wrote asks
-DHCP in the copy. What people wrote keeps its addresses, and is named.
+Configuration that is bound to a MAC address of the original is bound to the copy's. Two machines
+cannot have the same address: an interface whose address Salt Virt or cloud-init has configured uses
+DHCP in the copy. Manually written configuration keeps its addresses, and is reported.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _OWN_NAMES = re.compile(r"salt-virt-|cloud-init")
 _MARKERS = (b"# Written by Salt Virt ", b"# Created by cloud-init")
 _HEAD = 4096  # where a file says who wrote it
 MAX_FILES, MAX_BYTES = 1000, 8 * 1024**2
-# what clients of DHCP remember: they would ask for the address of the original
+# leases of DHCP clients, which would request the address of the original
 _LEASES = {
     "/var/lib/dhcp": "dhclient*",
     "/var/lib/dhclient": "*lease*",
@@ -41,8 +40,8 @@ _LEASES = {
 
 @dataclass(frozen=True)
 class _ConfigFolder:
-    """A folder with configuration. names: of its files. mode: what a file has that was changed.
-    static: whether a text gives an address. by_dhcp: the same text without addresses."""
+    """A folder with configuration. names: of its files. mode: of a changed file. static: whether a
+    text contains an address. by_dhcp: returns the text with DHCP instead."""
 
     folder: str
     names: str
@@ -52,8 +51,8 @@ class _ConfigFolder:
 
 
 def _json_netplan(text: str) -> str:
-    """Of what cloud-init wrote: each interface that it names by its MAC address asks DHCP; if it
-    names none so, each network card."""
+    """Replace cloud-init's configuration: each interface that it matches by MAC address uses DHCP,
+    or each network card if it matches none."""
     macs = sorted({mac_match.group().decode() for mac_match in _MAC.finditer(text.encode())})
     matches = [{"macaddress": mac} for mac in macs] or [{"name": "e*"}]
     ethernets = {f"nic{n}": {"match": match, "dhcp4": True} for n, match in enumerate(matches)}
@@ -89,9 +88,9 @@ _CONFIG_FOLDERS = (
 
 
 def rebind(tree: GuestFiles, macs: Mapping[str, str]) -> list[str]:
-    """Rewrites it, and forgets leases; what the operator should know.
+    """Change the configuration and remove DHCP leases. Returns messages for the operator.
 
-    macs: of each interface the original's MAC address to the copy's. Raises SeedFailed.
+    macs: each MAC address of the original to the copy's. Raises SeedFailed.
     """
     if not macs:
         return []
@@ -150,7 +149,7 @@ def _replace_mac(match: re.Match[bytes], macs: Mapping[bytes, bytes]) -> bytes:
 
 
 def _is_generated(path: str, content: bytes) -> bool:
-    """Whether Salt Virt or cloud-init wrote it, rather than a person."""
+    """Whether Salt Virt or cloud-init wrote the file."""
     head = content[:_HEAD]
     return bool(_OWN_NAMES.search(path.rpartition("/")[2])) or any(
         marker in head for marker in _MARKERS

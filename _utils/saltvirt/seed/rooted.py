@@ -1,9 +1,9 @@
-"""Finds a guest's files below a folder, and cannot leave it.
+"""Resolve a guest's paths below a folder, without leaving it.
 
-Each part of a path is opened by itself, below the folder that was opened before it, and no link
-is ever followed by the kernel: a link is read, and gone by part after part. ``..`` goes back to
-the folder we came from. So an absolute link is the guest's, and no swap in between leads out.
-(openat2 with RESOLVE_IN_ROOT would do the same; not every kernel and Python has it.)
+Each part of a path is opened separately, below the folder that was opened before. The kernel never
+follows a link: a link is read, and its parts are resolved in turn. ``..`` returns to the previous
+folder. An absolute link therefore stays within the guest, and replacing a part meanwhile cannot
+escape. (openat2 with RESOLVE_IN_ROOT does the same, but not every kernel and Python has it.)
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def _parts(path: str) -> list[str]:
 
 
 class Walk:
-    """Where a path ends: ``folder``, a descriptor, and ``name`` in it, which is no link unless
-    the last part was not to be followed. ``names``: of the folders on the way."""
+    """The end of a path: ``folder``, a descriptor, and ``name`` in it, which is no link unless the
+    last part was not to be followed. ``names``: the folders of the path."""
 
     def __init__(self, root: int, path: str) -> None:
         self._path = path
@@ -55,7 +55,7 @@ class Walk:
         del self.names[depth - 1 :]
 
     def go(self, follow: bool, make: bool) -> None:
-        """Goes all the way. make: folders that are missing are made."""
+        """Resolve the whole path. make: create missing folders."""
         todo, links = _parts(self._path), 0
         while todo:
             part = todo.pop(0)
@@ -87,7 +87,7 @@ class Walk:
             todo = _parts(target) + todo
 
     def _entered(self, fd: int, part: str) -> str | _Is | None:
-        """Takes the descriptor: a folder is where we are then; where a link leads; else None."""
+        """Take over a descriptor: enter a folder, return the target of a link, or None."""
         taken = False
         try:
             mode = os.fstat(fd).st_mode
@@ -102,7 +102,7 @@ class Walk:
                 os.close(fd)
 
     def _open(self, part: str, make: bool) -> int | None:
-        """A descriptor that opens nothing, of one part; None where there is nothing."""
+        """A descriptor of one part that opens nothing (O_PATH); None if it does not exist."""
         flags = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
         for _ in range(2):
             with contextlib.suppress(FileNotFoundError):
@@ -116,10 +116,10 @@ class Walk:
 
 @contextlib.contextmanager
 def open_walk(root: int, path: str, follow: bool = True, make: bool = False) -> Iterator[Walk]:
-    """The Walk to a guest's path, for the block.
+    """The Walk of a guest's path, for the block.
 
-    root: a descriptor of the guest's root. follow: the last part, too, where it is a link.
-    Raises FileNotFoundError for a folder that is not there, NotADirectoryError, SeedFailed.
+    root: a descriptor of the guest's root. follow: also follow the last part if it is a link.
+    Raises FileNotFoundError for a missing folder, NotADirectoryError, SeedFailed.
     """
     walk = Walk(root, path)
     try:
@@ -130,7 +130,7 @@ def open_walk(root: int, path: str, follow: bool = True, make: bool = False) -> 
 
 
 def status(walk: Walk) -> os.stat_result | None:
-    """The stat of what is there, or None."""
+    """The stat of the walk's end, or None."""
     try:
         return os.stat(walk.name, dir_fd=walk.folder, follow_symlinks=False)
     except FileNotFoundError:
@@ -138,7 +138,8 @@ def status(walk: Walk) -> os.stat_result | None:
 
 
 def below(root: int, name: str) -> int | None:
-    """A descriptor of a folder directly below ``root``; None for anything else, a link, too."""
+    """A descriptor of a folder directly below ``root``; None for anything else, including a
+    link."""
     try:
         return os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=root)
     except OSError:

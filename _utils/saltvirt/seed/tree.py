@@ -1,7 +1,7 @@
 """A guest's files in a folder of this host.
 
-What is in a guest is not to be trusted: a link in it to /etc is the guest's /etc, never ours, a
-FIFO is not waited for, and no file is larger than what we would read of it.
+The content of a guest is not trusted: a link to /etc leads to the guest's /etc, a FIFO is never
+waited for, and large files are refused.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 MAX_FILE_BYTES = 4 * 1024**2  # of a file that seeding reads: names, settings
 MAX_NAMES = 100_000
 SCRIPT_TIMEOUT_S = 1800
-# not in /tmp, over which systemd-nspawn mounts another
+# not in /tmp, where systemd-nspawn mounts another file system
 _SCRIPT = "/root/.salt-virt-bootstrap.sh"
 
 
 @dataclass(frozen=True)
 class FreeSpace:
-    """What a file system takes: free_bytes, and free_files, None for any number."""
+    """The free space of a file system: free_bytes, and free_files, None if unlimited."""
 
     read_only: bool
     free_bytes: int
@@ -37,7 +37,7 @@ class FreeSpace:
 
 
 class GuestFiles(Protocol):
-    """A guest's files, by whom they may be shown. Paths are the guest's absolute ones."""
+    """A guest's files from any backend. Paths are the guest's absolute paths."""
 
     def exists(self, path: str) -> bool: ...
 
@@ -59,7 +59,7 @@ class GuestFiles(Protocol):
 
 
 class GuestSystem(GuestFiles, Protocol):
-    """A guest's whole system: its files, the room among them, and programs that may be run."""
+    """A guest's whole system: its files, the free space for them, and scripts."""
 
     def free_space(self) -> FreeSpace: ...
 
@@ -69,10 +69,10 @@ class GuestSystem(GuestFiles, Protocol):
 
 
 class DirTree:
-    """The guest's files below ``root``. Paths are the guest's absolute ones. To be closed.
+    """The guest's files below ``root``. Paths are the guest's absolute paths. Close it after use.
 
-    root: a path of ours, or a descriptor, which the tree then owns. enter: makes an argv run
-    where ``inside`` is the root's path; default: here.
+    root: a path on this host, or a descriptor, which the tree then owns. enter: returns an argv
+    that runs where the root's path is ``inside``; default: here.
     """
 
     def __init__(
@@ -96,14 +96,14 @@ class DirTree:
         self.close()
 
     def close(self) -> None:
-        """Lets go of the folder, which can be unmounted then."""
+        """Close the folder, which can then be unmounted."""
         os.close(self._root)
 
     def _walk(self, path: str, **options: bool) -> contextlib.AbstractContextManager[rooted.Walk]:
         return rooted.open_walk(self._root, path, **options)
 
     def _mode(self, path: str, follow: bool = True) -> int:
-        """The mode of what is there; 0 for nothing."""
+        """The mode of a file; 0 if it does not exist."""
         try:
             with self._walk(path, follow=follow) as walk:
                 status = rooted.status(walk)
@@ -118,7 +118,7 @@ class DirTree:
         return stat.S_ISDIR(self._mode(path))
 
     def is_file(self, path: str) -> bool:
-        """A file itself, not a link to one."""
+        """Whether it is a regular file, not a link."""
         return stat.S_ISREG(self._mode(path, follow=False))
 
     def names(self, path: str) -> list[str]:
@@ -151,7 +151,7 @@ class DirTree:
         return content
 
     def make_dir(self, path: str, mode: int) -> str:
-        """The path of it on this host."""
+        """Create a folder, and return its path on this host."""
         with self._walk(path, make=True) as walk:
             names = [*walk.names, walk.name] if walk.name != "." else walk.names
             if rooted.status(walk) is None:
@@ -166,9 +166,9 @@ class DirTree:
         return os.path.join(self._inside, *names)
 
     def write(self, path: str, content: bytes, mode: int) -> None:
-        """A new file of root's under that name, whatever was there."""
+        """Create a file that belongs to root, replacing any existing file."""
         with self._walk(path, make=True) as walk:
-            # what a process that was killed left of it is used up
+            # a file that a killed process left is overwritten
             part = f".salt-virt-{walk.name}"
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(part, dir_fd=walk.folder)
@@ -197,7 +197,7 @@ class DirTree:
             os.symlink(target, walk.name, dir_fd=walk.folder)
 
     def free_space(self) -> FreeSpace:
-        """The Room of its file system."""
+        """The FreeSpace of the guest's file system."""
         stats = os.fstatvfs(self._root)
         return FreeSpace(
             bool(stats.f_flag & os.ST_RDONLY), stats.f_bfree * stats.f_frsize,
@@ -206,7 +206,7 @@ class DirTree:
 
     @staticmethod
     def prove_scripts() -> None:
-        """Raises Unsupported where ``run_script`` cannot run any."""
+        """Raise Unsupported if ``run_script`` cannot run scripts."""
         if not shutil.which("systemd-nspawn"):
             raise errors.Unsupported(
                 "this host can run no script inside of an image: install systemd-container or "
@@ -214,7 +214,7 @@ class DirTree:
             )
 
     def run_script(self, script: str, args: str) -> None:
-        """Runs a shell script inside of the guest's system, in a container of its own."""
+        """Run a shell script inside the guest's system, in a container of its own."""
         container = ["systemd-nspawn", "-q", "--register=no", "--resolv-conf=bind-host", "-D"]
         self.write(_SCRIPT, script.encode(), 0o700)
         try:

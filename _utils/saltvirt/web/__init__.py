@@ -1,1 +1,2 @@
-"""The web page of the master."""
+"""The master's side of connections to guests' displays and serial ports: connections, tickets, the
+WebSocket."""

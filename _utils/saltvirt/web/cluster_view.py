@@ -1,7 +1,7 @@
-"""The cloud as pages see it: the hypervisors are asked once for all pages, and each page is told
-what its user may see of the answer.
+"""The cloud as pages see it: query the hypervisors once for all pages, and filter the result for
+each user.
 
-While nobody watches, nobody is asked and no event is read.
+If no page is open, no hypervisor is queried and no event is read.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from saltvirt.operations.journal import location_cache
 from saltvirt.placement import facts, policy
 from saltvirt.web import page_events
 
-# the hypervisors are asked so often; so long after what may have changed something, for more may
-# come; and never sooner after the last time
+# interval of queries; delay after an event that may change something, to combine events; minimum
+# time between queries
 INTERVAL_S, REFRESH_DELAY_S, MIN_INTERVAL_S = 30, 1.5, 3
 _RETRY_S = 10
 _EVENT_WAIT_S = 5
-# what changes with each moment, and no page shows
+# values that change constantly and that no page shows
 _UNSHOWN, _UNSHOWN_OF_GUEST = ("freecpu", "freemem"), ("cputime",)
 
 log = logging.getLogger(__name__)
@@ -39,9 +39,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ViewSnapshot:
-    """What was seen at one time. number: of looks until it. at: seconds since 1970. told, info: as
-    virt.query and virt.host_info have them. disarmed: high availability is. why: there is none of
-    it."""
+    """The state of the cloud at one time.
+
+    number: count of snapshots so far. taken_at: in seconds since 1970. query, info: the results of
+    virt.query and virt.host_info. disarmed: whether high availability is disarmed. error: why there
+    is no result.
+    """
 
     number: int
     taken_at: float
@@ -58,8 +61,11 @@ NONE = ViewSnapshot(0, 0.0)
 
 @dataclass(frozen=True)
 class UserView:
-    """What one user sees of a look. texts: host to (digest of its text, its text: JSON with
-    ``query`` and ``info``). guests: names. is_all: the user may see each guest."""
+    """What one user may see of a snapshot.
+
+    texts: host to (digest of its text, its text: JSON with ``query`` and ``info``). guests: names.
+    is_all: the user may see all guests.
+    """
 
     snapshot: ViewSnapshot
     texts: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -68,7 +74,8 @@ class UserView:
 
 
 class ClusterView:
-    """opts: of the master. disarmed: is high availability? fleet: makes one."""
+    """Takes snapshots while pages are open. opts: of the master. disarmed: whether high
+    availability is disarmed. fleet: creates a Fleet."""
 
     def __init__(
         self,
@@ -87,7 +94,8 @@ class ClusterView:
 
     @contextlib.contextmanager
     def subscribed(self, listener: page_events.PageListener) -> Iterator[None]:
-        """While it is told of each look and event. Its methods are called in other threads."""
+        """Send snapshots and events to the listener during the block. Its methods are called in
+        other threads."""
         with self._change:
             self._watching.append(listener)
             if len(self._watching) == 1:
@@ -104,15 +112,15 @@ class ClusterView:
                 self._watching.remove(listener)
 
     def request_refresh(self, delay_s: float = REFRESH_DELAY_S) -> int:
-        """Has the hypervisors asked before long. The number of the look that has seen what is so
-        now."""
+        """Query the hypervisors soon. Returns the number of the first snapshot that shows the
+        current state."""
         with self._change:
             self._next_at = min(self._next_at, time.monotonic() + delay_s)
             self._change.notify_all()
             return self._last_number + 1
 
     def for_user(self, user: str | None) -> UserView:
-        """What this user may see of the last look. Raises Denied, BadAnswer."""
+        """What the user may see of the last snapshot. Raises Denied, BadAnswer."""
         snapshot, user_view = self.last, self._user_views.get(user)
         if user_view is None or user_view.snapshot is not snapshot:
             user_view = self._build_user_view(snapshot, user)
@@ -139,7 +147,7 @@ class ClusterView:
         return UserView(snapshot, texts, frozenset(guests), is_all)
 
     def _wait(self) -> None:
-        """Until somebody watches and it is time."""
+        """Wait until a page is open and the next query is due."""
         with self._change:
             while not self._watching or (remaining_s := self._next_at - time.monotonic()) > 0:
                 self._change.wait(remaining_s if self._watching else None)
@@ -180,7 +188,7 @@ class ClusterView:
             )
 
     def _listen(self) -> None:
-        """Reads the master's events while somebody watches."""
+        """Read the master's events while pages are open."""
         while True:
             with self._change:
                 while not self._watching:
@@ -201,7 +209,7 @@ class ClusterView:
                     self.handle_event(str(event["tag"]), event["data"])
 
     def handle_event(self, tag: str, data: dict[str, Any]) -> None:
-        """An event of the master."""
+        """Handle an event of the master."""
         event = page_events.read(tag, data)
         if event is None:
             return
@@ -216,10 +224,12 @@ class ClusterView:
     def event_for_user(
         self, user: str | None, event: page_events.PageEvent
     ) -> dict[str, Any] | None:
-        """What the user is told of an event: of a guest that he sees or is having made, of what he
-        has begun; None: nothing. By the rights that he had at the last look: to ask Salt's
-        authentication for his groups takes longer than events are apart. Raises Denied,
-        BadAnswer."""
+        """The data of an event that the user may see, or None: about guests that the user sees or
+        is creating, and results of the user's own operations.
+
+        Uses the rights at the time of the last snapshot, because asking Salt's authentication for
+        the user's groups would take longer than the time between events. Raises Denied, BadAnswer.
+        """
         if event.user is not None:
             return event.data if user is None or event.user == user else None
         user_view = self.for_user(user)
@@ -234,7 +244,7 @@ class ClusterView:
 
 
 def _shown_query(host_query: Any) -> dict[str, Any]:
-    """What a page shows of what virt.query has of one host."""
+    """The part of a host's virt.query that pages show."""
     if not isinstance(host_query, dict):
         return {}
     shown = _without(host_query, _UNSHOWN)

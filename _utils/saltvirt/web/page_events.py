@@ -1,29 +1,32 @@
-"""Which events of the master concern pages, and what is told of them."""
+"""Select the master's events that concern web pages."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-# functions of the runner after which nothing is otherwise
+# runner functions that change nothing
 _READ_ONLY = frozenset({
     "query", "list", "host_info", "vm_info", "where", "explain", "capacity", "migratable", "certs",
     "backups", "ha_status", "versions", "metrics", "owners", "next_host", "migrate_unfinished",
     "ha_simulate", "display", "screenshot", "snapshots", "ticket", "watch",
 })  # fmt: skip
-# what has the guest's name after it, in the tags of its steps
+# operations whose tags have the guest's name last
 _NAME_LAST = ("migrate", "backup", "ha")
-# of a step's data
+# keys of a step's data that pages receive
 _STEP_KEYS = ("message", "text", "percent")
-# what may have changed something, and is not told itself
+# tags of events that may change something but are not sent to pages
 _REFRESH_TAGS = ("salt/engines/libvirt_events", "salt/virt/ha/wish")
 _RUN, _VIRT = "salt/run/", "runner.virt."
 
 
 @dataclass(frozen=True)
 class PageEvent:
-    """about: the guest, or host. user: of whom alone it is; None: of each who sees the guest.
-    changes: the hypervisors are to be asked. is_told: pages are told, with tag and data."""
+    """An event for pages.
+
+    subject: a guest or host. user: the only user who receives it; None: every user who can see the
+    guest. needs_refresh: query the hypervisors again. is_shown: send tag and data to the pages.
+    """
 
     tag: str
     data: dict[str, Any] = field(default_factory=dict)
@@ -34,7 +37,7 @@ class PageEvent:
 
 
 class PageListener(Protocol):
-    """Who watches."""
+    """Receives snapshots and events."""
 
     def snapshot_taken(self) -> None: ...
 
@@ -42,8 +45,8 @@ class PageListener(Protocol):
 
 
 def read(tag: str, data: dict[str, Any]) -> PageEvent | None:
-    """None: it is no page's concern. Anybody's minion can send events: none is more than a reason
-    to ask, and words about a guest."""
+    """The page event of an event; None if it does not concern pages. Any minion can send events, so
+    an event only triggers a query or shows a message about a guest."""
     parts = tag.split("/")
     if tag.startswith(_RUN) and len(parts) == 4 and parts[3] == "ret":
         return _job_ended(tag, data)

@@ -1,9 +1,10 @@
-"""One page's end: it is told what has changed since it was told the last time, in JSON.
+"""The connection of one web page: send what has changed since the last message, as JSON.
 
-Of each look ``{"at", "hosts": {host: {"query", "info"}}, "gone": [host, …], "answered",
-"disarmed"}``, with the hosts alone that are otherwise, or ``{"error"}``; of an event ``{"event":
-[tag, data]}``.
-``answered``: of how many of its words LOOK the answer is in it.
+For a snapshot: ``{"at", "hosts": {host: {"query", "info"}}, "gone": [host, …], "answered",
+"disarmed"}`` with the changed hosts only, or ``{"error"}``; for an event: ``{"event": [tag,
+data]}``.
+
+``answered``: the number of refresh commands that the snapshot answers.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ if TYPE_CHECKING:
     from saltvirt.web.cluster_view import ClusterView, UserView, ViewSnapshot
     from saltvirt.web.page_events import PageEvent
 
-# what a page says when it wants the hypervisors asked
+# the command by which a page requests a refresh
 REFRESH_COMMAND = "look"
 _REFRESH_DELAY_S = 0.2
-# events that a page which is slow has not taken yet, of more the oldest are lost; and words LOOK
-# that are not answered yet, more are not heard
+# events that a slow page has not received yet; older ones are dropped. Refresh commands that are
+# not answered yet; further ones are ignored
 _MAX_EVENTS, _MAX_PENDING = 200, 100
 
 # calls a function with one argument in another thread
@@ -36,7 +37,8 @@ RunInThread = Callable[[Callable[[Any], Any], Any], Awaitable[Any]]
 
 
 class PageSession:
-    """say: sends it a text, and is awaited until the page takes more. loop: of all pages."""
+    """One page. send: sends a text and waits until the page accepts more. loop: the event loop of
+    all pages."""
 
     def __init__(
         self, view: ClusterView, user: str | None, send: Callable[[str], Awaitable[None]], loop: Any
@@ -46,27 +48,28 @@ class PageSession:
         self._events: deque[PageEvent] = deque(maxlen=_MAX_EVENTS)
         self._sent_digests: dict[str, str] = {}
         self._last: ViewSnapshot | None = None
-        # of its words LOOK: the look that is the answer to each; how many are answered
+        # the number of the snapshot that answers each pending refresh command; how many have been
+        # answered
         self._pending: deque[int] = deque()
         self._answered = 0
         self._is_closed = False
 
     def request_refresh(self) -> None:
-        """It wants the hypervisors asked."""
+        """Query the hypervisors soon, because the page asked for it."""
         if len(self._pending) < _MAX_PENDING:
             self._pending.append(self._view.request_refresh(_REFRESH_DELAY_S))
 
     def close(self) -> None:
-        """It is gone."""
+        """End the session."""
         self._is_closed = True
         self._wakeup.set()
 
     def snapshot_taken(self) -> None:
-        """In another thread: there is a new look."""
+        """Called in another thread: a new snapshot exists."""
         self._loop.add_callback(self._wakeup.set)
 
     def event_received(self, event: PageEvent) -> None:
-        """In another thread: an event."""
+        """Called in another thread: an event arrived."""
         self._loop.add_callback(self._queue_event, event)
 
     def _queue_event(self, event: PageEvent) -> None:
@@ -74,7 +77,7 @@ class PageSession:
         self._wakeup.set()
 
     async def run(self, run_in_thread: RunInThread) -> None:
-        """Until it is closed."""
+        """Send messages until the session is closed."""
         with self._view.subscribed(self):
             while not self._is_closed:
                 self._wakeup.clear()

@@ -1,8 +1,8 @@
-"""What browsers connect to: a WebSocket, behind the TLS of salt-api, for who has a ticket.
+"""The WebSocket server for browsers with a ticket, behind the TLS of salt-api.
 
-The browser's first message is its secret; the answer is one line of JSON, with ``error`` where the
-ticket is not good or the guest is not reached. After it each side's bytes are handed to the other,
-or, by a ticket that is a page's, the cloud is told to it: see pages.
+The browser's first message is the secret of its ticket. The answer is one line of JSON, with
+``error`` if the ticket is invalid or the guest is unreachable. After that, data is forwarded in
+both directions or, for the ticket of a page, the state of the cloud is sent: see page_session.
 """
 
 from __future__ import annotations
@@ -43,24 +43,24 @@ if TYPE_CHECKING:
     from saltvirt.console.master.guest_connection import GuestConnection
     from saltvirt.web.cluster_view import ClusterView
 
-# of gen.with_timeout
+# the error of gen.with_timeout
 _TimedOut: type[Exception] = gen.TimeoutError  # type: ignore[attr-defined,unused-ignore]
 
 log = logging.getLogger(__name__)
 
 PATH = "/reach"
-# connections, of those that have shown no good ticket yet, and of one user: to guests, of pages
+# maximum connections: in total, without a ticket, per user to guests, per user of pages
 MAX_CONNECTIONS, MAX_PENDING, MAX_PER_USER, MAX_PAGES_PER_USER = 400, 64, 20, 100
-# so long may one take to say what he is to say
+# timeout of the first message, and of functions that run in a thread
 _HELLO_TIMEOUT_S = 10
-# so often is asked whether a user may still, and whether the library on the disk is another one
+# interval of checks of a user's permission, and of the library on the disk
 RECHECK_S, UPDATE_S = 10, 30
 _MESSAGE_BYTES = 1024**2
 _FIRST_BYTES = 256
 _CHUNK_BYTES = 64 * 1024
-# a browser that is gone without a word is noticed after twice that
+# an unreachable browser is detected after twice this time
 _PING_S = 30
-# of WebSocket: at its end all is well; the ticket, or the guest, is none
+# WebSocket close codes: a normal end; an invalid ticket or an unreachable guest
 _NORMAL_CLOSURE, _REFUSED = 1000, 4001
 _MAX_REASON_BYTES = 120
 _UPDATED = "Salt Virt was updated: this ends when nobody has a guest's console, and begins anew"
@@ -68,10 +68,13 @@ _UPDATED = "Salt Virt was updated: this ends when nobody has a guest's console, 
 
 @dataclass(frozen=True)
 class ProxyRules:
-    """redeem: the Ticket of a secret; raises Denied. stands: why a ticket's user may not any more,
-    or None. view: of the cloud, for pages. origins: of pages that may connect; none: those of the
-    address that is asked. is_updated: is the library on the disk another one than in this process?
-    The hypervisors are asked by no old one."""
+    """How the proxy decides.
+
+    redeem: returns the Ticket of a secret; raises Denied. denial_reason: why a ticket's user has
+    lost the permission, or None. view: the cloud as pages see it. origins: of pages that may
+    connect; empty: those of the requested address. is_updated: whether the library on the disk is
+    newer than the one in this process, which must not query hypervisors any more.
+    """
 
     redeem: Callable[[str], Ticket]
     denial_reason: Callable[[Ticket], str | None]
@@ -81,7 +84,7 @@ class ProxyRules:
 
 
 class Proxy:
-    """Who is connected, and the one server."""
+    """The server and its connections."""
 
     def __init__(self, rules: ProxyRules) -> None:
         self.rules = rules
@@ -102,8 +105,8 @@ class Proxy:
         self.server.lines = lambda: self.strangers + self.users.total()
 
     def run(self, address: str, port: int) -> None:
-        """Until the process ends, or the library was updated and nobody has a guest's console.
-        Raises OperationFailed for an address that it cannot have."""
+        """Serve until the process ends, or until the library was updated and no console is open.
+        Raises OperationFailed if the address cannot be used."""
         loop = ioloop.IOLoop()
         failed: list[OSError] = []
 
@@ -122,8 +125,8 @@ class Proxy:
             raise errors.OperationFailed(f"cannot listen on {address} port {port}: {failed[0]}")
 
     async def _updated(self, loop: Any) -> None:
-        """Ends the loop after an update of the library: Salt begins the engine anew. Pages end
-        before, and ask by themselves meanwhile."""
+        """Stop the event loop after an update of the library, so that Salt restarts the engine.
+        Pages are disconnected before and query by themselves meanwhile."""
         while not self.is_updated or any(not is_page for _, is_page in self.users):
             await gen.sleep(UPDATE_S)
             try:
@@ -136,7 +139,8 @@ class Proxy:
         loop.stop()
 
     def run_in_thread(self, function: Callable[[Any], Any], argument: Any) -> Awaitable[Any]:
-        """What a function returns that reads files and may ask others, without waiting for it."""
+        """Run a function that reads files or queries others in a thread, and wait for its result
+        without blocking."""
         future = self.pool.submit(function, argument)
         bounded: Awaitable[Any] = gen.with_timeout(
             datetime.timedelta(seconds=_HELLO_TIMEOUT_S), future
@@ -145,8 +149,8 @@ class Proxy:
 
 
 class _Server(httpserver.HTTPServer):  # type: ignore[misc,name-defined,unused-ignore]
-    """Takes so many connections, and no more. lines: how many are WebSockets, which it knows no
-    more."""
+    """Limits the number of connections. lines: the number of WebSockets, which the server itself no
+    longer counts."""
 
     lines: Callable[[], int]
 
@@ -158,8 +162,8 @@ class _Server(httpserver.HTTPServer):  # type: ignore[misc,name-defined,unused-i
 
 
 def same_origin(origin: str, host: str, allowed: tuple[str, ...]) -> bool:
-    """Whether a page of that origin may connect. host: as the browser has asked for it. What
-    proxies add to a request decides nothing, for anybody can."""
+    """Whether a page of that origin may connect. host: the Host header. Headers that a proxy adds
+    are ignored, because anyone can send them."""
     if allowed:
         return origin.lower() in {allowed_origin.lower().rstrip("/") for allowed_origin in allowed}
     parsed = urlsplit(origin)
@@ -169,7 +173,7 @@ def same_origin(origin: str, host: str, allowed: tuple[str, ...]) -> bool:
 
 
 class _BrowserSession(websocket.WebSocketHandler):  # type: ignore[misc,name-defined,unused-ignore]
-    """One browser, and one guest, or the cloud."""
+    """The connection of one browser to one guest or to the view of the cloud."""
 
     def initialize(self, proxy: Proxy) -> None:
         self._proxy = proxy
@@ -180,7 +184,7 @@ class _BrowserSession(websocket.WebSocketHandler):  # type: ignore[misc,name-def
         self._timer: Any = None
 
     def prepare(self) -> None:
-        """Browsers tell whose page it is; who does not is no browser."""
+        """Refuse requests without an origin, which browsers always send."""
         if "Origin" not in self.request.headers or self._proxy.strangers >= MAX_PENDING:
             self.set_status(403 if "Origin" not in self.request.headers else 503)
             self.finish()
@@ -211,7 +215,7 @@ class _BrowserSession(websocket.WebSocketHandler):  # type: ignore[misc,name-def
             self._end("this was not to be said")
 
     async def _begin(self, message: str | bytes) -> None:
-        """Once: whatever is said before the answer is too much."""
+        """Handle the first message. Any further message before the answer is an error."""
         self._authenticated()
         try:
             if not isinstance(message, str) or len(message) > _FIRST_BYTES:
@@ -242,7 +246,7 @@ class _BrowserSession(websocket.WebSocketHandler):  # type: ignore[misc,name-def
         log.info("reach: %s has the %s of %s", ticket.user, connection.kind, connection.guest)
 
     def _authenticated(self) -> None:
-        """No stranger any more."""
+        """Count the connection as authenticated and cancel its timeout."""
         if self._is_stranger:
             self._proxy.strangers -= 1
             self._is_stranger = False
@@ -251,7 +255,7 @@ class _BrowserSession(websocket.WebSocketHandler):  # type: ignore[misc,name-def
             self._timer = None
 
     async def _admit(self, ticket: Ticket) -> None:
-        """Raises Denied where the ticket's user may not, or has too many."""
+        """Raise Denied if the ticket's user lacks the permission or has too many connections."""
         if ticket.is_page and self._proxy.is_updated:
             raise errors.Denied(_UPDATED)
         limit, noun = (
@@ -266,7 +270,7 @@ class _BrowserSession(websocket.WebSocketHandler):  # type: ignore[misc,name-def
             raise errors.Denied(reason)
 
     async def _down(self) -> None:
-        """What the guest says, until it does no more."""
+        """Forward the guest's output until it ends."""
         try:
             while True:
                 data = await self._inner.read_bytes(_CHUNK_BYTES, partial=True)
@@ -275,7 +279,7 @@ class _BrowserSession(websocket.WebSocketHandler):  # type: ignore[misc,name-def
             self._end("the guest has ended it")
 
     async def _show(self, page: page_session.PageSession) -> None:
-        """The cloud, as long as the browser is there."""
+        """Send the state of the cloud until the browser disconnects."""
         try:
             await page.run(self._proxy.run_in_thread)
         except (iostream.StreamClosedError, websocket.WebSocketClosedError):
@@ -285,7 +289,8 @@ class _BrowserSession(websocket.WebSocketHandler):  # type: ignore[misc,name-def
             self._end("the master's log says why it ended")
 
     async def _watch(self) -> None:
-        """Ends it when the user may not any more. An error of ours is no leave to go on."""
+        """End the connection when the user loses the permission, or when the permission cannot be
+        determined."""
         reason = None
         while not reason and not self._is_done:
             await gen.sleep(RECHECK_S)
@@ -306,11 +311,11 @@ class _BrowserSession(websocket.WebSocketHandler):  # type: ignore[misc,name-def
             self._end("")
 
     def end(self, message: str) -> None:
-        """Closes it, without fault of the browser's."""
+        """Close the connection normally."""
         self._end(message)
 
     def _end(self, message: str, code: int = _NORMAL_CLOSURE) -> None:
-        """Closes both sides."""
+        """Close both sides."""
         reason = (
             sanitize.one_line(message, None).encode()[:_MAX_REASON_BYTES].decode(errors="ignore")
         )
@@ -336,7 +341,7 @@ class _BrowserSession(websocket.WebSocketHandler):  # type: ignore[misc,name-def
 
 
 async def _connect_guest(connection: GuestConnection) -> Any:
-    """The line to the guest. Raises ConnectionFailed, OperationFailed."""
+    """Connect to the guest's hypervisor. Raises ConnectionFailed, OperationFailed."""
     limit = datetime.timedelta(seconds=guest_connection.CONNECT_TIMEOUT_S)
     quiet_errors = (OSError, iostream.StreamClosedError)
     raw_socket: socket.socket | None = None
@@ -349,7 +354,8 @@ async def _connect_guest(connection: GuestConnection) -> Any:
                 quiet_exceptions=quiet_errors,
             )
             plain_line.set_nodelay(True)
-            # by which it is ended: while TLS begins, the line has its socket no more
+            # closes the connection during the TLS handshake, when the stream no longer has its
+            # socket
             raw_socket = stack.enter_context(plain_line.socket.dup())
             started = plain_line.start_tls(False, context, server_hostname=reach.CERTIFICATE_NAME)
             inner = await gen.with_timeout(limit, started, quiet_exceptions=quiet_errors)

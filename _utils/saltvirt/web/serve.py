@@ -1,4 +1,4 @@
-"""The proxy as a master's engine runs it."""
+"""Run the proxy as an engine of the master."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def run(
     origins: object,
     disarmed: Callable[[], bool],
 ) -> None:
-    """Until the process ends. disarmed: is high availability? Raises InvalidInput,
-    OperationFailed."""
+    """Serve until the process ends. disarmed: whether high availability is disarmed. Raises
+    InvalidInput, OperationFailed."""
     endpoint = _address(address), _port(port)
     rules = ProxyRules(
         lambda secret: tickets.redeem(opts, secret),
@@ -37,7 +37,8 @@ def run(
 
 
 def denial_reason(opts: dict[str, Any], ticket: Ticket) -> str | None:
-    """Why its user may not use it, by what virt:rights and the owners are now."""
+    """Why a ticket's user may not use it, according to the current virt:rights and owners; None if
+    the user may."""
     if ticket.user is None:
         return None
     try:

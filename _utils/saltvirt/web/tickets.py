@@ -1,8 +1,8 @@
-"""Tickets: whoever has one reaches one guest's screen or serial port, or sees the cloud as a page
-does, once, within 30 seconds.
+"""Tickets: one use within 30 seconds to connect to one guest's display or serial port, or to watch
+the cloud as a page does.
 
-A ticket is a secret that the browser makes. Who asks for it tells its SHA-256 alone, so that
-neither a job's arguments nor an event, a return or a file's name is worth anything to others.
+The browser generates a secret and passes only its SHA-256, so that the arguments of a job, events,
+returns and file names are of no use to others.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from saltvirt.fleet import private
 from saltvirt.schema import Message
 
 LIFE_S = 30
-# a ticket that is being made, while the guest's hypervisor is asked
+# lifetime of a ticket in preparation, while the guest's hypervisor is asked
 _ISSUE_TIMEOUT_S = 300
-# at a time; of one user, and of all
+# maximum number of unused tickets: per user, in total
 MAX_PER_USER, MAX_TICKETS = 8, 200
 _DIGEST, _SECRET = re.compile("[0-9a-f]{64}"), re.compile("[0-9A-Za-z_-]{32,128}")
 _MAX_BYTES = 64 * 1024
@@ -36,9 +36,11 @@ _MAX_BYTES = 64 * 1024
 
 @dataclass(frozen=True)
 class Ticket(Message):
-    """user: for whom it was made; None: somebody who has the master. until: seconds since 1970.
-    way: to a guest. is_page: it is no guest's, but to see the cloud. With neither it is being
-    made."""
+    """A ticket, in preparation until it has a connection or is for a page.
+
+    user: for whom it was issued; None: a user with access to the master. expires_at: in seconds
+    since 1970. connection: to a guest. is_page: it allows a page to watch the cloud.
+    """
 
     user: str | None
     expires_at: float
@@ -51,12 +53,12 @@ class Ticket(Message):
 
 
 def digest(secret: str) -> str:
-    """What is told of a secret."""
+    """The digest of a secret."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
 def folder(opts: dict[str, Any]) -> Path:
-    """Where they are: a folder that nobody else reads."""
+    """The folder of tickets, which only the master's user can read."""
     return Path(opts["cachedir"]) / "virt" / "tickets"
 
 
@@ -64,10 +66,11 @@ def folder(opts: dict[str, Any]) -> Path:
 def issuing(
     opts: dict[str, Any], user: str | None, secret_digest: object
 ) -> Iterator[list[GuestConnection]]:
-    """Around what finds the way: its place is taken, and the ticket is good from the end of the
-    block on, with the way that was put into the list; without one it is a page's. secret_digest:
-    the digest.
-    Raises InvalidInput, AlreadyExists, OperationFailed: there are too many."""
+    """Issue a ticket when the block ends: for the connection that the block appends to the list, or
+    for a page if the list is empty.
+
+    Raises InvalidInput, AlreadyExists, and OperationFailed if there are too many tickets.
+    """
     if not isinstance(secret_digest, str) or not _DIGEST.fullmatch(secret_digest):
         raise errors.InvalidInput(
             "digest must be the SHA-256, in 64 hexadecimal digits, of a secret that is yours, not "
@@ -88,8 +91,8 @@ def issuing(
 
 
 def redeem(opts: dict[str, Any], secret: object) -> Ticket:
-    """The ticket of a secret, which is none from here on. Raises Denied, the same for each that is
-    none."""
+    """Return the ticket of a secret and invalidate it. Raises Denied, with the same message for
+    every invalid secret."""
     denied = errors.Denied("the ticket is not good: it was used, or is older than 30 s")
     if not isinstance(secret, str) or not _SECRET.fullmatch(secret):
         raise denied
@@ -112,12 +115,12 @@ def redeem(opts: dict[str, Any], secret: object) -> Ticket:
 
 
 def _is_good(ticket: Ticket) -> bool:
-    """Whether it is neither too old nor, the clock having been set back, of another time."""
+    """Whether the ticket has not expired and, if the clock was set back, is not from the future."""
     return 0 <= ticket.expires_at - time.time() <= (LIFE_S if ticket.is_ready else _ISSUE_TIMEOUT_S)
 
 
 def _reserve(directory: Path, user: str | None, secret_digest: str) -> None:
-    """Takes a place for it."""
+    """Write a ticket in preparation."""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     status = directory.lstat()
     if not directory.is_dir() or directory.is_symlink() or status.st_uid != os.geteuid():
@@ -145,7 +148,7 @@ def _reserve(directory: Path, user: str | None, secret_digest: str) -> None:
 
 
 def _sweep(directory: Path) -> dict[str, Ticket]:
-    """Those that are good; what is left of others is removed."""
+    """The valid tickets; removes the others."""
     valid: dict[str, Ticket] = {}
     for name in os.listdir(directory):
         if name == ".lock":
@@ -166,7 +169,7 @@ def _is_old(path: Path) -> bool:
 
 
 def _read(path: Path) -> Ticket | None:
-    """None for what is none."""
+    """The ticket in a file, or None if the file holds none."""
     with contextlib.suppress(OSError, ValueError, RecursionError, errors.BadAnswer):
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         with open(handle, encoding="utf-8") as file:

@@ -1,1 +1,1 @@
-"""What is said to a guest's agent (QEMU's), and what its answers may be."""
+"""The protocol of QEMU's guest agent: requests, commands and answers."""

@@ -1,7 +1,6 @@
-"""The commands of a guest's agent as JSON, and its answers read.
+"""Encode commands of QEMU's guest agent as JSON, and decode its answers.
 
-An answer is the guest's word: each value has the type and the size that was asked for, or the
-answer is refused.
+Answers are not trusted: an answer whose values do not have the expected type and size is refused.
 """
 
 from __future__ import annotations
@@ -15,15 +14,15 @@ from typing import Any
 from saltvirt import errors, sanitize
 
 CHANNEL = "org.qemu.guest_agent.0"
-# one piece of a file
+# size of a chunk of a file
 PIECE_BYTES = 64 * 1024
-# of what a command prints, of each of its two outputs: libvirt takes an agent for broken whose
-# answer has more than 10 MiB, until it is started anew
+# limit of each of a command's outputs: libvirt considers an agent broken until it is restarted if
+# an answer exceeds 10 MiB
 MAX_OUTPUT_BYTES = 256 * 1024
-# of what a command reads
+# limit of a command's input
 MAX_INPUT_BYTES = 64 * 1024
-# a command of more than 256 KiB does not reach the agent whole (seen with QEMU 7.2), which then
-# hangs
+# a command of more than 256 KiB does not reach the agent completely (observed with QEMU 7.2), and
+# the agent then hangs
 _MAX_COMMAND_BYTES = 192 * 1024
 _MAX_NUMBER = 2**63
 _MAX_SHOWN = 100
@@ -31,8 +30,8 @@ _MAX_SHOWN = 100
 
 @dataclass(frozen=True)
 class ProcessStatus:
-    """Of a process in the guest. exit_code, signal: None where it has none, or is not known.
-    is_cut: the agent did not keep all that was printed."""
+    """The status of a process in the guest. exit_code, signal: None if there is none or if it is
+    unknown. is_cut: the agent did not store the whole output."""
 
     has_ended: bool
     exit_code: int | None = None
@@ -43,8 +42,8 @@ class ProcessStatus:
 
 
 def command(command_name: str, **arguments: Any) -> str:
-    """A command as the agent takes it; arguments: those that are None are not said, and ``_`` is
-    ``-`` in their names. Raises InvalidInput."""
+    """Encode a command. arguments: those that are None are omitted; ``_`` in their names becomes
+    ``-``. Raises InvalidInput."""
     members = {
         key.replace("_", "-"): value for key, value in arguments.items() if value is not None
     }
@@ -57,7 +56,7 @@ def command(command_name: str, **arguments: Any) -> str:
 
 
 def return_value(text: object, command_name: str) -> Any:
-    """What an answer has in it. Raises BadAnswer."""
+    """The return value in an answer. Raises BadAnswer."""
     try:
         response = json.loads(text) if isinstance(text, str) else None
     except (ValueError, RecursionError):
@@ -68,12 +67,12 @@ def return_value(text: object, command_name: str) -> Any:
 
 
 def pid(response: object) -> int:
-    """Of the process that was begun."""
+    """The process id of a started process."""
     return _number(_member(response, "pid", "guest-exec"), "guest-exec", 1)
 
 
 def status(response: object) -> ProcessStatus:
-    """What has become of a process."""
+    """The status of a process."""
     command_name = "guest-exec-status"
     has_exited = _member(response, "exited", command_name)
     if not isinstance(has_exited, bool) or not isinstance(response, dict):
@@ -90,12 +89,12 @@ def status(response: object) -> ProcessStatus:
 
 
 def handle(response: object) -> int:
-    """Of the file that was opened."""
+    """The handle of an opened file."""
     return _number(response, "guest-file-open")
 
 
 def piece(response: object, max_bytes: int) -> tuple[bytes, bool]:
-    """(what was read of a file, whether that was its end)."""
+    """(data read from a file, whether the end was reached)."""
     command_name = "guest-file-read"
     data, is_end = (
         encoded(_member(response, "buf-b64", command_name), command_name),
@@ -109,14 +108,14 @@ def piece(response: object, max_bytes: int) -> tuple[bytes, bool]:
 
 
 def check_written(response: object, length: int) -> None:
-    """Raises BadAnswer where not all of a piece was written."""
+    """Raise BadAnswer unless all data was written."""
     count = _number(_member(response, "count", "guest-file-write"), "guest-file-write")
     if count != length:
         raise errors.BadAnswer(f"the guest agent has written {count} of {length} bytes")
 
 
 def encoded(value: object, command_name: str) -> bytes:
-    """The bytes of a text in base64."""
+    """Decode a base64 text."""
     try:
         if isinstance(value, str):
             return base64.b64decode(value, validate=True)

@@ -1,4 +1,4 @@
-"""What a user asks of a guest's agent, read; and what became of it, in words."""
+"""Requests of users to a guest's agent, and descriptions of their results."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from saltvirt.console.guestagent import agent_protocol
 from saltvirt.schema import Message
 
 MAX_TIMEOUT_S = 86400
-# what is longer does not pass libvirt, nor the kernel
+# neither libvirt nor the kernel accepts more
 MAX_COMMAND_BYTES = 64 * 1024
 _PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _MODE = re.compile("[0-7]{3,4}")
@@ -20,7 +20,8 @@ _MODE = re.compile("[0-7]{3,4}")
 
 @dataclass(frozen=True)
 class Command(Message):
-    """A process in the guest. env: its whole environment as ``NAME=value``; None: the agent's."""
+    """A process in the guest. env: its complete environment as ``NAME=value``; None: the
+    agent's."""
 
     argv: tuple[str, ...]
     env: tuple[str, ...] | None = None
@@ -29,8 +30,11 @@ class Command(Message):
 
 @dataclass(frozen=True)
 class CommandResult(Message):
-    """What became of it. has_ended: False: it goes on after its time. The data that comes with it
-    is stdout_bytes of one and the rest of the other; cut: not all of it."""
+    """The result of a command.
+
+    has_ended: False if the process continues after the timeout. stdout_bytes: how much of the data
+    that follows is standard output; the rest is standard error. is_cut: the output was truncated.
+    """
 
     pid: int
     has_ended: bool
@@ -42,8 +46,8 @@ class CommandResult(Message):
 
 @dataclass(frozen=True)
 class PutFile(Message):
-    """A file for the guest. mode: its permissions. overwrite: one may be there. atomic: it is there
-    whole or not at all."""
+    """A file for the guest. mode: its permissions. overwrite: replace an existing file. atomic:
+    write a temporary file and rename it."""
 
     path: str
     mode: int | None
@@ -59,7 +63,8 @@ class GetFile(Message):
 
 
 def argv(cmd: object, shell: bool) -> tuple[str, ...]:
-    """The words of a command. shell: a shell in the guest reads it. Raises InvalidInput."""
+    """The arguments of a command. shell: a shell in the guest interprets it. Raises
+    InvalidInput."""
     if isinstance(cmd, (list, tuple)):
         arguments = tuple(str(argument) for argument in cmd)
         if shell:
@@ -78,7 +83,8 @@ def argv(cmd: object, shell: bool) -> tuple[str, ...]:
 
 
 def variables(env: object) -> tuple[str, ...] | None:
-    """An environment as the agent takes it, which takes it for the whole. Raises InvalidInput."""
+    """The environment of a command; the agent uses it as the complete environment. Raises
+    InvalidInput."""
     if env is None:
         return None
     if not isinstance(env, Mapping) or any("=" in str(key) or not str(key) for key in env):
@@ -88,7 +94,7 @@ def variables(env: object) -> tuple[str, ...] | None:
 
 
 def permissions(mode: object) -> int | None:
-    """Of ``0640`` and the like. Raises InvalidInput."""
+    """The number of permissions such as ``0640``. Raises InvalidInput."""
     if mode is None:
         return None
     if isinstance(mode, bool) or not _MODE.fullmatch(str(mode)):
@@ -97,7 +103,7 @@ def permissions(mode: object) -> int | None:
 
 
 def validate(command: Command, stdin: bytes) -> None:
-    """Raises InvalidInput for what cannot be run."""
+    """Raise InvalidInput for a command that cannot be run."""
     strings = (*command.argv, *(command.env or ()))
     if not command.argv or not command.argv[0]:
         raise errors.InvalidInput("no command was given")
@@ -118,8 +124,8 @@ def copy_limited(
     read: Callable[[], bytes], write: Callable[[bytes], object], max_bytes: int, path: str,
     on_progress: Callable[[int], object] = lambda _done: None,
 ) -> int:  # fmt: skip
-    """How many bytes were read and written; path: what is read. Raises InvalidInput for more than
-    most_bytes."""
+    """Copy data and return the number of bytes. path: of the source, for the error. Raises
+    InvalidInput for more than max_bytes."""
     done_bytes = 0
     while data := read():
         done_bytes += len(data)
@@ -134,7 +140,7 @@ def copy_limited(
 
 
 def describe_result(location: str, command: Command, outcome: CommandResult) -> tuple[bool, str]:
-    """(is all well, how it ended in words)."""
+    """(whether the command succeeded, how it ended as a sentence)."""
     if not outcome.has_ended:
         return False, (
             f"{location}: process {outcome.pid} did not end within {command.timeout_s} s and goes "
@@ -150,5 +156,5 @@ def describe_result(location: str, command: Command, outcome: CommandResult) -> 
 
 
 def printable(data: bytes) -> str:
-    """What a guest has printed, as a text that does nothing to a terminal."""
+    """The output of a command without control characters."""
     return sanitize.text(data.decode("utf-8", "backslashreplace"))

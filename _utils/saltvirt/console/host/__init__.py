@@ -1,1 +1,1 @@
-"""A guest's screen and serial port for one caller, on the hypervisor."""
+"""The hypervisor's side of a connection to a guest's display, serial port or agent."""

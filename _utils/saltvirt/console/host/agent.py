@@ -1,4 +1,4 @@
-"""A guest's agent, asked by libvirt."""
+"""Access to a guest's agent through libvirt."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ try:
 except ImportError:
     libvirt_qemu = None  # type: ignore[assignment]
 
-# for one command; an agent answers in moments, what it begins goes on without it
+# timeout of a command; an agent answers at once, and a process that it starts continues
 TIMEOUT_S = 20
-# for one that may bring much
+# timeout of a command that returns much data
 LONG_TIMEOUT_S = 90
 _LEAD = re.compile(r".*unable to execute QEMU agent command '[^']*': ", re.DOTALL)
 _DISABLED = re.compile("has been disabled|has not been found|not allowed|is blocked", re.IGNORECASE)
-# libvirt's errors for an agent that hangs; not each binding has all of them
+# libvirt's errors for an agent that hangs; some bindings lack some of them
 _UNRESPONSIVE = (
     "VIR_ERR_AGENT_UNRESPONSIVE", "VIR_ERR_AGENT_UNSYNCED", "VIR_ERR_AGENT_COMMAND_TIMEOUT",
     "VIR_ERR_OPERATION_TIMEOUT",
@@ -32,16 +32,23 @@ _NO_SUCH_FILE = re.compile("No such file or directory")
 
 
 class Agent:
-    """Of one guest. say: called with a command as JSON and so many seconds; returns the answer as
-    JSON, or raises VirtError."""
+    """The agent of one guest.
+
+    send: called with a command as JSON and a timeout in seconds; returns the answer as JSON or
+    raises VirtError.
+    """
 
     def __init__(self, name: str, send: Callable[[str, int], object]) -> None:
         self.name = name
         self._send = send
 
     def ask(self, command_name: str, timeout_s: int = TIMEOUT_S, **arguments: Any) -> Any:
-        """What the agent returns. Raises Unsupported: it does not do this; NotFound: no such file;
-        ConnectionFailed: it does not answer; OperationFailed: its own words; BadAnswer."""
+        """Send a command and return the agent's return value.
+
+        Raises Unsupported if the agent does not offer the command, NotFound for a missing file,
+        ConnectionFailed if the agent does not respond, OperationFailed with the agent's own error,
+        and BadAnswer.
+        """
         try:
             return agent_protocol.return_value(
                 self._send(agent_protocol.command(command_name, **arguments), timeout_s),
@@ -64,8 +71,8 @@ class Agent:
 
 
 def for_domain(dom: libvirt.virDomain) -> Agent:
-    """Of a running guest. Raises Refused: it is off; Unsupported: it has no channel, or no agent
-    is there."""
+    """The agent of a running guest. Raises Refused if the guest is off, Unsupported if it has no
+    channel or no agent is connected to it."""
     name = dom.name()
     if not dom.isActive():
         raise errors.Refused(f"{name} is off: start it first")
@@ -94,7 +101,7 @@ def for_domain(dom: libvirt.virDomain) -> Agent:
 
 
 def require(dom: libvirt.virDomain, name: str) -> None:
-    """Raises Unsupported where a running guest has no agent that could be asked."""
+    """Raise Unsupported unless a running guest has an agent that can be asked."""
     for node in stats.tree(dom).iterfind("devices/channel/target"):
         if node.get("name") == agent_protocol.CHANNEL:
             if node.get("state") != "connected":

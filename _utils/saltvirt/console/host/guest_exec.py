@@ -1,4 +1,4 @@
-"""A command is run in a guest by its agent."""
+"""Run commands in a guest through its agent."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from saltvirt.console.guestagent import agent_protocol
 from saltvirt.console.guestagent.agent_request import Command, CommandResult, validate
 from saltvirt.console.host.agent import LONG_TIMEOUT_S, Agent
 
-# A shell of the guest runs the words, without reading them, and lets so much of each output pass;
-# the rest is read and thrown away, so that the command ends as it would. An agent keeps all, and
-# cannot bring it.
+# A shell in the guest runs the command and limits each of its outputs; it reads and discards the
+# rest, so that the command ends as usual. An agent stores the whole output, but cannot return it.
 _BOUNDED = """most=$1; shift
 some() { head -c "$most"; cat >/dev/null; }
 exec 4>&1 5>&2
@@ -22,19 +21,19 @@ code=$({
 } 3>&1)
 exit "$code"
 """
-# its process is the group of all that it runs, where the guest has setsid
+# where the guest has setsid, the process leads a group with all its children
 _GROUP = """if command -v setsid >/dev/null 2>&1; then exec setsid /bin/sh -c "$0" sh "$@"; fi
 exec /bin/sh -c "$0" sh "$@"
 """
 _SHELL = "/bin/sh"
 _SCRIPT_TIMEOUT_S = 60
-# between two looks whether it has ended
+# pause between two checks for the end of the process
 _MIN_PAUSE_S, _MAX_PAUSE_S = 0.02, 1.0
 
 
 def run(agent: Agent, command: Command, stdin: bytes = b"") -> tuple[CommandResult, bytes, bytes]:
-    """(what became of it, what it wrote to stdout, and to stderr). Raises InvalidInput, and as
-    Agent.ask does."""
+    """Run a command and return (result, stdout, stderr). Raises InvalidInput, and the errors of
+    Agent.ask."""
     validate(command, stdin)
     max_bytes = agent_protocol.MAX_OUTPUT_BYTES
     bounded = (_SHELL, "-c", _GROUP, _BOUNDED, str(max_bytes + 1), *command.argv)
@@ -53,7 +52,7 @@ def run(agent: Agent, command: Command, stdin: bytes = b"") -> tuple[CommandResu
 
 
 def _wait_for_end(agent: Agent, pid: int, timeout_s: float) -> agent_protocol.ProcessStatus:
-    """What has become of a process, at its end or after so long."""
+    """The status of a process when it ends or when the timeout expires."""
     deadline, pause = time.monotonic() + timeout_s, _MIN_PAUSE_S
     while not (status := _status(agent, pid)).has_ended:
         if time.monotonic() >= deadline:
@@ -64,7 +63,7 @@ def _wait_for_end(agent: Agent, pid: int, timeout_s: float) -> agent_protocol.Pr
 
 
 def _start(agent: Agent, argv: Sequence[str], env: Sequence[str] | None, stdin: bytes = b"") -> int:
-    """The process id."""
+    """Start a process and return its process id."""
     response = agent.ask(
         "guest-exec", path=argv[0], arg=list(argv[1:]), env=None if env is None else list(env),
         input_data=base64.b64encode(stdin).decode() if stdin else None, capture_output=True,
@@ -82,8 +81,8 @@ def _status(agent: Agent, pid: int) -> agent_protocol.ProcessStatus:
 
 
 def script(agent: Agent, text: str, *arguments: str) -> tuple[int | None, str]:
-    """(exit code, what it printed) of a script of ours, for any POSIX shell. Raises as run does,
-    and OperationFailed where it does not end."""
+    """Run a script for any POSIX shell and return (exit code, output). Raises the errors of run,
+    and OperationFailed if the script exceeds its timeout."""
     pid = _start(agent, (_SHELL, "-c", text, "sh", *arguments), None)
     status = _wait_for_end(agent, pid, _SCRIPT_TIMEOUT_S)
     if not status.has_ended:

@@ -1,7 +1,7 @@
-"""Files come into a guest and out of it, by its agent.
+"""Copy files to and from a guest through its agent.
 
-One that comes in is made anew beside its place, for root's eyes alone, and gets its name when it is
-whole: by the guest's own shell, mktemp, chmod and mv.
+A new file is written to a temporary file in the same folder, readable by root only, and renamed
+when it is complete. The guest's own shell, mktemp, chmod and mv do this.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ _MODE = 0o600
 
 
 def path_in_guest(value: str, argument: str = "remote") -> str:
-    """A path, as the guest takes it. Raises InvalidInput."""
+    """Check the path of a file in the guest. Raises InvalidInput."""
     if not value or "\0" in value or len(value.encode(errors="replace")) > _MAX_PATH_BYTES:
         raise errors.InvalidInput(f"{argument} must be the path of a file in the guest")
     return value
 
 
 class Incoming:
-    """A file on its way into the guest. Use it as a context manager: what is not ended is taken
-    away. Raises as Agent.ask does."""
+    """A file that is copied to the guest. Use it as a context manager, which removes an incomplete
+    file. Raises the errors of Agent.ask."""
 
     def __init__(self, agent: Agent, request: PutFile) -> None:
         self._agent, self._request = agent, request
@@ -87,7 +87,7 @@ class Incoming:
         self._handle = agent_protocol.handle(opened)
 
     def write(self, data: bytes) -> None:
-        """One more piece."""
+        """Append data."""
         text = base64.b64encode(data).decode()
         response = self._agent.ask(
             "guest-file-write", LONG_TIMEOUT_S, handle=self._handle, buf_b64=text
@@ -96,7 +96,7 @@ class Incoming:
         self.size_bytes += len(data)
 
     def end(self) -> None:
-        """That was all: it gets its name."""
+        """Finish the file: give it its permissions and its name."""
         self._agent.ask("guest-file-flush", handle=self._handle)
         self._close()
         if self._request.atomic:
@@ -170,7 +170,7 @@ class Incoming:
 
 
 class Outgoing:
-    """A file of the guest, read. Use it as a context manager."""
+    """A file that is read from the guest. Use it as a context manager."""
 
     def __init__(self, agent: Agent, path: str) -> None:
         self._agent, self._path = agent, path_in_guest(path)
@@ -186,7 +186,7 @@ class Outgoing:
             self._agent.ask("guest-file-close", handle=self._handle)
 
     def read(self) -> bytes:
-        """The next piece; empty at the end. Raises as Agent.ask does."""
+        """The next chunk; empty at the end of the file. Raises the errors of Agent.ask."""
         if self._is_end:
             return b""
         response = self._agent.ask(

@@ -1,4 +1,4 @@
-"""A guest of this host is shown to one caller: looked at, and a program of its own begun."""
+"""Start the relay program that connects one client to one guest."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _START_TIMEOUT_S = 60
 
 
 def probe(conn: libvirt.virConnect, name: str, kind: str, number: int = 0) -> tuple[str, str]:
-    """(UUID, type of display or of serial port) of a guest that can be reached so. Raises NotFound,
-    OperationFailed: it is off, or has none."""
+    """(UUID, type of the display or serial port) of a guest. Raises NotFound, and OperationFailed
+    if the guest is off or lacks the device."""
     dom = lookup.lookup(conn, name)
     tree = stats.tree(dom)
     if not dom.isActive():
@@ -50,8 +50,8 @@ def probe(conn: libvirt.virConnect, name: str, kind: str, number: int = 0) -> tu
 
 
 def start_relay(library: str, request: RelayRequest) -> int:
-    """The port at which the caller is waited for. library: the folder of the package saltvirt.
-    Raises OperationFailed, and then he is not."""
+    """Start the relay program and return the port on which it waits. library: the folder of the
+    package saltvirt. Raises OperationFailed if it does not start."""
     path = zipapp.unpacked_folder(library, relay.MODULE, locks.private(RUN))
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(
@@ -77,7 +77,7 @@ def _port(process: subprocess.Popen[bytes], log: IO[bytes]) -> int:
 
 
 def _read_line(stdout: IO[bytes]) -> bytes:
-    """What it said first; nothing where it died, or takes too long."""
+    """The first line of the program's output; empty if the program dies or exceeds the timeout."""
     line, deadline = b"", time.monotonic() + _START_TIMEOUT_S
     while not line.endswith(b"\n"):
         remaining_s = deadline - time.monotonic()

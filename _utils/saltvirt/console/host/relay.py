@@ -1,8 +1,9 @@
-"""The program that lets one caller reach one guest's screen or serial port: it waits for him at a
-door, opens what is the guest's by libvirt at that moment, and hands on what both say.
+"""The relay program: wait for one client, open the guest's device through libvirt, and forward data
+in both directions.
 
-No port of a display is asked: libvirt hands out the connection of that guest, by its UUID. It ends
-when nobody came, when the guest stops, and when the caller goes.
+The program does not use the port of a display: libvirt returns a connection to the display of the
+guest with the given UUID. The program ends if no client connects in time, if the guest stops, and
+when the client disconnects.
 """
 
 from __future__ import annotations
@@ -29,24 +30,27 @@ from saltvirt.system import tls_listener
 
 MODULE = "console.host.relay"
 PORT, PORT_COUNT = 10840, 64
-# so long is waited for the caller
+# timeout for the client's connection
 CALLER_TIMEOUT_S = 40
-# who may be connected and has not shown his certificate yet, and for how long
+# clients without a verified certificate: how many, and their timeout
 _MAX_PENDING = 16
 _HELLO_TIMEOUT_S = 10
 _CHUNK_BYTES = 64 * 1024
-# what a caller who is gone has left half in a guest is taken away
+# timeout for removing an incomplete file of a client that disconnected
 _CLEANUP_TIMEOUT_S = 120
-# the first line that the caller gets
+# the first line that is sent to the client
 _OK, _REFUSED = b"ok\n", "no "
 _FULL = "so many screens and serial ports are looked at from here"
 
 
 @dataclass(frozen=True)
 class RelayRequest(Message):
-    """uuid: of the guest. kind: DISPLAY, SERIAL or AGENT of reach. number: of the screen. force: a
-    serial port is taken from whom has it. uri, username, password: of libvirt. door: where, and for
-    whom."""
+    """What the relay program connects to.
+
+    uuid: of the guest. kind: DISPLAY, SERIAL or AGENT of reach. number: of the display. force: take
+    over the serial port from another client. uri, username, password: of libvirt. endpoint: where
+    to listen, and which client to accept.
+    """
 
     uuid: str
     kind: str
@@ -59,13 +63,13 @@ class RelayRequest(Message):
 
 
 def port(get: settings.Get) -> int:
-    """The first of the ports, by the host's configuration. Raises InvalidInput."""
+    """The first port from the host's configuration. Raises InvalidInput."""
     return settings.integer(get, "reach:port", PORT, maximum=65535 - PORT_COUNT)
 
 
 def main(_arguments: list[str]) -> int:
-    """The program: what is asked on its standard input; one line of JSON on its standard output
-    with the port, or why not."""
+    """Read the request from standard input and write one line of JSON with the port or an error to
+    standard output."""
     request = RelayRequest.from_answer(json.load(sys.stdin), "what is to be reached")
     try:
         context = tls_listener.context(request.endpoint.credentials)
@@ -82,7 +86,8 @@ def main(_arguments: list[str]) -> int:
 
 
 def _accept_caller(listener: socket.socket, context: ssl.SSLContext) -> ssl.SSLSocket | None:
-    """The first who shows the right certificate; nobody is let in after him."""
+    """Accept the first client with the right certificate, and no other client; None if the timeout
+    expires."""
     callers: Queue[ssl.SSLSocket] = Queue()
     deadline, limiter = (
         time.monotonic() + CALLER_TIMEOUT_S,
@@ -112,7 +117,7 @@ def _accept_caller(listener: socket.socket, context: ssl.SSLContext) -> ssl.SSLS
 
 
 def _handshake(raw_socket: socket.socket, context: ssl.SSLContext) -> ssl.SSLSocket:
-    """Raises OSError for anybody else, and for one who takes too long, however he does it."""
+    """Complete the TLS handshake. Raises OSError for any other client and after a timeout."""
     deadline = time.monotonic() + _HELLO_TIMEOUT_S
     try:
         tls_listener.prepare(raw_socket)
@@ -139,7 +144,7 @@ def _handshake(raw_socket: socket.socket, context: ssl.SSLContext) -> ssl.SSLSoc
 
 
 def _serve(caller: ssl.SSLSocket, request: RelayRequest) -> None:
-    """Until one side ends."""
+    """Forward data until one side disconnects."""
     caller.settimeout(_HELLO_TIMEOUT_S)
     try:
         with _open_device(request) as inner:
@@ -157,7 +162,7 @@ def _serve(caller: ssl.SSLSocket, request: RelayRequest) -> None:
 
 @contextlib.contextmanager
 def _open_device(request: RelayRequest) -> Iterator[socket.socket]:
-    """What is the guest's, as a socket. Raises VirtError."""
+    """The guest's device as a socket. Raises VirtError."""
     local = settings.Connection(request.uri, request.username, request.password)
     with connection.connect(local) as conn:
         dom = _running(conn, request.uuid)
@@ -178,7 +183,8 @@ def _running(conn: libvirt.virConnect, uuid: str) -> libvirt.virDomain:
 def _display(
     _conn: libvirt.virConnect, dom: libvirt.virDomain, request: RelayRequest
 ) -> Iterator[socket.socket]:
-    """That of a screen, without its password: who is let in here has been asked for more."""
+    """A connection to the display without its password: the client's certificate has authenticated
+    it already."""
     with connection.translated(f"open the display of {dom.name()}"):
         handle = dom.openGraphicsFD(request.number, libvirt.VIR_DOMAIN_OPEN_GRAPHICS_SKIPAUTH)
     with socket.socket(fileno=handle) as sock:
@@ -189,7 +195,8 @@ def _display(
 def _serial(
     conn: libvirt.virConnect, dom: libvirt.virDomain, request: RelayRequest
 ) -> Iterator[socket.socket]:
-    """A serial port's: libvirt's stream is read by one thread and written by another."""
+    """A connection to the serial port. One thread reads libvirt's stream, another one writes to
+    it."""
     flags = libvirt.VIR_DOMAIN_CONSOLE_FORCE if request.force else 0
     stream = conn.newStream(0)
     try:
@@ -233,7 +240,8 @@ def _serial(
 def _agent(
     _conn: libvirt.virConnect, dom: libvirt.virDomain, _request: RelayRequest
 ) -> Iterator[socket.socket]:
-    """That of a guest's agent: what the caller says is understood here, and never handed on."""
+    """A connection to the guest's agent. The requests are interpreted here and never forwarded as
+    they are."""
     guest_agent = agent.for_domain(dom)
     caller_end, guest_end = socket.socketpair()
     thread = threading.Thread(target=session.serve, args=(guest_end, guest_agent), daemon=True)

@@ -1,4 +1,4 @@
-"""One caller is served by a guest's agent: a command is run, a file comes in or goes out."""
+"""Serve one client's requests to a guest's agent: run a command, receive a file or send a file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SENDER = "the master"
 
 
 def serve(line: socket.socket, agent: Agent) -> None:
-    """Until the caller goes, or says what nobody understands."""
+    """Serve requests until the client disconnects or sends an unknown message."""
     stream = Stream(line)
     with line, contextlib.suppress(errors.VirtError):
         while True:
@@ -42,7 +42,7 @@ def _handle_request(stream: Stream, agent: Agent, head: dict[str, Any], data: by
 
 
 def _receive_file(stream: Stream, agent: Agent, request: PutFile) -> None:
-    """Pieces come until one is the end."""
+    """Write chunks to a file in the guest until the client sends the end."""
     with Incoming(agent, request) as file:
         stream.send({"answer": {}})
         while True:
@@ -56,7 +56,7 @@ def _receive_file(stream: Stream, agent: Agent, request: PutFile) -> None:
 
 
 def _send_file(stream: Stream, agent: Agent, request: GetFile) -> None:
-    """A piece for each that is asked for; an empty one is the end."""
+    """Send one chunk of a file for each request; an empty chunk is the end."""
     with Outgoing(agent, request.path) as file:
         stream.send({"answer": {}})
         while True:

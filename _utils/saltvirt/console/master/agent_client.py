@@ -1,5 +1,5 @@
-"""Commands and files by a guest's agent, from the master: one caller's line to its hypervisor, and
-no job but the one that opens it."""
+"""Run commands and copy files through a guest's agent from the master. Only the request that opens
+the connection is a job."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ STDIN = "-"
 
 @contextlib.contextmanager
 def agent_stream(fleet: Fleet, name: str) -> Iterator[tuple[str, Stream]]:
-    """(its host, a line to the guest's agent). Raises NotFound, Refused, Unsupported, and as
-    Fleet.one does."""
+    """(the guest's host, a stream to its agent). Raises NotFound, Refused, Unsupported, and the
+    errors of Fleet.one."""
     connection = guest_connection.request_relay(fleet, name, reach.AGENT)
     with guest_connection.connect(connection) as tls_socket:
         try:
@@ -41,8 +41,8 @@ def agent_stream(fleet: Fleet, name: str) -> Iterator[tuple[str, Stream]]:
 
 
 def read_input(stdin: object) -> bytes:
-    """What a command is to read. stdin: the path of a file of this machine, or ``-``: this
-    process' own. Raises InvalidInput."""
+    """The input of a command. stdin: path of a file on this machine, or ``-`` for standard input.
+    Raises InvalidInput."""
     if stdin is None:
         return b""
     max_bytes = agent_protocol.MAX_INPUT_BYTES
@@ -66,7 +66,7 @@ def read_input(stdin: object) -> bytes:
 
 @dataclass(frozen=True)
 class ExecRequest:
-    """A command for a guest. is_raw: its output is returned in base64, as it is."""
+    """A command for a guest. is_raw: return its output unchanged, in base64."""
 
     command: Command
     stdin: bytes = b""
@@ -74,7 +74,7 @@ class ExecRequest:
 
 
 def run(fleet: Fleet, name: str, request: ExecRequest) -> dict[str, Any]:
-    """Raises InvalidInput, and as line does, and what the agent says."""
+    """Run a command. Raises InvalidInput, and the errors of agent_stream and of the agent."""
     command = request.command
     agent_request.validate(command, request.stdin)
     with agent_stream(fleet, name) as (host, stream):
@@ -88,7 +88,7 @@ def run(fleet: Fleet, name: str, request: ExecRequest) -> dict[str, Any]:
 def answer(
     name: str, host: str, request: ExecRequest, outcome: CommandResult, data: bytes
 ) -> dict[str, Any]:
-    """What the runner returns of it."""
+    """The data that the runner returns for a command."""
     outputs = (data[: outcome.stdout_bytes], data[outcome.stdout_bytes :])
     stdout, stderr = (
         base64.b64encode(output).decode() if request.is_raw else agent_request.printable(output)
@@ -107,15 +107,14 @@ def answer(
 
 
 def require_local_user(opts: dict[str, Any]) -> None:
-    """Raises Denied where somebody asks, for what reads or writes files of this master, who has not
-    this master."""
+    """Raise Denied for users of salt-api: the function reads or writes files on the master."""
     if requester.requesting_user(opts) is not None:
         raise errors.Denied("it is about files of the master: for those alone who have the master")
 
 
 @dataclass(frozen=True)
 class FileCopy:
-    """local: the path of a file of this machine, remote: in the guest."""
+    """local: path on this machine, remote: path in the guest."""
 
     local: str
     remote: str
@@ -125,7 +124,8 @@ class FileCopy:
 def put(
     fleet: Fleet, name: str, copy: FileCopy, mode: int | None, atomic: bool, report: Report
 ) -> dict[str, Any]:
-    """Raises InvalidInput, AlreadyExists, and as line does, and what the agent says."""
+    """Copy a file to the guest. Raises InvalidInput, AlreadyExists, and the errors of agent_stream
+    and of the agent."""
     with atomic_file.open_existing(copy.local) as file:
         status = os.fstat(file.fileno())
         file_mode = stat.S_IMODE(status.st_mode) & 0o777 if mode is None and atomic else mode
@@ -144,7 +144,8 @@ def put(
 
 
 def get(fleet: Fleet, name: str, copy: FileCopy, max_bytes: int, report: Report) -> dict[str, Any]:
-    """Raises InvalidInput, AlreadyExists, and as line does, and what the agent says."""
+    """Copy a file from the guest. Raises InvalidInput, AlreadyExists, and the errors of
+    agent_stream and of the agent."""
     with (
         atomic_file.create(copy.local, copy.overwrite) as write,
         agent_stream(fleet, name) as (host, stream),

@@ -19,15 +19,18 @@ from saltvirt.fleet.client import Fleet
 from saltvirt.operations.cluster import find
 from saltvirt.operations.core import result
 
-# a hypervisor that is gone without a word is noticed after about so long
+# keepalive: an unreachable hypervisor is detected after about this time
 _KEEPALIVE_IDLE_S, _KEEPALIVE_S, _DEAD_TIMEOUT_S = 10, 5, 30
-# libvirt tells that a guest has stopped a moment after its console has ended
+# libvirt reports that a guest has stopped shortly after its console has ended
 _STOP_GRACE_S = 3
 
 
 def run(fleet: Fleet, name: str, force: bool, escape: str) -> dict[str, Any]:
-    """Until the user has typed the escape, or the console has ended. Raises Refused, NotFound,
-    ConnectionFailed, OperationFailed: it did not end by the escape; and as Fleet.one does."""
+    """Connect the terminal until the user types the escape key or the console ends.
+
+    Raises Refused, NotFound, ConnectionFailed, OperationFailed if the console ends without the
+    escape key, and the errors of Fleet.one.
+    """
     escape_char = terminal.escape_byte(escape)
     if fleet.opts.get("__cli") != requester.COMMAND_LINE:
         raise errors.Refused("it is for a terminal: call salt-run on the master")
@@ -70,7 +73,7 @@ def _connect(connection: GuestConnection) -> ssl.SSLSocket:
 def _attach(
     line: ssl.SSLSocket, tty: terminal.Terminal, escape: bytes, greeting: str
 ) -> tuple[str | None, str | None]:
-    """(how it ended, why, where that is known)."""
+    """(how the session ended, the reason if it is known)."""
     try:
         with terminal.raw(tty) as signal_fd:
             _print(tty, greeting)
@@ -85,7 +88,7 @@ def _attach(
 
 
 def _explain_end(fleet: Fleet, connection: GuestConnection) -> str:
-    """Why a console ended that nobody here has left: where is the guest now?"""
+    """Explain, from the guest's current state, why the console ended without the escape key."""
     name, deadline = connection.guest, time.monotonic() + _STOP_GRACE_S
     has_ended = f"the console of {name} on {connection.host} has ended"
     while True:

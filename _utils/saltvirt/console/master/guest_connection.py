@@ -1,8 +1,8 @@
-"""The way from this master to one guest's screen or serial port: its hypervisor waits for one
-caller, and the two know each other by certificates that were made for this one time.
+"""The connection from the master to one guest's display, serial port or agent: its hypervisor waits
+for one client, and both sides authenticate each other with one-time certificates.
 
-Where the hypervisor is, is this master's own knowledge: whatever a hypervisor answers, no other
-machine is connected to.
+The hypervisor's address comes from the master's configuration. The master never connects to an
+address that a hypervisor reports.
 """
 
 from __future__ import annotations
@@ -25,15 +25,18 @@ from saltvirt.system import tls_listener
 
 CONNECT_TIMEOUT_S = 10
 _DAYS = 1
-# the hypervisor's first line
+# limit of the hypervisor's first line
 _MAX_LINE_BYTES = 4096
 
 
 @dataclass(frozen=True)
 class GuestConnection(Message):
-    """uuid: of the guest. host: a minion id; address, port: where it waits. authority: of the
-    certificate that it shows. certificate, key: what the caller shows; all in PEM. type: of the
-    display, or of the serial port's device."""
+    """What is needed to connect.
+
+    uuid: of the guest. host: a minion id; address, port: where its relay program waits. authority:
+    of the relay program's certificate. certificate, key: of the client. All are PEM. type: of the
+    display or of the serial port's device.
+    """
 
     guest: str
     uuid: str
@@ -48,8 +51,8 @@ class GuestConnection(Message):
 
 
 def request_relay(fleet: Fleet, name: str, kind: str, **options: Any) -> GuestConnection:
-    """Has the guest's hypervisor wait for a caller, for 40 s. options: of its virt.reach. Raises
-    NotFound, Refused, and as Fleet.one does."""
+    """Make the guest's hypervisor wait 40 s for a client. options: of its virt.reach. Raises
+    NotFound, Refused, and the errors of Fleet.one."""
     host = host_of(fleet, name)
     pair = own_pair.generate(reach.CERTIFICATE_NAME, certs.CLIENT, _DAYS)
     arguments = {"vm_": name, "kind": kind, "caller": pair.authority, **options}
@@ -65,7 +68,7 @@ def request_relay(fleet: Fleet, name: str, kind: str, **options: Any) -> GuestCo
 
 
 def address_of(get: settings.Get, host: str) -> str:
-    """Where a hypervisor is, by the master's configuration. Raises InvalidInput."""
+    """A hypervisor's address from the master's configuration. Raises InvalidInput."""
     for minion_id, address in settings.mapping(get, "reach:addresses").items():
         if not isinstance(address, str) or not address:
             raise settings.invalid(f"reach:addresses:{minion_id}", address, "a name or an address")
@@ -75,7 +78,8 @@ def address_of(get: settings.Get, host: str) -> str:
 
 
 def host_of(fleet: Fleet, name: str) -> str:
-    """Where the guest runs. Raises NotFound, OperationFailed: it is off."""
+    """The host on which the guest runs. Raises NotFound, and OperationFailed if the guest is
+    off."""
     host, state = find.last_seen(fleet, name) or find.locate(fleet, name)
     if state not in facts.ACTIVE:
         raise errors.OperationFailed(f"{name} is off: salt-run virt.start {name}")
@@ -83,7 +87,8 @@ def host_of(fleet: Fleet, name: str) -> str:
 
 
 def context(connection: GuestConnection) -> ssl.SSLContext:
-    """By which the caller is known to that hypervisor, and trusts nobody else."""
+    """A TLS context with the client's certificate that trusts only that hypervisor's relay
+    program."""
     credentials = tls_listener.TlsCredentials(
         connection.authority, connection.certificate, connection.key, connection.authority
     )
@@ -91,8 +96,8 @@ def context(connection: GuestConnection) -> ssl.SSLContext:
 
 
 def connect(connection: GuestConnection) -> ssl.SSLSocket:
-    """A line to what is the guest's: what is read and written is its own. Raises OperationFailed:
-    the hypervisor says why not; ConnectionFailed: it is not reached."""
+    """Connect to the guest's device. Raises OperationFailed with the hypervisor's reason if it
+    refuses, ConnectionFailed if it is unreachable."""
     try:
         raw_socket = socket.create_connection(
             (connection.address, connection.port), CONNECT_TIMEOUT_S
@@ -115,7 +120,7 @@ def connect(connection: GuestConnection) -> ssl.SSLSocket:
 
 
 def unreachable(connection: GuestConnection, exc: Exception) -> errors.ConnectionFailed:
-    """The error for a hypervisor that cannot be connected to."""
+    """The error for an unreachable hypervisor."""
     return errors.ConnectionFailed(
         f"{connection.host} is not reached at {connection.address} port {connection.port}: {exc}; "
         "virt:reach:addresses says where it is, and its firewall lets this master in"
@@ -123,7 +128,7 @@ def unreachable(connection: GuestConnection, exc: Exception) -> errors.Connectio
 
 
 def refusal(first_line: bytes) -> str | None:
-    """Why the hypervisor does not let the caller in; None where it does."""
+    """Why the hypervisor refuses the client; None if it accepts."""
     if first_line == b"ok\n":
         return None
     return (
@@ -132,7 +137,7 @@ def refusal(first_line: bytes) -> str | None:
 
 
 def _read_line(line: ssl.SSLSocket) -> bytes:
-    """The hypervisor's first line, and nothing of what follows."""
+    """The hypervisor's first line, without any byte that follows."""
     data, deadline = b"", time.monotonic() + CONNECT_TIMEOUT_S
     while not data.endswith(b"\n") and len(data) < _MAX_LINE_BYTES:
         line.settimeout(max(0.1, deadline - time.monotonic()))

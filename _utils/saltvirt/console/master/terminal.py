@@ -1,8 +1,7 @@
-"""A terminal and a line, until one of them ends: what is typed goes to the line, and what comes
-from it is shown as it comes.
+"""Connect a terminal to a stream until one of them ends.
 
-The terminal is then as it was: whatever the guest has switched on, and whatever ends this process,
-SIGKILL but for.
+The terminal is restored afterwards, whatever modes the guest has set and however this process ends,
+except by SIGKILL.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ from saltvirt import errors, units
 
 ESCAPE = "^]"
 _CHUNK_BYTES = 16 * 1024
-# so much that was typed waits at most for a line that takes nothing
+# limit of input that is not sent yet
 _MAX_TYPED_BYTES = 64 * 1024
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
-# what a program in the guest may have left on: scrolling within some lines, the second screen,
-# reports of the mouse and of pasting, keys of applications, no cursor, no wrapping, colours, lines
+# resets modes that a program in the guest may have set: scrolling region, alternate screen, mouse
+# and paste reporting, application keys, hidden cursor, no wrapping, colors, line drawing
 _RESET_SEQUENCE = (
     b"\x1b7\x1b[r\x1b8\x1b[?47l\x1b[?1;1000;1002;1003;1004;1005;1006;1015;2004l"
     b"\x1b>\x1b[?7;25h\x1b[4l\x1b[0m\x1b(B\x0f"
@@ -39,27 +38,27 @@ ESCAPED, LINE_ENDED, TERMINAL_ENDED = "escaped", "line ended", "terminal ended"
 
 @dataclass(frozen=True)
 class Terminal:
-    """Descriptors of what is typed and of what is shown."""
+    """Descriptors of the input and of the output."""
 
     typed: int
     shown: int
 
     def size(self) -> os.terminal_size:
-        """Columns and lines."""
+        """The number of columns and lines."""
         with contextlib.suppress(OSError):
             return os.get_terminal_size(self.shown)
         return shutil.get_terminal_size()
 
 
 def from_stdio() -> Terminal:
-    """That of this process. Raises Refused where it has none."""
+    """The terminal of this process. Raises Refused if it has none."""
     if not (os.isatty(0) and os.isatty(1)):
         raise errors.Refused("it needs a terminal to type at: call it without a pipe")
     return Terminal(0, 1)
 
 
 def escape_byte(text: object) -> bytes:
-    """Of ``^]`` and the like. Raises InvalidInput."""
+    """The byte of an escape key such as ``^]``. Raises InvalidInput."""
     word = str(text)
     if len(word) == 2 and word[0] == "^" and 0x40 <= ord(word[1].upper()) < 0x60:
         return bytes([ord(word[1].upper()) ^ 0x40])
@@ -69,7 +68,7 @@ def escape_byte(text: object) -> bytes:
 
 
 class SignalReceived(Exception):
-    """A signal came."""
+    """A signal was received."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
@@ -78,9 +77,12 @@ class SignalReceived(Exception):
 
 @contextlib.contextmanager
 def raw(terminal: Terminal) -> Iterator[int]:
-    """The terminal hands on each key; a descriptor from which a byte is read for each signal that
-    should end it. At the end it is as it was, and what was typed and not read is thrown away.
-    Raises termios.error: it has gone."""
+    """Switch the terminal to raw mode, and yield a descriptor from which one byte can be read for
+    each signal that ends the session.
+
+    Restores the terminal and discards unread input at the end. Raises termios.error if the terminal
+    has gone.
+    """
     before = termios.tcgetattr(terminal.typed)
     with _signals() as signal_fd:
         try:
@@ -95,7 +97,7 @@ def raw(terminal: Terminal) -> Iterator[int]:
 
 @contextlib.contextmanager
 def _signals() -> Iterator[int]:
-    """A descriptor from which the number of each signal that came is read."""
+    """A descriptor from which the number of each received signal can be read."""
     reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def note(number: int, _frame: FrameType | None) -> None:
@@ -115,7 +117,7 @@ def _signals() -> Iterator[int]:
 
 
 def _show(descriptor: int, data: bytes, timeout_s: float) -> None:
-    """Raises OSError, also where the terminal takes nothing."""
+    """Write to the terminal. Raises OSError, also if the terminal blocks for too long."""
     while data:
         if not select.select([], [descriptor], [], timeout_s)[1]:
             raise TimeoutError("the terminal takes nothing")
@@ -123,9 +125,12 @@ def _show(descriptor: int, data: bytes, timeout_s: float) -> None:
 
 
 def attach(line: ssl.SSLSocket, terminal: Terminal, escape: bytes, signal_fd: int) -> str:
-    """How it ended: ESCAPED, LINE_ENDED or TERMINAL_ENDED. signal_fd: as raw has it. Raises Ended
-    for a
-    signal, OSError where the other side is gone without a word."""
+    """Connect the terminal, and return how the session ended: ESCAPED, LINE_ENDED or
+    TERMINAL_ENDED.
+
+    signal_fd: from raw. Raises SignalReceived for a signal, OSError if the other side is
+    unreachable.
+    """
     return _Session(line, terminal, escape, signal_fd).run()
 
 
@@ -165,7 +170,7 @@ class _Session:
                     return ending
 
     def _display(self) -> bool:
-        """Shows what the terminal takes; is it still there?"""
+        """Write as much as the terminal accepts; False if it has gone."""
         try:
             shown = os.write(self._terminal.shown, self._shown[:4096])
         except OSError:
@@ -174,7 +179,7 @@ class _Session:
         return True
 
     def _type(self) -> str | None:
-        """Takes what was typed; how it ended, if it did."""
+        """Read the input; how the session ended, or None."""
         try:
             data = os.read(self._terminal.typed, _CHUNK_BYTES)
         except OSError:
@@ -189,7 +194,7 @@ class _Session:
         return None
 
     def _send(self) -> int:
-        """How much the line took now."""
+        """Send as much as possible, and return the number of bytes."""
         if not self._typed:
             return 0
         with contextlib.suppress(ssl.SSLWantReadError, ssl.SSLWantWriteError):
@@ -199,7 +204,8 @@ class _Session:
         return 0
 
     def _receive(self) -> int | None:
-        """How much came now; None at the end. Nothing is read while the terminal has to show."""
+        """Receive what is available, and return the number of bytes; None at the end. Nothing is
+        received while output is pending."""
         if self._shown:
             return 0
         with contextlib.suppress(ssl.SSLWantReadError, ssl.SSLWantWriteError):

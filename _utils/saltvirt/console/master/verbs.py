@@ -1,4 +1,4 @@
-"""What the runner's verbs of displays and serial ports answer."""
+"""The results of the runner functions for displays and serial ports."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ENGINE = "virt_reach"
 
 
 def display(fleet: Fleet, name: str) -> dict[str, Any]:
-    """Raises NotFound, and as Fleet.one does."""
+    """The guest's displays and serial ports. Raises NotFound, and the errors of Fleet.one."""
     host, _ = find.last_seen(fleet, name) or find.locate(fleet, name)
     answer = fleet.call(host, "virt.display", {"vm_": name}, long=False)
     displays = reach.Displays.from_answer(answer, host)
@@ -31,7 +31,8 @@ def display(fleet: Fleet, name: str) -> dict[str, Any]:
 
 
 def screenshot(fleet: Fleet, name: str, width: object, screen: object) -> dict[str, Any]:
-    """Raises NotFound, OperationFailed, and as Fleet.one does."""
+    """A picture of the guest's display. Raises NotFound, OperationFailed, and the errors of
+    Fleet.one."""
     host = guest_connection.host_of(fleet, name)
     arguments = {"vm_": name, "width": width, "screen": screen}
     image = reach.Screenshot.from_answer(
@@ -43,8 +44,10 @@ def screenshot(fleet: Fleet, name: str, width: object, screen: object) -> dict[s
 def ticket(
     fleet: Fleet, user: str | None, name: str, kind: str, digest: object, **options: Any
 ) -> dict[str, Any]:
-    """Makes one. user: for whom, None: somebody who has the master. Raises InvalidInput, NotFound,
-    OperationFailed, AlreadyExists, and as Fleet.one does."""
+    """Issue a ticket for a guest. user: for whom; None: a user with access to the master.
+
+    Raises InvalidInput, NotFound, OperationFailed, AlreadyExists, and the errors of Fleet.one.
+    """
     if kind not in reach.KINDS:
         kinds = " or ".join(reach.KINDS)
         raise errors.InvalidInput(f"kind must be {kinds}, not {units.short_repr(kind)}")
@@ -59,7 +62,7 @@ def ticket(
 
 
 def watch(opts: dict[str, Any], user: str | None, digest: object) -> dict[str, Any]:
-    """Makes a page's. Raises InvalidInput, OperationFailed, AlreadyExists."""
+    """Issue a ticket for a page. Raises InvalidInput, OperationFailed, AlreadyExists."""
     engines = opts.get("engines") or []
     if not any(ENGINE in engine for engine in engines if isinstance(engine, (str, dict))):
         raise errors.OperationFailed(

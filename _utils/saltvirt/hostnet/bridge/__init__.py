@@ -1,1 +1,1 @@
-"""A bridge under the host's own address: what each way to configure a network wants."""
+"""Create a bridge on top of the host's interface with each network manager."""

@@ -1,9 +1,9 @@
-"""A bridge put under the host's own address, with a way back.
+"""Create and remove bridges on top of the host's own interface, with automatic rollback.
 
-The host is reached over the interface that is changed. So what was there is kept, and before
-anything changes a timer of systemd that puts it back is armed, and a unit that does so when the
-host is started again. Both are disarmed only when the bridge has the interface's addresses and the
-master, or the gateway, answers through it. Taking the bridge away again goes the same way.
+The host is reached through the interface that is changed. The previous configuration is therefore
+saved, and before the change a systemd timer and a unit for the next boot are armed that restore it.
+They are disarmed only when the bridge has the interface's addresses and the master, or the gateway,
+responds through it. Removing a bridge works in the same way.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 
 class BridgeSetup(TypedDict):
-    """A bridge that we make: over which interface, by which port, over which VLAN of it or None.
-    type: linux or ovs."""
+    """A bridge to create: on top of which interface, its port, and the VLAN or None. type: linux or
+    ovs."""
 
     bridge: str
     interface: str | None
@@ -47,7 +47,7 @@ class BridgeSetup(TypedDict):
 
 
 class BridgeRecord(BridgeSetup):
-    """A bridge that we made. files: those written for it, and the SHA-256 of each."""
+    """A bridge that Salt Virt has created. files: those written for it, with their SHA-256."""
 
     files: dict[str, str | None]
 
@@ -57,7 +57,7 @@ Probe = tuple[str, int]
 
 SAVED_FOLDER = Path(paths.STATE, "network-before")
 UNIT = "salt-virt-network-back"
-# of a host that is started again before a change was confirmed
+# runs if the host boots before the change is confirmed
 BOOT_UNIT = "salt-virt-network-unconfirmed"
 BOOT_FOLDER = Path("/etc/systemd/system")
 BOOT_TEXT = """[Unit]
@@ -72,27 +72,27 @@ ExecStartPost=/bin/systemctl disable {unit}.service
 [Install]
 WantedBy=multi-user.target
 """
-# the file that a script leaves at its end
+# created by a script at its end
 END = "ended"
-# the end of the name of a script that the timer runs
+# suffix of a script that the timer runs
 BY_TIMER = "-by-timer"
-# a port of UDP at which nobody answers
+# a UDP port without a service
 _DISCARD = 9
-# how long a script may take when it is called, and when systemd runs it
+# timeouts of a script that is called, and of one that systemd runs
 FOLLOW_S, RESTORE_S = program.TIMEOUT_S, 300
-# netplan writes files for the two that follow it
+# netplan first, because it writes files for the next two
 MANAGERS = (netplan, networkmanager, networkd, ifcfg, ifupdown)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,14}")
 
 
 def exists(bridge: object) -> bool:
-    """True when an interface has that name."""
+    """Whether an interface has that name."""
     return bool(program.run(("ip", "link", "show", _named(bridge))))
 
 
 def bridge_record(bridge: str) -> BridgeRecord | None:
-    """What was kept when we made this bridge; None when we did not, or when it is not there and
-    the host's configuration is no longer the one that we wrote: it was removed by hand."""
+    """The record of a bridge; None if Salt Virt did not create it, or if it was removed manually:
+    it does not exist and the host's configuration has changed."""
     try:
         record: BridgeRecord = json.loads(
             (SAVED_FOLDER / _named(bridge) / "made.json").read_text(encoding="utf-8")
@@ -103,14 +103,14 @@ def bridge_record(bridge: str) -> BridgeRecord | None:
 
 
 def _changed(record: BridgeRecord) -> str | None:
-    """A file that was changed since the bridge was made."""
+    """A file that has changed since the bridge was created, or None."""
     files = record["files"].items()
     return next((path for path, digest in files if _digest(Path(path)) != digest), None)
 
 
 def is_over(record: BridgeRecord, interface: str | None) -> bool:
-    """Whether a bridge that we made is over that interface, None for any. An interface that was
-    put into it by hand counts, and one of our bridges stands for the interface below it."""
+    """Whether a bridge of Salt Virt is on top of that interface; None: of any. Ports that were
+    added manually count, and a bridge of Salt Virt is replaced by the interface below it."""
     name = _below(_named(interface)) if interface else record["interface"]
     if not name or name == record["interface"]:
         return True
@@ -119,7 +119,7 @@ def is_over(record: BridgeRecord, interface: str | None) -> bool:
 
 
 def _below(interface: str) -> str:
-    """The interface itself, or the one that our bridge of that name is over."""
+    """The interface, or the one below it if it is a bridge of Salt Virt."""
     record = bridge_record(interface)
     return (record and record["interface"]) or interface
 
@@ -127,12 +127,11 @@ def _below(interface: str) -> str:
 def plan(
     bridge: object, interface: str | None, yaml: Yaml, vlan: object = None
 ) -> tuple[str, BridgePlan]:
-    """(interface, BridgePlan). interface: default the one with the default route, else
-    the only one with an address. yaml: (load, dump). vlan: the number of the VLAN of the
-    interface that the bridge is over; default: over the interface itself.
+    """(interface, BridgePlan). interface: default the one with the default route, or else the only
+    one with an address. yaml: (load, dump). vlan: number of the VLAN to use; default: the interface
+    itself.
 
-    Raises InvalidInput where there is no such interface, Unsupported for a network that is managed
-    in a way we do not know.
+    Raises InvalidInput if the interface does not exist, Unsupported for an unknown network manager.
     """
     tag = None if vlan is None else _tag(vlan)
     name = _named(interface) if interface else _main_interface()
@@ -161,10 +160,10 @@ def create_bridge(
     timeout_s: float = 60,
     vlan: object = None,
 ) -> str:
-    """Puts the bridge over the interface, or over a VLAN of it. What was done, in words.
+    """Create a bridge on top of an interface or of one of its VLANs, and return a description.
 
-    probe: (host, port) that must be reachable afterwards, or everything is put back.
-    Raises OperationFailed when the host could not reach ``probe`` and was put back.
+    probe: (host, port) that must be reachable afterwards. Raises OperationFailed after a rollback
+    if ``probe`` is unreachable.
     """
     limit_s = _seconds(timeout_s)
     with _exclusive():
@@ -180,9 +179,9 @@ def create_bridge(
 
 
 def plan_ovs(bridge: object, interface: str | None) -> BridgePlan:
-    """The BridgePlan of a bridge of Open vSwitch with that port; interface None: with no port.
+    """The BridgePlan of an Open vSwitch bridge with that port; interface None: without a port.
 
-    Raises Unsupported for an interface with an address: nothing would move it.
+    Raises Unsupported for an interface with an address, which is not moved.
     """
     return ovs.plan(
         _named(bridge), _named(interface) if interface else None, BridgeHost(program.run)
@@ -192,7 +191,7 @@ def plan_ovs(bridge: object, interface: str | None) -> BridgePlan:
 def create_ovs_bridge(
     bridge: str, interface: str | None, probe: Probe | None = None, timeout_s: float = 60
 ) -> str:
-    """Makes a bridge of Open vSwitch, with the same way back. What was done, in words."""
+    """Create a bridge of Open vSwitch with the same rollback, and return a description."""
     limit_s = _seconds(timeout_s)
     with _exclusive():
         _refuse_existing(bridge)
@@ -238,11 +237,11 @@ def moves_address(setup: BridgeSetup) -> bool:
 
 @dataclass(frozen=True)
 class Connectivity:
-    """What must answer through an interface that gets addresses.
+    """The condition for an interface that receives addresses.
 
-    addresses: those that it must have. device: it, None for any. gateway: what must answer on its
-    wire, if the master is not reached through it. probe: the master's (host, port), None for none;
-    bound: it must answer through the device.
+    addresses: that it must have. device: the interface; None for any. gateway: must respond on the
+    link if the master is not reached through it. probe: the master's (host, port), or None; bound:
+    it must respond through the device.
     """
 
     addresses: tuple[str, ...]
@@ -266,15 +265,15 @@ class Connectivity:
 
 
 def _connectivity(before: str | None, after: str, probe: Probe | None) -> Connectivity:
-    """The Way that must work once the addresses of one interface are on another one."""
+    """The condition after the addresses of one interface have moved to another one."""
     through = probe is not None and _route_device(probe[0]) == before
     gateway = None if through else _gateway(before)
     return Connectivity(_addresses(before), after, gateway, None if gateway else probe, through)
 
 
 def _put_back(bridge: str, script: str) -> str | None:
-    """Have systemd run the script that undoes a change, which no time limit of ours ends; None
-    once it has come to its end. Else how it stands: the timer and the unit stay armed."""
+    """Run the script that rolls a change back in systemd, without a timeout of this process. None
+    when it has finished; otherwise its state, and the timer and the unit stay armed."""
     end = SAVED_FOLDER / bridge / END
     end.unlink(missing_ok=True)
     program.run(("systemctl", "start", "--no-block", f"{UNIT}.service"))
@@ -288,10 +287,10 @@ def _put_back(bridge: str, script: str) -> str | None:
 
 
 def remove_bridge(bridge: str, probe: Probe | None = None, timeout_s: float = 60) -> str:
-    """Takes our bridge away: what was there before is there again. In words.
+    """Remove a bridge of Salt Virt, restore the previous configuration, and return a description.
 
-    Raises OperationFailed when that is no longer safe, with the reason and with nothing
-    changed, and when the host could not reach ``probe``: then the bridge is there again.
+    Raises OperationFailed without any change if that is not safe, and after a rollback if ``probe``
+    is unreachable.
     """
     limit_s = _seconds(timeout_s)
     with _exclusive():
@@ -331,7 +330,8 @@ def _remove(bridge: str, probe: Probe | None, timeout_s: float) -> str:
 
 
 def _refuse_vlans(interface: str | None) -> None:
-    """Bridges over its VLANs are written for the interface as it is: they would be lost."""
+    """Refuse if bridges on VLANs of the interface exist: they depend on its current
+    configuration."""
     names = [path.name for path in sorted(SAVED_FOLDER.glob("*")) if _NAME.fullmatch(path.name)]
     records = [bridge_record(name) for name in names]
     over_it = [
@@ -367,7 +367,7 @@ def _named(name: object) -> str:
 
 
 def _main_interface() -> str:
-    """The interface of the default route; without one, the only one with an address."""
+    """The interface with the default route, or else the only one with an address."""
     match = re.search(r"\bdev (\S+)", program.run(("ip", "-4", "route", "show", "default")))
     if match:
         return match[1]
@@ -389,7 +389,7 @@ def _ports(setup: BridgeSetup) -> list[str]:
 
 
 def _save(setup: BridgeSetup, bridge_plan: BridgePlan) -> None:
-    """The files of before and of after, and a script for either way."""
+    """Save the files before and after the change, and a script for each direction."""
     folder = SAVED_FOLDER / setup["bridge"]
     if (folder / "made.json").exists():  # removed by hand since: what was before it may be of use
         shutil.rmtree(f"{folder}~", ignore_errors=True)
@@ -407,9 +407,9 @@ def _save(setup: BridgeSetup, bridge_plan: BridgePlan) -> None:
         if text is not None:
             new = folder / f"new-{number}"
             new.write_bytes(encoded(text))
-            # networkd is not root, and netplan's own files are nobody else's to read
+            # networkd is not root, and netplan's own files are readable by root only
             new.chmod(Path(name).stat().st_mode & 0o777 if Path(name).exists() else 0o644)
-    # ifupdown takes an interface down by the file that brought it up
+    # ifupdown takes an interface down with the file that brought it up
     undo = [shlex.join(argv) for argv in bridge_plan.undo]
     made, undone, end = f"{folder}/made.json", f"{folder}/undone.json", f"touch {folder}/{END}"
     _script(folder / "restore", [undo[0], *before, *undo[1:], f"mv {made} {undone}", end])
@@ -422,7 +422,7 @@ def _save(setup: BridgeSetup, bridge_plan: BridgePlan) -> None:
 
 
 def _changes(bridge_plan: BridgePlan, saved: Path) -> list[str]:
-    """The lines of the script that makes the bridge."""
+    """The lines of the script that creates the bridge."""
     lines = [shlex.join(argv) for argv in bridge_plan.before]
     for number, (name, text) in enumerate(bridge_plan.files.items()):
         if text is None:
@@ -451,7 +451,8 @@ def _follow(bridge: str, script: str) -> None:
 
 
 def _refuse_existing(bridge: object) -> None:
-    """A second change would take what the first one made for what was there before."""
+    """Refuse an existing bridge: a second change would save the result of the first one as the
+    previous configuration."""
     name = _named(bridge)
     _refuse_armed()
     if exists(name):
@@ -473,8 +474,8 @@ _UNDER_WAY = (
 
 @contextlib.contextmanager
 def _exclusive() -> Iterator[None]:
-    """No other change of the host's network begins in the block, which would replace the files
-    kept for the first one and disarm its way back."""
+    """Prevent other changes of the host's network during the block, which would replace the saved
+    files and disarm the rollback."""
     SAVED_FOLDER.parent.mkdir(parents=True, exist_ok=True)
     with open(SAVED_FOLDER.with_suffix(".lock"), "w", encoding="utf-8") as handle:
         try:
@@ -485,8 +486,8 @@ def _exclusive() -> Iterator[None]:
 
 
 def _refuse_armed() -> None:
-    """A change that is under way, or whose minion died, has its way back in the files kept: they
-    stay until that is over."""
+    """Refuse while the rollback of another change, or of one whose minion died, may still need the
+    saved files."""
     units = (f"{UNIT}.timer", f"{UNIT}.service", f"{BOOT_UNIT}.service")
     state = program.run(("systemctl", "show", "-p", "ActiveState", *units))
     if re.search("=(active|activating|deactivating)$", state, re.MULTILINE):
@@ -494,15 +495,19 @@ def _refuse_armed() -> None:
 
 
 def _arm(bridge: str, script: str, timeout_s: float) -> None:
-    """Arm the timer that runs a script once a change has had its time, and the unit that runs it
-    at the next start of the host, but for a script that the timer ran to its end: by then the
-    operator may have given the host another network."""
+    """Arm the timer that runs a script when the change has had its time, and the unit that runs it
+    at the next boot.
+
+    The unit is disabled after the timer has run the script: the operator may have configured
+    another network by then.
+    """
     boot = shlex.quote(str(_boot_file()))
     unarm = [f"systemctl disable {BOOT_UNIT}.service", f"rm -f {boot}"]
-    # a file, for systemd-run escapes ";" and "$" of an argument in a way that systemd does not read
+    # a file, because systemd-run escapes ";" and "$" in arguments in a way that systemd does not
+    # parse
     by_timer = SAVED_FOLDER / bridge / f"{script}{BY_TIMER}"
     call = ("sh", str(by_timer))
-    # without the accuracy systemd may be up to a minute late
+    # without AccuracySec, systemd may be up to a minute late
     timer_options = (f"--on-active={FOLLOW_S + timeout_s + 30}", "--timer-property=AccuracySec=1s")
     argv = ("systemd-run", f"--unit={UNIT}", *timer_options, "--collect", *call)
     try:
@@ -529,7 +534,7 @@ def _disarm() -> None:
 
 
 def _wait_until(timeout_s: float, ready: Callable[[], bool]) -> bool:
-    """True as soon as it is so, False when it never was."""
+    """True as soon as the condition holds, False after the timeout."""
     end = time.monotonic() + timeout_s
     while time.monotonic() < end:
         if ready():
@@ -539,7 +544,7 @@ def _wait_until(timeout_s: float, ready: Callable[[], bool]) -> bool:
 
 
 def _connects(probe: Probe, device: str | None) -> bool:
-    """Whether a TCP connection opens, through the device if one is given."""
+    """Whether a TCP connection can be opened, through the device if one is given."""
     with contextlib.suppress(OSError):
         for family, kind, protocol, _name, address in socket.getaddrinfo(
             *probe, type=socket.SOCK_STREAM
@@ -556,11 +561,11 @@ def _connects(probe: Probe, device: str | None) -> bool:
 
 
 def _addresses(device: str | None) -> tuple[str, ...]:
-    """The global addresses of an interface, but for those of IPv6 that it chooses by itself."""
+    """The global addresses of an interface, except IPv6 addresses that it chooses by itself."""
     if not device:
         return ()
     output = program.run(("ip", "-j", "addr", "show", "dev", device, "scope", "global"))
-    # ip prints an empty object for an address that it leaves out
+    # ip prints an empty object for an address that it omits
     infos = [info for link in json.loads(output or "[]") for info in link.get("addr_info", ())]
     return tuple(
         f"{info['local']}/{info['prefixlen']}"
@@ -580,7 +585,7 @@ def _route_device(host: str) -> str | None:
 
 
 def _gateway(device: str | None) -> str | None:
-    """The default gateway on an interface, None if it has none."""
+    """The default gateway on an interface, or None."""
     if not device:
         return None
     output = program.run(("ip", "-4", "route", "show", "default", "dev", device))
@@ -589,15 +594,16 @@ def _gateway(device: str | None) -> str | None:
 
 
 def _neighbour(gateway: str, device: str) -> bool:
-    """Whether a gateway answers to ARP on an interface. It need not answer to what is sent."""
+    """Whether a gateway responds to ARP on an interface. It need not respond to the packet
+    itself."""
     _send(gateway, device)
     entry = program.run(("ip", "neigh", "show", gateway, "dev", device))
     return "lladdr" in entry and "FAILED" not in entry
 
 
 def _send(address: str, device: str) -> None:
-    """Have the kernel look for an address, and wait a second for it; not by ping, which is not on
-    each host."""
+    """Make the kernel resolve an address, and wait a second; ping is not installed on every
+    host."""
     with contextlib.suppress(OSError), socket.socket(type=socket.SOCK_DGRAM) as line:
         line.settimeout(1)
         line.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, device.encode())

@@ -1,4 +1,4 @@
-"""ifcfg files: wicked of SUSE, and network-scripts of older Red Hats."""
+"""ifcfg files of wicked (SUSE) and of network-scripts (older Red Hat)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from saltvirt.hostnet.bridge.plan import BridgeHost, BridgeVlan
 
 _LINE = re.compile(r"^\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)=(.*)$")
-# what says where the host is; with a suffix such as _0 or 2 there are more of them
+# address settings; a suffix such as _0 or 2 denotes further ones
 _ADDRESS = re.compile(
     r"(?:BOOTPROTO|IPADDR|PREFIX|PREFIXLEN|NETMASK|BROADCAST|NETWORK|GATEWAY|DNS|DOMAIN|SEARCH|"
     r"PEERDNS|DEFROUTE|DHCP\w*|DHCLIENT\w*|IPV4_\w*|IPV6\w*|IPV6INIT|LABEL|SCOPE_IP|ZONE|"
@@ -25,10 +25,12 @@ _ADDRESS = re.compile(
 
 @dataclass(frozen=True)
 class Dialect:
-    """One of the two. routes: the kinds of files of its routes and rules. up, down: the command
-    that takes an interface up or down. bridge, port: lines of a bridge's file and of its port's;
-    {name}, {port} and {mac} are put in. vlan: lines of a port that is a VLAN's; silent: those of a
-    bridge without an address."""
+    """One of the two formats.
+
+    routes: kinds of files of routes and rules. up, down: command to bring an interface up or down.
+    bridge, port: lines of the files of a bridge and of its port, with {name}, {port} and {mac}.
+    vlan: lines of a VLAN port; silent: lines of a bridge without an address.
+    """
 
     folder: str
     routes: tuple[str, ...]
@@ -68,13 +70,13 @@ _OF_THE_FILE = {
 
 
 def find(bridge: str, interface: str, host: BridgeHost) -> BridgePlan | None:
-    """The BridgePlan when wicked or network-scripts have a file for the interface."""
+    """The BridgePlan if wicked or network-scripts have a file for the interface."""
     dialect = _dialect(interface, host)
     return plan(bridge, interface, dialect, host) if dialect else None
 
 
 def tagged(vlan: BridgeVlan, host: BridgeHost) -> BridgePlan | None:
-    """The BridgePlan of a bridge over a VLAN when one of the two has a file for the interface."""
+    """The BridgePlan of a bridge on a VLAN if one of them has a file for the interface."""
     dialect = _dialect(vlan.interface, host)
     if not dialect:
         return None
@@ -99,7 +101,7 @@ def tagged(vlan: BridgeVlan, host: BridgeHost) -> BridgePlan | None:
 
 
 def _dialect(interface: str, host: BridgeHost) -> Dialect | None:
-    """The one that has a file for the interface and is there."""
+    """The installed one that has a file for the interface."""
     for dialect, program in ((WICKED, "wicked"), (SCRIPTS, "ifup")):
         text = host.read(f"{dialect.folder}/ifcfg-{interface}")
         if text and host.run(("sh", "-c", f"command -v {program}")):
@@ -108,7 +110,7 @@ def _dialect(interface: str, host: BridgeHost) -> Dialect | None:
 
 
 def plan(bridge: str, interface: str, dialect: Dialect, host: BridgeHost) -> BridgePlan:
-    """The interface's address lines move to the bridge's file, and its routes with them."""
+    """Move the interface's address lines and routes to the bridge's files."""
     folder = f"/{dialect.folder}"
     host.refuse_file(bridge, f"{folder}/ifcfg-{bridge}")
     text = host.read(f"{folder}/ifcfg-{interface}")
@@ -136,8 +138,8 @@ def plan(bridge: str, interface: str, dialect: Dialect, host: BridgeHost) -> Bri
 
 
 def _refuse_routes(interface: str, host: BridgeHost) -> None:
-    """Raise Unsupported if wicked's file of all routes has one through the interface: the file is
-    also about other interfaces, and a route through the port would be lost."""
+    """Raise Unsupported if wicked's file of all routes has one through the interface: the file also
+    concerns other interfaces, and a route through the port would be lost."""
     path = f"/{WICKED.folder}/routes"
     if re.search(rf"(?m)^[^#]*\s{re.escape(interface)}(?:\s|$)", host.read(path)):
         raise Unsupported(
@@ -147,13 +149,14 @@ def _refuse_routes(interface: str, host: BridgeHost) -> None:
 
 
 def _word(line: str) -> str:
-    """The setting of a line."""
+    """The name of the setting of a line."""
     match = _LINE.match(line)
     return match[1] if match else ""
 
 
 def _stays(line: str, dialect: Dialect) -> bool:
-    """Lines of the port; network-scripts want to know the device and its hardware address."""
+    """Whether a line stays with the port; network-scripts need the device and its hardware
+    address."""
     name = _word(line)
     if dialect is SCRIPTS and name in ("DEVICE", "TYPE", "NAME", "UUID", "NM_CONTROLLED"):
         return True

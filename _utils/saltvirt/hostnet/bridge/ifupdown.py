@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from saltvirt.hostnet.bridge.plan import BridgeHost, BridgeVlan
 
 PATTERNS = ("etc/network/interfaces", "etc/network/interfaces.d/*")
-# options of a stanza that mean the same on a bridge, see interfaces(5)
+# options of a stanza with the same meaning on a bridge, see interfaces(5)
 MOVED = {
     *("address", "netmask", "broadcast", "network", "gateway", "metric", "mtu", "hostname"),
     *("client", "leasehours", "leasetime", "vendor", "dns-nameservers", "dns-nameserver"),
@@ -28,12 +28,12 @@ MOVED = {
     *("pre-up", "up", "post-up", "pre-down", "down", "post-down"),
 }
 _HEADS = r"(?:iface|auto|allow-\S+|mapping|source|source-directory|no-auto-down|no-scripts)\b"
-# commands that may name the interface, for they are about addresses
+# commands about addresses, which may name the interface
 _ADDRESSES = re.compile(r"(?:/\S*/)?(?:ip(?: -[46])? (?:r|ro|route|rule|a|addr|address)|route)\s")
 
 
 def find(bridge: str, interface: str, host: BridgeHost) -> BridgePlan | None:
-    """The BridgePlan when a stanza configures the interface."""
+    """The BridgePlan if a stanza configures the interface."""
     paths = _stanzas(interface, host)
     if len(paths) > 1:
         raise _by_hand(f"{' and '.join(paths)} both have a stanza of {interface}")
@@ -43,9 +43,9 @@ def find(bridge: str, interface: str, host: BridgeHost) -> BridgePlan | None:
 
 
 def tagged(vlan: BridgeVlan, host: BridgeHost) -> BridgePlan | None:
-    """The BridgePlan over a VLAN, in a file of its own, when a stanza has the interface.
+    """The BridgePlan on a VLAN, in a separate file, if a stanza configures the interface.
 
-    Raises Unsupported when no such file would be read.
+    Raises Unsupported if ifupdown would not read such a file.
     """
     if not _stanzas(vlan.interface, host):
         return None
@@ -63,7 +63,7 @@ def tagged(vlan: BridgeVlan, host: BridgeHost) -> BridgePlan | None:
         f"    pre-up ip link set {vlan.interface} up\n"
         f"    pre-up ip link show {port} >/dev/null 2>&1 || {add}\n"
         f"    pre-up ip link show {bridge} >/dev/null 2>&1 || ip link add {bridge} type bridge\n"
-        # the guests' network is none of the host's
+        # the guests' network is not the host's
         f"    pre-up sysctl -q -w net/ipv6/conf/{bridge}/disable_ipv6=1 || true\n"
         f"    pre-up ip link set {port} master {bridge} up\n"
         f"    up ip link set {bridge} up\n"
@@ -98,8 +98,8 @@ def _by_hand(reason: str) -> Unsupported:
 def plan(bridge: str, interface: str, path: str, text: str) -> BridgePlan:
     """Move the interface's stanzas to the bridge, and leave the interface without an address.
 
-    path, text: the file with the interface's stanzas: one of ``inet``, at most one of ``inet6``.
-    VLANs of the interface stay on it, and are taken down and up again with it.
+    path, text: the file with the interface's stanzas: one ``inet`` and at most one ``inet6``. VLANs
+    of the interface stay on it, and are taken down and up with it.
 
     Raises Unsupported for a stanza whose meaning would change on a bridge.
     """
@@ -121,7 +121,7 @@ def plan(bridge: str, interface: str, path: str, text: str) -> BridgePlan:
 
 
 def _check(interface: str, path: str, text: str) -> None:
-    """Refuse what a bridge cannot take over. Raises Unsupported."""
+    """Raise Unsupported for what a bridge cannot take over."""
     if re.search(r"[.:]|^vlan|^bond|^br", interface):
         raise _by_hand(f"{interface} is a VLAN, a bond or a bridge itself")
     if re.search(rf"^iface[ \t]+{re.escape(interface)}:", text, re.MULTILINE):
@@ -156,7 +156,7 @@ def _options(body: str) -> list[tuple[str, str]]:
 
 
 def _started(bridge: str, name: str, text: str) -> str:
-    """The text with the bridge brought up at the start of the host if the interface was.
+    """The text in which the bridge comes up at boot if the interface did.
 
     ``allow-hotplug`` would never bring up the bridge: udev reports no bridge before it exists.
     """
@@ -173,14 +173,14 @@ def _started(bridge: str, name: str, text: str) -> str:
 
 
 def _is_started(bridge: str, text: str) -> bool:
-    """Whether a line of the text brings the bridge up at the start of the host."""
+    """Whether a line of the text brings the bridge up at boot."""
     lines = (line.split() for line in text.splitlines())
     return any(line[:1] in (["auto"], ["allow-auto"]) and bridge in line[1:] for line in lines)
 
 
 def _moved(bridge: str, interface: str, text: str, name: str) -> str:
-    """The text with the interface's stanzas under the bridge's name. The first one makes the
-    bridge, with the interface's own hardware address: udev would give it another one."""
+    """The text with the interface's stanzas under the bridge's name. The first stanza creates the
+    bridge with the interface's hardware address; udev would assign another one."""
     mac = f"$(cat /sys/class/net/{interface}/address)"
     ports = (
         f"    pre-up ip link show {bridge} >/dev/null 2>&1 || "
@@ -202,7 +202,7 @@ def _moved(bridge: str, interface: str, text: str, name: str) -> str:
 
 
 def _line(line: str, bridge: str, interface: str, name: str) -> str:
-    """A line of a stanza that moves: routes go by the bridge, and the MTU is the port's, too."""
+    """A line of a stanza that moves: routes use the bridge, and the MTU is also set on the port."""
     option, value = (_options(line) or [("", "")])[0]
     if option == "mtu":
         return f"{line.rstrip()}\n    pre-up ip link set {interface} mtu {value}\n"
@@ -210,7 +210,7 @@ def _line(line: str, bridge: str, interface: str, name: str) -> str:
 
 
 def _vlans(interface: str, text: str) -> list[str]:
-    """The VLANs over the interface that have a stanza of their own."""
+    """The VLANs on the interface that have a stanza of their own."""
     names = re.findall(rf"^iface[ \t]+({re.escape(interface)}\.[0-9]+)[ \t]", text, re.MULTILINE)
     heads = [match[1] for match in re.finditer(r"^iface[ \t]+(\S+)[ \t]", text, re.MULTILINE)]
     for head in heads:

@@ -1,4 +1,4 @@
-"""netplan, with systemd-networkd or NetworkManager behind it."""
+"""netplan, with systemd-networkd or NetworkManager as renderer."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
     from saltvirt.hostnet.bridge.plan import BridgeHost, BridgeVlan
 
-# the path of a file, and what is in it
+# (path of a file, its content)
 ParsedFile = tuple[str, dict[str, Any]]
 
 _KINDS = ("ethernets", "bonds", "bridges")
-# what belongs to the cable; everything else is about addresses and moves to the bridge
+# settings of the physical link; all others concern addresses and move to the bridge
 OF_THE_CABLE = {
     *("match", "set-name", "wakeonlan", "mtu", "renderer", "emit-lldp", "receive-checksum-offload"),
     *("transmit-checksum-offload", "tcp-segmentation-offload", "generic-segmentation-offload"),
@@ -27,7 +27,7 @@ OF_THE_CABLE = {
 
 
 def find(bridge: str, interface: str, host: BridgeHost) -> BridgePlan | None:
-    """The BridgePlan when a file of netplan configures the interface."""
+    """The BridgePlan if a file of netplan configures the interface."""
     key, files = _entry(interface, host, ("ethernets",))
     if not key:
         return None
@@ -42,7 +42,7 @@ def find(bridge: str, interface: str, host: BridgeHost) -> BridgePlan | None:
 
 
 def tagged(vlan: BridgeVlan, host: BridgeHost) -> BridgePlan | None:
-    """The BridgePlan over a VLAN, in a file of its own, when netplan has the interface."""
+    """The BridgePlan on a VLAN, in a separate file, if netplan configures the interface."""
     kinds = ("ethernets", "bonds")
     key, files = _entry(vlan.interface, host, kinds)
     if not key:
@@ -51,7 +51,7 @@ def tagged(vlan: BridgeVlan, host: BridgeHost) -> BridgePlan | None:
     entries = [
         (tree["network"].get(kind) or {}).get(key) or {} for _path, tree in files for kind in kinds
     ]
-    # the default one can be set for all of them, elsewhere
+    # the default renderer can be set for all of them elsewhere
     renderers = [entry["renderer"] for entry in entries if "renderer" in entry]
     common = {**_SILENT, **({"renderer": renderers[-1]} if renderers else {})}
     bridge_entry = {"interfaces": [vlan.port], "parameters": _PARAMETERS, **common}
@@ -67,7 +67,7 @@ def tagged(vlan: BridgeVlan, host: BridgeHost) -> BridgePlan | None:
 
 
 def _trees(host: BridgeHost) -> list[ParsedFile]:
-    """The files of netplan. Raises Unsupported for one that netplan does not read either."""
+    """The files of netplan. Raises Unsupported for one that netplan cannot read."""
     trees = []
     for path in host.glob("etc/netplan/*.yaml"):
         try:
@@ -81,7 +81,7 @@ def _trees(host: BridgeHost) -> list[ParsedFile]:
 
 
 def _is_netplan(tree: object) -> bool:
-    """Whether all that is read of a file are mappings, or nothing."""
+    """Whether everything that is read from a file is a mapping or empty."""
     trees: list[Any] = [tree]
     for keys in (("network",), _KINDS, None, ("match",)):
         if not all(isinstance(node, dict) for node in trees):
@@ -100,7 +100,8 @@ def _refuse_entry(bridge: str, host: BridgeHost) -> None:
 def _entry(
     interface: str, host: BridgeHost, kinds: tuple[str, ...]
 ) -> tuple[str | None, list[ParsedFile]]:
-    """(netplan's own name of the interface, [(path, parsed)] that have it); (None, []) for none."""
+    """(netplan's name of the interface, [(path, parsed file)] with it); (None, []) if there is
+    none."""
     mac = host.mac(interface)
     matches: dict[str, list[ParsedFile]] = {}
     for path, tree in _trees(host):
@@ -127,7 +128,7 @@ def _is(key: str, settings: Mapping[str, Any], interface: str, mac: str) -> bool
 def plan(
     bridge: str, key: str, files: list[ParsedFile], mac: str, dump: Callable[[Any], str]
 ) -> BridgePlan:
-    """key: netplan's own name of the interface. files: (path, parsed) that have it."""
+    """The BridgePlan. key: netplan's name of the interface. files: (path, parsed file) with it."""
     new_files: dict[str, str | None] = {}
     for number, (path, tree) in enumerate(files):
         network = dict(tree["network"])

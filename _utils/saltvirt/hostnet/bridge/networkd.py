@@ -1,4 +1,4 @@
-"""systemd-networkd, configured by files of its own."""
+"""systemd-networkd with its own files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FOLDER = "/etc/systemd/network/"
 
 
 def find(bridge: str, interface: str, host: BridgeHost) -> BridgePlan | None:
-    """The BridgePlan when a file in /etc/systemd/network configures the interface."""
+    """The BridgePlan if a file in /etc/systemd/network configures the interface."""
     match = re.search(r"Network File: (\S+)", host.run(("networkctl", "status", interface)))
     if not match or not match[1].startswith(FOLDER):
         return None
@@ -26,8 +26,8 @@ def find(bridge: str, interface: str, host: BridgeHost) -> BridgePlan | None:
 
 
 def _settings(path: str, host: BridgeHost) -> str:
-    """The text of a .network file and of its drop-ins, which systemd reads as if they were in it;
-    one in /etc stands for one of the same name elsewhere."""
+    """The text of a .network file and of its drop-ins, which systemd reads as one. A drop-in in
+    /etc replaces one of the same name elsewhere."""
     name = Path(path).name
     drop_ins = {
         Path(drop_in).name: drop_in
@@ -39,10 +39,10 @@ def _settings(path: str, host: BridgeHost) -> str:
 
 
 def same_client(interface: str, host: BridgeHost) -> str:
-    """What keeps a DHCP server from taking the bridge for another client, as text of a file.
+    """Settings that make the DHCP server recognize the bridge as the same client.
 
-    networkd names itself by its machine and by a number that it makes from the interface's name;
-    here: the number of the lease that the interface has. Without such a lease "".
+    networkd identifies itself by its machine and by a number derived from the interface's name; the
+    settings contain the number of the interface's current lease. Empty without such a lease.
     """
     lease = host.read(f"/run/systemd/netif/leases/{host.link(interface).get('ifindex')}")
     number = re.search(r"(?m)^CLIENTID=ff([0-9a-f]{8})", lease)
@@ -50,7 +50,7 @@ def same_client(interface: str, host: BridgeHost) -> str:
 
 
 def plan(bridge: str, interface: str, path: str, text: str, mac: str) -> BridgePlan:
-    """path, text: the .network file that configures the interface now, and what is to be added."""
+    """The BridgePlan. path, text: the .network file of the interface, and the text to add."""
     folder = Path(path).parent
     first = f"{folder}/0-{bridge}"  # networkd takes the first file that matches
     rest = re.sub(r"(?ms)^[ \t]*\[Match\][ \t\r]*\n.*?(?=^[ \t]*\[|\Z)", "", text)
@@ -76,16 +76,16 @@ def plan(bridge: str, interface: str, path: str, text: str, mac: str) -> BridgeP
 
 
 def _cable(text: str) -> str:
-    """The settings of a .network file that the port needs, too: a bridge passes on no larger
-    frames than its ports do."""
+    """The settings of a .network file that the port needs, too: a bridge forwards no larger frames
+    than its ports."""
     mtu = re.search(r"(?m)^[ \t]*MTUBytes[ \t]*=.+$", text)
     return f"\n[Link]\n{mtu[0]}\n" if mtu else ""
 
 
 def tagged(vlan: BridgeVlan, host: BridgeHost) -> BridgePlan | None:
-    """The BridgePlan of a bridge over a VLAN when networkd has a file for the interface.
+    """The BridgePlan of a bridge on a VLAN if networkd has a file for the interface.
 
-    Raises Unsupported when that file is for other interfaces, too.
+    Raises Unsupported if that file also configures other interfaces.
     """
     output = host.run(("networkctl", "status", vlan.interface))
     match = re.search(r"Network File: (/\S+)", output)

@@ -1,4 +1,4 @@
-"""NetworkManager: profiles of its own, made with nmcli."""
+"""NetworkManager with its own profiles, created by nmcli."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from saltvirt.hostnet.bridge.plan import BridgeHost, BridgeVlan
 
-# what moves from the old profile to the bridge's
+# settings that move from the old profile to the bridge's
 MOVED = (
     *("ipv4.method", "ipv4.addresses", "ipv4.gateway", "ipv4.dns", "ipv4.dns-search"),
     *("ipv4.routes", "ipv4.route-metric", "ipv4.dhcp-client-id", "ipv4.may-fail"),
@@ -23,13 +23,13 @@ MOVED = (
     *("ipv4.routing-rules", "ipv6.never-default", "ipv6.ignore-auto-dns"),
     *("ipv6.ignore-auto-routes", "ipv6.routing-rules", "ipv6.route-metric"),
 )
-# what the port keeps, and what says whether it can be one
+# settings that the port keeps, and those that decide whether it can be a port
 OF_THE_PORT = ("802-3-ethernet.mtu",)
 KIND = ("connection.type", "802-1x.eap")
 
 
 def find(bridge: str, interface: str, host: BridgeHost) -> BridgePlan | None:
-    """The BridgePlan when NetworkManager has an active profile on the interface."""
+    """The BridgePlan if NetworkManager has an active profile on the interface."""
     uuid = _profile(interface, host)
     if not uuid:
         return None
@@ -40,7 +40,7 @@ def find(bridge: str, interface: str, host: BridgeHost) -> BridgePlan | None:
 
 
 def tagged(vlan: BridgeVlan, host: BridgeHost) -> BridgePlan | None:
-    """The BridgePlan over a VLAN when NetworkManager has the interface: two profiles."""
+    """The BridgePlan on a VLAN, with two profiles, if NetworkManager has the interface."""
     if not _profile(vlan.interface, host):
         return None
     port = f"{vlan.bridge}-port-{vlan.port}"
@@ -62,7 +62,7 @@ def tagged(vlan: BridgeVlan, host: BridgeHost) -> BridgePlan | None:
 
 
 def _refuse_profiles(bridge: str, names: tuple[str, ...], host: BridgeHost) -> None:
-    """The way back deletes ours by their names, so that there must be no others of these names."""
+    """Refuse existing profiles of these names, because the rollback deletes profiles by name."""
     existing = host.run(("nmcli", "-t", "-f", "NAME", "connection", "show")).splitlines()
     for name in names:
         if name in existing:
@@ -70,7 +70,7 @@ def _refuse_profiles(bridge: str, names: tuple[str, ...], host: BridgeHost) -> N
 
 
 def _profile(interface: str, host: BridgeHost) -> str | None:
-    """The UUID of the interface's active profile; None when NetworkManager has none of its own."""
+    """The UUID of the interface's active profile; None if NetworkManager has no own profile."""
     output = host.run(("nmcli", "-t", "-f", "DEVICE,UUID", "connection", "show", "--active"))
     uuids = dict(line.split(":", 1) for line in output.splitlines() if ":" in line)
     state = host.run(("nmcli", "-g", "GENERAL.STATE", "device", "show", interface))
@@ -78,8 +78,8 @@ def _profile(interface: str, host: BridgeHost) -> str | None:
 
 
 def settings(output: str) -> dict[str, str]:
-    """{name: value} of what ``nmcli -t -f`` printed for a profile: "name:value" lines, none for a
-    setting that the profile has no part of, such as 802-1x."""
+    """{name: value} of the output of ``nmcli -t -f`` for a profile: "name:value" lines, without
+    settings of parts that the profile lacks, such as 802-1x."""
     unset = ("", "--", "-1", "default", "auto")
     pairs = (line.partition(":")[::2] for line in output.splitlines())
     return {
@@ -90,10 +90,10 @@ def settings(output: str) -> dict[str, str]:
 
 
 def plan(bridge: str, interface: str, uuid: str, values: Mapping[str, str], mac: str) -> BridgePlan:
-    """uuid: the profile that has the address now; values: its settings.
+    """The BridgePlan. uuid: the profile that has the address now; values: its settings.
 
-    Raises Unsupported for a bond, a VLAN or another interface that is not a network card's own,
-    and for one that logs in to its switch.
+    Raises Unsupported for a bond, a VLAN or another interface that is not a network card, and for
+    one that authenticates to its switch.
     """
     kind = values.get("connection.type", "802-3-ethernet")
     if kind != "802-3-ethernet" or "802-1x.eap" in values:
@@ -128,5 +128,5 @@ def plan(bridge: str, interface: str, uuid: str, values: Mapping[str, str], mac:
 
 
 def _ordered(values: Mapping[str, str]) -> list[tuple[str, str]]:
-    """A manual method wants its addresses first."""
+    """The settings in an order that sets addresses before a manual method."""
     return sorted(values.items(), key=lambda pair: bool(re.search(r"\.method$", pair[0])))

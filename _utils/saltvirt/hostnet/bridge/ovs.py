@@ -1,4 +1,4 @@
-"""Open vSwitch: its own database keeps the bridge, so no file is written."""
+"""Open vSwitch: its database stores the bridge, so no file is written."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ if TYPE_CHECKING:
 
 
 def plan(bridge: str, interface: str | None, host: BridgeHost) -> BridgePlan:
-    """The BridgePlan of a bridge with that port, or with none when interface is None.
+    """The BridgePlan of a bridge with that port; interface None: without a port.
 
-    Raises Unsupported without Open vSwitch, and for an interface that the host is reached over.
+    Raises Unsupported if Open vSwitch is missing, and for an interface through which the host is
+    reached.
     """
     if not host.run(("ovs-vsctl", "--version")):
         raise Unsupported("there is no ovs-vsctl: install Open vSwitch first")
@@ -37,12 +38,13 @@ def plan(bridge: str, interface: str | None, host: BridgeHost) -> BridgePlan:
 
 
 def ports(bridge: str, run: Run) -> list[str]:
-    """The names of its ports, also of guests'."""
+    """The names of the bridge's ports, including those of guests."""
     return run(("ovs-vsctl", "--timeout=10", "list-ports", bridge)).split()
 
 
 def _refuse_used(bridge: str, interface: str, host: BridgeHost) -> None:
-    """An address on it would no longer be reached, and nothing moves it to the bridge."""
+    """Refuse an interface with an address, which would become unreachable because it is not
+    moved."""
     output = host.run(("ip", "-j", "addr", "show", interface))
     if not output:
         raise Unsupported(f"there is no interface {interface}")

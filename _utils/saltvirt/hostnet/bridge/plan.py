@@ -1,4 +1,4 @@
-"""What is done to put a bridge under the host's address, and what undoes it."""
+"""The files and commands that create a bridge, and those that undo it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from saltvirt.errors import Unsupported
 
 # a program and its arguments
 Argv = tuple[str, ...]
-# gives what a program printed, "" where it failed
+# returns the output of a program, "" if it fails
 Run = Callable[[Argv], str]
-# from YAML, to YAML
+# (parse YAML, write YAML)
 Yaml = tuple[Callable[[str], Any], Callable[[Any], str]]
 
-# a setting of a file whose value nobody but the host may know: of Wi-Fi, a tunnel, a login
+# settings with a secret value: of Wi-Fi, a tunnel, a login
 _SECRET = re.compile(
     r"""(?im)^([ \t]*(?:-[ \t]+)?["']?[\w.-]*(?:passw|psk|pin\b|secret|private|phrase|key)"""
     r"""[\w.-]*["']?(?:[ \t]*[:=][ \t]*|[ \t]+))\S.*$"""
@@ -26,7 +26,7 @@ _SECRET = re.compile(
 
 
 def shown(files: Mapping[str, str | None]) -> dict[str, str | None]:
-    """Files of a plan as an answer shows them: without passwords and keys."""
+    """The files of a plan for display, without passwords and keys."""
 
     def redact(text: str) -> str:
         return _SECRET.sub(r"\1(hidden)", encoded(text).decode(errors="replace"))
@@ -35,13 +35,13 @@ def shown(files: Mapping[str, str | None]) -> dict[str, str | None]:
 
 
 def encoded(text: str) -> bytes:
-    """The bytes of a text that ``BridgeHost.read`` gave, or that was made of one."""
+    """The bytes of a text that ``BridgeHost.read`` returned or that is derived from one."""
     return text.encode(errors="surrogateescape")
 
 
 def already_configured(bridge: str, location: str) -> Unsupported:
-    """The error for a bridge that the host's configuration has, though none is there: what is
-    written for it by hand would be changed, or deleted with ours."""
+    """The error for a bridge that is configured but does not exist: its configuration would be
+    changed, or deleted with that of Salt Virt."""
     return Unsupported(
         f"{location} configures {bridge} already, though it is not there: bring it up, or remove "
         f"it "
@@ -51,9 +51,9 @@ def already_configured(bridge: str, location: str) -> Unsupported:
 
 @dataclass(frozen=True)
 class BridgePlan:
-    """files: path to new text, None for no such file. before, apply: commands (argument
-    lists) before and after they are written; undo: the way back, its first command before
-    they are as they were."""
+    """files: path to the new text, or None to remove the file. before, apply: commands (argument
+    lists) before and after the files are written; undo: the rollback, whose first command runs
+    before the files are restored."""
 
     files: dict[str, str | None]
     before: tuple[Argv, ...]
@@ -63,7 +63,7 @@ class BridgePlan:
 
 @dataclass(frozen=True)
 class BridgeVlan:
-    """A bridge over a VLAN of an interface, whose own addresses stay where they are."""
+    """A bridge on a VLAN of an interface, whose own addresses stay."""
 
     bridge: str
     interface: str
@@ -71,20 +71,20 @@ class BridgeVlan:
 
     @property
     def port(self) -> str:
-        """The name of the tagged interface: the usual one where it is short enough."""
+        """The name of the tagged interface: the usual one if it is short enough."""
         usual = f"{self.interface}.{self.number}"
         return usual if len(usual) < 16 else f"vlan{self.number}"
 
     @property
     def delete_command(self) -> Argv:
-        """The command that takes the tagged interface away."""
+        """The command that deletes the tagged interface."""
         return ("ip", "link", "delete", self.port)
 
 
 @dataclass(frozen=True)
 class BridgeHost:
-    """How a plan looks at a host. run: a function of an argument list, gives what the program
-    printed, "" where it failed. load, dump: from and to YAML. root: where its files are."""
+    """Access of a plan to the host. run: runs an argument list and returns its output, or "" if it
+    fails. load, dump: from and to YAML. root: of its files."""
 
     run: Run
     load: Callable[[str], Any] = json.loads
@@ -92,28 +92,28 @@ class BridgeHost:
     root: Path = Path("/")
 
     def read(self, path: str | Path) -> str:
-        """The text of a file, "" where there is none; what is no UTF-8 in it stays as it is."""
+        """The text of a file, "" if it does not exist. Bytes that are not UTF-8 are preserved."""
         file_path = self.root / str(path).lstrip("/")
         return file_path.read_text("utf-8", errors="surrogateescape") if file_path.is_file() else ""
 
     def refuse_file(self, bridge: str, path: str) -> None:
-        """Raise Unsupported if the file of a bridge is there already."""
+        """Raise Unsupported if the file of a bridge exists."""
         if (self.root / path.lstrip("/")).exists():
             raise already_configured(bridge, path)
 
     def glob(self, pattern: str) -> list[str]:
-        """Paths of files, sorted, as they are named on the host."""
+        """Paths of files on the host, sorted."""
         paths = self.root.glob(pattern.lstrip("/"))
         return [f"/{path.relative_to(self.root)}" for path in sorted(paths) if path.is_file()]
 
     def link(self, interface: str) -> dict[str, Any]:
-        """What ``ip`` tells of it, as a dict; not from /sys, which in a container can be another
-        machine's."""
+        """The output of ``ip`` as a dict. /sys is not used, because in a container it may be
+        another machine's."""
         output = self.run(("ip", "-j", "link", "show", interface))
         links: list[dict[str, Any]] = json.loads(output) if output else [{}]
         return links[0]
 
     def mac(self, interface: str) -> str:
-        """The hardware address, "" where there is no such interface."""
+        """The hardware address, "" if the interface does not exist."""
         address: str = self.link(interface).get("address", "")
         return address

@@ -1,1 +1,1 @@
-"""The ports of a hypervisor, in the words of each firewall."""
+"""Open and close the ports of a hypervisor with each firewall."""

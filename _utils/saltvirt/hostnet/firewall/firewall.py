@@ -1,7 +1,7 @@
-"""The ports of a hypervisor: open to the other hypervisors, shut to everybody else.
+"""The ports of a hypervisor: open to other hypervisors, closed to everyone else.
 
-What was done is kept beside how it looked afterwards, so that a later look tells whether
-somebody changed it, in every firewall's own words.
+The applied rules are stored with the firewall's own listing afterwards, so that later changes can
+be detected for every firewall.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 STATE_FILE = Path(paths.STATE, "firewall.json")
 SCRIPT = STATE_FILE.with_suffix(".sh")
 UNIT = Path("/etc/systemd/system/salt-virt-firewall.service")
-# the first that runs is used
+# the first active one is used
 KINDS = {"firewalld": firewalld, "ufw": ufw, "iptables": iptables, "nftables": nftables}
-# the others keep their rules over a start of the machine by themselves
+# the others restore their rules at boot
 _NEEDS_UNIT = ("iptables", "nftables")
 _UNIT = f"""\
 [Unit]
@@ -56,7 +56,7 @@ def rules(
     """The Rules. hosts, masters: names, addresses or networks; opened, shut: ports such as
     49152-49215; agent: the port of high availability's agent, if there is one.
 
-    Raises InvalidInput for a name that has no address.
+    Raises InvalidInput for a name without an address.
     """
     lists = {"hosts": hosts, "opened": opened, "shut": shut, "masters": masters}
     for key, values in lists.items():
@@ -80,7 +80,7 @@ def _all(hosts: Collection[Any], role: str, key: str) -> tuple[str, ...]:
 
 
 def kind(requested: object = None) -> str:
-    """The firewall that runs here, or the one that is wished for."""
+    """The requested firewall, or else the active one."""
     if requested:
         if not isinstance(requested, str) or requested not in KINDS:
             raise InvalidInput(f"firewall {requested!r}: use one of {', '.join(KINDS)}")
@@ -92,14 +92,14 @@ def kind(requested: object = None) -> str:
 
 
 def differs(name: str, firewall_rules: Rules) -> bool:
-    """True unless the rules are there as we made them."""
+    """Whether the rules differ from those that were applied."""
     state = _read_state()
     same = state.get("kind") == name and state.get("wanted") == KINDS[name].wanted(firewall_rules)
     return not same or KINDS[name].listing(program.run) != state["listing"]
 
 
 def apply(name: str, firewall_rules: Rules) -> None:
-    """Makes the rules, and keeps them over a start of the machine."""
+    """Apply the rules, and restore them after a reboot."""
     before = _read_state().get("kind")
     if before and before != name:
         KINDS[before].remove(program.run)
@@ -121,19 +121,19 @@ def _write_state(note: Mapping[str, Any]) -> None:
 
 
 def _install_unit(name: str, firewall_rules: Rules) -> None:
-    """Has systemd make the rules when the machine starts, where the firewall does not."""
+    """Apply the rules at boot by systemd, if the firewall does not restore them."""
     if name not in _NEEDS_UNIT:
         _forget_start()
         return
     SCRIPT.write_text(KINDS[name].script(program.run, firewall_rules), encoding="utf-8")
     UNIT.write_text(_UNIT, encoding="utf-8")
     program.run(("systemctl", "daemon-reload"))
-    # started, it is restarted with the firewall whose restart takes all rules away
+    # if it is started, it is restarted together with the firewall, whose restart removes all rules
     program.run(("systemctl", "enable", "--now", UNIT.name), must=True)
 
 
 def remove() -> bool:
-    """Takes our rules away, with which firewall they ever were made. True if there were any."""
+    """Remove the rules with the firewall that applied them. True if there were any."""
     name = _read_state().get("kind")
     if not name:
         return False
@@ -144,7 +144,7 @@ def remove() -> bool:
 
 
 def has_rules() -> bool:
-    """True when there are rules of ours."""
+    """Whether rules of Salt Virt exist."""
     return bool(_read_state())
 
 

@@ -1,4 +1,4 @@
-"""firewalld: rich rules in every zone that is in use, known by their priorities."""
+"""firewalld: rich rules in every active zone, identified by their priorities."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _OF_LIBVIRT = "libvirt"
 
 
 def runs(run: Run) -> bool:
-    """True while firewalld runs."""
+    """Whether firewalld runs."""
     return run(("firewall-cmd", "--state")).strip() == "running"
 
 
@@ -37,8 +37,8 @@ def expected_rules(rules: Rules) -> list[str]:
 
 
 def listing(run: Run) -> str:
-    """Our rules that there are now, by zone, as they are and as they will be after a start; and
-    the zones: one that came into use since must get our rules, too."""
+    """The rules of Salt Virt by zone, at runtime and permanent, and the active zones: a zone that
+    becomes active later must get the rules, too."""
     lines, used = [], zones(run)
     for zone in used:
         for options in ((), ("--permanent",)):
@@ -47,7 +47,7 @@ def listing(run: Run) -> str:
 
 
 def apply(run: Run, rules: Rules) -> None:
-    """Replaces what there was of ours, now and for the next start; nothing is reloaded."""
+    """Replace the rules of Salt Virt, at runtime and permanently, without a reload."""
     remove(run)
     for zone in zones(run):
         for options in ((), ("--permanent",)):
@@ -57,7 +57,7 @@ def apply(run: Run, rules: Rules) -> None:
 
 
 def remove(run: Run) -> None:
-    """Takes away all of ours, also in zones that are no longer in use."""
+    """Remove the rules of Salt Virt, also from zones that are no longer active."""
     for options in ((), ("--permanent",)):
         for zone in run(("firewall-cmd", *options, "--get-zones")).split():
             for rule in _our_rules(run, zone, options):
@@ -65,7 +65,7 @@ def remove(run: Run) -> None:
 
 
 def zones(run: Run) -> list[str]:
-    """The default zone and those with an interface or a source, but libvirt's own."""
+    """The default zone and those with an interface or a source, except libvirt's own."""
     lines = run(("firewall-cmd", "--get-active-zones")).splitlines()
     active = {line.split()[0] for line in lines if line[:1].strip()}
     active.add(run(("firewall-cmd", "--get-default-zone")).strip())

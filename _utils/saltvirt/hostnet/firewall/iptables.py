@@ -1,4 +1,4 @@
-"""iptables: a chain of our own, which INPUT asks first."""
+"""iptables: a chain of its own, which INPUT calls first."""
 
 from __future__ import annotations
 
@@ -12,25 +12,27 @@ if TYPE_CHECKING:
 
 CHAIN = "SALT_VIRT"
 _PROGRAMS = (("iptables", 4), ("ip6tables", 6))
-# for as many seconds a program waits for the lock of another one, as when the machine starts
+# seconds to wait for the lock of another program, as at boot
 _WAIT = ("-w", "30")
-# libvirt, we and fail2ban jump to chains of their own: that is no sign that iptables is in use
+# libvirt, Salt Virt and fail2ban jump to their own chains; that does not mean that iptables is in
+# use
 _JUMP = re.compile(r"-A INPUT .*-j (?:LIBVIRT_INP|SALT_VIRT|f2b-\S+)")
 
 
 def runs(run: Run) -> bool:
-    """True where somebody uses iptables: there are rules for this host, or a policy."""
+    """Whether iptables is in use: there are rules for this host, or a policy."""
     lines = run(("iptables", *_WAIT, "-S", "INPUT")).splitlines()
     return any(line != "-P INPUT ACCEPT" and not _JUMP.match(line) for line in lines)
 
 
 def expected_rules(rules: Rules) -> list[str]:
-    """What ``iptables-restore --noflush`` and its sister read: the chain, made anew."""
+    """The input of ``iptables-restore --noflush`` and ``ip6tables-restore``, which replaces the
+    chain."""
     return [line for _program, version in _PROGRAMS for line in _table(rules, version)]
 
 
 def listing(run: Run) -> str:
-    """What there is now, of our chain and of the way into it."""
+    """The current chain and the rules that jump to it."""
     lines = []
     for program, _version in _PROGRAMS:
         lines.append(run((program, *_WAIT, "-S", CHAIN)))
@@ -40,7 +42,7 @@ def listing(run: Run) -> str:
 
 
 def script(run: Run, rules: Rules) -> str:
-    """What makes it all, for sh; also when the machine starts."""
+    """The shell script that applies the rules, also at boot."""
     lines = []
     for program, version in _PROGRAMS:
         if run((program, "--version")):
@@ -54,12 +56,12 @@ def script(run: Run, rules: Rules) -> str:
 
 
 def apply(run: Run, rules: Rules) -> None:
-    """Replaces what there was of ours."""
+    """Replace the rules of Salt Virt."""
     run(("sh", "-s"), script(run, rules), must=True)
 
 
 def remove(run: Run) -> None:
-    """Takes away all of ours."""
+    """Remove the rules of Salt Virt."""
     for program, _version in _PROGRAMS:
         call = (program, *_WAIT)
         if run((*call, "-S", CHAIN)):
@@ -71,7 +73,7 @@ def remove(run: Run) -> None:
 
 def _table(rules: Rules, version: int) -> list[str]:
     lines = ["*filter", f":{CHAIN} - [0:0]", f"-A {CHAIN} -i lo -j RETURN"]
-    # the ports of migrations are among those that the host's own connections begin at
+    # migration ports are ephemeral ports of the host's own connections, too
     lines.append(f"-A {CHAIN} -m conntrack --ctstate RELATED,ESTABLISHED -j RETURN")
     for pairs, hosts in rules.accepted():
         lines += [

@@ -1,7 +1,7 @@
-"""nftables: a table of our own, which drops what is for nobody.
+"""nftables: a table of its own, which drops packets to closed ports.
 
-A port that another table drops stays shut whatever ours accepts, so chains of others get the
-rules that accept put in front, with our name as their comment.
+A port that another table drops stays closed even if this table accepts it. Accepting rules are
+therefore inserted at the start of foreign chains, with the name of Salt Virt as their comment.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ if TYPE_CHECKING:
 
     from saltvirt.hostnet.firewall.rules import Pair, Rules, Run
 
-# family, table, chain
+# (family, table, chain)
 Chain = tuple[str, str, str]
 
 TABLE = "salt_virt"
-# tables that iptables and libvirt write for themselves
+# tables that iptables and libvirt manage
 _OF_PROGRAMS = {TABLE, "libvirt_network"}
 
 
 def runs(run: Run) -> bool:
-    """True where nft is: the kernel has it then, too."""
+    """Whether nft is installed; the kernel supports nftables then."""
     return bool(run(("nft", "--version")))
 
 
 def expected_rules(rules: Rules) -> list[str]:
-    """The lines of our table."""
+    """The lines of the table."""
     lines = [f"table inet {TABLE} {{", "  chain input {"]
     lines += ["    type filter hook input priority -10; policy accept;", '    iifname "lo" accept']
-    # the ports of migrations are among those that the host's own connections begin at
+    # migration ports are ephemeral ports of the host's own connections, too
     lines.append("    ct state established,related accept")
     lines += [f"    {accept}" for accept in _accepts(rules)]
     for pairs in filter(None, ((*rules.open, *rules.agent), rules.shut)):
@@ -43,8 +43,8 @@ def expected_rules(rules: Rules) -> list[str]:
 
 
 def listing(run: Run) -> str:
-    """What there is now, of our table, of our rules in chains of others, and of these chains: one
-    that was added since must get our rules, too."""
+    """The current table, the rules in foreign chains, and these chains: a chain that is added later
+    must get the rules, too."""
     own_table = run(("nft", "-s", "list", "table", "inet", TABLE))
     foreign_rules = [rule[:3] for rule in handles(run(("nft", "-j", "-a", "list", "ruleset")))]
     chains = foreign(run(("nft", "-j", "list", "chains")))
@@ -52,7 +52,7 @@ def listing(run: Run) -> str:
 
 
 def script(run: Run, rules: Rules) -> str:
-    """What makes it all, for sh; also when the machine starts and others' chains may be gone."""
+    """The shell script that applies the rules, also at boot, when foreign chains may be missing."""
     fresh = [f"table inet {TABLE}", f"delete table inet {TABLE}", *expected_rules(rules)]
     chains = foreign(run(("nft", "-j", "list", "chains")))
     foreign_lines = [f"nft {shlex.quote(line)} || true" for line in in_front(chains, rules)]
@@ -60,21 +60,21 @@ def script(run: Run, rules: Rules) -> str:
 
 
 def apply(run: Run, rules: Rules) -> None:
-    """Replaces what there was of ours, in one transaction for our table."""
+    """Replace the rules of Salt Virt; the table in one transaction."""
     _take_from_others(run)
     run(("sh", "-s"), script(run, rules), must=True)
 
 
 def remove(run: Run) -> None:
-    """Takes away all of ours; nothing to do where there is nothing."""
+    """Remove the rules of Salt Virt, if there are any."""
     _take_from_others(run)
     run(("nft", "-f", "-"), f"table inet {TABLE}\ndelete table inet {TABLE}\n")
 
 
 def foreign(output: str) -> list[Chain]:
-    """Chains of others where packets for this host come by: (family, table, chain).
+    """Foreign input chains: (family, table, chain).
 
-    output: what ``nft -j list chains`` printed. iptables' own chains are iptables' to fill.
+    output: of ``nft -j list chains``. Chains of iptables are omitted.
     """
     chains = []
     for item in json.loads(output or '{"nftables": []}')["nftables"]:
@@ -90,7 +90,7 @@ def foreign(output: str) -> list[Chain]:
 
 
 def in_front(chains: Iterable[Chain], rules: Rules) -> Iterator[str]:
-    """The lines that let the hosts through chains of others."""
+    """The commands that insert accepting rules into foreign chains."""
     for family, table, chain in chains:
         for accept in _accepts(rules):
             if family == "inet" or accept.startswith(f"{family} "):
@@ -98,9 +98,9 @@ def in_front(chains: Iterable[Chain], rules: Rules) -> Iterator[str]:
 
 
 def handles(output: str) -> list[tuple[str, str, str, int]]:
-    """Our rules in chains of others: (family, table, chain, handle).
+    """The rules of Salt Virt in foreign chains: (family, table, chain, handle).
 
-    output: what ``nft -j -a list ruleset`` printed.
+    output: of ``nft -j -a list ruleset``.
     """
     rules = []
     for item in json.loads(output or '{"nftables": []}')["nftables"]:

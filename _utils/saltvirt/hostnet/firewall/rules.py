@@ -1,4 +1,5 @@
-"""What every firewall must do: which ports are open to whom, and which to nobody."""
+"""The rules that every firewall implements: which ports are open to which hosts, and which are
+closed."""
 
 from __future__ import annotations
 
@@ -10,13 +11,13 @@ from typing import Protocol
 
 from saltvirt.errors import InvalidInput
 
-# the first port of a range, and the last
+# (first port of a range, last port)
 Pair = tuple[int, int]
 
 
 class Run(Protocol):
-    """Calls a program: what it printed, "" where it failed or is not here; with ``must`` that
-    raises OperationFailed."""
+    """Runs a program and returns its output, "" if it fails or is missing; with ``must``, raises
+    OperationFailed instead."""
 
     def __call__(self, argv: Sequence[str], text: str | None = None, must: bool = False) -> str: ...
 
@@ -27,9 +28,9 @@ _PORTS = re.compile(r"(\d{1,5})(?:[-:](\d{1,5}))?")
 
 @dataclass(frozen=True)
 class Rules:
-    """open: (first, last) ports for ``hosts`` alone; shut: (first, last) ports for nobody but
-    this machine itself. hosts: addresses or networks of the other hypervisors, normalized. agent:
-    the port of high availability's agent, which is for ``masters``, too."""
+    """open: (first, last) ports for ``hosts`` only; shut: (first, last) closed ports, which only
+    this machine can use. hosts: normalized addresses or networks of the other hypervisors. agent:
+    the port of high availability's agent, which is also open to ``masters``."""
 
     open: tuple[Pair, ...]
     shut: tuple[Pair, ...]
@@ -38,14 +39,14 @@ class Rules:
     masters: tuple[str, ...] = ()
 
     def accepted(self) -> list[tuple[tuple[Pair, ...], tuple[str, ...]]]:
-        """(ports, to whom they are open)."""
+        """(ports, hosts to which they are open)."""
         all_hosts = dict.fromkeys((*self.hosts, *self.masters))
         pairs = [(self.open, self.hosts), (self.agent, tuple(all_hosts))]
         return [pair for pair in pairs if pair[0]]
 
     @property
     def closed(self) -> tuple[Pair, ...]:
-        """Those that are for nobody else."""
+        """The ports that are closed to all other hosts."""
         return (*self.open, *self.agent, *self.shut)
 
 
@@ -55,7 +56,7 @@ def of_family(hosts: Iterable[str], version: int) -> list[str]:
 
 
 def ports(text: object) -> Pair:
-    """(first, last) of ``16514`` or ``49152-49215``; InvalidInput for anything else."""
+    """(first, last) of ``16514`` or ``49152-49215``. Raises InvalidInput."""
     match = _PORTS.fullmatch(str(text))
     first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
     if not 0 < first <= last < 65536:
@@ -64,7 +65,7 @@ def ports(text: object) -> Pair:
 
 
 def address(text: object) -> str:
-    """An address or a network as it is written in rules; InvalidInput when it is none."""
+    """An address or a network in its normal form. Raises InvalidInput."""
     try:
         network = ipaddress.ip_network(str(text), strict=False)
     except ValueError as exc:
@@ -74,6 +75,6 @@ def address(text: object) -> str:
 
 
 def format_ports(pair: Pair, sign: str) -> str:
-    """A pair of ports as one word."""
+    """A range of ports as text."""
     first, last = pair
     return str(first) if first == last else f"{first}{sign}{last}"

@@ -1,4 +1,4 @@
-"""ufw: rules in front of all others, with our name as their comment."""
+"""ufw: rules before all others, with the name of Salt Virt as their comment."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ if TYPE_CHECKING:
 
 
 def runs(run: Run) -> bool:
-    """True while ufw is enabled."""
+    """Whether ufw is enabled."""
     return run(("ufw", "status")).startswith("Status: active")
 
 
 def expected_rules(rules: Rules) -> list[str]:
-    """The rules in the order in which they stand, in ufw's words."""
+    """The rules in their order, in the syntax of ufw."""
     lines = []
     for pairs, hosts in rules.accepted():
         for pair in pairs:
@@ -28,19 +28,19 @@ def expected_rules(rules: Rules) -> list[str]:
 
 
 def listing(run: Run) -> str:
-    """Our rules that there are now."""
+    """The current rules of Salt Virt."""
     return "\n".join(_our_rules(run))
 
 
 def apply(run: Run, rules: Rules) -> None:
-    """Replaces what there was of ours."""
+    """Replace the rules of Salt Virt."""
     remove(run)
     for rule in reversed(expected_rules(rules)):
         run(("ufw", "prepend", *rule.split(), "comment", NAME), must=True)
 
 
 def remove(run: Run) -> None:
-    """Takes away all of ours."""
+    """Remove the rules of Salt Virt."""
     for rule in _our_rules(run):
         run(("ufw", "delete", *rule.split()))
 

@@ -1,1 +1,1 @@
-"""Metrics written down, and served."""
+"""Render and serve metrics."""

@@ -1,4 +1,4 @@
-"""What the engine is told in the configuration."""
+"""The options of the engine."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _PORTS = 65535
 
 @dataclass(frozen=True)
 class ServeOptions:
-    """address: to listen on. port: TCP. tls: whether by TLS. every_s: how often it looks at what is
-    not read for each who asks."""
+    """address: to listen on. port: TCP port. tls: use TLS. every_s: interval of the values that are
+    not read for each request."""
 
     address: str
     port: int
@@ -22,7 +22,7 @@ class ServeOptions:
 
 
 def validate(address: object, port: object, tls: object, every_s: object) -> ServeOptions:
-    """The ServeOptions. Raises InvalidInput, in one line."""
+    """The ServeOptions. Raises InvalidInput with one line."""
     try:
         parsed = ipaddress.ip_address(address if isinstance(address, str) else "")
     except ValueError:

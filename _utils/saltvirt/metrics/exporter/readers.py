@@ -1,4 +1,4 @@
-"""What is read for who asks, and what is read from time to time: neither makes anyone wait."""
+"""Read values on request or periodically, so that a slow read blocks no request."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _T = TypeVar("_T")
 
 
 class OnDemandReader(Generic[_T]):
-    """Reads for each who asks, for several at once once. Whoever asks waits no longer than
-    ``within_s``; what hangs is begun once, and asked for again when it has ended.
+    """Reads once for all simultaneous requests. A request waits at most ``timeout_s``; a read that
+    hangs is not started a second time.
 
     read: raises VirtError.
     """
@@ -31,7 +31,8 @@ class OnDemandReader(Generic[_T]):
         self._under_way: Future[_T] | None = None
 
     def __call__(self) -> _T:
-        """Raises VirtError, ConnectionFailed where it takes too long, or cannot begin."""
+        """The value. Raises VirtError, and ConnectionFailed after a timeout or if the read cannot
+        start."""
         with self._lock:
             future = self._under_way = self._under_way or self._start()
         try:
@@ -60,14 +61,16 @@ class OnDemandReader(Generic[_T]):
                 self._under_way = None
 
 
-# what was read counts for so many intervals, if a later look hangs
+# intervals for which a value is valid if a later read hangs
 _VALID_INTERVALS = 3
 
 
 class PeriodicReader(Generic[_T]):
-    """Reads every ``every_s`` seconds, in a thread of its own; 0: when it is told to, and what was
-    read then counts for good. What cannot be read is said once in the log, and nothing old stands
-    in for it, also while a look hangs."""
+    """Reads every ``interval_s`` seconds in its own thread; 0: only by read_once, and the value is
+    then valid forever.
+
+    An error is logged once and invalidates the value. A value also expires while a read hangs.
+    """
 
     def __init__(self, read: Callable[[], _T], interval_s: float, name: str) -> None:
         self.read, self.interval_s, self.name = read, interval_s, name
@@ -77,12 +80,12 @@ class PeriodicReader(Generic[_T]):
 
     @property
     def last(self) -> tuple[_T | None, float | None]:
-        """(what was read, when, in seconds since 1970); None where it could not be, or not for so
-        long that it no longer counts."""
+        """(value, time in seconds since 1970); None after an error and when the value has
+        expired."""
         return self._last if time.monotonic() < self._expires_s else (None, None)
 
     def begin(self, stop: threading.Event) -> None:
-        """Until it is stopped."""
+        """Read until the event is set."""
         threading.Thread(target=self._run, args=(stop,), daemon=True).start()
 
     def _run(self, stop: threading.Event) -> None:
@@ -95,7 +98,7 @@ class PeriodicReader(Generic[_T]):
             stop.set()
 
     def read_once(self) -> None:
-        """Reads once. Raises StaleLibrary."""
+        """Read once. Raises StaleLibrary."""
         error: Exception | None = None
         try:
             self._last = self.read(), time.time()

@@ -1,4 +1,4 @@
-"""The exporter, until it is stopped."""
+"""Run the exporter until it is stopped."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ def run(
     stop: threading.Event,
     tls: TlsPair | None = None,
 ) -> None:
-    """sources: ``now`` and ``looks`` of :func:`source.families`. Raises as Exporter does."""
+    """Serve metrics. sources: ``now`` and ``readers`` of :func:`source.families`. Raises the errors
+    of Exporter."""
     now, readers = sources
     gc.freeze()  # a collection would write to all that is shared with the minion
     with Exporter(

@@ -1,4 +1,4 @@
-"""A small web server for ``/metrics``, and nothing else."""
+"""A small HTTP server for ``/metrics``."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ from saltvirt.metrics.model.family import Family
 log = logging.getLogger(__name__)
 
 PATH = "/metrics"
-# so many are answered at once; who says nothing for so long is not answered any more, nor who is
-# not done after so long
+# maximum of simultaneous requests, timeout of an idle client, timeout of a request
 _MAX_CONNECTIONS, _IDLE_TIMEOUT_S, _MAX_DURATION_S = 8, 10, 60
 
 # (file of the certificate, file of its key)
@@ -32,9 +31,9 @@ TlsPair = tuple[str, str]
 
 
 class Exporter(ThreadingHTTPServer):
-    """Serves what ``read`` gives. tls: the files are read anew when they were replaced.
+    """Serves the result of ``read``. tls: the files are loaded again when they are replaced.
 
-    Raises OperationFailed, in one line, for an address that it cannot have, and for TLS' files.
+    Raises OperationFailed with one line for an unusable address, certificate or key.
     """
 
     daemon_threads = True
@@ -73,14 +72,15 @@ class Exporter(ThreadingHTTPServer):
         return self._context[1]
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """In a thread, when there is one left."""
+        """Handle a request in a thread, if the limit allows one more."""
         if self._room.acquire(blocking=False):
             super().process_request(request, client_address)
         else:
             self.shutdown_request(request)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """TLS' handshake is in here: who does not end it hinders nobody."""
+        """Perform the TLS handshake in the request's thread, so that a slow client blocks no
+        others."""
         try:
             request.settimeout(_IDLE_TIMEOUT_S)
             if self.tls:
@@ -95,15 +95,15 @@ class Exporter(ThreadingHTTPServer):
             self._room.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Who went away is no error of ours."""
+        """Ignore clients that disconnect."""
         level = logging.DEBUG if isinstance(sys.exc_info()[1], OSError) else logging.ERROR
         log.log(level, "metrics: %s", client_address, exc_info=True)
 
 
 @contextlib.contextmanager
 def _bounded(request: socket.socket) -> Iterator[None]:
-    """Cut a connection off that is open for too long, however slowly its other side goes on. Raises
-    RuntimeError where the system has no room for a thread."""
+    """Close a connection that stays open for too long, however slowly the client proceeds. Raises
+    RuntimeError if the system cannot start a thread."""
 
     def cut() -> None:
         with contextlib.suppress(OSError):
@@ -119,7 +119,7 @@ def _bounded(request: socket.socket) -> Iterator[None]:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Answers one who asks."""
+    """Handles one request."""
 
     timeout = _IDLE_TIMEOUT_S
     server: Exporter
@@ -145,8 +145,8 @@ class _Handler(BaseHTTPRequestHandler):
             raise
 
     def _break_off(self) -> None:
-        """Reset the connection. The older text has no mark at its end: of a connection that is
-        closed in order Prometheus would take half an answer for a whole one."""
+        """Reset the connection. The older text format has no end mark: Prometheus would accept a
+        partial response from a connection that is closed normally."""
         with contextlib.suppress(OSError):
             at_once = struct.pack("ii", 1, 0)
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)

@@ -1,4 +1,5 @@
-"""What is served: what is read for who asks, beside what was read the last time."""
+"""The served metrics: values that are read for each request, and those that were read
+periodically."""
 
 from __future__ import annotations
 
@@ -23,8 +24,8 @@ def families(
     now: Callable[[], Iterator[Family]],
     readers: Mapping[str, PeriodicReader[Families]],
 ) -> Iterator[Family]:
-    """labels: of what is said of the exporter itself. now: what is read for who asks. readers: what
-    was read from time to time, by its name."""
+    """labels: of the exporter's own metrics. now: returns what is read for each request. readers:
+    of periodic values, by name."""
     began_s = time.monotonic()
     yield single_gauge("exporter", "1; the version of Salt Virt that exports.",
               {**labels, "version": saltvirt.__version__}, 1)  # fmt: skip
@@ -48,9 +49,10 @@ def export_once(
     readers: Mapping[str, PeriodicReader[Families]],
     path: object,
 ) -> str:
-    """The same as text, with a look at everything; or the path of the file that it was written to.
+    """The same as text after reading everything, or the path of the file to which it was written.
 
-    Raises InvalidInput, Unsupported, StaleLibrary, OperationFailed where it cannot be written.
+    Raises InvalidInput, Unsupported, StaleLibrary, and OperationFailed if the file cannot be
+    written.
     """
     if path is not None and not (isinstance(path, str) and _FILE.fullmatch(path)):
         raise errors.InvalidInput(
@@ -69,7 +71,7 @@ def export_once(
 
 
 def _write(path: str, data: bytes) -> None:
-    """Whoever reads it meanwhile finds the old one or the new one, whole."""
+    """Write the file atomically, so that readers see the old or the new content."""
     try:
         with tempfile.NamedTemporaryFile(dir=os.path.dirname(path), delete=False) as file:
             try:

@@ -1,7 +1,9 @@
-"""Families as Prometheus reads them: OpenMetrics or its older text, as the client library has it.
+"""Render Families for Prometheus with its client library, as OpenMetrics or in the older text
+format.
 
-The library writes the head of each Family and its first sample. The others are written here, ten
-times faster, where our line of the first one is the library's, byte for byte; else by the library.
+The library renders the head of each Family and its first sample. If the line of that sample equals
+the one rendered here, byte for byte, the other samples are rendered here, which is ten times
+faster; otherwise by the library.
 """
 
 from __future__ import annotations
@@ -23,12 +25,12 @@ except ImportError as exc:
     IMPORT_ERROR = exc
 
 _END = b"# EOF\n"
-# the library's: what it writes of a registry
+# the library's function that renders a registry
 Writer = Callable[[Any], bytes]
 
 
 def require_library() -> None:
-    """Raises Unsupported, in one line, where the client library is missing."""
+    """Raise Unsupported with one line if the client library is missing."""
     if IMPORT_ERROR is not None:
         raise errors.Unsupported(
             f"prometheus_client is missing in {sys.executable}: {IMPORT_ERROR}. Install it there: "
@@ -38,7 +40,7 @@ def require_library() -> None:
 
 
 class _SingleRegistry:
-    """A registry of one metric, as the library's writers ask it."""
+    """A registry with one metric, for the library's writers."""
 
     def __init__(self, metric: Metric) -> None:
         self.metric = metric
@@ -60,10 +62,10 @@ def _by_library(family: Family, samples: Iterable[Sample], writer: Writer) -> by
 
 
 def render(families: Iterable[Family], accept: str = "") -> tuple[str, Iterator[bytes]]:
-    """(the content's type, the text in pieces). A piece is one Family: all of them are never in
-    memory at once. accept: what the reader takes, as in HTTP; of nothing it is the older text.
+    """(content type, chunks of the text). A chunk is one Family, so that they are never in memory
+    together. accept: the Accept header; the older text format if it is empty.
 
-    Raises Unsupported without the library.
+    Raises Unsupported if the library is missing.
     """
     require_library()
     writer, kind = exposition.choose_encoder(accept)
@@ -81,7 +83,7 @@ def _pieces(families: Iterable[Family], writer: Writer) -> Iterator[bytes]:
 
 
 def _render_family(family: Family, writer: Writer, cache: _LabelCache) -> bytes:
-    """One Family, as the library writes it."""
+    """One Family in the library's format."""
     samples, name = iter(family.samples), _own_name(family)
     first = list(islice(samples, 1))
     encoded = _by_library(family, first, writer)
@@ -100,14 +102,14 @@ def _line(name: str, sample: Sample, cache: _LabelCache) -> str:
 
 
 class _LabelCache:
-    """Labels as they are written: many metrics have the very same ones."""
+    """Rendered labels, which many metrics share."""
 
     def __init__(self) -> None:
-        # with the labels themselves: as long as they are here nothing else has their id
+        # includes the labels, because their id could be reused otherwise
         self._entries: dict[int, tuple[Labels, str]] = {}
 
     def labels(self, labels: Labels) -> str:
-        """In braces, or nothing where there are none."""
+        """The labels in braces, or nothing if there are none."""
         entry = self._entries.get(id(labels))
         if entry is None:
             entry = self._entries[id(labels)] = labels, _in_braces(labels)

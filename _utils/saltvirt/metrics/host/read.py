@@ -1,4 +1,4 @@
-"""A hypervisor's metrics: of its guests for each who asks, of the rest from time to time."""
+"""Read a hypervisor's metrics: those of guests for each request, the others periodically."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ Certificates = Callable[[], dict[str, Certificate]]
 
 
 def guest_stats(conn: libvirt.virConnect, host: str) -> list[guests.GuestStats]:
-    """All guests, by one bulk call in which libvirt waits for none of them.
+    """The statistics of all guests, from one bulk call in which libvirt waits for no guest.
 
-    Where a file system does not answer, libvirt would wait for ever when it looks at disks there:
-    then it is asked for disks of guests that have none on it, by a second call.
+    If a file system does not respond, libvirt would wait forever for the disks there. A second call
+    then asks for the disks of guests that do not use it.
     """
     nowait = libvirt.VIR_CONNECT_GET_ALL_DOMAINS_STATS_NOWAIT
     blocks: dict[str, dict[str, Any]] = {}
@@ -62,13 +62,13 @@ def _guest_stats(dom: libvirt.virDomain, values: dict[str, Any], host: str) -> g
 
 
 def read_guests(access: settings.Connection, host: str) -> list[guests.GuestStats]:
-    """What :func:`seen` says of that libvirt. Raises ConnectionFailed and the like."""
+    """guest_stats of a libvirt daemon. Raises ConnectionFailed and others."""
     with connection.connect(access) as conn:
         return guest_stats(conn, host)
 
 
 def families(all_stats: list[guests.GuestStats] | None, host: str) -> Iterator[Family]:
-    """The Families of the guests. all_stats: None where libvirt did not answer."""
+    """The Families of the guests. all_stats: None if libvirt did not respond."""
     yield single_gauge(
         "libvirt_up", "1 when libvirt has answered.", {"host": host}, int(all_stats is not None)
     )
@@ -76,8 +76,8 @@ def families(all_stats: list[guests.GuestStats] | None, host: str) -> Iterator[F
 
 
 def read_capacity(get: settings.Get, host: str) -> list[Family]:
-    """What the host has promised and could still, by the configuration's own policy. Raises
-    ConnectionFailed, InvalidInput and the like."""
+    """The host's capacity according to its own policy. Raises ConnectionFailed, InvalidInput and
+    others."""
     folder = images_folder.configured(get).folder
     with connection.connect(settings.connection(get, {})) as conn:
         host_inventory = inventory.read(conn, get, folder)
@@ -86,7 +86,7 @@ def read_capacity(get: settings.Get, host: str) -> list[Family]:
 
 
 def read_files(get: settings.Get, host: str, certificates: Certificates) -> list[Family]:
-    """What files say: of images, migrations, certificates. Raises VirtError."""
+    """Metrics from files: images, migrations, certificates. Raises VirtError."""
     images = list(cache.cached_images(images_folder.configured(get).folder))
     labels = {"host": host}
     moves = move_journal.unfinished().values()

@@ -1,4 +1,4 @@
-"""One hypervisor as the exporter asks it."""
+"""One hypervisor as a source of metrics."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from saltvirt.metrics.model.guests import GuestStats
 
 log = logging.getLogger(__name__)
 
-# Prometheus waits for 10 s if it is not told otherwise; storage that dies is waited for 5 s
+# Prometheus' default timeout is 10 s; storage that does not respond takes 5 s to detect
 TIMEOUT_S = 8
 
 
 class HostMetrics:
-    """One hypervisor. get: Salt's ``config.get``. name: its minion id. stop: set
-    when another library was synced."""
+    """One hypervisor. get: Salt's ``config.get``. name: its minion id. stop: set when another
+    version of the library was synced."""
 
     def __init__(
         self,
@@ -39,14 +39,14 @@ class HostMetrics:
         }
 
     def readers(self, interval_s: float) -> dict[str, PeriodicReader[list[Family]]]:
-        """What is read from time to time, by its name."""
+        """The periodic readers by name."""
         return {
             part: PeriodicReader(read_part, interval_s, part)
             for part, read_part in self.reads.items()
         }
 
     def now(self) -> Iterator[Family]:
-        """What is read for who asks."""
+        """The metrics that are read for each request."""
         guests: list[GuestStats] | None = None
         error = ""
         try:

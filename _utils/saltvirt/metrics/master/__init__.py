@@ -1,1 +1,1 @@
-"""The metrics of a master: what no single host knows."""
+"""The metrics of the master: what no single host knows."""

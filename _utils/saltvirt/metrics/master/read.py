@@ -1,5 +1,5 @@
-"""What only the master knows: who answers, who runs twice, what shared storage has promised to all;
-its authorities, high availability and backups by what the runner's own verbs say of them."""
+"""Read metrics that only the master knows: hosts that respond, guests that run twice, capacity of
+shared storage; authorities, high availability and backups from the runner's own functions."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from saltvirt.metrics.model.family import Family, Labels, Sample, gauge, single_
 from saltvirt.operations.cluster import inventory
 from saltvirt.placement import facts, policy
 
-# the runner's functions, by their names
+# the runner's functions by name
 Functions = Mapping[str, Callable[..., dict[str, Any]]]
 
 
 def reads(opts: dict[str, Any], functions: Functions) -> dict[str, Callable[[], list[Family]]]:
-    """What is read from time to time, by its name. Raises InvalidInput."""
+    """Functions that read metrics, by name. Raises InvalidInput."""
     parts = {
         "hosts": lambda: read_hosts(opts),
         "authorities": lambda: authority_metrics(_call_runner(functions, "virt.certs", ask=False)),
@@ -35,8 +35,8 @@ def reads(opts: dict[str, Any], functions: Functions) -> dict[str, Callable[[], 
 
 
 def _call_runner(functions: Functions, name: str, **arguments: Any) -> dict[str, Any]:
-    """The data of a function of the runner. Raises OperationFailed with its line where it has
-    none."""
+    """The data that a runner function returns. Raises OperationFailed with its message if it
+    fails."""
     data: dict[str, Any] = functions[name](**arguments)["data"]
     failed = data.get("virt")
     if isinstance(failed, dict) and failed.get("result") is False:
@@ -45,7 +45,7 @@ def _call_runner(functions: Functions, name: str, **arguments: Any) -> dict[str,
 
 
 def read_hosts(opts: dict[str, Any]) -> list[Family]:
-    """Of all hypervisors, which are asked. Raises VirtError."""
+    """The metrics of all hypervisors, which are queried. Raises VirtError."""
     with Fleet(opts) as fleet:
         hosts, unreachable = inventory.gather(fleet)
     answered = {**{host.name: 1 for host in hosts}, **dict.fromkeys(unreachable, 0)}
@@ -64,8 +64,8 @@ def read_hosts(opts: dict[str, Any]) -> list[Family]:
 
 
 def _shared(hosts: list[facts.Host], master_policy: policy.PlacementPolicy) -> list[Family]:
-    """Of storage that several hosts reach, as one of them sees it: what all have promised of it is
-    in that."""
+    """The metrics of storage that several hosts share, as seen by one of them: the promises of all
+    hosts are included."""
     locations: dict[str, tuple[facts.Host, str]] = {}
     for host in hosts:
         for store, storage in host.storage.items():
@@ -87,7 +87,7 @@ def _storage_labels(name: str) -> Labels:
 
 
 def authority_metrics(certs: dict[str, Any]) -> list[Family]:
-    """certs: what ``virt.certs`` says."""
+    """certs: the data of ``virt.certs``."""
     authorities = sorted(certs["certificates"]["CA"].items())
     return [
         gauge("authority_up", "1 when an authority can sign.",
@@ -100,7 +100,7 @@ def authority_metrics(certs: dict[str, Any]) -> list[Family]:
 
 
 def ha_metrics(status: dict[str, Any]) -> list[Family]:
-    """status: what ``virt.ha_status`` says."""
+    """status: the data of ``virt.ha_status``."""
     if not status.get("configured"):
         return []
     engine, hosts, guests = status["engine"], status["hosts"], status["guests"]
@@ -127,9 +127,8 @@ def ha_metrics(status: dict[str, Any]) -> list[Family]:
 
 
 def backup_metrics(response: dict[str, Any], now_s: float) -> list[Family]:
-    """response: what ``virt.backups`` says. A backup of a time to come is not counted as the last:
-    it
-    would hide for so long that there is none."""
+    """response: the data of ``virt.backups``. A backup with a time in the future does not count as
+    the last one: it would hide for a long time that there is none."""
     silent = response.get("unreachable") or {}
     targets = {
         name: backups_there
@@ -162,7 +161,7 @@ def backup_metrics(response: dict[str, Any], now_s: float) -> list[Family]:
 
 
 def _seconds(timestamp: object) -> float | None:
-    """Of a time as ISO 8601 has it, UTC where it does not say; None for what is none."""
+    """Seconds since 1970 of an ISO 8601 time, UTC by default; None for any other text."""
     try:
         moment = datetime.fromisoformat(str(timestamp).replace("Z", "+00:00"))
         return (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).timestamp()

@@ -1,4 +1,4 @@
-"""A metric with all its samples, as every way to write it down needs it."""
+"""A metric with all its samples, independent of the output format."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-# what all names begin with
+# prefix of all names
 PREFIX = "saltvirt_"
 GAUGE, COUNTER = "gauge", "counter"
 
@@ -15,7 +15,7 @@ Labels = dict[str, str]
 
 
 class Sample(NamedTuple):
-    """One number. labels: together there once in a Family."""
+    """One number. labels: unique in a Family."""
 
     labels: Labels
     value: float
@@ -23,8 +23,8 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True)
 class Family:
-    """name: without ``saltvirt_``, and of a counter without ``_total``. kind: GAUGE or COUNTER.
-    says: for people, one sentence."""
+    """name: without ``saltvirt_`` and, for a counter, without ``_total``. kind: GAUGE or COUNTER.
+    help_text: one sentence."""
 
     name: str
     kind: str
@@ -33,7 +33,7 @@ class Family:
 
 
 def gauge(name: str, help_text: str, samples: Iterable[Sample]) -> Family:
-    """A Family of numbers that go up and down."""
+    """A Family of values that can decrease."""
     return Family(name, GAUGE, help_text, samples)
 
 

@@ -1,6 +1,6 @@
-"""The metrics of guests, of what one bulk call to libvirt says of all of them.
+"""The metrics of guests, from one bulk call to libvirt.
 
-What libvirt does not say of a guest, because it is off, busy, or its system has no balloon driver,
+A value that libvirt does not report, because the guest is off or busy or lacks a balloon driver,
 has no sample.
 """
 
@@ -17,9 +17,9 @@ _KIB, _NS = 1024, 1e-9
 
 @dataclass(frozen=True)
 class GuestStats:
-    """One guest. labels: ``guest``, ``host`` and ``uuid``. state: its word. stats: libvirt's names
-    to numbers and texts. pending: how many changes of its definition it gets only at its next
-    start; None where that is not known."""
+    """One guest. labels: ``guest``, ``host`` and ``uuid``. state: its name. stats: libvirt's names
+    to numbers and texts. pending: number of changes that take effect at the guest's next start;
+    None if unknown."""
 
     labels: Labels
     state: str
@@ -29,8 +29,8 @@ class GuestStats:
 
 @dataclass(frozen=True)
 class _Metric:
-    """A metric of a guest, or of each of its parts: what it is made of, and by how much that is
-    multiplied."""
+    """A metric of a guest or of its devices: the key of libvirt's value and the factor to multiply
+    it with."""
 
     name: str
     kind: str
@@ -93,18 +93,18 @@ _NIC = (
     _Metric("guest_network_send_errors", COUNTER, "tx.errs", 1, "Packets sent with errors."),
     _Metric("guest_network_send_drops", COUNTER, "tx.drop", 1, "Packets dropped on their way out."),
 )  # fmt: skip
-# more parts than a guest ever has: what libvirt says of it is not believed further
+# more devices than a guest ever has; libvirt's answer is not trusted beyond that
 _MAX_PARTS = 4096
 
-# the begin of a part's keys in libvirt's answer, and what tells it from the others of its guest
+# (prefix of a device's keys in libvirt's answer, labels of the device)
 _Part = tuple[str, Labels]
-# a part of a guest with all labels of its samples
+# a device of a guest with all labels of its samples
 _LabelledPart = tuple[GuestStats, str, Labels]
 _Parts = Callable[[dict[str, Any]], Iterator[_Part]]
 
 
 def families(guests: Sequence[GuestStats]) -> Iterator[Family]:
-    """The Families of all guests, one after the other: each is made when it is asked for."""
+    """The Families of all guests; each is computed when it is requested."""
     yield Family(
         "guest_state", GAUGE, "1 for the state that the guest is in.",
         (Sample({**guest.labels, "state": guest.state}, 1) for guest in guests),
@@ -121,7 +121,7 @@ def families(guests: Sequence[GuestStats]) -> Iterator[Family]:
         "Memory that its own system has in use, by its balloon driver.", _memory_used(guests),
     )  # fmt: skip
     for metrics, parts in ((_VCPU, _vcpus), (_DISK, _disks), (_NIC, _nics)):
-        # once for all metrics: what writes them down knows the same labels again
+        # once for all metrics: the writer caches labels by identity
         labelled_parts = [
             (guest, begin, {**guest.labels, **labels})
             for guest in guests for begin, labels in parts(guest.stats)
@@ -135,7 +135,7 @@ def _family(metric: _Metric, samples: Iterator[Sample]) -> Family:
 
 
 def _number(value: object) -> float | None:
-    """What libvirt says, if it is a number that was counted."""
+    """The value that libvirt reports if it is a number."""
     fits = isinstance(value, (int, float)) and not isinstance(value, bool)
     return value if fits and value >= 0 else None  # type: ignore[operator, return-value]
 
@@ -181,7 +181,7 @@ def _nics(stats: dict[str, Any]) -> Iterator[_Part]:
 
 
 def _named(stats: dict[str, Any], kind: str) -> Iterator[_Part]:
-    """Those of a kind that have a name, each name once."""
+    """The devices of a kind that have a name; each name once."""
     names = set()
     for number in _numbers(stats, f"{kind}.count"):
         name = stats.get(f"{kind}.{number}.name")

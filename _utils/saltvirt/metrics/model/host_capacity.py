@@ -1,4 +1,4 @@
-"""What a host has, has promised, and could still promise, by placement's account."""
+"""The capacity of a host: total, promised and free, as placement counts it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def families(host: Host, policy: PlacementPolicy) -> Iterator[Family]:
 
 
 def _storage(host: Host, policy: PlacementPolicy) -> Iterator[Family]:
-    """The storage pools, and the folder of images."""
+    """The storage pools and the folder of images."""
     stores = {name: host.pool_store(name) for name in host.pools}
     pool_stores = [({"host": host.name, "pool": name}, store) for name, store in stores.items()]
     yield gauge("pool_total_bytes", "How large what a storage pool is on is.",

@@ -1,1 +1,1 @@
-"""On the master: the certificate authorities, and whom they sign for."""
+"""The master's certificate authorities and the certificates that they issue."""

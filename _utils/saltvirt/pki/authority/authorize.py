@@ -1,4 +1,4 @@
-"""Who may have certificates: only whom the master's configuration names."""
+"""Decide who may have certificates: only hosts that the master's configuration names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from saltvirt.pki.authority.policy import CertificatePolicy
 
 log = logging.getLogger(__name__)
-# what these look at is sent by the minion itself, so a guest could claim it
+# these match data that the minion sends, so a guest could claim it
 _CLAIMED = {
     **{"G": "grains", "P": "grains", "I": "pillar", "J": "pillar"},
     **{"S": "addresses", "T": "resources", "M": "resources"},
@@ -24,11 +24,11 @@ _CLAIMED = {
 
 
 def allowed(opts: Mapping[str, Any], policy: CertificatePolicy, host: str) -> bool:
-    """True when ``virt:hosts`` names the host and its key is accepted.
+    """Whether ``virt:hosts`` matches the host and its key is accepted.
 
-    opts: the master's configuration. Never greedy: a minion that the master knows
-    nothing of does not match. Every refusal is logged with what to do; the log says
-    nothing that the minion sent but its id, which Salt verified.
+    opts: the master's configuration. A minion of which the master has no data does not match. Every
+    refusal is logged with advice; the log contains nothing that the minion sent except its id,
+    which Salt has verified.
     """
     try:
         expression = expand(policy, opts)
@@ -49,8 +49,8 @@ def allowed(opts: Mapping[str, Any], policy: CertificatePolicy, host: str) -> bo
 def expand(policy: CertificatePolicy, opts: Mapping[str, Any]) -> str:
     """The compound expression of ``virt:hosts``.
 
-    Raises PkiError when nothing is set, or when it trusts what minions say of
-    themselves and ``virt:pki:trust_grains`` does not allow that.
+    Raises PkiError if nothing is set, or if the expression depends on data that minions report
+    about themselves and ``virt:pki:trust_grains`` does not allow that.
     """
     if not policy.hosts:
         raise PkiError(
@@ -73,8 +73,8 @@ def expand(policy: CertificatePolicy, opts: Mapping[str, Any]) -> str:
 def _engines(
     text: str, opts: Mapping[str, Any], visited: tuple[str, ...] = ()
 ) -> Iterator[str | None]:
-    """The letters of the matchers that the expression uses, nodegroups expanded; None: of a word
-    that uses none."""
+    """The letters of the matchers that the expression uses, with nodegroups expanded; None for a
+    word without a matcher."""
     for word in text.split():
         info = salt.utils.minions.parse_target(word)
         if info["engine"] == "N" and info["pattern"] not in visited:
@@ -85,8 +85,8 @@ def _engines(
 
 
 def resolve(opts: Mapping[str, Any], expression: str) -> set[str]:
-    """The accepted minions that the expression matches, by the master's own knowledge.
+    """The accepted minions that the expression matches, according to the master's own data.
 
-    What Salt 3008 calls a resource is none: any minion registers it under any name.
+    A resource of Salt 3008 is no minion: any minion can register one under any name.
     """
     return set(target.hosts(opts, expression))

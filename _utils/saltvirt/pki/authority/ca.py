@@ -1,4 +1,4 @@
-"""The certificate authorities: made once, found again, adopted, never replaced silently."""
+"""The certificate authorities: create, load, adopt and replace them."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ _LONG_AGO = datetime.datetime.fromtimestamp(0, datetime.timezone.utc)
 
 @dataclass(frozen=True)
 class Authority:
-    """A CA that can sign. chain: its certificate, then those above it."""
+    """A CA that can sign. chain: its certificate, followed by those above it."""
 
     name: str
     key: PrivateKey
     chain: tuple[x509.Certificate, ...]
-    # others that hosts must trust beside it while one replaces the other
+    # further CAs that hosts must trust while one CA replaces the other
     also_trusted: tuple[x509.Certificate, ...] = ()
 
     @property
     def cert(self) -> x509.Certificate:
-        """Its own certificate."""
+        """The CA's own certificate."""
         return self.chain[0]
 
     @property
     def trusted(self) -> bytes:
-        """All that a host must trust, as PEM."""
+        """The certificates that a host must trust, as PEM."""
         return certs.cert_pem(*unique((*self.chain, *self.also_trusted)))
 
 
 def unique(certificates: Iterable[x509.Certificate]) -> list[x509.Certificate]:
-    """Certificates in their order, each once."""
+    """The certificates in their order, without duplicates."""
     return list({certs.fingerprint(cert): cert for cert in certificates}.values())
 
 
@@ -60,7 +60,7 @@ def paths(store: CertificateStore, name: str, generation: str = "") -> tuple[Pat
 
 
 def ensure(store: CertificateStore, policy: CertificatePolicy) -> None:
-    """Makes the authorities that do not exist. One process does; the others wait for it."""
+    """Create missing authorities. One process creates them while others wait."""
     if not all(_complete(store, name) for name in AUTHORITIES):
         with store.exclusive():
             for name in AUTHORITIES:
@@ -70,8 +70,7 @@ def ensure(store: CertificateStore, policy: CertificatePolicy) -> None:
 def current(store: CertificateStore) -> dict[str, Authority]:
     """All authorities by name, usable now. Hold one of the store's locks.
 
-    Raises PkiError, saying what to do, for one that is damaged, incomplete, or not
-    valid at this time.
+    Raises PkiError with advice for an authority that is damaged, incomplete, or not valid now.
     """
     authorities = {name: read(store, name) for name in AUTHORITIES}
     for authority in authorities.values():
@@ -84,7 +83,7 @@ def _complete(store: CertificateStore, name: str) -> bool:
 
 
 def _make(store: CertificateStore, policy: CertificatePolicy, name: str) -> None:
-    """Under the exclusive lock: finish what a killed process began, or begin."""
+    """Create an authority, or finish what a killed process began. Hold the exclusive lock."""
     key_path, cert_path = paths(store, name)
     if not key_path.exists() and not cert_path.exists():
         prepare(store, policy, name)
@@ -95,7 +94,7 @@ def _make(store: CertificateStore, policy: CertificatePolicy, name: str) -> None
 
 
 def _is_prepared(store: CertificateStore, name: str, key_path: Path) -> bool:
-    """True when next-cacert is for the key that is already in place."""
+    """Whether next-cacert belongs to the key that is already in place."""
     pem = files.read(paths(store, name, "next-")[1])
     return pem is not None and certs.belong_together(
         certs.load_certs(pem)[0], certs.load_key(files.read(key_path))
@@ -103,12 +102,12 @@ def _is_prepared(store: CertificateStore, name: str, key_path: Path) -> bool:
 
 
 def prepare(store: CertificateStore, policy: CertificatePolicy, name: str) -> None:
-    """Writes a new CA beside the present one, as ``next-``."""
+    """Write a new CA as ``next-`` beside the current one."""
     key_path, cert_path = paths(store, name, "next-")
     key = certs.new_key(policy.key)
     now = store.now()
     label = f"{policy.ca_name} {name} CA {now:%Y-%m-%d} {unique_tag(key)}"
-    # virt-pki-validate wants the CA and its certificates to be of one organization
+    # virt-pki-validate expects the CA and its certificates to have the same organization
     subject = certs.subject(label, organization=policy.subject.get("organization", "Salted"))
     cert = certs.self_signed(key, subject, policy.ca_days, now)
     files.write(key_path, certs.key_pem(key))
@@ -116,19 +115,19 @@ def prepare(store: CertificateStore, policy: CertificatePolicy, name: str) -> No
 
 
 def unique_tag(key: PrivateKey) -> str:
-    """Six hex digits of the key: two CAs must never have the same name."""
+    """Six hex digits of the key, because two CAs must never have the same name."""
     return certs.hex_digest(certs.public_bytes(key))[:6]
 
 
 def promote(store: CertificateStore, name: str) -> None:
-    """Puts the ``next-`` CA in its place: the key first, so that a crash can be told."""
+    """Move the ``next-`` CA to its place: the key first, so that a crash can be detected."""
     for source, target in zip(paths(store, name, "next-"), paths(store, name), strict=True):
         if source.exists():
             files.rename(source, target)
 
 
 def read(store: CertificateStore, name: str, generation: str = "") -> Authority:
-    """An authority from its files. Raises PkiError, saying what to do, when it is no good."""
+    """Load an authority from its files. Raises PkiError with advice if it is unusable."""
     key_path, cert_path = paths(store, name, generation)
     for path in (key_path, cert_path):
         if not path.exists():
@@ -165,7 +164,7 @@ def _check_pair(cert: x509.Certificate, key: PrivateKey, key_path: Path, cert_pa
 
 
 def _also_trusted(store: CertificateStore, name: str) -> tuple[x509.Certificate, ...]:
-    """Certificates of the CA before and after this one, while hosts must trust both."""
+    """The certificates of the previous and the next CA, while hosts must trust both."""
     trusted = []
     if store.path("rotation.json").exists():
         for generation in ("next-", "old-"):
@@ -176,9 +175,11 @@ def _also_trusted(store: CertificateStore, name: str) -> tuple[x509.Certificate,
 
 
 def oldest_start(store: CertificateStore) -> datetime.datetime:
-    """Since when there is one of the CAs that hosts may trust. What had expired before is of none
-    of them; what expires later is believed by those who look at no dates, as high availability
-    does."""
+    """The earliest start of the CAs that hosts may trust.
+
+    A certificate that expired before was issued by none of them. High availability ignores expiry
+    dates, so it accepts a certificate that expires later.
+    """
     paths_ = [
         paths(store, name, generation)[1]
         for name in AUTHORITIES
@@ -190,7 +191,7 @@ def oldest_start(store: CertificateStore) -> datetime.datetime:
 
 
 def check_time(cert: x509.Certificate, store: CertificateStore) -> None:
-    """Raises PkiError when the CA is not valid now."""
+    """Raise PkiError unless the CA is valid now."""
     now = store.now()
     start, end = certs.not_before(cert), certs.not_after(cert)
     if now < start:

@@ -1,4 +1,4 @@
-"""Certificates of the whole cloud: shown, revoked, and moved to another CA."""
+"""Certificates of the whole cloud: show them, revoke them, and replace the CAs."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 UPDATE = "virt.tls_update"
 INFO = "virt.tls_info"
 UPDATE_TIMEOUT_S = 120
-# a CA with fewer days left is to be replaced: a rotation waits for each host
+# a CA with fewer days left should be replaced; a replacement waits for each host
 CA_DAYS = 60
 
 
 def authorities(store: CertificateStore) -> dict[str, dict[str, Any]]:
-    """{name: about its CA}, with ``problem`` where it cannot sign now, or ends soon."""
+    """{name: description of the CA}, with ``problem`` if it cannot sign now or expires soon."""
     summaries = {}
     for name in AUTHORITIES:
         try:
@@ -61,10 +61,11 @@ def _last_days(cert: Certificate) -> datetime.timedelta:
 def records(
     store: CertificateStore, rules: CertificatePolicy, host: str, hypervisors: Collection[str] = ()
 ) -> dict[str, dict[str, Any]]:
-    """{use: what the master knows of the host's certificate}, with ``days_left``, ``renewed``
-    (the day from which it is renewed) and ``wrong`` (why it will be replaced at once). hypervisors:
-    the
-    ids of all that virt:hosts names."""
+    """{use: description of the host's certificate as stored on the master}.
+
+    ``days_left``; ``renewed``: the first day of its renewal; ``wrong``: why it will be replaced at
+    once. hypervisors: the ids that virt:hosts matches.
+    """
     by_use = {}
     folder = store.host(host)
     case = _case(store, rules, host, folder, hypervisors)
@@ -94,7 +95,8 @@ def _case(
     folder: Path,
     hypervisors: Collection[str],
 ) -> issue.Case:
-    """As for a request without any requested; the host's own grains are not known here."""
+    """The data for issuing certificates without a request from the host; the host's own grains are
+    unknown here."""
     names = responder.names_of_all(store, rules, hypervisors).for_host(host)
     signers = {name: ca.read(store, name) for name in AUTHORITIES}
     cert_request = issue.make_cert_request(
@@ -106,7 +108,7 @@ def _case(
 def foreign_names(
     store: CertificateStore, rules: CertificatePolicy, host: str, hypervisors: Collection[str] = ()
 ) -> list[str]:
-    """Sentences: which good certificate the host was given for a name that is another's now."""
+    """Messages about valid certificates of the host for a name that belongs to another host now."""
     names, revoked = responder.names_of_all(store, rules, hypervisors), crl.revoked_serials(store)
     conflicts: set[tuple[str, str]] = set()
     for cert in issue.issued(store.host(host)):
@@ -124,7 +126,7 @@ def foreign_names(
 
 
 def compare(records_: Mapping[str, dict[str, Any]], facts: Mapping[str, Any]) -> list[str]:
-    """What differs between the master's record and what the host has: sentences."""
+    """Messages about differences between the master's records and the host's certificates."""
     differences = []
     for use, details in records_.items():
         present = facts.get("certs", {}).get(use)
@@ -143,7 +145,7 @@ def compare(records_: Mapping[str, dict[str, Any]], facts: Mapping[str, Any]) ->
 def update(
     fleet: Fleet, hosts: Collection[str], report: Callable[[str], object]
 ) -> dict[str, Answer]:
-    """Has the hosts fetch and place their certificates. {host: Answer}."""
+    """Make hosts fetch and install their certificates. Returns {host: Answer}."""
     answers = {}
     for answer in fleet.ask(hosts, UPDATE, timeout_s=UPDATE_TIMEOUT_S):
         answers[answer.host] = answer
@@ -165,10 +167,12 @@ def revoke(
     report: Callable[[str], object],
     is_hypervisor: bool = False,
 ) -> dict[str, str]:
-    """Revokes a host's certificates, and tells every other host. {host: error} of who does
-    not know of it yet. is_hypervisor: it is a hypervisor, also if it never had a certificate; then
-    nobody
-    has to be told. Raises NotFound for a host that never had any and is not known."""
+    """Revoke a host's certificates and update all other hosts. Returns {host: error} of the hosts
+    that were not updated.
+
+    is_hypervisor: the host may never have had a certificate; no other host is updated then. Raises
+    NotFound for a host that never had any and is no hypervisor.
+    """
     count = crl.revoke(store, host, is_hypervisor)
     if not count:
         report(f"{host}: it has no certificates, and gets none")
@@ -184,7 +188,7 @@ def revoke(
 
 
 def _own_hypervisors(fleet: Fleet) -> list[str]:
-    """The hypervisors of this master; those below a syndic have certificates of their own one."""
+    """The hypervisors of this master; those of a syndic have certificates of their own master."""
     try:
         hypervisors: list[str] = fleet.direct_hosts()
     except NotFound:
@@ -199,11 +203,11 @@ def rotate(
     skip: Collection[str],
     report: Callable[[str], object],
 ) -> tuple[str | None, dict[str, str]]:
-    """Goes on with the rotation, or begins one, as far as all hosts follow.
+    """Continue the replacement of the CAs, or begin one, as far as all hosts follow.
 
-    skip: hosts that are not waited for. Returns (phase it is in now or None when it is
-    done, {host: what it lacks}). Raises PkiError when a CA cannot be read, or is not valid yet by
-    this master's clock; NotFound for a host in ``skip`` that is none.
+    skip: hosts that are not waited for. Returns (current phase, None when done; {host: what it
+    lacks}). Raises PkiError if a CA cannot be read or, by this master's clock, is not valid yet,
+    and NotFound for an unknown host in ``skip``.
     """
     hosts = _expected_hosts(fleet, store, skip)
     responder.prepare(store, rules)
@@ -229,8 +233,8 @@ def rotate(
 def rotation_plan(
     fleet: Fleet, store: CertificateStore, skip: Collection[str]
 ) -> tuple[str | None, dict[str, str | None]]:
-    """(phase of the rotation that is under way, None for none; {host that is waited for: why it
-    does not answer, or None}). Changes nothing."""
+    """(phase of the replacement, None if there is none; {host: why it does not respond, or None}).
+    Changes nothing."""
     hosts = _expected_hosts(fleet, store, skip)
     answers = {item.host: item.error for item in fleet.ask(hosts, INFO)}
     errors_by_host = {host: answers.get(host) for host in sorted(hosts)}
@@ -238,7 +242,8 @@ def rotation_plan(
 
 
 def _expected_hosts(fleet: Fleet, store: CertificateStore, skip: Collection[str]) -> list[str]:
-    """The hypervisors that follow each step. Raises NotFound for one to skip that is none."""
+    """The hypervisors that must complete each step. Raises NotFound for an unknown host in
+    ``skip``."""
     hypervisors, revoked = fleet.direct_hosts(), set(crl.record(store)["hosts"])
     unknown = sorted({*skip}.difference(hypervisors, store.hosts()))
     if unknown:
@@ -247,9 +252,11 @@ def _expected_hosts(fleet: Fleet, store: CertificateStore, skip: Collection[str]
 
 
 def _unmatched(store: CertificateStore, followers: Collection[str]) -> dict[str, str]:
-    """{host: why it follows no step}, of those that have a good certificate and that virt:hosts
-    does not match: they are given nothing, and the end of the rotation would lock them out.
-    followers: who follows, or is to be skipped."""
+    """{host: why it completes no step}, of hosts with a valid certificate that virt:hosts does not
+    match: they receive no certificates, so the end of the replacement would lock them out.
+
+    followers: hosts that complete the steps or are skipped.
+    """
     if not store.base.is_dir():
         return {}
     is_new = rotation.phase(store) == rotation.REISSUE
@@ -274,9 +281,8 @@ def _unmatched(store: CertificateStore, followers: Collection[str]) -> dict[str,
 
 
 def _expired(store: CertificateStore) -> bool:
-    """True when nothing works with the old CA any more, so that there is nobody to wait for. Raises
-    PkiError where that is not known: a CA cannot be read, or begins after now by this master's
-    clock."""
+    """Whether the old CA has expired, so that no host needs to be waited for. Raises PkiError if
+    that cannot be determined: a CA cannot be read or, by this master's clock, is not valid yet."""
     certificates = [ca.read(store, name).cert for name in AUTHORITIES]
     if any(certs.not_after(cert) <= store.now() for cert in certificates):
         return True
@@ -288,7 +294,7 @@ def _expired(store: CertificateStore) -> bool:
 def _lacking_hosts(
     fleet: Fleet, store: CertificateStore, hosts: Collection[str], report: Callable[[str], object]
 ) -> dict[str, str]:
-    """{host: what it lacks for the next step}. The hosts are updated first."""
+    """{host: what it lacks for the next step}. Updates the hosts first."""
     answers = update(fleet, hosts, report)
     expected = rotation.expected(store)
     lacking = {}
@@ -321,8 +327,8 @@ def overview(
     only: str | None = None,
     ask: bool = True,
 ) -> dict[str, Any]:
-    """``CA``: about both authorities; ``hosts``: host to its ``certificates`` by use,
-    ``problems`` (sentences), ``revoked``, and ``daemon`` when it was asked."""
+    """``CA``: the authorities; ``hosts``: host to its ``certificates`` by use, ``problems``
+    (messages), ``revoked``, and ``daemon`` if the host was asked."""
     hypervisors = set(_own_hypervisors(fleet))
     if only and only not in hypervisors and not store.host(only).is_dir():
         raise NotFound(f"{only} is no hypervisor of this master and never had a certificate")
@@ -362,13 +368,13 @@ def table(summary: Mapping[str, Any]) -> list[list[Any]]:
 
 
 def _name(distinguished: str) -> str:
-    """The common name in a distinguished one."""
+    """The common name in a distinguished name."""
     parts = [part for part in distinguished.split(",") if part.startswith("CN=")]
     return parts[0].removeprefix("CN=") if parts else distinguished
 
 
 def problems(summary: Mapping[str, Any]) -> dict[str, str]:
-    """{host or CA: its problems in one line}."""
+    """{host or CA: its problems on one line}."""
     by_name = {
         name: [details["problem"]]
         for name, details in summary["CA"].items()

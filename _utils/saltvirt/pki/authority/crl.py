@@ -1,4 +1,4 @@
-"""Which certificates are revoked, and the signed lists that say so."""
+"""Revoked certificates and the signed lists (CRLs) of them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Revoked(TypedDict):
-    """A revoked certificate: whose it was, since when, and until when it would have held."""
+    """A revoked certificate: its host, when it was revoked, and when it expires."""
 
     host: str
     revoked: str
@@ -30,24 +30,25 @@ class Revoked(TypedDict):
 
 
 class RevocationRecord(TypedDict):
-    """The ids of hosts that get nothing, and what is revoked, by serial in hex."""
+    """``hosts``: ids of hosts that receive no certificates. ``serials``: revoked certificates by
+    serial number in hex."""
 
     hosts: list[str]
     serials: dict[str, Revoked]
 
 
 RECORD = "revoked.json"
-# a folder in a host's own: it gets nothing, from before its certificates are revoked
+# a folder in the host's folder: the host receives no certificates, from before they are revoked
 _BAN = ".banned"
 
 
 def record(store: CertificateStore) -> RevocationRecord:
-    """``hosts``: ids that get nothing. ``serials``: what is revoked, by serial in hex."""
+    """The revocation record; empty if nothing is revoked."""
     return {"hosts": [], "serials": {}, **store.record(RECORD, {})}
 
 
 def banned(store: CertificateStore, host: str) -> bool:
-    """True for a host that gets nothing. Certain under the host's lock alone."""
+    """Whether the host receives no certificates. Reliable only under the host's lock."""
     return (store.host(host) / _BAN).exists() or host in record(store)["hosts"]
 
 
@@ -57,13 +58,12 @@ def revoked_serials(store: CertificateStore) -> set[str]:
 
 
 def revoke(store: CertificateStore, host: str, is_hypervisor: bool = False) -> int:
-    """Revokes every certificate that the host was ever given. How many that were.
+    """Revoke every certificate that was issued to the host, and return their number.
 
-    is_hypervisor: it is a hypervisor, also if it never had a certificate.
-
-    It is banned before the lock is waited for: who asks meanwhile gets nothing new.
-    Raises NotFound for a host that never had any, and PkiError when a CA may not sign
-    lists: then the host gets no new certificates, but its present ones go on working.
+    is_hypervisor: the host may never have had a certificate. The host is banned before the lock is
+    acquired, so that no new certificate is issued meanwhile. Raises NotFound for a host that never
+    had any, and PkiError if a CA may not sign CRLs: then the host receives no new certificates, but
+    its current ones keep working.
     """
     folder = store.host(host)
     if not folder.is_dir() and not is_hypervisor:
@@ -103,8 +103,8 @@ def _check_may_sign(store: CertificateStore) -> None:
 
 
 def may_sign(authority: Authority) -> bool:
-    """True when GnuTLS would believe a list of this CA: a list it does not believe keeps
-    libvirtd from listening at all."""
+    """Whether GnuTLS accepts a CRL of this CA. A CRL that it does not accept prevents libvirtd from
+    listening at all."""
     try:
         usage = authority.cert.extensions.get_extension_for_class(x509.KeyUsage).value
     except x509.ExtensionNotFound:
@@ -117,7 +117,7 @@ def _host_list(store: CertificateStore) -> str:
 
 
 def readmit(store: CertificateStore, host: str) -> None:
-    """Lets the host have new certificates; the revoked ones stay revoked."""
+    """Allow the host to request new certificates; the revoked ones stay revoked."""
     with store.exclusive():
         revocations = record(store)
         if not banned(store, host):
@@ -131,7 +131,7 @@ def readmit(store: CertificateStore, host: str) -> None:
 
 
 def _issued_certs(folder: Path) -> list[x509.Certificate]:
-    """All certificates of a host's folder, each once."""
+    """All certificates in a host's folder, without duplicates."""
     paths = [*(folder / "issued").glob("*.pem"), *(folder / use.cert for use in USES)]
     issued = []
     for path in paths:
@@ -141,7 +141,7 @@ def _issued_certs(folder: Path) -> list[x509.Certificate]:
 
 
 def outdated(store: CertificateStore) -> bool:
-    """True when a list is missing, damaged, or does not list what is revoked."""
+    """Whether a CRL is missing, damaged, or incomplete."""
     expected = revoked_serials(store)
     if not expected:
         return False
@@ -156,7 +156,7 @@ def outdated(store: CertificateStore) -> bool:
 
 
 def _read(path: Path) -> list[x509.CertificateRevocationList]:
-    """The lists in a file; none where it is missing or damaged."""
+    """The CRLs in a file; none if it is missing or damaged."""
     lists = []
     for part in (files.read(path) or b"").split(b"-----BEGIN X509 CRL-----")[1:]:
         try:
@@ -167,7 +167,7 @@ def _read(path: Path) -> list[x509.CertificateRevocationList]:
 
 
 def rebuild(store: CertificateStore) -> None:
-    """Writes the lists anew, of every CA that hosts may trust. Hold the exclusive lock."""
+    """Write the CRLs of every CA that hosts may trust. Hold the exclusive lock."""
     revocations = record(store)
     now, oldest_start = store.now(), ca.oldest_start(store).isoformat()
     serials = {k: v for k, v in revocations["serials"].items() if v["not_after"] > oldest_start}
@@ -183,9 +183,9 @@ def rebuild(store: CertificateStore) -> None:
 
 
 def _signers(store: CertificateStore, name: str) -> list[Authority]:
-    """The CAs of that name whose key is here: the present, the next and the old one. None where
-    one of them may not sign: OpenSSL, with a list of another CA, refuses all that it has signed,
-    and what it has signed is all that could be listed."""
+    """The CAs of that name whose key exists: the current, the next and the old one. None if one of
+    them may not sign CRLs: given a CRL of another CA, OpenSSL refuses everything that this CA has
+    signed."""
     authorities = []
     for generation in ("", "next-", "old-"):
         if generation and not store.path("rotation.json").exists():
@@ -196,7 +196,8 @@ def _signers(store: CertificateStore, name: str) -> list[Authority]:
 
 
 def _signed(authority: Authority, serials: Mapping[str, Revoked], now: datetime.datetime) -> bytes:
-    """One list. It never expires before its CA: GnuTLS refuses everybody by an old one."""
+    """One CRL. It does not expire before its CA, because GnuTLS refuses every peer if its CRL has
+    expired."""
     builder = (
         x509.CertificateRevocationListBuilder()
         .issuer_name(authority.cert.subject)

@@ -1,4 +1,4 @@
-"""A host's pairs of key and certificate: kept while they are good, made anew when not."""
+"""A host's keys and certificates: keep valid ones and replace the others."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 _DAY = datetime.timedelta(days=1)
-# what one CA gives a host for one use in so long: who asks for more does not renew
+# limit of certificates per CA, host and use within this time
 MAX_ISSUED, ISSUE_WINDOW = 30, 30 * _DAY
 _RSA_BITS = (2048, 4096)
 _CURVES = (ec.SECP256R1, ec.SECP384R1, ec.SECP521R1)
@@ -48,10 +48,10 @@ _PARTS = {
 
 @dataclass(frozen=True)
 class CertificateRequest:
-    """What a host's certificates must be.
+    """The required properties of a host's certificates.
 
-    days: for a new one. at_most: days that an older one may live, or None. subject: parts
-    that somebody asked for. revoked: serial numbers that are good no more.
+    days: lifetime of a new one. max_days: longest lifetime of an existing one, or None. subject:
+    requested parts. revoked: serial numbers.
     """
 
     host: str
@@ -64,7 +64,7 @@ class CertificateRequest:
 
 @dataclass(frozen=True)
 class Case:
-    """One host's certificates in the hand of the process that holds its lock."""
+    """The data for issuing one host's certificates. Its process holds the host's lock."""
 
     store: CertificateStore
     policy: CertificatePolicy
@@ -84,7 +84,7 @@ def make_cert_request(
     names: Iterable[str],
     revoked: Iterable[str] = (),
 ) -> CertificateRequest:
-    """The CertificateRequest of a signing request, within what the policy allows."""
+    """The CertificateRequest of a signing request, within the limits of the policy."""
     days = min(policy.days, request.days or policy.days)
     parts = {**request.subject, **policy.subject}
     max_days = days if request.days else None
@@ -92,7 +92,7 @@ def make_cert_request(
 
 
 def fault(case: Case, use: Use, cert: x509.Certificate) -> str | None:
-    """Why a certificate must be replaced, in a few words, or None when it is good."""
+    """Why a certificate must be replaced, in a few words; None if it is valid."""
     if not certs.signed_by(cert, case.authority(use).cert):
         return f"issued by another CA ({cert.issuer.rfc4514_string()})"
     if certs.serial(cert) in case.cert_request.revoked:
@@ -121,7 +121,7 @@ def _wrong_time(case: Case, use: Use, cert: x509.Certificate) -> str | None:
         and certs.lifetime(cert) > (case.cert_request.max_days + 1) * _DAY
     ):
         return "a shorter lifetime is asked for"
-    # near the end of the CA a new one would not live longer
+    # near the CA's expiry, a new one would not live longer
     best = min(now + case.cert_request.days * _DAY, certs.not_after(case.authority(use).cert))
     if certs.needs_renewal(cert, now) and best - end > certs.lifetime(cert) / 3:
         return f"renewed: {units.pluralize((end - now).days, 'day')} left"
@@ -129,7 +129,8 @@ def _wrong_time(case: Case, use: Use, cert: x509.Certificate) -> str | None:
 
 
 def _subject(cert_request: CertificateRequest, present: x509.Certificate | None) -> x509.Name:
-    """The distinguished name. What nobody asks for stays as it is in the present one."""
+    """The distinguished name. Parts that are not requested are taken from the current
+    certificate."""
     parts = dict(cert_request.subject)
     if present is None:
         parts.setdefault("organization", "Salted")  # Salt's default
@@ -158,7 +159,7 @@ def stored(folder: Path, use: Use) -> tuple[PrivateKey | None, x509.Certificate 
 
 
 def stored_cert(folder: Path, use: Use) -> x509.Certificate | None:
-    """The certificate on the master, or None when there is none that can be read."""
+    """The certificate on the master, or None if there is no readable one."""
     try:
         return certs.load_certs(files.read(folder / use.cert))[0]
     except PkiError:
@@ -166,7 +167,7 @@ def stored_cert(folder: Path, use: Use) -> x509.Certificate | None:
 
 
 def pair(case: Case, use: Use) -> tuple[PrivateKey, x509.Certificate, str | None]:
-    """(key, certificate, why it was made or None) of one use; the key is made here."""
+    """(key, certificate, why it was issued or None) of one use. The key is generated here."""
     folder = case.folder
     key, cert, reason = stored(folder, use)
     for name in (use.key, use.cert):
@@ -190,7 +191,7 @@ def pair(case: Case, use: Use) -> tuple[PrivateKey, x509.Certificate, str | None
 def _keep_damaged(
     case: Case, use: Use, key: PrivateKey | None, cert: x509.Certificate | None
 ) -> None:
-    """What cannot be read is kept for a person to look at; what was good is in issued/."""
+    """Save unreadable files for inspection; valid certificates are in issued/."""
     for name, good in ((use.key, key), (use.cert, cert)):
         if good is None and (case.folder / name).exists():
             saved_path = case.store.preserve(case.folder / name)
@@ -200,7 +201,7 @@ def _keep_damaged(
 def sign(
     case: Case, use: Use, public: CertificatePublicKeyTypes, present: x509.Certificate | None = None
 ) -> x509.Certificate:
-    """A new certificate, recorded in ``issued/`` before anybody can have it."""
+    """Issue a certificate and record it in ``issued/`` before it is handed out."""
     wanted_leaf = certs.Leaf(
         _subject(case.cert_request, present),
         case.cert_request.names,
@@ -217,8 +218,8 @@ def sign(
 
 
 def refuse_more(case: Case, use: Use) -> None:
-    """Raises PkiError for a host that was given as many as it may have: by another request, or
-    another key, each time."""
+    """Raise PkiError for a host that has reached its limit, by changing its request or key each
+    time."""
     now, authority = case.store.now(), case.authority(use).cert
     times = sorted(
         issued_at
@@ -240,8 +241,8 @@ def refuse_more(case: Case, use: Use) -> None:
 
 
 def issued(folder: Path) -> Iterator[x509.Certificate]:
-    """The certificates that the host of the folder was given by CAs that are trusted; expired ones,
-    too."""
+    """The certificates that trusted CAs have issued to the folder's host, including expired
+    ones."""
     for path in (folder / "issued").glob("*.pem"):
         with contextlib.suppress(PkiError):
             yield certs.load_certs(files.read(path))[0]
@@ -252,7 +253,7 @@ def _remember(case: Case, cert: x509.Certificate) -> None:
 
 
 def _forget_expired(case: Case) -> None:
-    """Drops records of certificates that nobody would accept anyway."""
+    """Remove records of certificates that no host accepts any more."""
     oldest_start = ca.oldest_start(case.store)
     for path in (case.folder / "issued").glob("*.pem"):
         try:
@@ -264,7 +265,7 @@ def _forget_expired(case: Case) -> None:
 
 
 def sign_request(case: Case, use: Use, csr_pem: str) -> tuple[x509.Certificate, str | None]:
-    """(certificate, why it was made or None) for a key that only the host has."""
+    """(certificate, why it was issued or None) for a key that only the host has."""
     csr = read_csr(csr_pem)
     cert = stored_cert(case.folder, use)
     reason: str | None
@@ -279,16 +280,17 @@ def sign_request(case: Case, use: Use, csr_pem: str) -> tuple[x509.Certificate, 
     refuse_more(case, use)
     cert = sign(case, use, csr.public_key(), cert)
     files.write(case.folder / use.cert, certs.cert_pem(cert))
-    # a key from the time before csr mode is nobody's now
+    # a key from before the mode csr is not used any more
     (case.folder / use.key).unlink(missing_ok=True)
     log.info("signed the %s certificate of %s: %s", use.name, case.cert_request.host, reason)
     return cert, reason
 
 
 def read_csr(pem: str) -> x509.CertificateSigningRequest:
-    """A signing request whose signature proves the key. Its names are not looked at.
+    """Load a signing request whose signature proves possession of the key. Its names are ignored.
 
-    Raises InvalidInput for any other, and for a key of a kind that libvirt's peers may not read.
+    Raises InvalidInput for any other request, and for a type of key that libvirt's peers may not
+    support.
     """
     try:
         csr = x509.load_pem_x509_csr(pem.encode())
@@ -312,7 +314,7 @@ def _may_be_signed(public: CertificatePublicKeyTypes) -> bool:
 
 
 def uses_to_renew(case: Case, uses: Iterable[Use]) -> list[str]:
-    """The names of the uses whose certificate is missing, unusable or to be renewed."""
+    """The names of the uses whose certificate is missing, unusable or due for renewal."""
     names = []
     for use in uses:
         cert = stored_cert(case.folder, use)

@@ -1,7 +1,7 @@
-"""By which names hypervisors are reached: what their certificates are for.
+"""The names of hypervisors, for which their certificates are issued.
 
-One name is never two hosts': a short name that two ids have, or that is the id of another, is
-nobody's, unless ``virt:pki:names`` gives it to somebody.
+A name never belongs to two hosts: a short name that two ids share, or that is the id of another
+host, is not used, unless ``virt:pki:names`` assigns it to a host.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ same = policy.same_name
 
 
 class Names:
-    """The names of all hypervisors. rules: the policy. hosts: the ids of all that there are, or
-    were; revoked: those of them whose certificates are worth nothing."""
+    """The names of all hypervisors. rules: the policy. hosts: the ids of all current and former
+    hypervisors; revoked: those whose certificates are revoked."""
 
     def __init__(
         self, rules: CertificatePolicy, hosts: Iterable[str], revoked: Collection[str] = ()
@@ -36,10 +36,9 @@ class Names:
                 _add(self._derived, policy.derived_names(rules, host), host)
 
     def for_host(self, host: str, grains: Mapping[str, Any] | None = None) -> list[str]:
-        """The host's names, its id first; none when another id differs from it in capitals only.
+        """The host's names, its id first; none if another id differs from it in case only.
 
-        grains: what the minion says of itself; used only where the master set
-        ``virt:pki:trust_grains``.
+        grains: what the minion reports about itself; used only if ``virt:pki:trust_grains`` is set.
         """
         if self._other_owners(host, host, self._ids):
             return []
@@ -58,7 +57,7 @@ class Names:
         return policy.valid_names(names)
 
     def owners(self, host: str, name: str) -> list[str]:
-        """The other hosts whose id, or configured name, this is; sorted."""
+        """The other hosts with this id or configured name, sorted."""
         owners = self._other_owners(host, name, self._ids) | self._other_owners(
             host, name, self._configured
         )

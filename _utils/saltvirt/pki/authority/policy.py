@@ -1,4 +1,4 @@
-"""What the master's configuration says about certificates: ``virt:hosts`` and ``virt:pki``."""
+"""The master's configuration of certificates: ``virt:hosts`` and ``virt:pki``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LOOPBACK_NAMES = {"localhost", "localhost.localdomain", "127.0.0.1", "127.0.1.1
 
 @dataclass(frozen=True)
 class CertificatePolicy:
-    """How certificates are made, for whom, and for how long. Days are whole days."""
+    """How certificates are issued, for which hosts, and for how many whole days."""
 
     hosts: object = None
     mode: str = PILLAR
@@ -44,7 +44,7 @@ class CertificatePolicy:
 def policy(get: Get) -> CertificatePolicy:
     """The CertificatePolicy of a master. get: a function of (key, default) over its configuration.
 
-    Raises InvalidInput, naming the setting, for what cannot be meant.
+    Raises InvalidInput that names an invalid setting.
     """
 
     def text(name: str, default: str | None = None) -> str | None:
@@ -68,7 +68,7 @@ def policy(get: Get) -> CertificatePolicy:
 
 
 def word(name: str, value: object) -> str:
-    """A part of a distinguished name."""
+    """Check a part of a distinguished name."""
     text = str(value)
     if not _WORD.fullmatch(text):
         shown = units.short_repr(text)
@@ -79,7 +79,7 @@ def word(name: str, value: object) -> str:
 
 
 def valid_name(name: object) -> TypeGuard[str]:
-    """True for a DNS name or an IP address."""
+    """Whether it is a DNS name or an IP address."""
     if not isinstance(name, str):
         return False
     try:
@@ -90,7 +90,7 @@ def valid_name(name: object) -> TypeGuard[str]:
 
 
 def same_name(name: str) -> str:
-    """The name as TLS compares it: capitals do not count, and an address has many spellings."""
+    """The name in the form that TLS compares: lower case, and addresses in their canonical form."""
     try:
         return str(ipaddress.ip_address(name))
     except ValueError:
@@ -116,7 +116,8 @@ def _names(value: Mapping[Any, Any]) -> dict[str, list[str]]:
 
 
 def derived_names(policy: CertificatePolicy, host: str) -> list[str]:
-    """The names that follow from a minion id: the short one, and that in ``virt:pki:domain``."""
+    """The names that derive from a minion id: the short name, and the one in
+    ``virt:pki:domain``."""
     if _is_address(host):
         return []
     names = [host.partition(".")[0]]
@@ -126,7 +127,7 @@ def derived_names(policy: CertificatePolicy, host: str) -> list[str]:
 
 
 def claimed_names(grains: Mapping[str, Any]) -> list[Any]:
-    """The names and addresses that a minion says it has: so many at most, of any type."""
+    """A limited number of the names and addresses that a minion reports, of any type."""
     claimed = [grains.get(word) for word in ("fqdn_ip4", "fqdn_ip6")]
     claimed = [
         address
@@ -138,7 +139,8 @@ def claimed_names(grains: Mapping[str, Any]) -> list[Any]:
 
 
 def valid_names(names: Iterable[object]) -> list[str]:
-    """Those that a certificate can be for, each once: none that every machine calls itself."""
+    """The names for which a certificate can be issued, without duplicates and without names of
+    every machine, such as localhost."""
     valid = [name for name in names if valid_name(name) and name not in _LOOPBACK_NAMES]
     return list(dict.fromkeys(valid))
 

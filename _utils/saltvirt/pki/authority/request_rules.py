@@ -1,7 +1,7 @@
-"""What a minion may ask for, and nothing else.
+"""Parse what a minion may request, and refuse everything else.
 
-Everything in here comes from the minion. It may make its own certificate shorter or
-name its organization; it can widen nothing.
+All of it comes from the minion, which may shorten the lifetime of its certificate or set its
+organization, but extend nothing.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ MAX_CSR = 8192
 
 @dataclass(frozen=True)
 class SigningRequest:
-    """seal: public key bytes to seal private keys to. csr: PEM by use. dry: make nothing.
-    subjects: tell the names of all hypervisors' client certificates. hosts: tell by what
-    names hypervisors reach each other."""
+    """seal: public key to encrypt private keys for. csr: PEM by use. dry: change nothing. subjects:
+    return the subjects of all hypervisors' client certificates. hosts: return the names of the
+    hypervisors."""
 
     seal: bytes | None = None
     csr: dict[str, str] = field(default_factory=dict)
@@ -45,9 +45,9 @@ def parse(
 ) -> SigningRequest:
     """The SigningRequest in an ext_pillar call.
 
-    _command: Salt's positional argument (``_``), ignored. arguments: ours. pillar: where
-    Salt's own state puts ``ext_pillar_virt.*``.
-    Raises InvalidInput for anything unknown or of a wrong kind.
+    _command: Salt's positional argument (``_``), ignored. arguments: of Salt Virt. pillar: contains
+    ``ext_pillar_virt.*`` of Salt's own state. Raises InvalidInput for unknown arguments and for
+    values of the wrong type.
     """
     given = {
         key.removeprefix(_LEGACY): value
@@ -74,7 +74,7 @@ def parse(
 def _days(value: Any) -> int | None:
     if value is None:
         return None
-    # ASCII digits alone, few of them: int() refuses other digits, and thousands of them
+    # ASCII digits only, and few of them: int() accepts other digits and thousands of them
     if not re.fullmatch("[0-9]{1,5}", str(value)) or not 1 <= int(value) <= 36500:
         raise InvalidInput("expiration_days must be whole days, 1 to 36500")
     return int(value)

@@ -1,4 +1,4 @@
-"""What the ext_pillar ``libvirt`` says to a minion."""
+"""The answer of the ext_pillar ``libvirt`` to a minion."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def answer(
     arguments: tuple[object, Mapping[str, Any], Mapping[Any, Any]],
     grains: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """The pillar of a host: its certificates, the trusted CAs, and the lists of the revoked.
+    """The pillar of a host: its certificates, the trusted CAs, and the CRLs.
 
-    opts: the master's configuration, and ``get`` a look-up in it. host: the minion id,
-    verified by Salt. arguments: (command, arguments, pillar), from the minion. grains: from
-    the minion. Returns ``{}`` for whom the master does not name; for a hypervisor,
-    ``libvirt.error`` with one sentence where something is wrong.
+    opts: the master's configuration, read by ``get``. host: the minion id, verified by Salt.
+    arguments: (command, arguments, pillar) from the minion. grains: from the minion. Returns ``{}``
+    unless the master's configuration names the host; for a hypervisor, ``libvirt.error`` with one
+    sentence in case of an error.
     """
     try:
         rules = policy.policy(get)
@@ -65,8 +65,7 @@ def _respond(
     grains: Mapping[str, Any],
     hypervisors: Collection[str] = (),
 ) -> dict[str, Any]:
-    """The answer to a hypervisor that may have it. hypervisors: the ids of all that virt:hosts
-    names."""
+    """The answer to an authorized hypervisor. hypervisors: the ids that virt:hosts matches."""
     _refuse_banned(store, host)
     if request.dry and not store.host(host).is_dir():
         response = {"libvirt.mode": rules.mode, "libvirt.pending": [use.name for use in USES]}
@@ -102,8 +101,8 @@ def _refuse_banned(store: CertificateStore, host: str) -> None:
 def _names(
     store: CertificateStore, rules: CertificatePolicy, hypervisors: Collection[str]
 ) -> dict[str, list[str]]:
-    """{hypervisor: the names that its certificates are for}, by the master's configuration
-    alone, also of one that has none yet; without the revoked ones."""
+    """{hypervisor: names of its certificates}, from the master's configuration only. Includes hosts
+    without certificates, but no revoked hosts."""
     names, revoked = names_of_all(store, rules, hypervisors), set(crl.record(store)["hosts"])
     names_by_host = {host: names.for_host(host) for host in sorted(set(hypervisors) - revoked)}
     return {host: host_names for host, host_names in names_by_host.items() if host_names}
@@ -112,12 +111,12 @@ def _names(
 def names_of_all(
     store: CertificateStore, rules: CertificatePolicy, hypervisors: Collection[str]
 ) -> Names:
-    """The Names of all hypervisors. hypervisors: the ids of those that virt:hosts names."""
+    """The Names of all hypervisors. hypervisors: the ids that virt:hosts matches."""
     return Names(rules, {*hypervisors, *store.hosts()}, crl.record(store)["hosts"])
 
 
 def prepare(store: CertificateStore, rules: CertificatePolicy) -> None:
-    """The authorities made, and what a crash left half done finished."""
+    """Create the authorities, and finish what a crash has interrupted."""
     rotation.resume(store)
     ca.ensure(store, rules)
     if crl.outdated(store):
@@ -126,7 +125,7 @@ def prepare(store: CertificateStore, rules: CertificatePolicy) -> None:
 
 
 def _host_section(case: Case, request: SigningRequest) -> dict[str, Any]:
-    """What only this host gets."""
+    """The part of the answer that is for this host only."""
     if request.dry:
         return {**_certificates(case), "libvirt.pending": issue.uses_to_renew(case, USES)}
     if case.policy.mode == policy.CSR:
@@ -135,7 +134,7 @@ def _host_section(case: Case, request: SigningRequest) -> dict[str, Any]:
 
 
 def _subjects(store: CertificateStore) -> list[str]:
-    """The client certificates' names of all hypervisors but the revoked ones."""
+    """The subjects of all hypervisors' client certificates, without revoked hosts."""
     client = next(use for use in USES if use.name == "client")
     hosts = [host for host in store.hosts() if not crl.banned(store, host)]
     certificates = [issue.stored_cert(store.host(host), client) for host in hosts]
@@ -143,7 +142,7 @@ def _subjects(store: CertificateStore) -> list[str]:
 
 
 def _common_section(case: Case) -> dict[str, Any]:
-    """What every hypervisor gets, in either mode."""
+    """The part of the answer that every hypervisor receives in either mode."""
     section = {"libvirt.mode": case.policy.mode}
     for name, prefix in AUTHORITIES.items():
         section[f"libvirt.{prefix}cacert.pem"] = case.authorities[name].trusted.decode()
@@ -154,7 +153,8 @@ def _common_section(case: Case) -> dict[str, Any]:
 
 
 def _pairs(case: Case, request: SigningRequest) -> dict[str, Any]:
-    """Certificates, and keys: sealed when the host gave a key to seal to, else as Salt did."""
+    """Certificates and keys; the keys are encrypted if the host sent a public key, and otherwise
+    plain, as in Salt."""
     certificates, secrets = {}, {}
     for use in USES:
         key, cert, _reason = issue.pair(case, use)
@@ -169,7 +169,7 @@ def _pairs(case: Case, request: SigningRequest) -> dict[str, Any]:
 
 
 def _signed(case: Case, request: SigningRequest) -> dict[str, Any]:
-    """Certificates for the keys that the host proved to have, else those it was given."""
+    """Certificates for the keys whose possession the host has proved, or else the stored ones."""
     for use in USES:
         if use.name in request.csr:
             issue.sign_request(case, use, request.csr[use.name])
@@ -177,7 +177,7 @@ def _signed(case: Case, request: SigningRequest) -> dict[str, Any]:
 
 
 def _certificates(case: Case) -> dict[str, Any]:
-    """The certificates as they are on the master, without making anything."""
+    """The certificates that are stored on the master; issues none."""
     certificates = {}
     for use in USES:
         cert = issue.stored_cert(case.folder, use)

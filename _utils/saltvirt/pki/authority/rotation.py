@@ -1,15 +1,15 @@
-"""The CA changed for another, in steps after each of which every host can talk to every other.
+"""Replace the CAs in steps. After each step, every host can connect to every other host.
 
 ==========  ===================  ==========================  =====================
-phase       certificates are of  hosts are told to trust     it may go on when
+phase       certificates are of  hosts trust                 next step if
 ==========  ===================  ==========================  =====================
-trust       the old CA           the old and the new         all hosts trust both
-reissue     the new CA           the old and the new         all have new ones
-(none)      the new CA           the new
+trust       the old CA           the old and the new CA      all hosts trust both
+reissue     the new CA           the old and the new CA      all have new ones
+(none)      the new CA           the new CA
 ==========  ===================  ==========================  =====================
 
-The phase is in ``rotation.json``; ``swapping`` stands between the first two, and whoever
-finds it finishes the swap.
+The phase is stored in ``rotation.json``. Between the first two phases it is ``swapping``; a process
+that finds this phase finishes the swap.
 """
 
 from __future__ import annotations
@@ -34,15 +34,17 @@ TRUST, SWAPPING, REISSUE = "trust", "swapping", "reissue"
 
 
 def phase(store: CertificateStore) -> str | None:
-    """The phase of a rotation that is under way, or None."""
+    """The phase of the replacement, or None."""
     current: str | None = store.record(RECORD, {}).get("phase")
     return current
 
 
 def begin(store: CertificateStore, policy: CertificatePolicy) -> None:
-    """Makes the new CAs, unless a rotation is under way. A pair of files that an operator
-    put there as ``next-cakey.pem`` and ``next-cacert.pem`` is used instead; half a pair, which may
-    also be of a process that died, is kept under another name."""
+    """Create the new CAs unless a replacement is in progress.
+
+    If an operator has stored ``next-cakey.pem`` and ``next-cacert.pem``, they are used. If only one
+    of them exists, which a process that died may also leave, it is renamed.
+    """
     with store.exclusive():
         if phase(store):
             return
@@ -62,7 +64,7 @@ def begin(store: CertificateStore, policy: CertificatePolicy) -> None:
 
 
 def swap(store: CertificateStore) -> None:
-    """From ``trust`` to ``reissue``: the new CA signs from now on."""
+    """Change from ``trust`` to ``reissue``: the new CA signs from now on."""
     with store.exclusive():
         if phase(store) != TRUST:
             raise PkiError(f"the rotation is in phase {phase(store)}, not in {TRUST}")
@@ -74,7 +76,7 @@ def swap(store: CertificateStore) -> None:
 
 
 def resume(store: CertificateStore) -> None:
-    """Finishes a swap that a crash left in the middle."""
+    """Finish a swap that a crash has interrupted."""
     if phase(store) == SWAPPING:
         with store.exclusive():
             if phase(store) == SWAPPING:
@@ -89,7 +91,7 @@ def _content(present: Path) -> bytes:
 
 
 def _swap(store: CertificateStore) -> None:
-    """Every step can be done again: old-* is written once, next-* is moved once."""
+    """Swap the CAs. Every step can be repeated: old-* is written once, next-* is moved once."""
     for name in AUTHORITIES:
         generations = (ca.paths(store, name, kind) for kind in ("", "next-", "old-"))
         kinds = list(zip(*generations, strict=True))
@@ -104,7 +106,7 @@ def _swap(store: CertificateStore) -> None:
 
 
 def finish(store: CertificateStore) -> None:
-    """Forgets the old CA and destroys its key."""
+    """Remove the old CA and its key."""
     with store.exclusive():
         if phase(store) != REISSUE:
             raise PkiError(f"the rotation is in phase {phase(store)}, not in {REISSUE}")
@@ -126,7 +128,7 @@ def _lists(store: CertificateStore) -> None:
 
 
 def expected(store: CertificateStore) -> dict[str, set[str]]:
-    """What a host must have for the phase: ``trusted``, SHA-256 of CAs; ``issuers``, names."""
+    """What a host must have in this phase: ``trusted``, SHA-256 of CAs; ``issuers``, names."""
     with store.exclusive():
         authorities = {name: ca.read(store, name) for name in AUTHORITIES}
     trusted = {

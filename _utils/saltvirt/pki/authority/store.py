@@ -1,18 +1,19 @@
-"""Where things are on the master: ``pki_dir/libvirt``, with the names Salt gave them.
+"""Files of the certificate authorities in ``pki_dir/libvirt``, with the names of Salt's former
+pillar.
 
 ::
 
     cakey.pem cacert.pem            libvirt's authority (the certificate, then its chain)
-    qemu-cakey.pem qemu-cacert.pem  QEMU's
-    next-*, old-*                   the same while an authority is made or changed
+    qemu-cakey.pem qemu-cacert.pem  QEMU's authority
+    next-*, old-*                   the same while an authority is created or replaced
     crl.pem qemu-crl.pem            revoked certificates
-    HOST/serverkey.pem …            what HOST has
-    HOST/issued/SERIAL.pem          every certificate it was ever given, by a CA that is trusted
-    HOST/aside/                     what was damaged and had to be replaced
+    HOST/serverkey.pem …            keys and certificates of HOST
+    HOST/issued/SERIAL.pem          every certificate that a trusted CA has issued to HOST
+    HOST/aside/                     damaged files that were replaced
 
-Everything is 0600 in folders of 0700. ``.lock`` is shared while certificates are
-issued, and exclusive while an authority changes; ``HOST/.lock`` is one host's. Who waits for
-``.lock`` holds ``.turn``, so that requests without pause never keep a change waiting.
+Files are 0600, folders 0700. ``.lock`` is held shared to issue certificates, and exclusively to
+change an authority; ``HOST/.lock`` protects one host. A process that waits for ``.lock`` holds
+``.turn``, so that a continuous sequence of requests cannot delay a change forever.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _MAX_NAME_BYTES = 255  # bytes, of the name of a file
 
 @dataclass(frozen=True)
 class Use:
-    """One pair of key and certificate that a host has, and how it is called."""
+    """One key and certificate of a host, and their names."""
 
     name: str
     authority: str
@@ -62,7 +63,7 @@ USES = (
 
 
 class CertificateStore:
-    """The folder, its locks and its small records. Thinks nothing."""
+    """The folder, its locks and its records."""
 
     def __init__(
         self, pki_dir: str | Path, clock: Callable[[], datetime.datetime] = certs.utcnow
@@ -71,14 +72,14 @@ class CertificateStore:
         self.now = clock
 
     def path(self, name: str) -> Path:
-        """A file of the store itself."""
+        """The path of a file in the store."""
         return self.base / name
 
     def host(self, host: object) -> Path:
-        """The folder of a host, which need not exist.
+        """The folder of a host, which may not exist.
 
-        Raises InvalidInput for a minion id that could leave the store or be taken for
-        one of its own files.
+        Raises InvalidInput for a minion id that would be a path outside the store or the name of
+        one of its files.
         """
         text = str(host)
         bad = not text or "/" in text or text[0] == "." or text.endswith(".pem")
@@ -96,7 +97,7 @@ class CertificateStore:
 
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[None]:
-        """The whole store for the block: authorities may change in it."""
+        """Lock the whole store for the block, which may change authorities."""
         files.folder(self.base)
         self.base.chmod(0o700)
         with self._locked():
@@ -105,7 +106,7 @@ class CertificateStore:
 
     @contextlib.contextmanager
     def _locked(self, shared: bool = False) -> Iterator[None]:
-        """The store's lock for the block, by turns: one who came first is not overtaken."""
+        """Hold the store's lock for the block. Waiting processes acquire it in their order."""
         with contextlib.ExitStack() as stack:
             with files.locked(self.path(".turn")):
                 stack.enter_context(files.locked(self.path(".lock"), shared=shared))
@@ -113,7 +114,7 @@ class CertificateStore:
 
     @contextlib.contextmanager
     def issuing(self, host: str) -> Iterator[Path]:
-        """One host's folder for the block; the authorities stay as they are in it."""
+        """Lock one host's folder for the block. The authorities do not change meanwhile."""
         folder = self.host(host)
         with self._locked(shared=True):
             files.folder(folder)
@@ -124,7 +125,7 @@ class CertificateStore:
                 yield folder
 
     def record(self, name: str, default: Any) -> Any:
-        """The content of one of our JSON records. Raises PkiError when it is damaged."""
+        """The content of a JSON record. Raises PkiError if it is damaged."""
         data = files.read(self.path(name))
         if data is None:
             return default
@@ -136,7 +137,7 @@ class CertificateStore:
             ) from exc
 
     def write_record(self, name: str, value: Any) -> None:
-        """Writes a JSON record; None removes it."""
+        """Write a JSON record; None removes it."""
         if value is None:
             self.path(name).unlink(missing_ok=True)
             files.sync_folder(self.base)
@@ -144,7 +145,7 @@ class CertificateStore:
             files.write(self.path(name), json.dumps(value, indent=1, sort_keys=True).encode())
 
     def preserve(self, path: Path) -> Path:
-        """Keeps a file that is to be replaced although it looks wrong. Its new place."""
+        """Save a damaged file that is about to be replaced, and return its new path."""
         folder = files.folder(path.parent / "aside")
         stamp = self.now().strftime("%Y%m%dT%H%M%S")
         saved_path = folder / f"{path.name}.{stamp}"

@@ -1,1 +1,2 @@
-"""On both sides: keys and certificates as values, files, sealed keys."""
+"""Keys and certificates as values, their files, and encrypted keys; used by master and
+hypervisor."""

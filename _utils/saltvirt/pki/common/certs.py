@@ -1,4 +1,4 @@
-"""Keys and certificates as values: made, read, compared. No files in here."""
+"""Create, parse and compare keys and certificates, without file access."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 SERVER = "server"
 CLIENT = "client"
 _EKU = {SERVER: ExtendedKeyUsageOID.SERVER_AUTH, CLIENT: ExtendedKeyUsageOID.CLIENT_AUTH}
-# GnuTLS refuses a certificate whose time has not come: clocks may be this far apart
+# GnuTLS refuses a certificate that is not valid yet; clocks may differ by this time
 BACKDATE = datetime.timedelta(days=2)
 _SHA = hashes.SHA256()
-# keys that can sign
+# types of keys that can sign
 PrivateKey = (
     rsa.RSAPrivateKey
     | ec.EllipticCurvePrivateKey
@@ -49,7 +49,7 @@ _USAGES = (
 
 @dataclass(frozen=True)
 class Leaf:
-    """What a host's certificate shall say. purpose: SERVER or CLIENT. days: whole days."""
+    """The properties of a host's certificate. purpose: SERVER or CLIENT. days: whole days."""
 
     subject: x509.Name
     names: tuple[str, ...]
@@ -58,19 +58,19 @@ class Leaf:
 
 
 def utcnow() -> datetime.datetime:
-    """The time, in UTC, to the second."""
+    """The current time in UTC, to the second."""
     return datetime.datetime.now(datetime.timezone.utc).replace(microsecond=0)
 
 
 def new_key(kind: str = "ec") -> rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey:
-    """A private key. kind: ``ec`` (P-256), ``ec384``, ``rsa`` (3072 bits), ``rsa4096``."""
+    """Generate a private key. kind: ``ec`` (P-256), ``ec384``, ``rsa`` (3072 bits), ``rsa4096``."""
     if kind.startswith("rsa"):
         return rsa.generate_private_key(65537, 4096 if kind == "rsa4096" else 3072)
     return ec.generate_private_key(ec.SECP384R1() if kind == "ec384" else ec.SECP256R1())
 
 
 def key_pem(key: PrivateKey) -> bytes:
-    """PKCS#8, not encrypted, as libvirt and QEMU read it."""
+    """The key as PKCS#8, not encrypted, as libvirt and QEMU read it."""
     return key.private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,
@@ -79,12 +79,12 @@ def key_pem(key: PrivateKey) -> bytes:
 
 
 def cert_pem(*certs: x509.Certificate | x509.CertificateRevocationList) -> bytes:
-    """One PEM text of all of them."""
+    """All certificates as one PEM text."""
     return b"".join(cert.public_bytes(serialization.Encoding.PEM) for cert in certs)
 
 
 def load_key(pem: bytes | None) -> PrivateKey:
-    """The private key of a PEM text. Raises PkiError for anything that is none."""
+    """Load the private key of a PEM text. Raises PkiError."""
     try:
         key = serialization.load_pem_private_key(pem or b"", password=None)
     except (ValueError, TypeError) as exc:
@@ -95,7 +95,7 @@ def load_key(pem: bytes | None) -> PrivateKey:
 
 
 def load_certs(pem: bytes | None) -> list[x509.Certificate]:
-    """All certificates of a PEM text, at least one. Raises PkiError otherwise."""
+    """Load all certificates of a PEM text, at least one. Raises PkiError."""
     try:
         certificates = x509.load_pem_x509_certificates(pem or b"")
     except ValueError as exc:
@@ -106,7 +106,7 @@ def load_certs(pem: bytes | None) -> list[x509.Certificate]:
 
 
 def not_before(cert: x509.Certificate) -> datetime.datetime:
-    """Start of its validity, in UTC."""
+    """The start of the validity, in UTC."""
     start: datetime.datetime | None = getattr(
         cert, "not_valid_before_utc", None
     )  # cryptography < 42 has it without zone
@@ -114,13 +114,13 @@ def not_before(cert: x509.Certificate) -> datetime.datetime:
 
 
 def not_after(cert: x509.Certificate) -> datetime.datetime:
-    """End of its validity, in UTC."""
+    """The end of the validity, in UTC."""
     end: datetime.datetime | None = getattr(cert, "not_valid_after_utc", None)
     return end or cert.not_valid_after.replace(tzinfo=datetime.timezone.utc)
 
 
 def fingerprint(cert: x509.Certificate) -> str:
-    """SHA-256 of the certificate, in lower hex."""
+    """The SHA-256 of the certificate, in lower hex."""
     return cert.fingerprint(hashes.SHA256()).hex()
 
 
@@ -130,7 +130,7 @@ def serial(cert: x509.Certificate) -> str:
 
 
 def public_bytes(key: PrivateKey | x509.Certificate | x509.CertificateSigningRequest) -> bytes:
-    """The public key of a key, certificate or signing request, to compare."""
+    """The public key of a key, certificate or signing request, for comparison."""
     public = key.public_key()
     return public.public_bytes(
         serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
@@ -138,17 +138,17 @@ def public_bytes(key: PrivateKey | x509.Certificate | x509.CertificateSigningReq
 
 
 def hex_digest(data: bytes) -> str:
-    """SHA-256 of bytes, in lower hex."""
+    """The SHA-256 of bytes, in lower hex."""
     return hashlib.sha256(data).hexdigest()
 
 
 def belong_together(cert: x509.Certificate, key: PrivateKey) -> bool:
-    """True when the certificate is for that private key."""
+    """Whether the certificate is for that private key."""
     return public_bytes(cert) == public_bytes(key)
 
 
 def signed_by(cert: x509.Certificate, issuer: x509.Certificate) -> bool:
-    """True when the issuer's key made the certificate's signature."""
+    """Whether the issuer's key has signed the certificate."""
     try:
         cert.verify_directly_issued_by(issuer)
     except (ValueError, TypeError, InvalidSignature):
@@ -157,7 +157,7 @@ def signed_by(cert: x509.Certificate, issuer: x509.Certificate) -> bool:
 
 
 def names(cert: x509.Certificate) -> list[str]:
-    """The names and addresses that the certificate is for, as text, in its order."""
+    """The names and addresses of the certificate as text, in their order."""
     try:
         general_names = cert.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
@@ -166,7 +166,7 @@ def names(cert: x509.Certificate) -> list[str]:
 
 
 def is_ca(cert: x509.Certificate) -> bool:
-    """True when it may sign certificates."""
+    """Whether the certificate may sign certificates."""
     try:
         basic = cert.extensions.get_extension_for_class(x509.BasicConstraints).value
     except x509.ExtensionNotFound:
@@ -175,13 +175,13 @@ def is_ca(cert: x509.Certificate) -> bool:
 
 
 def lifetime(cert: x509.Certificate) -> datetime.timedelta:
-    """How long it is valid in all, without the time before it was made."""
+    """The length of the validity, without the backdated time before it was issued."""
     total = not_after(cert) - not_before(cert)
     return total - BACKDATE if total > BACKDATE else total
 
 
 def needs_renewal(cert: x509.Certificate, now: datetime.datetime) -> bool:
-    """True when less than a third of its lifetime is left."""
+    """Whether less than a third of the lifetime is left."""
     return not_after(cert) - now < lifetime(cert) / 3
 
 
@@ -198,7 +198,7 @@ def subject(common_name: str, **parts: str | None) -> x509.Name:
 
 
 def alternative_names(hostnames: Iterable[str]) -> x509.SubjectAlternativeName:
-    """What ``names`` gives, as an extension: addresses as addresses, the rest as DNS names."""
+    """The names as an extension: addresses as IP addresses, the others as DNS names."""
     general_names: list[x509.GeneralName] = []
     for name in hostnames:
         try:
@@ -245,12 +245,12 @@ def self_signed(
 
 
 def digest(key: PrivateKey) -> hashes.SHA256 | None:
-    """The hash that goes with a key's signatures: none of its own for Edwards curves."""
+    """The hash for a key's signatures; None for Edwards curves, which need none."""
     return None if isinstance(key, (ed25519.Ed25519PrivateKey, ed448.Ed448PrivateKey)) else _SHA
 
 
 def authority_identifier(issuer: x509.Certificate) -> x509.AuthorityKeyIdentifier:
-    """The issuer's own key identifier: a foreign CA may have computed it in another way."""
+    """The issuer's own key identifier, which a foreign CA may have computed differently."""
     try:
         key_identifier = issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
     except x509.ExtensionNotFound:
@@ -265,15 +265,15 @@ def leaf(
     issuer: tuple[x509.Certificate, PrivateKey],
     now: datetime.datetime,
 ) -> x509.Certificate:
-    """A host's certificate for its public key.
+    """Issue a host's certificate for its public key.
 
-    spec: a Leaf. issuer: (certificate, key) of the CA; the certificate never lives
-    longer than the CA's.
+    spec: its properties. issuer: (certificate, key) of the CA. The certificate does not outlive the
+    CA's.
     """
     issuer_cert, issuer_key = issuer
     start = max(now - BACKDATE, not_before(issuer_cert))
     end = min(now + datetime.timedelta(days=spec.days), not_after(issuer_cert))
-    # keyEncipherment says nothing for EC keys, but libvirt before 10 refuses to load without
+    # keyEncipherment has no meaning for EC keys, but libvirt before 10 requires it
     usage = _key_usage(digital_signature=True, key_encipherment=True)
     return (
         _builder(spec.subject, issuer_cert.subject, public, start, end)
@@ -287,7 +287,7 @@ def leaf(
 
 
 def has_purpose(cert: x509.Certificate, purpose: str) -> bool:
-    """True when its key usages allow the purpose, also to the strictest libvirt."""
+    """Whether its key usages allow the purpose, also for the strictest version of libvirt."""
     try:
         extended = cert.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
         usage = cert.extensions.get_extension_for_class(x509.KeyUsage).value
@@ -297,7 +297,7 @@ def has_purpose(cert: x509.Certificate, purpose: str) -> bool:
 
 
 def wrong_now(cert: x509.Certificate) -> str | None:
-    """Why the certificate does not hold at this moment, as a clause; None when it does."""
+    """Why the certificate is not valid now, as a clause; None if it is valid."""
     if utcnow() >= not_after(cert):
         return f"expired on {not_after(cert):%Y-%m-%d}"
     if utcnow() < not_before(cert):
@@ -306,7 +306,7 @@ def wrong_now(cert: x509.Certificate) -> str | None:
 
 
 def describe(cert: x509.Certificate) -> dict[str, Any]:
-    """Plain data about a certificate, for people."""
+    """A description of a certificate as plain data."""
     return {
         "subject": cert.subject.rfc4514_string(),
         "issuer": cert.issuer.rfc4514_string(),

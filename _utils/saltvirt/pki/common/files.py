@@ -1,4 +1,4 @@
-"""Files that a crash, a full disk or a second process cannot spoil."""
+"""File operations that survive a crash, a full disk and concurrent processes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TEMPORARY = ".saltvirt-"
 
 
 def read(path: str | Path) -> bytes | None:
-    """The file's bytes, or None where there is no such file."""
+    """The content of a file, or None if it does not exist."""
     try:
         return Path(path).read_bytes()
     except FileNotFoundError:
@@ -36,7 +36,7 @@ def read(path: str | Path) -> bytes | None:
 
 @dataclass(frozen=True)
 class NewFile:
-    """A file as it shall be. owner: (uid, gid) or None for the writer's own."""
+    """A file to write. owner: (uid, gid), or None for the process' own."""
 
     path: Path
     data: bytes
@@ -45,15 +45,15 @@ class NewFile:
 
 
 def write(path: str | Path, data: bytes, mode: int = 0o600, owner: Owner | None = None) -> None:
-    """Replaces one file; see ``write_all``."""
+    """Replace one file; see ``write_all``."""
     write_all([NewFile(Path(path), data, mode, owner)])
 
 
 def write_all(new_files: Iterable[NewFile]) -> None:
-    """Replaces files, each in one step, after all of them are safely on the disk.
+    """Replace each file atomically after all of them are stored on the disk.
 
-    Readers see the old content or the new one, never a part or nothing. Raises
-    PkiError, and then the old files are untouched and nothing is left behind.
+    Readers see the old or the new content. Raises PkiError, and then leaves the old files untouched
+    and no temporary files.
     """
     staged: list[tuple[str, NewFile]] = []
     path = None
@@ -89,7 +89,7 @@ def _stage(new: NewFile, staged: list[tuple[str, NewFile]]) -> None:
 
 
 def rename(source: str | Path, target: str | Path) -> None:
-    """Moves a file over another within one folder, durably."""
+    """Move a file over another one within a folder, durably."""
     try:
         os.replace(source, target)
         sync_folder(Path(target).parent)
@@ -98,7 +98,7 @@ def rename(source: str | Path, target: str | Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Makes renames in the folder survive a power cut."""
+    """Make renames in the folder durable."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)
@@ -107,7 +107,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def folder(path: str | Path, mode: int = 0o700, owner: Owner | None = None) -> Path:
-    """The folder, made where it is missing, with that mode when we make it."""
+    """The folder; creates it with that mode if it is missing."""
     path = Path(path)
     try:
         if not path.is_dir():
@@ -123,14 +123,14 @@ def folder(path: str | Path, mode: int = 0o700, owner: Owner | None = None) -> P
 
 
 def sweep(path: str | Path) -> None:
-    """Removes what a killed writer left in the folder. Hold the folder's lock."""
+    """Remove temporary files of a killed process. Hold the folder's lock."""
     for leftover in Path(path).glob(f"{_TEMPORARY}*"):
         with contextlib.suppress(OSError):
             leftover.unlink()
 
 
 def private(path: str | Path, mode: int = 0o600) -> bool:
-    """Takes away rights beyond ``mode`` that an older version gave. True when it had to."""
+    """Remove permissions beyond ``mode`` that an earlier version set. True if there were any."""
     try:
         if Path(path).stat().st_mode & 0o7777 & ~mode:
             Path(path).chmod(mode)
@@ -144,10 +144,10 @@ def private(path: str | Path, mode: int = 0o600) -> bool:
 
 @contextlib.contextmanager
 def locked(path: str | Path, shared: bool = False, timeout_s: float = 60) -> Iterator[None]:
-    """Holds a lock between processes (and threads) for the block.
+    """Hold a lock between processes and threads for the block.
 
-    The kernel lets go of it when the holder dies, however it dies.
-    Raises PkiError when others hold it longer than ``timeout_s``.
+    The kernel releases it if the process dies. Raises PkiError if others hold it longer than
+    ``timeout_s``.
     """
     try:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -1,8 +1,8 @@
-"""Private keys that travel in a pillar, readable by one receiver and only once.
+"""Encrypt private keys in a pillar, so that one receiver can read them once.
 
-A pillar is kept in caches of the master and shown in logs. So the receiver makes a key
-for one request, and what the master seals to it is worthless everywhere else.
-ECDH on P-256, HKDF-SHA256, AES-256-GCM.
+Pillars are stored in caches of the master and shown in logs. The receiver therefore generates a key
+for one request; what the master encrypts with it is worthless elsewhere. ECDH on P-256,
+HKDF-SHA256, AES-256-GCM.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _NONCE = 12
 
 
 def public(key: ec.EllipticCurvePrivateKey) -> bytes:
-    """A key's public half as bytes."""
+    """The public half of a key as bytes."""
     return key.public_key().public_bytes(
         serialization.Encoding.X962, serialization.PublicFormat.UncompressedPoint
     )
 
 
 class Receiver:
-    """One request's end: its ``public`` text goes out, what comes back is opened once."""
+    """The receiver of one request: sends its ``public`` text, and decrypts the answer once."""
 
     def __init__(self, host: str) -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
@@ -44,7 +44,7 @@ class Receiver:
         self.public = base64.b64encode(public(self._key)).decode()
 
     def open(self, text: str | bytes) -> dict[str, str]:
-        """The sealed dictionary. Raises PkiError when it was sealed for somebody else."""
+        """Decrypt the dictionary. Raises PkiError if it was encrypted for another receiver."""
         try:
             data = base64.b64decode(text, validate=True)
             sender_key = ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), data[:_POINT])
@@ -62,10 +62,9 @@ class Receiver:
 
 
 def seal(receiver: bytes, host: str, secrets: Mapping[str, str]) -> str:
-    """The dictionary as text that only the receiver's key opens.
+    """Encrypt a dictionary, so that only the receiver's key decrypts it.
 
-    receiver: bytes of its public key. host: bound into it.
-    Raises InvalidInput for a key that is none.
+    receiver: its public key. host: authenticated with it. Raises InvalidInput for an invalid key.
     """
     try:
         receiver_key = ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), receiver)

@@ -1,1 +1,1 @@
-"""On a hypervisor: certificates asked for, put in place and shown."""
+"""Request, install and show the certificates of a hypervisor."""

@@ -1,4 +1,4 @@
-"""A hypervisor's certificates as they should be: the state ``virt.keys`` without Salt."""
+"""Bring a hypervisor's certificates up to date: the state ``virt.keys`` without Salt."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DEFAULT = "/etc/pki"
 
 @dataclass(frozen=True)
 class TlsHost:
-    """What is known of this hypervisor. reload: None means where it is libvirt's folder."""
+    """This hypervisor. reload: None means only if the files are in libvirt's folder."""
 
     id: str
     pillar_ext: request.PillarExt
@@ -29,20 +29,20 @@ class TlsHost:
 
     @property
     def serves(self) -> bool:
-        """True when the daemon reads these files."""
+        """Whether the daemon reads these files."""
         return self.basepath.rstrip("/") == DEFAULT if self.reload is None else self.reload
 
 
 @dataclass
 class TlsOutcome:
-    """changes: in words, never a key. notes: sentences for the comment."""
+    """changes: descriptions that never contain a key. notes: sentences for the comment."""
 
     changes: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
 
 def requests(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Salt's optional parameters of virt.keys. Raises InvalidInput for any other."""
+    """Salt's optional parameters of virt.keys. Raises InvalidInput for any other parameter."""
     allowed = (*PARTS, "expiration_days")
     unknown = sorted(set(arguments) - set(allowed))
     if unknown:
@@ -54,7 +54,7 @@ def requests(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def plan(host: TlsHost) -> TlsOutcome:
-    """An TlsOutcome of what ``converge`` would change. Nothing is made or written anywhere."""
+    """The TlsOutcome of ``converge``, without any change."""
     response, tls_files = _fetch(host, dry=True)
     outcome = TlsOutcome()
     for item in install.differences([p for p in tls_files if not p.secret], response):
@@ -69,8 +69,8 @@ def plan(host: TlsHost) -> TlsOutcome:
 
 
 def _keeps_key(place_of_key: layout.TlsFile, cert_pem: str | None) -> bool:
-    """True when the key that is here is the one of the certificate, or there need be none: a
-    pillar made by hand may have no pair for QEMU."""
+    """Whether the existing key belongs to the certificate, or none is needed: a manually written
+    pillar may have no pair for QEMU."""
     if not cert_pem:
         return place_of_key.source.startswith("qemu-")
     try:
@@ -81,10 +81,10 @@ def _keeps_key(place_of_key: layout.TlsFile, cert_pem: str | None) -> bool:
 
 
 def converge(host: TlsHost) -> TlsOutcome:
-    """Makes the files right, and the daemon serve them. An TlsOutcome.
+    """Install the files and make the daemon use them. Returns a TlsOutcome.
 
-    Raises PkiError with the reason when the master gives nothing usable, a file cannot be
-    written, or the daemon does not serve the new certificates afterwards.
+    Raises PkiError with the reason if the master returns nothing usable, a file cannot be written,
+    or the daemon does not use the new certificates afterwards.
     """
     response, tls_files = _fetch(host)
     outcome = TlsOutcome()
@@ -110,7 +110,8 @@ def _fetch(host: TlsHost, dry: bool = False) -> tuple[dict[str, Any], tuple[layo
 def _serve(
     host: TlsHost, tls_files: Iterable[layout.TlsFile], changed: bool, outcome: TlsOutcome
 ) -> None:
-    """Reload where something changed or the daemon was left behind, then prove it."""
+    """Reload the daemon if something changed or if it uses outdated certificates, then verify
+    that."""
     paths = {item.name: item.path for item in tls_files}
     is_listening = daemon.listens()
     fault = daemon.serves(host.id, paths.__getitem__) if is_listening else None

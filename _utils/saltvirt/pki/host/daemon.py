@@ -1,4 +1,4 @@
-"""The libvirt daemon of this host: makes it read new certificates, and proves that it did."""
+"""Make the libvirt daemon of this host reload its certificates, and verify that it did."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PORT = 16514
-# (service, URI of its administration socket); the modular proxy first, it owns the port
+# (service, URI of its administration socket); the modular proxy first, because it owns the port
 _DAEMONS = (("virtproxyd", "virtproxyd:///system"), ("libvirtd", "libvirtd:///system"))
 _TIMEOUT_S = 20
 
 
 def running() -> tuple[str, str] | None:
-    """The (service, admin URI) that serves remote clients and runs now, or None."""
+    """The (service, admin URI) of the running daemon for remote clients, or None."""
     for service, uri in _DAEMONS:
         if _run("systemctl", "is-active", "--quiet", f"{service}.service")[0] == 0:
             return service, uri
@@ -32,9 +32,9 @@ def running() -> tuple[str, str] | None:
 
 
 def reload() -> str:
-    """Makes the running daemon read its certificates. In words, what was done.
+    """Make the running daemon reload its certificates, and return a description.
 
-    Guests and connections are not disturbed. Raises PkiError when it could not be done.
+    Guests and connections are not interrupted. Raises PkiError if the daemon cannot be reloaded.
     """
     service_uri = running()
     if service_uri is None:
@@ -65,7 +65,7 @@ def _run(*argv: str) -> tuple[int, str]:
 
 
 def listens(address: str = "127.0.0.1", port: int = PORT) -> bool:
-    """True when something accepts connections on the TLS port."""
+    """Whether something accepts connections on the TLS port."""
     try:
         with socket.create_connection((address, port), timeout=2):
             return True
@@ -76,10 +76,10 @@ def listens(address: str = "127.0.0.1", port: int = PORT) -> bool:
 def handshake(
     name: str, paths: Sequence[Path], address: str = "127.0.0.1", port: int = PORT
 ) -> x509.Certificate:
-    """Connects as a client of the cluster would; returns the daemon's certificate.
+    """Connect as a client of the cluster would, and return the daemon's certificate.
 
-    name: what the daemon's certificate must be for. paths: of the CA's certificates,
-    the client's certificate and its key. Raises PkiError with TLS's own words.
+    name: the required name of the daemon's certificate. paths: of the CA's certificates, the
+    client's certificate and its key. Raises PkiError with the error of TLS.
     """
     try:
         context = ssl.create_default_context(cafile=str(paths[0]))
@@ -91,7 +91,7 @@ def handshake(
             context.wrap_socket(raw_socket, server_hostname=name) as tls,
         ):
             certificate = x509.load_der_x509_certificate(tls.getpeercert(binary_form=True) or b"")
-            # libvirt sends one byte after it has accepted the client's certificate
+            # libvirt sends one byte when it has accepted the client's certificate
             if tls.recv(1) != b"\x01":
                 raise PkiError(f"the daemon on {address}:{port} refused our client certificate")
             return certificate
@@ -100,9 +100,9 @@ def handshake(
 
 
 def serves(name: str, path_of: Callable[[str], Path]) -> str | None:
-    """Why the daemon here does not serve what is in the files, or None when it does.
+    """Why the daemon does not use the certificates in the files, or None if it does.
 
-    path_of: a function from a file's name (``cacert`` …) to its path.
+    path_of: maps a file's name (``cacert`` …) to its path.
     """
     expected = certs.load_certs(files.read(path_of("servercert")))[0]
     try:

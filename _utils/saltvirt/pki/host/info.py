@@ -1,4 +1,4 @@
-"""What certificates this hypervisor really has, and whether its daemon serves them."""
+"""Show the certificates of this hypervisor and whether its daemon uses them."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ if TYPE_CHECKING:
 
 
 def info(host: str, basepath: str = "/etc/pki") -> dict[str, Any]:
-    """``certs``: use to what its certificate says; ``trusted``, ``revoked``: SHA-256 and
-    serials; ``daemon``: ``serves``, ``does not listen`` or TLS's words; ``problems``: sentences.
+    """``certs``: use to a description of its certificate; ``trusted``, ``revoked``: SHA-256 and
+    serials; ``daemon``: ``serves``, ``does not listen`` or the error of TLS; ``problems``:
+    messages.
 
-    Reads keys only to see that they fit; none is in the answer.
+    Reads keys only to check that they belong to the certificates; the result contains none.
     """
     tls_files = layout.tls_files(basepath)
     paths = {tls_file.name: tls_file.path for tls_file in tls_files}
@@ -38,7 +39,7 @@ def info(host: str, basepath: str = "/etc/pki") -> dict[str, Any]:
 def _pair(
     key_place: layout.TlsFile, cert_place: layout.TlsFile
 ) -> tuple[dict[str, Any] | None, list[str]]:
-    """(what the certificate says or None, sentences about what is wrong)."""
+    """(description of the certificate or None, messages about errors)."""
     if not cert_place.path.exists() and not key_place.path.exists():
         return None, [f"{cert_place.path} is missing: apply virt.keys"]
     try:

@@ -1,4 +1,4 @@
-"""Puts certificates into a hypervisor's files: what differs, and nothing else."""
+"""Install certificates in a hypervisor's files: only what differs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TlsFileChange:
-    """What is wrong with one file, in words that show no key."""
+    """The change of one file, described without showing a key."""
 
     tls_file: layout.TlsFile
     data: bytes | None
@@ -28,9 +28,9 @@ class TlsFileChange:
 def differences(
     tls_files: Iterable[layout.TlsFile], pem_by_source: Mapping[str, str]
 ) -> list[TlsFileChange]:
-    """The Differences between the files and what they should be. Writes nothing.
+    """The differences between the files and the required content. Writes nothing.
 
-    pem_by_source: {source: PEM text}. An optional file that is not in it is one to remove.
+    pem_by_source: {source: PEM text}. An optional file that is missing there is removed.
     """
     result = []
     for tls_file in tls_files:
@@ -72,7 +72,7 @@ def _update(tls_file: layout.TlsFile, present: bytes, data: bytes) -> str:
 
 
 def put(changes: Collection[TlsFileChange]) -> None:
-    """Writes the Differences, all or none; keeps aside what no certificate of ours replaces."""
+    """Write all changes or none, and save foreign files that are replaced."""
     for item in changes:
         folder = item.tls_file.path.parent
         files.folder(folder.parent, 0o755)
@@ -90,7 +90,7 @@ def put(changes: Collection[TlsFileChange]) -> None:
 
 
 def _keep_foreign(changes: Iterable[TlsFileChange]) -> None:
-    """Copies keys and certificates that we did not make, beside where they were."""
+    """Copy keys and certificates that Salt Virt did not issue to a file beside them."""
     stamp = time.strftime("%Y%m%dT%H%M%S")
     replaced = {item.tls_file.name: item for item in changes if item.data is not None}
     for item in replaced.values():
@@ -103,7 +103,7 @@ def _keep_foreign(changes: Iterable[TlsFileChange]) -> None:
 def _foreign(
     tls_file: layout.TlsFile, present: bytes, replaced: Mapping[str, TlsFileChange]
 ) -> bool:
-    """True when a pair on this host was issued by another CA, or cannot be read."""
+    """Whether a pair on this host was issued by another CA or cannot be read."""
     try:
         if tls_file.secret:
             certs.load_key(present)
@@ -118,7 +118,7 @@ def _foreign(
 
 
 def _other_issuer(item: TlsFileChange) -> bool:
-    """True, too, where there is no certificate that would say who issued the pair."""
+    """Whether the issuer differs, or is unknown because there is no certificate."""
     try:
         old = certs.load_certs(files.read(item.tls_file.path))[0]
     except PkiError:
@@ -127,7 +127,7 @@ def _other_issuer(item: TlsFileChange) -> bool:
 
 
 def tidy_folders(tls_files: Iterable[layout.TlsFile]) -> dict[str, str]:
-    """Takes others' rights from folders of private keys. What was changed."""
+    """Remove permissions of others from folders of private keys. Returns the changes."""
     changed = {}
     for folder in {
         tls_file.path.parent for tls_file in tls_files if tls_file.path.parent.name == "private"

@@ -1,4 +1,4 @@
-"""Where a hypervisor keeps certificates, and who may read them."""
+"""The paths of a hypervisor's certificates, and their permissions."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ class TlsFile:
 
     @property
     def secret(self) -> bool:
-        """True for a private key."""
+        """Whether it is a private key."""
         return self.source.endswith("key.pem")
 
 
-# the name of a use to its places: of the key, of the certificate
+# use to the files of its key and its certificate
 Pairs = dict[str, tuple[TlsFile, TlsFile]]
 
 
 def tls_files(basepath: object, owner: Owner = _ROOT, qemu: Owner = _ROOT) -> tuple[TlsFile, ...]:
     """All files below ``basepath``. owner, qemu: (uid, gid) of root and of QEMU's user.
 
-    Raises PkiError for what is no absolute path.
+    Raises PkiError unless it is an absolute path.
     """
     if not isinstance(basepath, (str, Path)) or not _ABSOLUTE.fullmatch(str(basepath)):
         raise PkiError(
@@ -77,18 +77,19 @@ def _pair(name: str, key: Path, cert: Path, owner: Owner) -> tuple[TlsFile, TlsF
 
 
 def by_use(tls_files: Iterable[TlsFile]) -> Pairs:
-    """{use name: (place of the key, place of the certificate)}."""
+    """{use: (file of the key, file of the certificate)}."""
     by_name = {tls_file.name: tls_file for tls_file in tls_files}
     return {use.name: (by_name[f"{use.name}key"], by_name[f"{use.name}cert"]) for use in USES}
 
 
 def folder_mode(path: Path) -> int:
-    """Private keys' folders are root's alone; QEMU must get into its own."""
+    """The mode of a folder of private keys: root only, but QEMU must be able to enter its own
+    folder."""
     return 0o700 if path.name == "private" else 0o755
 
 
 def qemu_owner(conf: str = "/etc/libvirt/qemu.conf") -> Owner:
-    """(uid, gid) that QEMU runs as here: what qemu.conf says, else the distribution's."""
+    """(uid, gid) of QEMU's processes: from qemu.conf, or else the distribution's."""
     user, group = configured(conf, "user", "group")
     user, group = user and user.lstrip("+"), group and group.lstrip("+")
     for default_user, default_group in _QEMU_USERS:
@@ -99,7 +100,7 @@ def qemu_owner(conf: str = "/etc/libvirt/qemu.conf") -> Owner:
 
 
 def configured(conf: str, *keys: str) -> list[str | None]:
-    """The texts that a file like qemu.conf sets, None for what it does not: a list."""
+    """The texts that a file like qemu.conf sets for the keys, None for keys that are not set."""
     text = (files.read(conf) or b"").decode("utf-8", "replace")
     values = dict(re.findall(r'^\s*(\w+)\s*=\s*"([^"]+)"', text, re.MULTILINE))
     return [values.get(key) for key in keys]

@@ -1,8 +1,9 @@
-"""Keys of a machine's own, for another machine to which the master introduces it: each trusts the
-other's certificate because the master told it so, and no other one of the cloud opens anything.
+"""One-time and per-machine certificates for connections between two machines that the master
+introduces to each other.
 
-No authority of the cloud signs them: one that is made for a single certificate does, and its key
-is forgotten at once. So nobody else can ever have a certificate of it.
+They are not signed by a CA of the cloud, but each by an authority of its own, whose key is
+discarded at once, so that it can never sign another one. Each side trusts only the authority that
+the master has passed to it.
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ from saltvirt.pki.authority.policy import valid_name
 from saltvirt.pki.common import certs, files
 
 AUTHORITY, CERTIFICATE, KEY = "ca-cert.pem", "client-cert.pem", "client-key.pem"
-# of one that is made for one conversation, and of one that a machine keeps
+# lifetimes of a pair for one connection and of a machine's own pair
 EPHEMERAL_DAYS, PERMANENT_DAYS = 30, 3650
-# of one that waits for its conversation
+# lifetime of a pair that is not fetched
 _UNUSED_LIMIT_S = 86_400
 _MAX_BYTES = 8192
 
 
 @dataclass(frozen=True)
 class OwnPair:
-    """Three texts in PEM. authority: what the other side trusts."""
+    """Three PEM texts. authority: what the other side trusts."""
 
     authority: str
     certificate: str
@@ -38,7 +39,7 @@ class OwnPair:
 
 
 def generate(host: str, purpose: str, days: int = EPHEMERAL_DAYS) -> OwnPair:
-    """A new one. host: the name by which the other side reaches it. purpose: certs.SERVER or
+    """Generate a pair. host: the name that the other side connects to. purpose: certs.SERVER or
     certs.CLIENT. Raises InvalidInput for a name that no certificate can have."""
     if not valid_name(host):
         raise InvalidInput(
@@ -56,8 +57,8 @@ def generate(host: str, purpose: str, days: int = EPHEMERAL_DAYS) -> OwnPair:
 
 
 def permanent(folder: str, host: str) -> OwnPair:
-    """The machine's own, as a client: made when it is first asked for, and when less than a third
-    of its life is left. folder: root's alone. Raises PkiError."""
+    """The machine's own client pair: generated on first use, and renewed when less than a third of
+    its lifetime is left. folder: accessible by root only. Raises PkiError."""
     directory = files.folder(folder)
     with files.locked(directory / ".lock"):
         files.sweep(directory)
@@ -69,8 +70,9 @@ def permanent(folder: str, host: str) -> OwnPair:
 
 
 def ephemeral(folder: str, host: str) -> OwnPair:
-    """A client's for one conversation: who made it takes it by its authority. Those that nobody
-    took within a day go with the next one. folder: root's alone. Raises PkiError."""
+    """A client pair for one connection, which is fetched by its authority. Pairs that are not
+    fetched within a day are removed by a later call. folder: accessible by root only. Raises
+    PkiError."""
     directory, pair = files.folder(folder), generate(host, certs.CLIENT)
     with files.locked(directory / ".lock"):
         for old in directory.iterdir():
@@ -81,8 +83,8 @@ def ephemeral(folder: str, host: str) -> OwnPair:
 
 
 def take(folder: str, authority_pem: object, sender: str) -> OwnPair:
-    """The one of `once` with that authority; nobody else has it then or later. Raises InvalidInput
-    where there is none."""
+    """Fetch the pair of `ephemeral` with that authority, once. Raises InvalidInput if there is
+    none."""
     path = Path(folder) / _digest(authority(authority_pem, sender))
     claimed_path, pair = path.with_suffix(".taken"), None
     with contextlib.suppress(FileNotFoundError):
@@ -107,7 +109,7 @@ def _write(folder: Path, pair: OwnPair) -> None:
 
 
 def _read(folder: Path) -> OwnPair | None:
-    """What is there; None where it is not whole, or too old."""
+    """The pair in a folder; None if it is incomplete or expires soon."""
     data = [files.read(folder / name) for name in (AUTHORITY, CERTIFICATE, KEY)]
     try:
         authority, cert = (certs.load_certs(pem)[0] for pem in data[:2])
@@ -121,8 +123,7 @@ def _read(folder: Path) -> OwnPair | None:
 
 
 def authority(text: object, sender: str) -> str:
-    """The one certificate of an authority in a text that another machine told. sender: in the
-    error.
+    """The single CA certificate in a text that another machine sent. sender: for the error.
 
     Raises InvalidInput.
     """
@@ -138,8 +139,11 @@ def authority(text: object, sender: str) -> str:
 
 
 def trust(folder: str, pair: OwnPair, authority_pem: object, sender: str) -> None:
-    """Makes an empty folder what libnbd and QEMU take: of a client that trusts one server alone.
-    folder: root's alone. authority_pem: the server's authority. Raises InvalidInput."""
+    """Fill an empty folder with the files that libnbd and QEMU expect of a client that trusts one
+    server only.
+
+    folder: accessible by root only. authority_pem: the server's authority. Raises InvalidInput.
+    """
     texts = {
         AUTHORITY: authority(authority_pem, sender),
         CERTIFICATE: pair.certificate,

@@ -1,4 +1,4 @@
-"""A hypervisor asks its master for certificates, through the pillar."""
+"""Request certificates from the master through the pillar."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from saltvirt.pki.common.certs import PrivateKey
     from saltvirt.pki.host.layout import Pairs
 
-# asks the master's ext_pillar, whose answer is the pillar
+# calls the master's ext_pillar and returns the pillar
 PillarExt = Callable[[dict[str, Any]], Mapping[str, Any]]
 
 _PREFIX = "libvirt."
@@ -31,12 +31,12 @@ def fetch(
     requested: Mapping[str, Any],
     dry: bool = False,
 ) -> dict[str, Any]:
-    """What belongs into the host's files: {source: PEM text}, and with ``dry`` maybe
-    ``pending``: uses that the master would make.
+    """The content of the host's files: {source: PEM text}, and with ``dry`` possibly ``pending``:
+    uses that the master would issue.
 
-    pillar_ext: a function of the ext_pillar argument. tls_files: {use: (key place, certificate
-    place)}. requested: country … expiration_days. Raises PkiError with the reason when the
-    master gives nothing, or nothing usable.
+    pillar_ext: a function of the ext_pillar argument. tls_files: {use: (file of the key, file of
+    the certificate)}. requested: country … expiration_days. Raises PkiError with the reason if the
+    master returns nothing usable.
     """
     receiver = seal.Receiver(host)
     query = {"seal": receiver.public, "dry": dry, **requested}
@@ -68,14 +68,14 @@ def _answer(
 
 
 def subjects(pillar_ext: PillarExt, host: str) -> list[str]:
-    """The names of all hypervisors' client certificates, as the master knows them."""
+    """The subjects of all hypervisors' client certificates, from the master."""
     response = _answer(pillar_ext, {"dry": True, "subjects": True}, seal.Receiver(host))
     names: list[str] = response.get("subjects", [])
     return names
 
 
 def hosts(pillar_ext: PillarExt) -> dict[str, list[str]]:
-    """{hypervisor: its names}, as the master knows them. Raises PkiError when it does not say."""
+    """{hypervisor: its names}, from the master. Raises PkiError if it does not return them."""
     pillar = pillar_ext({"libvirt": {"hosts": True}})
     names_by_host: dict[str, list[str]] | None = pillar.get(f"{_PREFIX}hosts")
     if not names_by_host:
@@ -84,8 +84,9 @@ def hosts(pillar_ext: PillarExt) -> dict[str, list[str]]:
 
 
 def patterns(names: Iterable[str]) -> list[str]:
-    """Those names as ``tls_allowed_dn_list`` wants them. Releases of libvirt differ in the
-    order of the parts, and ``*`` and ``?`` in a name would match others."""
+    """The subjects as patterns of ``tls_allowed_dn_list``, in both orders of their parts, because
+    versions of libvirt differ. Subjects with ``*`` or ``?`` are omitted, because they would match
+    others."""
     dn_patterns = []
     for name in names:
         parts = name.split(",")
@@ -113,7 +114,7 @@ def _with_signed_keys(
     response: Mapping[str, Any],
     tls_files: Pairs,
 ) -> dict[str, Any]:
-    """The keys stay here: signing requests for those that need a certificate."""
+    """Send signing requests for the uses that need a certificate; the keys stay on this host."""
     keys, requests = {}, {}
     for use in USES:
         key = _own_key(tls_files[use.name][0].path)
@@ -137,14 +138,14 @@ def _own_key(path: Path) -> PrivateKey | None:
 
 
 def signing_request(key: PrivateKey) -> str:
-    """A PEM signing request that proves the key; the master decides all names."""
+    """A PEM signing request that proves possession of the key; the master decides all names."""
     name = certs.subject("salt-virt")
     builder = x509.CertificateSigningRequestBuilder().subject_name(name)
     return certs.csr_pem(builder.sign(key, certs.digest(key)))
 
 
 def _check_complete(response: Mapping[str, Any]) -> None:
-    """Raises PkiError unless each certificate fits its key and a CA that is given."""
+    """Raise PkiError unless each certificate belongs to its key and to a CA in the response."""
     for use in USES:
         if use.authority != "libvirt" and use.key not in response:
             continue  # from a pillar made by hand, or by Salt's own ext_pillar

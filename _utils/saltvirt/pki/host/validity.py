@@ -1,4 +1,4 @@
-"""Until when the certificates hold that this host shows other hypervisors."""
+"""The validity of the certificates that this host presents to other hypervisors."""
 
 from __future__ import annotations
 
@@ -9,18 +9,17 @@ from saltvirt.errors import PkiError
 from saltvirt.pki.common import certs, files
 from saltvirt.pki.host import layout
 
-# qemu.conf may send QEMU elsewhere, where we know nothing
+# qemu.conf may configure another folder, which is not checked
 _FOLDERS = ("migrate_tls_x509_cert_dir", "default_tls_x509_cert_dir")
 
 
 def local_certificates(
     host: str, basepath: str = "/etc/pki", conf: str = "/etc/libvirt/qemu.conf"
 ) -> dict[str, Certificate]:
-    """What lies at the places where libvirt and QEMU look first.
+    """The certificates in libvirt's and QEMU's default folders.
 
-    Returns a dict of use (``client``, ``server``, ``qemu-client``, ``qemu-server``) to its
-    Certificate. What lies nowhere there, or cannot be read, is not in it: libvirt may know another
-    place.
+    Returns {use (``client``, ``server``, ``qemu-client``, ``qemu-server``): Certificate}. Missing
+    and unreadable certificates are omitted, because libvirt may use another folder.
     """
     folder = next(filter(None, layout.configured(conf, *_FOLDERS)), None)
     certificates = {}
@@ -34,7 +33,7 @@ def local_certificates(
 
 
 def _validity(path: Path) -> tuple[str, str | None] | None:
-    """(until when it holds, why it does not hold now); None where there is none."""
+    """(end of the validity, why the certificate is not valid now); None if there is none."""
     try:
         cert = certs.load_certs(files.read(path))[0]
     except PkiError:

@@ -1,6 +1,7 @@
-"""Each filter is a module with ``reason(host, request, policy)``: why not, or None.
+"""Filters. Each is a module with ``reason(host, request, policy)``: why the host is rejected, or
+None.
 
-The order is the one in which they are asked: what cannot change first, numbers last.
+They are applied in this order: properties that cannot change first, capacity last.
 """
 
 from __future__ import annotations
@@ -35,5 +36,5 @@ ALL = (
 
 
 def name_of(module: ModuleType) -> str:
-    """``memory`` for this folder's memory.py: the word for tables and messages."""
+    """The name of a filter for tables and messages: ``memory`` for memory.py."""
     return module.__name__.rsplit(".", 1)[-1]

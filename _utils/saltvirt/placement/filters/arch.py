@@ -1,4 +1,4 @@
-"""The guest's architecture, where one was asked for."""
+"""The host must support the guest's architecture, if one is requested."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every bridge that the guest uses must be there."""
+"""The host must have every bridge that the guest uses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The CPU model that the guest names must be one that the host can give."""
+"""The host must support the guest's CPU model."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Room on the file systems that the disks are on, for the virtual size and by ratio: in the images
-folder and in any other."""
+"""The file systems of the guest's disks must have space for their virtual size, multiplied by the
+ratio: in the images folder and in other folders."""
 
 from __future__ import annotations
 

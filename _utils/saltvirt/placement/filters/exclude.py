@@ -1,4 +1,4 @@
-"""Hosts that the operator took out of placement (``virt:exclude``)."""
+"""The operator must not have excluded the host (``virt:exclude``)."""
 
 from __future__ import annotations
 

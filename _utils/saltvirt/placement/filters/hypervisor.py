@@ -1,6 +1,7 @@
-"""The host's libvirt must run guests of the type.
+"""The host's libvirt must support the guest's domain type.
 
-Salt's users write ``kvm`` for anything that QEMU runs: a host without KVM runs it too, slower.
+Salt's users write ``kvm`` for anything that runs in QEMU. A host without KVM runs it, too, but
+slower.
 """
 
 from __future__ import annotations

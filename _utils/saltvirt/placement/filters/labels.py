@@ -1,4 +1,4 @@
-"""Labels that the guest requires of its host."""
+"""The host must have the labels that the guest requires."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A host that is being drained gets nothing new."""
+"""A host in maintenance gets no new guests."""
 
 from __future__ import annotations
 

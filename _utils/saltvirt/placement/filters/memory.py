@@ -1,4 +1,5 @@
-"""Memory that is promised, not the free memory of the moment; huge pages apart from it."""
+"""The host must have enough memory that is not promised to guests, and enough huge pages. The free
+memory of the moment does not matter."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ def reason(host: Host, request: PlacementRequest, policy: PlacementPolicy) -> st
 
 
 def _describe(guest_mib: float, overhead_mib: float) -> str:
-    """What is wanted, in MiB: of the guest itself, and beside it."""
+    """The requested memory in MiB: of the guest, and the overhead."""
     if guest_mib and overhead_mib >= 1:
         return f"{guest_mib:.0f} MiB of memory wanted and {overhead_mib:.0f} for QEMU"
     return f"{guest_mib + overhead_mib:.0f} MiB of memory wanted"

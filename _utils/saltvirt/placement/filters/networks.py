@@ -1,4 +1,4 @@
-"""Every libvirt network that the guest uses must be there and active."""
+"""Every libvirt network that the guest uses must exist and be active."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The operator named a host: no other is a candidate."""
+"""If the operator names a host, only this host is a candidate."""
 
 from __future__ import annotations
 

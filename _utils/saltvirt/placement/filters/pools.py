@@ -1,4 +1,5 @@
-"""Every storage pool that the guest uses must be there, with room by ratio."""
+"""Every storage pool that the guest uses must exist and have enough space, multiplied by the
+ratio."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What the host itself said against the guest: a profile that it does not know, a file in the
-way, a device that its libvirt lacks."""
+"""The host must be able to create the guest: it knows the profiles, no file is in the way, and its
+libvirt supports the devices."""
 
 from __future__ import annotations
 

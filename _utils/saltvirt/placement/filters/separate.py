@@ -1,4 +1,4 @@
-"""Guests of a group that must not share a host (``group_policy: separate``)."""
+"""Guests of a group with ``group_policy: separate`` must not share a host."""
 
 from __future__ import annotations
 

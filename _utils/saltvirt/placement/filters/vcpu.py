@@ -1,4 +1,5 @@
-"""vCPUs: one guest never gets more than the host has; all together not more than by ratio."""
+"""A guest gets at most as many vCPUs as the host has CPUs; all guests together are limited by the
+ratio."""
 
 from __future__ import annotations
 

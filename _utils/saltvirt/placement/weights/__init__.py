@@ -1,7 +1,7 @@
-"""Each weigher is a module with ``score(host, request, policy)``: higher is better.
+"""Weighers. Each is a module with ``score(host, request, policy)``: higher is better.
 
-The scores of the hosts that are left are scaled to 0…1 and multiplied (``virt:placement:weights``).
-Fractions of the host's own size, not megabytes: else the biggest host fills first.
+The scores of the remaining hosts are scaled to 0…1 and multiplied (``virt:placement:weights``).
+They are fractions of the host's own size, because absolute sizes would fill the largest host first.
 """
 
 from saltvirt.placement.weights import disk, image, labels, memory, spread, vcpu

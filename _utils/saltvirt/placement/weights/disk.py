@@ -1,4 +1,4 @@
-"""The fraction of disk that would be left: in the images folder, or on what is left least of."""
+"""The fraction of disk space that would be left, in the images folder or on the fullest storage."""
 
 from __future__ import annotations
 

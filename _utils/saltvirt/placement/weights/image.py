@@ -1,4 +1,4 @@
-"""A host that has the image in its cache starts sooner and costs the master nothing."""
+"""A host that has cached the image starts the guest sooner and puts no load on the master."""
 
 from __future__ import annotations
 

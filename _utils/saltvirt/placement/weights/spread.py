@@ -1,4 +1,4 @@
-"""Guests of one group apart from each other, or together (``group_policy: gather``)."""
+"""Keep guests of a group on different hosts, or together (``group_policy: gather``)."""
 
 from __future__ import annotations
 
