@@ -136,7 +136,7 @@ def test_who_ends_without_an_answer_is_silent_and_the_next_is_asked(asked, monke
     mute.write_text("import socket\nsocket.socket(fileno=0).recv(65536)\n")
     bounded_io._abandon_worker()
     with monkeypatch.context() as patch:
-        patch.setattr(bounded_io.looks, "__file__", str(mute))
+        patch.setattr(bounded_io.file_probe, "__file__", str(mute))
         with pytest.raises(bounded_io.StorageTimeout, match=f"{asked} does not answer"):
             bounded_io.stat(str(asked))
     monkeypatch.setattr(bounded_io, "_silent", {})

@@ -376,7 +376,7 @@ def test_users_that_only_a_directory_service_knows(place, machine):  # noqa: F81
 
 
 def test_another_host_asks(place, machine, monkeypatch):  # noqa: F811
-    monkeypatch.setattr(usage.shared, "sharing_reason", lambda path: "nfs4")
+    monkeypatch.setattr(usage.sharing, "sharing_reason", lambda path: "nfs4")
     asked = [usage.file_identity(place.conn, str(place.base))]
     assert usage.users_here(place.conn, asked)[str(place.base)] is None
     _broken(machine.config / "x.xml")

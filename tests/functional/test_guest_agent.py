@@ -393,6 +393,6 @@ def test_a_file_as_the_runner_brings_it_and_fetches_it(master, tmp_path):
 
 @pytest.mark.parametrize("user", [None, "anna"])
 def test_files_of_the_master_are_for_those_who_have_it(monkeypatch, user):
-    monkeypatch.setattr(on_master.asker, "requesting_user", lambda _opts: user)
+    monkeypatch.setattr(on_master.requester, "requesting_user", lambda _opts: user)
     with pytest.raises(errors.Denied, match="files of the master") if user else nullcontext():
         on_master.require_local_user({})

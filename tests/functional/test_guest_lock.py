@@ -169,7 +169,7 @@ def test_what_is_written_to_a_device_that_is_copied_is_seen(disk):
 
 def test_where_it_cannot_be_told_who_writes_nothing_is_copied(disk, monkeypatch):
     unknown = (False, "Input/output error"), os.open(disk, os.O_RDONLY)
-    monkeypatch.setattr(unchanged_disks.bounded, "lock_against_write", lambda path: unknown)
+    monkeypatch.setattr(unchanged_disks.bounded_io, "lock_against_write", lambda path: unknown)
     with (
         pytest.raises(errors.OperationFailed, match=f"cannot lock {disk}: Input/output error"),
         unchanged_disks.UnchangedDisks("web1", [disk]),

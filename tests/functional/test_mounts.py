@@ -185,7 +185,7 @@ def test_an_enabled_unit_says_it(host, tmp_path, kind):  # noqa: F811
 def test_what_is_mounted_when_it_is_looked_into_is_mounted(host, tmp_path, monkeypatch):  # noqa: F811
     (tmp_path / "fstab").write_text(f"nas:/x {host.images} nfs defaults 0 0\n", "utf-8")
     real, looked = mounts.read, []
-    monkeypatch.setattr(mount_guard.bounded, "names", lambda path: looked.append(path) or [])
+    monkeypatch.setattr(mount_guard.bounded_io, "names", lambda path: looked.append(path) or [])
 
     def read(*_):
         kind = "nfs4" if looked else "autofs"

@@ -149,7 +149,7 @@ def test_a_guest_whose_hypervisor_is_not_reached(proxied):
 
 
 def test_a_hypervisor_that_is_none_gets_no_word_of_the_guest(proxied, monkeypatch):
-    monkeypatch.setattr(proxy.ways, "CONNECT_TIMEOUT_S", 3)
+    monkeypatch.setattr(proxy.guest_connection, "CONNECT_TIMEOUT_S", 3)
     pair = own_pair.generate(reach.CERTIFICATE_NAME, certs.CLIENT)
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         proxied.ticket = tickets.Ticket("anna", 0.0, guest_connection.GuestConnection(

@@ -590,7 +590,7 @@ def test_the_variables_of_firmware_go_only_when_they_are_proven_unused(place, mo
     if nvram == "used":
         place.guest(os=os_)
     if nvram == "shared":
-        monkeypatch.setattr(usage.shared, "sharing_reason", lambda path: "nfs4")
+        monkeypatch.setattr(usage.sharing, "sharing_reason", lambda path: "nfs4")
     with removal.variables(place.conn, dom) as what:
         assert what == ("NVRAM" if nvram == "mine" else "KEEP_NVRAM")
 

@@ -83,9 +83,9 @@ def library(folder):
     folder: what the locks on the machine's own devices are in.
     """
     machine.keep_in(HERE)
-    from saltvirt.host import paths
+    from saltvirt.host import paths as host_paths
 
-    paths.RUN = str(folder)
+    host_paths.RUN = str(folder)
     from saltvirt.fleet import proof
     from saltvirt.host import connection
 

@@ -390,7 +390,7 @@ def test_the_watchdog_is_armed_while_a_guest_runs_and_rests_when_the_agent_stops
     until(lambda: cloud.master.beats["hv1"].beat.armed, "it says so")
     assert one.instances.get("web1").state == messages.RUNNING
 
-    monkeypatch.setattr(service.ending, "detect", lambda: agent_view.STOP)
+    monkeypatch.setattr(service.shutdown_reason, "detect", lambda: agent_view.STOP)
     one.on_signal(15, None)
     cloud.threads["hv1"].join(60)
     assert one.exit_reason == service.STOP and not one.watchdog.is_armed
@@ -706,7 +706,7 @@ def test_of_a_peer_the_newest_beat_of_all_pools_counts_while_they_are_read(cloud
             return ["cat"]
         return [sys.executable, "-c", PEER, folder[1:]]
 
-    monkeypatch.setattr(service.pools, "worker_argv", argv)
+    monkeypatch.setattr(service.pool_heartbeat, "worker_argv", argv)
     monkeypatch.setattr(service.PoolKeys, "is_of", lambda *_: True)
     one = cloud.start("hv1", pools=["/7", "/9", "/8"])
     assert kept == ["/7", "/9", "/8"]

@@ -182,7 +182,7 @@ def test_what_an_earlier_migration_has_left_is_looked_for_everywhere(
     def ended(one, _host, _seen):
         done.append("unfinished")
         cloud.virt_migrate_locations = locations
-        return migrate.Recovered(outcome="undone")
+        return migrate.RecoveryResult(outcome="undone")
 
     monkeypatch.setattr(migrate.Migrate, "_end_earlier", ended)
     assert runner(cloud, "evacuate", "hv000")["hv000"]["result"] is True

@@ -852,14 +852,14 @@ def test_what_is_only_said_of_a_place_is_said_of_that_guest_alone(full, monkeypa
 @pytest.mark.parametrize("starts", (True, False))
 def test_one_that_had_only_its_start_left_is_kept_when_it_runs(cloud, monkeypatch, starts):
     cloud.guests["hv000"]["web1"] = guest(memory_kib=512 << 10, state="shutdown")
-    monkeypatch.setattr(deploy.unended, "judge", lambda *_asked: (deploy.unended.START, None))
+    monkeypatch.setattr(deploy.interrupted_create, "judge", lambda *_asked: (deploy.interrupted_create.START, None))
 
     def start(_fleet, _policy, _wanted, host, *_more):
         if not starts:
             raise errors.OperationFailed("hv000: memory")
         cloud.guests[host]["web1"]["state"] = "running"
 
-    monkeypatch.setattr(deploy.unended, "start", start)
+    monkeypatch.setattr(deploy.interrupted_create, "start", start)
     found = deployed(cloud, monkeypatch, {"web1": {"ha": True}})
     assert [*wishes(cloud).guests] == (["web1"] if starts else [])
     assert found["failed"] == ({} if starts else {"web1": "hv000: memory"})
@@ -867,7 +867,7 @@ def test_one_that_had_only_its_start_left_is_kept_when_it_runs(cloud, monkeypatc
 
 def test_one_that_is_made_again_is_given_by_its_init_alone(cloud, monkeypatch):
     cloud.guests["hv000"]["web1"] = guest(memory_kib=512 << 10, state="shutdown")
-    monkeypatch.setattr(deploy.unended, "judge", lambda *_asked: (deploy.unended.RECREATE, None))
+    monkeypatch.setattr(deploy.interrupted_create, "judge", lambda *_asked: (deploy.interrupted_create.RECREATE, None))
     wanted = deploy.parse_guest("web1", {"mem": 512, "seed": False, "ha": True}, "shop")
     found = deploy.plan(cloud, BY, [wanted], "shop", provider=factory.ha_provider(cloud.opts))
     assert (found.recreate, found.ha) == ({"web1": "hv000"}, {})
