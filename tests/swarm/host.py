@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tests import machine
+from tests.lab import paths
 from tests.swarm.kinds import GUESTS
 
 # what a thread's own working directory is called, whichever thread asks

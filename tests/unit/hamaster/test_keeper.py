@@ -852,7 +852,9 @@ def test_what_is_only_said_of_a_place_is_said_of_that_guest_alone(full, monkeypa
 @pytest.mark.parametrize("starts", (True, False))
 def test_one_that_had_only_its_start_left_is_kept_when_it_runs(cloud, monkeypatch, starts):
     cloud.guests["hv000"]["web1"] = guest(memory_kib=512 << 10, state="shutdown")
-    monkeypatch.setattr(deploy.interrupted_create, "judge", lambda *_asked: (deploy.interrupted_create.START, None))
+    monkeypatch.setattr(
+        deploy.interrupted_create, "judge", lambda *_asked: (deploy.interrupted_create.START, None)
+    )
 
     def start(_fleet, _policy, _wanted, host, *_more):
         if not starts:
@@ -867,7 +869,11 @@ def test_one_that_had_only_its_start_left_is_kept_when_it_runs(cloud, monkeypatc
 
 def test_one_that_is_made_again_is_given_by_its_init_alone(cloud, monkeypatch):
     cloud.guests["hv000"]["web1"] = guest(memory_kib=512 << 10, state="shutdown")
-    monkeypatch.setattr(deploy.interrupted_create, "judge", lambda *_asked: (deploy.interrupted_create.RECREATE, None))
+    monkeypatch.setattr(
+        deploy.interrupted_create,
+        "judge",
+        lambda *_asked: (deploy.interrupted_create.RECREATE, None),
+    )
     wanted = deploy.parse_guest("web1", {"mem": 512, "seed": False, "ha": True}, "shop")
     found = deploy.plan(cloud, BY, [wanted], "shop", provider=factory.ha_provider(cloud.opts))
     assert (found.recreate, found.ha) == ({"web1": "hv000"}, {})
