@@ -59,7 +59,7 @@ def test_it_runs_anew_in_the_same_process_by_the_settings_that_are_there_then(tm
             (tmp_path / "ha.json").write_text("{")
             stack = begun()
             one.send_signal(signal.SIGHUP)
-            until(lambda: "goes on by the old program" in log.read_text(), "it has tried them")
+            until(lambda: "continuing with the old program" in log.read_text(), "it has tried them")
             again = beats()
             until(lambda: beats() > again, "a beat by the old settings")
             assert (one.poll(), begun()) == (None, stack)

@@ -51,8 +51,8 @@ class Agent(threading.Thread):
         self.own, self.policy = own, policy
         self.lock, self.ends = threading.Lock(), threading.Event()
         self.beats, self.calls, self.guests = {}, {}, {}
-        self.talk = PeerNetwork(own, self.receive, PeerTiming(beat_s=0.3, quiet_s=1, silent_s=4))
-        self.port = self.talk.listen("127.0.0.1", 0, NAMES, ("salt",))
+        self.network = PeerNetwork(own, self.receive, PeerTiming(beat_s=0.3, quiet_s=1, silent_s=4))
+        self.port = self.network.listen("127.0.0.1", 0, NAMES, ("salt",))
 
     def receive(self, name, kind, body):
         with self.lock:
@@ -78,7 +78,7 @@ class Agent(threading.Thread):
             state = taken.state
             for one in (*NAMES, "salt"):
                 if one != self.name:
-                    self.talk.send(one, frames.frame("beat", taken.beat.to_answer()))
+                    self.network.send(one, frames.frame("beat", taken.beat.to_answer()))
             for action in taken.actions:
                 if action.kind in (agent_view.START, agent_view.ADOPT):
                     self.guests[action.guest] = GuestStatus(action.epoch, "running")
@@ -86,7 +86,7 @@ class Agent(threading.Thread):
     def cut(self):
         """Its power is gone."""
         self.ends.set()
-        self.talk.close()
+        self.network.close()
 
 
 @pytest.fixture
@@ -111,7 +111,7 @@ def cloud(tmp_path, monkeypatch):
     for one in agents.values():
         for other in agents.values():
             if one is not other:
-                one.talk.add_peer(other.name, "127.0.0.1", other.port)
+                one.network.add_peer(other.name, "127.0.0.1", other.port)
         one.start()
     yield opts, agents, []
     for one in agents.values():
@@ -223,8 +223,8 @@ def test_a_damaged_half_is_made_anew(tmp_path, name):
 
 
 @pytest.mark.parametrize("foreign, why", (
-    (("clientkey.pem",), "its key is another one's"),
-    (("clientkey.pem", "clientcert.pem"), "it is of another authority"),
+    (("clientkey.pem",), "the key does not belong to the certificate"),
+    (("clientkey.pem", "clientcert.pem"), "another CA has issued it"),
 ), ids=("key", "both"))  # fmt: skip
 def test_what_is_another_clouds_is_made_anew(tmp_path, caplog, foreign, why):
     caplog.set_level("INFO")

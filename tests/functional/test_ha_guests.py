@@ -161,7 +161,7 @@ def test_a_full_storage_is_told_from_one_that_failed(alone):
     mount = f"nsenter -t {alone.child()} -m mount -t tmpfs -o size=256k none {small}"
     subprocess.run(mount.split(), check=True)
     alone.runs(WRITES, disk=str(small / "disk.raw"))
-    alone.ails(messages.FULL, "no space is left for hda")
+    alone.ails(messages.FULL, "no space left for hda")
     more = f"nsenter -t {alone.child()} -m mount -o remount,size=200m {small}"
     subprocess.run(more.split(), check=True)
     alone.conn.lookupByName(NAME).resume()
@@ -206,7 +206,7 @@ def test_an_agent_that_was_never_heard_is_no_fault_and_one_that_is_silent_since_
     until(lambda: NAME in of and of[NAME].missed > health.MISSES, "questions that it missed", 60)
     assert alone.told().trouble == ""
     alone.guests.health._change(NAME, heard_s=service.boottime())
-    alone.ails(messages.SILENT, "its agent was silent for 1 s")
+    alone.ails(messages.SILENT, "its guest agent did not answer for 1 s")
     alone.guests.health.on_reboot(NAME)
     assert alone.told().trouble == ""
     alone.guests.health._change(NAME, heard_s=service.boottime())
@@ -222,4 +222,4 @@ def test_a_start_that_failed_says_why(alone):
     os.unlink(alone.inside(str(alone.folder / "disk.raw")))
     alone.guests.start(NAME, 9)
     until(lambda: alone.told().state == messages.FAILED, "it failed", 30)
-    assert "it did not start: " in alone.told().seen and "disk.raw" in alone.told().seen
+    assert "the start failed: " in alone.told().seen and "disk.raw" in alone.told().seen

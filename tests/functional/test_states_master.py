@@ -110,7 +110,7 @@ def test_a_guest_is_given_to_high_availability(told):
         assert comment.startswith(f"web1 on hv1 {word} given to high availability")
         assert changes["ha"]["old"] is None and changes["ha"]["new"]["priority"] == 3
         assert kept(told) == ({"db1": 0} if test else {"db1": 0, "web1": 3})
-    assert told("ha_enabled", "db1") == (True, "db1 is of high availability already", {})
+    assert told("ha_enabled", "db1") == (True, "db1 is already managed by high availability", {})
     found, _, changes = told("ha_enabled", "db1", priority=7, restarts=0)
     assert (found, changes["ha"]["old"]["priority"], kept(told)) == (True, 0, {"db1": 7})
 
@@ -126,9 +126,12 @@ def test_a_guest_is_taken_from_it(told):
     for test, result, word in ((True, None, "would be"), (False, True, "is")):
         found, comment, changes = told("ha_disabled", "db1", test)
         assert (found, changes["ha"]["new"]) == (result, None)
-        assert comment == f"db1 {word} no longer of high availability, and stays as it is"
+        assert (
+            comment
+            == f"db1 {word} no longer managed by high availability; the guest stays as it is"
+        )
         assert kept(told) == ({"db1": 0} if test else {})
-    assert told("ha_disabled", "web1") == (True, "web1 is not of high availability", {})
+    assert told("ha_disabled", "web1") == (True, "web1 is not managed by high availability", {})
 
 
 def test_a_guest_without_a_backup_is_backed_up(told):

@@ -56,7 +56,7 @@ def test_each_fence_is_reached_and_lets_us_in(cloud):
 
 def test_no_other_verb_touches_it(cloud, host):
     found = cloud.lab.run("virt.force_off", "web1")
-    assert found.rc == 1 and "is kept by high availability" in found.stdout
+    assert found.rc == 1 and "is managed by high availability" in found.stdout
     assert cloud.config("web1") == [host]
 
 

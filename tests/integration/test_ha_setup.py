@@ -103,7 +103,7 @@ def test_an_update_of_the_agent_while_guests_run(cloud, at_rest):
     for host in lab.hosts:  # the program of before: Python takes it as it is
         lab.exec(host, f"echo before >> {PROGRAM}; systemctl reload salt-virt-ha")
     time.sleep(UNFED_S)
-    done = ["goes on by the new one", "replaced"]
+    done = ["switches to the new version", "replaced"]
     assert [sorted(one.values()) for one in applied(cloud)] == [done] * len(lab.hosts)
     assert applied(cloud) == []
     time.sleep(UNFED_S)

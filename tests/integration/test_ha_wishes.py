@@ -86,7 +86,9 @@ def test_it_runs_on_when_its_host_dies_and_is_made_nowhere_a_second_time(cloud):
     lab.power_off(host)
     _, found = deployed(cloud, True)  # it may be started elsewhere by then
     assert found["changes"] == {}, found
-    assert NAME in found["there"] or "is kept by high availability" in found["failed"][NAME], found
+    assert NAME in found["there"] or "is managed by high availability" in found["failed"][NAME], (
+        found
+    )
     cloud.comes_elsewhere(NAME, host, 120)
     cloud.back(host)
     cloud.well(180)
@@ -99,9 +101,9 @@ def test_it_runs_on_when_its_host_dies_and_is_made_nowhere_a_second_time(cloud):
          f"disks={wanted}"],
         check=False,
     )  # fmt: skip
-    assert re.search(rf"{NAME} is kept by high availability on hv\d .*second time", done.stdout), (
-        done
-    )
+    assert re.search(
+        rf"{NAME} is managed by high availability on hv\d .*second time", done.stdout
+    ), done
     assert len(cloud.config(NAME)) == 1
 
 
@@ -122,14 +124,16 @@ def test_room_for_the_loss_of_a_host_is_kept(cloud):
         assert init(cloud, "big2", host="hv2", **big).rc == 0
         found = init(cloud, "big3", **big)
         assert found.rc == 1, found
-        assert "hv3: it would break virt:ha:reserve: if hv1 died, no host would take big1" in (
+        assert "hv3: it would violate virt:ha:reserve: if hv1 failed, no host" in (
             found.stdout), found  # fmt: skip
         shown = lab.run("virt.capacity", 1, mib).stdout
-        assert re.search("more guests? fits?, .*, 0 with room kept for the loss of 1 host", shown)
+        assert re.search(
+            "more guests? fits?, .*, 0 with room reserved for the loss of 1 host", shown
+        )
         settings["virt"]["ha"]["reserve_policy"] = "warn"
         configure()
         found = init(cloud, "big3", **big)
-        assert found.rc == 0 and "it would break virt:ha:reserve" in found.stdout, found
+        assert found.rc == 0 and "it would violate virt:ha:reserve" in found.stdout, found
     finally:
         lab.run("virt.ha_disable", "big1")
         for name in ("big1", "big2", "big3"):
@@ -161,7 +165,7 @@ def test_a_guest_that_grows_on_its_host_into_the_room_that_is_kept_is_told(cloud
         lab.wait(lambda: told() == ["short"], "room is short", 240, 2)
         code, found = cloud.status()
         assert (code, found["reserve"]["short"]) == (
-            1, [f"if {host} died, no host would take {NAME}"],
+            1, [f"if {host} failed, no host would have capacity for {NAME}"],
         )  # fmt: skip
     finally:
         for one in others:

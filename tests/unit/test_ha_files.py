@@ -20,19 +20,19 @@ from saltvirt.ha.agent import instances
 from saltvirt.ha.agent.instances import Instance, InstanceFile
 
 LIBRARY = Path(saltvirt.__file__).parent
-PACKAGES = ("ha", "haagent", "hafence", "hamaster")
+PACKAGES = ("agent", "fencing", "manager", "model")
 
 
 def all_facts():
     for package in PACKAGES:
-        for found in pkgutil.iter_modules([str(LIBRARY / package)]):
+        for found in pkgutil.iter_modules([str(LIBRARY / "ha" / package)]):
             if found.name != "__main__":
-                importlib.import_module(f"saltvirt.{package}.{found.name}")
+                importlib.import_module(f"saltvirt.ha.{package}.{found.name}")
     waiting, facts = [schema.Message], set()
     while waiting:
         for kind in waiting.pop().__subclasses__():
             waiting.append(kind)
-            if kind.__module__.split(".")[1] in PACKAGES:
+            if kind.__module__.startswith("saltvirt.ha."):
                 facts.add(kind)
     return sorted(facts, key=lambda kind: (kind.__module__, kind.__name__))
 
@@ -87,8 +87,9 @@ FACTS = all_facts()
 
 def test_there_are_some():
     names = {kind.__name__ for kind in FACTS}
-    assert {"KeptFile", "BootFile", "Runtime", "CopiesOfBoot", "Wishes", "MasterKept"} <= names
-    assert {"Beat", "Call", "Pledge", "Registry", "Terms", "EngineSeen", "RoomsTold"} <= names
+    assert {"SavedFile", "BootFile", "Runtime", "InstanceFile", "DesiredState"} <= names
+    assert {"SavedMasterState", "Heartbeat", "LeaderMessage", "HostState", "Registry"} <= names
+    assert {"Terms", "EngineReport", "InventoryFile"} <= names
 
 
 @pytest.mark.parametrize("kind", FACTS, ids=lambda kind: kind.__name__)
@@ -108,8 +109,8 @@ def test_what_the_next_version_writes_beside_it_is_passed_over(kind):
 
 def test_no_number_that_is_written_is_below_zero():
     """A sign that meant something could not be read again: no agent began any more."""
-    for name in ("copies.py", "guests.py"):
-        assert "lease=-" not in (LIBRARY / "haagent" / name).read_text()
+    for name in ("instances.py", "guests.py"):
+        assert "lease=-" not in (LIBRARY / "ha/agent" / name).read_text()
 
 
 def test_a_lease_that_a_version_before_wrote_with_a_sign_is_read(tmp_path):

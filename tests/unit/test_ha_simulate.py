@@ -74,7 +74,7 @@ WRONG = {
     HOSTS + "rules: [{guests: [web1], hosts: [z]}]\n": "there is no host z",
     HOSTS + "rules: [{guests: [web1], hosts: {hyper1: best}}]\n": "rank of hyper1",
     HOSTS + "shutdown_policy: maybe\n": "shutdown_policy is none of",
-    HOSTS + "beat_s: 0\n": "a beat must be shorter",
+    HOSTS + "beat_s: 0\n": "beat_s must be shorter",
     HOSTS + "max_fences: many\n": "max_fences is not a number",
     HOSTS + "masters: [hyper1]\n": "hyper1 is a host and a master",
     HOSTS + "masters: 2\n": "masters must be a list",

@@ -64,19 +64,19 @@ def test_settings_are_read():
     "changes, words",
     [
         ({"host": "hv9"}, "host hv9 is not among the members"),
-        ({"masters": ["hv2"]}, "hv2 is a member and a master"),
+        ({"masters": ["hv2"]}, "hv2 is both a member and a master"),
         ({"members": {"hv1": "10.0.0.1:x"}}, "neither ADDRESS nor ADDRESS:PORT"),
-        ({"members": {"hv1": "a", "../x": "b"}}, "no name of a certificate"),
-        ({"members": {"hv1": "a", "x" * 65: "b"}}, "no name of a certificate"),
+        ({"members": {"hv1": "a", "../x": "b"}}, "cannot be the name of a certificate"),
+        ({"members": {"hv1": "a", "x" * 65: "b"}}, "cannot be the name of a certificate"),
         ({"members": {"hv1": 1}}, "members.hv1 is not text"),
         ({"members": {"hv1": "hv1.example.org"}}, "must be an IP address, not 'hv1.example.org'"),
-        ({"pools": ["srv"]}, "is no absolute path"),
-        ({"watchdog": "watchdog"}, "no absolute path"),
+        ({"pools": ["srv"]}, "is not an absolute path"),
+        ({"watchdog": "watchdog"}, "not an absolute path"),
         ({"colour": 1}, "unknown settings colour"),
         ({"policy": {"wacthdog_s": 1}}, "policy.wacthdog_s is unknown"),
-        ({"policy": {"watchdog_s": "1"}}, "policy.watchdog_s is not a number"),
-        ({"policy": {"shutdown_policy": "x"}}, "policy.shutdown_policy is none of"),
-        ({"policy": {"beat_s": 5}}, "a beat must be shorter"),
+        ({"policy": {"watchdog_s": "1"}}, "policy.watchdog_s must be a number"),
+        ({"policy": {"shutdown_policy": "x"}}, "policy.shutdown_policy must be one of"),
+        ({"policy": {"beat_s": 5}}, "beat_s must be shorter"),
     ],
 )
 def test_settings_that_are_wrong_are_told(changes, words):
@@ -206,7 +206,7 @@ def test_a_watchdog_that_was_about_to_be_opened_is_known_to_the_next_agent(tmp_p
 
 def alone(*argv, **more):
     """What a process of its own has said, which has the library."""
-    folder = Path(memory.__file__).parents[2]
+    folder = Path(memory.__file__).parents[3]
     found = subprocess.run(
         [sys.executable, *argv], cwd=folder, capture_output=True, check=False, **more
     )
@@ -234,7 +234,7 @@ def test_an_agent_that_may_be_swapped_out_says_so():
         "os.seteuid(own or 65534); memory.lock(); os.seteuid(own)"
     ))  # fmt: skip
     assert (said.code, said.stdout) == (0, "")
-    assert said.stderr.count("may be swapped out, and then hang with its storage: ") == 1
+    assert said.stderr.count("so it may hang with the swap device: ") == 1
 
 
 def test_the_program_is_the_service_and_its_parts(tmp_path):
@@ -332,7 +332,7 @@ def test_what_is_no_watchdog_is_not_used(tmp_path, caplog):
     assert one.is_usable
     one.arm()
     assert not one.is_armed and not one.is_usable
-    assert "it refuses 10 s" in caplog.text
+    assert "refuses a timeout of 10 s" in caplog.text
     one.feed()
     one.disarm()
 
@@ -414,12 +414,12 @@ def test_one_that_cannot_be_opened_or_put_at_rest_is_named(device, monkeypatch, 
     Driver(monkeypatch)
     folder = watchdog.WatchdogDevice(str(device.parent), 10)
     folder.arm()
-    assert not folder.is_armed and f"the watchdog {device.parent} cannot be armed: " in caplog.text
+    assert not folder.is_armed and f"cannot arm the watchdog {device.parent}: " in caplog.text
     one = watchdog.WatchdogDevice(str(device), 10)
     one.arm()
     os.close(one._handle)
     one.disarm()
-    assert not one.is_armed and f"the watchdog {device} cannot be put at rest: " in caplog.text
+    assert not one.is_armed and f"cannot disarm the watchdog {device}: " in caplog.text
 
 
 @pytest.mark.parametrize("name, kept", [("watchdog", "watchdog0"), ("watchdog1", "watchdog1")])
@@ -495,8 +495,11 @@ def seen(name="web1", active=True, **more):
         (Instance(1, messages.INCOMING, since_s=9), None, messages.STOPPED),
         (Instance(1, messages.INCOMING), seen(incoming=True), messages.INCOMING),
         (Instance(1, messages.INCOMING), seen(), messages.RUNNING),
-        (Instance(1, messages.INCOMING, "uuid-web1", since_s=95), seen(active=False),
-        messages.STOPPED),
+        (
+            Instance(1, messages.INCOMING, "uuid-web1", since_s=95),
+            seen(active=False),
+            messages.STOPPED,
+        ),
         (Instance(1, messages.RUNNING, since_s=101), seen(active=False), messages.RUNNING),
         (Instance(1, messages.OFF, lease=7), seen(state=PAUSED), messages.OFF),
         (Instance(1, messages.OFF, lease=7, lease_unsure=True), seen(state=PAUSED), messages.OFF),
@@ -716,7 +719,7 @@ def test_a_pool_tells_when_it_was_written_and_what_it_read():
 
 
 @pytest.mark.parametrize(("does", "says"), [
-    ("", "its process has ended"), ("echo no JSON", "Expecting value"),
+    ("", "the worker process has ended"), ("echo no JSON", "Expecting value"),
 ])  # fmt: skip
 def test_a_process_that_ends_or_says_nonsense_is_begun_again(
     tmp_path, monkeypatch, caplog, does, says
@@ -1009,21 +1012,21 @@ def test_a_libvirt_that_is_gone_is_looked_for_until_it_is_there(apart, caplog):
     caplog.set_level("INFO")
     apart.begin()
     until(lambda: "libvirt: " in caplog.text, "the line")
-    with pytest.raises(errors.ConnectionFailed, match="libvirt does not answer"):
+    with pytest.raises(errors.ConnectionFailed, match="libvirt does not respond"):
         apart.domain("web1")
     assert apart._runs("web1"), "in doubt it does"
     apart.node.write_text(NODE)
     until(lambda: apart.instances.is_known, "a look")
-    until(lambda: "libvirt answers" in caplog.text, "the line")
+    until(lambda: "libvirt responds" in caplog.text, "the line")
     assert apart.domain("web1") is None and not apart._runs("web1")
 
 
 def test_a_fault_of_its_own_ends_one_look_and_not_the_next(apart, caplog, monkeypatch):
     apart.node.write_text(NODE)
     with monkeypatch.context() as patch:
-        patch.setattr(apart.health, "look", lambda *_: 1 / 0)
+        patch.setattr(apart.health, "update", lambda *_: 1 / 0)
         apart.begin()
-        until(lambda: "a look at libvirt failed: division by zero" in caplog.text, "the line")
+        until(lambda: "polling libvirt failed: division by zero" in caplog.text, "the line")
         assert apart._sent_s == 0
     until(lambda: apart._sent_s, "a whole look")
 
@@ -1032,7 +1035,7 @@ def test_a_definition_is_told_as_soon_as_libvirt_has_saved_it(apart, tmp_path, m
     """The guest has got a snapshot: if its host died before that is known, the guest would be
     started by the definition of before, and write below it."""
     apart.node.write_text(NODE)
-    apart.config = replace(apart.config, saved=str(tmp_path))
+    apart.config = replace(apart.config, definitions_folder=str(tmp_path))
     apart.names, told = frozenset(["web1", "web2"]), []
     apart.on_definition = told.append
     monkeypatch.setattr(agent_guests, "_DEFINITIONS_EVERY_S", 1e9)
@@ -1063,7 +1066,7 @@ def test_a_definition_is_told_again_until_masters_have_it(apart, monkeypatch):
     conn.defineXML(XML.format(name="web1"))
 
     def looks(names=("web1",), own=()):
-        apart.names, apart.own = frozenset(names), frozenset(own)
+        apart.names, apart.owned = frozenset(names), frozenset(own)
         told.clear()
         apart._poll(conn)
         return [one.name for one in told]
@@ -1107,9 +1110,11 @@ def test_who_is_kept_is_told_to_who_would_start_it_by_another_way(tmp_path):
         SavedAgentState(pending=new, registry=old)
     )
     assert managed_guests.describe("web1", path).startswith(
-        "web1 is kept by high availability on b ("
+        "web1 is managed by high availability on b ("
     )
-    assert managed_guests.describe("web2", path).startswith("web2 is kept by high availability (")
+    assert managed_guests.describe("web2", path).startswith(
+        "web2 is managed by high availability ("
+    )
     assert [managed_guests.describe(name, path) for name in ("web3", "web4")] == ["", ""]
     (tmp_path / "kept.json").write_text("{")
     with pytest.raises(errors.BadAnswer, match="damaged"):
@@ -1214,7 +1219,7 @@ def test_a_guest_that_runs_is_not_dropped_and_one_that_shuts_down_is(guests, cap
     guests.start("web1", 3)
     becomes(guests, "web1", messages.RUNNING)
     guests.drop("web1")
-    until(lambda: "cannot drop web1: it runs" in caplog.text, "the line")
+    until(lambda: "cannot drop web1: the guest is running" in caplog.text, "the line")
     assert guests.instances.get("web1") and guests.domain("web1").isActive()
     guests.shut_down("web1")
     becomes(guests, "web1", messages.STOPPED)
@@ -1249,7 +1254,7 @@ def test_of_a_guest_that_is_given_back_nothing_is_kept():
     there = {"web1": GuestStatus(1, messages.STOPPED)}
     health.update({"web1": seen}, ["web1"])
     health.on_start_failed("web1", ValueError("no memory"))
-    assert health.annotate(there)["web1"].seen == "it did not start: no memory"
+    assert health.annotate(there)["web1"].seen == "the start failed: no memory"
     health.update({"web1": seen}, [])
     assert health.annotate(there) == there
 
@@ -1261,7 +1266,7 @@ def test_an_agent_in_a_guest_is_heard_by_its_answer_alone(guests, monkeypatch):
     health, number = guests.health, guests.domain("web1").ID()
     case = lambda: health._cases["web1"]  # noqa: E731
     until(lambda: "web1" in health._cases and case().number == number, "a look")
-    monkeypatch.setattr(health, "look", lambda *_: None)  # it has no agent that is to be asked
+    monkeypatch.setattr(health, "update", lambda *_: None)  # it has no agent that is to be asked
     now_s = guests.clock.monotonic()
     until(lambda: guests.instances.observed_s > now_s, "the last look is over")
     for what in (health._ping, health._disks):
@@ -1338,7 +1343,7 @@ def test_a_start_that_fails_for_another_reason_is_told_at_once(guests, monkeypat
     assert len(tried) == 1
 
 
-@pytest.mark.parametrize("stopped", ["kill", "shut_down", "leave"])
+@pytest.mark.parametrize("stopped", ["kill", "shut_down", "release"])
 def test_a_start_that_waits_for_a_lock_ends_when_the_guest_is_stopped(guests, monkeypatch, stopped):
     monkeypatch.setattr(guests.clock, "sleep", lambda for_s: None)
     tried = locked(monkeypatch, 10**6)
@@ -1631,14 +1636,14 @@ def test_masters_learn_why_a_guest_did_not_migrate(tmp_path):
     copies.put("web1", Instance(4, messages.RUNNING))
     told, asked, now = [], [], [0.0]
     one = migrations.GuestMigrations(
-        SimpleNamespace(copies=copies), lambda: now[0], lambda *words: asked.append(words),
+        SimpleNamespace(instances=copies), lambda: now[0], lambda *words: asked.append(words),
         str, lambda *words: told.append(words),
     )  # fmt: skip
     one.send("web1", 5, "hv2")
     assert (asked, told) == ([("hv2", "web1", 5)], [])
     now[0] = migrations.ASK_TIMEOUT_S + 1
     one.send("web1", 5, "hv2")
-    assert told == [("web1", "hv2", "its target does not take it")]
+    assert told == [("web1", "hv2", "the target did not consent")]
     assert copies.get("web1").migrated == 5
 
 
@@ -1704,7 +1709,7 @@ def test_a_guest_on_its_way_is_not_asked_for_again_and_may_be_too_late(moving, m
     assert moving.asked == [("hv2", "web1", 5)]
     gate.set()
     until(lambda: moving.told_, "its end")
-    assert moving.told_ == [("web1", "hv2", "it was too late")]
+    assert moving.told_ == [("web1", "hv2", "the consent of the target has expired")]
     moving.migrations.send("web1", 6, "hv2")
     assert moving.asked[1:] == [("hv2", "web1", 6)]
 
@@ -1713,12 +1718,12 @@ def test_a_guest_does_not_go_while_libvirt_is_away_and_may_later(moving, monkeyp
     """It was held to be on its way for ever."""
 
     def away(_name):
-        raise errors.ConnectionFailed("libvirt does not answer")
+        raise errors.ConnectionFailed("libvirt does not respond")
 
     monkeypatch.setattr(moving, "domain", away)
     moving.migrations.handle_answer("hv2", "web1", 5, True)
     until(lambda: moving.told_, "its end")
-    assert moving.told_ == [("web1", "hv2", "libvirt does not answer")]
+    assert moving.told_ == [("web1", "hv2", "libvirt does not respond")]
     moving.migrations.send("web1", 5, "hv2")
     assert len(moving.asked) == 2
 

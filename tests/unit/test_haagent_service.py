@@ -50,9 +50,9 @@ class Master:
         self.wanted, self.fences, self.armed, self.levels = {}, {}, True, 1
         self.proves, self.call, self.fenced = True, None, []
         self.state = view.initial_state("salt", view.SavedMasterState(), service.boottime())
-        self.talk = PeerNetwork(own, self.on_frame, PeerTiming(0.2, 0.7, 30, 2))
+        self.network = PeerNetwork(own, self.on_frame, PeerTiming(0.2, 0.7, 30, 2))
         for name, port in ports.items():
-            self.talk.add_peer(name, "127.0.0.1", port)
+            self.network.add_peer(name, "127.0.0.1", port)
         self.ends = threading.Event()
         self.thread = threading.Thread(target=self.run, daemon=True)
         self.thread.start()
@@ -64,7 +64,7 @@ class Master:
         elif kind == frames.DEFINITION:
             self.definitions[body["name"]] = body
             for host in HOSTS:
-                self.talk.send(host, frames.frame(kind, body))
+                self.network.send(host, frames.frame(kind, body))
         elif kind == frames.JOURNAL:
             self.journal.append((name, body["action"]))
         elif kind == frames.FENCED:
@@ -77,7 +77,7 @@ class Master:
             for host in HOSTS:
                 last = self.beats.get(host)
                 call = decide.without_stored(decision.message, last.beat if last else None)
-                self.talk.send(host, frames.frame(frames.CALL, call.to_answer()))
+                self.network.send(host, frames.frame(frames.CALL, call.to_answer()))
             for fence in decision.fences if self.proves else ():
                 self.fences = {**self.fences, fence.host: view.FenceResult(fence.attempt, view.OFF)}
 
@@ -105,7 +105,7 @@ class Master:
     def end(self):
         self.ends.set()
         self.thread.join(60)
-        self.talk.close()
+        self.network.close()
 
 
 class Cloud:
@@ -485,7 +485,7 @@ def test_nothing_is_told_that_is_not_written_down(three, monkeypatch):
     def keep(kept):
         raise full
 
-    monkeypatch.setattr(one.store, "keep", keep)
+    monkeypatch.setattr(one.store, "save", keep)
     seq = one.state.seq
     until(lambda: one.state.seq > seq + 1, "what was being written meanwhile is written")
     before = one.state.saved
@@ -522,7 +522,7 @@ def test_a_host_whose_disk_takes_nothing_keeps_its_lease_when_a_peer_says_someth
         return three.master.beats["hv2"].beat.boot > boot
 
     with monkeypatch.context() as patch:
-        patch.setattr(one.store, "keep", keep)
+        patch.setattr(one.store, "save", keep)
         until(renewed, "the peer is another one")
         until(began.is_set, "it is being written")
         lease_s, heard = one.state.lease_from_s, three.master.beats["hv1"].beat.seq
@@ -580,7 +580,7 @@ def test_of_two_threads_that_are_stopped_before_they_feed_only_one_feeds_late():
     assert fed == [114.0]
 
 
-@pytest.mark.parametrize("part", ["disk", "guests", "talk"])
+@pytest.mark.parametrize("part", ["disk", "guests", "network"])
 def test_a_watchdog_is_fed_until_the_next_program_is_run(cloud, monkeypatch, part):
     """An update while the disk was slow: unfed for as long as the writer was waited for, and for
     the start of the next program on top of that."""
@@ -589,7 +589,7 @@ def test_a_watchdog_is_fed_until_the_next_program_is_run(cloud, monkeypatch, par
     one.feeder._every_s = 0.01
     one.feeder.begin()
     one.feeder.feed_until(one.clock() + 600)
-    what, name = getattr(one, part), "close" if part == "talk" else "end"
+    what, name = getattr(one, part), "close" if part == "network" else "end"
     end = getattr(what, name)
 
     def slow():
@@ -611,11 +611,11 @@ def test_a_program_that_could_not_take_over_does_not(cloud, caplog):
     until(lambda: one.instances.is_known, "libvirt")
     one._trial = lambda: "policy.x is unknown"
     one.on_signal(signal.SIGHUP, None)
-    until(lambda: "goes on by the old program and settings" in caplog.text, "the line")
+    until(lambda: "continuing with the old program and settings" in caplog.text, "the line")
     assert one.exit_reason is None
     one._trial = str
     one.on_signal(signal.SIGHUP, None)
-    until(lambda: one.exit_reason == service.RESTART, "it goes on by the new one")
+    until(lambda: one.exit_reason == service.RESTART, "it switches to the new version")
 
 
 def test_a_beat_tells_what_proofs_depend_on(three):
@@ -637,7 +637,7 @@ def test_a_beat_that_fails_is_not_the_last(cloud, monkeypatch, caplog):
     one = cloud.start("hv1")
     until(lambda: one.instances.is_known, "libvirt")
     monkeypatch.setattr(one, "view", lambda now_s: 1 / 0)
-    until(lambda: "a beat failed" in caplog.text, "the line")
+    until(lambda: "a heartbeat failed" in caplog.text, "the line")
     monkeypatch.undo()
     seq = one.state.seq
     until(lambda: one.state.seq > seq + 2, "beats")
@@ -646,12 +646,12 @@ def test_a_beat_that_fails_is_not_the_last(cloud, monkeypatch, caplog):
 def test_a_question_that_fails_is_not_the_last(cloud, monkeypatch, caplog):
     one = cloud.start("hv1")
     until(lambda: one.instances.is_known, "libvirt")
-    monkeypatch.setattr(one.fencing, "asked", lambda *_: 1 / 0)
+    monkeypatch.setattr(one.fencing, "handle", lambda *_: 1 / 0)
     for kind in (frames.FENCE, frames.DEFINITION):
         one.inbox.requests.put(PeerRequest("salt", kind, {"name": "web1", "xml": DOMAIN}, 0))
     one.wake.set()
     until(lambda: one.guests.definition_cache.get("web1"), "the answer to the one after it")
-    assert "fence of salt failed: division by zero" in caplog.text and one.exit_reason is None
+    assert "fence from salt failed: division by zero" in caplog.text and one.exit_reason is None
 
 
 def test_an_incoming_guest_is_taken_only_by_the_registrys_word(three):
@@ -733,7 +733,7 @@ def test_an_agent_that_can_write_nothing_says_nothing_new(cloud, monkeypatch, ca
         until(lambda: "cannot write /run/x/runtime.json: No space left" in caplog.text, "the line")
         said = one._last_beat
         seq = one.state.seq
-        one.asked = "stop"
+        one.stop_request = "stop"
         until(lambda: one.state.seq > seq + 2, "beats")
         assert one.state.phase == messages.WORKING and one._last_beat is said
     until(lambda: one.state.phase == messages.RESTING, "what it is about")
@@ -753,10 +753,11 @@ def test_masters_are_told_why_a_guest_stayed(three):
 
 
 @pytest.mark.parametrize("sender, kind, body, words", [
-    ("salt", frames.DEFINITION, {"name": "web1", "xml": "<dom\x1b[2J"}, "definition of salt: "),
-    ("salt", frames.DEFINITION, {"name": "web1"}, "definition of salt: no xml"),
-    ("hv2", frames.INCOMING, {"guest": "web1", "epoch": "5"}, "incoming of hv2: no epoch"),
-    ("hv2", frames.INCOMING, {"epoch": 5}, "incoming of hv2: no guest"),
+    ("salt", frames.DEFINITION, {"name": "web1", "xml": "<dom\x1b[2J"}, "definition from salt: "),
+    ("salt", frames.DEFINITION, {"name": "web1"}, "definition from salt: the request has no xml"),
+    ("hv2", frames.INCOMING, {"guest": "web1", "epoch": "5"},
+     "incoming from hv2: the request has no epoch"),
+    ("hv2", frames.INCOMING, {"epoch": 5}, "incoming from hv2: the request has no guest"),
     ("hv2", frames.JOURNAL, {"guest": 7}, ""),
 ])  # fmt: skip
 def test_what_is_no_question_is_named_and_the_next_one_answered(
@@ -769,7 +770,7 @@ def test_what_is_no_question_is_named_and_the_next_one_answered(
     one.inbox.on_frame("salt", frames.DEFINITION, good)
     until(lambda: one.guests.definition_cache.get("web9"), "the next one")
     said = [record.getMessage() for record in caplog.records]
-    found = [line for line in said if f" of {sender}: " in line]
+    found = [line for line in said if f" from {sender}: " in line]
     assert [line.startswith(words) for line in found] == ([True] if words else [])
     assert "\x1b" not in caplog.text
 
@@ -777,7 +778,7 @@ def test_what_is_no_question_is_named_and_the_next_one_answered(
 def test_what_waits_for_a_guest_ends_when_it_is_ignored_or_taken_back():
     """Its start waited for the lock of its disk, up to 100 s, and then went on by itself."""
     left = []
-    guests = SimpleNamespace(managed=frozenset({"web1", "db1"}), leave=left.append)
-    one = SimpleNamespace(guests=guests, managed=lambda: frozenset({"db1"}), names=set, own=set)
+    guests = SimpleNamespace(managed=frozenset({"web1", "db1"}), release=left.append)
+    one = SimpleNamespace(guests=guests, managed=lambda: frozenset({"db1"}), names=set, owned=set)
     service.Service._update_guests(one)
     assert left == ["web1"] and guests.managed == {"db1"}

@@ -68,7 +68,7 @@ class End:
 
     def __init__(self, own, name, pace=PACE):
         self.name, self.heard, self.fails = name, [], False
-        self.talk = PeerNetwork(own, self.on_frame, pace)
+        self.network = PeerNetwork(own, self.on_frame, pace)
 
     def on_frame(self, name, kind, body):
         if self.fails:
@@ -76,7 +76,7 @@ class End:
         self.heard.append((name, kind, body))
 
     def listen(self, members=("hv2", "hv3"), masters=("salt",)):
-        return self.talk.listen("127.0.0.1", 0, members, masters)
+        return self.network.listen("127.0.0.1", 0, members, masters)
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def end(ca):
 
     yield make
     for one in ends:
-        one.talk.close()
+        one.network.close()
 
 
 @pytest.fixture
@@ -156,7 +156,7 @@ def test_who_speaks_for_another_is_cut_off_and_not_heard(end, ca, lines):
     found.sendall(beat("hv3").data)
     assert ended(found)
     assert agent.heard == []
-    until(lambda: "connection from 127.0.0.1: a beat in the name of hv3" in lines(), "the line")
+    until(lambda: "connection from 127.0.0.1: a beat claims to be from hv3" in lines(), "the line")
 
 
 def test_a_host_cannot_call_nor_a_master_beat(end, ca):
@@ -202,7 +202,7 @@ def test_who_answers_at_the_address_of_another_is_not_believed(end, lines):
     agent, master = end("hv2"), end("salt")
     port = agent.listen()
     master.network.add_peer("hv1", "127.0.0.1", port)
-    until(lambda: any("there is hv2" in line for line in lines()), "the line")
+    until(lambda: any("the peer is hv2" in line for line in lines()), "the line")
     agent.network.send("salt", beat("hv2"))
     time.sleep(0.3)
     assert master.heard == []
@@ -564,7 +564,7 @@ def test_what_waits_is_bounded():
 
 
 def test_a_frame_has_a_bound():
-    with pytest.raises(frames.BadFrame, match="larger than"):
+    with pytest.raises(frames.BadFrame, match="the maximum is"):
         frames.frame("definition", {"name": "x", "xml": "x" * frames.MAX_BYTES})
 
 
@@ -580,7 +580,7 @@ def test_what_does_not_end_in_time_keeps_nobody_who_closes(ca, monkeypatch, capl
     one._run(one.begin, stubborn())
     closer = threading.Thread(target=one.close)
     closer.start()
-    until(lambda: "that do not end within" in caplog.text, "it is said")
+    until(lambda: "did not close within" in caplog.text, "it is said")
     goes.set()
     closer.join(60)
     assert not closer.is_alive()
@@ -620,7 +620,7 @@ def test_one_without_a_certificate_to_show_takes_nobody_and_says_why(end, ca, li
     port = one.listen()
     with socket.create_connection(("127.0.0.1", port), 60) as stranger:
         assert ended(stranger)
-    until(lambda: any("no certificate of purpose server" in one for one in lines()), "the line")
+    until(lambda: any("no server certificate is configured" in one for one in lines()), "the line")
 
 
 def test_a_port_that_takes_nobody_for_a_while_is_named_and_tried_again(end, lines):

@@ -130,7 +130,7 @@ def test_a_strict_rule_keeps_a_guest_off_a_host(rule, host, why):
 def test_a_guest_that_is_tied_to_a_host_goes_to_no_other():
     tied = {"web1": HostBinding("h1", "its disk is there")}
     found = room({"web2": made.record("h1")}, bindings=tied, rules=(BOTH,))
-    why = "it can run on h1 alone: its disk is there"
+    why = "it can run on h1 only: its disk is there"
     assert found.ranked("web1") == (["h1"], f"h2: {why}; h3: {why}")
 
 

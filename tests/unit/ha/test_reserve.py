@@ -72,7 +72,7 @@ def test_who_matters_more_gets_the_room_and_of_equals_the_first_by_name(priority
 def test_two_hosts_die_at_once():
     of = cloud(a=("h1", 3), b=("h2", 3), c=("h3", 1))
     assert lose(of, "h1", "h2").placements == {"a": "h3", "b": "h3"}
-    assert lose(of, "h1", "h2").text() == "if h1 and h2 died, no host would take "
+    assert lose(of, "h1", "h2").text() == "if h1 and h2 failed, no host would have capacity for "
 
 
 def test_what_may_run_there_counts_and_what_nobody_wants_any_more_does_not():
@@ -96,7 +96,7 @@ def test_a_guest_that_waits_for_a_host_needs_one_besides():
 )
 def test_what_is_short_is_one_line(names, text):
     lost = reserve.HostLoss(("h1", "h2"), {}, {"a": "why", "b": "why"})
-    assert lost.text(names) == f"if h1 and h2 died, no host would take {text}"
+    assert lost.text(names) == f"if h1 and h2 failed, no host would have capacity for {text}"
 
 
 # which losses are looked at
@@ -197,12 +197,15 @@ def test_what_only_takes_room_that_others_would_need_is_named():
     one = kept()
     assert one.refusal("h1", sized("e", 4)) == ""  # h3 has the room as well
     one.take("h3", sized("d", 4))
-    assert one.refusal("h1", sized("e", 4)) == "if h2 died, no host would take b"
+    assert one.refusal("h1", sized("e", 4)) == "if h2 failed, no host would have capacity for b"
 
 
 def test_a_guest_of_high_availability_needs_a_place_itself():
     wanted = made.wanted("d")
-    assert kept().refusal("h1", sized("d", 5), wanted) == "if h1 died, no host would take d"
+    assert (
+        kept().refusal("h1", sized("d", 5), wanted)
+        == "if h1 failed, no host would have capacity for d"
+    )
     assert kept().refusal("h1", sized("d", 5)) == ""
     assert kept().refusal("h1", sized("d", 3), wanted) == ""
 
@@ -211,13 +214,17 @@ def test_what_was_short_before_is_no_reason():
     """Only who has no place by it is named, and the loss by which."""
     one = kept(a=("h1", 6))
     assert one.refusal("h2", sized("d", 1)) == ""
-    assert one.refusal("h1", sized("d", 5), made.wanted("d")) == "if h1 died, no host would take d"
+    assert (
+        one.refusal("h1", sized("d", 5), made.wanted("d"))
+        == "if h1 failed, no host would have capacity for d"
+    )
 
 
 def test_each_loss_that_is_worse_by_it_is_named():
     one = kept(a=("h1", 5), b=("h2", 5), c=("h3", 1))
     assert one.refusal("h3", sized("d", 3)) == (
-        "if h1 died, no host would take a; if h2 died, no host would take b"
+        "if h1 failed, no host would have capacity for a; "
+        "if h2 failed, no host would have capacity for b"
     )
 
 
@@ -236,7 +243,7 @@ def test_a_host_that_is_not_known_takes_no_room():
 def test_rules_count_as_they_are_then():
     apart = (GuestRule(("a", "b"), ANTI_AFFINITY), GuestRule(("a", "c"), ANTI_AFFINITY))
     assert kept().refusal("h1", sized("d", 1), None, apart) == ""
-    why = "if h1 died, no host would take a"
+    why = "if h1 failed, no host would have capacity for a"
     assert kept().refusal("h1", sized("d", 1), made.wanted("d"), apart).startswith(why)
     one = kept()
     one.take("h1", sized("d", 1), made.wanted("d"), apart)
@@ -248,7 +255,9 @@ def test_what_was_taken_counts_for_the_next():
     assert one.refusal("h2", sized("e")) == ""
     one.take("h1", sized("d"), made.wanted("d"))
     assert one.shortfalls == [] and one.refusal("h2", sized("e", 1)) == ""
-    assert one.refusal("h2", sized("e")).startswith("if h1 died, no host would take ")
+    assert one.refusal("h2", sized("e")).startswith(
+        "if h1 failed, no host would have capacity for "
+    )
 
 
 # how many fit
@@ -324,7 +333,7 @@ def given(host="h1", gib=3, count=1, **guests):
 def test_one_is_taken_in_where_the_reserve_holds_with_it(host, at):
     """host: where it is; at: that, or where it would go, as h2 has the most room."""
     assert given(host) == given(host, 4) == ""
-    assert given(host, 5, b=("h2", 1)) == f"if {at} died, no host would take d"
+    assert given(host, 5, b=("h2", 1)) == f"if {at} failed, no host would have capacity for d"
     assert given(host, 5, b=("h2", 1), count=0) == given(host, 8, count=0) == ""
 
 
@@ -338,11 +347,11 @@ def test_one_that_is_known_already_is_counted_once():
     view = replace(of[0], guests={**of[0].guests, "d": replace(of[0].guests["d"], host="h3")})
     assert reserve.refusal(view, of[1], "d", made.NOW_S) == ""
     of = cloud(**{**FULL, "b": ("h2", 1)}, d=("h1", 5))
-    why = "if h1 died, no host would take d"
+    why = "if h1 failed, no host would have capacity for d"
     assert reserve.refusal(*of, "d", made.NOW_S) == why
     apart = (GuestRule(("a", "d"), ANTI_AFFINITY),)
     of = cloud(a=("h1", 3), b=("h2", 1), c=("h3", 5), d=("h2", 1), rules=apart)
-    why = "if h1 died, no host would take a"
+    why = "if h1 failed, no host would have capacity for a"
     assert reserve.refusal(*of, "d", made.NOW_S) == why
 
 

@@ -38,7 +38,7 @@ class HaCloud(Cloud):
         self.bases, self.kept_until = {}, []
         self.pings = set(self.names) - set(dead)
 
-    def tell(self, tag, data):
+    def fire_event(self, tag, data):
         self.told.append((tag, data))
 
     def virt_inventory(self, host, guest=None):

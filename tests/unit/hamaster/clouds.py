@@ -149,7 +149,7 @@ class EngineMaster(machines.Machine):
             name: self.now()
             for name, host in self.world.hosts.items()
             if host.is_on and not host.hung
-            and self.world.connect(self, host) and self.world.connect(host, self)
+            and self.world.connected(self, host) and self.world.connected(host, self)
         }  # fmt: skip
 
 

@@ -49,7 +49,7 @@ def test_every_field_of_the_policy_is_a_setting():
 def test_nothing_is_configured_until_something_is_said():
     assert not config.is_configured({"virt": {"hosts": "hv*"}})
     assert config.is_configured({"virt": {"ha": {"members": {"hv1": {}}}}})
-    with pytest.raises(errors.InvalidInput, match="not configured: virt:ha:members"):
+    with pytest.raises(errors.InvalidInput, match="not configured: set virt:ha:members"):
         config.of_master({"virt": {}})
 
 
@@ -57,7 +57,7 @@ WRONG = (
     ({"member": {}}, "unknown setting 'member'; did you mean members"),
     ({"members": []}, "virt:ha:members must be a mapping"),
     ({"members": {"hv1": 7}}, "virt:ha:members:hv1 must be a mapping"),
-    ({"members": {7: "x"}}, "7 is no minion id"),
+    ({"members": {7: "x"}}, "7 is not a minion id"),
     ({"members": {"hv1": {"adress": "x"}}}, "unknown setting adress"),
     ({"members": {"hv1": "hv1.example.org"}}, "hv1: address must be an IP address, not 'hv1.exam"),
     ({"members": {"hv1": {}}}, "hv1: address must be an IP address, not nothing"),
@@ -69,13 +69,13 @@ WRONG = (
     ({"members": {"hv1": {**AT, "fences": [{"agent": "/bin/sh"}]}}}, "agent must be the name"),
     ({"members": {"hv1": {**AT, "fences": [{"agent": "fence_../x"}]}}}, "agent must be the name"),
     ({"members": {"hv1": {**AT, "fences": [{"agent": "fence_x", "options": {"action": "on"}}]}}},
-     "action is given by Salt Virt"),
+     "action is set by Salt Virt"),
     ({"members": {"hv1": {**AT, "fences": [{"agent": "fence_x", "options": {"password": "s"}}]}}},
      "password belongs in a password_file"),
     ({"members": {"hv1": {**AT, "fences": [{"agent": "fence_x", "options": {"ip": "a\nb=c"}}]}}},
-     "ip must be a text of one line"),
+     "ip must be a single line of text"),
     ({"members": {"hv1": {**AT, "fences": [{"agent": "fence_x", "options": {"a\nb": "x"}}]}}},
-     "must be a text of one line"),
+     "must be a single line of text"),
     ({"members": {"hv1": {**AT, "fences": [
         {"agent": "fence_x", "options": {"password_file": "x"}}]}}},
      "password_file must be an absolute path"),
@@ -85,15 +85,15 @@ WRONG = (
                   "hv2": AT}},
      "from must name other members, not 'hv9'"),
     ({"members": {"hv1": {**AT, "fences": [{"agent": "fence_x", "from": [7]}]}}},
-     "from must be a hypervisor, or a list of them"),
-    ({"masters": ["other"]}, "must name this master, salt"),
-    ({"masters": ["salt", "hv1"]}, "a master is no member"),
+     "from must be a hypervisor or a list of hypervisors"),
+    ({"masters": ["other"]}, "must include this master, salt"),
+    ({"masters": ["salt", "hv1"]}, "a master must not have the name of a member"),
     ({"pools": ["disks"]}, "virt:ha:pools must be a list of absolute paths"),
     ({"leases": ["disks"]}, "virt:ha:leases must be a list of absolute paths"),
     ({"beat_s": 0}, "virt:ha:beat_s must be 0.1 or more"),
     ({"suspect_s": 2}, "virt:ha:suspect_s must be three times beat_s"),
     ({"watchdog_s": 1}, "virt:ha:watchdog_s must be twice beat_s"),
-    ({"shutdown_wait_s": 601}, "virt:ha:shutdown_wait_s must be 600 at most"),
+    ({"shutdown_wait_s": 601}, "virt:ha:shutdown_wait_s must be at most 600"),
     ({"clock_drift": 0.5}, "virt:ha:clock_drift must be less than 0.5"),
     ({"clock_drift": 0.49}, None),
     ({"reserve": 0.5}, "virt:ha:reserve must be a whole number"),

@@ -110,7 +110,7 @@ class Still:
 
     def __init__(self):
         self.now_s, self.told, self.fired, self.ends = 100.0, [], [], []
-        self.levels, self.seen, self.hosts, self.answered_s = {}, {}, {}, {}
+        self.levels, self.results, self.hosts, self.answered_s = {}, {}, {}, {}
 
     def send(self, host, kind, body):
         self.told.append((host, kind, body))
@@ -227,7 +227,7 @@ def _problem_shown(opts):
     return found and found.problem
 
 
-@pytest.mark.parametrize("where", ["ended", "hosts"])
+@pytest.mark.parametrize("where", ["take_finished", "hosts"])
 def test_a_fault_of_its_own_ends_one_beat_and_not_the_engine(still, opts, monkeypatch, where):
     """What is seen is asked for again to be shown: that may fail the same way."""
 
@@ -256,13 +256,13 @@ def test_what_can_be_told_to_nobody_is_done_all_the_same(still, opts, monkeypatc
     def gone(*_told):
         raise RuntimeError("no bus")
 
-    monkeypatch.setattr(still, "on_watchdog", SimpleNamespace(append=gone))
+    monkeypatch.setattr(still, "fired", SimpleNamespace(append=gone))
     engine = still.engine(opts)
     leads(engine, still, 12)
     assert {one.state for one in engine.registry.hosts.values()} == {"up"}
     assert engine.problem == ""
-    for words in ("the journal of high availability: ", "the event of hv1 was not sent: no bus",
-                  "what the engine sees cannot be shown: "):  # fmt: skip
+    for words in ("the journal of high availability: ", "cannot send the event about hv1: no bus",
+                  "cannot write the engine's report: "):  # fmt: skip
         assert words in caplog.text
 
 
@@ -299,7 +299,7 @@ def test_what_it_sees_is_shown(still, opts):
     assert (found.heard, found.needed) == (3, 2)
     assert found.hosts["hv1"].boot == 1 and found.hosts["hv1"].heard_s < 2
     assert {one.new for one in found.decided} == {"returning", "up"}
-    tags = {tag for tag, _ in still.on_watchdog}
+    tags = {tag for tag, _ in still.fired}
     assert "salt/virt/ha/host/hv1" in tags
     assert HaJournal(opts).last(1)[0]["new"] == "up"
 
@@ -342,7 +342,7 @@ def keeps(still, opts):
     engine.beat()
     placed = HaGuestRecord("placed", host="hv1", run=True, places=(GuestLocation("hv1", 1),))
     registry = replace(engine.registry, guests={"on-hv1": placed})
-    engine.state = replace(engine.state, kept=replace(engine.state.saved, registry=registry))
+    engine.state = replace(engine.state, saved=replace(engine.state.saved, registry=registry))
     return engine
 
 
@@ -360,7 +360,8 @@ def test_one_that_is_no_longer_tied_is_soon_seen_to_have_a_place(keeps, still):
     """Found in a lab: its host was back before its storage, and was said for three minutes to have
     its disk alone."""
     assert unplaced(keeps, still, 180) == set()
-    assert unplaced(keeps, still, 20, tied={"on-hv1": HostBinding("hv1", "its disk")}) == {"on-hv1"}
+    bindings = {"on-hv1": HostBinding("hv1", "its disk")}
+    assert unplaced(keeps, still, 20, bindings=bindings) == {"on-hv1"}
     assert unplaced(keeps, still, 20) == set()
 
 
@@ -376,21 +377,21 @@ def test_a_guest_that_grew_and_takes_what_is_kept_for_a_loss_is_told_once(keeps,
     """Whoever grew it: on a hypervisor nobody knows the reserve."""
 
     def told():
-        still.on_watchdog.clear()
+        still.fired.clear()
         for _ in range(9):  # each host's loss in turn
             keeps._simulated_s = float("-inf")
             keeps._simulate_losses(keeps.view(still.now_s), still.now_s)
         return [(one["name"], one["old"], one["new"], one["message"]) for tag,
-        one in still.on_watchdog
+        one in still.fired
                 if tag == "salt/virt/ha/reserve/hv1"]  # fmt: skip
 
     assert told() == []
     still.hosts = grown(7)
-    why = "if hv1 died, no host would take on-hv1"
+    why = "if hv1 failed, no host would have capacity for on-hv1"
     assert told() == [("hv1", "kept", "short", why)]
     assert told() == []
     still.hosts = grown(1)
-    assert told() == [("hv1", "short", "kept", "there is room for all")]
+    assert told() == [("hv1", "short", "kept", "there is capacity for all guests")]
 
 
 def test_by_wishes_that_cannot_be_read_no_guest_is_forgotten(still, opts):
@@ -407,7 +408,7 @@ def test_by_wishes_that_cannot_be_read_no_guest_is_forgotten(still, opts):
     engine.safe_beat()
     assert len(still.told) == 6 and set(engine.desired.guests) == {"web1"}
     shown = files.read(status_file.report_path(opts), status_file.EngineReport)
-    assert "the last wishes that it could read" in shown.problem
+    assert "the last desired state that it could read" in shown.problem
     engine.store.path.write_text(text)
     engine.safe_beat()
     assert engine.state_warning == ""
@@ -445,12 +446,14 @@ def test_a_missing_file_of_wishes_never_means_that_there_are_no_guests(still, op
     given(engine, still, opts)
     engine.store.path.unlink()
     assert set(engine.registry.guests) == {"web1", "db1"}
-    with pytest.raises(errors.OperationFailed, match="is missing, and there are guests"):
+    with pytest.raises(
+        errors.OperationFailed, match="is missing, although high availability manages guests"
+    ):
         engine.store.change("x", lambda old: replace(old, armed=False))
     engine.safe_beat()
     assert engine.store.read().guests["web1"].priority == 7
     assert set(engine.registry.guests) == {"web1", "db1"} and engine.state_warning == ""
-    assert "was made anew by what was last known" in caplog.text
+    assert "was written again from the last known state" in caplog.text
 
 
 def test_a_master_that_was_set_up_anew_learns_the_wishes_from_the_hosts(still, opts, tmp_path):
@@ -499,7 +502,7 @@ def test_a_guest_that_is_given_where_all_files_were_lost_strikes_off_no_other(
     found = engine.store.read()
     assert set(found.guests) == set(engine.registry.guests) == {"web1", "db1", "mail"}
     assert found.guests["web1"].priority == 7 and not found.fresh and engine.state_warning == ""
-    assert "what was last known was added" in caplog.text
+    assert "the last known state was added" in caplog.text
 
 
 def test_the_first_guest_of_all_is_one(still, opts):
@@ -528,7 +531,7 @@ def test_a_file_that_does_not_even_name_no_guests_is_damaged(still, opts):
     given(engine, still, opts)
     engine.store.path.write_text("{}")
     engine.safe_beat()
-    assert "names no guests at all" in engine.state_warning
+    assert "has no entry for guests" in engine.state_warning
     assert set(engine.registry.guests) == {"web1", "db1"}
 
 
@@ -581,7 +584,7 @@ def test_wishes_of_a_version_before_that_came_back_without_the_files_are_not_for
     old.unlink()
     old.mkdir()
     (old / "wishes.json").write_text('{"guests": {}}')
-    with pytest.raises(errors.OperationFailed, match=f"{old} has the wishes that an older"):
+    with pytest.raises(errors.OperationFailed, match=f"{old} has the desired state of an older"):
         files.move_folder(opts)
     assert (old / "wishes.json").exists()
 
@@ -589,7 +592,7 @@ def test_wishes_of_a_version_before_that_came_back_without_the_files_are_not_for
 def test_where_they_cannot_leave_the_cache_that_is_said(tmp_path):
     opts = {"cachedir": str(tmp_path / "cache/salt/master"), "id": "salt"}
     (tmp_path / "lib").write_text("no folder")
-    assert "which is a cache and may be deleted" in files.move_folder(opts)
+    assert "a cache that may be deleted" in files.move_folder(opts)
     assert files.folder(opts) == tmp_path / "cache/salt/master/virt/ha"
 
 
@@ -650,27 +653,27 @@ def test_a_guest_that_was_tied_to_its_host_since_is_shown_and_goes_nowhere_else(
         "placed", host="hv1", boot=1, run=True, places=(GuestLocation("hv1", 1),)
     )
     known = replace(cloud.state.saved.registry, guests={"web1": record}, version=1)
-    cloud.state = replace(cloud.state, kept=replace(cloud.state.saved, registry=known))
+    cloud.state = replace(cloud.state, saved=replace(cloud.state.saved, registry=known))
     cloud.inbox.receive("hv1", "definition", definition())
     cloud.beat()
     assert cloud.view(still.now_s).bindings == {}
     cloud.inbox.receive("hv1", "definition", definition(more=LOCAL))
     cloud._process_messages()
     found = cloud.view(still.now_s)
-    why = "disk vdb is /srv/x on hv1 alone, not on storage that others reach"
+    why = "disk vdb is /srv/x on hv1 only, not on shared storage"
     assert found.bindings == {"web1": HostBinding("hv1", why)}
     room = HostCapacity(
         found, replace(known, hosts=dict.fromkeys(known.members, HostRecord("up"))), 0
     )
     assert room.ranked("web1")[0] == [] and why in room.ranked("web1")[1]
     lost = replace(cloud.state.saved.registry, version=2, guests={"web1": HaGuestRecord("blocked")})
-    cloud.state = replace(cloud.state, kept=replace(cloud.state.saved, registry=lost))
+    cloud.state = replace(cloud.state, saved=replace(cloud.state.saved, registry=lost))
     assert (
         cloud.view(still.now_s).bindings == found.bindings
     )  # its host is gone: it is tied all the same
     shared = StorageSpace(9, 9, 0, shared="nfs filer:/srv")
     still.hosts = {"hv1": Host("hv1", 8, 1 << 23, stores={"/": shared}, mounts={"/": "/"})}
-    cloud.state = replace(cloud.state, kept=replace(cloud.state.saved, registry=known))
+    cloud.state = replace(cloud.state, saved=replace(cloud.state.saved, registry=known))
     assert cloud.view(still.now_s).bindings == {}
 
 
@@ -679,7 +682,7 @@ def test_of_a_guest_that_runs_nowhere_its_last_host_alone_tells_the_definition(c
     new, old = definition(more="<vcpu>2</vcpu>"), definition(more="<vcpu>1</vcpu>")
     record = HaGuestRecord("stopped", last="hv2")
     known = replace(cloud.state.saved.registry, guests={"web1": record}, version=1)
-    cloud.state = replace(cloud.state, kept=replace(cloud.state.saved, registry=known))
+    cloud.state = replace(cloud.state, saved=replace(cloud.state.saved, registry=known))
     cloud.inbox.receive("hv2", "definition", new)
     cloud.inbox.receive("hv1", "definition", old)
     cloud._process_messages()
@@ -835,7 +838,7 @@ def test_an_engine_that_begins_shows_nothing_of_the_one_before_it(tmp_path, monk
     with pytest.raises(errors.OperationFailed, match="as far as"):
         serve.serve(opts, lambda *_: None, threading.Event())
     [found] = begun
-    assert (found.problem, found.report.settings) == ("the engine virt_ha has begun right now", "")
+    assert (found.problem, found.report.settings) == ("the engine virt_ha has just started", "")
 
 
 def test_an_engine_that_begins_while_no_minion_answers_knows_what_was_told(tmp_path, caplog):
@@ -856,7 +859,7 @@ def test_an_engine_that_begins_while_no_minion_answers_knows_what_was_told(tmp_p
     assert serve.cached_hosts(path) == [] and "cannot be read" in caplog.text
     assert serve.cached_hosts(tmp_path / "none") == []
     inventory_poller.write(path, {"hv1": object()})
-    assert "is not written down" in caplog.text
+    assert "cannot save" in caplog.text
 
 
 def test_hosts_are_asked_at_once_when_somebody_wants_it(tmp_path):
@@ -921,5 +924,5 @@ def test_members_alone_are_asked_and_one_that_tells_nothing_costs_no_other(
     ask = serve._make_ask({"id": "salt_master", "cachedir": str(tmp_path)})
     [told] = ask(("hv3", "hv2", "hv1", "not accepted"))
     assert (told.name, told.cpus) == ("hv1", 8)
-    assert "hv3: its room is not known anew: down: no connection" in caplog.text
-    assert "hv2: its room is not known anew: hv2: it is not a mapping: answers as" in caplog.text
+    assert "hv3: cannot update its capacity: down: no connection" in caplog.text
+    assert "hv2: cannot update its capacity: hv2: it is not a mapping: answers as" in caplog.text

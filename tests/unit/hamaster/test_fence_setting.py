@@ -22,7 +22,7 @@ def test_a_fence_is_read(given, found):
 
 
 AGENT = "agent must be the name of a fence agent such as fence_ipmilan, not "
-FROM = "from must be a hypervisor, or a list of them"
+FROM = "from must be a hypervisor or a list of hypervisors"
 
 
 @pytest.mark.parametrize("given, why", [
@@ -33,7 +33,7 @@ FROM = "from must be a hypervisor, or a list of them"
     ({**GOOD, "from": {"hv2": 1}}, f"fence 1: {FROM}"),
     ({**GOOD, "from": ["hv2", 7]}, f"fence 1: {FROM}"),
     ({**GOOD, "options": ["ip"]}, "fence 1: options must be a mapping, not ['ip']"),
-    ({**GOOD, "options": {"ip": ["x"]}}, "fence 1: ip must be a text of one line"),
+    ({**GOOD, "options": {"ip": ["x"]}}, "fence 1: ip must be a single line of text"),
     ({**GOOD, "options": {"password_file": 7}},
      "fence 1: password_file must be an absolute path"),
     ({**GOOD, "option": {}, "at": 1},

@@ -91,7 +91,9 @@ def test_a_program_that_its_interpreter_cannot_run_is_no_proof(bmc, text):
     """It ends with 2, whatever it is asked, which is what an agent says of a host that is off."""
     (bmc.folder / "fence_fake").write_text(text)
     found = fences.off(bmc.setting)
-    assert found.state == "timed out" and found.message.endswith(": the agent does not work here")
+    assert found.state == "timed out" and found.message.endswith(
+        ": the fence agent does not work here"
+    )
 
 
 def test_a_fence_without_a_password_is_told_none(bmc):
@@ -172,15 +174,15 @@ def test_a_program_that_cannot_be_run_is_no_proof_and_the_next_is_tried(bmc):
 
 def test_a_password_that_others_may_read_is_refused(bmc):
     bmc.password.chmod(0o644)
-    with pytest.raises(errors.OperationFailed, match="can be read by others: chmod 600"):
+    with pytest.raises(errors.OperationFailed, match="is readable by others: run chmod 600"):
         fences.off(bmc.setting)
     assert bmc.told() == []
 
 
 @pytest.mark.parametrize("make, why", (
     (lambda path: None, ": No such file or directory"),
-    (lambda path: path.mkdir(mode=0o700), " is no file"),
-    (lambda path: os.mkfifo(path, 0o600), " is no file"),
+    (lambda path: path.mkdir(mode=0o700), " is not a file"),
+    (lambda path: os.mkfifo(path, 0o600), " is not a file"),
     (lambda path: path.write_bytes(b""), " has no password in its first line"),
     (lambda path: path.write_bytes(b"\nsecret1"), " has no password in its first line"),
     (lambda path: path.write_bytes(b"a\x00b"), " has no password in its first line"),

@@ -102,11 +102,11 @@ class Agent:
     def __init__(self):
         self.inbox = of_agent.AgentInbox(("m",), lambda: 1.0)
         self.kept, self.told, self.fenced = [], [], []
-        self.guests = self.moves = self.talk = self
+        self.guests = self.migrations = self.network = self
         self.fencing = FenceRunner("hv1", lambda: self.inbox.leader_messages, lambda: 1.0, 9,
         self.tell_master,
                                self.fenced.append)  # fmt: skip
-        self.guests.kept = self
+        self.guests.definition_cache = self
 
     def put(self, found):
         assert found.name == "web1"

@@ -100,7 +100,7 @@ def test_a_guest_is_made_started_and_then_given(cloud):
     assert (kept.host, kept.wanted, kept.priority, kept.failback) == (host, "started", 7, False)
     assert kept.size.memory_kib == 512 << 10
     assert done.changes["ha"]["new"]["priority"] == 7
-    assert "the engine virt_ha does not run" in done.comment
+    assert "the engine virt_ha is not running" in done.comment
     assert "ha" not in str(cloud.guests)
     begun = [given for fun, given in seen if fun == "virt.power"]
     assert begun == [{}], "who keeps it knows nothing of it before it runs"
@@ -134,7 +134,7 @@ def test_one_that_would_be_tied_to_its_host_is_refused_before_anything_is_made(c
     found = init(cloud, ha=True).check()
     assert len(found.reasons) == 2, found.reasons
     assert "disk vda is /srv/web1.qcow2" in found.reasons[0]
-    assert "disk vda stands on /srv/_base/debian" in found.reasons[1]
+    assert "disk vda depends on /srv/_base/debian" in found.reasons[1]
     with pytest.raises(errors.InvalidInput, match=r"web1 could run on hv00\d alone: disk vda"):
         init(cloud, ha=True).run()
     assert not any(cloud.guests.values()) and wishes(cloud).guests == {}
@@ -184,7 +184,7 @@ def test_a_host_that_tells_no_definition_is_named_and_nothing_is_made(cloud, tol
 
 def test_what_was_made_and_is_tied_all_the_same_goes_again(cloud):
     cloud.backing["web1"] = "/srv/_base/debian"
-    with pytest.raises(errors.InvalidInput, match="stands on /srv/_base/debian"):
+    with pytest.raises(errors.InvalidInput, match="depends on /srv/_base/debian"):
         init(cloud, ha=True).run()
     assert not any(cloud.guests.values()) and wishes(cloud).guests == {}
 
@@ -203,7 +203,7 @@ def test_when_it_cannot_be_written_down_the_guest_goes_again_and_nobody_keeps_it
 def test_of_several_masters_it_is_given_on_the_one_who_leads_or_not_made(tmp_path, monkeypatch):
     cloud = HaCloud(tmp_path, {}, masters=["salt", "salt2"])
     for why in (init(cloud, ha=True).check().reasons[0], _raised(init(cloud, ha=True))):
-        assert "with several masters it is said on the one who leads" in why
+        assert "with several masters, run the command on the one that leads" in why
     found = deployed(cloud, monkeypatch, {"web1": {"ha": True}, "web2": {}})
     assert [*found["failed"]] == ["web1"] and "web2" in found["changes"]
     assert "web1" not in str(cloud.guests)
@@ -221,8 +221,8 @@ def _raised(one):
     ({"prioritty": 1}, "unknown 'prioritty', did you mean 'priority'"),
     ({7: 1}, "unknown '7'"),
     ({"priority": -1}, "priority must be a whole number"),
-    ({"group": "none"}, "there is no rule"),
-    ({"state": "stopped"}, "is not what start=True says"),
+    ({"group": "none"}, "rule 'none' does not exist"),
+    ({"state": "stopped"}, "contradicts start=True"),
 ))  # fmt: skip
 def test_a_wrong_wish_is_refused_before_anything_is_asked(cloud, ha, words):
     with pytest.raises((errors.InvalidInput, errors.NotFound), match=words):
@@ -248,14 +248,16 @@ def test_it_goes_to_members_and_where_its_rules_let_it(cloud):
     assert "a strict rule names other hosts" in found.comment
     assert "web2" in wishes(cloud).rules["apart"].guests
     del cloud.opts["virt"]["ha"]["members"]["hv002"]
-    with pytest.raises(errors.Refused, match="hv002: takes no part in high availability"):
+    with pytest.raises(errors.Refused, match="hv002: is not a member of high availability"):
         init(cloud, "web4", ha=True, host="hv002").run()
     assert init(cloud, "web4", host="hv002").run().details["host"] == "hv002"
 
 
 NEW = {
     "init": lambda cloud: init(cloud, "web1", name_is_free=True),
-    "clone": lambda cloud: CloneGuest(cloud, Report(cloud, "x", "clone"), "db1", "web1", sure=True),
+    "clone": lambda cloud: CloneGuest(
+        cloud, Report(cloud, "x", "clone"), "db1", "web1", name_is_free=True
+    ),
     "rename": lambda cloud: RenameGuest(cloud, Report(cloud, "x", "rename"), "db1", "web1",
     name_is_free=True),
 }  # fmt: skip
@@ -267,9 +269,9 @@ def test_a_name_that_is_kept_is_not_given_to_a_second_guest(cloud, verb):
     cloud.guests["hv000"] = {"web1": guest(), "db1": guest(state="shutdown")}
     Enable(cloud, "web1", HaOptions()).run()
     del cloud.guests["hv000"]["web1"]
-    with pytest.raises(errors.OperationFailed, match="web1 is kept by high availability"):
+    with pytest.raises(errors.OperationFailed, match="web1 is managed by high availability"):
         NEW[verb](cloud).run()
-    assert any("is kept by" in one for one in NEW[verb](cloud).check().reasons)
+    assert any("is managed by" in one for one in NEW[verb](cloud).check().reasons)
 
 
 def test_nor_is_that_of_one_that_is_ignored(cloud):
@@ -277,7 +279,7 @@ def test_nor_is_that_of_one_that_is_ignored(cloud):
     Enable(cloud, "web1", HaOptions()).run()
     Ignore(cloud, "web1").run()
     del cloud.guests["hv000"]["web1"]
-    with pytest.raises(errors.AlreadyExists, match="web1 is a guest of high availability"):
+    with pytest.raises(errors.AlreadyExists, match="web1 is the name of a guest of high"):
         init(cloud, name_is_free=True).run()
 
 
@@ -327,10 +329,10 @@ def test_all_of_a_list_that_would_be_tied_are_refused(cloud, monkeypatch):
 
 def test_what_would_take_the_last_room_for_the_loss_of_a_host_is_refused(full):
     """hv002 alone could take the guest of a host that dies."""
-    with pytest.raises(errors.Refused, match="hv002: it would break virt:ha:reserve: if hv00"):
+    with pytest.raises(errors.Refused, match="hv002: it would violate virt:ha:reserve: if hv00"):
         init(full, "huge", BIG_GIB << 10).run()
     found = init(full, "huge", BIG_GIB << 10).check()
-    assert "no host would take big0" in found.comment
+    assert "no host would have capacity for big0" in found.comment
     assert init(full, "small", 1024).run().details["host"]
     del full.opts["virt"]["ha"]["reserve"]
     assert init(full, "huge", BIG_GIB << 10).run().details["host"] == "hv002"
@@ -352,15 +354,15 @@ def test_virt_explain_shows_it(narrow):
     assert decide().ranked[0].host == "hv001"
     assert decide().rejected["hv002"][0] == "reserve"
     del narrow.opts["virt"]["ha"]["members"]["hv001"]
-    assert decide(ha=True).rejected["hv001"][1].startswith("takes no part in high availability")
+    assert decide(ha=True).rejected["hv001"][1].startswith("is not a member of high availability")
     narrow.opts["virt"]["ha"]["reserve_policy"] = "warn"
-    assert "it would break virt:ha:reserve" in decide(ha=True).warning
+    assert "it would violate virt:ha:reserve" in decide(ha=True).warning
 
 
 def test_where_a_warning_is_wanted_it_is_made_with_one(full):
     full.opts["virt"]["ha"]["reserve_policy"] = "warn"
     done = init(full, "huge", BIG_GIB << 10).run()
-    assert "it would break virt:ha:reserve: if hv000 died" in done.comment
+    assert "it would violate virt:ha:reserve: if hv000 failed" in done.comment
     assert "warning" in steps(full)
 
 
@@ -413,7 +415,7 @@ def test_of_two_at_one_moment_the_second_sees_what_the_first_has_got(full, monke
         return found
 
     monkeypatch.setattr(inventory, "gather", ask)
-    with pytest.raises(errors.Refused, match="it would break virt:ha:reserve: if hv00"):
+    with pytest.raises(errors.Refused, match="it would violate virt:ha:reserve: if hv00"):
         second_of(full, monkeypatch, how, mem)
     assert [*full.guests["hv002"]] == ["first"]
     second_of(full, monkeypatch, how, 1024)  # for which there is room beside it
@@ -427,7 +429,7 @@ def test_one_that_is_still_being_made_has_its_room(full, monkeypatch, how):
     def first(host, fun, _kwarg):
         if fun == "virt.init" and not seen:
             seen.append(host)
-            with pytest.raises(errors.Refused, match="it would break virt:ha:reserve: if hv00"):
+            with pytest.raises(errors.Refused, match="it would violate virt:ha:reserve: if hv00"):
                 second_of(full, monkeypatch, how, mem)
             raise errors.OperationFailed("its disk is full")
 
@@ -515,7 +517,7 @@ def test_a_promise_by_a_rule_that_is_gone_since_has_its_room(full):
     with capacity_claims.open_claims(full.opts, factory.ha_provider(full.opts)) as promises:
         early = facts.Guest("early", vcpus=1, memory_kib=180 << 20)
         promises.claim("hv002", early, {"group": "gone"})
-        with pytest.raises(errors.Refused, match="it would break virt:ha:reserve"):
+        with pytest.raises(errors.Refused, match="it would violate virt:ha:reserve"):
             init(full, "late", 180 << 10, host="hv002").run()
 
 
@@ -568,7 +570,9 @@ def test_a_guest_that_is_nowhere_needs_room_besides(full):
     """Its host died a moment ago; who deploys now does not take its room."""
     del full.guests["hv000"]["big0"]
     full.dead = {"hv000"}
-    with pytest.raises(errors.Refused, match=r"if hv00\d died, no host would take big0"):
+    with pytest.raises(
+        errors.Refused, match=r"if hv00\d failed, no host would have capacity for big0"
+    ):
         init(full, "huge", BIG_GIB << 10, name_is_free=True).run()
 
 
@@ -581,7 +585,7 @@ def test_so_many_hosts_as_the_reserve_is_for(tmp_path):
         cloud.opts["virt"]["ha"]["reserve"] = number
         found = init(cloud, "huge", 250 << 10).check()
         assert bool(found.reasons) is refused, found.comment
-    assert "if hv000 and hv001 died, no host would take b" in found.comment
+    assert "if hv000 and hv001 failed, no host would have capacity for b" in found.comment
 
 
 def test_of_many_hosts_the_worst_are_lost_together():
@@ -611,11 +615,11 @@ def test_a_wrong_setting_is_named(cloud, key, value, words):
 
 def test_ha_enable_warns_where_that_is_wanted(full):
     full.guests["hv002"]["big2"] = guest(memory_kib=BIG_GIB << 20)
-    with pytest.raises(errors.OperationFailed, match="big2 would break virt:ha:reserve"):
+    with pytest.raises(errors.OperationFailed, match="big2 would violate virt:ha:reserve"):
         Enable(full, "big2", HaOptions()).run()
     full.opts["virt"]["ha"]["reserve_policy"] = "warn"
     assert (
-        "big2 would break virt:ha:reserve: if hv0"
+        "big2 would violate virt:ha:reserve: if hv0"
         in Enable(full, "big2", HaOptions()).run().comment
     )
 
@@ -629,13 +633,13 @@ def test_a_move_keeps_it_unless_a_person_wants_it(narrow):
         return Migrate(narrow, BY, "mid", target, report, options, provider=keeps)
 
     found = move("hv002").check()
-    assert "hv002: it would break virt:ha:reserve" in found.comment
-    with pytest.raises(errors.Refused, match="hv002: it would break virt:ha:reserve"):
+    assert "hv002: it would violate virt:ha:reserve" in found.comment
+    with pytest.raises(errors.Refused, match="hv002: it would violate virt:ha:reserve"):
         move("hv002").run()
     assert move(None).check().changes["host"]["new"] == "hv001"
     assert move("hv002", overcommit=True).check().changes["host"]["new"] == "hv002"
     narrow.opts["virt"]["ha"]["reserve_policy"] = "warn"
-    assert "it would break virt:ha:reserve" in move("hv002").check().comment
+    assert "it would violate virt:ha:reserve" in move("hv002").check().comment
     move("hv002").run()
     assert "warning" in steps(narrow)
 
@@ -648,7 +652,8 @@ def test_a_start_keeps_it_unless_a_person_wants_it(narrow):
         keeps = factory.ha_provider(narrow.opts)
         return Lifecycle(narrow, "mid", "start", options=options, provider=keeps)
 
-    why = "mid on hv002 would break virt:ha:reserve: if hv000 died, no host would take big0"
+    why = "mid on hv002 would violate virt:ha:reserve: if hv000 failed, no host"
+    why += " would have capacity for big0"
     assert any(why in one for one in start().check().reasons)
     with pytest.raises(errors.Refused, match=why):
         start().run()
@@ -668,7 +673,8 @@ def test_a_copy_keeps_it_unless_a_person_wants_it(narrow):
         keeps, report = factory.ha_provider(narrow.opts), Report(narrow, "new", "clone")
         return CloneGuest(narrow, report, "mid", "new", {"seed": False, **options}, provider=keeps)
 
-    why = "new on hv002 would break virt:ha:reserve: if hv000 died, no host would take big0"
+    why = "new on hv002 would violate virt:ha:reserve: if hv000 failed, no host"
+    why += " would have capacity for big0"
     assert any(why in one for one in copy().check().reasons)
     with pytest.raises(errors.Refused, match=why):
         copy().run()
@@ -682,7 +688,7 @@ def test_a_rebalance_keeps_it(narrow):
     even = Rebalance(narrow, BY, 0, lambda *_: None, Report(narrow, "x", "rebalance"))
     assert even.check().changes["moved"]["mid"] == "hv002"
     even.provider = factory.ha_provider(narrow.opts)
-    why = "the plan ends here: mid on hv002 would break virt:ha:reserve: if hv000 died"
+    why = "the plan ends here: mid on hv002 would violate virt:ha:reserve: if hv000 failed"
     found = even.check()
     assert found.changes["moved"] == {} and why in found.comment
     done = even.run()
@@ -690,7 +696,7 @@ def test_a_rebalance_keeps_it(narrow):
     narrow.opts["virt"]["ha"]["reserve_policy"] = "warn"
     even.provider = factory.ha_provider(narrow.opts)
     assert even.check().changes["moved"]["mid"] == "hv002"
-    assert "mid on hv002 would break virt:ha:reserve" in even.check().comment
+    assert "mid on hv002 would violate virt:ha:reserve" in even.check().comment
 
 
 def test_nobody_waits_for_those_who_are_kept_while_all_is_disarmed(cloud):
@@ -709,16 +715,19 @@ def test_nobody_waits_for_those_who_are_kept_while_all_is_disarmed(cloud):
     files.write(
         status_file.state_path(cloud.opts), SavedMasterState(1, Registry(1, 3, armed=False))
     )
-    why = "high availability is disarmed: salt-run virt.ha_arm; "
-    assert drain().run().details["left"]["web1"].startswith(f"{why}it is kept by high availability")
+    why = "high availability is disarmed: run salt-run virt.ha_arm; "
+    assert (
+        drain().run().details["left"]["web1"].startswith(f"{why}it is managed by high availability")
+    )
     [row] = [row for row in drain().check().details["table"] if row[0] == "web1"]
     assert row[2].startswith(f"{why}kept by high availability")
 
 
 @pytest.mark.parametrize(("hosts", "guests", "words"), (
-    ({}, {}, ""), ({"hv000": UP}, {}, "the engine virt_ha has not seen yet that hv000"),
+    ({}, {}, ""), ({"hv000": UP}, {}, "the engine virt_ha does not know yet that hv000"),
     ({"hv000": MAINTENANCE}, {}, ""), ({"hv000": MAINTENANCE, "hv001": UP}, {"web1": "hv001"}, ""),
-    ({"hv000": MAINTENANCE}, {"web2": "hv000", "web1": "hv000"}, "on their way there: web1, web2"),
+    ({"hv000": MAINTENANCE}, {"web2": "hv000", "web1": "hv000"},
+     "migrating to the host: web1, web2"),
 ))  # fmt: skip
 def test_whether_guests_may_still_come_to_a_host(cloud, monkeypatch, hosts, guests, words):
     registry = Registry(
@@ -767,7 +776,7 @@ def test_who_looks_at_the_cloud_is_told_that_all_is_disarmed(cloud, tmp_path):
     files.write(
         status_file.state_path(cloud.opts), SavedMasterState(1, Registry(1, 3, armed=False))
     )
-    assert factory.disarmed(cloud.opts) == "high availability is disarmed: salt-run virt.ha_arm"
+    assert factory.disarmed(cloud.opts) == "high availability is disarmed: run salt-run virt.ha_arm"
     status_file.state_path(cloud.opts).write_text("{", encoding="utf-8")
     assert factory.disarmed(cloud.opts) == ""  # what is damaged stops nobody who only looks
     assert factory.disarmed({"cachedir": str(tmp_path)}) == ""
@@ -781,7 +790,9 @@ def test_each_verb_that_shows_the_cloud_says_that_all_is_disarmed(cloud, monkeyp
     def stop(*_):
         raise errors.OperationFailed("no more is looked at here")
 
-    monkeypatch.setattr(runner.report.Screen, "line", lambda _screen, text: said.append(text))
+    monkeypatch.setattr(
+        runner.report.ProgressDisplay, "line", lambda _screen, text: said.append(text)
+    )
     monkeypatch.setattr(cloud, "hosts", stop)
     monkeypatch.setattr(runner.inventory, "gather", stop)
     ask = getattr(runner, verb)
@@ -792,7 +803,7 @@ def test_each_verb_that_shows_the_cloud_says_that_all_is_disarmed(cloud, monkeyp
         status_file.state_path(cloud.opts), SavedMasterState(1, Registry(1, 3, armed=False))
     )
     assert ask(*asked)["data"]["retcode"] == 1
-    assert said == ["high availability is disarmed: salt-run virt.ha_arm"]
+    assert said == ["high availability is disarmed: run salt-run virt.ha_arm"]
 
 
 def test_how_many_more_fit(full):
@@ -812,9 +823,7 @@ def deployed(cloud, monkeypatch, guests, test=False, **more):
     monkeypatch.setattr(deploy, "Fleet", cloud)
     asked = [deploy.parse_guest(name, {"mem": 512, "seed": False, **one}, "shop")
              for name, one in guests.items()]  # fmt: skip
-    one = deploy.Deploy(
-        cloud, BY, asked, "shop", provider=factory.ha_provider(cloud.opts), **more
-    )
+    one = deploy.Deploy(cloud, BY, asked, "shop", provider=factory.ha_provider(cloud.opts), **more)
     return operation.perform(one, test)["shop"]
 
 
@@ -845,7 +854,7 @@ def test_what_is_only_said_of_a_place_is_said_of_that_guest_alone(full, monkeypa
     full.opts["virt"]["ha"]["reserve_policy"] = "warn"
     listed = {"huge": {"mem": BIG_GIB << 10}, "small": {"mem": 64, "host": "hv000"}}
     said = deployed(full, monkeypatch, listed, test=True)["comment"]
-    assert "; huge: it would break virt:ha:reserve: if hv00" in said
+    assert "; huge: it would violate virt:ha:reserve: if hv00" in said
     assert "small: " not in said
 
 
@@ -927,7 +936,7 @@ def test_a_guest_that_waits_for_its_start_is_not_made_a_second_time(cloud, monke
     cloud.guests[host].clear()
     for test in (True, False):
         found = deployed(cloud, monkeypatch, listed, test=test)
-        assert "web1 is kept by high availability" in found["failed"]["web1"]
+        assert "web1 is managed by high availability" in found["failed"]["web1"]
     assert not any(cloud.guests.values())
 
 
@@ -936,7 +945,7 @@ def test_one_that_is_no_longer_listed_is_not_removed_while_it_is_kept(cloud, mon
     Enable(cloud, "web1", HaOptions()).run()
     for test in (True, False):
         found = deployed(cloud, monkeypatch, {"web2": {}}, test=test, remove=True)
-        assert "web1 is kept by high availability" in found["failed"]["web1"]
+        assert "web1 is managed by high availability" in found["failed"]["web1"]
     assert "web1" in cloud.guests["hv000"]
 
 
@@ -955,6 +964,6 @@ def test_virt_capacity_shows_what_fits_while_the_reserve_is_kept(full):
     assert "12 with room kept for the loss of 1 host" in shown["title"]
     assert shown["reserve"] == {"hosts": 1, "policy": "refuse", "fit": 12, "short": []}
     full.guests["hv002"]["old"] = guest(memory_kib=BIG_GIB << 20)
-    assert "if hv000 died, no host would take big0" in capacity()["title"]
+    assert "if hv000 failed, no host would have capacity for big0" in capacity()["title"]
     del full.opts["virt"]["ha"]
     assert not {"reserve", "total_with_reserve"} & {*capacity()}

@@ -87,7 +87,7 @@ def test_one_that_says_nothing_is_not_waited_for_without_end(monkeypatch):
     monkeypatch.setattr(remote_fences, "_POLL_S", 0.01)
     monkeypatch.setattr(remote_fences, "TIMEOUT_S", 0.05)
     found = Hosts().remote.off(FENCE, SETTING)
-    assert found.state == "timed out" and found.message.count("did not answer") == 2
+    assert found.state == "timed out" and found.message.count("no answer within") == 2
 
 
 def test_nobody_is_believed_for_more_than_he_was_asked(monkeypatch):
@@ -102,7 +102,7 @@ def test_nobody_is_believed_for_more_than_he_was_asked(monkeypatch):
     hosts.remote.handle_reply("hv3", told)
     hosts.remote.handle_reply("hv2", {**told, "attempt": "4.7.1"})
     hosts.remote.handle_reply("hv2", {**told, "host": "hv9"})
-    with pytest.raises(errors.BadAnswer, match=r"ended 'off{18}'$"):
+    with pytest.raises(errors.BadAnswer, match=r"state 'off{18}'$"):
         hosts.remote.handle_reply("hv2", {**told, "state": f"off{'f' * 30}"})
     assert not found
     hosts.heard.clear()
@@ -161,17 +161,17 @@ def test_a_host_runs_the_fence_that_it_is_asked_for_and_says_how_it_ended():
 
 
 @pytest.mark.parametrize("call, asked, why", (
-    ({"leading": False}, {}, "salt is not heard to lead"),
-    ({}, {"master": "other"}, "other is not heard to lead"),
-    ({"ballots": {}}, {}, "hv1 is not to be given up"),
-    ({"ballots": {}}, {"attempt": "4"}, "hv1 is not to be given up"),
-    ({"ballots": {}}, {"attempt": ""}, "hv1 is not to be given up"),
-    ({}, {"attempt": "4.6.0"}, "hv1 is not to be given up"),
-    ({}, {"attempt": "4"}, "hv1 is not to be given up"),
-    ({}, {"host": "hv3"}, "hv3 is not to be given up"),
-    ({}, {"host": "hv2"}, "it is that host itself"),
+    ({"leading": False}, {}, "no current leader message from salt"),
+    ({}, {"master": "other"}, "no current leader message from other"),
+    ({"ballots": {}}, {}, "salt no longer asks to fence hv1"),
+    ({"ballots": {}}, {"attempt": "4"}, "salt no longer asks to fence hv1"),
+    ({"ballots": {}}, {"attempt": ""}, "salt no longer asks to fence hv1"),
+    ({}, {"attempt": "4.6.0"}, "salt no longer asks to fence hv1"),
+    ({}, {"attempt": "4"}, "salt no longer asks to fence hv1"),
+    ({}, {"host": "hv3"}, "salt no longer asks to fence hv3"),
+    ({}, {"host": "hv2"}, "a host does not fence itself"),
     ({}, {"fence": {"agent": "sh"}}, "agent must be the name of a fence agent"),
-    ({}, {"fence": {"agent": "fence_x", "options": {"a": "x\naction=on"}}}, "text of one line"),
+    ({}, {"fence": {"agent": "fence_x", "options": {"a": "x\naction=on"}}}, "single line of text"),
     ({}, {"fence": {"agent": "fence_x", "password_file": "x"}}, "must be an absolute path"),
 ))  # fmt: skip
 def test_a_question_that_is_wrong_or_no_longer_right_is_not_followed(call, asked, why):
@@ -184,9 +184,9 @@ def test_a_question_that_came_late_is_not_followed():
     """It waited for a connection; the host that it is about may be well by now."""
     runs = Runs()
     runs.at_s = 94
-    assert "not heard to lead" in runs.asks().words and runs.ran == []
+    assert "no current leader message" in runs.asks().words and runs.ran == []
     runs.call = None
-    assert "not heard to lead" in runs.asks().words and runs.ran == []
+    assert "no current leader message" in runs.asks().words and runs.ran == []
 
 
 def test_what_is_no_question_is_refused():
@@ -200,7 +200,7 @@ def test_a_fence_is_run_once_at_a_time():
     body = {"host": "hv1", "attempt": "4.7.0", "fence": SETTING.to_answer()}
     runs.one.handle("salt", body)
     until(lambda: runs.ran, "it runs")
-    assert "at work still" in runs.asks(attempt="4.7.1").words
+    assert "already running" in runs.asks(attempt="4.7.1").words
     runs.gate.set()
     until(lambda: runs.told[-1][1].state == "off", "it ended")
     assert runs.asks(attempt="4.7.2").state == "off"
@@ -228,7 +228,9 @@ def test_a_fence_for_which_there_is_no_thread_is_told_and_may_be_run_again(monke
 
 def test_whom_a_host_fences_for_whom_is_in_its_journal(caplog):
     Runs().asks()
-    assert caplog.messages == ["salt has hv1 fenced by fence_x", "fence of hv1: off done"]
+    assert caplog.messages == [
+        "fencing for salt: hv1 with fence_x", "result of the fence of hv1: off done",
+    ]  # fmt: skip
 
 
 def test_an_agent_that_cannot_be_run_is_told():

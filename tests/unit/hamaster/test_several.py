@@ -43,7 +43,7 @@ class Cloud:
         """It begins, or is killed and begins anew."""
         touched = self.touched[name] = test_engine.Still()
         members = {host: Member(host) for host in HOSTS}
-        world = test_engine.World(
+        world = test_engine.EngineContext(
             touched, touched, touched, lambda *one: touched.fired.append(one), lambda: self.now_s
         )
         found = HaConfig(name, NAMES, members)
@@ -183,7 +183,7 @@ def test_who_holds_the_file_holds_up_no_engine(cloud):
     with files.locked(store.path.with_suffix(".lock"), "a verb that hangs"):
         cloud.go(12)
         assert set(cloud.engines["a"].registry.guests) == {"web1"}
-        assert "is under way" in cloud.engines["a"].state_warning
+        assert "is running" in cloud.engines["a"].state_warning
     cloud.go(2)
     assert store.read().offers == () and cloud.engines["a"].state_warning == ""
 
@@ -194,7 +194,7 @@ def test_wishes_that_cannot_be_read_stop_the_engine_and_are_not_taken_for_none(c
     engine = cloud.engines["a"]
     kept = engine.state.saved
     bad = replace(kept.registry, wished=replace(kept.registry.wished, text="{"))
-    engine.state = replace(engine.state, kept=replace(kept, registry=bad))
+    engine.state = replace(engine.state, saved=replace(kept, registry=bad))
     engine.safe_beat()
     assert "cannot be read" in engine.problem
 

@@ -183,7 +183,7 @@ def test_a_wish_that_cannot_be_written_whole_changes_nothing(tmp_path, monkeypat
     one = DesiredStateStore(opts)
     one.change("virt.ha_enable", lambda old: replace(old, guests={"db1": GuestConfig("db1")}))
     more = {"db1": GuestConfig("db1"), "web1": GuestConfig("web1")}
-    target = (ha_provider, "keep") if fails == "guard" else (files, "write")
+    target = (ha_provider, "store_managed") if fails == "guard" else (files, "write")
     with monkeypatch.context() as full:
         full.setattr(*target, lambda *_: _no_room())
         with pytest.raises(OSError, match="No space left"):
@@ -199,13 +199,13 @@ def _no_room():
 
 
 def test_an_engine_that_does_not_run_is_said(tmp_path):
-    assert "does not run" in status_file.load({"cachedir": str(tmp_path)}).problem
+    assert "is not running" in status_file.load({"cachedir": str(tmp_path)}).problem
 
 
 def test_an_engine_that_hangs_is_said(tmp_path):
     opts = {"cachedir": str(tmp_path)}
     with files.locked(status_file.lock_path(opts), "the engine"):
-        assert "begun right now" in status_file.load(opts).problem
+        assert "has just started" in status_file.load(opts).problem
         files.write(status_file.report_path(opts), status_file.EngineReport(1, "salt"))
         assert "it hangs" in status_file.load(opts).problem
         now = json.loads(status_file.report_path(opts).read_text())
@@ -215,7 +215,7 @@ def test_an_engine_that_hangs_is_said(tmp_path):
         for clock_s, why in ((status_file.boot_time(), ""), (status_file.boot_time() - 60, (
             "it hangs"
         )),
-                             (status_file.boot_time() + 60, "begun right now")):  # fmt: skip
+                             (status_file.boot_time() + 60, "has just started")):  # fmt: skip
             told = {**now, "at_s": time.time() + 86400, "clock_s": clock_s}
             status_file.report_path(opts).write_text(json.dumps(told))
             assert why in status_file.load(opts).problem and bool(why) == bool(

@@ -43,16 +43,16 @@ def test_a_guest_that_can_run_elsewhere_has_no_reason(devices):
 
 
 TIED = (
-    (disk("file", "file='/srv/web1.qcow2'"), "disk vda is /srv/web1.qcow2 on hv1 alone"),
-    (disk("file", "file='/srv/x.iso'", "cdrom"), "disk vda is /srv/x.iso on hv1 alone"),
+    (disk("file", "file='/srv/web1.qcow2'"), "disk vda is /srv/web1.qcow2 on hv1 only"),
+    (disk("file", "file='/srv/x.iso'", "cdrom"), "disk vda is /srv/x.iso on hv1 only"),
     (disk("volume", "pool='ours' volume='x'"), "in the pool ours of hv1"),
     (disk("volume", "pool='gone' volume='x'"), "in the pool gone of hv1"),
     (disk("block", "dev='/dev/vg/x'"), "is the device /dev/vg/x of hv1"),
     ("<disk type='file' device='disk'><source file='/disks/x'/><target dev='vda'/><backingStore>"
      "<source protocol='nbd'><host transport='unix' socket='/run/x'/></source></backingStore>"
-     "</disk>", "disk vda still stands on a backup that hv1 reads"),
-    (disk("nvme", "type='pci'"), "is of type nvme"),
-    (disk("dir", "dir='/disks/x'"), "is of type dir"),
+     "</disk>", "disk vda still depends on a backup that hv1 reads"),
+    (disk("nvme", "type='pci'"), "has the type nvme"),
+    (disk("dir", "dir='/disks/x'"), "has the type dir"),
     ("<hostdev type='pci'/>", "a pci device of hv1"),
     ("<interface type='hostdev'><mac address='52:54:00:00:00:01'/></interface>",
      "interface 52:54:00:00:00:01 is a device"),
@@ -79,7 +79,7 @@ FIRMWARE = (
     ("<nvram type='network'><source protocol='nbd'/></nvram>", ""),
     ("<nvram>/var/lib/libvirt/qemu/nvram/x.fd</nvram>", "its UEFI variables are /var/lib"),
     ("<nvram template='/usr/share/x'/>", "its UEFI variables are below"),
-    ("<kernel>/boot/vmlinuz</kernel>", "its kernel /boot/vmlinuz is on hv1 alone"),
+    ("<kernel>/boot/vmlinuz</kernel>", "its kernel /boot/vmlinuz is on hv1 only"),
 )
 
 
@@ -103,7 +103,7 @@ def test_an_image_below_a_disk_must_be_there_elsewhere_too():
     chain = {"vda": {"file": "/disks/web1", "backing file": {
         "file": "/disks/base", "backing file": {"file": "/srv/_base/debian"}}}}  # fmt: skip
     [why] = found(disk("file", "file='/disks/web1'"), disks=chain)
-    assert "disk vda stands on /srv/_base/debian, which is on hv1 alone" in why
+    assert "disk vda depends on /srv/_base/debian, which is on hv1 only" in why
 
 
 def test_what_a_host_says_of_chains_may_be_anything():
