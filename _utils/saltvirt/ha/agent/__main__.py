@@ -1,9 +1,10 @@
-"""The agent's program: ``python3 -m saltvirt.ha.agent``, or the archive of ``virt.ha_install``.
+"""The program of the agent: ``python3 -m saltvirt.ha.agent``, or the archive of
+``virt.ha_install``.
 
-ha-agent.pyz [--settings FILE]     the service
-ha-agent.pyz --check               whether it can be run here, by the settings if there are any, and
-                                   by what the agent before it has left
-ha-agent.pyz pool FOLDER HOST      a part of the service; so is definitions FOLDER HOST
+ha-agent.pyz [--settings FILE]   run the service
+ha-agent.pyz --check             check whether it can run here, with the settings if there are
+                                 any, and with the files of the previous agent
+ha-agent.pyz pool FOLDER HOST    run a worker of the service; also: definitions FOLDER HOST
 """
 
 from __future__ import annotations
@@ -34,15 +35,15 @@ from saltvirt.ha.agent.store import AgentStore
 from saltvirt.host import connection
 from saltvirt.system import boot, zipapp
 
-# sysexits.h: systemd does not start it again
+# from sysexits.h: systemd does not restart the service
 CONFIG = 78
-# lines that wait for whoever reads them; then they are lost
+# maximum number of log records that wait; further ones are dropped
 _MAX_LOG_LINES = 1000
 
 
 def main(arguments: list[str]) -> int:
-    """Its exit code."""
-    # Salt, where this Python has it, has handlers of its own by now
+    """Run the program and return its exit code."""
+    # Salt may have installed handlers of its own
     logging.basicConfig(
         level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stderr, force=True
     )
@@ -70,13 +71,13 @@ def main(arguments: list[str]) -> int:
 
 
 def _end(run_folder: str) -> int:
-    """CONFIG, by which systemd leaves it; but where a watchdog may be armed it is to try again, for
-    as long as that bears."""
+    """Return CONFIG, so that systemd does not restart the agent, unless its watchdog may be
+    armed."""
     return 1 if AgentStore("", run_folder, boot.current()).may_be_armed() else CONFIG
 
 
 def check(agent_settings: settings.AgentSettings) -> None:
-    """Raises BadAnswer for a file that this version cannot read."""
+    """Raise BadAnswer if this version cannot read a file of the agent."""
     try:
         AgentStore(agent_settings.state, agent_settings.run, boot.current()).check()
         instances.check(f"{agent_settings.run}/guests.json")
@@ -85,7 +86,8 @@ def check(agent_settings: settings.AgentSettings) -> None:
 
 
 class _LossyHandler(logging.handlers.QueueHandler):
-    """Who reads the log and does not keeps no beat waiting."""
+    """A queue handler that drops records if the reader of the log is too slow, so that heartbeats
+    do not wait."""
 
     def enqueue(self, record: logging.LogRecord) -> None:
         with contextlib.suppress(queue.Full):
@@ -93,7 +95,7 @@ class _LossyHandler(logging.handlers.QueueHandler):
 
 
 def _log_in_background() -> None:
-    """From now on a thread of its own writes the log."""
+    """Write the log on a thread of its own from now on."""
     lines: queue.Queue[logging.LogRecord] = queue.Queue(_MAX_LOG_LINES)
     root = logging.getLogger()
     logging.handlers.QueueListener(lines, *root.handlers).start()
@@ -101,7 +103,7 @@ def _log_in_background() -> None:
 
 
 def run(agent_settings: settings.AgentSettings, path: str) -> NoReturn:
-    """The service until it ends; anew, in the same process, when it is told to. path: of its
+    """Run the service until it ends; run it again in the same process if requested. path: of its
     settings."""
     memory.lock()
     archive = os.path.abspath(sys.argv[0])
@@ -119,7 +121,7 @@ def run(agent_settings: settings.AgentSettings, path: str) -> NoReturn:
     if exit_reason == service.RESTART:
         os.execv(sys.executable, trial.command())
     logging.shutdown()
-    os._exit(0)  # threads that wait for libvirt must not delay it
+    os._exit(0)  # threads that wait for libvirt must not delay the exit
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-"""Definitions of guests, by which they are started where libvirt has none: as the masters told
-them, on the disk, for a master tells each once."""
+"""Definitions of guests, with which the agent starts guests that libvirt does not have. They come
+from the masters and are stored on disk, because a master sends each of them once."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ class GuestDefinition:
     memory_kib: int
 
     def body(self) -> dict[str, Any]:
-        """As a frame has it."""
+        """Return the body of a frame."""
         size = {"vcpus": self.vcpus, "memory_kib": self.memory_kib}
         return {"name": self.name, "digest": self.digest, "xml": self.xml, "size": size}
 
 
 def parse(name: str, xml: str) -> GuestDefinition:
-    """The Definition in an XML text. Raises InvalidInput."""
+    """Parse the definition in an XML text. Raises InvalidInput."""
     try:
         tree = ElementTree.fromstring(xml)
         memory = tree.find("memory")
@@ -51,17 +51,18 @@ def parse(name: str, xml: str) -> GuestDefinition:
     except (ElementTree.ParseError, ValueError, errors.InvalidInput) as exc:
         raise errors.InvalidInput(f"the definition of {name} cannot be read: {exc}") from exc
     if tree.findtext("name") != name:
-        raise errors.InvalidInput(f"the definition of {name} is of {tree.findtext('name')}")
+        raise errors.InvalidInput(f"the definition of {name} is that of {tree.findtext('name')}")
     return GuestDefinition(name, hashlib.sha256(xml.encode()).hexdigest(), xml, vcpus, kib)
 
 
 def file_name(name: str) -> str:
-    """The name of a guest's file."""
+    """Return the file name for a guest."""
     return quote(name, "", errors="surrogatepass")[:_LONGEST] + _SUFFIX
 
 
 class DefinitionCache:
-    """folder: theirs alone. names: of guests of high availability; files of others go."""
+    """The definitions on disk. folder: contains nothing else. names: the managed guests; files of
+    other guests are removed."""
 
     def __init__(self, folder: str, names: Collection[str]) -> None:
         self._folder = folder
@@ -83,15 +84,15 @@ class DefinitionCache:
 
     @property
     def names(self) -> Collection[str]:
-        """Guests of which one was told."""
+        """The guests whose definition is known."""
         return self._definitions.keys()
 
     def get(self, name: str) -> GuestDefinition | None:
-        """The last that was told."""
+        """Return the last definition that was received, or None."""
         return self._definitions.get(name)
 
     def digest(self, names: Collection[str]) -> str:
-        """Of those of the guests of these names that it keeps, as masters have it."""
+        """Return the digest of the stored definitions of these guests, as masters compute it."""
         if self._digest[0] is not names or self._digest[1] is not self._definitions:
             digests = {
                 name: definition.digest
@@ -102,7 +103,7 @@ class DefinitionCache:
         return self._digest[2]
 
     def put(self, definition: GuestDefinition) -> None:
-        """It was told. Raises OSError; it is known all the same."""
+        """Store a definition. Raises OSError; the definition is in the cache nevertheless."""
         path = self._path(definition.name)
         if self._definitions.get(definition.name) == definition and os.path.exists(path):
             return

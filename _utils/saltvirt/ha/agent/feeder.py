@@ -1,4 +1,4 @@
-"""Feeds the watchdog, on a thread of its own: nothing else that the agent does comes before it."""
+"""Feed the watchdog on a thread of its own, independent of the agent's other work."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ log = logging.getLogger(__name__)
 
 
 class Feeder:
-    """Feeds while the lease holds, as the last step knew it: the proof counts time alone, so it
-    does not matter what the agent is about meanwhile. clock: of this boot. every_s: between two
-    feeds."""
+    """Feeds the watchdog while the lease of the last step holds. The proof depends only on time, so
+    the agent's other work does not matter. clock: of this boot. every_s: the interval."""
 
     def __init__(
         self, watchdog: WatchdogDevice, clock: Callable[[], float], every_s: float
@@ -25,22 +24,23 @@ class Feeder:
         self._stopped = threading.Event()
 
     def begin(self) -> None:
-        """From now on."""
+        """Start the thread."""
         threading.Thread(target=self._run, name="feeder", daemon=True).start()
 
     def end(self) -> None:
-        """It feeds no more."""
+        """Stop feeding."""
         self._until_s = None
         self._stopped.set()
 
     def feed_until(self, end_s: float | None) -> None:
-        """It may feed until then; None: not any more."""
+        """Allow feeding until that time; None: stop feeding."""
         self._until_s = end_s
         self._feed()
 
     def _feed(self) -> None:
-        """One thread at a time looks and feeds: ``HaPolicy.must_have_fired_s`` counts on one that
-        is stopped between the two, not on two in a row."""
+        """Feed the watchdog if allowed. Only one thread checks and feeds at a time:
+        ``HaPolicy.must_have_fired_s`` accounts for one delay between the check and the feeding, not
+        for two."""
         with self._guard:
             until_s = self._until_s
             if until_s is not None and self._clock() < until_s:
@@ -50,6 +50,6 @@ class Feeder:
         while not self._stopped.is_set():
             try:
                 self._feed()
-            except Exception as exc:  # a thread that ends is a host that is lost
-                log.exception("the watchdog was not fed: %s", exc)
+            except Exception as exc:  # if this thread ended, the host would lose its power
+                log.exception("cannot feed the watchdog: %s", exc)
             self._stopped.wait(self._every_s)

@@ -1,4 +1,4 @@
-"""Fences that this host runs for a master, because it reaches the management board."""
+"""Run fences for a master that does not reach the management network itself."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ Notify = Callable[[str, FenceReply], None]
 
 
 class FenceRunner:
-    """host: this one. calls: the last call of each master. fresh_s: how old it may be. tell: says a
-    master how a fence ended."""
+    """host: this host. leader_messages: returns the last message of each master. fresh_s: its
+    maximum age. notify: sends the result of a fence to a master."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class FenceRunner:
         self._guard, self._working = threading.Lock(), set[str]()
 
     def handle(self, master: str, body: dict[str, Any]) -> None:
-        """Runs it in a thread of its own, and tells how it ended. Raises BadAnswer."""
+        """Run a fence in a thread of its own, and send the result. Raises BadAnswer."""
         request = FenceRequest.from_answer(body, master)
         try:
             setting.validate("fence", request.fence)
@@ -59,19 +59,19 @@ class FenceRunner:
             self._finish(master, request, FenceOutcome(TIMED_OUT, str(exc)))
 
     def _check_permitted(self, master: str, request: FenceRequest) -> None:
-        """A question may have waited until it was wrong: the master must ask still to give up that
-        host, in what was last heard of it. Raises OperationFailed."""
+        """Raise OperationFailed unless the last message of the master still asks to fence that
+        host: the request may be outdated."""
         arrived = self._leader_messages().get(master)
         if request.host == self._host:
-            raise errors.OperationFailed("it is that host itself")
+            raise errors.OperationFailed("a host does not fence itself")
         if arrived is None or not (arrived.message.leading and self._is_fresh(arrived)):
-            raise errors.OperationFailed(f"{master} is not heard to lead")
+            raise errors.OperationFailed(f"no current leader message from {master}")
         vote = arrived.message.ballots.get(request.host)
         if vote is None or messages.question(request.attempt) != f"{vote.term}.{vote.ballot}":
-            raise errors.OperationFailed(f"{request.host} is not to be given up")
+            raise errors.OperationFailed(f"{master} no longer asks to fence {request.host}")
         with self._guard:
             if request.host in self._working:
-                raise errors.OperationFailed("a fence of it is at work still")
+                raise errors.OperationFailed(f"a fence of {request.host} is already running")
             self._working.add(request.host)
 
     def _is_fresh(self, arrived: ReceivedMessage) -> bool:
@@ -83,7 +83,7 @@ class FenceRunner:
             names = (
                 sanitize.one_line(name) for name in (master, request.host, request.fence.agent)
             )
-            log.warning("%s has %s fenced by %s", *names)
+            log.warning("fencing for %s: %s with %s", *names)
             outcome = self._off(request.fence)
         except (errors.VirtError, OSError) as exc:
             outcome = FenceOutcome(TIMED_OUT, str(exc))
@@ -99,7 +99,7 @@ class FenceRunner:
         fields = (
             sanitize.one_line(field) for field in (request.host, outcome.state, outcome.message)
         )
-        log.warning("fence of %s: %s %s", *fields)
+        log.warning("result of the fence of %s: %s %s", *fields)
         self._notify(
             master, FenceReply(request.host, request.attempt, outcome.state, outcome.message)
         )

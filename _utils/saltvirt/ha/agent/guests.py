@@ -1,5 +1,5 @@
-"""libvirt: what it has, seen again and again on a thread of its own, and what is done with guests,
-each act on its own thread. A libvirt that hangs keeps neither the watchdog nor a beat waiting."""
+"""Poll libvirt on a thread of its own, and run each action on a guest on another thread. If libvirt
+hangs, neither the watchdog nor the heartbeat waits for it."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ log = logging.getLogger(__name__)
 
 _ALIVE_EVERY_S, _ALIVE_TIMES = 5, 5
 _LOCK_WAIT_S = 5
-# a server of storage keeps the locks of a host that is cut off: NFS 4 for 90 s, GlusterFS for 42 s
+# storage keeps the locks of a host that is cut off: NFS 4 for 90 s, GlusterFS for 42 s
 _DISK_WAIT_S, _DISK_RETRY_S = 100, 1
 _LEASE_RETRY_S = 5
 SHUTDOWN_RETRY_S = 10
 _DEFINITIONS_EVERY_S = 10
-# virDomainState: running, blocked, paused, in shutdown, suspended; shut off, crashed, which may be
-# kept as it was, alive
+# virDomainState: running, blocked, paused, in shutdown, suspended; shut off; crashed, which may be
+# preserved and alive
 _ACTIVE, _SHUT_OFF, _CRASHED = (1, 2, PAUSED, 4, 7), 5, 6
-# virDomainPausedReason of one that waits for a migration; virDomainShutoffReason of a crash
+# virDomainPausedReason of an incoming migration; virDomainShutoffReason of a crash
 _INCOMING_REASONS, _OFF_CRASHED = (2, 11), 3
 
 
 @dataclass(frozen=True)
 class LibvirtConfig:
-    """uri: libvirt's. locks: the folder of the guests' locks. patience_s: a guest that is asked to
-    shut down is powered off after that. beat_s: between two looks. saved: the folder where libvirt
-    has its definitions; nothing: that is not known."""
+    """uri: of libvirt. locks: the folder of the guests' locks. shutdown_wait_s: the time after
+    which a guest that does not shut down is powered off. beat_s: the polling interval.
+    definitions_folder: where libvirt stores definitions; empty: unknown."""
 
     uri: str
     locks: str
@@ -54,8 +54,8 @@ class LibvirtConfig:
 
 
 class Guests:
-    """The guests of this host's libvirt. kept: definitions that masters told. clock: of this
-    boot. window_s: as Health has it."""
+    """The guests of this host's libvirt. definition_cache: definitions from the masters. clock: of
+    this boot. window_s: see Health."""
 
     def __init__(
         self,
@@ -74,9 +74,9 @@ class Guests:
         )
         self.health = Health(self, clock, window_s)
         self.names: frozenset[str] = frozenset()
-        # those of them that nobody but the manager starts
+        # those that only HA may start
         self.managed: frozenset[str] = frozenset()
-        # those that are this host's in this boot
+        # those that belong to this host in this boot
         self.owned: frozenset[str] = frozenset()
         self.on_definition: Callable[[GuestDefinition], None] = lambda definition: None
         self._sent_digests: dict[str, str] = {}
@@ -87,34 +87,34 @@ class Guests:
         self._busy: set[tuple[str, str]] = set()
         self._shutdown_since: dict[str, float] = {}
         self._unwanted: set[str] = set()
-        # those whose definition here is to go, and has not gone yet
+        # those whose definition on this host is obsolete and not removed yet
         self._obsolete: set[str] = set()
         self._guard = threading.Lock()
         self._wake, self._stopping = threading.Event(), False
         self._last_message = ""
 
     def begin(self) -> None:
-        """Looks from now on, on a thread of its own."""
+        """Start to poll, on a thread of its own."""
         connection.keep_events_running()
         threading.Thread(target=self._watch, name="libvirt", daemon=True).start()
 
     def end(self) -> None:
-        """It looks no more."""
+        """Stop polling."""
         self._stopping = True
         self._wake.set()
 
-    # what it sees
+    # polling
 
     def _watch(self) -> None:
         while not self._stopping:
             try:
                 self._poll(self._connected())
-                self._log_once("libvirt answers")
+                self._log_once("libvirt responds")
             except (libvirt.libvirtError, errors.VirtError, OSError) as exc:
                 self._log_once(f"libvirt: {exc}")
                 self._close()
-            except Exception as exc:  # an agent that looks no more knows nothing
-                log.exception("a look at libvirt failed: %s", exc)
+            except Exception as exc:  # the polling thread must not end
+                log.exception("polling libvirt failed: %s", exc)
             self._wake.wait(self.config.beat_s)
             self._wake.clear()
         self._close()
@@ -122,24 +122,24 @@ class Guests:
     def _connected(self) -> libvirt.virConnect:
         if self._conn is None:
             conn = libvirt.open(self.config.uri)
-            with contextlib.suppress(libvirt.libvirtError):  # the test driver has none
+            with contextlib.suppress(libvirt.libvirtError):  # not supported by the test driver
                 conn.setKeepAlive(_ALIVE_EVERY_S, _ALIVE_TIMES)
             self._listen(conn)
             self._conn = conn
         return self._conn
 
     def _listen(self, conn: libvirt.virConnect) -> None:
-        """Events of which libvirt's states say nothing afterwards."""
+        """Register for events that libvirt's states do not show afterwards."""
         callbacks: dict[int, Callable[..., None]] = {
             libvirt.VIR_DOMAIN_EVENT_ID_WATCHDOG: self._on_watchdog,
             libvirt.VIR_DOMAIN_EVENT_ID_REBOOT: self._on_reboot,
         }
         for event, function in callbacks.items():
-            with contextlib.suppress(libvirt.libvirtError):  # a driver without it
+            with contextlib.suppress(libvirt.libvirtError):  # not supported by each driver
                 self._events.append(conn.domainEventRegisterAny(None, event, function, None))
 
     def _stop_listening(self) -> None:
-        """A connection whose events are listened to does not end."""
+        """Deregister the events: otherwise the connection would not be closed."""
         events, self._events = self._events, []
         for event in events:
             with contextlib.suppress(libvirt.libvirtError):
@@ -177,14 +177,14 @@ class Guests:
             del self._shutdown_since[name]
         self._refuse_autostart(conn)
         local_names = [name for name in names if name in domains]
-        # of one that is given again nobody may know the definition any more
+        # if a guest is managed again, send its definition again
         self._sent_digests = {
             name: digest for name, digest in self._sent_digests.items() if name in names
         }
         if self._clock() - self._sent_s >= _DEFINITIONS_EVERY_S:
             self._sent_s = self._clock()
             self._send_definitions(conn, local_names)
-        else:  # one that was just given, or got a disk or a snapshot: its host may die now
+        else:  # send new and changed definitions at once: the host may fail at any moment
             stamps = {name: self._file_stamp(name) for name in local_names}
             new = [name for name in local_names if name not in self._sent_digests]
             new += [name for name in local_names if stamps[name] != self._file_stamps.get(name)]
@@ -192,7 +192,8 @@ class Guests:
             self._file_stamps = stamps
 
     def _file_stamp(self, name: str) -> tuple[int, ...]:
-        """What changes when libvirt saves the definition: it tells no event of each change."""
+        """Return a value that changes when libvirt saves the definition. libvirt sends no event for
+        some changes."""
         try:
             status = (
                 os.stat(f"{self.config.definitions_folder}/{name}.xml")
@@ -204,15 +205,15 @@ class Guests:
         return (status.st_ino, status.st_mtime_ns, status.st_size) if status else ()
 
     def _refuse_autostart(self, conn: libvirt.virConnect) -> None:
-        """A host that comes back starts nothing by itself: it may run elsewhere by then."""
+        """Switch autostart off: when a host comes back, its guests may run elsewhere."""
         for dom in conn.listAllDomains(libvirt.VIR_CONNECT_LIST_DOMAINS_AUTOSTART):
             name = dom.name()
             if name in self.managed:
-                with contextlib.suppress(libvirt.libvirtError):  # it went meanwhile
+                with contextlib.suppress(libvirt.libvirtError):  # the domain may be gone
                     dom.setAutostart(0)
                     log.warning(
-                        "%s was to start with its host: it is kept by high availability, which "
-                        "alone starts it", name,
+                        "switched off the autostart of %s: only high availability starts this "
+                        "guest", name,
                     )  # fmt: skip
 
     def _is_alive(self, name: str) -> bool:
@@ -235,15 +236,15 @@ class Guests:
                 self.on_definition(definition)
 
     def _is_missed(self, definition: GuestDefinition) -> bool:
-        """It is this host's guest, and masters, who tell all hosts what they know, have not told
-        this: they refused it while the guest was another's, say."""
+        """Whether it is a guest of this host whose present definition no master has sent back: for
+        example, masters refuse it while the guest is on another host."""
         cached = self.definition_cache.get(definition.name)
         return definition.name in self.owned and (
             cached is None or cached.digest != definition.digest
         )
 
     def resend(self) -> None:
-        """All definitions are told once more: somebody has come who may know none."""
+        """Send all definitions again, because a master may have none."""
         self._sent_digests = {}
         self._sent_s = 0.0
 
@@ -252,10 +253,10 @@ class Guests:
             log.info("%s", text)
         self._last_message = text
 
-    # what is done
+    # actions
 
     def start(self, name: str, epoch: int) -> None:
-        """A guest of this host's own, with that epoch."""
+        """Start a guest of this host with that epoch."""
         before = self.instances.get(name)
         uuid = before.uuid if before else ""
         self._unwanted.discard(name)
@@ -271,8 +272,8 @@ class Guests:
                 self.instances.change(name, self._clock(), busy=False)
 
     def lease(self, name: str, version: int) -> None:
-        """The lock of its disks, which the storage gives to one host alone, for that question: it
-        is started, and held before its first instruction."""
+        """Take the lease of the guest's disks for that request: start it paused, so that it has the
+        locks that the storage gives to one host only."""
         before = self.instances.get(name) or Instance(0, OFF)
         if before.busy or before.state in ALIVE:
             return
@@ -280,22 +281,22 @@ class Guests:
             self._unwanted.discard(name)
 
     def adopt(self, name: str, epoch: int) -> None:
-        """It runs here already: that is its epoch now."""
+        """Set the epoch of a guest that runs already."""
         instance = self.instances.get(name)
         if instance is not None:
             self.instances.change(name, instance.since_s, epoch=epoch)
 
     def kill(self, name: str) -> None:
-        """Its power is taken."""
+        """Power the guest off."""
         self._unwanted.add(name)
         self._begin("kill", name, self._kill)
 
     def release(self, name: str) -> None:
-        """It is a person's from now on. A start of it that waits for a disk ends."""
+        """Leave the guest to the operator. A start that waits for a disk is cancelled."""
         self._unwanted.add(name)
 
     def shut_down(self, name: str) -> None:
-        """It is asked to shut down, again and again; in the end its power is taken."""
+        """Ask the guest to shut down, repeatedly. Power it off after shutdown_wait_s."""
         self._unwanted.add(name)
         now_s = self._clock()
         since_s = self._shutdown_since.setdefault(name, now_s)
@@ -305,21 +306,22 @@ class Guests:
             self._begin("stop", name, self._request_shutdown)
 
     def drop(self, name: str) -> None:
-        """Its definition goes, its disks and its variables stay. It is not started by it."""
+        """Undefine the guest and keep its disks and UEFI variables. This definition is not used for
+        a start any more."""
         self._obsolete.add(name)
         self._begin("drop", name, self._drop)
 
     def run_in_thread(
         self, kind: str, name: str, work: Callable[..., None], *parameters: object
     ) -> bool:
-        """Something else with a guest, on a thread of its own."""
+        """Run another action on a guest on a thread of its own."""
         return self._begin(kind, name, work, *parameters)
 
     def domain(self, name: str) -> libvirt.virDomain | None:
-        """libvirt's, None where it has none of the name. Raises libvirtError, ConnectionFailed."""
+        """Return libvirt's domain, or None. Raises libvirtError, ConnectionFailed."""
         conn = self._conn
         if conn is None:
-            raise errors.ConnectionFailed("libvirt does not answer")
+            raise errors.ConnectionFailed("libvirt does not respond")
         try:
             return conn.lookupByName(name)
         except libvirt.libvirtError as exc:
@@ -328,7 +330,7 @@ class Guests:
             raise
 
     def _begin(self, kind: str, name: str, work: Callable[..., None], *parameters: object) -> bool:
-        """On a thread of its own, unless the same is at work, or no thread can be had."""
+        """Start a thread, unless the same action is running or no thread can be created."""
         with self._guard:
             if (kind, name) in self._busy:
                 return False
@@ -358,16 +360,17 @@ class Guests:
             self._wake.set()
 
     def _start(self, name: str, epoch: int) -> None:
-        """Failed is only what libvirt itself says has failed: else it may run still, later."""
+        """Start the guest. Report it as failed only if libvirt itself reports that: otherwise it
+        may still start later."""
         is_definite = False
         try:
             with guest_lock.acquire(self.config.locks, "ha: start", name, wait_s=_LOCK_WAIT_S):
                 dom = self._ensure_defined(name)
-                with contextlib.suppress(libvirt.libvirtError):  # a driver without it
+                with contextlib.suppress(libvirt.libvirtError):  # not supported by each driver
                     dom.setAutostart(0)
                 self._create(name, dom)
             is_definite = True
-            log.info("guest %s runs, epoch %s", name, epoch)
+            log.info("guest %s is running, epoch %s", name, epoch)
         except (errors.VirtError, OSError) as exc:
             is_definite = True
             self.health.on_start_failed(name, exc)
@@ -384,7 +387,8 @@ class Guests:
                 self.instances.change(name, self._clock(), busy=False, **fields)
 
     def _lease(self, name: str, version: int) -> None:
-        """It is got when libvirt has started it: QEMU takes the locks of its disks before that."""
+        """Take the lease. It is held once libvirt has started the guest, because QEMU takes the
+        locks of its disks first."""
         before = self.instances.get(name) or Instance(0, OFF)
         now_s = self._clock()
         is_held = False
@@ -393,33 +397,33 @@ class Guests:
             self.instances.put(name, requested)
             with guest_lock.acquire(self.config.locks, "ha: lease", name, wait_s=_LOCK_WAIT_S):
                 dom = self._ensure_defined(name)
-                with contextlib.suppress(libvirt.libvirtError):  # a driver without it
+                with contextlib.suppress(libvirt.libvirtError):  # not supported by each driver
                     dom.setAutostart(0)
                 self._start_paused(dom, before)
             is_held = True
-            log.info("guest %s is held: the lock of its disks was got", name)
+            log.info("guest %s is paused and holds the lease of its disks", name)
         except libvirt.libvirtError as exc:
             if not _is_locked(exc):
                 raise
-            log.info("guest %s: its disks are locked still", name)
+            log.info("guest %s: its disks are still locked", name)
         finally:
             self.instances.change(name, self._clock(), busy=False, lease_unsure=not is_held)
             if not is_held:
                 time.sleep(_LEASE_RETRY_S)
 
     def _start_paused(self, dom: libvirt.virDomain, before: Instance) -> None:
-        """before: what is known of it."""
+        """Start the guest paused. before: its previous instance."""
         if dom.isActive():
             if not before.lease or dom.state()[0] != PAUSED:
-                raise errors.OperationFailed("it runs")
+                raise errors.OperationFailed("the guest is running")
             if before.has_lease:
                 return
             dom.destroy()
         dom.createWithFlags(libvirt.VIR_DOMAIN_START_PAUSED)
 
     def _create(self, name: str, dom: libvirt.virDomain) -> None:
-        """Tried again while the lock of a disk is held: it may be the one of its dead host. One
-        that is held here goes on."""
+        """Start the guest, and repeat that while a disk is locked: the lock may belong to the
+        failed host. A guest that is paused for a lease is resumed."""
         instance = self.instances.get(name)
         if instance is not None and instance.lease and dom.isActive():
             if instance.has_lease:
@@ -436,14 +440,14 @@ class Guests:
                 if not _is_locked(exc) or name in self._unwanted or self._clock() >= end_s:
                     raise
                 if not is_logged:
-                    log.warning("%s waits: its disk is locked still: %s", name, exc)
+                    log.warning("%s waits, because its disk is still locked: %s", name, exc)
                 is_logged = True
             time.sleep(_DISK_RETRY_S)
             if name in self._unwanted:
-                raise errors.OperationFailed("its disk is locked, and it is no longer to start")
+                raise errors.OperationFailed("its disk is locked, and the start was cancelled")
 
     def _runs(self, name: str) -> bool:
-        """Whether libvirt shows it active; where it says nothing, it may be."""
+        """Whether libvirt reports the guest as active; if unknown, True."""
         try:
             dom = self.domain(name)
             return dom is not None and bool(dom.isActive())
@@ -459,7 +463,7 @@ class Guests:
             return dom
         cached = self.definition_cache.get(name)
         if cached is None or self._conn is None:
-            raise errors.NotFound(f"no definition of {name} is known here")
+            raise errors.NotFound(f"this host has no definition of {name}")
         return self._conn.defineXML(cached.xml)
 
     def _kill(self, name: str) -> None:
@@ -470,7 +474,7 @@ class Guests:
     def _request_shutdown(self, name: str) -> None:
         dom = self.domain(name)
         if dom is not None and dom.isActive():
-            if dom.state()[0] == _CRASHED:  # nothing in it can shut it down
+            if dom.state()[0] == _CRASHED:  # a crashed guest cannot shut down
                 dom.destroy()
                 return
             dom.shutdown()
@@ -493,23 +497,23 @@ class Guests:
                 and instance.lease
                 and dom.state()[0] == PAUSED
             ):
-                dom.destroy()  # it was held for a lease that nobody asks for any more
+                dom.destroy()  # it was paused for a lease that is no longer requested
             if dom.isActive():
-                raise errors.OperationFailed("it runs")
+                raise errors.OperationFailed("the guest is running")
             _undefine(dom)
             departures.record_departure(name, "another host by high availability")
         self._obsolete.discard(name)
 
 
 def _is_locked(exc: libvirt.libvirtError) -> bool:
-    """By QEMU's words, or virtlockd's."""
+    """Whether QEMU or virtlockd reports that a disk is locked."""
     return exc.get_error_code() == libvirt.VIR_ERR_RESOURCE_BUSY or bool(
         re.search('Failed to get .*"(write|consistent read|shared .*)" lock', str(exc))
     )
 
 
 def _undefine(dom: libvirt.virDomain) -> None:
-    """An older libvirt does not know the last flag, another driver none."""
+    """Undefine a domain with the flags that this version of libvirt and its driver support."""
     basic = _flags("MANAGED_SAVE", "SNAPSHOTS_METADATA")
     nvram = basic | _flags("KEEP_NVRAM")
     tpm = nvram | _flags("KEEP_TPM")
@@ -529,7 +533,7 @@ def _flags(*names: str) -> int:
 
 
 def parse_stats(row: tuple[libvirt.virDomain, dict[str, Any]]) -> DomainState:
-    """What a row of libvirt's statistics says of a domain."""
+    """Parse a row of libvirt's statistics."""
     dom, stats = row
     state, reason = stats.get("state.state", 0), stats.get("state.reason", 0)
     return DomainState(

@@ -1,5 +1,5 @@
-"""What ails guests that are alive: seen in libvirt's states and events, asked of their disks and
-their guest agents. It is told; what follows is the leader's to decide."""
+"""Detect failures of running guests, from libvirt's states and events, their disks and their guest
+agents. The results are reported; the leader decides."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from saltvirt.ha.model.messages import (
 )
 from saltvirt.host.connection import libvirt
 
-# so long it must have lasted: a host that loses its storage tells that first, and it is no fault of
-# its guests; one that is unclear is asked again
+# minimum duration of a failure: a host that loses its storage reports that first, and its guests
+# have not failed; an unclear diagnosis is repeated
 CLEAR_S = 10
-# a guest agent is asked so often, and has missed a question that it did not answer for so long
+# interval of queries to guest agents, and number of failed ones before one counts as silent
 ASK_S = 10
 MISSES = 3
 _LONGEST = 200
@@ -44,22 +44,23 @@ Do = Callable[..., bool]
 
 
 class Domains(Protocol):
-    """What has libvirt's domains."""
+    """Access to libvirt's domains."""
 
     def domain(self, name: str) -> libvirt.virDomain | None:
-        """libvirt's, None where it has none of the name."""
+        """Return libvirt's domain, or None."""
 
     def run_in_thread(
         self, kind: str, name: str, work: Callable[..., None], *parameters: object
     ) -> bool:
-        """Something with a guest, on a thread of its own, unless the same is at work."""
+        """Run an action on a guest on a thread of its own, unless the same is running."""
 
 
 @dataclass(frozen=True)
 class _Case:
-    """One guest since its last start. number: libvirt's, of that start. kind: what its state shows,
-    since_s; trouble, words: what that is. heard_s: when its agent last answered; asked_s, missed.
-    resets: when its watchdog has reset it. note: how its start, or itself, ended."""
+    """A guest since its last start. number: libvirt's ID of that start. kind: the failure that its
+    state shows, since since_s; trouble, message: the diagnosis. heard_s: when its guest agent last
+    answered; asked_s, missed: the last query, the queries without an answer. resets: when its
+    watchdog reset it. note: how its start, or the guest, ended."""
 
     number: int = -1
     kind: str = ""
@@ -75,8 +76,8 @@ class _Case:
 
 @dataclass
 class Health:
-    """window_s: resets are counted for so long. agents: {guest: for how long its agent may be
-    silent}, of those that are to be asked. Its methods may be called by any thread."""
+    """window_s: for how long resets are counted. agents: guest to the time in seconds for which its
+    guest agent may be silent, for those to query. Its methods are thread-safe."""
 
     domains: Domains
     clock: Callable[[], float]
@@ -87,10 +88,10 @@ class Health:
         self._cases: dict[str, _Case] = {}
         self._guard = threading.Lock()
 
-    # what is seen
+    # input from libvirt
 
     def update(self, domains: Mapping[str, DomainState], names: Collection[str]) -> None:
-        """libvirt has these, of which the names are guests of high availability."""
+        """Apply libvirt's domains. names: the managed guests."""
         now_s = self.clock()
         for name in set(self._cases) - set(names):
             self._forget(name)
@@ -105,7 +106,7 @@ class Health:
             case = self._put(name, _Case(domain.number))
         kind = _kind(domain)
         if kind != case.kind:
-            case = self._change(name, kind=kind, since_s=now_s, trouble="", words="")
+            case = self._change(name, kind=kind, since_s=now_s, trouble="", message="")
         if kind and now_s - case.since_s >= CLEAR_S and case.trouble in ("", UNCLEAR):
             self._diagnose(name, kind)
         if domain.state not in _RUNS or not self.agents.get(name):
@@ -115,16 +116,16 @@ class Health:
 
     def _diagnose(self, name: str, kind: str) -> None:
         if kind == WATCHDOG:
-            self._set_trouble(name, kind, "its watchdog fired, and paused it")
+            self._set_trouble(name, kind, "its watchdog fired and paused the guest")
         elif kind == PANICKED:
-            self.domains.run_in_thread("look at", name, self._panic)
+            self.domains.run_in_thread("diagnose", name, self._panic)
         else:
             if not self._cases.get(name, _Case()).trouble:
-                self._set_trouble(name, UNCLEAR, "its I/O failed: libvirt does not say why")
-            self.domains.run_in_thread("look at", name, self._disks)
+                self._set_trouble(name, UNCLEAR, "an I/O error without a reason from libvirt")
+            self.domains.run_in_thread("diagnose", name, self._disks)
 
     def _panic(self, name: str) -> None:
-        """Of one whose memory is being dumped nothing is said yet."""
+        """Report a panic, unless the guest's memory is still being dumped."""
         dom = self.domains.domain(name)
         if dom is not None and dom.jobInfo()[0] == libvirt.VIR_DOMAIN_JOB_NONE:
             self._set_trouble(name, PANICKED, "its kernel panicked", PANICKED)
@@ -136,22 +137,23 @@ class Health:
         failed = dom.diskErrors()
         disks = ", ".join(sorted(failed))
         if failed and set(failed.values()) == {_NO_SPACE}:
-            message = f"no space is left for {disks}: make room, then virsh resume {name}"
+            message = f"no space left for {disks}: free space, then run virsh resume {name}"
             self._set_trouble(name, FULL, message, IO_FAILED)
         else:
-            message = f"I/O of {disks} failed" if disks else "its I/O failed"
+            message = f"I/O error of {disks}" if disks else "I/O error"
             self._set_trouble(name, IO_FAILED, message, IO_FAILED)
 
     def _ask(self, name: str, now_s: float) -> None:
-        """A question that has not ended when the next is due was missed."""
-        is_started = self.domains.run_in_thread("ask the agent of", name, self._ping)
+        """Query the guest agent. A query that is still running when the next one is due has
+        failed."""
+        is_started = self.domains.run_in_thread("query the guest agent of", name, self._ping)
         with self._guard:
             case = self._cases.get(name, _Case())
             missed = case.missed + (0 if is_started else 1)
             self._cases[name] = replace(case, asked_s=now_s, missed=missed)
 
     def _ping(self, name: str) -> None:
-        """What the agent answers is nothing to us."""
+        """Query the guest agent. Only the fact of an answer matters."""
         dom = self.domains.domain(name)
         if dom is None:
             return
@@ -170,18 +172,18 @@ class Health:
         if self._cases.get(name, _Case()).number == number:
             self._change(name, heard_s=self.clock(), missed=0)
 
-    # what it is told
+    # input from actions and events
 
     def on_start(self, name: str) -> None:
-        """It is started anew."""
+        """Forget the previous start."""
         self._forget(name)
 
     def on_start_failed(self, name: str, exc: Exception) -> None:
-        """Its start failed."""
-        self._change(name, note=sanitize.one_line(f"it did not start: {exc}")[:_LONGEST])
+        """Record why the start failed."""
+        self._change(name, note=sanitize.one_line(f"the start failed: {exc}")[:_LONGEST])
 
     def on_watchdog(self, name: str, action: int) -> None:
-        """Its watchdog did, and QEMU does what its definition says."""
+        """Record that the guest's watchdog fired. QEMU runs the action of the definition."""
         now_s = self.clock()
         if action == _RESET:
             resets = self._cases.get(name, _Case()).resets
@@ -190,13 +192,13 @@ class Health:
             self._change(name, note=f"its watchdog fired: {_OFF_ACTIONS[action]}")
 
     def on_reboot(self, name: str) -> None:
-        """Its agent has not begun yet."""
+        """Wait for the guest agent again after a reboot of the guest."""
         self._change(name, heard_s=None, missed=0)
 
-    # what it tells
+    # output
 
     def annotate(self, statuses: Mapping[str, GuestStatus]) -> dict[str, GuestStatus]:
-        """The guests with what ails them."""
+        """Return the statuses with the detected failures."""
         return {name: self._annotate_guest(name, status) for name, status in statuses.items()}
 
     def _annotate_guest(self, name: str, status: GuestStatus) -> GuestStatus:
@@ -210,7 +212,7 @@ class Health:
         trouble, message = case.trouble, case.message
         limit_s = self.agents.get(name, 0)
         if not trouble and limit_s and self._is_silent(case, limit_s):
-            trouble, message = SILENT, f"its agent was silent for {limit_s} s"
+            trouble, message = SILENT, f"its guest agent did not answer for {limit_s} s"
         resets = len(self._recent(case.resets))
         return replace(status, trouble=trouble, seen=message, resets=resets)
 
@@ -222,13 +224,14 @@ class Health:
         now_s = self.clock()
         return tuple(at_s for at_s in resets if now_s - at_s < self.window_s)
 
-    # its own
+    # internal
 
     def _set_trouble(self, name: str, trouble: str, message: str, kind: str | None = None) -> None:
-        """kind: what its state must show still, or it is another one's."""
+        """Record a diagnosis. kind: the state that the guest must still have, so that the diagnosis
+        applies to the same failure."""
         case = self._cases.get(name, _Case())
         if kind is None or case.kind == kind:
-            self._change(name, trouble=trouble, words=sanitize.one_line(message)[:_LONGEST])
+            self._change(name, trouble=trouble, message=sanitize.one_line(message)[:_LONGEST])
 
     def _put(self, name: str, case: _Case) -> _Case:
         with self._guard:
@@ -247,12 +250,13 @@ class Health:
 
 
 def _kind(domain: DomainState) -> str:
-    """What the state of one that is alive shows. One that a person has paused is well."""
+    """Return the failure that the state of a running guest shows. A guest that was paused by an
+    operator has none."""
     if domain.state == _CRASHED:
         return PANICKED
     return _BY_REASON.get(domain.reason, "") if domain.state == _PAUSED else ""
 
 
 def _codes(*names: str) -> tuple[int | None, ...]:
-    """Those that this libvirt knows."""
+    """Return the error codes that this version of libvirt has."""
     return tuple(getattr(libvirt, f"VIR_ERR_{name}", None) for name in names)

@@ -1,4 +1,4 @@
-"""What the others said last, as the agent's step takes it."""
+"""The last messages of the other machines, as input for the agent's step."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _REQUEST_KINDS = (*_FROM_MASTERS, frames.INCOMING, frames.INCOMING_ANSWER)
 
 @dataclass(frozen=True)
 class PeerRequest:
-    """A frame that wants an answer, or is one. at_s: when it came."""
+    """A frame that requires an answer, or is one. at_s: when it arrived."""
 
     sender: str
     kind: str
@@ -26,9 +26,9 @@ class PeerRequest:
 
 
 class AgentInbox:
-    """masters: their names. clock: of this boot. wake: called when something waits that is not to
-    wait for the next beat. ``on_frame`` is called by the thread that talks; what it raises ends
-    that connection."""
+    """masters: their names. clock: of this boot. wake: called if a message must not wait for the
+    next heartbeat. ``on_frame`` is called on the network's thread; an exception ends the
+    connection."""
 
     MAX_REQUESTS = 1000
 
@@ -46,7 +46,7 @@ class AgentInbox:
         self._first_s: dict[str, float] = {}
 
     def on_frame(self, sender: str, kind: str, body: dict[str, Any]) -> None:
-        """Keeps it. Raises BadAnswer for what is not what its kind says."""
+        """Store a message. Raises BadAnswer if it does not match its kind."""
         now_s = self._clock()
         if kind == frames.BEAT:
             beat = self._read_beat.setdefault(sender, schema.CachedReader(Heartbeat)).read(
@@ -67,18 +67,18 @@ class AgentInbox:
         try:
             self.requests.put_nowait(request)
         except queue.Full as exc:
-            raise errors.OperationFailed("too many questions at once") from exc
+            raise errors.OperationFailed("too many requests at the same time") from exc
         self._wake()
 
     def believable(
         self, observed_s: float | None, recorded_names: Collection[str]
     ) -> dict[str, ReceivedMessage]:
-        """The calls, without a registry that names a guest of which it is not known yet whether it
-        is here: who acts by that registry says that it is not.
+        """Return the leaders' messages. Leave out a registry that names a guest of which the agent
+        does not know yet whether it is on this host: using that registry would report that it is
+        not.
 
-        observed_s: before which time nothing that libvirt has is missed. recorded_names: guests
-        that are
-        known already.
+        observed_s: the time up to which libvirt's domains are known. recorded_names: guests that
+        are already known.
         """
         return {
             name: self._read(arrived, observed_s, recorded_names)

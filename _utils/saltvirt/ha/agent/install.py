@@ -1,4 +1,4 @@
-"""The agent as a service of its host: its program, its unit, its settings."""
+"""Install the agent as a service of its host: its program, its unit, its settings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PYTHON = "/usr/bin/python3"
 SERVICE = "salt-virt-ha.service"
 MODULE = "ha.agent.__main__"
 _TIMEOUT_S = 60
-# so long an agent may take to try the new files and to go on by them
+# maximum time in which an agent checks the new files and switches to them
 _RELOAD_WAIT_S, _POLL_S = 90, 0.2
 
 UNIT = f"""\
@@ -62,8 +62,8 @@ WantedBy=multi-user.target
 
 @dataclass(frozen=True)
 class InstallPaths:
-    """Where it is put. python: what runs it. systemctl: the program. running: where the agent says
-    by what it runs."""
+    """Paths of the installed files. python: the interpreter. systemctl: the program. running: the
+    file in which the agent records what it runs."""
 
     program: str = "/usr/lib/salt-virt/ha-agent.pyz"
     unit: str = f"/etc/systemd/system/{SERVICE}"
@@ -75,16 +75,17 @@ class InstallPaths:
 
 @dataclass
 class InstallResult:
-    """What was changed, or would be: a thing and in which way."""
+    """The changes, made or planned: what, and in which way."""
 
     changes: dict[str, str] = field(default_factory=dict)
     comment: str = ""
 
 
 def install(library: str, test: bool = False, paths: InstallPaths | None = None) -> InstallResult:
-    """Program and unit as this library has them; an agent at work goes on by the new program.
+    """Install the program and the unit of this library. A running agent switches to the new
+    program.
 
-    A new program is put in place only when it can be run here. Raises OperationFailed.
+    A new program is installed only if it can run here. Raises OperationFailed.
     """
     paths = paths or InstallPaths()
     result = InstallResult()
@@ -107,9 +108,8 @@ def install(library: str, test: bool = False, paths: InstallPaths | None = None)
 
 
 def configure(data: object, test: bool = False, paths: InstallPaths | None = None) -> InstallResult:
-    """Its settings, and the service at work by them. Raises InvalidInput, with all that is wrong,
-    before anything is changed; OperationFailed.
-    """
+    """Write the settings, and have a running service use them. Raises InvalidInput, with all
+    problems, before anything is changed; OperationFailed."""
     paths = paths or InstallPaths()
     result = InstallResult()
     agent_settings = settings.parse(data, "settings")
@@ -122,7 +122,7 @@ def configure(data: object, test: bool = False, paths: InstallPaths | None = Non
             result.changes[SERVICE] = "started"
             _systemctl(paths, "start", SERVICE)
         _refresh(paths, result, test, settings=text)
-    result.comment = _comment(result, test, "The agent has these settings")
+    result.comment = _comment(result, test, "The agent uses these settings")
     return result
 
 
@@ -133,11 +133,12 @@ def _comment(result: InstallResult, test: bool, comment: str) -> str:
 
 
 def _refresh(paths: InstallPaths, result: InstallResult, test: bool, **expected: bytes) -> None:
-    """An agent at work goes on by what is on the disk now: it is asked by what it runs, for what
-    was to tell it may have been interrupted. Raises OperationFailed where it stays by the old."""
+    """Have a running agent use the files on disk. Compare with what it really runs, because a
+    previous run may have been interrupted. Raises OperationFailed if it continues with the old
+    ones."""
     if SERVICE in result.changes or not _query(paths, "is-active") or _is_current(paths, expected):
         return
-    result.changes[SERVICE] = "goes on by the new one"
+    result.changes[SERVICE] = "switches to the new version"
     if test:
         return
     _systemctl(paths, "reload", SERVICE)
@@ -145,8 +146,8 @@ def _refresh(paths: InstallPaths, result: InstallResult, test: bool, **expected:
     while not _is_current(paths, expected):
         if time.monotonic() > end_s:
             raise errors.OperationFailed(
-                f"the agent goes on by its old {' and '.join(expected)}: journalctl -u {SERVICE} "
-                "says why"
+                f"the agent continues with its old {' and '.join(expected)}: see journalctl -u "
+                f"{SERVICE}"
             )
         time.sleep(_POLL_S)
 
@@ -216,8 +217,8 @@ def _run(argv: tuple[str, ...], action: str) -> None:
 
 
 def member_name(paths: InstallPaths | None = None) -> str | None:
-    """The host's name in high availability, None where no agent is at work. Raises InvalidInput,
-    OperationFailed."""
+    """Return the host's name in high availability; None if no agent is running. Raises
+    InvalidInput, OperationFailed."""
     paths = paths or InstallPaths()
     if not os.path.exists(paths.settings) or not _query(paths, "is-active"):
         return None
@@ -225,7 +226,7 @@ def member_name(paths: InstallPaths | None = None) -> str | None:
 
 
 def port(path: str = settings.PATH) -> int | None:
-    """Where the agent of this host listens, None where it has no settings. Raises InvalidInput."""
+    """Return the port of this host's agent; None if it has no settings. Raises InvalidInput."""
     if not os.path.exists(path):
         return None
     agent_settings = settings.read(path)

@@ -1,5 +1,5 @@
-"""Which guests of high availability this host has, of which epoch, and how they are: from what the
-agent did and what libvirt was seen to have. It outlives the agent, not its host."""
+"""The managed guests of this host, their epochs and states, from the agent's actions and from what
+libvirt reports. The table survives a restart of the agent, but not of its host."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from saltvirt.ha.model.messages import (
 )
 from saltvirt.schema import Message, optional
 
-# a start of which nobody knows how it ended has failed when libvirt shows it off for so long
+# a start with an unknown result has failed if libvirt reports the domain as off for this time
 UNCLEAR_S = 60
-# a guest that was to come in, and of which nothing is seen, does not come any more
+# timeout for an announced migration of which libvirt reports nothing
 INCOMING_WAIT_S = 30
 # virDomainState
 PAUSED = 3
-# in the file, of a lease that may be held
+# key in the file for an uncertain lease
 _LEASE_KEY = "lease_asked"
 
 
 @dataclass(frozen=True)
 class Instance(Message):
-    """A guest on this host. since_s: when it became so, by the clock of this boot. busy: its start
-    is at work. lease: it is held paused, and has the lock of its disks: for that question.
-    lease_unsure: it may be held; the lock was asked for, and nobody saw the answer."""
+    """A guest on this host. since_s: when it got its state, by the clock of this boot. busy: its
+    start is in progress. lease: the request for which it is paused and has the lock of its disks.
+    lease_unsure: it may have the lock; it was requested, and the result is unknown."""
 
     epoch: int
     state: str
@@ -50,14 +50,14 @@ class Instance(Message):
 
     @property
     def has_lease(self) -> bool:
-        """It is held, and that is known."""
+        """Whether it certainly has the lease."""
         return bool(self.lease) and not self.lease_unsure
 
 
 @dataclass(frozen=True)
 class DomainState:
-    """A domain of libvirt. incoming: it waits for a migration to end. crashed: so it ended. state,
-    reason: libvirt's numbers; number: of this start."""
+    """A domain of libvirt. incoming: it waits for the end of a migration. crashed: it ended with a
+    crash. state, reason: libvirt's numbers; number: the ID of this start."""
 
     name: str
     uuid: str
@@ -70,19 +70,19 @@ class DomainState:
 
     @property
     def paused(self) -> bool:
-        """It does nothing, whatever for."""
+        """Whether it is paused, for any reason."""
         return self.state == PAUSED
 
 
 @dataclass(frozen=True)
 class DomainListing:
-    """All domains, by name. at_s: before which time nothing is missed."""
+    """All domains by name. at_s: changes before this time are included."""
 
     at_s: float
     domains: dict[str, DomainState] = field(default_factory=dict)
 
     def find(self, name: str, uuid: str) -> DomainState | None:
-        """The domain of that UUID, else that of the name."""
+        """Return the domain with that UUID, or else with the name."""
         match = next(
             (domain for domain in self.domains.values() if uuid and domain.uuid == uuid), None
         )
@@ -91,14 +91,14 @@ class DomainListing:
 
 @dataclass(frozen=True)
 class InstanceFile(Message):
-    """The file. boot_id: of which run of the kernel; copies: by name."""
+    """The file. boot_id: the boot of the kernel that it belongs to; copies: instances by name."""
 
     boot_id: str
     copies: dict[str, Instance] = field(default_factory=dict)
 
 
 def check(path: str) -> None:
-    """Raises BadAnswer for a file that cannot be read, OSError."""
+    """Raise BadAnswer or OSError if the file cannot be read."""
     _read(path)
 
 
@@ -108,8 +108,8 @@ def _read(path: str) -> InstanceFile | None:
 
 
 def _from_old_format(data: Any) -> Any:
-    """A lease that may be held has a key of its own in the file: a version before would take it for
-    held. That version itself wrote it as a number below 0."""
+    """Convert data of a file. An uncertain lease has a key of its own in the file, because the
+    previous version would treat it as certain. That version wrote it as a negative number."""
     instances = data.get("copies") if isinstance(data, dict) else None
     for instance in instances.values() if isinstance(instances, dict) else ():
         if not isinstance(instance, dict):
@@ -123,7 +123,7 @@ def _from_old_format(data: Any) -> Any:
 
 
 def _to_old_format(data: dict[str, Any]) -> dict[str, Any]:
-    """The same the other way round."""
+    """Convert data for the file: the inverse of _from_old_format."""
     for instance in data["copies"].values():
         if instance.pop("lease_unsure", False):
             instance[_LEASE_KEY] = instance.pop("lease", 0)
@@ -131,7 +131,7 @@ def _to_old_format(data: dict[str, Any]) -> dict[str, Any]:
 
 
 class InstanceTable:
-    """All copies. path: their file, in memory. Its methods may be called by any thread."""
+    """All instances. path: their file, in memory. Its methods are thread-safe."""
 
     def __init__(self, path: str, boot_id: str, now_s: float) -> None:
         self._path, self._boot_id = path, boot_id
@@ -149,17 +149,17 @@ class InstanceTable:
         }
 
     def put(self, name: str, instance: Instance) -> None:
-        """What the agent did with a guest."""
+        """Record what the agent did with a guest."""
         with self._guard:
             self._instances = {**self._instances, name: instance}
             self._write()
 
     def get(self, name: str) -> Instance | None:
-        """That of a guest."""
+        """Return the instance of a guest, or None."""
         return self._instances.get(name)
 
     def change(self, name: str, now_s: float, **fields: object) -> None:
-        """Of a copy that is there."""
+        """Change fields of an instance, if there is one."""
         with self._guard:
             instance = self._instances.get(name)
             if instance is not None:
@@ -168,7 +168,7 @@ class InstanceTable:
                 self._write()
 
     def drop(self, name: str) -> None:
-        """It is no longer here."""
+        """Remove a guest that is no longer on this host."""
         with self._guard:
             self._instances = {
                 key: instance for key, instance in self._instances.items() if key != name
@@ -176,19 +176,19 @@ class InstanceTable:
             self._write()
 
     def clear(self) -> None:
-        """None is left from before."""
+        """Remove all instances."""
         with self._guard:
             self._instances = {}
             self._write()
 
     def update(self, listing: DomainListing, names: Collection[str], now_s: float) -> None:
-        """Takes in what libvirt was seen to have. names: of guests of high availability."""
+        """Apply what libvirt reported. names: the managed guests."""
         with self._guard:
             self._listing = listing
             updated = {
                 name: reconcile(instance, listing.find(name, instance.uuid), listing.at_s, now_s)
                 for name, instance in self._instances.items()
-                # another guest may get the name of one that was taken back, and that one another
+                # the name of a guest that is no longer managed may be used for another guest
                 if name in names or instance.busy or instance.lease
             }
             for name in names:
@@ -201,15 +201,15 @@ class InstanceTable:
 
     @property
     def observed_s(self) -> float | None:
-        """Before which time nothing is missed; None: libvirt has not been seen yet."""
+        """The time up to which libvirt's domains are known; None: libvirt has not answered yet."""
         return self._listing.at_s if self._listing else None
 
     def is_defined(self, name: str) -> bool:
-        """Whether libvirt has a domain of the name; in doubt, yes."""
+        """Whether libvirt has a domain of the name; if unknown, True."""
         return self._listing is None or name in self._listing.domains
 
     def statuses(self, names: Collection[str]) -> dict[str, GuestStatus]:
-        """Those of the names that are here, as the agent's step has them."""
+        """Return the status of those guests that are on this host, for the agent's step."""
         result = {}
         for name in names:
             instance = self._instances.get(name)
@@ -221,8 +221,8 @@ class InstanceTable:
         return result
 
     def leases(self) -> dict[str, int]:
-        """Guests whose disks this host holds the lock of, while none of them runs: for which
-        question each."""
+        """Return the guests that hold their disks' lock for this host while they do not run, with
+        the request of each."""
         instances = self._instances.items()
         return {
             name: instance.lease
@@ -238,12 +238,12 @@ class InstanceTable:
 def reconcile(
     instance: Instance, domain: DomainState | None, at_s: float, now_s: float
 ) -> Instance:
-    """The copy after a look at libvirt that began at at_s."""
+    """Return the instance after a query of libvirt that began at at_s."""
     if instance.busy or at_s < instance.since_s:
         return instance
     uuid = instance.uuid or (domain.uuid if domain else "")
     if instance.lease and domain is not None and domain.active and domain.paused:
-        domain = replace(domain, active=False)  # it is held, and does not run
+        domain = replace(domain, active=False)  # it is paused for the lease and does not run
     elif instance.lease:
         instance = replace(instance, lease=0, lease_unsure=False)
     if domain is not None and domain.active:

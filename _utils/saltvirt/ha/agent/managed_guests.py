@@ -1,5 +1,5 @@
-"""Which guests high availability keeps, as this host's agent has it: for who is about to start one
-by another way."""
+"""The guests that high availability manages, from the files of this host's agent, for functions
+that would start a guest in another way."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ FILE = f"{paths.STATE}/ha/kept.json"
 
 
 def assigned(host: str, path: str | None = None) -> list[str]:
-    """The guests for which a host feeds its watchdog: those that it has, may run, or is to get.
-    None where high availability is disarmed.
+    """Return the guests for which a host feeds its watchdog: those that it has, may run or is to
+    get. Empty if high availability is disarmed.
 
     Raises BadAnswer for a damaged file, OSError.
     """
@@ -28,7 +28,8 @@ def assigned(host: str, path: str | None = None) -> list[str]:
 
 
 def describe(name: str, path: str | None = None) -> str:
-    """Who keeps the guest, and where; nothing of one that is not kept, or is left alone for now.
+    """Return a text that says that the guest is managed, and on which host; empty if it is not
+    managed or is ignored.
 
     Raises BadAnswer for a damaged file.
     """
@@ -36,10 +37,10 @@ def describe(name: str, path: str | None = None) -> str:
     if data is None:
         return ""
     stored = store.SavedFile.from_answer(data, path or FILE)
-    # what is not decided by a majority yet may be so at any moment
+    # a majority may accept the pending registry at any moment
     for registry in (stored.pending, stored.registry):
         record = registry.guests.get(name)
         if record is not None and record.state != IGNORED:
             location = f" on {record.host}" if record.host else ""
-            return f"{name} is kept by high availability{location} (salt-run virt.ha_status)"
+            return f"{name} is managed by high availability{location} (salt-run virt.ha_status)"
     return ""

@@ -1,4 +1,4 @@
-"""The agent's memory stays in memory: on a host that swaps to a disk that hangs it feeds on."""
+"""Lock the agent's memory, so that it feeds the watchdog even if the swap device hangs."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ import os
 
 log = logging.getLogger(__name__)
 
-# Linux: all that there is now; what comes later, once it is used
+# Linux: the present memory; later memory, once it is used
 _CURRENT, _FUTURE, _ON_FAULT = 1, 2, 4
 
 
 def lock() -> None:
-    """Nothing of this process is swapped out any more. Where the kernel refuses, that is said."""
+    """Prevent this process from being swapped out. Log a warning if the kernel refuses that."""
     libc = ctypes.CDLL(None, use_errno=True)
     for flags in (_CURRENT, _FUTURE | _ON_FAULT):
         if libc.mlockall(flags):
             reason = os.strerror(ctypes.get_errno())
-            log.warning("the agent may be swapped out, and then hang with its storage: %s", reason)
+            log.warning(
+                "cannot lock the agent's memory, so it may hang with the swap device: %s", reason
+            )
             return

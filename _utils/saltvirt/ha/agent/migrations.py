@@ -1,5 +1,5 @@
-"""Guests that migrate live, away from here and to here: the target's agent is asked first, then
-libvirt does it."""
+"""Live migrations to and from this host: the agent of the target consents first, then libvirt
+migrates."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from saltvirt.host.migration import live
 
 log = logging.getLogger(__name__)
 
-# so long the target is asked; so long its word holds until libvirt is told; so long libvirt may
-# take until memory goes over: less than the target waits for it (copies.COMING_S)
+# timeouts: until the target consents; until libvirt must start after that; until memory is
+# transferred, less than the target waits for it (instances.INCOMING_WAIT_S)
 ASK_TIMEOUT_S, CONSENT_S, BEGIN_S = 15, 5, 15
 _POLL_S = 1
 FLAGS = ("LIVE", "PEER2PEER", "PERSIST_DEST", "UNDEFINE_SOURCE", "TLS", "AUTO_CONVERGE",
@@ -29,7 +29,7 @@ FLAGS = ("LIVE", "PEER2PEER", "PERSIST_DEST", "UNDEFINE_SOURCE", "TLS", "AUTO_CO
 
 @dataclass
 class OutgoingMigration:
-    """A guest on its way. asked_s: when the target was asked last."""
+    """A guest that leaves this host. requested_s: when the target was last asked."""
 
     epoch: int
     host: str
@@ -39,8 +39,9 @@ class OutgoingMigration:
 
 
 class GuestMigrations:
-    """ask: called with the target's name, the guest's and the epoch. uri: of a host's libvirt.
-    tell: called with the guest's name, the target's and the reason when it did not go."""
+    """ask: called with the names of the target and the guest, and the epoch. uri: returns libvirt's
+    URI of a host. notify: called with the names of the guest and the target, and the reason, if a
+    migration failed."""
 
     def __init__(
         self,
@@ -58,10 +59,11 @@ class GuestMigrations:
     def _instances(self) -> InstanceTable:
         return self._guests.instances
 
-    # from here
+    # outgoing
 
     def send(self, name: str, epoch: int, host: str) -> None:
-        """Said again each beat, until the guest is gone or did not go."""
+        """Migrate a guest. Called again with each heartbeat, until the guest has left or the
+        migration has failed."""
         now_s = self._clock()
         migration = self._migrations.get(name)
         if migration is None or (migration.epoch, migration.host) != (epoch, host):
@@ -69,13 +71,13 @@ class GuestMigrations:
         if migration.is_running:
             return
         if now_s - migration.began_s > ASK_TIMEOUT_S:
-            self._failed(name, migration, "its target does not take it")
+            self._failed(name, migration, "the target did not consent")
             return
         migration.requested_s = now_s
         self._ask(host, name, epoch)
 
     def handle_answer(self, host: str, name: str, epoch: int, is_accepted: bool) -> None:
-        """What the target said."""
+        """Handle the answer of the target."""
         migration = self._migrations.get(name)
         if (
             migration is None
@@ -93,7 +95,7 @@ class GuestMigrations:
         try:
             dom = self._guests.domain(name)
             if dom is None or self._clock() - migration.requested_s > CONSENT_S:
-                self._failed(name, migration, "it was too late")
+                self._failed(name, migration, "the consent of the target has expired")
                 return
             if _is_under_way(dom):
                 self._follow(name, dom, migration)
@@ -110,33 +112,34 @@ class GuestMigrations:
             self._failed(name, migration, str(exc))
 
     def _follow(self, name: str, dom: libvirt.virDomain, migration: OutgoingMigration) -> None:
-        """A migration that the agent before this one began: libvirt goes on with it."""
-        log.info("guest %s is on its way to %s already", name, migration.host)
-        with contextlib.suppress(libvirt.libvirtError):  # it is no longer here
+        """Wait for a migration that the previous agent has started: libvirt continues it."""
+        log.info("guest %s is already migrating to %s", name, migration.host)
+        with contextlib.suppress(libvirt.libvirtError):  # the domain is gone
             while _is_under_way(dom):
                 time.sleep(_POLL_S)
         if self._guests.domain(name) is None:
             self._complete(name, migration)
         else:
-            self._failed(name, migration, "its migration, which was under way already, ended here")
+            self._failed(name, migration, "the migration that was already running failed")
 
     def _complete(self, name: str, migration: OutgoingMigration) -> None:
-        log.info("guest %s has gone to %s, epoch %s", name, migration.host, migration.epoch)
+        log.info("guest %s has migrated to %s, epoch %s", name, migration.host, migration.epoch)
         self._migrations.pop(name, None)
         self._instances.drop(name)
 
     def _failed(self, name: str, migration: OutgoingMigration, reason: str) -> None:
-        log.error("guest %s did not go to %s: %s", name, migration.host, reason)
+        log.error("cannot migrate guest %s to %s: %s", name, migration.host, reason)
         self._migrations.pop(name, None)
         instance = self._instances.get(name)
         if instance is not None and instance.state == RUNNING:
             self._instances.change(name, instance.since_s, migrated=migration.epoch)
         self._notify(name, migration.host, reason)
 
-    # to here
+    # incoming
 
     def expect(self, name: str, epoch: int) -> bool:
-        """It may come in, as the agent's step has said: whether there is no copy already."""
+        """Accept a guest, as the agent's step decided. Return whether no instance of it exists
+        yet."""
         instance = self._instances.get(name)
         is_repeated = instance is not None and (instance.state, instance.epoch) == (INCOMING, epoch)
         if instance is not None and instance.state in ALIVE and not is_repeated:
@@ -147,19 +150,19 @@ class GuestMigrations:
 
 
 def _is_under_way(dom: libvirt.virDomain) -> bool:
-    """Whether libvirt is about to migrate it away. Raises libvirtError."""
+    """Whether libvirt is migrating the guest away. Raises libvirtError."""
     outgoing = libvirt.VIR_DOMAIN_JOB_OPERATION_MIGRATION_OUT
     try:
         stats = dom.jobStats()
         return bool(stats.get("type")) and stats.get("operation") == outgoing
     except libvirt.libvirtError as exc:
-        if exc.get_error_code() == libvirt.VIR_ERR_NO_SUPPORT:  # a driver without it
+        if exc.get_error_code() == libvirt.VIR_ERR_NO_SUPPORT:  # not supported by each driver
             return False
         raise
 
 
 def _watch(dom: libvirt.virDomain, done: threading.Event) -> None:
-    """Ends a migration that does not begin: its target has stopped waiting for it."""
+    """Abort a migration that transfers no memory, before the target stops waiting for it."""
     if done.wait(BEGIN_S):
         return
     with contextlib.suppress(libvirt.libvirtError):

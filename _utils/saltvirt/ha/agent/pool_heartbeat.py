@@ -1,11 +1,11 @@
-"""Beats beside the disks: written to and read from folders on file systems that hosts share.
+"""Heartbeats in folders on file systems that hosts share.
 
-A process of its own for each pool: storage that hangs stops that process, and nothing else.
+Each pool has a process of its own: storage that hangs stops only that process.
 
     python3 -m saltvirt.ha.agent pool FOLDER HOST
 
-It reads lines of JSON, a beat each, and answers each that it took with a line: what failed or
-nothing, and the beats of others.
+It reads lines of JSON, a heartbeat each, and answers each with a line: the error, if any, and the
+heartbeats of other hosts.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _OPEN_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class PoolHeartbeat:
-    """One pool as the agent sees it. argv: what runs its process. clock: of this boot. is_of:
-    whether a beat with that MAC is of the host that it names."""
+    """A pool as the agent uses it. argv: the command line of its process. clock: of this boot.
+    is_of: whether the host that a heartbeat names has signed it."""
 
     def __init__(
         self,
@@ -49,7 +49,8 @@ class PoolHeartbeat:
     ) -> None:
         self.folder, self._members, self._clock, self._is_of = folder, members, clock, is_of
         self.began_s = clock()
-        # when the last beat that it has was handed over; when others' beats were last read
+        # when the last heartbeat in the pool was queued; when the heartbeats of others were last
+        # read
         self.wrote_s: float | None = None
         self.read_s: float | None = None
         self.beats: dict[str, Heartbeat] = {}
@@ -58,15 +59,15 @@ class PoolHeartbeat:
         threading.Thread(target=self._run, name=f"pool {folder}", daemon=True).start()
 
     def write(self, beat: bytes) -> None:
-        """Hands over the newest beat; one that still waits is forgotten."""
+        """Queue the newest heartbeat, in place of one that still waits."""
         self._offer((self._clock(), beat))
 
     def silent_s(self) -> float:
-        """For how long nothing could be written."""
+        """Return the seconds since the last successful write."""
         return self._clock() - (self.began_s if self.wrote_s is None else self.wrote_s)
 
     def end(self) -> None:
-        """Ends its process, if that can be ended."""
+        """End its process, if possible."""
         self._worker.stopping = True
         self._offer(None)
         self._worker.end()
@@ -93,7 +94,7 @@ class PoolHeartbeat:
 
     def _take(self, at_s: float, reply: Any) -> None:
         trouble = reply.get("trouble")
-        message = sanitize.one_line(trouble) if trouble else "is written to"
+        message = sanitize.one_line(trouble) if trouble else "writing works"
         self._worker.log_once(f"pool {self.folder}: {message}")
         if not trouble:
             self.wrote_s = at_s
@@ -110,7 +111,7 @@ class PoolHeartbeat:
 
 
 def serve(folder: str, host: str, lines: BinaryIO, answers: BinaryIO) -> None:
-    """The process of a pool, until the agent ends."""
+    """Run the process of a pool, until the agent ends."""
 
     def exchange(line: bytes) -> dict[str, Any]:
         with open_folder(folder) as home:
@@ -122,9 +123,9 @@ def serve(folder: str, host: str, lines: BinaryIO, answers: BinaryIO) -> None:
 
 @contextlib.contextmanager
 def open_folder(folder: str) -> Iterator[int]:
-    """The handle of the folder of beats in a pool. What is done by it goes through no link, whoever
-    may write to the pool. Raises OperationFailed where others could write to the folder of beats,
-    or where no other host could see it; OSError."""
+    """Open the folder of heartbeats in a pool, and yield its handle. No symbolic link is followed,
+    because others may write to the pool. Raises OperationFailed if others could write to the
+    folder, or if no other host could see it; OSError."""
     os.stat(folder)
     real = os.path.realpath(folder)
     refuse_own_disk(real)
@@ -133,7 +134,8 @@ def open_folder(folder: str) -> Iterator[int]:
 
 
 def refuse_own_disk(real: str) -> None:
-    """Raises OperationFailed for a path on what this host alone has. real: without links."""
+    """Raise OperationFailed for a path on storage of this host only. real: without symbolic
+    links."""
     mount = max(
         (
             candidate for candidate in mounts.read()
@@ -142,18 +144,19 @@ def refuse_own_disk(real: str) -> None:
         key=lambda candidate: len(candidate.mount_point), default=None,
     )  # fmt: skip
     if mount is None or mount.mount_point == "/":
-        raise errors.OperationFailed("nothing is mounted there: it is on the host's own disk")
+        raise errors.OperationFailed(
+            "nothing is mounted there, so the folder is on the host's own disk"
+        )
     if mount.kind in mounts.LOCAL:
         raise errors.OperationFailed(
             f"{real} is on {mount.kind} at {mount.mount_point}, which no other host can write to: "
-            f"mount "
-            "the shared file system, or take the folder out of virt:ha:pools"
+            "mount the shared file system, or remove the folder from virt:ha:pools"
         )
 
 
 @contextlib.contextmanager
 def _open_path(real: str) -> Iterator[int]:
-    """The handle of a folder, by way of no link."""
+    """Open a folder without following symbolic links, and yield its handle."""
     handle = os.open("/", _OPEN_FLAGS)
     try:
         for name in real.split("/"):
@@ -168,9 +171,8 @@ def _open_path(real: str) -> Iterator[int]:
 
 @contextlib.contextmanager
 def private_folder(parent: int, name: str, forbidden_mode: int) -> Iterator[int]:
-    """The handle of a folder of ours alone, made where there is none. forbidden_mode: what others
-    may not
-    do there. Raises OperationFailed, OSError."""
+    """Open a folder of root, or create it, and yield its handle. forbidden_mode: permissions that
+    others must not have. Raises OperationFailed, OSError."""
     with contextlib.suppress(FileExistsError):
         os.mkdir(name, 0o700, dir_fd=parent)
     access = "write to" if forbidden_mode == 0o022 else "read"
@@ -191,18 +193,19 @@ def private_folder(parent: int, name: str, forbidden_mode: int) -> Iterator[int]
 
 
 def write(home: int, host: str, beat: bytes) -> None:
-    """A beat on the storage, whole. Raises OSError."""
+    """Write a heartbeat to the storage, atomically. Raises OSError."""
     store.replace(host + _SUFFIX, beat, folder=home)
 
 
 def read_peers(home: int, host: str) -> dict[str, Any]:
-    """The beats of other hosts, by name; what cannot be read, or is no beat, is left out."""
+    """Return the heartbeats of other hosts by name, without those that are invalid."""
     beats = {}
     for file in os.listdir(home):
         name = file.removesuffix(_SUFFIX)
         if file.endswith(_SUFFIX) and name != host:
             with contextlib.suppress(OSError, ValueError, RecursionError, errors.BadAnswer):
-                # one just not too deep here would be so in the answer, and end whoever reads that
+                # JSON that is nested almost too deeply would be too deep inside the reply, and end
+                # its reader
                 data = json.loads(read_file(home, file))
                 beats[name] = Heartbeat.from_answer(data, file).to_answer()
                 if isinstance(data.get(MAC), str):
@@ -211,17 +214,17 @@ def read_peers(home: int, host: str) -> dict[str, Any]:
 
 
 def read_file(home: int, name: str) -> bytes:
-    """What is in a file of ours. Raises ValueError for one of another's, OSError."""
+    """Read a file of root. Raises ValueError if it belongs to another user, OSError."""
     handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=home)
     with open(handle, "rb") as file:
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
-            raise ValueError("no file of the agents")
+            raise ValueError("the file does not belong to the agent")
         return file.read(_MAX_BYTES)
 
 
 def worker_argv(folder: str, host: str, worker: str = "pool") -> list[str]:
-    """What runs a process of a pool: this program again."""
+    """Return the command line of a worker process: this program again."""
     program = os.path.abspath(sys.argv[0])
     command = [program] if program.endswith(".pyz") else ["-m", "saltvirt.ha.agent"]
     return [sys.executable, *command, worker, folder, host]

@@ -1,8 +1,8 @@
-"""By what a host proves that a beat on a shared pool is its own.
+"""Keys that authenticate heartbeats on a shared pool.
 
-Whoever is root on the storage, or on another client of it, can write files there. So each agent has
-a key, which it tells its peers over TLS alone, and seals by it what it writes to pools. All keys
-are in a file in memory, for the agent's restart while the network is away.
+Root on the storage, or on another client of it, can write files there. Therefore each agent has a
+key, sends it to its peers over TLS only, and signs with it what it writes to pools. All keys are in
+a file in memory, in case the agent restarts while the network is down.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ _BYTES = 32
 
 @dataclass(frozen=True)
 class PoolKeyFile(Message):
-    """The file. own: of this host; peers: as each has told it."""
+    """The file. local_key: of this host; peers: the keys that peers have sent."""
 
     own: str
     peers: dict[str, str] = field(default_factory=dict)
 
 
 class PoolKeys:
-    """path: of the file. One that cannot be read is made anew: peers tell their keys again."""
+    """path: of the file. If it cannot be read, a new key is created, and peers send theirs
+    again."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -46,11 +47,11 @@ class PoolKeys:
 
     @property
     def local_key(self) -> str:
-        """For peers alone."""
+        """The key of this host, to send to peers only."""
         return self._keys.own
 
     def receive(self, beats: Mapping[str, ReceivedHeartbeat]) -> None:
-        """Takes in what peers told by the network."""
+        """Store the keys in heartbeats that arrived over the network."""
         reported = {
             name: arrived.beat.pool_key for name, arrived in beats.items() if arrived.beat.pool_key
         }
@@ -60,16 +61,17 @@ class PoolKeys:
             self._write()
 
     def seal(self, beat: Heartbeat) -> bytes:
-        """The beat as it is written to a pool."""
+        """Return a heartbeat, signed, for a pool."""
         fields = beat.to_answer()
         return json.dumps({**fields, MAC: _mac(self._keys.own, fields)}).encode()
 
     def is_of(self, beat: Heartbeat, mac: str) -> bool:
-        """Whether the host has sealed that beat: by the key that it told last."""
+        """Whether the host has signed that heartbeat with its last key."""
         key = self._keys.peers.get(beat.host)
         if key is None:
             return False
-        # bytes, for compare_digest refuses a text that is not ASCII, and anybody may write one
+        # bytes, because compare_digest refuses strings that are not ASCII, and the file may contain
+        # any
         return hmac.compare_digest(
             _mac(key, beat.to_answer()).encode(), mac.encode(errors="replace")
         )
@@ -80,7 +82,8 @@ class PoolKeys:
 
 
 def _mac(key: str, fields: Mapping[str, object]) -> str:
-    """Of the beat as whoever reads it has it: there a whole number may be one with a point."""
+    """Sign the heartbeat in the form in which the reader has it: an integer may be a float
+    there."""
     data = Heartbeat.from_answer(fields, "a beat").to_answer()
     return hmac.new(
         key.encode(), json.dumps(data, sort_keys=True).encode(), hashlib.sha256

@@ -1,4 +1,5 @@
-"""The service: each beat it steps, writes down, tells and acts, as ``agent.AgentStep`` has it."""
+"""The service: with each heartbeat it computes a step, saves it, sends it and acts
+(``AgentStep``)."""
 
 from __future__ import annotations
 
@@ -40,23 +41,23 @@ from saltvirt.system import boot
 
 log = logging.getLogger(__name__)
 
-# what it is asked to do, by a signal
+# requests by signals
 STOP, RESTART = "stop", "again"
 _STOP_QUERY_S = 5
-# where libvirt's daemon of that URI has the definitions of guests
+# where libvirt stores the definitions of guests, by URI
 _DEFINITION_FOLDERS = {"qemu:///system": "/etc/libvirt/qemu"}
-# a beat waits so long for the disk, and the watchdog is fed so often, in beats
+# maximum wait for the disk, and feeding interval of the watchdog, in heartbeats
 _DISK_BEATS, _FEED_BEATS = 0.25, 0.5
 
 
 def boottime() -> float:
-    """The clock of this boot. It counts while the host sleeps, too, and nobody sets it."""
+    """Return the clock of this boot. It continues while the host sleeps, and cannot be set."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class Service:
-    """One agent. clock: see ``boottime``. trial: why what is on the disk now cannot take over, or
-    nothing. program: the digest of the one that runs."""
+    """The agent. clock: see ``boottime``. trial: returns why the files on disk cannot take over, or
+    nothing. program: the digest of the running program."""
 
     def __init__(
         self,
@@ -82,7 +83,7 @@ class Service:
             settings.watchdog, self.policy.watchdog_s, self.state.watchdog_s
         )
         self.feeder = Feeder(self.watchdog, clock, _FEED_BEATS * self.policy.beat_s)
-        # it feeds it while it holds the lease, whether that was before its restart or after
+        # feed the watchdog while the lease holds, including one from before a restart
         may_be_armed = self.state.believed or self.store.opened
         feed_lease_s = agent_facts.feed_lease_s(self.state, self.policy)
         if may_be_armed and safety.lease_holds(leased_s, clock(), feed_lease_s):
@@ -141,10 +142,10 @@ class Service:
         self._masters_heard: set[str] = set()
         self._last_message = ""
 
-    # its life
+    # life cycle
 
     def run(self) -> str:
-        """Until it has ended: STOP, or AGAIN when it is to be run anew."""
+        """Run until the end. Return STOP, or RESTART if it is to run again."""
         for name in self.settings.members:
             if name != self.settings.host:
                 self.network.add_peer(name, *self.settings.endpoint(name))
@@ -163,20 +164,20 @@ class Service:
         return self.exit_reason
 
     def beat(self) -> None:
-        """One beat; whatever goes wrong, the next one follows."""
+        """Run one heartbeat. An error does not prevent the next one."""
         try:
             self.listen()
             if not self.instances.is_known:
-                self.log_once("waits for libvirt: it may have guests")
+                self.log_once("waiting for libvirt, which may have guests")
                 return
             self.run_step(self.clock())
-        except Exception as exc:  # an agent that ends is a host that is lost
-            log.exception("a beat failed: %s", exc)
+        except Exception as exc:  # if the agent ended, the host would be fenced
+            log.exception("a heartbeat failed: %s", exc)
 
     def close(self) -> None:
-        """Ends what it began. The watchdog stays as it is, but for one of which nobody knows that
-        it is armed; it is fed to the last: a disk that is slow, or storage that hangs, delays the
-        end, and whoever is run next feeds it a while later."""
+        """Release all resources. The watchdog stays armed, unless no other machine knows that it is
+        armed. Feed it until the end: a slow disk or storage that hangs delays the end, and the next
+        agent feeds it only some time later."""
         self.disk.end()
         if self.exit_reason == RESTART and not self.state.believed:
             self.watchdog.disarm()
@@ -194,7 +195,7 @@ class Service:
         self.store.unlock()
 
     def on_signal(self, number: int, _frame: object) -> None:
-        """SIGTERM: it is to end in order. SIGHUP: it is to run anew, as it is."""
+        """SIGTERM: stop in order. SIGHUP: restart with the files on disk."""
         if number == signal.SIGHUP:
             threading.Thread(target=self._renew, name="trial", daemon=True).start()
         else:
@@ -202,7 +203,7 @@ class Service:
         self.wake.set()
 
     def _renew(self) -> None:
-        """Runs anew by what is on the disk, if that can; else it goes on as it is."""
+        """Restart with the files on disk if they can take over; otherwise continue."""
         if not self._trial_lock.acquire(blocking=False):
             return
         try:
@@ -210,13 +211,16 @@ class Service:
         finally:
             self._trial_lock.release()
         if problem:
-            log.error("goes on by the old program and settings, for the new ones fail: %s", problem)
+            log.error(
+                "continuing with the old program and settings, because the new ones fail: %s",
+                problem,
+            )
         else:
             self.exit_reason = self.exit_reason or RESTART
             self.wake.set()
 
     def listen(self) -> None:
-        """Listens, as soon as it can."""
+        """Listen, as soon as possible."""
         if self._listens:
             return
         host, members = self.settings.host, set(self.settings.members)
@@ -231,15 +235,15 @@ class Service:
         self.store.save(saved)
 
     def log_once(self, text: str) -> None:
-        """Logs a trouble once, not at each beat."""
+        """Log a problem unless it was the last one."""
         if text != self._last_message:
             log.warning("%s", text)
         self._last_message = text
 
-    # a step
+    # steps
 
     def run_step(self, now_s: float) -> None:
-        """Steps, feeds, tells, acts. What it says is written down before."""
+        """Compute a step, save it, feed the watchdog, send the heartbeat, run the actions."""
         step = self.durable_step(self.view(now_s), now_s)
         if step is None:
             return
@@ -258,7 +262,8 @@ class Service:
         self._last_actions = actions
 
     def _feed(self, step: agent.AgentStep) -> None:
-        """While the lease of this step holds, if it says so; by what others may count on."""
+        """Allow feeding while the lease of this step holds, with the timeouts that other machines
+        assume."""
         feeds = any(action.kind == agent_view.FEED for action in step.actions)
         lease_s = agent_facts.feed_lease_s(step.state, self.policy)
         self.feeder.feed_until((step.state.lease_from_s or 0) + lease_s if feeds else None)
@@ -266,7 +271,7 @@ class Service:
             self.watchdog.accept_timeout(step.state.watchdog_s)
 
     def durable_step(self, view: AgentView, now_s: float) -> agent.AgentStep | None:
-        """A step of which all is written down that must be."""
+        """Return a step whose commitments are on disk."""
         step = state_disk.durable_step(self.state, view, now_s, self.policy, self.disk)
         try:
             self.store.opened = self.watchdog.is_armed
@@ -280,7 +285,7 @@ class Service:
         return step
 
     def view(self, now_s: float) -> AgentView:
-        """What it sees now."""
+        """Return the input of a step."""
         beats = {k: v for k, v in self.inbox.beats.items() if k in self.settings.members}
         self.keys.receive(beats)
         return AgentView(
@@ -301,13 +306,13 @@ class Service:
         )
 
     def silent(self) -> dict[str, float]:
-        """Pools that could not be written to for long."""
+        """Return the pools that could not be written to for a longer time."""
         durations = {pool.folder: round(pool.silent_s(), 1) for pool in self.pools}
         limit_s = self.policy.suspect_s / 2
         return {folder: silent_s for folder, silent_s in durations.items() if silent_s >= limit_s}
 
     def stored(self, now_s: float) -> dict[str, ReceivedHeartbeat]:
-        """Beats of peers on pools that were read not long ago, the newest of each."""
+        """Return the newest heartbeat of each peer from pools that were read recently."""
         beats: dict[str, ReceivedHeartbeat] = {}
         for pool in self.pools:
             if pool.read_s is None or now_s - pool.read_s > self.policy.suspect_s:
@@ -319,7 +324,7 @@ class Service:
         return {name: arrived for name, arrived in beats.items() if name != self.settings.host}
 
     def recorded_names(self) -> set[str]:
-        """Guests that it keeps a record of already."""
+        """Return the guests that are in the agent's registries."""
         return {*self.state.saved.registry.guests, *self.state.saved.pending.guests}
 
     def _update_guests(self) -> None:
@@ -330,7 +335,7 @@ class Service:
         self.guests.owned = self.owned()
 
     def managed(self) -> frozenset[str]:
-        """Guests that nobody but the manager starts: none of those that are left to a person."""
+        """Return the guests that only HA may start, without those that are ignored."""
         return frozenset(
             name
             for registry in (self.state.saved.registry, self.state.saved.pending)
@@ -339,21 +344,22 @@ class Service:
         )
 
     def owned(self) -> frozenset[str]:
-        """Guests that are this host's in this boot."""
+        """Return the guests that belong to this host in this boot."""
         host_boot, guests = (self.state.host, self.state.boot), self.state.saved.registry.guests
         return frozenset(
             name for name, record in guests.items() if (record.host, record.boot) == host_boot
         )
 
     def names(self) -> frozenset[str]:
-        """Guests of high availability, those of a registry that is about to be kept among them."""
+        """Return all managed guests, including those of a registry that is about to be stored."""
         names = self.recorded_names()
         for arrived in self.inbox.leader_messages.values():
             names |= set(arrived.message.registry.guests) if arrived.message.registry else set()
         return frozenset(names)
 
     def agents(self) -> dict[str, int]:
-        """Guests here whose agents are to be asked, and for how long each may be silent."""
+        """Return the guests of this host whose guest agents are to be queried, and for how long
+        each may be silent."""
         records = self.state.saved.registry.guests
         return {
             name: record.agent_silent_s
@@ -362,17 +368,18 @@ class Service:
         }
 
     def stop_reason(self, now_s: float) -> str:
-        """What its machine asks of it; it may begin to shut down while the agent ends."""
+        """Return why the agent is asked to stop. A shutdown of the host may begin while the agent
+        stops."""
         if self.stop_request and now_s - self._stop_query_s >= _STOP_QUERY_S:
             reason = shutdown_reason.detect()
             self.stop_request = self.stop_request if reason == agent_view.STOP else reason
             self._stop_query_s = now_s
         return self.stop_request
 
-    # what it says
+    # output
 
     def send_beat(self, beat: Heartbeat) -> None:
-        """To masters, to peers, to pools: to each what it needs of it."""
+        """Send the heartbeat to masters, peers and pools, each with the fields that it needs."""
         digest = self.guests.definition_cache.digest(self.state.saved.registry.guests)
         master_frame = frames.frame(
             frames.BEAT, replace(beat.to_master(), definitions=digest).to_answer()
@@ -391,14 +398,14 @@ class Service:
             pool.write(sealed)
 
     def send_definition(self, definition: GuestDefinition) -> None:
-        """libvirt's definition of a guest has changed."""
+        """Send a definition that has changed in libvirt."""
         self._definitions[definition.name] = definition
         frame = frames.frame(frames.DEFINITION, definition.body())
         for name in self.settings.masters:
             self.network.send(name, frame)
 
     def share_definitions(self) -> None:
-        """Definitions of guests that are this host's go beside the disks, too."""
+        """Write the definitions of this host's guests to the shared pools."""
         guests = self.state.saved.registry.guests
         for name in set(self._definitions) - self.guests.names:
             self._definitions.pop(name, None)
@@ -412,21 +419,21 @@ class Service:
             shelf.update(shared, guests, self.instances.is_defined)
 
     def send_fence_result(self, master: str, result: FenceReply) -> None:
-        """How a fence ended that a master has had run here."""
+        """Send the result of a fence that ran here to the master that requested it."""
         self.network.send(master, frames.frame(frames.FENCED, result.to_answer()))
 
     def ask(self, host: str, guest: str, epoch: int) -> None:
-        """Asks a peer whether a guest may come in."""
+        """Ask a peer whether a guest may migrate to it."""
         self.network.send(host, frames.frame(frames.INCOMING, {"guest": guest, "epoch": epoch}))
 
     def journal(self, action: AgentAction) -> None:
-        """For the log, and the masters' journal."""
+        """Log an action, and send it to the masters' journal."""
         summary = " ".join(part for part in (action.kind, action.guest, action.host) if part)
         log.info("%s: %s", summary, action.reason)
         self._send_journal(summary, action.guest, action.reason)
 
     def report_stayed(self, guest: str, host: str, reason: str) -> None:
-        """A guest that did not go to a host: libvirt's words are for a person on the master."""
+        """Report to the masters' journal why a migration failed, with libvirt's message."""
         self._send_journal(f"no migration of {guest} to {host}", guest, reason)
 
     def _send_journal(self, action: str, guest: str, reason: str) -> None:
@@ -434,10 +441,10 @@ class Service:
         for name in self.settings.masters:
             self.network.send(name, frames.frame(frames.JOURNAL, body))
 
-    # what it is told beside beats and calls
+    # requests
 
     def handle_requests(self) -> None:
-        """All that waits; whatever goes wrong with one, the next one follows."""
+        """Handle all waiting requests. An error does not affect the next one."""
         self.check_masters()
         with contextlib.suppress(queue.Empty):
             while True:
@@ -446,13 +453,13 @@ class Service:
                     self._handle(request)
                 except (errors.VirtError, OSError) as exc:
                     log.warning(
-                        "%s of %s: %s", request.kind, request.sender, sanitize.one_line(exc)
+                        "%s from %s: %s", request.kind, request.sender, sanitize.one_line(exc)
                     )
-                except Exception as exc:  # as in a beat
-                    log.exception("%s of %s failed: %s", request.kind, request.sender, exc)
+                except Exception as exc:  # as in beat()
+                    log.exception("%s from %s failed: %s", request.kind, request.sender, exc)
 
     def check_masters(self) -> None:
-        """One that is new, or back, is told all definitions."""
+        """Send all definitions again if a master is new or back."""
         limit_s = 2 * self.policy.suspect_s
         heard = {
             name
@@ -477,7 +484,7 @@ class Service:
             return
         guest, epoch = _text(body, "guest"), body.get("epoch")
         if not isinstance(epoch, int):
-            raise errors.BadAnswer("no epoch")
+            raise errors.BadAnswer("the request has no epoch")
         if request.kind == frames.INCOMING_ANSWER:
             self.migrations.handle_answer(request.sender, guest, epoch, body.get("yes") is True)
             return
@@ -485,7 +492,7 @@ class Service:
         self.network.send(request.sender, frames.frame(frames.INCOMING_ANSWER, reply))
 
     def consents(self, guest: str, epoch: int) -> bool:
-        """Whether a guest may come in, and nothing of it is here."""
+        """Whether a guest may migrate to this host, and no instance of it exists here."""
         now_s = self.clock()
         silent_pools = {
             pool.folder for pool in self.pools if pool.silent_s() > self.policy.suspect_s
@@ -505,10 +512,10 @@ class Service:
             and self.migrations.expect(guest, epoch)
         )
 
-    # what it does
+    # actions
 
     def perform(self, action: AgentAction, is_new: bool) -> None:
-        """One action. Nothing here waits for libvirt or storage."""
+        """Run an action. Nothing here waits for libvirt or storage."""
         if is_new:
             self.journal(action)
         handlers: dict[str, Callable[[], None]] = {
@@ -531,8 +538,8 @@ class Service:
         handlers[action.kind]()
 
     def arm(self) -> None:
-        """Arms the watchdog. That is written down before: the agent may be killed right then, and
-        the next one is to feed it."""
+        """Arm the watchdog. Record it first: the agent may be killed at this moment, and its
+        successor must feed the watchdog."""
         self.store.opened = True
         try:
             self.store.save_runtime(self.state)
@@ -542,12 +549,12 @@ class Service:
         self.watchdog.arm()
 
     def end(self, reason: str) -> None:
-        """It has ended."""
+        """Stop the service."""
         self.watchdog.disarm()
         self.exit_reason = reason
 
     def renew(self) -> None:
-        """As if the host had booted: none of its guests runs."""
+        """Start over, as after a boot of the host, because none of its guests runs."""
         state: AgentState = self.state.after_reboot()
         self.store.renew(state.boot)
         self.instances.clear()
@@ -557,5 +564,5 @@ class Service:
 def _text(body: dict[str, object], key: str) -> str:
     value = body.get(key)
     if not isinstance(value, str) or not value:
-        raise errors.BadAnswer(f"no {key}")
+        raise errors.BadAnswer(f"the request has no {key}")
     return value

@@ -1,4 +1,4 @@
-"""What an agent is told, in a file that root alone can write: /etc/salt-virt/ha.json."""
+"""The settings of an agent, in a file that only root can write: /etc/salt-virt/ha.json."""
 
 from __future__ import annotations
 
@@ -21,11 +21,10 @@ PATH = "/etc/salt-virt/ha.json"
 @dataclass(frozen=True)
 class AgentSettings(Message):
     """host: its own name, as in its certificate. members: all hosts, each with its address, or
-    ADDRESS:PORT. masters: names in the certificates of those that may lead. port: where it
-    listens. watchdog: the device; None: there is none. pools: folders of file systems that hosts
-    share. pki: where the certificates are. state, run: folders of its own. uri: libvirt's. policy:
-    fields of HaPolicy.
-    """
+    ADDRESS:PORT. masters: the names in the certificates of those that may lead. port: where it
+    listens. watchdog: the device; None: none. pools: folders of file systems that hosts share. pki:
+    the folder of the certificates. state, run: folders of the agent. uri: of libvirt. policy:
+    fields of HaPolicy."""
 
     host: str
     members: dict[str, str]
@@ -41,17 +40,17 @@ class AgentSettings(Message):
 
     @property
     def ha_policy(self) -> HaPolicy:
-        """The HaPolicy that the policy's fields make."""
+        """The HaPolicy with the configured fields."""
         return HaPolicy(**self.policy)
 
     @property
     def digest(self) -> str:
-        """Of what all machines must have alike."""
+        """The digest of the settings that must be the same on all machines."""
         return settings_digest(self.ha_policy, self.members, self.masters, self.pools)
 
     @property
     def credentials(self) -> tls.PeerCredentials:
-        """Those of the host's libvirt."""
+        """The certificates of the host's libvirt."""
         base = f"{self.pki}/libvirt"
         return tls.PeerCredentials(
             ca=f"{self.pki}/CA/cacert.pem",
@@ -61,12 +60,12 @@ class AgentSettings(Message):
         )
 
     def endpoint(self, member: str) -> tuple[str, int]:
-        """(address, port) of a member's agent."""
+        """Return (address, port) of a member's agent."""
         return addresses.parse(self.members[member], self.port)
 
 
 def read(path: str = PATH) -> AgentSettings:
-    """The settings in a file. Raises InvalidInput, NotFound."""
+    """Read the settings from a file. Raises InvalidInput, NotFound."""
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as exc:
@@ -74,12 +73,12 @@ def read(path: str = PATH) -> AgentSettings:
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as exc:
-        raise errors.InvalidInput(f"{path} is no JSON: {exc}") from exc
+        raise errors.InvalidInput(f"{path} is not valid JSON: {exc}") from exc
     return parse(data, path)
 
 
 def parse(data: object, source: str) -> AgentSettings:
-    """The settings in plain data. Raises InvalidInput."""
+    """Parse the settings. Raises InvalidInput."""
     settings = AgentSettings.from_answer(data, source)
     unknown = set(data) - {item.name for item in dataclasses.fields(settings)}  # type: ignore[call-overload]
     problems = [f"unknown settings {', '.join(sorted(unknown))}"] if unknown else []
@@ -102,30 +101,34 @@ def _names(settings: AgentSettings) -> list[str]:
     )
     for name in (*settings.members, *settings.masters):
         if not 0 < len(name) <= tls.MAX_NAME_LENGTH or "/" in name or name.startswith("."):
-            problems.append(f"{units.short_repr(name)} is no name of a certificate")
+            problems.append(f"{units.short_repr(name)} cannot be the name of a certificate")
     duplicates = set(settings.members) & set(settings.masters)
-    return problems + [f"{name} is a member and a master" for name in sorted(duplicates)]
+    return problems + [f"{name} is both a member and a master" for name in sorted(duplicates)]
 
 
 def _paths(settings: AgentSettings) -> list[str]:
     paths = [settings.pki, settings.state, settings.run, *settings.pools]
     paths += [settings.watchdog] if settings.watchdog else []
-    return [f"{units.short_repr(path)} is no absolute path" for path in paths if path[:1] != "/"]
+    return [
+        f"{units.short_repr(path)} is not an absolute path" for path in paths if path[:1] != "/"
+    ]
 
 
 def policy_problems(values: dict[str, Any]) -> list[str]:
-    """What is wrong in the times and counts that all machines have alike, one sentence each."""
+    """Return what is wrong with the times and counts that must be the same on all machines."""
     policy_fields = {item.name: item for item in dataclasses.fields(HaPolicy)}
     problems = [f"policy.{name} is unknown" for name in values if name not in policy_fields]
     for name, value in values.items():
         if name == "shutdown_policy":
             if value not in SHUTDOWN_POLICIES:
-                problems.append(f"policy.{name} is none of {', '.join(SHUTDOWN_POLICIES)}")
+                problems.append(f"policy.{name} must be one of {', '.join(SHUTDOWN_POLICIES)}")
         elif isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e9:
-            problems.append(f"policy.{name} is not a number from 0")
+            problems.append(f"policy.{name} must be a number from 0")
     if problems:
         return problems
     policy = HaPolicy(**values)
     if not 0 < policy.beat_s < min(policy.suspect_s, policy.feed_lease_s, policy.watchdog_s) / 2:
-        problems.append("policy: a beat must be shorter than half of every time that waits for one")
+        problems.append(
+            "policy: beat_s must be shorter than half of suspect_s, feed_lease_s and watchdog_s"
+        )
     return problems

@@ -1,11 +1,11 @@
-"""Definitions of guests beside their disks: for a person, or a master, that has lost all others.
+"""Copies of definitions on the shared pools, for an operator or a master that has lost all others.
 
-Nothing reads them here. A process of its own for each pool, which may hang as its storage does.
+HA does not read them. Each pool has a process of its own, which may hang with its storage.
 
     python3 -m saltvirt.ha.agent definitions FOLDER HOST
 
-It reads lines of JSON, ``name`` and ``xml`` (null: it goes), and answers each with a line: what
-failed, or nothing.
+It reads lines of JSON, ``name`` and ``xml`` (null: remove it), and answers each with a line: the
+error, if any.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from saltvirt.ha.agent.definitions import GuestDefinition
 from saltvirt.ha.agent.worker_process import WorkerProcess, serve_lines
 
 FOLDER = "definitions"
-# what another host has written over is written again within this time
+# interval after which a copy is written again, in case another host has overwritten it
 REWRITE_S, _RETRY_S = 600, 30
 
 
 class SharedDefinitions:
-    """One pool. argv: what runs its process. clock: of this boot."""
+    """The copies on one pool. argv: the command line of its process. clock: of this boot."""
 
     def __init__(self, folder: str, argv: Sequence[str], clock: Callable[[], float]) -> None:
         self.folder, self._clock = folder, clock
@@ -44,10 +44,9 @@ class SharedDefinitions:
         guests: Collection[str],
         is_defined: Callable[[str], bool],
     ) -> None:
-        """owned: those of the guests that are this host's. guests: all of high availability. One
-        that
-        is none any more goes when libvirt has it no longer; of others this host forgets that it
-        has kept them."""
+        """Queue changes. owned: the definitions of this host's guests. guests: all managed guests.
+        The copy of a guest that is no longer managed is removed once libvirt no longer has the
+        guest. For guests of other hosts this host forgets its copies."""
         now_s = self._clock()
         with self._guard:
             for name, definition in owned.items():
@@ -66,7 +65,7 @@ class SharedDefinitions:
                 self._wakeup.set()
 
     def end(self) -> None:
-        """Ends its process, if that can be ended."""
+        """End its process, if possible."""
         self._worker.stopping = True
         self._wakeup.set()
         self._worker.end()
@@ -96,11 +95,11 @@ class SharedDefinitions:
     def _check_reply(self, reply: Any) -> None:
         if trouble := reply.get("trouble"):
             raise errors.OperationFailed(str(trouble))
-        self._worker.log_once(f"definitions are kept in {self.folder}, too")
+        self._worker.log_once(f"definitions are copied to {self.folder}")
 
 
 def serve(folder: str, host: str, lines: BinaryIO, answers: BinaryIO) -> None:
-    """The process of a pool, until nothing is left to do."""
+    """Run the process of a pool, until nothing is left to do."""
 
     def take(line: bytes) -> dict[str, Any]:
         request = json.loads(line)
@@ -111,8 +110,8 @@ def serve(folder: str, host: str, lines: BinaryIO, answers: BinaryIO) -> None:
 
 
 def put(folder: str, host: str, name: str, xml: str | None) -> None:
-    """A definition into the pool, whole or not at all; None: it goes. What is there already is left
-    as it is. Raises OperationFailed where others could read it, OSError."""
+    """Write a definition to the pool atomically; None: remove it. An equal file is not written
+    again. Raises OperationFailed if others could read it, OSError."""
     with (
         pool_heartbeat.open_folder(folder) as beats,
         pool_heartbeat.private_folder(beats, FOLDER, 0o077) as home,
@@ -129,7 +128,7 @@ def _put(home: int, host: str, file: str, xml: str | None) -> None:
     with contextlib.suppress(OSError, ValueError):
         if pool_heartbeat.read_file(home, file) == data:
             return
-    # of two hosts that write at once each has a file of its own until it is whole
+    # two hosts may write at the same time: each uses a temporary file of its own
     temporary = f".{host}"
     store.replace(temporary, data, folder=home)
     os.rename(temporary, file, src_dir_fd=home, dst_dir_fd=home)

@@ -1,4 +1,4 @@
-"""Why the service is asked to end: alone, or because its host goes down."""
+"""Detect why the service is asked to stop: alone, or because its host shuts down."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SHUTDOWN_TARGETS = ("poweroff.target", "halt.target", "shutdown.target", "exit.
 
 
 def detect(ask: tuple[str, ...] = _ASK) -> str:
-    """STOP, SHUTDOWN or REBOOT: what systemd is about."""
+    """Return STOP, SHUTDOWN or REBOOT, from systemd's current jobs."""
     try:
         result = subprocess.run(ask, capture_output=True, text=True, timeout=_ASK_S, check=False)
     except (OSError, subprocess.TimeoutExpired):
@@ -22,7 +22,7 @@ def detect(ask: tuple[str, ...] = _ASK) -> str:
 
 
 def from_jobs(text: str) -> str:
-    """The same, from systemd's list of jobs."""
+    """Return the same from the output of systemctl list-jobs."""
     rows = [line.split() for line in text.splitlines()]
     starting = {row[1] for row in rows if len(row) >= 3 and row[2] == "start"}
     if starting & set(_REBOOT_TARGETS):

@@ -1,7 +1,7 @@
-"""What the agent keeps: over a loss of power in one folder, over its own restart in another.
+"""Files of the agent: one folder survives a power failure, another one a restart of the agent.
 
-A file is replaced in one step, and on the disk before it counts. One that is damaged ends the
-agent: it may have held a promise.
+A file is replaced atomically, and is on disk before it counts. A damaged file ends the agent,
+because it may have contained a commitment.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from saltvirt.schema import AnyMessage, Message
 
 @dataclass(frozen=True)
 class SavedFile(Message):
-    """``Kept``, as it is written."""
+    """A ``SavedAgentState`` in its file."""
 
     promises: dict[str, FenceVote]
     pledges: dict[str, HostState]
@@ -37,7 +37,8 @@ class SavedFile(Message):
 
 @dataclass(frozen=True)
 class BootFile(Message):
-    """boot_id: of which run of the kernel; boot: its number, which rises with each."""
+    """boot_id: identifies the boot of the kernel; boot: its number, which increases with each
+    boot."""
 
     boot_id: str
     boot: int
@@ -45,8 +46,8 @@ class BootFile(Message):
 
 @dataclass(frozen=True)
 class Runtime(Message):
-    """Of an AgentState what outlives the agent, but not its host. lease_from_s: as there, by the
-    clock of this boot. opened: its watchdog is open, or was about to be."""
+    """The part of an AgentState that survives the agent, but not its host. lease_from_s: by the
+    clock of this boot. opened: the watchdog's device is open, or was about to be opened."""
 
     boot_id: str
     boot: int
@@ -64,12 +65,12 @@ class Runtime(Message):
 
 
 class NotDurable(OSError):
-    """A file was replaced, and nobody knows whether that would outlive a loss of power."""
+    """A file was replaced, but may not survive a power failure."""
 
 
 class AgentStore:
-    """The agent's files. state: a folder on the disk; run: one in memory. boot_id: of this run of
-    the kernel. opened: see Runtime; what ``remember`` is to write."""
+    """state: a folder on disk; run: a folder in memory. boot_id: of this boot of the kernel.
+    opened: see Runtime; ``save_runtime`` writes it."""
 
     def __init__(self, state: str, run: str, boot_id: str) -> None:
         self.state_folder, self.run_folder, self.boot_id = state, run, boot_id
@@ -78,28 +79,28 @@ class AgentStore:
         self._runtime: Runtime | None = None
 
     def lock(self) -> None:
-        """Raises OperationFailed where another agent is at work."""
+        """Raise OperationFailed if another agent is running."""
         self._make_folders()
         path = f"{self.run_folder}/agent.lock"
         self._lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as exc:
-            raise errors.OperationFailed(f"another agent holds {path}") from exc
+            raise errors.OperationFailed(f"another agent has locked {path}") from exc
 
     def _make_folders(self) -> None:
         for folder in (self.state_folder, self.run_folder):
             os.makedirs(folder, 0o700, exist_ok=True)
 
     def unlock(self) -> None:
-        """Another agent may be at work."""
+        """Allow another agent to run."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
 
     def begin(self, host: str, now_s: float) -> tuple[AgentState, float | None]:
-        """(The state to begin with, since when the lease is held that it had before its restart, or
-        None). Raises BadAnswer for a damaged file, OSError."""
+        """Return the initial state, and since when the lease from before a restart is held, or
+        None. Raises BadAnswer for a damaged file, OSError."""
         self._make_folders()
         stored = self._read(self._saved_path, SavedFile)
         saved = _convert(stored, SavedAgentState) if stored else SavedAgentState()
@@ -116,12 +117,12 @@ class AgentStore:
         return before.after_restart(now_s), old.lease_from_s
 
     def save(self, saved: SavedAgentState) -> None:
-        """On the disk when this returns. Raises OSError."""
+        """Write the state to disk. Raises OSError."""
         replace(self._saved_path, text(_convert(saved, SavedFile)))
 
     def save_runtime(self, state: AgentState) -> None:
-        """What the agent's restart must find. Raises OSError where something has changed that it
-        must."""
+        """Write what a restart of the agent needs. Raises OSError if a field other than the time
+        has changed."""
         excluded = ("boot_id", "opened")
         names = [item.name for item in dataclasses.fields(Runtime) if item.name not in excluded]
         values = {name: getattr(state, name) for name in names}
@@ -135,12 +136,13 @@ class AgentStore:
         self._runtime = new
 
     def renew(self, boot: int) -> None:
-        """The number of this boot, from now on."""
+        """Set the number of this boot."""
         replace(self._boot_path, text(BootFile(self.boot_id, boot)))
 
     def _boot(self, runtime: Runtime | None) -> int:
-        """The first is the time: a host that was installed anew begins above what others know. One
-        that has lost the file since it booted has not booted again: its guests may run."""
+        """Return the number of this boot. The first one is the time, so that a reinstalled host
+        begins above what other machines know. If the file was lost during this boot, keep the
+        number: the host's guests may run."""
         stored = self._read(self._boot_path, BootFile)
         if stored is not None and stored.boot_id == self.boot_id:
             return stored.boot
@@ -152,13 +154,13 @@ class AgentStore:
         return boot
 
     def check(self) -> None:
-        """Raises BadAnswer for a file that cannot be read, OSError."""
+        """Raise BadAnswer or OSError if a file cannot be read."""
         self._read(self._saved_path, SavedFile)
         self._read(self._boot_path, BootFile)
         self._read(self._runtime_path, Runtime)
 
     def may_be_armed(self) -> bool:
-        """Whether an agent of this boot may have left its watchdog armed; in doubt, yes."""
+        """Whether an agent of this boot may have left its watchdog armed; if unknown, True."""
         try:
             old = self._read(self._runtime_path, Runtime)
         except (errors.BadAnswer, OSError):
@@ -195,7 +197,7 @@ def _without_time(runtime: Runtime) -> Runtime:
 
 
 def read(path: str) -> Any:
-    """The JSON in a file, None where there is no such file. Raises BadAnswer, OSError."""
+    """Return the JSON of a file; None if the file does not exist. Raises BadAnswer, OSError."""
     try:
         with open(path, "rb") as file:
             data = file.read()
@@ -205,14 +207,14 @@ def read(path: str) -> Any:
         return json.loads(data)
     except (ValueError, RecursionError) as exc:
         raise errors.BadAnswer(
-            f"{path} is damaged: {exc}. It may have held a promise: disarm high availability, shut "
-            "down this host's guests, then remove the file"
+            f"{path} is damaged: {exc}. It may have contained a commitment: disarm high "
+            "availability, shut down the guests of this host, then remove the file"
         ) from exc
 
 
 def replace(path: str, data: bytes, durable: bool = True, folder: int | None = None) -> None:
-    """Replaces a file in one step; durable: it is on the disk when this returns. folder: the handle
-    of the one that a path without a slash is in. Raises OSError."""
+    """Replace a file atomically. durable: it is on disk when this returns. folder: the handle of
+    the folder for a path without a slash. Raises OSError."""
     new = f"{path}.new"
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
     handle = os.open(new, flags, 0o600, dir_fd=folder)
@@ -235,7 +237,7 @@ def replace(path: str, data: bytes, durable: bool = True, folder: int | None = N
 
 
 def sync_folder(folder: str | int) -> None:
-    """What was renamed in a folder, by its path or its handle, is on the disk. Raises OSError."""
+    """Write the renames in a folder, given by path or handle, to disk. Raises OSError."""
     if isinstance(folder, int):
         os.fsync(folder)
         return

@@ -1,4 +1,4 @@
-"""What the agent runs by now, and whether it could run by what is on the disk."""
+"""The version that the agent runs, and whether it could run with the files on disk."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ _LONGEST = 500
 
 @dataclass(frozen=True)
 class RunningVersion(Message):
-    """The digests of the files by which the agent of this host runs."""
+    """The digests of the files that the agent of this host runs."""
 
     program: str
     settings: str
 
 
 def file_of(run: str) -> str:
-    """Where it says so; run: its folder in memory."""
+    """Return the path of its file. run: the agent's folder in memory."""
     return f"{run}/agent.json"
 
 
 def digest(path: str) -> str:
-    """Of what is in a file; nothing where there is none."""
+    """Return the digest of a file; empty if it does not exist."""
     try:
         return hashlib.sha256(Path(path).read_bytes()).hexdigest()
     except OSError:
@@ -39,13 +39,13 @@ def digest(path: str) -> str:
 
 
 def record_running(run: str, program: str, settings: str) -> None:
-    """The agent runs by these files from now on. Raises OSError."""
+    """Record the files that the agent runs from now on. Raises OSError."""
     digests = RunningVersion(digest(program), digest(settings))
     store.replace(file_of(run), store.text(digests), durable=False)
 
 
 def read_running(path: str) -> RunningVersion | None:
-    """By what the agent runs, as it said; None where it has said nothing."""
+    """Return what the agent runs; None if it has recorded nothing."""
     try:
         data = store.read(path)
         return None if data is None else RunningVersion.from_answer(data, path)
@@ -54,14 +54,14 @@ def read_running(path: str) -> RunningVersion | None:
 
 
 def command() -> list[str]:
-    """What runs this program once more."""
+    """Return the command line that runs this program again."""
     program = os.path.abspath(sys.argv[0])
     program_args = [program] if program.endswith(".pyz") else ["-m", "saltvirt.ha.agent"]
     return [sys.executable, *program_args, *sys.argv[1:]]
 
 
 def fault() -> str:
-    """Why the program and the settings that are on the disk now cannot take over, or nothing."""
+    """Return why the program and the settings on disk cannot take over, or nothing."""
     try:
         result = subprocess.run(
             [*command(), "--check"],
@@ -73,5 +73,5 @@ def fault() -> str:
         )
     except (OSError, subprocess.TimeoutExpired) as exc:
         return str(exc)
-    output = result.stderr.strip() or f"it ended with {result.returncode}"
+    output = result.stderr.strip() or f"exit code {result.returncode}"
     return output[-_LONGEST:] if result.returncode else ""

@@ -1,4 +1,4 @@
-"""The watchdog's device, as Linux has it (Documentation/watchdog/watchdog-api.rst)."""
+"""The watchdog device of Linux (Documentation/watchdog/watchdog-api.rst)."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ log = logging.getLogger(__name__)
 _CLASS = "/sys/class/watchdog"
 _SUPPORT, _KEEPALIVE, _SET_TIMEOUT = 0x80285700, 0x80045705, 0xC0045706
 _INFO = struct.Struct("II32s")
-# what it must be able to do: without the magic close it is at rest when whoever feeds it dies
+# required options: without the magic close the device is disarmed when the process dies
 _CAN_SET, _CAN_CLOSE = 0x80, 0x100
 
 
 class WatchdogDevice:
-    """path: the device, None: there is none. timeout_s: unfed so long, it shall cut the power.
-    announced_s: it was announced that it does so sooner, which holds until ``goes_by``.
+    """path: of the device; None: none. timeout_s: the time after which it is to cut the power
+    unless fed. announced_s: a shorter time that was announced, and is used until
+    ``accept_timeout``.
 
-    Opening it arms it. A process that dies leaves it armed; ``rest`` does not. Any thread may call.
+    Opening the device arms it. It stays armed if the process dies; ``disarm`` disarms it. The
+    methods are thread-safe.
     """
 
     def __init__(
@@ -38,21 +40,21 @@ class WatchdogDevice:
 
     @property
     def is_usable(self) -> bool:
-        """There is one that can be used."""
+        """Whether a usable device exists."""
         return self._path is not None and not self._unfit and os.path.exists(self._path)
 
     @property
     def is_armed(self) -> bool:
-        """It is armed, and feeding it did no harm."""
+        """Whether it is armed, and feeding has not failed."""
         return self._handle is not None
 
     @property
     def timeout_s(self) -> float:
-        """What is announced: the longest that it may have."""
+        """The timeout to announce: the longest that the device may have."""
         return max(self._actual_s, self._requested_s) if self._is_bound else self._actual_s
 
     def accept_timeout(self, timeout_s: float) -> None:
-        """The time-out that others may count on by now."""
+        """Use the timeout that other machines know."""
         with self._guard:
             if not self._is_bound or timeout_s < self._requested_s:
                 return
@@ -61,10 +63,12 @@ class WatchdogDevice:
                 try:
                     self._set(self._handle)
                 except OSError as exc:
-                    log.error("the watchdog %s keeps its time-out: %s", self._path, exc.strerror)
+                    log.error(
+                        "cannot change the timeout of the watchdog %s: %s", self._path, exc.strerror
+                    )
 
     def arm(self) -> None:
-        """Opens it and feeds it once, if it can be used."""
+        """Open the device and feed it once, if it is usable."""
         with self._guard:
             self._arm()
 
@@ -74,20 +78,20 @@ class WatchdogDevice:
         try:
             handle = os.open(self._path, os.O_WRONLY | os.O_CLOEXEC)
         except OSError as exc:
-            log.error("the watchdog %s cannot be armed: %s", self._path, exc.strerror)
+            log.error("cannot arm the watchdog %s: %s", self._path, exc.strerror)
             return
         self._handle = handle
         try:
             self._prepare(handle)
         except OSError as exc:
-            self._refuse(f"it refuses {self._timeout_s} s: {exc.strerror}")
+            self._refuse(f"the device refuses a timeout of {self._timeout_s} s: {exc.strerror}")
 
     def _prepare(self, handle: int) -> None:
         data = bytearray(_INFO.size)
         fcntl.ioctl(handle, _SUPPORT, data)
         options, _version, name = _INFO.unpack(data)
         if not options & _CAN_SET or not options & _CAN_CLOSE:
-            self._refuse("it has no time-out that can be set, or no magic close")
+            self._refuse("the device does not support a configurable timeout or the magic close")
             return
         self._set(handle)
         self.feed()
@@ -100,7 +104,7 @@ class WatchdogDevice:
         self._actual_s = float(struct.unpack("i", timeout)[0])
 
     def feed(self) -> None:
-        """Once more its whole time-out."""
+        """Restart the timeout of the device."""
         with self._guard:
             self._feed()
 
@@ -110,13 +114,13 @@ class WatchdogDevice:
         try:
             fcntl.ioctl(self._handle, _KEEPALIVE, bytearray(4))
         except OSError as exc:
-            log.error("the watchdog %s cannot be fed: %s", self._path, exc.strerror)
+            log.error("cannot feed the watchdog %s: %s", self._path, exc.strerror)
             with contextlib.suppress(OSError):
                 os.close(self._handle)
             self._handle = None
 
     def disarm(self) -> None:
-        """At rest: it cuts no power any more."""
+        """Disarm the device, so that it does not cut the power."""
         with self._guard:
             self._disarm()
 
@@ -126,9 +130,9 @@ class WatchdogDevice:
         handle, self._handle = self._handle, None
         try:
             os.write(handle, b"V")
-            log.info("the watchdog %s is at rest", self._path)
+            log.info("the watchdog %s is disarmed", self._path)
         except OSError as exc:
-            log.error("the watchdog %s cannot be put at rest: %s", self._path, exc.strerror)
+            log.error("cannot disarm the watchdog %s: %s", self._path, exc.strerror)
         finally:
             with contextlib.suppress(OSError):
                 os.close(handle)
@@ -139,7 +143,7 @@ class WatchdogDevice:
         self.disarm()
 
     def _unfit_reason(self) -> str:
-        """Why it must not even be opened: once armed it could never be put at rest."""
+        """Return why the device must not even be opened: it could never be disarmed."""
         if self._path is None:
             return ""
         name = os.path.basename(os.path.realpath(self._path))

@@ -1,4 +1,4 @@
-"""A process that does for the agent what may hang for ever, and lines of JSON to it and from it."""
+"""A worker process for calls that may hang, with lines of JSON as requests and replies."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _END_S = 0.5
 
 
 class WorkerProcess:
-    """One such process, begun again as often as it is needed. argv: what runs it. ends: whether it
-    is needed no more."""
+    """A worker process that is started when it is needed. argv: its command line. stopping: whether
+    it is no longer needed."""
 
     def __init__(self, argv: Sequence[str]) -> None:
         self.stopping = False
@@ -27,8 +27,9 @@ class WorkerProcess:
 
     @contextlib.contextmanager
     def session(self) -> Iterator[Callable[[bytes], Any]]:
-        """For the block it runs; by what is given it is told a line, and answers with JSON. Raises
-        OSError, OperationFailed where it ends, ValueError where its answer is none."""
+        """Run the process for the block. The function that it yields sends a line and returns the
+        reply. Raises OSError; OperationFailed if the process ends; ValueError if the reply is no
+        JSON."""
         pipe = subprocess.PIPE
         with subprocess.Popen(self._argv, stdin=pipe, stdout=pipe) as process:
             self._process = process
@@ -39,18 +40,18 @@ class WorkerProcess:
                 stdin.write(line + b"\n")
                 stdin.flush()
                 if not (answer := stdout.readline()):
-                    raise errors.OperationFailed("its process has ended")
+                    raise errors.OperationFailed("the worker process has ended")
                 return json.loads(answer)
 
             try:
                 yield ask
             finally:
-                # who ended this before the process was there has not killed it
+                # end() may have been called before the process existed
                 if self.stopping:
                     process.kill()
 
     def end(self) -> None:
-        """Ends the process for good, if it can be ended."""
+        """End the process for good, if possible."""
         self.stopping = True
         if self._process is not None:
             self._process.kill()
@@ -58,7 +59,7 @@ class WorkerProcess:
                 self._process.wait(_END_S)
 
     def log_once(self, text: str) -> None:
-        """Into the log, once."""
+        """Log a text unless it was the last one."""
         if text != self._last_message:
             log.info("%s", text)
         self._last_message = text
@@ -67,7 +68,7 @@ class WorkerProcess:
 def serve_lines(
     folder: str, lines: BinaryIO, answers: BinaryIO, handle: Callable[[bytes], dict[str, Any]]
 ) -> None:
-    """The process' side: does each line that comes and answers what came of it, or ``trouble``."""
+    """The worker's side: handle each line and write the result, or ``trouble`` with the error."""
     for line in lines:
         try:
             reply = handle(line)

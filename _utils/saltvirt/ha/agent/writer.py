@@ -1,5 +1,5 @@
-"""What the agent must not forget, written to the disk by a thread of its own: a disk that is slow,
-or hangs, keeps neither a beat nor the watchdog waiting."""
+"""Write the agent's commitments to disk on a thread of its own, so that neither a heartbeat nor the
+watchdog waits for a slow disk."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _END_S = 5
 
 
 class DiskWriter(StateDisk):
-    """write: returns when it is on the disk, or raises OSError. patience_s: for so long a beat
-    waits for it. say: into the log."""
+    """write: returns once the state is on disk, or raises OSError. timeout_s: the maximum time that
+    a heartbeat waits. report: logs a text."""
 
     def __init__(
         self,
@@ -37,16 +37,14 @@ class DiskWriter(StateDisk):
         try:
             self._finish(self._done.get(timeout=self._timeout_s))
         except queue.Empty:
-            self._report(
-                "the disk is slow: nothing new is granted or promised until it has written"
-            )
+            self._report("the disk is slow: the agent makes no commitments until it has written")
 
     def poll(self) -> None:
         if not self._done.empty():
             self._finish(self._done.get())
 
     def end(self) -> None:
-        """What is under way may still be written."""
+        """Wait for a write in progress."""
         self._next.put(None)
         self._thread.join(_END_S)
 

@@ -1,2 +1,2 @@
-"""High availability: ClusterLabs' fence agents, run by the master, or by a hypervisor that reaches
-the management board."""
+"""High availability: ClusterLabs' fence agents, run by the master or by a hypervisor that reaches
+the management network."""

@@ -1,7 +1,8 @@
-"""ClusterLabs' fence agents: a host is switched off by one, and its status asked after that.
+"""Run ClusterLabs' fence agents: switch a host off, then read its status.
 
-A program of the distribution, told by its standard input, so no password is in the list of
-processes. Its "off" counts only when its status, asked after it, is off.
+A fence agent is a program of the distribution that reads its options from standard input, so no
+password appears in the process list. Its "off" counts only if the status that it reports afterwards
+is off.
 """
 
 from __future__ import annotations
@@ -20,22 +21,22 @@ from saltvirt import errors, sanitize
 from saltvirt.ha.fencing.setting import FenceSetting
 from saltvirt.ha.model.view import OFF, ON, TIMED_OUT
 
-# how long one call of a fence agent may take
+# timeout of one call of a fence agent
 AGENT_TIMEOUT_S = 60
 PATH = "/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/usr/local/bin"
 
-# what fence agents end with (ClusterLabs, FenceAgentAPI)
+# exit codes of fence agents (ClusterLabs, FenceAgentAPI)
 _ON, _OFF = 0, 2
 _MAX_SECRET = 4096
 _SHOWN = 300
-# one that is killed, and hangs in the kernel
+# timeout for a killed process that hangs in the kernel
 _END_S = 5
 
 
 @dataclass(frozen=True)
 class FenceOutcome:
-    """How it ended. state: off, on, or timed out, which is all that is no answer. words: what the
-    agent said."""
+    """The result of a fence agent. state: off, on, or timed out, which stands for everything that
+    is no answer. message: the output of the agent."""
 
     state: str
     message: str = ""
@@ -48,21 +49,22 @@ class _AgentRun:
 
 
 def off(fence: FenceSetting, timeout_s: float = AGENT_TIMEOUT_S) -> FenceOutcome:
-    """Switches the host off. Raises OperationFailed where the agent cannot be run at all.
+    """Switch the host off. Raises OperationFailed if the agent cannot be run.
 
-    No agent ends an "off" as it ends the status of one that is off: a shell or an interpreter that
-    does not understand the program does, whatever it is asked.
+    No fence agent ends "off" with the exit code of the status of a host that is off. A shell or an
+    interpreter that cannot run the program does so, for any action.
     """
     agent_run = _run(fence, "off", timeout_s)
     if agent_run.code == _OFF:
-        return FenceOutcome(TIMED_OUT, f"{agent_run.message}: the agent does not work here")
+        return FenceOutcome(TIMED_OUT, f"{agent_run.message}: the fence agent does not work here")
     outcome = status(fence, timeout_s)
     messages = [agent_run.message] if agent_run.code != 0 else []
     return FenceOutcome(outcome.state, "; ".join(filter(None, [*messages, outcome.message])))
 
 
 def status(fence: FenceSetting, timeout_s: float = AGENT_TIMEOUT_S) -> FenceOutcome:
-    """What the agent sees. Changes nothing. Raises as ``off`` does."""
+    """Return the status that the agent reports, without changing anything. Raises
+    OperationFailed."""
     agent_run = _run(fence, "status", timeout_s)
     states = {_ON: ON, _OFF: OFF}
     if agent_run.code in states:
@@ -71,15 +73,18 @@ def status(fence: FenceSetting, timeout_s: float = AGENT_TIMEOUT_S) -> FenceOutc
 
 
 def program(fence: FenceSetting) -> str:
-    """The agent's path. Raises OperationFailed where it is not installed."""
+    """Return the path of the agent. Raises OperationFailed if it is not installed."""
     path = shutil.which(fence.agent, path=PATH)
     if path is None:
-        raise errors.OperationFailed(f"{fence.agent} is not installed here: install fence-agents")
+        raise errors.OperationFailed(
+            f"{fence.agent} is not installed: install the package fence-agents"
+        )
     return path
 
 
 def secret(fence: FenceSetting) -> str | None:
-    """The password. Raises OperationFailed for a file that others may read, or that is none."""
+    """Read the password. Raises OperationFailed if the file is readable by others or contains no
+    password."""
     path = fence.password_file
     if path is None:
         return None
@@ -90,9 +95,9 @@ def secret(fence: FenceSetting) -> str | None:
     try:
         file_status = os.fstat(handle)
         if not stat.S_ISREG(file_status.st_mode):
-            raise errors.OperationFailed(f"{path} is no file")
+            raise errors.OperationFailed(f"{path} is not a file")
         if file_status.st_mode & 0o077:
-            raise errors.OperationFailed(f"{path} can be read by others: chmod 600 {path}")
+            raise errors.OperationFailed(f"{path} is readable by others: run chmod 600 {path}")
         first_line = os.read(handle, _MAX_SECRET).split(b"\n")[0]
     finally:
         os.close(handle)
@@ -129,7 +134,8 @@ def _run(fence: FenceSetting, action: str, timeout_s: float) -> _AgentRun:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """It ends at once, with what it began. It was not waited for: its number is its own."""
+    """Kill the process and its children. It was not waited for yet, so its process ID is not
+    reused."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     with contextlib.suppress(subprocess.TimeoutExpired):
@@ -142,9 +148,9 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 def try_levels(
     levels: tuple[FenceSetting, ...], host: str, run: Callable[[FenceSetting], FenceOutcome] = off
 ) -> tuple[FenceOutcome, list[str]]:
-    """The first of a host's fences that sees it off; and what each said. run: what switches a host
-    off by one."""
-    reports, outcome = [], FenceOutcome(TIMED_OUT, f"{host} has no fence")
+    """Run the fences of a host in order until one reports off. Return the last outcome and the
+    report of each. run: switches a host off with one fence."""
+    reports, outcome = [], FenceOutcome(TIMED_OUT, f"no fence is configured for {host}")
     for level, fence in enumerate(levels, start=1):
         began_s = time.monotonic()
         try:
@@ -160,8 +166,9 @@ def try_levels(
 
 
 def try_hosts(hosts: Iterable[str], ask: Callable[[str], FenceOutcome]) -> FenceOutcome:
-    """The outcome of the first of the hosts that sees it off, with what those before it said; else
-    of the last. One that cannot be asked is passed over. ask: has a host run the fence."""
+    """Have the hosts run a fence in order until one reports off. Return that outcome, with the
+    reports of the hosts before it, or the last one. A host that cannot be asked is skipped. ask:
+    has a host run the fence."""
     reports, outcome = [], FenceOutcome(TIMED_OUT)
     for host in hosts:
         try:

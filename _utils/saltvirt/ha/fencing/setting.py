@@ -1,4 +1,4 @@
-"""One way to switch a host off, as it is configured and as it is asked of another host."""
+"""A configured fence, and the request that another host runs it."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from saltvirt.schema import Message, optional
 
 _AGENT = re.compile("fence_[a-z0-9_]{1,60}")
 _OPTION = re.compile("[a-z][a-z0-9_-]{0,60}")
-# ours to say, or secrets, which are in a file
+# options that Salt Virt sets itself, or that belong in a password_file
 _RESERVED = ("action", "password", "passwd")
 
 
 @dataclass(frozen=True)
 class FenceSetting(Message):
-    """agent: a program of ClusterLabs' fence-agents. options: its own. password_file: a file that
-    has the password, where the agent is run. hosts: those that run it, in turn; none: the
-    master."""
+    """A fence of a host. agent: a program of ClusterLabs' fence-agents. options: its options.
+    password_file: a file with the password, on the machine that runs the agent. hosts: the hosts
+    that run it, in order; empty: the master."""
 
     agent: str
     options: dict[str, str] = field(default_factory=dict)
@@ -30,7 +30,8 @@ class FenceSetting(Message):
 
 @dataclass(frozen=True)
 class FenceRequest(Message):
-    """A master has a host run a fence. host: which is to be off; attempt: of the leader's."""
+    """A master's request that a host runs a fence. host: the host to switch off; attempt: the
+    leader's attempt."""
 
     host: str
     attempt: str
@@ -39,7 +40,7 @@ class FenceRequest(Message):
 
 @dataclass(frozen=True)
 class FenceReply(Message):
-    """How that ended."""
+    """The result of a FenceRequest."""
 
     host: str
     attempt: str
@@ -48,7 +49,7 @@ class FenceReply(Message):
 
 
 def parse(label: str, definition: object) -> FenceSetting:
-    """A FenceSetting as a person writes it. Raises InvalidInput."""
+    """Parse a FenceSetting from the configuration. Raises InvalidInput."""
     values = mapping(definition, label, {"agent", "options", "from"})
     options = mapping(values.get("options") or {}, f"{label}: options", None)
     secret = options.pop("password_file", None)
@@ -59,14 +60,14 @@ def parse(label: str, definition: object) -> FenceSetting:
     hosts = values.get("from") or ()
     hosts = (hosts,) if isinstance(hosts, str) else hosts
     if not isinstance(hosts, (list, tuple)) or not all(isinstance(name, str) for name in hosts):
-        raise errors.InvalidInput(f"{label}: from must be a hypervisor, or a list of them")
+        raise errors.InvalidInput(f"{label}: from must be a hypervisor or a list of hypervisors")
     return validate(
         label, FenceSetting(values.get("agent") or "", agent_options, secret, tuple(hosts))
     )
 
 
 def validate(label: str, fence: FenceSetting) -> FenceSetting:
-    """The same where it can be run. Raises InvalidInput."""
+    """Return the fence if it can be run. Raises InvalidInput."""
     if not isinstance(fence.agent, str) or not _AGENT.fullmatch(fence.agent):
         raise errors.InvalidInput(
             f"{label}: agent must be the name of a fence agent such as fence_ipmilan, "
@@ -77,16 +78,16 @@ def validate(label: str, fence: FenceSetting) -> FenceSetting:
         raise errors.InvalidInput(f"{label}: password_file must be an absolute path")
     for key, value in fence.options.items():
         if key in _RESERVED:
-            advice = "is given by Salt Virt" if key == "action" else "belongs in a password_file"
+            advice = "is set by Salt Virt" if key == "action" else "belongs in a password_file"
             raise errors.InvalidInput(f"{label}: {key} {advice}")
         is_valid = isinstance(value, str) and value.isprintable() and _OPTION.fullmatch(key)
         if not is_valid:
-            raise errors.InvalidInput(f"{label}: {key} must be a text of one line")
+            raise errors.InvalidInput(f"{label}: {key} must be a single line of text")
     return fence
 
 
 def mapping(value: object, label: str, allowed: set[str] | None) -> dict[str, Any]:
-    """A mapping with no other keys than the known ones. Raises InvalidInput."""
+    """Return a mapping that has only allowed keys. Raises InvalidInput."""
     if not isinstance(value, Mapping):
         raise errors.InvalidInput(f"{label} must be a mapping, not {units.short_repr(value)}")
     if allowed is not None and (unknown := sorted(map(str, set(value) - allowed))):

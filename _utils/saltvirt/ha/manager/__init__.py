@@ -1,2 +1,2 @@
-"""High availability on the master: what persons want of it, its engine, its fences. What is to be
-done is decided by ``saltvirt.ha.model``. Nothing but its adapters imports it: docs/ha.md."""
+"""High availability on the master: the operators' requests, the engine, the fences. The pure
+package ``ha.model`` decides. Only adapters import this package: docs/ha.md."""

@@ -1,5 +1,5 @@
-"""What all verbs of high availability have in common: the settings, the wishes, and that the bus
-and the journal hear what a person wanted."""
+"""What all verbs of high availability have in common: the settings, the desired state, the journal
+and events."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from saltvirt.ha.manager.journal import HaJournal
 log = logging.getLogger(__name__)
 
 TAG = "salt/virt/ha/wish"
-# so long a verb waits until several masters agree
+# maximum time in which several masters are to agree
 WAIT_S, _POLL_S = 10, 0.2
 
 
 class AdminRequest:
-    """A person at this master. verb: as it is typed."""
+    """A request of an operator on this master. verb: as typed."""
 
     def __init__(self, fleet: Fleet, verb: str) -> None:
         self.fleet, self.verb = fleet, verb
@@ -30,17 +30,17 @@ class AdminRequest:
 
     @cached_property
     def config(self) -> config.HaConfig:
-        """Raises InvalidInput where nothing is configured, or wrongly."""
+        """The settings. Raises InvalidInput if they are missing or invalid."""
         return config.of_master(self.fleet.opts)
 
     @cached_property
     def engine(self) -> status_file.EngineStatus:
-        """The engine, as it is seen now."""
+        """The present status of the engine."""
         return status_file.load(self.fleet.opts)
 
     @property
     def notice(self) -> str:
-        """What is said beside the comment when the engine cannot be relied on."""
+        """An addition to the comment if the engine is not reliable."""
         notices = [self.engine.problem] if self.engine.problem else []
         if self.multi_master and self.store.read().offers:
             notices.append("the masters have not agreed on it yet")
@@ -48,35 +48,35 @@ class AdminRequest:
 
     @property
     def armed(self) -> bool:
-        """Whether a person wants it armed."""
+        """Whether HA is to be armed."""
         return self.store.read().armed
 
     @property
     def multi_master(self) -> bool:
-        """Other masters have to agree."""
+        """Whether other masters have to agree."""
         return len(self.config.masters) > 1
 
     def member(self, host: str) -> str:
-        """The host. Raises NotFound where it takes no part."""
+        """Return the host. Raises NotFound if it is no member."""
         if host not in self.config.members:
             members = ", ".join(sorted(self.config.members))
-            raise errors.NotFound(f"{host!r} is no member of virt:ha; members: {members}")
+            raise errors.NotFound(f"{host!r} is not a member of virt:ha; members: {members}")
         return host
 
     def guest(self, desired: DesiredState, name: str) -> None:
-        """Raises NotFound where the guest is not of high availability."""
+        """Raise NotFound if the guest is not managed."""
         if name not in desired.guests:
             raise errors.NotFound(
-                f"{name} was not given to high availability: salt-run virt.ha_enable {name}"
+                f"{name} is not managed by high availability: run salt-run virt.ha_enable {name}"
             )
 
     def submit(
         self, subject: str, text: str, edit: Callable[[DesiredState], DesiredState]
     ) -> DesiredState:
-        """Writes the wish down; then the journal and the bus have it. Where there are several
-        masters it is said at the one who leads, and waits until they agree.
+        """Save the request, then add it to the journal and send an event. With several masters,
+        this must be the leader; wait until they agree.
 
-        Raises OperationFailed where another one leads.
+        Raises OperationFailed if another master leads.
         """
         if not self.multi_master:
             desired = self.store.change(f"virt.{self.verb}", edit)
@@ -90,13 +90,13 @@ class AdminRequest:
         return desired
 
     def withdraw(self, edit: Callable[[DesiredState], DesiredState]) -> None:
-        """Writes down that a wish has an end; the other masters are to agree, and nobody waits for
-        that. Raises OperationFailed, OSError."""
+        """Save that a request has ended. Other masters have to agree, but this does not wait.
+        Raises OperationFailed, OSError."""
         change = self.store.offer if self.multi_master else self.store.change
         change(f"virt.{self.verb}", edit)
 
     def publish(self, subject: str, text: str) -> None:
-        """The journal and the bus hear of it. What cannot be told was done all the same."""
+        """Add a text to the journal and send an event. An error does not undo the request."""
         try:
             HaJournal(self.fleet.opts).write("wish", subject, verb=self.verb, why=text)
         except OSError as exc:
@@ -106,14 +106,14 @@ class AdminRequest:
 
 
 def refuse_unless_leading(engine: status_file.EngineStatus, name: str) -> None:
-    """Raises OperationFailed where another of several masters leads, or nobody knows who. name: of
-    this one."""
+    """Raise OperationFailed if another of several masters leads, or if the leader is unknown. name:
+    of this master."""
     report = engine.report
     if report.leading and not engine.problem:
         return
     if report.leader not in ("", name):
-        raise errors.OperationFailed(f"{report.leader} leads: say it on that master")
+        raise errors.OperationFailed(f"{report.leader} leads: run the command on that master")
     if engine.problem:
         raise errors.OperationFailed(
-            f"{engine.problem}; with several masters it is said on the one who leads"
+            f"{engine.problem}; with several masters, run the command on the one that leads"
         )

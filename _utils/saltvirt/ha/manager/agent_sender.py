@@ -1,4 +1,4 @@
-"""The engine's words on ``saltvirt.ha.transport``: a connection to each agent."""
+"""The engine's connections to the agents."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from saltvirt.ha.transport.peer_network import PeerNetwork
 
 log = logging.getLogger(__name__)
 
-# while something happens, and so many beats after, it hears sooner what hosts say
+# number of heartbeats after an activity during which messages are read sooner
 _HURRIES_BEATS = 5
 
 
 class AgentSender:
-    """own: by what it proves its name."""
+    """credentials: the master's certificate."""
 
     def __init__(self, config: HaConfig, credentials: tls.PeerCredentials) -> None:
         self._config, self._credentials = config, credentials
         self._network: PeerNetwork | None = None
-        # most hosts are told the same: what was made last, and of what
+        # the last frame and its input: most hosts get the same message
         self._last_frame: tuple[str, dict[str, Any], frames.Frame] | None = None
 
     def begin(self, on_message: OnFrame) -> None:
-        """Connects to all. on_message: what is called with each word of a host."""
+        """Connect to all members. on_message: called with each message of a host."""
         beat_s, suspect_s = self._config.policy.beat_s, self._config.policy.suspect_s
         timing = PeerTiming(
             beat_s=beat_s, quiet_s=suspect_s / 2, silent_s=2 * suspect_s, gather_s=beat_s / 2
@@ -36,7 +36,7 @@ class AgentSender:
             self._network.add_peer(name, member.address, member.port)
 
     def send(self, host: str, kind: str, body: dict[str, Any]) -> None:
-        """Says it as soon as there is a connection. Any thread may."""
+        """Send a message as soon as there is a connection. Thread-safe."""
         if self._network is None:
             return
         last = self._last_frame
@@ -51,6 +51,6 @@ class AgentSender:
         self._network.send(host, last[2])
 
     def end(self) -> None:
-        """Ends all connections."""
+        """Close all connections."""
         if self._network is not None:
             self._network.close()

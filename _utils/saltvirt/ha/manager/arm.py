@@ -1,4 +1,4 @@
-"""All of high availability on or off; and a person's word that a host is off."""
+"""Arm and disarm high availability, and confirm that a host is off."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from saltvirt.ha.manager.admin_request import AdminRequest
 from saltvirt.operations.core.operation import Checked, Reasons, Result
 
 ABOUT = "ha"
-# a majority must keep it, and hosts' watchdogs come to rest one beat after that
+# a majority must store it, and the hosts disarm their watchdogs one heartbeat later
 WAIT_S = 60
 _POLL_S = 0.5
 
 
 class Arm:
-    """armed: hosts are fenced and guests restarted. Not armed: nothing is, and the hosts'
-    watchdogs are at rest. Ends when the engine says that it is so."""
+    """Arm or disarm high availability. armed: hosts are fenced and guests restarted. Otherwise
+    neither happens, and the hosts' watchdogs are disarmed. Waits until the engine reports the
+    change."""
 
     def __init__(
         self, fleet: Fleet, armed: bool, wait: Callable[[float], None] = time.sleep
@@ -30,7 +31,7 @@ class Arm:
         self.request = AdminRequest(fleet, "ha_arm" if armed else "ha_disarm")
 
     def check(self) -> Checked:
-        """Whether anything would change."""
+        """Return what would change."""
         reasons = Reasons()
         with reasons:
             _ = self.request.config
@@ -42,16 +43,17 @@ class Arm:
         return reasons.checked(ABOUT)
 
     def run(self) -> Result:
-        """Raises InvalidInput, OperationFailed. Incomplete when the engine has not done it yet."""
+        """Raises InvalidInput, OperationFailed. The result is incomplete if the engine has not
+        applied the change yet."""
         _ = self.request.config
         old = self.request.store.read().armed
         changes = {} if old == self.armed else {"armed": {"old": old, "new": self.armed}}
         if changes:
-            text = self._text("is to be")
+            text = self._text("will be")
             self.request.submit(ABOUT, text, lambda desired: replace(desired, armed=self.armed))
         pending = self._wait_settled()
         if pending:
-            message = f"it is written down that {self._text('is to be')}; {pending}"
+            message = f"the request is saved: {self._text('will be')}; {pending}"
             return Result(ABOUT, message, changes, complete=False)
         return Result(ABOUT, self._text("is"), changes)
 
@@ -64,7 +66,7 @@ class Arm:
         return self._pending()
 
     def _pending(self) -> str:
-        """What is not so yet, or nothing."""
+        """Return what is not applied yet, or nothing."""
         engine = status_file.load(self.fleet.opts)
         if engine.problem:
             return engine.problem
@@ -72,55 +74,55 @@ class Arm:
             return "a majority of the hosts has not confirmed it yet"
         armed = [name for name, host in sorted(engine.report.hosts.items()) if host.armed]
         if armed and not self.armed:
-            return f"the watchdogs of {', '.join(armed)} are not at rest yet"
+            return f"the watchdogs of {', '.join(armed)} are still armed"
         return ""
 
     def _text(self, verb: str, suffix: str = "") -> str:
         message = f"high availability {verb} {'armed' if self.armed else 'disarmed'}{suffix}"
-        return message if self.armed else f"{message}: nothing is fenced, nothing restarted"
+        return message if self.armed else f"{message}: no host is fenced and no guest restarted"
 
 
 class ConfirmOff:
-    """A person's word that a host is off, and will not write to its guests' disks any more: they
-    are started elsewhere. It is refused of a host that answers."""
+    """An operator's confirmation that a host is off and will not write to its guests' disks again:
+    its guests are started elsewhere. Refused if the host responds."""
 
     def __init__(self, fleet: Fleet, host: str) -> None:
         self.fleet, self.host = fleet, str(host)
         self.request = AdminRequest(fleet, "ha_confirm_off")
 
     def check(self) -> Checked:
-        """Which guests would be started elsewhere."""
+        """Return which guests would be started elsewhere."""
         reasons = Reasons()
         with reasons:
             boot = self._boot(reasons)
             reasons.raise_first()
-            message = f"{self.host} would be taken to be off{self._guests()}{self.request.notice}"
+            message = f"{self.host} would be confirmed as off{self._guests()}{self.request.notice}"
             return Checked(self.host, message, {"confirmed": {"boot": boot}})
         return reasons.checked(self.host)
 
     def run(self) -> Result:
-        """Raises NotFound, OperationFailed when it answers."""
+        """Raises NotFound; OperationFailed if the host responds."""
         host, boot = self.host, self._boot(Reasons(first=True))
-        text = f"a person said that {host} is off (start {boot} of it)"
+        text = f"an operator confirmed that {host} is off (boot {boot})"
         self.request.submit(
             host,
             text,
             lambda desired: replace(desired, confirmed={**desired.confirmed, host: boot}),
         )
-        message = f"{host} is taken to be off{self._guests()}{self.request.notice}"
+        message = f"{host} is confirmed as off{self._guests()}{self.request.notice}"
         return Result(host, message, {"confirmed": {"boot": boot}})
 
     def _boot(self, reasons: Reasons) -> int:
-        """Which start of the host is meant: the last that was heard of."""
+        """Return the boot of the host that is meant: the last one that is known."""
         self.request.member(self.host)
         engine = self.request.engine
         with reasons:
             if engine.hears(self.host, self.request.config.policy.suspect_s):
-                raise errors.OperationFailed(f"{self.host} is not off: its agent was heard")
+                raise errors.OperationFailed(f"{self.host} is not off: its agent responds")
         with reasons:
             ping = self.fleet.gather([self.host], "test.ping")[self.host]
             if ping.kind not in (answer.DOWN, answer.SILENT):
-                raise errors.OperationFailed(f"{self.host} is not off: its minion answers")
+                raise errors.OperationFailed(f"{self.host} is not off: its minion responds")
         return engine.registry.host(self.host).boot
 
     def _guests(self) -> str:

@@ -1,5 +1,5 @@
-"""Guests that were free to run elsewhere when they were given to high availability, and whose
-definition has tied them to their host since: a disk of its own storage was added, a device."""
+"""Watch for managed guests that have become bound to their host, for example through a disk on
+local storage or a device."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class _CheckedGuest:
 
 
 class BindingWatch:
-    """What was found of each guest; found anew when its definition or its host changes, and for
-    one that is tied whenever its host tells of its storage."""
+    """Checks each guest again when its definition or its host changes, and a guest that is bound
+    whenever its host reports its storage."""
 
     def __init__(self) -> None:
         self._checked: dict[str, _CheckedGuest] = {}
@@ -34,7 +34,7 @@ class BindingWatch:
         registry: Registry,
         placement_hosts: Mapping[str, Host],
     ) -> dict[str, HostBinding]:
-        """By the guests' names."""
+        """Return the bindings by guest."""
         old, self._checked = self._checked, {}
         for definition in definitions:
             checked = old.get(definition.name)
@@ -47,7 +47,7 @@ class BindingWatch:
 
 
 def _host(record: HaGuestRecord | None) -> str:
-    """Where it is, or was last."""
+    """Return the present or last host of the guest."""
     if record is None:
         return ""
     places = {location.host for location in record.places}

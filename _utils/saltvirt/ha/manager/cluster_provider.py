@@ -1,4 +1,4 @@
-"""What the verbs that make and place guests ask of high availability: operations.keepers.Keeper."""
+"""The HaProvider that the verbs for creating and placing guests use."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _KEYS = tuple(item.name for item in fields(HaOptions))
 
 
 class ClusterHaProvider:
-    """See operations.keepers.Keeper: its wishes are what was asked of ``virt.ha_enable``."""
+    """An HaProvider whose options are those of ``virt.ha_enable``."""
 
     def __init__(self, opts: file_lock.Opts) -> None:
         self._opts = opts
@@ -43,11 +43,11 @@ class ClusterHaProvider:
 
     @property
     def has_reserve(self) -> bool:
-        """See Keeper."""
+        """See HaProvider."""
         return bool(self._config.policy.reserve)
 
     def parse_options(self, value: Any, start: bool | None = None) -> HaOptions | bool | None:
-        """See Keeper."""
+        """See HaProvider."""
         if value is None or value is False:
             return None if value is None else False
         if value is not True and not isinstance(value, Mapping):
@@ -65,24 +65,24 @@ class ClusterHaProvider:
         options.refuse_unknown_group(self._store.read())
         if None not in (options.state, start) and (options.state == STARTED) is not start:
             raise errors.InvalidInput(
-                f"ha: state {options.state} is not what start={start} says: "
-                "high availability would undo it"
+                f"ha: state {options.state} contradicts start={start}: high availability would "
+                "undo it"
             )
         return options
 
     def refuse_name(self, name: str) -> None:
-        """See Keeper."""
+        """See HaProvider."""
         if name in self._store.read().guests:
             raise errors.AlreadyExists(
-                f"{name} is a guest of high availability, wherever it is now: salt-run "
-                f"virt.ha_disable {name} if it is gone for good"
+                f"{name} is the name of a guest of high availability: run salt-run "
+                f"virt.ha_disable {name} if that guest is gone for good"
             )
 
     def rejected_hosts(
         self, name: str, options: HaOptions, hosts: Sequence[facts.Host]
     ) -> dict[str, choose.Reason]:
-        """See Keeper."""
-        if len(self._config.masters) > 1:  # or it would be made, and could not be given
+        """See HaProvider."""
+        if len(self._config.masters) > 1:  # else it could not be given
             refuse_unless_leading(status_file.load(self._opts), self._config.name)
         simulation, desired = self._simulation(hosts)
         view = simulation.view
@@ -97,7 +97,7 @@ class ClusterHaProvider:
             if host.name not in self._config.members:
                 conflicts[host.name] = (
                     "ha",
-                    "takes no part in high availability (virt:ha:members)",
+                    "is not a member of high availability (virt:ha:members)",
                 )
             elif reason := capacity.conflict(name, host.name):
                 conflicts[host.name] = ("ha", reason)
@@ -106,14 +106,14 @@ class ClusterHaProvider:
     def local_resources(
         self, fleet: Fleet, name: str, host: facts.Host, arguments: dict[str, Any]
     ) -> list[str]:
-        """See Keeper."""
+        """See HaProvider."""
         init_arguments = {**secret.without(arguments), "test": True, "definition": True}
         response = fleet.call(host.name, "virt.init", init_arguments, long=True)
         planned = PlannedGuest.from_answer(response, host.name)
         disks = {target: {"backing file": {"file": path}} for target, path in planned.bases.items()}
         try:
             if "<!" in planned.definition:
-                raise ValueError("it has a document type")
+                raise ValueError("the XML has a document type")
             root = ElementTree.fromstring(planned.definition)
         except (ElementTree.ParseError, ValueError) as exc:
             raise errors.BadAnswer(f"{host.name}: the definition of {name}: {exc}") from exc
@@ -122,7 +122,7 @@ class ClusterHaProvider:
     def plan_change(
         self, fleet: Fleet, name: str, options: HaOptions | bool, created_on: str | None = None
     ) -> Operation | None:
-        """See Keeper."""
+        """See HaProvider."""
         desired = self._store.read()
         old = desired.guests.get(name)
         if not isinstance(options, HaOptions):
@@ -132,37 +132,37 @@ class ClusterHaProvider:
         return Enable(fleet, name, options, created_on)
 
     def refresh(self) -> None:
-        """See Keeper."""
+        """See HaProvider."""
         path = inventory_poller.refresh_path(self._opts)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.touch(mode=0o600)
 
     def pending_arrivals(self, host: str) -> str:
-        """See Keeper."""
+        """See HaProvider."""
         engine = status_file.load(self._opts)
         if host not in self._config.members or engine.problem or not engine.report.leading:
             return ""
         if engine.registry.host(host).state == UP:
-            return f"the engine virt_ha has not seen yet that {host} is in maintenance"
+            return f"the engine virt_ha does not know yet that {host} is in maintenance"
         guests = engine.registry.guests
         coming = [name for name, record in sorted(guests.items()) if record.target == host]
-        return f"on their way there: {', '.join(coming)}" if coming else ""
+        return f"migrating to the host: {', '.join(coming)}" if coming else ""
 
     def idle_reason(self) -> str:
-        """See Keeper."""
+        """See HaProvider."""
         engine, several = status_file.load(self._opts), len(self._config.masters) > 1
         if engine.registry.armed or (several and not engine.report.leading):
             return ""
         return status_file.DISARMED
 
     def forget(self, fleet: Fleet, name: str) -> None:
-        """See Keeper."""
+        """See HaProvider."""
         if name in self._store.read().guests:
-            text = f"{name} is no longer of high availability: what made it failed"
+            text = f"{name} is no longer managed by high availability: its creation failed"
             AdminRequest(fleet, "init").submit(name, text, lambda desired: desired.without(name))
 
     def capacity_reserve(self, hosts: Sequence[facts.Host]) -> HaCapacityReserve | None:
-        """See Keeper."""
+        """See HaProvider."""
         if not self.has_reserve:
             return None
         simulation, desired = self._simulation(hosts)
@@ -176,8 +176,9 @@ class ClusterHaProvider:
         request: facts.PlacementRequest,
         max_guests: Mapping[str, int],
     ) -> dict[str, Any] | None:
-        """How many guests like the request break nothing, and what is short now, as plain data;
-        None where no room is kept. max_guests: host to how many it has room for."""
+        """Return how many guests like the request fit without violating the reserve, and what is
+        missing now, as plain data; None without a reserve. max_guests: the number that each host
+        has capacity for."""
         if not self.has_reserve:
             return None
         reserve = self._simulation(hosts)[0].account()
@@ -196,17 +197,17 @@ class ClusterHaProvider:
 
 
 class HaCapacityReserve:
-    """See operations.keepers.Room."""
+    """See CapacityReserve."""
 
     def __init__(self, reserve: Reserve, desired: DesiredState, warns: bool) -> None:
         self._reserve, self._desired, self.warns = reserve, desired, warns
 
     def refusal(self, host: str, guest: facts.Guest, options: HaOptions | None = None) -> str:
-        """See Room."""
+        """See CapacityReserve."""
         return self._reserve.refusal(host, guest, *self._config_and_rules(guest, options))
 
     def take(self, host: str, guest: facts.Guest, options: HaOptions | None = None) -> None:
-        """See Room."""
+        """See CapacityReserve."""
         self._reserve.take(host, guest, *self._config_and_rules(guest, options))
 
     def _config_and_rules(
@@ -218,7 +219,7 @@ class HaCapacityReserve:
 
 
 def _rules(desired: DesiredState, name: str, options: HaOptions) -> tuple[GuestRule, ...]:
-    """All rules, when the guest has joined its group."""
+    """Return all rules, with the guest in the group that it joins."""
     joined = options.group_to_join(desired, name)
     return tuple(
         replace(rule, guests=(*rule.guests, name)) if key == joined else rule

@@ -1,4 +1,4 @@
-"""The settings ``virt:ha`` of the master. Nothing is configured until there are members."""
+"""The master's settings ``virt:ha``. Without members nothing is configured."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from saltvirt.ha.transport import addresses
 
 PORT = 16516
 WATCHDOG = "/dev/watchdog"
-# of what would break the reserve
+# policies for operations that would violate the reserve
 REFUSE, WARN = "refuse", "warn"
-# twice that, and some more, is TimeoutStopSec of the agent's unit
+# twice this time, plus a margin, is TimeoutStopSec of the agent's unit
 _MAX_WAIT_S = 600
 
 _COUNTS = ("max_fences", "starts_at_once")
@@ -29,8 +29,8 @@ _NUMBERS = tuple(
 
 @dataclass(frozen=True)
 class Member:
-    """A hypervisor that takes part. address: where its agent listens. fences: in the order in which
-    they are tried. watchdog: its device, None where it has none."""
+    """A hypervisor with high availability. address: where its agent listens. fences: in the order
+    in which they are tried. watchdog: its device; None: none."""
 
     address: str
     port: int = PORT
@@ -40,9 +40,9 @@ class Member:
 
 @dataclass(frozen=True)
 class HaConfig:
-    """What ``virt:ha`` says. name: of this master, masters: of all. pools: folders that all
-    members share, where agents write their beats. reserve_policy: REFUSE or WARN. leases: folders
-    of storage that bears no writer whose lock it gave to another."""
+    """The settings ``virt:ha``. name: of this master; masters: of all. pools: folders that all
+    members share, for heartbeats. reserve_policy: REFUSE or WARN. leases: folders on storage that
+    accepts no write of a host whose lock it gave to another one."""
 
     name: str
     masters: tuple[str, ...]
@@ -54,33 +54,32 @@ class HaConfig:
 
     @property
     def digest(self) -> str:
-        """Of what all machines must have alike."""
+        """The digest of the settings that must be the same on all machines."""
         return settings_digest(self.policy, self.members, self.masters, self.pools)
 
 
 def is_configured(opts: Mapping[str, Any]) -> bool:
-    """Whether there are members: all that a cloud without them asks."""
+    """Whether there are members. This is all that a cloud without members evaluates."""
     return bool(settings.option(settings.of_master(opts), "ha:members"))
 
 
 def of_master(opts: Mapping[str, Any]) -> HaConfig:
-    """The HaConfig of the master whose options these are. Raises InvalidInput."""
+    """Parse the HaConfig from the options of a master. Raises InvalidInput."""
     get = settings.of_master(opts)
     members = settings.mapping(get, "ha:members")
     if not members:
         raise errors.InvalidInput(
-            "high availability is not configured: virt:ha:members of the master's configuration "
-            "names the hypervisors that take part"
+            "high availability is not configured: set virt:ha:members in the master's configuration"
         )
     port = settings.integer(get, "ha:port", PORT, maximum=65535)
     name = settings.text(get, "ha:name", str(opts.get("id") or "master").removesuffix("_master"))
     masters = settings.name_list(get, "ha:masters") or (name,)
     if name not in masters:
         raise errors.InvalidInput(
-            f"virt:ha:masters must name this master, {name} (virt:ha:name), too"
+            f"virt:ha:masters must include this master, {name} (virt:ha:name)"
         )
     if set(masters) & set(members):
-        raise errors.InvalidInput("virt:ha:masters: a master is no member: give it another name")
+        raise errors.InvalidInput("virt:ha:masters: a master must not have the name of a member")
     parsed_members = {
         host: _member(host, value, port) for host, value in sorted(members.items(), key=str)
     }
@@ -92,7 +91,8 @@ def of_master(opts: Mapping[str, Any]) -> HaConfig:
 
 
 def _check_fence_hosts(host: str, member: Member, members: Mapping[str, Member]) -> None:
-    """Raises InvalidInput for a fence that is run from a host that cannot."""
+    """Raise InvalidInput for a fence that would run on the host itself or on a host that is no
+    member."""
     for level, fence in enumerate(member.fences, start=1):
         invalid = [name for name in fence.hosts if name == host or name not in members]
         if invalid:
@@ -114,7 +114,7 @@ def _folders(get: settings.Get, key: str) -> tuple[str, ...]:
 def _member(host: object, given: object, port: int) -> Member:
     label = f"virt:ha:members:{host}"
     if not isinstance(host, str) or not host:
-        raise errors.InvalidInput(f"virt:ha:members: {units.short_repr(host)} is no minion id")
+        raise errors.InvalidInput(f"virt:ha:members: {units.short_repr(host)} is not a minion id")
     given = {"address": given} if isinstance(given, str) else given
     allowed = {"address", "port", "fences", "watchdog"}
     values = setting.mapping(given, label, allowed)
@@ -136,7 +136,7 @@ def _member(host: object, given: object, port: int) -> Member:
 
 
 def _policy(get: settings.Get) -> HaPolicy:
-    """The HaPolicy, with what cannot be proven by it refused."""
+    """Parse the HaPolicy. Raises InvalidInput for times with which nothing can be proven."""
     defaults, numbers = HaPolicy(), {}
     for key in _NUMBERS:
         numbers[key] = settings.number(get, f"ha:{key}", getattr(defaults, key))
@@ -156,7 +156,7 @@ def _policy(get: settings.Get) -> HaPolicy:
 
 
 def _check_times(policy: HaPolicy) -> None:
-    """Raises InvalidInput for times by which one lost word would be taken for a death."""
+    """Raise InvalidInput for times with which a single lost message would count as a failure."""
     if policy.beat_s < 0.1:
         raise settings.invalid("ha:beat_s", policy.beat_s, "0.1 or more")
     if not policy.clock_drift < 0.5:
@@ -169,5 +169,5 @@ def _check_times(policy: HaPolicy) -> None:
     if policy.shutdown_wait_s > _MAX_WAIT_S:
         raise settings.invalid(
             "ha:shutdown_wait_s", policy.shutdown_wait_s,
-            f"{_MAX_WAIT_S} at most: systemd kills an agent that takes longer",
+            f"at most {_MAX_WAIT_S}, because systemd kills an agent that takes longer",
         )  # fmt: skip

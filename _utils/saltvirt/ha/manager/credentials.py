@@ -1,5 +1,5 @@
-"""The master's own certificate, by which it speaks to the agents: ``pki_dir/virt-ha``. It is of the
-cloud's own authority, which made those of the hosts, too."""
+"""The master's certificate for connections to the agents, in ``pki_dir/virt-ha``, issued by the
+cloud's CA like those of the hosts."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _CERT, _KEY, _CA, _REVOKED = "clientcert.pem", "clientkey.pem", "cacert.pem", "c
 def ensure(
     opts: file_lock.Opts, name: str, clock: Callable[[], datetime.datetime] = certs.utcnow
 ) -> tls.PeerCredentials:
-    """The paths, of a certificate for that name that holds. It is made, and renewed, here.
+    """Return the paths of a valid certificate for that name. Create or renew it if necessary.
 
-    Raises VirtError where the authority cannot be read.
+    Raises VirtError if the CA cannot be read.
     """
     rules = policy.policy(settings.of_master(opts))
     store = CertificateStore(opts["pki_dir"], clock)
@@ -49,19 +49,19 @@ def ensure(
 
 
 def _renewal_reason(folder: Path, name: str, authority: Authority, now: datetime.datetime) -> str:
-    """Why another one is needed, or nothing."""
+    """Return why a new certificate is needed, or nothing."""
     try:
         cert = certs.load_certs(files.read(folder / _CERT))[0]
         key = certs.load_key(files.read(folder / _KEY))
     except errors.PkiError as exc:
         return exc.text
     if not certs.belong_together(cert, key):
-        return "its key is another one's"
+        return "the key does not belong to the certificate"
     if not certs.signed_by(cert, authority.cert):
-        return "it is of another authority"
+        return "another CA has issued it"
     if certs.names(cert) != [name] or not certs.has_purpose(cert, certs.CLIENT):
-        return "it is for another name"
-    return "it is to be renewed" if certs.needs_renewal(cert, now) else ""
+        return "it has another name"
+    return "it expires soon" if certs.needs_renewal(cert, now) else ""
 
 
 def _make(

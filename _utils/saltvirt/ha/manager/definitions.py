@@ -1,4 +1,4 @@
-"""The definitions of guests of high availability, kept where they outlive a host, by content."""
+"""The definitions of managed guests, stored on the master so that they survive a host."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from saltvirt.system import file_lock
 log = logging.getLogger(__name__)
 
 MAX_BYTES = 1024**2
-# to one host in one beat
+# definitions that are sent to a host with one heartbeat
 MAX_PER_BEAT = 100
 
 
 @dataclass(frozen=True)
 class StoredDefinition(Message):
-    """A guest's definition. digest: of the XML; host: who told it. size: what it takes of a host,
-    as its agent told."""
+    """A guest's definition. digest: of the XML; host: the sender. size: the capacity that the guest
+    needs, as its agent reported."""
 
     name: str
     digest: str
@@ -36,12 +36,12 @@ class StoredDefinition(Message):
     size: Any = None
 
     def body(self) -> dict[str, Any]:
-        """As agents are told."""
+        """Return the body of a frame for agents."""
         return {"name": self.name, "digest": self.digest, "xml": self.xml, "size": self.size}
 
 
 class DefinitionStore:
-    """A file a guest."""
+    """The definitions, one file per guest."""
 
     def __init__(self, opts: file_lock.Opts) -> None:
         self.folder = _folder(opts)
@@ -57,7 +57,7 @@ class DefinitionStore:
         for path in sorted(self.folder.glob("*.json")):
             try:
                 definition = files.read(path, StoredDefinition)
-            except errors.OperationFailed as exc:  # its host tells it again
+            except errors.OperationFailed as exc:  # its host sends it again
                 log.warning("%s", exc.text)
                 continue
             if definition is not None and path.name == f"{definition.name}.json":
@@ -69,14 +69,14 @@ class DefinitionStore:
 
     @property
     def by_name(self) -> Mapping[str, StoredDefinition]:
-        """By the guests' names: the same dict until any of them changes."""
+        """The definitions by guest: the same dict until one of them changes."""
         return self._definitions
 
     def put(self, host: str, body: dict[str, Any]) -> bool:
-        """Keeps what a host told of a guest that may run there. Returns whether it is new.
+        """Store the definition that a host sent about a guest that may run there. Return whether it
+        is new.
 
-        Raises BadAnswer for what is no definition of that guest, or one of another guest of its
-        name.
+        Raises BadAnswer if it is no definition of that guest, or of another guest with its name.
         """
         definition = StoredDefinition.from_answer({**body, "host": host}, host)
         root = _root(definition)
@@ -86,8 +86,8 @@ class DefinitionStore:
             return False
         if current is not None and root.findtext("uuid") != _root(current).findtext("uuid"):
             raise errors.BadAnswer(
-                f"{host}: the definition of {definition.name} is of another guest: give it to high "
-                "availability anew"
+                f"{host}: the definition of {definition.name} is that of another guest: run "
+                "virt.ha_disable and virt.ha_enable for it"
             )
         new = StoredDefinition(definition.name, digest, definition.xml, host, definition.size)
         files.write(self._path(definition.name), new)
@@ -95,7 +95,7 @@ class DefinitionStore:
         return True
 
     def retain_only(self, guests: Collection[str]) -> None:
-        """The others are no longer of high availability."""
+        """Remove the definitions of guests that are no longer managed."""
         for name in set(self._definitions) - set(guests):
             self._path(name).unlink(missing_ok=True)
             self._definitions = {
@@ -103,11 +103,10 @@ class DefinitionStore:
             }
 
     def unsent(self, beat: Heartbeat, guests: Collection[str]) -> list[StoredDefinition]:
-        """Those that the host of that beat is to be told now: each at once, and whenever it
-        changed. Then none, if it says that it keeps all that is known of these guests, those of the
-        registry; else one after the other again: an agent may end before it has written down what
-        it was told.
-        """
+        """Return the definitions to send to the host of that heartbeat now: each one at once, and
+        again when it changes. After that none, if the host reports that it has all definitions of
+        these guests, those of the registry. Otherwise one after the other again, because an agent
+        may end before it has stored what it received."""
         if self._boots.get(beat.host) != beat.boot:
             self.forget_host(beat.host)
             self._boots[beat.host] = beat.boot
@@ -128,7 +127,7 @@ class DefinitionStore:
         return changed or self._resend_next(beat.host)
 
     def _digests_for(self, guests: Collection[str]) -> tuple[str, dict[str, str]]:
-        """(The digest, what it is of) of the definitions of those guests."""
+        """Return the common digest, and the digests, of the definitions of those guests."""
         if self._digest[0] is not guests or self._digest[1] is not self._definitions:
             digests = {
                 name: definition.digest
@@ -139,7 +138,7 @@ class DefinitionStore:
         return self._digest[2:]
 
     def _resend_next(self, host: str) -> list[StoredDefinition]:
-        """One, and in turn all of them."""
+        """Return the next definition in turn."""
         last = self._last_resent.get(host, "")
         following = [name for name in sorted(self._definitions) if name > last]
         name = next(iter(following or sorted(self._definitions)), None)
@@ -149,12 +148,13 @@ class DefinitionStore:
         return [self._definitions[name]]
 
     def forget_host(self, host: str) -> None:
-        """The host may not have heard what it was told."""
+        """Forget what was sent to a host, because it may not have arrived."""
         self._sent.pop(host, None)
 
 
 def uuid_of(opts: file_lock.Opts, name: str) -> str | None:
-    """Of the guest whose definition is kept here; None where none is, or none that can be read."""
+    """Return the UUID of the guest in the stored definition; None if there is none, or if it cannot
+    be read."""
     try:
         definition = files.read(_folder(opts) / f"{names.guest(name)}.json", StoredDefinition)
         return _root(definition).findtext("uuid") if definition else None
@@ -167,9 +167,9 @@ def _folder(opts: file_lock.Opts) -> Path:
 
 
 def _root(definition: StoredDefinition) -> ElementTree.Element:
-    """Its XML, parsed. Raises BadAnswer."""
+    """Parse the XML. Raises BadAnswer."""
     if len(definition.xml.encode(errors="replace")) > MAX_BYTES or "<!" in definition.xml:
-        raise errors.BadAnswer(f"{definition.host}: the definition of {definition.name} is none")
+        raise errors.BadAnswer(f"{definition.host}: the definition of {definition.name} is invalid")
     try:
         root = ElementTree.fromstring(definition.xml)
     except (ElementTree.ParseError, ValueError) as exc:
@@ -178,6 +178,6 @@ def _root(definition: StoredDefinition) -> ElementTree.Element:
         ) from exc
     if root.tag != "domain" or root.findtext("name") != definition.name:
         raise errors.BadAnswer(
-            f"{definition.host}: what it told of {definition.name} is of another guest"
+            f"{definition.host}: the definition of {definition.name} is that of another guest"
         )
     return root

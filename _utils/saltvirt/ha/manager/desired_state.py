@@ -1,4 +1,4 @@
-"""What persons want of high availability: written by the verbs, read by the engine."""
+"""The desired state of high availability: written by the verbs, read by the engine."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ log = logging.getLogger(__name__)
 
 _MAX_OFFERS = 100
 
-# what other verbs say of a guest
+# the message with which other verbs refuse a guest
 REFUSAL = (
-    "high availability: salt-run virt.ha_move {name} HOST moves it, virt.ha_enable {name} "
-    "state=stopped (or started) stops it (or starts it), virt.ha_ignore {name} leaves it to you"
+    "high availability: use salt-run virt.ha_move {name} HOST to move it, virt.ha_enable {name} "
+    "state=stopped (or started) to stop (or start) it, virt.ha_ignore {name} to manage it yourself"
 )
 
 
 @dataclass(frozen=True)
 class DesiredState(Message):
-    """armed: anything may be fenced and restarted. guests, rules, wishes: by name; sizes: what
-    each guest took of its host. autostarted: guests that libvirt started with their host before.
-    confirmed: host to the boot of which a person said that it is off. number: of the last Wish.
-    base_term, base_version, offers: see ha.wished: where there are several masters, upon which that
-    was agreed on this was made, and what nobody has agreed on yet. remade: it was lost, and made
-    anew from the registry; no person has said anything since. fresh: a verb wrote it where there
-    was no file, and the engine has not added yet what the hosts keep."""
+    """armed: hosts may be fenced and guests restarted. guests, rules, relocations: by name; sizes:
+    the capacity that each guest had on its host. autostarted: guests that had autostart before.
+    confirmed: host to the boot in which an operator confirmed that it is off. number: of the last
+    RelocationRequest. base_term, base_version, offers: with several masters, the agreed
+    configuration on which this one is based, and the digests that are not agreed on yet; see
+    ha.model.committed_config. rebuilt: it was lost and rebuilt from the registry, and not changed
+    since. fresh: a verb created the file, and the engine has not added yet what the hosts store."""
 
     armed: bool = True
     guests: dict[str, GuestConfig] = field(default_factory=dict)
@@ -67,7 +67,7 @@ class DesiredState(Message):
 
     @functools.cached_property
     def shared_config(self) -> CommittedConfig:
-        """As masters agree on it."""
+        """The configuration on which masters agree."""
         content = replace(self, base_term=0, base_version=0, offers=(), fresh=False).to_answer()
         return CommittedConfig(
             self.base_term, self.base_version, json.dumps(content, sort_keys=True)
@@ -82,7 +82,7 @@ class DesiredState(Message):
         }
 
     def without(self, name: str) -> DesiredState:
-        """Where that guest is no longer of high availability."""
+        """Return the state without that guest."""
         rules = {
             key: replace(rule, guests=tuple(item for item in rule.guests if item != name))
             for key, rule in self.rules.items()
@@ -98,7 +98,7 @@ class DesiredState(Message):
 
 
 def rebuild(registry: Registry) -> DesiredState:
-    """What can be told of it from what was decided, where nothing else is left."""
+    """Rebuild the desired state from the decisions, if nothing else remains."""
     states = {STATE_STOPPED: STOPPED, STATE_IGNORED: IGNORED}
     guests = {
         name: GuestConfig(
@@ -114,14 +114,15 @@ def rebuild(registry: Registry) -> DesiredState:
 
 
 def from_registry(registry: Registry) -> DesiredState:
-    """What the hosts keep of what persons want. Raises OperationFailed for what cannot be read."""
+    """Return the desired state that the hosts store. Raises OperationFailed if it cannot be
+    read."""
     if not (registry.wished.text or registry.guests):
         return DesiredState()
     return parse(registry.wished) if registry.wished.text else rebuild(registry)
 
 
 def merge_states(own_desired: DesiredState, previous: DesiredState) -> DesiredState:
-    """What a person said where the file was lost, with what had been said before."""
+    """Return what was requested after the file was lost, combined with the previous state."""
     relocations = {
         name: replace(relocation, number=relocation.number + previous.number)
         for name, relocation in own_desired.wishes.items()
@@ -141,14 +142,14 @@ def merge_states(own_desired: DesiredState, previous: DesiredState) -> DesiredSt
 
 
 def parse(committed: CommittedConfig) -> DesiredState:
-    """What masters have agreed on. Raises OperationFailed for what cannot be read."""
+    """Parse the configuration that the masters have agreed on. Raises OperationFailed."""
     try:
         return DesiredState.from_answer(
-            json.loads(committed.text), "what the masters have agreed on"
+            json.loads(committed.text), "the configuration that the masters agreed on"
         )
     except (ValueError, RecursionError, errors.BadAnswer) as exc:
         raise errors.OperationFailed(
-            f"what the masters have agreed on cannot be read: {sanitize.one_line(exc)}"
+            f"the configuration that the masters agreed on cannot be read: {sanitize.one_line(exc)}"
         ) from exc
 
 
@@ -161,14 +162,14 @@ class DesiredStateStore:
         self._cache: tuple[tuple[int, ...], DesiredState] | None = None
 
     def read(self) -> DesiredState:
-        """Raises OperationFailed when the file is damaged, or lost: when there is none, and guests
-        are kept."""
+        """Read the file. Raises OperationFailed if it is damaged, or if it is missing although
+        guests are managed."""
         stored = self._read()
         if stored is None and self._has_guests():
             raise errors.OperationFailed(
-                f"{self.path} is missing, and there are guests of high availability: the engine "
-                "virt_ha makes it anew from what the hosts keep as soon as it leads; or put it "
-                "back from a backup"
+                f"{self.path} is missing, although high availability manages guests: the engine "
+                "virt_ha restores it from the hosts as soon as it leads; or restore it from a "
+                "backup"
             )
         return stored or DesiredState()
 
@@ -176,8 +177,8 @@ class DesiredStateStore:
         stored = files.read(self.path, DesiredState)
         if stored is not None and not stored.guests and not files.has_key(self.path, "guests"):
             raise errors.OperationFailed(
-                f"{self.path} names no guests at all, not even none: put it back from a backup, or "
-                "move it away: it is made anew"
+                f"{self.path} has no entry for guests: restore it from a backup, or move it away, "
+                "so that the engine restores it"
             )
         return stored
 
@@ -186,7 +187,7 @@ class DesiredStateStore:
         return saved is not None and bool(saved.registry.guests)
 
     def read_if_changed(self) -> DesiredState | None:
-        """The same when the file has changed since it was last asked; None when it has not."""
+        """Read the file if it has changed since the last call; otherwise return None."""
         try:
             file_status = os.stat(self.path)
         except FileNotFoundError:
@@ -199,8 +200,8 @@ class DesiredStateStore:
         return self._cache[1]
 
     def restore(self, desired: DesiredState) -> bool:
-        """Writes the file anew, if there is none. Returns whether it did. Raises OperationFailed,
-        also at once while another has the file; OSError."""
+        """Write the file if it does not exist. Return whether it was written. Raises
+        OperationFailed, also at once if another process has locked the file; OSError."""
         with files.locked(self.path.with_suffix(".lock"), "the engine virt_ha", timeout_s=0):
             if self.path.exists():
                 return False
@@ -208,8 +209,8 @@ class DesiredStateStore:
             return True
 
     def join(self, previous: DesiredState) -> DesiredState:
-        """Adds what had been said before to a fresh file. Raises OperationFailed, also at once
-        while another has the file; OSError."""
+        """Add the previous state to a fresh file. Raises OperationFailed, also at once if another
+        process has locked the file; OSError."""
         with files.locked(self.path.with_suffix(".lock"), "the engine virt_ha", timeout_s=0):
             own_desired = self._read() or DesiredState()
             new = merge_states(own_desired, previous) if own_desired.fresh else own_desired
@@ -217,16 +218,18 @@ class DesiredStateStore:
             return new
 
     def change(self, operation: str, edit: Callable[[DesiredState], DesiredState]) -> DesiredState:
-        """Writes what ``make`` makes of the present ones, one caller at a time, and returns it as
-        it was read again. operation: the operation, for others who wait."""
+        """Apply ``edit`` to the present state and save the result, one caller at a time. Return the
+        state as read again. operation: the name of the operation, for others that wait."""
         with files.locked(self.path.with_suffix(".lock"), operation):
             if self.path.parent != files.folder(self._opts):
-                raise errors.OperationFailed("the files of high availability were moved: try again")
+                raise errors.OperationFailed(
+                    "the files of high availability were moved: run the command again"
+                )
             fresh = not self.path.exists()
             old = self.read()
             desired = replace(edit(old), remade=False)
             desired = replace(desired, fresh=desired.fresh or fresh)
-            try:  # what fails here has changed nothing
+            try:  # an error here leaves the desired state unchanged
                 self.guard(desired, old)
                 files.write(self.path, desired)
             except BaseException:
@@ -236,7 +239,7 @@ class DesiredStateStore:
             return self.read()
 
     def offer(self, operation: str, edit: Callable[[DesiredState], DesiredState]) -> DesiredState:
-        """As ``change``, where the other masters have to agree."""
+        """Like ``change``, if the other masters have to agree."""
 
         def edit_with_offer(old: DesiredState) -> DesiredState:
             new = edit(old)
@@ -246,9 +249,9 @@ class DesiredStateStore:
         return self.change(operation, edit_with_offer)
 
     def learn(self, committed: CommittedConfig, backup_path: Path) -> bool:
-        """What the masters have agreed on. Returns whether something was given up by that, which a
-        person had wanted here: it is put aside. Raises OperationFailed for what cannot be read, and
-        at once while another has the file; OSError."""
+        """Save what the masters have agreed on. Return whether this discards requests of this
+        master, which are then saved to backup_path. Raises OperationFailed if it cannot be read,
+        and at once if another process has locked the file; OSError."""
         with files.locked(self.path.with_suffix(".lock"), "the engine virt_ha", timeout_s=0):
             old = self._read() or DesiredState()
             own_config = old.shared_config if self.path.exists() else CommittedConfig()
@@ -264,16 +267,17 @@ class DesiredStateStore:
             return is_discarded
 
     def _try_guard(self, desired: DesiredState) -> None:
-        """What cannot be written is refused a while longer: the engine makes it right."""
+        """Tell other verbs which guests are managed. If that fails, they refuse more guests until
+        the engine repeats it."""
         try:
             self.guard(desired)
         except (errors.VirtError, OSError) as exc:
             log.warning(
-                "other verbs do not know yet which guests are kept: %s", sanitize.one_line(exc)
+                "other verbs do not know yet which guests are managed: %s", sanitize.one_line(exc)
             )
 
     def guard(self, *states: DesiredState) -> None:
-        """Other verbs leave the guests of all of them alone, but for those that are ignored."""
+        """Have other verbs refuse the guests of all these states, except those that are ignored."""
         names = [
             name
             for desired in states

@@ -1,4 +1,5 @@
-"""Which guests are of high availability: given to it, taken from it, ignored for a while."""
+"""Decide which guests are managed: give them to high availability, take them from it, ignore
+them."""
 
 from __future__ import annotations
 
@@ -28,20 +29,20 @@ from saltvirt.placement import facts, policy
 from saltvirt.revert import UndoStack
 
 MAX_COUNT = 1000
-# what is crashed was to run; its host keeps it as it is for a person to see
+# a crashed guest was to run; its host may preserve it for examination
 _UP_STATES = facts.ACTIVE | {"crashed"}
-# a host cannot boot in less: one that was heard within this time is in the boot that it said
+# less than a boot takes: a host that was heard within this time is still in the reported boot
 _HEARD_S = 5
-# so long an agent may take to hear that it does not keep a guest any more
+# maximum time until an agent learns that a guest is no longer managed
 _RELEASE_WAIT_S = 20
 _COUNTS = ("priority", "restarts", "relocates")
-# a guest's own reboot takes longer than less
+# a shorter time could be exceeded by a reboot of the guest
 _MIN_SILENT_S, _MAX_SILENT_S = 30, 86400
 
 
 @dataclass(frozen=True)
 class HaOptions:
-    """What was typed; None: as it is, or as by default. state: ``started`` or ``stopped``."""
+    """The options as typed; None: unchanged, or the default. state: ``started`` or ``stopped``."""
 
     priority: Any = None
     restarts: Any = None
@@ -52,7 +53,7 @@ class HaOptions:
     agent_silent_s: Any = None
 
     def apply_to(self, config: GuestConfig) -> GuestConfig:
-        """The guest's wishes with these. Raises InvalidInput."""
+        """Return the guest's configuration with these options. Raises InvalidInput."""
         values: dict[str, Any] = {}
         for key in _COUNTS:
             if getattr(self, key) is not None:
@@ -70,18 +71,18 @@ class HaOptions:
         return replace(config, **values)
 
     def group_to_join(self, desired: DesiredState, name: str) -> str | None:
-        """The rule that the guest joins by it; None where it is in it, or there is none."""
+        """Return the rule that the guest joins; None if it is in that rule, or there is no such
+        rule."""
         rule = desired.rules.get(str(self.group)) if self.group is not None else None
         return str(self.group) if rule and name not in rule.guests else None
 
     def refuse_unknown_group(self, desired: DesiredState) -> None:
-        """Raises NotFound for a group that is no rule."""
+        """Raise NotFound for a group that is no rule."""
         if self.group is not None and str(self.group) not in desired.rules:
             rules = ", ".join(sorted(desired.rules)) or "none"
             raise errors.NotFound(
-                f"there is no rule {units.short_repr(self.group)}: salt-run virt.ha_rule makes "
-                f"one; "
-                f"there: {rules}"
+                f"rule {units.short_repr(self.group)} does not exist: create it with salt-run "
+                f"virt.ha_rule; existing rules: {rules}"
             )
 
 
@@ -113,15 +114,15 @@ def _parse_silent_s(value: object) -> int:
     ):
         return seconds
     raise errors.InvalidInput(
-        f"agent_silent_s must be 0, or a whole number from {minimum} and below {maximum}, "
-        f"not {units.short_repr(value)}"
+        f"agent_silent_s must be 0, or a whole number from {minimum} to below {maximum}, not "
+        f"{units.short_repr(value)}"
     )
 
 
 @dataclass(frozen=True)
 class _EnablePlan:
-    """wanted: what would be written. old: what is. joins: the group that it joins. autostart: it
-    starts with its host now, which becomes the manager's. warning: what else is said of it."""
+    """config: the new configuration. old: the present one. group: the rule that the guest joins.
+    autostart: the guest has autostart, which passes to HA. warning: an addition to the comment."""
 
     config: GuestConfig
     old: GuestConfig | None
@@ -158,20 +159,20 @@ def _shown(config: GuestConfig) -> dict[str, Any]:
 
 
 def _refuse_incomplete(guest: facts.Guest, host: str) -> None:
-    """Raises Incomplete for a guest whose creation has not ended."""
+    """Raise Incomplete for a guest whose creation has not ended."""
     if guest.phase is Phase.COMPLETE:
         return
     raise errors.Incomplete(
-        f"cannot give {guest.name} to high availability: on {host} it is being created, or its "
-        f"creation was interrupted: salt-run virt.repair name={guest.name} shows what to do"
+        f"cannot give {guest.name} to high availability: its creation on {host} is running or was "
+        f"interrupted: see salt-run virt.repair name={guest.name}"
     )
 
 
 class Enable:
-    """Gives a guest to high availability, or changes how it is kept.
+    """Give a guest to high availability, or change its options.
 
-    on: the host that it was made on right now, with room in the reserve, by who holds its lock;
-    None: all hosts are asked.
+    created_on: the host on which the caller, who holds the guest's lock, has just created it, with
+    regard to the reserve; None: all hosts are asked.
     """
 
     def __init__(
@@ -181,7 +182,7 @@ class Enable:
         self.request = AdminRequest(fleet, "ha_enable")
 
     def check(self) -> Checked:
-        """What would be written, or all that ties the guest to its host."""
+        """Return what would be changed, or every reason why the guest can run on its host only."""
         reasons = Reasons()
         with reasons:
             name = names.guest(self.name)
@@ -230,11 +231,11 @@ class Enable:
     def _text(self, plan: _EnablePlan, verb: str) -> str:
         name = plan.config.name
         if plan.old:
-            return f"{name} {verb} kept in another way by high availability"
+            return f"the high availability options of {name} {verb} changed"
         return f"{name} on {plan.config.host} {verb} given to high availability"
 
     def _unchanged_text(self, plan: _EnablePlan) -> str:
-        return f"{plan.config.name} is of high availability already"
+        return f"{plan.config.name} is already managed by high availability"
 
     def _plan(self, reasons: Reasons) -> _EnablePlan:
         config, desired = self.request.config, self.request.store.read()
@@ -286,22 +287,23 @@ class Enable:
         return _EnablePlan(guest_config, None, group, size.autostart, warning)
 
     def _has_stale_record(self) -> bool:
-        """The engine has a record of it: one of before it was taken back, if it is not kept."""
+        """Whether the engine has a record of the guest. If the guest is not managed, the record is
+        from before it was taken from HA."""
         return self.name in status_file.load(self.fleet.opts).registry.guests
 
     def _refuse_stale(self) -> None:
-        """Raises OperationFailed for one that was taken back, and would be started where it was
-        then, beside the one that runs."""
+        """Raise OperationFailed for a guest that was taken from HA and whose old record remains: HA
+        would start a second instance where the guest was then."""
         engine = status_file.load(self.fleet.opts)
         if self.name in engine.registry.guests:
             reason = release.pending_reason(engine, self.name)
             raise errors.OperationFailed(
-                f"{self.name} was taken from high availability, which has not let go of it yet"
-                + (f": {reason}" if reason else "")
+                f"{self.name} was taken from high availability, but the agents have not confirmed "
+                "that yet" + (f": {reason}" if reason else "")
             )
 
     def _locate(self) -> tuple[str, str]:
-        """(its host, its state)."""
+        """Return (host, state) of the guest."""
         if self.created_on is None:
             return find.locate(self.fleet, self.name)
         arguments = {"vm_": self.name}
@@ -315,29 +317,30 @@ class Enable:
         disks = self.fleet.call(host.name, "virt.get_disks", arguments, long=False)
         for reason in local_resources.reasons(root, host, disks if isinstance(disks, dict) else {}):
             with reasons:
-                raise errors.InvalidInput(f"{self.name} can run on {host.name} alone: {reason}")
+                raise errors.InvalidInput(f"{self.name} can run on {host.name} only: {reason}")
 
     def _reserve(self, simulation: FailoverSimulation, guest_config: GuestConfig) -> str:
-        """What breaks the reserve and is only said. Raises OperationFailed where it is refused."""
+        """Return a warning if the guest violates the reserve. Raises OperationFailed if the policy
+        refuses that."""
         reason = simulation.refusal(guest_config)
         if not reason:
             return ""
-        message = f"{self.name} would break virt:ha:reserve: {reason}"
+        message = f"{self.name} would violate virt:ha:reserve: {reason}"
         if self.request.config.reserve_policy != WARN:
             raise errors.OperationFailed(message)
         return message
 
 
 def _release_pending(fleet: Fleet, name: str) -> str:
-    """Why agents do not leave the guest alone yet, and what not to do before; or nothing."""
+    """Return why agents still manage the guest, and what not to do until then; or nothing."""
     pending = release.wait_released(fleet.opts, name, time.sleep)
-    return f"{pending}: neither move nor start it before" if pending else ""
+    return f"{pending}: do not move or start the guest before" if pending else ""
 
 
 def _rebind_key(request: AdminRequest, name: str) -> None:
-    """Binds the guest's key to the host on which high availability has it now, by the registry that
-    a majority of the hosts keeps: a purge or a rename there is not one of another guest. The key of
-    a guest that is ignored follows whoever moves it meanwhile."""
+    """Bind the guest's key to the host on which HA has the guest, from the registry that a majority
+    of the hosts stores: a purge or a rename there does not affect another guest. The key of an
+    ignored guest follows each move."""
     record, keys = request.engine.registry.guests.get(name), KeyStore(request.fleet.opts)
     bound = keys.host_of(name)
     if record and record.host and record.state != STATE_IGNORED and bound:
@@ -345,15 +348,15 @@ def _rebind_key(request: AdminRequest, name: str) -> None:
 
 
 class Disable:
-    """Takes a guest from high availability: it stays as it is, and starts with its host again if it
-    did before. missing: one that it does not keep is fine."""
+    """Take a guest from high availability. It stays as it is, and gets back its autostart. missing:
+    a guest that is not managed is no error."""
 
     def __init__(self, fleet: Fleet, name: str, missing: bool = False) -> None:
         self.fleet, self.name, self.missing = fleet, str(name), missing is True
         self.request = AdminRequest(fleet, "ha_disable")
 
     def check(self) -> Checked:
-        """What would be taken back."""
+        """Return what would be changed."""
         reasons = Reasons()
         with reasons:
             desired = self._desired()
@@ -363,7 +366,7 @@ class Disable:
         return reasons.checked(self.name)
 
     def run(self) -> Result:
-        """Raises NotFound, OperationFailed. What its host does not do is named."""
+        """Raises NotFound, OperationFailed. The result names what its host did not do."""
         name = names.guest(self.name)
         with lock.guest(self.fleet.opts, name, "virt.ha_disable"):
             desired = self._desired()
@@ -374,19 +377,22 @@ class Disable:
             self.request.submit(name, text, lambda current: current.without(name))
             pending = _release_pending(self.fleet, name)
             if not pending and name in desired.autostarted and (reason := self._autostart()):
-                pending = f"it does not start with its host: {reason}"
+                pending = f"its autostart was not restored: {reason}"
         message = f"{text}; {pending}" if pending else text
         return Result(name, message, self._changes(desired), complete=not pending)
 
     def _autostart(self) -> str:
-        """Why it does not start with its host as it did, or nothing. Its host's agent takes that
-        back as long as it keeps the guest."""
+        """Restore autostart. Return why that failed, or nothing. The agent reverts it while it
+        still manages the guest."""
         try:
             host, _ = find.locate(self.fleet, self.name)
             end_s = time.monotonic() + _RELEASE_WAIT_S
             while reason := self.fleet.call(host, "virt.ha_kept", {"name": self.name}, long=False):
                 if time.monotonic() > end_s:
-                    return f"{host}: {reason}; later: salt {host} virt.set_autostart {self.name}"
+                    return (
+                        f"{host}: {reason}; run this later: salt {host} virt.set_autostart "
+                        f"{self.name}"
+                    )
                 time.sleep(1)
             arguments = {"vm_": self.name, "state": "on"}
             self.fleet.call(host, "virt.set_autostart", arguments, long=False)
@@ -401,10 +407,12 @@ class Disable:
         return desired
 
     def _unmanaged_text(self) -> str:
-        return f"{names.guest(self.name)} is not of high availability"
+        return f"{names.guest(self.name)} is not managed by high availability"
 
     def _text(self, verb: str) -> str:
-        return f"{self.name} {verb} no longer of high availability, and stays as it is"
+        return (
+            f"{self.name} {verb} no longer managed by high availability; the guest stays as it is"
+        )
 
     def _changes(self, desired: DesiredState) -> dict[str, Any]:
         changes: dict[str, Any] = {"ha": {"old": _shown(desired.guests[self.name]), "new": None}}
@@ -422,35 +430,35 @@ def _definition(fleet: Fleet, host: str, name: str) -> ElementTree.Element:
 
 
 def _refuse_other_uuid(fleet: Fleet, host: str, name: str) -> None:
-    """Raises OperationFailed for one that only has the name of the guest that was ignored: it would
-    be started elsewhere by the definition of that."""
+    """Raise OperationFailed for another guest with the name of the ignored one: HA would start it
+    elsewhere with the definition of the ignored one."""
     known_uuid = definitions.uuid_of(fleet.opts, name)
     if known_uuid and known_uuid != _definition(fleet, host, name).findtext("uuid"):
         raise errors.OperationFailed(
-            f"{name} on {host} is another guest than the one of high availability, which had the "
-            f"UUID {known_uuid}: give it anew, virt.ha_disable and virt.ha_enable"
+            f"{name} on {host} is not the guest that high availability manages, which had the "
+            f"UUID {known_uuid}: run virt.ha_disable and virt.ha_enable"
         )
 
 
 def locate_ignored(fleet: Fleet, request: AdminRequest, name: str) -> tuple[str, str]:
-    """(the host of a guest that was ignored, what is to be wanted of it: what it is). The engine
-    looks for it there. Raises NotFound where that takes no part, OperationFailed where a copy of it
-    may be left elsewhere."""
+    """Return (host, desired state) of a guest that was ignored: its present state. The engine looks
+    for it on that host. Raises NotFound if the host is no member, OperationFailed if an instance
+    may remain on another host."""
     host, state = find.locate(fleet, name)
     request.member(host)
     record = request.engine.registry.guests.get(name)
     if record is not None and record.state not in (STATE_IGNORED, NEW):
-        reason = request.engine.problem or "wait for it"
+        reason = request.engine.problem or "wait for the engine"
         raise errors.OperationFailed(
             f"the engine does not know yet that {name} is ignored: {reason}"
         )
     hosts = {location.host for location in record.places} if record else set()
     if hosts and host not in hosts:
         raise errors.OperationFailed(
-            f"{name} is on {host} now, and high availability left it on "
-            f"{', '.join(sorted(hosts))}, whose agent has not said yet that it is gone there: run "
-            "the command again in some seconds; if that host is down, give it anew, "
-            "virt.ha_disable and virt.ha_enable"
+            f"{name} is on {host} now, but the agent of its previous host "
+            f"{', '.join(sorted(hosts))} has not confirmed yet that it is gone there: run the "
+            "command again in some seconds; if that host is down, run virt.ha_disable and "
+            "virt.ha_enable"
         )
     _refuse_silent(request.engine, host, name)
     _refuse_other_uuid(fleet, host, name)
@@ -458,29 +466,31 @@ def locate_ignored(fleet: Fleet, request: AdminRequest, name: str) -> tuple[str,
 
 
 def _refuse_silent(engine: status_file.EngineStatus, host: str, name: str) -> None:
-    """Raises OperationFailed while the agent of a guest's host is silent, or says that the host
-    shuts down and nothing runs there: masters would take that for a proof about the guest."""
+    """Raise OperationFailed while the agent of the guest's host is silent, or reports that the host
+    shuts down and runs nothing: masters would take that as proof about the guest."""
     host_status = engine.report.hosts.get(host)
     if host_status is None or engine.problem:
         return
     if host_status.phase == SHUT_DOWN:
-        raise errors.OperationFailed(f"{host}, on which {name} is, shuts down: wait for its end")
+        raise errors.OperationFailed(
+            f"{host}, the host of {name}, is shutting down: wait until the shutdown has ended"
+        )
     if not engine.hears(host, _HEARD_S):
         raise errors.OperationFailed(
-            f"the agent of {host}, on which {name} is, is not heard: run the command again once "
-            f"it is (salt-run virt.ha_status; systemctl status salt-virt-ha on {host})"
+            f"the agent of {host}, the host of {name}, does not respond: run the command again "
+            f"when it does (salt-run virt.ha_status; systemctl status salt-virt-ha on {host})"
         )
 
 
 class Ignore:
-    """A guest is left alone by high availability, whatever becomes of it; or no longer."""
+    """Have high availability ignore a guest, or manage it again."""
 
     def __init__(self, fleet: Fleet, name: str, off: bool = False) -> None:
         self.fleet, self.name, self.off = fleet, str(name), off
         self.request = AdminRequest(fleet, "ha_ignore")
 
     def check(self) -> Checked:
-        """What would be so."""
+        """Return what would be changed."""
         reasons = Reasons()
         with reasons:
             old, new = self._states()
@@ -507,7 +517,7 @@ class Ignore:
         return Result(name, f"{text}{notice}", changes, complete=not pending)
 
     def _states(self) -> tuple[GuestConfig, GuestConfig]:
-        """(as it is wanted, as it would be)."""
+        """Return the present and the new configuration."""
         if not isinstance(self.off, bool):
             raise errors.InvalidInput(
                 f"off must be True or False, not {units.short_repr(self.off)}"
@@ -530,6 +540,6 @@ class Ignore:
 def _with_desired(desired: DesiredState, new: GuestConfig) -> DesiredState:
     old = desired.guests.get(new.name)
     if old is None:
-        raise errors.NotFound(f"{new.name} was taken from high availability meanwhile")
+        raise errors.NotFound(f"{new.name} is no longer managed by high availability")
     changed = replace(old, wanted=new.wanted, host=new.host)
     return replace(desired, guests={**desired.guests, new.name: changed})

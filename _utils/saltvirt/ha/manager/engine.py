@@ -1,9 +1,9 @@
-"""The engine of a master: gathers what is seen, has ``saltvirt.ha.model`` decide, does it, once a
-beat.
+"""The engine of a master: with each heartbeat it collects input, has the package ``ha.model``
+decide, and acts.
 
-The order is what the proofs rest on: what must not be forgotten is on the disk, then the calls go
-out, then fences are run. It may be killed on any line: one that starts anew reads what it kept,
-asks for the lead again, and learns from a majority of the hosts what was decided.
+The proofs depend on the order: commitments are on disk, then messages are sent, then fences run.
+The engine may be killed at any line: a new one reads the saved state, asks for the lead again, and
+learns the decisions from a majority of the hosts.
 """
 
 from __future__ import annotations
@@ -50,58 +50,58 @@ from saltvirt.system import file_lock
 log = logging.getLogger(__name__)
 
 TAG = "salt/virt/ha/"
-# so often it is shown what is seen, when nothing happens; and one host's loss is thought through,
-# and where all were and no guest has another place since
+# intervals: of reports while nothing happens; of simulations of a host's loss, and the same once
+# all are current
 REPORT_S, LOSS_S, LOSS_RETRY_S = 5, 5, 60
-# so often it looks whether other verbs know still which guests are kept
+# interval of checks that other verbs know the managed guests
 GUARD_S = 60
 _MAX_REASON = 300
 _MAX_CHANGES = 50
 
 
 class MessageSender(Protocol):
-    """What carries words to the hosts."""
+    """Sends messages to the hosts."""
 
     def send(self, host: str, kind: str, body: dict[str, Any]) -> None:
-        """Says it, or says it later, or never: waits for nothing."""
+        """Send a message now, later or never, without waiting."""
 
 
 class Fences(Protocol):
-    """What runs fence agents."""
+    """Runs fence agents."""
 
     @property
     def levels(self) -> dict[str, int]:
-        """How many fences each host has."""
+        """The number of fences of each host."""
 
     @property
     def results(self) -> dict[str, FenceResult]:
-        """How the last attempt of each host ended."""
+        """The result of the last attempt for each host."""
 
     def begin(self, fence: Fence) -> bool:
-        """Begins an attempt, and waits for nothing."""
+        """Start an attempt, without waiting."""
 
     def take_finished(self) -> list[FenceEnd]:
-        """Those that ended since this was last asked."""
+        """Return the attempts that have ended since the last call."""
 
     remote: RemoteFences
 
 
 class HostInventory(Protocol):
-    """What knows the hosts' room."""
+    """The capacity of the hosts."""
 
     @property
     def hosts(self) -> dict[str, facts.Host]:
-        """By name."""
+        """The hosts by name."""
 
     @property
     def answered_s(self) -> dict[str, float]:
-        """When each host was asked, of those that answered."""
+        """When each host that answered was asked."""
 
 
 @dataclass(frozen=True)
 class EngineContext:
-    """All that the engine touches. bus: is told a tag and data. program: the digest of the agents'
-    program, as this library has it."""
+    """The engine's environment. send_event: called with a tag and data. program: the digest of the
+    agents' program in this library."""
 
     sender: MessageSender
     fences: Fences
@@ -113,8 +113,8 @@ class EngineContext:
 
 
 def must_save(old: SavedMasterState | None, new: SavedMasterState) -> bool:
-    """Whether it must be on the disk before the calls go out. The number of a beat need not be:
-    what was last said of a host has been written when it was said first."""
+    """Whether the state must be on disk before messages are sent. The sequence number of a
+    heartbeat need not be: the last report about a host was saved when it first arrived."""
     return old is None or _lasting(old) != _lasting(new)
 
 
@@ -124,8 +124,8 @@ def _lasting(saved: SavedMasterState) -> tuple[object, ...]:
 
 
 class Engine:
-    """opts: the master's. Raises OperationFailed for a file that cannot be read: it does not act
-    then."""
+    """opts: of the master. Raises OperationFailed if a file cannot be read, because the engine must
+    not act then."""
 
     def __init__(
         self,
@@ -140,7 +140,7 @@ class Engine:
         self.store, self.journal = DesiredStateStore(opts), HaJournal(opts)
         self.own_desired = self.desired = self.store.read_if_changed() or DesiredState()
         self.multi_master = len(config.masters) > 1
-        # with several masters one that has no file asks for no lead before it has learned
+        # with several masters, one that has no file does not ask for the lead before it has learned
         self.config_known = self.multi_master or (
             self.store.path.exists() and not self.own_desired.fresh
         )
@@ -162,7 +162,7 @@ class Engine:
         self._binding_cache: tuple[Any, Any, Any, dict[str, HostBinding]] = None, None, None, {}
         self._simulation: status_file.SimulationReport | None = None
         self._losses: dict[str, status_file.LossReport] = {}
-        # what they were thought of, and which were thought of something older
+        # the input of the simulations, and those with an older input
         self._losses_basis: object = None
         self._outdated: set[str] = set()
         self._reserve_alert = reserve_alert.ReserveAlert(partial(self._record, "reserve"))
@@ -173,7 +173,7 @@ class Engine:
         self._settled = False
 
     def run(self, stop: threading.Event) -> None:
-        """Until it is stopped. What goes wrong in one beat is said, and the next one begins."""
+        """Run until stopped. An error in one heartbeat does not prevent the next one."""
         beat_s, clock = self.config.policy.beat_s, self.context.clock
         next_s = clock()
         while not stop.is_set():
@@ -182,7 +182,7 @@ class Engine:
             stop.wait(max(0, next_s - clock()))
 
     def safe_beat(self) -> None:
-        """One beat. What it raises is the problem that others are shown."""
+        """Run one heartbeat. Report an error as the engine's problem."""
         try:
             self.beat()
             problem = ""
@@ -198,14 +198,14 @@ class Engine:
             self._report_problem()
 
     def _report_problem(self) -> None:
-        """What cannot be seen cannot be shown either: the next beat begins all the same."""
+        """Write the report, without raising: the next heartbeat begins in any case."""
         try:
             self._write_report(self.view(self.context.clock()), self.context.clock())
         except Exception as exc:
-            log.warning("its problem cannot be shown: %s", sanitize.one_line(exc))
+            log.warning("cannot report the engine's problem: %s", sanitize.one_line(exc))
 
     def beat(self) -> None:
-        """Gathers, decides, writes down, tells the hosts, fences: in this order."""
+        """Collect, decide, save, send, fence: in this order."""
         now_s = self.context.clock()
         self._refresh_desired()
         self._process_messages()
@@ -231,17 +231,18 @@ class Engine:
             self._simulate_losses(view, now_s)
             self._write_report(view, now_s)
 
-    # what is seen
+    # input
 
     def _refresh_desired(self) -> None:
-        """The last that could be read hold on."""
+        """Read the desired state if it has changed. If it cannot be read, the last one remains
+        valid."""
         try:
             updated = self.store.read_if_changed()
         except (errors.VirtError, OSError) as exc:
             updated = None
             if not self.state_warning:
                 log.error("%s", exc)
-            self.state_warning = f"it goes by the last wishes that it could read: {exc}"
+            self.state_warning = f"the engine uses the last desired state that it could read: {exc}"
         if not self.multi_master and not self.store.path.exists():
             self._restore()
         elif updated is not None and self.store.path.exists():
@@ -262,8 +263,8 @@ class Engine:
             self.definitions.retain_only(desired.guests)
 
     def _restore(self) -> None:
-        """A file that is missing is never taken for no wishes: what was last read holds, or else
-        what the hosts keep, once a majority has told that."""
+        """Restore a missing file. It never counts as an empty desired state: the last one that was
+        read remains valid, or else what the hosts store, once a majority has reported it."""
         registry = self.registry
         if not self.config_known and not self.state.ready:
             return
@@ -275,31 +276,32 @@ class Engine:
             if not self.store.restore(self.own_desired):
                 return
         except (errors.VirtError, OSError) as exc:
-            self.state_warning = f"{self.store.path} is missing, and cannot be made anew: {exc}"
+            self.state_warning = f"{self.store.path} is missing and cannot be written: {exc}"
             return
-        reason = f"{self.store.path} was missing: it was made anew by what was last known"
+        reason = f"{self.store.path} was missing and was written again from the last known state"
         log.error("%s", reason)
-        self._record("wish", self.config.name, "", "made anew", reason)
+        self._record("wish", self.config.name, "", "restored", reason)
 
     def _join(self) -> None:
-        """A verb wrote the file where there was none. What was last read holds beside it, or else
-        what the hosts keep, once a majority has told that; nothing is decided before."""
+        """Complete a file that a verb created because there was none. Add the last state that was
+        read, or else what the hosts store, once a majority has reported it. Nothing is decided
+        before."""
         if self._previous is None and not self.state.ready:
             return
         try:
             previous = self._previous or from_registry(self.registry)
             self.own_desired = self.store.join(previous)
         except (errors.VirtError, OSError) as exc:
-            self.state_warning = f"{self.store.path} was lost, and cannot be completed: {exc}"
+            self.state_warning = f"{self.store.path} was lost and cannot be completed: {exc}"
             return
         self.config_known, self._previous = True, None
         if previous.guests:
-            reason = f"{self.store.path} was lost: what was last known was added to it"
+            reason = f"{self.store.path} was lost: the last known state was added to it"
             log.error("%s", reason)
             self._record("wish", self.config.name, "", "completed", reason)
 
     def _guard(self) -> None:
-        """Other verbs know what is kept; also when somebody has deleted that."""
+        """Tell other verbs which guests are managed, again if that file was deleted."""
         now_s = self.context.clock()
         if not self.config_known or (
             self._guarded is self.own_desired and now_s - self._guard_s < GUARD_S
@@ -308,15 +310,15 @@ class Engine:
         try:
             self.store.guard(self.own_desired)
         except (errors.VirtError, OSError) as exc:
-            self.state_warning = f"other verbs do not know yet which guests are kept: {exc}"
+            self.state_warning = f"other verbs do not know yet which guests are managed: {exc}"
             return
         if self._guarded is not self.own_desired:
             self.state_warning = ""
         self._guarded, self._guard_s = self.own_desired, now_s
 
     def _effective(self) -> DesiredState:
-        """What is acted by: what the masters have agreed on, as the registry has it that a leader
-        has read. Others go by their own file, which learns it."""
+        """Return the desired state to use: what the masters have agreed on, from the registry that
+        a leader has read. Other masters use their own file, which learns it."""
         committed = self.registry.wished
         members = self.registry.members or tuple(self.config.members)
         candidates = [
@@ -331,9 +333,9 @@ class Engine:
         if latest.text and (is_newer or self.own_desired.offers or not self.store.path.exists()):
             try:
                 self._learn(latest)
-            except (errors.OperationFailed, OSError) as exc:  # it is tried again
+            except (errors.OperationFailed, OSError) as exc:  # retried with the next heartbeat
                 self.state_warning = (
-                    f"what the masters have agreed on is not written down here yet: {exc}"
+                    f"the configuration that the masters agreed on cannot be saved yet: {exc}"
                 )
         is_newer = self.own_desired.shared_config.stamp > committed.stamp
         if not committed.text or not self.state.ready or is_newer:
@@ -346,12 +348,15 @@ class Engine:
         path = files.folder(self.opts) / f"wishes-given-up-{int(self.context.wall_clock())}.json"
         if not self.store.learn(committed, path):
             return
-        reason = f"another master's wishes were agreed on: what a person wanted here is in {path}"
+        reason = (
+            "the requests of another master were agreed on: the requests of this master are in "
+            f"{path}"
+        )
         log.error("%s", reason)
         self._record("wish", self.config.name, "", "given up", reason)
 
     def view(self, now_s: float) -> View:
-        """What is seen now."""
+        """Return the input of a decision."""
         desired, placement_hosts = self.desired, self.context.inventory.hosts
         in_maintenance = {
             name for name, host in placement_hosts.items() if host.maintenance is not None
@@ -380,7 +385,7 @@ class Engine:
         )
 
     def _own_config(self) -> CommittedConfig | None:
-        """What the file says."""
+        """Return the desired state of this master's file."""
         if not self.multi_master:
             return (
                 self.own_desired.shared_config
@@ -390,7 +395,7 @@ class Engine:
         own_config, committed = self.own_desired.shared_config, self.registry.wished
         if not self.store.path.exists():
             return CommittedConfig()
-        # one of another version may say the same in other words
+        # a master of another version may encode the same content differently
         return (
             committed
             if own_config.stamp == committed.stamp > (0, 0) and not self.own_desired.offers
@@ -398,7 +403,7 @@ class Engine:
         )
 
     def _guests(self, placement_hosts: dict[str, facts.Host]) -> dict[str, GuestConfig]:
-        """The guests with their sizes and leases, made anew when anything of it changed."""
+        """Return the guests with their sizes and leases, recomputed when any of it changed."""
         definitions = self.definitions.by_name
         cache = self._size_cache
         if (
@@ -415,7 +420,7 @@ class Engine:
         return self._size_cache[3]
 
     def _bindings(self, placement_hosts: dict[str, facts.Host]) -> dict[str, HostBinding]:
-        """Guests that can run on one host alone, looked at anew when anything of it changed."""
+        """Return the guests that can run on one host only, recomputed when any of it changed."""
         definitions, stamp = self.definitions.by_name, self.registry.stamp
         if (
             self._binding_cache[0] is not definitions
@@ -430,11 +435,11 @@ class Engine:
 
     @property
     def registry(self) -> Registry:
-        """What was decided last, kept by enough hosts or not yet."""
+        """The last decisions, stored by enough hosts or not yet."""
         return self.state.saved.registry
 
     def _process_messages(self) -> None:
-        """What hosts told beside their beats. It decides nothing."""
+        """Handle the messages of hosts other than heartbeats. They decide nothing."""
         for host, kind, body in self.inbox.take_messages():
             try:
                 if kind == frames.DEFINITION:
@@ -449,15 +454,17 @@ class Engine:
     def _definition(self, host: str, body: dict[str, Any]) -> None:
         name = body.get("name")
         if not isinstance(name, str) or name not in self.desired.guests:
-            raise errors.BadAnswer(f"{host} told the definition of a guest that nobody gave")
+            raise errors.BadAnswer(f"{host} sent the definition of a guest that is not managed")
         if not self._may_run_on(host, name):
-            raise errors.BadAnswer(f"{host} told the definition of {name}, which lives elsewhere")
+            raise errors.BadAnswer(
+                f"{host} sent the definition of {name}, which is on another host"
+            )
         if self.definitions.put(host, body):
             self.journal.write("definition", name, host=host)
 
     def _may_run_on(self, host: str, name: str) -> bool:
-        """It may run there; or it runs nowhere, and was there last. A host that has died since has
-        an older definition of it."""
+        """Whether the guest may run on the host; or runs nowhere, and was last on it. A host that
+        has failed since has an older definition."""
         record = self.registry.guests.get(name)
         if record is None or not record.places:
             last = record.last if record else ""
@@ -468,10 +475,10 @@ class Engine:
         fields = {key: str(body.get(key, ""))[:500] for key in ("action", "why")}
         self.journal.write("host", host, guest=str(body.get("guest", ""))[:300], **fields)
 
-    # what is done
+    # actions
 
     def _send(self, message: LeaderMessage, view: View) -> None:
-        bodies: dict[bool, dict[str, Any]] = {}  # most hosts are told the same
+        bodies: dict[bool, dict[str, Any]] = {}  # most hosts get the same message
         for host in self.config.members:
             arrived = view.beats.get(host)
             beat = arrived.beat if arrived else None
@@ -486,9 +493,9 @@ class Engine:
                 self.context.sender.send(host, frames.DEFINITION, definition.body())
 
     def _ack_only(self, message: LeaderMessage, saved: SavedMasterState) -> LeaderMessage:
-        """The call of a master whose disk takes nothing: it leads nobody, and hosts are heard still
-        that have said nothing which would have to be written. A host that no other one hears would
-        cut its power else."""
+        """Return the message of a master whose disk cannot be written. It does not lead, but still
+        acknowledges hosts that reported nothing that would have to be saved. Otherwise a host that
+        only this master hears would cut its power."""
         saved_states = self.saved.pledges if self.saved else {}
         acks = {
             host: ack
@@ -501,7 +508,7 @@ class Engine:
         )
 
     def hears(self, host: str) -> bool:
-        """Whether the host is heard now. Any thread may ask."""
+        """Whether the host is heard now. Thread-safe."""
         arrived = self.inbox.beats().get(host)
         return arrived is not None and not self._is_silent(arrived, self.context.clock())
 
@@ -511,7 +518,7 @@ class Engine:
     def _fence(self, fence: Fence) -> None:
         is_started = self.context.fences.begin(fence)
         reason = f"attempt {fence.attempt}, fence {fence.level + 1}"
-        reason += "" if is_started else ": it is at work still"
+        reason += "" if is_started else ": it is still running"
         self._record("fence", fence.host, "", "begun" if is_started else "waits", reason)
 
     def _report_fences(self) -> None:
@@ -524,7 +531,8 @@ class Engine:
         self._record(change.kind, change.name, change.old, change.new, change.reason)
 
     def _record(self, kind: str, name: str, old: str, new: str, reason: str) -> None:
-        """For the journal, the bus and those who ask. What cannot be told was done all the same."""
+        """Record a change in the journal, as an event and in the report. An error does not undo the
+        change."""
         reason = sanitize.one_line(reason)
         at_s = self.context.wall_clock()
         self._changes.append(status_file.ChangeRecord(at_s, kind, name, old, new, reason))
@@ -542,14 +550,14 @@ class Engine:
         try:
             self.context.send_event(f"{TAG}{kind}/{name}", event)
         except Exception as exc:
-            log.warning("the event of %s was not sent: %s", name, sanitize.one_line(exc))
+            log.warning("cannot send the event about %s: %s", name, sanitize.one_line(exc))
 
-    # what is shown
+    # reports
 
     def _simulate_losses(self, view: View, now_s: float) -> None:
-        """What would become of one host's guests, or of those of so many as the reserve is for: in
-        turn. All soon anew when a guest or a host changes, and with each turn one whose guests find
-        no place: what was in the way may be over."""
+        """Simulate the loss of one host, or of as many hosts as the reserve is for, in turn.
+        Simulate all again soon after a guest or a host has changed, and in each turn one whose
+        guests were not placed, because the obstacle may be gone."""
         if self.state.leading_s is None or not view.placement_hosts:
             self._losses = {}
             return
@@ -578,7 +586,7 @@ class Engine:
             self._reserve_alert.update(name, self._losses[name])
 
     def _mark_outdated(self, view: View) -> None:
-        """What was thought may be wrong once a guest or a host has changed, or who is tied."""
+        """Mark all simulations as outdated if a guest, a host or a binding has changed."""
         states = {name: record.state for name, record in self.registry.hosts.items()}
         basis = self.registry.guests, states, view.bindings
         if basis != self._losses_basis:
@@ -593,7 +601,7 @@ class Engine:
                 self._simulation = simulation
             files.write_volatile(status_file.report_path(self.opts), self._report(view, now_s))
         except OSError as exc:
-            log.warning("what the engine sees cannot be shown: %s", exc)
+            log.warning("cannot write the engine's report: %s", exc)
 
     def _report(self, view: View, now_s: float) -> status_file.EngineReport:
         members = self.registry.members or view.members
@@ -621,7 +629,7 @@ class Engine:
         )
 
     def _leader(self, fresh: dict[str, ReceivedHeartbeat]) -> str:
-        """Who leads, by what the hosts say."""
+        """Return the leader, as the hosts report it."""
         if self.state.leading_s is not None:
             return self.config.name
         votes = collections.Counter(

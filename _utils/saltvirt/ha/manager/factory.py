@@ -1,4 +1,4 @@
-"""What the verbs that make and move guests are handed, where high availability is configured."""
+"""What the verbs for creating and moving guests use, if high availability is configured."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 
 def off_proofs(opts: file_lock.Opts) -> dict[str, str]:
-    """Host to the proof that it is off, of those of which there is one now; none where nothing is
-    configured, or the engine cannot be relied on. Raises OperationFailed for a damaged file."""
+    """Return the hosts that are proven to be off, with the proof. Empty if nothing is configured,
+    or if the engine is not reliable. Raises OperationFailed for a damaged file."""
     if not config.is_configured(opts):
         return {}
     from saltvirt.ha.manager import status_file  # noqa: PLC0415
@@ -26,7 +26,7 @@ def off_proofs(opts: file_lock.Opts) -> dict[str, str]:
 
 
 def ha_provider(opts: file_lock.Opts) -> ClusterHaProvider | None:
-    """The Keeper of the master whose options these are; None where nothing is configured."""
+    """Return the HaProvider of a master; None if nothing is configured."""
     if not config.is_configured(opts):
         return None
     from saltvirt.ha.manager.cluster_provider import ClusterHaProvider  # noqa: PLC0415 - who uses it pays for it
@@ -35,8 +35,8 @@ def ha_provider(opts: file_lock.Opts) -> ClusterHaProvider | None:
 
 
 def disarmed(opts: file_lock.Opts) -> str:
-    """That all is disarmed, in one line for who looks at the cloud; nothing where it is armed, not
-    configured, or not to be learned: virt.ha_status says why."""
+    """Return a line that says that high availability is disarmed; empty if it is armed, not
+    configured, or unknown: virt.ha_status has the reason."""
     try:
         provider = ha_provider(opts)
         return provider.idle_reason() if provider else ""

@@ -1,5 +1,4 @@
-"""The cloud as the hosts tell of it right now, for questions that need no engine: what would become
-of the guests if a host died."""
+"""Simulate the failure of a host from what the hosts report now, without the engine."""
 
 from __future__ import annotations
 
@@ -31,13 +30,13 @@ _BOOT = 1
 def with_sizes(
     guests: Mapping[str, GuestConfig], hosts: Iterable[facts.Host]
 ) -> dict[str, GuestConfig]:
-    """The guests, each as large as the host says that has it."""
+    """Return the guests, each with the size that its host reports."""
     configs = dict(guests)
     for host in hosts:
         for guest in host.guests:
             if guest.name in configs:
                 configs[guest.name] = replace(configs[guest.name], size=guest)
-    # as placement counts one that is to run
+    # as placement counts a running guest
     return {
         name: replace(guest_config, size=replace(guest_config.size, name=name, state="running"))
         for name, guest_config in configs.items()
@@ -45,7 +44,8 @@ def with_sizes(
 
 
 class FailoverSimulation:
-    """hosts: those that answered. policy: of placement. tied: what the engine found tied."""
+    """hosts: those that answered. policy: of placement. tied: the bindings that the engine
+    found."""
 
     def __init__(
         self,
@@ -84,12 +84,12 @@ class FailoverSimulation:
         )
 
     def simulate_loss(self, host: str) -> LossReport:
-        """What would become of the guests of a host."""
+        """Return where the guests of a host would be started."""
         lost = reserve.simulate_loss(self.view, self.registry, (host,), 0)
         return LossReport(lost.placements, lost.unplaced)
 
     def refusal(self, guest: GuestConfig) -> str:
-        """Why a guest would break the reserve, or nothing."""
+        """Return why a guest would violate the reserve, or nothing."""
         guests = with_sizes({**self.view.guests, guest.name: guest}, self.hosts.values())
         other_records = {
             name: record for name, record in self.registry.guests.items() if name != guest.name
@@ -98,8 +98,8 @@ class FailoverSimulation:
         return reserve.refusal(view, replace(self.registry, guests=other_records), guest.name, 0)
 
     def account(self) -> reserve.Reserve:
-        """The account of the reserve. A guest that is to run, and that no host that answered has,
-        may have to be started any moment: it needs room, too."""
+        """Return the account of the reserve. A guest that is to run, but is on no host that
+        answered, may be started at any moment and needs capacity as well."""
         placed = self.registry.guests
         waiting = {
             name

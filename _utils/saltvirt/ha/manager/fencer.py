@@ -1,4 +1,4 @@
-"""Fence agents at work, each in a thread of its own: the engine waits for none of them."""
+"""Run fence agents, each in a thread of its own, so that the engine waits for none of them."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from saltvirt.ha.model.view import OFF, TIMED_OUT, Fence, FenceResult
 
 log = logging.getLogger(__name__)
 
-# at one time: more would be hosts that a broken switch hides
+# maximum number at one time: more would be hosts behind a broken switch
 MAX_FENCES = 16
 
 
 @dataclass(frozen=True)
 class FenceEnd:
-    """An attempt that ended."""
+    """An attempt that has ended."""
 
     fence: Fence
     agent: str
@@ -33,8 +33,8 @@ class FenceEnd:
 
 
 class FenceAgentPool:
-    """off: what switches a host off by one of its fences. remote: what has other hosts run one;
-    the engine, which hears them, sets it."""
+    """off: switches a host off with one of its fences. remote: has other hosts run a fence; the
+    engine, which hears these hosts, sets it."""
 
     remote: RemoteFences
 
@@ -50,24 +50,24 @@ class FenceAgentPool:
 
     @property
     def levels(self) -> dict[str, int]:
-        """How many fences each host has."""
+        """The number of fences of each host."""
         return {name: len(member.fences) for name, member in self._members.items()}
 
     @property
     def results(self) -> dict[str, FenceResult]:
-        """How the last attempt of each host ended."""
+        """The result of the last attempt for each host."""
         with self._lock:
             return dict(self._results)
 
     def take_finished(self) -> list[FenceEnd]:
-        """Those that ended since this was last asked."""
+        """Return the attempts that have ended since the last call."""
         finished = []
         while not self._finished.empty():
             finished.append(self._finished.get())
         return finished
 
     def begin(self, fence: Fence) -> bool:
-        """Begins the attempt. False where it is not: that fence is at work still, or too many."""
+        """Start an attempt. Return False if that fence is still running, or too many are."""
         levels = self._members[fence.host].fences if fence.host in self._members else ()
         key = (fence.host, fence.level)
         with self._lock:
@@ -106,7 +106,8 @@ class FenceAgentPool:
         self._finished.put(FenceEnd(fence, setting.agent, outcome))
 
     def _is_latest(self, fence: Fence) -> bool:
-        """It was asked for the last question, to which no fence has seen the host off yet."""
+        """Whether the attempt is for the latest vote, and no fence has reported the host as off for
+        it yet."""
         previous = self._results.get(fence.host)
         if previous is None:
             return True
@@ -115,5 +116,5 @@ class FenceAgentPool:
 
 
 def _vote_stamp(attempt: str) -> tuple[int, ...]:
-    """The term and the ballot."""
+    """Return the term and the ballot."""
     return tuple(map(int, messages.question(attempt).split(".")))

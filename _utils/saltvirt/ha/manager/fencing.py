@@ -1,4 +1,4 @@
-"""``virt.fence``: a person switches a host off by its fences, or asks whether they would work."""
+"""``virt.fence``: an operator switches a host off with its fences, or tests them."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _ACTION_OFF, _ACTION_STATUS = "off", "status"
 
 
 class FenceHost:
-    """Switches a host off. What its fence then sees is written down as a person's word is. A fence
-    that other hosts run is run by their minions, told by this master as all they do."""
+    """Switch a host off. The status that its fence reports afterwards is recorded like an
+    operator's confirmation. A fence that other hosts run is run by their minions."""
 
     def __init__(self, fleet: Fleet, host: str) -> None:
         self.fleet, self.host = fleet, str(host)
         self.request = AdminRequest(fleet, "fence")
 
     def check(self) -> Checked:
-        """Whether each of its fences is reached and lets us in, by its status, from each host that
-        is to run it."""
+        """Read the status from each of its fences, from each host that is to run it, to test the
+        connection and the password."""
         reasons = Reasons()
         with reasons:
             levels = self._levels()
@@ -47,8 +47,8 @@ class FenceHost:
             with reasons:
                 if {ON, OFF} <= states:
                     raise errors.OperationFailed(
-                        f"its fences do not agree whether {self.host} is on: "
-                        "one of them switches another machine"
+                        f"the fences of {self.host} report different states: one of them controls "
+                        "another machine"
                     )
             with reasons:
                 self._refuse_contradiction(states)
@@ -61,20 +61,20 @@ class FenceHost:
         return reasons.checked(self.host)
 
     def _refuse_contradiction(self, states: set[str]) -> None:
-        """Raises OperationFailed where a fence says that a host is off which lives."""
+        """Raise OperationFailed if a fence reports a host as off that is alive."""
         within_s = 2 * self.request.config.policy.beat_s
         if OFF in states and self.request.engine.hears(self.host, within_s):
             raise errors.OperationFailed(
-                f"its agent is heard, and a fence says that {self.host} is off: the fence switches "
-                "another machine, or does not work: it would be a false proof"
+                f"a fence reports {self.host} as off, but the agent of {self.host} responds: the "
+                "fence controls another machine or does not work, and would be a false proof"
             )
 
     def run(self) -> Result:
-        """Raises NotFound, InvalidInput, OperationFailed when no fence sees it off, or when that
-        cannot be written down."""
+        """Raises NotFound, InvalidInput; OperationFailed if no fence reports the host as off, or if
+        that cannot be saved."""
         host, levels = self.host, self._levels()
         boot = self.request.engine.registry.host(host).boot
-        self.request.publish(host, f"a person fences {host}")
+        self.request.publish(host, f"an operator fences {host}")
         outcome, reports = agents.try_levels(levels, host, self._off)
         if outcome.state != OFF:
             self.request.publish(host, f"{host} was not fenced: {'; '.join(reports)}")
@@ -88,7 +88,7 @@ class FenceHost:
             )
         except (errors.VirtError, OSError) as exc:
             self.request.publish(host, text)
-            message = f"{text}; high availability does not know it: {exc}"
+            message = f"{text}; high availability could not record that: {exc}"
             raise errors.OperationFailed(message) from exc
         changes = {"power": {"new": OFF}}
         return Result(host, f"{text}{self.request.notice}", changes, {"said": reports})
@@ -96,7 +96,9 @@ class FenceHost:
     def _levels(self) -> tuple[FenceSetting, ...]:
         levels = self.request.config.members[self.request.member(self.host)].fences
         if not levels:
-            raise errors.NotFound(f"{self.host} has no fence: virt:ha:members:{self.host}:fences")
+            raise errors.NotFound(
+                f"no fence is configured for {self.host}: set virt:ha:members:{self.host}:fences"
+            )
         return levels
 
     def _off(self, fence: FenceSetting) -> FenceOutcome:
@@ -108,9 +110,11 @@ class FenceHost:
         return self._run_from(host, fence, _ACTION_STATUS) if host else agents.status(fence)
 
     def _run_from(self, host: str, fence: FenceSetting, action: str) -> FenceOutcome:
-        """What a host's minion says of it. No password is in what it is told."""
+        """Return the outcome from a host's minion. The arguments contain no password."""
         arguments = {**replace(fence, hosts=()).to_answer(), "action": action}
         answer = self.fleet.call(host, "virt.ha_fence", arguments)
         if answer["state"] not in (OFF, ON, TIMED_OUT):
-            raise errors.BadAnswer(f"{host}: virt.ha_fence answered {answer['state'][:20]!r}")
+            raise errors.BadAnswer(
+                f"{host}: virt.ha_fence returned the unknown state {answer['state'][:20]!r}"
+            )
         return FenceOutcome(answer["state"], sanitize.one_line(answer["words"]))

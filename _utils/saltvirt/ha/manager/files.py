@@ -1,8 +1,9 @@
-"""Files of high availability on this master, for its own user: below ``virt/ha`` in the folder that
-is beside its cachedir: /var/lib/salt/master for /var/cache/salt/master. A cache may be deleted.
+"""Files of high availability on the master, readable by its own user only, in ``virt/ha`` below the
+folder beside its cachedir: /var/lib/salt/master for /var/cache/salt/master, because a cache may be
+deleted.
 
-What is written is on the disk, or the error says so. What cannot be read is never taken for
-nothing: a guest would be forgotten by it.
+What is written is on disk, or an error is raised. A file that cannot be read never counts as empty,
+because a guest would be forgotten.
 """
 
 from __future__ import annotations
@@ -23,19 +24,19 @@ from saltvirt.system import file_lock
 
 AnyMessage = TypeVar("AnyMessage", bound=schema.Message)
 
-# another verb holds the lock for as long as it writes one file
+# another verb holds the lock only while it writes one file
 _PATIENCE_S = 10
 _POLL_S = 0.05
 
 
 def folder(opts: file_lock.Opts) -> Path:
-    """Where they are: below the cachedir until the engine has moved them."""
+    """Return the folder: below the cachedir until the engine has moved it."""
     old, new = _folders(opts)
     return old if old.exists() and not new.exists() else new
 
 
 def _folders(opts: file_lock.Opts) -> tuple[Path, Path]:
-    """(below the cachedir, below what is beside it)."""
+    """Return (the folder below the cachedir, the folder below its sibling)."""
     cache = Path(opts["cachedir"])
     parts = list(cache.parts)
     if "cache" in parts:
@@ -44,10 +45,10 @@ def _folders(opts: file_lock.Opts) -> tuple[Path, Path]:
 
 
 def move_folder(opts: file_lock.Opts) -> str:
-    """Moves them out of the cachedir, where an older version has made them, and leaves a link: the
-    older version, if it comes back, takes no file for no guests. Returns why they stay there, or
-    nothing. For the engine, before it reads one. Raises OperationFailed where an older version has
-    made new ones meanwhile."""
+    """Move the files out of the cachedir, where an older version created them, and leave a link, so
+    that the older version finds them if it is installed again. Return why they stay there, or
+    nothing. The engine calls this before it reads a file. Raises OperationFailed if an older
+    version has created new files meanwhile."""
     old, new = _folders(opts)
     if old == new:
         return ""
@@ -69,9 +70,9 @@ def _link(old: Path, new: Path) -> None:
             old.symlink_to(new)
     elif not old.is_symlink() and (old / "wishes.json").exists():
         raise errors.OperationFailed(
-            f"{old} has the wishes that an older version of the engine wrote, and {new} those of "
-            "this one: move away the folder whose wishes do not hold, then restart salt-master; "
-            "nothing is fenced or restarted meanwhile"
+            f"{old} has the desired state of an older version of the engine, and {new} that of "
+            "this version: move away the folder that is wrong, then restart salt-master; no host "
+            "is fenced and no guest restarted meanwhile"
         )
 
 
@@ -87,9 +88,9 @@ def _try_move(old: Path, new: Path) -> str:
         with contextlib.suppress(OSError):
             old.mkdir(mode=0o700, parents=True, exist_ok=True)
         return (
-            f"what persons want is kept in {old}, which is a cache and may be deleted: cannot make "
-            f"{new} ({exc.strerror}): make {new.parent.parent} for the master's user, then restart "
-            "salt-master"
+            f"the desired state is in {old}, a cache that may be deleted, because {new} cannot be "
+            f"created ({exc.strerror}): create {new.parent.parent} for the master's user, then "
+            "restart salt-master"
         )
     return ""
 
@@ -109,7 +110,7 @@ def _move(old: Path, new: Path) -> None:
 
 
 def write(path: Path, message: schema.Message) -> None:
-    """Gives the file that content. Returns when it would outlive a loss of power."""
+    """Write the file. It is on disk when this returns."""
     private.write(str(path), _text(message))
     handle = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -119,7 +120,7 @@ def write(path: Path, message: schema.Message) -> None:
 
 
 def write_volatile(path: Path, message: schema.Message) -> None:
-    """The same of what nobody misses after a loss of power: no disk is waited for."""
+    """Write a file that need not survive a power failure, without waiting for the disk."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     temporary = path.with_suffix(".part")
     handle = os.open(
@@ -135,8 +136,8 @@ def _text(message: schema.Message) -> str:
 
 
 def read(path: Path, kind: type[AnyMessage]) -> AnyMessage | None:
-    """What the file has; None where there is none. Raises OperationFailed for one that cannot be
-    read: it is left as it is."""
+    """Read the file; None if it does not exist. Raises OperationFailed if it cannot be read; it is
+    left as it is."""
     try:
         data: Any = json.loads(path.read_bytes())
         return kind.from_answer(data, str(path))
@@ -149,25 +150,25 @@ def read(path: Path, kind: type[AnyMessage]) -> AnyMessage | None:
 
 
 def has_key(path: Path, key: str) -> bool:
-    """Whether the file, which can be read, has that key."""
+    """Whether the file, which is readable, has that key."""
     return key in json.loads(path.read_bytes())
 
 
 def _damaged(path: Path, reason: str) -> errors.OperationFailed:
     return errors.OperationFailed(
-        f"{path} cannot be read: {reason}; put it back from a backup, or move it away and give the "
+        f"{path} cannot be read: {reason}; restore it from a backup, or move it away and give the "
         "guests to high availability again"
     )
 
 
 @contextlib.contextmanager
 def locked(path: Path, operation: str, timeout_s: float = _PATIENCE_S) -> Iterator[None]:
-    """Holds the lock of a file for the block. Raises OperationFailed, with who has it."""
+    """Hold the lock of a file for the block. Raises OperationFailed, with the owner of the lock."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     end = time.monotonic() + timeout_s
     while (handle := file_lock.take(path, operation)) is None:
         if time.monotonic() > end:
-            raise errors.OperationFailed(f"{file_lock.owner(path)}, is under way; wait for it")
+            raise errors.OperationFailed(f"{file_lock.owner(path)}, is running; wait for it")
         time.sleep(_POLL_S)
     try:
         yield

@@ -1,4 +1,4 @@
-"""What came from the hosts: of each its last beat; the rest in the order in which it came."""
+"""Messages from the hosts: the last heartbeat of each, and all others in the order of arrival."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from saltvirt import errors, schema
 from saltvirt.ha.model.messages import Heartbeat, ReceivedHeartbeat
 from saltvirt.ha.transport import frames
 
-# so many words of hosts wait at most; then the oldest goes
+# maximum number of messages that wait; then the oldest is dropped
 MAX_MESSAGES = 2000
 
 
 class MasterInbox:
-    """Filled by the thread that talks, emptied by the engine's."""
+    """Filled by the network's thread, emptied by the engine's thread."""
 
     def __init__(self, members: Collection[str], clock: Callable[[], float]) -> None:
         self.members, self.clock = frozenset(members), clock
@@ -28,16 +28,16 @@ class MasterInbox:
         self._lock = threading.Lock()
 
     def receive(self, host: str, kind: str, body: dict[str, Any]) -> None:
-        """What the host said, which has proven its name. Raises BadAnswer for what cannot be
+        """Store a message of a host, whose name is verified. Raises BadAnswer if it cannot be
         read."""
         if host not in self.members:
-            raise errors.BadAnswer(f"{host} is no member of virt:ha")
+            raise errors.BadAnswer(f"{host} is not a member of virt:ha")
         if kind != frames.BEAT:
             self._messages.append((host, kind, body))
             return
         beat = self._read[host].read(body, host)
         if beat.host != host:
-            raise errors.BadAnswer(f"{host} speaks in the name of {beat.host}")
+            raise errors.BadAnswer(f"{host} sent a heartbeat of {beat.host}")
         at_s = self.clock()
         with self._lock:
             previous = self._beats.get(host)
@@ -45,12 +45,12 @@ class MasterInbox:
                 self._beats[host] = ReceivedHeartbeat(beat, at_s)
 
     def beats(self) -> dict[str, ReceivedHeartbeat]:
-        """The last beat of each host."""
+        """Return the last heartbeat of each host."""
         with self._lock:
             return dict(self._beats)
 
     def take_messages(self) -> list[tuple[str, str, dict[str, Any]]]:
-        """(host, kind, body) of all that came since this was last asked, but beats."""
+        """Return (host, kind, body) of all messages since the last call, except heartbeats."""
         messages = []
         while self._messages:
             messages.append(self._messages.popleft())

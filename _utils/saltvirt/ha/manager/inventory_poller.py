@@ -1,4 +1,4 @@
-"""What the hosts have room for, asked of their minions at times, beside the engine."""
+"""Poll the hosts' capacity through their minions, independent of the engine."""
 
 from __future__ import annotations
 
@@ -17,32 +17,33 @@ from saltvirt.system import file_lock
 
 log = logging.getLogger(__name__)
 
-# and while one of them has told nothing yet
+# polling intervals in seconds: usual, and until each host has reported
 EVERY_S, FIRST_S = 30, 5
 
-# what asks hosts: each Host as it comes, for one that is silent holds up the others
+# asks hosts and yields each Host as it arrives, because a silent host delays the others
 Ask = Callable[[Collection[str]], Iterable[facts.Host]]
 
 
 def refresh_path(opts: file_lock.Opts) -> Path:
-    """The file by whose time others have the hosts asked again at once."""
+    """Return the file whose modification time requests a poll."""
     return files.folder(opts) / "ask"
 
 
 def cache_path(opts: file_lock.Opts) -> Path:
-    """The file of what hosts told last."""
+    """Return the file with the last reports of the hosts."""
     return files.folder(opts) / "rooms.json"
 
 
 @dataclass(frozen=True)
 class InventoryFile(Message):
-    """The file: what each host answered, as it came."""
+    """The file: the answer of each host."""
 
     hosts: dict[str, Any] = field(default_factory=dict)
 
 
 def read(path: Path) -> dict[str, Any]:
-    """What hosts told last; nothing where that cannot be read: they tell it again."""
+    """Return the last reports of the hosts; empty if they cannot be read, because the hosts report
+    again."""
     try:
         cached = files.read(path, InventoryFile)
     except errors.OperationFailed as exc:
@@ -52,17 +53,17 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def write(path: Path, hosts: dict[str, Any]) -> None:
-    """What hosts told is in the file. What cannot be written is asked again."""
+    """Save the reports of the hosts. An error is logged: the hosts are polled again."""
     try:
         files.write_volatile(path, InventoryFile(hosts))
     except (OSError, TypeError, ValueError) as exc:
-        log.warning("the hosts' room is not written down: %s", exc)
+        log.warning("cannot save the capacity of the hosts: %s", exc)
 
 
 class InventoryPoller:
-    """The last that each host told of itself. A host that is silent keeps what it told: nothing is
-    placed on one whose agent is not heard. again: as ``again`` has it. known: what they
-    told an engine before this one: guests are placed by that while no minion answers."""
+    """The last report of each host. A silent host keeps its last report, because no guest is placed
+    on a host whose agent is silent. refresh_file: see refresh_path. cached: the reports to a
+    previous engine, used for placement while no minion answers."""
 
     def __init__(
         self,
@@ -80,11 +81,11 @@ class InventoryPoller:
         self._answered_s: dict[str, float] = {}
 
     def begin(self) -> None:
-        """Asks from now on, in a thread of its own."""
+        """Start to poll, in a thread of its own."""
         threading.Thread(target=self._run, name="rooms", daemon=True).start()
 
     def end(self) -> None:
-        """Asks no more."""
+        """Stop polling."""
         self._stop.set()
 
     def _run(self) -> None:
@@ -96,14 +97,14 @@ class InventoryPoller:
                     break
 
     def _refresh_ns(self) -> int:
-        """When others wanted it last, or 0."""
+        """Return when a poll was last requested, or 0."""
         try:
             return self._refresh_file.stat().st_mtime_ns if self._refresh_file else 0
         except OSError:
             return 0
 
     def poll(self) -> None:
-        """Asks once."""
+        """Poll once."""
         began_s = self._clock()
         try:
             for host in self._ask(self._members):
@@ -111,13 +112,13 @@ class InventoryPoller:
                     self._latest[host.name], self._answered_s[host.name] = host, began_s
                     self._joined = None
         except errors.VirtError as exc:
-            log.warning("the hosts' room is not known anew: %s", exc.text)
+            log.warning("cannot update the capacity of the hosts: %s", exc.text)
         except Exception:
-            log.exception("the hosts' room")
+            log.exception("cannot update the capacity of the hosts")
 
     @property
     def hosts(self) -> dict[str, facts.Host]:
-        """By name, each knowing what the others promise of storage that they share."""
+        """The hosts by name, with what other hosts promise of shared storage."""
         with self._lock:
             if self._joined is None:
                 joined_hosts = account.joined(
@@ -128,6 +129,6 @@ class InventoryPoller:
 
     @property
     def answered_s(self) -> dict[str, float]:
-        """When each host was asked, of those that answered: by the engine's clock."""
+        """When each host that answered was asked, by the engine's clock."""
         with self._lock:
             return dict(self._answered_s)

@@ -1,4 +1,5 @@
-"""What was decided, done and wished, and why: a line of JSON each, the last ones of them."""
+"""The journal of decisions, actions and requests, with their reasons: a line of JSON each, limited
+in size."""
 
 from __future__ import annotations
 
@@ -13,20 +14,20 @@ from saltvirt import sanitize
 from saltvirt.ha.manager import files
 from saltvirt.system import file_lock
 
-# two files of so many bytes at most
+# maximum size of each of the two files
 MAX_BYTES = 8 * 1024**2
 _MAX_TEXT = 2000
 
 
 class HaJournal:
-    """The journal of a master. Lines of several processes do not mix."""
+    """The journal of a master. Several processes may write it."""
 
     def __init__(self, opts: file_lock.Opts, max_bytes: int = MAX_BYTES) -> None:
         self.path = files.folder(opts) / "journal.jsonl"
         self.max_bytes = max_bytes
 
     def write(self, kind: str, name: str, **details: Any) -> None:
-        """A line. Raises OSError where it cannot be written."""
+        """Append a line. Raises OSError."""
         timestamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         values = {key: _limited(value) for key, value in details.items()}
         line = json.dumps({"at": timestamp, "what": kind, "name": _limited(name), **values}) + "\n"
@@ -40,14 +41,14 @@ class HaJournal:
         finally:
             os.close(handle)
         if full:
-            with contextlib.suppress(FileNotFoundError):  # another has done it
+            with contextlib.suppress(FileNotFoundError):  # another process has renamed it
                 os.replace(self.path, self._older())
 
     def _older(self) -> Path:
         return self.path.with_suffix(".jsonl.1")
 
     def last(self, count: int) -> list[dict[str, Any]]:
-        """The last lines, the oldest first. One that was cut off is passed over."""
+        """Return the last lines, the oldest first, without lines that are incomplete."""
         entries: list[dict[str, Any]] = []
         for path in (self._older(), self.path):
             with contextlib.suppress(FileNotFoundError):

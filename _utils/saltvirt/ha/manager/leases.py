@@ -1,5 +1,5 @@
-"""Guests whose disks lie on storage that bears no writer whose lock it gave to another: there the
-lock itself, which QEMU takes, is the lease of docs/ha.md."""
+"""Find guests whose disks are on storage that accepts no write of a host whose lock it gave to
+another one. There the lock, which QEMU takes, is the lease of docs/ha.md."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from xml.etree.ElementTree import Element
 from saltvirt.ha.manager.definitions import StoredDefinition
 from saltvirt.ha.model.disks import file, is_below, pools
 
-# what a guest writes to without a lock of QEMU's, and what may be anything
+# what a guest writes to without a lock of QEMU, and elements that may add anything
 _UNLOCKED = (
     *(f"devices/{kind}" for kind in ("tpm", "filesystem", "pstore", "memory/source/path")),
     *("{*}commandline", "{*}override"),
@@ -18,14 +18,14 @@ _UNLOCKED = (
 
 
 class LeaseDetector:
-    """folders: of such storage."""
+    """folders: on such storage."""
 
     def __init__(self, folders: Iterable[str]) -> None:
         self.folders = tuple(folders)
         self._cache: dict[str, tuple[str, bool]] = {}
 
     def evaluate(self, definitions: Mapping[str, StoredDefinition]) -> frozenset[str]:
-        """The names of the guests that are leased, by what is known of each now."""
+        """Return the names of the guests that are leased, from their present definitions."""
         if not self.folders:
             return frozenset()
         old, self._cache = self._cache, {}
@@ -41,8 +41,9 @@ class LeaseDetector:
 
 
 def is_leased(root: Element, folders: Iterable[str]) -> bool:
-    """Whether QEMU holds a lock there on all that the guest writes to. What it does not lock, or
-    what somebody else writes for it, is no lease; nor what QEMU's own arguments may add."""
+    """Whether QEMU locks everything there that the guest writes to. Anything that QEMU does not
+    lock, that another program writes for the guest, or that QEMU arguments of its own may add,
+    prevents a lease."""
     folders = tuple(folders)
     disks = [disk for disk in root.iterfind("devices/disk") if disk.find("readonly") is None]
     nvram = root.findall("os/nvram")
@@ -58,7 +59,7 @@ def is_leased(root: Element, folders: Iterable[str]) -> bool:
 
 
 class PoolLocator:
-    """On which pools guests have their disks. folders: of all pools."""
+    """Finds the pools of guests' disks. folders: of all pools."""
 
     def __init__(self, folders: Iterable[str]) -> None:
         self.folders = tuple(folders)
@@ -66,7 +67,8 @@ class PoolLocator:
         self._pools: dict[str, tuple[str, ...]] = {}
 
     def evaluate(self, definitions: Mapping[str, StoredDefinition]) -> dict[str, tuple[str, ...]]:
-        """The pools of each guest of which that can be told; the same dict until any changes."""
+        """Return the pools of each guest for which they can be determined: the same dict until one
+        changes."""
         if self._definitions is not definitions:
             pools_by_guest = {
                 name: pools(ElementTree.fromstring(definition.xml), self.folders)

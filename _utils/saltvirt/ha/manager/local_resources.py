@@ -1,4 +1,4 @@
-"""What keeps a guest from being started on another host: it is tied to the one that it is on."""
+"""Find what prevents a guest from being started on another host: resources of its present host."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from xml.etree.ElementTree import Element
 
 from saltvirt.placement.facts import Host
 
-# where libvirt keeps what a definition names no place for
+# default folders of libvirt, if a definition names no path
 VARIABLES = "/var/lib/libvirt/qemu/nvram"
 TPM_STATE = "/var/lib/libvirt/swtpm"
-# longer chains are no chains
+# maximum length of a backing chain
 _MAX_CHAIN = 400
 
 
 def reasons(root: Element, host: Host, disks: Mapping[str, Any]) -> Iterator[str]:
-    """Every reason, as a sentence.
+    """Yield every reason, as a sentence.
 
-    root: its definition. host: where it is, by its inventory. disks: what ``virt.get_disks``
-    says of them, with the images below each.
+    root: the definition. host: the guest's host, from its inventory. disks: the result of
+    ``virt.get_disks``, with the backing images of each.
     """
     for disk in root.iterfind("devices/disk"):
         target = disk.find("target")
@@ -29,7 +29,7 @@ def reasons(root: Element, host: Host, disks: Mapping[str, Any]) -> Iterator[str
     yield from _firmware(root, host)
     for memory in root.iterfind("devices/memory/source/path"):
         if not is_shared(host, memory.text or ""):
-            yield f"its memory {memory.text} is on {host.name} alone"
+            yield f"its memory {memory.text} is on {host.name} only"
     for kind in ("serial", "parallel", "console", "channel"):
         for device in root.iterfind(f"devices/{kind}[@type='dev']/source"):
             yield f"its {kind} port is the device {device.get('path')} of {host.name}"
@@ -42,24 +42,24 @@ def reasons(root: Element, host: Host, disks: Mapping[str, Any]) -> Iterator[str
     for tpm in root.iterfind("devices/tpm/backend"):
         yield from _tpm(tpm, host)
     for device in root.iterfind("devices/hostdev"):
-        yield f"a {device.get('type') or 'host'} device of {host.name} is part of it: detach it"
+        yield f"it uses a {device.get('type') or 'host'} device of {host.name}: detach the device"
     for nic in root.iterfind("devices/interface[@type='hostdev']"):
         mac = nic.find("mac")
         address = mac.get("address") if mac is not None else "?"
         yield f"its interface {address} is a device of {host.name}"
     for folder in root.iterfind("devices/filesystem/target"):
-        yield f"the folder {folder.get('dir')} of {host.name} is mounted in it: detach it"
+        yield f"it mounts the folder {folder.get('dir')} of {host.name}: detach the folder"
 
 
 def is_shared(host: Host, path: str) -> bool:
-    """Whether other hosts reach what is at a path of the host."""
+    """Whether other hosts can access a path of the host."""
     store = host.storage.get(host.folder_store(path))
     return bool(store and store.shared)
 
 
 def _disk(name: str, disk: Element, host: Host) -> Iterator[str]:
     if disk.find("backingStore/source[@protocol='nbd']/host[@transport='unix']") is not None:
-        yield f"disk {name} still stands on a backup that {host.name} reads"
+        yield f"disk {name} still depends on a backup that {host.name} reads"
     source, kind = disk.find("source"), disk.get("type") or "file"
     if source is None or kind == "network":
         return
@@ -67,14 +67,16 @@ def _disk(name: str, disk: Element, host: Host) -> Iterator[str]:
     path = source.get("file") or source.get("dev") or source.get("dir")
     if kind == "volume" and pool:
         if not _is_shared_pool(host, pool):
-            yield f"disk {name} is in the pool {pool} of {host.name}, which no other host reaches"
+            yield (
+                f"disk {name} is in the pool {pool} of {host.name}, which other hosts cannot access"
+            )
     elif kind == "block":
-        yield f"disk {name} is the device {path} of {host.name}: put it into a shared pool"
+        yield f"disk {name} is the device {path} of {host.name}: move it to a shared pool"
     elif path and kind == "file":
         if not is_shared(host, path):
-            yield f"disk {name} is {path} on {host.name} alone, not on storage that others reach"
+            yield f"disk {name} is {path} on {host.name} only, not on shared storage"
     elif path or kind not in ("file", "volume"):
-        yield f"disk {name} is of type {kind}, which is tied to {host.name}"
+        yield f"disk {name} has the type {kind}, which is bound to {host.name}"
 
 
 def _is_shared_pool(host: Host, pool: str) -> bool:
@@ -85,14 +87,14 @@ def _is_shared_pool(host: Host, pool: str) -> bool:
 
 
 def _chain(name: str, disk: Any, host: Host) -> Iterator[str]:
-    """The images below a disk that no other host has at that place."""
+    """Yield the backing images of a disk that other hosts cannot access."""
     for _ in range(_MAX_CHAIN):
         disk = disk.get("backing file") if isinstance(disk, Mapping) else None
         if not isinstance(disk, Mapping):
             return
         path = disk.get("file")
         if isinstance(path, str) and path.startswith("/") and not is_shared(host, path):
-            yield f"disk {name} stands on {path}, which is on {host.name} alone"
+            yield f"disk {name} depends on {path}, which is on {host.name} only"
 
 
 def _firmware(root: Element, host: Host) -> Iterator[str]:
@@ -102,7 +104,7 @@ def _firmware(root: Element, host: Host) -> Iterator[str]:
     for word in ("kernel", "initrd", "dtb"):
         path = system.findtext(word)
         if path and not is_shared(host, path):
-            yield f"its {word} {path} is on {host.name} alone"
+            yield f"its {word} {path} is on {host.name} only"
     nvram, loader = system.find("nvram"), system.find("loader")
     stateless = loader is not None and loader.get("stateless") == "yes"
     if nvram is None and (system.get("firmware") != "efi" or stateless):
@@ -113,8 +115,8 @@ def _firmware(root: Element, host: Host) -> Iterator[str]:
     path = source.get("file") if source is not None else getattr(nvram, "text", None)
     if not is_shared(host, path or VARIABLES):
         yield (
-            f"its UEFI variables are {path or f'below {VARIABLES}'} on {host.name} alone: "
-            "put them on storage that others reach"
+            f"its UEFI variables are {path or f'below {VARIABLES}'} on {host.name} only: move "
+            "them to shared storage"
         )
 
 
@@ -126,6 +128,6 @@ def _tpm(backend: Element, host: Host) -> Iterator[str]:
     path = source.get("path") if source is not None else None
     if not is_shared(host, path or TPM_STATE):
         yield (
-            f"the state of its TPM is {path or f'below {TPM_STATE}'} on {host.name} alone: "
-            "put it on storage that others reach"
+            f"the state of its TPM is {path or f'below {TPM_STATE}'} on {host.name} only: move it "
+            "to shared storage"
         )

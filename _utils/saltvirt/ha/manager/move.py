@@ -1,4 +1,4 @@
-"""A person wants a guest of high availability on another host."""
+"""Move a managed guest to another host, on request of an operator."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _POLL_S = 0.5
 
 
 class MoveGuest:
-    """Has the engine move it: live, or by a stop and a start. Ends when the engine says where it
-    is; then the wish has an end, too."""
+    """Have the engine move the guest, live or through a stop and a start. Wait until the engine
+    reports its host; then withdraw the request."""
 
     def __init__(
         self,
@@ -37,26 +37,26 @@ class MoveGuest:
         self.request = AdminRequest(fleet, "ha_move")
 
     def check(self) -> Checked:
-        """From where it would go, or all that is against it."""
+        """Return from where the guest would move, or all obstacles."""
         reasons = Reasons()
         with reasons:
             source = self._source(reasons)
             reasons.raise_first()
             if source == self.host:
-                return Checked(self.name, f"{self.name} is on {source} already", nothing=True)
+                return Checked(self.name, f"{self.name} is already on {source}", nothing=True)
             message = f"{self.name} would be moved from {source} to {self.host}"
             return Checked(self.name, message, {"host": {"old": source, "new": self.host}})
         return reasons.checked(self.name)
 
     def run(self) -> Result:
-        """Raises NotFound, InvalidInput, OperationFailed; the message says where the guest is."""
+        """Raises NotFound, InvalidInput, OperationFailed; the message names the guest's host."""
         name = names.guest(self.name)
         with lock.guest(self.fleet.opts, name, "virt.ha_move"):
             source = self._source(Reasons(first=True))
             if source == self.host:
-                return Result(name, f"{name} is on {source} already")
+                return Result(name, f"{name} is already on {source}")
             desired = self.request.submit(
-                name, f"{name} is wanted on {self.host}", self._with_relocation
+                name, f"{name} is to move to {self.host}", self._with_relocation
             )
             try:
                 self._wait_arrival(desired.wishes[name].number)
@@ -66,7 +66,7 @@ class MoveGuest:
         return Result(name, message, {"host": {"old": source, "new": self.host}})
 
     def _source(self, reasons: Reasons) -> str:
-        """Where it is, by the engine."""
+        """Return the present host, as the engine knows it."""
         desired, engine = self.request.store.read(), self.request.engine
         if not isinstance(self.live, bool):
             raise errors.InvalidInput(
@@ -80,12 +80,15 @@ class MoveGuest:
         if record is None or record.state != PLACED or record.target:
             state = record.state if record else "new"
             with reasons:
-                raise errors.OperationFailed(f"{self.name} is {state}, or moves: wait for that")
+                raise errors.OperationFailed(
+                    f"{self.name} is {state} or is being moved: wait until it is placed"
+                )
         if desired.guests[self.name].wanted != STARTED:
             with reasons:
                 raise errors.InvalidInput(
-                    f"{self.name} is {desired.guests[self.name].wanted}: it starts where there is "
-                    "room, and a rule (virt.ha_rule hosts=) says where"
+                    f"{self.name} is {desired.guests[self.name].wanted}, so it cannot be moved: "
+                    "it will be started on any host with capacity; use virt.ha_rule hosts= to "
+                    "choose hosts"
                 )
         target = engine.registry.host(self.host)
         if target.state != UP:
@@ -108,13 +111,13 @@ class MoveGuest:
         return replace(desired, wishes=remaining)
 
     def _wait_arrival(self, number: int) -> None:
-        """Raises OperationFailed unless the engine says that it has arrived."""
+        """Raise OperationFailed unless the engine reports that the guest has arrived."""
         host = reason = ""
         for _ in range(int(WAIT_S / _POLL_S)):
             engine = status_file.load(self.fleet.opts)
             record = engine.registry.guests.get(self.name)
             if engine.problem or record is None:
-                reason = engine.problem or "it is no longer of high availability"
+                reason = engine.problem or "the guest is no longer managed by high availability"
                 break
             host, reason = record.host, record.why
             if record.wish >= number and not record.target and record.state == PLACED:

@@ -1,4 +1,4 @@
-"""Rules: guests together or apart, guests on these hosts."""
+"""Rules: keep guests together, apart, or on some hosts."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _STRENGTHS = (STRICT, PREFERRED)
 
 
 class ConfigureRule:
-    """Makes a rule, changes or removes it.
+    """Create, change or remove a rule.
 
-    guests: names, a list or a text with commas; None: as they are. apart, together, only: strict or
+    guests: names, a list or a text with commas; None: unchanged. apart, together, only: strict or
     preferred; one of them. hosts: for ``only``: a mapping of host to rank, a list, or a text such
     as ``hv1:2,hv2``.
     """
@@ -29,7 +29,7 @@ class ConfigureRule:
         self.request = AdminRequest(fleet, "ha_rule")
 
     def check(self) -> Checked:
-        """What the rule would be."""
+        """Return what the rule would be."""
         reasons = Reasons()
         with reasons:
             old, new = self._plan(reasons)
@@ -54,19 +54,19 @@ class ConfigureRule:
         return Result(self.name, f"{text}{self.request.notice}", _changes(old, new))
 
     def _as_it_is(self) -> str:
-        return f"the rule {self.name} is so already"
+        return f"rule {self.name} is already up to date"
 
     def _text(self, verb: str, new: GuestRule | None) -> str:
-        return f"the rule {self.name} {verb} {'kept' if new else 'removed'}"
+        return f"rule {self.name} {verb} {'set' if new else 'removed'}"
 
     def _plan(self, reasons: Reasons) -> tuple[GuestRule | None, GuestRule | None]:
-        """(the rule as it is, as it would be; None without)."""
+        """Return the present and the new rule; None: no rule."""
         config, desired = self.request.config, self.request.store.read()
         names.guest(self.name)
         old = desired.rules.get(self.name)
         if self.remove:
             if old is None:
-                raise errors.NotFound(f"there is no rule {self.name}")
+                raise errors.NotFound(f"rule {self.name} does not exist")
             return old, None
         new = self._rule(old, reasons)
         for guest in new.guests:
@@ -92,7 +92,7 @@ class ConfigureRule:
             return GuestRule(guests, old.kind, old.hosts, old.strict)
         if len(strengths) != 1:
             raise errors.InvalidInput(
-                f"{self.name}: give one of apart=, together=, hosts= (with only=)"
+                f"{self.name}: pass one of apart=, together= and hosts= (with only=)"
             )
         [(kind, strength)] = strengths.items()
         if strength not in _STRENGTHS:
@@ -121,7 +121,7 @@ def _names(value: object, label: str) -> list[str]:
 
 
 def _ranks(value: object) -> dict[str, int]:
-    """Host to rank of ``{hv1: 2}``, ``[hv1, hv2]`` or ``hv1:2,hv2``."""
+    """Return host to rank from ``{hv1: 2}``, ``[hv1, hv2]`` or ``hv1:2,hv2``."""
     if isinstance(value, str):
         pairs = [part.strip().partition(":") for part in value.split(",") if part.strip()]
         value = {host: rank or 0 for host, _, rank in pairs}
@@ -142,19 +142,19 @@ def _ranks(value: object) -> dict[str, int]:
 
 
 def _refuse_impossible(name: str, new: GuestRule, desired: DesiredState, hosts: int) -> None:
-    """Raises InvalidInput for a strict rule that can never hold."""
+    """Raise InvalidInput for a strict rule that can never hold."""
     if not new.strict or not new.kind:
         return
     if new.kind == ANTI_AFFINITY and len(new.guests) > hosts:
         raise errors.InvalidInput(
-            f"{name}: {len(new.guests)} guests cannot all be apart on {hosts} hosts"
+            f"{name}: {len(new.guests)} guests cannot be kept apart on {hosts} hosts"
         )
     for other_name, rule in desired.rules.items():
         shared = set(new.guests) & set(rule.guests)
         is_contrary = {new.kind, rule.kind} == {ANTI_AFFINITY, AFFINITY}
         if other_name != name and rule.strict and is_contrary and len(shared) > 1:
             raise errors.InvalidInput(
-                f"{name}: the rule {other_name} wants {', '.join(sorted(shared))} {rule.kind}"
+                f"{name}: rule {other_name} keeps {', '.join(sorted(shared))} {rule.kind}"
             )
 
 

@@ -1,4 +1,4 @@
-"""The engine with all that it needs, in the process that Salt began for it."""
+"""Run the engine, with everything that it needs, in the process that Salt started for it."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from saltvirt.system import file_lock, zipapp
 
 log = logging.getLogger(__name__)
 
-# so often it looks whether its certificate is to be renewed, or a host's was revoked
+# interval of checks for the renewal of its certificate, and for revoked certificates
 RENEW_S = 600
 
-# of the library, what the agents' program is made of
+# the module of the agents' program
 AGENT = "ha.agent.__main__"
 
 SendEvent = Callable[[str, dict[str, Any]], None]
@@ -43,14 +43,14 @@ SendEvent = Callable[[str, dict[str, Any]], None]
 def serve(
     opts: file_lock.Opts, send_event: SendEvent, stop: threading.Event, ask: Ask | None = None
 ) -> None:
-    """Until it is stopped. ask: what asks the hosts for their room.
+    """Run until stopped. ask: asks the hosts for their capacity.
 
-    Raises VirtError for settings or files that are wrong, and where another engine runs.
+    Raises VirtError if settings or files are invalid, or if another engine is running.
     """
     ha_config = config.of_master(opts)
     path_warning = files.move_folder(opts)
     with files.locked(status_file.lock_path(opts), "the engine virt_ha"):
-        status_file.report_path(opts).unlink(missing_ok=True)  # an engine before this one wrote it
+        status_file.report_path(opts).unlink(missing_ok=True)  # written by a previous engine
         peer_credentials = credentials.ensure(opts, ha_config.name)
         previous_hosts = cached_hosts(cache_path(opts))
         poller = InventoryPoller(
@@ -76,7 +76,7 @@ def serve(
 
 
 def cached_hosts(path: Path) -> list[facts.Host]:
-    """The hosts as they told an engine before this one."""
+    """Return the hosts as they reported to a previous engine."""
     parsed = [inventory.parse_host(Answer(name, data)) for name, data in read(path).items()]
     return [item for item in parsed if isinstance(item, facts.Host)]
 
@@ -94,7 +94,7 @@ def _make_ask(opts: file_lock.Opts) -> Ask:
                     answers[answer.host] = answer.data
                     yield host
                 else:
-                    log.info("%s: its room is not known anew: %s", answer.host, host)
+                    log.info("%s: cannot update its capacity: %s", answer.host, host)
         write(path, answers)
 
     return ask

@@ -1,4 +1,4 @@
-"""The agents on the hosts: installed, and told the settings that all must have alike."""
+"""Install the agents on the hosts, and send them the settings that must be the same everywhere."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ INSTALL, SETTINGS = "virt.ha_install", "virt.ha_settings"
 
 
 def settings_of(config: HaConfig, host: str) -> dict[str, Any]:
-    """What the agent of a host is told. No secret is in it."""
+    """Return the settings of a host's agent. They contain no secret."""
     members = {
         name: f"{_bracketed(member.address)}:{member.port}"
         for name, member in config.members.items()
@@ -37,14 +37,14 @@ def _bracketed(address: str) -> str:
 
 
 class Setup:
-    """host: that one alone."""
+    """host: only this one; None: all members."""
 
     def __init__(self, fleet: Fleet, host: str | None = None) -> None:
         self.fleet, self.host = fleet, host
         self.request = AdminRequest(fleet, "ha_setup")
 
     def check(self) -> Several:
-        """What each host would do."""
+        """Return what would change on each host."""
         reasons = Reasons()
         with reasons:
             self._refuse_changed()
@@ -53,27 +53,28 @@ class Setup:
         return Several(tuple(self._set_up_host(host, test=True) for host in self._hosts()))
 
     def run(self) -> Several:
-        """Raises InvalidInput, NotFound, OperationFailed. A host that fails stops no other."""
+        """Raises InvalidInput, NotFound, OperationFailed. An error of one host does not affect the
+        others."""
         self._refuse_changed()
         return Several(tuple(self._set_up_host(host, test=False) for host in self._hosts()))
 
     def _refuse_changed(self) -> None:
-        """Raises OperationFailed while armed, for settings that the engine does not go by: what it
-        proves rests on what agents keep to; and for other members than those that count."""
+        """Raise OperationFailed while HA is armed, if the engine uses other settings, because its
+        proofs depend on what agents do; or if the members differ from those that count."""
         config, engine = self.request.config, self.request.engine
         if not self.request.armed or not engine.report.at_s:
             return
         if engine.report.settings != config.digest:
             raise errors.OperationFailed(
-                "virt:ha was changed, and the engine goes by what it was before: restart "
-                "salt-master, then salt-run virt.ha_setup again"
+                "virt:ha was changed, but the engine uses the previous settings: restart "
+                "salt-master, then run salt-run virt.ha_setup again"
             )
         current_members = engine.registry.members
         if current_members and set(current_members) != set(config.members):
             raise errors.OperationFailed(
-                f"members are {', '.join(sorted(current_members))} for as long as high "
-                f"availability is "
-                "armed: salt-run virt.ha_disarm, then virt.ha_setup, then virt.ha_arm"
+                f"the members cannot change from {', '.join(sorted(current_members))} while high "
+                "availability is armed: run salt-run virt.ha_disarm, then virt.ha_setup, then "
+                "virt.ha_arm"
             )
 
     def _hosts(self) -> list[str]:
@@ -90,14 +91,13 @@ class Setup:
             for function, arguments in ((INSTALL, {}), (SETTINGS, {"settings": settings})):
                 answer = self.fleet.call(host, function, {**arguments, "test": test})
                 if not isinstance(answer, dict) or not isinstance(answer.get("changes"), dict):
-                    raise errors.BadAnswer(f"{host}: {function} answered what is none")
+                    raise errors.BadAnswer(f"{host}: {function} returned an invalid answer")
                 changes |= answer["changes"]
                 comments.append(str(answer.get("comment", "")))
             if changes:
                 comments.append(
-                    "its firewall is left as it is: the formula's libvirt.firewall opens TCP "
-                    f"{settings['port']} to the other hypervisors and the masters, or do it "
-                    f"yourself"
+                    f"its firewall is not changed: open TCP {settings['port']} to the other "
+                    "hypervisors and the masters, for example with the formula's libvirt.firewall"
                 )
             comment = "; ".join(filter(None, comments))
             if test:

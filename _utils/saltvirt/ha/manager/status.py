@@ -1,4 +1,4 @@
-"""What is shown of high availability, and what would become of a host's guests."""
+"""The status of high availability, and the simulated failure of a host."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _BAD_GUESTS = (BLOCKED, ERROR)
 
 
 class HaStatus:
-    """All that is known: of files of this master alone, nobody is asked."""
+    """Everything that is known, from files of this master only."""
 
     def __init__(self, fleet: Fleet) -> None:
         self.fleet = fleet
@@ -87,7 +87,8 @@ class HaStatus:
         return Result(ABOUT, comment, details=details, complete=not problems)
 
     def _desired(self) -> tuple[DesiredState, list[str]]:
-        """(What persons want, that it is lost). Raises OperationFailed for a damaged file."""
+        """Return the desired state, and the problem if it is lost. Raises OperationFailed for a
+        damaged file."""
         try:
             return self.request.store.read(), []
         except errors.OperationFailed as exc:
@@ -96,7 +97,8 @@ class HaStatus:
             return rebuild(self.request.engine.registry), [exc.text]
 
     def _has_no_state(self) -> bool:
-        """Of several masters none that knows of no wish asks for the lead."""
+        """Whether this is one of several masters and has no desired state: such a master does not
+        ask for the lead."""
         return self.request.multi_master and not self.request.store.path.exists()
 
 
@@ -108,7 +110,7 @@ def _host(name: str, settings: config.HaConfig, engine: EngineStatus) -> dict[st
         "why": record.why,
         "boot": record.boot,
         "heard_s": report.heard_s if report and not engine.problem else None,
-        "watchdog": "armed" if report and report.armed else "at rest",
+        "watchdog": "armed" if report and report.armed else "disarmed",
         "fences": [fence.agent for fence in settings.members[name].fences],
         "last_fence": report.fence if report else "",
         "differs": report.differs if report else "",
@@ -127,7 +129,7 @@ def _guest(name: str, desired: DesiredState, engine: EngineStatus) -> dict[str, 
         "wanted": guest_config.wanted,
         "priority": guest_config.priority,
         "may_run_on": sorted({location.host for location in record.places}) if record else [],
-        "tied": f"it can run on {binding.host} alone: {binding.why}" if binding else "",
+        "tied": f"it can run on {binding.host} only: {binding.why}" if binding else "",
     }
 
 
@@ -138,17 +140,17 @@ def _problems(
     guests: dict[str, Any],
     has_no_state: bool,
 ) -> Iterator[str]:
-    """Every reason for the exit code 1."""
+    """Yield every reason for the exit code 1."""
     if engine.problem:
         yield engine.problem
     elif has_no_state and not engine.report.leader:
         yield (
-            "no master leads: of several masters none does before a person said what is wanted: "
-            "salt-run virt.ha_enable NAME, of the first guest, on one of them"
+            "no master leads: with several masters, none does before the first request: run "
+            "salt-run virt.ha_enable NAME on one of them"
         )
     elif not engine.report.leading and not engine.report.leader:
         yield (
-            f"no master leads: {engine.report.heard} of {len(hosts)} hosts are heard, "
+            f"no master leads: {engine.report.heard} of {len(hosts)} hosts respond, "
             f"{engine.report.needed} are needed"
         )
     for name, item in hosts.items():
@@ -159,38 +161,37 @@ def _problems(
             yield f"{name} is {item['state']}: {item['why']}"
         elif non_members := set(item["may_run_on"]) - hosts.keys():
             yield (
-                f"{name} may run on {', '.join(sorted(non_members))}, which is no member of "
-                f"virt:ha: "
-                "nobody watches it"
+                f"{name} may run on {', '.join(sorted(non_members))}, which is not a member of "
+                "virt:ha and is not monitored"
             )
         elif item["tied"]:
-            yield f"{name} would not run again if its host died: {item['tied']}"
+            yield f"{name} could not be started elsewhere if its host failed: {item['tied']}"
     for name, item in hosts.items():
         if item["unplaced"]:
-            yield f"if {name} died, no host would take {', '.join(item['unplaced'])}"
+            yield f"if {name} failed, no host would have capacity for {', '.join(item['unplaced'])}"
 
 
 def _differences(
     desired: DesiredState, engine: EngineStatus, hosts: dict[str, Any]
 ) -> Iterator[str]:
-    """What machines have not alike, and what was lost."""
+    """Yield differences between machines, and what was lost."""
     yield from engine.report.warnings
     if desired.remade:
         yield (
-            "what persons want was lost, and was made anew from what the hosts keep: priorities, "
-            "tries, failback and rules are as by default: say them again"
+            "the desired state was lost and was rebuilt from the hosts: priorities, restarts, "
+            "relocates, failback and rules have their defaults: set them again"
         )
     for name, host in hosts.items():
         if host["differs"]:
             yield (
-                f"the agent of {name} has {host['differs']}, not those of this master: its "
-                f"watchdog "
-                "proves nothing; restart salt-master, then salt-run virt.ha_setup"
+                f"the agent of {name} has {host['differs']} than this master, so its watchdog "
+                "proves nothing: restart salt-master, then run salt-run virt.ha_setup"
             )
 
 
 def _reserve(settings: config.HaConfig, engine: EngineStatus) -> dict[str, Any]:
-    """For the loss of how many hosts room is kept; what is short of it, by what the engine saw."""
+    """Return for the loss of how many hosts capacity is reserved, and what is missing, from the
+    engine's report."""
     count = settings.policy.reserve
     sets = [
         (tuple(name.split(" and ")), loss) for name, loss in engine.report.outlook.losses.items()
@@ -214,7 +215,8 @@ def _summary(
     parts += [f"{ignored} of them ignored"] if ignored else []
     if settings.policy.reserve:
         parts += [
-            f"room is kept for the loss of {units.pluralize(settings.policy.reserve, 'host')}"
+            "capacity is reserved for the loss of "
+            f"{units.pluralize(settings.policy.reserve, 'host')}"
         ]
     return ", ".join(parts)
 
@@ -229,18 +231,22 @@ def _table(hosts: dict[str, Any], guests: dict[str, Any]) -> list[list[Any]]:
 
 
 def _reason(host: dict[str, Any]) -> str:
-    """Of a host that is up: what would become of its guests."""
+    """Return what would happen to the guests of a host that is up; otherwise the reason of its
+    state."""
     if host["state"] != UP:
         return str(host["why"])
     if host["unplaced"]:
-        return f"if it died, no host would take {', '.join(host['unplaced'])}"
+        return f"if it failed, no host would have capacity for {', '.join(host['unplaced'])}"
     if host["moved"]:
-        return f"if it died, {units.pluralize(len(host['moved']), 'guest')} would run elsewhere"
+        return (
+            f"if it failed, {units.pluralize(len(host['moved']), 'guest')} would be started "
+            "elsewhere"
+        )
     return ""
 
 
 class Simulate:
-    """What would become of the guests of high availability if a host died now."""
+    """Simulate the failure of a host now."""
 
     def __init__(self, fleet: Fleet, lose: str) -> None:
         self.fleet, self.host = fleet, str(lose)
@@ -257,7 +263,7 @@ class Simulate:
         return reasons.checked(self.host)
 
     def run(self) -> Result:
-        """Raises NotFound, InvalidInput, ConnectionFailed when the host cannot be asked."""
+        """Raises NotFound, InvalidInput; ConnectionFailed if the host does not answer."""
         settings, desired = self.request.config, self.request.store.read()
         self.request.member(self.host)
         hosts, unreachable = inventory.gather(self.fleet)
@@ -273,7 +279,7 @@ class Simulate:
         rows += [[name, None, reason] for name, reason in loss.unplaced.items()]
         silent = {name: unreachable[name] for name in settings.members if name in unreachable}
         message = (
-            f"if {self.host} died, {units.pluralize(len(loss.moved), 'guest')} would be started "
+            f"if {self.host} failed, {units.pluralize(len(loss.moved), 'guest')} would be started "
             f"elsewhere, {len(loss.unplaced)} nowhere"
         )
         message += f"; not counted: {', '.join(silent)}" if silent else ""

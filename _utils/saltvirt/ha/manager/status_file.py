@@ -1,4 +1,4 @@
-"""What the engine saw last, for those who ask: a file that it replaces at times."""
+"""The last report of the engine, in a file that it replaces regularly."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from saltvirt.ha.model.view import HostBinding, SavedMasterState
 from saltvirt.schema import Message, optional, transient
 from saltvirt.system import file_lock
 
-# the engine writes it more often than that, or it hangs
+# if the report is older, the engine hangs
 STALE_S = 15
-_STARTING = "the engine virt_ha has begun right now"
-DISARMED = "high availability is disarmed: salt-run virt.ha_arm"
+_STARTING = "the engine virt_ha has just started"
+DISARMED = "high availability is disarmed: run salt-run virt.ha_arm"
 
 
 @dataclass(frozen=True)
 class HostReport(Message):
-    """A host as the engine sees it. heard_s: how long ago it was heard; None: never. fence: how the
-    last attempt to fence it ended. differs: in what its agent is not like this master."""
+    """A host as the engine knows it. heard_s: seconds since it was heard; None: never. fence: the
+    result of the last attempt to fence it. differs: in what its agent differs from this master."""
 
     boot: int = 0
     heard_s: float | None = None
@@ -35,7 +35,7 @@ class HostReport(Message):
 
 @dataclass(frozen=True)
 class ChangeRecord(Message):
-    """One decision, and when it was made, in seconds of the clock on the wall."""
+    """A decision. at_s: its wall clock time."""
 
     at_s: float
     what: str
@@ -47,7 +47,7 @@ class ChangeRecord(Message):
 
 @dataclass(frozen=True)
 class LossReport(Message):
-    """Where the guests of a host would go, and why others would go nowhere."""
+    """Where the guests of a host would be started, and why others would not."""
 
     moved: dict[str, str] = field(default_factory=dict)
     unplaced: dict[str, str] = field(default_factory=dict)
@@ -55,8 +55,8 @@ class LossReport(Message):
 
 @dataclass(frozen=True)
 class SimulationReport(Message):
-    """What is large and changes seldom: what the loss of hosts would mean, and guests that can run
-    on one host alone. It has a file of its own, which is written when any of it changes."""
+    """Data that is large and changes rarely: what the loss of hosts would mean, and guests that can
+    run on one host only. It has a file of its own, which is written only if it changes."""
 
     losses: dict[str, LossReport] = field(default_factory=dict)
     tied: dict[str, HostBinding] = field(default_factory=dict)
@@ -64,12 +64,11 @@ class SimulationReport(Message):
 
 @dataclass(frozen=True)
 class EngineReport(Message):
-    """at_s: when it was written, by the clock on the wall; clock_s: by the engine's own, 0 by an
-    engine of a version before. leading: this master has the lead; leader: who has it by what hosts
-    say. settled: a majority keeps all that was decided. heard: members that were heard lately;
-    needed: so many are a majority. problem: what is in its way. warnings: what is to be mended, and
-    is not. settings: the digest of those that it goes by. outlook: read from its own file.
-    """
+    """at_s: wall clock time of the report; clock_s: the same by the engine's clock, 0 from an older
+    version. leading: this master leads; leader: the leader that hosts report. settled: a majority
+    stores all decisions. heard: members that were heard recently; needed: the majority. problem:
+    what prevents the engine from acting. warnings: what should be repaired. settings: the digest of
+    its settings. simulation: read from its own file."""
 
     at_s: float
     master: str
@@ -89,15 +88,15 @@ class EngineReport(Message):
 
 @dataclass(frozen=True)
 class EngineStatus:
-    """The engine from outside: why it cannot be relied on, or nothing; what it saw, and the
-    registry that it has."""
+    """The engine as verbs use it: why it is not reliable, or nothing; its report, and its
+    registry."""
 
     problem: str
     report: EngineReport
     registry: Registry
 
     def hears(self, host: str, within_s: float) -> bool:
-        """Whether the host was heard lately."""
+        """Whether the host was heard recently."""
         if self.problem or host not in self.report.hosts:
             return False
         heard_s = self.report.hosts[host].heard_s
@@ -105,37 +104,37 @@ class EngineStatus:
 
 
 def boot_time() -> float:
-    """The engine's clock, which nobody sets. It goes on while the machine sleeps: a lead that was
-    granted before is not taken for granted after."""
+    """Return the engine's clock, which cannot be set. It continues while the machine sleeps, so
+    that a lead that was granted before does not count afterwards."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def report_path(opts: file_lock.Opts) -> Path:
-    """The file."""
+    """Return the file of the EngineReport."""
     return files.folder(opts) / "engine.json"
 
 
 def simulation_path(opts: file_lock.Opts) -> Path:
-    """The file of the OutlookSeen."""
+    """Return the file of the SimulationReport."""
     return files.folder(opts) / "outlook.json"
 
 
 def state_path(opts: file_lock.Opts) -> Path:
-    """What the engine must not forget."""
+    """Return the file of the saved state."""
     return files.folder(opts) / "kept.json"
 
 
 def lock_path(opts: file_lock.Opts) -> Path:
-    """Held by the engine that runs."""
+    """Return the file that the running engine locks."""
     return files.folder(opts) / "engine.lock"
 
 
 def load(opts: file_lock.Opts) -> EngineStatus:
-    """The Engine of this master. Raises OperationFailed for a damaged file."""
+    """Return the EngineStatus of this master. Raises OperationFailed for a damaged file."""
     saved = files.read(state_path(opts), SavedMasterState)
     registry = saved.registry if saved else Registry()
     if not file_lock.is_taken(lock_path(opts)):
-        problem = "the engine virt_ha does not run on this master: nothing is guarded"
+        problem = "the engine virt_ha is not running on this master: guests are not protected"
         return EngineStatus(problem, EngineReport(0, ""), registry)
     try:
         report = files.read(report_path(opts), EngineReport)
@@ -145,11 +144,11 @@ def load(opts: file_lock.Opts) -> EngineStatus:
     if report is None:
         return EngineStatus(_STARTING, EngineReport(0, ""), registry)
     report = replace(report, outlook=simulation or SimulationReport())
-    # a clock on the wall may be set
+    # the wall clock may be set
     age_s = boot_time() - report.clock_s if report.clock_s else time.time() - report.at_s
     problem = report.problem
-    if age_s < 0:  # it is of before this machine's boot
+    if age_s < 0:  # the report is from before the boot of this machine
         return EngineStatus(_STARTING, EngineReport(0, ""), registry)
     if age_s > STALE_S:
-        problem = f"the engine virt_ha has written nothing for {age_s:.0f} s: it hangs"
+        problem = f"the engine virt_ha has not reported for {age_s:.0f} s: it hangs"
     return EngineStatus(problem, report, registry)

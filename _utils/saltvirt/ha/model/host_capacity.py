@@ -183,7 +183,7 @@ class HostCapacity:
         """The same, whatever guests it must be with."""
         tied = self.view.bindings.get(name)
         if tied is not None and tied.host != host:
-            return f"it can run on {tied.host} alone: {tied.why}"
+            return f"it can run on {tied.host} only: {tied.why}"
         if self._is_stale_copy(name, host):
             return "an older start of it is alive there, and is to be killed first"
         for rule in self._rules(name, ""):

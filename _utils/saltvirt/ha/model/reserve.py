@@ -34,7 +34,7 @@ class HostLoss:
     def text(self, names: Collection[str] | None = None) -> str:
         """What is short. names: of those guests; None: of all that have no place."""
         guests = ", ".join(self.unplaced if names is None else names)
-        return f"if {' and '.join(self.hosts)} died, no host would take {guests}"
+        return f"if {' and '.join(self.hosts)} failed, no host would have capacity for {guests}"
 
 
 def simulate_loss(

@@ -1,6 +1,6 @@
-"""High availability: what agents and masters tell each other, as frames over mutual TLS.
+"""High availability: messages between agents and masters, as frames over mutual TLS.
 
-Only agents listen. An agent connects to each of its peers, a master to each agent, so no port is
-open on a master. Who speaks is the name in the certificate that the cloud's own authority signed.
-``talk.Talk`` is what both use; docs/ha.md.
+Only agents listen. An agent connects to each of its peers, and a master to each agent, so no port
+is open on a master. The common name of the certificate, signed by the cloud's CA, identifies the
+sender. Agents and masters use ``PeerNetwork``; see docs/ha-design.md.
 """

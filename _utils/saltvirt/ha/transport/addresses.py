@@ -1,4 +1,4 @@
-"""Where an agent listens: an IP address, and nothing that has to be looked up."""
+"""Addresses of agents: IP addresses only, because a name may not be resolvable."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ from saltvirt import errors, units
 
 
 def ip(label: str, value: object) -> str:
-    """An IP address. Raises InvalidInput for a name: what resolves it may be a guest of the host
-    that died."""
+    """Validate an IP address. Raises InvalidInput for a name: the server that resolves it may be a
+    guest of the failed host."""
     try:
         return str(ipaddress.ip_address(value if isinstance(value, str) else ""))
     except ValueError as exc:
         shown = "nothing" if value is None else units.short_repr(value)
         raise errors.InvalidInput(
-            f"{label}: address must be an IP address, not {shown}: a name may not be resolved "
+            f"{label}: address must be an IP address, not {shown}: a name may not be resolvable "
             "while a host is down"
         ) from exc
 
 
 def parse(text: str, port: int) -> tuple[str, int]:
-    """(address, port) of ``ADDRESS``, ``ADDRESS:PORT``, ``[ADDRESS]:PORT``. Raises InvalidInput."""
+    """Return (address, port) of ``ADDRESS``, ``ADDRESS:PORT`` or ``[ADDRESS]:PORT``. Raises
+    InvalidInput."""
     host, _, port_text = text.rpartition(":")
     if not host or text.endswith("]") or (":" in host and not host.endswith("]")):
         host, port_text = text, str(port)

@@ -1,9 +1,9 @@
-"""A frame: four bytes of length, then JSON ``{"kind": …, "body": {…}}``.
+"""Frames: four bytes of length, then JSON ``{"kind": …, "body": {…}}``.
 
-To one that says in its HELLO that it takes changes, a beat after the first on a connection is
-``{"kind": …, "body": {…}, "changes": true}``: the body has the keys whose values are others than in
-the beat before it on that very connection. Nothing is compared by a digest, and nothing is known
-from one connection to the next.
+If the HELLO of the receiver says that it accepts changes, heartbeats after the first on a
+connection are ``{"kind": …, "body": {…}, "changes": true}``: the body has only the keys whose
+values differ from the previous heartbeat on this connection. No digests are compared, and nothing
+carries over from one connection to the next.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from typing import Any
 
 from saltvirt import errors, sanitize
 
-# to agents and masters: what an agent knows; to agents: what a master knows
+# an agent's heartbeat, to agents and masters; a master's message, to agents
 BEAT, CALL = "beat", "call"
-# both ways: the definition of a guest of high availability, by content
+# in both directions: the definition of a managed guest, by content
 DEFINITION = "definition"
-# between agents: may a guest come in with this epoch, and the answer
+# between agents: the request to migrate a guest there with this epoch, and the answer
 INCOMING, INCOMING_ANSWER = "incoming", "incoming-answer"
-# an agent's acts, and a person's word through a master
+# an agent's actions, and an operator's request through a master
 JOURNAL, COMMAND = "journal", "command"
-# a master has a host run a fence of another one, and how that ended
+# a master's request that a host fences another one, and the result
 FENCE, FENCED = "fence", "fenced"
-# each side says that it is there, when it has nothing else to say
+# a keepalive of either side
 HELLO = "hello"
-# of HELLO's body: this side takes changes
+# key in the body of HELLO: this side accepts changes
 CHANGES = "changes"
-# of these the body says who speaks, and that must be the certificate's name
+# kinds whose body names the sender, which must be the name in the certificate
 SPEAKER = {BEAT: "host", CALL: "master"}
-# what each may say; anything else is passed over
+# the kinds that each may send; others are ignored
 FROM_MEMBERS = frozenset({BEAT, DEFINITION, INCOMING, INCOMING_ANSWER, JOURNAL, FENCED})
 FROM_MASTERS = frozenset({CALL, DEFINITION, COMMAND, FENCE})
 
@@ -40,20 +40,20 @@ HEAD = struct.Struct(">I")
 
 
 class BadFrame(errors.VirtError):
-    """What came is no frame, or speaks for another."""
+    """The data is not a frame, or claims another sender."""
 
 
 @dataclass(frozen=True)
 class Frame:
-    """A frame as bytes. slot: of frames that wait for one reader only the newest of a slot is kept;
-    empty: all are. body: of one of which changes may be said."""
+    """An encoded frame. slot: of the frames that wait for one reader only the newest of a slot is
+    kept; empty: all of them. body: of a kind that can be sent as changes."""
 
     slot: str
     data: bytes
     body: dict[str, Any] | None = None
 
     def encode_since(self, before: Frame | None) -> bytes:
-        """As bytes for one that has that other frame of the slot."""
+        """Encode the frame for a reader that has the previous frame of the slot."""
         old, new = before.body if before else None, self.body
         if old is None or new is None or old.keys() != new.keys():
             return self.data
@@ -63,10 +63,10 @@ class Frame:
 
 
 def frame(kind: str, body: dict[str, Any]) -> Frame:
-    """The Frame of a word. Raises BadFrame for one that is too large."""
+    """Encode a message as a Frame. Raises BadFrame if it is too large."""
     data = _encode({"kind": kind, "body": body})
     if len(data) - HEAD.size > MAX_BYTES:
-        raise BadFrame(f"a {kind} of {len(data)} bytes is larger than {MAX_BYTES}")
+        raise BadFrame(f"cannot send a {kind} of {len(data)} bytes: the maximum is {MAX_BYTES}")
     slot = kind if kind in (*SPEAKER, HELLO) else ""
     if kind == DEFINITION:
         slot = f"{kind} {body.get('name')}"
@@ -79,41 +79,41 @@ def _encode(message: dict[str, Any]) -> bytes:
 
 
 def length(head: bytes) -> int:
-    """How long the JSON is that follows. Raises BadFrame."""
+    """Return the length of the JSON that follows. Raises BadFrame."""
     (size,) = HEAD.unpack(head)
     if not 2 <= size <= MAX_BYTES:
-        raise BadFrame(f"a frame of {size} bytes")
+        raise BadFrame(f"invalid frame of {size} bytes")
     return int(size)
 
 
 def parse(
     data: bytes, speaker: str, before: dict[str, Any] | None = None
 ) -> tuple[str, dict[str, Any]]:
-    """(kind, body) of the JSON that speaker sent. before: the body of his last beat on this
-    connection. Raises BadFrame."""
+    """Return (kind, body) of the JSON that the speaker sent. before: the body of its previous
+    heartbeat on this connection. Raises BadFrame."""
     try:
         message = _DECODER.decode(data.decode())
     except (ValueError, RecursionError) as exc:
-        raise BadFrame(f"no JSON: {sanitize.one_line(exc, 2000)[:200]}") from exc
+        raise BadFrame(f"invalid JSON: {sanitize.one_line(exc, 2000)[:200]}") from exc
     kind, body = (
         (message.get("kind"), message.get("body")) if isinstance(message, dict) else (None, None)
     )
     if not isinstance(kind, str) or not isinstance(body, dict):
-        raise BadFrame("a frame without a kind and a body")
+        raise BadFrame("a frame has no kind or no body")
     claimed = body.get(SPEAKER[kind]) if kind in SPEAKER else speaker
     if claimed != speaker:
-        raise BadFrame(f"a {kind} in the name of {str(claimed)[:200]}")
+        raise BadFrame(f"a {kind} claims to be from {str(claimed)[:200]}")
     if message.get(CHANGES) is not True:
         return kind, body
     if kind != BEAT or before is None or not body.keys() <= before.keys():
-        raise BadFrame(f"changes of a {kind} that was not told")
+        raise BadFrame(f"changes of a {kind} that was never sent in full")
     return kind, {**before, **body}
 
 
 def _reject_constant(word: str) -> None:
-    raise ValueError(f"{word} is no number")
+    raise ValueError(f"invalid number {word}")
 
 
-# made once: there are hundreds of frames a second
+# created once: there are hundreds of frames per second
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
 _DECODER = json.JSONDecoder(parse_constant=_reject_constant)

@@ -1,4 +1,4 @@
-"""One connection, whoever made it: frames in, frames out, and how it ends."""
+"""A connection between two machines, whichever opened it."""
 
 from __future__ import annotations
 
@@ -11,22 +11,23 @@ from typing import Any, cast
 
 from saltvirt.ha.transport import frames, tls
 
-# so many frames wait at most for a slow reader; then the oldest goes
+# maximum number of frames that wait for a slow reader; then the oldest is dropped
 MAX_WAITING = 4096
 
 _CANCEL_RETRY_S = 0.1
 
-# called with who speaks, the kind and the body; what it raises ends that connection
+# called with the sender, the kind and the body; an exception ends the connection
 OnFrame = Callable[[str, str, dict[str, Any]], None]
 
 
 @dataclass(frozen=True)
 class PeerTiming:
-    """beat_s: the longest pause before it connects again. quiet_s: one that sends nothing says
-    hello. silent_s: a connection without a frame for so long is closed, and one on which TLS has
-    not proven who is there. connect_s: for TCP alone: one who has a hundred to greet at once needs
-    longer for TLS. gather_s: so long it waits for more when something has come, if nothing is to
-    be said: one who hears a hundred is not woken by each."""
+    """Timeouts of a connection. beat_s: the maximum pause before it is opened again. quiet_s: the
+    keepalive interval. silent_s: the time without a frame, or without a completed TLS handshake,
+    after which it is closed. connect_s: the timeout for TCP alone; TLS may take longer while a
+    hundred peers connect at once. gather_s: how long to collect further frames after one has
+    arrived, while nothing is to be sent, so that a hundred peers do not wake the process a hundred
+    times."""
 
     beat_s: float = 1
     quiet_s: float = 3
@@ -44,7 +45,7 @@ class Outbox:
         self._count = 0
 
     def put(self, frame: frames.Frame) -> None:
-        """Takes a frame, in the place of an older one of its slot."""
+        """Add a frame. It replaces an older frame of its slot."""
         self._count += 1
         key = frame.slot or f"#{self._count}"
         self.waiting.pop(key, None)
@@ -54,16 +55,16 @@ class Outbox:
             self.dropped += 1
 
     def take(self) -> frames.Frame | None:
-        """The next frame, if there is one."""
+        """Remove and return the next frame, or None."""
         return self.waiting.pop(next(iter(self.waiting))) if self.waiting else None
 
 
 class PeerConnection(asyncio.Protocol):
-    """A connection. It says what is in its outbox as soon as the other side takes it: ``say`` is
-    called when something is put there. Each word that comes is handed over at once.
+    """A connection. It sends the frames of its outbox as soon as the peer accepts data; call
+    ``flush`` after adding one. Received messages are handed over at once.
 
-    may_say: the name of the other side, which it has proven, to the kinds that are taken of it;
-    what it raises ends the connection. on_life: called with that name at each frame.
+    kinds_of: maps the verified name of the peer to the kinds that it may send; an exception ends
+    the connection. on_activity: called with that name for each frame.
     """
 
     def __init__(
@@ -83,24 +84,24 @@ class PeerConnection(asyncio.Protocol):
         self._buffer = bytearray()
         self._received_s = self._sent_s = self._loop.time()
         self._paused_s: float | None = None
-        # the last beat of each side on this connection; whether the other side takes changes
+        # the last heartbeat of each side on this connection; whether the peer accepts changes
         self._last_received: dict[str, Any] | None = None
         self._last_sent: frames.Frame | None = None
         self._takes_changes = False
 
     async def run(self) -> None:
-        """Until the connection ends; raises what ended it."""
+        """Wait until the connection ends, and raise the reason."""
         try:
             await self._closed
         finally:
             self.close()
 
     def close(self) -> None:
-        """At once, whatever waits."""
+        """Close the connection at once. Waiting frames are lost."""
         self._end(None)
 
     def flush(self) -> None:
-        """What is in the outbox, as much as the other side takes."""
+        """Send the frames of the outbox, as far as the peer accepts data."""
         if self._transport is None or self._closed.done():
             return
         while self._paused_s is None and (frame := self.outbox.take()) is not None:
@@ -121,12 +122,12 @@ class PeerConnection(asyncio.Protocol):
                 self._closed.set_result(None)
             else:
                 self._closed.set_exception(exc)
-                self._closed.exception()  # nobody may come to ask for it
+                self._closed.exception()  # mark it as retrieved: run() may not be waiting
         if self._transport is not None:
             self._transport.abort()
 
     def _check_alive(self) -> None:
-        """That there is life on it, in both directions."""
+        """Check that data flows in both directions, and send keepalives."""
         if self._closed.done():
             return
         now_s, timing = self._loop.time(), self.timing
@@ -138,10 +139,10 @@ class PeerConnection(asyncio.Protocol):
             self._write(_HELLO)
         self._loop.call_later(min(timing.quiet_s, timing.silent_s - silent_s), self._check_alive)
 
-    # what asyncio calls
+    # callbacks of asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """TLS has proven who is there."""
+        """Handle the end of the TLS handshake, which has verified the peer."""
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(1, 0)
         self.name = tls.name(transport.get_extra_info("ssl_object"))
@@ -156,11 +157,11 @@ class PeerConnection(asyncio.Protocol):
         self.flush()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The other side, or TLS, ended it."""
+        """Handle the end of the connection by the peer or by TLS."""
         self._end(exc or EOFError())
 
     def data_received(self, data: bytes) -> None:
-        """A part of one frame, or of several."""
+        """Parse a part of a frame, or several frames."""
         buffer, head = self._buffer, frames.HEAD.size
         buffer += data
         start = 0
@@ -187,11 +188,11 @@ class PeerConnection(asyncio.Protocol):
             self._on_frame(self.name, kind, body)
 
     def pause_writing(self) -> None:
-        """The other side is slow."""
+        """Stop sending: the peer is slow."""
         self._paused_s = self._loop.time()
 
     def resume_writing(self) -> None:
-        """It has taken what was written."""
+        """Continue to send: the peer has accepted what was written."""
         self._paused_s = None
         self.flush()
 
@@ -200,16 +201,16 @@ _HELLO = frames.frame(frames.HELLO, {frames.CHANGES: True})
 
 
 def tune(sock: socket.socket, timing: PeerTiming) -> None:
-    """A connection whose other side is gone ends in time."""
+    """Set the TCP timeout, so that the connection ends in time if the peer is gone."""
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(timing.silent_s * 1000))
 
 
 def describe_error(exc: BaseException) -> str:
-    """Why a connection ended, in a few words."""
+    """Describe in a few words why a connection ended."""
     if isinstance(exc, (asyncio.TimeoutError, TimeoutError)):
-        return "it was silent for too long"
+        return "the connection timed out"
     if isinstance(exc, EOFError):
-        return "it closed the connection"
+        return "the peer closed the connection"
     if isinstance(exc, ssl.SSLError):
         return f"TLS: {exc.reason or exc}"
     if isinstance(exc, OSError):
@@ -218,8 +219,8 @@ def describe_error(exc: BaseException) -> str:
 
 
 async def cancel_all(tasks: Iterable[asyncio.Task[None]]) -> None:
-    """Cancels them until they have ended: before Python 3.12 a cancel is lost that comes when what
-    ``asyncio.wait_for`` waits for is just there."""
+    """Cancel the tasks repeatedly until they have ended: before Python 3.12 a cancellation is lost
+    if it coincides with the result that ``asyncio.wait_for`` waits for."""
     pending = set(tasks)
     while pending:
         for task in pending:

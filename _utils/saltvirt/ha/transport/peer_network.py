@@ -1,13 +1,13 @@
-"""All connections of an agent, or of a master, on one thread of their own.
+"""All connections of an agent or a master, on a thread of their own.
 
-    talk = Talk(credentials, on_frame)
-    talk.listen("0.0.0.0", 16516, members=("hv2", "hv3"), masters=("master",))   # an agent
-    talk.call("hv2", "10.0.0.2", 16516)                                          # both
-    talk.tell("hv2", frames.frame(frames.BEAT, beat.to_answer()))
-    talk.close()
+    network = PeerNetwork(credentials, on_frame)
+    network.listen("0.0.0.0", 16516, members=("hv2", "hv3"), masters=("master",))  # an agent
+    network.add_peer("hv2", "10.0.0.2", 16516)                                     # both
+    network.send("hv2", frames.frame(frames.BEAT, beat.to_answer()))
+    network.close()
 
-``on_frame(name, kind, body)`` is called on that thread: it hands over, and does nothing that
-takes time. What it raises ends that connection with a line in the log.
+``on_frame(name, kind, body)`` is called on that thread and must not block. An exception ends the
+connection with a log message.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ log = logging.getLogger(__name__)
 
 PORT = 16516
 _FIRST_RETRY_S = 0.2
-# connections that have not proven who they are: of one address, and of all
+# maximum number of unverified connections: per address, and in total
 _UNPROVEN_EACH, _UNPROVEN = 8, 256
 _CLOSE_S = 5
-# one that hurries waits for more only such a part of the time
+# factor by which the collecting time is shortened while there is activity
 _HURRY = 5
 
 
 class PeerNetwork:
-    """What one process says and hears. Its methods may be called by any thread."""
+    """The connections of one process. Its methods are thread-safe."""
 
     def __init__(
         self, credentials: tls.PeerCredentials, on_frame: OnFrame, timing: PeerTiming | None = None
@@ -75,9 +75,9 @@ class PeerNetwork:
     def listen(
         self, address: str, port: int, members: Collection[str], masters: Collection[str]
     ) -> int:
-        """Takes connections of those names, and of nobody else. Returns the port.
+        """Accept connections from these names only. Return the port.
 
-        address: empty for all that the host has. Raises ConnectionFailed when it cannot listen.
+        address: empty for all addresses of the host. Raises ConnectionFailed if it cannot listen.
         """
         kinds_by_name = {
             **dict.fromkeys(members, frames.FROM_MEMBERS),
@@ -98,33 +98,34 @@ class PeerNetwork:
         return int(self._listener.getsockname()[1])
 
     def add_peer(self, name: str, address: str, port: int = PORT) -> None:
-        """Keeps a connection to the agent of that name, from now on. Once of each name."""
+        """Keep a connection to the agent of that name open. Call it once per name."""
         self._run(self._add_peer, name, address, port)
 
     def send(self, name: str, frame: frames.Frame) -> None:
-        """Says it to the one of that name, on the connection to it or the one that it made. To one
-        that ``call`` was told of it is said later, if there is none: the newest of a slot."""
+        """Send a frame on the connection to that name, or on the connection that this peer opened.
+        Without a connection the newest frame of each slot is kept for peers that were added."""
         self._outgoing.append((name, frame))
-        if not self._is_woken:  # once for all that is said at one time
+        if not self._is_woken:  # one wake-up for all frames that are sent at the same time
             self._is_woken = True
             self._run(self._send_all)
 
     def hurry(self, for_s: float) -> None:
-        """For so long it waits less for more when something has come: something happens."""
+        """Collect frames for a shorter time during the next for_s seconds, while there is
+        activity."""
         self._gathering.hurries_until_s = time.monotonic() + for_s
 
     def heard_s(self, name: str) -> float | None:
-        """For how long nothing was heard of it, on any connection; None: never."""
+        """Return the seconds since a frame of that name arrived, on any connection; None: never."""
         at_s = self._heard_at_s.get(name)
         return None if at_s is None else time.monotonic() - at_s
 
     def close(self) -> None:
-        """Ends all connections and the thread."""
+        """Close all connections and end the thread."""
         if not self._loop.is_closed():
             try:
                 asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(_CLOSE_S)
             except concurrent.futures.TimeoutError:
-                log.warning("connections that do not end within %s s are left", _CLOSE_S)
+                log.warning("some connections did not close within %s s", _CLOSE_S)
             self._run(self._loop.stop)
             self._thread.join(_CLOSE_S)
             self._loop.close()
@@ -134,17 +135,17 @@ class PeerNetwork:
     async def _end(self) -> None:
         await cancel_all(asyncio.all_tasks() - {asyncio.current_task()})
 
-    # on its thread
+    # on the thread of the loop
 
     def _run(self, function: Callable[..., object], *args: object) -> None:
-        with contextlib.suppress(RuntimeError):  # it was closed
+        with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(function, *args)
 
     def _begin(self, coroutine: Coroutine[Any, Any, None]) -> None:
         self._run(self.begin, coroutine)
 
     def begin(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Work of its own, by its thread."""
+        """Run a coroutine as a task of the thread."""
         task = self._loop.create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -169,14 +170,14 @@ class PeerNetwork:
             connection.flush()
 
     def mark_alive(self, name: str) -> None:
-        """Something was heard of it."""
+        """Record that a frame of that name arrived."""
         self._heard_at_s[name] = time.monotonic()
 
     async def serve(
         self, sock: socket.socket, kinds_by_name: dict[str, frozenset[str]]
     ) -> PeerConnection:
-        """A connection that was made to us, when the other side has proven who it is. It takes the
-        place of an older one of the same name."""
+        """Complete the TLS handshake of an accepted connection. It replaces an older connection of
+        the same name."""
         try:
             context = tls.to_listen(self._credentials)
         except errors.VirtError:
@@ -185,7 +186,7 @@ class PeerNetwork:
 
         def check_name(name: str) -> frozenset[str]:
             if name not in kinds_by_name:
-                peer = name or "a nameless one"
+                peer = name or "a peer without a name"
                 raise frames.BadFrame(f"{peer} is neither a member nor a master")
             return kinds_by_name[name]
 
@@ -203,18 +204,18 @@ class PeerNetwork:
         return connection
 
     def remove(self, connection: PeerConnection) -> None:
-        """That connection has ended."""
+        """Forget a connection that has ended."""
         if self._accepted.get(connection.name) is connection:
             del self._accepted[connection.name]
 
     async def connect(
         self, name: str, endpoint: tuple[str, int], outbox: Outbox, on_activity: Callable[[], None]
     ) -> PeerConnection:
-        """A connection that we made, to the one of that name and no other."""
+        """Open a connection to that name and verify it."""
 
         def expected(peer: str) -> frozenset[str]:
             if peer != name:
-                raise frames.BadFrame(f"there is {peer or 'a nameless one'}")
+                raise frames.BadFrame(f"the peer is {peer or 'without a name'}")
             return frames.FROM_MEMBERS
 
         def alive(_: str) -> None:
@@ -234,7 +235,7 @@ class PeerNetwork:
         return connection
 
     async def _open_socket(self, endpoint: tuple[str, int]) -> socket.socket:
-        """A connection without TLS yet, to the first of its addresses that answers."""
+        """Open a TCP connection to the first address that responds."""
         last: OSError | None = None
         for family, kind, proto, _, address in await self._loop.getaddrinfo(
             *endpoint, type=socket.SOCK_STREAM
@@ -250,17 +251,18 @@ class PeerNetwork:
             except BaseException:
                 sock.close()
                 raise
-        raise last or OSError(errno.EHOSTUNREACH, "no address")
+        raise last or OSError(errno.EHOSTUNREACH, "the name has no address")
 
     @property
     def timing(self) -> PeerTiming:
-        """How patient it is."""
+        """The timeouts of the connections."""
         return self._timing
 
 
 class _Gathering(selectors.DefaultSelector):
-    """Waits a little for more when something has come; not when another thread has something to
-    say. What is registered first is the loop's own, by which it is woken."""
+    """A selector that collects further events for a short time after the first, unless another
+    thread wakes the loop. The first file object that is registered is the loop's own wake-up
+    pipe."""
 
     def __init__(self, gather_s: float) -> None:
         super().__init__()
@@ -270,7 +272,7 @@ class _Gathering(selectors.DefaultSelector):
         self._own_fd = -1
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
-        """Looks at it from now on."""
+        """Register a file object, as in the base class."""
         key = super().register(fileobj, events, data)
         if self._own_fd < 0:
             self._own_fd = key.fd
@@ -278,7 +280,7 @@ class _Gathering(selectors.DefaultSelector):
         return key
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """What has come."""
+        """Return the events, as in the base class."""
         ready = super().select(timeout)
         if not ready or not self._gather_s or any(key.fd == self._own_fd for key, _ in ready):
             return ready
@@ -288,7 +290,7 @@ class _Gathering(selectors.DefaultSelector):
 
 
 class _PersistentLink:
-    """A connection that is made again whenever it ends."""
+    """A connection that is opened again whenever it ends."""
 
     def __init__(self, name: str, endpoint: tuple[str, int], outbox: Outbox) -> None:
         self.name, self.endpoint, self.outbox = name, endpoint, outbox
@@ -305,7 +307,7 @@ class _PersistentLink:
                     self.name, self.endpoint, self.outbox, self._alive
                 )
                 await self.connection.run()
-            except Exception as exc:  # whatever it was: it is tried again
+            except Exception as exc:  # the connection is retried after any error
                 self._lost(exc)
             is_stable = time.monotonic() - began_s > network.timing.silent_s
             pause_s = _FIRST_RETRY_S if is_stable else min(2 * pause_s, network.timing.beat_s)
@@ -318,7 +320,7 @@ class _PersistentLink:
         self._log_once(f"no connection: {describe_error(exc)}")
 
     def _log_once(self, text: str) -> None:
-        """Once, not at each try."""
+        """Log a text unless it was the last one."""
         if text != self._last_message:
             log.info("%s at %s:%s: %s", self.name, *self.endpoint, sanitize.one_line(text))
         self._last_message = text
@@ -327,7 +329,8 @@ class _PersistentLink:
 async def _accept(
     network: PeerNetwork, listener: socket.socket, kinds_by_name: dict[str, frozenset[str]]
 ) -> None:
-    """Takes connections until it is cancelled. A stranger costs neither time nor places."""
+    """Accept connections until cancelled. Limit the connections that are not verified yet, per
+    address and in total."""
     loop = asyncio.get_running_loop()
     unproven: collections.Counter[str] = collections.Counter()
     complaints = _ComplaintLog()
@@ -370,12 +373,12 @@ async def _serve(
             await connection.run()
         finally:
             network.remove(connection)
-    except Exception as exc:  # one connection: the others go on
+    except Exception as exc:  # the other connections continue
         complaints.record(client, describe_error(exc))
 
 
 class _ComplaintLog:
-    """Who connects and is turned away again and again fills no log."""
+    """Logs rejected connections without filling the log when a client repeats them."""
 
     MAX_CLIENTS = 1000
 
@@ -383,7 +386,7 @@ class _ComplaintLog:
         self._messages: dict[str, str] = {}
 
     def record(self, client: str, text: str) -> None:
-        """Logs a trouble of somebody, if it is another than his last."""
+        """Log the error of a client if it differs from its last one."""
         if self._messages.get(client) == text:
             return
         if len(self._messages) >= self.MAX_CLIENTS:

@@ -1,4 +1,4 @@
-"""TLS 1.3 by which both sides prove who they are, with certificates of the cloud's own CA."""
+"""Mutual TLS 1.3 with certificates of the cloud's CA."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from saltvirt import errors
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-MAX_NAME_LENGTH = 64  # X.520's longest common name
+MAX_NAME_LENGTH = 64  # maximum length of a common name in X.520
 
 
 @dataclass(frozen=True)
@@ -24,17 +24,17 @@ class Pair:
 
 
 # X509_V_FLAG_NO_CHECK_TIME of OpenSSL: a clock that jumps, or certificates that expire on all hosts
-# in one night, must not have hosts take each other for dead. Who is turned away is revoked, or is
-# no member.
+# in one night, must not make hosts fence each other. To exclude a host, revoke its certificate or
+# remove it from the members.
 _NO_CHECK_TIME = 0x200000
 
 
 @dataclass(frozen=True)
 class PeerCredentials:
-    """Paths: the CA's certificate, its list of revoked ones if there is one; the pair of purpose
-    client, by which this side connects, and that of purpose server, by which it listens.
+    """Paths of the CA's certificate, its revocation list if there is one, the client's certificate,
+    with which this side connects, and the server's, with which it listens.
 
-    They are read for each connection: what was renewed is used at the next one.
+    They are read for each connection: a renewed certificate is used for the next one.
     """
 
     ca: str
@@ -44,21 +44,21 @@ class PeerCredentials:
 
 
 def to_connect(credentials: PeerCredentials) -> ssl.SSLContext:
-    """The context of one that connects. Raises ConnectionFailed: a file is missing or bad."""
+    """Create the context of a client. Raises ConnectionFailed if a file is missing or invalid."""
     return _context(ssl.PROTOCOL_TLS_CLIENT, credentials, credentials.client)
 
 
 def to_listen(credentials: PeerCredentials) -> ssl.SSLContext:
-    """The context of one that was connected to. Raises ConnectionFailed."""
+    """Create the context of a server. Raises ConnectionFailed."""
     if credentials.server is None:
-        raise errors.ConnectionFailed("no certificate of purpose server")
+        raise errors.ConnectionFailed("no server certificate is configured")
     return _context(ssl.PROTOCOL_TLS_SERVER, credentials, credentials.server)
 
 
 def _context(protocol: int, credentials: PeerCredentials, pair: Pair) -> ssl.SSLContext:
     context = ssl.SSLContext(protocol)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
-    context.check_hostname = False  # the name is compared in full: see name()
+    context.check_hostname = False  # the caller compares the complete common name: see name()
     context.verify_mode = ssl.CERT_REQUIRED
     context.verify_flags |= _NO_CHECK_TIME
     path = pair.certificate
@@ -70,13 +70,14 @@ def _context(protocol: int, credentials: PeerCredentials, pair: Pair) -> ssl.SSL
             path = credentials.revoked
             context.load_verify_locations(credentials.revoked)
             context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
-    except OSError as exc:  # ssl's own errors are OSErrors, too
+    except OSError as exc:  # includes SSLError
         raise errors.ConnectionFailed(f"{path}: {exc.strerror or exc}") from exc
     return context
 
 
 def name(ssl_object: ssl.SSLObject | ssl.SSLSocket | None) -> str:
-    """The one common name of the other side's verified certificate; empty: it has none."""
+    """Return the only common name of the peer's verified certificate; empty: it has none, or
+    several."""
     certificate = ssl_object.getpeercert() if ssl_object else None
     subject = cast("Iterable[Iterable[tuple[str, str]]]", (certificate or {}).get("subject", ()))
     names = [value for part in subject for key, value in part if key == "commonName"]

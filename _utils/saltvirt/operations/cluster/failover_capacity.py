@@ -122,7 +122,7 @@ def on_current_host(
 def _broken(subject: str, detail: str) -> str:
     """Return the sentence about the broken reserve; its details name guests of other users."""
     return (
-        f"{subject} would break virt:ha:reserve: "
+        f"{subject} would violate virt:ha:reserve: "
         f"{confidential.sensitive(detail, confidential.ROOM)}"
     )
 

@@ -93,7 +93,7 @@ def refuse_managed(opts: file_lock.Opts, name: str) -> None:
     """Raise OperationFailed, with what to do instead, if the guest is managed."""
     manager = manager_of(opts, name)
     if manager:
-        raise errors.OperationFailed(f"{name} is kept by {manager}")
+        raise errors.OperationFailed(f"{name} is managed by {manager}")
 
 
 def manager_of(opts: file_lock.Opts, name: str) -> str:

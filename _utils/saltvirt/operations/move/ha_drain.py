@@ -73,7 +73,7 @@ class HaManagedDrain:
         reason = reason or f"it did not leave within {self.timeout_s:.0f} s"
         unmoved = {name: self.managers[name] for name in running if name in self.managers}
         outcome.unmoved |= {
-            name: f"{reason}; it is kept by {manager}" for name, manager in unmoved.items()
+            name: f"{reason}; it is managed by {manager}" for name, manager in unmoved.items()
         }
         if coming and not running and not self.idle_reason():
             outcome.unmoved.setdefault(host, f"guests may still come to it: {coming}")

@@ -159,7 +159,7 @@ class Rebalance:
         for number, move in enumerate(planned):
             guest = guests[current_hosts.setdefault(move.guest, move.source), move.guest]
             refusal = reserve.refusal(move.target, guest)
-            message = f"{move.guest} on {move.target} would break virt:ha:reserve: {refusal}"
+            message = f"{move.guest} on {move.target} would violate virt:ha:reserve: {refusal}"
             if refusal and reserve.warns:
                 return planned, message
             if refusal:
