@@ -22,11 +22,11 @@ NAME = "web1"
 def cut(cloud):
     """Seconds from the power's end to the guest's start elsewhere."""
     cloud.well()
-    [host] = cloud.config(NAME)
+    [host] = cloud.where(NAME)
     cloud.lab.power_off(host)
     took_s = cloud.comes_elsewhere(NAME, host, MOST_S)
     cloud.back(host)
-    assert len(cloud.config(NAME)) == 1
+    assert len(cloud.where(NAME)) == 1
     print(f"{host}: {took_s:.1f} s", file=sys.stderr, flush=True)
     return took_s
 

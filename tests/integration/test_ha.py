@@ -30,7 +30,7 @@ def cloud(ha_lab):
 def host(cloud):
     """The host that has web1, and which is whole again after it."""
     cloud.well()
-    [found] = cloud.config("web1")
+    [found] = cloud.where("web1")
     yield found
     cloud.lab.heal(found)
     cloud.back(found)
@@ -57,7 +57,7 @@ def test_each_fence_is_reached_and_lets_us_in(cloud):
 def test_no_other_verb_touches_it(cloud, host):
     found = cloud.lab.run("virt.force_off", "web1")
     assert found.rc == 1 and "is managed by high availability" in found.stdout
-    assert cloud.config("web1") == [host]
+    assert cloud.where("web1") == [host]
 
 
 def test_it_does_not_start_with_its_host_whoever_says_so(cloud, host):
@@ -95,7 +95,7 @@ def test_a_power_cut_with_a_bmc(cloud, host):
     assert cloud.status()[0] == 1
     cloud.back(host)
     found = cloud.well()
-    assert len(cloud.config("web1")) == 1
+    assert len(cloud.where("web1")) == 1
     assert found["hosts"][host]["state"] == "up"
     there = cloud.lab.exec(host, "virsh list --all --name").stdout.split()
     assert "web1" not in there
@@ -124,7 +124,7 @@ def test_an_engine_that_is_killed_again_and_again_goes_on(cloud, host):
         time.sleep(3)
         cloud.lab.exec("master", "pkill -9 -f 'Engine.*[v]irt_ha'", check=False)
     cloud.comes_elsewhere("web1", host, 120)
-    assert len(cloud.config("web1")) == 1
+    assert len(cloud.where("web1")) == 1
 
 
 def test_when_only_the_master_is_gone_nobody_fences_himself(cloud, host):
@@ -133,7 +133,7 @@ def test_when_only_the_master_is_gone_nobody_fences_himself(cloud, host):
     try:
         time.sleep(40)
         assert [one for one in lab.hosts if not cloud.is_on(one)] == []
-        assert cloud.config("web1") == [host]
+        assert cloud.where("web1") == [host]
     finally:
         lab.exec("master", "systemctl start salt-master")
         lab.reconnected()
@@ -145,7 +145,7 @@ def test_disarmed_nothing_is_done_and_watchdogs_rest(cloud, host):
     try:
         lab.power_off(host)
         time.sleep(30)
-        assert cloud.config("web1") == []
+        assert cloud.where("web1") == []
         assert state(cloud, host)["state"] == "suspected"
         others = [one for one in lab.hosts if one != host]
         assert all(state(cloud, one)["watchdog"] == "at rest" for one in others)

@@ -61,7 +61,7 @@ def cloud(ha_lab):
 def host(cloud):
     """The host that has web1."""
     cloud.well()
-    [found] = cloud.config("web1")
+    [found] = cloud.where("web1")
     yield found
     cloud.back(found)
     cloud.well()
@@ -122,7 +122,7 @@ def test_qemu_that_is_killed_is_started_in_place_with_the_reason(cloud, host):
 
     lab.wait(anew, "it is started anew", 60)
     cloud.well()
-    assert cloud.config("web1") == [host]
+    assert cloud.where("web1") == [host]
     said = [one["why"] for one in cloud.status()[1]["decisions"] if one["name"] == "web1"]
     assert "it failed: QEMU or its kernel crashed: once more in place" in said
 
@@ -161,14 +161,14 @@ def test_a_host_is_drained_of_it_and_gets_it_back(cloud, host):
     found = lab.run("virt.evacuate", host, "timeout=120")
     try:
         assert found.rc == 0 and "1 moved" in found.stdout, found
-        [away] = cloud.config("web1")
+        [away] = cloud.where("web1")
         assert away != host
         number = lab.exec(away, "virsh domid web1").stdout
         assert number.strip().isdigit()
     finally:
         done = lab.run("virt.restore", host)
     assert done.rc == 0, done
-    lab.wait(lambda: cloud.config("web1") == [host], "it is back", 120, 1)
+    lab.wait(lambda: cloud.where("web1") == [host], "it is back", 120, 1)
 
 
 def test_a_host_whose_guest_nobody_takes_is_said_so(cloud, host):
@@ -179,7 +179,7 @@ def test_a_host_whose_guest_nobody_takes_is_said_so(cloud, host):
     try:
         found = lab.run("virt.evacuate", host, "timeout=60")
         assert found.rc == 1 and "it did not leave within 60 s; it is kept by" in found.stdout
-        assert cloud.config("web1") == [host]
+        assert cloud.where("web1") == [host]
     finally:
         for one in lab.hosts:
             lab.run("virt.restore", one)
@@ -238,5 +238,5 @@ def test_one_that_is_not_to_go_back_stays_until_a_person_moves_it_with_a_stop(cl
     found = lab.run("virt.ha_move", "web1", better, "live=False")
     assert found.rc == 0, found
     cloud.well()
-    assert cloud.config("web1") == [better]
+    assert cloud.where("web1") == [better]
     assert began(cloud, better) == "running (booted)"

@@ -98,7 +98,7 @@ def test_a_stopped_minion_is_nothing(cloud, host):
 def test_the_whole_room_loses_its_power_and_gets_it_back(cloud, host):
     """Master and hypervisors at once; and the storage is there later than those who need it."""
     lab, elsewhere = cloud.lab, next(one for one in cloud.lab.hosts if one != host)
-    cloud.pending_start(elsewhere, "web1")
+    cloud.started(elsewhere, "web1")
     assert lab.run("virt.ha_enable", "web1").rc == 0
     cloud.well()
     cloud.room_off()
@@ -106,4 +106,4 @@ def test_the_whole_room_loses_its_power_and_gets_it_back(cloud, host):
     cloud.well(ROOM_S)
     cloud.starts += 1
     cloud.wrote_alone()
-    assert len(cloud.config("web1")) == 1
+    assert len(cloud.where("web1")) == 1

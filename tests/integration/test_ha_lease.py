@@ -59,13 +59,13 @@ def test_a_host_that_was_cut_off_and_is_back_writes_nothing_more(cloud, host):
     cloud.comes_elsewhere(NAME, host, 2 * LOCKED_S)
     lab.wait(cloud.is_placed, f"{NAME} is placed", LOCKED_S)
     cloud.starts += 1
-    [new] = [one for one in cloud.config(NAME) if one != host]
+    [new] = [one for one in cloud.where(NAME) if one != host]
     cloud.guest.counts_on(new, LOCKED_S)
     lab.heal(host)
     time.sleep(20)  # it reaches its storage again by then, and tries to write all the time
-    assert host in cloud.config(NAME)
+    assert host in cloud.where(NAME)
     lab.exec(host, "systemctl kill -s CONT salt-virt-ha")
-    lab.wait(lambda: cloud.config(NAME) == [new], "the old one is killed", 60)
+    lab.wait(lambda: cloud.where(NAME) == [new], "the old one is killed", 60)
     assert cloud.wrote_alone() == new
 
 

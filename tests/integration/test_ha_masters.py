@@ -108,11 +108,11 @@ def cloud(ha_lab):
 def host(cloud):
     """The host that has the guest."""
     cloud.well()
-    [found] = cloud.config(NAME)
+    [found] = cloud.where(NAME)
     yield found
     cloud.back(found)
     cloud.well()
-    assert len(cloud.config(NAME)) == 1
+    assert len(cloud.where(NAME)) == 1
 
 
 def one_leads(cloud):
@@ -156,12 +156,12 @@ def test_one_that_stood_still_while_it_led_does_nothing_when_it_goes_on(cloud, h
     try:
         lab.power_off(host)
         cloud.comes_elsewhere(NAME, host, TAKEN_S)
-        [there] = cloud.config(NAME)
+        [there] = cloud.where(NAME)
         number = lab.exec(there, f"virsh domid {NAME}").stdout
     finally:
         lab.exec("master", f"systemctl kill -s CONT {UNITS[leader]}")
     one_leads(cloud)
-    assert cloud.config(NAME) == [there]
+    assert cloud.where(NAME) == [there]
     assert lab.exec(there, f"virsh domid {NAME}").stdout == number
     assert all(cloud.is_on(one) for one in lab.hosts if one != host)
 
@@ -178,17 +178,17 @@ def test_of_two_that_the_network_splits_one_acts_at_most(cloud, host):
 
         def taken():
             found = cloud.leaders()
-            assert len(found) <= 1 and len(cloud.config(NAME)) <= 1
+            assert len(found) <= 1 and len(cloud.where(NAME)) <= 1
             return found == [other]
 
         lab.wait(taken, f"{other} leads", TAKEN_S, 0.5)
         cloud.well()
-        assert cloud.config(NAME) == [host]
+        assert cloud.where(NAME) == [host]
         assert lab.exec(host, f"virsh domid {NAME}").stdout == number
         lab.power_off(host)
 
         def elsewhere():
-            assert cloud.leaders() in ([], [other]) and len(cloud.config(NAME)) <= 1
+            assert cloud.leaders() in ([], [other]) and len(cloud.where(NAME)) <= 1
             return cloud.runs(NAME)
 
         [there] = lab.wait(elsewhere, "it runs elsewhere", TAKEN_S, 0.5)
@@ -197,5 +197,5 @@ def test_of_two_that_the_network_splits_one_acts_at_most(cloud, host):
     finally:
         cloud.heal_master()
     one_leads(cloud)
-    assert cloud.config(NAME) == [there]
+    assert cloud.where(NAME) == [there]
     assert lab.exec(there, f"virsh domid {NAME}").stdout == number

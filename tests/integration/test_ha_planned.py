@@ -33,13 +33,13 @@ def cloud(ha_lab):
 def host(cloud):
     """The host that has the guest; none is fenced in a test."""
     cloud.well()
-    [found] = cloud.config(NAME)
+    [found] = cloud.where(NAME)
     before = fences(cloud)
     yield found
     cloud.lab.heal(found)
     cloud.back(found)
     cloud.well()
-    assert len(cloud.config(NAME)) == 1
+    assert len(cloud.where(NAME)) == 1
     assert fences(cloud) == before
 
 
@@ -86,7 +86,7 @@ def test_the_guest_of_a_host_that_boots_again_waits_for_it(cloud, host):
     """By default."""
     before = len(journal(cloud))
     goes_down(cloud, host, "reboot")
-    assert cloud.config(NAME) == []
+    assert cloud.where(NAME) == []
     cloud.back(host)
     cloud.lab.wait(lambda: cloud.runs(NAME) == [host], f"{NAME} is back", 60)
     cloud.well()
@@ -99,12 +99,12 @@ def test_a_host_whose_agent_was_stopped_in_order_is_not_fenced_however_silent(cl
     lab.exec(host, "systemctl stop salt-virt-ha")
     lab.cut(host)
     time.sleep(MISSED_S)
-    assert cloud.is_on(host) and cloud.config(NAME) == [host]
+    assert cloud.is_on(host) and cloud.where(NAME) == [host]
     assert cloud.status()[1]["hosts"][host]["state"] == "resting"
     lab.heal(host)
     lab.exec(host, "systemctl start salt-virt-ha")
     cloud.well()
-    assert cloud.config(NAME) == [host]
+    assert cloud.where(NAME) == [host]
 
 
 def test_it_waits_for_its_host_where_that_is_wanted(cloud, host):
@@ -112,7 +112,7 @@ def test_it_waits_for_its_host_where_that_is_wanted(cloud, host):
     cloud.well()
     goes_down(cloud, host)
     time.sleep(MISSED_S)
-    assert cloud.config(NAME) == []
+    assert cloud.where(NAME) == []
     cloud.back(host)
     cloud.lab.wait(lambda: cloud.runs(NAME) == [host], f"{NAME} is back", 60)
 

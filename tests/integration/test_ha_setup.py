@@ -61,7 +61,7 @@ def cloud(ha_lab):
 def at_rest(cloud):
     """Nothing may happen: all hosts are on afterwards, and the guest is the same process."""
     cloud.well()
-    [host] = cloud.config(NAME)
+    [host] = cloud.where(NAME)
     assert cloud.status()[1]["hosts"][host]["watchdog"] == "armed"
     before = emulator(cloud, host)
     yield host
@@ -89,13 +89,13 @@ def test_a_second_apply_changes_nothing(cloud):
 
 
 def test_a_power_cut_and_the_guest_runs_elsewhere(cloud):
-    [host] = cloud.config(NAME)
+    [host] = cloud.where(NAME)
     cloud.lab.power_off(host)
     assert cloud.comes_elsewhere(NAME, host, 2 * RECOVERED_S) < RECOVERED_S
     assert "its fence says that it is off" in cloud.status()[1]["hosts"][host]["why"]
     cloud.back(host)
     cloud.well()
-    assert len(cloud.config(NAME)) == 1
+    assert len(cloud.where(NAME)) == 1
 
 
 def test_an_update_of_the_agent_while_guests_run(cloud, at_rest):

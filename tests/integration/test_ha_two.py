@@ -34,13 +34,13 @@ def cloud(request):
 def host(cloud):
     """The host that has the guest."""
     cloud.well()
-    [found] = cloud.config(NAME)
+    [found] = cloud.where(NAME)
     yield found
     for one in cloud.lab.hosts:
         cloud.lab.heal(one)
         cloud.back(one)
     cloud.well(240)
-    assert len(cloud.config(NAME)) == 1
+    assert len(cloud.where(NAME)) == 1
 
 
 def test_the_guest_of_one_that_loses_its_power_runs_on_the_other(cloud, host):
@@ -70,7 +70,7 @@ def test_without_the_master_one_is_no_majority_and_waits_for_it(cloud, host):
     try:
         lab.power_off(host)
         time.sleep(MISSED_S)
-        assert cloud.is_on(other) and cloud.config(NAME) == []
+        assert cloud.is_on(other) and cloud.where(NAME) == []
     finally:
         lab.exec("master", "systemctl start salt-master")
         lab.wait_for_minion(other)

@@ -50,7 +50,7 @@ def test_one_that_would_be_tied_to_its_host_is_refused_with_every_reason(cloud):
         found = init(cloud, NAME, disks=disks("/srv/salt-images"), ha=True, test=test)
         assert found.rc == 1, found
         assert re.search(r"disk vda is /srv/salt-images/\S+ on hv\d alone", found.stdout), found
-    assert cloud.config(NAME) == []
+    assert cloud.where(NAME) == []
     look = "virsh list --all --name; ls /srv/salt-images 2>/dev/null || true"
     left = [cloud.lab.exec(one, look).stdout for one in cloud.lab.hosts]
     assert NAME not in "".join(left)
@@ -61,7 +61,7 @@ def test_a_guest_is_made_and_given_in_one_line(cloud):
     assert found.rc == 0 and "would be given to high availability" in found.stdout, found
     found = init(cloud, NAME, ha="{priority: 5}")
     assert found.rc == 0 and "given to high availability" in found.stdout, found
-    assert len(cloud.config(NAME)) == 1
+    assert len(cloud.where(NAME)) == 1
     status = cloud.well()
     assert (status["guests"][NAME]["state"], status["guests"][NAME]["priority"]) == ("placed", 5)
 
@@ -82,7 +82,7 @@ def test_a_deployment_takes_it_back_and_gives_it_again(cloud):
 
 def test_it_runs_on_when_its_host_dies_and_is_made_nowhere_a_second_time(cloud):
     lab = cloud.lab
-    [host] = cloud.config(NAME)
+    [host] = cloud.where(NAME)
     lab.power_off(host)
     _, found = deployed(cloud, True)  # it may be started elsewhere by then
     assert found["changes"] == {}, found
@@ -104,7 +104,7 @@ def test_it_runs_on_when_its_host_dies_and_is_made_nowhere_a_second_time(cloud):
     assert re.search(
         rf"{NAME} is managed by high availability on hv\d .*second time", done.stdout
     ), done
-    assert len(cloud.config(NAME)) == 1
+    assert len(cloud.where(NAME)) == 1
 
 
 def test_room_for_the_loss_of_a_host_is_kept(cloud):
@@ -145,7 +145,7 @@ def test_a_guest_that_grows_on_its_host_into_the_room_that_is_kept_is_told(cloud
     lab = cloud.lab
     cloud.configure({"reserve": 1})
     cloud.well()
-    [host] = cloud.config(NAME)
+    [host] = cloud.where(NAME)
     others = [one for one in lab.hosts if one != host]
 
     def told():

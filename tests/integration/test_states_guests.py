@@ -127,10 +127,10 @@ def test_a_guest_in_each_parameter(applied, hv):
                 "seed": False, "install": False, "image": "/nowhere", "image_hash": "sha256=1",
                 "config": {"log_level": "info"}, "grains": {"roles": ["web"]},
                 "pub_key": "one", "priv_key": "two", "startup_states": "highstate"}  # fmt: skip
-    applied.idle("defined", "lab1", **given, **only_new)
+    applied.quiet("defined", "lab1", **given, **only_new)
     # profiles, and all of it at once, for a new guest
     applied.changes("defined", "lab3", cpu=1, mem=64, disk_profile="default", nic_profile="default")
-    applied.idle("defined", "lab3", cpu=1, mem=64)
+    applied.quiet("defined", "lab3", cpu=1, mem=64)
     assert hv.virsh("domiflist", "lab3").split()[2] == "br0"
     applied.changes("defined", "lab2", **given, machine="pc", vm_type="qemu")
 
@@ -178,8 +178,8 @@ def test_a_running_guest_gets_what_it_can_and_is_never_restarted(applied, hv):
     done = applied.changes("defined", "lab1", **given, live=False, description="later")
     assert not definition(done)["description"]["live"]
     assert process(hv, "lab1") == run
-    applied.idle("defined", "lab1", update=False, mem=512)
-    applied.idle("running", "lab1")
+    applied.quiet("defined", "lab1", update=False, mem=512)
+    applied.quiet("running", "lab1")
 
 
 def test_what_libvirt_fills_in_at_the_start_is_no_difference(applied, hv):
@@ -196,9 +196,9 @@ def test_what_libvirt_fills_in_at_the_start_is_no_difference(applied, hv):
     }  # fmt: skip
     applied.changes("running", "lab1", **given)
     run = process(hv, "lab1")
-    applied.idle("defined", "lab1", **given)
+    applied.quiet("defined", "lab1", **given)
     applied.changes("powered_off", "lab1")
-    applied.idle("defined", "lab1", **given)
+    applied.quiet("defined", "lab1", **given)
     assert applied.changes("running", "lab1", **given)["changes"] == {"lab1": {"started": True}}
     assert process(hv, "lab1") != run
 
@@ -212,7 +212,7 @@ def test_no_disk_goes_by_omission(applied, hv):
         disks.append({"name": "cd", "device": "cdrom", "source_file": ISO})
         applied.changes("running", "lab1", cpu=1, mem=64, disks=disks, interfaces=[])
         for fewer in (disks[:1], disks[1:3], [], disks[3:]):
-            applied.idle("running", "lab1", disks=fewer)
+            applied.quiet("running", "lab1", disks=fewer)
         other = {
             "name": "other",
             "target": "vdc",
@@ -234,8 +234,8 @@ def test_no_disk_goes_by_omission(applied, hv):
 def test_on_and_off_from_every_state(applied, hv):
     for name in ("lab1", "lab2"):
         applied.changes("defined", name, **BARE)
-    applied.idle("stopped", "lab*")
-    applied.idle("powered_off", "lab1", connection="qemu:///system", username=None)
+    applied.quiet("stopped", "lab*")
+    applied.quiet("powered_off", "lab1", connection="qemu:///system", username=None)
     assert applied.changes("running", "lab1")["changes"] == {"lab1": {"started": True}}
     hv.virsh("suspend", "lab1")
     assert "is paused" in failing(applied, "stopped", "lab1", timeout=2)
@@ -255,7 +255,7 @@ def test_on_and_off_from_every_state(applied, hv):
     assert applied.fails("stopped", "nope*") == "no guest of this host is nope*"
     # one that has no definition
     hv.sh(f"cat > /root/x.xml <<'X'\n{guest('lab3')}\nX\nvirsh -q create /root/x.xml")
-    applied.idle("running", "lab3")
+    applied.quiet("running", "lab3")
     assert "lab3 is transient" in applied.fails("running", "lab3", mem=96)
     hv.virsh("destroy", "lab3")
 
@@ -357,7 +357,7 @@ def test_absent_takes_what_was_made_and_no_more(applied, hv):
         f"{IMAGES}/lab3_system.qcow2",
     } <= set(left)
     assert not [path for path in left if "lab1_system" in path]
-    applied.idle("absent", "lab*")
+    applied.quiet("absent", "lab*")
 
 
 def test_what_is_wrong_is_said_and_changes_nothing(applied, hv):

@@ -298,16 +298,16 @@ def test_a_volume_in_each_parameter(applied, hv):
         assert words in applied.fails("volume_defined", "nocow", **{**VOLUME, **parameters})
     assert "no storage pool 'nosuch'" in applied.fails("volume_defined", "x", pool="nosuch", size=8)
     hv.sh(f"qemu-img create -q -f raw {FOLDER}/a/found 8M")
-    applied.idle("volume_defined", "found", pool="labpool", size=8)
+    applied.quiet("volume_defined", "found", pool="labpool", size=8)
     assert f"{FOLDER}/a/top" in applied.fails("volume_absent", "base", pool="labpool")
     hv.define("", guest("labguest", file_disk(f"{FOLDER}/a/own")))
     hv.virsh("start", "labguest")
-    applied.idle("volume_defined", "own", **{**VOLUME, "size": 16, "permissions": {"owner": 0}})
+    applied.quiet("volume_defined", "own", **{**VOLUME, "size": 16, "permissions": {"owner": 0}})
     assert "labguest" in applied.fails("volume_defined", "own", **{**VOLUME, "size": 32})
     assert "labguest" in applied.fails("volume_absent", "own", pool="labpool")
     hv.virsh("destroy", "labguest")
     applied.changes("volume_absent", "own", pool="labpool", force=True)
-    applied.idle("volume_absent", "own", pool="nosuch")
+    applied.quiet("volume_absent", "own", pool="nosuch")
 
 
 def test_an_image_is_fetched_once_in_each_version(applied, hv):
@@ -327,8 +327,8 @@ def test_an_image_is_fetched_once_in_each_version(applied, hv):
         again = applied.changes("image_cached", address)
         assert again["changes"] == {"image": {"old": name, "new": address}}
         digest = hv.sh("sha256sum /srv/www/lab.qcow2").split()[0]
-        applied.idle("image_cached", address, image_hash=digest)
-        applied.idle("image_cached", "/srv/www/lab.qcow2")
+        applied.quiet("image_cached", address, image_hash=digest)
+        applied.quiet("image_cached", "/srv/www/lab.qcow2")
         text = applied.fails("image_cached", address, image_hsah=digest)
         assert text == "virt.image_cached: unknown 'image_hsah', did you mean 'image_hash'?"
         assert "HTTP 404" in applied.fails("image_cached", "http://127.0.0.1:8099/nosuch.qcow2")
