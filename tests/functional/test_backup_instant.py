@@ -293,9 +293,7 @@ def test_from_a_backup_that_is_encrypted(host, target, tmp_path, monkeypatch):
 def test_each_time_by_a_key_of_that_time_alone(host, target, tmp_path, monkeypatch):
     """By the modules: no file of it stays, and none is used twice."""
     readers = str(tmp_path / "readers")
-    monkeypatch.setitem(
-        host.modules["virt.backup_restore"].__globals__, "_ONE_TIME_KEYS", readers
-    )
+    monkeypatch.setitem(host.modules["virt.backup_restore"].__globals__, "_ONE_TIME_KEYS", readers)
     monkeypatch.setattr(handlers, "_ONE_TIME_KEYS", readers)
     monkeypatch.setattr(
         own_pair, "permanent", lambda *_: pytest.fail("the key that the machine keeps is used")

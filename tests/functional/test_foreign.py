@@ -87,8 +87,12 @@ def test_of_another_machine_the_guests_of_this_one_say_nothing(place, machine, m
 def test_the_connections_own_driver_is_asked_and_not_read(machine):
     machine.put("etc/qemu/c1.xml", "")
     machine.put("etc/lxc/c2.xml", "")
-    assert [one.guest_label for one in foreign_guests.read("qemu:///system")] == ["theirs (lxc:///system)"]
-    assert [one.guest_label for one in foreign_guests.read("lxc:///system")] == ["theirs (qemu:///system)"]
+    assert [one.guest_label for one in foreign_guests.read("qemu:///system")] == [
+        "theirs (lxc:///system)"
+    ]
+    assert [one.guest_label for one in foreign_guests.read("lxc:///system")] == [
+        "theirs (qemu:///system)"
+    ]
     assert len(list(foreign_guests.read("qemu:///session"))) == 2
 
 

@@ -460,7 +460,9 @@ def test_one_that_high_availability_keeps_does_not_start_with_its_host(
 
 def test_what_only_the_grains_and_libvirts_files_know(virt):
     assert virt["virt.virt_type"]() == "physical"
-    with pytest.raises(errors.Unsupported, match="cannot tell where the libvirt of test:///default"):
+    with pytest.raises(
+        errors.Unsupported, match="cannot tell where the libvirt of test:///default"
+    ):
         virt["virt.names_on_disk"]()
 
 

@@ -157,7 +157,9 @@ def test_nothing_is_decided_while_libvirt_is_at_work(dead, dom, monkeypatch):
 
 def left(job, name="web1", host="hv2", **more):
     """A note of what a host may still hold; its path."""
-    note = TargetLeftovers(name, ("/a",), uuid=more.pop("uuid", GONE), target=f"qemu+tls://{host}/system")
+    note = TargetLeftovers(
+        name, ("/a",), uuid=more.pop("uuid", GONE), target=f"qemu+tls://{host}/system"
+    )
     path = f"{job.journals}/left/{name}@{host}.json"
     os.makedirs(os.path.dirname(path), exist_ok=True)
     move_journal.store(path, replace(note, **more))

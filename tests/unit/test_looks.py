@@ -132,8 +132,9 @@ def test_other_locks_and_what_is_no_file_are_no_qemus(disk, lock, tmp_path):
     assert file_probe.locked(tmp_path) is False
 
 
-@pytest.mark.parametrize("what", [file_probe.locked, file_probe.lock_against_open,
-file_probe.lock_against_write])
+@pytest.mark.parametrize(
+    "what", [file_probe.locked, file_probe.lock_against_open, file_probe.lock_against_write]
+)
 def test_nothing_is_left_open(disk, lock, what):
     before = open_files()
     answer = what(disk)
@@ -254,7 +255,9 @@ def ask(*questions):
 def test_each_question_has_its_answer(disk, tmp_path):
     gone = str(tmp_path / "gone")
     names, nothing, opened, folder = ask(
-        ("names", str(tmp_path)), ("file_stat", gone), ("open_read", str(disk)),
+        ("names", str(tmp_path)),
+        ("file_stat", gone),
+        ("open_read", str(disk)),
         ("open_read", str(tmp_path)),
     )
     assert names == ({"answer": [["disk.raw", file_probe.FILE]]}, None)

@@ -46,16 +46,22 @@ def disk(target="vdb", kind="file", format="qcow2", **more):
         (guest(running=True), False, None),
         (guest(variables=True), True, "it boots with UEFI firmware"),
         (guest(running=True, variables=True), True, "it boots with UEFI firmware"),
-        (SnapshotGuest("g", disks=(disk(), disk("vdc", format="raw"))), True, (
-            "its disk vdc is raw"
-        )),
+        (
+            SnapshotGuest("g", disks=(disk(), disk("vdc", format="raw"))),
+            True,
+            ("its disk vdc is raw"),
+        ),
         (SnapshotGuest("g", disks=(disk(kind="volume"),)), False, None),
-        (SnapshotGuest("g", disks=(disk(kind="volume", regular=False),)), True, (
-            "its disk vdb is no file"
-        )),
-        (SnapshotGuest("g", True, disks=(disk(kind="network", path=None),)), True, (
-            "vdb is no file"
-        )),
+        (
+            SnapshotGuest("g", disks=(disk(kind="volume", regular=False),)),
+            True,
+            ("its disk vdb is no file"),
+        ),
+        (
+            SnapshotGuest("g", True, disks=(disk(kind="network", path=None),)),
+            True,
+            ("vdb is no file"),
+        ),
     ],
 )
 def test_the_kind_is_chosen_from_the_guest(about, external, why):
