@@ -262,7 +262,7 @@ def test_it_runs_at_once_and_stands_on_nothing_at_last(host, target):
             pass
     # the run is refused by the lock: a dry run says the same
     [why] = host.migratable().reasons
-    assert f"stands on the backup {IDENT}: salt-run virt.backup_instant web1" in why
+    assert f"runs from the backup {IDENT}: salt-run virt.backup_instant web1" in why
     until(lambda: host.look().state == COMPLETE)
     until(lambda: not host.keepers.lives("web1"))
     assert host.migratable().migratable

@@ -1,1 +1,1 @@
-"""The decisions of a migration. Facts come in, answers go out, nothing is touched."""
+"""The decisions of a migration: pure functions of reported facts."""

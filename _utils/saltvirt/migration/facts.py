@@ -1,7 +1,7 @@
-"""What a migration knows of the guest, of its disks, and of the host that it goes to.
+"""The facts about the guest, its disks and the target that a migration's checks need.
 
-A fact that could not be found out is None: it is no reason against a move. Sizes are in bytes where
-the name says so; versions of libvirt and QEMU are libvirt's numbers (9002001 is 9.2.1).
+A fact that is None is unknown, and no reason against a migration. Names with a unit are in that
+unit; versions of libvirt and QEMU are libvirt's numbers (9002001 is 9.2.1).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from saltvirt.schema import Message, optional
 
 @dataclass(frozen=True)
 class StorageServer(Message):
-    """One that a network disk, or a pool, is on."""
+    """A server of a network disk or a pool."""
 
     name: str | None = None
     port: str | None = None
@@ -25,7 +25,7 @@ class StorageServer(Message):
 
 @dataclass(frozen=True)
 class NetworkSource(Message):
-    """What a disk of ``type='network'`` comes from."""
+    """The source of a disk of ``type='network'``."""
 
     protocol: str | None = None
     name: str | None = None
@@ -34,7 +34,7 @@ class NetworkSource(Message):
 
 @dataclass(frozen=True)
 class PoolSourceReport(Message):
-    """Where libvirt has a storage pool from."""
+    """The source of a storage pool."""
 
     hosts: tuple[StorageServer, ...] = ()
     devices: tuple[str, ...] = ()
@@ -44,7 +44,7 @@ class PoolSourceReport(Message):
 
 @dataclass(frozen=True)
 class PoolReport(Message):
-    """A storage pool. folder: where its volumes are."""
+    """A storage pool. folder: of its volumes."""
 
     name: str | None
     type: str | None = ""
@@ -54,8 +54,8 @@ class PoolReport(Message):
 
 @dataclass(frozen=True)
 class DeviceIdentity(Message):
-    """volume: the UUID that LVM gave the logical volume, or None. devices: the numbers of the
-    devices that hold it; None, or no text, for one without a number."""
+    """volume: LVM's UUID of the logical volume, or None. devices: the world-wide numbers of its
+    devices; None or an empty text for a device without one."""
 
     volume: str | None = None
     devices: tuple[str | None, ...] = ()
@@ -63,7 +63,7 @@ class DeviceIdentity(Message):
 
 @dataclass(frozen=True)
 class VolumeIdentity(Message):
-    """A pool's volume, as libvirt knows it; and the device that it is."""
+    """A pool's volume as libvirt knows it, and its device."""
 
     key: str | None = None
     size_bytes: int = 0
@@ -72,10 +72,10 @@ class VolumeIdentity(Message):
 
 @dataclass(frozen=True)
 class BackingFile(Message):
-    """An image, and mostly one that a disk is based on.
+    """An image, mostly the backing file of a disk.
 
-    used_bytes: allocated; file_bytes: how long the file is. fs: type of the file system. own: it
-    was made for this guest. data_file: what has its data instead.
+    used_bytes: allocated; file_bytes: length of the file. fs: type of the file system. own: it was
+    created for this guest. data_file: an external data file.
     """
 
     path: str
@@ -92,11 +92,11 @@ class BackingFile(Message):
 class DiskReport(Message):
     """A disk of the guest. target: ``vda``; device: disk, cdrom, floppy, lun.
 
-    type: what it is in the end: file, block, network, …; source: its path. size_bytes: its
-    virtual size; used_bytes: allocated. fs: type of the file system. chain: its backing files,
-    nearest first. pool, volume: of a pool's volume; network: of a network disk; identity: of a
-    device or a volume. trouble: why it could not be looked at. seed: it is the volume that seeds
-    the guest, and was made for it. encrypted: QEMU encrypts it (LUKS).
+    type: the resolved type: file, block, network, …; source: its path. size_bytes: virtual size;
+    used_bytes: allocated. fs: type of the file system. chain: its backing files, nearest first.
+    pool, volume: for a volume of a pool; network: for a network disk; identity: of a device or a
+    volume. trouble: why it could not be inspected. seed: it is the cloud-init volume that was made
+    for the guest. encrypted: QEMU encrypts it (LUKS).
     """
 
     target: str
@@ -122,7 +122,7 @@ class DiskReport(Message):
 
     @property
     def key(self) -> str:
-        """By what the target's PlaceReport of a disk is found: its path, or pool and volume."""
+        """The key of the disk in the target's locations: its path, or pool and volume."""
         return f"{self.pool.name}/{self.volume}" if self.pool else self.source or ""
 
     @property
@@ -133,7 +133,7 @@ class DiskReport(Message):
 
 @dataclass(frozen=True)
 class NicReport(Message):
-    """A network interface of the guest. source: the bridge, network or link it is plugged into."""
+    """A network interface of the guest. source: its bridge, network or link."""
 
     type: str | None
     source: str | None
@@ -142,7 +142,7 @@ class NicReport(Message):
 
 @dataclass(frozen=True)
 class HostCpu(Message):
-    """The CPU of a host by its libvirt's capabilities: its model, and the features beyond that."""
+    """The CPU of a host in libvirt's capabilities: its model, and the features beyond that."""
 
     vendor: str | None = None
     model: str | None = None
@@ -151,9 +151,9 @@ class HostCpu(Message):
 
 @dataclass(frozen=True)
 class SecretReference(Message):
-    """A secret of libvirt to which a device of the guest refers. device: in words. uuid: None where
-    the guest's host does not have it either. usage: what it is for, in words, or None. usage_type,
-    usage_id: where the guest names it by its usage: each host may have it under its own UUID."""
+    """A libvirt secret that a device of the guest refers to. device: a description. uuid: None if
+    the guest's host does not have it either. usage: a description, or None. usage_type, usage_id:
+    if the guest refers to it by usage, because each host may have it under its own UUID."""
 
     device: str
     uuid: str | None = None
@@ -164,18 +164,16 @@ class SecretReference(Message):
 
 @dataclass(frozen=True)
 class GuestReport(Message):
-    """The guest, as its host tells of it; also in the journal of its migration.
+    """The guest, as its host reports it; also stored in the journal of its migration.
 
-    host, host_uuid: where it is. job: what libvirt is doing to it. snapshots: how many.
-    memory_kib: its maximum. page_kib: as placement's Guest has it. emulator: the program
-    that it runs by. nvram: the file of the firmware's variables, "" where they are in no file.
-    cpu: the XML of the CPU it runs with. hostdevs: host devices that it has; filesystems: folders
-    of the host that are mounted in it. apart: files of snapshots on which no disk stands.
-    stands_on: the backup from which it runs as long as not all its blocks are here. host_cpu: that
-    of its host, where the guest has just that (``host-passthrough``). phase: of its creation.
-    process: what tells the process that runs it from an earlier and a later one. cid: of its vsock,
-    where it has a fixed one. secrets: of libvirt, that it needs to start. later: disks that it gets
-    at its next start, by its definition.
+    host, host_uuid: its current host. job: libvirt's current job. snapshots: their number.
+    memory_kib: its maximum. page_kib: as in placement's Guest. nvram: the file of firmware
+    variables, "" if they are not in a file. cpu: the XML of the CPU. hostdevs: host devices;
+    filesystems: folders of the host that are mounted in it. apart: files of snapshots that no disk
+    depends on. stands_on: the backup from which it runs until all blocks are copied. host_cpu: that
+    of its host, if the guest has exactly that (``host-passthrough``). phase: of its creation.
+    process: identifies the process that runs it. cid: its fixed vsock CID. secrets: libvirt secrets
+    that it needs to start. later: disks that it gets at its next start.
     """
 
     name: str
@@ -217,17 +215,17 @@ class GuestReport(Message):
 
     @property
     def all_disks(self) -> tuple[DiskReport, ...]:
-        """Those that it has, and those that it gets."""
+        """Its current disks, and those of its next start."""
         return (*self.disks, *self.later)
 
 
 @dataclass(frozen=True)
 class LocationReport:
-    """What the target has where a disk, or a file that it is based on, is or would be.
+    """What the target has where a disk or a backing file is, or would be.
 
-    shared: True and False are proven, else None, with ``why``. path: where it is or would be there.
-    pool: the user's storage pool it is in. trouble: why it cannot be there. Of a backing file
-    ``same`` (it has our bytes) and ``coming`` (another migration is copying it just now).
+    shared: True and False are verified, otherwise None with ``reason``. path: on the target. pool:
+    the operator's storage pool that contains it. error: why it cannot be there. For a backing file
+    ``same_content`` (equal bytes) and ``incoming`` (another migration is copying it now).
     """
 
     exists: bool = False
@@ -240,14 +238,14 @@ class LocationReport:
     incoming: bool = False
 
 
-# of a place of which the target was not asked
+# of a location that was not queried
 UNKNOWN_LOCATION = LocationReport()
 
 
 @dataclass(frozen=True)
 class DomainReport:
-    """A guest that the target has, its MAC addresses, and the CIDs of its vsock: those that it has
-    by its definition and as it runs."""
+    """A guest of the target, its MAC addresses, and the CIDs of its vsock: by its definition and as
+    it runs."""
 
     guest: Guest
     macs: tuple[str, ...] = ()
@@ -256,10 +254,10 @@ class DomainReport:
 
 @dataclass(frozen=True)
 class MachineReport:
-    """What the target has for the guest's machine type.
+    """The target's support for the guest's machine type.
 
-    error: why it has none, in libvirt's words. max_vcpus: how many it gives a guest. emulator: the
-    program that runs it there; has_emulator: whether the guest's own one is there, too.
+    error: libvirt's error without support. max_vcpus: maximum for a guest. emulator: the program
+    that runs it there; has_emulator: whether the guest's own emulator exists, too.
     """
 
     error: str | None = None
@@ -270,13 +268,13 @@ class MachineReport:
 
 @dataclass(frozen=True)
 class TargetReport:
-    """The host that a guest is to go to, as far as this guest needs it.
+    """The target, as far as this guest needs it.
 
-    hugepages: size in KiB to how many KiB they are. domains: its guests; reservations: of those
-    on their way to it. growth: folder to the bytes by which the disks of its guests may still grow.
-    networks: name to whether it is started. bridges, links: names. cpu_error: why the guest's CPU
-    does not run there; cpu: that of the host. places: by a DiskReport's key or a path. free_bytes:
-    by folder. lacking: secrets to which the guest refers and that it does not have.
+    hugepages: their total in KiB by page size in KiB. domains: its guests; reservations: of guests
+    that are being moved to it. growth: bytes by which disks of its guests may still grow, by
+    folder. networks: name to whether it is started. bridges, links: names. cpu_error: why the
+    guest's CPU does not run there; cpu: that of the host. locations: by a DiskReport's key or a
+    path. free_bytes: by folder. missing_secrets: secrets of the guest that it does not have.
     """
 
     hostname: str
@@ -301,5 +299,5 @@ class TargetReport:
     missing_secrets: tuple[SecretReference, ...] = ()
 
     def location(self, key: str) -> LocationReport:
-        """What it has at a place; UNSEEN of one that it was not asked about."""
+        """Return what it has at a location; UNKNOWN_LOCATION if that was not queried."""
         return self.locations.get(key, UNKNOWN_LOCATION)

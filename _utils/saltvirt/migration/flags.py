@@ -1,4 +1,4 @@
-"""Which of libvirt's migration flags and parameters a request means, by their names."""
+"""Translate a migration request to the names of libvirt's flags and parameters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from saltvirt.migration.options import MigrationSettings, Options
 from saltvirt.migration.transport import Transport
 
 MIB = 1024 * 1024
-# since then libvirt can have the zeroes of a copied disk discarded
+# the first libvirt that can discard the zeroes of a copied disk
 ZEROES_SINCE = 10009000
 
 
@@ -23,11 +23,11 @@ def flags(
     live: bool,
     proven_shared: bool = False,
 ) -> set[str]:
-    """The names of VIR_MIGRATE_* flags, as a set.
+    """Return the names of the VIR_MIGRATE_* flags, as a set.
 
-    storage: "all", "incremental" or None for what
-    is copied; live: whether the guest runs on while its memory travels; proven: disks stay
-    where they are, on storage that our checks found shared and coherent.
+    storage: "all", "incremental" or None, the copy mode; live: whether the guest keeps running
+    while its memory is transferred; proven_shared: disks stay in place on storage that our checks
+    verified as shared and coherent.
     """
     flag_names = {"PEER2PEER"}
     flag_names |= {"LIVE"} if live else set()
@@ -54,10 +54,10 @@ def _by_option(options: Options, live: bool) -> set[str]:
 
 
 def discarding(guest: GuestReport, host: TargetReport, disks: Iterable[str]) -> list[str]:
-    """Which of the disks (target names) arrive with their holes when libvirt is asked for it.
+    """Return the disks (target names) whose holes are preserved if libvirt is asked for it.
 
-    Those that may discard (``discard: unmap``), where both libvirts know of it. Older QEMUs leave
-    holes by themselves, newer ones (seen: 10.0) fill a raw disk otherwise.
+    These are disks with ``discard: unmap``, if both libvirts support it. Older QEMUs preserve holes
+    by themselves; newer ones (seen: 10.0) otherwise fill a raw disk.
     """
     if min(guest.libvirt, host.libvirt) < ZEROES_SINCE:
         return []
@@ -70,13 +70,13 @@ def tls_destination(
     hostname: str,
     certificates: Mapping[str, Mapping[str, Certificate]] | None = None,
 ) -> str | None:
-    """The name for which the source's QEMU checks the certificate of the target's QEMU, or None
-    where QEMU encrypts nothing.
+    """Return the name for which the source's QEMU verifies the certificate of the target's QEMU;
+    None if QEMU does not encrypt.
 
-    Certificates are issued for minion ids. Without a name libvirt checks the host of the URI at
-    which QEMU is reached: an address, or what the target's kernel calls itself. certificates: as
-    the hosts reported them, each with its host's minion id. hostname: libvirt's name of the target,
-    which is checked over SSH, where the user's URI need not name what a certificate is for.
+    Certificates are issued for minion ids. Without a name libvirt verifies the host of the URI at
+    which QEMU is reached: an address, or the target's kernel host name. certificates: as the hosts
+    reported them, each with its host's minion id. hostname: libvirt's name of the target, used over
+    SSH, where the operator's URI need not be a name in the certificate.
     """
     if not transport.native_tls:
         return None
@@ -92,10 +92,10 @@ def parameters(
     zeroes: Iterable[str] = (),
     destination: str | None = None,
 ) -> dict[str, Any]:
-    """libvirt's typed parameters of a migration, by their VIR_MIGRATE_PARAM_* names.
+    """Return libvirt's typed migration parameters by their VIR_MIGRATE_PARAM_* names.
 
-    disks: target names (``vda``) of the disks to copy; zeroes: of those, see discarding.
-    destination: see tls_destination.
+    disks: target names (``vda``) of the disks to copy; zeroes: see discarding. destination: see
+    tls_destination.
     """
     values = {
         "BANDWIDTH": options.max_bandwidth or configured.bandwidth,

@@ -1,7 +1,7 @@
-"""At which address a host's QEMU is reached by guests that come.
+"""The address at which a host's QEMU receives guests.
 
-Each host says it of itself, in ``virt:migration:address``: an address, a name, a network
-(``10.9.0.0/24``: its own address there), or a list of those, the first that fits.
+Each host declares it in ``virt:migration:address``: an address, a name, a network (``10.9.0.0/24``:
+its own address in it), or a list of those, of which the first match counts.
 """
 
 from __future__ import annotations
@@ -38,11 +38,10 @@ def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
 
 
 def advertised(setting: Any, local_addresses: Callable[[str | None], Any]) -> str | None:
-    """What a host says of itself; None when it says nothing.
+    """Return the address that a host declares; None without one.
 
-    setting: its ``virt:migration:address``. local_addresses: a callable, addresses of a name, or
-    with None all
-    of the host; what is not the host's own is not said.
+    setting: its ``virt:migration:address``. local_addresses: returns the addresses of a name, or
+    with None all of the host; an address that is not the host's own is ignored.
     """
     for entry in _entries(setting):
         network = _network(entry)
@@ -58,8 +57,9 @@ def advertised(setting: Any, local_addresses: Callable[[str | None], Any]) -> st
 def target_address(
     reported: Any, setting: Any, local_addresses: Callable[[str | None], Any]
 ) -> str | None:
-    """Where the source sends a guest: what the target has said; else, as before there was that,
-    an address in the source's own configuration that is not its own. None: the target's name."""
+    """Return the address to which the source sends a guest: the one that the target reported,
+    otherwise an address in the source's own configuration that is not its own. None: use the
+    target's name."""
     if not reported:
         names = (entry for entry in _entries(setting) if _network(entry) is None)
         return next((entry for entry in names if not local_addresses(entry)), None)
@@ -71,7 +71,7 @@ def target_address(
 
 
 def uri(address: str | None) -> str | None:
-    """libvirt's URI for it, or None."""
+    """Return libvirt's URI for the address, or None."""
     if not address:
         return None
     return f"tcp://[{address}]" if ":" in str(address) else f"tcp://{address}"

@@ -1,4 +1,4 @@
-"""What a migration writes down: on its own host before it does it, and on the target it leaves."""
+"""The records of a migration: on the source before each step, and on the target that it leaves."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 from saltvirt.migration.facts import GuestReport
 from saltvirt.schema import Message, optional
 
-# how far it got. BEGUN: the guest can be nowhere but here, whatever the target holds for it.
+# the phase. PREPARING: the guest can only be on the source, whatever the target has.
 # MOVING: it may be on either host. MOVED: both hosts have confirmed that it is on the target
 PREPARING, MOVING, MOVED = "begun", "moving", "moved"
-# that policy=pause is about to pause the guest here; that it has
+# policy=pause is about to pause the guest on the source; it has paused the guest
 PAUSING, PAUSED = "pausing", "paused"
 
 
 @dataclass(frozen=True)
 class PendingFile(Message):
-    """A file that is about to be made on the target. bytes: how long it is before it is filled, by
-    which it is known as ours; None of a device."""
+    """A file that is about to be created on the target. bytes: its length before it is filled,
+    which identifies it as ours; None for a device."""
 
     path: str
     bytes: int | None
@@ -26,11 +26,11 @@ class PendingFile(Message):
 
 @dataclass(frozen=True)
 class TargetFiles(Message):
-    """What a migration has made on its target for the guest of that name.
+    """What a migration has created on its target for a guest.
 
-    created: files, with the reservation; making: the one that was just being made; folders: in the
-    order in which they were made. looks: file whose copy was whole to how it looked then, see
-    remote_storage.look.
+    created: files, with the reservation; making: the file that was being created; folders: in the
+    order of their creation. looks: fingerprint of each file when its copy was complete, see
+    remote_storage.fingerprint.
     """
 
     name: str
@@ -43,7 +43,7 @@ class TargetFiles(Message):
 @dataclass(frozen=True, kw_only=True)
 class TargetLeftovers(TargetFiles):
     """The same on a target that did not answer. uuid: the guest's; target: libvirt's URI; since:
-    seconds of the epoch; vouched: a person said that it does not run the guest."""
+    seconds of the epoch; vouched: an operator declared that the target does not run the guest."""
 
     uuid: str
     target: str
@@ -55,11 +55,10 @@ class TargetLeftovers(TargetFiles):
 class JournalEntry(Message):
     """A migration that has begun. target: libvirt's URI.
 
-    phase: BEGUN, MOVING or MOVED; None was written by versions that did not know it. over: it is
-    complete, but for the reservation. created, making, folders, looks: as MadeThere has them.
-    pause: PAUSING or PAUSED. left: files that stay here when the guest is gone; keep_source: they
-    are kept. xml: the guest's definition.
-    checkpoints: the XML of the guest's, parents first.
+    phase: PREPARING, MOVING or MOVED; None in entries of earlier versions. over: it is complete,
+    except for the reservation. created, making, folders, looks: as in TargetFiles. pause: PAUSING
+    or PAUSED. left: files that remain on the source; keep_source: they are not deleted. xml: the
+    guest's definition. checkpoints: their XML, parents first.
     """
 
     report: GuestReport
@@ -78,14 +77,14 @@ class JournalEntry(Message):
 
     @property
     def target_files(self) -> TargetFiles:
-        """What it has made on its target."""
+        """What it has created on its target."""
         return TargetFiles(self.report.name, self.created, self.making, self.folders, self.looks)
 
 
 @dataclass(frozen=True)
 class LeftoverNote(Message):
-    """What the migration of a guest has left on this host. files: path to how it looked; images:
-    those of them that are images of many guests; folders: that were made for them."""
+    """What the migration of a guest has left on this host. files: path to fingerprint; images:
+    those of them that are images of several guests; folders: that were created for them."""
 
     name: str
     files: dict[str, Any]

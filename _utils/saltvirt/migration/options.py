@@ -1,4 +1,4 @@
-"""What the caller of a migration may ask for, by Salt's names."""
+"""The options of a migration, with Salt's names."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ COPY_STORAGE = {
 }
 COMPRESSIONS = ("mt", "xbzrle")
 POLICIES = ("safe", "converge", "postcopy", "pause")
-# of no meaning for a guest that is paused
+# meaningless for a guest that is paused
 LIVE_ONLY = ("policy", "max_downtime", "auto_converge", "postcopy")
-# old arguments and calls, and what has taken their place
+# removed arguments, and their replacements
 REPLACEMENTS = {
     "ssh": "name the target by its URI instead: qemu+ssh://HOST/system",
     "force": "target volumes are prepared, and checked, by virt.migrate itself",
@@ -32,10 +32,10 @@ REPLACEMENTS = {
 
 @dataclass(frozen=True)
 class Options:
-    """Bandwidths in MiB/s, downtime in ms, percents as whole numbers; None: libvirt's choice.
+    """Bandwidths in MiB/s, downtime in ms, percentages as integers; None: libvirt's default.
 
-    other_cpu: a guest with its host's own CPU goes to a host with another one. live: None: unless
-    QEMU emulates the guest's CPU, see is_not_live.
+    other_cpu: a guest with its host's own CPU may move to a host with another CPU. live: None:
+    live, unless QEMU emulates the guest's CPU, see is_not_live.
     """
 
     live: bool | None = None
@@ -68,17 +68,16 @@ class Options:
 def parse(
     arguments: Mapping[str, Any], tunnel: bool = False, policy: str = Options.policy
 ) -> Options:
-    """Options from the ``**kwargs`` of a call.
+    """Return the Options in the ``**kwargs`` of a call.
 
-    arguments: dict, without connection, username, password and Salt's dunder arguments.
-    tunnel, policy: what ``virt:tunnel`` and ``virt:migration:policy`` say (checked), where the
-    call does not. Who asks for one of OF_LIVE means a guest that runs on.
-    Raises InvalidInput, which names the argument.
+    arguments: without connection, username, password and Salt's dunder arguments. tunnel, policy:
+    the (checked) settings ``virt:tunnel`` and ``virt:migration:policy``, used if the call has none.
+    An option of LIVE_ONLY implies ``live=True``. Raises InvalidInput, which names the argument.
     """
     option_fields = {f.name: f for f in fields(Options)}
     for name in arguments:
         if name in REPLACEMENTS:
-            raise InvalidInput(f"{name} is gone: {REPLACEMENTS[name]}")
+            raise InvalidInput(f"{name} was removed: {REPLACEMENTS[name]}")
         if name not in option_fields:
             raise InvalidInput(
                 f"unknown argument: {name}; known: {', '.join(sorted(option_fields))}"
@@ -95,8 +94,8 @@ def parse(
 
 @dataclass(frozen=True)
 class MigrationSettings:
-    """``virt:migration`` of a hypervisor; None: not set. bandwidth: in MiB/s; times in
-    seconds. address: where the target's QEMU is reached, in this migration."""
+    """``virt:migration`` of a hypervisor; None: not set. bandwidth: in MiB/s; times in seconds.
+    address: at which the target's QEMU is reached in this migration."""
 
     policy: str = Options.policy
     bandwidth: int | None = None
@@ -109,7 +108,7 @@ class MigrationSettings:
 
 
 def configured(get: Callable[..., Any]) -> MigrationSettings:
-    """The MigrationSettings of this host, without an address. get: Salt's ``config.get``.
+    """Return the MigrationSettings of this host, without an address. get: Salt's ``config.get``.
 
     Raises InvalidInput, which names the setting.
     """
@@ -125,12 +124,12 @@ def configured(get: Callable[..., Any]) -> MigrationSettings:
 
 
 def is_not_live(options: Options, virt_type: str | None) -> bool:
-    """Whether a running guest is paused while its memory travels, after its disks have.
+    """Return whether a running guest is paused while its memory is transferred, after its disks.
 
-    Where QEMU emulates the CPU (TCG, domains of type ``qemu``) it can clear the mark of a changed
-    page just when the CPU sets it, most often on a busy host; later writes to that page then stay
-    behind, and programs in the guest die after the move. Seen with QEMU 7.2, with ``virsh migrate``
-    as well; never with a paused guest. KVM keeps its marks itself.
+    If QEMU emulates the CPU (TCG, domains of type ``qemu``) it can clear the dirty mark of a page
+    just when the CPU sets it, most often on a busy host; later writes to that page are then lost,
+    and programs in the guest crash after the migration. Seen with QEMU 7.2, also with ``virsh
+    migrate``; never with a paused guest. KVM keeps its dirty marks itself.
     """
     return virt_type == "qemu" and options.live is None
 
@@ -190,7 +189,7 @@ def _comp_methods(value: Any) -> tuple[str, ...]:
 
 
 def _consistent(options: Options) -> None:
-    """Raises InvalidInput for what libvirt could never do together."""
+    """Raise InvalidInput for options that libvirt cannot combine."""
     if options.tunnel and options.parallel_connections:
         raise InvalidInput(
             "parallel_connections and virt:tunnel exclude each other: set virt:tunnel to False"

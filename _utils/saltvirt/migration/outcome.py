@@ -1,4 +1,5 @@
-"""After a failure or a kill: whose is the guest now, and what makes it one guest again."""
+"""Decide, after a failure or a kill, which host has the guest, and how to leave it on one host
+only."""
 
 from __future__ import annotations
 
@@ -7,12 +8,12 @@ from dataclasses import dataclass
 MOVED = "moved"
 UNDONE = "undone"
 UNDECIDED = "undecided"
-# by a person, after its migration had begun
+# by an operator, after its migration had begun
 REMOVED = "removed"
 
 ABSENT, OFF, RUNNING, PAUSED = "gone", "shutdown", "running", "paused"
 
-# what to do, each on the host that its name ends with
+# actions, each on the host at the end of its name
 END_SOURCE = "end here"
 FORGET_SOURCE = "forget here"
 RESUME_SOURCE = "resume here"
@@ -23,9 +24,9 @@ PAUSE_SOURCE = "pause here"
 
 @dataclass(frozen=True)
 class Side:
-    """What one host has of the guest. waits: paused by the migration itself, or not begun.
-    split: it is in post-copy: one part of its memory is here, another on the other host.
-    restarted: it runs by another process than the one whose memory was to move."""
+    """The guest's state on one host. is_waiting: paused by the migration itself, or not started.
+    split: in post-copy, with a part of its memory on each host. restarted: its process is not the
+    one whose memory was to move."""
 
     state: str = ABSENT
     is_waiting: bool = False
@@ -34,7 +35,8 @@ class Side:
 
     @property
     def alive(self) -> bool:
-        """It is the user's guest: running, or paused by somebody; in post-copy, a part of it."""
+        """Whether this is the user's guest: running, or paused by an operator; in post-copy, a part
+        of it."""
         return self.state in (RUNNING, PAUSED) and not self.is_waiting
 
 
@@ -48,16 +50,16 @@ class Resolution:
 def decide(
     source: Side, target: Side, was_active: bool, was_running: bool, source_persistent: bool = True
 ) -> Resolution:
-    """The Verdict on a guest whose migration ended badly or was never seen to end.
+    """Return the Resolution for a guest whose migration failed or whose end was not observed.
 
-    here, there: Side of the source and of the target. was_active, was_running: before the
-    migration. source_persistent: it has a definition on the source, which the target has, too.
-    Nothing that may be the only living guest is ever ended; where both live, one is paused and a
-    person decides: here if it was started again here since, for the target then has the memory
-    that moved, else on the target.
+    source, target: the Side of each host. was_active, was_running: before the migration.
+    source_persistent: the source has a definition that the target has, too. A copy that may be the
+    only living guest is never ended. If both live, one is paused and an operator decides: the copy
+    on the source if it was started again there, because the target then has the transferred memory;
+    otherwise the copy on the target.
     """
     if target.split and target.state == RUNNING and source.state == ABSENT:
-        target = Side(RUNNING)  # it has all of its memory: libvirt ended the other one then
+        target = Side(RUNNING)  # the target has all memory: libvirt then ended the source
     if source.split or target.split:
         return Resolution(UNDECIDED, message=_SPLIT)
     if target.state == ABSENT:
@@ -80,7 +82,7 @@ _SPLIT = (
 
 _RESTARTED = (
     "split brain: it runs on the target, with the memory that moved, and was started again here, "
-    "where it is paused now: keep one, and virt.stop and virt.undefine the other"
+    "where it is paused now: keep one, then run virt.stop and virt.undefine for the other"
 )
 
 
@@ -114,7 +116,7 @@ def _alive_on_target(source: Side, source_persistent: bool) -> Resolution:
 
 
 def _cold(source: Side) -> Resolution:
-    """A guest that did not run: until it is forgotten here, it is here."""
+    """Resolve a guest that was off: it belongs to the source until the source has forgotten it."""
     if source.state == ABSENT:
         return Resolution(MOVED)
     if source.state == OFF:

@@ -1,4 +1,4 @@
-"""What to do about a running migration: a pure function of how it goes."""
+"""Decide what to do about a running migration: a pure function of its progress."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from saltvirt.migration.options import MigrationSettings
 
 MIB, GIB = 1024**2, 1024**3
-# what a limited bandwidth needs at least, times this: the guest writes meanwhile
+# factor on the minimum time at a limited bandwidth, because the guest writes meanwhile
 _SLACK = 2
 
 WAIT = "wait"
@@ -19,21 +19,21 @@ DOWNTIME = "downtime"
 POSTCOPY = "postcopy"
 PAUSE = "pause"
 
-# so often the memory must have been sent again without anything gained
+# passes over memory without progress before the policy acts
 PASSES = 3
-# a pass that begins with less than this part of the best one before brings the end nearer
+# a pass is progress if it begins with less than this share of the best pass
 _GAIN = 0.95
 
 
 @dataclass(frozen=True)
 class MigrationPolicy:
-    """How patient to be, and what to do when patience ends.
+    """The limits of a migration, and the action when one is exceeded.
 
-    timeout_s: the whole migration. begin_s: until the first byte is sent: the target allocates the
-    guest's memory before. stall_s: without getting nearer to the end, and of memory PASSES passes
-    of it. pause_s: how long ``pause`` may keep the guest paused.
-    downtime_ms: the steps by which ``converge`` raises the tolerated downtime,
-    one each step_s without progress, and each pass.
+    timeout_s: maximum for the whole migration. begin_s: maximum until the first byte is sent; the
+    target allocates the guest's memory before. stall_s: maximum without progress, and for memory
+    PASSES passes of it. pause_s: maximum pause of the policy ``pause``. downtime_ms: the steps by
+    which ``converge`` raises the permitted downtime, one for each step_s without progress, and for
+    each pass.
     """
 
     name: str = "converge"
@@ -54,17 +54,16 @@ class Action:
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a migration is. Bytes, bytes/s, seconds.
+    """The progress of a migration, in bytes, bytes/s and seconds.
 
-    at_s: when that was seen. memory: the disks are there, and libvirt sends memory: a pass over
-    all of it, then over what the guest wrote meanwhile (``iteration`` counts them).
-    lowest: the least that ever remained of the disks, or of the memory in this pass; least: what
-    the best pass so far began with; began: what this one began with. fruitless: passes since one
-    was better than all before. nearer_at, stalled_s: when it last got nearer to the end, and how
-    long ago; moved_at: when anything was last sent, at all.
-    throttle: by how many percent QEMU slows the guest (auto-converge); throttled_at, excused: when
-    it slowed it further, and how many fruitless passes there were by then.
-    steps: how many downtime steps were taken.
+    at_s: time of the observation. memory: the disks are copied, and libvirt sends memory: a pass
+    over all of it, then over the pages that the guest changed (``iteration`` counts them). lowest:
+    the minimum that remained of the disks, or of the memory in this pass; best_pass_start: what the
+    best pass began with; pass_start: what this pass began with. fruitless: passes since one was
+    better than all before. nearer_at, stalled_s: time of the last progress, and seconds since;
+    moved_at: when data was last sent. throttle: percentage by which QEMU throttles the guest
+    (auto-converge); throttled_at, excused: when the throttle was last raised, and the fruitless
+    passes at that time. steps: downtime steps that were taken.
     """
 
     total: int = 0
@@ -92,7 +91,7 @@ class Progress:
 
     @property
     def percent(self) -> int:
-        """Of what is known to have to travel: 0 to 100."""
+        """The share of the known data that was sent: 0 to 100."""
         if not self.total:
             return 0
         return max(0, min(100, round(100 * (self.total - self.remaining) / self.total)))
@@ -101,7 +100,7 @@ class Progress:
 def limits(
     size_bytes: int, configured: MigrationSettings, name: str = "converge"
 ) -> MigrationPolicy:
-    """The MigrationPolicy for a guest with that much memory and disk to move."""
+    """Return the MigrationPolicy for a guest with this amount of memory and disk to move."""
     per_gib = float(configured.timeout_per_gib or 300)
     slowest_s = _SLACK * size_bytes / (configured.bandwidth * MIB) if configured.bandwidth else 0
     timeout_s = float(configured.timeout or max(300, per_gib * size_bytes / GIB, slowest_s))
@@ -117,12 +116,12 @@ def limits(
 
 
 def advance(before: Progress, stats: Mapping[str, Any], now_s: float) -> Progress:
-    """The Progress after one more look.
+    """Return the Progress after one more observation.
 
-    before: the Progress of the last look; stats: libvirt's job statistics by their names;
-    now_s: seconds since the migration began.
+    before: the previous Progress; stats: libvirt's job statistics by name; now_s: seconds since the
+    migration began.
     """
-    if not stats.get("data_total"):  # not begun, just over, or between disks and memory
+    if not stats.get("data_total"):  # not started, just finished, or between disks and memory
         return replace(before, stalled_s=now_s - before.nearer_at)
     remaining, processed = int(stats.get("data_remaining", 0)), int(stats.get("data_processed", 0))
     iteration = int(stats.get("memory_iteration", 0))
@@ -143,7 +142,7 @@ def advance(before: Progress, stats: Mapping[str, Any], now_s: float) -> Progres
         memory=memory,
         moved_at=now_s if processed > before.processed else before.moved_at,
     )
-    # what the guest writes to its disks is copied again: nearer is what never was so little
+    # writes to disks are copied again: progress is a new minimum of the remaining data
     progress = _memory_pass(before, progress) if memory else _note_progress(progress)
     throttle = int(stats.get("auto_converge_throttle", 0))
     if throttle > before.throttle:
@@ -162,8 +161,8 @@ def _note_progress(progress: Progress) -> Progress:
 
 
 def _memory_pass(before: Progress, progress: Progress) -> Progress:
-    """Each pass over memory ends near nothing: nearer is a pass that began with less than those
-    before, and the first one, for as long as it goes on."""
+    """Update the progress of memory. The end of a pass is no progress by itself: a pass that begins
+    with less than those before is, and so is the first pass while it runs."""
     if not before.memory:
         return _record_lowest(
             replace(
@@ -199,7 +198,8 @@ def _record_lowest(progress: Progress) -> Progress:
 
 
 def _speed(before: Progress, stats: Mapping[str, Any], processed: int, now_s: float) -> int:
-    """What libvirt says; of disks it says nothing, and what went since the last look is taken."""
+    """Return libvirt's speed; for disks, which it does not report, the data sent since the last
+    observation."""
     rate = int(stats.get("memory_bps", 0)) + int(stats.get("disk_bps", 0))
     took_s = now_s - before.at_s
     if rate or took_s <= 0:
@@ -208,7 +208,7 @@ def _speed(before: Progress, stats: Mapping[str, Any], processed: int, now_s: fl
 
 
 def decide(progress: Progress, elapsed_s: float, policy: MigrationPolicy) -> Action:
-    """The Action for this moment. Once post-copy began there is no way back: only wait."""
+    """Return the Action for this moment. Post-copy cannot be ended: only wait."""
     if progress.postcopy:
         return Action()
     stalled_s = elapsed_s - progress.moved_at
@@ -220,7 +220,7 @@ def decide(progress: Progress, elapsed_s: float, policy: MigrationPolicy) -> Act
 def _while_it_runs(progress: Progress, elapsed_s: float, policy: MigrationPolicy) -> Action:
     if elapsed_s > policy.timeout_s:
         return _end(progress, policy, f"not done in {policy.timeout_s:.0f} s")
-    # QEMU slows a guest further in each second pass, as long as it can
+    # QEMU raises the throttle in every second pass, up to its maximum
     slowed_s = elapsed_s - progress.throttled_at
     if slowed_s > policy.stall_s and _stalled(progress, policy.stall_s, PASSES + progress.excused):
         return _end(progress, policy, f"no progress for {progress.stalled_s:.0f} s")
@@ -232,12 +232,12 @@ def _while_it_runs(progress: Progress, elapsed_s: float, policy: MigrationPolicy
 
 
 def _stalled(progress: Progress, for_s: float, passes: int) -> bool:
-    """Whether it gets no nearer: for so long, and in so many passes over memory."""
+    """Return whether there was no progress for this time and this number of passes over memory."""
     return progress.stalled_s > for_s and (not progress.memory or progress.fruitless >= passes)
 
 
 def _next_step(progress: Progress, policy: MigrationPolicy) -> Action:
-    """Raise the tolerated downtime while no pass over memory gets nearer."""
+    """Raise the permitted downtime while no pass over memory makes progress."""
     step = progress.steps + 1
     is_stalled = progress.memory and _stalled(progress, policy.step_s * step, step)
     if is_stalled and step <= len(policy.downtime_ms):

@@ -1,8 +1,7 @@
-"""What a host has promised to guests on their way to it, as the names of files there.
+"""What a host has promised to guests that are being moved to it, as names of files.
 
-A reservation is one small file: whoever makes it needs nothing but the host's storage pools,
-and a name is there at once or not at all. It is renewed while its migration lives; its age is
-told by the host that keeps it.
+A reservation is one small file: creating it requires only the host's storage pools, and a name is
+created atomically. It is renewed while its migration lives; the host that has it reports its age.
 """
 
 from __future__ import annotations
@@ -11,22 +10,22 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
-# not renewed for so long, its migration has died
+# seconds without renewal after which a reservation expires
 KEEP_S = 3600
 RENEW_S = 300
 
 
-# of a file's name; the file systems that Linux has take 255 bytes
+# the maximum length of a file name on Linux
 _MAX_NAME_BYTES = 255
 _SEPARATOR = "!"
 
 
 @dataclass(frozen=True)
 class Reservation:
-    """A guest on its way: what it will take, and when that was promised (seconds).
+    """A guest that is being moved: what it will use, and when that was promised (seconds).
 
-    disks: pairs of a place (a folder of the target, or a storage pool) and the bytes that the
-    guest's disks may become there. page_kib: as a facts.Guest has it.
+    disks: pairs of a folder of the target (or a storage pool) and the maximum bytes of the guest's
+    disks there. page_kib: as in a facts.Guest.
     """
 
     name: str
@@ -48,8 +47,8 @@ class Reservation:
 
 
 def _disk(folder: str, size: int, max_bytes: int) -> str:
-    """A disk's part of the name. A folder that is too long stands for itself by one above it,
-    which is on the same file system most of the time."""
+    """Return a disk's part of the name. A folder that is too long is replaced by a parent, which is
+    mostly on the same file system."""
     text = f"{_SEPARATOR}d{size}@{quote(folder, safe='')}"
     while len(text) > max_bytes and folder != "/" and folder.startswith("/"):
         folder = folder.rpartition("/")[0] or "/"
@@ -58,7 +57,7 @@ def _disk(folder: str, size: int, max_bytes: int) -> str:
 
 
 def parse(file: str) -> Reservation | None:
-    """The Reservation that a file's name tells of, or None."""
+    """Return the Reservation in a file's name, or None."""
     head, *details = file.split(_SEPARATOR)
     name, *numbers = head.rsplit("~", 3)
     if len(numbers) != 3 or not all(number.isdecimal() for number in numbers):
@@ -71,15 +70,15 @@ def parse(file: str) -> Reservation | None:
 
 
 def stale(age_s: float) -> bool:
-    """Whether a reservation was not renewed for so long that it does not hold."""
+    """Return whether a reservation has expired because it was not renewed."""
     return age_s > KEEP_S
 
 
 def pending(ages: Mapping[str, float], present: Container[str]) -> list[Reservation]:
-    """The Reservations that count: not those of guests that are there by now.
+    """Return the valid Reservations, without those of guests that have arrived.
 
-    ages: name of the file to seconds since it was made or renewed, by the clock of the host that
-    has it; present: names of the host's guests.
+    ages: file name to seconds since it was created or renewed, by the clock of its host; present:
+    names of the host's guests.
     """
     reservations = [parse(file) for file, age_s in sorted(ages.items()) if not stale(age_s)]
     return [

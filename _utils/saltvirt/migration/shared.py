@@ -1,7 +1,8 @@
-"""Whether what two hosts show is one and the same storage: proven, or why it is not.
+"""Decide whether two hosts access the same storage: verified, or the reason why not.
 
-Equal names and equal UUIDs of pools prove nothing. Files are proven by a marker file, see
-saltvirt.host.migration.shared_folders; what is here judges the rest by what both hosts report.
+Equal names and equal UUIDs of pools are not sufficient. Files are verified with a marker file, see
+saltvirt.host.migration.shared_folders; this module judges everything else from the reports of both
+hosts.
 """
 
 from __future__ import annotations
@@ -16,20 +17,20 @@ from saltvirt.migration.facts import (
     VolumeIdentity,
 )
 
-# pools by what a guest gets from them
+# pools by the kind of disk that a guest gets
 FILE_POOLS = ("dir", "fs", "netfs", "vstorage")
 BLOCK_POOLS = ("logical", "disk", "iscsi", "scsi", "mpath", "zfs")
 NETWORK_POOLS = ("rbd", "gluster", "iscsi-direct", "sheepdog")
-# pools in which libvirt makes a volume of the size and name that we want, and fills it
+# pools in which libvirt creates a volume with a given size and name, and fills it
 FILLED_POOLS = ("dir", "fs", "netfs", "logical", "zfs")
-# pools whose source names the server that has the volumes
+# pools whose source names the server
 SERVED_POOLS = (*NETWORK_POOLS, "iscsi")
 
 _NETWORK_FS = re.compile(
     r"nfs\d?|cifs|smb\d|ceph|glusterfs|ocfs2|gfs2?|lustre|gpfs|beegfs|afs|9p|virtiofs|orangefs|"
     r"fuse(\..+)?"
 )
-# a number that its maker gave to no other device: NAA, EUI-64, NVMe's. Emulated disks have
+# numbers that are unique by their standard: NAA, EUI-64, NVMe's. Emulated disks have
 # serial numbers such as QM00001 on every host.
 _WORLD_WIDE = re.compile(
     r"(?:wwn-)?(?:0x|3)([0-9a-f]{16}|[0-9a-f]{32})|2[0-9a-f]{16}|(?:nvme-)?eui\.[0-9a-f]{16,32}|"
@@ -40,23 +41,24 @@ _LOCALHOST = re.compile(r"localhost(\..*)?|127\..*|::1|\[::1\]|0\.0\.0\.0|::", r
 
 
 def on_network(fs: str | None) -> bool:
-    """Whether a file system of that type comes from a server, so that other hosts may have it."""
+    """Return whether a file system of that type comes from a server, so that other hosts may use
+    it."""
     return bool(_NETWORK_FS.fullmatch(fs or ""))
 
 
 def world_wide(number: str | None) -> bool:
-    """Whether a device's number (``…`` or ``… partition N``) is one that no other device has."""
+    """Return whether a device's number (``…`` or ``… partition N``) is unique world-wide."""
     return bool(number and _WORLD_WIDE.fullmatch(number.partition(" partition ")[0]))
 
 
 def network(source: NetworkSource) -> str | None:
-    """Why a disk of ``type='network'`` may not be the same one on another host, or None.
+    """Return why a disk of ``type='network'`` may differ on another host, or None.
 
-    Its definition goes to the target as it is.
+    Its definition is transferred unchanged.
     """
     if not source.hosts:
         return (
-            f"it is a {source.protocol} disk that names no server, so each host asks the one of "
+            f"it is a {source.protocol} disk that names no server, so each host uses the one in "
             "its own configuration: name the servers in the disk's source"
         )
     for host in source.hosts:
@@ -76,9 +78,9 @@ def served(
     source_volume: VolumeIdentity,
     target_volume: VolumeIdentity | None,
 ) -> str | None:
-    """Why a volume may not be the same one in the pools of two hosts, or None.
+    """Return why a volume may differ in the pools of two hosts, or None.
 
-    target_volume: None when the target has none. What device it is does not count.
+    target_volume: None if the target has none. Its device is not compared.
     """
     source_def, target_def = source_pool.source, target_pool.source
     for field in ("hosts", "devices", "dir", "name"):
@@ -108,9 +110,11 @@ def _as_text(value: object) -> str:
 
 
 def device(source: DeviceIdentity, target: DeviceIdentity) -> str | None:
-    """Why a block device may not be the same one on two hosts, or None."""
+    """Return why a block device may differ on two hosts, or None."""
     if not source.devices or not all(map(world_wide, source.devices)):
-        return "its device has no world-wide number (WWN) here by which it could be known there"
+        return (
+            "its device has no world-wide number (WWN) here by which the target could identify it"
+        )
     if source != target:
         return "the target has another device there"
     return None

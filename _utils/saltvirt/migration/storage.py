@@ -1,4 +1,5 @@
-"""What happens to each disk of a guest that moves, by what its host and the target tell of it."""
+"""Decide what happens to each disk of a migrating guest, from the reports of its host and of the
+target."""
 
 from __future__ import annotations
 
@@ -16,22 +17,22 @@ OVERLAY = "overlay"
 SEED = "seed"
 KEEP = "keep"
 REFUSED = "refused"
-# where the volumes for cloud-init are, in the folder of images
+# the folder of cloud-init volumes in the folder of images
 SEED_FOLDER = "_seed"
-# as saltvirt.images.cache names its files
+# the names of files in saltvirt.images.cache
 _BY_CONTENT = re.compile(r"/_base/[^/]+-[0-9a-f]{16}\.[a-z0-9]+$")
 UNKNOWN = "whether both hosts share it is not known"
 
 
 @dataclass(frozen=True)
 class DiskPlan:
-    """how: SHARED (proven: nothing to do), COPY (all of it), OVERLAY (its own part), SEED
-    (the volume for cloud-init, copied as a file before the guest moves), KEEP (no disk data),
-    REFUSED (no way, see why).
+    """method: SHARED (verified: nothing to copy), COPY (all data), OVERLAY (the overlay alone),
+    SEED (the cloud-init volume, copied as a file before the guest moves), KEEP (no disk data),
+    REFUSED (impossible, see reason).
 
-    path: here; there: on the target. bases: backing files that the target lacks and gets,
-    deepest first. own: those of them that are the guest's own (the disk as it was before a
-    snapshot): they move with it.
+    path: on the source; target_path: on the target. bases: backing files that the target lacks and
+    gets, deepest first. owned_files: the backing files that belong to the guest (its disk before a
+    snapshot); they move with the disk.
     """
 
     target: str
@@ -49,12 +50,12 @@ class DiskPlan:
 
     @property
     def copied_files(self) -> tuple[BackingFile, ...]:
-        """The guest's own backing files that are copied: not of a disk that is made one."""
+        """The guest's own backing files to copy; none for a disk that is flattened."""
         return () if self.method == COPY else self.owned_files
 
     @property
     def source_files(self) -> list[str]:
-        """The files that stay here when the guest is gone."""
+        """The files that remain on the source when the guest has moved."""
         is_copied = self.method in (COPY, OVERLAY, SEED)
         return [*([self.path] if is_copied else []), *(b.path for b in self.owned_files)]
 
@@ -64,11 +65,10 @@ def plan(
     locations: Mapping[str, LocationReport],
     copy_storage: str | None = None,
 ) -> list[DiskPlan]:
-    """A DiskPlan for each disk.
+    """Return a DiskPlan for each disk.
 
-    locations: what the target says of each, by its key; copy_storage: None (thin overlays stay
-    thin),
-    "all" (overlays are flattened), "incremental" or "never".
+    locations: the target's report of each disk by its key; copy_storage: None (thin overlays stay
+    thin), "all" (overlays are flattened), "incremental" or "never".
     """
     return [_plan_one(disk, locations, copy_storage) for disk in disks]
 
@@ -107,7 +107,7 @@ def _plan_one(
 
 
 def _empty(disk: DiskReport) -> bool:
-    """Whether it is a drive without a medium."""
+    """Return whether the disk is a drive without a medium."""
     return disk.is_local and not disk.source
 
 
@@ -125,18 +125,18 @@ def _disk_plan(disk: DiskReport, location: LocationReport, method: str, **values
 
 
 def _immovable_reason(disk: DiskReport, location: LocationReport) -> str | None:
-    """Why nothing at all can be done with a disk, or None."""
+    """Return why the disk cannot be handled in any way, or None."""
     if disk.trouble:
         return disk.trouble
     if disk.type not in ("file", "block", "network"):
-        return f"a disk of type {disk.type} is bound to its host"
+        return f"a disk of type {disk.type} cannot leave its host"
     return location.error
 
 
 def _unproven_reason(
     disk: DiskReport, location: LocationReport, copy_storage: str | None
 ) -> str | None:
-    """Why a disk is neither proven shared nor such that it could be copied, or None."""
+    """Return why the disk is neither verified as shared nor copyable, or None."""
     if disk.network:
         return shared.network(disk.network)
     if location.shared:
@@ -146,7 +146,7 @@ def _unproven_reason(
     if shared.on_network(disk.fs) and copy_storage not in ("all", "incremental"):
         return (
             f"it is on a network file system here ({disk.fs}), and the target has another one "
-            "there, or none: mount the same one, or ask for a copy with copy_storage=all"
+            "there, or none: mount the same one, or copy it with copy_storage=all"
         )
     kind = disk.pool.type if disk.pool else None
     if kind and kind not in shared.FILLED_POOLS:
@@ -160,7 +160,7 @@ def _unproven_reason(
 def _missing_bases(
     disk: DiskReport, locations: Mapping[str, LocationReport]
 ) -> tuple[BackingFile, ...]:
-    """The images that the target has to get, deepest first."""
+    """Return the images that the target lacks, deepest first."""
     images = [b for b in reversed(disk.chain) if not b.own]
     return tuple(b for b in images if not _is_complete(locations.get(b.path, UNKNOWN_LOCATION)))
 
@@ -170,36 +170,36 @@ def _is_complete(location: LocationReport) -> bool:
 
 
 def by_content(path: str) -> bool:
-    """Whether it is an image cache's file: equal names are equal bytes."""
+    """Return whether the path is a file of an image cache: equal names have equal content."""
     return bool(_BY_CONTENT.search(path))
 
 
 def incoming_path(path: str) -> str:
-    """The file that lies beside an image for as long as a migration copies it there."""
+    """Return the marker file that exists beside an image while a migration copies it."""
     folder, _, name = path.rpartition("/")
     return f"{folder}/.{name}.coming"
 
 
 def copied_plans(plans: Iterable[DiskPlan]) -> list[DiskPlan]:
-    """The plans of disks whose data libvirt sends, or we send in its place."""
+    """Return the plans of disks whose data libvirt, or Salt Virt in its place, sends."""
     return [p for p in plans if p.method in (COPY, OVERLAY)]
 
 
 def is_proven_shared(plans: Iterable[DiskPlan]) -> bool:
-    """Whether files or devices are left where they are because it was proven that both hosts share
-    them: libvirt knows only some file systems for shared, and would not believe it.
+    """Return whether files or devices stay in place because they were verified as shared.
 
-    libvirt's own check is for all disks or for none, so one that is refused keeps it on.
+    libvirt recognizes only some file systems as shared and would refuse. Its own check applies to
+    all disks or to none, so one refused disk keeps it enabled.
     """
     methods = {p.method for p in plans if p.method == REFUSED or p.type in ("file", "block")}
     return REFUSED not in methods and SHARED in methods
 
 
 def mode(plans: Iterable[DiskPlan]) -> str | None:
-    """libvirt's way for them all: "all", "incremental" or None.
+    """Return libvirt's copy mode for all disks: "all", "incremental" or None.
 
-    One call of libvirt knows one way for all its disks. Full copies of disks without
-    backing files are the same in both, so one overlay makes it incremental.
+    One libvirt call has one mode for all disks. Full copies of disks without backing files are
+    equal in both, so one overlay makes it incremental.
     """
     methods = {p.method for p in copied_plans(plans)}
     if OVERLAY in methods:
@@ -208,7 +208,7 @@ def mode(plans: Iterable[DiskPlan]) -> str | None:
 
 
 def required_space(plans: Iterable[DiskPlan]) -> dict[str, int]:
-    """Bytes that the target must have free, by directory: {directory: bytes}."""
+    """Return the bytes that the target must have free, by directory."""
     by_directory: dict[str, int] = {}
     for disk in plans:
         copied_files = [(b.path, b.used_bytes) for b in (*disk.bases, *disk.copied_files)]
@@ -222,8 +222,8 @@ def required_space(plans: Iterable[DiskPlan]) -> dict[str, int]:
 
 
 def promised_space(plans: Iterable[DiskPlan]) -> tuple[tuple[str, int], ...]:
-    """What the copied disks may become on the target, with what they are based on there: pairs of a
-    directory and bytes."""
+    """Return the maximum size of the copied disks and their backing files on the target, as pairs
+    of a directory and bytes."""
     by_directory: dict[str, int] = {}
     for disk in plans:
         size = max(disk.size_bytes, disk.moved_bytes)

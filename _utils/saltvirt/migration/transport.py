@@ -1,4 +1,4 @@
-"""How two hosts talk for a migration."""
+"""The transport between two hosts for a migration."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _URI = re.compile(
 
 @dataclass(frozen=True)
 class Transport:
-    """uri: of the target's libvirt. native_tls: QEMU itself encrypts memory and disks."""
+    """uri: of the target's libvirt. native_tls: whether QEMU itself encrypts memory and disks."""
 
     uri: str
     scheme: str
@@ -31,18 +31,18 @@ class Transport:
 
     @property
     def description(self) -> str:
-        """For a person: what travels how."""
+        """A description of the transport for the operator."""
         if self.scheme == "tcp":
             return "TCP without encryption"
         return f"{self.scheme.upper()}, tunnelled" if self.tunnelled else self.scheme.upper()
 
 
 def parse(target: object, tunnelled: bool = False) -> Transport:
-    """The Transport to a target.
+    """Return the Transport to a target.
 
-    target: a host's name (``hv2``: TLS) or libvirt URI ``qemu+tls://``, ``qemu+ssh://`` or
-    ``qemu+tcp://HOST/system``. Only the last is plaintext, and only when named.
-    Raises InvalidInput.
+    target: a host's name (``hv2``: TLS) or a libvirt URI ``qemu+tls://``, ``qemu+ssh://`` or
+    ``qemu+tcp://HOST/system``. Only the last is plaintext, and only if given explicitly. Raises
+    InvalidInput.
     """
     text = str(target or "")
     if re.fullmatch(_HOST, text):

@@ -106,7 +106,7 @@ def test_a_pools_volume_is_copied_to_where_that_pool_is_on_the_target(kind):
         (facts.volume("rbd"), LocationReport(reason="different sources"), "different sources"),
         (facts.volume(fs="nfs4"), APART, "network file system here (nfs4)"),
         (facts.volume(fs="fuse.glusterfs"), APART, "mount the same one"),
-        (facts.disk(type="nvme", source=None), APART, "bound to its"),
+        (facts.disk(type="nvme", source=None), APART, "cannot leave its host"),
         (facts.disk(type="network", network=GLUSTER | {"hosts": []}), APART, "names no server"),
     ],
 )

@@ -1,8 +1,7 @@
-"""What must hold before a guest moves. Every check gives its reasons; none stops the others.
+"""The conditions for a migration. Every check reports all its reasons; none stops the others.
 
-``guest``: what the source reports of the guest; ``host``: what the target reports of
-itself; ``request``: what the caller wants. A fact that is None could not be found out: it is no
-reason.
+``guest``: the source's report of the guest; ``host``: the target's report of itself; ``request``:
+the caller's request. A fact that is None is unknown, and no reason.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from saltvirt.migration.checks import (
 from saltvirt.migration.checks.request import CheckedMigration
 from saltvirt.migration.facts import GuestReport, TargetReport
 
-# the cheapest and most basic first: the reasons are shown in this order
+# the most basic checks first: the reasons are shown in this order
 GUEST_CHECKS = (guest.reasons, devices.reasons)
 TARGET_CHECKS = (
     trust.reasons,
@@ -35,10 +34,10 @@ TARGET_CHECKS = (
 
 
 def guest_reasons(report: GuestReport, request: CheckedMigration) -> list[str]:
-    """Why this guest cannot move anywhere: a list of sentences, empty when it can."""
+    """Return why this guest cannot move anywhere, as sentences; empty if it can."""
     return [reason for check in GUEST_CHECKS for reason in check(report, request)]
 
 
 def target_reasons(report: GuestReport, host: TargetReport, request: CheckedMigration) -> list[str]:
-    """Why this guest cannot move to that host: a list of sentences."""
+    """Return why this guest cannot move to that host, as sentences."""
     return [reason for check in TARGET_CHECKS for reason in check(report, host, request)]

@@ -1,5 +1,4 @@
-"""Memory, CPUs and storage that the target has promised to nobody else, counted as placement
-counts."""
+"""The target has unpromised memory, CPUs and storage, by the rules of placement."""
 
 from __future__ import annotations
 
@@ -36,12 +35,13 @@ def reasons(guest: GuestReport, host: TargetReport, request: CheckedMigration) -
 def _disks(
     guest: GuestReport, target: facts.Host, host: TargetReport, request: CheckedMigration
 ) -> Iterator[str]:
-    """Folders where the disks could grow to more than is free and not promised to others."""
+    """Yield the folders in which the disks could grow beyond the free space that is not promised to
+    other guests."""
     needed = storage.required_space(request.plans)
     for directory, size in storage.promised_space(request.plans):
         free = host.free_bytes.get(directory)
         if free is None or free < needed[directory] + SLACK_BYTES:
-            continue  # not known; or the check of storage says it
+            continue  # unknown, or reported by the check of storage
         reserved_bytes = sum(
             bytes_ for reservation in host.reservations if reservation.name != guest.name
             for folder, bytes_ in reservation.disks if folder == directory
@@ -56,7 +56,7 @@ def _disks(
 
 
 def _target(guest: GuestReport, host: TargetReport, request: CheckedMigration) -> facts.Host:
-    """The target as placement sees it, with those that are on their way to it."""
+    """Return the target as placement sees it, with the guests that are being moved to it."""
     guests = [domain.guest for domain in host.domains if domain.guest.uuid != guest.uuid]
     arriving = [
         facts.Guest(

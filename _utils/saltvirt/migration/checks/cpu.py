@@ -1,4 +1,4 @@
-"""The guest's CPU against the target's."""
+"""The guest's CPU runs on the target."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def reasons(guest: GuestReport, host: TargetReport, request: CheckedMigration) -
 
 
 def describe_mismatch(source: HostCpu, target: HostCpu) -> str | None:
-    """What a guest that has just the one CPU would not find on the other host, or None. libvirt
-    calls such a CPU compatible with any host."""
+    """Return what a guest with exactly the source's CPU would not find on the target, or None.
+    libvirt reports such a CPU as compatible with any host."""
     if (source.vendor, source.model) != (target.vendor, target.model):
         return f"{_description(target)}, not {_description(source)}"
     missing = sorted(source.features - target.features)

@@ -1,4 +1,4 @@
-"""Devices that are tied to the host."""
+"""The guest has no devices that are tied to the host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The guest's own state."""
+"""The guest's own state permits a migration."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def reasons(guest: GuestReport, request: CheckedMigration) -> Iterator[str]:
         yield "the guest has a saved memory image: start it, or remove the image, first"
     if guest.stands_on:
         yield (
-            f"the guest still stands on the backup {guest.stands_on}: salt-run virt.backup_instant "
-            f"{guest.name} waits until all its blocks are here"
+            f"the guest still runs from the backup {guest.stands_on}: salt-run virt.backup_instant "
+            f"{guest.name} waits until all its blocks are copied"
         )
     yield from _snapshots(guest)
     yield from _option_conflicts(guest, request)

@@ -1,4 +1,4 @@
-"""Name, UUID and MAC addresses are free on the target, and it is another host."""
+"""Name, UUID and MAC addresses are free on the target, and the target is another host."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _macs(guest: GuestReport, host: TargetReport) -> Iterator[str]:
 
 
 def _cid(guest: GuestReport, host: TargetReport) -> Iterator[str]:
-    """A host gives each CID to one running guest: libvirt refuses who comes second."""
+    """Check that no running guest of the target has the CID: libvirt rejects the second one."""
     for domain in host.domains if guest.active else ():
         runs = domain.guest.state in facts.ACTIVE
         if runs and guest.cid in domain.cids and domain.guest.uuid != guest.uuid:

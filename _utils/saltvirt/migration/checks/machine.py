@@ -1,4 +1,4 @@
-"""What the target's libvirt and QEMU offer."""
+"""The target's libvirt and QEMU can run the guest."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def reasons(guest: GuestReport, host: TargetReport, request: CheckedMigration) -
 
 
 def _emulator(guest: GuestReport, host: TargetReport) -> Iterator[str]:
-    """A stopped guest gets the target's own."""
+    """Check the emulator of a running guest; a stopped guest gets the target's own."""
     if guest.active and host.machine.has_emulator is False:
         yield (
             f"the guest runs by {guest.emulator}, which {host.hostname} does not have: stop "
@@ -43,7 +43,7 @@ def _versions(guest: GuestReport, host: TargetReport) -> Iterator[str]:
 
 
 def _series(version: int) -> int:
-    """The parts of libvirt's number that make QEMU incompatible: major and minor."""
+    """Return the parts of libvirt's version number that make QEMU incompatible: major and minor."""
     return version // 1000
 
 

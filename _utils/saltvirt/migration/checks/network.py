@@ -1,4 +1,4 @@
-"""Bridges and networks that the guest is plugged into."""
+"""The target has the bridges and networks of the guest."""
 
 from __future__ import annotations
 

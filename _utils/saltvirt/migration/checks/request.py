@@ -13,9 +13,9 @@ from saltvirt.placement.policy import PlacementPolicy
 
 @dataclass(frozen=True)
 class CheckedMigration:
-    """placement: how full a host may get; ratios, limits: what the target's own configuration says
-    (``virt:ratios``, ``virt:placement``); certificates: see checks.trust; overcommit: room is
-    not looked at; unmounted: the target's mount points on which nothing is mounted."""
+    """placement: how full a host may become; ratios, limits: the target's own configuration
+    (``virt:ratios``, ``virt:placement``); certificates: see checks.trust; overcommit: do not check
+    the capacity; unmounted: the target's mount points on which nothing is mounted."""
 
     options: Options
     transport: Transport

@@ -1,4 +1,4 @@
-"""Each disk has a way to the target, and there is room for what travels."""
+"""Each disk can reach the target, and there is space for the data."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from saltvirt.migration.checks.request import CheckedMigration
 
 
-# cache modes that are safe to leave in the middle when two hosts share a file
+# cache modes that are safe while two hosts share a file
 COHERENT = ("none", "directsync")
 SLACK_BYTES = 64 * 1024 * 1024
 
@@ -58,7 +58,7 @@ def _shared(guest: GuestReport, disk: DiskReport, request: CheckedMigration) -> 
 
 
 def _pending_disks(guest: GuestReport, host: TargetReport) -> Iterator[str]:
-    """Disks of its next start come along with the definition alone, without their data."""
+    """Check the disks of the next start: they are transferred as definitions only, without data."""
     for disk, plan in zip(guest.later, storage.plan(guest.later, host.locations), strict=True):
         if plan.method == storage.KEEP:
             yield from _medium(guest, disk, host)
@@ -71,8 +71,8 @@ def _pending_disks(guest: GuestReport, host: TargetReport) -> Iterator[str]:
 
 
 def _cached(disk: DiskReport) -> bool:
-    """Whether the other host may read what is old: libvirt does not look at disks that we have
-    proven shared."""
+    """Return whether the other host may read stale data: libvirt does not check disks that we have
+    verified as shared."""
     return disk.is_local and disk.cache not in COHERENT
 
 
@@ -96,7 +96,7 @@ def _medium(guest: GuestReport, disk: DiskReport, host: TargetReport) -> Iterato
 
 
 def _seed_reason(disk: DiskReport, location: LocationReport, host: TargetReport) -> str:
-    """Why the volume that seeds the guest is not copied to the target."""
+    """Return why the cloud-init volume is not copied to the target."""
     if not disk.seed:
         return "the guest's record does not name it, so it may be somebody else's"
     if location.exists:
@@ -140,7 +140,7 @@ def _copied_disk(
 
 
 def _variables(guest: GuestReport, host: TargetReport) -> Iterator[str]:
-    """The file of the firmware's variables would be written over."""
+    """Check that the file of firmware variables would not be overwritten."""
     if guest.nvram == "":
         yield "the firmware's variables are in no file: only a file of them can come along"
     if not guest.nvram:
@@ -188,7 +188,7 @@ def _bases(disk: DiskReport, host: TargetReport) -> Iterator[str]:
 def _owned_base(
     disk: DiskReport, base: BackingFile, location: LocationReport, host: TargetReport
 ) -> Iterator[str]:
-    """The disk as it was before a snapshot has to come to where the disk looks for it."""
+    """Check the disk before a snapshot: it must be copied to where the disk refers to it."""
     folder = (host.location(disk.key).path or "").rpartition("/")[0]
     if location.shared:
         return
@@ -208,7 +208,8 @@ def _owned_base(
 
 
 def _base(base: BackingFile, location: LocationReport, host: TargetReport) -> Iterator[str]:
-    """A backing file of that name must be the same file, and is not brought under a mount."""
+    """Check that a backing file of that name is the same file, and is not copied below a mount
+    point."""
     if shared.on_network(base.fs) and not location.exists:
         yield (
             f"{base.path}, the backing file of the guest's disk, is on a network file system "
@@ -222,8 +223,8 @@ def _base(base: BackingFile, location: LocationReport, host: TargetReport) -> It
 
 
 def _unmounted(guest: GuestReport, host: TargetReport, request: CheckedMigration) -> Iterator[str]:
-    """What is copied below a mount point fills the root's file system, and is hidden by the next
-    mount."""
+    """Check that nothing is copied below a mount point without a mount: that would fill the root
+    file system and be hidden by the next mount."""
     store = guest.nvram if guest.nvram and not host.location(guest.nvram).shared else ""
     folders = {
         *storage.required_space(request.plans),

@@ -1,4 +1,4 @@
-"""The certificates that the two hosts show each other hold now."""
+"""The certificates of the two hosts are valid now."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 def required(
     certificates: Mapping[str, Mapping[str, Certificate]], transport: Transport
 ) -> list[Certificate]:
-    """Those of them that a migration over this transport needs, as a list.
+    """Return the certificates that a migration over this transport needs.
 
-    certificates: ``source`` and ``target`` to what saltvirt.pki.host.validity says of them.
+    certificates: the results of saltvirt.pki.host.validity for ``source`` and ``target``.
     """
     libvirt, qemu = transport.scheme == "tls", transport.native_tls
     requirements = (
@@ -35,7 +35,7 @@ def required(
 def invalid_reasons(
     certificates: Mapping[str, Mapping[str, Certificate]], transport: Transport
 ) -> Iterator[str]:
-    """A sentence for each that does not hold."""
+    """Yield a sentence for each certificate that is not valid."""
     for certificate in required(certificates, transport):
         if certificate.wrong:
             yield (
